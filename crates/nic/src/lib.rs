@@ -1,0 +1,29 @@
+//! The software RDMA device.
+//!
+//! One [`Nic`] per process: the devices (one per network interface), the objects that programs create on them, a progress
+//! function with a thread around it, paths (same host, `RoCEv2`), and the connection manager's service.
+//!
+//! ```text
+//! Qp, Cq, Mr, Pd, Context ...   objects, each behind its own lock
+//!    └─ core    slot of this process, tables QPN → Qp and Key → Region, progress(now), thread, timers
+//!         └─ path    which link a queue pair uses: local (another process of this namespace) or wire
+//!              └─ link    UDP 4791; Unix sockets; wrappers (fault injection)
+//! cm             connection manager: identifiers, ports, MAD routing; sits beside core
+//! ```
+
+pub mod cm;
+pub mod cq;
+pub mod device;
+pub mod error;
+pub mod mr;
+pub mod qp;
+
+mod core;
+
+pub use crate::core::Nic;
+pub use cm::{EventChannel, Id};
+pub use cq::{CompChannel, Cq};
+pub use device::{Context, Device, DeviceAttr, GidEntry, PortAttr};
+pub use error::Error;
+pub use mr::{Mr, Pd};
+pub use qp::{Qp, QpInit};

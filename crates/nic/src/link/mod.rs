@@ -1,0 +1,62 @@
+//! Links carry transport packets (BTH through pad) below the queue pair.
+//!
+//! | link | reaches | lossless | module |
+//! |---|---|---|---|
+//! | local | processes of this network namespace, by slot | yes | [`local`] |
+//! | wire | everything else, UDP 4791 with ICRC | no | [`wire`] |
+//!
+//! [`fault`] drops, duplicates, reorders and corrupts what the wire link sends, seeded (`FERROCE_FAULT`).
+
+use ferroce_proto::ids::Gid;
+
+/// Addresses of a packet and what the IP header carries of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Addressing {
+    /// Source GID.
+    pub(crate) src: Gid,
+    /// Destination GID.
+    pub(crate) dst: Gid,
+    /// TTL or hop limit, taken literally.
+    pub(crate) hop_limit: u8,
+    /// TOS or traffic class.
+    pub(crate) traffic_class: u8,
+    /// Index of the network interface: scope of link-local addresses.
+    pub(crate) ifindex: u32,
+}
+
+/// Packets for one destination, back to back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    /// Where they go.
+    pub(crate) addressing: Addressing,
+    /// The packets, each BTH through pad.
+    pub(crate) bytes: Vec<u8>,
+    /// End of each packet in `bytes`.
+    pub(crate) ends: Vec<usize>,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// All went out (on the wire: or was lost); the batch is empty again.
+    All,
+    /// The link is full; what did not go stays in the batch. Try again when its descriptor is writable.
+    Blocked,
+    /// The process at the other end is gone (local link only); the batch is empty again.
+    PeerGone,
+}
+
+/// A packet that came in over the wire, ICRC checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inbound<'a> {
+    /// Source GID.
+    pub(crate) src: Gid,
+    /// Destination GID.
+    pub(crate) dst: Gid,
+    /// TTL or hop limit.
+    pub(crate) hop_limit: u8,
+    /// TOS or traffic class.
+    pub(crate) traffic_class: u8,
+    /// BTH through pad.
+    pub(crate) packet: &'a [u8],
+}

@@ -1,0 +1,1 @@
+//! Management datagrams of the connection manager (class 7) and the RDMA IP CM header.

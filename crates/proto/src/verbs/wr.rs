@@ -1,0 +1,139 @@
+//! Work requests.
+
+use alloc::vec::Vec;
+
+use crate::ids::Key;
+
+/// Scatter/gather element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// Start, in the address space of the region (its `iova` range).
+    pub addr: u64,
+    /// Bytes. Zero-length elements are allowed and need no valid key.
+    pub length: u32,
+    /// Local key.
+    pub lkey: Key,
+}
+
+bitflags::bitflags! {
+    /// `IBV_SEND_*`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct SendFlags: u32 {
+        /// Wait for earlier READs and atomics.
+        const FENCE = 1;
+        /// Generate a completion on success.
+        const SIGNALED = 2;
+        /// Raise a solicited event at the peer.
+        const SOLICITED = 4;
+        /// Payload was copied at post time.
+        const INLINE = 8;
+    }
+}
+
+/// A place in the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteAddr {
+    /// Address in the peer region's `iova` range.
+    pub addr: u64,
+    /// Remote key.
+    pub rkey: Key,
+}
+
+/// What a send-queue work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// SEND.
+    Send,
+    /// SEND with immediate (bytes as on the wire).
+    SendImm([u8; 4]),
+    /// SEND with invalidate of the peer's key.
+    SendInvalidate(Key),
+    /// RDMA WRITE.
+    Write(RemoteAddr),
+    /// RDMA WRITE with immediate.
+    WriteImm(RemoteAddr, [u8; 4]),
+    /// RDMA READ.
+    Read(RemoteAddr),
+    /// Compare and swap on 8 bytes.
+    CompareSwap {
+        /// Target, 8-byte aligned.
+        remote: RemoteAddr,
+        /// Value compared with.
+        compare: u64,
+        /// Value written if equal.
+        swap: u64,
+    },
+    /// Fetch and add on 8 bytes.
+    FetchAdd {
+        /// Target, 8-byte aligned.
+        remote: RemoteAddr,
+        /// Addend.
+        add: u64,
+    },
+    /// Invalidate a local key.
+    LocalInvalidate(Key),
+}
+
+/// Where a message's bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// In registered memory.
+    Sges(Vec<Sge>),
+    /// Copied at post time (`IBV_SEND_INLINE`).
+    Inline(Vec<u8>),
+}
+
+/// Send-queue work request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendWr {
+    /// The program's tag.
+    pub wr_id: u64,
+    /// Operation.
+    pub op: SendOp,
+    /// Flags.
+    pub flags: SendFlags,
+    /// Source (SEND, WRITE) or destination (READ, atomics) bytes.
+    pub payload: Payload,
+}
+
+/// Receive-queue work request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecvWr {
+    /// The program's tag.
+    pub wr_id: u64,
+    /// Where the message goes, in order.
+    pub sges: Vec<Sge>,
+}
+
+/// Why a work request was not accepted; nothing of it is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// The queue holds its maximum (ENOMEM).
+    #[error("the work queue is full: it holds its maximum of {0} work requests")]
+    QueueFull(u32),
+    /// The state does not allow posting (EINVAL).
+    #[error("work requests cannot be posted in state {0:?}")]
+    State(super::QpState),
+    /// More scatter/gather elements than the queue pair was created for (EINVAL).
+    #[error("{got} scatter/gather elements, the queue pair has room for {max}")]
+    TooManySges {
+        /// Elements given.
+        got: usize,
+        /// `max_send_sge` or `max_recv_sge`.
+        max: u32,
+    },
+    /// More inline data than `max_inline_data` (EINVAL).
+    #[error("{got} bytes of inline data, the queue pair takes {max}")]
+    InlineTooLong {
+        /// Bytes given.
+        got: usize,
+        /// `max_inline_data`.
+        max: u32,
+    },
+    /// The message is longer than 2^31 bytes (EINVAL).
+    #[error("message of {0} bytes is longer than 2^31")]
+    TooLong(u64),
+    /// The operation does not exist on this queue pair type or the arguments do not fit it (EINVAL).
+    #[error("{0}")]
+    Invalid(&'static str),
+}

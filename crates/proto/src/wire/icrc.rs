@@ -1,0 +1,1 @@
+//! Invariant CRC of a `RoCEv2` packet.

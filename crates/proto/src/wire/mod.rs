@@ -1,0 +1,16 @@
+//! `RoCEv2` packets: opcodes, headers, ICRC.
+//!
+//! A [`Packet`] is one InfiniBand transport packet without its IP/UDP encapsulation and without ICRC: base transport
+//! header, extension headers, payload. [`icrc`] computes and checks the invariant CRC over the encapsulated form.
+
+pub mod headers;
+pub mod icrc;
+pub mod opcode;
+pub mod packet;
+
+pub use headers::{Aeth, AtomicEth, Bth, Deth, ExtHeaders, Reth, Syndrome};
+pub use opcode::{Opcode, Position, Service};
+pub use packet::{Packet, WireError};
+
+/// UDP destination port of every `RoCEv2` packet.
+pub const ROCE_UDP_PORT: u16 = 4791;
