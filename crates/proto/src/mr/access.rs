@@ -3,18 +3,28 @@
 bitflags::bitflags! {
     /// `enum ibv_access_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
-    #[expect(missing_docs, reason = "the names are those of ibv_reg_mr(3)")]
     pub struct Access: u32 {
+        /// The local device may write (receives, READ results, atomics results).
         const LOCAL_WRITE = 1;
+        /// Peers may write.
         const REMOTE_WRITE = 1 << 1;
+        /// Peers may read.
         const REMOTE_READ = 1 << 2;
+        /// Peers may run atomics.
         const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound.
         const MW_BIND = 1 << 4;
+        /// Addresses start at 0 instead of the region's virtual address.
         const ZERO_BASED = 1 << 5;
+        /// On-demand paging.
         const ON_DEMAND = 1 << 6;
+        /// The memory consists of huge pages.
         const HUGETLB = 1 << 7;
+        /// Peers may flush to global visibility.
         const FLUSH_GLOBAL = 1 << 8;
+        /// Peers may flush to persistence.
         const FLUSH_PERSISTENT = 1 << 9;
+        /// Writes may be seen out of order; optional, so it may be ignored.
         const RELAXED_ORDERING = 1 << 20;
     }
 }

@@ -111,7 +111,14 @@ impl Rights {
     ///
     /// # Errors
     /// [`RightsError`] says why not.
-    pub fn open(&self, _key: Key, _pd: PdId, _addr: u64, _len: u64, _need: Access) -> Result<Span<'_>, RightsError> {
+    pub fn open(
+        &self,
+        _key: Key,
+        _pd: PdId,
+        _addr: u64,
+        _len: u64,
+        _need: Access,
+    ) -> Result<Span<'_>, RightsError> {
         todo!()
     }
 }

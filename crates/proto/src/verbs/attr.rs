@@ -137,29 +137,50 @@ pub struct QpCap {
 bitflags::bitflags! {
     /// `enum ibv_qp_attr_mask`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    #[expect(missing_docs, reason = "the names are those of ibv_modify_qp(3)")]
     pub struct AttrMask: u32 {
+        /// `qp_state`
         const STATE = 1 << 0;
+        /// `cur_qp_state`
         const CUR_STATE = 1 << 1;
+        /// `en_sqd_async_notify`
         const EN_SQD_ASYNC_NOTIFY = 1 << 2;
+        /// `qp_access_flags`
         const ACCESS_FLAGS = 1 << 3;
+        /// `pkey_index`
         const PKEY_INDEX = 1 << 4;
+        /// `port_num`
         const PORT = 1 << 5;
+        /// `qkey`
         const QKEY = 1 << 6;
+        /// `ah_attr`
         const AV = 1 << 7;
+        /// `path_mtu`
         const PATH_MTU = 1 << 8;
+        /// `timeout`
         const TIMEOUT = 1 << 9;
+        /// `retry_cnt`
         const RETRY_CNT = 1 << 10;
+        /// `rnr_retry`
         const RNR_RETRY = 1 << 11;
+        /// `rq_psn`
         const RQ_PSN = 1 << 12;
+        /// `max_rd_atomic`
         const MAX_QP_RD_ATOMIC = 1 << 13;
+        /// `alt_ah_attr`, `alt_pkey_index`, `alt_port_num`, `alt_timeout`
         const ALT_PATH = 1 << 14;
+        /// `min_rnr_timer`
         const MIN_RNR_TIMER = 1 << 15;
+        /// `sq_psn`
         const SQ_PSN = 1 << 16;
+        /// `max_dest_rd_atomic`
         const MAX_DEST_RD_ATOMIC = 1 << 17;
+        /// `path_mig_state`
         const PATH_MIG_STATE = 1 << 18;
+        /// `cap`
         const CAP = 1 << 19;
+        /// `dest_qp_num`
         const DEST_QPN = 1 << 20;
+        /// `rate_limit`
         const RATE_LIMIT = 1 << 25;
     }
 }

@@ -7,7 +7,9 @@ pub mod event;
 pub mod wc;
 pub mod wr;
 
-pub use attr::{AddressHandleAttr, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, QpCap, QpState, QpType};
+pub use attr::{
+    AddressHandleAttr, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, QpCap, QpState, QpType,
+};
 pub use event::{AsyncEvent, QpEvent};
 pub use wc::{Wc, WcFlags, WcImm, WcOpcode, WcStatus};
 pub use wr::{Payload, PostError, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge};

@@ -7,10 +7,12 @@ pub mod headers;
 pub mod icrc;
 pub mod opcode;
 pub mod packet;
+mod timers;
 
-pub use headers::{Aeth, AtomicEth, Bth, Deth, ExtHeaders, Reth, Syndrome};
-pub use opcode::{Opcode, Position, Service};
-pub use packet::{Packet, WireError};
+pub use headers::{Aeth, AtomicEth, Bth, Deth, ExtHeaders, Feth, NakCode, Reth, Syndrome};
+pub use opcode::{HeaderSet, OpInfo, Opcode, Operation, Position, Service};
+pub use packet::{Packet, WireError, padded_len};
+pub use timers::{ack_timeout, rnr_timer};
 
 /// UDP destination port of every `RoCEv2` packet.
 pub const ROCE_UDP_PORT: u16 = 4791;
