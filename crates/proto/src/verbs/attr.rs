@@ -1,5 +1,7 @@
 //! Queue pair attributes as `ibv_modify_qp(3)` and `ibv_query_qp(3)` know them.
 
+use core::fmt;
+
 use crate::ids::{Gid, Psn, Qpn};
 use crate::mr::Access;
 
@@ -17,6 +19,20 @@ pub enum QpState {
     Err = 6,
 }
 
+impl fmt::Display for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::Rtr => "RTR",
+            Self::Rts => "RTS",
+            Self::Sqd => "SQD",
+            Self::Sqe => "SQE",
+            Self::Err => "ERR",
+        })
+    }
+}
+
 /// `enum ibv_qp_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -28,6 +44,19 @@ pub enum QpType {
     RawPacket = 8,
     XrcSend = 9,
     XrcRecv = 10,
+}
+
+impl fmt::Display for QpType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+            Self::RawPacket => "RAW_PACKET",
+            Self::XrcSend => "XRC_SEND",
+            Self::XrcRecv => "XRC_RECV",
+        })
+    }
 }
 
 /// `enum ibv_mtu`: payload bytes of a full packet.
@@ -182,6 +211,22 @@ bitflags::bitflags! {
         const DEST_QPN = 1 << 20;
         /// `rate_limit`
         const RATE_LIMIT = 1 << 25;
+    }
+}
+
+/// The constants of the C interface, separated by commas: `IBV_QP_PORT, IBV_QP_QKEY`. Bits without a name as one number.
+impl fmt::Display for AttrMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = self.iter_names();
+        let mut separator = "";
+        for (name, _) in names.by_ref() {
+            write!(f, "{separator}IBV_QP_{name}")?;
+            separator = ", ";
+        }
+        match names.remaining().bits() {
+            0 => Ok(()),
+            unnamed => write!(f, "{separator}unknown bits {unnamed:#x}"),
+        }
     }
 }
 
