@@ -1,2 +1,87 @@
-//! Development commands.
-fn main() {}
+//! Ferroce's development commands. `cargo xtask test` is all of them in order, and what CI runs.
+
+#![forbid(unsafe_code)]
+
+mod arrows;
+mod cleanup;
+mod guest;
+mod lint;
+mod packages;
+mod sh;
+mod system;
+mod tally;
+mod unit;
+mod workspace;
+
+use std::process::ExitCode;
+
+use tally::Tally;
+use workspace::Workspace;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+  test             everything below, in order; ends with `N passed, N failed`
+  packages         install the Debian packages that the tests need (as root), or say which are missing
+  lint             format, clippy, crate dependencies, documentation
+  unit             cargo test of the workspace
+  system [FILTER]  unmodified RDMA programs on the release build; FILTER is a part of the test names
+  system --list    the names
+  guest [FILTER]   the kernel's own RDMA driver, in a virtual machine, as the peer";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let workspace = match Workspace::find() {
+        Ok(w) => w,
+        Err(e) => return fail(&e),
+    };
+    let mut tally = Tally::default();
+    let done = match args[..] {
+        ["test"] => everything(&workspace, &mut tally),
+        ["packages"] => packages::require(&[packages::SYSTEM, packages::GUEST]),
+        ["lint"] => lint::run(&workspace, &mut tally),
+        ["unit"] => unit::run(&workspace, &mut tally),
+        ["system", "--list"] => {
+            system::list();
+            return ExitCode::SUCCESS;
+        }
+        ["system"] => system_tests(&workspace, "", &mut tally),
+        ["system", filter] => system_tests(&workspace, filter, &mut tally),
+        ["guest"] => guest_tests(&workspace, "", &mut tally),
+        ["guest", filter] => guest_tests(&workspace, filter, &mut tally),
+        _ => return fail(USAGE),
+    };
+    cleanup::everything();
+    if let Err(e) = done {
+        eprintln!("xtask: {e}");
+        tally.fail("xtask");
+    }
+    tally.close()
+}
+
+fn everything(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
+    packages::require(&[packages::SYSTEM, packages::GUEST])?;
+    lint::run(workspace, tally)?;
+    unit::run(workspace, tally)?;
+    system_tests(workspace, "", tally)?;
+    guest_tests(workspace, "", tally)
+}
+
+fn system_tests(workspace: &Workspace, filter: &str, tally: &mut Tally) -> Result<(), String> {
+    packages::require(&[packages::SYSTEM])?;
+    sh::step(workspace.cargo(&["build", "--release"]))?;
+    cleanup::on_signal()?;
+    system::run(workspace, filter, tally)
+}
+
+fn guest_tests(workspace: &Workspace, filter: &str, tally: &mut Tally) -> Result<(), String> {
+    packages::require(&[packages::SYSTEM, packages::GUEST])?;
+    sh::step(workspace.cargo(&["build", "--release"]))?;
+    cleanup::on_signal()?;
+    guest::run(workspace, filter, tally)
+}
+
+fn fail(message: &str) -> ExitCode {
+    eprintln!("{message}");
+    ExitCode::from(2)
+}

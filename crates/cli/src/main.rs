@@ -1,2 +1,70 @@
-//! The command.
-fn main() {}
+//! The `ferroce` command: runs programs on the software RDMA device, lists its devices, demonstrates them.
+
+#![forbid(unsafe_code)]
+
+mod demo;
+mod devices;
+mod dropin;
+mod run;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// RDMA Verbs and RDMA CM on any Linux machine: no RDMA hardware, no kernel module, no root.
+#[derive(Debug, Parser)]
+#[command(name = "ferroce", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run an RDMA program, unchanged, on the software device
+    ///
+    /// Its libibverbs and librdmacm are Ferroce's, for it and for the programs that it starts. Streams, signals and the exit
+    /// status are the program's own. If it cannot be started the status is 127 (not found), 126 (found, but it cannot be
+    /// executed) or 125 (Ferroce's library is missing), as with env(1).
+    Run {
+        /// The program and its arguments
+        #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+        command: Vec<OsString>,
+    },
+    /// Print shell code that makes a shell's programs run on the software device: eval "$(ferroce env)"
+    Env,
+    /// List the devices: one for each network interface that is up and has an address
+    Devices {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the whole RDMA workflow between two processes of this machine, every byte verified, then measure it
+    Demo(demo::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return usage(&e),
+    };
+    match cli.command {
+        Command::Run { command } => run::run(&command),
+        Command::Env => run::env(),
+        Command::Devices { json } => devices::list(json),
+        Command::Demo(args) => demo::demo(&args),
+    }
+}
+
+/// Prints help or what is wrong with the command line. For `run` the status is env(1)'s, so that nobody takes it for the program's.
+fn usage(error: &clap::Error) -> ExitCode {
+    let running = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    // Nobody is left to tell if the message cannot be printed.
+    let _ = error.print();
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if running => ExitCode::from(run::FAILED),
+        _ => ExitCode::from(2),
+    }
+}

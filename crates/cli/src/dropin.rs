@@ -1,0 +1,44 @@
+//! Finding the drop-in library.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What the loader must find in the folder.
+const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+
+/// The folder with the drop-in library, from where this executable is: beside it (a build), or `../lib/ferroce` (an installation).
+///
+/// # Errors
+/// A message for the user that says where it was looked for and what to do.
+pub(crate) fn folder() -> Result<PathBuf, String> {
+    let executable =
+        std::env::current_exe().map_err(|e| format!("cannot tell where ferroce itself is: {e}"))?;
+    let beside = executable.parent().unwrap_or(Path::new("/"));
+    let candidates = [beside.join("ferroce-lib"), beside.join("../lib/ferroce")];
+    let found = candidates
+        .iter()
+        .find(|folder| LIBRARIES.iter().all(|name| folder.join(name).exists()));
+    let Some(folder) = found else {
+        let [build, installed] = candidates.map(|folder| folder.display().to_string());
+        return Err(format!(
+            "the drop-in library is missing: neither {build} nor {installed} has libibverbs.so.1 and librdmacm.so.1; \
+             run `cargo build --release` in Ferroce's source folder, which makes it beside the ferroce command"
+        ));
+    };
+    let folder = folder
+        .canonicalize()
+        .map_err(|e| format!("{}: {e}", folder.display()))?;
+    // ld.so splits LD_LIBRARY_PATH at both, and knows no escape.
+    if folder
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b':' | b';'))
+    {
+        return Err(format!(
+            "the loader cannot be told of {}: LD_LIBRARY_PATH has no way to write ':' or ';' in a name; move Ferroce elsewhere",
+            folder.display()
+        ));
+    }
+    Ok(folder)
+}

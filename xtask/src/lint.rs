@@ -1,0 +1,48 @@
+//! What can be said about the source without running it.
+
+use std::time::Instant;
+
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+use crate::{arrows, sh};
+
+/// Format, clippy, arrows and documentation; each counts as one result.
+pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
+    let mut check = |name: &str, outcome: &dyn Fn() -> Result<(), String>| {
+        let begun = Instant::now();
+        match outcome() {
+            Ok(()) => tally.ok(name, begun.elapsed()),
+            Err(e) => {
+                println!("{e}");
+                tally.fail(name);
+            }
+        }
+    };
+    check("lint.format", &|| {
+        sh::step(workspace.cargo(&["fmt", "--all", "--check"]))
+    });
+    check("lint.clippy", &|| {
+        sh::step(workspace.cargo(&[
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]))
+    });
+    check("lint.arrows", &|| arrows::check(workspace));
+    check("lint.doc", &|| {
+        let mut doc = workspace.cargo(&[
+            "doc",
+            "--quiet",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ]);
+        doc.env("RUSTDOCFLAGS", "-D warnings");
+        sh::step(doc)
+    });
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! The Debian packages that the tests need.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::sh;
+
+/// A package and something that only it brings: a command, or a file by its full name.
+#[derive(Debug)]
+pub(crate) struct Package(&'static str, &'static str);
+
+/// For programs on this machine, here and as peers of the guest.
+pub(crate) const SYSTEM: &[Package] = &[
+    Package("gcc", "gcc"),
+    Package("libc6-dev", "/usr/include/stdio.h"),
+    Package("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
+    Package("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
+    Package("ibverbs-providers", "/etc/libibverbs.d/mlx5.driver"),
+    Package("ibverbs-utils", "ibv_rc_pingpong"),
+    Package("rdmacm-utils", "rping"),
+    Package("perftest", "ib_send_lat"),
+    Package("qperf", "qperf"),
+    Package("fio", "fio"),
+    Package("ucx-utils", "ucx_info"),
+    Package("libfabric-bin", "fi_info"),
+    Package("python3", "python3"),
+    Package(
+        "python3-pyverbs",
+        "/usr/lib/python3/dist-packages/pyverbs/__init__.py",
+    ),
+    Package("iproute2", "ip"),
+    Package("nftables", "nft"),
+    Package("ethtool", "ethtool"),
+    Package("tshark", "tshark"),
+    Package("util-linux", "setpriv"),
+];
+
+/// For building and booting the guest, besides.
+pub(crate) const GUEST: &[Package] = &[
+    Package("qemu-system-x86", "qemu-system-x86_64"),
+    Package("make", "make"),
+    Package("cpio", "cpio"),
+    Package("kmod", "depmod"),
+    Package("xz-utils", "xz"),
+    Package("zstd", "zstd"),
+    Package("libelf1", "/usr/lib/x86_64-linux-gnu/libelf.so.1"),
+];
+
+/// Makes sure of the packages: root installs what is missing, anyone else is told the line that does.
+pub(crate) fn require(lists: &[&[Package]]) -> Result<(), String> {
+    let missing: Vec<&str> = lists
+        .iter()
+        .copied()
+        .flatten()
+        .filter(|p| !present(p.1))
+        .map(|p| p.0)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let words = missing.join(" ");
+    if !nix::unistd::geteuid().is_root() {
+        return Err(format!(
+            "packages are missing; install them with:\n  sudo apt-get install --no-install-recommends {words}"
+        ));
+    }
+    let mut update = apt_get();
+    update.arg("update");
+    sh::step(update)?;
+    let mut install = apt_get();
+    install
+        .args(["install", "--yes", "--no-install-recommends"])
+        .args(&missing);
+    sh::step(install)
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.arg("-qq").env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn present(witness: &str) -> bool {
+    if witness.starts_with('/') {
+        return Path::new(witness).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian keeps some of these where only root's PATH looks.
+    let sbin = ["/usr/sbin", "/sbin"].map(Into::into);
+    std::env::split_paths(&path)
+        .chain(sbin)
+        .any(|folder| folder.join(witness).exists())
+}

@@ -1,0 +1,153 @@
+//! The `ferroce` command itself.
+
+use std::time::Instant;
+
+use nix::sys::signal::Signal;
+
+use super::contains;
+use crate::system::{Catalogue, Outcome, Place, Side, Stage, USERS, User};
+
+pub(super) fn add(all: &mut Catalogue) {
+    for user in USERS {
+        all.at("run.status", Place::Loopback, user, 10, statuses);
+        all.at("run.signal", Place::Loopback, user, 10, signals);
+        all.at("run.streams", Place::Loopback, user, 10, streams);
+        all.at("run.children", Place::Loopback, user, 10, |stage| {
+            contains(
+                &stage.run(Side::A, &["sh", "-c", "cd /; exec ibv_devices"])?,
+                "ferroce",
+            )
+        });
+        all.at("env", Place::Loopback, user, 10, env);
+        for place in [Place::Loopback, Place::OneSpace] {
+            all.at("devices", place, user, 10, devices);
+        }
+        all.at("demo", Place::Loopback, user, 20, demo);
+        all.at("demo", Place::OneSpace, user, 20, demo);
+    }
+    all.at(
+        "run.without-library",
+        Place::Loopback,
+        User::Root,
+        10,
+        without_library,
+    );
+}
+
+fn statuses(stage: &Stage) -> Outcome {
+    let cases: [(&[&str], i32); 5] = [
+        (&["true"], 0),
+        (&["sh", "-c", "exit 37"], 37),
+        (&["/no/such/program"], 127),
+        (&["/etc/passwd"], 126),
+        (&["/"], 126),
+    ];
+    for (words, code) in cases {
+        let mut process = stage.start(Side::A, words)?;
+        process.end_with(code)?;
+        let output = process.output();
+        // One line about a failure of its own, and nothing else ever.
+        let due = usize::from(code > 100);
+        if output.lines().count() != due {
+            return Err(format!("{words:?} printed {output:?}"));
+        }
+    }
+    let mut nothing = stage
+        .bare(Side::A, &[&stage.built("ferroce"), "run"])
+        .start()?;
+    nothing.end_with(125)
+}
+
+fn signals(stage: &Stage) -> Outcome {
+    let mut process = stage.start(Side::A, &["sh", "-c", "echo up; exec sleep 60"])?;
+    process.says("up")?;
+    process.signal(Signal::SIGINT)?;
+    process.killed_by(Signal::SIGINT)?;
+    let mut pipe = shell(stage, "ferroce run -- yes | head -n 1; echo done")?;
+    pipe.succeed()?;
+    contains(&pipe.output(), "done")
+}
+
+fn streams(stage: &Stage) -> Outcome {
+    let script = "out=$(printf 'a b' | ferroce run cat - 2>&1); test \"$out\" = 'a b'; \
+                  out=$(ferroce run -- sh -c 'echo x; echo y >&2' 2>/dev/null); test \"$out\" = x; \
+                  out=$(ferroce run -- sh -c 'echo x; echo y >&2' 2>&1 >/dev/null); test \"$out\" = y; \
+                  out=$(ferroce run printf '%s,' --help -v -- 'a  b'); test \"$out\" = '--help,-v,--,a  b,'";
+    shell(stage, script)?.succeed()
+}
+
+fn env(stage: &Stage) -> Outcome {
+    let script = "before=$LD_LIBRARY_PATH; eval \"$(ferroce env)\"; ibv_devices; \
+                  LD_LIBRARY_PATH=/a:/b; eval \"$(ferroce env)\"; case $LD_LIBRARY_PATH in */ferroce-lib:/a:/b) ;; *) exit 1 ;; esac";
+    let mut process = shell(stage, script)?;
+    process.succeed()?;
+    contains(&process.output(), "ferroce")
+}
+
+fn devices(stage: &Stage) -> Outcome {
+    let ferroce = stage.built("ferroce");
+    let mut table = stage.bare(Side::A, &[&ferroce, "devices"]).start()?;
+    table.succeed()?;
+    for text in ["ACTIVE", "Ethernet", "RoCE v2", stage.ipv4()] {
+        contains(&table.output(), text)?;
+    }
+    let mut json = stage
+        .bare(Side::A, &[&ferroce, "devices", "--json"])
+        .start()?;
+    json.succeed()?;
+    let listed: serde_json::Value =
+        serde_json::from_str(&json.output()).map_err(|e| format!("devices --json: {e}"))?;
+    let gids = &listed[0]["ports"][0]["gids"];
+    let first = gids[0]["gid"].as_str().unwrap_or_default().to_owned();
+    contains(&first, stage.ipv4())
+}
+
+/// The README's first command: right, telling, and within ten seconds.
+fn demo(stage: &Stage) -> Outcome {
+    let begun = Instant::now();
+    let mut demo = stage
+        .bare(Side::A, &[&stage.built("ferroce"), "demo"])
+        .label("demo")
+        .start()?;
+    demo.succeed()?;
+    let took = begun.elapsed();
+    for text in [
+        "SEND",
+        "RDMA WRITE",
+        "RDMA READ",
+        "immediate",
+        "compare",
+        "fetch",
+        "µs",
+        "GB/s",
+    ] {
+        contains(&demo.output(), text)?;
+    }
+    if took.as_secs() < 10 {
+        Ok(())
+    } else {
+        Err(format!("it took {took:?}"))
+    }
+}
+
+fn without_library(stage: &Stage) -> Outcome {
+    let alone = stage.file("alone");
+    std::fs::create_dir_all(&alone).map_err(|e| e.to_string())?;
+    let copy = alone.join("ferroce");
+    std::fs::copy(stage.built("ferroce"), &copy).map_err(|e| e.to_string())?;
+    let mut process = stage
+        .bare(Side::A, &[&copy.to_string_lossy(), "run", "true"])
+        .start()?;
+    process.end_with(125)?;
+    contains(&process.output(), "cargo build --release")
+}
+
+/// A shell that finds `ferroce`.
+fn shell(stage: &Stage, script: &str) -> Result<crate::system::Process, String> {
+    let folder = stage.built("");
+    let path = format!("{folder}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+    stage
+        .bare(Side::A, &["sh", "-e", "-c", script])
+        .env("PATH", &path)
+        .start()
+}

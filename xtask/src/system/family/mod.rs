@@ -1,0 +1,69 @@
+//! The tests, a file per family.
+
+mod cli;
+mod cm;
+mod failure;
+mod load;
+mod perftest;
+mod programs;
+mod verbs;
+mod wire;
+
+use super::{Catalogue, Outcome, Process, Side, Stage};
+
+/// All of them.
+pub(super) fn all() -> Catalogue {
+    let mut all = Catalogue::default();
+    cli::add(&mut all);
+    load::add(&mut all);
+    verbs::add(&mut all);
+    cm::add(&mut all);
+    perftest::add(&mut all);
+    programs::add(&mut all);
+    failure::add(&mut all);
+    wire::add(&mut all);
+    all
+}
+
+/// How one knows that a server can be called.
+#[derive(Clone, Copy, Debug)]
+enum Ready {
+    /// It listens on this TCP port.
+    Tcp(u16),
+    /// It listens on this port of the connection manager.
+    Cm(u16),
+}
+
+impl Ready {
+    fn wait(self, server: &mut Process) -> Outcome {
+        match self {
+            Self::Tcp(port) => server.listens_on_tcp(port),
+            Self::Cm(port) => server.listens_on_cm(port),
+        }
+    }
+}
+
+/// Starts a server on side A, and a client on side B once the server can be called; both must end with 0. What they printed.
+fn pair(
+    stage: &Stage,
+    ready: Ready,
+    server: &[&str],
+    client: &[&str],
+) -> Result<(String, String), String> {
+    let mut server = stage.start(Side::A, server)?;
+    ready.wait(&mut server)?;
+    let mut client = stage.start(Side::B, client)?;
+    // The client first: when it fails, the server may wait for ever.
+    client.succeed()?;
+    server.succeed()?;
+    Ok((server.output(), client.output()))
+}
+
+/// Wants a text in some program's output.
+fn contains(output: &str, text: &str) -> Outcome {
+    if output.contains(text) {
+        Ok(())
+    } else {
+        Err(format!("the output lacks {text:?}"))
+    }
+}

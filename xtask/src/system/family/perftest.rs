@@ -1,0 +1,54 @@
+//! perftest.
+
+use super::{Ready, pair};
+use crate::system::{Catalogue, Outcome, Stage};
+
+pub(super) fn add(all: &mut Catalogue) {
+    for program in ["ib_send_lat", "ib_write_bw", "ib_read_lat", "ib_atomic_bw"] {
+        all.everywhere(program, 60, move |stage| perftest(stage, program, &[]));
+        all.everywhere(&format!("{program}.cm"), 60, move |stage| {
+            perftest(stage, program, &["-R"])
+        });
+    }
+    for program in ["ib_send_bw", "ib_write_lat", "ib_read_bw", "ib_atomic_lat"] {
+        all.everywhere(program, 60, move |stage| {
+            perftest(stage, program, &["-n", "1000"])
+        });
+    }
+    all.everywhere("ib_send_bw.events", 60, |stage| {
+        perftest(stage, "ib_send_bw", &["-e", "-n", "1000"])
+    });
+    all.everywhere("ib_write_bw.both-ways", 60, |stage| {
+        perftest(stage, "ib_write_bw", &["-b", "-n", "1000"])
+    });
+}
+
+fn perftest(stage: &Stage, program: &str, options: &[&str]) -> Outcome {
+    let with_cm = options.contains(&"-R");
+    // With -R the addresses of the queue pairs travel through the connection manager, on the port that is TCP's otherwise.
+    let ready = if with_cm {
+        Ready::Cm(18515)
+    } else {
+        Ready::Tcp(18515)
+    };
+    let server = [&[program, "-F"], options].concat();
+    let client = [&server, &[stage.ipv4()][..]].concat();
+    let (_, client) = pair(stage, ready, &server, &client)?;
+    measured(&client)
+}
+
+/// Whether the last table has a row of numbers: bytes, iterations and results above zero.
+fn measured(output: &str) -> Outcome {
+    let row = |line: &str| {
+        let numbers: Vec<f64> = line
+            .split_whitespace()
+            .map_while(|word| word.parse().ok())
+            .collect();
+        numbers.len() >= 4 && numbers[3] > 0.0
+    };
+    if output.lines().any(row) {
+        Ok(())
+    } else {
+        Err("no measured values in the client's output".into())
+    }
+}

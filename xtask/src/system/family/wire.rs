@@ -1,0 +1,214 @@
+//! What is on the cable: packets as tshark sees them, and a cable that loses or damages them.
+
+use nix::sys::signal::Signal;
+
+use super::{Ready, pair};
+use crate::sh;
+use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
+
+const WIRE: Place = Place::Wire(1500);
+
+pub(super) fn add(all: &mut Catalogue) {
+    all.at("tshark.operations", WIRE, User::Ordinary, 60, operations);
+    all.at(
+        "tshark.operations",
+        Place::Wire(9000),
+        User::Ordinary,
+        60,
+        operations,
+    );
+    all.at("tshark.ipv6", WIRE, User::Ordinary, 60, |stage| {
+        let seen = capture(stage, || rping(stage, stage.ipv6(), "10"))?;
+        [
+            ("IPv6", "ipv6 && infiniband"),
+            ("CM request", "infiniband.mad.attributeid == 0x10"),
+        ]
+        .iter()
+        .try_for_each(|(what, filter)| seen.has(what, filter))?;
+        seen.clean()
+    });
+    for (name, rule) in [
+        ("loss-1", "numgen random mod 100 < 1 drop"),
+        ("loss-5", "numgen random mod 100 < 5 drop"),
+        // A byte behind the headers, with the UDP checksum put right: only the ICRC can tell.
+        ("damage-2", "numgen random mod 100 < 2 @th,224,8 set 0xa5"),
+    ] {
+        for place in [WIRE, Place::Wire(9000)] {
+            add_impaired(all, name, place, rule);
+        }
+    }
+}
+
+fn add_impaired(all: &mut Catalogue, name: &str, place: Place, rule: &'static str) {
+    let named = |program: &str| format!("wire.{name}.{program}");
+    all.at(&named("rping"), place, User::Ordinary, 120, move |stage| {
+        impair(stage, rule)?;
+        rping(stage, stage.ipv4(), "100")
+    });
+    all.at(
+        &named("pingpong"),
+        place,
+        User::Ordinary,
+        120,
+        move |stage| {
+            impair(stage, rule)?;
+            let server = [
+                "ibv_rc_pingpong",
+                "-g",
+                "0",
+                "-c",
+                "-e",
+                "-n",
+                "300",
+                "-s",
+                "20000",
+            ];
+            let client = [&server[..], &[stage.ipv4()]].concat();
+            pair(stage, Ready::Tcp(18515), &server, &client).map(drop)
+        },
+    );
+    for program in ["ib_write_bw", "ib_read_bw", "ib_atomic_bw"] {
+        all.at(&named(program), place, User::Ordinary, 120, move |stage| {
+            impair(stage, rule)?;
+            let server = [program, "-F", "-n", "500"];
+            let client = [&server[..], &[stage.ipv4()]].concat();
+            pair(stage, Ready::Tcp(18515), &server, &client).map(drop)
+        });
+    }
+}
+
+/// Does something to packets that arrive at either side.
+fn impair(stage: &Stage, rule: &str) -> Outcome {
+    let script = format!(
+        "nft 'add table inet test; add chain inet test in {{ type filter hook input priority 0; }}; \
+         add rule inet test in udp dport 4791 counter {rule}'"
+    );
+    [Side::A, Side::B]
+        .iter()
+        .try_for_each(|&side| stage.net.shell(side, &script).map(drop))
+}
+
+fn rping(stage: &Stage, address: &str, count: &str) -> Outcome {
+    let server = [
+        "rping", "-s", "-V", "-S", "20000", "-C", count, "-a", address,
+    ];
+    let client = [
+        "rping", "-c", "-V", "-S", "20000", "-C", count, "-a", address,
+    ];
+    pair(stage, Ready::Cm(7174), &server, &client).map(drop)
+}
+
+fn operations(stage: &Stage) -> Outcome {
+    let seen = capture(stage, || {
+        rping(stage, stage.ipv4(), "10")?;
+        for program in ["ib_atomic_bw", "ib_send_lat"] {
+            for options in [&["-n", "10"][..], &["-n", "10", "-A", "CMP_AND_SWAP"]] {
+                if program == "ib_send_lat" && options.len() > 2 {
+                    continue;
+                }
+                let server = [&[program, "-F"], options].concat();
+                let client = [&server, &[stage.ipv4()][..]].concat();
+                pair(stage, Ready::Tcp(18515), &server, &client)?;
+            }
+        }
+        Ok(())
+    })?;
+    let opcode = "infiniband.bth.opcode";
+    for (what, code) in [
+        ("SEND only", "== 4"),
+        ("RDMA WRITE first", "== 6"),
+        ("RDMA WRITE middle", "== 7"),
+        ("RDMA WRITE last", "== 8"),
+        ("RDMA READ request", "== 12"),
+        ("RDMA READ response first", "== 13"),
+        ("RDMA READ response last", "== 15"),
+        ("acknowledge", "== 17"),
+        ("atomic acknowledge", "== 18"),
+        ("compare and swap", "== 19"),
+        ("fetch and add", "== 20"),
+    ] {
+        seen.has(what, &format!("{opcode} {code}"))?;
+    }
+    for (what, id) in [
+        ("REQ", 0x10),
+        ("REP", 0x13),
+        ("RTU", 0x14),
+        ("DREQ", 0x15),
+        ("DREP", 0x16),
+    ] {
+        seen.has(
+            what,
+            &format!("infiniband.mad.mgmtclass == 0x07 && infiniband.mad.attributeid == {id}"),
+        )?;
+    }
+    seen.clean()
+}
+
+/// A file of packets.
+struct Seen {
+    file: String,
+}
+
+impl Seen {
+    fn count(&self, filter: &str) -> Result<usize, String> {
+        let printed = sh::output("tshark", &["-n", "-r", &self.file, "-Y", filter])?;
+        Ok(printed.lines().count())
+    }
+
+    /// At least one packet like this.
+    fn has(&self, what: &str, filter: &str) -> Outcome {
+        match self.count(filter)? {
+            0 => Err(format!("tshark sees no {what} ({filter}) in {}", self.file)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing on our port that tshark cannot read.
+    fn clean(&self) -> Outcome {
+        match self.count("udp.port == 4791 && (_ws.malformed || !infiniband)")? {
+            0 => Ok(()),
+            n => Err(format!("tshark cannot read {n} packets in {}", self.file)),
+        }
+    }
+}
+
+/// Captures side A's end of the cable while something happens.
+fn capture(stage: &Stage, happens: impl FnOnce() -> Outcome) -> Result<Seen, String> {
+    let file = stage.file("packets.pcapng").to_string_lossy().into_owned();
+    let words = [
+        "tshark",
+        "-n",
+        "-i",
+        "eth0",
+        "-f",
+        "udp port 4791",
+        "-w",
+        &file,
+    ];
+    let mut tshark = stage.bare(Side::A, &words).user(User::Root).start()?;
+    tshark.until("started to capture", |p| {
+        p.output().contains("Capturing on") && std::path::Path::new(&file).exists()
+    })?;
+    happens()?;
+    settle(&tshark, &file)?;
+    tshark.signal(Signal::SIGINT)?;
+    tshark.succeed()?;
+    Ok(Seen { file })
+}
+
+/// The capture is behind the cable by a buffer: waits until its file has stopped growing.
+fn settle(tshark: &Process, file: &str) -> Outcome {
+    let size = || std::fs::metadata(file).map_or(0, |m| m.len());
+    let mut before = (size(), std::time::Instant::now());
+    while before.1.elapsed() < std::time::Duration::from_millis(700) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        if size() != before.0 {
+            before = (size(), std::time::Instant::now());
+        }
+    }
+    if before.0 > 0 {
+        Ok(())
+    } else {
+        Err(format!("{} wrote nothing", tshark.label))
+    }
+}

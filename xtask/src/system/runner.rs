@@ -1,0 +1,138 @@
+//! Runs tests, two at a time, and prints their lines.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::{Case, Outcome, Stage};
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+use crate::{cleanup, sh};
+
+/// Tests that run at the same time; the usual machine has two cores.
+const WORKERS: usize = 2;
+/// Lines of each log that a failure shows.
+const TAIL: usize = 40;
+
+/// Runs them all, the lines in the order in which they end.
+pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> Result<(), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("the system tests make network namespaces and need root".into());
+    }
+    cleanup::left_over();
+    let bin = artefacts(workspace)?;
+    let logs = workspace.target.join("system-logs");
+    let next = AtomicUsize::new(0);
+    let (report, reports) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            let (report, next, bin, logs) = (report.clone(), &next, &bin, &logs);
+            scope.spawn(move || {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let begun = Instant::now();
+                    let folder = logs.join(&case.name);
+                    let outcome = one(case, bin, &folder);
+                    if report
+                        .send((case, folder, outcome, begun.elapsed()))
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(report);
+        for (case, folder, outcome, took) in reports {
+            show(case, &folder, outcome, took, tally);
+        }
+    });
+    Ok(())
+}
+
+fn one(case: &Case, bin: &Path, folder: &Path) -> Outcome {
+    let _ = std::fs::remove_dir_all(folder);
+    let stage = Stage::new(
+        case.place,
+        case.user,
+        bin.to_owned(),
+        folder.to_owned(),
+        case.limit,
+    )?;
+    (case.body)(&stage)?;
+    stage.check_empty()
+}
+
+fn show(case: &Case, folder: &Path, outcome: Outcome, took: Duration, tally: &mut Tally) {
+    let Err(reason) = outcome else {
+        tally.ok(&case.name, took);
+        return;
+    };
+    tally.fail(&case.name);
+    println!("    {}", reason.replace('\n', "\n    "));
+    let mut logs: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    logs.retain(|path| path.extension().is_some_and(|e| e == "log"));
+    logs.sort();
+    for log in logs {
+        println!("    --- {}", log.display());
+        let bytes = std::fs::read(&log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<&str> = text.lines().collect();
+        for line in &lines[lines.len().saturating_sub(TAIL)..] {
+            println!("    {}", line.chars().take(200).collect::<String>());
+        }
+    }
+}
+
+/// Copies what the tests run to a folder that every user can read, and builds the C programs there.
+fn artefacts(workspace: &Workspace) -> Result<PathBuf, String> {
+    let bin = std::env::temp_dir().join(format!("ferroce-system-{}", std::process::id()));
+    cleanup::add_folder(&bin);
+    let release = workspace.release();
+    let folder = bin.to_string_lossy().into_owned();
+    sh::output("mkdir", &["--mode=755", &folder])?;
+    let copied = ["ferroce", "ferroce-lib", "libferroce_dropin.so"].map(|name| release.join(name));
+    let mut words = vec!["--recursive", "--no-dereference", "--preserve=mode,links"];
+    let copied: Vec<String> = copied
+        .iter()
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect();
+    words.extend(copied.iter().map(String::as_str));
+    words.push(&folder);
+    sh::output("cp", &words)?;
+    for source in c_programs(&workspace.root.join("tests/c"))? {
+        compile(&source, &bin)?;
+    }
+    sh::output("chmod", &["-R", "a+rX", &folder])?;
+    Ok(bin)
+}
+
+fn c_programs(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut sources: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    sources.retain(|path| path.extension().is_some_and(|e| e == "c"));
+    sources.sort();
+    Ok(sources)
+}
+
+fn compile(source: &Path, bin: &Path) -> Result<(), String> {
+    let program = bin.join(source.file_stem().unwrap_or_default());
+    let (source, program) = (source.to_string_lossy(), program.to_string_lossy());
+    let warnings = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra"];
+    let mut words = warnings.to_vec();
+    words.extend([
+        &*source,
+        "-o",
+        &*program,
+        "-libverbs",
+        "-lrdmacm",
+        "-lpthread",
+        "-ldl",
+    ]);
+    sh::output("gcc", &words).map(drop)
+}

@@ -1,0 +1,215 @@
+//! The world of one test: its namespaces, its programs, its log files.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::net::{Net, Place, Side};
+use super::process::Process;
+
+/// Who runs the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// With all capabilities.
+    Root,
+    /// User 65534, without capabilities and with the usual small limit of locked memory.
+    Ordinary,
+}
+
+impl User {
+    /// Its part of a test's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Ordinary => "user",
+        }
+    }
+
+    fn prefix(self) -> &'static [&'static str] {
+        const ID: &str = "65534";
+        match self {
+            Self::Root => &[],
+            Self::Ordinary => &[
+                "prlimit",
+                "--memlock=65536:65536",
+                "setpriv",
+                "--reuid",
+                ID,
+                "--regid",
+                ID,
+                "--clear-groups",
+            ],
+        }
+    }
+}
+
+/// What a test's code gets.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    /// Its namespaces.
+    pub(crate) net: Net,
+    /// Where the sides are.
+    pub(crate) place: Place,
+    user: User,
+    /// Folder with `ferroce`, `ferroce-lib` and the C programs, readable by everyone.
+    bin: PathBuf,
+    logs: PathBuf,
+    deadline: Instant,
+    count: Cell<u32>,
+}
+
+impl Stage {
+    /// Sets up namespaces and the folder of logs.
+    pub(crate) fn new(
+        place: Place,
+        user: User,
+        bin: PathBuf,
+        logs: PathBuf,
+        limit: Duration,
+    ) -> Result<Self, String> {
+        std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
+        let net = Net::new(place)?;
+        Ok(Self {
+            net,
+            place,
+            user,
+            bin,
+            logs,
+            deadline: Instant::now() + limit,
+            count: Cell::new(0),
+        })
+    }
+
+    /// The server's IPv4 address.
+    pub(crate) fn ipv4(&self) -> &'static str {
+        self.net.ipv4()
+    }
+
+    /// The server's IPv6 address.
+    pub(crate) fn ipv6(&self) -> &'static str {
+        self.net.ipv6()
+    }
+
+    /// A file in the folder of logs.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.logs.join(name)
+    }
+
+    /// The full name of a program that was built here.
+    pub(crate) fn built(&self, name: &str) -> String {
+        self.bin.join(name).to_string_lossy().into_owned()
+    }
+
+    /// A program under `ferroce run`, not started yet.
+    pub(crate) fn program<'s>(&'s self, side: Side, words: &[&str]) -> Launch<'s> {
+        let mut launch = self.bare(side, &[&self.built("ferroce"), "run", "--"]);
+        launch.label(words[0].rsplit('/').next().unwrap_or(words[0]));
+        launch.words.extend(words.iter().map(|&w| w.to_owned()));
+        launch
+    }
+
+    /// A program as it is, not started yet.
+    pub(crate) fn bare<'s>(&'s self, side: Side, words: &[&str]) -> Launch<'s> {
+        let label = words[0].rsplit('/').next().unwrap_or(words[0]).to_owned();
+        let words = words.iter().map(|&w| w.to_owned()).collect();
+        Launch {
+            stage: self,
+            side,
+            words,
+            environment: Vec::new(),
+            user: self.user,
+            label,
+            patience: None,
+        }
+    }
+
+    /// Starts a program under `ferroce run`.
+    pub(crate) fn start(&self, side: Side, words: &[&str]) -> Result<Process, String> {
+        self.program(side, words).start()
+    }
+
+    /// Runs a program under `ferroce run` and wants status 0; what it printed.
+    pub(crate) fn run(&self, side: Side, words: &[&str]) -> Result<String, String> {
+        let mut process = self.start(side, words)?;
+        process.succeed()?;
+        Ok(process.output())
+    }
+
+    /// Time until the test must have ended.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether the processes of the test are all gone.
+    pub(crate) fn check_empty(&self) -> Result<(), String> {
+        match self.net.processes() {
+            0 => Ok(()),
+            n => Err(format!("{n} processes were left behind")),
+        }
+    }
+
+    fn next_log(&self, label: &str, side: Side) -> PathBuf {
+        self.count.set(self.count.get() + 1);
+        self.file(&format!("{:02}-{label}-{side:?}.log", self.count.get()))
+    }
+}
+
+/// A program that is about to start.
+#[derive(Debug)]
+pub(crate) struct Launch<'s> {
+    stage: &'s Stage,
+    side: Side,
+    words: Vec<String>,
+    environment: Vec<(String, String)>,
+    user: User,
+    label: String,
+    patience: Option<Duration>,
+}
+
+impl Launch<'_> {
+    /// What it is called in messages and log names.
+    pub(crate) fn label(&mut self, label: &str) -> &mut Self {
+        label.clone_into(&mut self.label);
+        self
+    }
+
+    /// Sets a variable.
+    pub(crate) fn env(&mut self, name: &str, value: &str) -> &mut Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs it as someone else than the test's user.
+    pub(crate) fn user(&mut self, user: User) -> &mut Self {
+        self.user = user;
+        self
+    }
+
+    /// Gives it less time than the whole test has.
+    pub(crate) fn within(&mut self, time: Duration) -> &mut Self {
+        self.patience = Some(time);
+        self
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self) -> Result<Process, String> {
+        let mut command = Command::new("nsenter");
+        command.arg(format!(
+            "--net=/run/netns/{}",
+            self.stage.net.namespace(self.side)
+        ));
+        command.args(self.user.prefix()).args(&self.words);
+        command.current_dir("/").env("HOME", "/tmp");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let deadline = self.patience.map_or(self.stage.deadline, |p| {
+            self.stage.deadline.min(Instant::now() + p)
+        });
+        Process::start(
+            command,
+            self.label.clone(),
+            self.stage.next_log(&self.label, self.side),
+            deadline,
+        )
+    }
+}

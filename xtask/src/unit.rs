@@ -1,0 +1,55 @@
+//! `cargo test`, with its results counted.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+
+/// Runs the workspace's own tests and adds up its `test result:` lines.
+pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
+    let mut command = workspace.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    println!("# {}", crate::sh::line(&command));
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("cargo test: {e}"))?;
+    let stdout = child.stdout.take().ok_or("cargo test has no output")?;
+    let (mut passed, mut failed) = (0, 0);
+    for line in BufReader::new(stdout).lines() {
+        let line = line.map_err(|e| format!("cargo test: {e}"))?;
+        if let Some((p, f)) = result_line(&line) {
+            passed += p;
+            failed += f;
+        }
+        println!("{line}");
+    }
+    let status = child.wait().map_err(|e| format!("cargo test: {e}"))?;
+    if !status.success() && failed == 0 {
+        failed = 1; // it did not build, or a test program died
+    }
+    tally.add(passed, failed, "cargo test");
+    Ok(())
+}
+
+/// The counts of `test result: ok. 3 passed; 0 failed; …`.
+fn result_line(line: &str) -> Option<(usize, usize)> {
+    let rest = line.strip_prefix("test result: ")?;
+    let count = |word: &str| -> Option<usize> {
+        let before = &rest[..rest.find(word)?];
+        before.split_whitespace().last()?.parse().ok()
+    };
+    Some((count(" passed")?, count(" failed")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::result_line;
+
+    #[test]
+    fn reads_the_counts_of_a_result_line() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        assert_eq!(result_line(line), Some((12, 3)));
+        assert_eq!(result_line("test a::b ... ok"), None);
+    }
+}
