@@ -1,1 +1,40 @@
-//! TODO
+//! System calls and raw memory for Ferroce, on Linux (`x86_64`, `aarch64`), behind a safe interface.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`memory`] | the bytes of registered regions |
+//! | [`clock`], [`random`] | the monotonic clock, unpredictable numbers |
+//! | [`eventfd`], [`poll`] | wake-ups |
+//! | [`netdev`] | network interfaces and their addresses |
+//! | [`udp`] | `RoCEv2` data sockets |
+//! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
+//! | [`thread`], [`fork`] | threads that take no signals, what a child of `fork` starts with |
+//! | [`fd`] | the owned descriptor that all of these hold |
+//!
+//! Three rules hold everywhere in this crate.
+//!
+//! - **No cancellation points.** A program may `pthread_cancel` a thread that is inside the library, with locks held. System
+//!   calls are therefore made directly and not through the wrappers of the C library, which are cancellation points; the
+//!   exception is [`EventFd::wait`](eventfd::EventFd::wait), which is made to be one.
+//! - **No interposition.** Libraries that replace `socket`, `close` … of the C library (a preloaded sockets-over-RDMA library
+//!   does) never see this crate's descriptors, for the same reason.
+//! - **Nothing leaks.** Every descriptor is close-on-exec from birth.
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("Ferroce runs on 64-bit Linux only");
+
+pub mod clock;
+pub mod eventfd;
+pub mod fd;
+pub mod fork;
+pub mod memory;
+pub mod netdev;
+pub mod poll;
+pub mod random;
+pub mod thread;
+pub mod udp;
+pub mod unix;
+
+mod cmsg;
+mod sockaddr;
+mod sys;

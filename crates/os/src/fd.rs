@@ -1,0 +1,59 @@
+//! Owned descriptors.
+//!
+//! Two things set [`Fd`] apart from the standard library's `OwnedFd`: closing it is not a cancellation point, and it knows
+//! whether a child of `fork` may keep it (see [`fork`](crate::fork)).
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use crate::fork;
+
+/// An open descriptor, closed on drop.
+#[derive(Debug)]
+pub struct Fd {
+    raw: RawFd,
+    internal: bool,
+}
+
+impl Fd {
+    /// Takes over a descriptor that no program sees. A child of `fork` loses what is behind it, so that the parent's death
+    /// can be seen by its peers even while the child lives.
+    pub(crate) fn internal(raw: RawFd) -> Self {
+        fork::track(raw);
+        Self {
+            raw,
+            internal: true,
+        }
+    }
+
+    /// Takes over a descriptor that is handed out to the program: a child of `fork` keeps it.
+    pub(crate) const fn shared(raw: RawFd) -> Self {
+        Self {
+            raw,
+            internal: false,
+        }
+    }
+}
+
+impl AsRawFd for Fd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.raw
+    }
+}
+
+impl AsFd for Fd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open until drop, which the borrow of `self` rules out; a child of `fork` finds another
+        // open file under the number, never a closed one.
+        unsafe { BorrowedFd::borrow_raw(self.raw) }
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        if self.internal {
+            fork::untrack(self.raw);
+        }
+        // SAFETY: this is the only owner, and the number is not used after. Linux frees the number whatever close returns.
+        unsafe { libc::syscall(libc::SYS_close, self.raw) };
+    }
+}

@@ -1,0 +1,122 @@
+//! What a child of `fork` starts with.
+//!
+//! A child shares every open file of its parent. Were it to keep the parent's sockets, then peers would not see the parent
+//! die while the child lives, and the parent's slot would stay taken. So right after `fork`, in the child, every internal
+//! descriptor is replaced by an inert one under the same number: inherited objects that still use the number get errors, not
+//! somebody else's file, and dropping them is harmless.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Descriptor numbers that can be tracked: the kernel's default ceiling (`fs.nr_open`). The table lies in zero pages until
+/// it is written to.
+const TRACKED: usize = 1 << 20;
+
+/// One bit per internal descriptor. No lock: the child of a process with threads may not take any.
+static INTERNAL: [AtomicU64; TRACKED / 64] = [const { AtomicU64::new(0) }; TRACKED / 64];
+/// Words of [`INTERNAL`] that were ever used.
+static WORDS: AtomicUsize = AtomicUsize::new(0);
+/// What to run in the child after its descriptors were replaced.
+static HANDLER: OnceLock<fn()> = OnceLock::new();
+/// Whether `pthread_atfork` took the handler, or its errno.
+static REGISTERED: OnceLock<c_int> = OnceLock::new();
+
+unsafe extern "C" {
+    /// `pthread_atfork(3)`; the `libc` crate does not declare it for glibc.
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> c_int;
+}
+
+/// Runs `handler` in every child of `fork` from now on, after the internal descriptors were replaced. The child has one
+/// thread and locks may be held by threads that do not exist there: the handler must not lock or allocate. The first handler
+/// stays; later calls change nothing.
+///
+/// # Errors
+/// ENOMEM: the C library could not register it.
+pub fn on_fork_child(handler: fn()) -> io::Result<()> {
+    let _ = HANDLER.set(handler);
+    match register() {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+fn register() -> c_int {
+    // SAFETY: the handler is an `extern "C"` function without arguments and stays loaded as long as this code.
+    *REGISTERED.get_or_init(|| unsafe { pthread_atfork(None, None, Some(in_child)) })
+}
+
+fn bit(fd: RawFd) -> Option<(usize, u64)> {
+    let index = usize::try_from(fd).ok().filter(|i| *i < TRACKED)?;
+    Some((index / 64, 1 << (index % 64)))
+}
+
+/// Marks a descriptor as internal.
+pub(crate) fn track(fd: RawFd) {
+    register();
+    if let Some((word, mask)) = bit(fd) {
+        INTERNAL[word].fetch_or(mask, Ordering::Relaxed);
+        WORDS.fetch_max(word + 1, Ordering::Release);
+    }
+}
+
+/// Forgets a descriptor that is about to be closed.
+pub(crate) fn untrack(fd: RawFd) {
+    if let Some((word, mask)) = bit(fd) {
+        INTERNAL[word].fetch_and(!mask, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn in_child() {
+    let mut inert = None;
+    for (index, word) in INTERNAL
+        .iter()
+        .enumerate()
+        .take(WORDS.load(Ordering::Acquire))
+    {
+        let mut bits = word.swap(0, Ordering::Relaxed);
+        while bits != 0 {
+            let number = index * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            if let Ok(fd) = RawFd::try_from(number) {
+                replace(fd, &mut inert);
+            }
+        }
+    }
+    if let Some(fd) = inert {
+        // SAFETY: `replace` made it and nobody else knows it.
+        unsafe { libc::syscall(libc::SYS_close, fd) };
+    }
+    if let Some(handler) = HANDLER.get() {
+        handler();
+    }
+}
+
+/// Puts an inert file (an eventfd that nobody waits for) under the number `fd`. Only direct system calls: the child of a
+/// process with threads may do nothing that is not async-signal-safe.
+fn replace(fd: RawFd, inert: &mut Option<RawFd>) {
+    if inert.is_none() {
+        // SAFETY: takes no pointers.
+        let made = unsafe {
+            libc::syscall(
+                libc::SYS_eventfd2,
+                0,
+                libc::EFD_CLOEXEC | libc::EFD_NONBLOCK,
+            )
+        };
+        *inert = RawFd::try_from(made).ok().filter(|fd| *fd >= 0);
+    }
+    match *inert {
+        // SAFETY: takes no pointers; `fd` is ours, and whoever holds the number expects an error at worst.
+        Some(inert) => unsafe { libc::syscall(libc::SYS_dup3, inert, fd, libc::O_CLOEXEC) },
+        // Out of descriptors: the first one freed makes room for the inert one, which usually gets its number.
+        // SAFETY: as above.
+        None => unsafe { libc::syscall(libc::SYS_close, fd) },
+    };
+}

@@ -1,0 +1,87 @@
+//! Results of direct system calls, and the few calls that several modules share.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::RawFd;
+
+use crate::fd::Fd;
+
+/// Turns what `libc::syscall` returned into a result. The C library's wrapper has already moved the error to `errno`.
+pub(crate) fn check(returned: libc::c_long) -> io::Result<usize> {
+    usize::try_from(returned).map_err(|_| io::Error::last_os_error())
+}
+
+/// Like [`check`] for a call that a signal may interrupt and that is to go on regardless.
+pub(crate) fn check_retry(mut call: impl FnMut() -> libc::c_long) -> io::Result<usize> {
+    loop {
+        match check(call()) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// The errno of an error that came from a system call; 0 for any other.
+pub(crate) fn errno(e: &io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(0)
+}
+
+/// `socket(2)`, close-on-exec and non-blocking.
+pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<Fd> {
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes no pointers.
+    let raw = check(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })?;
+    Ok(Fd::internal(raw_fd(raw)))
+}
+
+/// A descriptor number that a system call returned.
+pub(crate) fn raw_fd(returned: usize) -> RawFd {
+    RawFd::try_from(returned).expect("invariant: the kernel's descriptor numbers are ints")
+}
+
+/// `setsockopt(2)` with an integer.
+pub(crate) fn set_option(fd: RawFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `value`, which outlives the call.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_setsockopt,
+            fd,
+            level,
+            name,
+            &raw const value,
+            size_of::<c_int>(),
+        )
+    };
+    check(returned).map(drop)
+}
+
+/// `getsockopt(2)` of an integer.
+pub(crate) fn option(fd: RawFd, level: c_int, name: c_int) -> io::Result<c_int> {
+    let mut value: c_int = 0;
+    let mut len = socklen(size_of::<c_int>());
+    // SAFETY: the pointers describe `value` and `len`, which outlive the call.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_getsockopt,
+            fd,
+            level,
+            name,
+            &raw mut value,
+            &raw mut len,
+        )
+    };
+    check(returned)?;
+    Ok(value)
+}
+
+/// Asks for socket buffers of `bytes` each; the kernel gives at most `rmem_max` and `wmem_max`.
+pub(crate) fn set_buffers(fd: RawFd, bytes: c_int) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes)?;
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
+}
+
+/// A size that is known to be small, as a `socklen_t`.
+pub(crate) fn socklen(bytes: usize) -> libc::socklen_t {
+    libc::socklen_t::try_from(bytes).expect("invariant: socket addresses and options are small")
+}

@@ -1,0 +1,155 @@
+use std::time::Duration;
+
+use super::*;
+use crate::poll::{Interest, Poller};
+
+fn datagram<'a>(to: &UdpSocket, ip: &str, parts: [&'a [u8]; 2]) -> Datagram<'a> {
+    let ip: IpAddr = ip.parse().expect("an address");
+    Datagram {
+        dst: ip,
+        port: to.port(),
+        src: ip,
+        ifindex: 0,
+        ttl: 7,
+        tos: 0x68,
+        parts,
+    }
+}
+
+/// Receives until `n` datagrams have come, or fails after a while.
+fn receive(socket: &UdpSocket, n: usize) -> Vec<Vec<u8>> {
+    let (poller, mut events) = (Poller::new().expect("epoll"), Vec::new());
+    poller
+        .add(socket.as_raw_fd(), 0, Interest::READ)
+        .expect("add");
+    let mut ring = RecvRing::new(8, 2048);
+    let mut all = Vec::new();
+    while all.len() < n {
+        poller
+            .wait(&mut events, Some(Duration::from_secs(10)))
+            .expect("wait");
+        assert!(!events.is_empty(), "{} of {n} datagrams came", all.len());
+        socket.recv_many(&mut ring).expect("receive");
+        all.extend(ring.iter().map(|r| r.payload.to_vec()));
+    }
+    all
+}
+
+fn one_way(a: &UdpSocket, b: &UdpSocket, ip: &str) {
+    assert_eq!(
+        a.send_many(&[datagram(b, ip, [b"hello, ", b"world"])])
+            .expect("send"),
+        1
+    );
+    let mut ring = RecvRing::new(4, 64);
+    while b.recv_many(&mut ring).expect("receive") == 0 {
+        std::thread::yield_now();
+    }
+    let got = ring.iter().next().expect("one");
+    let ip: IpAddr = ip.parse().expect("an address");
+    assert_eq!(got.payload, b"hello, world");
+    assert_eq!((got.src, got.src_port, got.dst), (ip, a.port(), ip));
+    assert_eq!((got.ttl, got.tos, got.truncated), (7, 0x68, false));
+    assert!(got.ifindex > 0);
+    assert_eq!(b.recv_many(&mut ring).expect("receive"), 0);
+    assert_eq!(ring.iter().count(), 0);
+}
+
+#[test]
+fn everything_about_an_ipv4_datagram_arrives() {
+    let (a, b) = (
+        UdpSocket::bind_v4(0).expect("bind"),
+        UdpSocket::bind_v4(0).expect("bind"),
+    );
+    one_way(&a, &b, "127.0.0.1");
+    one_way(&b, &a, "127.1.2.3");
+}
+
+#[test]
+fn everything_about_an_ipv6_datagram_arrives() {
+    let (Ok(a), Ok(b)) = (UdpSocket::bind_v6(0), UdpSocket::bind_v6(0)) else {
+        return;
+    };
+    if source_for("::1".parse().expect("an address"), 0).is_ok() {
+        one_way(&a, &b, "::1");
+    }
+}
+
+#[test]
+fn many_arrive_in_order() {
+    let (a, b) = (
+        UdpSocket::bind_v4(0).expect("bind"),
+        UdpSocket::bind_v4(0).expect("bind"),
+    );
+    let contents: Vec<[u8; 4]> = (0u32..100).map(u32::to_be_bytes).collect();
+    let datagrams: Vec<_> = contents
+        .iter()
+        .map(|c| datagram(&b, "127.0.0.1", [&c[..1], &c[1..]]))
+        .collect();
+    let mut sent = 0;
+    while sent < datagrams.len() {
+        sent += a.send_many(&datagrams[sent..]).expect("send");
+    }
+    assert_eq!(receive(&b, 100), contents);
+}
+
+#[test]
+fn what_cannot_go_is_an_error_of_its_own() {
+    let (a, b) = (
+        UdpSocket::bind_v4(0).expect("bind"),
+        UdpSocket::bind_v4(0).expect("bind"),
+    );
+    let good = datagram(&b, "127.0.0.1", [b"good", b""]);
+    let huge = vec![0; 65_530];
+    let huge = datagram(&b, "127.0.0.1", [&huge, b""]);
+    let alien = datagram(&b, "::1", [b"", b""]);
+    let mut foreign = good;
+    foreign.src = "192.0.2.1".parse().expect("an address");
+    for (bad, errno) in [
+        (huge, libc::EMSGSIZE),
+        (alien, libc::EAFNOSUPPORT),
+        (foreign, libc::EINVAL),
+    ] {
+        assert_eq!(a.send_many(&[good, bad, good]).expect("the first goes"), 1);
+        let e = a.send_many(&[bad, good]).expect_err("refused");
+        assert!(
+            e.raw_os_error() == Some(errno) || e.raw_os_error() == Some(libc::ENETUNREACH),
+            "{e}"
+        );
+    }
+    assert_eq!(a.send_many(&[]).expect("nothing"), 0);
+    assert_eq!(receive(&b, 3), [b"good"; 3]);
+}
+
+#[test]
+fn a_datagram_longer_than_a_slot_is_marked() {
+    let (a, b) = (
+        UdpSocket::bind_v4(0).expect("bind"),
+        UdpSocket::bind_v4(0).expect("bind"),
+    );
+    a.send_many(&[datagram(&b, "127.0.0.1", [b"0123456789", b""])])
+        .expect("send");
+    let mut ring = RecvRing::new(1, 4);
+    while b.recv_many(&mut ring).expect("receive") == 0 {
+        std::thread::yield_now();
+    }
+    let got = ring.iter().next().expect("one");
+    assert!(got.truncated);
+    assert_eq!(got.payload, b"0123");
+}
+
+#[test]
+fn a_port_can_be_shared() {
+    let a = UdpSocket::bind_v4(0).expect("bind");
+    let b = UdpSocket::bind_v4(a.port()).expect("a second socket on the same port");
+    assert_eq!(a.port(), b.port());
+    assert!(a.receive_buffer().expect("size") > 0);
+}
+
+#[test]
+fn the_source_toward_loopback_is_loopback() {
+    let local: IpAddr = "127.0.0.1".parse().expect("an address");
+    assert_eq!(source_for(local, 0).expect("route"), local);
+    let nowhere: IpAddr = "fe80::1".parse().expect("an address");
+    assert!(source_for(nowhere, 0).is_err());
+}

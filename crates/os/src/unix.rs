@@ -1,0 +1,339 @@
+//! Unix sockets with abstract names: how processes of one network namespace find each other.
+//!
+//! An abstract name is exclusive, is visible in its network namespace only, leaves nothing in the file system and vanishes
+//! with the last descriptor of its socket (`unix(7)`).
+
+use std::ffi::c_int;
+use std::fs;
+use std::io::{self, IoSlice};
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use crate::fd::Fd;
+use crate::sockaddr::family;
+use crate::sys::{self, check, check_retry, raw_fd, socklen};
+use crate::thread::uncancellable;
+
+/// Connections that may wait to be accepted; the kernel gives at most `net.core.somaxconn`.
+const BACKLOG: c_int = 4096;
+
+/// Who is at the other end, as the kernel vouches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Process, as this process's PID namespace numbers it; 0 if it is not visible there.
+    pub pid: i32,
+    /// Effective user.
+    pub uid: u32,
+}
+
+/// What a receive call brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// This many bytes.
+    Whole(usize),
+    /// The record was longer than the room for it; the rest is lost.
+    Truncated,
+    /// The peer has closed its end, or its process is gone.
+    Closed,
+    /// Nothing is there.
+    Nothing,
+}
+
+struct Name {
+    address: libc::sockaddr_un,
+    len: libc::socklen_t,
+}
+
+impl Name {
+    /// # Errors
+    /// EINVAL for an empty name, one with a NUL and one of more than 107 bytes.
+    fn new(name: &str) -> io::Result<Self> {
+        // SAFETY: integers only.
+        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        address.sun_family = family(libc::AF_UNIX);
+        // The first byte stays NUL: that makes the name abstract.
+        let room = &mut address.sun_path[1..];
+        if name.is_empty() || name.len() > room.len() || name.contains('\0') {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        for (to, from) in room.iter_mut().zip(name.bytes()) {
+            *to = from.cast_signed();
+        }
+        Ok(Self {
+            address,
+            len: socklen(offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len()),
+        })
+    }
+
+    fn apply(&self, call: libc::c_long, fd: &Fd) -> io::Result<()> {
+        // SAFETY: pointer and length describe the address.
+        check_retry(|| unsafe {
+            libc::syscall(call, fd.as_raw_fd(), &raw const self.address, self.len)
+        })
+        .map(drop)
+    }
+}
+
+/// A listener for connections that keep the bounds of records.
+#[derive(Debug)]
+pub struct SeqListener {
+    fd: Fd,
+}
+
+impl SeqListener {
+    /// Claims an abstract name (without the leading NUL) and listens.
+    ///
+    /// # Errors
+    /// EADDRINUSE if the name is taken, EINVAL for a name that cannot be.
+    pub fn bind(name: &str) -> io::Result<Self> {
+        let name = Name::new(name)?;
+        let fd = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0)?;
+        name.apply(libc::SYS_bind, &fd)?;
+        // SAFETY: takes no pointers.
+        check(unsafe { libc::syscall(libc::SYS_listen, fd.as_raw_fd(), BACKLOG) })?;
+        Ok(Self { fd })
+    }
+
+    /// Takes the next connection; `None`: there is none.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM: the connection waits on.
+    pub fn accept(&self) -> io::Result<Option<SeqSocket>> {
+        let null = std::ptr::null_mut::<u8>();
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no address is asked for.
+        let got = check_retry(|| unsafe {
+            libc::syscall(libc::SYS_accept4, self.fd.as_raw_fd(), null, null, flags)
+        });
+        match got {
+            Ok(raw) => Ok(Some(SeqSocket {
+                fd: Fd::internal(raw_fd(raw)),
+            })),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// A connection that keeps the bounds of records. All calls are non-blocking.
+#[derive(Debug)]
+pub struct SeqSocket {
+    fd: Fd,
+}
+
+impl SeqSocket {
+    /// Connects to a listener. This does not wait for it to accept.
+    ///
+    /// # Errors
+    /// ECONNREFUSED: nobody has the name. EAGAIN: too many connections wait to be accepted.
+    pub fn connect(name: &str) -> io::Result<Self> {
+        let name = Name::new(name)?;
+        let fd = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0)?;
+        name.apply(libc::SYS_connect, &fd)?;
+        Ok(Self { fd })
+    }
+
+    /// Asks for a buffer of `bytes` for what was sent and not received yet. Returns what the kernel counts to: twice that, and
+    /// at most twice `wmem_max`. A record takes a little more of it than its bytes.
+    ///
+    /// # Errors
+    /// None is expected.
+    pub fn set_send_buffer(&self, bytes: usize) -> io::Result<usize> {
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        sys::set_option(
+            self.fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_SNDBUF,
+            bytes,
+        )?;
+        let got = sys::option(self.fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF)?;
+        Ok(usize::try_from(got).unwrap_or(0))
+    }
+
+    /// Sends one record, all of it or nothing.
+    ///
+    /// # Errors
+    /// EAGAIN: full; writable again once the peer has taken three quarters. EPIPE, ECONNRESET: the peer is gone. EMSGSIZE: longer
+    /// than the send buffer. ENOBUFS, ENOMEM: the kernel is short of memory.
+    pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        // SAFETY: null pointers, lengths and flags, for which zero is a value.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        // `IoSlice` has the layout of `iovec`.
+        header.msg_iov = parts.as_ptr().cast_mut().cast();
+        header.msg_iovlen = parts.len();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the header points to slices that live through the call; the kernel only reads from them.
+        check_retry(|| unsafe {
+            libc::syscall(
+                libc::SYS_sendmsg,
+                self.fd.as_raw_fd(),
+                &raw const header,
+                flags,
+            )
+        })
+        .map(drop)
+    }
+
+    /// Receives one record. An empty record counts as the end: no honest peer sends one. Descriptors that a peer attaches are
+    /// refused.
+    ///
+    /// # Errors
+    /// ENOMEM and the like; none is expected.
+    pub fn recv(&self, room: &mut [u8]) -> io::Result<Record> {
+        match receive(&self.fd, room) {
+            Ok(Record::Whole(0)) => Ok(Record::Closed),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(Record::Closed),
+            other => other,
+        }
+    }
+
+    /// Who is at the other end: for an accepted connection who connected, for a connecting one who listens.
+    ///
+    /// # Errors
+    /// None is expected.
+    pub fn peer(&self) -> io::Result<Credentials> {
+        let mut cred = libc::ucred {
+            pid: 0,
+            uid: 0,
+            gid: 0,
+        };
+        let mut len = socklen(size_of::<libc::ucred>());
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+        let fd = self.fd.as_raw_fd();
+        // SAFETY: the pointers are to a live structure of integers and its length.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_getsockopt,
+                fd,
+                level,
+                name,
+                &raw mut cred,
+                &raw mut len,
+            )
+        })?;
+        Ok(Credentials {
+            pid: cred.pid,
+            uid: cred.uid,
+        })
+    }
+}
+
+fn receive(fd: &Fd, room: &mut [u8]) -> io::Result<Record> {
+    let mut iov = libc::iovec {
+        iov_base: room.as_mut_ptr().cast(),
+        iov_len: room.len(),
+    };
+    // SAFETY: null pointers, lengths and flags, for which zero is a value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut iov;
+    header.msg_iovlen = 1;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header points to `room`, which is borrowed exclusively. Without room for control messages the kernel closes
+    // descriptors that come with the record.
+    let got = check_retry(|| unsafe {
+        libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, flags)
+    });
+    match got {
+        Ok(_) if header.msg_flags & libc::MSG_TRUNC != 0 => Ok(Record::Truncated),
+        Ok(n) => Ok(Record::Whole(n)),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Record::Nothing),
+        Err(e) => Err(e),
+    }
+}
+
+/// A socket for single messages between names. All calls are non-blocking.
+#[derive(Debug)]
+pub struct Dgram {
+    fd: Fd,
+}
+
+impl Dgram {
+    /// Claims an abstract name (without the leading NUL).
+    ///
+    /// # Errors
+    /// EADDRINUSE if the name is taken, EINVAL for a name that cannot be.
+    pub fn bind(name: &str) -> io::Result<Self> {
+        let name = Name::new(name)?;
+        let fd = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?;
+        name.apply(libc::SYS_bind, &fd)?;
+        Ok(Self { fd })
+    }
+
+    /// Sends a message to whoever has the name.
+    ///
+    /// # Errors
+    /// ECONNREFUSED: nobody has it. EAGAIN: full, or `net.unix.max_dgram_qlen` messages wait there. EPROTOTYPE: it is not a
+    /// socket of this kind.
+    pub fn send_to(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let name = Name::new(name)?;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: pointers and lengths describe the message and the address.
+        check_retry(|| unsafe {
+            libc::syscall(
+                libc::SYS_sendto,
+                self.fd.as_raw_fd(),
+                bytes.as_ptr(),
+                bytes.len(),
+                flags,
+                &raw const name.address,
+                name.len,
+            )
+        })
+        .map(drop)
+    }
+
+    /// Receives one message; it may be empty.
+    ///
+    /// # Errors
+    /// ENOMEM and the like; none is expected.
+    pub fn recv(&self, room: &mut [u8]) -> io::Result<Record> {
+        receive(&self.fd, room)
+    }
+}
+
+/// The abstract names of this network namespace that begin with `prefix`, each once, in order, without the leading NUL.
+///
+/// # Errors
+/// Those of reading `/proc/net/unix`.
+pub fn abstract_names(prefix: &str) -> io::Result<Vec<String>> {
+    let list = uncancellable(|| fs::read("/proc/net/unix"))?;
+    let mut names: Vec<String> = String::from_utf8_lossy(&list)
+        .lines()
+        .filter_map(listed_name)
+        .filter(|n| n.starts_with(prefix))
+        .map(String::from)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
+/// The abstract name in a line of `/proc/net/unix`: the eighth field, marked by `@`. A name may have blanks in it.
+fn listed_name(line: &str) -> Option<&str> {
+    let mut rest = line;
+    for _ in 0..7 {
+        rest = rest.trim_start();
+        rest = &rest[rest.find(' ')?..];
+    }
+    rest.strip_prefix(" @")
+}
+
+macro_rules! has_descriptor {
+    ($($socket:ty),*) => {$(
+        impl AsRawFd for $socket {
+            fn as_raw_fd(&self) -> RawFd {
+                self.fd.as_raw_fd()
+            }
+        }
+        impl AsFd for $socket {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.fd.as_fd()
+            }
+        }
+    )*};
+}
+has_descriptor!(SeqListener, SeqSocket, Dgram);
+
+#[cfg(test)]
+#[path = "unix_tests.rs"]
+mod tests;
