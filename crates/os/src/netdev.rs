@@ -159,7 +159,7 @@ fn request(socket: &Fd, name: &str, what: libc::Ioctl) -> io::Result<c_int> {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     }
     for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     // SAFETY: the pointer is to a live ifreq whose name ends with a NUL.
     check(unsafe { libc::syscall(libc::SYS_ioctl, socket.as_raw_fd(), what, &raw mut ifreq) })?;

@@ -57,7 +57,7 @@ impl Name {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         for (to, from) in room.iter_mut().zip(name.bytes()) {
-            *to = from.cast_signed();
+            *to = libc::c_char::from_ne_bytes([from]);
         }
         Ok(Self {
             address,
