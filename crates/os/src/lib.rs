@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`memory`] | the bytes of registered regions |
 //! | [`clock`], [`random`] | the monotonic clock, unpredictable numbers |
-//! | [`eventfd`], [`poll`] | wake-ups |
+//! | [`eventfd`], [`timer`], [`poll`] | wake-ups |
 //! | [`netdev`] | network interfaces and their addresses |
 //! | [`udp`] | `RoCEv2` data sockets |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
@@ -32,6 +32,7 @@ pub mod netdev;
 pub mod poll;
 pub mod random;
 pub mod thread;
+pub mod timer;
 pub mod udp;
 pub mod unix;
 
