@@ -98,6 +98,20 @@ impl Rej {
     /// Bytes of private data.
     pub const PRIVATE: usize = 148;
 
+    /// A rejection with nothing but a reason.
+    #[must_use]
+    pub const fn new(reason: RejReason) -> Self {
+        Self {
+            local_comm_id: CommId(0),
+            remote_comm_id: CommId(0),
+            answered: Answered::Other,
+            info_length: 0,
+            reason,
+            info: [0; Self::INFO],
+            private_data: PrivateData([0; Self::PRIVATE]),
+        }
+    }
+
     pub(super) fn parse(b: Body<'_>) -> Self {
         let (local_comm_id, remote_comm_id) = comm_ids(b);
         Self {

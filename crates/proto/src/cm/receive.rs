@@ -1,0 +1,234 @@
+//! Messages that set a connection up: REQ, MRA, REP, RTU.
+
+use alloc::boxed::Box;
+
+use super::agent::Agent;
+use super::answer::{answer_unknown, reject_request};
+use super::conversation::{Conversation, Phase, Resend, State};
+use super::timing::{MRA_SERVICE_TIMEOUT, ack_timeout, cm_time};
+use super::{EventKind, MadPath, Recipient};
+use crate::ids::{Gid, Guid, Qpn};
+use crate::mad::{
+    Answered, CmMad, CommId, Message, Mra, Rej, RejReason, Rep, Req, Rtu, SidrRep, SidrReq,
+    SidrStatus,
+};
+use crate::time::Time;
+
+impl Agent {
+    /// A MAD came from `from` to our address `to`.
+    pub fn on_mad(&mut self, now: Time, from: Gid, to: Gid, mad: &CmMad) {
+        let path = MadPath::reply(from, to);
+        match &mad.message {
+            Message::Req(req) => self.on_req(now, path, mad.tid, req),
+            Message::Mra(mra) => self.on_mra(now, mra),
+            Message::Rep(rep) => self.on_rep(now, path, mad, rep),
+            Message::Rtu(rtu) => self.on_rtu(rtu),
+            Message::Rej(rej) => self.on_rej(now, rej),
+            Message::Dreq(dreq) => self.on_dreq(now, path, mad, dreq),
+            Message::Drep(drep) => self.on_drep(now, drep),
+            Message::SidrReq(request) => self.on_sidr_req(path, mad.tid, request),
+            // No request of ours is under way.
+            Message::SidrRep(_) => {}
+        }
+    }
+
+    fn on_req(&mut self, now: Time, path: MadPath, tid: u64, req: &Req) {
+        if req.local_comm_id.is_none() {
+            return;
+        }
+        if let Some(known) = self.find_by_remote_id(req.local_ca_guid, req.local_comm_id) {
+            self.on_repeated_req(known, path, tid, req);
+            return;
+        }
+        if let Some(old) = self.find_by_remote_qpn(req.local_ca_guid, req.local_qpn) {
+            let rej = reject_request(tid, req, RejReason::STALE_CONNECTION);
+            self.send(path, Recipient::Conversation(req.local_comm_id), rej);
+            self.close_stale(now, old);
+            return;
+        }
+        if self.half_open_full() {
+            return;
+        }
+        let in_use = self.conversations.len();
+        let conversations = &self.conversations;
+        let Some(id) = self
+            .ids
+            .comm_id(in_use, |id| conversations.contains_key(&id))
+        else {
+            return;
+        };
+        self.insert(Conversation {
+            local_id: id,
+            remote_id: req.local_comm_id,
+            local_guid: Guid::default(),
+            remote_guid: req.local_ca_guid,
+            local_qpn: Qpn::default(),
+            remote_qpn: req.local_qpn,
+            path,
+            service: req.service_id,
+            tid,
+            interval: cm_time(req.local_cm_response_timeout),
+            max_cm_retries: req.max_cm_retries,
+            packet_life_time: 0,
+            ack_timeout: req.primary.local_ack_timeout,
+            id_indexed: false,
+            qpn_indexed: false,
+            orphan: false,
+            state: State::ReqRcvd,
+        });
+        self.index(id);
+        self.event(
+            id,
+            EventKind::Request {
+                req: Box::new(*req),
+                path,
+            },
+        );
+    }
+
+    /// The asker did not hear from us, or the network repeats itself.
+    fn on_repeated_req(&mut self, id: CommId, path: MadPath, tid: u64, req: &Req) {
+        match self.phase(id) {
+            Some(Phase::MraReqSent) => {
+                self.send_to_peer(id, |c| c.mra(Answered::Req, MRA_SERVICE_TIMEOUT));
+            }
+            Some(Phase::Timewait) => {
+                let rej = reject_request(tid, req, RejReason::STALE_CONNECTION);
+                self.send(path, Recipient::Conversation(req.local_comm_id), rej);
+            }
+            // Our REP goes out again by its own timer.
+            _ => {}
+        }
+    }
+
+    /// The peer uses the queue pair of this connection for something new, so it has forgotten the connection.
+    fn close_stale(&mut self, now: Time, old: CommId) {
+        if self.phase(old) == Some(Phase::Established) {
+            self.send_dreq(now, old);
+        }
+    }
+
+    /// The peer needs more time: its service timeout counts from now. A second MRA for the same message changes nothing, so the
+    /// wait is bounded by the retries.
+    fn on_mra(&mut self, now: Time, mra: &Mra) {
+        let id = mra.remote_comm_id;
+        let Some(c) = self.conversations.get_mut(&id) else {
+            return;
+        };
+        let interval = cm_time(mra.service_timeout) + cm_time(c.ack_timeout);
+        let more = |resend: &Resend| Resend {
+            interval,
+            at: now + interval,
+            ..resend.clone()
+        };
+        let state = match (&c.state, mra.answered) {
+            (State::ReqSent(resend), Answered::Req) => State::MraReqRcvd(more(resend)),
+            (State::RepSent(resend), Answered::Rep) if c.remote_id == mra.local_comm_id => {
+                State::MraRepRcvd(more(resend))
+            }
+            _ => return,
+        };
+        c.remote_id = mra.local_comm_id;
+        self.set_state(id, state);
+    }
+
+    fn on_rep(&mut self, now: Time, path: MadPath, mad: &CmMad, rep: &Rep) {
+        let id = rep.remote_comm_id;
+        match self.phase(id) {
+            Some(Phase::ReqSent | Phase::MraReqRcvd) => self.on_first_rep(now, id, rep),
+            Some(phase) => self.on_repeated_rep(id, phase, rep),
+            None => self.answer_stranger(path, rep.local_comm_id, mad),
+        }
+    }
+
+    fn on_first_rep(&mut self, now: Time, id: CommId, rep: &Rep) {
+        if self
+            .find_by_remote_id(rep.local_ca_guid, rep.local_comm_id)
+            .is_some()
+        {
+            return;
+        }
+        if let Some(old) = self.find_by_remote_qpn(rep.local_ca_guid, rep.local_qpn) {
+            self.reject_stale_rep(id, rep);
+            self.close_stale(now, old);
+            return;
+        }
+        let Some(c) = self.conversations.get_mut(&id) else {
+            return;
+        };
+        c.remote_id = rep.local_comm_id;
+        c.remote_guid = rep.local_ca_guid;
+        c.remote_qpn = rep.local_qpn;
+        // The path's part of the timeout stays; the responder's delay was a guess until now.
+        c.ack_timeout = ack_timeout(rep.target_ack_delay, c.packet_life_time);
+        self.index(id);
+        self.set_state(id, State::RepRcvd);
+        self.event(id, EventKind::Reply(Box::new(*rep)));
+    }
+
+    /// The REP names a queue pair of a connection that we still have. Our REQ goes out again by its own timer.
+    fn reject_stale_rep(&mut self, id: CommId, rep: &Rep) {
+        if let Some(c) = self.conversations.get(&id) {
+            let rej = Rej {
+                local_comm_id: id,
+                remote_comm_id: rep.local_comm_id,
+                answered: Answered::Rep,
+                ..Rej::new(RejReason::STALE_CONNECTION)
+            };
+            let (path, mad) = (
+                c.path,
+                CmMad {
+                    tid: c.tid,
+                    message: Message::Rej(rej),
+                },
+            );
+            self.send(path, Recipient::Conversation(rep.local_comm_id), mad);
+        }
+    }
+
+    /// The passive side did not hear our answer to its REP.
+    fn on_repeated_rep(&mut self, id: CommId, phase: Phase, rep: &Rep) {
+        if self.find(id, rep.local_comm_id).is_none() {
+            return;
+        }
+        match phase {
+            Phase::Established => self.send_to_peer(id, Conversation::rtu),
+            Phase::MraRepSent => {
+                self.send_to_peer(id, |c| c.mra(Answered::Rep, MRA_SERVICE_TIMEOUT))
+            }
+            _ => {}
+        }
+    }
+
+    fn on_rtu(&mut self, rtu: &Rtu) {
+        let id = rtu.remote_comm_id;
+        let phase = self.find(id, rtu.local_comm_id).map(|c| c.state.phase());
+        if matches!(phase, Some(Phase::RepSent | Phase::MraRepRcvd)) {
+            self.set_established(id);
+        }
+    }
+
+    pub(super) fn set_established(&mut self, id: CommId) {
+        self.set_state(id, State::Established);
+        self.event(id, EventKind::Established);
+    }
+
+    pub(super) fn answer_stranger(&mut self, path: MadPath, remote: CommId, mad: &CmMad) {
+        if let Some(answer) = answer_unknown(mad) {
+            self.send(path, Recipient::Conversation(remote), answer);
+        }
+    }
+
+    fn on_sidr_req(&mut self, path: MadPath, tid: u64, request: &SidrReq) {
+        let rep = SidrRep::refusal(request, SidrStatus::UNSUPPORTED);
+        let to = Recipient::Conversation(CommId(request.request_id));
+        self.send(
+            path,
+            to,
+            CmMad {
+                tid,
+                message: Message::SidrRep(rep),
+            },
+        );
+    }
+}

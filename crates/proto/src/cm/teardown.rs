@@ -1,0 +1,106 @@
+//! Messages that end a conversation: REJ, DREQ, DREP.
+
+use alloc::boxed::Box;
+
+use super::agent::Agent;
+use super::conversation::{Phase, State};
+use super::{EventKind, MadPath};
+use crate::ids::Guid;
+use crate::mad::{Answered, CmMad, CommId, Drep, Dreq, Rej, RejReason};
+use crate::time::Time;
+
+impl Agent {
+    /// Whether a REJ that came without our communication id is for a conversation of this agent.
+    #[must_use]
+    pub fn knows_rejected(&self, rej: &Rej) -> bool {
+        self.rejected(rej).is_some()
+    }
+
+    /// The conversation that a REJ is about. A peer that gave up before it learnt our id names its own, with its GUID.
+    fn rejected(&self, rej: &Rej) -> Option<CommId> {
+        if rej.reason == RejReason::TIMEOUT {
+            let mut guid = [0; 8];
+            guid.copy_from_slice(&rej.info[..8]);
+            let guid = Guid(u64::from_be_bytes(guid));
+            if let Some(id) = self.find_by_remote_id(guid, rej.local_comm_id) {
+                return Some(id);
+            }
+        }
+        let c = self.conversations.get(&rej.remote_comm_id)?;
+        // Whoever rejects a REQ need not have an id, and we need not have heard of it.
+        let of_req =
+            rej.answered == Answered::Req && (c.remote_id.is_none() || rej.local_comm_id.is_none());
+        (of_req || c.remote_id == rej.local_comm_id).then_some(c.local_id)
+    }
+
+    pub(super) fn on_rej(&mut self, now: Time, rej: &Rej) {
+        let Some(id) = self.rejected(rej) else {
+            return;
+        };
+        let stays = match self.phase(id) {
+            Some(
+                Phase::ReqSent
+                | Phase::MraReqRcvd
+                | Phase::ReqRcvd
+                | Phase::MraReqSent
+                | Phase::RepSent
+                | Phase::MraRepRcvd,
+            ) => rej.reason == RejReason::STALE_CONNECTION,
+            Some(Phase::RepRcvd | Phase::MraRepSent | Phase::DreqSent | Phase::Established) => true,
+            Some(Phase::DreqRcvd | Phase::Timewait) | None => return,
+        };
+        let event = EventKind::Rejected {
+            reason: rej.reason,
+            private_data: Box::new(rej.private_data.0),
+        };
+        if stays {
+            self.event(id, event);
+            self.enter_timewait(now, id);
+        } else {
+            self.end(id, event);
+        }
+    }
+
+    pub(super) fn on_dreq(&mut self, now: Time, path: MadPath, mad: &CmMad, dreq: &Dreq) {
+        let id = dreq.remote_comm_id;
+        let Some(c) = self.find(id, dreq.local_comm_id) else {
+            self.answer_stranger(path, dreq.local_comm_id, mad);
+            return;
+        };
+        if c.local_qpn != dreq.remote_qpn {
+            return;
+        }
+        match c.state.phase() {
+            Phase::RepSent | Phase::MraRepRcvd | Phase::Established | Phase::DreqSent => {
+                let orphan = c.orphan;
+                self.set_state(id, State::DreqRcvd(mad.tid));
+                self.event(id, EventKind::Disconnected { timed_out: false });
+                if orphan {
+                    // Both asked at once, and no owner is left to answer.
+                    self.answer_dreq(now, id, mad.tid);
+                }
+            }
+            Phase::Timewait => self.send_to_peer(id, |c| c.drep(mad.tid)),
+            // Asked before, or still being set up: the peer will ask again.
+            _ => {}
+        }
+    }
+
+    pub(super) fn answer_dreq(&mut self, now: Time, id: CommId, tid: u64) {
+        self.send_to_peer(id, |c| c.drep(tid));
+        self.enter_timewait(now, id);
+    }
+
+    pub(super) fn on_drep(&mut self, now: Time, drep: &Drep) {
+        let id = drep.remote_comm_id;
+        match self.find(id, drep.local_comm_id).map(|c| c.state.phase()) {
+            Some(Phase::DreqSent) => {
+                self.event(id, EventKind::Disconnected { timed_out: false });
+                self.enter_timewait(now, id);
+            }
+            // Both asked at once, and the disconnect is reported.
+            Some(Phase::DreqRcvd) => self.enter_timewait(now, id),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Tests of the conversations as pairs over a virtual clock and a faulty link.
