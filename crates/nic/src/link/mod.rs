@@ -7,6 +7,9 @@
 //!
 //! [`fault`] drops, duplicates, reorders and corrupts what the wire link sends, seeded (`FERROCE_FAULT`).
 
+pub(crate) mod fault;
+pub(crate) mod wire;
+
 use ferroce_proto::ids::Gid;
 
 /// Addresses of a packet and what the IP header carries of them.
@@ -33,6 +36,31 @@ pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
     /// End of each packet in `bytes`.
     pub(crate) ends: Vec<usize>,
+}
+
+impl Batch {
+    /// The packets, in order.
+    pub(crate) fn packets(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+
+    /// Takes the first `count` packets out.
+    pub(crate) fn discard(&mut self, count: usize) {
+        let Some(last) = count.checked_sub(1) else { return };
+        let Some(&bytes) = self.ends.get(last) else { return self.clear() };
+        self.bytes.drain(..bytes);
+        self.ends.drain(..count);
+        for end in &mut self.ends {
+            *end -= bytes;
+        }
+    }
+
+    /// Takes all packets out; the room stays for the next ones.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
 }
 
 /// What became of a batch.

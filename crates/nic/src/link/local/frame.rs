@@ -1,0 +1,256 @@
+//! Records of the local link.
+//!
+//! A record is what one `send` puts on the socket. All numbers are little-endian, reserved bytes are zero.
+//!
+//! | record | bytes |
+//! |---|---|
+//! | hello, the first of every link | kind 1, `FRC`, version (2), slot of the sender (2) |
+//! | packets of one queue pair | kind 2, source QPN (3), count (2), reserved (2), source GID (16), destination GID (16), length of each (2 × count), packets |
+//! | packet that came over the wire to the wrong process | kind 3, hop limit, traffic class, reserved, source GID, destination GID, packet |
+//! | MAD for QP1 | kind 4, reserved (3), source GID, destination GID, MAD (256) |
+//! | notice that a packet was dropped | kind 5, QPN of its sender (3), reserved, QPN that it was for (3) |
+//!
+//! Packets are BTH through pad. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
+
+use ferroce_proto::ids::{Gid, Qpn};
+
+use crate::link::{Addressing, Inbound};
+
+/// Version of the format. Processes of different versions do not talk over the local link.
+pub(super) const VERSION: u16 = 1;
+
+/// Most bytes of a record that a receiver accepts.
+pub(super) const MAX_RECORD: usize = 128 * 1024;
+/// Most packets of a record.
+pub(super) const MAX_PACKETS: usize = 512;
+/// Bytes of a MAD.
+const MAD: usize = 256;
+
+const MAGIC: [u8; 3] = *b"FRC";
+const HELLO: u8 = 1;
+const PACKETS: u8 = 2;
+const FORWARDED: u8 = 3;
+const MADS: u8 = 4;
+const DROPPED: u8 = 5;
+
+/// Bytes of a packets record before the lengths.
+pub(super) const PACKETS_HEAD: usize = 40;
+/// Most bytes of a packets record before the packets.
+const PACKETS_PREFIX: usize = PACKETS_HEAD + 2 * MAX_PACKETS;
+
+/// Something small to send to another process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Frame<'a> {
+    /// A packet that came over the wire and is for a queue pair of that process.
+    Forwarded(Inbound<'a>),
+    /// A management datagram for QP1.
+    Mad {
+        /// Source GID.
+        src: Gid,
+        /// Destination GID.
+        dst: Gid,
+        /// The MAD.
+        mad: &'a [u8; MAD],
+    },
+    /// A packet from that process was dropped: its destination does not exist or was not ready.
+    Dropped {
+        /// The packet's sender, a queue pair of that process.
+        qpn: Qpn,
+        /// The queue pair that it was for.
+        by: Qpn,
+    },
+}
+
+impl Frame<'_> {
+    /// The record of this frame.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match *self {
+            Self::Forwarded(p) => {
+                let head = [FORWARDED, p.hop_limit, p.traffic_class, 0];
+                [&head[..], &p.src.0, &p.dst.0, p.packet].concat()
+            }
+            Self::Mad { src, dst, mad } => [&[MADS, 0, 0, 0][..], &src.0, &dst.0, mad].concat(),
+            Self::Dropped { qpn, by } => {
+                let ([a, b, c], [d, e, f]) = (low24(qpn), low24(by));
+                vec![DROPPED, a, b, c, 0, d, e, f]
+            }
+        }
+    }
+}
+
+/// The hello of a process.
+pub(super) fn hello(slot: u16) -> [u8; 8] {
+    let ([v0, v1], [s0, s1]) = (VERSION.to_le_bytes(), slot.to_le_bytes());
+    let [a, b, c] = MAGIC;
+    [HELLO, a, b, c, v0, v1, s0, s1]
+}
+
+/// What goes before the packets of a packets record.
+pub(super) struct PacketsPrefix {
+    bytes: [u8; PACKETS_PREFIX],
+    used: usize,
+}
+
+impl PacketsPrefix {
+    /// For packets of one queue pair, of which `lengths` yields 1 to [`MAX_PACKETS`] lengths.
+    pub(super) fn new(src_qpn: Qpn, addressing: &Addressing, lengths: impl Iterator<Item = usize>) -> Self {
+        let mut bytes = [0; PACKETS_PREFIX];
+        let mut used = PACKETS_HEAD;
+        let mut count = 0u16;
+        for length in lengths {
+            let length = u16::try_from(length).expect("invariant: packets are no longer than an MTU");
+            bytes[used..used + 2].copy_from_slice(&length.to_le_bytes());
+            used += 2;
+            count += 1;
+        }
+        bytes[0] = PACKETS;
+        bytes[1..4].copy_from_slice(&low24(src_qpn));
+        bytes[4..6].copy_from_slice(&count.to_le_bytes());
+        bytes[8..24].copy_from_slice(&addressing.src.0);
+        bytes[24..40].copy_from_slice(&addressing.dst.0);
+        Self { bytes, used }
+    }
+
+    /// The bytes.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
+}
+
+/// A record that makes sense by itself.
+#[derive(Debug)]
+pub(super) enum Record<'a> {
+    /// The link's first.
+    Hello { version: u16, slot: u16 },
+    /// Packets of one queue pair.
+    Packets(Packets<'a>),
+    /// Anything else.
+    Frame(Frame<'a>),
+}
+
+/// Packets of a record. The lengths add up to the bytes.
+#[derive(Debug)]
+pub(super) struct Packets<'a> {
+    /// The queue pair that they come from.
+    pub(super) src_qpn: Qpn,
+    /// Source GID.
+    pub(super) src: Gid,
+    /// Destination GID.
+    pub(super) dst: Gid,
+    lengths: &'a [[u8; 2]],
+    bytes: &'a [u8],
+}
+
+impl<'a> Packets<'a> {
+    /// Each packet, none empty.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = self.bytes;
+        self.lengths.iter().map_while(move |length| {
+            let (packet, after) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+            rest = after;
+            Some(packet)
+        })
+    }
+
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.lengths.len()
+    }
+}
+
+/// Why a record makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Nonsense {
+    /// A kind that does not exist.
+    #[error("record of unknown kind {0}")]
+    Kind(u8),
+    /// Fewer or more bytes than its kind has.
+    #[error("record of kind {kind} with a wrong length of {len} bytes")]
+    Length {
+        /// The kind.
+        kind: u8,
+        /// Bytes.
+        len: usize,
+    },
+    /// The first bytes of a hello.
+    #[error("the peer is no Ferroce process")]
+    Magic,
+}
+
+/// Reads a record.
+pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
+    let kind = record.first().copied().unwrap_or(0);
+    let parsed = match kind {
+        HELLO => return parse_hello(record),
+        PACKETS => parse_packets(record),
+        FORWARDED => parse_forwarded(record),
+        MADS => parse_mad(record),
+        DROPPED => parse_dropped(record),
+        _ => return Err(Nonsense::Kind(kind)),
+    };
+    parsed.ok_or(Nonsense::Length { kind, len: record.len() })
+}
+
+fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {
+    let &[kind, a, b, c, v0, v1, s0, s1] = record else {
+        return Err(Nonsense::Length { kind: HELLO, len: record.len() });
+    };
+    if kind != HELLO || [a, b, c] != MAGIC {
+        return Err(Nonsense::Magic);
+    }
+    Ok(Record::Hello { version: u16::from_le_bytes([v0, v1]), slot: u16::from_le_bytes([s0, s1]) })
+}
+
+fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
+    let (&[_, q0, q1, q2, n0, n1, _, _], rest) = record.split_first_chunk()?;
+    let (src, dst, rest) = gids(rest)?;
+    let count = usize::from(u16::from_le_bytes([n0, n1]));
+    if !(1..=MAX_PACKETS).contains(&count) {
+        return None;
+    }
+    let (lengths, bytes) = rest.split_at_checked(2 * count)?;
+    let (lengths, _) = lengths.as_chunks();
+    let mut sum = 0;
+    for length in lengths {
+        let length = usize::from(u16::from_le_bytes(*length));
+        if length == 0 {
+            return None;
+        }
+        sum += length;
+    }
+    let src_qpn = qpn([q0, q1, q2]);
+    (sum == bytes.len()).then_some(Record::Packets(Packets { src_qpn, src, dst, lengths, bytes }))
+}
+
+fn parse_forwarded(record: &[u8]) -> Option<Record<'_>> {
+    let (&[_, hop_limit, traffic_class, _], rest) = record.split_first_chunk()?;
+    let (src, dst, packet) = gids(rest)?;
+    let inbound = Inbound { src, dst, hop_limit, traffic_class, packet };
+    (!packet.is_empty()).then_some(Record::Frame(Frame::Forwarded(inbound)))
+}
+
+fn parse_mad(record: &[u8]) -> Option<Record<'_>> {
+    let (_, rest) = record.split_first_chunk::<4>()?;
+    let (src, dst, mad) = gids(rest)?;
+    Some(Record::Frame(Frame::Mad { src, dst, mad: mad.try_into().ok()? }))
+}
+
+fn parse_dropped(record: &[u8]) -> Option<Record<'_>> {
+    let &[_, a, b, c, _, d, e, f] = record else { return None };
+    Some(Record::Frame(Frame::Dropped { qpn: qpn([a, b, c]), by: qpn([d, e, f]) }))
+}
+
+fn gids(bytes: &[u8]) -> Option<(Gid, Gid, &[u8])> {
+    let (src, rest) = bytes.split_first_chunk()?;
+    let (dst, rest) = rest.split_first_chunk()?;
+    Some((Gid(*src), Gid(*dst), rest))
+}
+
+fn low24(qpn: Qpn) -> [u8; 3] {
+    let [a, b, c, _] = qpn.get().to_le_bytes();
+    [a, b, c]
+}
+
+fn qpn([a, b, c]: [u8; 3]) -> Qpn {
+    Qpn::new(u32::from_le_bytes([a, b, c, 0]))
+}

@@ -1,0 +1,131 @@
+//! The local link: packets between processes of one network namespace, over Unix sockets with abstract names.
+//!
+//! Every process owns a *slot*, a number from 1 to 1023, by listening on the abstract name `ferroce/slot/<n>`: the kernel makes
+//! it exclusive and frees it when the process ends, however it ends. A link goes one way: process A connects to B's slot and
+//! only A sends on that connection; B's answers go out on B's own link to A. [`LocalLinks`] makes the outgoing links,
+//! [`Incoming`] accepts and reads those of others.
+//!
+//! A link is lossless and keeps the order. When it is full it says [`Sent::Blocked`](super::Sent::Blocked), and the sender
+//! waits for its descriptor to become writable; receivers always read, so no cycle of waiting can arise. When the process at
+//! the other end is gone, the link hangs up.
+//!
+//! Nothing that comes in is trusted (see [`frame`] and [`Incoming`]).
+
+mod frame;
+mod incoming;
+mod outgoing;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferroce_os::random;
+use ferroce_os::unix::{SeqListener, SeqSocket};
+
+pub(crate) use frame::Frame;
+pub(crate) use incoming::{Incoming, LinkId, LocalFrame, Received};
+pub(crate) use outgoing::Outgoing;
+
+use crate::Error;
+
+/// Slots that a network namespace has, numbered from 1: ten bits of every queue pair number and key.
+const SLOTS: u16 = 1023;
+
+/// Send buffer asked for, per link; the kernel gives at most `net.core.wmem_max` (and counts double).
+const SEND_BUFFER: usize = 1 << 20;
+
+fn slot_name(slot: u16) -> String {
+    format!("ferroce/slot/{slot}")
+}
+
+/// Why there is no link to a slot.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    /// No process owns the slot.
+    #[error("no process owns slot {0}")]
+    NoSuchProcess(u16),
+    /// The owner is there but the link cannot be made now: out of descriptors, or too many wait to be accepted.
+    #[error("no link to slot {slot} for now: {error}")]
+    NotNow {
+        /// The slot.
+        slot: u16,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// The outgoing links of this process, one per slot, and its own slot.
+#[derive(Debug)]
+pub(crate) struct LocalLinks {
+    slot: u16,
+    send_buffer: usize,
+    links: Mutex<HashMap<u16, Arc<Outgoing>>>,
+}
+
+impl LocalLinks {
+    /// Claims a free slot, chosen at random: numbers of a process that is gone should not soon mean another.
+    ///
+    /// # Errors
+    /// ENOSPC when all slots are taken; what the kernel says if it refuses such sockets.
+    pub(crate) fn claim() -> Result<(Self, Incoming), Error> {
+        Self::claim_with(SEND_BUFFER)
+    }
+
+    fn claim_with(send_buffer: usize) -> Result<(Self, Incoming), Error> {
+        let (slot, listener) = claim_slot()?;
+        let incoming = Incoming::new(slot, listener)
+            .map_err(|e| Error::system("cannot receive from other processes", &e))?;
+        Ok((Self { slot, send_buffer, links: Mutex::default() }, incoming))
+    }
+
+    /// This process's slot.
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// The link to the process that owns a slot now, this one included. Made at the first call and kept; a link whose peer
+    /// is gone is replaced, since the slot may have a new owner: whoever has a conversation with the old one must hold on to
+    /// the link that it began with.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub(crate) fn connect(&self, slot: u16) -> Result<Arc<Outgoing>, ConnectError> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(link) = links.get(&slot)
+            && !link.is_dead()
+            && !link.has_hung_up()
+        {
+            return Ok(Arc::clone(link));
+        }
+        links.remove(&slot);
+        let link = self.open(slot).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => ConnectError::NoSuchProcess(slot),
+            _ => ConnectError::NotNow { slot, error },
+        })?;
+        let link = Arc::new(link);
+        links.insert(slot, Arc::clone(&link));
+        Ok(link)
+    }
+
+    fn open(&self, slot: u16) -> io::Result<Outgoing> {
+        let socket = SeqSocket::connect(&slot_name(slot))?;
+        Outgoing::new(socket, self.slot, slot, self.send_buffer)
+    }
+}
+
+fn claim_slot() -> Result<(u16, SeqListener), Error> {
+    let start = u16::try_from(random::u32() % u32::from(SLOTS)).expect("invariant: below 1023");
+    for i in 0..SLOTS {
+        let slot = 1 + (start + i) % SLOTS;
+        match SeqListener::bind(&slot_name(slot)) {
+            Ok(listener) => return Ok((slot, listener)),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+            Err(e) => return Err(Error::system("cannot listen on an abstract Unix socket", &e)),
+        }
+    }
+    let reason = format!("all {SLOTS} slots for processes of this network namespace are taken");
+    Err(Error::new(libc::ENOSPC, reason))
+}
+
+#[cfg(test)]
+mod tests;

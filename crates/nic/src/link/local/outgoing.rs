@@ -1,0 +1,248 @@
+//! The sending end of a link.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ferroce_os::unix::{Record, SeqSocket};
+use ferroce_proto::ids::Qpn;
+
+use super::frame::{Frame, MAX_PACKETS, MAX_RECORD, PACKETS_HEAD, PacketsPrefix, hello};
+use crate::link::{Batch, Sent};
+
+/// Bytes of a record that are aimed at: enough to make the system call cheap against the copy, few enough that several fit
+/// the socket and the receiver can work on one while the next is written.
+const RECORD: usize = 64 * 1024;
+
+/// Bytes of frames that wait inside a link. Beyond it forwarded packets and MADs are lost, as they may be on a network.
+const STASH: usize = 256 * 1024;
+
+/// The sending end of a link to another process (or to this one). Any thread may send.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    socket: SeqSocket,
+    peer: u16,
+    dead: AtomicBool,
+    /// Bytes of a record to aim at; halved when the kernel finds a record too big.
+    record: AtomicUsize,
+    /// Whether `stash` holds anything: spares packets the lock.
+    stashed: AtomicBool,
+    stash: Mutex<Stash>,
+}
+
+/// Frames that did not fit. They go before packets do.
+#[derive(Debug, Default)]
+struct Stash {
+    records: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Notices by the QPN that they are for. One per queue pair says it all, so these are bounded without losing any.
+    notices: BTreeMap<Qpn, Qpn>,
+}
+
+impl Stash {
+    /// The next record to send.
+    fn next(&self) -> Option<Cow<'_, [u8]>> {
+        let notice = || self.notices.first_key_value().map(|(qpn, by)| Frame::Dropped { qpn: *qpn, by: *by }.encode());
+        self.records.front().map(|r| Cow::Borrowed(&r[..])).or_else(|| notice().map(Cow::Owned))
+    }
+
+    /// The next record is sent.
+    fn pop(&mut self) {
+        match self.records.pop_front() {
+            Some(record) => self.bytes -= record.len(),
+            None => drop(self.notices.pop_first()),
+        }
+    }
+}
+
+/// What became of a record.
+enum Put {
+    Done,
+    Full,
+    TooBig,
+    Gone,
+}
+
+impl Outgoing {
+    /// Greets the peer on a fresh connection.
+    pub(super) fn new(socket: SeqSocket, own: u16, peer: u16, send_buffer: usize) -> io::Result<Self> {
+        // Four records at least are to fit: a smaller buffer gets smaller records.
+        let record = RECORD.min(socket.set_send_buffer(send_buffer)? / 4);
+        socket.send(&[IoSlice::new(&hello(own))])?;
+        Ok(Self {
+            socket,
+            peer,
+            dead: AtomicBool::new(false),
+            record: AtomicUsize::new(record),
+            stashed: AtomicBool::new(false),
+            stash: Mutex::default(),
+        })
+    }
+
+    /// The slot of the process at the other end.
+    pub(crate) fn peer(&self) -> u16 {
+        self.peer
+    }
+
+    /// The descriptor to watch: for writability while the link is blocked, for hang-up always.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Whether the process at the other end is known to be gone. It does not come back.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// The descriptor has reported a hang-up.
+    pub(crate) fn mark_dead(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    /// Asks the kernel whether the process at the other end is gone, and remembers it.
+    pub(super) fn has_hung_up(&self) -> bool {
+        // The peer never sends on this connection, so all that can be received is its end.
+        let alive = matches!(self.socket.recv(&mut [0]), Ok(Record::Nothing));
+        if !alive {
+            self.mark_dead();
+        }
+        !alive
+    }
+
+    /// Sends the packets of a batch from one queue pair, in order. On [`Sent::Blocked`] those that did not go are still in
+    /// the batch; call again when the descriptor is writable.
+    pub(crate) fn send_packets(&self, src_qpn: Qpn, batch: &mut Batch) -> Sent {
+        let mut sent = self.flush();
+        let mut done = 0;
+        while sent == Sent::All && done < batch.ends.len() {
+            let count = self.fitting(batch, done);
+            match self.put_packets(src_qpn, batch, done, count) {
+                Put::Done => done += count,
+                Put::Full => sent = Sent::Blocked,
+                Put::TooBig if count > 1 => self.shrink(),
+                // A single packet: the kernel is out of memory for now.
+                Put::TooBig => sent = Sent::Blocked,
+                Put::Gone => sent = Sent::PeerGone,
+            }
+        }
+        match sent {
+            Sent::Blocked => batch.remove_front(done),
+            Sent::All | Sent::PeerGone => batch.clear(),
+        }
+        sent
+    }
+
+    /// How many packets from `first` on make the next record: at least one.
+    fn fitting(&self, batch: &Batch, first: usize) -> usize {
+        let limit = self.record.load(Ordering::Relaxed);
+        let start = batch.start(first);
+        let fits = |i: usize, end: usize| PACKETS_HEAD + 2 * (i + 1) + (end - start) <= limit;
+        let ends = batch.ends[first..].iter().take(MAX_PACKETS);
+        ends.enumerate().take_while(|(i, end)| fits(*i, **end)).count().max(1)
+    }
+
+    fn put_packets(&self, src_qpn: Qpn, batch: &Batch, first: usize, count: usize) -> Put {
+        let ends = &batch.ends[first..first + count];
+        let start = batch.start(first);
+        let lengths = ends.iter().scan(start, |from, end| Some(end - std::mem::replace(from, *end)));
+        let prefix = PacketsPrefix::new(src_qpn, &batch.addressing, lengths);
+        let bytes = &batch.bytes[start..batch.start(first + count)];
+        self.put(&[IoSlice::new(prefix.as_bytes()), IoSlice::new(bytes)])
+    }
+
+    fn shrink(&self) {
+        let smaller = self.record.load(Ordering::Relaxed) / 2;
+        self.record.store(smaller, Ordering::Relaxed);
+        tracing::debug!(target: "ferroce::local", peer = self.peer, bytes = smaller, "smaller records");
+    }
+
+    /// Sends a frame. On [`Sent::Blocked`] the link keeps it: call [`flush`](Self::flush) when the descriptor is writable.
+    pub(crate) fn send_frame(&self, frame: &Frame<'_>) -> Sent {
+        let mut stash = self.lock();
+        match self.drain(&mut stash) {
+            Sent::All => {}
+            Sent::Blocked => {
+                self.keep(&mut stash, frame);
+                return Sent::Blocked;
+            }
+            Sent::PeerGone => return Sent::PeerGone,
+        }
+        match self.put(&[IoSlice::new(&frame.encode())]) {
+            Put::Done => Sent::All,
+            Put::Full | Put::TooBig => {
+                self.keep(&mut stash, frame);
+                Sent::Blocked
+            }
+            Put::Gone => Sent::PeerGone,
+        }
+    }
+
+    /// Sends what the link has kept.
+    pub(crate) fn flush(&self) -> Sent {
+        if self.is_dead() {
+            return Sent::PeerGone;
+        }
+        if !self.stashed.load(Ordering::Acquire) {
+            return Sent::All;
+        }
+        self.drain(&mut self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stash> {
+        self.stash.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, stash: &mut Stash, frame: &Frame<'_>) {
+        if let Frame::Dropped { qpn, by } = *frame {
+            stash.notices.insert(qpn, by);
+        } else {
+            let record = frame.encode();
+            if stash.bytes + record.len() > STASH {
+                tracing::debug!(target: "ferroce::local", peer = self.peer, "link is full: a packet or MAD is lost");
+                return;
+            }
+            stash.bytes += record.len();
+            stash.records.push_back(record);
+        }
+        self.stashed.store(true, Ordering::Release);
+    }
+
+    fn drain(&self, stash: &mut Stash) -> Sent {
+        if self.is_dead() {
+            *stash = Stash::default();
+            return Sent::PeerGone;
+        }
+        while let Some(put) = stash.next().map(|record| self.put(&[IoSlice::new(&record)])) {
+            match put {
+                Put::Done => stash.pop(),
+                Put::Full | Put::TooBig => return Sent::Blocked,
+                Put::Gone => {
+                    *stash = Stash::default();
+                    return Sent::PeerGone;
+                }
+            }
+        }
+        self.stashed.store(false, Ordering::Release);
+        Sent::All
+    }
+
+    fn put(&self, parts: &[IoSlice<'_>]) -> Put {
+        debug_assert!(parts.iter().map(|p| p.len()).sum::<usize>() <= MAX_RECORD);
+        if self.is_dead() {
+            return Put::Gone;
+        }
+        let Err(error) = self.socket.send(parts) else { return Put::Done };
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => Put::Full,
+            Some(libc::EMSGSIZE | libc::ENOBUFS | libc::ENOMEM) => Put::TooBig,
+            _ => {
+                tracing::debug!(target: "ferroce::local", peer = self.peer, %error, "link is down");
+                self.mark_dead();
+                Put::Gone
+            }
+        }
+    }
+}

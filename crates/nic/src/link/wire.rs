@@ -1,0 +1,455 @@
+//! The wire link: `RoCEv2` in UDP, to everything that is not a process of this network namespace.
+//!
+//! All sockets of a namespace share port 4791, so a datagram may reach another process than it is meant for; that process
+//! forwards it. Because the socket is bound, every datagram also leaves *from* port 4791: the UDP source port, which may vary
+//! freely in `RoCEv2` to spread flows over parallel routes, does not vary here.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_os::timer::TimerFd;
+use ferroce_os::udp::{Datagram, Received, RecvRing, UdpSocket};
+use ferroce_proto::ids::Gid;
+use ferroce_proto::verbs::Mtu;
+use ferroce_proto::wire::ROCE_UDP_PORT;
+use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident, IdentHistory};
+
+use super::fault::{Fault, Frame, Network};
+use super::{Addressing, Batch, Inbound, Sent};
+use crate::Error;
+use crate::core::lock;
+
+/// Datagrams per system call.
+const CHUNK: usize = 32;
+/// Room for the longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC.
+const DATAGRAM: usize = 4096 + 128;
+/// Peers whose way to fill the IPv4 Identification is remembered. Strangers can fill the list; then it starts again.
+const MAX_PEERS: usize = 4096;
+/// How soon a frame that the socket did not take is tried again by the bad network.
+const RETRY: Duration = Duration::from_millis(1);
+/// What the kernel counts against a receive buffer for each datagram besides its bytes, rounded up to a power of two.
+const BUFFER_OVERHEAD: usize = 768;
+
+/// UDP sockets for both IP versions.
+#[derive(Debug)]
+pub(crate) struct WireLink {
+    v4: Option<UdpSocket>,
+    v6: Option<UdpSocket>,
+    /// Taken out by whoever receives, so that no lock is held while packets are handled.
+    receiver: Mutex<Option<Box<Receiver>>>,
+    bad_network: Option<BadNetwork>,
+    losses: Losses,
+}
+
+/// What the link threw away.
+#[derive(Debug, Default)]
+struct Losses {
+    /// Datagrams that the kernel refused to send.
+    refused: AtomicU64,
+    /// Why, the last time.
+    last_errno: AtomicI32,
+    /// Datagrams that came in with a wrong ICRC, or too short or too long for one.
+    corrupt: AtomicU64,
+}
+
+/// Room to receive, and what is known of the peers.
+#[derive(Debug)]
+struct Receiver {
+    ring: RecvRing,
+    peers: HashMap<IpAddr, IdentHistory>,
+    /// Whose turn it is: the sockets take turns, so that a flood on one does not silence the other.
+    v6_first: bool,
+}
+
+/// Faults that the user asked for.
+#[derive(Debug)]
+struct BadNetwork {
+    network: Mutex<Network>,
+    timer: TimerFd,
+}
+
+impl WireLink {
+    /// Opens UDP port 4791 on all addresses, shared with other processes of the same user.
+    ///
+    /// # Errors
+    /// EADDRINUSE if somebody owns the port who does not share it; EAFNOSUPPORT in a namespace without IP; EMFILE and the
+    /// like.
+    pub(crate) fn open(fault: Option<Fault>) -> Result<Self, Error> {
+        Self::open_at(ROCE_UDP_PORT, fault)
+    }
+
+    fn open_at(port: u16, fault: Option<Fault>) -> Result<Self, Error> {
+        let v4 = optional(UdpSocket::bind_v4(port), port)?;
+        let v6 = optional(UdpSocket::bind_v6(port), port)?;
+        if v4.is_none() && v6.is_none() {
+            return Err(Error::new(
+                libc::EAFNOSUPPORT,
+                "neither IPv4 nor IPv6 sockets can be made here",
+            ));
+        }
+        let bad_network = fault.map(BadNetwork::new).transpose()?;
+        Ok(Self {
+            v4,
+            v6,
+            receiver: Mutex::new(Some(Box::new(Receiver::new()))),
+            bad_network,
+            losses: Losses::default(),
+        })
+    }
+
+    /// Descriptors to wait for: readable means [`recv`](Self::recv) has work; a blocked [`send`](Self::send) can go on when
+    /// they are writable.
+    pub(crate) fn fds(&self) -> Vec<RawFd> {
+        let timer = self.bad_network.as_ref().map(|bad| bad.timer.as_raw_fd());
+        self.sockets()
+            .map(AsRawFd::as_raw_fd)
+            .chain(timer)
+            .collect()
+    }
+
+    /// The sockets.
+    fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
+        self.v4.iter().chain(&self.v6)
+    }
+
+    /// The socket that a destination is reached by.
+    fn socket_to(&self, dst: Gid) -> Option<&UdpSocket> {
+        match dst.ip() {
+            IpAddr::V4(_) => self.v4.as_ref(),
+            IpAddr::V6(_) => self.v6.as_ref(),
+        }
+    }
+
+    /// Most payload bytes, in packets of up to `mtu`, that this host's sockets hold while nobody takes them out: the least
+    /// of both IP versions. A peer of our kind holds as much, so no more should be on the way to it at once, and what peers
+    /// are asked to send should not exceed it.
+    pub(crate) fn in_flight(&self, mtu: Mtu) -> u32 {
+        let buffer = self
+            .sockets()
+            .filter_map(|s| s.receive_buffer().ok())
+            .min()
+            .unwrap_or(0);
+        let payload = usize::try_from(mtu.bytes()).expect("invariant: at most 4096");
+        let packets = buffer / (payload + BUFFER_OVERHEAD).next_power_of_two();
+        u32::try_from(packets.max(1) * payload).unwrap_or(u32::MAX)
+    }
+
+    /// Datagrams that the kernel refused to send.
+    pub(crate) fn refused(&self) -> u64 {
+        self.losses.refused.load(Ordering::Relaxed)
+    }
+
+    /// Datagrams that came in damaged.
+    pub(crate) fn corrupt(&self) -> u64 {
+        self.losses.corrupt.load(Ordering::Relaxed)
+    }
+
+    /// Sends a batch, each packet with its ICRC.
+    ///
+    /// What the kernel refuses for another reason than a full socket (too long for the interface, no route, an address that
+    /// went away …) counts as lost on the way: the transport finds out as it does for any loss.
+    pub(crate) fn send(&self, batch: &mut Batch) -> Sent {
+        let addressing = batch.addressing;
+        let (Some(socket), Some(addresses)) = (
+            self.socket_to(addressing.dst),
+            Addresses::from_gids(addressing.src, addressing.dst),
+        ) else {
+            self.losses
+                .refuse(batch.ends.len(), libc::EAFNOSUPPORT, &addressing);
+            batch.clear();
+            return Sent::All;
+        };
+        let encap = Encapsulation {
+            addresses,
+            src_port: socket.port(),
+        };
+        if let Some(bad) = &self.bad_network {
+            bad.admit(&encap, batch);
+            self.flush(bad);
+            return Sent::All;
+        }
+        let mut sent = 0;
+        while sent < batch.ends.len() {
+            match self.send_chunk(socket, &encap, batch, sent) {
+                Ok(more) => sent += more,
+                Err(Full(more)) => {
+                    batch.discard(sent + more);
+                    return Sent::Blocked;
+                }
+            }
+        }
+        batch.clear();
+        Sent::All
+    }
+
+    /// Sends up to [`CHUNK`] packets of a batch from the `first`. Returns how many went or were lost.
+    fn send_chunk(
+        &self,
+        socket: &UdpSocket,
+        encap: &Encapsulation,
+        batch: &Batch,
+        first: usize,
+    ) -> Result<usize, Full> {
+        let mut crcs = [[0; icrc::LEN]; CHUNK];
+        let mut datagrams = [datagram(socket, &batch.addressing, [&[], &[]]); CHUNK];
+        let mut ready = 0;
+        for ((packet, crc), slot) in batch
+            .packets()
+            .skip(first)
+            .zip(&mut crcs)
+            .zip(&mut datagrams)
+        {
+            *crc = icrc::compute(encap, Ident::ZERO, packet);
+            slot.parts = [packet, crc];
+            ready += 1;
+        }
+        let mut done = 0;
+        while done < ready {
+            match socket.send_many(&datagrams[done..ready]) {
+                Ok(went) => done += went,
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Err(Full(done)),
+                Err(e) => {
+                    self.losses
+                        .refuse(1, e.raw_os_error().unwrap_or(0), &batch.addressing);
+                    done += 1;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Sends what has arrived at the end of the bad network, and sets its timer for the rest.
+    fn flush(&self, bad: &BadNetwork) {
+        let mut network = lock(&bad.network);
+        let now = clock::monotonic();
+        while let Some(frame) = network.arrived(now) {
+            let Some(socket) = self.socket_to(frame.addressing.dst) else {
+                continue;
+            };
+            match socket.send_many(&[datagram(socket, &frame.addressing, [&frame.bytes, &[]])]) {
+                Ok(_) => {}
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                    network.put_back(now + RETRY, frame);
+                    break;
+                }
+                Err(e) => self
+                    .losses
+                    .refuse(1, e.raw_os_error().unwrap_or(0), &frame.addressing),
+            }
+        }
+        let next = network.next_arrival().map(|at| at.since(now));
+        if let Err(e) = bad.timer.set(next) {
+            tracing::warn!(target: "ferroce::wire", "the timer of the fault injector cannot be set: {e}");
+        }
+    }
+
+    /// Receives up to about `budget` datagrams and hands those whose ICRC is right to `each`. Returns whether there may be
+    /// more. Only one thread receives at a time; a second one is told that there may be more.
+    pub(crate) fn recv(&self, budget: usize, each: &mut dyn FnMut(Inbound<'_>)) -> bool {
+        if let Some(bad) = &self.bad_network {
+            self.flush(bad);
+        }
+        let Some(mut receiver) = lock(&self.receiver).take() else {
+            return true;
+        };
+        let more = self.recv_all(&mut receiver, budget, each);
+        *lock(&self.receiver) = Some(receiver);
+        more
+    }
+
+    fn recv_all(
+        &self,
+        receiver: &mut Receiver,
+        budget: usize,
+        each: &mut dyn FnMut(Inbound<'_>),
+    ) -> bool {
+        receiver.v6_first = !receiver.v6_first;
+        let order = if receiver.v6_first {
+            [&self.v6, &self.v4]
+        } else {
+            [&self.v4, &self.v6]
+        };
+        let mut left = budget;
+        let mut more = false;
+        for socket in order.into_iter().flatten() {
+            more |= self.recv_from(socket, receiver, &mut left, each);
+        }
+        more
+    }
+
+    /// Receives from one socket until it is empty or the budget is used up.
+    fn recv_from(
+        &self,
+        socket: &UdpSocket,
+        receiver: &mut Receiver,
+        left: &mut usize,
+        each: &mut dyn FnMut(Inbound<'_>),
+    ) -> bool {
+        while *left > 0 {
+            let got = match socket.recv_many(&mut receiver.ring) {
+                Ok(got) => got,
+                Err(e) => {
+                    tracing::warn!(target: "ferroce::wire", "receiving from UDP port {} failed: {e}", socket.port());
+                    return false;
+                }
+            };
+            for received in receiver.ring.iter() {
+                match accept(&received, &mut receiver.peers) {
+                    Some(inbound) => each(inbound),
+                    None => self.losses.damaged(&received),
+                }
+            }
+            *left = left.saturating_sub(got);
+            if got < receiver.ring.capacity() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The socket is full; this many packets went before.
+struct Full(usize);
+
+impl Receiver {
+    fn new() -> Self {
+        Self {
+            ring: RecvRing::new(CHUNK, DATAGRAM),
+            peers: HashMap::new(),
+            v6_first: false,
+        }
+    }
+}
+
+/// The packet in a datagram, if its ICRC is right.
+fn accept<'a>(
+    received: &Received<'a>,
+    peers: &mut HashMap<IpAddr, IdentHistory>,
+) -> Option<Inbound<'a>> {
+    if received.truncated {
+        return None;
+    }
+    let (src, dst) = (Gid::from_ip(received.src), Gid::from_ip(received.dst));
+    let encap = Encapsulation {
+        addresses: Addresses::from_gids(src, dst)?,
+        src_port: received.src_port,
+    };
+    let (packet, ident) = icrc::verify(&encap, received.payload)?;
+    if received.src.is_ipv4() {
+        if peers.len() >= MAX_PEERS && !peers.contains_key(&received.src) {
+            peers.clear();
+        }
+        if !peers.entry(received.src).or_default().admit(ident) {
+            return None;
+        }
+    }
+    Some(Inbound {
+        src,
+        dst,
+        hop_limit: received.ttl,
+        traffic_class: received.tos,
+        packet,
+    })
+}
+
+impl BadNetwork {
+    fn new(fault: Fault) -> Result<Self, Error> {
+        let timer = TimerFd::new().map_err(|e| {
+            Error::new(
+                e.raw_os_error().unwrap_or(libc::EIO),
+                "no timer for the fault injector",
+            )
+        })?;
+        Ok(Self {
+            network: Mutex::new(Network::new(fault)),
+            timer,
+        })
+    }
+
+    /// Takes all packets of a batch, with their ICRCs: what happens to them after that must not be repaired.
+    fn admit(&self, encap: &Encapsulation, batch: &mut Batch) {
+        let mut network = lock(&self.network);
+        let now = clock::monotonic();
+        for packet in batch.packets() {
+            let bytes = [packet, &icrc::compute(encap, Ident::ZERO, packet)].concat();
+            network.admit(
+                now,
+                Frame {
+                    addressing: batch.addressing,
+                    bytes,
+                },
+            );
+        }
+        batch.clear();
+    }
+}
+
+impl Losses {
+    /// The kernel refused `count` datagrams. The first time for a reason is worth a warning.
+    fn refuse(&self, count: usize, errno: i32, to: &Addressing) {
+        self.refused.fetch_add(count as u64, Ordering::Relaxed);
+        let why = std::io::Error::from_raw_os_error(errno);
+        if self.last_errno.swap(errno, Ordering::Relaxed) == errno {
+            tracing::debug!(target: "ferroce::wire", "{count} datagrams to {:?} were not sent: {why}", to.dst);
+        } else {
+            tracing::warn!(target: "ferroce::wire", "{count} datagrams from {:?} to {:?} were not sent: {why}", to.src, to.dst);
+        }
+    }
+
+    fn damaged(&self, received: &Received<'_>) {
+        self.corrupt.fetch_add(1, Ordering::Relaxed);
+        let Received {
+            src,
+            src_port,
+            payload,
+            ..
+        } = received;
+        tracing::debug!(target: "ferroce::wire", "{} bytes from {src} port {src_port} have a wrong ICRC", payload.len());
+    }
+}
+
+/// A datagram to the port that the socket itself is bound to: both ends use the same.
+fn datagram<'a>(socket: &UdpSocket, to: &Addressing, parts: [&'a [u8]; 2]) -> Datagram<'a> {
+    Datagram {
+        dst: to.dst.ip(),
+        port: socket.port(),
+        src: to.src.ip(),
+        ifindex: to.ifindex,
+        ttl: to.hop_limit,
+        tos: to.traffic_class,
+        parts,
+    }
+}
+
+/// A socket, or `None` if the kernel has no such IP version.
+fn optional(bound: std::io::Result<UdpSocket>, port: u16) -> Result<Option<UdpSocket>, Error> {
+    let error = match bound {
+        Ok(socket) => return Ok(Some(socket)),
+        Err(error) => error,
+    };
+    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    match errno {
+        // EADDRNOTAVAIL: IPv6 was switched off after the kernel started.
+        libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL => Ok(None),
+        libc::EADDRINUSE => Err(Error::new(
+            errno,
+            format!(
+                "UDP port {port} is owned by another user's process or by the kernel's rxe (module rdma_rxe); without it \
+                 there are no connections to other hosts"
+            ),
+        )),
+        _ => Err(Error::new(
+            errno,
+            format!("UDP port {port} cannot be opened: {error}"),
+        )),
+    }
+}
+
+#[cfg(test)]
+#[path = "wire_tests.rs"]
+mod tests;

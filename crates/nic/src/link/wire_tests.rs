@@ -1,0 +1,294 @@
+//! One link that sends to itself over loopback, on a port of its own instead of 4791.
+
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+use ferroce_os::poll::{Interest, Poller};
+
+use super::*;
+
+/// A packet as [`Inbound`] shows it, kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kept {
+    addressing: Addressing,
+    packet: Vec<u8>,
+}
+
+fn link(fault: Option<&str>) -> WireLink {
+    WireLink::open_at(0, fault.map(|text| Fault::parse(text).unwrap())).unwrap()
+}
+
+fn addressing(ip: &str) -> Addressing {
+    let gid = Gid::from_ip(ip.parse().unwrap());
+    Addressing {
+        src: gid,
+        dst: gid,
+        hop_limit: 3,
+        traffic_class: 0x28,
+        ifindex: 0,
+    }
+}
+
+fn batch(addressing: Addressing, packets: &[Vec<u8>]) -> Batch {
+    let mut batch = Batch {
+        addressing,
+        ..Batch::default()
+    };
+    for packet in packets {
+        batch.bytes.extend_from_slice(packet);
+        batch.ends.push(batch.bytes.len());
+    }
+    batch
+}
+
+/// Packets of all lengths, each beginning with its number.
+fn packets(count: u32) -> Vec<Vec<u8>> {
+    let packet = |n: u32| {
+        let mut bytes = n.to_be_bytes().repeat(4);
+        bytes.resize(16 + usize::try_from(n * 52 % 4100).unwrap() / 4 * 4, 0xa5);
+        bytes
+    };
+    (0..count).map(packet).collect()
+}
+
+/// Receives until `enough` says so, or fails after a while.
+#[track_caller]
+fn receive_until(link: &WireLink, mut enough: impl FnMut(&[Kept]) -> bool) -> Vec<Kept> {
+    let (poller, mut events) = (Poller::new().unwrap(), Vec::new());
+    for fd in link.fds() {
+        poller.add(fd, 0, Interest::READ).unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut all = Vec::new();
+    while !enough(&all) {
+        assert!(Instant::now() < deadline, "{} packets came", all.len());
+        let mut keep = |inbound: Inbound<'_>| {
+            let Inbound {
+                src,
+                dst,
+                hop_limit,
+                traffic_class,
+                packet,
+            } = inbound;
+            let addressing = Addressing {
+                src,
+                dst,
+                hop_limit,
+                traffic_class,
+                ifindex: 0,
+            };
+            all.push(Kept {
+                addressing,
+                packet: packet.to_vec(),
+            });
+        };
+        if !link.recv(40, &mut keep) {
+            poller
+                .wait(&mut events, Some(Duration::from_millis(100)))
+                .unwrap();
+        }
+    }
+    all
+}
+
+#[track_caller]
+fn receive(link: &WireLink, count: usize) -> Vec<Kept> {
+    receive_until(link, |all| all.len() >= count)
+}
+
+/// Sends all, receiving now and then so that the socket buffer never overflows.
+fn exchange(link: &WireLink, to: Addressing, packets: &[Vec<u8>]) -> Vec<Kept> {
+    let mut all = Vec::new();
+    for part in packets.chunks(20) {
+        let mut batch = batch(to, part);
+        assert_eq!(link.send(&mut batch), Sent::All);
+        assert!(batch.bytes.is_empty() && batch.ends.is_empty());
+        all.extend(receive(link, part.len()));
+    }
+    all
+}
+
+#[test]
+fn packets_arrive_with_their_addresses() {
+    let link = link(None);
+    let packets = packets(200);
+    let expected = |to| {
+        packets
+            .iter()
+            .map(|p| Kept {
+                addressing: to,
+                packet: p.clone(),
+            })
+            .collect::<Vec<_>>()
+    };
+    let to = addressing("127.0.0.1");
+    assert_eq!(exchange(&link, to, &packets), expected(to));
+    let to = addressing("127.3.2.1");
+    assert_eq!(exchange(&link, to, &packets), expected(to));
+    if link.v6.is_some() && std::net::UdpSocket::bind("[::1]:0").is_ok() {
+        let to = addressing("::1");
+        assert_eq!(exchange(&link, to, &packets), expected(to));
+    }
+    assert_eq!((link.refused(), link.corrupt()), (0, 0));
+}
+
+#[test]
+fn what_the_kernel_refuses_is_lost_and_the_rest_goes() {
+    let link = link(None);
+    let mut packets = packets(5);
+    packets[2] = vec![0; 66_000];
+    let mut sent = batch(addressing("127.0.0.1"), &packets);
+    assert_eq!(link.send(&mut sent), Sent::All);
+    packets.remove(2);
+    let got: Vec<_> = receive(&link, 4).into_iter().map(|k| k.packet).collect();
+    assert_eq!((got, link.refused()), (packets, 1));
+    let mut mixed = addressing("127.0.0.1");
+    mixed.dst = Gid::from_ip("::1".parse().unwrap());
+    assert_eq!(link.send(&mut batch(mixed, &[vec![0; 16]])), Sent::All);
+    assert_eq!(link.refused(), 2);
+}
+
+#[test]
+fn datagrams_without_a_right_icrc_are_counted_only() {
+    let link = link(None);
+    let port = link.v4.as_ref().unwrap().port();
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for junk in [&[][..], &[1, 2, 3], &[0; 16], &[7; 2000], &[7; 5000]] {
+        stranger.send_to(junk, (Ipv4Addr::LOCALHOST, port)).unwrap();
+    }
+    let got = receive_until(&link, |_| link.corrupt() == 5);
+    assert_eq!(got, []);
+}
+
+#[test]
+fn a_peer_is_held_to_the_identification_that_it_uses() {
+    let link = link(None);
+    let socket = link.v4.as_ref().unwrap();
+    exchange(&link, addressing("127.0.0.1"), &packets(20));
+    let addresses = Addresses::V4 {
+        src: Ipv4Addr::LOCALHOST,
+        dst: Ipv4Addr::LOCALHOST,
+    };
+    let encap = Encapsulation {
+        addresses,
+        src_port: socket.port(),
+    };
+    let packet = [5; 16];
+    let ident = Ident {
+        id: 0x1234,
+        dont_fragment: true,
+    };
+    let crc = icrc::compute(&encap, ident, &packet);
+    let to = addressing("127.0.0.1");
+    assert_eq!(
+        socket
+            .send_many(&[datagram(socket, &to, [&packet, &crc])])
+            .unwrap(),
+        1
+    );
+    assert_eq!(
+        receive_until(&link, |_| link.corrupt() == 1),
+        [],
+        "the peer has always used 0"
+    );
+}
+
+#[test]
+fn a_counting_peer_that_is_new_is_believed() {
+    let link = link(None);
+    let socket = link.v4.as_ref().unwrap();
+    let addresses = Addresses::V4 {
+        src: Ipv4Addr::LOCALHOST,
+        dst: Ipv4Addr::LOCALHOST,
+    };
+    let encap = Encapsulation {
+        addresses,
+        src_port: socket.port(),
+    };
+    let to = addressing("127.0.0.1");
+    for id in 0x1234..0x1250 {
+        let packet = [5; 16];
+        let crc = icrc::compute(
+            &encap,
+            Ident {
+                id,
+                dont_fragment: true,
+            },
+            &packet,
+        );
+        assert_eq!(
+            socket
+                .send_many(&[datagram(socket, &to, [&packet, &crc])])
+                .unwrap(),
+            1
+        );
+        assert_eq!(receive(&link, 1)[0].packet, packet);
+    }
+}
+
+#[test]
+fn a_bad_network_delays_and_doubles() {
+    let link = link(Some("delay=2ms,dup=100%"));
+    let packets = packets(10);
+    assert_eq!(
+        link.send(&mut batch(addressing("127.0.0.1"), &packets)),
+        Sent::All
+    );
+    let got: Vec<_> = receive(&link, 20).into_iter().map(|k| k.packet).collect();
+    let twice: Vec<_> = packets
+        .iter()
+        .flat_map(|p| [p.clone(), p.clone()])
+        .collect();
+    assert_eq!(got, twice);
+}
+
+#[test]
+fn what_a_bad_network_damages_is_noticed() {
+    let link = link(Some("corrupt=100%,seed=11"));
+    assert_eq!(
+        link.send(&mut batch(addressing("127.0.0.1"), &packets(50))),
+        Sent::All
+    );
+    let undamaged = receive_until(&link, |all| link.corrupt() + all.len() as u64 == 50);
+    assert!(
+        undamaged.len() < 3,
+        "flips may cancel, or hit the congestion bits"
+    );
+}
+
+#[test]
+fn a_port_that_another_owns_is_an_error_that_says_so() {
+    let owner = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    let error = WireLink::open_at(owner.local_addr().unwrap().port(), None).unwrap_err();
+    assert_eq!(error.errno, libc::EADDRINUSE);
+    assert!(error.reason.contains("owned by another"), "{error}");
+}
+
+#[test]
+fn the_bound_on_data_in_flight_fits_the_buffer() {
+    let link = link(None);
+    let buffer = link
+        .sockets()
+        .map(|s| s.receive_buffer().unwrap())
+        .min()
+        .unwrap();
+    for mtu in [Mtu::B256, Mtu::B1024, Mtu::B4096] {
+        let bytes = link.in_flight(mtu);
+        assert!(
+            bytes >= mtu.bytes() && (bytes as usize) < buffer,
+            "{bytes} of {buffer}"
+        );
+    }
+}
+
+#[test]
+fn a_batch_gives_up_packets_from_its_front() {
+    let packets = packets(4);
+    let whole = batch(Addressing::default(), &packets);
+    for count in 0..=5 {
+        let mut rest = whole.clone();
+        rest.discard(count);
+        let kept: Vec<_> = rest.packets().map(<[u8]>::to_vec).collect();
+        assert_eq!(kept, packets[count.min(4)..]);
+    }
+}
