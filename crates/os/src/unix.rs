@@ -26,6 +26,19 @@ pub struct Credentials {
     pub uid: u32,
 }
 
+impl Credentials {
+    /// This process's.
+    #[must_use]
+    pub fn own() -> Self {
+        // SAFETY: takes no pointers and cannot fail.
+        let uid = unsafe { libc::geteuid() };
+        Self {
+            pid: i32::try_from(std::process::id()).unwrap_or(0),
+            uid,
+        }
+    }
+}
+
 /// What a receive call brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
