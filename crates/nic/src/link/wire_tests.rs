@@ -82,7 +82,7 @@ fn receive_until(link: &WireLink, mut enough: impl FnMut(&[Kept]) -> bool) -> Ve
                 packet: packet.to_vec(),
             });
         };
-        if !link.recv(40, &mut keep) {
+        if !link.recv(40, &mut keep) && !enough(&all) {
             poller
                 .wait(&mut events, Some(Duration::from_millis(100)))
                 .unwrap();
