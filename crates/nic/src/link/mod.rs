@@ -8,6 +8,7 @@
 //! [`fault`] drops, duplicates, reorders and corrupts what the wire link sends, seeded (`FERROCE_FAULT`).
 
 pub(crate) mod fault;
+pub(crate) mod local;
 pub(crate) mod wire;
 
 use ferroce_proto::ids::Gid;
@@ -43,6 +44,11 @@ impl Batch {
     pub(crate) fn packets(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+
+    /// Where the packet with the given index starts in `bytes`; for the one past the last: where that ends.
+    pub(crate) fn start(&self, index: usize) -> usize {
+        index.checked_sub(1).and_then(|i| self.ends.get(i)).map_or(0, |end| *end)
     }
 
     /// Takes the first `count` packets out.

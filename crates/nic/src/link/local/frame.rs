@@ -93,12 +93,17 @@ pub(super) struct PacketsPrefix {
 
 impl PacketsPrefix {
     /// For packets of one queue pair, of which `lengths` yields 1 to [`MAX_PACKETS`] lengths.
-    pub(super) fn new(src_qpn: Qpn, addressing: &Addressing, lengths: impl Iterator<Item = usize>) -> Self {
+    pub(super) fn new(
+        src_qpn: Qpn,
+        addressing: &Addressing,
+        lengths: impl Iterator<Item = usize>,
+    ) -> Self {
         let mut bytes = [0; PACKETS_PREFIX];
         let mut used = PACKETS_HEAD;
         let mut count = 0u16;
         for length in lengths {
-            let length = u16::try_from(length).expect("invariant: packets are no longer than an MTU");
+            let length =
+                u16::try_from(length).expect("invariant: packets are no longer than an MTU");
             bytes[used..used + 2].copy_from_slice(&length.to_le_bytes());
             used += 2;
             count += 1;
@@ -188,17 +193,26 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
         DROPPED => parse_dropped(record),
         _ => return Err(Nonsense::Kind(kind)),
     };
-    parsed.ok_or(Nonsense::Length { kind, len: record.len() })
+    parsed.ok_or(Nonsense::Length {
+        kind,
+        len: record.len(),
+    })
 }
 
 fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {
     let &[kind, a, b, c, v0, v1, s0, s1] = record else {
-        return Err(Nonsense::Length { kind: HELLO, len: record.len() });
+        return Err(Nonsense::Length {
+            kind: HELLO,
+            len: record.len(),
+        });
     };
     if kind != HELLO || [a, b, c] != MAGIC {
         return Err(Nonsense::Magic);
     }
-    Ok(Record::Hello { version: u16::from_le_bytes([v0, v1]), slot: u16::from_le_bytes([s0, s1]) })
+    Ok(Record::Hello {
+        version: u16::from_le_bytes([v0, v1]),
+        slot: u16::from_le_bytes([s0, s1]),
+    })
 }
 
 fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
@@ -219,25 +233,46 @@ fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
         sum += length;
     }
     let src_qpn = qpn([q0, q1, q2]);
-    (sum == bytes.len()).then_some(Record::Packets(Packets { src_qpn, src, dst, lengths, bytes }))
+    (sum == bytes.len()).then_some(Record::Packets(Packets {
+        src_qpn,
+        src,
+        dst,
+        lengths,
+        bytes,
+    }))
 }
 
 fn parse_forwarded(record: &[u8]) -> Option<Record<'_>> {
     let (&[_, hop_limit, traffic_class, _], rest) = record.split_first_chunk()?;
     let (src, dst, packet) = gids(rest)?;
-    let inbound = Inbound { src, dst, hop_limit, traffic_class, packet };
+    let inbound = Inbound {
+        src,
+        dst,
+        hop_limit,
+        traffic_class,
+        packet,
+    };
     (!packet.is_empty()).then_some(Record::Frame(Frame::Forwarded(inbound)))
 }
 
 fn parse_mad(record: &[u8]) -> Option<Record<'_>> {
     let (_, rest) = record.split_first_chunk::<4>()?;
     let (src, dst, mad) = gids(rest)?;
-    Some(Record::Frame(Frame::Mad { src, dst, mad: mad.try_into().ok()? }))
+    Some(Record::Frame(Frame::Mad {
+        src,
+        dst,
+        mad: mad.try_into().ok()?,
+    }))
 }
 
 fn parse_dropped(record: &[u8]) -> Option<Record<'_>> {
-    let &[_, a, b, c, _, d, e, f] = record else { return None };
-    Some(Record::Frame(Frame::Dropped { qpn: qpn([a, b, c]), by: qpn([d, e, f]) }))
+    let &[_, a, b, c, _, d, e, f] = record else {
+        return None;
+    };
+    Some(Record::Frame(Frame::Dropped {
+        qpn: qpn([a, b, c]),
+        by: qpn([d, e, f]),
+    }))
 }
 
 fn gids(bytes: &[u8]) -> Option<(Gid, Gid, &[u8])> {

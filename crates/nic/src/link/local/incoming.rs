@@ -16,7 +16,7 @@ use ferroce_proto::ids::{Gid, Qpn};
 
 use super::frame::{self, Frame, MAX_RECORD, Nonsense, Record};
 use super::{SLOTS, slot_name};
-use crate::core::numbers::slot_of;
+use crate::core::slot_of;
 use crate::link::Inbound;
 
 /// Links that other processes may have to this one: more than there are slots, since a dead one is noticed after its
@@ -82,7 +82,6 @@ pub(crate) enum Received {
 /// Links that other processes have made to this one.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    slot: u16,
     own: Credentials,
     listener: SeqListener,
     links: HashMap<LinkId, Link>,
@@ -122,9 +121,8 @@ enum Broken {
 }
 
 impl Incoming {
-    pub(super) fn new(slot: u16, listener: SeqListener) -> io::Result<Self> {
+    pub(super) fn new(listener: SeqListener) -> io::Result<Self> {
         Ok(Self {
-            slot,
             own: Credentials::own(),
             listener,
             links: HashMap::new(),
@@ -153,10 +151,20 @@ impl Incoming {
                 return None;
             }
         };
-        let peer = socket.peer().ok().filter(|_| self.links.len() < MAX_LINKS)?;
+        let peer = socket
+            .peer()
+            .ok()
+            .filter(|_| self.links.len() < MAX_LINKS)?;
         let id = LinkId(self.next);
         self.next = self.next.checked_add(1)?;
-        self.links.insert(id, Link { socket, peer, slot: None });
+        self.links.insert(
+            id,
+            Link {
+                socket,
+                peer,
+                slot: None,
+            },
+        );
         Some(id)
     }
 
@@ -170,10 +178,17 @@ impl Incoming {
 
     /// Reads a link and gives each frame to `each`, until nothing is there or about `budget` frames were given (the rest of a
     /// record always is, up to 511 more).
-    pub(crate) fn recv(&mut self, id: LinkId, budget: usize, each: &mut dyn FnMut(LocalFrame<'_>)) -> Received {
+    pub(crate) fn recv(
+        &mut self,
+        id: LinkId,
+        budget: usize,
+        each: &mut dyn FnMut(LocalFrame<'_>),
+    ) -> Received {
         let mut given = 0;
         while given < budget {
-            let Some(link) = self.links.get_mut(&id) else { return Received::Closed(None) };
+            let Some(link) = self.links.get_mut(&id) else {
+                return Received::Closed(None);
+            };
             let one = match link.socket.recv(&mut self.room) {
                 Ok(Arrival::Nothing) => return Received::Drained,
                 Ok(Arrival::Closed) => return self.close(id),
@@ -196,16 +211,16 @@ impl Incoming {
     fn close(&mut self, id: LinkId) -> Received {
         Received::Closed(self.links.remove(&id).and_then(|l| l.slot))
     }
-
-    /// This process's slot.
-    pub(crate) fn slot(&self) -> u16 {
-        self.slot
-    }
 }
 
 impl Link {
     /// Gives the frames of a record to `each`; returns what they count.
-    fn take(&mut self, own: &Credentials, record: &[u8], each: &mut dyn FnMut(LocalFrame<'_>)) -> Result<usize, Broken> {
+    fn take(
+        &mut self,
+        own: &Credentials,
+        record: &[u8],
+        each: &mut dyn FnMut(LocalFrame<'_>),
+    ) -> Result<usize, Broken> {
         let (from_slot, frame) = match (self.slot, frame::parse(record)?) {
             (None, Record::Hello { version, slot }) => {
                 self.greet(own, version, slot)?;
@@ -213,9 +228,16 @@ impl Link {
             }
             (None, _) | (_, Record::Hello { .. }) => return Err(Broken::Hello),
             (Some(from_slot), Record::Packets(packets)) => {
-                let (src_qpn, src, dst) = (owned(packets.src_qpn, from_slot)?, packets.src, packets.dst);
+                let (src_qpn, src, dst) =
+                    (owned(packets.src_qpn, from_slot)?, packets.src, packets.dst);
                 for bytes in packets.iter() {
-                    each(LocalFrame::Packet { from_slot, src_qpn, src, dst, bytes });
+                    each(LocalFrame::Packet {
+                        from_slot,
+                        src_qpn,
+                        src,
+                        dst,
+                        bytes,
+                    });
                 }
                 return Ok(packets.len());
             }
@@ -224,8 +246,17 @@ impl Link {
         each(match frame {
             Frame::Forwarded(_) if self.peer.uid != own.uid => return Err(Broken::Forwarder),
             Frame::Forwarded(inbound) => LocalFrame::Forwarded(inbound),
-            Frame::Mad { src, dst, mad } => LocalFrame::Mad { from_slot, src, dst, mad },
-            Frame::Dropped { qpn, by } => LocalFrame::Dropped { from_slot, qpn, by: owned(by, from_slot)? },
+            Frame::Mad { src, dst, mad } => LocalFrame::Mad {
+                from_slot,
+                src,
+                dst,
+                mad,
+            },
+            Frame::Dropped { qpn, by } => LocalFrame::Dropped {
+                from_slot,
+                qpn,
+                by: owned(by, from_slot)?,
+            },
         });
         Ok(1)
     }
@@ -244,7 +275,11 @@ impl Link {
 
 /// The queue pair number, if it belongs to a slot.
 fn owned(qpn: Qpn, slot: u16) -> Result<Qpn, Broken> {
-    if slot_of(qpn) == slot { Ok(qpn) } else { Err(Broken::Qpn(qpn)) }
+    if slot_of(qpn) == slot {
+        Ok(qpn)
+    } else {
+        Err(Broken::Qpn(qpn))
+    }
 }
 
 /// Whether a process owns the slot that it claims. A process of our own user is believed: it could as well debug us.

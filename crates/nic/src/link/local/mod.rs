@@ -17,7 +17,7 @@ mod outgoing;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ferroce_os::random;
 use ferroce_os::unix::{SeqListener, SeqSocket};
@@ -27,6 +27,7 @@ pub(crate) use incoming::{Incoming, LinkId, LocalFrame, Received};
 pub(crate) use outgoing::Outgoing;
 
 use crate::Error;
+use crate::core::lock;
 
 /// Slots that a network namespace has, numbered from 1: ten bits of every queue pair number and key.
 const SLOTS: u16 = 1023;
@@ -73,9 +74,16 @@ impl LocalLinks {
 
     fn claim_with(send_buffer: usize) -> Result<(Self, Incoming), Error> {
         let (slot, listener) = claim_slot()?;
-        let incoming = Incoming::new(slot, listener)
+        let incoming = Incoming::new(listener)
             .map_err(|e| Error::system("cannot receive from other processes", &e))?;
-        Ok((Self { slot, send_buffer, links: Mutex::default() }, incoming))
+        Ok((
+            Self {
+                slot,
+                send_buffer,
+                links: Mutex::default(),
+            },
+            incoming,
+        ))
     }
 
     /// This process's slot.
@@ -90,7 +98,7 @@ impl LocalLinks {
     /// # Errors
     /// [`ConnectError`].
     pub(crate) fn connect(&self, slot: u16) -> Result<Arc<Outgoing>, ConnectError> {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = lock(&self.links);
         if let Some(link) = links.get(&slot)
             && !link.is_dead()
             && !link.has_hung_up()
@@ -120,7 +128,12 @@ fn claim_slot() -> Result<(u16, SeqListener), Error> {
         match SeqListener::bind(&slot_name(slot)) {
             Ok(listener) => return Ok((slot, listener)),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
-            Err(e) => return Err(Error::system("cannot listen on an abstract Unix socket", &e)),
+            Err(e) => {
+                return Err(Error::system(
+                    "cannot listen on an abstract Unix socket",
+                    &e,
+                ));
+            }
         }
     }
     let reason = format!("all {SLOTS} slots for processes of this network namespace are taken");

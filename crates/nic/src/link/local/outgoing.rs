@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use ferroce_os::unix::{Record, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
 use super::frame::{Frame, MAX_PACKETS, MAX_RECORD, PACKETS_HEAD, PacketsPrefix, hello};
+use crate::core::lock;
 use crate::link::{Batch, Sent};
 
 /// Bytes of a record that are aimed at: enough to make the system call cheap against the copy, few enough that several fit
@@ -45,8 +46,15 @@ struct Stash {
 impl Stash {
     /// The next record to send.
     fn next(&self) -> Option<Cow<'_, [u8]>> {
-        let notice = || self.notices.first_key_value().map(|(qpn, by)| Frame::Dropped { qpn: *qpn, by: *by }.encode());
-        self.records.front().map(|r| Cow::Borrowed(&r[..])).or_else(|| notice().map(Cow::Owned))
+        let notice = || {
+            self.notices
+                .first_key_value()
+                .map(|(qpn, by)| Frame::Dropped { qpn: *qpn, by: *by }.encode())
+        };
+        self.records
+            .front()
+            .map(|r| Cow::Borrowed(&r[..]))
+            .or_else(|| notice().map(Cow::Owned))
     }
 
     /// The next record is sent.
@@ -68,7 +76,12 @@ enum Put {
 
 impl Outgoing {
     /// Greets the peer on a fresh connection.
-    pub(super) fn new(socket: SeqSocket, own: u16, peer: u16, send_buffer: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: SeqSocket,
+        own: u16,
+        peer: u16,
+        send_buffer: usize,
+    ) -> io::Result<Self> {
         // Four records at least are to fit: a smaller buffer gets smaller records.
         let record = RECORD.min(socket.set_send_buffer(send_buffer)? / 4);
         socket.send(&[IoSlice::new(&hello(own))])?;
@@ -129,7 +142,7 @@ impl Outgoing {
             }
         }
         match sent {
-            Sent::Blocked => batch.remove_front(done),
+            Sent::Blocked => batch.discard(done),
             Sent::All | Sent::PeerGone => batch.clear(),
         }
         sent
@@ -141,13 +154,18 @@ impl Outgoing {
         let start = batch.start(first);
         let fits = |i: usize, end: usize| PACKETS_HEAD + 2 * (i + 1) + (end - start) <= limit;
         let ends = batch.ends[first..].iter().take(MAX_PACKETS);
-        ends.enumerate().take_while(|(i, end)| fits(*i, **end)).count().max(1)
+        ends.enumerate()
+            .take_while(|(i, end)| fits(*i, **end))
+            .count()
+            .max(1)
     }
 
     fn put_packets(&self, src_qpn: Qpn, batch: &Batch, first: usize, count: usize) -> Put {
         let ends = &batch.ends[first..first + count];
         let start = batch.start(first);
-        let lengths = ends.iter().scan(start, |from, end| Some(end - std::mem::replace(from, *end)));
+        let lengths = ends
+            .iter()
+            .scan(start, |from, end| Some(end - std::mem::replace(from, *end)));
         let prefix = PacketsPrefix::new(src_qpn, &batch.addressing, lengths);
         let bytes = &batch.bytes[start..batch.start(first + count)];
         self.put(&[IoSlice::new(prefix.as_bytes()), IoSlice::new(bytes)])
@@ -161,7 +179,7 @@ impl Outgoing {
 
     /// Sends a frame. On [`Sent::Blocked`] the link keeps it: call [`flush`](Self::flush) when the descriptor is writable.
     pub(crate) fn send_frame(&self, frame: &Frame<'_>) -> Sent {
-        let mut stash = self.lock();
+        let mut stash = self.locked();
         match self.drain(&mut stash) {
             Sent::All => {}
             Sent::Blocked => {
@@ -188,11 +206,11 @@ impl Outgoing {
         if !self.stashed.load(Ordering::Acquire) {
             return Sent::All;
         }
-        self.drain(&mut self.lock())
+        self.drain(&mut self.locked())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stash> {
-        self.stash.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, Stash> {
+        lock(&self.stash)
     }
 
     fn keep(&self, stash: &mut Stash, frame: &Frame<'_>) {
@@ -215,7 +233,10 @@ impl Outgoing {
             *stash = Stash::default();
             return Sent::PeerGone;
         }
-        while let Some(put) = stash.next().map(|record| self.put(&[IoSlice::new(&record)])) {
+        while let Some(put) = stash
+            .next()
+            .map(|record| self.put(&[IoSlice::new(&record)]))
+        {
             match put {
                 Put::Done => stash.pop(),
                 Put::Full | Put::TooBig => return Sent::Blocked,
@@ -234,7 +255,9 @@ impl Outgoing {
         if self.is_dead() {
             return Put::Gone;
         }
-        let Err(error) = self.socket.send(parts) else { return Put::Done };
+        let Err(error) = self.socket.send(parts) else {
+            return Put::Done;
+        };
         match error.raw_os_error() {
             Some(libc::EAGAIN) => Put::Full,
             Some(libc::EMSGSIZE | libc::ENOBUFS | libc::ENOMEM) => Put::TooBig,
