@@ -7,163 +7,296 @@
 //! 2. after any input, outputs: completions and events went to the [`Cx`]'s sink; call
 //!    [`poll_transmit`](RcQp::poll_transmit) until it says there is nothing (or the link is full: keep
 //!    [`wants_transmit`](RcQp::wants_transmit) in mind), then take [`deadline`](RcQp::deadline).
+//!
+//! Answers coalesce between polls: hand in all packets that have arrived before polling, and hand them in before deadlines.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `requester`, `segment`, `send_queue`, `flight`, `window` | posted work to request packets |
+//! | `completer` | response packets to completions |
+//! | `retry` | local ACK timer, probes, receiver-not-ready wait |
+//! | `responder`, `message` | request packets to memory and receive completions |
+//! | `resources`, `reply` | READ responses, atomic results, NAKs, acknowledgements |
+//! | `modify`, `post`, `config`, `fault`, `scatter` | attributes, checks, settings, failures, byte moving |
+
+mod completer;
+mod config;
+mod cx;
+mod fault;
+mod flight;
+mod message;
+mod modify;
+mod post;
+mod reply;
+mod requester;
+mod resources;
+mod responder;
+mod retry;
+mod scatter;
+mod segment;
+mod send_queue;
+mod window;
 
 use alloc::vec::Vec;
 
-use crate::ids::{PdId, Qpn};
-use crate::mr::{Memory, Rights};
 use crate::time::Time;
-use crate::verbs::{AttrMask, PostError, QpAttr, QpCap, QpEvent, QpState, RecvWr, SendWr, Wc};
-use crate::wire::Packet;
+use crate::verbs::{PostError, QpEvent, QpState, RecvWr, SendWr};
+use crate::wire::{Operation, Packet, Position, Service};
 
-/// Where a queue pair's results go.
-pub trait Sink {
-    /// A completion for the send queue's CQ. Returns false when that CQ overflowed; the queue pair then goes to ERR.
-    fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool;
-    /// A completion for the receive queue's CQ. Returns false when that CQ overflowed.
-    fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool;
-    /// An asynchronous event.
-    fn event(&mut self, event: QpEvent);
-    /// Takes a receive work request from the shared receive queue, if the queue pair has one and it is not empty.
-    fn take_shared_recv(&mut self) -> Option<RecvWr> {
-        None
-    }
-}
+pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
+pub use cx::{Cx, Sink};
+pub use fault::Cause;
+pub use retry::MIN_ACK_TIMEOUT;
 
-/// What every step needs: the time, the rights, the memory and the sink.
-pub struct Cx<'a> {
-    /// Now.
-    pub now: Time,
-    /// Rights of this process, borrowed for the step.
-    pub rights: &'a Rights,
-    /// Memory behind the rights.
-    pub memory: &'a dyn Memory,
-    /// Results.
-    pub sink: &'a mut dyn Sink,
-}
-
-/// What kind of link the path runs over; set by the device before the move to RTR.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkTraits {
-    /// The link delivers everything in order or tells ([`RcQp::on_dropped`], [`RcQp::on_peer_dead`]). The local ACK timer
-    /// then runs only after such a word, so a peer that is stopped or slow never costs a retry (design D7).
-    pub lossless: bool,
-    /// Most payload bytes that may be unacknowledged at once (as requester), or asked for by READs.
-    pub max_in_flight: u32,
-}
-
-/// Fixed properties of a queue pair.
-#[derive(Clone, Copy, Debug)]
-pub struct RcConfig {
-    /// Own number.
-    pub qpn: Qpn,
-    /// Protection domain.
-    pub pd: PdId,
-    /// Capacities, already rounded to what is true.
-    pub cap: QpCap,
-    /// Every send work request is signalled.
-    pub sq_sig_all: bool,
-    /// Receives come from [`Sink::take_shared_recv`].
-    pub shared_recv: bool,
-}
-
-/// Why `ibv_modify_qp` refused: each text names the attribute and the state (promise 7).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct ModifyError {
-    /// For a person.
-    pub reason: alloc::string::String,
-}
+use config::Shared;
+use fault::{Fault, Reject, SendFault};
+use requester::Requester;
+use responder::Responder;
 
 /// A reliable connected queue pair.
 #[derive(Debug)]
 pub struct RcQp {
-    config: RcConfig,
-    state: QpState,
+    shared: Shared,
+    requester: Requester,
+    responder: Responder,
+    /// The requester sends next if both halves want to.
+    requester_turn: bool,
+    /// The end of draining was reported since the move to SQD.
+    drain_reported: bool,
 }
 
 impl RcQp {
     /// A queue pair in RESET.
     #[must_use]
-    pub fn new(_config: RcConfig) -> Self {
-        todo!()
+    pub fn new(config: RcConfig) -> Self {
+        Self {
+            shared: Shared::new(config),
+            requester: Requester::new(),
+            responder: Responder::default(),
+            requester_turn: false,
+            drain_reported: false,
+        }
     }
+
     /// Current state.
     #[must_use]
     pub fn state(&self) -> QpState {
-        self.state
+        self.shared.attr.qp_state
     }
+
     /// Fixed properties.
     #[must_use]
     pub fn config(&self) -> &RcConfig {
-        &self.config
+        &self.shared.config
     }
-    /// Sets the traits of the path's link. Call it before the move to RTR and when the path changes.
-    pub fn set_link(&mut self, _link: LinkTraits) {
-        todo!()
+
+    /// Sets the traits of the path's link. Call it before the move to RTR and when the path changes: the peer then counts as
+    /// alive again.
+    pub fn set_link(&mut self, link: LinkTraits) {
+        self.shared.link = link;
+        self.requester.on_link_change(&self.shared);
     }
-    /// `ibv_modify_qp`: checks the mask and the values against the state table, then applies them. Moving to ERR flushes,
-    /// moving to RESET empties the queues.
-    ///
-    /// # Errors
-    /// EINVAL with the reason; nothing was changed.
-    pub fn modify(&mut self, _cx: &mut Cx<'_>, _attr: &QpAttr, _mask: AttrMask) -> Result<(), ModifyError> {
-        todo!()
-    }
-    /// Current attributes (`ibv_query_qp`).
-    #[must_use]
-    pub fn query(&self) -> QpAttr {
-        todo!()
-    }
+
     /// Queues a send work request. In ERR it is accepted and flushed.
     ///
     /// # Errors
     /// [`PostError`]; nothing was queued.
-    pub fn post_send(&mut self, _cx: &mut Cx<'_>, _wr: SendWr) -> Result<(), PostError> {
-        todo!()
+    pub fn post_send(&mut self, cx: &mut Cx<'_>, wr: SendWr) -> Result<(), PostError> {
+        post::check_send(&self.shared, &wr, self.requester.queued())?;
+        let outcome = self.requester.post(&self.shared, cx, wr);
+        if self.state() == QpState::Err {
+            self.requester.flush(&self.shared, cx, None);
+        } else {
+            self.settle_send(cx, outcome);
+        }
+        Ok(())
     }
+
     /// Queues a receive work request. In ERR it is accepted and flushed.
     ///
     /// # Errors
     /// [`PostError`]; nothing was queued.
-    pub fn post_recv(&mut self, _cx: &mut Cx<'_>, _wr: RecvWr) -> Result<(), PostError> {
-        todo!()
+    pub fn post_recv(&mut self, cx: &mut Cx<'_>, wr: RecvWr) -> Result<(), PostError> {
+        post::check_recv(&self.shared, &wr, self.responder.queued())?;
+        self.responder.post(wr);
+        if self.state() == QpState::Err {
+            self.responder.flush(&self.shared, cx, None);
+        }
+        Ok(())
     }
+
     /// A shared receive queue that this queue pair uses got work requests (ends a receiver-not-ready wait early).
     pub fn on_recv_available(&mut self) {
-        todo!()
+        self.responder.on_recv_available();
     }
+
     /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether the packet was taken; false
     /// means that it was dropped since the state does not allow it (a lossless link then tells the sender).
-    pub fn on_packet(&mut self, _cx: &mut Cx<'_>, _packet: &Packet<'_>) -> bool {
-        todo!()
+    pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
+        if packet.bth.opcode.service() != Some(Service::Rc) {
+            // Another service's packet cannot come from our peer.
+            return true;
+        }
+        let taken = match packet.bth.opcode.info() {
+            Some(info) if info.operation.is_response() => {
+                self.on_response(cx, packet, (info.operation, info.position))
+            }
+            _ => self.on_request(cx, packet),
+        };
+        self.report_drained(cx);
+        taken
     }
+
+    fn on_response(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        what: (Operation, Position),
+    ) -> bool {
+        let taken = matches!(self.state(), QpState::Rts | QpState::Sqd);
+        if taken {
+            let outcome = self.requester.on_response(&self.shared, cx, packet, what);
+            self.settle_send(cx, outcome);
+        }
+        taken
+    }
+
+    fn on_request(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
+        match self.state() {
+            QpState::Rtr | QpState::Rts | QpState::Sqd => {
+                let outcome = self.responder.on_request(&self.shared, cx, packet);
+                self.settle_request(cx, outcome);
+                true
+            }
+            QpState::Err => self.responder.on_late_request(packet.bth.psn),
+            QpState::Reset | QpState::Init | QpState::Sqe => false,
+        }
+    }
+
     /// Appends the next packet (BTH through pad) to `out`, if there is one and the window allows it.
-    pub fn poll_transmit(&mut self, _cx: &mut Cx<'_>, _out: &mut Vec<u8>) -> bool {
-        todo!()
+    ///
+    /// Also in ERR there can be one: the NAK that the queue pair ended with, or an acknowledgement that was owed.
+    pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
+        // At most one turn of each half, and answers that a failure of the first brought.
+        for _ in 0..3 {
+            let requester_first = self.requester_turn || !self.responder.wants_transmit();
+            let sent = if requester_first && self.requester.wants_transmit(&self.shared) {
+                self.requester_turn = false;
+                self.transmit_request(cx, out)
+            } else {
+                self.requester_turn = true;
+                self.transmit_answer(cx, out)
+            };
+            if sent || !self.wants_transmit() {
+                return sent;
+            }
+        }
+        false
     }
-    /// Whether [`poll_transmit`](Self::poll_transmit) would produce a packet now.
+
+    fn transmit_request(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
+        match self.requester.transmit(&self.shared, cx, out) {
+            Ok(sent) => sent,
+            Err(fault) => {
+                self.settle_send(cx, Err(fault));
+                false
+            }
+        }
+    }
+
+    fn transmit_answer(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
+        match self.responder.transmit(&self.shared, cx, out) {
+            Ok(sent) => sent,
+            Err(reject) => {
+                self.responder.cut_responses();
+                self.settle_request(cx, Err(reject));
+                false
+            }
+        }
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) would produce a packet now. (It may instead find that local memory is no
+    /// longer registered; then this is false afterwards.)
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
-        todo!()
+        self.responder.wants_transmit() || self.requester.wants_transmit(&self.shared)
     }
+
     /// When [`on_deadline`](Self::on_deadline) must be called, if ever.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        todo!()
+        self.requester.deadline()
     }
+
     /// The deadline has passed (calling it early does nothing).
-    pub fn on_deadline(&mut self, _cx: &mut Cx<'_>) {
-        todo!()
+    pub fn on_deadline(&mut self, cx: &mut Cx<'_>) {
+        let outcome = self.requester.on_deadline(&self.shared, cx);
+        self.settle_send(cx, outcome);
     }
+
     /// The lossless link says that the peer dropped a packet of ours (no such queue pair, or not ready): from here the local
     /// ACK timer runs as on a lossy link until there is progress.
-    pub fn on_dropped(&mut self, _cx: &mut Cx<'_>) {
-        todo!()
+    pub fn on_dropped(&mut self, cx: &mut Cx<'_>) {
+        self.requester.on_dropped(&self.shared, cx.now);
     }
+
     /// The lossless link says that the peer's process is gone: outstanding work fails with `RetryExcErr`, and so does work
     /// posted later.
-    pub fn on_peer_dead(&mut self, _cx: &mut Cx<'_>) {
-        todo!()
+    pub fn on_peer_dead(&mut self, cx: &mut Cx<'_>) {
+        let outcome = self.requester.on_peer_gone();
+        self.settle_send(cx, outcome);
+    }
+
+    /// The one place where a failure of the requester becomes completions and a state.
+    fn settle_send(&mut self, cx: &mut Cx<'_>, outcome: Result<(), SendFault>) {
+        let first = match outcome {
+            Ok(()) => return,
+            Err(SendFault::Oldest(fault)) => Some(fault),
+            Err(SendFault::CqOverflow) => None,
+        };
+        self.responder.end();
+        self.flush(cx, first, None);
+    }
+
+    /// The one place where a failure of the responder becomes a NAK, an event, completions and a state.
+    fn settle_request(&mut self, cx: &mut Cx<'_>, outcome: Result<(), Reject>) {
+        let Err(reject) = outcome else {
+            return;
+        };
+        self.responder.end_with(&reject);
+        if let Some(event) = reject.event {
+            cx.sink.event(event);
+        }
+        self.flush(cx, None, reject.recv);
+    }
+
+    /// `ibv_modify_qp` to ERR.
+    fn enter_error(&mut self, cx: &mut Cx<'_>) {
+        self.responder.end();
+        self.flush(cx, None, None);
+    }
+
+    /// Goes to ERR: `send` and `recv` are how the oldest work requests fail, all others are flushed.
+    fn flush(&mut self, cx: &mut Cx<'_>, send: Option<Fault>, recv: Option<Fault>) {
+        self.shared.attr.qp_state = QpState::Err;
+        self.requester.flush(&self.shared, cx, send);
+        self.responder.flush(&self.shared, cx, recv);
+    }
+
+    /// Goes to RESET: everything is forgotten without completions.
+    fn reset(&mut self) {
+        self.shared.reset();
+        self.requester = Requester::new();
+        self.responder = Responder::default();
+    }
+
+    /// Tells the program once that the send queue has drained after a move to SQD.
+    fn report_drained(&mut self, cx: &mut Cx<'_>) {
+        if self.state() == QpState::Sqd && !self.drain_reported && self.requester.drained() {
+            self.drain_reported = true;
+            if self.shared.attr.en_sqd_async_notify {
+                cx.sink.event(QpEvent::SqDrained);
+            }
+        }
     }
 }

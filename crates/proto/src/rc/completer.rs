@@ -1,0 +1,276 @@
+//! The completer: what answers of the peer mean for posted work.
+//!
+//! Work requests complete strictly in order. A SEND or WRITE is done when it or anything later is acknowledged; a READ or
+//! atomic only by its own response, so an answer that passes it over says that the response was lost.
+
+use super::Cx;
+use super::config::Shared;
+use super::fault::{Cause, Fault, SendFault};
+use super::requester::{Probe, Requester};
+use super::scatter;
+use super::send_queue::{Answer, Wqe};
+use crate::verbs::WcStatus;
+use crate::wire::{NakCode, Operation, Packet, Position, Syndrome, rnr_timer};
+
+impl Requester {
+    /// A response packet. `operation` and `position` are what its opcode says.
+    pub(super) fn on_response(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (operation, position): (Operation, Position),
+    ) -> Result<(), SendFault> {
+        let sequence = match self.flight.sequence_of(packet.bth.psn) {
+            Ok(sequence) => sequence,
+            Err(distance) => {
+                self.on_stale(packet, distance);
+                return Ok(());
+            }
+        };
+        match operation {
+            Operation::Acknowledge => self.on_acknowledge(shared, cx, packet, sequence),
+            Operation::ReadResponse => {
+                self.on_read_response(shared, cx, (packet, position), sequence)
+            }
+            Operation::AtomicAcknowledge => self.on_atomic(shared, cx, packet, sequence),
+            _ => Ok(()),
+        }
+    }
+
+    /// An answer to nothing that is outstanding: a duplicate, or from before a reset. One of them has a meaning: the peer
+    /// repeats its last acknowledgement when a receive is posted after it had none.
+    fn on_stale(&mut self, packet: &Packet<'_>, distance: i32) {
+        let is_ack = packet
+            .ext
+            .aeth
+            .is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack(_)));
+        if distance == -1 && is_ack {
+            self.retry.end_rnr_wait();
+        }
+    }
+
+    fn on_acknowledge(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        sequence: u64,
+    ) -> Result<(), SendFault> {
+        let Some(aeth) = packet.ext.aeth else {
+            return Ok(());
+        };
+        match aeth.syndrome {
+            Syndrome::Ack(_) => {
+                self.acknowledge(shared, cx, sequence + 1)?;
+                Ok(())
+            }
+            Syndrome::RnrNak(code) => {
+                if self.acknowledge(shared, cx, sequence)? {
+                    self.on_rnr_nak(shared, cx, code)?;
+                }
+                Ok(())
+            }
+            Syndrome::Nak(code) => {
+                if self.acknowledge(shared, cx, sequence)? {
+                    self.on_nak(shared, code)?;
+                }
+                Ok(())
+            }
+            Syndrome::Reserved(_) => Ok(()),
+        }
+    }
+
+    /// Takes everything before `to` as acknowledged. Returns false if a READ or atomic in between has no answer: that was
+    /// lost, and everything from there on is sent again.
+    fn acknowledge(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        to: u64,
+    ) -> Result<bool, SendFault> {
+        let from = self.flight.oldest();
+        let mut bytes = 0;
+        let mut complete = true;
+        let mut outcome = Ok(());
+        while self.flight.oldest() < to && outcome.is_ok() {
+            let Some(wqe) = self.queue.front() else {
+                break;
+            };
+            if wqe.answer() != Answer::Ack {
+                complete = false;
+                break;
+            }
+            let end = wqe.end();
+            bytes += self.flight.on_acknowledged(shared, wqe, to.min(end));
+            if self.flight.oldest() == end {
+                outcome = self.retire(shared, cx);
+            }
+        }
+        if self.flight.oldest() > from {
+            self.on_progress(shared, cx, bytes);
+        }
+        outcome?;
+        if !complete {
+            self.on_implied_nak(shared);
+        }
+        Ok(complete)
+    }
+
+    /// Something new was acknowledged.
+    fn on_progress(&mut self, shared: &Shared, cx: &Cx<'_>, bytes: u64) {
+        let oldest = self.flight.oldest();
+        let outstanding = self.flight.outstanding();
+        self.window.on_progress(bytes);
+        self.retry.on_progress(shared, cx.now, oldest, outstanding);
+        self.went_back = false;
+        match self.probe {
+            Probe::Idle => {}
+            Probe::Wanted => self.probe = Probe::Idle,
+            Probe::Sent { until, limit } if oldest >= until => {
+                self.probe = Probe::Idle;
+                if oldest < limit {
+                    self.on_loss(shared);
+                }
+            }
+            Probe::Sent { .. } => {}
+        }
+    }
+
+    /// An answer passed over the oldest packet's. Further ones say the same until there is progress.
+    fn on_implied_nak(&mut self, shared: &Shared) {
+        if !self.went_back {
+            self.went_back = true;
+            self.on_loss(shared);
+        }
+    }
+
+    fn on_rnr_nak(
+        &mut self,
+        shared: &Shared,
+        cx: &Cx<'_>,
+        timer_code: u8,
+    ) -> Result<(), SendFault> {
+        if self.retry.waits_for_receiver() {
+            return Ok(());
+        }
+        self.go_back();
+        self.went_back = true;
+        if self.retry.on_rnr_nak(shared, cx.now, rnr_timer(timer_code)) {
+            Ok(())
+        } else {
+            Err(Fault::new(WcStatus::RnrRetryExcErr, Cause::NotReady).into())
+        }
+    }
+
+    /// A NAK about the oldest packet.
+    fn on_nak(&mut self, shared: &Shared, code: NakCode) -> Result<(), SendFault> {
+        let fault = match code {
+            NakCode::Sequence => {
+                self.on_implied_nak(shared);
+                return Ok(());
+            }
+            NakCode::InvalidRequest => (WcStatus::RemInvReqErr, Cause::NakInvalidRequest),
+            NakCode::RemoteAccess => (WcStatus::RemAccessErr, Cause::NakRemoteAccess),
+            NakCode::RemoteOperational => (WcStatus::RemOpErr, Cause::NakRemoteOperational),
+            NakCode::Other(_) => return Ok(()),
+        };
+        Err(Fault::new(fault.0, fault.1).into())
+    }
+
+    fn on_read_response(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        (packet, position): (&Packet<'_>, Position),
+        sequence: u64,
+    ) -> Result<(), SendFault> {
+        if !self.acknowledge(shared, cx, sequence)? {
+            return Ok(());
+        }
+        let Some(wqe) = self.queue.front() else {
+            return Ok(());
+        };
+        let offset = check_read_response(shared, wqe, (packet, position), sequence)?;
+        let (pd, sges) = (shared.config.pd, wqe.sges());
+        scatter::scatter(cx, pd, sges, u64::from(offset), packet.payload)
+            .map_err(|_| Fault::LOCAL_KEY)?;
+        self.on_answered(shared, cx, sequence)
+    }
+
+    fn on_atomic(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        sequence: u64,
+    ) -> Result<(), SendFault> {
+        if !self.acknowledge(shared, cx, sequence)? {
+            return Ok(());
+        }
+        let Some(wqe) = self.queue.front() else {
+            return Ok(());
+        };
+        let Some(original) = packet
+            .ext
+            .atomic_ack
+            .filter(|_| wqe.answer() == Answer::Atomic)
+        else {
+            return Err(Fault::BAD_RESPONSE.into());
+        };
+        let (pd, sges) = (shared.config.pd, wqe.sges());
+        scatter::scatter(cx, pd, sges, 0, &original.to_ne_bytes()).map_err(|_| Fault::LOCAL_KEY)?;
+        self.on_answered(shared, cx, sequence)
+    }
+
+    /// The oldest packet, of a READ or atomic, has its answer.
+    fn on_answered(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        sequence: u64,
+    ) -> Result<(), SendFault> {
+        let Some(wqe) = self.queue.front() else {
+            return Ok(());
+        };
+        let ended = sequence + 1 == wqe.end();
+        let bytes = self.flight.on_acknowledged(shared, wqe, sequence + 1);
+        let outcome = if ended {
+            self.retire(shared, cx)
+        } else {
+            Ok(())
+        };
+        self.on_progress(shared, cx, bytes);
+        outcome
+    }
+}
+
+/// Checks a READ response against the request that it answers. Returns where in the message its payload belongs.
+fn check_read_response(
+    shared: &Shared,
+    wqe: &Wqe,
+    (packet, position): (&Packet<'_>, Position),
+    sequence: u64,
+) -> Result<u32, Fault> {
+    if wqe.answer() != Answer::Read {
+        return Err(Fault::BAD_RESPONSE);
+    }
+    let mtu = shared.mtu();
+    let starts = wqe.request_starts(sequence);
+    let ends = wqe.request_end(sequence) == sequence + 1;
+    let fits = position.ends() == ends
+        && (position.starts() == starts || wqe.restarted && position.starts());
+    let accepted = packet
+        .ext
+        .aeth
+        .is_none_or(|aeth| matches!(aeth.syndrome, Syndrome::Ack(_)));
+    let offset = wqe.offset(sequence, mtu);
+    let expected = wqe.offset(sequence + 1, mtu) - offset;
+    if packet.payload.len() > expected as usize {
+        return Err(Fault::new(WcStatus::LocLenErr, Cause::ResponseTooLong));
+    }
+    if !fits || !accepted || packet.payload.len() != expected as usize {
+        return Err(Fault::BAD_RESPONSE);
+    }
+    Ok(offset)
+}

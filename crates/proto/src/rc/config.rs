@@ -1,0 +1,94 @@
+//! Fixed properties and settings that requester and responder share.
+
+use alloc::string::String;
+
+use crate::ids::{PdId, Qpn};
+use crate::verbs::{Mtu, QpAttr, QpCap};
+
+/// Largest number of READs and atomics that a queue pair has outstanding as requester, or serves as responder.
+pub const MAX_RD_ATOMIC: u8 = 128;
+
+/// Longest message in bytes.
+pub const MAX_MESSAGE: u32 = 1 << 31;
+
+/// What kind of link the path runs over; set by the device before the move to RTR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkTraits {
+    /// The link delivers everything in order or tells ([`RcQp::on_dropped`](super::RcQp::on_dropped),
+    /// [`RcQp::on_peer_dead`](super::RcQp::on_peer_dead)). The local ACK timer then runs only after such a word, so a peer
+    /// that is stopped or slow never costs a retry.
+    pub lossless: bool,
+    /// Most bytes that may be unacknowledged at once (as requester), or asked for by READs. Each packet counts
+    /// [`PACKET_COST`] bytes besides its payload, since that is what it costs the receiver's socket buffer at least.
+    pub max_in_flight: u32,
+}
+
+/// What a packet without payload counts against [`LinkTraits::max_in_flight`], in bytes.
+pub const PACKET_COST: u32 = 256;
+
+/// Fixed properties of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct RcConfig {
+    /// Own number.
+    pub qpn: Qpn,
+    /// Protection domain.
+    pub pd: PdId,
+    /// Capacities, already rounded to what is true.
+    pub cap: QpCap,
+    /// Every send work request is signalled.
+    pub sq_sig_all: bool,
+    /// Receives come from [`Sink::take_shared_recv`](super::Sink::take_shared_recv).
+    pub shared_recv: bool,
+}
+
+/// Why `ibv_modify_qp` refused: each text names the attribute and the state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ModifyError {
+    /// For a person.
+    pub reason: String,
+}
+
+/// What requester and responder look at but do not change.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: RcConfig,
+    /// Current attributes. The state in it is the queue pair's state.
+    pub(super) attr: QpAttr,
+    pub(super) link: LinkTraits,
+}
+
+impl Shared {
+    pub(super) fn new(config: RcConfig) -> Self {
+        Self {
+            config,
+            attr: QpAttr {
+                cap: config.cap,
+                ..QpAttr::default()
+            },
+            link: LinkTraits {
+                lossless: false,
+                max_in_flight: 64 << 10,
+            },
+        }
+    }
+
+    /// Payload bytes of a full packet.
+    pub(super) fn mtu(&self) -> u32 {
+        self.attr.path_mtu.bytes()
+    }
+
+    /// Back to what a new queue pair has; the link stays.
+    pub(super) fn reset(&mut self) {
+        self.attr = QpAttr {
+            cap: self.config.cap,
+            ..QpAttr::default()
+        };
+    }
+}
+
+/// PSNs that a message of `length` bytes takes: every message takes at least one.
+pub(super) const fn packets_of(length: u32, mtu: Mtu) -> u32 {
+    let packets = length.div_ceil(mtu.bytes());
+    if packets == 0 { 1 } else { packets }
+}

@@ -1,0 +1,39 @@
+//! What a step of the state machine gets from its owner.
+
+use crate::mr::{Memory, Rights};
+use crate::time::Time;
+use crate::verbs::{QpEvent, RecvWr, Wc};
+
+/// Where a queue pair's results go.
+pub trait Sink {
+    /// A completion for the send queue's CQ. Returns false when that CQ overflowed; the queue pair then goes to ERR.
+    fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool;
+    /// A completion for the receive queue's CQ. Returns false when that CQ overflowed.
+    fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool;
+    /// An asynchronous event.
+    fn event(&mut self, event: QpEvent);
+    /// Takes a receive work request from the shared receive queue, if the queue pair has one and it is not empty.
+    fn take_shared_recv(&mut self) -> Option<RecvWr> {
+        None
+    }
+}
+
+/// What every step needs: the time, the rights, the memory and the sink.
+pub struct Cx<'a> {
+    /// Now.
+    pub now: Time,
+    /// Rights of this process, borrowed for the step.
+    pub rights: &'a Rights,
+    /// Memory behind the rights.
+    pub memory: &'a dyn Memory,
+    /// Results.
+    pub sink: &'a mut dyn Sink,
+}
+
+impl core::fmt::Debug for Cx<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Cx")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,110 @@
+//! A request message of which packets are still to come.
+
+use super::Cx;
+use super::config::{MAX_MESSAGE, Shared};
+use super::fault::Reject;
+use crate::ids::Key;
+use crate::mr::Access;
+use crate::wire::{OpInfo, Packet};
+
+/// What came so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message {
+    /// A SEND, placed in the receive work request in hand.
+    Send {
+        /// Bytes placed.
+        received: u32,
+    },
+    /// A WRITE.
+    Write(Write),
+}
+
+/// Where a WRITE goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Write {
+    va: u64,
+    rkey: Key,
+    length: u32,
+    received: u32,
+}
+
+impl Message {
+    /// Bytes of a SEND before this packet, if the packet fits what came before it: First and Only start a message, Middle
+    /// and Last continue one of the same kind.
+    pub(super) fn received_before(current: Option<&Self>, info: OpInfo) -> Option<u32> {
+        match (current, info.position.starts()) {
+            (None, true) => Some(0),
+            (Some(Self::Send { received }), false) => Some(*received),
+            _ => None,
+        }
+    }
+
+    /// The same for a WRITE.
+    pub(super) fn write_before(
+        current: Option<&Self>,
+        packet: &Packet<'_>,
+        info: OpInfo,
+    ) -> Option<Write> {
+        match (current, info.position.starts()) {
+            (None, true) => packet.ext.reth.map(|reth| Write {
+                va: reth.va,
+                rkey: reth.rkey,
+                length: reth.length,
+                received: 0,
+            }),
+            (Some(Self::Write(write)), false) => Some(*write),
+            _ => None,
+        }
+    }
+}
+
+impl Write {
+    /// Bytes of the whole message.
+    pub(super) fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// Puts a packet's payload in its place. The whole range is checked with the first packet, and each packet's part when it
+    /// comes.
+    pub(super) fn place(
+        self,
+        shared: &Shared,
+        cx: &Cx<'_>,
+        packet: &Packet<'_>,
+        info: OpInfo,
+    ) -> Result<Self, Reject> {
+        let psn = packet.bth.psn;
+        let after = u32::try_from(packet.payload.len())
+            .ok()
+            .and_then(|len| self.received.checked_add(len))
+            .filter(|&after| {
+                if info.position.ends() {
+                    after == self.length
+                } else {
+                    after < self.length
+                }
+            })
+            .filter(|_| self.length <= MAX_MESSAGE)
+            .ok_or(Reject::invalid(psn))?;
+        let (pd, need) = (shared.config.pd, Access::REMOTE_WRITE);
+        if info.position.starts() && !info.position.ends() {
+            let whole = u64::from(self.length);
+            cx.rights
+                .open(self.rkey, pd, self.va, whole, need)
+                .map_err(|_| Reject::access(psn))?;
+        }
+        let at = self.va.wrapping_add(u64::from(self.received));
+        let len = packet.payload.len() as u64;
+        let span = cx
+            .rights
+            .open(self.rkey, pd, at, len, need)
+            .map_err(|_| Reject::access(psn))?;
+        if !packet.payload.is_empty() {
+            cx.memory.write(span, packet.payload);
+        }
+        Ok(Self {
+            received: after,
+            ..self
+        })
+    }
+}

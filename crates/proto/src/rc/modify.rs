@@ -1,0 +1,113 @@
+//! `ibv_modify_qp` and `ibv_query_qp`.
+
+use alloc::format;
+use alloc::string::ToString;
+
+use super::config::MAX_RD_ATOMIC;
+use super::{Cx, ModifyError, RcQp};
+use crate::qp::{self, Limits};
+use crate::verbs::{AttrMask, Mtu, QpAttr, QpState, QpType};
+
+const LIMITS: Limits = Limits {
+    max_rd_atomic: MAX_RD_ATOMIC,
+    max_dest_rd_atomic: MAX_RD_ATOMIC,
+    max_mtu: Mtu::B4096,
+};
+
+impl RcQp {
+    /// `ibv_modify_qp`: checks the mask and the values against the state table, then applies them. Moving to ERR flushes,
+    /// moving to RESET empties the queues.
+    ///
+    /// # Errors
+    /// EINVAL with the reason; nothing was changed.
+    pub fn modify(
+        &mut self,
+        cx: &mut Cx<'_>,
+        attr: &QpAttr,
+        mask: AttrMask,
+    ) -> Result<(), ModifyError> {
+        let (from, to) = (self.state(), self.check_modify(attr, mask)?);
+        assign(&mut self.shared.attr, attr, mask);
+        match (from, to) {
+            (_, QpState::Reset) => self.reset(),
+            (_, QpState::Err) => self.enter_error(cx),
+            (QpState::Init, QpState::Rtr) => self.responder.start(&self.shared),
+            (QpState::Rtr, QpState::Rts) => self.requester.start(&self.shared),
+            (QpState::Rts, QpState::Sqd) => self.drain_reported = false,
+            _ => {}
+        }
+        if !matches!(to, QpState::Reset | QpState::Err) {
+            self.shared.attr.qp_state = to;
+        }
+        if (from, to) == (QpState::Sqd, QpState::Rts) {
+            let outcome = self.requester.run_local(&self.shared, cx);
+            self.settle_send(cx, outcome);
+        }
+        self.report_drained(cx);
+        Ok(())
+    }
+
+    /// The state that follows, if the change is allowed.
+    fn check_modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
+        let refuse = |reason| ModifyError { reason };
+        let from = self.state();
+        let to = qp::next_state(from, attr, mask).map_err(|e| refuse(e.to_string()))?;
+        qp::check(QpType::Rc, from, to, mask).map_err(|e| refuse(e.to_string()))?;
+        qp::values::check(attr, mask, &LIMITS).map_err(|e| refuse(e.to_string()))?;
+        let leaves = !matches!(to, QpState::Sqd | QpState::Err | QpState::Reset);
+        if from == QpState::Sqd && leaves && !self.requester.drained() {
+            return Err(refuse(format!(
+                "the send queue is still draining: wait for IBV_EVENT_SQ_DRAINED before {from} to {to}"
+            )));
+        }
+        Ok(to)
+    }
+
+    /// Current attributes (`ibv_query_qp`). The PSNs are those of the next packets.
+    #[must_use]
+    pub fn query(&self) -> QpAttr {
+        let state = self.state();
+        let mut attr = QpAttr {
+            cur_qp_state: state,
+            sq_draining: state == QpState::Sqd && !self.requester.drained(),
+            ..self.shared.attr
+        };
+        if !matches!(state, QpState::Reset | QpState::Init) {
+            attr.rq_psn = self.responder.expected();
+            attr.sq_psn = self.requester.next_psn();
+        }
+        attr
+    }
+}
+
+/// Copies the attributes that `mask` names. The state is the caller's matter.
+fn assign(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
+    for single in mask.iter() {
+        match single {
+            AttrMask::EN_SQD_ASYNC_NOTIFY => to.en_sqd_async_notify = from.en_sqd_async_notify,
+            AttrMask::ACCESS_FLAGS => to.qp_access_flags = from.qp_access_flags,
+            AttrMask::PKEY_INDEX => to.pkey_index = from.pkey_index,
+            AttrMask::PORT => to.port_num = from.port_num,
+            AttrMask::QKEY => to.qkey = from.qkey,
+            AttrMask::AV => to.ah_attr = from.ah_attr,
+            AttrMask::PATH_MTU => to.path_mtu = from.path_mtu,
+            AttrMask::TIMEOUT => to.timeout = from.timeout,
+            AttrMask::RETRY_CNT => to.retry_cnt = from.retry_cnt,
+            AttrMask::RNR_RETRY => to.rnr_retry = from.rnr_retry,
+            AttrMask::RQ_PSN => to.rq_psn = from.rq_psn,
+            AttrMask::MAX_QP_RD_ATOMIC => to.max_rd_atomic = from.max_rd_atomic,
+            AttrMask::ALT_PATH => {
+                to.alt_ah_attr = from.alt_ah_attr;
+                to.alt_pkey_index = from.alt_pkey_index;
+                to.alt_port_num = from.alt_port_num;
+                to.alt_timeout = from.alt_timeout;
+            }
+            AttrMask::MIN_RNR_TIMER => to.min_rnr_timer = from.min_rnr_timer,
+            AttrMask::SQ_PSN => to.sq_psn = from.sq_psn,
+            AttrMask::MAX_DEST_RD_ATOMIC => to.max_dest_rd_atomic = from.max_dest_rd_atomic,
+            AttrMask::PATH_MIG_STATE => to.path_mig_state = from.path_mig_state,
+            AttrMask::DEST_QPN => to.dest_qp_num = from.dest_qp_num,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What the responder owes the peer: READ responses and atomic results, then a NAK, then an acknowledgement.
+//!
+//! Acknowledgements coalesce: only that one is owed is kept, and it speaks of the newest request when it is sent.
+
+use alloc::vec::Vec;
+
+use super::Cx;
+use super::config::Shared;
+use super::fault::Reject;
+use super::resources::{Kind, Resources, Response};
+use crate::ids::{Msn, Psn};
+use crate::mr::Access;
+use crate::wire::{
+    Aeth, Bth, ExtHeaders, NakCode, Opcode, Operation, Packet, Position, Syndrome, padded_len,
+};
+
+/// Answers that are owed.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    pub(super) resources: Resources,
+    nak: Option<(Syndrome, Psn)>,
+    /// The requester wants to hear of what has arrived.
+    ack: bool,
+    /// A requester that found no receive may go on.
+    resume: bool,
+    /// The NAK that ended the queue pair, for a requester that missed it.
+    last_words: Option<(Syndrome, Psn)>,
+}
+
+impl Replies {
+    pub(super) fn owe_ack(&mut self) {
+        self.ack = true;
+    }
+
+    /// A receive was posted after a receiver-not-ready NAK: the last acknowledgement is to be repeated, which ends the wait
+    /// of a requester that knows this sign. Others ignore it.
+    pub(super) fn owe_resume(&mut self) {
+        self.resume = true;
+    }
+
+    /// The request with this PSN cannot be taken now, or does not follow what came before.
+    pub(super) fn owe_nak(&mut self, syndrome: Syndrome, psn: Psn) {
+        self.nak = Some((syndrome, psn));
+    }
+
+    /// A request came in order: a NAK that was not sent yet is out of date.
+    pub(super) fn drop_nak(&mut self) {
+        self.nak = None;
+    }
+
+    /// The queue pair ends with a NAK. Answers to earlier requests still go first.
+    pub(super) fn end_with_nak(&mut self, code: NakCode, psn: Psn) {
+        self.nak = Some((Syndrome::Nak(code), psn));
+        self.last_words = self.nak;
+        (self.ack, self.resume) = (false, false);
+    }
+
+    /// The queue pair ends without a word about a request. An acknowledgement that is owed for finished requests is still
+    /// sent, unless READ responses would have to go first.
+    pub(super) fn end(&mut self) {
+        self.ack &= !self.resources.pending();
+        self.resume = false;
+        self.resources.clear();
+    }
+
+    /// A request came after the end: if it is the one that was refused, the refusal was lost. Returns whether it was.
+    pub(super) fn on_late_request(&mut self, psn: Psn) -> bool {
+        let repeated = self.last_words.filter(|&(_, refused)| refused == psn);
+        if repeated.is_some() {
+            self.nak = repeated;
+        }
+        repeated.is_some()
+    }
+
+    /// Whether [`transmit`](Self::transmit) would send something (or find that it may not).
+    pub(super) fn pending(&self) -> bool {
+        self.nak.is_some() || self.ack || self.resume || self.resources.pending()
+    }
+
+    /// Appends the next answer to `out`, if one is owed. `expected` is the PSN after the last request that was taken.
+    pub(super) fn transmit(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        (expected, msn): (Psn, Msn),
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Reject> {
+        if let Some(response) = self.resources.next_response(shared.mtu()) {
+            emit_response(shared, cx, &response, out)?;
+            self.resources.sent();
+            if response.ends && response.resource.pass_end() == expected {
+                self.ack = false;
+            }
+            return Ok(true);
+        }
+        let (syndrome, psn) = match self.nak.take() {
+            Some(nak) => nak,
+            None if self.ack || self.resume => {
+                self.resume = false;
+                (Syndrome::ACK, expected.plus(0x00ff_ffff))
+            }
+            None => return Ok(false),
+        };
+        self.ack = false;
+        let ext = ExtHeaders {
+            aeth: Some(Aeth { syndrome, msn }),
+            ..ExtHeaders::default()
+        };
+        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, shared.attr.dest_qp_num, psn);
+        Packet::emit_headers(&bth, &ext, 0, out);
+        Ok(true)
+    }
+}
+
+/// Appends a READ response or an atomic result. Rights are checked at each packet: the region may have gone in between.
+fn emit_response(
+    shared: &Shared,
+    cx: &mut Cx<'_>,
+    response: &Response,
+    out: &mut Vec<u8>,
+) -> Result<(), Reject> {
+    let aeth = Aeth {
+        syndrome: Syndrome::ACK,
+        msn: response.resource.msn,
+    };
+    let (va, rkey, operation, atomic_ack) = match response.resource.kind {
+        Kind::Read { va, rkey, .. } => (va, rkey, Operation::ReadResponse, None),
+        Kind::Atomic {
+            original, request, ..
+        } => {
+            let operation = Operation::AtomicAcknowledge;
+            (request.va, request.rkey, operation, Some(original))
+        }
+    };
+    let len = u64::from(response.len);
+    let span = cx
+        .rights
+        .open(
+            rkey,
+            shared.config.pd,
+            va.wrapping_add(u64::from(response.offset)),
+            len,
+            Access::REMOTE_READ,
+        )
+        .map_err(|_| Reject::access(response.psn))?;
+    let position = Position::from_ends(response.starts, response.ends);
+    let ext = ExtHeaders {
+        aeth: (response.starts || response.ends).then_some(aeth),
+        atomic_ack,
+        ..ExtHeaders::default()
+    };
+    let opcode = Opcode::rc(operation, position);
+    let bth = Bth::new(opcode, shared.attr.dest_qp_num, response.psn);
+    Packet::emit_headers(&bth, &ext, response.len as usize, out);
+    let begin = out.len();
+    let end = begin + response.len as usize;
+    out.resize(begin + padded_len(response.len as usize), 0);
+    if end > begin {
+        cx.memory.read(span, &mut out[begin..end]);
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! The requester's timers: local ACK timer, early probe, receiver-not-ready wait.
+//!
+//! * The local ACK timer (`timeout`) measures time without progress. Each run that ends without progress resends; after
+//!   `retry_cnt` + 1 runs the work request fails. A NAK never restarts it.
+//! * A probe asks much earlier, after a few round trips, and is not counted: it finds lost acknowledgements, lost tails and
+//!   lost NAKs. It also runs when `timeout` is 0 (never).
+//! * Neither runs on a lossless link, until that says that a packet was dropped.
+
+use core::time::Duration;
+
+use super::config::Shared;
+use crate::time::Time;
+use crate::wire::ack_timeout;
+
+/// Shortest run of the local ACK timer, whatever `timeout` says (code 12): below it a peer's process that merely waits for a
+/// processor would look dead. Devices round up in the same way.
+pub const MIN_ACK_TIMEOUT: Duration = Duration::from_nanos(4096 << 12);
+
+/// A probe waits at least this long, and at most [`MAX_PROBE`].
+const MIN_PROBE: Duration = Duration::from_millis(2);
+const MAX_PROBE: Duration = Duration::from_secs(1);
+/// Smoothed round trips that a probe waits.
+const PROBE_ROUND_TRIPS: u32 = 4;
+/// Assumed round trip before the first measurement.
+const FIRST_ROUND_TRIP: Duration = Duration::from_millis(5);
+
+/// What a deadline brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nothing yet.
+    Nothing,
+    /// Send the oldest unacknowledged packet once more.
+    Probe,
+    /// Send everything unacknowledged again.
+    Resend,
+    /// The budget is used up.
+    Exhausted,
+}
+
+/// The timers.
+#[derive(Debug, Default)]
+pub(super) struct Retry {
+    ack: Option<Time>,
+    probe: Option<Time>,
+    rnr: Option<Time>,
+    /// Runs of the ACK timer that ended without progress.
+    expiries: u8,
+    /// Probes without progress: each doubles the wait for the next.
+    probes: u32,
+    /// Receiver-not-ready NAKs without progress.
+    rnr_naks: u8,
+    round_trip: Option<Duration>,
+    /// A packet whose round trip is being measured, by sequence, and when it was sent.
+    sample: Option<(u64, Time)>,
+    /// The lossless link lost a packet: timers run until there is progress.
+    dropped: bool,
+    /// The link changed while packets were outstanding: timers are to be set at the next deadline.
+    rearm: bool,
+}
+
+impl Retry {
+    /// When [`on_deadline`](Self::on_deadline) is due.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        if self.rearm {
+            return Some(Time::default());
+        }
+        [self.ack, self.probe, self.rnr].into_iter().flatten().min()
+    }
+
+    /// A packet went out: starts the timers if they stand. `sample` is its sequence if it is new and asks for an answer.
+    pub(super) fn on_sent(&mut self, shared: &Shared, now: Time, sample: Option<u64>) {
+        if self.probe.is_none() {
+            self.start(shared, now);
+        }
+        if let (None, Some(sequence)) = (self.sample, sample) {
+            self.sample = Some((sequence, now));
+        }
+    }
+
+    /// Everything before `oldest` is acknowledged, for the first time.
+    pub(super) fn on_progress(
+        &mut self,
+        shared: &Shared,
+        now: Time,
+        oldest: u64,
+        outstanding: bool,
+    ) {
+        if let Some((sequence, sent)) = self.sample
+            && oldest > sequence
+        {
+            self.sample = None;
+            self.measured(now.since(sent));
+        }
+        (self.expiries, self.probes, self.rnr_naks) = (0, 0, 0);
+        self.dropped = false;
+        self.stop();
+        if outstanding {
+            self.start(shared, now);
+        }
+    }
+
+    /// Packets are going to be sent again: their answers say nothing about the round trip.
+    pub(super) fn on_resend(&mut self) {
+        self.sample = None;
+    }
+
+    /// The lossless link dropped a packet while some were outstanding.
+    pub(super) fn on_dropped(&mut self, shared: &Shared, now: Time) {
+        self.dropped = true;
+        if self.probe.is_none() && self.rnr.is_none() {
+            self.start(shared, now);
+        }
+    }
+
+    /// The link changed while packets were outstanding.
+    pub(super) fn on_link_change(&mut self) {
+        self.rearm = true;
+    }
+
+    /// The peer was not ready and wants to be asked again after `wait`. Returns whether `rnr_retry` allows it.
+    pub(super) fn on_rnr_nak(&mut self, shared: &Shared, now: Time, wait: Duration) -> bool {
+        let limit = shared.attr.rnr_retry;
+        if limit < 7 && self.rnr_naks >= limit {
+            return false;
+        }
+        self.rnr_naks = self.rnr_naks.saturating_add(1);
+        // The peer answers, so its silence starts anew.
+        (self.expiries, self.probes) = (0, 0);
+        self.stop();
+        self.sample = None;
+        self.rnr = Some(now + wait);
+        true
+    }
+
+    /// Whether the peer's receiver-not-ready wait is running.
+    pub(super) fn waits_for_receiver(&self) -> bool {
+        self.rnr.is_some()
+    }
+
+    /// Ends the receiver-not-ready wait.
+    pub(super) fn end_rnr_wait(&mut self) {
+        self.rnr = None;
+    }
+
+    /// What is due at `now`.
+    pub(super) fn on_deadline(&mut self, shared: &Shared, now: Time) -> Due {
+        if self.rearm {
+            self.rearm = false;
+            self.stop();
+            self.start(shared, now);
+        }
+        if self.rnr.is_some_and(|at| at <= now) {
+            self.rnr = None;
+        }
+        if self.ack.is_some_and(|at| at <= now) {
+            self.expiries = self.expiries.saturating_add(1);
+            if self.expiries > shared.attr.retry_cnt {
+                return Due::Exhausted;
+            }
+            self.start(shared, now);
+            return Due::Resend;
+        }
+        if self.probe.is_some_and(|at| at <= now) {
+            self.probes += 1;
+            self.probe = Some(now + self.probe_wait());
+            return Due::Probe;
+        }
+        Due::Nothing
+    }
+
+    /// The link's way of losing packets decides whether timers run.
+    fn start(&mut self, shared: &Shared, now: Time) {
+        if shared.link.lossless && !self.dropped {
+            return;
+        }
+        self.ack = ack_timeout(shared.attr.timeout).map(|t| now + t.max(MIN_ACK_TIMEOUT));
+        self.probe = Some(now + self.probe_wait());
+    }
+
+    fn stop(&mut self) {
+        (self.ack, self.probe) = (None, None);
+    }
+
+    fn probe_wait(&self) -> Duration {
+        let trips = self.round_trip.unwrap_or(FIRST_ROUND_TRIP) * PROBE_ROUND_TRIPS;
+        let wait = trips.max(MIN_PROBE) * (1 << self.probes.min(10));
+        wait.min(MAX_PROBE)
+    }
+
+    fn measured(&mut self, round_trip: Duration) {
+        let smoothed = self
+            .round_trip
+            .map_or(round_trip, |old| (old * 7 + round_trip) / 8);
+        self.round_trip = Some(smoothed.min(MAX_PROBE));
+    }
+}

@@ -1,0 +1,89 @@
+//! Moving bytes between packets and scatter/gather lists.
+//!
+//! Every call opens the keys anew, so a region that was deregistered in mid-message is never touched again.
+
+use alloc::vec::Vec;
+
+use super::Cx;
+use crate::ids::{Key, PdId};
+use crate::mr::{Access, RightsError};
+use crate::verbs::{Payload, Sge};
+
+/// Bytes of a scatter/gather list.
+pub(super) fn total(sges: &[Sge]) -> u64 {
+    sges.iter().map(|sge| u64::from(sge.length)).sum()
+}
+
+/// A run of bytes within one element of a list.
+struct Part {
+    lkey: Key,
+    addr: u64,
+    len: u32,
+}
+
+/// The runs that bytes `offset .. offset + len` of a list consist of.
+fn parts(sges: &[Sge], offset: u64, len: u32) -> impl Iterator<Item = Part> {
+    let mut skip = offset;
+    let mut left = len;
+    sges.iter().filter_map(move |sge| {
+        if skip >= u64::from(sge.length) || left == 0 {
+            skip = skip.saturating_sub(u64::from(sge.length));
+            return None;
+        }
+        let room = u64::from(sge.length) - skip;
+        let len = u32::try_from(room).map_or(left, |room| room.min(left));
+        let addr = sge.addr.wrapping_add(skip);
+        (skip, left) = (0, left - len);
+        Some(Part {
+            lkey: sge.lkey,
+            addr,
+            len,
+        })
+    })
+}
+
+/// Appends bytes `offset .. offset + len` of a payload to `out`. On error `out` may have grown.
+pub(super) fn gather(
+    cx: &Cx<'_>,
+    pd: PdId,
+    payload: &Payload,
+    (offset, len): (u32, u32),
+    out: &mut Vec<u8>,
+) -> Result<(), RightsError> {
+    match payload {
+        Payload::Inline(bytes) => {
+            let offset = offset as usize;
+            let part = bytes.get(offset..offset + len as usize).unwrap_or_default();
+            out.extend_from_slice(part);
+        }
+        Payload::Sges(sges) => {
+            for part in parts(sges, u64::from(offset), len) {
+                let (n, need) = (u64::from(part.len), Access::empty());
+                let span = cx.rights.open(part.lkey, pd, part.addr, n, need)?;
+                let at = out.len();
+                out.resize(at + part.len as usize, 0);
+                cx.memory.read(span, &mut out[at..]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts `data` into a list from byte `offset` on. What does not fit is left out: callers compare with [`total`] first.
+pub(super) fn scatter(
+    cx: &Cx<'_>,
+    pd: PdId,
+    sges: &[Sge],
+    offset: u64,
+    mut data: &[u8],
+) -> Result<(), RightsError> {
+    let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+    for part in parts(sges, offset, len) {
+        let (n, need) = (u64::from(part.len), Access::LOCAL_WRITE);
+        let span = cx.rights.open(part.lkey, pd, part.addr, n, need)?;
+        let (now, later) = data.split_at(part.len as usize);
+        cx.memory.write(span, now);
+        data = later;
+    }
+    Ok(())
+}

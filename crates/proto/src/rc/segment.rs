@@ -1,0 +1,111 @@
+//! Cutting a work request into packets.
+
+use super::send_queue::Wqe;
+use crate::verbs::{RemoteAddr, SendFlags, SendOp};
+use crate::wire::{AtomicEth, ExtHeaders, Opcode, Operation, Position, Reth};
+
+/// One request packet, without its PSN and payload bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) opcode: Opcode,
+    pub(super) ext: ExtHeaders,
+    /// Message bytes before the payload.
+    pub(super) offset: u32,
+    /// Payload bytes.
+    pub(super) len: u32,
+    /// The message ends with this packet (READ and atomic requests: always).
+    pub(super) ends: bool,
+    /// SE bit.
+    pub(super) solicited: bool,
+}
+
+/// The packet of `wqe` with this sequence. `None` for work requests that send nothing.
+pub(super) fn segment(wqe: &Wqe, sequence: u64, mtu: u32) -> Option<Segment> {
+    let offset = wqe.offset(sequence, mtu);
+    let last = sequence + 1 == wqe.end();
+    let position = Position::from_ends(sequence == wqe.start, last);
+    let len = wqe.offset(sequence + 1, mtu) - offset;
+    let message = |operation, reth, tail: ExtHeaders| {
+        let ext = if last { tail } else { ExtHeaders::default() };
+        Segment {
+            opcode: Opcode::rc(operation, position),
+            ext: ExtHeaders {
+                reth: reth_if(position.starts(), reth, wqe.length),
+                ..ext
+            },
+            offset,
+            len,
+            ends: last,
+            solicited: last && wqe.wr.flags.contains(SendFlags::SOLICITED),
+        }
+    };
+    let request = |operation, ext| Segment {
+        opcode: Opcode::rc(operation, Position::Only),
+        ext,
+        offset,
+        len: 0,
+        ends: true,
+        solicited: false,
+    };
+    let none = ExtHeaders::default();
+    let imm = |imm| ExtHeaders {
+        imm: Some(imm),
+        ..none
+    };
+    Some(match wqe.wr.op {
+        SendOp::Send => message(Operation::Send, None, none),
+        SendOp::SendImm(data) => message(Operation::SendImm, None, imm(data)),
+        SendOp::SendInvalidate(key) => message(
+            Operation::SendInvalidate,
+            None,
+            ExtHeaders {
+                ieth: Some(key),
+                ..none
+            },
+        ),
+        // The SE bit of a WRITE means something only where the WRITE takes a receive.
+        SendOp::Write(to) => Segment {
+            solicited: false,
+            ..message(Operation::Write, Some(to), none)
+        },
+        SendOp::WriteImm(to, data) => message(Operation::WriteImm, Some(to), imm(data)),
+        SendOp::Read(from) => request(
+            Operation::ReadRequest,
+            ExtHeaders {
+                reth: Some(Reth {
+                    va: from.addr.wrapping_add(u64::from(offset)),
+                    rkey: from.rkey,
+                    length: wqe.offset(wqe.request_end(sequence), mtu) - offset,
+                }),
+                ..none
+            },
+        ),
+        SendOp::CompareSwap {
+            remote,
+            compare,
+            swap,
+        } => request(Operation::CompareSwap, atomic(remote, swap, compare)),
+        SendOp::FetchAdd { remote, add } => request(Operation::FetchAdd, atomic(remote, add, 0)),
+        SendOp::LocalInvalidate(_) => return None,
+    })
+}
+
+fn reth_if(starts: bool, to: Option<RemoteAddr>, length: u32) -> Option<Reth> {
+    to.filter(|_| starts).map(|to| Reth {
+        va: to.addr,
+        rkey: to.rkey,
+        length,
+    })
+}
+
+fn atomic(remote: RemoteAddr, swap_or_add: u64, compare: u64) -> ExtHeaders {
+    ExtHeaders {
+        atomic: Some(AtomicEth {
+            va: remote.addr,
+            rkey: remote.rkey,
+            swap_or_add,
+            compare,
+        }),
+        ..ExtHeaders::default()
+    }
+}

@@ -1,0 +1,193 @@
+//! The send queue: work requests with the packet sequence numbers that they take.
+//!
+//! Packets are counted from the move to RTS in 64 bits ("sequence"); the PSN on the wire is the low 24 bits of that, plus
+//! the initial PSN. Each work request gets its numbers when it is posted, so a packet's content follows from its sequence
+//! alone, and going back is only a matter of setting the next sequence.
+
+use alloc::collections::VecDeque;
+
+use super::config::{PACKET_COST, Shared, packets_of};
+use super::scatter;
+use crate::verbs::{Payload, SendFlags, SendOp, SendWr, Sge};
+
+/// What answers a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// An acknowledgement of its last packet, or of a later one.
+    Ack,
+    /// READ responses.
+    Read,
+    /// An atomic acknowledgement.
+    Atomic,
+    /// Nothing: it is done here.
+    Local,
+}
+
+/// A posted send work request.
+#[derive(Debug)]
+pub(super) struct Wqe {
+    pub(super) wr: SendWr,
+    /// Sequence of its first packet.
+    pub(super) start: u64,
+    /// PSNs that it takes.
+    pub(super) packets: u32,
+    /// Bytes of the message; READ: to be read; atomic: 8.
+    pub(super) length: u32,
+    /// READ: PSNs per request. Longer READs are several requests, so that what comes back is bounded.
+    chunk: u32,
+    /// READ: was asked for again from its middle, so a response may start a train there.
+    pub(super) restarted: bool,
+}
+
+impl Wqe {
+    /// Sequence after its last packet.
+    pub(super) fn end(&self) -> u64 {
+        self.start + u64::from(self.packets)
+    }
+
+    pub(super) fn answer(&self) -> Answer {
+        match self.wr.op {
+            SendOp::Read(_) => Answer::Read,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Answer::Atomic,
+            SendOp::LocalInvalidate(_) => Answer::Local,
+            _ => Answer::Ack,
+        }
+    }
+
+    pub(super) fn fenced(&self) -> bool {
+        self.wr.flags.contains(SendFlags::FENCE)
+    }
+
+    /// Where READ and atomic results go.
+    pub(super) fn sges(&self) -> &[Sge] {
+        match &self.wr.payload {
+            Payload::Sges(sges) => sges,
+            Payload::Inline(_) => &[],
+        }
+    }
+
+    /// Message bytes before the packet with this sequence (which is in the work request, or its end).
+    pub(super) fn offset(&self, sequence: u64, mtu: u32) -> u32 {
+        let bytes = (sequence - self.start) * u64::from(mtu);
+        u32::try_from(bytes).map_or(self.length, |bytes| bytes.min(self.length))
+    }
+
+    /// Sequence after the last packet that the request packet with this sequence accounts for: a READ request answers for
+    /// all its responses, any other for itself.
+    pub(super) fn request_end(&self, sequence: u64) -> u64 {
+        if self.answer() != Answer::Read {
+            return sequence + 1;
+        }
+        let chunk = u64::from(self.chunk);
+        let next = ((sequence - self.start) / chunk + 1) * chunk;
+        self.end().min(self.start + next)
+    }
+
+    /// Whether a READ request that was never repeated starts at this sequence.
+    pub(super) fn request_starts(&self, sequence: u64) -> bool {
+        (sequence - self.start).is_multiple_of(u64::from(self.chunk))
+    }
+
+    /// Whether answers up to this sequence complete a READ or atomic request.
+    pub(super) fn request_answered(&self, to: u64) -> bool {
+        match self.answer() {
+            Answer::Read => to == self.end() || self.request_starts(to),
+            Answer::Atomic => true,
+            Answer::Ack | Answer::Local => false,
+        }
+    }
+
+    /// What the packets `from .. to` count against the window.
+    pub(super) fn cost(&self, from: u64, to: u64, mtu: u32) -> u64 {
+        (to - from) * u64::from(PACKET_COST)
+            + u64::from(self.offset(to, mtu) - self.offset(from, mtu))
+    }
+}
+
+/// Posted work requests that are not yet retired, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct SendQueue {
+    ring: VecDeque<Wqe>,
+    /// Index of the work request that the next packet belongs to.
+    cursor: usize,
+    /// Sequence that the next posted work request starts with.
+    tail: u64,
+}
+
+impl SendQueue {
+    pub(super) fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    pub(super) fn front(&self) -> Option<&Wqe> {
+        self.ring.front()
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut Wqe> {
+        self.ring.front_mut()
+    }
+
+    /// The work request that the next packet belongs to.
+    pub(super) fn at_cursor(&self) -> Option<&Wqe> {
+        self.ring.get(self.cursor)
+    }
+
+    /// Whether the next packet belongs to the oldest work request.
+    pub(super) fn cursor_is_front(&self) -> bool {
+        self.cursor == 0
+    }
+
+    pub(super) fn advance_cursor(&mut self) {
+        self.cursor += 1;
+    }
+
+    pub(super) fn rewind_cursor(&mut self) {
+        self.cursor = 0;
+    }
+
+    /// Removes the oldest work request.
+    pub(super) fn pop(&mut self) -> Option<Wqe> {
+        self.cursor = self.cursor.saturating_sub(1);
+        self.ring.pop_front()
+    }
+
+    /// Appends a work request that passed the checks of posting.
+    pub(super) fn push(&mut self, wr: SendWr, shared: &Shared) {
+        let length = match wr.op {
+            SendOp::LocalInvalidate(_) => 0,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 8,
+            _ => u32::try_from(payload_len(&wr.payload))
+                .expect("invariant: the post checks limit messages to 2^31 bytes"),
+        };
+        let packets = match wr.op {
+            SendOp::LocalInvalidate(_) => 0,
+            _ => packets_of(length, shared.attr.path_mtu),
+        };
+        let wqe = Wqe {
+            wr,
+            start: self.tail,
+            packets,
+            length,
+            chunk: read_chunk(shared),
+            restarted: false,
+        };
+        self.tail = wqe.end();
+        self.ring.push_back(wqe);
+    }
+}
+
+/// Bytes of a payload.
+pub(super) fn payload_len(payload: &Payload) -> u64 {
+    match payload {
+        Payload::Sges(sges) => scatter::total(sges),
+        Payload::Inline(bytes) => bytes.len() as u64,
+    }
+}
+
+/// PSNs per READ request: as much as the window holds, or half of it if two requests may be outstanding, so that one is
+/// always on its way.
+fn read_chunk(shared: &Shared) -> u32 {
+    let window = shared.link.max_in_flight / (shared.mtu() + PACKET_COST);
+    let depth = u32::from(shared.attr.max_rd_atomic).clamp(1, 2);
+    (window / depth).clamp(1, 1 << 21)
+}

@@ -1,0 +1,108 @@
+//! How much may be unacknowledged: the link's limit, less after losses.
+//!
+//! The link says what the receiver's socket buffer is good for. Other senders share that buffer and the path, so a loss halves
+//! the window, and acknowledged data opens it again: quickly up to half of where the loss struck, then by a packet per window.
+
+/// The window never falls below this many full packets.
+const MIN_PACKETS: u64 = 8;
+
+/// Bytes that may be in flight.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    limit: u64,
+    current: u64,
+    /// Below it the window grows by all that is acknowledged.
+    threshold: u64,
+    /// Acknowledged bytes that have not yet opened the window.
+    credit: u64,
+    /// Full packet with its overhead.
+    packet: u64,
+    /// Losses of packets sent before this sequence belong to the last loss that was acted on.
+    recovery: u64,
+}
+
+impl Window {
+    /// An open window.
+    pub(super) fn new(limit: u32, packet: u32) -> Self {
+        Self {
+            limit: u64::from(limit),
+            current: u64::from(limit),
+            threshold: u64::from(limit),
+            credit: 0,
+            packet: u64::from(packet),
+            recovery: 0,
+        }
+    }
+
+    /// Takes over a new limit of the link.
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        self.limit = u64::from(limit);
+        self.current = self.limit;
+        self.threshold = self.limit;
+    }
+
+    /// Bytes that may be in flight now.
+    pub(super) fn current(&self) -> u64 {
+        self.current
+    }
+
+    /// `bytes` were acknowledged.
+    pub(super) fn on_progress(&mut self, bytes: u64) {
+        if self.current >= self.limit {
+            return;
+        }
+        if self.current < self.threshold {
+            self.current += bytes;
+        } else {
+            self.credit += bytes;
+            if self.credit >= self.current {
+                self.credit -= self.current;
+                self.current += self.packet;
+            }
+        }
+        self.current = self.current.min(self.limit);
+    }
+
+    /// The packet `oldest` was lost, when those before `sent` had been sent.
+    pub(super) fn on_loss(&mut self, oldest: u64, sent: u64) {
+        if oldest < self.recovery {
+            return;
+        }
+        self.recovery = sent;
+        let floor = (MIN_PACKETS * self.packet).min(self.limit);
+        self.threshold = (self.current / 2).max(floor);
+        self.current = self.threshold;
+        self.credit = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_loss_event_halves_once_and_progress_reopens() {
+        let mut w = Window::new(100_000, 1000);
+        w.on_loss(5, 90);
+        w.on_loss(30, 95);
+        assert_eq!(w.current(), 50_000);
+        w.on_loss(90, 120);
+        assert_eq!(w.current(), 25_000);
+        for _ in 0..10_000 {
+            w.on_progress(1000);
+        }
+        assert_eq!(w.current(), 100_000);
+    }
+
+    #[test]
+    fn losses_never_close_the_window() {
+        let mut w = Window::new(100_000, 1000);
+        for n in 0..100 {
+            w.on_loss(n, n + 1);
+        }
+        assert_eq!(w.current(), 8000);
+        let mut tiny = Window::new(500, 1000);
+        tiny.on_loss(0, 1);
+        assert_eq!(tiny.current(), 500);
+    }
+}
