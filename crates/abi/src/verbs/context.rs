@@ -1,0 +1,180 @@
+//! Opening and closing devices.
+
+use std::cell::UnsafeCell;
+use std::collections::BTreeSet;
+use std::ffi::c_int;
+use std::mem::offset_of;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferroce_nic::device::AsyncSubject;
+use ferroce_nic::{Context, Error};
+
+use super::{cq, cq_ex, device, mr, port, post, qp, qp_ex, srq, unbuilt};
+use crate::errno::result_as_null;
+use crate::types::{ibv_context, ibv_context_ops, ibv_device, ibv_mr, ibv_qp, verbs_context};
+
+/// Completion vectors of a device. They exist so that interrupts spread over processors; here there are none.
+pub(crate) const COMP_VECTORS: c_int = 1;
+
+/// An open device as the program sees it, with this library's part behind it.
+#[repr(C)]
+struct ContextObject {
+    public: UnsafeCell<verbs_context>,
+    private: ContextPrivate,
+}
+
+/// This library's part of an open device.
+pub(crate) struct ContextPrivate {
+    nic: Arc<Context>,
+    /// Held while an event is taken from the queue and counted as delivered, and while an object's events are removed from it:
+    /// so an object that is being destroyed either knows of an event or the event never appears.
+    delivery: Mutex<()>,
+    children: Mutex<Children>,
+}
+
+/// Objects through which peers reach this process: closing the device must end them.
+#[derive(Default)]
+pub(crate) struct Children {
+    qps: BTreeSet<*mut ibv_qp>,
+    mrs: BTreeSet<*mut ibv_mr>,
+}
+
+// SAFETY: the pointers are used only under the lock, by `ibv_close_device`, on objects that are still registered here.
+unsafe impl Send for Children {}
+
+impl ContextPrivate {
+    /// The device's side of the context.
+    pub(crate) fn nic(&self) -> &Arc<Context> {
+        &self.nic
+    }
+
+    /// Keeps out the delivery of events while held.
+    pub(crate) fn delivery(&self) -> MutexGuard<'_, ()> {
+        self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes sure that no event about an object that is being destroyed appears any more.
+    pub(crate) fn forget(&self, subject: AsyncSubject) {
+        let _delivery = self.delivery();
+        self.nic.forget_async(subject);
+    }
+
+    /// The objects to be ended with the context.
+    fn children(&self) -> MutexGuard<'_, Children> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A queue pair was made.
+    pub(crate) fn adopt_qp(&self, qp: *mut ibv_qp) {
+        self.children().qps.insert(qp);
+    }
+
+    /// A queue pair is gone.
+    pub(crate) fn release_qp(&self, qp: *mut ibv_qp) {
+        self.children().qps.remove(&qp);
+    }
+
+    /// A region was registered.
+    pub(crate) fn adopt_mr(&self, mr: *mut ibv_mr) {
+        self.children().mrs.insert(mr);
+    }
+
+    /// A region is gone.
+    pub(crate) fn release_mr(&self, mr: *mut ibv_mr) {
+        self.children().mrs.remove(&mr);
+    }
+}
+
+/// This library's part of an open device.
+///
+/// # Safety
+/// `context` came from [`open`] and is not closed before the end of `'a`.
+pub(crate) unsafe fn private<'a>(context: *mut ibv_context) -> &'a ContextPrivate {
+    // SAFETY: `open` hands out the address of the `context` field inside a live `ContextObject`.
+    unsafe { &(*object_of(context)).private }
+}
+
+/// The object around a handle.
+const fn object_of(context: *mut ibv_context) -> *mut ContextObject {
+    context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
+}
+
+/// Opens a device.
+///
+/// # Errors
+/// Out of descriptors.
+///
+/// # Safety
+/// `device` came from [`device::handle_of`].
+pub(crate) unsafe fn open(handle: *mut ibv_device) -> Result<*mut ibv_context, Error> {
+    // SAFETY: the caller's promise.
+    let nic = Context::open(&unsafe { device::device_of(handle) })?;
+    let mut public = operations();
+    public.context.device = handle;
+    public.context.async_fd = nic.async_fd();
+    let private = ContextPrivate { nic, delivery: Mutex::default(), children: Mutex::default() };
+    let object = Box::into_raw(Box::new(ContextObject { public: UnsafeCell::new(public), private }));
+    Ok(object.wrapping_byte_add(offset_of!(verbs_context, context)).cast())
+}
+
+/// The block with everything that the header calls directly. Slots of verbs that are not built stay NULL where the header checks for
+/// it; the program then gets EOPNOTSUPP.
+fn operations() -> verbs_context {
+    let mut block = verbs_context::zeroed();
+    block.query_port = Some(port::query_port);
+    block.query_device_ex = Some(port::query_device_ex);
+    block.create_cq_ex = Some(cq_ex::create_cq_ex);
+    block.create_srq_ex = Some(srq::create_srq_ex);
+    block.create_qp_ex = Some(qp_ex::create_qp_ex);
+    block.close_xrcd = Some(unbuilt::close_xrcd);
+    block.sz = size_of::<verbs_context>();
+    block.context.ops = ibv_context_ops {
+        bind_mw: Some(unbuilt::bind_mw),
+        dealloc_mw: Some(unbuilt::dealloc_mw),
+        poll_cq: Some(cq::poll_cq),
+        req_notify_cq: Some(cq::req_notify_cq),
+        post_srq_recv: Some(srq::post_srq_recv),
+        post_send: Some(post::post_send),
+        post_recv: Some(post::post_recv),
+        ..ibv_context_ops::zeroed()
+    };
+    block.context.cmd_fd = -1;
+    block.context.num_comp_vectors = COMP_VECTORS;
+    // All ones: the program may look for the block in front of the context.
+    block.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
+    block
+}
+
+/// `ibv_open_device(3)`.
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // SAFETY: a device of ours.
+    result_as_null("ibv_open_device", unsafe { open(device) })
+}
+
+/// `ibv_close_device(3)`. Objects that are still there are ended as the kernel would: peers no longer reach the memory and the queue
+/// pairs. Their structures stay, because the program may still hold pointers.
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: a live context.
+    let children = std::mem::take(&mut *unsafe { private(context) }.children());
+    if children.qps.is_empty() && children.mrs.is_empty() {
+        // SAFETY: `open` made the object with `Box::into_raw`; nothing of it that matters to peers is left.
+        drop(unsafe { Box::from_raw(object_of(context)) });
+        return 0;
+    }
+    tracing::warn!(
+        target: "ferroce::abi",
+        "ibv_close_device: closed with {} queue pairs and {} memory regions in place; they end now",
+        children.qps.len(),
+        children.mrs.len()
+    );
+    for qp in children.qps {
+        // SAFETY: registered here, so not destroyed.
+        unsafe { qp::end(qp) };
+    }
+    for mr in children.mrs {
+        // SAFETY: registered here, so not deregistered.
+        unsafe { mr::end(mr) };
+    }
+    0
+}

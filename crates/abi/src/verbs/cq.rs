@@ -1,0 +1,200 @@
+//! Completion queues.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+
+use ferroce_nic::device::AsyncSubject;
+use ferroce_nic::{Cq, Error};
+use ferroce_proto::verbs::{Wc, WcFlags, WcImm};
+use libc::c_void;
+
+use super::acks::Acks;
+use super::cq_ex::Cursor;
+use super::{channel, context, engine};
+use crate::errno::{as_errno, invalid, result_as_errno, result_as_null};
+use crate::object::{self, Handle};
+use crate::types::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+
+/// What follows `struct ibv_cq_ex`.
+pub(crate) struct CqPrivate {
+    nic: Arc<Cq>,
+    /// Completion events.
+    pub(super) comp_acks: Acks,
+    /// Asynchronous events.
+    pub(super) async_acks: Acks,
+    /// State of the extended polling interface.
+    pub(super) cursor: Cursor,
+}
+
+impl Handle for ibv_cq {
+    type Public = ibv_cq_ex;
+    type Private = CqPrivate;
+}
+
+impl CqPrivate {
+    /// The device's side.
+    pub(crate) fn nic(&self) -> &Arc<Cq> {
+        &self.nic
+    }
+}
+
+/// This library's part of a queue.
+///
+/// # Safety
+/// `cq` is live until the end of `'a`.
+pub(crate) unsafe fn private<'a>(cq: *mut ibv_cq) -> &'a CqPrivate {
+    // SAFETY: the caller's promise.
+    unsafe { object::private(cq) }
+}
+
+/// What a program asks for.
+pub(super) struct Request {
+    pub(super) cqe: u32,
+    pub(super) cq_context: *mut c_void,
+    pub(super) channel: *mut ibv_comp_channel,
+    pub(super) comp_vector: u32,
+}
+
+/// Makes a queue. `public` holds the functions of the extended interface, if the program asked for it.
+///
+/// # Safety
+/// The context, and the channel if one is given, are live.
+pub(super) unsafe fn create(context: *mut ibv_context, request: &Request, mut public: ibv_cq_ex) -> Result<*mut ibv_cq, Error> {
+    let &Request { cqe, cq_context, channel, comp_vector } = request;
+    if comp_vector >= context::COMP_VECTORS.cast_unsigned() {
+        return Err(invalid(format!("completion vector {comp_vector}: the device has {}", context::COMP_VECTORS)));
+    }
+    // SAFETY: the caller's promise.
+    let channel_private = (!channel.is_null()).then(|| unsafe { channel::private(channel) });
+    // SAFETY: as above.
+    let parent = unsafe { context::private(context) };
+    let nic = Cq::create(parent.nic(), cqe, channel_private.map(|c| Arc::clone(c.nic())))?;
+    public.context = context;
+    public.channel = channel;
+    public.cq_context = cq_context;
+    public.handle = engine::next_handle();
+    public.cqe = c_int::try_from(nic.capacity()).unwrap_or(c_int::MAX);
+    let private = CqPrivate {
+        nic: Arc::clone(&nic),
+        comp_acks: Acks::default(),
+        async_acks: Acks::default(),
+        cursor: Cursor::default(),
+    };
+    let cq: *mut ibv_cq = object::create(public, private);
+    nic.set_cookie(cq.expose_provenance());
+    if let Some(channel) = channel_private {
+        channel.adopt();
+    }
+    Ok(cq)
+}
+
+/// `ibv_create_cq(3)`.
+pub unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    let request = Request {
+        // A negative number is refused like 0.
+        cqe: u32::try_from(cqe).unwrap_or(0),
+        cq_context,
+        channel,
+        comp_vector: comp_vector.cast_unsigned(),
+    };
+    // SAFETY: a live context, and a live channel if one is given.
+    result_as_null("ibv_create_cq", unsafe { create(context, &request, ibv_cq_ex::zeroed()) })
+}
+
+/// `ibv_resize_cq(3)`.
+pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: a live queue.
+    let nic = unsafe { private(cq) }.nic();
+    let result = nic.resize(u32::try_from(cqe).unwrap_or(0));
+    if result.is_ok() {
+        // SAFETY: as above; the program does not read the field while it asks for a change of it.
+        unsafe { (*cq).cqe = c_int::try_from(nic.capacity()).unwrap_or(c_int::MAX) };
+    }
+    result_as_errno("ibv_resize_cq", result)
+}
+
+/// `ibv_destroy_cq(3)`: EBUSY while queue pairs use it. Waits until every event that was handed out is acknowledged; events that were
+/// not handed out vanish.
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: a live queue.
+    let private = unsafe { private(cq) };
+    let users = private.nic.users();
+    if users > 0 {
+        let reason = format!("{users} queue pairs still use the completion queue");
+        return as_errno("ibv_destroy_cq", &Error::new(libc::EBUSY, reason));
+    }
+    // SAFETY: as above; its context and channel are live as long as it is.
+    unsafe {
+        context::private((*cq).context).forget(AsyncSubject::Cq(cq.addr()));
+        let channel = (*cq).channel;
+        if !channel.is_null() {
+            channel::private(channel).forget(cq.addr());
+        }
+        private.comp_acks.wait();
+        private.async_acks.wait();
+        drop(object::take(cq));
+        if !channel.is_null() {
+            channel::private(channel).release();
+        }
+    }
+    0
+}
+
+/// `ibv_poll_cq(3)`.
+pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    let room = usize::try_from(num_entries).unwrap_or(0);
+    // SAFETY: a live queue.
+    let nic = unsafe { private(cq) }.nic();
+    let polled = nic.poll(room, &mut |i, completion| {
+        // SAFETY: the program has room for `room` completions, and `i` is below that.
+        unsafe { ptr::write(wc.add(i), wc_to_c(completion)) };
+    });
+    match polled {
+        // At most `num_entries`, so it fits.
+        Ok(n) => n as c_int,
+        Err(e) => -as_errno("ibv_poll_cq", &e),
+    }
+}
+
+/// `struct ibv_wc`.
+pub(super) fn wc_to_c(wc: &Wc) -> ibv_wc {
+    let (imm_data, imm_flag) = imm_to_c(wc.imm);
+    ibv_wc {
+        wr_id: wc.wr_id,
+        status: wc.status as u32,
+        opcode: wc.opcode as u32,
+        vendor_err: wc.vendor_err,
+        byte_len: wc.byte_len,
+        imm_data,
+        qp_num: wc.qp_num.get(),
+        src_qp: wc.src_qp.get(),
+        wc_flags: (wc.flags | imm_flag).bits(),
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+/// The field that immediate data and the invalidated key share, and the flag that says which it is.
+fn imm_to_c(imm: Option<WcImm>) -> (u32, WcFlags) {
+    match imm {
+        None => (0, WcFlags::empty()),
+        Some(WcImm::Imm(bytes)) => (u32::from_ne_bytes(bytes), WcFlags::WITH_IMM),
+        Some(WcImm::Invalidated(key)) => (key.0, WcFlags::WITH_INV),
+    }
+}
+
+/// `ibv_req_notify_cq(3)`.
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: a live queue.
+    unsafe { private(cq) }.nic().req_notify(solicited_only != 0);
+    0
+}

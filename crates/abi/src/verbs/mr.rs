@@ -1,0 +1,203 @@
+//! Memory regions.
+
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferroce_nic::{Error, Mr};
+use ferroce_proto::mr::Access;
+use libc::c_void;
+
+use super::{context, engine, pd};
+use crate::convert;
+use crate::errno::{as_errno, as_minus_one, as_null, invalid, result_as_null, unbuilt};
+use crate::object::{self, Handle};
+use crate::types::{
+    IBV_ACCESS_OPTIONAL_RANGE, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD, IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD,
+    IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
+};
+
+/// What follows `struct ibv_mr`. The device's side is the only reference to the region; taking it out deregisters.
+pub(crate) struct MrPrivate(Mutex<Option<Arc<Mr>>>);
+
+impl Handle for ibv_mr {
+    type Public = Self;
+    type Private = MrPrivate;
+}
+
+/// Flags that a program may pass. Optional ones (bits 20 to 29) that the device does not know are dropped, as is HUGETLB, which only
+/// announces what the memory is; other unknown bits are an error.
+fn access(bits: u32) -> Result<Access, Error> {
+    let optional_unknown = IBV_ACCESS_OPTIONAL_RANGE & !Access::all().bits();
+    Ok(convert::access(bits & !optional_unknown)? - Access::HUGETLB)
+}
+
+/// Registers memory. `iova` is the address that work requests use, by default the memory's own.
+///
+/// # Safety
+/// `pd` is live.
+unsafe fn register(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: Option<u64>, bits: u32) -> Result<*mut ibv_mr, Error> {
+    let access = access(bits)?;
+    let start = addr.expose_provenance() as u64;
+    // Zero-based: work requests give the distance from the start of the region.
+    let iova = iova.unwrap_or(if access.contains(Access::ZERO_BASED) { 0 } else { start });
+    let access = access - Access::ZERO_BASED;
+    // SAFETY: the caller's promise.
+    let parent = unsafe { pd::private(pd) };
+    let region = Mr::register(parent.nic(), start, length as u64, iova, access)?;
+    let key = region.key().0;
+    // SAFETY: as above.
+    let context = unsafe { (*pd).context };
+    let public = ibv_mr { context, pd, addr, length, handle: engine::next_handle(), lkey: key, rkey: key };
+    let mr = object::create(public, MrPrivate(Mutex::new(Some(region))));
+    // SAFETY: a live protection domain has a live context.
+    unsafe { context::private(context) }.adopt_mr(mr);
+    Ok(mr)
+}
+
+/// `ibv_reg_mr(3)`.
+pub unsafe extern "C" fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+    // SAFETY: a live protection domain.
+    result_as_null("ibv_reg_mr", unsafe { register(pd, addr, length, None, access.cast_unsigned()) })
+}
+
+/// `ibv_reg_mr_iova(3)`.
+pub unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: a live protection domain.
+    result_as_null("ibv_reg_mr_iova", unsafe { register(pd, addr, length, Some(iova), access.cast_unsigned()) })
+}
+
+/// What the header makes of `ibv_reg_mr` and `ibv_reg_mr_iova` when the access flags are not constants.
+pub unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: u32,
+) -> *mut ibv_mr {
+    // The header passes the address as `iova` for a plain `ibv_reg_mr`, zero-based or not.
+    let plain = iova == addr.addr() as u64;
+    // SAFETY: a live protection domain.
+    result_as_null("ibv_reg_mr", unsafe { register(pd, addr, length, (!plain).then_some(iova), access) })
+}
+
+/// `ibv_reg_dmabuf_mr(3)`: there are no device buffers to share.
+pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    _pd: *mut ibv_pd,
+    _offset: u64,
+    _length: usize,
+    _iova: u64,
+    _fd: c_int,
+    _access: c_int,
+) -> *mut ibv_mr {
+    as_null("ibv_reg_dmabuf_mr", &unbuilt("dma-buf memory"))
+}
+
+/// `ibv_rereg_mr(3)`: 0, or one of `IBV_REREG_MR_ERR_*` with `errno` set; the region is unchanged then.
+pub unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    const CALL: &str = "ibv_rereg_mr";
+    let flags = flags.cast_unsigned();
+    let change = match Change::new(flags, pd, addr, length, access.cast_unsigned()) {
+        Ok(change) => change,
+        Err(e) => {
+            as_minus_one(CALL, &e);
+            return IBV_REREG_MR_ERR_INPUT;
+        }
+    };
+    // SAFETY: a live region, and a live protection domain where one is given.
+    match unsafe { change.apply(mr) } {
+        Ok(()) => 0,
+        Err(e) => {
+            as_minus_one(CALL, &e);
+            IBV_REREG_MR_ERR_CMD
+        }
+    }
+}
+
+/// What `ibv_rereg_mr` changes.
+struct Change {
+    pd: Option<*mut ibv_pd>,
+    range: Option<(*mut c_void, usize)>,
+    access: Option<Access>,
+}
+
+impl Change {
+    /// Checks the arguments that the flags name.
+    fn new(flags: u32, pd: *mut ibv_pd, addr: *mut c_void, length: usize, bits: u32) -> Result<Self, Error> {
+        const KNOWN: u32 = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+        if flags == 0 || flags & !KNOWN != 0 {
+            return Err(invalid(format!("flags {flags:#x} are not a combination of IBV_REREG_MR_CHANGE_*")));
+        }
+        let named = |flag| flags & flag != 0;
+        if named(IBV_REREG_MR_CHANGE_PD) && pd.is_null() {
+            return Err(invalid("IBV_REREG_MR_CHANGE_PD needs a protection domain"));
+        }
+        if named(IBV_REREG_MR_CHANGE_TRANSLATION) && (addr.is_null() || length == 0) {
+            return Err(invalid("IBV_REREG_MR_CHANGE_TRANSLATION needs an address and a length"));
+        }
+        Ok(Self {
+            pd: named(IBV_REREG_MR_CHANGE_PD).then_some(pd),
+            range: named(IBV_REREG_MR_CHANGE_TRANSLATION).then_some((addr, length)),
+            access: if named(IBV_REREG_MR_CHANGE_ACCESS) { Some(access(bits)?) } else { None },
+        })
+    }
+
+    /// Carries it out and updates the structure.
+    ///
+    /// # Safety
+    /// `mr` and the protection domain, if one is given, are live.
+    unsafe fn apply(&self, mr: *mut ibv_mr) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        let (private, new_pd) = unsafe { (object::private(mr), self.pd.map(|pd| pd::private(pd))) };
+        let region = private.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(region) = region.as_ref() else { return Err(invalid("the device was closed")) };
+        let range = self.range.map(|(addr, length)| (addr.expose_provenance() as u64, length as u64));
+        region.reregister(range, new_pd.map(pd::PdPrivate::nic), self.access)?;
+        // SAFETY: the program does not read the structure while it asks for a change of it.
+        unsafe {
+            if let Some((addr, length)) = self.range {
+                (*mr).addr = addr;
+                (*mr).length = length;
+            }
+            if let Some(pd) = self.pd {
+                (*mr).pd = pd;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `ibv_dereg_mr(3)`. When it returns, no peer touches the memory any more.
+pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    if mr.is_null() {
+        return as_errno("ibv_dereg_mr", &invalid("NULL is no memory region"));
+    }
+    // SAFETY: a live region on a live context; nobody uses it any more after this.
+    unsafe {
+        context::private((*mr).context).release_mr(mr);
+        drop(object::take(mr));
+    }
+    0
+}
+
+/// Deregisters a region whose context is closed under it; the structure stays.
+///
+/// # Safety
+/// `mr` is live.
+pub(super) unsafe fn end(mr: *mut ibv_mr) {
+    // SAFETY: the caller's promise.
+    let region = unsafe { object::private(mr) }.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    drop(region);
+}

@@ -1,0 +1,87 @@
+//! Texts for enumerators.
+
+use std::ffi::{CStr, c_char, c_int};
+
+/// Text number `index` of a table.
+fn text(table: &'static [&'static CStr], index: c_int, unknown: &'static CStr) -> *const c_char {
+    usize::try_from(index).ok().and_then(|i| table.get(i)).unwrap_or(&unknown).as_ptr()
+}
+
+/// `ibv_wc_status_str(3)`.
+pub unsafe extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
+    const TEXTS: &[&CStr] = &[
+        c"success",
+        c"local length error",
+        c"local QP operation error",
+        c"local EE context operation error",
+        c"local protection error",
+        c"Work Request Flushed Error",
+        c"memory window bind error",
+        c"bad response error",
+        c"local access error",
+        c"remote invalid request error",
+        c"remote access error",
+        c"remote operation error",
+        c"transport retry counter exceeded",
+        c"RNR retry counter exceeded",
+        c"local RDD violation error",
+        c"remote invalid RD request",
+        c"remote aborted error",
+        c"invalid EE context number",
+        c"invalid EE context state",
+        c"fatal error",
+        c"response timeout error",
+        c"general error",
+        c"tag matching error",
+        c"tag matching rendezvous incomplete",
+    ];
+    text(TEXTS, status, c"unknown completion status")
+}
+
+/// `ibv_event_type_str(3)`.
+pub unsafe extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
+    const TEXTS: &[&CStr] = &[
+        c"CQ error",
+        c"QP fatal error",
+        c"QP invalid request error",
+        c"QP access violation error",
+        c"communication established",
+        c"send queue drained",
+        c"path migrated",
+        c"path migration error",
+        c"device fatal error",
+        c"port active",
+        c"port error",
+        c"LID change",
+        c"P_Key change",
+        c"SM change",
+        c"SRQ error",
+        c"SRQ limit reached",
+        c"last WQE reached",
+        c"client reregistration",
+        c"GID table change",
+        c"WQ fatal error",
+    ];
+    text(TEXTS, event, c"unknown event")
+}
+
+/// `ibv_node_type_str(3)`.
+pub unsafe extern "C" fn ibv_node_type_str(node_type: c_int) -> *const c_char {
+    const TEXTS: &[&CStr] = &[
+        c"unknown node type",
+        c"InfiniBand channel adapter",
+        c"InfiniBand switch",
+        c"InfiniBand router",
+        c"iWARP NIC",
+        c"usNIC",
+        c"usNIC UDP",
+        c"unspecified",
+    ];
+    text(TEXTS, node_type, c"unknown node type")
+}
+
+/// `ibv_port_state_str(3)`.
+pub unsafe extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
+    const TEXTS: &[&CStr] = &[c"no state change", c"down", c"init", c"armed", c"active", c"active defer"];
+    text(TEXTS, state, c"invalid state")
+}

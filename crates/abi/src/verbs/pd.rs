@@ -1,0 +1,77 @@
+//! Protection domains.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ferroce_nic::{Error, Pd};
+
+use super::{context, engine};
+use crate::errno::{as_errno, result_as_null};
+use crate::object::{self, Handle};
+use crate::types::{ibv_context, ibv_pd};
+
+/// What follows `struct ibv_pd`.
+pub(crate) struct PdPrivate {
+    nic: Arc<Pd>,
+    /// Address handles on it. The device counts the other objects.
+    ahs: AtomicUsize,
+}
+
+impl Handle for ibv_pd {
+    type Public = Self;
+    type Private = PdPrivate;
+}
+
+impl PdPrivate {
+    /// The device's side.
+    pub(crate) fn nic(&self) -> &Arc<Pd> {
+        &self.nic
+    }
+
+    /// An address handle was made on it.
+    pub(super) fn adopt_ah(&self) {
+        self.ahs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An address handle on it is gone.
+    pub(super) fn release_ah(&self) {
+        self.ahs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// This library's part of a protection domain.
+///
+/// # Safety
+/// `pd` is live until the end of `'a`.
+pub(crate) unsafe fn private<'a>(pd: *mut ibv_pd) -> &'a PdPrivate {
+    // SAFETY: the caller's promise.
+    unsafe { object::private(pd) }
+}
+
+/// `ibv_alloc_pd(3)`.
+pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    // SAFETY: a live context.
+    let nic = Pd::alloc(unsafe { context::private(context) }.nic());
+    result_as_null(
+        "ibv_alloc_pd",
+        nic.map(|nic| {
+            let public = ibv_pd { context, handle: engine::next_handle() };
+            object::create(public, PdPrivate { nic, ahs: AtomicUsize::new(0) })
+        }),
+    )
+}
+
+/// `ibv_dealloc_pd(3)`.
+pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: a live protection domain.
+    let private = unsafe { private(pd) };
+    let (users, ahs) = (private.nic.users(), private.ahs.load(Ordering::Relaxed));
+    if users + ahs > 0 {
+        let reason = format!("{users} memory regions or queue pairs and {ahs} address handles use the protection domain");
+        return as_errno("ibv_dealloc_pd", &Error::new(libc::EBUSY, reason));
+    }
+    // SAFETY: nothing refers to it.
+    drop(unsafe { object::take(pd) });
+    0
+}

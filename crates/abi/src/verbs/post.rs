@@ -1,0 +1,128 @@
+//! `ibv_post_send(3)` and `ibv_post_recv(3)`.
+
+use std::ffi::c_int;
+
+use ferroce_nic::Error;
+use ferroce_proto::verbs::{QpCap, RecvWr, SendWr};
+
+use super::{qp, wr};
+use crate::errno::as_errno;
+use crate::types::{ibv_qp, ibv_recv_wr, ibv_send_wr};
+
+/// A C work request that is chained to the next, and what it becomes.
+trait Chained: Sized {
+    /// The device's work request.
+    type Wr;
+    /// Converts one.
+    ///
+    /// # Safety
+    /// `this` points to a work request with its list.
+    unsafe fn convert(this: *const Self, cap: &QpCap) -> Result<Self::Wr, Error>;
+    /// The next of the chain.
+    ///
+    /// # Safety
+    /// `this` points to a work request.
+    unsafe fn next(this: *const Self) -> *mut Self;
+}
+
+impl Chained for ibv_send_wr {
+    type Wr = SendWr;
+    unsafe fn convert(this: *const Self, cap: &QpCap) -> Result<SendWr, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { wr::send_wr(this, cap) }
+    }
+    unsafe fn next(this: *const Self) -> *mut Self {
+        // SAFETY: the caller's promise.
+        unsafe { (*this).next }
+    }
+}
+
+impl Chained for ibv_recv_wr {
+    type Wr = RecvWr;
+    unsafe fn convert(this: *const Self, cap: &QpCap) -> Result<RecvWr, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { wr::recv_wr(this, cap) }
+    }
+    unsafe fn next(this: *const Self) -> *mut Self {
+        // SAFETY: the caller's promise.
+        unsafe { (*this).next }
+    }
+}
+
+/// Converts a chain one by one, as the device takes them; ends early at one that cannot be converted.
+struct Chain<'a, C> {
+    /// Given out last, or refused.
+    current: *mut C,
+    next: *mut C,
+    cap: &'a QpCap,
+    refused: Option<Error>,
+}
+
+impl<'a, C: Chained> Chain<'a, C> {
+    /// A chain that starts at `first`.
+    ///
+    /// # Safety
+    /// `first` is NULL or points to a chain that stays as it is while the iterator is used.
+    unsafe fn new(first: *mut C, cap: &'a QpCap) -> Self {
+        Self { current: first, next: first, cap, refused: None }
+    }
+}
+
+impl<C: Chained> Iterator for Chain<'_, C> {
+    type Item = C::Wr;
+
+    fn next(&mut self) -> Option<C::Wr> {
+        if self.next.is_null() || self.refused.is_some() {
+            return None;
+        }
+        self.current = self.next;
+        // SAFETY: not NULL, so a work request of the chain, as `new` was promised.
+        unsafe {
+            self.next = C::next(self.current);
+            C::convert(self.current, self.cap).map_err(|e| self.refused = Some(e)).ok()
+        }
+    }
+}
+
+/// Hands a chain to the device; the errno, and the refused work request in `bad`, if one is refused. The device takes them one by
+/// one, so the refused one is the last that it took.
+///
+/// # Safety
+/// `first` is NULL or a chain, `bad` NULL or room for a pointer.
+unsafe fn post<C: Chained>(
+    call: &'static str,
+    cap: &QpCap,
+    first: *mut C,
+    bad: *mut *mut C,
+    post: impl FnOnce(&mut dyn Iterator<Item = C::Wr>) -> Result<(), (usize, Error)>,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let mut chain = unsafe { Chain::new(first, cap) };
+    let posted = post(&mut chain).map_err(|(_, e)| e);
+    match posted.and_then(|()| chain.refused.take().map_or(Ok(()), Err)) {
+        Ok(()) => 0,
+        Err(e) => {
+            if !bad.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { *bad = chain.current };
+            }
+            as_errno(call, &e)
+        }
+    }
+}
+
+/// `ibv_post_send(3)`.
+pub(crate) unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: a live queue pair.
+    let private = unsafe { qp::private(qp) };
+    // SAFETY: a chain of work requests, and room for the refused one.
+    unsafe { post("ibv_post_send", private.cap(), wr, bad_wr, |wrs| private.nic().post_send(wrs)) }
+}
+
+/// `ibv_post_recv(3)`.
+pub(crate) unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: a live queue pair.
+    let private = unsafe { qp::private(qp) };
+    // SAFETY: a chain of work requests, and room for the refused one.
+    unsafe { post("ibv_post_recv", private.cap(), wr, bad_wr, |wrs| private.nic().post_recv(wrs)) }
+}

@@ -1,0 +1,192 @@
+//! Queue pairs.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+
+use ferroce_nic::device::AsyncSubject;
+use ferroce_nic::{Error, Qp, QpInit};
+use ferroce_proto::verbs::{AttrMask, QpCap};
+
+use super::acks::Acks;
+use super::qp_ex::Builder;
+use super::{context, cq, engine, pd};
+use crate::convert::{cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type};
+use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
+use crate::object::{self, Handle};
+use crate::types::{IBV_QPS_RESET, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr};
+
+/// What follows `struct ibv_qp_ex`.
+pub(crate) struct QpPrivate {
+    nic: Arc<Qp>,
+    cap: QpCap,
+    /// Asynchronous events.
+    pub(super) acks: Acks,
+    /// State of the extended posting interface, if the program asked for it.
+    pub(super) builder: Option<Builder>,
+}
+
+impl Handle for ibv_qp {
+    type Public = ibv_qp_ex;
+    type Private = QpPrivate;
+}
+
+impl QpPrivate {
+    /// The device's side.
+    pub(crate) fn nic(&self) -> &Arc<Qp> {
+        &self.nic
+    }
+
+    /// True capacities.
+    pub(super) fn cap(&self) -> &QpCap {
+        &self.cap
+    }
+}
+
+/// This library's part of a queue pair.
+///
+/// # Safety
+/// `qp` is live until the end of `'a`.
+pub(crate) unsafe fn private<'a>(qp: *mut ibv_qp) -> &'a QpPrivate {
+    // SAFETY: the caller's promise.
+    unsafe { object::private(qp) }
+}
+
+/// Makes a queue pair and writes the true capacities back into `attr`. `public` holds the functions of the extended interface and
+/// `builder` its state, if the program asked for it.
+///
+/// # Safety
+/// The protection domain and the completion queues are live.
+pub(super) unsafe fn create(
+    pd: *mut ibv_pd,
+    attr: &mut ibv_qp_init_attr,
+    mut public: ibv_qp_ex,
+    builder: Option<Builder>,
+) -> Result<*mut ibv_qp, Error> {
+    if !attr.srq.is_null() {
+        return Err(unbuilt("a shared receive queue"));
+    }
+    if attr.send_cq.is_null() || attr.recv_cq.is_null() {
+        return Err(invalid("a queue pair needs a send and a receive completion queue"));
+    }
+    // SAFETY: the caller's promise.
+    let (parent, send_cq, recv_cq) = unsafe { (pd::private(pd), cq::private(attr.send_cq), cq::private(attr.recv_cq)) };
+    let init = QpInit {
+        qp_type: qp_type(attr.qp_type)?,
+        send_cq: Arc::clone(send_cq.nic()),
+        recv_cq: Arc::clone(recv_cq.nic()),
+        cap: cap_from_c(&attr.cap),
+        sq_sig_all: attr.sq_sig_all != 0,
+    };
+    let nic = Qp::create(parent.nic(), init)?;
+    let cap = nic.cap();
+    attr.cap = cap_to_c(&cap);
+    // SAFETY: as above.
+    let context = unsafe { (*pd).context };
+    let base = &mut public.qp_base;
+    base.context = context;
+    base.qp_context = attr.qp_context;
+    base.pd = pd;
+    base.send_cq = attr.send_cq;
+    base.recv_cq = attr.recv_cq;
+    base.handle = engine::next_handle();
+    base.qp_num = nic.qpn().get();
+    base.state = IBV_QPS_RESET;
+    base.qp_type = attr.qp_type;
+    let qp: *mut ibv_qp = object::create(public, QpPrivate { nic: Arc::clone(&nic), cap, acks: Acks::default(), builder });
+    nic.set_cookie(qp.expose_provenance());
+    // SAFETY: a live protection domain has a live context.
+    unsafe { context::private(context) }.adopt_qp(qp);
+    Ok(qp)
+}
+
+/// `ibv_create_qp(3)`.
+pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: a live protection domain, and attributes whose completion queues are NULL or live.
+    result_as_null("ibv_create_qp", unsafe { create(pd, &mut *qp_init_attr, ibv_qp_ex::zeroed(), None) })
+}
+
+/// `ibv_modify_qp(3)`.
+pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
+    // SAFETY: a live queue pair, and attributes of which the mask names the initialised fields. All are plain numbers.
+    let (private, attr) = unsafe { (private(qp), &*attr) };
+    let modified = qp_attr_from_c(attr, attr_mask.cast_unsigned()).and_then(|(attr, mask)| {
+        private.nic.modify(&attr, mask)?;
+        Ok((attr, mask))
+    });
+    match modified {
+        Ok((attr, mask)) => {
+            if mask.contains(AttrMask::STATE) {
+                // SAFETY: as above.
+                unsafe { (*qp).state = attr.qp_state as u32 };
+            }
+            0
+        }
+        Err(e) => as_errno("ibv_modify_qp", &e),
+    }
+}
+
+/// `ibv_query_qp(3)`: all attributes, whatever the mask names.
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _attr_mask: c_int,
+    init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: a live queue pair.
+    let private = unsafe { private(qp) };
+    let queried = private.nic.query();
+    // SAFETY: as above, and room for the attributes.
+    unsafe {
+        (*qp).state = queried.qp_state as u32;
+        ptr::write(attr, ibv_qp_attr { cap: cap_to_c(&private.cap), ..qp_attr_to_c(&queried) });
+        let ibv_qp { qp_context, send_cq, recv_cq, srq, qp_type, .. } = *qp;
+        let sq_sig_all = private.nic.sq_sig_all().into();
+        ptr::write(
+            init_attr,
+            ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap: cap_to_c(&private.cap), qp_type, sq_sig_all },
+        );
+    }
+    0
+}
+
+/// `ibv_destroy_qp(3)`. Waits until every asynchronous event that was handed out is acknowledged.
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: a live queue pair, on a live context; nobody uses it any more after this.
+    unsafe {
+        let context = context::private((*qp).context);
+        let private = private(qp);
+        private.nic.destroy();
+        context.forget(AsyncSubject::Qp(qp.addr()));
+        private.acks.wait();
+        context.release_qp(qp);
+        drop(object::take(qp));
+    }
+    0
+}
+
+/// Ends a queue pair whose context is closed under it; the structure stays.
+///
+/// # Safety
+/// `qp` is live.
+pub(super) unsafe fn end(qp: *mut ibv_qp) {
+    // SAFETY: the caller's promise.
+    unsafe { private(qp) }.nic.destroy();
+}
+
+/// `ibv_query_qp_data_in_order(3)`: no promise about the order in which the bytes of a message become visible.
+pub unsafe extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: u32, _flags: u32) -> c_int {
+    0
+}
+
+/// `ibv_query_ece(3)`: there are no such options.
+pub unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: room for the options.
+    unsafe { ptr::write(ece, ibv_ece::zeroed()) };
+    as_errno("ibv_query_ece", &unbuilt("enhanced connection establishment"))
+}
+
+/// `ibv_set_ece(3)`.
+pub unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
+    as_errno("ibv_set_ece", &unbuilt("enhanced connection establishment"))
+}

@@ -1,0 +1,276 @@
+//! The extended posting interface: `ibv_create_qp_ex(3)` and the builders of `ibv_wr_post(3)`.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::slice;
+
+use ferroce_nic::Error;
+use ferroce_proto::ids::Key;
+use ferroce_proto::verbs::{Payload, PostError, RemoteAddr, SendFlags, SendOp, SendWr};
+use libc::{c_void, pthread_mutex_t};
+
+use super::qp::{self, QpPrivate};
+use super::wr::{copy_inline, refused, send_flags, sge_from_c};
+use crate::errno::{invalid, result_as_errno, result_as_null, unbuilt};
+use crate::types::{
+    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_context,
+    ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+};
+
+/// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
+const BUILT_OPS: u64 = 0x3ff & !(IBV_QP_EX_WITH_BIND_MW as u64 | IBV_QP_EX_WITH_TSO as u64);
+
+/// State of one queue pair's builders.
+pub(crate) struct Builder {
+    /// Held from `wr_start` to `wr_complete` or `wr_abort`: other threads wait. A C mutex, since its guard spans calls.
+    lock: UnsafeCell<pthread_mutex_t>,
+    /// Used only while the lock is held.
+    batch: UnsafeCell<Batch>,
+}
+
+/// Work requests under construction.
+#[derive(Default)]
+struct Batch {
+    wrs: Vec<SendWr>,
+    /// The first mistake; it voids the batch.
+    refused: Option<Error>,
+}
+
+impl Builder {
+    fn new() -> Self {
+        Self { lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), batch: UnsafeCell::default() }
+    }
+}
+
+/// `ibv_qp_to_qp_ex(3)`: NULL unless the queue pair was made with `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
+pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: a live queue pair.
+    if unsafe { qp::private(qp) }.builder.is_some() { qp.cast() } else { std::ptr::null_mut() }
+}
+
+/// `ibv_create_qp_ex(3)`.
+pub(crate) unsafe extern "C" fn create_qp_ex(_context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    // SAFETY: attributes whose objects are NULL or live.
+    result_as_null("ibv_create_qp_ex", unsafe { create(&mut *attr) })
+}
+
+/// Checks the extended attributes and makes the queue pair.
+///
+/// # Safety
+/// The protection domain and the completion queues are NULL or live.
+unsafe fn create(ex: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
+    const BUILT: u32 = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    let named = |bit| ex.comp_mask & bit != 0;
+    if ex.comp_mask & !BUILT != 0 {
+        return Err(unbuilt(&format!("an attribute of comp_mask {:#x} (enum ibv_qp_init_attr_mask)", ex.comp_mask & !BUILT)));
+    }
+    if !named(IBV_QP_INIT_ATTR_PD) || ex.pd.is_null() {
+        return Err(invalid("a queue pair needs a protection domain"));
+    }
+    if named(IBV_QP_INIT_ATTR_CREATE_FLAGS) && ex.create_flags != 0 {
+        return Err(unbuilt(&format!("create_flags {:#x}", ex.create_flags)));
+    }
+    let with_ops = named(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+    if with_ops && ex.send_ops_flags & !BUILT_OPS != 0 {
+        return Err(unbuilt(&format!("an operation of send_ops_flags {:#x}", ex.send_ops_flags & !BUILT_OPS)));
+    }
+    let &mut ibv_qp_init_attr_ex { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, pd, .. } = ex;
+    let mut attr = ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all };
+    let (public, builder) = if with_ops { (functions(), Some(Builder::new())) } else { (ibv_qp_ex::zeroed(), None) };
+    // SAFETY: the caller's promise.
+    let qp = unsafe { qp::create(pd, &mut attr, public, builder) }?;
+    ex.cap = attr.cap;
+    Ok(qp)
+}
+
+/// The public part of an extended queue pair.
+fn functions() -> ibv_qp_ex {
+    let mut public = ibv_qp_ex::zeroed();
+    public.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    public.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    public.wr_local_inv = Some(wr_local_inv);
+    public.wr_rdma_read = Some(wr_rdma_read);
+    public.wr_rdma_write = Some(wr_rdma_write);
+    public.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    public.wr_send = Some(wr_send);
+    public.wr_send_imm = Some(wr_send_imm);
+    public.wr_send_inv = Some(wr_send_inv);
+    public.wr_set_inline_data = Some(wr_set_inline_data);
+    public.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    public.wr_set_sge = Some(wr_set_sge);
+    public.wr_set_sge_list = Some(wr_set_sge_list);
+    public.wr_start = Some(wr_start);
+    public.wr_complete = Some(wr_complete);
+    public.wr_abort = Some(wr_abort);
+    public
+}
+
+/// Works on the batch under construction.
+///
+/// # Safety
+/// `qp` is a live extended queue pair and this thread is between `wr_start` and `wr_complete`.
+unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpPrivate, &mut Batch)) {
+    // SAFETY: an extended queue pair is a queue pair.
+    let private = unsafe { qp::private(qp.cast()) };
+    if let Some(builder) = &private.builder {
+        // SAFETY: the lock that `wr_start` took makes the access exclusive.
+        work(private, unsafe { &mut *builder.batch.get() });
+    }
+}
+
+impl Batch {
+    /// Notes the first mistake.
+    fn refuse(&mut self, error: Error) {
+        self.refused.get_or_insert(error);
+    }
+
+    /// Gives the work request that was begun last its data.
+    fn set_payload(&mut self, payload: Result<Payload, Error>) {
+        match (payload, self.wrs.last_mut()) {
+            (Ok(payload), Some(wr)) => wr.payload = payload,
+            (Ok(_), None) => self.refuse(invalid("a setter needs a work request begun before")),
+            (Err(e), _) => self.refuse(e),
+        }
+    }
+}
+
+/// Begins a work request.
+///
+/// # Safety
+/// As [`with_batch`].
+unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (wr_id, bits) = ((*qp).wr_id, (*qp).wr_flags);
+        with_batch(qp, |_, batch| match send_flags(bits) {
+            Ok(flags) => batch.wrs.push(SendWr { wr_id, op, flags: flags - SendFlags::INLINE, payload: Payload::Sges(Vec::new()) }),
+            Err(e) => batch.refuse(e),
+        });
+    }
+}
+
+/// Builders: each begins a work request with its operation.
+macro_rules! builders {
+    ($($name:ident($($arg:ident: $ty:ty),*) => $op:expr;)*) => {$(
+        #[doc = concat!("`ibv_", stringify!($name), "`.")]
+        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $arg: $ty)*) {
+            // SAFETY: a live extended queue pair, between start and complete.
+            unsafe { begin(qp, $op) }
+        }
+    )*};
+}
+
+/// A place in the peer's memory.
+const fn remote(rkey: u32, addr: u64) -> RemoteAddr {
+    RemoteAddr { addr, rkey: Key(rkey) }
+}
+
+builders! {
+    wr_atomic_cmp_swp(rkey: u32, addr: u64, compare: u64, swap: u64) => SendOp::CompareSwap { remote: remote(rkey, addr), compare, swap };
+    wr_atomic_fetch_add(rkey: u32, addr: u64, add: u64) => SendOp::FetchAdd { remote: remote(rkey, addr), add };
+    wr_local_inv(rkey: u32) => SendOp::LocalInvalidate(Key(rkey));
+    wr_rdma_read(rkey: u32, addr: u64) => SendOp::Read(remote(rkey, addr));
+    wr_rdma_write(rkey: u32, addr: u64) => SendOp::Write(remote(rkey, addr));
+    wr_rdma_write_imm(rkey: u32, addr: u64, imm: u32) => SendOp::WriteImm(remote(rkey, addr), imm.to_ne_bytes());
+    wr_send() => SendOp::Send;
+    wr_send_imm(imm: u32) => SendOp::SendImm(imm.to_ne_bytes());
+    wr_send_inv(rkey: u32) => SendOp::SendInvalidate(Key(rkey));
+}
+
+/// `ibv_wr_set_sge`.
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe { wr_set_sge_list(qp, 1, &ibv_sge { addr, length, lkey }) };
+}
+
+/// `ibv_wr_set_sge_list`.
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, num_sge: usize, sg_list: *const ibv_sge) {
+    let payload = |max: u32| {
+        if num_sge > max as usize {
+            return Err(refused(PostError::TooManySges { got: num_sge, max }));
+        }
+        let sges = match num_sge {
+            0 => &[][..],
+            // SAFETY: the program's list.
+            _ => unsafe { slice::from_raw_parts(sg_list, num_sge) },
+        };
+        Ok(Payload::Sges(sges.iter().map(sge_from_c).collect()))
+    };
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe { with_batch(qp, |private, batch| batch.set_payload(payload(private.cap().max_send_sge))) };
+}
+
+/// `ibv_wr_set_inline_data`.
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe { wr_set_inline_data_list(qp, 1, &ibv_data_buf { addr, length }) };
+}
+
+/// `ibv_wr_set_inline_data_list`.
+unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, num_buf: usize, buf_list: *const ibv_data_buf) {
+    let buffers = match num_buf {
+        0 => &[][..],
+        // SAFETY: the program's list.
+        _ => unsafe { slice::from_raw_parts(buf_list, num_buf) },
+    };
+    let pieces = buffers.iter().map(|b| (b.addr.cast_const().cast::<u8>(), b.length));
+    // SAFETY: a live extended queue pair, between start and complete; the buffers are memory of the program.
+    unsafe {
+        with_batch(qp, |private, batch| {
+            let copied = copy_inline(pieces, private.cap().max_inline_data);
+            batch.set_payload(copied.map(Payload::Inline));
+            if let Some(wr) = batch.wrs.last_mut() {
+                wr.flags |= SendFlags::INLINE;
+            }
+        });
+    }
+}
+
+/// `ibv_wr_start`: takes the lock and empties the batch.
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: a live extended queue pair; its mutex lives as long.
+    unsafe {
+        if let Some(builder) = &qp::private(qp.cast()).builder {
+            libc::pthread_mutex_lock(builder.lock.get());
+        }
+        with_batch(qp, |_, batch| {
+            batch.wrs.clear();
+            batch.refused = None;
+        });
+    }
+}
+
+/// Releases what `wr_start` took.
+///
+/// # Safety
+/// As [`with_batch`].
+unsafe fn unlock(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(builder) = &qp::private(qp.cast()).builder {
+            libc::pthread_mutex_unlock(builder.lock.get());
+        }
+    }
+}
+
+/// `ibv_wr_complete`: posts the batch, or nothing of it.
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    let mut posted = Ok(());
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe {
+        with_batch(qp, |private, batch| {
+            posted = match batch.refused.take() {
+                Some(e) => Err(e),
+                None => private.nic().post_send_all(&mut batch.wrs),
+            };
+        });
+        unlock(qp);
+    }
+    result_as_errno("ibv_wr_complete", posted)
+}
+
+/// `ibv_wr_abort`: forgets the batch.
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: a live extended queue pair, between start and abort. The next `wr_start` empties the batch.
+    unsafe { unlock(qp) };
+}

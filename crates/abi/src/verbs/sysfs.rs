@@ -1,0 +1,78 @@
+//! Where libibverbs would look for devices, for programs that ask.
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::io::Read as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use ferroce_nic::Error;
+
+use crate::errno::as_minus_one;
+
+/// `ibv_get_sysfs_path`: `/sys`, or what `SYSFS_PATH` says, except in a set-user-ID program.
+pub unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    static PATH: OnceLock<CString> = OnceLock::new();
+    PATH.get_or_init(|| {
+        // SAFETY: these only read the process's credentials.
+        let plain = unsafe { libc::getuid() == libc::geteuid() && libc::getgid() == libc::getegid() };
+        let named = std::env::var_os("SYSFS_PATH").filter(|_| plain);
+        let path = named.and_then(|p| {
+            let mut bytes = p.into_vec();
+            while bytes.len() > 1 && bytes.ends_with(b"/") {
+                bytes.pop();
+            }
+            CString::new(bytes).ok()
+        });
+        path.unwrap_or_else(|| c"/sys".to_owned())
+    })
+    .as_ptr()
+}
+
+/// `ibv_read_sysfs_file`: reads a small file, without the line end; gives the number of bytes, or -1. There is always room for the
+/// terminating zero unless the file fills the buffer.
+pub unsafe extern "C" fn ibv_read_sysfs_file(dir: *const c_char, file: *const c_char, buf: *mut c_char, size: usize) -> c_int {
+    // SAFETY: two strings of the program.
+    let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
+    let path = Path::new(OsStr::from_bytes(dir.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
+    let mut content = Vec::new();
+    let read = std::fs::File::open(&path).and_then(|f| f.take(size as u64).read_to_end(&mut content));
+    if let Err(e) = read {
+        let errno = e.raw_os_error().unwrap_or(libc::EIO);
+        return as_minus_one("ibv_read_sysfs_file", &Error::new(errno, format!("{} cannot be read", path.display())));
+    }
+    if content.ends_with(b"\n") {
+        content.pop();
+    }
+    // SAFETY: the program's buffer has `size` bytes, and no more were read.
+    unsafe {
+        std::ptr::copy_nonoverlapping(content.as_ptr(), buf.cast(), content.len());
+        if content.len() < size {
+            *buf.add(content.len()) = 0;
+        }
+    }
+    c_int::try_from(content.len()).unwrap_or(c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strips_the_line_end_and_terminates() {
+        let mut buf = [b'x' as c_char; 128];
+        // SAFETY: valid strings, and the buffer's length.
+        let n = unsafe { ibv_read_sysfs_file(c"/proc/sys/kernel".as_ptr(), c"ostype".as_ptr(), buf.as_mut_ptr(), buf.len()) };
+        assert_eq!(n, 5);
+        // SAFETY: terminated as just said.
+        assert_eq!(unsafe { CStr::from_ptr(buf.as_ptr()) }, c"Linux");
+    }
+
+    #[test]
+    fn absent_file_is_minus_one() {
+        let mut buf = [0; 8];
+        // SAFETY: valid strings, and the buffer's length.
+        let n = unsafe { ibv_read_sysfs_file(c"/nowhere".as_ptr(), c"x".as_ptr(), buf.as_mut_ptr(), buf.len()) };
+        assert_eq!((n, crate::errno::errno()), (-1, libc::ENOENT));
+    }
+}

@@ -1,0 +1,57 @@
+//! Verbs that this device does not have: each answers EOPNOTSUPP in the form that its manual page names.
+
+use std::ffi::{c_int, c_void};
+
+use crate::errno::{as_errno, as_minus_one, as_null, unbuilt};
+use crate::types::{ibv_context, ibv_dm, ibv_mr, ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_xrcd};
+
+/// Functions that answer NULL with `errno`, or the positive errno.
+macro_rules! refuse {
+    ($($vis:vis fn $name:ident($($ty:ty),*) -> $ret:ty = $form:ident($call:literal, $what:literal);)*) => {$(
+        #[doc = concat!("`", $call, "`.")]
+        $vis unsafe extern "C" fn $name($(_: $ty),*) -> $ret {
+            $form($call, &unbuilt($what))
+        }
+    )*};
+}
+
+refuse! {
+    // Called through the context without a check.
+    pub(super) fn bind_mw(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int = as_errno("ibv_bind_mw", "a memory window");
+    pub(super) fn dealloc_mw(*mut ibv_mw) -> c_int = as_errno("ibv_dealloc_mw", "a memory window");
+    pub(super) fn close_xrcd(*mut ibv_xrcd) -> c_int = as_errno("ibv_close_xrcd", "an XRC domain");
+    // Objects of another process.
+    pub fn ibv_import_device(c_int) -> *mut ibv_context = as_null("ibv_import_device", "import of another process's objects");
+    pub fn ibv_import_pd(*mut ibv_context, u32) -> *mut ibv_pd = as_null("ibv_import_pd", "import of another process's objects");
+    pub fn ibv_import_mr(*mut ibv_pd, u32) -> *mut ibv_mr = as_null("ibv_import_mr", "import of another process's objects");
+    pub fn ibv_import_dm(*mut ibv_context, u32) -> *mut ibv_dm = as_null("ibv_import_dm", "import of another process's objects");
+    // Newer than the interface that this library follows.
+    pub fn ibv_alloc_dmah(*mut ibv_context, *mut c_void) -> *mut c_void = as_null("ibv_alloc_dmah", "a DMA handle");
+    pub fn ibv_dealloc_dmah(*mut c_void) -> c_int = as_errno("ibv_dealloc_dmah", "a DMA handle");
+    pub fn ibv_reg_mr_ex(*mut ibv_pd, *mut c_void) -> *mut ibv_mr = as_null("ibv_reg_mr_ex", "extended registration");
+    pub fn ibv_dm_export_dmabuf_fd(*mut ibv_dm) -> c_int = as_minus_one("ibv_dm_export_dmabuf_fd", "device memory");
+    pub fn ibv_query_port_speed(*mut ibv_context, u32, *mut u64) -> c_int = as_errno("ibv_query_port_speed", "query of the port's speed");
+    pub fn ibv_alloc_buf(*mut ibv_context, *mut c_void) -> *mut c_void = as_null("ibv_alloc_buf", "a device buffer");
+    pub fn ibv_free_buf(*mut c_void) -> c_int = as_errno("ibv_free_buf", "a device buffer");
+    pub fn ibv_reg_buf_mr(*mut ibv_pd, *mut c_void, *mut c_void, u64, usize, c_int) -> *mut ibv_mr = as_null("ibv_reg_buf_mr", "a device buffer");
+    pub fn ibv_export_buf_dmabuf_fd(*mut c_void) -> c_int = as_minus_one("ibv_export_buf_dmabuf_fd", "a device buffer");
+    pub fn _ibv_query_comp_cntr_caps(*mut ibv_context, *mut c_void, usize) -> c_int = as_errno("ibv_query_comp_cntr_caps", "a completion counter");
+    pub fn ibv_create_comp_cntr(*mut ibv_context, *mut c_void) -> *mut c_void = as_null("ibv_create_comp_cntr", "a completion counter");
+    pub fn ibv_destroy_comp_cntr(*mut c_void) -> c_int = as_errno("ibv_destroy_comp_cntr", "a completion counter");
+    pub fn ibv_read_comp_cntr(*mut c_void, *mut u64) -> c_int = as_errno("ibv_read_comp_cntr", "a completion counter");
+    pub fn ibv_set_comp_cntr(*mut c_void, u64) -> c_int = as_errno("ibv_set_comp_cntr", "a completion counter");
+    pub fn ibv_inc_comp_cntr(*mut c_void, u64) -> c_int = as_errno("ibv_inc_comp_cntr", "a completion counter");
+    pub fn ibv_read_err_comp_cntr(*mut c_void, *mut u64) -> c_int = as_errno("ibv_read_err_comp_cntr", "a completion counter");
+    pub fn ibv_set_err_comp_cntr(*mut c_void, u64) -> c_int = as_errno("ibv_set_err_comp_cntr", "a completion counter");
+    pub fn ibv_inc_err_comp_cntr(*mut c_void, u64) -> c_int = as_errno("ibv_inc_err_comp_cntr", "a completion counter");
+    pub fn ibv_qp_attach_comp_cntr(*mut ibv_qp, *mut c_void, *mut c_void) -> c_int = as_errno("ibv_qp_attach_comp_cntr", "a completion counter");
+}
+
+/// `ibv_unimport_pd(3)`: nothing was imported.
+pub unsafe extern "C" fn ibv_unimport_pd(_pd: *mut ibv_pd) {}
+
+/// `ibv_unimport_mr(3)`: nothing was imported.
+pub unsafe extern "C" fn ibv_unimport_mr(_mr: *mut ibv_mr) {}
+
+/// `ibv_unimport_dm(3)`: nothing was imported.
+pub unsafe extern "C" fn ibv_unimport_dm(_dm: *mut ibv_dm) {}

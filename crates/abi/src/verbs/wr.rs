@@ -1,0 +1,159 @@
+//! Work requests: from the C structures to the device's.
+
+use std::slice;
+
+use ferroce_nic::Error;
+use ferroce_proto::ids::Key;
+use ferroce_proto::verbs::{Payload, PostError, QpCap, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
+
+use crate::errno::{invalid, unbuilt};
+use crate::types::{
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_recv_wr, ibv_send_wr, ibv_sge,
+};
+
+/// A refusal in the form that the device gives it.
+pub(super) fn refused(error: PostError) -> Error {
+    invalid(error.to_string())
+}
+
+/// A program's scatter/gather list, which may be garbage if there are no elements.
+///
+/// # Errors
+/// A negative count, or more elements than the queue pair takes.
+///
+/// # Safety
+/// `list` points to `count` elements that do not change during `'a`.
+unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a [ibv_sge], Error> {
+    let count = usize::try_from(count).map_err(|_| invalid(format!("{count} scatter/gather elements")))?;
+    if count > max as usize {
+        return Err(refused(PostError::TooManySges { got: count, max }));
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if list.is_null() {
+        return Err(invalid(format!("the list of {count} scatter/gather elements is NULL")));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { slice::from_raw_parts(list, count) })
+}
+
+/// A scatter/gather element.
+pub(super) const fn sge_from_c(sge: &ibv_sge) -> Sge {
+    Sge { addr: sge.addr, length: sge.length, lkey: Key(sge.lkey) }
+}
+
+/// Copies inline data.
+///
+/// # Errors
+/// More than `max` bytes.
+///
+/// # Safety
+/// Each piece is an address and a number of bytes that can be read there.
+pub(super) unsafe fn copy_inline(pieces: impl Iterator<Item = (*const u8, usize)> + Clone, max: u32) -> Result<Vec<u8>, Error> {
+    let got = pieces.clone().fold(0usize, |sum, (_, length)| sum.saturating_add(length));
+    if got > max as usize {
+        return Err(refused(PostError::InlineTooLong { got, max }));
+    }
+    let mut bytes = Vec::<u8>::with_capacity(got);
+    for (from, length) in pieces {
+        if length > 0 {
+            // SAFETY: the caller's promise; the vector has room for the sum of the lengths.
+            unsafe {
+                let end = bytes.as_mut_ptr().wrapping_add(bytes.len());
+                std::ptr::copy_nonoverlapping(from, end, length);
+                bytes.set_len(bytes.len() + length);
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// `IBV_SEND_*`.
+///
+/// # Errors
+/// An unknown flag, or checksum offload, which is for datagrams.
+pub(super) fn send_flags(bits: u32) -> Result<SendFlags, Error> {
+    SendFlags::from_bits(bits).ok_or_else(|| invalid(format!("send flags {bits:#x} contain flags that this device does not have")))
+}
+
+/// A send-queue work request.
+///
+/// # Errors
+/// EINVAL for an unknown opcode or flag and for lists or inline data that the queue pair has no room for; EOPNOTSUPP for an opcode that
+/// is not built.
+///
+/// # Safety
+/// `wr` points to a work request with its list. Fields that the opcode does not need may be uninitialised.
+pub(super) unsafe fn send_wr(wr: *const ibv_send_wr, cap: &QpCap) -> Result<SendWr, Error> {
+    // SAFETY: the caller's promise.
+    let (wr_id, opcode, bits) = unsafe { ((*wr).wr_id, (*wr).opcode, (*wr).send_flags) };
+    let flags = send_flags(bits)?;
+    // SAFETY: as above; these are the fields that the opcode needs.
+    let op = unsafe { send_op(wr, opcode) }?;
+    let payload = if matches!(op, SendOp::LocalInvalidate(_)) {
+        Payload::Sges(Vec::new())
+    } else {
+        // SAFETY: as above.
+        let sges = unsafe { elements((*wr).sg_list, (*wr).num_sge, cap.max_send_sge) }?;
+        if flags.contains(SendFlags::INLINE) {
+            let pieces = sges.iter().map(|s| (std::ptr::with_exposed_provenance(s.addr as usize), s.length as usize));
+            // SAFETY: inline elements are plain memory of the program.
+            Payload::Inline(unsafe { copy_inline(pieces, cap.max_inline_data) }?)
+        } else {
+            Payload::Sges(sges.iter().map(sge_from_c).collect())
+        }
+    };
+    Ok(SendWr { wr_id, op, flags, payload })
+}
+
+/// What an opcode and its operands ask for.
+///
+/// # Safety
+/// `wr` points to a work request in which the operands of `opcode` are initialised.
+unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> {
+    // SAFETY (all three): the caller's promise; called only for opcodes with these operands.
+    let imm = || unsafe { (*wr).imm_data }.to_ne_bytes();
+    let key = || Key(unsafe { (*wr).imm_data });
+    let rdma = || unsafe { RemoteAddr { addr: (*wr).wr.rdma.remote_addr, rkey: Key((*wr).wr.rdma.rkey) } };
+    // SAFETY: as above.
+    let atomic = || unsafe {
+        let remote = RemoteAddr { addr: (*wr).wr.atomic.remote_addr, rkey: Key((*wr).wr.atomic.rkey) };
+        (remote, (*wr).wr.atomic.compare_add)
+    };
+    Ok(match opcode {
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_SEND_WITH_IMM => SendOp::SendImm(imm()),
+        IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate(key()),
+        IBV_WR_RDMA_WRITE => SendOp::Write(rdma()),
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm(rdma(), imm()),
+        IBV_WR_RDMA_READ => SendOp::Read(rdma()),
+        IBV_WR_ATOMIC_CMP_AND_SWP => {
+            let (remote, compare) = atomic();
+            // SAFETY: as above.
+            SendOp::CompareSwap { remote, compare, swap: unsafe { (*wr).wr.atomic.swap } }
+        }
+        IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            let (remote, add) = atomic();
+            SendOp::FetchAdd { remote, add }
+        }
+        IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(key()),
+        IBV_WR_BIND_MW => return Err(unbuilt("IBV_WR_BIND_MW")),
+        IBV_WR_TSO => return Err(unbuilt("IBV_WR_TSO")),
+        _ => return Err(invalid(format!("{opcode} is no work request opcode"))),
+    })
+}
+
+/// A receive-queue work request.
+///
+/// # Errors
+/// EINVAL for a list that the queue pair has no room for.
+///
+/// # Safety
+/// `wr` points to a work request with its list.
+pub(super) unsafe fn recv_wr(wr: *const ibv_recv_wr, cap: &QpCap) -> Result<RecvWr, Error> {
+    // SAFETY: the caller's promise.
+    let (wr_id, sges) = unsafe { ((*wr).wr_id, elements((*wr).sg_list, (*wr).num_sge, cap.max_recv_sge)?) };
+    Ok(RecvWr { wr_id, sges: sges.iter().map(sge_from_c).collect() })
+}
