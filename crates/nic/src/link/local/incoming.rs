@@ -283,7 +283,7 @@ fn owned(qpn: Qpn, slot: u16) -> Result<Qpn, Broken> {
 }
 
 /// Whether a process owns the slot that it claims. A process of our own user is believed: it could as well debug us.
-fn is_vouched(slot: u16, claimant: Credentials, own: Credentials) -> bool {
+pub(super) fn is_vouched(slot: u16, claimant: Credentials, own: Credentials) -> bool {
     claimant.uid == own.uid || owner(slot).is_ok_and(|owner| owner == claimant)
 }
 

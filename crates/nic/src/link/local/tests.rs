@@ -1,1 +1,526 @@
+use std::io::IoSlice;
 
+use ferroce_os::poll::{Event, Interest, Poller};
+use ferroce_os::unix::Credentials;
+use ferroce_proto::ids::{Gid, Qpn};
+
+use super::frame::{self, Nonsense, Record};
+use super::*;
+use crate::link::{Addressing, Batch, Inbound, Sent};
+
+const SRC: Gid = Gid([1; 16]);
+const DST: Gid = Gid([2; 16]);
+/// A send buffer that a few packets fill: less than the kernel's minimum, which it then gives.
+const TINY: usize = 1;
+
+/// One process's side, with what it has received.
+struct Side {
+    links: LocalLinks,
+    incoming: Incoming,
+    accepted: Vec<LinkId>,
+    packets: Vec<(u16, Qpn, Vec<u8>)>,
+    others: Vec<String>,
+    closed: Vec<Option<u16>>,
+}
+
+impl Side {
+    fn new(send_buffer: usize) -> Self {
+        let (links, incoming) = LocalLinks::claim_with(send_buffer).expect("a free slot");
+        let (accepted, packets, others, closed) = Default::default();
+        Self {
+            links,
+            incoming,
+            accepted,
+            packets,
+            others,
+            closed,
+        }
+    }
+
+    fn slot(&self) -> u16 {
+        self.links.slot()
+    }
+
+    fn qpn(&self, index: u32) -> Qpn {
+        Qpn::new(u32::from(self.slot()) << 14 | index)
+    }
+
+    fn to(&self, other: u16) -> Arc<Outgoing> {
+        self.links.connect(other).expect("a link")
+    }
+
+    /// Accepts and receives what is there.
+    fn receive(&mut self) {
+        while let Some(id) = self.incoming.accept() {
+            assert!(self.incoming.fd(id).is_some());
+            self.accepted.push(id);
+        }
+        let (packets, others) = (&mut self.packets, &mut self.others);
+        let mut each = |frame: LocalFrame<'_>| match frame {
+            LocalFrame::Packet {
+                from_slot,
+                src_qpn,
+                src,
+                dst,
+                bytes,
+            } => {
+                assert_eq!((src, dst), (SRC, DST));
+                packets.push((from_slot, src_qpn, bytes.to_vec()));
+            }
+            LocalFrame::Forwarded(p) => others.push(format!(
+                "forwarded {} {} {:?} {:?} {:?}",
+                p.hop_limit, p.traffic_class, p.src, p.dst, p.packet
+            )),
+            LocalFrame::Mad { from_slot, mad, .. } => {
+                others.push(format!("mad {from_slot} {}", mad[0]))
+            }
+            LocalFrame::Dropped { from_slot, qpn, by } => {
+                others.push(format!(
+                    "dropped {from_slot} {} {}",
+                    qpn.get(),
+                    by.get() & 0x3fff
+                ));
+            }
+        };
+        let (incoming, closed) = (&mut self.incoming, &mut self.closed);
+        self.accepted.retain(|id| {
+            loop {
+                match incoming.recv(*id, 16, &mut each) {
+                    Received::More => {}
+                    Received::Drained => return true,
+                    Received::Closed(slot) => {
+                        closed.push(slot);
+                        return false;
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// The numbers of a linear congruential generator: the tests repeat exactly.
+struct Seeded(u64);
+
+impl Seeded {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).expect("31 bits") % n
+    }
+}
+
+fn batch(packets: &[Vec<u8>]) -> Batch {
+    let addressing = Addressing {
+        src: SRC,
+        dst: DST,
+        ..Addressing::default()
+    };
+    let mut batch = Batch {
+        addressing,
+        ..Batch::default()
+    };
+    for packet in packets {
+        batch.bytes.extend_from_slice(packet);
+        batch.ends.push(batch.bytes.len());
+    }
+    batch
+}
+
+fn random_packets(seeded: &mut Seeded) -> Vec<Vec<u8>> {
+    let count = 1 + seeded.below(40);
+    let sizes = [12, 16, 64, 1024, 4120];
+    (0..count)
+        .map(|_| {
+            let (len, fill) = (sizes[seeded.below(sizes.len())], seeded.below(256));
+            vec![u8::try_from(fill).expect("a byte"); len]
+        })
+        .collect()
+}
+
+#[test]
+fn slots_are_exclusive_and_in_range() {
+    let sides: Vec<Side> = (0..20).map(|_| Side::new(TINY)).collect();
+    let mut slots: Vec<u16> = sides.iter().map(Side::slot).collect();
+    assert!(slots.iter().all(|s| (1..=1023).contains(s)));
+    slots.sort_unstable();
+    slots.dedup();
+    assert_eq!(slots.len(), 20);
+}
+
+/// Sends all of a batch, letting the receiver work whenever the link is full. Returns how often it was.
+fn deliver(link: &Outgoing, from: Qpn, packets: &[Vec<u8>], to: &mut Side) -> usize {
+    let mut batch = batch(packets);
+    let mut blocked = 0;
+    loop {
+        match link.send_packets(from, &mut batch) {
+            Sent::All => {
+                assert!(batch.bytes.is_empty() && batch.ends.is_empty());
+                return blocked;
+            }
+            Sent::Blocked => {
+                assert!(!batch.ends.is_empty());
+                blocked += 1;
+                to.receive();
+            }
+            Sent::PeerGone => panic!("the peer is there"),
+        }
+    }
+}
+
+#[test]
+fn batches_arrive_whole_and_in_order_through_full_links() {
+    for (seed, buffer) in [(1, TINY), (2, 20_000), (3, SEND_BUFFER)] {
+        let mut seeded = Seeded(seed);
+        let (mut a, mut b) = (Side::new(buffer), Side::new(buffer));
+        let (to_b, to_a) = (a.to(b.slot()), b.to(a.slot()));
+        let (mut by_a, mut by_b, mut blocked) = (Vec::new(), Vec::new(), 0);
+        for i in 0..60 {
+            let packets = random_packets(&mut seeded);
+            let (qpn_a, qpn_b) = (a.qpn(i), b.qpn(i));
+            blocked += deliver(&to_b, qpn_a, &packets, &mut b);
+            blocked += deliver(&to_a, qpn_b, &packets, &mut a);
+            by_a.extend(packets.iter().map(|p| (a.slot(), qpn_a, p.clone())));
+            by_b.extend(packets.into_iter().map(|p| (b.slot(), qpn_b, p)));
+        }
+        a.receive();
+        b.receive();
+        assert!(b.packets == by_a && a.packets == by_b, "buffer {buffer}");
+        assert!(blocked > 0 || buffer == SEND_BUFFER, "buffer {buffer}");
+        assert_eq!((a.closed.len(), b.closed.len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_full_link_becomes_writable_when_the_peer_has_read() {
+    let (a, mut b) = (Side::new(TINY), Side::new(TINY));
+    let link = a.to(b.slot());
+    let (poller, mut events) = (Poller::new().expect("epoll"), Vec::<Event>::new());
+    poller.add(link.fd(), 1, Interest::WRITE).expect("add");
+    let mut much = batch(&vec![vec![7; 4000]; 20]);
+    let now = Some(std::time::Duration::ZERO);
+    while link.send_packets(a.qpn(1), &mut much) == Sent::Blocked {
+        poller.wait(&mut events, now).expect("wait");
+        assert!(events.is_empty(), "blocked links are not writable");
+        b.receive();
+        poller.wait(&mut events, now).expect("wait");
+        assert!(events[0].writable());
+    }
+    b.receive();
+    assert_eq!(b.packets.len(), 20);
+}
+
+#[test]
+fn a_process_can_talk_to_itself() {
+    let mut a = Side::new(TINY);
+    let own = a.to(a.slot());
+    let packets = random_packets(&mut Seeded(9));
+    deliver(&own, a.qpn(3), &packets, &mut a);
+    a.receive();
+    assert_eq!(own.peer(), a.slot());
+    assert_eq!(
+        a.packets.iter().map(|p| &p.2).collect::<Vec<_>>(),
+        packets.iter().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn links_are_kept_until_the_peer_goes() {
+    let (mut a, b) = (Side::new(TINY), Side::new(TINY));
+    let slot = b.slot();
+    let link = a.to(slot);
+    assert!(Arc::ptr_eq(&link, &a.to(slot)));
+    let back = b.to(a.slot());
+    a.receive();
+    drop(back);
+    drop(b);
+    // The other process is gone: what is sent is, too, and what it sent from is closed.
+    let (poller, mut events) = (Poller::new().expect("epoll"), Vec::<Event>::new());
+    poller.add(link.fd(), 1, Interest::HANGUP).expect("add");
+    poller.wait(&mut events, None).expect("wait");
+    assert!(events[0].hangup());
+    let mut lost = batch(&[vec![1; 64]]);
+    assert_eq!(link.send_packets(a.qpn(1), &mut lost), Sent::PeerGone);
+    assert!(lost.ends.is_empty() && link.is_dead());
+    assert_eq!(
+        link.send_frame(&Frame::Dropped {
+            qpn: a.qpn(1),
+            by: a.qpn(2)
+        }),
+        Sent::PeerGone
+    );
+    assert_eq!(link.flush(), Sent::PeerGone);
+    a.receive();
+    assert_eq!(a.closed, [Some(slot)]);
+}
+
+/// A slot that no process claims by itself.
+fn spare_slot() -> u16 {
+    u16::try_from(2000 + random::u32() % 60_000).expect("16 bits")
+}
+
+#[test]
+fn a_slot_with_a_new_owner_gets_a_new_link() {
+    let (a, slot) = (Side::new(TINY), spare_slot());
+    assert!(matches!(a.links.connect(slot), Err(ConnectError::NoSuchProcess(s)) if s == slot));
+    let first = SeqListener::bind(&slot_name(slot)).expect("free");
+    let old = a.to(slot);
+    assert!(Arc::ptr_eq(&old, &a.to(slot)));
+    drop(first);
+    assert!(matches!(
+        a.links.connect(slot),
+        Err(ConnectError::NoSuchProcess(_))
+    ));
+    let successor = SeqListener::bind(&slot_name(slot)).expect("free again");
+    let new = a.to(slot);
+    assert!(old.is_dead() && !new.is_dead() && !Arc::ptr_eq(&old, &new));
+    assert!(successor.accept().expect("accept").is_some());
+}
+
+fn mad(first: u8) -> [u8; 256] {
+    let mut mad = [0; 256];
+    mad[0] = first;
+    mad
+}
+
+#[test]
+fn small_frames_arrive() {
+    let (a, mut b) = (Side::new(SEND_BUFFER), Side::new(TINY));
+    let link = a.to(b.slot());
+    let inbound = Inbound {
+        src: SRC,
+        dst: DST,
+        hop_limit: 64,
+        traffic_class: 3,
+        packet: &[1, 2, 3],
+    };
+    assert_eq!(link.send_frame(&Frame::Forwarded(inbound)), Sent::All);
+    assert_eq!(
+        link.send_frame(&Frame::Mad {
+            src: SRC,
+            dst: DST,
+            mad: &mad(8)
+        }),
+        Sent::All
+    );
+    assert_eq!(
+        link.send_frame(&Frame::Dropped {
+            qpn: Qpn::new(0x12_3456),
+            by: a.qpn(77)
+        }),
+        Sent::All
+    );
+    b.receive();
+    let expected = [
+        format!("forwarded 64 3 {SRC:?} {DST:?} [1, 2, 3]"),
+        format!("mad {} 8", a.slot()),
+        format!("dropped {} {} 77", a.slot(), 0x12_3456),
+    ];
+    assert_eq!(b.others, expected);
+}
+
+#[test]
+fn small_frames_wait_in_a_full_link_and_go_first() {
+    let (a, mut b) = (Side::new(TINY), Side::new(TINY));
+    let link = a.to(b.slot());
+    let mut much = batch(&vec![vec![7; 4000]; 20]);
+    assert_eq!(link.send_packets(a.qpn(1), &mut much), Sent::Blocked);
+    let left = much.ends.len();
+    for i in 0..10 {
+        assert_eq!(
+            link.send_frame(&Frame::Mad {
+                src: SRC,
+                dst: DST,
+                mad: &mad(i)
+            }),
+            Sent::Blocked
+        );
+        assert_eq!(
+            link.send_frame(&Frame::Dropped {
+                qpn: Qpn::new(5),
+                by: a.qpn(i.into())
+            }),
+            Sent::Blocked
+        );
+    }
+    assert_eq!(link.send_packets(a.qpn(1), &mut much), Sent::Blocked);
+    assert_eq!(
+        much.ends.len(),
+        left,
+        "packets do not overtake what the link has kept"
+    );
+    while link.flush() == Sent::Blocked {
+        b.receive();
+    }
+    b.receive();
+    let mut expected: Vec<String> = (0..10).map(|i| format!("mad {} {i}", a.slot())).collect();
+    expected.push(format!("dropped {} 5 9", a.slot()));
+    assert_eq!(b.others, expected, "one notice per queue pair is enough");
+    assert_eq!(b.packets.len(), 20 - left);
+    deliver(&link, a.qpn(1), &vec![vec![7; 4000]; left], &mut b);
+    b.receive();
+    assert_eq!(b.packets.len(), 20);
+}
+
+#[test]
+fn what_waits_in_a_link_is_bounded() {
+    let (a, mut b) = (Side::new(TINY), Side::new(TINY));
+    let link = a.to(b.slot());
+    for _ in 0..5000 {
+        link.send_frame(&Frame::Mad {
+            src: SRC,
+            dst: DST,
+            mad: &mad(1),
+        });
+        link.send_frame(&Frame::Dropped {
+            qpn: Qpn::new(5),
+            by: a.qpn(1),
+        });
+    }
+    while link.flush() == Sent::Blocked {
+        b.receive();
+    }
+    b.receive();
+    let mads = b.others.iter().filter(|o| o.starts_with("mad")).count();
+    assert!((100..1200).contains(&mads), "{mads}");
+    assert!(
+        b.others.iter().any(|o| o.starts_with("dropped")),
+        "notices are never lost"
+    );
+}
+
+#[test]
+fn a_budget_bounds_the_work_of_a_call() {
+    let (a, mut b) = (Side::new(SEND_BUFFER), Side::new(TINY));
+    let link = a.to(b.slot());
+    for _ in 0..10 {
+        assert_eq!(
+            link.send_packets(a.qpn(1), &mut batch(&vec![vec![1; 20]; 10])),
+            Sent::All
+        );
+    }
+    let id = b.incoming.accept().expect("a link");
+    let mut calls = vec![];
+    loop {
+        let mut count = 0;
+        let received = b.incoming.recv(id, 25, &mut |_| count += 1);
+        calls.push(count);
+        if received == Received::Drained {
+            break;
+        }
+    }
+    assert_eq!(calls.iter().sum::<usize>(), 100);
+    assert!(
+        calls.len() >= 4 && calls.iter().all(|c| *c <= 35),
+        "{calls:?}"
+    );
+}
+
+/// Sends records on a raw connection, and says whether the link was cut and what came through.
+fn hostile(records: &[&[u8]]) -> (bool, usize) {
+    let mut b = Side::new(TINY);
+    let socket = SeqSocket::connect(&slot_name(b.slot())).expect("connect");
+    for record in records {
+        socket.send(&[IoSlice::new(record)]).expect("send");
+    }
+    b.receive();
+    (!b.closed.is_empty(), b.packets.len() + b.others.len())
+}
+
+#[test]
+fn a_link_that_breaks_a_rule_is_cut() {
+    let hello = frame::hello(5);
+    let good = Frame::Mad {
+        src: SRC,
+        dst: DST,
+        mad: &mad(1),
+    }
+    .encode();
+    let prefix = |qpn, lengths: &[usize]| {
+        let addressing = Addressing {
+            src: SRC,
+            dst: DST,
+            ..Addressing::default()
+        };
+        frame::PacketsPrefix::new(Qpn::new(qpn), &addressing, lengths.iter().copied())
+            .as_bytes()
+            .to_vec()
+    };
+    let (ours, alien) = (5 << 14, 6 << 14);
+    assert_eq!(hostile(&[&hello, &good]), (false, 1));
+    assert_eq!(
+        hostile(&[&hello, &[prefix(ours, &[2, 1]), vec![1; 3]].concat()]),
+        (false, 2)
+    );
+    let mut other_version = hello;
+    other_version[4] ^= 0x80;
+    let notice = Frame::Dropped {
+        qpn: Qpn::new(1),
+        by: Qpn::new(alien),
+    }
+    .encode();
+    let bad: [&[&[u8]]; 15] = [
+        &[&good],
+        &[&hello[..7]],
+        &[b"\x01XXX\x01\x00\x05\x00"],
+        &[&other_version],
+        &[&frame::hello(0)],
+        &[&frame::hello(1024)],
+        &[&hello, &hello],
+        &[&hello, b""],
+        &[&hello, &[99; 300]],
+        &[&hello, &[prefix(alien, &[2, 1]), vec![1; 3]].concat()],
+        &[&hello, &[prefix(ours, &[2, 2]), vec![1; 3]].concat()],
+        &[&hello, &[prefix(ours, &[3, 0]), vec![1; 3]].concat()],
+        &[&hello, &prefix(ours, &[])],
+        &[&hello, &notice],
+        &[&hello, &vec![2; frame::MAX_RECORD + 1]],
+    ];
+    for (i, records) in bad.iter().enumerate() {
+        assert_eq!(hostile(records), (true, 0), "case {i}");
+    }
+}
+
+#[test]
+fn no_bytes_make_the_parser_panic_or_leave_the_record() {
+    let mut seeded = Seeded(4);
+    for _ in 0..200_000 {
+        let len = seeded.below(120);
+        let mut record: Vec<u8> = (0..len)
+            .map(|_| u8::try_from(seeded.below(4)).expect("small"))
+            .collect();
+        if let Some(kind) = record.first_mut() {
+            *kind = u8::try_from(seeded.below(7)).expect("small");
+        }
+        match frame::parse(&record) {
+            Ok(Record::Packets(packets)) => {
+                assert_eq!(packets.iter().count(), packets.len());
+                let total: usize = packets.iter().map(<[u8]>::len).sum();
+                assert_eq!(total + frame::PACKETS_HEAD + 2 * packets.len(), len);
+            }
+            Ok(Record::Hello { .. } | Record::Frame(_)) | Err(_) => {}
+        }
+    }
+    assert!(matches!(frame::parse(&[]), Err(Nonsense::Kind(0))));
+}
+
+#[test]
+fn only_the_owner_of_a_slot_is_vouched_for() {
+    let a = Side::new(TINY);
+    let own = Credentials::own();
+    let stranger = Credentials {
+        uid: own.uid ^ 1,
+        ..own
+    };
+    // As seen by a process of another user: this process does own the slot, a stranger does not.
+    assert!(incoming::is_vouched(a.slot(), own, stranger));
+    assert!(!incoming::is_vouched(
+        a.slot(),
+        Credentials { pid: 1, ..own },
+        stranger
+    ));
+    assert!(!incoming::is_vouched(a.slot(), stranger, own));
+    // A process of one's own user is believed.
+    assert!(incoming::is_vouched(1, Credentials { pid: 1, ..own }, own));
+}
