@@ -1,0 +1,366 @@
+//! `rdma_getaddrinfo`: host and service names to addresses and kinds of service.
+//!
+//! Every block that reaches the program comes from `malloc`, and `rdma_freeaddrinfo` frees each member with `free`: there are
+//! programs that build such structures themselves and pass them there.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use ferroce_nic::Error;
+use libc::{addrinfo, sockaddr, socklen_t};
+
+use super::sockaddr::length;
+use super::types::{
+    RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP,
+    rdma_addrinfo,
+};
+use crate::errno::{as_minus_one, invalid};
+use crate::types::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND};
+
+/// Why there is no answer, in the two forms that the C function has.
+enum Failure {
+    /// An `EAI_` code, returned as it is.
+    Resolver(c_int),
+    /// -1 with `errno`.
+    Errno(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Errno(error)
+    }
+}
+
+/// Copies `len` bytes to a block of `malloc`.
+///
+/// # Safety
+/// `from` has `len` bytes.
+unsafe fn duplicate<T>(from: *const T, len: usize) -> Result<*mut T, Failure> {
+    // SAFETY: plain allocation; of 1 byte at least, since that of none may be NULL.
+    let block = unsafe { libc::malloc(len.max(1)) };
+    if block.is_null() {
+        return Err(Failure::Resolver(libc::EAI_MEMORY));
+    }
+    // SAFETY: both have `len` bytes, and a fresh block overlaps nothing.
+    unsafe { ptr::copy_nonoverlapping(from.cast::<c_void>(), block, len) };
+    Ok(block.cast())
+}
+
+/// What `getaddrinfo` is asked for, given the hints.
+fn resolver_hints(hints: &rdma_addrinfo) -> addrinfo {
+    // SAFETY: integers and pointers only: zero bytes are a value, and mean "anything".
+    let mut ai: addrinfo = unsafe { std::mem::zeroed() };
+    if hints.ai_flags & RAI_PASSIVE != 0 {
+        ai.ai_flags |= libc::AI_PASSIVE;
+    }
+    if hints.ai_flags & RAI_NUMERICHOST != 0 {
+        ai.ai_flags |= libc::AI_NUMERICHOST;
+    }
+    if hints.ai_flags & RAI_FAMILY != 0 {
+        ai.ai_family = hints.ai_family;
+    }
+    ai.ai_socktype = match u32::try_from(hints.ai_qp_type) {
+        Ok(IBV_QPT_RC | IBV_QPT_UC | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV) => libc::SOCK_STREAM,
+        Ok(IBV_QPT_UD) => libc::SOCK_DGRAM,
+        _ => 0,
+    };
+    ai.ai_protocol = match u32::try_from(hints.ai_port_space) {
+        Ok(RDMA_PS_TCP) => libc::IPPROTO_TCP,
+        Ok(RDMA_PS_IPOIB | RDMA_PS_UDP) => libc::IPPROTO_UDP,
+        _ => 0,
+    };
+    ai
+}
+
+/// Sets kind of queue pair and port space: the hints' where given, else those that go with the resolver's answer.
+fn set_kind(rai: &mut rdma_addrinfo, hints: &rdma_addrinfo, ai: &addrinfo) {
+    // Enumerators of a few bits.
+    let (qp_type, ps) = match ai.ai_socktype {
+        libc::SOCK_DGRAM => (IBV_QPT_UD as c_int, RDMA_PS_UDP as c_int),
+        _ => (IBV_QPT_RC as c_int, RDMA_PS_TCP as c_int),
+    };
+    rai.ai_qp_type = if hints.ai_qp_type == 0 {
+        qp_type
+    } else {
+        hints.ai_qp_type
+    };
+    rai.ai_port_space = if hints.ai_port_space == 0 {
+        ps
+    } else {
+        hints.ai_port_space
+    };
+}
+
+/// Asks the resolver and takes the first address of a family that RDMA CM knows.
+///
+/// # Safety
+/// `node` and `service` are NULL or C strings.
+unsafe fn resolve(
+    node: *const c_char,
+    service: *const c_char,
+    hints: &rdma_addrinfo,
+    rai: &mut rdma_addrinfo,
+) -> Result<(), Failure> {
+    let wanted = resolver_hints(hints);
+    let mut list: *mut addrinfo = ptr::null_mut();
+    // SAFETY: the caller's strings; hints and result are live.
+    match unsafe { libc::getaddrinfo(node, service, &raw const wanted, &raw mut list) } {
+        0 => {}
+        code => return Err(Failure::Resolver(code)),
+    }
+    let mut next = list;
+    let mut result = Err(Failure::Resolver(libc::EAI_FAMILY));
+    while !next.is_null() {
+        // SAFETY: an element of the resolver's list.
+        let ai = unsafe { &*next };
+        if length(ai.ai_family) != 0 {
+            // SAFETY: as above, with what it points to.
+            result = unsafe { take_answer(rai, hints, ai) };
+            break;
+        }
+        next = ai.ai_next;
+    }
+    // SAFETY: the list came from the resolver and is not used any more.
+    unsafe { libc::freeaddrinfo(list) };
+    result
+}
+
+/// Copies one of the resolver's answers.
+///
+/// # Safety
+/// `ai` is one of the resolver's answers.
+unsafe fn take_answer(
+    rai: &mut rdma_addrinfo,
+    hints: &rdma_addrinfo,
+    ai: &addrinfo,
+) -> Result<(), Failure> {
+    rai.ai_family = ai.ai_family;
+    set_kind(rai, hints, ai);
+    // SAFETY: the address has the length that the resolver says.
+    let addr = unsafe { duplicate::<sockaddr>(ai.ai_addr, ai.ai_addrlen as usize)? };
+    if hints.ai_flags & RAI_PASSIVE == 0 {
+        (rai.ai_dst_addr, rai.ai_dst_len) = (addr, ai.ai_addrlen);
+    } else {
+        (rai.ai_src_addr, rai.ai_src_len) = (addr, ai.ai_addrlen);
+    }
+    Ok(())
+}
+
+/// Copies an address that the hints carry.
+///
+/// # Safety
+/// `addr` is NULL or has `len` bytes.
+unsafe fn copy_hint(
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> Result<(*mut sockaddr, socklen_t), Failure> {
+    if addr.is_null() || len == 0 {
+        return Ok((ptr::null_mut(), 0));
+    }
+    // SAFETY: the caller's address has that many bytes.
+    Ok((unsafe { duplicate(addr, len as usize)? }, len))
+}
+
+/// Fills the answer.
+///
+/// # Safety
+/// `node` and `service` are NULL or C strings; the hints' pointers are NULL or have the bytes that their lengths say.
+unsafe fn fill(
+    node: *const c_char,
+    service: *const c_char,
+    hints: &rdma_addrinfo,
+    rai: &mut rdma_addrinfo,
+) -> Result<(), Failure> {
+    rai.ai_flags = hints.ai_flags;
+    if node.is_null() && service.is_null() {
+        rai.ai_family = hints.ai_family;
+        rai.ai_qp_type = hints.ai_qp_type;
+        rai.ai_port_space = hints.ai_port_space;
+        // SAFETY: the caller's address.
+        (rai.ai_dst_addr, rai.ai_dst_len) =
+            unsafe { copy_hint(hints.ai_dst_addr, hints.ai_dst_len)? };
+    } else {
+        // SAFETY: the caller's strings.
+        unsafe { resolve(node, service, hints, rai)? };
+    }
+    if rai.ai_src_addr.is_null() {
+        // SAFETY: the caller's address.
+        (rai.ai_src_addr, rai.ai_src_len) =
+            unsafe { copy_hint(hints.ai_src_addr, hints.ai_src_len)? };
+    }
+    Ok(())
+}
+
+/// Makes the answer.
+///
+/// # Safety
+/// As [`fill`].
+unsafe fn answer(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+) -> Result<*mut rdma_addrinfo, Failure> {
+    if node.is_null() && service.is_null() && hints.is_null() {
+        return Err(invalid("neither node, service nor hints were given").into());
+    }
+    let hints = if hints.is_null() {
+        rdma_addrinfo::zeroed()
+    } else {
+        // SAFETY: the caller's hints.
+        unsafe { hints.read() }
+    };
+    let empty = rdma_addrinfo::zeroed();
+    // SAFETY: `empty` has that many bytes.
+    let rai = unsafe { duplicate::<rdma_addrinfo>(&raw const empty, size_of::<rdma_addrinfo>())? };
+    // SAFETY: the caller's strings and hints; the block holds a whole structure and nobody else knows it.
+    match unsafe { fill(node, service, &hints, &mut *rai) } {
+        Ok(()) => Ok(rai),
+        Err(failure) => {
+            // SAFETY: made above, every member NULL or from `malloc`.
+            unsafe { rdma_freeaddrinfo(rai) };
+            Err(failure)
+        }
+    }
+}
+
+/// `rdma_getaddrinfo(3)`: 0, an `EAI_` code, or -1 with `errno`.
+pub unsafe extern "C" fn rdma_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    res: *mut *mut rdma_addrinfo,
+) -> c_int {
+    if res.is_null() {
+        return as_minus_one(
+            "rdma_getaddrinfo",
+            &invalid("no place for the result was given"),
+        );
+    }
+    // SAFETY: the caller's pointers.
+    match unsafe { answer(node, service, hints) } {
+        Ok(rai) => {
+            // SAFETY: the caller's place for the result.
+            unsafe { res.write(rai) };
+            0
+        }
+        Err(Failure::Resolver(code)) => code,
+        Err(Failure::Errno(error)) => as_minus_one("rdma_getaddrinfo", &error),
+    }
+}
+
+/// `rdma_freeaddrinfo`: frees the list and all members.
+pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
+    let mut next = res;
+    while !next.is_null() {
+        // SAFETY: the caller hands the list over; every member is NULL or from `malloc`.
+        unsafe {
+            let rai = next.read();
+            let members: [*mut c_void; 6] = [
+                rai.ai_src_addr.cast(),
+                rai.ai_dst_addr.cast(),
+                rai.ai_src_canonname.cast(),
+                rai.ai_dst_canonname.cast(),
+                rai.ai_route,
+                rai.ai_connect,
+            ];
+            for member in members {
+                libc::free(member);
+            }
+            libc::free(next.cast());
+            next = rai.ai_next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks for a numeric address and gives the parts of the answer that programs look at.
+    fn ask(
+        node: Option<&std::ffi::CStr>,
+        service: &std::ffi::CStr,
+        hints: &rdma_addrinfo,
+    ) -> Result<Answer, c_int> {
+        let mut res = ptr::null_mut();
+        let node = node.map_or(ptr::null(), std::ffi::CStr::as_ptr);
+        // SAFETY: C strings and a place for the result.
+        match unsafe { rdma_getaddrinfo(node, service.as_ptr(), &raw const *hints, &raw mut res) } {
+            0 => {}
+            code => return Err(code),
+        }
+        // SAFETY: a whole answer.
+        let rai = unsafe { res.read() };
+        // SAFETY: its addresses are NULL or whole.
+        let (src, dst) = unsafe {
+            (
+                super::super::sockaddr::read(rai.ai_src_addr).ok(),
+                super::super::sockaddr::read(rai.ai_dst_addr).ok(),
+            )
+        };
+        // SAFETY: not used any more.
+        unsafe { rdma_freeaddrinfo(res) };
+        Ok(Answer {
+            src,
+            dst,
+            qp_type: rai.ai_qp_type,
+            ps: rai.ai_port_space,
+        })
+    }
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Answer {
+        src: Option<std::net::SocketAddr>,
+        dst: Option<std::net::SocketAddr>,
+        qp_type: c_int,
+        ps: c_int,
+    }
+
+    #[test]
+    fn active_answers_carry_a_destination_only() {
+        let answer = ask(Some(c"127.0.0.1"), c"7471", &rdma_addrinfo::zeroed()).expect("numeric");
+        let dst = Some("127.0.0.1:7471".parse().expect("a literal"));
+        assert_eq!(
+            answer,
+            Answer {
+                src: None,
+                dst,
+                qp_type: IBV_QPT_RC as c_int,
+                ps: RDMA_PS_TCP as c_int
+            }
+        );
+    }
+
+    #[test]
+    fn passive_answers_carry_a_source_only() {
+        let hints = rdma_addrinfo {
+            ai_flags: RAI_PASSIVE | RAI_FAMILY,
+            ai_family: libc::AF_INET6,
+            ai_port_space: RDMA_PS_UDP as c_int,
+            ..rdma_addrinfo::zeroed()
+        };
+        let answer = ask(None, c"7471", &hints).expect("numeric");
+        let src = Some("[::]:7471".parse().expect("a literal"));
+        assert_eq!(
+            answer,
+            Answer {
+                src,
+                dst: None,
+                qp_type: IBV_QPT_UD as c_int,
+                ps: RDMA_PS_UDP as c_int
+            }
+        );
+    }
+
+    #[test]
+    fn resolver_codes_come_back_unchanged() {
+        let hints = rdma_addrinfo {
+            ai_flags: RAI_NUMERICHOST,
+            ..rdma_addrinfo::zeroed()
+        };
+        assert_eq!(
+            ask(Some(c"not a number"), c"7471", &hints),
+            Err(libc::EAI_NONAME)
+        );
+    }
+}

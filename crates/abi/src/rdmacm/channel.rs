@@ -1,0 +1,115 @@
+//! Event channels.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ferroce_nic as nic;
+use ferroce_nic::Error;
+
+use super::lock;
+use super::types::rdma_event_channel;
+use crate::errno::{invalid, result_as_null};
+use crate::object::{self, Handle};
+
+/// What lies behind a `struct rdma_event_channel`: the number under which [`CHANNELS`] knows it.
+pub(crate) struct ChannelPrivate {
+    serial: u64,
+}
+
+impl Handle for rdma_event_channel {
+    type Public = Self;
+    type Private = ChannelPrivate;
+}
+
+/// All channels that exist. A thread that sleeps on a channel's descriptor holds nothing but this number (it may be cancelled
+/// there, and the channel destroyed under it), and looks the channel up again when it wakes.
+static CHANNELS: Mutex<BTreeMap<u64, Arc<nic::EventChannel>>> = Mutex::new(BTreeMap::new());
+
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
+
+/// Names a channel without keeping it alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChannelRef {
+    serial: u64,
+}
+
+impl ChannelRef {
+    /// Names the program's channel.
+    ///
+    /// # Errors
+    /// EINVAL for NULL.
+    ///
+    /// # Safety
+    /// `channel` is NULL or a live channel.
+    pub(super) unsafe fn new(channel: *const rdma_event_channel) -> Result<Self, Error> {
+        if channel.is_null() {
+            return Err(invalid("no event channel was given"));
+        }
+        // SAFETY: the caller's channel is live.
+        let serial = unsafe { object::private(channel) }.serial;
+        Ok(Self { serial })
+    }
+
+    /// The channel, unless it was destroyed.
+    pub(super) fn get(self) -> Option<Arc<nic::EventChannel>> {
+        lock(&CHANNELS).get(&self.serial).cloned()
+    }
+
+    /// The channel.
+    ///
+    /// # Errors
+    /// EINVAL if it was destroyed.
+    pub(super) fn live(self) -> Result<Arc<nic::EventChannel>, Error> {
+        self.get()
+            .ok_or_else(|| invalid("the event channel was destroyed"))
+    }
+}
+
+/// Makes a channel.
+///
+/// # Errors
+/// As [`nic::EventChannel::new`].
+pub(super) fn create() -> Result<*mut rdma_event_channel, Error> {
+    let channel = nic::EventChannel::new()?;
+    let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
+    let public = rdma_event_channel { fd: channel.fd() };
+    lock(&CHANNELS).insert(serial, channel);
+    Ok(object::create::<rdma_event_channel>(
+        public,
+        ChannelPrivate { serial },
+    ))
+}
+
+/// Destroys a channel. A thread that is blocked in its descriptor stays there, as with the kernel's.
+///
+/// # Safety
+/// `channel` is a live channel that nobody uses any more, except for threads that are blocked in it.
+pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
+    // SAFETY: the caller hands the channel over.
+    let ChannelPrivate { serial } = unsafe { object::take(channel) };
+    let removed = lock(&CHANNELS).remove(&serial);
+    // Closes the descriptor, with the lock free again.
+    drop(removed);
+}
+
+/// `rdma_create_event_channel(3)`: a channel, or NULL with ENODEV if there is no device.
+pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+    result_as_null("rdma_create_event_channel", create())
+}
+
+/// `rdma_destroy_event_channel(3)`
+pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    if channel.is_null() {
+        return;
+    }
+    // SAFETY: the caller hands over a live channel.
+    unsafe { destroy(channel) };
+}
+
+/// What a thread does whose channel was destroyed while it slept and whose descriptor then woke it: it goes on sleeping, as it
+/// would in the kernel, until a signal interrupts it. `errno` is EINTR then.
+pub(super) fn stay_blocked() {
+    // SAFETY: `pause` has no arguments; it is a cancellation point and nothing is held.
+    unsafe { libc::pause() };
+}

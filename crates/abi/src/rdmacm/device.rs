@@ -1,0 +1,110 @@
+//! Devices as RDMA CM shows them: one context and one protection domain per device, shared by all identifiers.
+
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex};
+
+use ferroce_nic::{Device, Error};
+
+use super::lock;
+use crate::errno::{errno, result_as_null};
+use crate::types::{ibv_context, ibv_device, ibv_pd};
+use crate::verbs::device::handle_of;
+use crate::verbs::{engine, ibv_alloc_pd, ibv_open_device};
+
+/// Every device has this one port.
+pub(super) const PORT: u8 = 1;
+
+/// What all identifiers on a device share. It lives as long as the process: programs compare the pointers, and use them after
+/// their identifiers are gone.
+#[derive(Clone, Copy)]
+pub(super) struct Shared {
+    device: *mut ibv_device,
+    /// The context behind `id->verbs`.
+    pub(super) verbs: *mut ibv_context,
+    /// The protection domain for queue pairs of programs that bring none.
+    pub(super) pd: *mut ibv_pd,
+}
+
+// SAFETY: the pointers are to objects of the verbs layer, which may be used from any thread and are never destroyed here.
+unsafe impl Send for Shared {}
+
+static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
+
+/// The context and protection domain of a device, made by the first call.
+///
+/// # Errors
+/// Out of descriptors or memory.
+pub(super) fn shared(device: &Arc<Device>) -> Result<Shared, Error> {
+    let handle = handle_of(device);
+    let mut all = lock(&SHARED);
+    if let Some(shared) = all.iter().find(|shared| shared.device == handle) {
+        return Ok(*shared);
+    }
+    let failed = |what| {
+        Error::new(
+            errno(),
+            format!("{what} for RDMA CM on {} failed", device.name()),
+        )
+    };
+    // SAFETY: handles of devices live for ever.
+    let verbs = unsafe { ibv_open_device(handle) };
+    if verbs.is_null() {
+        return Err(failed("opening a context"));
+    }
+    // SAFETY: the context was opened just now.
+    let pd = unsafe { ibv_alloc_pd(verbs) };
+    if pd.is_null() {
+        return Err(failed("allocating a protection domain"));
+    }
+    let shared = Shared {
+        device: handle,
+        verbs,
+        pd,
+    };
+    all.push(shared);
+    Ok(shared)
+}
+
+/// The contexts of all devices, as a NULL-terminated block of `malloc`.
+fn contexts() -> Result<(*mut *mut ibv_context, usize), Error> {
+    let devices = engine::nic()?.devices();
+    if devices.is_empty() {
+        return Err(Error::new(
+            libc::ENODEV,
+            "there is no network interface with an address, hence no device",
+        ));
+    }
+    let open = devices
+        .iter()
+        .map(|device| Ok(shared(device)?.verbs))
+        .collect::<Result<Vec<_>, Error>>()?;
+    // SAFETY: plain allocation, zeroed, so that the element behind the last is NULL.
+    let list = unsafe { libc::calloc(open.len() + 1, size_of::<*mut ibv_context>()) }
+        .cast::<*mut ibv_context>();
+    if list.is_null() {
+        return Err(Error::new(
+            libc::ENOMEM,
+            "no memory for the list of devices",
+        ));
+    }
+    // SAFETY: the block has room for all contexts and one more.
+    unsafe { std::ptr::copy_nonoverlapping(open.as_ptr(), list, open.len()) };
+    Ok((list, open.len()))
+}
+
+/// `rdma_get_devices(3)`
+pub unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    let contexts = contexts();
+    if !num_devices.is_null() {
+        let count = contexts.as_ref().map_or(0, |(_, count)| *count);
+        // SAFETY: a non-NULL `num_devices` points to an int of the caller.
+        unsafe { num_devices.write(c_int::try_from(count).unwrap_or(c_int::MAX)) };
+    }
+    result_as_null("rdma_get_devices", contexts.map(|(list, _)| list))
+}
+
+/// `rdma_free_devices(3)`
+pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: the list came from `rdma_get_devices`, that is from `calloc`.
+    unsafe { libc::free(list.cast()) };
+}

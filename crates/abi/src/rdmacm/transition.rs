@@ -1,0 +1,102 @@
+//! Moves of an identifier's queue pair, which librdmacm makes in the program's place.
+
+use std::ffi::c_int;
+
+use ferroce_nic::Error;
+use ferroce_proto::verbs::{AttrMask, QpAttr, QpState};
+
+use super::id::Id;
+use crate::convert::qp_attr_to_c;
+use crate::verbs::ibv_modify_qp;
+
+/// Limits on READs and atomics under way at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReadLimits {
+    /// Served for the peer.
+    pub(super) responder_resources: u8,
+    /// Asked of the peer.
+    pub(super) initiator_depth: u8,
+}
+
+/// `ibv_modify_qp` on the identifier's queue pair.
+fn modify(id: Id<'_>, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
+    let mut attr_c = qp_attr_to_c(attr);
+    let mask = c_int::try_from(mask.bits()).expect("invariant: the mask has 26 bits");
+    // SAFETY: the queue pair belongs to the live identifier.
+    match unsafe { ibv_modify_qp(id.qp(), &raw mut attr_c, mask) } {
+        0 => Ok(()),
+        errno => Err(Error::new(
+            errno,
+            format!("the queue pair does not move to {:?}", attr.qp_state),
+        )),
+    }
+}
+
+/// To INIT, with the attributes that the conversation knows so far.
+pub(super) fn to_init(id: Id<'_>) -> Result<(), Error> {
+    let (attr, mask) = id.nic().qp_attr(QpState::Init)?;
+    modify(id, &attr, mask)
+}
+
+/// To RTR and RTS. The move to INIT is repeated, because its access flags depend on what was negotiated. An acceptor gives
+/// the limits that it settled; the conversation does not know them before its answer goes out.
+pub(super) fn to_rts(id: Id<'_>, limits: Option<ReadLimits>) -> Result<(), Error> {
+    to_init(id)?;
+    let (mut attr, mask) = id.nic().qp_attr(QpState::Rtr)?;
+    if let Some(limits) = limits {
+        attr.max_dest_rd_atomic = limits.responder_resources;
+    }
+    modify(id, &attr, mask)?;
+    let (mut attr, mask) = id.nic().qp_attr(QpState::Rts)?;
+    if let Some(limits) = limits {
+        attr.max_rd_atomic = limits.initiator_depth;
+    }
+    modify(id, &attr, mask)
+}
+
+/// A datagram queue pair, which needs no peer, to RTS.
+pub(super) fn datagram_to_rts(id: Id<'_>) -> Result<(), Error> {
+    to_init(id)?;
+    modify(
+        id,
+        &QpAttr {
+            qp_state: QpState::Rtr,
+            ..QpAttr::default()
+        },
+        AttrMask::STATE,
+    )?;
+    modify(
+        id,
+        &QpAttr {
+            qp_state: QpState::Rts,
+            ..QpAttr::default()
+        },
+        AttrMask::STATE | AttrMask::SQ_PSN,
+    )
+}
+
+/// To ERR, which flushes its work; nothing without a queue pair.
+pub(super) fn to_error(id: Id<'_>) -> Result<(), Error> {
+    if id.qp().is_null() {
+        return Ok(());
+    }
+    modify(
+        id,
+        &QpAttr {
+            qp_state: QpState::Err,
+            ..QpAttr::default()
+        },
+        AttrMask::STATE,
+    )
+}
+
+/// The active side's last step: the queue pair to RTS, then the RTU. If that fails, the peer is told.
+pub(super) fn finish_connect(id: Id<'_>) -> Result<(), Error> {
+    let result = to_rts(id, None).and_then(|()| id.nic().establish());
+    if result.is_err() {
+        // Both are best effort: the failure that the program hears of is the first one.
+        let _ = to_error(id);
+        let _ = id.nic().reject(&[]);
+    }
+    result
+}
