@@ -15,7 +15,6 @@ use ferroce_os::clock;
 use ferroce_os::timer::TimerFd;
 use ferroce_os::udp::{Datagram, Received, RecvRing, UdpSocket};
 use ferroce_proto::ids::Gid;
-use ferroce_proto::verbs::Mtu;
 use ferroce_proto::wire::ROCE_UDP_PORT;
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident, IdentHistory};
 
@@ -32,8 +31,6 @@ const DATAGRAM: usize = 4096 + 128;
 const MAX_PEERS: usize = 4096;
 /// How soon a frame that the socket did not take is tried again by the bad network.
 const RETRY: Duration = Duration::from_millis(1);
-/// What the kernel counts against a receive buffer for each datagram besides its bytes, rounded up to a power of two.
-const BUFFER_OVERHEAD: usize = 768;
 
 /// UDP sockets for both IP versions.
 #[derive(Debug)]
@@ -102,13 +99,11 @@ impl WireLink {
         })
     }
 
-    /// Descriptors to wait for: readable means [`recv`](Self::recv) has work; a blocked [`send`](Self::send) can go on when
-    /// they are writable.
+    /// Descriptors to wait for: readable means that [`recv`](Self::recv) has work.
     pub(crate) fn fds(&self) -> Vec<RawFd> {
-        let timer = self.bad_network.as_ref().map(|bad| bad.timer.as_raw_fd());
         self.sockets()
             .map(AsRawFd::as_raw_fd)
-            .chain(timer)
+            .chain(self.timer_fd())
             .collect()
     }
 
@@ -125,18 +120,26 @@ impl WireLink {
         }
     }
 
-    /// Most payload bytes, in packets of up to `mtu`, that this host's sockets hold while nobody takes them out: the least
-    /// of both IP versions. A peer of our kind holds as much, so no more should be on the way to it at once, and what peers
-    /// are asked to send should not exceed it.
-    pub(crate) fn in_flight(&self, mtu: Mtu) -> u32 {
-        let buffer = self
+    /// The descriptor by which a destination is reached: it is writable when a blocked [`send`](Self::send) can go on.
+    pub(crate) fn fd_to(&self, dst: Gid) -> Option<RawFd> {
+        self.socket_to(dst).map(AsRawFd::as_raw_fd)
+    }
+
+    /// The descriptor of the bad network's timer, if there is one: readable when [`recv`](Self::recv) has to send on what was
+    /// held back.
+    pub(crate) fn timer_fd(&self) -> Option<RawFd> {
+        self.bad_network.as_ref().map(|bad| bad.timer.as_raw_fd())
+    }
+
+    /// Bytes that the smaller of the sockets holds while nobody takes them out, as the kernel counts (`SO_RCVBUF`). A peer of
+    /// our kind holds as much: that bounds what may be on the way to it, and what it may be asked to send.
+    pub(crate) fn receive_buffer(&self) -> u32 {
+        let bytes = self
             .sockets()
             .filter_map(|s| s.receive_buffer().ok())
             .min()
             .unwrap_or(0);
-        let payload = usize::try_from(mtu.bytes()).expect("invariant: at most 4096");
-        let packets = buffer / (payload + BUFFER_OVERHEAD).next_power_of_two();
-        u32::try_from(packets.max(1) * payload).unwrap_or(u32::MAX)
+        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
     /// Datagrams that the kernel refused to send.

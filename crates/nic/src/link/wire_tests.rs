@@ -265,20 +265,19 @@ fn a_port_that_another_owns_is_an_error_that_says_so() {
 }
 
 #[test]
-fn the_bound_on_data_in_flight_fits_the_buffer() {
-    let link = link(None);
-    let buffer = link
-        .sockets()
-        .map(|s| s.receive_buffer().unwrap())
-        .min()
-        .unwrap();
-    for mtu in [Mtu::B256, Mtu::B1024, Mtu::B4096] {
-        let bytes = link.in_flight(mtu);
-        assert!(
-            bytes >= mtu.bytes() && (bytes as usize) < buffer,
-            "{bytes} of {buffer}"
-        );
-    }
+fn each_ip_version_has_its_descriptor() {
+    let link = link(Some("delay=1ms"));
+    assert!(link.receive_buffer() > 4096);
+    let to = |ip| link.fd_to(addressing(ip).dst);
+    assert_ne!(to("127.0.0.1"), to("::1"));
+    let mut fds: Vec<_> = [to("127.0.0.1"), to("::1"), link.timer_fd()]
+        .into_iter()
+        .flatten()
+        .collect();
+    fds.sort_unstable();
+    let mut all = link.fds();
+    all.sort_unstable();
+    assert_eq!(fds, all);
 }
 
 #[test]
