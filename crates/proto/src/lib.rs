@@ -26,6 +26,8 @@ pub mod mad;
 pub mod mr;
 pub mod qp;
 pub mod rc;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 pub mod time;
 pub mod verbs;
 pub mod wire;

@@ -85,7 +85,7 @@ impl Write {
                 }
             })
             .filter(|_| self.length <= MAX_MESSAGE)
-            .ok_or(Reject::invalid(psn))?;
+            .ok_or_else(|| Reject::invalid(psn))?;
         let (pd, need) = (shared.config.pd, Access::REMOTE_WRITE);
         if info.position.starts() && !info.position.ends() {
             let whole = u64::from(self.length);

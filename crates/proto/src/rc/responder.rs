@@ -210,8 +210,8 @@ impl Responder {
         info: OpInfo,
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
-        let received =
-            Message::received_before(self.message.as_ref(), info).ok_or(Reject::invalid(psn))?;
+        let received = Message::received_before(self.message.as_ref(), info)
+            .ok_or_else(|| Reject::invalid(psn))?;
         if info.position.starts() {
             self.take_recv(shared, cx)?;
         }
@@ -483,11 +483,7 @@ fn place_in_recv(
         .ok()
         .and_then(|len| received.checked_add(len))
         .filter(|&after| u64::from(after) <= room)
-        .ok_or(Reject::recv(
-            NakCode::InvalidRequest,
-            psn,
-            Fault::MESSAGE_TOO_LONG,
-        ))?;
+        .ok_or_else(|| Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG))?;
     let (pd, at) = (shared.config.pd, u64::from(received));
     super::scatter::scatter(cx, pd, &recv.sges, at, packet.payload)
         .map_err(|_| Reject::recv(NakCode::RemoteOperational, psn, Fault::LOCAL_KEY))?;

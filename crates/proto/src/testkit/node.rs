@@ -1,0 +1,170 @@
+//! A queue pair with everything it works on.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::sync::atomic::AtomicBool;
+
+use super::Arena;
+use crate::ids::{Key, PdId};
+use crate::mr::{Access, Region, Rights};
+use crate::rc::{Cx, RcConfig, RcQp, Sink};
+use crate::time::Time;
+use crate::verbs::{
+    Payload, QpEvent, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, Wc, WcStatus,
+};
+
+/// Protection domain of every node.
+pub const PD: PdId = PdId(1);
+
+/// What came out of a queue pair.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// Completions of the send queue, with their solicited flag.
+    pub send: Vec<(Wc, bool)>,
+    /// Completions of the receive queue, with their solicited flag.
+    pub recv: Vec<(Wc, bool)>,
+    /// Asynchronous events.
+    pub events: Vec<QpEvent>,
+    /// Shared receive queue.
+    pub shared_recv: VecDeque<RecvWr>,
+    /// Room of each CQ, if limited.
+    pub cq_room: Option<usize>,
+}
+
+impl Results {
+    /// `wr_id` and status of the send completions.
+    #[must_use]
+    pub fn send_statuses(&self) -> Vec<(u64, WcStatus)> {
+        self.send
+            .iter()
+            .map(|(wc, _)| (wc.wr_id, wc.status))
+            .collect()
+    }
+
+    /// `wr_id` and status of the receive completions.
+    #[must_use]
+    pub fn recv_statuses(&self) -> Vec<(u64, WcStatus)> {
+        self.recv
+            .iter()
+            .map(|(wc, _)| (wc.wr_id, wc.status))
+            .collect()
+    }
+
+    fn has_room(&self, queued: usize) -> bool {
+        self.cq_room.is_none_or(|room| queued < room)
+    }
+}
+
+impl Sink for Results {
+    fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool {
+        let room = self.has_room(self.send.len());
+        if room {
+            self.send.push((wc, solicited));
+        }
+        room
+    }
+    fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
+        let room = self.has_room(self.recv.len());
+        if room {
+            self.recv.push((wc, solicited));
+        }
+        room
+    }
+    fn event(&mut self, event: QpEvent) {
+        self.events.push(event);
+    }
+    fn take_shared_recv(&mut self) -> Option<RecvWr> {
+        self.shared_recv.pop_front()
+    }
+}
+
+/// A queue pair, its memory, its rights and its results.
+#[derive(Debug)]
+pub struct Node {
+    /// The queue pair.
+    pub qp: RcQp,
+    /// Rights table.
+    pub rights: Rights,
+    /// Memory.
+    pub memory: Arena,
+    /// Results so far.
+    pub results: Results,
+    next_key: u32,
+}
+
+impl Node {
+    /// A node with `memory` bytes.
+    #[must_use]
+    pub fn new(config: RcConfig, memory: usize) -> Self {
+        Self {
+            qp: RcQp::new(config),
+            rights: Rights::default(),
+            memory: Arena::new(memory),
+            results: Results::default(),
+            next_key: 0x100,
+        }
+    }
+
+    /// Calls `f` with the queue pair and what its steps need.
+    pub fn with<R>(&mut self, now: Time, f: impl FnOnce(&mut RcQp, &mut Cx<'_>) -> R) -> R {
+        let mut cx = Cx {
+            now,
+            rights: &self.rights,
+            memory: &self.memory,
+            sink: &mut self.results,
+        };
+        f(&mut self.qp, &mut cx)
+    }
+
+    /// Registers `len` bytes at `offset` of the memory.
+    pub fn register(&mut self, offset: u64, len: u64, access: Access) -> Key {
+        self.register_in(PD, offset, len, access)
+    }
+
+    /// Registers memory in a protection domain.
+    pub fn register_in(&mut self, pd: PdId, offset: u64, len: u64, access: Access) -> Key {
+        self.next_key += 0x11;
+        let key = Key(self.next_key);
+        let addr = Arena::BASE + offset;
+        let region = Region {
+            pd,
+            iova: addr,
+            length: len,
+            addr,
+            access,
+            remote_valid: AtomicBool::new(true),
+        };
+        assert!(self.rights.insert(key, region));
+        key
+    }
+}
+
+/// A scatter/gather element at `offset` of a node's memory.
+#[must_use]
+pub const fn sge(lkey: Key, offset: u64, length: u32) -> Sge {
+    Sge {
+        addr: Arena::BASE + offset,
+        length,
+        lkey,
+    }
+}
+
+/// A place at `offset` of a node's memory, for its peer.
+#[must_use]
+pub const fn remote(rkey: Key, offset: u64) -> RemoteAddr {
+    RemoteAddr {
+        addr: Arena::BASE + offset,
+        rkey,
+    }
+}
+
+/// A signalled send work request.
+#[must_use]
+pub const fn wr(wr_id: u64, op: SendOp, sges: Vec<Sge>) -> SendWr {
+    SendWr {
+        wr_id,
+        op,
+        flags: SendFlags::SIGNALED,
+        payload: Payload::Sges(sges),
+    }
+}

@@ -1,0 +1,442 @@
+//! Two nodes and the link between them.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::link::Channel;
+use super::node::sge;
+use super::{Faults, Node, PD, Rng};
+use crate::ids::{Gid, Key, Psn, Qpn};
+use crate::mr::Access;
+use crate::rc::{LinkTraits, RcConfig};
+use crate::time::Time;
+use crate::verbs::{AttrMask, Mtu, PostError, QpAttr, QpCap, QpState, RecvWr, SendWr, Sge};
+use crate::wire::{Bth, ExtHeaders, Opcode, Packet};
+
+/// One end of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "two ends")]
+pub enum Side {
+    A,
+    B,
+}
+
+impl Side {
+    /// The other end.
+    #[must_use]
+    pub const fn peer(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+/// How both ends are set up.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the names are those of the attributes")]
+pub struct Setup {
+    pub seed: u64,
+    /// Bytes of memory of each node.
+    pub memory: usize,
+    pub mtu: Mtu,
+    /// Initial PSN of side A's requests; B's are 0x1234 further.
+    pub psn: u32,
+    pub rd_atomic: u8,
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    pub rnr_retry: u8,
+    pub min_rnr_timer: u8,
+    pub cap: QpCap,
+    pub sq_sig_all: bool,
+    pub shared_recv: bool,
+    pub access: Access,
+    pub link: LinkTraits,
+    pub faults: Faults,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            memory: 1 << 20,
+            mtu: Mtu::B1024,
+            psn: 100,
+            rd_atomic: 4,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            cap: QpCap {
+                max_send_wr: 64,
+                max_recv_wr: 64,
+                max_send_sge: 8,
+                max_recv_sge: 8,
+                max_inline_data: 256,
+            },
+            sq_sig_all: false,
+            shared_recv: false,
+            access: Access::LOCAL_WRITE
+                | Access::REMOTE_WRITE
+                | Access::REMOTE_READ
+                | Access::REMOTE_ATOMIC,
+            link: LinkTraits {
+                lossless: false,
+                max_in_flight: 64 << 10,
+            },
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// Two queue pairs, connected.
+#[derive(Debug)]
+pub struct Pair {
+    /// One end.
+    pub a: Node,
+    /// The other.
+    pub b: Node,
+    /// The time.
+    pub now: Time,
+    /// Chance.
+    pub rng: Rng,
+    /// Keys of all of the memory of A and B, open for everything.
+    pub keys: [Key; 2],
+    /// Packets seen on the way, if wanted: sender, and the bytes.
+    pub trace: Option<Vec<(Side, Vec<u8>)>>,
+    setup: Setup,
+    to_b: Channel,
+    to_a: Channel,
+    buffer: Vec<u8>,
+}
+
+impl Pair {
+    /// Two nodes in RTS.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let mut pair = Self::unconnected(setup);
+        for side in [Side::A, Side::B] {
+            for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+                pair.to_state(side, state);
+            }
+        }
+        pair
+    }
+
+    /// Two nodes in RESET.
+    #[must_use]
+    pub fn unconnected(setup: Setup) -> Self {
+        let node = |qpn| {
+            let config = RcConfig {
+                qpn,
+                pd: PD,
+                cap: setup.cap,
+                sq_sig_all: setup.sq_sig_all,
+                shared_recv: setup.shared_recv,
+            };
+            let mut node = Node::new(config, setup.memory);
+            node.qp.set_link(setup.link);
+            let key = node.register(0, setup.memory as u64, setup.access);
+            (node, key)
+        };
+        let ((a, key_a), (b, key_b)) = (node(Self::qpn(Side::A)), node(Self::qpn(Side::B)));
+        Self {
+            a,
+            b,
+            now: Time(1_000_000),
+            rng: Rng::new(setup.seed),
+            keys: [key_a, key_b],
+            trace: None,
+            setup,
+            to_b: Channel::new(setup.faults),
+            to_a: Channel::new(setup.faults),
+            buffer: Vec::new(),
+        }
+    }
+
+    const fn qpn(side: Side) -> Qpn {
+        match side {
+            Side::A => Qpn::new(0x4011),
+            Side::B => Qpn::new(0x8022),
+        }
+    }
+
+    /// The node at one end.
+    pub fn node(&mut self, side: Side) -> &mut Node {
+        match side {
+            Side::A => &mut self.a,
+            Side::B => &mut self.b,
+        }
+    }
+
+    /// The key of all of a node's memory.
+    #[must_use]
+    pub const fn key(&self, side: Side) -> Key {
+        self.keys[side as usize]
+    }
+
+    /// A scatter/gather element in a node's memory.
+    #[must_use]
+    pub const fn sge(&self, side: Side, offset: u64, length: u32) -> Sge {
+        sge(self.key(side), offset, length)
+    }
+
+    /// The attributes and mask of a step of the normal sequence.
+    #[must_use]
+    pub fn step_attr(&self, side: Side, state: QpState) -> (QpAttr, AttrMask) {
+        use AttrMask as M;
+        let setup = &self.setup;
+        let psn_of = |side| Psn::new(setup.psn).plus(0x1234 * (side as u32));
+        let mut attr = QpAttr {
+            qp_state: state,
+            path_mtu: setup.mtu,
+            rq_psn: psn_of(side.peer()),
+            sq_psn: psn_of(side),
+            dest_qp_num: Self::qpn(side.peer()),
+            qp_access_flags: setup.access,
+            max_rd_atomic: setup.rd_atomic,
+            max_dest_rd_atomic: setup.rd_atomic,
+            min_rnr_timer: setup.min_rnr_timer,
+            timeout: setup.timeout,
+            retry_cnt: setup.retry_cnt,
+            rnr_retry: setup.rnr_retry,
+            ..QpAttr::default()
+        };
+        attr.ah_attr.is_global = true;
+        attr.ah_attr.grh.dgid = Gid([1; 16]);
+        let mask = match state {
+            QpState::Init => M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS,
+            QpState::Rtr => {
+                M::AV
+                    | M::PATH_MTU
+                    | M::DEST_QPN
+                    | M::RQ_PSN
+                    | M::MAX_DEST_RD_ATOMIC
+                    | M::MIN_RNR_TIMER
+            }
+            QpState::Rts => {
+                M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC
+            }
+            _ => M::empty(),
+        };
+        (attr, mask | M::STATE)
+    }
+
+    /// Moves a queue pair on in the normal sequence.
+    ///
+    /// # Panics
+    /// The change is refused.
+    #[track_caller]
+    pub fn to_state(&mut self, side: Side, state: QpState) {
+        let (attr, mask) = self.step_attr(side, state);
+        self.modify(side, &attr, mask);
+    }
+
+    /// `ibv_modify_qp` that must succeed.
+    ///
+    /// # Panics
+    /// The change is refused.
+    #[track_caller]
+    pub fn modify(&mut self, side: Side, attr: &QpAttr, mask: AttrMask) {
+        let now = self.now;
+        let outcome = self
+            .node(side)
+            .with(now, |qp, cx| qp.modify(cx, attr, mask));
+        assert_eq!(outcome, Ok(()));
+    }
+
+    /// Posts a send work request.
+    ///
+    /// # Errors
+    /// It was refused.
+    pub fn try_send(&mut self, side: Side, wr: SendWr) -> Result<(), PostError> {
+        let now = self.now;
+        self.node(side).with(now, |qp, cx| qp.post_send(cx, wr))
+    }
+
+    /// Posts a send work request that must be accepted.
+    ///
+    /// # Panics
+    /// It was refused.
+    #[track_caller]
+    pub fn send(&mut self, side: Side, wr: SendWr) {
+        assert_eq!(self.try_send(side, wr), Ok(()));
+    }
+
+    /// Posts a receive work request that must be accepted.
+    ///
+    /// # Panics
+    /// It was refused.
+    #[track_caller]
+    pub fn recv(&mut self, side: Side, wr_id: u64, sges: Vec<Sge>) {
+        let now = self.now;
+        let wr = RecvWr { wr_id, sges };
+        let outcome = self.node(side).with(now, |qp, cx| qp.post_recv(cx, wr));
+        assert_eq!(outcome, Ok(()));
+    }
+
+    /// Sets what goes wrong in both directions.
+    pub fn set_faults(&mut self, faults: Faults) {
+        (self.to_a.faults, self.to_b.faults) = (faults, faults);
+    }
+
+    /// Holds back everything that is under way to a node, or lets it go.
+    pub fn pause_into(&mut self, side: Side, paused: bool) {
+        self.channel_into(side).paused = paused;
+    }
+
+    /// Loses everything that is sent to a node from now on, or stops losing.
+    pub fn cut_into(&mut self, side: Side, cut: bool) {
+        self.channel_into(side).cut = cut;
+    }
+
+    /// Forgets what is under way to a node.
+    pub fn lose_into(&mut self, side: Side) {
+        self.channel_into(side).clear();
+    }
+
+    fn channel_into(&mut self, side: Side) -> &mut Channel {
+        match side {
+            Side::A => &mut self.to_a,
+            Side::B => &mut self.to_b,
+        }
+    }
+
+    /// Hands a made-up packet to a node as if its peer had sent it. Returns whether it was taken.
+    pub fn inject(
+        &mut self,
+        into: Side,
+        opcode: Opcode,
+        psn: Psn,
+        (ext, payload): (ExtHeaders, &[u8]),
+    ) -> bool {
+        let bth = Bth {
+            ack_req: true,
+            ..Bth::new(opcode, Self::qpn(into), psn)
+        };
+        let packet = Packet { bth, ext, payload };
+        let now = self.now;
+        self.node(into)
+            .with(now, |qp, cx| qp.on_packet(cx, &packet))
+    }
+
+    /// Lets both ends send what they can, then goes to the next arrival or deadline before `until`. Returns false if there is
+    /// none.
+    pub fn step(&mut self, until: Time) -> bool {
+        self.transmit(Side::A);
+        self.transmit(Side::B);
+        let deadlines = [self.a.qp.deadline(), self.b.qp.deadline()];
+        let arrivals = [self.to_a.next(), self.to_b.next()];
+        let next = deadlines.into_iter().chain(arrivals).flatten().min();
+        let Some(next) = next.filter(|&at| at <= until) else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        self.deliver(Side::A);
+        self.deliver(Side::B);
+        self.expire(Side::A);
+        self.expire(Side::B);
+        true
+    }
+
+    /// Steps until `done`.
+    ///
+    /// # Panics
+    /// It does not come true within `limit` of virtual time.
+    #[track_caller]
+    pub fn until(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) {
+        let end = self.now + limit;
+        let seed = self.setup.seed;
+        while !done(self) {
+            assert!(
+                self.step(end),
+                "nothing happens any more, seed {seed}:\n{:?}\n{:?}\nA: {:?}\nB: {:?}",
+                self.a.results,
+                self.b.results,
+                self.a.qp,
+                self.b.qp
+            );
+        }
+    }
+
+    /// Steps until nothing is under way and nothing is due within `limit`.
+    pub fn settle(&mut self, limit: Duration) {
+        let end = self.now + limit;
+        while self.step(end) {}
+    }
+
+    /// Pulls all packets out of a node and checks that it says truly whether it has any.
+    ///
+    /// # Panics
+    /// It did not.
+    pub fn transmit(&mut self, side: Side) {
+        let mut buffer = core::mem::take(&mut self.buffer);
+        loop {
+            buffer.clear();
+            let now = self.now;
+            let (wanted, sent, wants) = self.node(side).with(now, |qp, cx| {
+                let wanted = qp.wants_transmit();
+                let sent = qp.poll_transmit(cx, &mut buffer);
+                (wanted, sent, qp.wants_transmit())
+            });
+            assert!(wanted || !sent, "sent without wanting to");
+            assert!(sent || !wants, "wants to send, but does not");
+            assert_eq!(sent, !buffer.is_empty());
+            if !sent {
+                break;
+            }
+            if let Some(trace) = &mut self.trace {
+                trace.push((side, buffer.clone()));
+            }
+            let channel = match side {
+                Side::A => &mut self.to_b,
+                Side::B => &mut self.to_a,
+            };
+            channel.send(now, &mut self.rng, &buffer);
+        }
+        self.buffer = buffer;
+    }
+
+    fn deliver(&mut self, side: Side) {
+        let now = self.now;
+        while let Some(bytes) = self.channel_into(side).receive(now) {
+            let packet = Packet::parse(&bytes).expect("invariant: we sent a well-formed packet");
+            assert_eq!(packet.bth.dest_qp, Self::qpn(side));
+            let taken = self
+                .node(side)
+                .with(now, |qp, cx| qp.on_packet(cx, &packet));
+            if !taken && self.setup.link.lossless {
+                let sender = self.node(side.peer());
+                sender.with(now, |qp, cx| qp.on_dropped(cx));
+            }
+        }
+    }
+
+    fn expire(&mut self, side: Side) {
+        let now = self.now;
+        self.node(side).with(now, |qp, cx| {
+            if qp.deadline().is_some_and(|at| at <= now) {
+                qp.on_deadline(cx);
+            }
+            assert!(
+                qp.deadline().is_none_or(|at| at > now),
+                "a deadline stays in the past"
+            );
+        });
+    }
+
+    /// A receive work request of `sges`; for shared receive queues.
+    pub fn shared_recv(&mut self, side: Side, wr_id: u64, sges: Vec<Sge>) {
+        let node = self.node(side);
+        node.results.shared_recv.push_back(RecvWr { wr_id, sges });
+        node.qp.on_recv_available();
+    }
+
+    /// The whole memory of a node as one list.
+    #[must_use]
+    pub fn whole(&self, side: Side) -> Vec<Sge> {
+        let length = u32::try_from(self.setup.memory).unwrap_or(u32::MAX);
+        vec![self.sge(side, 0, length)]
+    }
+}

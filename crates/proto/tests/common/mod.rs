@@ -1,0 +1,62 @@
+//! Shared by the protocol tests.
+#![allow(dead_code, reason = "each test binary uses its own part of this")]
+
+use std::time::Duration;
+
+use ferroce_proto::testkit::{Pair, Rng, Side};
+use ferroce_proto::verbs::{Sge, WcStatus};
+
+/// Virtual time within which everything that is not meant to hang is over.
+pub(crate) const SOON: Duration = Duration::from_secs(120);
+
+/// Number of seeds for a test: `base`, or scaled by `FERROCE_SEEDS` percent.
+pub(crate) fn seeds(base: u64) -> std::ops::Range<u64> {
+    let percent = std::env::var("FERROCE_SEEDS")
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok())
+        .unwrap_or(100);
+    0..(base * percent / 100).max(1)
+}
+
+/// Random bytes.
+pub(crate) fn bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
+    (0..len).map(|_| rng.bits() as u8).collect()
+}
+
+/// `length` bytes from `offset` on, cut into up to `pieces` elements of uneven length, some of them empty.
+pub(crate) fn split(pair: &Pair, side: Side, (offset, length): (u64, u32), pieces: u32) -> Vec<Sge> {
+    let mut sges = Vec::new();
+    let mut at = 0;
+    for piece in 1..=pieces {
+        let end = if piece == pieces {
+            length
+        } else {
+            length / pieces * piece | 1
+        };
+        let end = end.clamp(at, length);
+        sges.push(pair.sge(side, offset + u64::from(at), end - at));
+        at = end;
+    }
+    sges
+}
+
+/// Steps until `n` send completions are there on a side.
+#[track_caller]
+pub(crate) fn until_sent(pair: &mut Pair, side: Side, n: usize) {
+    pair.until(SOON, |p| match side {
+        Side::A => p.a.results.send.len() >= n,
+        Side::B => p.b.results.send.len() >= n,
+    });
+}
+
+/// The statuses of all send completions of side A must be these.
+#[track_caller]
+pub(crate) fn expect_send(pair: &Pair, expected: &[(u64, WcStatus)]) {
+    assert_eq!(pair.a.results.send_statuses(), expected);
+}
+
+/// The statuses of all receive completions of side B must be these.
+#[track_caller]
+pub(crate) fn expect_recv(pair: &Pair, expected: &[(u64, WcStatus)]) {
+    assert_eq!(pair.b.results.recv_statuses(), expected);
+}
