@@ -10,6 +10,7 @@
 //!              └─ link    UDP 4791; Unix sockets; wrappers (fault injection)
 //! cm             connection manager: identifiers, ports, MAD routing; sits beside core
 //! ```
+#![forbid(unsafe_code)]
 
 pub mod cm;
 pub mod cq;
@@ -19,11 +20,13 @@ pub mod mr;
 pub mod qp;
 
 mod core;
+mod link;
+mod path;
 
-pub use crate::core::Nic;
+pub use crate::core::{Counters, DropReason, Nic};
 pub use cm::{EventChannel, Id};
 pub use cq::{CompChannel, Cq};
-pub use device::{Context, Device, DeviceAttr, GidEntry, PortAttr};
+pub use device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};
 pub use error::Error;
 pub use mr::{Mr, Pd};
 pub use qp::{Qp, QpInit};

@@ -1,16 +1,23 @@
 //! Protection domains and memory regions.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use ferroce_proto::ids::Key;
-use ferroce_proto::mr::Access;
+use ferroce_os::memory::probe_range;
+use ferroce_proto::ids::{Key, PdId};
+use ferroce_proto::mr::{Access, Region};
 
+use crate::core::{lock, read, write};
+use crate::device::{Limit, Permit};
 use crate::{Context, Error};
 
 /// A protection domain.
 #[derive(Debug)]
 pub struct Pd {
     context: Arc<Context>,
+    id: PdId,
+    users: AtomicUsize,
+    _permit: Permit,
 }
 
 impl Pd {
@@ -18,20 +25,53 @@ impl Pd {
     ///
     /// # Errors
     /// ENOMEM at the device's limit.
-    pub fn alloc(_context: &Arc<Context>) -> Result<Arc<Self>, Error> {
-        todo!()
+    pub fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        let permit = context.device().permit(Limit::Pd)?;
+        let id = context.nic().numbers().next_pd();
+        Ok(Arc::new(Self { context: Arc::clone(context), id, users: AtomicUsize::new(0), _permit: permit }))
     }
     /// The context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
+    /// Memory regions and queue pairs that use it. `ibv_dealloc_pd` answers EBUSY unless 0.
+    #[must_use]
+    pub fn users(&self) -> usize {
+        self.users.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn id(&self) -> PdId {
+        self.id
+    }
+    /// Counts an object in.
+    pub(crate) fn attach(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+    /// Counts an object out.
+    pub(crate) fn detach(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
 }
+
+/// Access flags that a region may have: the others need hardware or kernel support that is not there.
+const SUPPORTED: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::MW_BIND)
+    .union(Access::RELAXED_ORDERING);
+
+const REGISTERED: &str = "invariant: a region stays in the table while its Mr lives";
 
 /// A memory region. Dropping it deregisters: when the drop returns, no peer touches the memory any more (promise 1).
 #[derive(Debug)]
 pub struct Mr {
     pd: Arc<Pd>,
+    /// Differs from `pd` after [`reregister`](Self::reregister) with another one.
+    now_in: Mutex<Arc<Pd>>,
+    key: Key,
+    _permit: Permit,
 }
 
 impl Mr {
@@ -39,25 +79,111 @@ impl Mr {
     ///
     /// # Errors
     /// EFAULT if the range is not mapped (or not writable where the access asks for it); EINVAL for remote write or atomic
-    /// without local write; ENOMEM at the device's limit.
-    pub fn register(_pd: &Arc<Pd>, _addr: u64, _length: u64, _iova: u64, _access: Access) -> Result<Arc<Self>, Error> {
-        todo!()
+    /// without local write; EOPNOTSUPP for access flags that the device does not have; ENOMEM at the device's limit.
+    pub fn register(pd: &Arc<Pd>, addr: u64, length: u64, iova: u64, access: Access) -> Result<Arc<Self>, Error> {
+        let context = pd.context();
+        check_access(access)?;
+        check_range(context, addr, length, iova, access)?;
+        let permit = context.device().permit(Limit::Mr)?;
+        let key = insert(pd, |pd| Region { pd, iova, length, addr, access, remote_valid: AtomicBool::new(true) });
+        tracing::trace!(target: "ferroce::mr", ?key, addr, length, iova, ?access, "registered");
+        pd.attach();
+        Ok(Arc::new(Self { pd: Arc::clone(pd), now_in: Mutex::new(Arc::clone(pd)), key, _permit: permit }))
     }
-    /// Changes what is given (`ibv_rereg_mr`); the key stays.
+    /// Changes what is given (`ibv_rereg_mr`); the key stays. A new range starts at `iova` = its address.
     ///
     /// # Errors
     /// As [`register`](Self::register); the region is unchanged then.
-    pub fn reregister(&self, _range: Option<(u64, u64)>, _pd: Option<&Arc<Pd>>, _access: Option<Access>) -> Result<(), Error> {
-        todo!()
+    pub fn reregister(
+        &self,
+        range: Option<(u64, u64)>,
+        pd: Option<&Arc<Pd>>,
+        access: Option<Access>,
+    ) -> Result<(), Error> {
+        if let Some(access) = access {
+            check_access(access)?;
+        }
+        let context = self.pd.context();
+        if pd.is_some_and(|pd| !Arc::ptr_eq(pd.context(), context)) {
+            return Err(Error::invalid("the new protection domain belongs to another context"));
+        }
+        // Only this function changes the region, under this lock, so what is read here stays true while the range is probed.
+        let mut now_in = lock(&self.now_in);
+        let (addr, length, iova, access) = {
+            let rights = read(context.nic().rights());
+            let region = rights.get(self.key).expect(REGISTERED);
+            let access = access.unwrap_or(region.access);
+            match range {
+                Some((addr, length)) => (addr, length, addr, access),
+                None => (region.addr, region.length, region.iova, access),
+            }
+        };
+        check_range(context, addr, length, iova, access)?;
+        if let Some(pd) = pd {
+            pd.attach();
+            std::mem::replace(&mut *now_in, Arc::clone(pd)).detach();
+        }
+        let pd = now_in.id();
+        let mut rights = write(context.nic().rights());
+        let region = rights.get_mut(self.key).expect(REGISTERED);
+        *region = Region { pd, iova, length, addr, access, remote_valid: AtomicBool::new(true) };
+        Ok(())
     }
     /// The key, both local and remote.
     #[must_use]
     pub fn key(&self) -> Key {
-        todo!()
+        self.key
     }
     /// The protection domain at registration.
     #[must_use]
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // Every step that touches memory holds the table's read lock: with the write lock in hand none is under way.
+        write(self.pd.context().nic().rights()).remove(self.key);
+        lock(&self.now_in).detach();
+        tracing::trace!(target: "ferroce::mr", key = ?self.key, "deregistered");
+    }
+}
+
+/// Adds a region under a new unpredictable key.
+fn insert(pd: &Pd, region: impl Fn(PdId) -> Region) -> Key {
+    let nic = pd.context().nic();
+    loop {
+        let key = nic.numbers().random_key();
+        if write(nic.rights()).insert(key, region(pd.id())) {
+            return key;
+        }
+    }
+}
+
+fn check_access(access: Access) -> Result<(), Error> {
+    let missing = access.difference(SUPPORTED);
+    if !missing.is_empty() {
+        return Err(Error::unsupported(format!("the device does not support {missing:?} memory regions")));
+    }
+    let remote_change = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
+    if access.intersects(remote_change) && !access.contains(Access::LOCAL_WRITE) {
+        return Err(Error::invalid(format!("{:?} needs LOCAL_WRITE too", access.intersection(remote_change))));
+    }
+    Ok(())
+}
+
+fn check_range(context: &Context, addr: u64, length: u64, iova: u64, access: Access) -> Result<(), Error> {
+    let max = context.device().limits().max_mr_size;
+    if length > max {
+        return Err(Error::invalid(format!("a memory region has at most {max} bytes, not {length}")));
+    }
+    if iova.checked_add(length).is_none() || addr.checked_add(length).is_none() {
+        return Err(Error::invalid(format!("{length} bytes at {addr:#x} (iova {iova:#x}) go past the end of memory")));
+    }
+    let writable = access.contains(Access::LOCAL_WRITE);
+    probe_range(addr, length, writable).map_err(|e| {
+        let need = if writable { "mapped and writable" } else { "mapped" };
+        Error::new(libc::EFAULT, format!("{length} bytes at {addr:#x} are not {need}: {e}"))
+    })
 }

@@ -1,0 +1,96 @@
+//! What a device counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a packet that came in was thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// Not a packet: too short, unknown opcode, bad ICRC.
+    Malformed,
+    /// No queue pair has the destination's number.
+    NoQp,
+    /// The addresses are not those of the queue pair's path.
+    Address,
+    /// The partition key is not the default one.
+    Pkey,
+    /// The queue key is not that of the destination.
+    Qkey,
+    /// The queue pair's state does not take it.
+    State,
+    /// It belongs to another process, and the way there was full or is gone.
+    Forward,
+}
+
+impl DropReason {
+    /// All reasons, in the order of the counters.
+    pub const ALL: [Self; 7] =
+        [Self::Malformed, Self::NoQp, Self::Address, Self::Pkey, Self::Qkey, Self::State, Self::Forward];
+}
+
+/// Counters of one device, or of what belongs to none. They only grow.
+#[derive(Debug, Default)]
+pub struct Counters {
+    tx_packets: AtomicU64,
+    tx_bytes: AtomicU64,
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    timeouts: AtomicU64,
+    forwarded: AtomicU64,
+    dropped: [AtomicU64; DropReason::ALL.len()],
+}
+
+impl Counters {
+    /// Packets given to a link.
+    #[must_use]
+    pub fn tx_packets(&self) -> u64 {
+        self.tx_packets.load(Ordering::Relaxed)
+    }
+    /// Their bytes, from the transport header to the pad.
+    #[must_use]
+    pub fn tx_bytes(&self) -> u64 {
+        self.tx_bytes.load(Ordering::Relaxed)
+    }
+    /// Packets that reached a queue pair and that it took.
+    #[must_use]
+    pub fn rx_packets(&self) -> u64 {
+        self.rx_packets.load(Ordering::Relaxed)
+    }
+    /// Their bytes, from the transport header to the pad.
+    #[must_use]
+    pub fn rx_bytes(&self) -> u64 {
+        self.rx_bytes.load(Ordering::Relaxed)
+    }
+    /// Timers of queue pairs that ran out: resends, probes, ends of waits.
+    #[must_use]
+    pub fn timeouts(&self) -> u64 {
+        self.timeouts.load(Ordering::Relaxed)
+    }
+    /// Packets that came to this process and went on to the one that they belong to.
+    #[must_use]
+    pub fn forwarded(&self) -> u64 {
+        self.forwarded.load(Ordering::Relaxed)
+    }
+    /// Packets thrown away for a reason.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_tx(&self, packets: usize, bytes: usize) {
+        self.tx_packets.fetch_add(packets as u64, Ordering::Relaxed);
+        self.tx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    pub(crate) fn count_rx(&self, bytes: usize) {
+        self.rx_packets.fetch_add(1, Ordering::Relaxed);
+        self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    pub(crate) fn count_timeout(&self) {
+        self.timeouts.fetch_add(1, Ordering::Relaxed);
+    }
+    pub(crate) fn count_forwarded(&self) {
+        self.forwarded.fetch_add(1, Ordering::Relaxed);
+    }
+    pub(crate) fn count_dropped(&self, reason: DropReason) {
+        self.dropped[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,137 @@
+//! What comes in finds its queue pair, or its process.
+
+use std::sync::Arc;
+
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+use ferroce_proto::wire::Packet;
+
+use super::Nic;
+use super::counters::DropReason;
+use super::numbers::slot_of;
+use crate::Qp;
+use crate::link::local::{Frame, LocalFrame};
+use crate::link::{Addressing, Inbound};
+
+/// Sorts the packets of a round.
+#[derive(Debug, Default)]
+pub(super) struct Dispatch {
+    /// Queue pairs that got packets and may have something to say. The last one is likely to get the next packet too.
+    touched: Vec<Arc<Qp>>,
+    /// The last notice that was sent: one says it for many packets.
+    noticed: Option<(Qpn, Qpn)>,
+}
+
+impl Dispatch {
+    /// Lets queue pairs that got packets answer, all of them at once.
+    pub(super) fn give_turns(&mut self, now: Time) {
+        self.noticed = None;
+        for qp in self.touched.drain(..) {
+            qp.on_turn(now);
+        }
+    }
+
+    /// What another process of this host sent.
+    pub(super) fn on_local(&mut self, nic: &Nic, frame: LocalFrame<'_>, now: Time) {
+        match frame {
+            LocalFrame::Packet { from_slot, src_qpn, src, dst, bytes } => {
+                let addressing = Addressing { src, dst, ..Addressing::default() };
+                if let Err((by, why)) = self.deliver(nic, &addressing, bytes, now) {
+                    nic.drop_packet(&addressing, by, why);
+                    self.send_notice(nic, from_slot, src_qpn, by);
+                }
+            }
+            LocalFrame::Forwarded(inbound) => self.on_own(nic, &inbound, now),
+            LocalFrame::Mad { .. } => {}
+            LocalFrame::Dropped { from_slot, qpn, by } => {
+                if let Some(qp) = nic.qps().find(qpn) {
+                    qp.on_dropped(from_slot, by, now);
+                }
+            }
+        }
+    }
+
+    /// A packet that came over the wire; it may be for any process of this host.
+    pub(super) fn on_inbound(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        let Some(dest) = dest_qp(inbound.packet) else {
+            nic.counters().count_dropped(DropReason::Malformed);
+            return;
+        };
+        if dest == Qpn::GSI || dest == Qpn::MULTICAST || slot_of(dest) == nic.numbers().slot() {
+            self.on_own(nic, inbound, now);
+            return;
+        }
+        let egress = nic.neighbours.reach_quickly(slot_of(dest));
+        if egress.is_some_and(|egress| egress.send_frame(&Frame::Forwarded(*inbound))) {
+            nic.counters().count_forwarded();
+        } else {
+            nic.counters().count_dropped(DropReason::Forward);
+        }
+    }
+
+    /// A packet from the wire for this process.
+    fn on_own(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        let addressing = Addressing {
+            src: inbound.src,
+            dst: inbound.dst,
+            hop_limit: inbound.hop_limit,
+            traffic_class: inbound.traffic_class,
+            ifindex: 0,
+        };
+        if let Err((by, why)) = self.deliver(nic, &addressing, inbound.packet, now) {
+            nic.drop_packet(&addressing, by, why);
+        }
+    }
+
+    /// Gives a packet to its queue pair. An error says why that was not possible, and which queue pair it was for.
+    fn deliver(
+        &mut self,
+        nic: &Nic,
+        addressing: &Addressing,
+        bytes: &[u8],
+        now: Time,
+    ) -> Result<(), (Qpn, DropReason)> {
+        let packet = Packet::parse(bytes).map_err(|e| {
+            tracing::debug!(target: "ferroce::packet", from = %addressing.src.ip(), "not a packet: {e}");
+            (dest_qp(bytes).unwrap_or_default(), DropReason::Malformed)
+        })?;
+        let dest = packet.bth.dest_qp;
+        tracing::trace!(target: "ferroce::packet", from = %addressing.src.ip(), bth = ?packet.bth, ext = ?packet.ext,
+            payload = packet.payload.len(), "in");
+        let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
+        qp.on_packet(addressing, &packet, bytes.len(), now).map_err(|why| (dest, why))
+    }
+
+    /// The queue pair with a number, noted for a turn.
+    fn find(&mut self, nic: &Nic, qpn: Qpn) -> Option<&Arc<Qp>> {
+        if self.touched.last().is_none_or(|last| last.qpn() != qpn) {
+            self.touched.push(nic.qps().find(qpn)?);
+        }
+        self.touched.last()
+    }
+
+    /// Tells a process that a packet of its queue pair `qpn` was dropped here.
+    fn send_notice(&mut self, nic: &Nic, slot: u16, qpn: Qpn, by: Qpn) {
+        if slot_of(by) != nic.numbers().slot() || self.noticed.replace((qpn, by)) == Some((qpn, by)) {
+            return;
+        }
+        if let Some(egress) = nic.neighbours.reach_quickly(slot) {
+            egress.send_frame(&Frame::Dropped { qpn, by });
+        }
+    }
+}
+
+/// The destination of a packet, without a look at the rest.
+fn dest_qp(packet: &[u8]) -> Option<Qpn> {
+    let bytes = packet.get(4..8)?.try_into().ok()?;
+    Some(Qpn::new(u32::from_be_bytes(bytes)))
+}
+
+impl Nic {
+    /// Counts a packet that is thrown away.
+    fn drop_packet(&self, addressing: &Addressing, dest: Qpn, why: DropReason) {
+        let device = self.devices.iter().find(|d| d.has_address(addressing.dst.ip()));
+        device.map_or(&self.counters, |d| d.counters()).count_dropped(why);
+        tracing::debug!(target: "ferroce::packet", from = %addressing.src.ip(), dest_qp = dest.get(), ?why, "dropped");
+    }
+}

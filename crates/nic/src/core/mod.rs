@@ -1,0 +1,130 @@
+//! The process-wide engine: what all objects share, and what moves packets.
+//!
+//! Locks, in the order in which they are taken: progress → a queue pair → the rights table → a completion queue or a link.
+//! Never two queue pairs at once; none of them while blocking or calling into the program.
+
+mod counters;
+mod dispatch;
+mod events;
+mod instance;
+mod neighbours;
+mod numbers;
+mod progress;
+mod ready;
+mod sleeper;
+mod start;
+mod sync;
+mod table;
+mod thread;
+mod timers;
+mod token;
+mod wire;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, RwLock};
+
+use ferroce_os::poll::Poller;
+use ferroce_proto::ids::{Gid, Qpn};
+use ferroce_proto::mr::Rights;
+use ferroce_proto::time::Time;
+
+pub use self::counters::{Counters, DropReason};
+pub(crate) use self::events::EventQueue;
+pub(crate) use self::numbers::{Numbers, slot_of};
+use self::neighbours::Neighbours;
+use self::progress::Progress;
+use self::ready::ReadyList;
+use self::sleeper::Sleeper;
+pub(crate) use self::sync::{lock, read, write};
+pub(crate) use self::table::QpTable;
+use self::timers::Timers;
+use self::wire::Wire;
+use crate::link::local::ConnectError;
+use crate::path::{Egress, Policy};
+use crate::{Device, Error, Qp};
+
+/// The software RDMA device of this process.
+#[derive(Debug)]
+pub struct Nic {
+    numbers: Numbers,
+    devices: Vec<Arc<Device>>,
+    policy: Policy,
+    rights: RwLock<Rights>,
+    qps: QpTable,
+    timers: Timers,
+    ready: ReadyList,
+    sleeper: Sleeper,
+    neighbours: Neighbours,
+    /// Or why there is none.
+    wire: Result<Wire, Error>,
+    poller: Arc<Poller>,
+    counters: Counters,
+    progress: Mutex<Progress>,
+}
+
+impl Nic {
+    /// The process's `Nic`; the first call starts it (slot claim, sockets, progress thread). A child of `fork` starts its own.
+    ///
+    /// # Errors
+    /// No slot left in this namespace, or the kernel refused a socket that nothing works without. UDP 4791 being taken is not
+    /// an error here: same-host connections work without it, and one line on stderr says so.
+    pub fn get() -> Result<Arc<Self>, Error> {
+        instance::current()
+    }
+    /// Devices: interfaces that are up and have an address, in order of index, loopback last.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        self.devices.clone()
+    }
+    /// What was counted for no device: packets that found no queue pair, or that were forwarded.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+    pub(crate) fn rights(&self) -> &RwLock<Rights> {
+        &self.rights
+    }
+    pub(crate) fn qps(&self) -> &QpTable {
+        &self.qps
+    }
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
+    }
+    /// Whether an address is this host's own.
+    pub(crate) fn is_local(&self, ip: IpAddr) -> bool {
+        ip.to_canonical().is_loopback() || self.devices.iter().any(|d| d.has_address(ip))
+    }
+    /// The way to the process that owns a slot.
+    pub(crate) fn egress_to(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
+        self.neighbours.reach(slot)
+    }
+    /// The way to another host, and the bytes of a receive buffer there, as far as one can guess.
+    pub(crate) fn wire_to(&self, dst: Gid) -> Result<(Arc<Egress>, u32), Error> {
+        let wire = self.wire.as_ref().map_err(|e| {
+            Error::new(libc::ENETUNREACH, format!("{} is on another host, and: {}", dst.ip(), e.reason))
+        })?;
+        let egress = wire.to(dst).ok_or_else(|| {
+            Error::new(libc::ENETUNREACH, format!("this system has no sockets to reach {}", dst.ip()))
+        })?;
+        Ok((Arc::clone(egress), wire.receive_buffer()))
+    }
+    /// Replaces a queue pair's entry in the table of timers.
+    pub(crate) fn set_timer(&self, qpn: Qpn, old: Option<Time>, new: Option<Time>) {
+        if old == new {
+            return;
+        }
+        self.timers.set(qpn, old, new);
+        if let Some(at) = new {
+            self.sleeper.wake_for(at);
+        }
+    }
+    /// Gives a queue pair a turn to transmit soon.
+    pub(crate) fn push_ready(&self, qp: Arc<Qp>) {
+        self.ready.push(qp);
+        self.sleeper.wake_for(Time(0));
+    }
+}

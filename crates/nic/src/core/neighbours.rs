@@ -1,0 +1,88 @@
+//! The ways out to other processes of this host.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use ferroce_os::poll::Poller;
+
+use super::sync::lock;
+use super::token::Token;
+use crate::link::local::{ConnectError, LocalLinks, Outgoing};
+use crate::path::{Egress, LocalOutlet};
+
+/// One way out per process that this one talks to, itself included.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    links: LocalLinks,
+    poller: Arc<Poller>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Numbers tell a slot's owners apart: a process may be gone, and another one have its slot, before its hang-up is seen.
+    by_id: HashMap<u32, Neighbour>,
+    by_slot: HashMap<u16, u32>,
+    next: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Neighbour {
+    link: Arc<Outgoing>,
+    egress: Arc<Egress>,
+}
+
+impl Known {
+    fn at(&self, slot: u16) -> Option<Neighbour> {
+        self.by_id.get(self.by_slot.get(&slot)?).filter(|n| !n.egress.is_dead()).cloned()
+    }
+}
+
+impl Neighbours {
+    pub(super) fn new(links: LocalLinks, poller: &Arc<Poller>) -> Self {
+        Self { links, poller: Arc::clone(poller), known: Mutex::default() }
+    }
+
+    /// The way to the process that owns a slot now, to hold on to for a conversation.
+    pub(super) fn reach(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
+        let mut known = lock(&self.known);
+        let link = self.links.connect(slot)?;
+        if let Some(there) = known.at(slot)
+            && Arc::ptr_eq(&there.link, &link)
+        {
+            return Ok(there.egress);
+        }
+        let id = known.next;
+        let outlet = LocalOutlet::new(Arc::clone(&link), &self.poller, Token::Out(id).raw())
+            .map_err(|error| ConnectError::NotNow { slot, error })?;
+        let egress = Arc::new(Egress::new(Box::new(outlet), Some(slot)));
+        known.next = known.next.wrapping_add(1);
+        known.by_id.insert(id, Neighbour { link, egress: Arc::clone(&egress) });
+        known.by_slot.insert(slot, id);
+        Ok(egress)
+    }
+
+    /// The way to a process for something that may be lost: the one that is there, or else a new one.
+    pub(super) fn reach_quickly(&self, slot: u16) -> Option<Arc<Egress>> {
+        let there = lock(&self.known).at(slot);
+        there.map(|n| n.egress).or_else(|| self.reach(slot).ok())
+    }
+
+    /// The way out with a number.
+    pub(super) fn find(&self, id: u32) -> Option<Arc<Egress>> {
+        lock(&self.known).by_id.get(&id).map(|n| Arc::clone(&n.egress))
+    }
+
+    /// The number of the way to a slot, if there is one.
+    pub(super) fn id_of(&self, slot: u16) -> Option<u32> {
+        lock(&self.known).by_slot.get(&slot).copied()
+    }
+
+    /// Forgets a way out, whose process is gone.
+    pub(super) fn remove(&self, id: u32) -> Option<Arc<Egress>> {
+        let mut known = lock(&self.known);
+        let gone = known.by_id.remove(&id)?;
+        known.by_slot.retain(|_, other| *other != id);
+        Some(gone.egress)
+    }
+}

@@ -1,0 +1,232 @@
+//! One round of work: what came in, what is due, whose turn it is. The device thread and polling programs run it, one at a
+//! time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, TryLockError};
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_os::poll::{Event, Interest};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+
+use super::Nic;
+use super::dispatch::Dispatch;
+use super::token::Token;
+use crate::Qp;
+use crate::link::local::{Incoming, LinkId, LocalFrame, Received};
+
+/// Frames of one link per round.
+const LINK_BUDGET: usize = 256;
+/// Datagrams per round.
+const WIRE_BUDGET: usize = 256;
+/// New links per round.
+const ACCEPT_BUDGET: usize = 64;
+/// Deadlines and turns per round.
+const TURN_BUDGET: usize = 64;
+/// Records of a process that is gone that are still read, at most: more than its socket can hold.
+const LAST_WORDS: usize = 4096;
+
+/// What only one round at a time uses.
+#[derive(Debug)]
+pub(super) struct Progress {
+    incoming: Incoming,
+    /// Open links, with their owner's slot once it sent something.
+    links: HashMap<LinkId, Option<u16>>,
+    dispatch: Dispatch,
+    due: Vec<Qpn>,
+    /// For rounds that no sleep came before.
+    polled: Vec<Event>,
+}
+
+impl Progress {
+    pub(super) fn new(incoming: Incoming) -> Self {
+        Self {
+            incoming,
+            links: HashMap::new(),
+            dispatch: Dispatch::default(),
+            due: Vec::new(),
+            polled: Vec::new(),
+        }
+    }
+
+    /// A round, with the events that the poller reported.
+    pub(super) fn run(&mut self, nic: &Nic, events: &[Event], now: Time) {
+        for event in events {
+            match Token::from_raw(event.token()) {
+                Some(token) => self.on_event(nic, token, *event, now),
+                None => tracing::warn!(target: "ferroce::device", ?event, "an event for nothing"),
+            }
+        }
+        self.dispatch.give_turns(now);
+        self.on_deadlines(nic, now);
+        for _ in 0..nic.ready.len().min(TURN_BUDGET) {
+            let Some(qp) = nic.ready.pop() else { break };
+            qp.on_queued_turn(now);
+        }
+    }
+
+    /// A round without a sleep before it. Returns whether there was anything to do.
+    fn run_polled(&mut self, nic: &Nic, now: Time) -> bool {
+        let mut events = std::mem::take(&mut self.polled);
+        if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
+            tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
+        }
+        let any = !events.is_empty() || nic.next_due().is_some_and(|due| due <= now);
+        if any {
+            self.run(nic, &events, now);
+        }
+        self.polled = events;
+        any
+    }
+
+    fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
+        match token {
+            Token::Wake => nic.sleeper.clear_wake(),
+            Token::Listener => self.accept(nic),
+            Token::In(id) => drop(self.receive(nic, id, now)),
+            Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
+            Token::Out(id) => {
+                if let Some(egress) = nic.neighbours.find(id) {
+                    give_queued_turns(&egress.on_writable(), now);
+                }
+            }
+            Token::Wire(number) => self.on_wire(nic, number, event, now),
+            Token::Cm(_) => {}
+        }
+    }
+
+    fn on_wire(&mut self, nic: &Nic, number: u32, event: Event, now: Time) {
+        let Ok(wire) = &nic.wire else { return };
+        if event.writable()
+            && let Some(egress) = wire.find(number)
+        {
+            give_queued_turns(&egress.on_writable(), now);
+        }
+        if event.readable() || event.hangup() {
+            let dispatch = &mut self.dispatch;
+            wire.recv(WIRE_BUDGET, &mut |inbound| dispatch.on_inbound(nic, &inbound, now));
+        }
+    }
+
+    fn accept(&mut self, nic: &Nic) {
+        for _ in 0..ACCEPT_BUDGET {
+            let Some(id) = self.incoming.accept() else { break };
+            let Some(fd) = self.incoming.fd(id) else { continue };
+            if let Err(e) = nic.poller.add(fd, Token::In(id).raw(), Interest::READ) {
+                tracing::warn!(target: "ferroce::local", "cannot watch a new link: {e}");
+            }
+            self.links.insert(id, None);
+        }
+    }
+
+    /// Reads a link. Returns whether it is still open and may have more.
+    fn receive(&mut self, nic: &Nic, id: LinkId, now: Time) -> bool {
+        let (dispatch, mut slot) = (&mut self.dispatch, None);
+        let received = self.incoming.recv(id, LINK_BUDGET, &mut |frame| {
+            slot = slot_of_frame(&frame).or(slot);
+            dispatch.on_local(nic, frame, now);
+        });
+        match received {
+            Received::Drained | Received::More => {
+                if let (Some(slot), Some(known)) = (slot, self.links.get_mut(&id)) {
+                    *known = Some(slot);
+                }
+                received == Received::More
+            }
+            Received::Closed(slot) => {
+                self.links.remove(&id);
+                if let Some(slot) = slot {
+                    self.on_closed(nic, slot, now);
+                }
+                false
+            }
+        }
+    }
+
+    /// The process of a slot has closed its link to this one, or was cut off: no conversation goes on.
+    fn on_closed(&mut self, nic: &Nic, slot: u16, now: Time) {
+        // What it said before that comes first.
+        self.dispatch.give_turns(now);
+        nic.on_process_gone(slot, now);
+    }
+
+    /// The process that a way out leads to is gone. What it sent before is still to be read.
+    fn on_hangup(&mut self, nic: &Nic, out: u32, now: Time) {
+        let Some(slot) = nic.neighbours.find(out).and_then(|egress| egress.slot()) else { return };
+        let theirs: Vec<LinkId> =
+            self.links.iter().filter(|(_, of)| of.is_none_or(|of| of == slot)).map(|(id, _)| *id).collect();
+        for id in theirs {
+            for _ in 0..LAST_WORDS {
+                if !self.receive(nic, id, now) {
+                    break;
+                }
+            }
+        }
+        self.dispatch.give_turns(now);
+        nic.on_egress_gone(out, now);
+    }
+
+    fn on_deadlines(&mut self, nic: &Nic, now: Time) {
+        nic.timers.due(now, TURN_BUDGET, &mut self.due);
+        for qpn in self.due.drain(..) {
+            if let Some(qp) = nic.qps.find(qpn) {
+                qp.on_timer(now);
+            }
+        }
+    }
+}
+
+fn slot_of_frame(frame: &LocalFrame<'_>) -> Option<u16> {
+    match *frame {
+        LocalFrame::Packet { from_slot, .. }
+        | LocalFrame::Mad { from_slot, .. }
+        | LocalFrame::Dropped { from_slot, .. } => Some(from_slot),
+        LocalFrame::Forwarded(_) => None,
+    }
+}
+
+fn give_queued_turns(qps: &[Arc<Qp>], now: Time) {
+    for qp in qps {
+        qp.on_queued_turn(now);
+    }
+}
+
+impl Nic {
+    /// A program found a completion queue empty: does a round for it, unless somebody else is at it. `sleeps_soon` if it polls
+    /// a queue that it will sleep on. Returns whether there was anything to do.
+    pub(crate) fn poll_inline(&self, sleeps_soon: bool) -> bool {
+        let mut progress = match self.progress.try_lock() {
+            Ok(progress) => progress,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let now = clock::monotonic();
+        if !sleeps_soon {
+            self.sleeper.on_poll(now);
+        }
+        progress.run_polled(self, now)
+    }
+
+    /// A program is about to sleep.
+    pub(crate) fn end_inline(&self) {
+        self.sleeper.end_polling();
+    }
+
+    /// The process that a way out leads to is gone.
+    fn on_egress_gone(&self, out: u32, now: Time) {
+        let Some(egress) = self.neighbours.remove(out) else { return };
+        let waited = egress.kill();
+        tracing::debug!(target: "ferroce::local", slot = egress.slot(), "a process is gone");
+        for qp in self.qps.all() {
+            qp.on_process_gone(now);
+        }
+        give_queued_turns(&waited, now);
+    }
+
+    fn on_process_gone(&self, slot: u16, now: Time) {
+        if let Some(out) = self.neighbours.id_of(slot) {
+            self.on_egress_gone(out, now);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! How the device thread sleeps, and what may wake it.
+//!
+//! Nothing is lost because both sides write before they look: the thread announces until when it will sleep and then looks
+//! once more for work; whoever makes work publishes it and then looks whether the thread sleeps past it. Sequentially
+//! consistent fences order the two.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use ferroce_os::eventfd::EventFd;
+use ferroce_os::poll::{Event, Interest, Poller};
+use ferroce_proto::time::Time;
+
+/// A program that polled this recently does the device's work itself.
+const RECENT: Duration = Duration::from_micros(200);
+/// Polls in a row, none later than [`RECENT`] after the one before, that make a polling program. One that sleeps on a
+/// completion channel polls once or twice per event.
+const STREAK: u32 = 16;
+/// How long the thread leaves a polling program alone before it looks again.
+const NAP: Duration = Duration::from_micros(700);
+
+/// Not sleeping: nobody needs to wake it.
+const AWAKE: u64 = 0;
+
+/// The sleep of the device thread.
+#[derive(Debug)]
+pub(super) struct Sleeper {
+    wake: EventFd,
+    /// Watches nothing but `wake`.
+    nap: Poller,
+    /// When the thread will wake up by itself, [`AWAKE`] while it is up.
+    until: AtomicU64,
+    napping: AtomicBool,
+    last_poll: AtomicU64,
+    streak: AtomicU32,
+}
+
+impl Sleeper {
+    pub(super) fn new() -> io::Result<Self> {
+        let (wake, nap) = (EventFd::counter()?, Poller::new()?);
+        nap.add(wake.as_raw_fd(), 0, Interest::READ)?;
+        Ok(Self {
+            wake,
+            nap,
+            until: AtomicU64::new(AWAKE),
+            napping: AtomicBool::new(false),
+            last_poll: AtomicU64::new(0),
+            streak: AtomicU32::new(0),
+        })
+    }
+
+    /// The descriptor that the thread's sleep must watch.
+    pub(super) fn wake_fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// Work was published that must be done at `at`: wakes the thread if it would sleep longer.
+    pub(super) fn wake_for(&self, at: Time) {
+        fence(Ordering::SeqCst);
+        if self.until.load(Ordering::Relaxed) > at.0 && self.until.swap(AWAKE, Ordering::Relaxed) > at.0 {
+            self.wake();
+        }
+    }
+
+    /// Announces a sleep until `until` (`None`: without end). The thread must look for work once more before it sleeps.
+    pub(super) fn announce(&self, until: Option<Time>) {
+        self.until.store(until.map_or(u64::MAX, |t| t.0.max(1)), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The thread is up again (or decided not to sleep).
+    pub(super) fn up(&self) {
+        self.until.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Takes back a wake-up that has arrived.
+    pub(super) fn clear_wake(&self) {
+        let _ = self.wake.try_take();
+    }
+
+    /// A program polled an empty queue that it is not about to sleep on. The caller holds the progress lock.
+    pub(super) fn on_poll(&self, now: Time) {
+        let before = Time(self.last_poll.swap(now.0, Ordering::Relaxed));
+        let streak = if now.since(before) < RECENT { self.streak.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
+        self.streak.store(streak, Ordering::Relaxed);
+    }
+
+    /// A program is about to sleep: the thread looks after everything again.
+    pub(super) fn end_polling(&self) {
+        self.streak.store(0, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.napping.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Naps if a program polls. Returns whether it did.
+    pub(super) fn nap_if_polled(&self, now: Time, events: &mut Vec<Event>) -> bool {
+        if !self.is_polled(now) {
+            return false;
+        }
+        self.napping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.is_polled(now) {
+            let _ = self.nap.wait(events, Some(NAP));
+            if !events.is_empty() {
+                self.clear_wake();
+            }
+        }
+        self.napping.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether a program polls.
+    pub(super) fn is_polled(&self, now: Time) -> bool {
+        self.streak.load(Ordering::Relaxed) >= STREAK
+            && now.since(Time(self.last_poll.load(Ordering::Relaxed))) < RECENT
+    }
+
+    fn wake(&self) {
+        // It fails only if the count is at its maximum: then the thread wakes anyway.
+        let _ = self.wake.add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn woken(sleeper: &Sleeper) -> bool {
+        sleeper.wake.try_take().unwrap()
+    }
+
+    #[test]
+    fn only_a_sleep_that_would_be_too_long_is_ended() {
+        let s = Sleeper::new().unwrap();
+        s.wake_for(Time(5));
+        assert!(!woken(&s), "the thread is up");
+        s.announce(Some(Time(100)));
+        s.wake_for(Time(100));
+        s.wake_for(Time(200));
+        assert!(!woken(&s), "it wakes in time by itself");
+        s.wake_for(Time(99));
+        assert!(woken(&s));
+        s.wake_for(Time(98));
+        assert!(!woken(&s), "once is enough");
+        s.announce(None);
+        s.wake_for(Time(u64::MAX - 1));
+        assert!(woken(&s));
+    }
+
+    #[test]
+    fn a_streak_of_polls_sends_the_thread_to_nap_and_a_sleeper_ends_it() {
+        let (s, mut events) = (Sleeper::new().unwrap(), Vec::new());
+        let now = Time(1_000_000_000);
+        for i in 0..STREAK {
+            assert!(!s.nap_if_polled(now, &mut events), "after {i} polls");
+            s.on_poll(now);
+        }
+        assert!(s.nap_if_polled(now, &mut events));
+        assert!(!s.nap_if_polled(now + RECENT, &mut events), "the polls ended");
+        s.end_polling();
+        assert!(!s.nap_if_polled(now, &mut events));
+    }
+
+    #[test]
+    fn rare_polls_make_no_streak() {
+        let (s, mut events) = (Sleeper::new().unwrap(), Vec::new());
+        let mut now = Time(1_000_000_000);
+        for _ in 0..100 {
+            now = now + RECENT;
+            s.on_poll(now);
+        }
+        assert!(!s.nap_if_polled(now, &mut events));
+    }
+}

@@ -1,0 +1,70 @@
+//! Starting the engine.
+
+use std::sync::{Arc, Mutex, RwLock};
+
+use ferroce_os::netdev;
+use ferroce_os::poll::{Interest, Poller};
+use ferroce_proto::mr::Rights;
+
+use super::counters::Counters;
+use super::neighbours::Neighbours;
+use super::numbers::Numbers;
+use super::progress::Progress;
+use super::ready::ReadyList;
+use super::sleeper::Sleeper;
+use super::table::QpTable;
+use super::timers::Timers;
+use super::token::Token;
+use super::wire::Wire;
+use super::{Nic, thread};
+use crate::device::discover;
+use crate::link::local::LocalLinks;
+use crate::path::Policy;
+use crate::Error;
+
+impl Nic {
+    /// Claims a slot, opens the sockets, lists the devices and starts the thread.
+    pub(super) fn start() -> Result<Arc<Self>, Error> {
+        let system = |e| Error::system("cannot start the software device", &e);
+        let devices = discover(&netdev::interfaces().map_err(|e| Error::system("cannot list interfaces", &e))?);
+        let poller = Arc::new(Poller::new().map_err(system)?);
+        let (links, incoming) = LocalLinks::claim()?;
+        let sleeper = Sleeper::new().map_err(system)?;
+        poller.add(sleeper.wake_fd(), Token::Wake.raw(), Interest::READ).map_err(system)?;
+        poller.add(incoming.listener_fd(), Token::Listener.raw(), Interest::READ).map_err(system)?;
+        let policy = Policy::from_env();
+        let wire = open_wire(policy, &poller);
+        tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.len(),
+            wire = wire.is_ok(), "started");
+        let nic = Arc::new(Self {
+            numbers: Numbers::new(links.slot()),
+            devices,
+            policy,
+            rights: RwLock::new(Rights::default()),
+            qps: QpTable::new(),
+            timers: Timers::new(),
+            ready: ReadyList::default(),
+            sleeper,
+            neighbours: Neighbours::new(links, &poller),
+            wire,
+            poller,
+            counters: Counters::default(),
+            progress: Mutex::new(Progress::new(incoming)),
+        });
+        thread::spawn(Arc::clone(&nic)).map_err(|e| Error::system("cannot start the device thread", &e))?;
+        Ok(nic)
+    }
+}
+
+/// Opens the wire link. Without it other hosts cannot be reached, which the program's user must hear of, on stderr, whatever
+/// the log filter is: most programs only say that something failed.
+fn open_wire(policy: Policy, poller: &Arc<Poller>) -> Result<Wire, Error> {
+    if policy == Policy::Local {
+        return Err(Error::new(libc::ENETUNREACH, "FERROCE_PATH=local: connections to other hosts are switched off"));
+    }
+    let wire = Wire::open(poller);
+    if let Err(e) = &wire {
+        eprintln!("ferroce: {}", e.reason);
+    }
+    wire
+}

@@ -1,0 +1,60 @@
+//! The table of this process's queue pairs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use ferroce_os::random;
+use ferroce_proto::ids::Qpn;
+
+use super::numbers::Numbers;
+use super::sync::{read, write};
+use crate::device::MAX_QP;
+use crate::{Error, Qp};
+
+/// Queue pairs by number.
+#[derive(Debug)]
+pub(crate) struct QpTable {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    qps: HashMap<Qpn, Arc<Qp>>,
+    /// Index to try first: numbers are given out in turn from a random start, so that packets of a queue pair that is gone
+    /// do not soon find another one under its number.
+    next: u32,
+}
+
+impl QpTable {
+    pub(super) fn new() -> Self {
+        Self { inner: RwLock::new(Inner { qps: HashMap::new(), next: random::u32() }) }
+    }
+
+    /// Adds the queue pair that `make` builds for a free number.
+    pub(crate) fn insert(&self, numbers: &Numbers, make: impl FnOnce(Qpn) -> Arc<Qp>) -> Result<Arc<Qp>, Error> {
+        let mut inner = write(&self.inner);
+        for _ in 0..=MAX_QP {
+            let qpn = numbers.qpn(inner.next);
+            inner.next = inner.next.wrapping_add(1);
+            if qpn != Qpn::MULTICAST && !inner.qps.contains_key(&qpn) {
+                let qp = make(qpn);
+                inner.qps.insert(qpn, Arc::clone(&qp));
+                return Ok(qp);
+            }
+        }
+        Err(Error::no_memory(format!("this process has no queue pair numbers left (it has {MAX_QP})")))
+    }
+
+    pub(crate) fn remove(&self, qpn: Qpn) {
+        write(&self.inner).qps.remove(&qpn);
+    }
+
+    pub(crate) fn find(&self, qpn: Qpn) -> Option<Arc<Qp>> {
+        read(&self.inner).qps.get(&qpn).cloned()
+    }
+
+    /// All queue pairs, for the rare events that concern many.
+    pub(crate) fn all(&self) -> Vec<Arc<Qp>> {
+        read(&self.inner).qps.values().cloned().collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! The device thread: answers peers while the program computes or sleeps.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_os::poll::Event;
+use ferroce_os::thread::spawn_quiet;
+use ferroce_proto::time::Time;
+
+use super::Nic;
+use super::sync::lock;
+
+/// Pause after the poller failed, which it should never do.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Starts it. It ends with the process.
+pub(super) fn spawn(nic: Arc<Nic>) -> io::Result<()> {
+    spawn_quiet("ferroce", move || run(&nic)).map(drop)
+}
+
+fn run(nic: &Nic) {
+    let mut events = Vec::new();
+    loop {
+        // A program that polls does the same work: leave the processor and the lock to it.
+        while nic.sleeper.nap_if_polled(clock::monotonic(), &mut events) {}
+        sleep(nic, &mut events);
+        lock(&nic.progress).run(nic, &events, clock::monotonic());
+    }
+}
+
+/// Waits until something is ready or due.
+fn sleep(nic: &Nic, events: &mut Vec<Event>) {
+    nic.sleeper.announce(nic.next_due());
+    // What was published before the announcement woke nobody: look again.
+    let timeout = nic.next_due().map(|due| due.since(clock::monotonic()));
+    let waited = nic.poller.wait(events, timeout);
+    nic.sleeper.up();
+    if let Err(e) = waited {
+        tracing::warn!(target: "ferroce::device", "waiting for work failed: {e}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+impl Nic {
+    /// When there is work without an event on a descriptor: at once, at a deadline, or never.
+    pub(super) fn next_due(&self) -> Option<Time> {
+        if !self.ready.is_empty() {
+            return Some(Time(0));
+        }
+        self.timers.next()
+    }
+}

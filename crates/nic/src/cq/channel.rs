@@ -1,0 +1,39 @@
+//! Completion channels.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use crate::core::EventQueue;
+use crate::{Context, Error};
+
+/// A completion channel.
+#[derive(Debug)]
+pub struct CompChannel {
+    events: EventQueue<usize>,
+}
+
+impl CompChannel {
+    /// Makes a channel.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn new(_context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self { events: EventQueue::new()? }))
+    }
+    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then [`pop`](Self::pop).
+    #[must_use]
+    pub fn fd(&self) -> RawFd {
+        self.events.fd()
+    }
+    /// Takes the oldest event: the cookie of its CQ.
+    pub fn pop(&self) -> Option<usize> {
+        self.events.pop()
+    }
+    /// Removes the undelivered events of a CQ that is being destroyed, with their counts.
+    pub fn forget(&self, cookie: usize) {
+        self.events.forget(|event| *event == cookie);
+    }
+    pub(super) fn push(&self, cookie: usize) {
+        self.events.push(cookie);
+    }
+}

@@ -1,0 +1,158 @@
+//! Completion queues and completion channels.
+
+mod channel;
+mod ring;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ferroce_proto::verbs::{AsyncEvent, Wc};
+
+pub use self::channel::CompChannel;
+use self::ring::{Pushed, Ring};
+use crate::core::lock;
+use crate::device::{AsyncSubject, Limit, Permit};
+use crate::{Context, Error};
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    context: Arc<Context>,
+    channel: Option<Arc<CompChannel>>,
+    cookie: AtomicUsize,
+    users: AtomicUsize,
+    ring: Mutex<Ring>,
+    _permit: Permit,
+}
+
+impl Cq {
+    /// Makes a queue of at least `cqe` entries. `cookie` comes back in events.
+    ///
+    /// # Errors
+    /// EINVAL for a size of 0 or above the device's limit.
+    pub fn create(context: &Arc<Context>, cqe: u32, channel: Option<Arc<CompChannel>>) -> Result<Arc<Self>, Error> {
+        let capacity = check_size(context, cqe)?;
+        let permit = context.device().permit(Limit::Cq)?;
+        Ok(Arc::new(Self {
+            context: Arc::clone(context),
+            channel,
+            cookie: AtomicUsize::new(0),
+            users: AtomicUsize::new(0),
+            ring: Mutex::new(Ring::new(capacity)),
+            _permit: permit,
+        }))
+    }
+    /// The cookie that events carry; set once, before the first completion.
+    pub fn set_cookie(&self, cookie: usize) {
+        self.cookie.store(cookie, Ordering::Relaxed);
+    }
+    /// Entries.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        u32::try_from(lock(&self.ring).capacity()).unwrap_or(u32::MAX)
+    }
+    /// Takes up to `max` completions, oldest first, giving each to `each`; returns how many. Drives progress inline when the
+    /// queue is empty. `each` runs under the queue's lock and must not call back into the queue.
+    ///
+    /// # Errors
+    /// The queue overflowed.
+    pub fn poll(&self, max: usize, each: &mut dyn FnMut(usize, &Wc)) -> Result<usize, Error> {
+        let taken = self.take(max, each)?;
+        if taken > 0 || max == 0 {
+            return Ok(taken);
+        }
+        if !self.context.nic().poll_inline(lock(&self.ring).is_armed()) {
+            return Ok(0);
+        }
+        self.take(max, each)
+    }
+    /// Arms the queue: the next completion (solicited or error only, if so asked) makes one event on the channel. Completions
+    /// that are queued already make none: poll once more after arming.
+    pub fn req_notify(&self, solicited_only: bool) {
+        lock(&self.ring).arm(solicited_only);
+        // The program is about to sleep: the device thread must look after the device again.
+        self.context.nic().end_inline();
+    }
+    /// Changes the capacity (`ibv_resize_cq`).
+    ///
+    /// # Errors
+    /// EINVAL if more completions are queued than fit, or for 0 or above the limit.
+    pub fn resize(&self, cqe: u32) -> Result<(), Error> {
+        let capacity = check_size(&self.context, cqe)?;
+        lock(&self.ring).resize(capacity).map_err(|queued| {
+            Error::invalid(format!("the completion queue holds {queued} completions, more than the {cqe} asked for"))
+        })
+    }
+    /// Queue pairs that use it, each counted once per queue. `ibv_destroy_cq` answers EBUSY unless 0.
+    #[must_use]
+    pub fn users(&self) -> usize {
+        self.users.load(Ordering::Acquire)
+    }
+    /// The context it was made on.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Its completion channel.
+    #[must_use]
+    pub fn channel(&self) -> Option<&Arc<CompChannel>> {
+        self.channel.as_ref()
+    }
+
+    /// Counts a queue pair in.
+    pub(crate) fn attach(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+    /// Counts a queue pair out.
+    pub(crate) fn detach(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+    /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for good.
+    pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
+        let mut ring = lock(&self.ring);
+        match ring.push(wc, solicited) {
+            Pushed::Quiet => true,
+            Pushed::Notify => {
+                // Under the lock, so that a CQ that is being destroyed knows that no event comes after its last completion.
+                if let Some(channel) = &self.channel {
+                    channel.push(self.cookie.load(Ordering::Relaxed));
+                }
+                true
+            }
+            Pushed::Overflowed => {
+                let capacity = ring.capacity();
+                drop(ring);
+                tracing::warn!(target: "ferroce::cq", capacity, "completion queue overflowed: it is unusable from here");
+                let subject = AsyncSubject::Cq(self.cookie.load(Ordering::Relaxed));
+                self.context.push_async(AsyncEvent::CqErr, subject);
+                false
+            }
+            Pushed::Dead => false,
+        }
+    }
+
+    fn take(&self, max: usize, each: &mut dyn FnMut(usize, &Wc)) -> Result<usize, Error> {
+        let mut ring = lock(&self.ring);
+        let mut taken = 0;
+        while taken < max {
+            let Some(wc) = ring.pop() else { break };
+            each(taken, &wc);
+            taken += 1;
+        }
+        if taken == 0 && ring.overflowed() {
+            return Err(Error::new(
+                libc::EIO,
+                format!("the completion queue overflowed: it has {} entries and more completions came", ring.capacity()),
+            ));
+        }
+        Ok(taken)
+    }
+}
+
+fn check_size(context: &Context, cqe: u32) -> Result<usize, Error> {
+    let max = context.device().attr().max_cqe;
+    if cqe == 0 || cqe > max {
+        return Err(Error::invalid(format!("a completion queue has 1 to {max} entries, not {cqe}")));
+    }
+    Ok(cqe as usize)
+}

@@ -1,0 +1,85 @@
+//! How many objects of a kind a device has.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::DeviceAttr;
+use crate::Error;
+
+/// Kinds of objects that a device counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Pd,
+    Mr,
+    Cq,
+    Qp,
+}
+
+impl Limit {
+    const COUNT: usize = 4;
+
+    fn max(self, attr: &DeviceAttr) -> u32 {
+        match self {
+            Self::Pd => attr.max_pd,
+            Self::Mr => attr.max_mr,
+            Self::Cq => attr.max_cq,
+            Self::Qp => attr.max_qp,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pd => "protection domains (max_pd)",
+            Self::Mr => "memory regions (max_mr)",
+            Self::Cq => "completion queues (max_cq)",
+            Self::Qp => "queue pairs (max_qp)",
+        }
+    }
+}
+
+/// Objects that exist, by kind.
+#[derive(Debug, Default)]
+pub(super) struct Usage([AtomicU32; Limit::COUNT]);
+
+/// Leave for one object of a kind to exist; it ends with the permit.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    usage: Arc<Usage>,
+    limit: Limit,
+}
+
+impl Permit {
+    pub(super) fn take(usage: &Arc<Usage>, limit: Limit, attr: &DeviceAttr) -> Result<Self, Error> {
+        let max = limit.max(attr);
+        usage.0[limit as usize]
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| (used < max).then_some(used + 1))
+            .map_err(|_| Error::no_memory(format!("the device has no more than {max} {}", limit.name())))?;
+        Ok(Self { usage: Arc::clone(usage), limit })
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.usage.0[self.limit as usize].fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferroce_proto::ids::Guid;
+
+    use super::*;
+
+    #[test]
+    fn permits_end_at_the_limit_and_come_back() {
+        let mut attr = DeviceAttr::of(Guid(1));
+        attr.max_pd = 2;
+        let usage = Arc::new(Usage::default());
+        let first = Permit::take(&usage, Limit::Pd, &attr).unwrap();
+        let _second = Permit::take(&usage, Limit::Pd, &attr).unwrap();
+        assert!(Permit::take(&usage, Limit::Pd, &attr).unwrap_err().reason.contains("2 protection domains"));
+        assert!(Permit::take(&usage, Limit::Mr, &attr).is_ok());
+        drop(first);
+        assert!(Permit::take(&usage, Limit::Pd, &attr).is_ok());
+    }
+}

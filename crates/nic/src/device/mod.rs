@@ -1,0 +1,126 @@
+//! Devices (one per network interface) and open contexts.
+
+mod attr;
+mod context;
+mod guid;
+mod limits;
+mod list;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ferroce_proto::ids::{Gid, Guid};
+use ferroce_proto::verbs::Mtu;
+
+pub(crate) use self::attr::{MAX_QP, active_mtu};
+pub use self::attr::{DeviceAttr, PortAttr};
+pub use self::context::{AsyncSubject, Context};
+use self::limits::Usage;
+pub(crate) use self::limits::{Limit, Permit};
+pub(crate) use self::list::discover;
+use crate::Error;
+use crate::core::Counters;
+
+/// Shortest GID table: programs that walk the whole table should not walk far.
+const GID_TABLE: u32 = 16;
+
+/// An entry of the GID table. All entries are of type `RoCEv2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GidEntry {
+    /// Index in the port's table.
+    pub index: u32,
+    /// The GID.
+    pub gid: Gid,
+    /// Index of the network interface.
+    pub ifindex: u32,
+}
+
+/// A device: one network interface.
+#[derive(Debug)]
+pub struct Device {
+    name: String,
+    netdev: String,
+    index: u32,
+    ifindex: u32,
+    netdev_mtu: u32,
+    loopback: bool,
+    gids: Vec<Gid>,
+    attr: DeviceAttr,
+    usage: Arc<Usage>,
+    counters: Counters,
+}
+
+impl Device {
+    /// Name, for example `ferroce_eth0`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Name of the network interface.
+    #[must_use]
+    pub fn netdev(&self) -> &str {
+        &self.netdev
+    }
+    /// Index of the network interface.
+    #[must_use]
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+    /// Position in the list of devices, stable for the life of the process.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+    /// Node GUID.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.attr.node_guid
+    }
+    /// Limits and capabilities.
+    #[must_use]
+    pub fn attr(&self) -> DeviceAttr {
+        self.attr.clone()
+    }
+    /// State of port 1.
+    #[must_use]
+    pub fn port(&self) -> PortAttr {
+        PortAttr {
+            active: true,
+            max_mtu: Mtu::B4096,
+            active_mtu: active_mtu(self.netdev_mtu),
+            netdev_mtu: self.netdev_mtu,
+            gid_tbl_len: u32::try_from(self.gids.len()).unwrap_or(u32::MAX).max(GID_TABLE),
+            max_msg_sz: attr::MAX_MSG_SZ,
+        }
+    }
+    /// The non-empty entries of the GID table, in order of index. IPv4-mapped ones come first.
+    #[must_use]
+    pub fn gids(&self) -> Vec<GidEntry> {
+        (0..).zip(&self.gids).map(|(index, gid)| GidEntry { index, gid: *gid, ifindex: self.ifindex }).collect()
+    }
+    /// The GID at an index, `None` if the entry is empty or the index past the table.
+    #[must_use]
+    pub fn gid(&self, index: u32) -> Option<Gid> {
+        self.gids.get(index as usize).copied()
+    }
+    /// Whether the address belongs to this device (127.0.0.0/8 and `::1` belong to the loopback device).
+    #[must_use]
+    pub fn has_address(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        (self.loopback && ip.is_loopback()) || self.gids.contains(&Gid::from_ip(ip))
+    }
+    /// Packets, bytes, drops.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Leave to make one more object of a kind.
+    pub(crate) fn permit(&self, limit: Limit) -> Result<Permit, Error> {
+        Permit::take(&self.usage, limit, &self.attr)
+    }
+    /// Limits, without the copy that [`attr`](Self::attr) makes.
+    pub(crate) fn limits(&self) -> &DeviceAttr {
+        &self.attr
+    }
+}

@@ -1,0 +1,121 @@
+//! Which way a queue pair's packets go: over a local link, over the wire, or nowhere.
+
+use std::env;
+
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::rc::LinkTraits;
+use ferroce_proto::verbs::{AddressHandleAttr, Mtu};
+
+use super::{Path, Reach, traits};
+use crate::core::slot_of;
+use crate::link::Addressing;
+use crate::{Device, Error, Nic};
+
+/// Which links may be used (`FERROCE_PATH`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Policy {
+    /// Local links to addresses of this host, the wire to all others.
+    #[default]
+    Auto,
+    /// The wire, to addresses of this host too: for tests.
+    Wire,
+    /// Local links only.
+    Local,
+}
+
+impl Policy {
+    /// From the environment. An unknown word is as none, with a warning.
+    pub(crate) fn from_env() -> Self {
+        match env::var("FERROCE_PATH").unwrap_or_default().as_str() {
+            "" | "auto" => Self::Auto,
+            "wire" => Self::Wire,
+            "local" => Self::Local,
+            other => {
+                tracing::warn!(target: "ferroce::path", "FERROCE_PATH={other} is not auto, wire or local: auto it is");
+                Self::Auto
+            }
+        }
+    }
+}
+
+/// Where a queue pair wants to get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Destination {
+    pub(crate) ah: AddressHandleAttr,
+    pub(crate) qpn: Qpn,
+    pub(crate) mtu: Mtu,
+}
+
+/// Chooses the path.
+///
+/// # Errors
+/// EINVAL for an address that the device cannot use, with the reason; ENETUNREACH for another host without UDP 4791.
+pub(crate) fn choose(nic: &Nic, device: &Device, to: &Destination) -> Result<(Path, LinkTraits), Error> {
+    let addressing = addressing(device, &to.ah)?;
+    let local = nic.is_local(addressing.dst.ip());
+    let (reach, traits) = match nic.policy() {
+        Policy::Auto | Policy::Local if local => local_link(nic, to.qpn),
+        Policy::Local => {
+            return Err(Error::new(
+                libc::ENETUNREACH,
+                format!("{} is not an address of this host and FERROCE_PATH=local", addressing.dst.ip()),
+            ));
+        }
+        Policy::Auto | Policy::Wire => wire(nic, device, to)?,
+    };
+    tracing::debug!(target: "ferroce::path", from = %addressing.src.ip(), to = %addressing.dst.ip(),
+        dest_qp = to.qpn.get(), lossless = traits.lossless, "path chosen");
+    Ok((Path { addressing, reach }, traits))
+}
+
+fn local_link(nic: &Nic, dest: Qpn) -> (Reach, LinkTraits) {
+    match nic.egress_to(slot_of(dest)) {
+        Ok(egress) => (Reach::Link(egress), traits::local()),
+        Err(e) => {
+            tracing::debug!(target: "ferroce::path", dest_qp = dest.get(), "no process has this queue pair: {e}");
+            (Reach::Nowhere, LinkTraits { lossless: false, ..traits::local() })
+        }
+    }
+}
+
+fn wire(nic: &Nic, device: &Device, to: &Destination) -> Result<(Reach, LinkTraits), Error> {
+    let port = device.port();
+    if to.mtu > port.active_mtu {
+        return Err(Error::invalid(format!(
+            "path_mtu {} is above {}, the most that fits MTU {} of {}",
+            to.mtu.bytes(),
+            port.active_mtu.bytes(),
+            port.netdev_mtu,
+            device.netdev()
+        )));
+    }
+    let (egress, receive_buffer) = nic.wire_to(to.ah.grh.dgid)?;
+    Ok((Reach::Link(egress), traits::wire(to.mtu, receive_buffer)))
+}
+
+fn addressing(device: &Device, ah: &AddressHandleAttr) -> Result<Addressing, Error> {
+    if ah.port_num != 1 {
+        return Err(Error::invalid(format!("ah_attr.port_num is {}, the device has port 1 only", ah.port_num)));
+    }
+    if !ah.is_global {
+        return Err(Error::invalid("ah_attr.is_global must be set: on Ethernet only the GID tells where to send"));
+    }
+    let index = u32::from(ah.grh.sgid_index);
+    let Some(src) = device.gid(index) else {
+        return Err(Error::invalid(format!("ah_attr.grh.sgid_index {index} is an empty entry of {}", device.name())));
+    };
+    let dst = ah.grh.dgid;
+    if dst.is_zero() || dst.is_multicast() {
+        return Err(Error::invalid(format!("ah_attr.grh.dgid {} is not the address of a port", dst.ip())));
+    }
+    if dst.ip().is_ipv4() != src.ip().is_ipv4() {
+        return Err(Error::invalid(format!("{} cannot be reached from {}: IPv4 and IPv6", dst.ip(), src.ip())));
+    }
+    Ok(Addressing {
+        src,
+        dst,
+        hop_limit: ah.grh.hop_limit,
+        traffic_class: ah.grh.traffic_class,
+        ifindex: device.ifindex(),
+    })
+}

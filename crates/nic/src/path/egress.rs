@@ -1,0 +1,173 @@
+//! The way out over one link, shared by all queue pairs that use it.
+//!
+//! A link that is full keeps what it could not take; nothing more is pulled from queue pairs until it went out (design D7:
+//! back-pressure instead of loss). Queue pairs that want to transmit meanwhile wait here, in turn.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ferroce_proto::ids::Qpn;
+
+use crate::Qp;
+use crate::core::lock;
+use crate::link::local::Frame;
+use crate::link::{Batch, Sent};
+
+/// Batches that are kept for reuse.
+const SPARE: usize = 4;
+
+/// A link as a sender sees it.
+pub(crate) trait Outlet: fmt::Debug + Send + Sync {
+    /// Sends packets of one queue pair. What a full link does not take stays in the batch.
+    fn send(&self, from: Qpn, batch: &mut Batch) -> Sent;
+    /// Sends something small beside packets; a full link keeps it (or loses it, if there is too much).
+    fn send_frame(&self, frame: &Frame<'_>) -> Sent;
+    /// Sends the frames that a full link has kept.
+    fn flush(&self) -> Sent;
+    /// Asks the device's poller to tell, or not, when the link is not full any more.
+    fn watch_writable(&self, wanted: bool);
+    /// Ends all watching: the process at the other end is gone.
+    fn unwatch(&self);
+}
+
+/// The way out over one link.
+#[derive(Debug)]
+pub(crate) struct Egress {
+    outlet: Box<dyn Outlet>,
+    /// The process that it leads to; none for the wire.
+    slot: Option<u16>,
+    dead: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The link is full: nothing is sent until it says that it is writable.
+    blocked: bool,
+    /// Packets that it did not take, in order.
+    left: VecDeque<(Qpn, Batch)>,
+    /// Who wants to transmit once it is not blocked.
+    waiting: Vec<Arc<Qp>>,
+    spare: Vec<Batch>,
+}
+
+impl Egress {
+    pub(crate) fn new(outlet: Box<dyn Outlet>, slot: Option<u16>) -> Self {
+        Self { outlet, slot, dead: AtomicBool::new(false), inner: Mutex::default() }
+    }
+
+    /// The process that it leads to; none for the wire.
+    pub(crate) fn slot(&self) -> Option<u16> {
+        self.slot
+    }
+
+    /// Whether the process at its end is gone.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// An empty batch, used before if possible.
+    pub(crate) fn batch(&self) -> Batch {
+        lock(&self.inner).spare.pop().unwrap_or_default()
+    }
+
+    /// Gives back a batch that was not sent.
+    pub(crate) fn put_back(&self, batch: Batch) {
+        lock(&self.inner).keep(batch);
+    }
+
+    /// If the link is blocked, notes `qp` as waiting and returns true. It will have its turn when the link is free.
+    pub(crate) fn wait_if_blocked(&self, qp: impl FnOnce() -> Arc<Qp>) -> bool {
+        let mut inner = lock(&self.inner);
+        if inner.blocked {
+            inner.waiting.push(qp());
+        }
+        inner.blocked
+    }
+
+    /// Sends packets of one queue pair, or keeps what the link does not take. Returns false if the process at the other end
+    /// is gone.
+    pub(crate) fn send(&self, from: Qpn, mut batch: Batch) -> bool {
+        let mut inner = lock(&self.inner);
+        if self.is_dead() {
+            return false;
+        }
+        if inner.blocked {
+            // Another queue pair was faster since the caller looked.
+            inner.left.push_back((from, batch));
+            return true;
+        }
+        match self.outlet.send(from, &mut batch) {
+            Sent::All => inner.keep(batch),
+            Sent::Blocked => {
+                inner.left.push_back((from, batch));
+                self.block(&mut inner);
+            }
+            Sent::PeerGone => self.dead.store(true, Ordering::Release),
+        }
+        !self.is_dead()
+    }
+
+    /// Sends something small beside packets. Returns false if the process at the other end is gone.
+    pub(crate) fn send_frame(&self, frame: &Frame<'_>) -> bool {
+        let mut inner = lock(&self.inner);
+        match self.outlet.send_frame(frame) {
+            Sent::All => {}
+            Sent::Blocked => self.block(&mut inner),
+            Sent::PeerGone => self.dead.store(true, Ordering::Release),
+        }
+        !self.is_dead()
+    }
+
+    /// The link has room again: sends what was left. Returns who waited, once all went out.
+    pub(crate) fn on_writable(&self) -> Vec<Arc<Qp>> {
+        let mut inner = lock(&self.inner);
+        let mut sent = self.outlet.flush();
+        while sent == Sent::All
+            && let Some((from, mut batch)) = inner.left.pop_front()
+        {
+            sent = self.outlet.send(from, &mut batch);
+            match sent {
+                Sent::All => inner.keep(batch),
+                Sent::Blocked => inner.left.push_front((from, batch)),
+                Sent::PeerGone => {}
+            }
+        }
+        match sent {
+            Sent::Blocked => return Vec::new(),
+            Sent::All => self.outlet.watch_writable(false),
+            Sent::PeerGone => {
+                self.dead.store(true, Ordering::Release);
+                inner.left.clear();
+            }
+        }
+        inner.blocked = false;
+        std::mem::take(&mut inner.waiting)
+    }
+
+    /// The process at the other end is gone. Returns who waited.
+    pub(crate) fn kill(&self) -> Vec<Arc<Qp>> {
+        let mut inner = lock(&self.inner);
+        self.dead.store(true, Ordering::Release);
+        self.outlet.unwatch();
+        inner.left.clear();
+        inner.blocked = false;
+        std::mem::take(&mut inner.waiting)
+    }
+
+    fn block(&self, inner: &mut Inner) {
+        inner.blocked = true;
+        self.outlet.watch_writable(true);
+    }
+}
+
+impl Inner {
+    fn keep(&mut self, mut batch: Batch) {
+        if self.spare.len() < SPARE {
+            batch.clear();
+            self.spare.push(batch);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Paths: which link a queue pair uses, and what it may expect of it.
+
+mod choose;
+mod egress;
+mod outlets;
+mod traits;
+
+use std::sync::Arc;
+
+pub(crate) use self::choose::{Destination, Policy, choose};
+pub(crate) use self::egress::{Egress, Outlet};
+pub(crate) use self::outlets::{LocalOutlet, WireOutlet};
+use crate::link::Addressing;
+
+/// How packets get out.
+#[derive(Clone, Debug)]
+pub(crate) enum Reach {
+    /// Over a link.
+    Link(Arc<Egress>),
+    /// Nobody is there: they vanish, as they would on a wire.
+    Nowhere,
+}
+
+/// The path of a queue pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    pub(crate) addressing: Addressing,
+    pub(crate) reach: Reach,
+}
+
+impl Path {
+    /// Whether it ends in the process that has `slot`, on this host.
+    pub(crate) fn leads_to(&self, slot: u16) -> bool {
+        matches!(&self.reach, Reach::Link(egress) if egress.slot() == Some(slot))
+    }
+
+    /// Whether the process at its end is gone.
+    pub(crate) fn is_dead(&self) -> bool {
+        matches!(&self.reach, Reach::Link(egress) if egress.is_dead())
+    }
+}

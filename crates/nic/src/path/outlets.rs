@@ -1,0 +1,111 @@
+//! The links, as [`Outlet`]s.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use ferroce_os::poll::{Interest, Poller};
+use ferroce_proto::ids::{Gid, Qpn};
+
+use super::Outlet;
+use crate::link::local::{Frame, Outgoing};
+use crate::link::wire::WireLink;
+use crate::link::{Batch, Sent};
+
+/// A descriptor in the device's poller.
+#[derive(Debug)]
+struct Watched {
+    poller: Arc<Poller>,
+    fd: RawFd,
+    token: u64,
+    idle: Interest,
+}
+
+impl Watched {
+    /// Watches a descriptor, for `idle` while nothing is to be sent.
+    fn new(poller: &Arc<Poller>, fd: RawFd, token: u64, idle: Interest) -> io::Result<Self> {
+        poller.add(fd, token, idle)?;
+        Ok(Self { poller: Arc::clone(poller), fd, token, idle })
+    }
+
+    fn set_writable(&self, writable: bool) {
+        if let Err(e) = self.poller.modify(self.fd, self.token, Interest { writable, ..self.idle }) {
+            tracing::warn!(target: "ferroce::path", "cannot watch a link: {e}");
+        }
+    }
+
+    fn end(&self) {
+        if let Err(e) = self.poller.remove(self.fd) {
+            tracing::debug!(target: "ferroce::path", "a link was not watched: {e}");
+        }
+    }
+}
+
+/// The link to another process.
+#[derive(Debug)]
+pub(crate) struct LocalOutlet {
+    link: Arc<Outgoing>,
+    watched: Watched,
+}
+
+impl LocalOutlet {
+    /// Watches the link under `token`.
+    pub(crate) fn new(link: Arc<Outgoing>, poller: &Arc<Poller>, token: u64) -> io::Result<Self> {
+        let watched = Watched::new(poller, link.fd(), token, Interest::HANGUP)?;
+        Ok(Self { link, watched })
+    }
+}
+
+impl Outlet for LocalOutlet {
+    fn send(&self, from: Qpn, batch: &mut Batch) -> Sent {
+        self.link.send_packets(from, batch)
+    }
+    fn send_frame(&self, frame: &Frame<'_>) -> Sent {
+        self.link.send_frame(frame)
+    }
+    fn flush(&self) -> Sent {
+        self.link.flush()
+    }
+    fn watch_writable(&self, wanted: bool) {
+        self.watched.set_writable(wanted);
+    }
+    fn unwatch(&self) {
+        self.link.mark_dead();
+        self.watched.end();
+    }
+}
+
+/// The wire link, for one IP version.
+#[derive(Debug)]
+pub(crate) struct WireOutlet {
+    link: Arc<WireLink>,
+    watched: Watched,
+}
+
+impl WireOutlet {
+    /// Watches the socket that leads to addresses like `to` under `token`; `None` if there is no such socket.
+    pub(crate) fn new(link: &Arc<WireLink>, to: Gid, poller: &Arc<Poller>, token: u64) -> io::Result<Option<Self>> {
+        let Some(fd) = link.fd_to(to) else { return Ok(None) };
+        let watched = Watched::new(poller, fd, token, Interest::READ)?;
+        Ok(Some(Self { link: Arc::clone(link), watched }))
+    }
+}
+
+impl Outlet for WireOutlet {
+    fn send(&self, _from: Qpn, batch: &mut Batch) -> Sent {
+        self.link.send(batch)
+    }
+    /// Frames exist between processes of one host only.
+    fn send_frame(&self, _frame: &Frame<'_>) -> Sent {
+        Sent::All
+    }
+    fn flush(&self) -> Sent {
+        Sent::All
+    }
+    fn watch_writable(&self, wanted: bool) {
+        self.watched.set_writable(wanted);
+    }
+    fn unwatch(&self) {
+        self.watched.end();
+    }
+}

@@ -1,0 +1,56 @@
+//! What the transport may expect of a path's link.
+
+use ferroce_proto::rc::{LinkTraits, PACKET_COST};
+use ferroce_proto::verbs::Mtu;
+
+/// Unacknowledged bytes on the local path: the link has back-pressure of its own, this only bounds what a slow peer holds up.
+const LOCAL_IN_FLIGHT: u32 = 1 << 20;
+
+/// Kernel memory that a datagram occupies beside its bytes: its structure, and the shared end of its data block.
+const SKB: u32 = 256;
+const SKB_TAIL: u32 = 320;
+/// Transport, UDP, IP and Ethernet headers of a packet, at most.
+const HEADERS: u32 = 120;
+/// Bounds of the unacknowledged payload bytes on the wire.
+const WIRE_MIN: u32 = 16 << 10;
+const WIRE_MAX: u32 = 128 << 10;
+
+/// The link to a process of this host.
+pub(super) fn local() -> LinkTraits {
+    LinkTraits { lossless: true, max_in_flight: LOCAL_IN_FLIGHT }
+}
+
+/// The link to other hosts. `receive_buffer` is what the receiver's socket has (`SO_RCVBUF` as the kernel reports it); this
+/// host's is the best guess for the peer's.
+///
+/// Linux charges a buffer with the blocks that datagrams lie in, not with their bytes. Of the usual 208 KiB (`rmem_default`):
+///
+/// | payload | block | charged | packets in three quarters | their payload |
+/// |---|---|---|---|---|
+/// | 256 | 1024 | 1280 | 124 | 31 KiB |
+/// | 1024 | 2048 | 2304 | 69 | 69 KiB |
+/// | 4096 | 8192 | 8448 | 18 | 72 KiB |
+///
+/// A quarter is left out: the kernel gives room back late, only when that much was read.
+pub(super) fn wire(mtu: Mtu, receive_buffer: u32) -> LinkTraits {
+    let block = (mtu.bytes() + HEADERS + SKB_TAIL).next_power_of_two();
+    let payload = receive_buffer / 4 * 3 / (block + SKB) * mtu.bytes();
+    // The transport counts a cost per packet beside the payload.
+    let packets = payload.clamp(WIRE_MIN, WIRE_MAX) / mtu.bytes();
+    LinkTraits { lossless: false, max_in_flight: packets * (mtu.bytes() + PACKET_COST) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_flight_fits_the_receive_buffer() {
+        let packets = |mtu: Mtu, buffer| wire(mtu, buffer).max_in_flight / (mtu.bytes() + PACKET_COST);
+        assert_eq!(packets(Mtu::B4096, 212_992), 18);
+        assert_eq!(packets(Mtu::B1024, 212_992), 69);
+        assert_eq!(packets(Mtu::B256, 212_992), 124);
+        assert_eq!(packets(Mtu::B4096, 1 << 30), WIRE_MAX / 4096);
+        assert_eq!(packets(Mtu::B4096, 0), WIRE_MIN / 4096);
+    }
+}

@@ -1,0 +1,90 @@
+//! What comes from peers and links.
+
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+use ferroce_proto::wire::Packet;
+
+use super::Qp;
+use super::step::Locked;
+use crate::core::{DropReason, lock};
+use crate::link::Addressing;
+
+/// Low 15 bits of the only partition key: the membership bit does not matter on receive.
+const PKEY: u16 = 0x7fff;
+
+impl Qp {
+    /// A packet of `len` bytes for this queue pair, ICRC checked. Answers wait for [`on_turn`](Self::on_turn), so that one
+    /// answers a whole batch.
+    ///
+    /// # Errors
+    /// Why it was dropped.
+    pub(crate) fn on_packet(
+        &self,
+        addressing: &Addressing,
+        packet: &Packet<'_>,
+        len: usize,
+        now: Time,
+    ) -> Result<(), DropReason> {
+        let mut locked = lock(&self.locked);
+        check(&locked, addressing, packet)?;
+        let taken = self.with_cx(&mut locked, now, |locked, cx| locked.rc().on_packet(cx, packet));
+        self.keep_timer(&mut locked);
+        if !taken {
+            return Err(DropReason::State);
+        }
+        self.pd.context().device().counters().count_rx(len);
+        Ok(())
+    }
+
+    /// Its turn to transmit: packets came in.
+    pub(crate) fn on_turn(&self, now: Time) {
+        let mut locked = lock(&self.locked);
+        self.transmit(&mut locked, now);
+        self.keep_timer(&mut locked);
+    }
+
+    /// Its turn to transmit: its link, or its place in the ready list, came up.
+    pub(crate) fn on_queued_turn(&self, now: Time) {
+        let mut locked = lock(&self.locked);
+        locked.queued = false;
+        self.transmit(&mut locked, now);
+        self.keep_timer(&mut locked);
+    }
+
+    /// The process in `slot` dropped a packet for its queue pair `dest`. Does nothing if that is not this one's peer.
+    pub(crate) fn on_dropped(&self, slot: u16, dest: Qpn, now: Time) {
+        let mut locked = lock(&self.locked);
+        let leads_there = locked.path.as_ref().is_some_and(|p| p.leads_to(slot));
+        if !leads_there || locked.rc().query().dest_qp_num != dest {
+            return;
+        }
+        self.with_cx(&mut locked, now, |locked, cx| locked.rc().on_dropped(cx));
+        self.transmit(&mut locked, now);
+        self.keep_timer(&mut locked);
+    }
+
+    /// A process is gone. Does nothing unless the path ended there.
+    pub(crate) fn on_process_gone(&self, now: Time) {
+        let mut locked = lock(&self.locked);
+        if !locked.path.as_ref().is_some_and(crate::path::Path::is_dead) {
+            return;
+        }
+        self.with_cx(&mut locked, now, |locked, cx| locked.rc().on_peer_dead(cx));
+        self.keep_timer(&mut locked);
+    }
+}
+
+/// What must be right before the transport looks at a packet.
+fn check(locked: &Locked, addressing: &Addressing, packet: &Packet<'_>) -> Result<(), DropReason> {
+    if locked.retired {
+        return Err(DropReason::NoQp);
+    }
+    let path = locked.path.as_ref().ok_or(DropReason::State)?;
+    if addressing.src != path.addressing.dst || addressing.dst != path.addressing.src {
+        return Err(DropReason::Address);
+    }
+    if packet.bth.pkey & PKEY != PKEY {
+        return Err(DropReason::Pkey);
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Queue pairs.
+
+mod input;
+mod modify;
+mod output;
+mod step;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::rc::{RcConfig, RcQp};
+use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpCap, QpState, QpType, RecvWr, SendWr};
+
+use self::step::{Locked, Transport};
+use crate::core::lock;
+use crate::device::{DeviceAttr, Limit, Permit};
+use crate::{Cq, Error, Nic, Pd};
+
+/// What `ibv_create_qp` needs.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the names are those of ibv_create_qp(3)")]
+pub struct QpInit {
+    pub qp_type: QpType,
+    pub send_cq: Arc<Cq>,
+    pub recv_cq: Arc<Cq>,
+    pub cap: QpCap,
+    pub sq_sig_all: bool,
+}
+
+/// A queue pair. Dropping the last reference does nothing by itself: call [`destroy`](Self::destroy).
+#[derive(Debug)]
+pub struct Qp {
+    me: Weak<Self>,
+    pd: Arc<Pd>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    qpn: Qpn,
+    qp_type: QpType,
+    cap: QpCap,
+    sq_sig_all: bool,
+    cookie: AtomicUsize,
+    /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them at once.
+    locked: Mutex<Locked>,
+    _permit: Permit,
+}
+
+impl Qp {
+    /// Makes a queue pair in RESET.
+    ///
+    /// # Errors
+    /// EINVAL for capacities above the device's limits, EOPNOTSUPP for a type that is not built, ENOMEM when numbers run out.
+    pub fn create(pd: &Arc<Pd>, init: QpInit) -> Result<Arc<Self>, Error> {
+        let device = pd.context().device();
+        if init.qp_type != QpType::Rc {
+            return Err(Error::unsupported(format!("queue pairs of type {:?} are not built: RC is", init.qp_type)));
+        }
+        let cap = check_cap(init.cap, device.limits())?;
+        let permit = device.permit(Limit::Qp)?;
+        let nic = pd.context().nic();
+        let qp = nic.qps().insert(nic.numbers(), |qpn| {
+            let config =
+                RcConfig { qpn, pd: pd.id(), cap, sq_sig_all: init.sq_sig_all, shared_recv: false };
+            Arc::new_cyclic(|me| Self {
+                me: Weak::clone(me),
+                pd: Arc::clone(pd),
+                send_cq: init.send_cq,
+                recv_cq: init.recv_cq,
+                qpn,
+                qp_type: init.qp_type,
+                cap,
+                sq_sig_all: init.sq_sig_all,
+                cookie: AtomicUsize::new(0),
+                locked: Mutex::new(Locked::new(Transport::Rc(Box::new(RcQp::new(config))))),
+                _permit: permit,
+            })
+        })?;
+        qp.pd.attach();
+        qp.send_cq.attach();
+        qp.recv_cq.attach();
+        tracing::debug!(target: "ferroce::qp", qpn = qp.qpn.get(), device = device.name(), "created");
+        Ok(qp)
+    }
+    /// The cookie that asynchronous events carry; set once.
+    pub fn set_cookie(&self, cookie: usize) {
+        self.cookie.store(cookie, Ordering::Relaxed);
+    }
+    /// Its number.
+    #[must_use]
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+    /// Its type.
+    #[must_use]
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+    /// True capacities.
+    #[must_use]
+    pub fn cap(&self) -> QpCap {
+        self.cap
+    }
+    /// Whether every send work request is signalled.
+    #[must_use]
+    pub fn sq_sig_all(&self) -> bool {
+        self.sq_sig_all
+    }
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+    /// Where completions of send work go.
+    #[must_use]
+    pub fn send_cq(&self) -> &Arc<Cq> {
+        &self.send_cq
+    }
+    /// Where completions of receive work go.
+    #[must_use]
+    pub fn recv_cq(&self) -> &Arc<Cq> {
+        &self.recv_cq
+    }
+    /// Current state.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        lock(&self.locked).rc().state()
+    }
+    /// `ibv_modify_qp`.
+    ///
+    /// # Errors
+    /// EINVAL with the reason; ENETUNREACH for a destination on another host while UDP 4791 is not available.
+    pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
+        self.apply(attr, mask)
+    }
+    /// `ibv_query_qp`.
+    #[must_use]
+    pub fn query(&self) -> QpAttr {
+        lock(&self.locked).rc().query()
+    }
+    /// Queues send work and transmits what can go at once. Stops at the first that is refused: the error tells its index.
+    ///
+    /// # Errors
+    /// Index of the refused request, errno and reason; those before it are queued.
+    pub fn post_send(&self, wrs: &mut dyn Iterator<Item = SendWr>) -> Result<(), (usize, Error)> {
+        self.step(|locked, cx| post_each(wrs, |wr| locked.rc().post_send(cx, wr)))
+    }
+    /// Queues receive work.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    pub fn post_recv(&self, wrs: &mut dyn Iterator<Item = RecvWr>) -> Result<(), (usize, Error)> {
+        self.step(|locked, cx| post_each(wrs, |wr| locked.rc().post_recv(cx, wr)))
+    }
+    /// Removes it from the device. Returns when no packet and no completion of it is in work; completions already queued stay
+    /// in the CQ, as the manual page says. A second call does nothing.
+    pub fn destroy(&self) {
+        if !self.retire() {
+            return;
+        }
+        self.nic().qps().remove(self.qpn);
+        self.pd.detach();
+        self.send_cq.detach();
+        self.recv_cq.detach();
+        tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "destroyed");
+    }
+
+    fn me(&self) -> Arc<Self> {
+        self.me.upgrade().expect("invariant: a queue pair that runs is in an Arc")
+    }
+    pub(crate) fn nic(&self) -> &Arc<Nic> {
+        self.pd.context().nic()
+    }
+}
+
+/// Posts one after the other until one is refused.
+fn post_each<W>(
+    wrs: &mut dyn Iterator<Item = W>,
+    mut post: impl FnMut(W) -> Result<(), PostError>,
+) -> Result<(), (usize, Error)> {
+    for (index, wr) in wrs.enumerate() {
+        post(wr).map_err(|e| (index, Error::new(post_errno(e), e.to_string())))?;
+    }
+    Ok(())
+}
+
+fn post_errno(error: PostError) -> i32 {
+    match error {
+        PostError::QueueFull(_) => libc::ENOMEM,
+        _ => libc::EINVAL,
+    }
+}
+
+/// Holds the capacities against the limits. What is true is at least what was asked for; inline data always fits.
+fn check_cap(asked: QpCap, limits: &DeviceAttr) -> Result<QpCap, Error> {
+    for (name, asked, max) in [
+        ("max_send_wr", asked.max_send_wr, limits.max_qp_wr),
+        ("max_recv_wr", asked.max_recv_wr, limits.max_qp_wr),
+        ("max_send_sge", asked.max_send_sge, limits.max_sge),
+        ("max_recv_sge", asked.max_recv_sge, limits.max_sge),
+        ("max_inline_data", asked.max_inline_data, limits.max_inline_data),
+    ] {
+        if asked > max {
+            return Err(Error::invalid(format!("{name} is {asked}, the device has at most {max}")));
+        }
+    }
+    Ok(asked)
+}

@@ -1,0 +1,83 @@
+//! What goes to peers: packets are pulled from the transport into batches, in turns.
+
+use ferroce_proto::time::Time;
+
+use super::Qp;
+use super::step::Locked;
+use crate::link::Batch;
+use crate::path::{Egress, Path, Reach};
+
+/// Bytes that a queue pair may send before others have their turn.
+const TURN_BYTES: usize = 1 << 18;
+/// Packets that a queue pair may send before others have their turn.
+const TURN_PACKETS: usize = 512;
+/// Bytes of one batch, before its last packet: enough to make system calls cheap, little enough to stay in the cache.
+const BATCH_BYTES: usize = 56 << 10;
+/// Packets of one batch.
+const BATCH_PACKETS: usize = 64;
+
+impl Qp {
+    /// Transmits until there is nothing more to say, the window or the link is full, or the turn is over.
+    pub(super) fn transmit(&self, locked: &mut Locked, now: Time) {
+        if locked.queued || locked.retired {
+            return;
+        }
+        let (mut bytes, mut packets) = (0, 0);
+        while locked.wants_transmit() {
+            if bytes >= TURN_BYTES || packets >= TURN_PACKETS {
+                locked.queued = true;
+                self.nic().push_ready(self.me());
+                return;
+            }
+            let Some(path) = locked.path.clone() else { return };
+            let sent = match &path.reach {
+                Reach::Nowhere => self.send_nowhere(locked, now),
+                Reach::Link(egress) => self.send_batch(locked, &path, egress, now),
+            };
+            let Some((sent_packets, sent_bytes)) = sent else { return };
+            self.pd.context().device().counters().count_tx(sent_packets, sent_bytes);
+            packets += sent_packets;
+            bytes += sent_bytes;
+        }
+    }
+
+    /// Sends one batch. Returns its packets and bytes; `None` if nothing more can be sent now.
+    fn send_batch(&self, locked: &mut Locked, path: &Path, egress: &Egress, now: Time) -> Option<(usize, usize)> {
+        if egress.wait_if_blocked(|| self.me()) {
+            locked.queued = true;
+            return None;
+        }
+        let mut batch = egress.batch();
+        batch.addressing = path.addressing;
+        self.fill(locked, &mut batch, BATCH_BYTES, now);
+        let size = (batch.ends.len(), batch.bytes.len());
+        if size.0 == 0 {
+            egress.put_back(batch);
+            return None;
+        }
+        if egress.send(self.qpn, batch) {
+            return Some(size);
+        }
+        tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), slot = egress.slot(), "the peer's process is gone");
+        self.with_cx(locked, now, |locked, cx| locked.rc().on_peer_dead(cx));
+        None
+    }
+
+    /// Pulls packets that nobody will get.
+    fn send_nowhere(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
+        let mut batch = Batch::default();
+        self.fill(locked, &mut batch, TURN_BYTES, now);
+        (!batch.ends.is_empty()).then_some((batch.ends.len(), batch.bytes.len()))
+    }
+
+    fn fill(&self, locked: &mut Locked, batch: &mut Batch, max: usize, now: Time) {
+        self.with_cx(locked, now, |locked, cx| {
+            while batch.ends.len() < BATCH_PACKETS
+                && batch.bytes.len() < max
+                && locked.rc().poll_transmit(cx, &mut batch.bytes)
+            {
+                batch.ends.push(batch.bytes.len());
+            }
+        });
+    }
+}

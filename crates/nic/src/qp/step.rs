@@ -1,0 +1,134 @@
+//! The step: the only way into a queue pair's state. It holds the queue pair's lock and, while the transport works, the read
+//! lock of the rights table; then it transmits what there is and keeps the timer.
+
+use std::sync::atomic::Ordering;
+
+use ferroce_os::clock;
+use ferroce_os::memory::RawMemory;
+use ferroce_proto::rc::{Cx, LinkTraits, RcQp, Sink};
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::{QpEvent, Wc};
+
+use super::Qp;
+use crate::core::{lock, read};
+use crate::device::AsyncSubject;
+use crate::path::Path;
+
+/// The transport behind a queue pair; unreliable ones will stand beside this one.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Rc(Box<RcQp>),
+}
+
+/// What the lock of a queue pair guards.
+#[derive(Debug)]
+pub(super) struct Locked {
+    pub(super) transport: Transport,
+    /// Where packets go; known from RTR on.
+    pub(super) path: Option<Path>,
+    /// What the transport was told about it.
+    pub(super) traits: Option<LinkTraits>,
+    /// The entry in the table of timers.
+    pub(super) timer: Option<Time>,
+    /// In the ready list, or waiting for its link: [`Qp::on_queued_turn`] will be called.
+    pub(super) queued: bool,
+    /// Destroyed: nothing happens any more.
+    pub(super) retired: bool,
+}
+
+impl Locked {
+    pub(super) fn new(transport: Transport) -> Self {
+        Self { transport, path: None, traits: None, timer: None, queued: false, retired: false }
+    }
+
+    pub(super) fn rc(&mut self) -> &mut RcQp {
+        let Transport::Rc(rc) = &mut self.transport;
+        rc
+    }
+
+    pub(super) fn wants_transmit(&self) -> bool {
+        let Transport::Rc(rc) = &self.transport;
+        rc.wants_transmit()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let Transport::Rc(rc) = &self.transport;
+        rc.deadline()
+    }
+}
+
+/// Takes what the transport has to say to the program.
+struct Results<'a>(&'a Qp);
+
+impl Sink for Results<'_> {
+    fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool {
+        self.0.send_cq.push(wc, solicited)
+    }
+    fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
+        self.0.recv_cq.push(wc, solicited)
+    }
+    fn event(&mut self, event: QpEvent) {
+        let subject = AsyncSubject::Qp(self.0.cookie.load(Ordering::Relaxed));
+        self.0.pd.context().push_async(event.into(), subject);
+    }
+}
+
+impl Qp {
+    /// Runs one step for the program: `f`, then transmits, then keeps the timer.
+    pub(super) fn step<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
+        let now = clock::monotonic();
+        let mut locked = lock(&self.locked);
+        let result = self.with_cx(&mut locked, now, f);
+        self.transmit(&mut locked, now);
+        self.keep_timer(&mut locked);
+        result
+    }
+
+    /// Runs `f` with all that the transport needs. The rights table stays as it is meanwhile, and a deregistration waits.
+    pub(super) fn with_cx<R>(
+        &self,
+        locked: &mut Locked,
+        now: Time,
+        f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
+    ) -> R {
+        let rights = read(self.nic().rights());
+        f(locked, &mut Cx { now, rights: &rights, memory: &RawMemory, sink: &mut Results(self) })
+    }
+
+    /// Makes sure that [`on_timer`](Self::on_timer) comes in time.
+    pub(super) fn keep_timer(&self, locked: &mut Locked) {
+        let Some(next) = locked.deadline().filter(|_| !locked.retired) else { return };
+        if locked.timer.is_none_or(|entry| next < entry) {
+            self.nic().set_timer(self.qpn, locked.timer, Some(next));
+            locked.timer = Some(next);
+        }
+    }
+
+    /// Its entry in the table of timers is due.
+    pub(crate) fn on_timer(&self, now: Time) {
+        let mut locked = lock(&self.locked);
+        if locked.timer.is_none_or(|entry| entry > now) {
+            return;
+        }
+        if locked.deadline().is_some_and(|at| at <= now) {
+            self.pd.context().device().counters().count_timeout();
+            self.with_cx(&mut locked, now, |locked, cx| locked.rc().on_deadline(cx));
+            self.transmit(&mut locked, now);
+        }
+        // The entry is used up: replace it, by a later one too.
+        let next = locked.deadline();
+        self.nic().set_timer(self.qpn, locked.timer, next);
+        locked.timer = next;
+    }
+
+    /// Ends everything. Returns false if that was done before. When it returns, no step is under way and none will come.
+    pub(super) fn retire(&self) -> bool {
+        let mut locked = lock(&self.locked);
+        if std::mem::replace(&mut locked.retired, true) {
+            return false;
+        }
+        self.nic().set_timer(self.qpn, locked.timer.take(), None);
+        locked.path = None;
+        true
+    }
+}

@@ -1,0 +1,201 @@
+//! Two connected queue pairs and what tests do with them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferroce_nic::{Context, Cq, Device, Mr, Nic, Pd, Qp, QpInit};
+use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
+use ferroce_proto::mr::Access;
+use ferroce_proto::verbs::{
+    AddressHandleAttr, AttrMask, GlobalRoute, Mtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, RemoteAddr,
+    SendFlags, SendOp, SendWr, Sge, Wc, WcStatus,
+};
+
+/// Nothing here takes this long.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// All remote rights.
+pub(crate) const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_ATOMIC);
+
+/// The loopback device.
+pub(crate) fn loopback() -> Arc<Device> {
+    Nic::get().expect("a device").devices().last().cloned().expect("a loopback device")
+}
+
+/// Registered bytes.
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    pub(crate) mr: Arc<Mr>,
+}
+
+impl Buffer {
+    pub(crate) fn new(pd: &Arc<Pd>, bytes: Vec<u8>) -> Self {
+        let addr = bytes.as_ptr() as u64;
+        let mr = Mr::register(pd, addr, bytes.len() as u64, addr, ALL).expect("a region");
+        Self { bytes, mr }
+    }
+    pub(crate) fn addr(&self) -> u64 {
+        self.bytes.as_ptr() as u64
+    }
+    pub(crate) fn key(&self) -> Key {
+        self.mr.key()
+    }
+    pub(crate) fn sge(&self, from: usize, len: usize) -> Sge {
+        assert!(from + len <= self.bytes.len());
+        let length = u32::try_from(len).expect("a length");
+        Sge { addr: self.addr() + from as u64, length, lkey: self.key() }
+    }
+    pub(crate) fn remote(&self, from: usize) -> RemoteAddr {
+        RemoteAddr { addr: self.addr() + from as u64, rkey: self.key() }
+    }
+    /// What is there now: the device writes behind the compiler's back.
+    pub(crate) fn snapshot(&self) -> Vec<u8> {
+        std::hint::black_box(&self.bytes).clone()
+    }
+}
+
+/// One end of a connection.
+pub(crate) struct End {
+    pub(crate) context: Arc<Context>,
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) cq: Arc<Cq>,
+    pub(crate) qp: Arc<Qp>,
+}
+
+impl End {
+    pub(crate) fn new(cap: QpCap) -> Self {
+        let context = Context::open(&loopback()).expect("a context");
+        let pd = Pd::alloc(&context).expect("a protection domain");
+        let cq = Cq::create(&context, 1024, None).expect("a completion queue");
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            send_cq: Arc::clone(&cq),
+            recv_cq: Arc::clone(&cq),
+            cap,
+            sq_sig_all: true,
+        };
+        let qp = Qp::create(&pd, init).expect("a queue pair");
+        Self { context, pd, cq, qp }
+    }
+    pub(crate) fn gid(&self) -> Gid {
+        self.context.device().gid(0).expect("a GID")
+    }
+    pub(crate) fn connect(&self, to: Qpn, dgid: Gid, mtu: Mtu) {
+        let attr = attributes(to, dgid, mtu);
+        for (state, mask) in [(QpState::Init, INIT), (QpState::Rtr, RTR), (QpState::Rts, RTS)] {
+            let attr = QpAttr { qp_state: state, ..attr };
+            self.qp.modify(&attr, mask).unwrap_or_else(|e| panic!("to {state:?}: {e}"));
+        }
+    }
+    pub(crate) fn send(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>) {
+        let wr = SendWr { wr_id, op, flags: SendFlags::empty(), payload: Payload::Sges(sges) };
+        self.qp.post_send(&mut [wr].into_iter()).expect("posted");
+    }
+    pub(crate) fn recv(&self, wr_id: u64, sges: Vec<Sge>) {
+        self.qp.post_recv(&mut [RecvWr { wr_id, sges }].into_iter()).expect("posted");
+    }
+    /// The next completion.
+    pub(crate) fn completion(&self) -> Wc {
+        next_completion(&self.cq)
+    }
+    /// The next completion, which must be a success.
+    pub(crate) fn done(&self, wr_id: u64) -> Wc {
+        let wc = self.completion();
+        assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::Success), "{wc:?}");
+        wc
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.qp.destroy();
+    }
+}
+
+pub(crate) const INIT: AttrMask =
+    AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT).union(AttrMask::ACCESS_FLAGS);
+pub(crate) const RTR: AttrMask = AttrMask::STATE
+    .union(AttrMask::AV)
+    .union(AttrMask::PATH_MTU)
+    .union(AttrMask::DEST_QPN)
+    .union(AttrMask::RQ_PSN)
+    .union(AttrMask::MAX_DEST_RD_ATOMIC)
+    .union(AttrMask::MIN_RNR_TIMER);
+pub(crate) const RTS: AttrMask = AttrMask::STATE
+    .union(AttrMask::TIMEOUT)
+    .union(AttrMask::RETRY_CNT)
+    .union(AttrMask::RNR_RETRY)
+    .union(AttrMask::SQ_PSN)
+    .union(AttrMask::MAX_QP_RD_ATOMIC);
+
+pub(crate) fn attributes(to: Qpn, dgid: Gid, mtu: Mtu) -> QpAttr {
+    QpAttr {
+        path_mtu: mtu,
+        rq_psn: Psn::new(0xff_fff0),
+        sq_psn: Psn::new(0xff_fff0),
+        dest_qp_num: to,
+        qp_access_flags: ALL,
+        ah_attr: AddressHandleAttr {
+            grh: GlobalRoute { dgid, hop_limit: 64, ..GlobalRoute::default() },
+            is_global: true,
+            port_num: 1,
+            ..AddressHandleAttr::default()
+        },
+        port_num: 1,
+        max_rd_atomic: 8,
+        max_dest_rd_atomic: 8,
+        min_rnr_timer: 12,
+        timeout: 14,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        ..QpAttr::default()
+    }
+}
+
+pub(crate) fn cap() -> QpCap {
+    QpCap { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 }
+}
+
+/// Two ends in this process, connected to each other.
+pub(crate) fn pair(mtu: Mtu) -> (End, End) {
+    let (a, b) = (End::new(cap()), End::new(cap()));
+    a.connect(b.qp.qpn(), b.gid(), mtu);
+    b.connect(a.qp.qpn(), a.gid(), mtu);
+    (a, b)
+}
+
+pub(crate) fn next_completion(cq: &Cq) -> Wc {
+    let mut found = None;
+    wait_for("a completion", || {
+        cq.poll(1, &mut |_, wc| found = Some(*wc)).expect("no overflow");
+        found.is_some()
+    });
+    found.expect("a completion")
+}
+
+/// Waits for a condition, in small naps.
+#[track_caller]
+pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < DEADLINE, "no {what} within {DEADLINE:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Bytes that are nowhere alike.
+pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        bytes.extend_from_slice(&x.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
