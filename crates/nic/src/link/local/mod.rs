@@ -17,7 +17,7 @@ mod outgoing;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_os::random;
 use ferroce_os::unix::{SeqListener, SeqSocket};
@@ -60,7 +60,8 @@ pub(crate) enum ConnectError {
 pub(crate) struct LocalLinks {
     slot: u16,
     send_buffer: usize,
-    links: Mutex<HashMap<u16, Arc<Outgoing>>>,
+    /// Whoever uses a link keeps it: one that nobody holds is closed.
+    links: Mutex<HashMap<u16, Weak<Outgoing>>>,
 }
 
 impl LocalLinks {
@@ -91,7 +92,7 @@ impl LocalLinks {
         self.slot
     }
 
-    /// The link to the process that owns a slot now, this one included. Made at the first call and kept; a link whose peer
+    /// The link to the process that owns a slot now, this one included. Made at the first call and shared; a link whose peer
     /// is gone is replaced, since the slot may have a new owner: whoever has a conversation with the old one must hold on to
     /// the link that it began with.
     ///
@@ -99,11 +100,9 @@ impl LocalLinks {
     /// [`ConnectError`].
     pub(crate) fn connect(&self, slot: u16) -> Result<Arc<Outgoing>, ConnectError> {
         let mut links = lock(&self.links);
-        if let Some(link) = links.get(&slot)
-            && !link.is_dead()
-            && !link.has_hung_up()
-        {
-            return Ok(Arc::clone(link));
+        let known = links.get(&slot).and_then(Weak::upgrade);
+        if let Some(link) = known.filter(|l| !l.is_dead() && !l.has_hung_up()) {
+            return Ok(link);
         }
         links.remove(&slot);
         let link = self.open(slot).map_err(|error| match error.kind() {
@@ -111,7 +110,7 @@ impl LocalLinks {
             _ => ConnectError::NotNow { slot, error },
         })?;
         let link = Arc::new(link);
-        links.insert(slot, Arc::clone(&link));
+        links.insert(slot, Arc::downgrade(&link));
         Ok(link)
     }
 

@@ -524,3 +524,15 @@ fn only_the_owner_of_a_slot_is_vouched_for() {
     // A process of one's own user is believed.
     assert!(incoming::is_vouched(1, Credentials { pid: 1, ..own }, own));
 }
+
+#[test]
+fn a_link_that_nobody_holds_is_closed() {
+    let (a, mut b) = (Side::new(TINY), Side::new(TINY));
+    drop(a.to(b.slot()));
+    b.receive();
+    assert_eq!(b.closed, [Some(a.slot())]);
+    let again = a.to(b.slot());
+    assert_eq!(again.send_packets(a.qpn(1), &mut batch(&[vec![1]])), Sent::All);
+    b.receive();
+    assert_eq!(b.packets.len(), 1);
+}
