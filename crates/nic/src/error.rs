@@ -15,7 +15,10 @@ pub struct Error {
 impl Error {
     /// An errno with its reason.
     pub fn new(errno: i32, reason: impl Into<String>) -> Self {
-        Self { errno, reason: reason.into() }
+        Self {
+            errno,
+            reason: reason.into(),
+        }
     }
     /// EINVAL with its reason.
     pub fn invalid(reason: impl Into<String>) -> Self {
@@ -31,13 +34,21 @@ impl Error {
     }
     /// What the system refused (`what`), with its errno.
     pub(crate) fn system(what: &str, error: &io::Error) -> Self {
-        Self::new(error.raw_os_error().unwrap_or(libc::EIO), format!("{what}: {error}"))
+        Self::new(
+            error.raw_os_error().unwrap_or(libc::EIO),
+            format!("{what}: {error}"),
+        )
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.reason, io::Error::from_raw_os_error(self.errno))
+        write!(
+            f,
+            "{} ({})",
+            self.reason,
+            io::Error::from_raw_os_error(self.errno)
+        )
     }
 }
 

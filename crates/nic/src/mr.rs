@@ -28,7 +28,12 @@ impl Pd {
     pub fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         let permit = context.device().permit(Limit::Pd)?;
         let id = context.nic().numbers().next_pd();
-        Ok(Arc::new(Self { context: Arc::clone(context), id, users: AtomicUsize::new(0), _permit: permit }))
+        Ok(Arc::new(Self {
+            context: Arc::clone(context),
+            id,
+            users: AtomicUsize::new(0),
+            _permit: permit,
+        }))
     }
     /// The context.
     #[must_use]
@@ -80,15 +85,33 @@ impl Mr {
     /// # Errors
     /// EFAULT if the range is not mapped (or not writable where the access asks for it); EINVAL for remote write or atomic
     /// without local write; EOPNOTSUPP for access flags that the device does not have; ENOMEM at the device's limit.
-    pub fn register(pd: &Arc<Pd>, addr: u64, length: u64, iova: u64, access: Access) -> Result<Arc<Self>, Error> {
+    pub fn register(
+        pd: &Arc<Pd>,
+        addr: u64,
+        length: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Arc<Self>, Error> {
         let context = pd.context();
         check_access(access)?;
         check_range(context, addr, length, iova, access)?;
         let permit = context.device().permit(Limit::Mr)?;
-        let key = insert(pd, |pd| Region { pd, iova, length, addr, access, remote_valid: AtomicBool::new(true) });
+        let key = insert(pd, |pd| Region {
+            pd,
+            iova,
+            length,
+            addr,
+            access,
+            remote_valid: AtomicBool::new(true),
+        });
         tracing::trace!(target: "ferroce::mr", ?key, addr, length, iova, ?access, "registered");
         pd.attach();
-        Ok(Arc::new(Self { pd: Arc::clone(pd), now_in: Mutex::new(Arc::clone(pd)), key, _permit: permit }))
+        Ok(Arc::new(Self {
+            pd: Arc::clone(pd),
+            now_in: Mutex::new(Arc::clone(pd)),
+            key,
+            _permit: permit,
+        }))
     }
     /// Changes what is given (`ibv_rereg_mr`); the key stays. A new range starts at `iova` = its address.
     ///
@@ -105,7 +128,9 @@ impl Mr {
         }
         let context = self.pd.context();
         if pd.is_some_and(|pd| !Arc::ptr_eq(pd.context(), context)) {
-            return Err(Error::invalid("the new protection domain belongs to another context"));
+            return Err(Error::invalid(
+                "the new protection domain belongs to another context",
+            ));
         }
         // Only this function changes the region, under this lock, so what is read here stays true while the range is probed.
         let mut now_in = lock(&self.now_in);
@@ -126,7 +151,14 @@ impl Mr {
         let pd = now_in.id();
         let mut rights = write(context.nic().rights());
         let region = rights.get_mut(self.key).expect(REGISTERED);
-        *region = Region { pd, iova, length, addr, access, remote_valid: AtomicBool::new(true) };
+        *region = Region {
+            pd,
+            iova,
+            length,
+            addr,
+            access,
+            remote_valid: AtomicBool::new(true),
+        };
         Ok(())
     }
     /// The key, both local and remote.
@@ -164,26 +196,48 @@ fn insert(pd: &Pd, region: impl Fn(PdId) -> Region) -> Key {
 fn check_access(access: Access) -> Result<(), Error> {
     let missing = access.difference(SUPPORTED);
     if !missing.is_empty() {
-        return Err(Error::unsupported(format!("the device does not support {missing:?} memory regions")));
+        return Err(Error::unsupported(format!(
+            "the device does not support {missing:?} memory regions"
+        )));
     }
     let remote_change = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
     if access.intersects(remote_change) && !access.contains(Access::LOCAL_WRITE) {
-        return Err(Error::invalid(format!("{:?} needs LOCAL_WRITE too", access.intersection(remote_change))));
+        return Err(Error::invalid(format!(
+            "{:?} needs LOCAL_WRITE too",
+            access.intersection(remote_change)
+        )));
     }
     Ok(())
 }
 
-fn check_range(context: &Context, addr: u64, length: u64, iova: u64, access: Access) -> Result<(), Error> {
+fn check_range(
+    context: &Context,
+    addr: u64,
+    length: u64,
+    iova: u64,
+    access: Access,
+) -> Result<(), Error> {
     let max = context.device().limits().max_mr_size;
     if length > max {
-        return Err(Error::invalid(format!("a memory region has at most {max} bytes, not {length}")));
+        return Err(Error::invalid(format!(
+            "a memory region has at most {max} bytes, not {length}"
+        )));
     }
     if iova.checked_add(length).is_none() || addr.checked_add(length).is_none() {
-        return Err(Error::invalid(format!("{length} bytes at {addr:#x} (iova {iova:#x}) go past the end of memory")));
+        return Err(Error::invalid(format!(
+            "{length} bytes at {addr:#x} (iova {iova:#x}) go past the end of memory"
+        )));
     }
     let writable = access.contains(Access::LOCAL_WRITE);
     probe_range(addr, length, writable).map_err(|e| {
-        let need = if writable { "mapped and writable" } else { "mapped" };
-        Error::new(libc::EFAULT, format!("{length} bytes at {addr:#x} are not {need}: {e}"))
+        let need = if writable {
+            "mapped and writable"
+        } else {
+            "mapped"
+        };
+        Error::new(
+            libc::EFAULT,
+            format!("{length} bytes at {addr:#x} are not {need}: {e}"),
+        )
     })
 }

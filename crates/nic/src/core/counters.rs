@@ -23,8 +23,15 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 7] =
-        [Self::Malformed, Self::NoQp, Self::Address, Self::Pkey, Self::Qkey, Self::State, Self::Forward];
+    pub const ALL: [Self; 7] = [
+        Self::Malformed,
+        Self::NoQp,
+        Self::Address,
+        Self::Pkey,
+        Self::Qkey,
+        Self::State,
+        Self::Forward,
+    ];
 }
 
 /// Counters of one device, or of what belongs to none. They only grow.

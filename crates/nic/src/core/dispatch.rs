@@ -34,8 +34,18 @@ impl Dispatch {
     /// What another process of this host sent.
     pub(super) fn on_local(&mut self, nic: &Nic, frame: LocalFrame<'_>, now: Time) {
         match frame {
-            LocalFrame::Packet { from_slot, src_qpn, src, dst, bytes } => {
-                let addressing = Addressing { src, dst, ..Addressing::default() };
+            LocalFrame::Packet {
+                from_slot,
+                src_qpn,
+                src,
+                dst,
+                bytes,
+            } => {
+                let addressing = Addressing {
+                    src,
+                    dst,
+                    ..Addressing::default()
+                };
                 if let Err((by, why)) = self.deliver(nic, &addressing, bytes, now) {
                     nic.drop_packet(&addressing, by, why);
                     self.send_notice(nic, from_slot, src_qpn, by);
@@ -99,7 +109,8 @@ impl Dispatch {
         tracing::trace!(target: "ferroce::packet", from = %addressing.src.ip(), bth = ?packet.bth, ext = ?packet.ext,
             payload = packet.payload.len(), "in");
         let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
-        qp.on_packet(addressing, &packet, bytes.len(), now).map_err(|why| (dest, why))
+        qp.on_packet(addressing, &packet, bytes.len(), now)
+            .map_err(|why| (dest, why))
     }
 
     /// The queue pair with a number, noted for a turn.
@@ -112,7 +123,8 @@ impl Dispatch {
 
     /// Tells a process that a packet of its queue pair `qpn` was dropped here.
     fn send_notice(&mut self, nic: &Nic, slot: u16, qpn: Qpn, by: Qpn) {
-        if slot_of(by) != nic.numbers().slot() || self.noticed.replace((qpn, by)) == Some((qpn, by)) {
+        if slot_of(by) != nic.numbers().slot() || self.noticed.replace((qpn, by)) == Some((qpn, by))
+        {
             return;
         }
         if let Some(egress) = nic.neighbours.reach_quickly(slot) {
@@ -130,8 +142,13 @@ fn dest_qp(packet: &[u8]) -> Option<Qpn> {
 impl Nic {
     /// Counts a packet that is thrown away.
     fn drop_packet(&self, addressing: &Addressing, dest: Qpn, why: DropReason) {
-        let device = self.devices.iter().find(|d| d.has_address(addressing.dst.ip()));
-        device.map_or(&self.counters, |d| d.counters()).count_dropped(why);
+        let device = self
+            .devices
+            .iter()
+            .find(|d| d.has_address(addressing.dst.ip()));
+        device
+            .map_or(&self.counters, |d| d.counters())
+            .count_dropped(why);
         tracing::debug!(target: "ferroce::packet", from = %addressing.src.ip(), dest_qp = dest.get(), ?why, "dropped");
     }
 }

@@ -22,7 +22,10 @@ impl<T> EventQueue<T> {
     /// An empty queue.
     pub(crate) fn new() -> Result<Self, Error> {
         let fd = EventFd::semaphore().map_err(|e| Error::system("eventfd", &e))?;
-        Ok(Self { fd, queue: Mutex::default() })
+        Ok(Self {
+            fd,
+            queue: Mutex::default(),
+        })
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -51,7 +54,8 @@ impl<T> EventQueue<T> {
     /// Removes the events that match, with their counts, and hands them over in order.
     pub(crate) fn extract(&self, matches: impl Fn(&T) -> bool) -> Vec<T> {
         let mut queue = lock(&self.queue);
-        let (taken, kept): (VecDeque<T>, _) = std::mem::take(&mut *queue).into_iter().partition(matches);
+        let (taken, kept): (VecDeque<T>, _) =
+            std::mem::take(&mut *queue).into_iter().partition(matches);
         *queue = kept;
         for _ in &taken {
             if !self.fd.try_take().unwrap_or(false) {

@@ -20,7 +20,11 @@ static GENERATION: AtomicUsize = AtomicUsize::new(0);
 pub(super) fn current() -> Result<Arc<Nic>, Error> {
     let cell = CELLS
         .get(GENERATION.load(Ordering::Acquire))
-        .ok_or_else(|| Error::no_memory(format!("forked {GENERATIONS} times in a row, each time with an open device")))?;
+        .ok_or_else(|| {
+            Error::no_memory(format!(
+                "forked {GENERATIONS} times in a row, each time with an open device"
+            ))
+        })?;
     let mut cell = lock(cell);
     if let Some(nic) = &*cell {
         return Ok(Arc::clone(nic));
@@ -34,10 +38,12 @@ pub(super) fn current() -> Result<Arc<Nic>, Error> {
 /// In the child, right after `fork`.
 fn move_on() {
     let generation = GENERATION.load(Ordering::Acquire);
-    let untouched = CELLS.get(generation).is_none_or(|cell| match cell.try_lock() {
-        Ok(cell) => cell.is_none(),
-        Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => false,
-    });
+    let untouched = CELLS
+        .get(generation)
+        .is_none_or(|cell| match cell.try_lock() {
+            Ok(cell) => cell.is_none(),
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => false,
+        });
     if !untouched {
         GENERATION.store(generation + 1, Ordering::Release);
     }

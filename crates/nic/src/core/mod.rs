@@ -30,8 +30,8 @@ use ferroce_proto::time::Time;
 
 pub use self::counters::{Counters, DropReason};
 pub(crate) use self::events::EventQueue;
-pub(crate) use self::numbers::{Numbers, slot_of};
 use self::neighbours::Neighbours;
+pub(crate) use self::numbers::{Numbers, slot_of};
 use self::progress::Progress;
 use self::ready::ReadyList;
 use self::sleeper::Sleeper;
@@ -105,10 +105,16 @@ impl Nic {
     /// The way to another host, and the bytes of a receive buffer there, as far as one can guess.
     pub(crate) fn wire_to(&self, dst: Gid) -> Result<(Arc<Egress>, u32), Error> {
         let wire = self.wire.as_ref().map_err(|e| {
-            Error::new(libc::ENETUNREACH, format!("{} is on another host, and: {}", dst.ip(), e.reason))
+            Error::new(
+                libc::ENETUNREACH,
+                format!("{} is on another host, and: {}", dst.ip(), e.reason),
+            )
         })?;
         let egress = wire.to(dst).ok_or_else(|| {
-            Error::new(libc::ENETUNREACH, format!("this system has no sockets to reach {}", dst.ip()))
+            Error::new(
+                libc::ENETUNREACH,
+                format!("this system has no sockets to reach {}", dst.ip()),
+            )
         })?;
         Ok((Arc::clone(egress), wire.receive_buffer()))
     }

@@ -34,13 +34,20 @@ struct Neighbour {
 
 impl Known {
     fn at(&self, slot: u16) -> Option<Neighbour> {
-        self.by_id.get(self.by_slot.get(&slot)?).filter(|n| !n.egress.is_dead()).cloned()
+        self.by_id
+            .get(self.by_slot.get(&slot)?)
+            .filter(|n| !n.egress.is_dead())
+            .cloned()
     }
 }
 
 impl Neighbours {
     pub(super) fn new(links: LocalLinks, poller: &Arc<Poller>) -> Self {
-        Self { links, poller: Arc::clone(poller), known: Mutex::default() }
+        Self {
+            links,
+            poller: Arc::clone(poller),
+            known: Mutex::default(),
+        }
     }
 
     /// The way to the process that owns a slot now, to hold on to for a conversation.
@@ -57,7 +64,13 @@ impl Neighbours {
             .map_err(|error| ConnectError::NotNow { slot, error })?;
         let egress = Arc::new(Egress::new(Box::new(outlet), Some(slot)));
         known.next = known.next.wrapping_add(1);
-        known.by_id.insert(id, Neighbour { link, egress: Arc::clone(&egress) });
+        known.by_id.insert(
+            id,
+            Neighbour {
+                link,
+                egress: Arc::clone(&egress),
+            },
+        );
         known.by_slot.insert(slot, id);
         Ok(egress)
     }
@@ -70,7 +83,10 @@ impl Neighbours {
 
     /// The way out with a number.
     pub(super) fn find(&self, id: u32) -> Option<Arc<Egress>> {
-        lock(&self.known).by_id.get(&id).map(|n| Arc::clone(&n.egress))
+        lock(&self.known)
+            .by_id
+            .get(&id)
+            .map(|n| Arc::clone(&n.egress))
     }
 
     /// The number of the way to a slot, if there is one.

@@ -24,7 +24,10 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     pub(super) fn new(slot: u16) -> Self {
-        Self { slot, pd: AtomicU32::new(0) }
+        Self {
+            slot,
+            pd: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn slot(&self) -> u16 {

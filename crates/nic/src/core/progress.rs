@@ -105,14 +105,20 @@ impl Progress {
         }
         if event.readable() || event.hangup() {
             let dispatch = &mut self.dispatch;
-            wire.recv(WIRE_BUDGET, &mut |inbound| dispatch.on_inbound(nic, &inbound, now));
+            wire.recv(WIRE_BUDGET, &mut |inbound| {
+                dispatch.on_inbound(nic, &inbound, now)
+            });
         }
     }
 
     fn accept(&mut self, nic: &Nic) {
         for _ in 0..ACCEPT_BUDGET {
-            let Some(id) = self.incoming.accept() else { break };
-            let Some(fd) = self.incoming.fd(id) else { continue };
+            let Some(id) = self.incoming.accept() else {
+                break;
+            };
+            let Some(fd) = self.incoming.fd(id) else {
+                continue;
+            };
             if let Err(e) = nic.poller.add(fd, Token::In(id).raw(), Interest::READ) {
                 tracing::warn!(target: "ferroce::local", "cannot watch a new link: {e}");
             }
@@ -153,9 +159,15 @@ impl Progress {
 
     /// The process that a way out leads to is gone. What it sent before is still to be read.
     fn on_hangup(&mut self, nic: &Nic, out: u32, now: Time) {
-        let Some(slot) = nic.neighbours.find(out).and_then(|egress| egress.slot()) else { return };
-        let theirs: Vec<LinkId> =
-            self.links.iter().filter(|(_, of)| of.is_none_or(|of| of == slot)).map(|(id, _)| *id).collect();
+        let Some(slot) = nic.neighbours.find(out).and_then(|egress| egress.slot()) else {
+            return;
+        };
+        let theirs: Vec<LinkId> = self
+            .links
+            .iter()
+            .filter(|(_, of)| of.is_none_or(|of| of == slot))
+            .map(|(id, _)| *id)
+            .collect();
         for id in theirs {
             for _ in 0..LAST_WORDS {
                 if !self.receive(nic, id, now) {
@@ -215,7 +227,9 @@ impl Nic {
 
     /// The process that a way out leads to is gone.
     fn on_egress_gone(&self, out: u32, now: Time) {
-        let Some(egress) = self.neighbours.remove(out) else { return };
+        let Some(egress) = self.neighbours.remove(out) else {
+            return;
+        };
         let waited = egress.kill();
         tracing::debug!(target: "ferroce::local", slot = egress.slot(), "a process is gone");
         for qp in self.qps.all() {

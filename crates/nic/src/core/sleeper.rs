@@ -59,14 +59,17 @@ impl Sleeper {
     /// Work was published that must be done at `at`: wakes the thread if it would sleep longer.
     pub(super) fn wake_for(&self, at: Time) {
         fence(Ordering::SeqCst);
-        if self.until.load(Ordering::Relaxed) > at.0 && self.until.swap(AWAKE, Ordering::Relaxed) > at.0 {
+        if self.until.load(Ordering::Relaxed) > at.0
+            && self.until.swap(AWAKE, Ordering::Relaxed) > at.0
+        {
             self.wake();
         }
     }
 
     /// Announces a sleep until `until` (`None`: without end). The thread must look for work once more before it sleeps.
     pub(super) fn announce(&self, until: Option<Time>) {
-        self.until.store(until.map_or(u64::MAX, |t| t.0.max(1)), Ordering::Relaxed);
+        self.until
+            .store(until.map_or(u64::MAX, |t| t.0.max(1)), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
@@ -83,7 +86,11 @@ impl Sleeper {
     /// A program polled an empty queue that it is not about to sleep on. The caller holds the progress lock.
     pub(super) fn on_poll(&self, now: Time) {
         let before = Time(self.last_poll.swap(now.0, Ordering::Relaxed));
-        let streak = if now.since(before) < RECENT { self.streak.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
+        let streak = if now.since(before) < RECENT {
+            self.streak.load(Ordering::Relaxed).saturating_add(1)
+        } else {
+            1
+        };
         self.streak.store(streak, Ordering::Relaxed);
     }
 
@@ -160,7 +167,10 @@ mod tests {
             s.on_poll(now);
         }
         assert!(s.nap_if_polled(now, &mut events));
-        assert!(!s.nap_if_polled(now + RECENT, &mut events), "the polls ended");
+        assert!(
+            !s.nap_if_polled(now + RECENT, &mut events),
+            "the polls ended"
+        );
         s.end_polling();
         assert!(!s.nap_if_polled(now, &mut events));
     }

@@ -17,21 +17,31 @@ use super::timers::Timers;
 use super::token::Token;
 use super::wire::Wire;
 use super::{Nic, thread};
+use crate::Error;
 use crate::device::discover;
 use crate::link::local::LocalLinks;
 use crate::path::Policy;
-use crate::Error;
 
 impl Nic {
     /// Claims a slot, opens the sockets, lists the devices and starts the thread.
     pub(super) fn start() -> Result<Arc<Self>, Error> {
         let system = |e| Error::system("cannot start the software device", &e);
-        let devices = discover(&netdev::interfaces().map_err(|e| Error::system("cannot list interfaces", &e))?);
+        let devices = discover(
+            &netdev::interfaces().map_err(|e| Error::system("cannot list interfaces", &e))?,
+        );
         let poller = Arc::new(Poller::new().map_err(system)?);
         let (links, incoming) = LocalLinks::claim()?;
         let sleeper = Sleeper::new().map_err(system)?;
-        poller.add(sleeper.wake_fd(), Token::Wake.raw(), Interest::READ).map_err(system)?;
-        poller.add(incoming.listener_fd(), Token::Listener.raw(), Interest::READ).map_err(system)?;
+        poller
+            .add(sleeper.wake_fd(), Token::Wake.raw(), Interest::READ)
+            .map_err(system)?;
+        poller
+            .add(
+                incoming.listener_fd(),
+                Token::Listener.raw(),
+                Interest::READ,
+            )
+            .map_err(system)?;
         let policy = Policy::from_env();
         let wire = open_wire(policy, &poller);
         tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.len(),
@@ -51,7 +61,8 @@ impl Nic {
             counters: Counters::default(),
             progress: Mutex::new(Progress::new(incoming)),
         });
-        thread::spawn(Arc::clone(&nic)).map_err(|e| Error::system("cannot start the device thread", &e))?;
+        thread::spawn(Arc::clone(&nic))
+            .map_err(|e| Error::system("cannot start the device thread", &e))?;
         Ok(nic)
     }
 }
@@ -60,7 +71,10 @@ impl Nic {
 /// the log filter is: most programs only say that something failed.
 fn open_wire(policy: Policy, poller: &Arc<Poller>) -> Result<Wire, Error> {
     if policy == Policy::Local {
-        return Err(Error::new(libc::ENETUNREACH, "FERROCE_PATH=local: connections to other hosts are switched off"));
+        return Err(Error::new(
+            libc::ENETUNREACH,
+            "FERROCE_PATH=local: connections to other hosts are switched off",
+        ));
     }
     let wire = Wire::open(poller);
     if let Err(e) = &wire {

@@ -27,11 +27,20 @@ struct Inner {
 
 impl QpTable {
     pub(super) fn new() -> Self {
-        Self { inner: RwLock::new(Inner { qps: HashMap::new(), next: random::u32() }) }
+        Self {
+            inner: RwLock::new(Inner {
+                qps: HashMap::new(),
+                next: random::u32(),
+            }),
+        }
     }
 
     /// Adds the queue pair that `make` builds for a free number.
-    pub(crate) fn insert(&self, numbers: &Numbers, make: impl FnOnce(Qpn) -> Arc<Qp>) -> Result<Arc<Qp>, Error> {
+    pub(crate) fn insert(
+        &self,
+        numbers: &Numbers,
+        make: impl FnOnce(Qpn) -> Arc<Qp>,
+    ) -> Result<Arc<Qp>, Error> {
         let mut inner = write(&self.inner);
         for _ in 0..=MAX_QP {
             let qpn = numbers.qpn(inner.next);
@@ -42,7 +51,9 @@ impl QpTable {
                 return Ok(qp);
             }
         }
-        Err(Error::no_memory(format!("this process has no queue pair numbers left (it has {MAX_QP})")))
+        Err(Error::no_memory(format!(
+            "this process has no queue pair numbers left (it has {MAX_QP})"
+        )))
     }
 
     pub(crate) fn remove(&self, qpn: Qpn) {

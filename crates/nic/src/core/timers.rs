@@ -22,7 +22,10 @@ pub(crate) struct Timers {
 
 impl Timers {
     pub(super) fn new() -> Self {
-        Self { entries: Mutex::default(), next: AtomicU64::new(u64::MAX) }
+        Self {
+            entries: Mutex::default(),
+            next: AtomicU64::new(u64::MAX),
+        }
     }
 
     /// Replaces a queue pair's entry. `old` is the time of the entry that it has.
@@ -45,12 +48,21 @@ impl Timers {
     /// Adds up to `max` entries that are due to `due`. They stay until their owners [`set`](Self::set) them.
     pub(super) fn due(&self, now: Time, max: usize, due: &mut Vec<Qpn>) {
         if self.next.load(Ordering::Relaxed) <= now.0 {
-            due.extend(lock(&self.entries).iter().take_while(|(at, _)| *at <= now).take(max).map(|(_, qpn)| *qpn));
+            due.extend(
+                lock(&self.entries)
+                    .iter()
+                    .take_while(|(at, _)| *at <= now)
+                    .take(max)
+                    .map(|(_, qpn)| *qpn),
+            );
         }
     }
 
     fn publish(&self, entries: &BTreeSet<(Time, Qpn)>) {
-        self.next.store(entries.first().map_or(u64::MAX, |(at, _)| at.0), Ordering::Relaxed);
+        self.next.store(
+            entries.first().map_or(u64::MAX, |(at, _)| at.0),
+            Ordering::Relaxed,
+        );
     }
 }
 

@@ -33,14 +33,20 @@ impl Wire {
         let v4 = egress(&link, V4, poller, 0).map_err(watch)?;
         let v6 = egress(&link, V6, poller, 1).map_err(watch)?;
         if let Some(fd) = link.timer_fd() {
-            poller.add(fd, Token::Wire(2).raw(), Interest::READ).map_err(watch)?;
+            poller
+                .add(fd, Token::Wire(2).raw(), Interest::READ)
+                .map_err(watch)?;
         }
         Ok(Self { link, v4, v6 })
     }
 
     /// The way to an address.
     pub(super) fn to(&self, dst: Gid) -> Option<&Arc<Egress>> {
-        if dst.ip().is_ipv4() { self.v4.as_ref() } else { self.v6.as_ref() }
+        if dst.ip().is_ipv4() {
+            self.v4.as_ref()
+        } else {
+            self.v6.as_ref()
+        }
     }
 
     /// The way out with the number of a token.
@@ -63,7 +69,12 @@ impl Wire {
     }
 }
 
-fn egress(link: &Arc<WireLink>, like: Gid, poller: &Arc<Poller>, number: u32) -> io::Result<Option<Arc<Egress>>> {
+fn egress(
+    link: &Arc<WireLink>,
+    like: Gid,
+    poller: &Arc<Poller>,
+    number: u32,
+) -> io::Result<Option<Arc<Egress>>> {
     let outlet = WireOutlet::new(link, like, poller, Token::Wire(number).raw())?;
     Ok(outlet.map(|outlet| Arc::new(Egress::new(Box::new(outlet), None))))
 }

@@ -18,7 +18,9 @@ impl CompChannel {
     /// # Errors
     /// Out of descriptors.
     pub fn new(_context: &Arc<Context>) -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Self { events: EventQueue::new()? }))
+        Ok(Arc::new(Self {
+            events: EventQueue::new()?,
+        }))
     }
     /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then [`pop`](Self::pop).
     #[must_use]

@@ -30,7 +30,11 @@ impl Cq {
     ///
     /// # Errors
     /// EINVAL for a size of 0 or above the device's limit.
-    pub fn create(context: &Arc<Context>, cqe: u32, channel: Option<Arc<CompChannel>>) -> Result<Arc<Self>, Error> {
+    pub fn create(
+        context: &Arc<Context>,
+        cqe: u32,
+        channel: Option<Arc<CompChannel>>,
+    ) -> Result<Arc<Self>, Error> {
         let capacity = check_size(context, cqe)?;
         let permit = context.device().permit(Limit::Cq)?;
         Ok(Arc::new(Self {
@@ -80,7 +84,9 @@ impl Cq {
     pub fn resize(&self, cqe: u32) -> Result<(), Error> {
         let capacity = check_size(&self.context, cqe)?;
         lock(&self.ring).resize(capacity).map_err(|queued| {
-            Error::invalid(format!("the completion queue holds {queued} completions, more than the {cqe} asked for"))
+            Error::invalid(format!(
+                "the completion queue holds {queued} completions, more than the {cqe} asked for"
+            ))
         })
     }
     /// Queue pairs that use it, each counted once per queue. `ibv_destroy_cq` answers EBUSY unless 0.
@@ -142,7 +148,10 @@ impl Cq {
         if taken == 0 && ring.overflowed() {
             return Err(Error::new(
                 libc::EIO,
-                format!("the completion queue overflowed: it has {} entries and more completions came", ring.capacity()),
+                format!(
+                    "the completion queue overflowed: it has {} entries and more completions came",
+                    ring.capacity()
+                ),
             ));
         }
         Ok(taken)
@@ -152,7 +161,9 @@ impl Cq {
 fn check_size(context: &Context, cqe: u32) -> Result<usize, Error> {
     let max = context.device().attr().max_cqe;
     if cqe == 0 || cqe > max {
-        return Err(Error::invalid(format!("a completion queue has 1 to {max} entries, not {cqe}")));
+        return Err(Error::invalid(format!(
+            "a completion queue has 1 to {max} entries, not {cqe}"
+        )));
     }
     Ok(cqe as usize)
 }

@@ -37,7 +37,12 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { queue: VecDeque::new(), capacity, armed: Armed::No, overflowed: false }
+        Self {
+            queue: VecDeque::new(),
+            capacity,
+            armed: Armed::No,
+            overflowed: false,
+        }
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -77,7 +82,11 @@ impl Ring {
 
     /// Arms for the next completion. Asking for any completion wins over asking for a solicited one, in whatever order.
     pub(super) fn arm(&mut self, solicited_only: bool) {
-        self.armed = self.armed.max(if solicited_only { Armed::Solicited } else { Armed::Any });
+        self.armed = self.armed.max(if solicited_only {
+            Armed::Solicited
+        } else {
+            Armed::Any
+        });
     }
 
     /// Changes the capacity unless more is queued than would fit; then it says how much.
@@ -116,7 +125,10 @@ mod tests {
         let mut ring = Ring::new(2);
         assert_eq!(ring.push(wc(1, WcStatus::Success), false), Pushed::Quiet);
         assert_eq!(ring.push(wc(2, WcStatus::Success), false), Pushed::Quiet);
-        assert_eq!(ring.push(wc(3, WcStatus::Success), false), Pushed::Overflowed);
+        assert_eq!(
+            ring.push(wc(3, WcStatus::Success), false),
+            Pushed::Overflowed
+        );
         assert_eq!(ring.pop().map(|wc| wc.wr_id), Some(1));
         assert_eq!(ring.push(wc(4, WcStatus::Success), false), Pushed::Dead);
         assert_eq!(ring.pop().map(|wc| wc.wr_id), Some(2));
@@ -140,7 +152,10 @@ mod tests {
         assert_eq!(ring.push(wc(1, WcStatus::Success), false), Pushed::Quiet);
         assert_eq!(ring.push(wc(2, WcStatus::Success), true), Pushed::Notify);
         ring.arm(true);
-        assert_eq!(ring.push(wc(3, WcStatus::WrFlushErr), false), Pushed::Notify);
+        assert_eq!(
+            ring.push(wc(3, WcStatus::WrFlushErr), false),
+            Pushed::Notify
+        );
         ring.arm(false);
         ring.arm(true);
         assert_eq!(ring.push(wc(4, WcStatus::Success), false), Pushed::Notify);

@@ -35,7 +35,11 @@ impl Context {
     /// Out of descriptors; whatever stops [`Nic::get`] (a forked child starts its own).
     pub fn open(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         let nic = Nic::get()?;
-        Ok(Arc::new(Self { nic, device: Arc::clone(device), events: EventQueue::new()? }))
+        Ok(Arc::new(Self {
+            nic,
+            device: Arc::clone(device),
+            events: EventQueue::new()?,
+        }))
     }
     /// The device.
     #[must_use]

@@ -21,7 +21,11 @@ pub(super) fn of_interface(mac: [u8; 6], ifindex: u32) -> Guid {
 fn without_mac(boot_id: &str, namespace: u64, ifindex: u32) -> u64 {
     // FNV-1a: any hash does, as long as all processes and builds agree.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in boot_id.bytes().chain(namespace.to_be_bytes()).chain(ifindex.to_be_bytes()) {
+    for byte in boot_id
+        .bytes()
+        .chain(namespace.to_be_bytes())
+        .chain(ifindex.to_be_bytes())
+    {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
     // A locally administered, individual (not group) address.
@@ -42,8 +46,14 @@ mod tests {
 
     #[test]
     fn mac_becomes_modified_eui64() {
-        assert_eq!(of_interface([0x02, 0, 0, 0, 0, 0x01], 3), Guid(0x0000_00ff_fe00_0001));
-        assert_eq!(of_interface([0xa0, 0x36, 0x9f, 1, 2, 3], 3), Guid(0xa236_9fff_fe01_0203));
+        assert_eq!(
+            of_interface([0x02, 0, 0, 0, 0, 0x01], 3),
+            Guid(0x0000_00ff_fe00_0001)
+        );
+        assert_eq!(
+            of_interface([0xa0, 0x36, 0x9f, 1, 2, 3], 3),
+            Guid(0xa236_9fff_fe01_0203)
+        );
     }
 
     #[test]

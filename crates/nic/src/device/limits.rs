@@ -52,9 +52,19 @@ impl Permit {
     pub(super) fn take(usage: &Arc<Usage>, limit: Limit, attr: &DeviceAttr) -> Result<Self, Error> {
         let max = limit.max(attr);
         usage.0[limit as usize]
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| (used < max).then_some(used + 1))
-            .map_err(|_| Error::no_memory(format!("the device has no more than {max} {}", limit.name())))?;
-        Ok(Self { usage: Arc::clone(usage), limit })
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                (used < max).then_some(used + 1)
+            })
+            .map_err(|_| {
+                Error::no_memory(format!(
+                    "the device has no more than {max} {}",
+                    limit.name()
+                ))
+            })?;
+        Ok(Self {
+            usage: Arc::clone(usage),
+            limit,
+        })
     }
 }
 
@@ -77,7 +87,12 @@ mod tests {
         let usage = Arc::new(Usage::default());
         let first = Permit::take(&usage, Limit::Pd, &attr).unwrap();
         let _second = Permit::take(&usage, Limit::Pd, &attr).unwrap();
-        assert!(Permit::take(&usage, Limit::Pd, &attr).unwrap_err().reason.contains("2 protection domains"));
+        assert!(
+            Permit::take(&usage, Limit::Pd, &attr)
+                .unwrap_err()
+                .reason
+                .contains("2 protection domains")
+        );
         assert!(Permit::take(&usage, Limit::Mr, &attr).is_ok());
         drop(first);
         assert!(Permit::take(&usage, Limit::Pd, &attr).is_ok());

@@ -14,7 +14,8 @@ const NAME_MAX: usize = 63;
 /// One device per interface that is up and has an address, in the order given, loopback last.
 pub(crate) fn discover(interfaces: &[Interface]) -> Vec<Arc<Device>> {
     let usable = |i: &&Interface| i.up && !i.addresses.is_empty();
-    let (loopback, others): (Vec<_>, Vec<_>) = interfaces.iter().filter(usable).partition(|i| i.loopback);
+    let (loopback, others): (Vec<_>, Vec<_>) =
+        interfaces.iter().filter(usable).partition(|i| i.loopback);
     let mut devices: Vec<Arc<Device>> = Vec::new();
     for (index, interface) in (0..).zip(others.into_iter().chain(loopback)) {
         let mut name = device_name(&interface.name);
@@ -45,7 +46,11 @@ fn device(interface: &Interface, name: String, index: u32) -> Device {
 fn gid_table(interface: &Interface) -> Vec<Gid> {
     let ips = || interface.addresses.iter().map(|a| a.ip);
     let mut gids: Vec<Gid> = Vec::new();
-    for gid in ips().filter(|ip| ip.is_ipv4()).chain(ips().filter(|ip| ip.is_ipv6())).map(Gid::from_ip) {
+    for gid in ips()
+        .filter(|ip| ip.is_ipv4())
+        .chain(ips().filter(|ip| ip.is_ipv6()))
+        .map(Gid::from_ip)
+    {
         if !gids.contains(&gid) {
             gids.push(gid);
         }
@@ -55,8 +60,18 @@ fn gid_table(interface: &Interface) -> Vec<Gid> {
 
 /// `ferroce_` and the interface's name, with what could confuse a shell or a path replaced.
 fn device_name(interface: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-    "ferroce_".chars().chain(interface.chars().map(plain)).take(NAME_MAX).collect()
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    "ferroce_"
+        .chars()
+        .chain(interface.chars().map(plain))
+        .take(NAME_MAX)
+        .collect()
 }
 
 #[cfg(test)]
@@ -77,7 +92,10 @@ mod tests {
             loopback: name == "lo",
             addresses: addresses
                 .iter()
-                .map(|a| Address { ip: a.parse().expect("an address"), prefix: 24 })
+                .map(|a| Address {
+                    ip: a.parse().expect("an address"),
+                    prefix: 24,
+                })
                 .collect(),
         }
     }
@@ -97,7 +115,13 @@ mod tests {
         assert_eq!(names, ["ferroce_eth0.100", "ferroce_lo"]);
         assert_eq!(devices[0].index(), 0);
         let gids: Vec<IpAddr> = devices[0].gids().iter().map(|e| e.gid.ip()).collect();
-        assert_eq!(gids, ["10.0.0.1".parse::<IpAddr>().unwrap(), "fe80::1".parse().unwrap()]);
+        assert_eq!(
+            gids,
+            [
+                "10.0.0.1".parse::<IpAddr>().unwrap(),
+                "fe80::1".parse().unwrap()
+            ]
+        );
         assert_eq!(devices[0].port().gid_tbl_len, 16);
         assert_eq!(devices[0].gid(2), None);
         assert!(devices[1].has_address("127.3.4.5".parse().unwrap()));
@@ -106,7 +130,10 @@ mod tests {
 
     #[test]
     fn names_are_plain_short_and_unique() {
-        let devices = discover(&[interface("a:b", 1, &["10.0.0.1"]), interface("a_b", 2, &["10.0.0.2"])]);
+        let devices = discover(&[
+            interface("a:b", 1, &["10.0.0.1"]),
+            interface("a_b", 2, &["10.0.0.2"]),
+        ]);
         assert_eq!(devices[0].name(), "ferroce_a_b");
         assert_eq!(devices[1].name(), "ferroce_a_b_2");
         assert!(device_name(&"x".repeat(100)).len() <= NAME_MAX);

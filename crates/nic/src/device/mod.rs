@@ -12,8 +12,8 @@ use std::sync::Arc;
 use ferroce_proto::ids::{Gid, Guid};
 use ferroce_proto::verbs::Mtu;
 
-pub(crate) use self::attr::{MAX_QP, active_mtu};
 pub use self::attr::{DeviceAttr, PortAttr};
+pub(crate) use self::attr::{MAX_QP, active_mtu};
 pub use self::context::{AsyncSubject, Context};
 use self::limits::Usage;
 pub(crate) use self::limits::{Limit, Permit};
@@ -89,14 +89,23 @@ impl Device {
             max_mtu: Mtu::B4096,
             active_mtu: active_mtu(self.netdev_mtu),
             netdev_mtu: self.netdev_mtu,
-            gid_tbl_len: u32::try_from(self.gids.len()).unwrap_or(u32::MAX).max(GID_TABLE),
+            gid_tbl_len: u32::try_from(self.gids.len())
+                .unwrap_or(u32::MAX)
+                .max(GID_TABLE),
             max_msg_sz: attr::MAX_MSG_SZ,
         }
     }
     /// The non-empty entries of the GID table, in order of index. IPv4-mapped ones come first.
     #[must_use]
     pub fn gids(&self) -> Vec<GidEntry> {
-        (0..).zip(&self.gids).map(|(index, gid)| GidEntry { index, gid: *gid, ifindex: self.ifindex }).collect()
+        (0..)
+            .zip(&self.gids)
+            .map(|(index, gid)| GidEntry {
+                index,
+                gid: *gid,
+                ifindex: self.ifindex,
+            })
+            .collect()
     }
     /// The GID at an index, `None` if the entry is empty or the index past the table.
     #[must_use]

@@ -50,7 +50,11 @@ pub(crate) struct Destination {
 ///
 /// # Errors
 /// EINVAL for an address that the device cannot use, with the reason; ENETUNREACH for another host without UDP 4791.
-pub(crate) fn choose(nic: &Nic, device: &Device, to: &Destination) -> Result<(Path, LinkTraits), Error> {
+pub(crate) fn choose(
+    nic: &Nic,
+    device: &Device,
+    to: &Destination,
+) -> Result<(Path, LinkTraits), Error> {
     let addressing = addressing(device, &to.ah)?;
     let local = nic.is_local(addressing.dst.ip());
     let (reach, traits) = match nic.policy() {
@@ -58,7 +62,10 @@ pub(crate) fn choose(nic: &Nic, device: &Device, to: &Destination) -> Result<(Pa
         Policy::Local => {
             return Err(Error::new(
                 libc::ENETUNREACH,
-                format!("{} is not an address of this host and FERROCE_PATH=local", addressing.dst.ip()),
+                format!(
+                    "{} is not an address of this host and FERROCE_PATH=local",
+                    addressing.dst.ip()
+                ),
             ));
         }
         Policy::Auto | Policy::Wire => wire(nic, device, to)?,
@@ -73,7 +80,13 @@ fn local_link(nic: &Nic, dest: Qpn) -> (Reach, LinkTraits) {
         Ok(egress) => (Reach::Link(egress), traits::local()),
         Err(e) => {
             tracing::debug!(target: "ferroce::path", dest_qp = dest.get(), "no process has this queue pair: {e}");
-            (Reach::Nowhere, LinkTraits { lossless: false, ..traits::local() })
+            (
+                Reach::Nowhere,
+                LinkTraits {
+                    lossless: false,
+                    ..traits::local()
+                },
+            )
         }
     }
 }
@@ -95,21 +108,36 @@ fn wire(nic: &Nic, device: &Device, to: &Destination) -> Result<(Reach, LinkTrai
 
 fn addressing(device: &Device, ah: &AddressHandleAttr) -> Result<Addressing, Error> {
     if ah.port_num != 1 {
-        return Err(Error::invalid(format!("ah_attr.port_num is {}, the device has port 1 only", ah.port_num)));
+        return Err(Error::invalid(format!(
+            "ah_attr.port_num is {}, the device has port 1 only",
+            ah.port_num
+        )));
     }
     if !ah.is_global {
-        return Err(Error::invalid("ah_attr.is_global must be set: on Ethernet only the GID tells where to send"));
+        return Err(Error::invalid(
+            "ah_attr.is_global must be set: on Ethernet only the GID tells where to send",
+        ));
     }
     let index = u32::from(ah.grh.sgid_index);
     let Some(src) = device.gid(index) else {
-        return Err(Error::invalid(format!("ah_attr.grh.sgid_index {index} is an empty entry of {}", device.name())));
+        return Err(Error::invalid(format!(
+            "ah_attr.grh.sgid_index {index} is an empty entry of {}",
+            device.name()
+        )));
     };
     let dst = ah.grh.dgid;
     if dst.is_zero() || dst.is_multicast() {
-        return Err(Error::invalid(format!("ah_attr.grh.dgid {} is not the address of a port", dst.ip())));
+        return Err(Error::invalid(format!(
+            "ah_attr.grh.dgid {} is not the address of a port",
+            dst.ip()
+        )));
     }
     if dst.ip().is_ipv4() != src.ip().is_ipv4() {
-        return Err(Error::invalid(format!("{} cannot be reached from {}: IPv4 and IPv6", dst.ip(), src.ip())));
+        return Err(Error::invalid(format!(
+            "{} cannot be reached from {}: IPv4 and IPv6",
+            dst.ip(),
+            src.ip()
+        )));
     }
     Ok(Addressing {
         src,

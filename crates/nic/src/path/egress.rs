@@ -55,7 +55,12 @@ struct Inner {
 
 impl Egress {
     pub(crate) fn new(outlet: Box<dyn Outlet>, slot: Option<u16>) -> Self {
-        Self { outlet, slot, dead: AtomicBool::new(false), inner: Mutex::default() }
+        Self {
+            outlet,
+            slot,
+            dead: AtomicBool::new(false),
+            inner: Mutex::default(),
+        }
     }
 
     /// The process that it leads to; none for the wire.

@@ -25,11 +25,23 @@ impl Watched {
     /// Watches a descriptor, for `idle` while nothing is to be sent.
     fn new(poller: &Arc<Poller>, fd: RawFd, token: u64, idle: Interest) -> io::Result<Self> {
         poller.add(fd, token, idle)?;
-        Ok(Self { poller: Arc::clone(poller), fd, token, idle })
+        Ok(Self {
+            poller: Arc::clone(poller),
+            fd,
+            token,
+            idle,
+        })
     }
 
     fn set_writable(&self, writable: bool) {
-        if let Err(e) = self.poller.modify(self.fd, self.token, Interest { writable, ..self.idle }) {
+        if let Err(e) = self.poller.modify(
+            self.fd,
+            self.token,
+            Interest {
+                writable,
+                ..self.idle
+            },
+        ) {
             tracing::warn!(target: "ferroce::path", "cannot watch a link: {e}");
         }
     }
@@ -84,10 +96,20 @@ pub(crate) struct WireOutlet {
 
 impl WireOutlet {
     /// Watches the socket that leads to addresses like `to` under `token`; `None` if there is no such socket.
-    pub(crate) fn new(link: &Arc<WireLink>, to: Gid, poller: &Arc<Poller>, token: u64) -> io::Result<Option<Self>> {
-        let Some(fd) = link.fd_to(to) else { return Ok(None) };
+    pub(crate) fn new(
+        link: &Arc<WireLink>,
+        to: Gid,
+        poller: &Arc<Poller>,
+        token: u64,
+    ) -> io::Result<Option<Self>> {
+        let Some(fd) = link.fd_to(to) else {
+            return Ok(None);
+        };
         let watched = Watched::new(poller, fd, token, Interest::READ)?;
-        Ok(Some(Self { link: Arc::clone(link), watched }))
+        Ok(Some(Self {
+            link: Arc::clone(link),
+            watched,
+        }))
     }
 }
 

@@ -17,7 +17,10 @@ const WIRE_MAX: u32 = 128 << 10;
 
 /// The link to a process of this host.
 pub(super) fn local() -> LinkTraits {
-    LinkTraits { lossless: true, max_in_flight: LOCAL_IN_FLIGHT }
+    LinkTraits {
+        lossless: true,
+        max_in_flight: LOCAL_IN_FLIGHT,
+    }
 }
 
 /// The link to other hosts. `receive_buffer` is what the receiver's socket has (`SO_RCVBUF` as the kernel reports it); this
@@ -37,7 +40,10 @@ pub(super) fn wire(mtu: Mtu, receive_buffer: u32) -> LinkTraits {
     let payload = receive_buffer / 4 * 3 / (block + SKB) * mtu.bytes();
     // The transport counts a cost per packet beside the payload.
     let packets = payload.clamp(WIRE_MIN, WIRE_MAX) / mtu.bytes();
-    LinkTraits { lossless: false, max_in_flight: packets * (mtu.bytes() + PACKET_COST) }
+    LinkTraits {
+        lossless: false,
+        max_in_flight: packets * (mtu.bytes() + PACKET_COST),
+    }
 }
 
 #[cfg(test)]
@@ -46,7 +52,8 @@ mod tests {
 
     #[test]
     fn what_is_in_flight_fits_the_receive_buffer() {
-        let packets = |mtu: Mtu, buffer| wire(mtu, buffer).max_in_flight / (mtu.bytes() + PACKET_COST);
+        let packets =
+            |mtu: Mtu, buffer| wire(mtu, buffer).max_in_flight / (mtu.bytes() + PACKET_COST);
         assert_eq!(packets(Mtu::B4096, 212_992), 18);
         assert_eq!(packets(Mtu::B1024, 212_992), 69);
         assert_eq!(packets(Mtu::B256, 212_992), 124);

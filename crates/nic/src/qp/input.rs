@@ -27,7 +27,9 @@ impl Qp {
     ) -> Result<(), DropReason> {
         let mut locked = lock(&self.locked);
         check(&locked, addressing, packet)?;
-        let taken = self.with_cx(&mut locked, now, |locked, cx| locked.rc().on_packet(cx, packet));
+        let taken = self.with_cx(&mut locked, now, |locked, cx| {
+            locked.rc().on_packet(cx, packet)
+        });
         self.keep_timer(&mut locked);
         if !taken {
             return Err(DropReason::State);

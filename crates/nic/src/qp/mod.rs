@@ -53,14 +53,22 @@ impl Qp {
     pub fn create(pd: &Arc<Pd>, init: QpInit) -> Result<Arc<Self>, Error> {
         let device = pd.context().device();
         if init.qp_type != QpType::Rc {
-            return Err(Error::unsupported(format!("queue pairs of type {:?} are not built: RC is", init.qp_type)));
+            return Err(Error::unsupported(format!(
+                "queue pairs of type {:?} are not built: RC is",
+                init.qp_type
+            )));
         }
         let cap = check_cap(init.cap, device.limits())?;
         let permit = device.permit(Limit::Qp)?;
         let nic = pd.context().nic();
         let qp = nic.qps().insert(nic.numbers(), |qpn| {
-            let config =
-                RcConfig { qpn, pd: pd.id(), cap, sq_sig_all: init.sq_sig_all, shared_recv: false };
+            let config = RcConfig {
+                qpn,
+                pd: pd.id(),
+                cap,
+                sq_sig_all: init.sq_sig_all,
+                shared_recv: false,
+            };
             Arc::new_cyclic(|me| Self {
                 me: Weak::clone(me),
                 pd: Arc::clone(pd),
@@ -165,7 +173,9 @@ impl Qp {
     }
 
     fn me(&self) -> Arc<Self> {
-        self.me.upgrade().expect("invariant: a queue pair that runs is in an Arc")
+        self.me
+            .upgrade()
+            .expect("invariant: a queue pair that runs is in an Arc")
     }
     pub(crate) fn nic(&self) -> &Arc<Nic> {
         self.pd.context().nic()
@@ -197,10 +207,16 @@ fn check_cap(asked: QpCap, limits: &DeviceAttr) -> Result<QpCap, Error> {
         ("max_recv_wr", asked.max_recv_wr, limits.max_qp_wr),
         ("max_send_sge", asked.max_send_sge, limits.max_sge),
         ("max_recv_sge", asked.max_recv_sge, limits.max_sge),
-        ("max_inline_data", asked.max_inline_data, limits.max_inline_data),
+        (
+            "max_inline_data",
+            asked.max_inline_data,
+            limits.max_inline_data,
+        ),
     ] {
         if asked > max {
-            return Err(Error::invalid(format!("{name} is {asked}, the device has at most {max}")));
+            return Err(Error::invalid(format!(
+                "{name} is {asked}, the device has at most {max}"
+            )));
         }
     }
     Ok(asked)

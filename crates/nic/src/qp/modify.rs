@@ -10,7 +10,11 @@ use crate::path::{Destination, Path, choose};
 
 impl Qp {
     pub(super) fn apply(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
-        let chosen = if mask.contains(AttrMask::AV) { Some(self.find_path(attr, mask)?) } else { None };
+        let chosen = if mask.contains(AttrMask::AV) {
+            Some(self.find_path(attr, mask)?)
+        } else {
+            None
+        };
         self.step(|locked, cx| {
             let before = locked.rc().state();
             // Before the move, since it may start to transmit; taken back if the move is refused.

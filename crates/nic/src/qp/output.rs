@@ -29,20 +29,34 @@ impl Qp {
                 self.nic().push_ready(self.me());
                 return;
             }
-            let Some(path) = locked.path.clone() else { return };
+            let Some(path) = locked.path.clone() else {
+                return;
+            };
             let sent = match &path.reach {
                 Reach::Nowhere => self.send_nowhere(locked, now),
                 Reach::Link(egress) => self.send_batch(locked, &path, egress, now),
             };
-            let Some((sent_packets, sent_bytes)) = sent else { return };
-            self.pd.context().device().counters().count_tx(sent_packets, sent_bytes);
+            let Some((sent_packets, sent_bytes)) = sent else {
+                return;
+            };
+            self.pd
+                .context()
+                .device()
+                .counters()
+                .count_tx(sent_packets, sent_bytes);
             packets += sent_packets;
             bytes += sent_bytes;
         }
     }
 
     /// Sends one batch. Returns its packets and bytes; `None` if nothing more can be sent now.
-    fn send_batch(&self, locked: &mut Locked, path: &Path, egress: &Egress, now: Time) -> Option<(usize, usize)> {
+    fn send_batch(
+        &self,
+        locked: &mut Locked,
+        path: &Path,
+        egress: &Egress,
+        now: Time,
+    ) -> Option<(usize, usize)> {
         if egress.wait_if_blocked(|| self.me()) {
             locked.queued = true;
             return None;

@@ -38,7 +38,14 @@ pub(super) struct Locked {
 
 impl Locked {
     pub(super) fn new(transport: Transport) -> Self {
-        Self { transport, path: None, traits: None, timer: None, queued: false, retired: false }
+        Self {
+            transport,
+            path: None,
+            traits: None,
+            timer: None,
+            queued: false,
+            retired: false,
+        }
     }
 
     pub(super) fn rc(&mut self) -> &mut RcQp {
@@ -92,12 +99,22 @@ impl Qp {
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let rights = read(self.nic().rights());
-        f(locked, &mut Cx { now, rights: &rights, memory: &RawMemory, sink: &mut Results(self) })
+        f(
+            locked,
+            &mut Cx {
+                now,
+                rights: &rights,
+                memory: &RawMemory,
+                sink: &mut Results(self),
+            },
+        )
     }
 
     /// Makes sure that [`on_timer`](Self::on_timer) comes in time.
     pub(super) fn keep_timer(&self, locked: &mut Locked) {
-        let Some(next) = locked.deadline().filter(|_| !locked.retired) else { return };
+        let Some(next) = locked.deadline().filter(|_| !locked.retired) else {
+            return;
+        };
         if locked.timer.is_none_or(|entry| next < entry) {
             self.nic().set_timer(self.qpn, locked.timer, Some(next));
             locked.timer = Some(next);

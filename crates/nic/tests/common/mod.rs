@@ -7,8 +7,8 @@ use ferroce_nic::{Context, Cq, Device, Mr, Nic, Pd, Qp, QpInit};
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
-    AddressHandleAttr, AttrMask, GlobalRoute, Mtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, RemoteAddr,
-    SendFlags, SendOp, SendWr, Sge, Wc, WcStatus,
+    AddressHandleAttr, AttrMask, GlobalRoute, Mtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr,
+    RemoteAddr, SendFlags, SendOp, SendWr, Sge, Wc, WcStatus,
 };
 
 /// Nothing here takes this long.
@@ -22,7 +22,12 @@ pub(crate) const ALL: Access = Access::LOCAL_WRITE
 
 /// The loopback device.
 pub(crate) fn loopback() -> Arc<Device> {
-    Nic::get().expect("a device").devices().last().cloned().expect("a loopback device")
+    Nic::get()
+        .expect("a device")
+        .devices()
+        .last()
+        .cloned()
+        .expect("a loopback device")
 }
 
 /// Registered bytes.
@@ -46,10 +51,17 @@ impl Buffer {
     pub(crate) fn sge(&self, from: usize, len: usize) -> Sge {
         assert!(from + len <= self.bytes.len());
         let length = u32::try_from(len).expect("a length");
-        Sge { addr: self.addr() + from as u64, length, lkey: self.key() }
+        Sge {
+            addr: self.addr() + from as u64,
+            length,
+            lkey: self.key(),
+        }
     }
     pub(crate) fn remote(&self, from: usize) -> RemoteAddr {
-        RemoteAddr { addr: self.addr() + from as u64, rkey: self.key() }
+        RemoteAddr {
+            addr: self.addr() + from as u64,
+            rkey: self.key(),
+        }
     }
     /// What is there now: the device writes behind the compiler's back.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
@@ -78,24 +90,45 @@ impl End {
             sq_sig_all: true,
         };
         let qp = Qp::create(&pd, init).expect("a queue pair");
-        Self { context, pd, cq, qp }
+        Self {
+            context,
+            pd,
+            cq,
+            qp,
+        }
     }
     pub(crate) fn gid(&self) -> Gid {
         self.context.device().gid(0).expect("a GID")
     }
     pub(crate) fn connect(&self, to: Qpn, dgid: Gid, mtu: Mtu) {
         let attr = attributes(to, dgid, mtu);
-        for (state, mask) in [(QpState::Init, INIT), (QpState::Rtr, RTR), (QpState::Rts, RTS)] {
-            let attr = QpAttr { qp_state: state, ..attr };
-            self.qp.modify(&attr, mask).unwrap_or_else(|e| panic!("to {state:?}: {e}"));
+        for (state, mask) in [
+            (QpState::Init, INIT),
+            (QpState::Rtr, RTR),
+            (QpState::Rts, RTS),
+        ] {
+            let attr = QpAttr {
+                qp_state: state,
+                ..attr
+            };
+            self.qp
+                .modify(&attr, mask)
+                .unwrap_or_else(|e| panic!("to {state:?}: {e}"));
         }
     }
     pub(crate) fn send(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>) {
-        let wr = SendWr { wr_id, op, flags: SendFlags::empty(), payload: Payload::Sges(sges) };
+        let wr = SendWr {
+            wr_id,
+            op,
+            flags: SendFlags::empty(),
+            payload: Payload::Sges(sges),
+        };
         self.qp.post_send(&mut [wr].into_iter()).expect("posted");
     }
     pub(crate) fn recv(&self, wr_id: u64, sges: Vec<Sge>) {
-        self.qp.post_recv(&mut [RecvWr { wr_id, sges }].into_iter()).expect("posted");
+        self.qp
+            .post_recv(&mut [RecvWr { wr_id, sges }].into_iter())
+            .expect("posted");
     }
     /// The next completion.
     pub(crate) fn completion(&self) -> Wc {
@@ -115,8 +148,10 @@ impl Drop for End {
     }
 }
 
-pub(crate) const INIT: AttrMask =
-    AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT).union(AttrMask::ACCESS_FLAGS);
+pub(crate) const INIT: AttrMask = AttrMask::STATE
+    .union(AttrMask::PKEY_INDEX)
+    .union(AttrMask::PORT)
+    .union(AttrMask::ACCESS_FLAGS);
 pub(crate) const RTR: AttrMask = AttrMask::STATE
     .union(AttrMask::AV)
     .union(AttrMask::PATH_MTU)
@@ -139,7 +174,11 @@ pub(crate) fn attributes(to: Qpn, dgid: Gid, mtu: Mtu) -> QpAttr {
         dest_qp_num: to,
         qp_access_flags: ALL,
         ah_attr: AddressHandleAttr {
-            grh: GlobalRoute { dgid, hop_limit: 64, ..GlobalRoute::default() },
+            grh: GlobalRoute {
+                dgid,
+                hop_limit: 64,
+                ..GlobalRoute::default()
+            },
             is_global: true,
             port_num: 1,
             ..AddressHandleAttr::default()
@@ -156,7 +195,13 @@ pub(crate) fn attributes(to: Qpn, dgid: Gid, mtu: Mtu) -> QpAttr {
 }
 
 pub(crate) fn cap() -> QpCap {
-    QpCap { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 }
+    QpCap {
+        max_send_wr: 256,
+        max_recv_wr: 256,
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        max_inline_data: 256,
+    }
 }
 
 /// Two ends in this process, connected to each other.
@@ -170,7 +215,8 @@ pub(crate) fn pair(mtu: Mtu) -> (End, End) {
 pub(crate) fn next_completion(cq: &Cq) -> Wc {
     let mut found = None;
     wait_for("a completion", || {
-        cq.poll(1, &mut |_, wc| found = Some(*wc)).expect("no overflow");
+        cq.poll(1, &mut |_, wc| found = Some(*wc))
+            .expect("no overflow");
         found.is_some()
     });
     found.expect("a completion")
