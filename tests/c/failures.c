@@ -1,0 +1,764 @@
+/*
+ * What goes wrong, and that it goes wrong as it should: the right event, status or completion on both sides, in time, and the next
+ * connection works.
+ *
+ * usage: failures CASE [ADDRESS]                 both sides: starts the server as another process
+ *        failures server CASE [PORT]             one side each, for two machines
+ *        failures client CASE ADDRESS PORT
+ *
+ * CASE    what happens
+ * absent        nobody listens on the port: REJECTED, status 8
+ * rejected      the server rejects with private data: REJECTED, status 28, the queue pair in ERR
+ * wrong-rkey    WRITE with a key that names nothing: REM_ACCESS_ERR; the server's queue pair in ERR
+ * too-long      SEND longer than the receive: REM_INV_REQ_ERR here, LOC_LEN_ERR there
+ * no-receive    SEND without a receive and without RNR retries: RNR_RETRY_EXC_ERR
+ * deregistered  WRITE to memory that is registered no more: REM_ACCESS_ERR, and no byte changes
+ * bad-lkey      SEND from memory that is registered no more: LOC_PROT_ERR
+ * in-use        a port that another process listens on: EADDRINUSE; free again at once when that is killed
+ * cycles        200 connections, one after the other: no descriptor and no memory is left behind
+ * killed-server the server is killed in mid-transfer: RETRY_EXC_ERR, DISCONNECTED after rdma_disconnect, the port free at once
+ * killed-client the client is killed in mid-transfer: DISCONNECTED, or RETRY_EXC_ERR on what the server sends
+ */
+#include "common.h"
+
+#include <dirent.h>
+#include <sys/wait.h>
+
+enum { SIZE = 64 << 10, SHORT = 1024, CYCLES = 200, WARM_UP = 50, TIME = 60 };
+enum { SEED_CLIENT = 11, SEED_SERVER = 12 };
+
+/* What the server tells with its acceptance. */
+struct offer {
+	uint64_t addr;
+	uint32_t rkey, length;
+};
+
+static const char rejection[] = "this server takes nobody";
+
+struct side {
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *listener, *id;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	char *buffer;
+	struct offer peer;
+};
+
+/* Memory, queue and queue pair; `receives` receives of so many bytes each are posted. */
+static void equip(struct side *side, int receives, uint32_t length)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = 32, .max_recv_wr = 32, .max_send_sge = 1, .max_recv_sge = 1 },
+		.sq_sig_all = 1,
+	};
+
+	MUST_PTR(side->pd = ibv_alloc_pd(side->id->verbs));
+	MUST_PTR(side->cq = ibv_create_cq(side->id->verbs, 64, NULL, NULL, 0));
+	attr.send_cq = attr.recv_cq = side->cq;
+	MUST(rdma_create_qp(side->id, side->pd, &attr));
+	MUST_PTR(side->buffer = malloc(SIZE));
+	MUST_PTR(side->mr = ibv_reg_mr(side->pd, side->buffer, SIZE,
+				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+	for (int i = 0; i < receives; i++) {
+		struct ibv_sge sge = { (uintptr_t)side->buffer, length, side->mr->lkey };
+		struct ibv_recv_wr wr = { .wr_id = 1000 + i, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+		MUST(ibv_post_recv(side->id->qp, &wr, &bad));
+	}
+}
+
+static void release(struct side *side)
+{
+	rdma_destroy_qp(side->id);
+	if (side->mr != NULL)
+		MUST(ibv_dereg_mr(side->mr));
+	free(side->buffer);
+	MUST(ibv_destroy_cq(side->cq));
+	MUST(ibv_dealloc_pd(side->pd));
+	MUST(rdma_destroy_id(side->id));
+}
+
+static void post(struct side *side, enum ibv_wr_opcode opcode, uint32_t length)
+{
+	struct ibv_sge sge = { (uintptr_t)side->buffer, length, side->mr ? side->mr->lkey : 0 };
+	struct ibv_send_wr wr = { .wr_id = opcode, .sg_list = &sge, .num_sge = 1, .opcode = opcode }, *bad;
+
+	wr.wr.rdma.remote_addr = side->peer.addr;
+	wr.wr.rdma.rkey = side->peer.rkey;
+	MUST(ibv_post_send(side->id->qp, &wr, &bad));
+}
+
+static void expect_completion(struct side *side, enum ibv_wc_status wanted)
+{
+	struct ibv_wc wc = next_completion(side->cq);
+
+	if (wc.status != wanted)
+		die("completion of %llu: %s, not %s", (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status), ibv_wc_status_str(wanted));
+	EXPECT(wc.qp_num == side->id->qp->qp_num);
+}
+
+static enum ibv_qp_state state_of(struct side *side)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	MUST(ibv_query_qp(side->id->qp, &attr, IBV_QP_STATE, &init));
+	return attr.qp_state;
+}
+
+/* Server: listens, announces. */
+static void open_server(struct side *side, const char *port)
+{
+	MUST_PTR(side->channel = rdma_create_event_channel());
+	side->listener = listen_on(side->channel, AF_INET6, port ? number(port, 0, 65535) : 0);
+	announce(side->listener);
+}
+
+/*
+ * Server: accepts the next connection, offering its memory. `rnr_retry` is how often the client's queue pair may retry when a receive
+ * is missing here.
+ */
+static void serve_with(struct side *side, int receives, uint32_t length, uint8_t rnr_retry)
+{
+	struct offer offer;
+	struct rdma_conn_param param = {
+		.private_data = &offer,
+		.private_data_len = sizeof offer,
+		.rnr_retry_count = rnr_retry,
+		.initiator_depth = 1,
+		.responder_resources = 1,
+	};
+
+	side->id = await(side->channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
+	equip(side, receives, length);
+	pattern_fill(side->buffer, SIZE, SEED_SERVER, 0);
+	offer = (struct offer){ (uintptr_t)side->buffer, side->mr->rkey, SIZE };
+	MUST(rdma_accept(side->id, &param));
+	await(side->channel, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void serve(struct side *side, int receives, uint32_t length)
+{
+	serve_with(side, receives, length, 7);
+}
+
+static void close_server(struct side *side)
+{
+	MUST(rdma_destroy_id(side->listener));
+	rdma_destroy_event_channel(side->channel);
+}
+
+/* Client: as far as the resolved route. */
+static void find(struct side *side, const char *address, const char *port, int receives, uint32_t length)
+{
+	if (side->channel == NULL)
+		MUST_PTR(side->channel = rdma_create_event_channel());
+	side->id = start_resolving(side->channel, address, port);
+	await(side->channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	equip(side, receives, length);
+	pattern_fill(side->buffer, SIZE, SEED_CLIENT, 0);
+	MUST(rdma_resolve_route(side->id, 500));
+	await(side->channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+/* Client: connects and learns the server's memory. */
+static void join(struct side *side, const char *address, const char *port, struct rdma_conn_param param)
+{
+	struct rdma_cm_event *event;
+
+	find(side, address, port, 1, SHORT);
+	MUST(rdma_connect(side->id, &param));
+	MUST(rdma_get_cm_event(side->channel, &event));
+	if (event->event != RDMA_CM_EVENT_ESTABLISHED)
+		die("event %s with status %d", rdma_event_str(event->event), event->status);
+	EXPECT(event->param.conn.private_data_len >= sizeof side->peer);
+	memcpy(&side->peer, event->param.conn.private_data, sizeof side->peer);
+	EXPECT(side->peer.length == SIZE);
+	MUST(rdma_ack_cm_event(event));
+}
+
+/* Either side ends what is left of a connection. */
+static void part(struct side *side)
+{
+	MUST(rdma_disconnect(side->id));
+	await(side->channel, RDMA_CM_EVENT_DISCONNECTED);
+	release(side);
+}
+
+/* The server ends when the client does. */
+static void see_off(struct side *side)
+{
+	await(side->channel, RDMA_CM_EVENT_DISCONNECTED);
+	MUST(rdma_disconnect(side->id));
+	release(side);
+	close_server(side);
+}
+
+static const struct rdma_conn_param patient = { .retry_count = 7, .rnr_retry_count = 7, .initiator_depth = 1, .responder_resources = 1 };
+
+/* absent */
+
+static void absent_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+	struct rdma_conn_param param = patient;
+	struct rdma_cm_event event;
+
+	find(&side, address, port, 0, 0);
+	MUST(rdma_connect(side.id, &param));
+	event = await(side.channel, RDMA_CM_EVENT_REJECTED);
+	if (event.status != 8)
+		die("rejected with status %d, not 8 (invalid service id)", event.status);
+	release(&side);
+	rdma_destroy_event_channel(side.channel);
+}
+
+/* rejected */
+
+static void rejected_server(const char *port)
+{
+	struct side side = { 0 };
+	struct rdma_cm_id *id;
+
+	open_server(&side, port);
+	id = await(side.channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
+	MUST(rdma_reject(id, rejection, sizeof rejection));
+	MUST(rdma_destroy_id(id));
+	close_server(&side);
+}
+
+static void rejected_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+	struct rdma_conn_param param = patient;
+	struct rdma_cm_event *event;
+	const char *data;
+
+	find(&side, address, port, 1, SHORT);
+	MUST(rdma_connect(side.id, &param));
+	MUST(rdma_get_cm_event(side.channel, &event));
+	EXPECT(event->event == RDMA_CM_EVENT_REJECTED && event->status == 28);
+	data = event->param.conn.private_data;
+	EXPECT(event->param.conn.private_data_len >= sizeof rejection && memcmp(data, rejection, sizeof rejection) == 0);
+	for (unsigned int i = sizeof rejection; i < event->param.conn.private_data_len; i++)
+		EXPECT(data[i] == 0);
+	MUST(rdma_ack_cm_event(event));
+	EXPECT(state_of(&side) == IBV_QPS_ERR);
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	release(&side);
+	rdma_destroy_event_channel(side.channel);
+}
+
+/* wrong-rkey */
+
+static void wrong_rkey_server(const char *port)
+{
+	struct side side = { 0 };
+
+	open_server(&side, port);
+	serve(&side, 1, SHORT);
+	/* The violation ends the queue pair, which flushes the receive. */
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	EXPECT(state_of(&side) == IBV_QPS_ERR);
+	pattern_check(side.buffer, SIZE, SEED_SERVER, 0);
+	see_off(&side);
+}
+
+static void wrong_rkey_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+
+	join(&side, address, port, patient);
+	side.peer.rkey ^= 0x155;
+	post(&side, IBV_WR_RDMA_WRITE, SIZE);
+	expect_completion(&side, IBV_WC_REM_ACCESS_ERR);
+	EXPECT(state_of(&side) == IBV_QPS_ERR);
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	/* Posting goes on and is flushed. */
+	post(&side, IBV_WR_RDMA_WRITE, SHORT);
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	part(&side);
+	rdma_destroy_event_channel(side.channel);
+}
+
+/* too-long */
+
+static void too_long_server(const char *port)
+{
+	struct side side = { 0 };
+
+	open_server(&side, port);
+	serve(&side, 2, SHORT);
+	expect_completion(&side, IBV_WC_LOC_LEN_ERR);
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	EXPECT(state_of(&side) == IBV_QPS_ERR);
+	pattern_check(side.buffer + SHORT, SIZE - SHORT, SEED_SERVER, SHORT);
+	see_off(&side);
+}
+
+static void too_long_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+
+	join(&side, address, port, patient);
+	post(&side, IBV_WR_SEND, SHORT + 1);
+	expect_completion(&side, IBV_WC_REM_INV_REQ_ERR);
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	part(&side);
+	rdma_destroy_event_channel(side.channel);
+}
+
+/* no-receive */
+
+static void no_receive_server(const char *port)
+{
+	struct side side = { 0 };
+	struct ibv_wc wc;
+
+	open_server(&side, port);
+	serve_with(&side, 0, 0, 0);
+	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
+	/* Nothing happened here. */
+	EXPECT(ibv_poll_cq(side.cq, 1, &wc) == 0);
+	EXPECT(state_of(&side) == IBV_QPS_RTS);
+	MUST(rdma_disconnect(side.id));
+	release(&side);
+	close_server(&side);
+}
+
+static void no_receive_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+
+	join(&side, address, port, patient);
+	post(&side, IBV_WR_SEND, SHORT);
+	expect_completion(&side, IBV_WC_RNR_RETRY_EXC_ERR);
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	part(&side);
+	rdma_destroy_event_channel(side.channel);
+}
+
+/* deregistered */
+
+static void deregistered_server(const char *port)
+{
+	struct side side = { 0 };
+
+	open_server(&side, port);
+	serve(&side, 2, 1);
+	/* The client asks; the message overwrote the first byte. */
+	expect_completion(&side, IBV_WC_SUCCESS);
+	pattern_fill(side.buffer, SIZE, SEED_SERVER, 0);
+	MUST(ibv_dereg_mr(side.mr));
+	side.mr = NULL;
+	MUST_PTR(side.mr = ibv_reg_mr(side.pd, side.buffer, 1, 0));
+	post(&side, IBV_WR_SEND, 1);
+	expect_completion(&side, IBV_WC_SUCCESS);
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
+	pattern_check(side.buffer, SIZE, SEED_SERVER, 0);
+	MUST(rdma_disconnect(side.id));
+	release(&side);
+	close_server(&side);
+}
+
+static void deregistered_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+	struct ibv_wc wc;
+
+	join(&side, address, port, patient);
+	post(&side, IBV_WR_SEND, 1);
+	/* Own completion and the answer, in either order. */
+	expect_completion(&side, IBV_WC_SUCCESS);
+	expect_completion(&side, IBV_WC_SUCCESS);
+	post(&side, IBV_WR_RDMA_WRITE, SIZE);
+	expect_completion(&side, IBV_WC_REM_ACCESS_ERR);
+	EXPECT(ibv_poll_cq(side.cq, 1, &wc) == 0);
+	part(&side);
+	rdma_destroy_event_channel(side.channel);
+}
+
+/* bad-lkey */
+
+static void bad_lkey_server(const char *port)
+{
+	struct side side = { 0 };
+	struct ibv_wc wc;
+
+	open_server(&side, port);
+	serve(&side, 1, SHORT);
+	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
+	EXPECT(ibv_poll_cq(side.cq, 1, &wc) == 0);
+	pattern_check(side.buffer, SIZE, SEED_SERVER, 0);
+	MUST(rdma_disconnect(side.id));
+	release(&side);
+	close_server(&side);
+}
+
+static void bad_lkey_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+	struct ibv_mr stale;
+
+	join(&side, address, port, patient);
+	stale = *side.mr;
+	MUST(ibv_dereg_mr(side.mr));
+	side.mr = &stale;
+	post(&side, IBV_WR_SEND, SHORT);
+	expect_completion(&side, IBV_WC_LOC_PROT_ERR);
+	side.mr = NULL;
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	part(&side);
+	rdma_destroy_event_channel(side.channel);
+}
+
+/* in-use */
+
+static void in_use_server(const char *port)
+{
+	struct side side = { 0 };
+
+	open_server(&side, port);
+	for (;;)
+		pause();
+}
+
+static int bind_to(struct rdma_event_channel *channel, const char *address, const char *port)
+{
+	struct addrinfo *info;
+	struct rdma_cm_id *id;
+	int result = 0;
+
+	EXPECT(getaddrinfo(address, port, &(struct addrinfo){ .ai_socktype = SOCK_STREAM }, &info) == 0);
+	MUST(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	if (rdma_bind_addr(id, info->ai_addr) != 0)
+		result = errno;
+	else if (rdma_listen(id, 1) != 0)
+		result = errno;
+	MUST(rdma_destroy_id(id));
+	freeaddrinfo(info);
+	return result;
+}
+
+/* cycles */
+
+static void look_at_self(unsigned long *descriptors, unsigned long *kilobytes)
+{
+	struct dirent *entry;
+	unsigned long pages;
+	FILE *statm;
+	DIR *folder;
+
+	MUST_PTR(folder = opendir("/proc/self/fd"));
+	for (*descriptors = 0; (entry = readdir(folder)) != NULL;)
+		*descriptors += entry->d_name[0] != '.';
+	closedir(folder);
+	MUST_PTR(statm = fopen("/proc/self/statm", "r"));
+	EXPECT(fscanf(statm, "%*u %lu", &pages) == 1);
+	fclose(statm);
+	*kilobytes = pages * (sysconf(_SC_PAGESIZE) >> 10);
+}
+
+/* Counts descriptors and memory after the warm-up and at the end. */
+static void watch_growth(int cycle)
+{
+	static unsigned long descriptors, kilobytes;
+	unsigned long now_descriptors, now_kilobytes;
+
+	if (cycle != WARM_UP && cycle != CYCLES)
+		return;
+	look_at_self(&now_descriptors, &now_kilobytes);
+	if (cycle == CYCLES) {
+		if (now_descriptors > descriptors)
+			die("%lu descriptors open after %d cycles, %lu after %d", now_descriptors, CYCLES, descriptors, WARM_UP);
+		/* Allocators breathe; what a connection needs would add up to far more. */
+		if (now_kilobytes > kilobytes + 2048)
+			die("%lu KiB resident after %d cycles, %lu after %d", now_kilobytes, CYCLES, kilobytes, WARM_UP);
+	}
+	descriptors = now_descriptors;
+	kilobytes = now_kilobytes;
+}
+
+static void cycles_server(const char *port)
+{
+	struct side side = { 0 };
+
+	open_server(&side, port);
+	for (int cycle = 1; cycle <= CYCLES; cycle++) {
+		serve(&side, 1, SHORT);
+		expect_completion(&side, IBV_WC_SUCCESS);
+		pattern_check(side.buffer, SHORT, SEED_CLIENT, 0);
+		post(&side, IBV_WR_SEND, SHORT);
+		expect_completion(&side, IBV_WC_SUCCESS);
+		await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
+		MUST(rdma_disconnect(side.id));
+		release(&side);
+		watch_growth(cycle);
+	}
+	close_server(&side);
+}
+
+static void cycles_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+
+	for (int cycle = 1; cycle <= CYCLES; cycle++) {
+		join(&side, address, port, patient);
+		post(&side, IBV_WR_SEND, SHORT);
+		expect_completion(&side, IBV_WC_SUCCESS);
+		expect_completion(&side, IBV_WC_SUCCESS);
+		pattern_check(side.buffer, SHORT, SEED_CLIENT, 0);
+		part(&side);
+		watch_growth(cycle);
+	}
+	rdma_destroy_event_channel(side.channel);
+}
+
+/* killed-server, killed-client */
+
+/* Transfers until something fails; says so once it has gone well for a while. */
+static enum ibv_wc_status transfer_for_ever(struct side *side, int lucky)
+{
+	for (;;) {
+		struct ibv_wc wc;
+
+		post(side, IBV_WR_RDMA_WRITE, SIZE);
+		post(side, IBV_WR_RDMA_READ, SIZE);
+		for (int i = 0; i < 2; i++) {
+			wc = next_completion(side->cq);
+			if (wc.status != IBV_WC_SUCCESS)
+				return wc.status;
+		}
+		if (lucky > 0 && --lucky == 0) {
+			puts("transferring");
+			fflush(stdout);
+		}
+	}
+}
+
+/* The server does nothing itself: it is reached into. */
+static void be_reached_into(const char *port)
+{
+	struct side side = { 0 };
+
+	open_server(&side, port);
+	serve(&side, 0, 0);
+	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
+	MUST(rdma_disconnect(side.id));
+	release(&side);
+	close_server(&side);
+}
+
+static void killed_server_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+	enum ibv_wc_status status;
+
+	join(&side, address, port, patient);
+	status = transfer_for_ever(&side, 20);
+	if (status != IBV_WC_RETRY_EXC_ERR)
+		die("the transfer ended with %s", ibv_wc_status_str(status));
+	EXPECT(state_of(&side) == IBV_QPS_ERR);
+	/* DISCONNECTED comes by itself if the peer's end was noticed, and because of this call otherwise. */
+	rdma_disconnect(side.id);
+	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
+	release(&side);
+	rdma_destroy_event_channel(side.channel);
+}
+
+static void killed_client_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+
+	join(&side, address, port, patient);
+	transfer_for_ever(&side, 20);
+	die("the transfer ended before the end of this process");
+}
+
+/* The cases, and the driver that starts both sides. */
+
+static const struct failure {
+	const char *name;
+	void (*server)(const char *port);
+	void (*client)(const char *address, const char *port);
+} failures[] = {
+	{ "absent", NULL, absent_client },
+	{ "rejected", rejected_server, rejected_client },
+	{ "wrong-rkey", wrong_rkey_server, wrong_rkey_client },
+	{ "too-long", too_long_server, too_long_client },
+	{ "no-receive", no_receive_server, no_receive_client },
+	{ "deregistered", deregistered_server, deregistered_client },
+	{ "bad-lkey", bad_lkey_server, bad_lkey_client },
+	{ "in-use", in_use_server, NULL },
+	{ "cycles", cycles_server, cycles_client },
+	{ "killed-server", be_reached_into, killed_server_client },
+	{ "killed-client", be_reached_into, killed_client_client },
+};
+
+/* Starts another process of this program; its standard output comes back as a stream. No verb has been called yet. */
+static pid_t start(FILE **output, const char *const argv[])
+{
+	int pipe_ends[2];
+	pid_t pid;
+
+	MUST(pipe(pipe_ends));
+	fflush(NULL);
+	EXPECT((pid = fork()) >= 0);
+	if (pid == 0) {
+		dup2(pipe_ends[1], 1);
+		close(pipe_ends[0]);
+		close(pipe_ends[1]);
+		execv("/proc/self/exe", (char *const *)argv);
+		_exit(127);
+	}
+	close(pipe_ends[1]);
+	MUST_PTR(*output = fdopen(pipe_ends[0], "r"));
+	return pid;
+}
+
+static pid_t start_server(const char *name, char port[static 8], const char *wanted_port)
+{
+	const char *argv[] = { "failures", "server", name, wanted_port, NULL };
+	FILE *output;
+	pid_t pid = start(&output, argv);
+
+	if (fscanf(output, "listening on port %7[0-9]", port) != 1)
+		die("the server did not start");
+	/* The pipe stays open: a server that writes more must not be killed by it. */
+	return pid;
+}
+
+static void ended_well(pid_t pid)
+{
+	int status;
+
+	EXPECT(waitpid(pid, &status, 0) == pid);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		die("the other process ended with status %#x", status);
+}
+
+static void kill_now(pid_t pid)
+{
+	int status;
+
+	MUST(kill(pid, SIGKILL));
+	EXPECT(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+/* A server and a client as two processes, of which one is killed while they transfer. Afterwards the port works at once. */
+static void drive_killed(const struct failure *failure, const char *address, bool kill_server)
+{
+	char port[8], line[64], again[8];
+	pid_t server = start_server(failure->name, port, NULL), client, next;
+	const char *argv[] = { "failures", "client", failure->name, address, port, NULL };
+	FILE *output;
+
+	client = start(&output, argv);
+	if (fgets(line, sizeof line, output) == NULL || strcmp(line, "transferring\n") != 0)
+		die("the client does not transfer");
+	kill_now(kill_server ? server : client);
+	if (kill_server) {
+		next = start_server("rejected", again, port);
+		EXPECT(strcmp(port, again) == 0);
+		rejected_client(address, again);
+		ended_well(next);
+	}
+	ended_well(kill_server ? client : server);
+}
+
+static void drive_in_use(const char *address)
+{
+	char port[8];
+	pid_t server = start_server("in-use", port, NULL);
+	struct rdma_event_channel *channel;
+	int result;
+
+	MUST_PTR(channel = rdma_create_event_channel());
+	if ((result = bind_to(channel, address, port)) != EADDRINUSE)
+		die("the bind to a port in use: %s", strerror(result));
+	kill_now(server);
+	if ((result = bind_to(channel, address, port)) != 0)
+		die("the bind to the port of a killed process: %s", strerror(result));
+	rdma_destroy_event_channel(channel);
+}
+
+/* A port that was free a moment ago. */
+static void drive_absent(const char *address)
+{
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id;
+	char port[8];
+
+	MUST_PTR(channel = rdma_create_event_channel());
+	id = listen_on(channel, AF_INET6, 0);
+	snprintf(port, sizeof port, "%u", ntohs(rdma_get_src_port(id)));
+	MUST(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+	absent_client(address, port);
+}
+
+static void drive(const struct failure *failure, const char *address)
+{
+	char port[8];
+	pid_t server;
+
+	if (strcmp(failure->name, "absent") == 0) {
+		drive_absent(address);
+	} else if (strcmp(failure->name, "in-use") == 0) {
+		drive_in_use(address);
+	} else if (strncmp(failure->name, "killed-", 7) == 0) {
+		drive_killed(failure, address, strcmp(failure->name, "killed-server") == 0);
+	} else {
+		server = start_server(failure->name, port, NULL);
+		failure->client(address, port);
+		ended_well(server);
+	}
+}
+
+static const struct failure *named(const char *name)
+{
+	for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+		if (strcmp(failures[i].name, name) == 0)
+			return &failures[i];
+	return NULL;
+}
+
+static int usage(void)
+{
+	fputs("usage: failures CASE [ADDRESS]\n"
+	      "       failures server CASE [PORT]\n"
+	      "       failures client CASE ADDRESS PORT\n"
+	      "CASE is one of:", stderr);
+	for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
+		fprintf(stderr, " %s", failures[i].name);
+	fputc('\n', stderr);
+	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	const struct failure *failure;
+
+	deadline(TIME);
+	if (argc >= 3 && argc <= 4 && strcmp(argv[1], "server") == 0) {
+		failure = named(argv[2]);
+		if (failure == NULL || failure->server == NULL)
+			return usage();
+		failure->server(argv[3]);
+		return 0;
+	}
+	if (argc == 5 && strcmp(argv[1], "client") == 0) {
+		failure = named(argv[2]);
+		if (failure == NULL || failure->client == NULL)
+			return usage();
+		failure->client(argv[3], argv[4]);
+		return 0;
+	}
+	if (argc < 2 || argc > 3 || (failure = named(argv[1])) == NULL)
+		return usage();
+	drive(failure, argc == 3 ? argv[2] : "127.0.0.1");
+	return 0;
+}
