@@ -13,7 +13,7 @@ const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 pub(crate) fn folder() -> Result<PathBuf, String> {
     let executable =
         std::env::current_exe().map_err(|e| format!("cannot tell where ferroce itself is: {e}"))?;
-    let beside = executable.parent().unwrap_or(Path::new("/"));
+    let beside = executable.parent().unwrap_or_else(|| Path::new("/"));
     let candidates = [beside.join("ferroce-lib"), beside.join("../lib/ferroce")];
     let found = candidates
         .iter()

@@ -1,1 +1,36 @@
-//! TODO
+//! Safe RDMA Verbs and RDMA CM.
+//!
+//! The interface is written once, on a table of the C functions of libibverbs and librdmacm. The table is filled by the software device
+//! that is linked in, so a program needs no RDMA hardware, no kernel module and no privileges.
+//!
+//! This is the beginning of the interface: reliable connections made by the connection manager, memory that the library owns, and
+//! work requests that each give one completion. It is complete enough for `ferroce demo`, which is its example.
+//!
+//! # What keeps it sound
+//! - An object keeps alive what it was made from: a region its domain, a queue pair its queues and its identifier.
+//! - A [`MemoryRegion`] owns its bytes. A work request holds its regions until its completion was polled, so the device never works
+//!   on memory that was freed. Peers may change the bytes at any time, so they are copied in and out, never borrowed.
+//! - All calls into C are in one private module.
+//!
+//! # Words
+//! Names are those of the specifications. A *tag* is what a work request carries to its completion (`wr_id` in C).
+
+#![deny(unsafe_code)]
+
+mod cm;
+mod completion;
+mod device;
+mod error;
+mod memory;
+mod queue_pair;
+mod sys;
+
+pub use cm::{ConnectionParameters, Event, EventChannel, EventKind, Id, IdKey};
+pub use completion::{Completed, Completion, CompletionQueue, Done, WorkError, WorkStatus};
+pub use device::{
+    Context, Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, PortAttributes, PortState,
+    devices,
+};
+pub use error::{Error, Result};
+pub use memory::{Access, MemoryRegion, ProtectionDomain, RemoteAddress, RemoteRegion, Slice};
+pub use queue_pair::{Operation, QueuePair, QueuePairCapacities};

@@ -1,0 +1,19 @@
+//! What the demo prints.
+
+use std::io::Write;
+
+/// A line from one of the two sides.
+pub(super) fn tell(who: &str, text: &str) {
+    // Whoever closed our output does not want to know.
+    let _ = writeln!(std::io::stdout().lock(), "   {who}  {text}");
+}
+
+/// A heading, with the C functions that the step is about.
+pub(super) fn step(title: &str, functions: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "\n{title}\n   {functions}");
+}
+
+/// A plain line.
+pub(super) fn line(text: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}

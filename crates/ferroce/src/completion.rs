@@ -1,0 +1,243 @@
+//! Completion queues.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ferroce_abi::types::{
+    IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_wc,
+};
+
+use crate::sys::{Queue, Work};
+use crate::{Context, Result};
+
+/// A completion queue. Clones are the same one.
+#[derive(Clone)]
+pub struct CompletionQueue(pub(crate) Arc<Queue>);
+
+impl CompletionQueue {
+    /// Makes one with room for at least that many completions.
+    ///
+    /// # Errors
+    /// EINVAL for 0 or more than the device can, or out of descriptors.
+    pub fn new(context: &Context, entries: u32) -> Result<Self> {
+        Queue::new(&context.0, entries).map(Self)
+    }
+
+    /// Takes the oldest completion, if there is one. Does not block; also lets the device work.
+    ///
+    /// # Errors
+    /// The queue overflowed.
+    pub fn poll(&self) -> Result<Option<Completion>> {
+        let mut taken = None;
+        // A completion of a queue pair that is gone is taken and shown to nobody: look on.
+        while self
+            .0
+            .poll(1, &mut |work, wc| taken = Some(Completion::new(&work, wc)))?
+            > 0
+            && taken.is_none()
+        {}
+        Ok(taken)
+    }
+
+    /// Takes the oldest completion, polling until there is one. The quickest answer, at the price of a processor.
+    ///
+    /// # Errors
+    /// The queue overflowed.
+    pub fn spin(&self) -> Result<Completion> {
+        loop {
+            if let Some(completion) = self.poll()? {
+                return Ok(completion);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Takes the oldest completion, sleeping until there is one.
+    ///
+    /// # Errors
+    /// The queue overflowed.
+    pub fn wait(&self) -> Result<Completion> {
+        let _one_at_a_time = self.0.sleeper();
+        loop {
+            if let Some(completion) = self.poll()? {
+                return Ok(completion);
+            }
+            // What completes from here on makes an event; what completed just before does not.
+            self.0.arm()?;
+            if let Some(completion) = self.poll()? {
+                return Ok(completion);
+            }
+            match self.0.sleep() {
+                Err(e) if !e.is_interrupted() => return Err(e),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CompletionQueue")
+    }
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// What the work request carried.
+    pub tag: u64,
+    /// Number of the queue pair.
+    pub queue_pair: u32,
+    /// What was done, or why not.
+    pub result: std::result::Result<Done, WorkError>,
+}
+
+impl Completion {
+    fn new(work: &Work, wc: &ibv_wc) -> Self {
+        let result = if wc.status == IBV_WC_SUCCESS {
+            Ok(Done {
+                what: Completed::from_c(wc.opcode),
+                bytes: wc.byte_len,
+                immediate: (wc.wc_flags & IBV_WC_WITH_IMM != 0).then(|| u32::from_be(wc.imm_data)),
+            })
+        } else {
+            Err(WorkError {
+                status: WorkStatus(wc.status),
+                detail: wc.vendor_err,
+            })
+        };
+        Self {
+            tag: work.tag,
+            queue_pair: wc.qp_num,
+            result,
+        }
+    }
+}
+
+/// Successful work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// What it was.
+    pub what: Completed,
+    /// Bytes that arrived here: of receives and reads only.
+    pub bytes: u32,
+    /// What the peer sent along.
+    pub immediate: Option<u32>,
+}
+
+/// Kinds of successful work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the names are those of ibv_poll_cq(3)")]
+pub enum Completed {
+    Send,
+    Write,
+    Read,
+    CompareSwap,
+    FetchAdd,
+    Receive,
+    /// A receive used up by a WRITE with immediate.
+    ReceiveWriteImmediate,
+    Other(u32),
+}
+
+impl Completed {
+    fn from_c(opcode: u32) -> Self {
+        match opcode {
+            IBV_WC_SEND => Self::Send,
+            IBV_WC_RDMA_WRITE => Self::Write,
+            IBV_WC_RDMA_READ => Self::Read,
+            IBV_WC_COMP_SWAP => Self::CompareSwap,
+            IBV_WC_FETCH_ADD => Self::FetchAdd,
+            IBV_WC_RECV => Self::Receive,
+            IBV_WC_RECV_RDMA_WITH_IMM => Self::ReceiveWriteImmediate,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// Why work failed. The queue pair is in the error state from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{status}")]
+pub struct WorkError {
+    /// The reason.
+    pub status: WorkStatus,
+    /// The device's own code for the cause (`vendor_err`).
+    pub detail: u32,
+}
+
+/// `enum ibv_wc_status`, for work that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WorkStatus(pub u32);
+
+impl WorkStatus {
+    /// The names of `enum ibv_wc_status` without their prefix, by number.
+    const NAMES: [&str; 24] = [
+        "SUCCESS",
+        "LOC_LEN_ERR",
+        "LOC_QP_OP_ERR",
+        "LOC_EEC_OP_ERR",
+        "LOC_PROT_ERR",
+        "WR_FLUSH_ERR",
+        "MW_BIND_ERR",
+        "BAD_RESP_ERR",
+        "LOC_ACCESS_ERR",
+        "REM_INV_REQ_ERR",
+        "REM_ACCESS_ERR",
+        "REM_OP_ERR",
+        "RETRY_EXC_ERR",
+        "RNR_RETRY_EXC_ERR",
+        "LOC_RDD_VIOL_ERR",
+        "REM_INV_RD_REQ_ERR",
+        "REM_ABORT_ERR",
+        "INV_EECN_ERR",
+        "INV_EEC_STATE_ERR",
+        "FATAL_ERR",
+        "RESP_TIMEOUT_ERR",
+        "GENERAL_ERR",
+        "TM_ERR",
+        "TM_RNDV_INCOMPLETE",
+    ];
+
+    /// Flushed: an earlier error or a disconnect ended it before it began.
+    pub const FLUSHED: Self = Self(5);
+}
+
+impl fmt::Display for WorkStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match usize::try_from(self.0)
+            .ok()
+            .and_then(|number| Self::NAMES.get(number))
+        {
+            Some(name) => write!(f, "IBV_WC_{name}"),
+            None => write!(f, "work completion status {}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for WorkStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WorkStatus;
+    use ferroce_abi::types as c;
+
+    #[test]
+    fn statuses_have_their_c_names() {
+        assert_eq!(WorkStatus(c::IBV_WC_WR_FLUSH_ERR), WorkStatus::FLUSHED);
+        assert_eq!(
+            WorkStatus(c::IBV_WC_REM_ACCESS_ERR).to_string(),
+            "IBV_WC_REM_ACCESS_ERR"
+        );
+        assert_eq!(
+            WorkStatus(c::IBV_WC_TM_RNDV_INCOMPLETE).to_string(),
+            "IBV_WC_TM_RNDV_INCOMPLETE"
+        );
+        assert_eq!(WorkStatus(99).to_string(), "work completion status 99");
+    }
+}

@@ -1,0 +1,86 @@
+//! Errors.
+
+use std::io;
+
+use crate::EventKind;
+
+/// What this crate's functions answer.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call did not do what was asked. Failed work is not an error of a call: see [`WorkError`](crate::WorkError).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device refused.
+    #[error("{call}: {source}")]
+    System {
+        /// The C function, whose manual page tells what its errors mean.
+        call: &'static str,
+        /// The errno.
+        source: io::Error,
+    },
+    /// Bytes outside of a memory region.
+    #[error("bytes {start}..{end} are not within a region of {length} bytes")]
+    OutOfRange {
+        /// First byte.
+        start: usize,
+        /// Behind the last byte.
+        end: usize,
+        /// The region's length.
+        length: usize,
+    },
+    /// Arguments that do not fit each other or the state of things; the call was not made.
+    #[error("{0}")]
+    Misuse(&'static str),
+    /// The connection manager told something else than what was waited for.
+    #[error("{event:?} (status {status}) where {expected:?} was due")]
+    Unexpected {
+        /// What was due.
+        expected: EventKind,
+        /// What came.
+        event: EventKind,
+        /// Its status: 0, a negative errno, or the peer's reason for rejecting.
+        status: i32,
+    },
+}
+
+impl Error {
+    /// The errno that a C function left.
+    pub(crate) fn last(call: &'static str) -> Self {
+        Self::System {
+            call,
+            source: io::Error::last_os_error(),
+        }
+    }
+
+    /// An errno that a C function returned.
+    pub(crate) fn errno(call: &'static str, errno: i32) -> Self {
+        Self::System {
+            call,
+            source: io::Error::from_raw_os_error(errno),
+        }
+    }
+
+    /// What a C function returned: 0 or a positive errno.
+    pub(crate) fn check(call: &'static str, errno: i32) -> Result<()> {
+        if errno == 0 {
+            Ok(())
+        } else {
+            Err(Self::errno(call, errno))
+        }
+    }
+
+    /// What a C function returned: 0 or -1 with errno set.
+    pub(crate) fn check_last(call: &'static str, result: i32) -> Result<()> {
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(Self::last(call))
+        }
+    }
+
+    /// Whether a signal interrupted the call.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::Interrupted)
+    }
+}

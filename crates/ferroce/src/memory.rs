@@ -1,0 +1,284 @@
+//! Protection domains and memory regions.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ferroce_abi::types::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE,
+};
+
+use crate::sys::{Domain, Region, Request};
+use crate::{Context, Error, Result};
+
+/// A protection domain: its queue pairs use its memory regions and no others.
+#[derive(Clone)]
+pub struct ProtectionDomain(pub(crate) Arc<Domain>);
+
+impl ProtectionDomain {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// ENOMEM at the device's limit.
+    pub fn new(context: &Context) -> Result<Self> {
+        Domain::new(&context.0).map(Self)
+    }
+}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProtectionDomain")
+    }
+}
+
+/// What may be done with a memory region, besides sending from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    LocalRead,
+    /// Receiving into it, and reading into it from peers.
+    LocalWrite,
+    /// What [`LocalWrite`](Self::LocalWrite) allows, and READs by peers.
+    RemoteRead,
+    /// Everything: READ, WRITE and atomics by peers.
+    Remote,
+}
+
+impl Access {
+    fn flags(self) -> i32 {
+        let flags = match self {
+            Self::LocalRead => 0,
+            Self::LocalWrite => IBV_ACCESS_LOCAL_WRITE,
+            Self::RemoteRead => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+            Self::Remote => {
+                IBV_ACCESS_LOCAL_WRITE
+                    | IBV_ACCESS_REMOTE_READ
+                    | IBV_ACCESS_REMOTE_WRITE
+                    | IBV_ACCESS_REMOTE_ATOMIC
+            }
+        };
+        flags.cast_signed()
+    }
+}
+
+/// Registered memory that the library allocated. Clones are the same region.
+///
+/// Peers may write to it at any time. What is copied out while they do is some mixture of old and new bytes.
+#[derive(Clone)]
+pub struct MemoryRegion {
+    region: Arc<Region>,
+    length: usize,
+}
+
+impl MemoryRegion {
+    /// Allocates `length` zeroed bytes and registers them.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for length 0, ENOMEM at the device's limit.
+    pub fn new(domain: &ProtectionDomain, length: usize, access: Access) -> Result<Self> {
+        Ok(Self {
+            region: Region::new(&domain.0, length, access.flags())?,
+            length,
+        })
+    }
+
+    /// Bytes.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Copies bytes out, from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]
+    pub fn read(&self, start: usize, to: &mut [u8]) -> Result<()> {
+        self.check(start, to.len())?;
+        self.region.load(start, to);
+        Ok(())
+    }
+
+    /// Copies bytes in, from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]
+    pub fn write(&self, start: usize, from: &[u8]) -> Result<()> {
+        self.check(start, from.len())?;
+        self.region.store(start, from);
+        Ok(())
+    }
+
+    /// The eight bytes from `start` on as a number in the machine's byte order, as atomics see them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], also if `start` is not a multiple of 8.
+    pub fn load(&self, start: usize) -> Result<u64> {
+        self.check_word(start)?;
+        Ok(self.region.word(start).load(Ordering::Acquire))
+    }
+
+    /// Sets the eight bytes from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], also if `start` is not a multiple of 8.
+    pub fn store(&self, start: usize, value: u64) -> Result<()> {
+        self.check_word(start)?;
+        self.region.word(start).store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// A part of it, for a work request.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], also for 4 GiB and more.
+    pub fn slice(&self, range: Range<usize>) -> Result<Slice<'_>> {
+        let length = range.end.saturating_sub(range.start);
+        self.check(range.start, length)?;
+        match u32::try_from(length) {
+            Ok(length) if range.start <= range.end => Ok(Slice {
+                region: self,
+                start: range.start,
+                length,
+            }),
+            _ => Err(self.out_of_range(range.start, range.end)),
+        }
+    }
+
+    /// What a peer must know to reach it.
+    #[must_use]
+    pub fn remote(&self) -> RemoteRegion {
+        RemoteRegion {
+            address: self.region.address(),
+            length: self.length as u64,
+            rkey: self.region.rkey(),
+        }
+    }
+
+    fn check(&self, start: usize, length: usize) -> Result<()> {
+        match start.checked_add(length) {
+            Some(end) if end <= self.length => Ok(()),
+            end => Err(self.out_of_range(start, end.unwrap_or(usize::MAX))),
+        }
+    }
+
+    fn check_word(&self, start: usize) -> Result<()> {
+        self.check(start, size_of::<u64>())?;
+        if start.is_multiple_of(size_of::<u64>()) {
+            Ok(())
+        } else {
+            Err(self.out_of_range(start, start + size_of::<u64>()))
+        }
+    }
+
+    fn out_of_range(&self, start: usize, end: usize) -> Error {
+        Error::OutOfRange {
+            start,
+            end,
+            length: self.length,
+        }
+    }
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A part of a memory region.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice<'r> {
+    region: &'r MemoryRegion,
+    start: usize,
+    length: u32,
+}
+
+/// A request with these bytes; it holds their regions.
+pub(crate) fn request(tag: u64, slices: &[Slice<'_>]) -> Request {
+    let pieces = slices
+        .iter()
+        .map(|slice| (Arc::clone(&slice.region.region), slice.start, slice.length))
+        .collect();
+    Request { tag, pieces }
+}
+
+/// A peer's memory region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteRegion {
+    /// Address of the first byte, in the peer.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Its key.
+    pub rkey: u32,
+}
+
+impl RemoteRegion {
+    /// Length of [`to_bytes`](Self::to_bytes).
+    pub const BYTES: usize = 20;
+
+    /// A form to send to peers: address, length and key, big-endian.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        out[..8].copy_from_slice(&self.address.to_be_bytes());
+        out[8..16].copy_from_slice(&self.length.to_be_bytes());
+        out[16..].copy_from_slice(&self.rkey.to_be_bytes());
+        out
+    }
+
+    /// Reads what a peer sent. `None` if it is too short.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (address, rest) = bytes.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let rkey = rest.first_chunk()?;
+        Some(Self {
+            address: u64::from_be_bytes(*address),
+            length: u64::from_be_bytes(*length),
+            rkey: u32::from_be_bytes(*rkey),
+        })
+    }
+
+    /// The place `offset` bytes from its start.
+    #[must_use]
+    pub fn at(self, offset: u64) -> RemoteAddress {
+        RemoteAddress {
+            address: self.address.wrapping_add(offset),
+            rkey: self.rkey,
+        }
+    }
+}
+
+/// A place in a peer's memory. The peer checks it: a wrong one costs the connection, not memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteAddress {
+    /// Address, in the peer.
+    pub address: u64,
+    /// Key of its region.
+    pub rkey: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RemoteRegion;
+
+    #[test]
+    fn a_remote_region_survives_the_trip() {
+        let region = RemoteRegion {
+            address: 0x7f00_1234_5678,
+            length: 4096,
+            rkey: 0xdead_beef,
+        };
+        let mut bytes = region.to_bytes().to_vec();
+        assert_eq!(RemoteRegion::from_bytes(&bytes), Some(region));
+        bytes.push(0); // private data comes padded
+        assert_eq!(RemoteRegion::from_bytes(&bytes), Some(region));
+        assert_eq!(RemoteRegion::from_bytes(&bytes[..19]), None);
+    }
+}

@@ -1,0 +1,469 @@
+//! The connection manager: event channels, identifiers, and the queue pairs made through them.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use ferroce_abi::rdmacm::sockaddr;
+use ferroce_abi::rdmacm::types::{
+    RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_PS_TCP, rdma_cm_event, rdma_cm_id, rdma_conn_param,
+    rdma_event_channel,
+};
+use ferroce_abi::types::{
+    IBV_QPT_RC, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr,
+};
+
+use super::table::{SOFTWARE, Verbs};
+use super::work::{Owner, send_request};
+use super::{Domain, OpenDevice, Queue, Request};
+use crate::{ConnectionParameters, Error, Operation, Result};
+
+/// An event channel.
+pub(crate) struct Channel {
+    verbs: &'static Verbs,
+    raw: NonNull<rdma_event_channel>,
+    /// The identifiers of this channel, by C's address of them.
+    identifiers: Mutex<HashMap<usize, Weak<Identifier>>>,
+    /// Events are fetched by one thread at a time, which alone may look at the fields that fetching sets.
+    fetching: Mutex<()>,
+}
+
+// SAFETY: C's event channels may be used by several threads at once.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+/// What an event said. The C event was acknowledged.
+pub(crate) struct FetchedEvent {
+    /// `enum rdma_cm_event_type`
+    pub(crate) kind: u32,
+    /// Status as C has it.
+    pub(crate) status: i32,
+    /// The identifier.
+    pub(crate) id: usize,
+    /// For a connect request: the listener, and the new identifier.
+    pub(crate) request: Option<(usize, Arc<Identifier>)>,
+    /// What the peer said.
+    pub(crate) parameters: ConnectionParameters,
+}
+
+impl Channel {
+    /// `rdma_create_event_channel`
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let verbs = &SOFTWARE;
+        // SAFETY: no arguments.
+        let raw = unsafe { (verbs.rdma_create_event_channel)() };
+        let raw = NonNull::new(raw).ok_or_else(|| Error::last("rdma_create_event_channel"))?;
+        Ok(Arc::new(Self {
+            verbs,
+            raw,
+            identifiers: Mutex::default(),
+            fetching: Mutex::default(),
+        }))
+    }
+
+    /// `rdma_get_cm_event`, then `rdma_ack_cm_event` with what it said copied.
+    pub(crate) fn next_event(self: &Arc<Self>) -> Result<FetchedEvent> {
+        let _alone = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut event = ptr::null_mut();
+        // SAFETY: a live channel and a place for the answer.
+        let result = unsafe { (self.verbs.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut event) };
+        Error::check_last("rdma_get_cm_event", result)?;
+        // SAFETY: the call succeeded, so an event is there until it is acknowledged, below.
+        let fetched = unsafe { self.copy(&*event) };
+        // SAFETY: fetched above and not used any more.
+        unsafe { (self.verbs.rdma_ack_cm_event)(event) };
+        Ok(fetched)
+    }
+
+    /// # Safety
+    /// An event that was fetched from this channel and not acknowledged.
+    unsafe fn copy(self: &Arc<Self>, event: &rdma_cm_event) -> FetchedEvent {
+        // SAFETY: connected identifiers, the only ones made here, have the `conn` part.
+        let conn = unsafe { event.param.conn };
+        let mut parameters = ConnectionParameters {
+            private_data: Vec::new(),
+            responder_resources: conn.responder_resources,
+            initiator_depth: conn.initiator_depth,
+            retry_count: conn.retry_count,
+            rnr_retry_count: conn.rnr_retry_count,
+        };
+        if !conn.private_data.is_null() {
+            // SAFETY: the event holds that many bytes until it is acknowledged.
+            let data = unsafe {
+                slice::from_raw_parts(conn.private_data.cast::<u8>(), conn.private_data_len.into())
+            };
+            parameters.private_data = data.to_vec();
+        }
+        let id = event.id.addr();
+        let request = (event.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+            .then(|| {
+                NonNull::new(event.id)
+                    .map(|new| (event.listen_id.addr(), Identifier::adopt(self, new)))
+            })
+            .flatten();
+        // In a statement of its own: the lock must be free when the last reference goes.
+        let known = self.identifiers().get(&id).and_then(Weak::upgrade);
+        if let Some(known) = known {
+            // SAFETY: the event names a live identifier, and this thread alone fetches events now.
+            unsafe { known.note_device() };
+        }
+        FetchedEvent {
+            kind: event.event,
+            status: event.status,
+            id,
+            request,
+            parameters,
+        }
+    }
+
+    fn identifiers(&self) -> MutexGuard<'_, HashMap<usize, Weak<Identifier>>> {
+        self.identifiers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: a live channel has an open descriptor, and never changes it.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; its identifiers held this object, and every event was acknowledged.
+        unsafe { (self.verbs.rdma_destroy_event_channel)(self.raw.as_ptr()) };
+    }
+}
+
+/// An identifier of the connection manager.
+pub(crate) struct Identifier {
+    channel: Arc<Channel>,
+    raw: NonNull<rdma_cm_id>,
+    device: OnceLock<Arc<OpenDevice>>,
+    has_queue_pair: AtomicBool,
+}
+
+// SAFETY: C's identifiers may be used by several threads at once; their fields are read in `note_device` only.
+unsafe impl Send for Identifier {}
+// SAFETY: as above.
+unsafe impl Sync for Identifier {}
+
+impl Identifier {
+    /// `rdma_create_id` for reliable connections (`RDMA_PS_TCP`).
+    pub(crate) fn new(channel: &Arc<Channel>) -> Result<Arc<Self>> {
+        let mut raw = ptr::null_mut();
+        let space = RDMA_PS_TCP.cast_signed();
+        // SAFETY: a live channel and a place for the answer.
+        let result = unsafe {
+            (channel.verbs.rdma_create_id)(
+                channel.raw.as_ptr(),
+                &raw mut raw,
+                ptr::null_mut(),
+                space,
+            )
+        };
+        Error::check_last("rdma_create_id", result)?;
+        let raw = NonNull::new(raw).ok_or(Error::Misuse("rdma_create_id gave no identifier"))?;
+        Ok(Self::adopt(channel, raw))
+    }
+
+    /// Takes charge of an identifier of C.
+    fn adopt(channel: &Arc<Channel>, raw: NonNull<rdma_cm_id>) -> Arc<Self> {
+        let (device, has_queue_pair) = (OnceLock::new(), AtomicBool::new(false));
+        let new = Arc::new(Self {
+            channel: Arc::clone(channel),
+            raw,
+            device,
+            has_queue_pair,
+        });
+        channel
+            .identifiers()
+            .insert(new.key(), Arc::downgrade(&new));
+        new
+    }
+
+    /// What events call it.
+    pub(crate) fn key(&self) -> usize {
+        self.raw.as_ptr().addr()
+    }
+
+    /// The context of the device that it is bound to, once an event or `rdma_bind_addr` told.
+    pub(crate) fn device(&self) -> Option<&Arc<OpenDevice>> {
+        self.device.get()
+    }
+
+    /// # Safety
+    /// No other thread may be fetching an event of this identifier.
+    unsafe fn note_device(&self) {
+        let verbs = self.channel.verbs;
+        // SAFETY: a live identifier; nobody writes its fields now.
+        if let Some(context) = NonNull::new(unsafe { (*self.raw.as_ptr()).verbs }) {
+            // SAFETY: the context is an identifier's.
+            self.device
+                .get_or_init(|| unsafe { OpenDevice::shared(verbs, context) });
+        }
+    }
+
+    /// `rdma_bind_addr`
+    pub(crate) fn bind(&self, address: SocketAddr) -> Result<()> {
+        let mut address = sockaddr::store(address);
+        // SAFETY: a live identifier and an address.
+        let result = unsafe {
+            (self.channel.verbs.rdma_bind_addr)(self.raw.as_ptr(), (&raw mut address).cast())
+        };
+        Error::check_last("rdma_bind_addr", result)
+    }
+
+    /// `rdma_get_src_port`
+    pub(crate) fn port(&self) -> u16 {
+        // SAFETY: a live identifier.
+        u16::from_be(unsafe { (self.channel.verbs.rdma_get_src_port)(self.raw.as_ptr()) })
+    }
+
+    /// `rdma_listen`
+    pub(crate) fn listen(&self, backlog: u16) -> Result<()> {
+        // SAFETY: a live identifier.
+        let result = unsafe { (self.channel.verbs.rdma_listen)(self.raw.as_ptr(), backlog.into()) };
+        Error::check_last("rdma_listen", result)
+    }
+
+    /// `rdma_resolve_addr`
+    pub(crate) fn resolve_address(&self, to: SocketAddr, milliseconds: c_int) -> Result<()> {
+        let mut to = sockaddr::store(to);
+        // SAFETY: a live identifier, no source, and an address.
+        let result = unsafe {
+            (self.channel.verbs.rdma_resolve_addr)(
+                self.raw.as_ptr(),
+                ptr::null_mut(),
+                (&raw mut to).cast(),
+                milliseconds,
+            )
+        };
+        Error::check_last("rdma_resolve_addr", result)
+    }
+
+    /// `rdma_resolve_route`
+    pub(crate) fn resolve_route(&self, milliseconds: c_int) -> Result<()> {
+        // SAFETY: a live identifier.
+        let result =
+            unsafe { (self.channel.verbs.rdma_resolve_route)(self.raw.as_ptr(), milliseconds) };
+        Error::check_last("rdma_resolve_route", result)
+    }
+
+    /// `rdma_connect`
+    pub(crate) fn connect(&self, parameters: &ConnectionParameters) -> Result<()> {
+        let mut parameters = in_c(parameters)?;
+        // SAFETY: a live identifier and parameters whose private data is valid for the call.
+        let result =
+            unsafe { (self.channel.verbs.rdma_connect)(self.raw.as_ptr(), &raw mut parameters) };
+        Error::check_last("rdma_connect", result)
+    }
+
+    /// `rdma_accept`
+    pub(crate) fn accept(&self, parameters: &ConnectionParameters) -> Result<()> {
+        let mut parameters = in_c(parameters)?;
+        // SAFETY: as in `connect`.
+        let result =
+            unsafe { (self.channel.verbs.rdma_accept)(self.raw.as_ptr(), &raw mut parameters) };
+        Error::check_last("rdma_accept", result)
+    }
+
+    /// `rdma_reject`
+    pub(crate) fn reject(&self, private_data: &[u8]) -> Result<()> {
+        let length = length_of(private_data)?;
+        // SAFETY: a live identifier and that many bytes.
+        let result = unsafe {
+            (self.channel.verbs.rdma_reject)(
+                self.raw.as_ptr(),
+                private_data.as_ptr().cast(),
+                length,
+            )
+        };
+        Error::check_last("rdma_reject", result)
+    }
+
+    /// `rdma_disconnect`
+    pub(crate) fn disconnect(&self) -> Result<()> {
+        // SAFETY: a live identifier.
+        let result = unsafe { (self.channel.verbs.rdma_disconnect)(self.raw.as_ptr()) };
+        Error::check_last("rdma_disconnect", result)
+    }
+}
+
+impl Drop for Identifier {
+    fn drop(&mut self) {
+        self.channel.identifiers().remove(&self.key());
+        // SAFETY: made by C; its queue pair held this object, and every event of it was acknowledged.
+        unsafe { (self.channel.verbs.rdma_destroy_id)(self.raw.as_ptr()) };
+    }
+}
+
+/// C's form, which borrows the private data.
+fn in_c(parameters: &ConnectionParameters) -> Result<rdma_conn_param> {
+    let mut out = rdma_conn_param::zeroed();
+    out.private_data = parameters.private_data.as_ptr().cast();
+    out.private_data_len = length_of(&parameters.private_data)?;
+    out.responder_resources = parameters.responder_resources;
+    out.initiator_depth = parameters.initiator_depth;
+    out.retry_count = parameters.retry_count;
+    out.rnr_retry_count = parameters.rnr_retry_count;
+    Ok(out)
+}
+
+fn length_of(private_data: &[u8]) -> Result<u8> {
+    u8::try_from(private_data.len())
+        .map_err(|_| Error::Misuse("private data is longer than 255 bytes"))
+}
+
+/// A queue pair of an identifier.
+pub(crate) struct QueuePairHandle {
+    identifier: Arc<Identifier>,
+    domain: Arc<Domain>,
+    send: Arc<Queue>,
+    receive: Arc<Queue>,
+    raw: NonNull<ibv_qp>,
+    number: u32,
+    /// Tells its work from that of others. Numbers of queue pairs come again.
+    owner: Owner,
+}
+
+// SAFETY: C's queue pairs may be used by several threads at once.
+unsafe impl Send for QueuePairHandle {}
+// SAFETY: as above.
+unsafe impl Sync for QueuePairHandle {}
+
+impl QueuePairHandle {
+    /// `rdma_create_qp` for a reliable connection. `cap` is set to what it really can.
+    pub(crate) fn new(
+        identifier: &Arc<Identifier>,
+        domain: &Arc<Domain>,
+        send: &Arc<Queue>,
+        receive: &Arc<Queue>,
+        cap: &mut ibv_qp_cap,
+    ) -> Result<Self> {
+        if !send.is_of(&domain.device) || !receive.is_of(&domain.device) {
+            return Err(Error::Misuse(
+                "the completion queues and the protection domain are of different contexts",
+            ));
+        }
+        if identifier.has_queue_pair.swap(true, Ordering::AcqRel) {
+            return Err(Error::Misuse("the identifier has a queue pair already"));
+        }
+        let mut init = ibv_qp_init_attr::zeroed();
+        init.send_cq = send.raw.as_ptr();
+        init.recv_cq = receive.raw.as_ptr();
+        init.cap = *cap;
+        init.qp_type = IBV_QPT_RC;
+        let verbs = identifier.channel.verbs;
+        // SAFETY: a live identifier without a queue pair, a live domain and live queues.
+        let result = unsafe {
+            (verbs.rdma_create_qp)(identifier.raw.as_ptr(), domain.raw.as_ptr(), &raw mut init)
+        };
+        // SAFETY: `rdma_create_qp` has set the field, and nothing else does.
+        let raw = NonNull::new(unsafe { (*identifier.raw.as_ptr()).qp });
+        let (0, Some(raw)) = (result, raw) else {
+            let error = Error::last("rdma_create_qp");
+            identifier.has_queue_pair.store(false, Ordering::Release);
+            return Err(error);
+        };
+        *cap = init.cap;
+        // SAFETY: a live queue pair, whose number never changes.
+        let number = unsafe { (*raw.as_ptr()).qp_num };
+        Ok(Self {
+            identifier: Arc::clone(identifier),
+            domain: Arc::clone(domain),
+            send: Arc::clone(send),
+            receive: Arc::clone(receive),
+            raw,
+            number,
+            owner: Owner::new(),
+        })
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// `ibv_post_send`
+    pub(crate) fn post_send(&self, request: &Request, operation: Operation) -> Result<()> {
+        let mut elements = self.elements(request)?;
+        let mut posted = send_request(operation);
+        posted.sg_list = elements.as_mut_ptr();
+        posted.num_sge = count(&elements)?;
+        posted.wr_id = self.send.add(request, self.owner);
+        let mut bad: *mut ibv_send_wr = ptr::null_mut();
+        // SAFETY: an open context has its operations filled in, and does not change them.
+        let post_send = unsafe { (*self.domain.device.raw.as_ptr()).ops.post_send };
+        let result = post_send
+            .ok_or(Error::Misuse("the device has no ibv_post_send"))
+            .and_then(|post_send| {
+                // SAFETY: a live queue pair and one request; its memory is held until its completion.
+                Error::check("ibv_post_send", unsafe {
+                    post_send(self.raw.as_ptr(), &raw mut posted, &raw mut bad)
+                })
+            });
+        result.inspect_err(|_| self.send.withdraw(posted.wr_id))
+    }
+
+    /// `ibv_post_recv`
+    pub(crate) fn post_receive(&self, request: &Request) -> Result<()> {
+        let mut elements = self.elements(request)?;
+        let mut posted = ibv_recv_wr::zeroed();
+        posted.sg_list = elements.as_mut_ptr();
+        posted.num_sge = count(&elements)?;
+        posted.wr_id = self.receive.add(request, self.owner);
+        let mut bad: *mut ibv_recv_wr = ptr::null_mut();
+        // SAFETY: an open context has its operations filled in, and does not change them.
+        let post_recv = unsafe { (*self.domain.device.raw.as_ptr()).ops.post_recv };
+        let result = post_recv
+            .ok_or(Error::Misuse("the device has no ibv_post_recv"))
+            .and_then(|post_recv| {
+                // SAFETY: as in `post_send`.
+                Error::check("ibv_post_recv", unsafe {
+                    post_recv(self.raw.as_ptr(), &raw mut posted, &raw mut bad)
+                })
+            });
+        result.inspect_err(|_| self.receive.withdraw(posted.wr_id))
+    }
+
+    fn elements(&self, request: &Request) -> Result<Vec<ferroce_abi::types::ibv_sge>> {
+        // The device would find out when the work runs; here it is still a mistake of one line.
+        if request
+            .pieces
+            .iter()
+            .any(|(region, ..)| !region.is_of(&self.domain))
+        {
+            return Err(Error::Misuse(
+                "the memory region is of another protection domain than the queue pair",
+            ));
+        }
+        Ok(request.elements())
+    }
+}
+
+fn count<T>(elements: &[T]) -> Result<c_int> {
+    c_int::try_from(elements.len())
+        .map_err(|_| Error::Misuse("too many pieces of memory for one work request"))
+}
+
+impl Drop for QueuePairHandle {
+    fn drop(&mut self) {
+        // SAFETY: the identifier's own queue pair, made by `new` and used by nobody any more.
+        unsafe { (self.identifier.channel.verbs.rdma_destroy_qp)(self.identifier.raw.as_ptr()) };
+        self.identifier
+            .has_queue_pair
+            .store(false, Ordering::Release);
+        // The device works on nothing of it any more.
+        self.send.forget(self.owner);
+        self.receive.forget(self.owner);
+    }
+}
