@@ -12,7 +12,8 @@ mod stage;
 use std::time::Duration;
 
 use net::{Place, Side};
-use process::Process;
+pub(crate) use process::Process;
+pub(crate) use runner::{artefacts, show};
 use stage::{Stage, User};
 
 use crate::tally::Tally;
@@ -81,9 +82,9 @@ impl Catalogue {
     }
 }
 
-/// Name, or the telling part of it, of the abstract socket that holds a port of the connection manager.
+/// Name, as `/proc/net/unix` shows it, of the abstract socket that holds a port of the connection manager.
 fn cm_port_name(port: u16) -> String {
-    format!("ferroce/cm/tcp/{port}")
+    format!("@ferroce/port/tcp/{port}")
 }
 
 /// Prints the names of all tests.

@@ -138,7 +138,7 @@ impl Process {
         self.until(&format!("listened on RDMA CM port {port}"), |p| {
             p.network_table("unix")
                 .lines()
-                .any(|line| line.contains(&name))
+                .any(|line| line.ends_with(&name))
         })
     }
 

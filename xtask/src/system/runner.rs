@@ -44,7 +44,7 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
         }
         drop(report);
         for (case, folder, outcome, took) in reports {
-            show(case, &folder, outcome, took, tally);
+            show(&case.name, &folder, outcome, took, tally);
         }
     });
     Ok(())
@@ -63,12 +63,13 @@ fn one(case: &Case, bin: &Path, folder: &Path) -> Outcome {
     stage.check_empty()
 }
 
-fn show(case: &Case, folder: &Path, outcome: Outcome, took: Duration, tally: &mut Tally) {
+/// Prints a test's line, and for a failure why, with the ends of its log files.
+pub(crate) fn show(name: &str, folder: &Path, outcome: Outcome, took: Duration, tally: &mut Tally) {
     let Err(reason) = outcome else {
-        tally.ok(&case.name, took);
+        tally.ok(name, took);
         return;
     };
-    tally.fail(&case.name);
+    tally.fail(name);
     println!("    {}", reason.replace('\n', "\n    "));
     let mut logs: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()
@@ -90,8 +91,11 @@ fn show(case: &Case, folder: &Path, outcome: Outcome, took: Duration, tally: &mu
 }
 
 /// Copies what the tests run to a folder that every user can read, and builds the C programs there.
-fn artefacts(workspace: &Workspace) -> Result<PathBuf, String> {
+pub(crate) fn artefacts(workspace: &Workspace) -> Result<PathBuf, String> {
     let bin = std::env::temp_dir().join(format!("ferroce-system-{}", std::process::id()));
+    if bin.exists() {
+        return Ok(bin); // the other kind of tests made it
+    }
     cleanup::add_folder(&bin);
     let release = workspace.release();
     let folder = bin.to_string_lossy().into_owned();

@@ -136,11 +136,6 @@ impl Stage {
         Ok(process.output())
     }
 
-    /// Time until the test must have ended.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
     /// Whether the processes of the test are all gone.
     pub(crate) fn check_empty(&self) -> Result<(), String> {
         match self.net.processes() {

@@ -1,5 +1,157 @@
-//! The C programs of `tests/c`.
+//! The C programs of `tests/c`, compiled against Debian's headers.
 
-use crate::system::Catalogue;
+use nix::sys::signal::Signal;
 
-pub(super) fn add(_all: &mut Catalogue) {}
+use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS};
+
+/// Kinds of failure that take a server and a client (see `tests/c/failures.c`).
+const PAIRED: [&str; 7] = [
+    "rejected",
+    "wrong-rkey",
+    "too-long",
+    "no-receive",
+    "deregistered",
+    "bad-lkey",
+    "cycles",
+];
+/// Kinds that the program stages alone, with processes of its own.
+const ALONE: [&str; 4] = ["absent", "in-use", "killed-server", "killed-client"];
+
+pub(super) fn add(all: &mut Catalogue) {
+    for (name, ip) in [
+        ("ipv4", Stage::ipv4 as fn(&Stage) -> &'static str),
+        ("ipv6", Stage::ipv6),
+    ] {
+        all.everywhere(&format!("c.client-server.{name}"), 60, move |stage| {
+            served(stage, "client-server", &[], ip(stage), &[], 4)
+        });
+        all.everywhere(&format!("c.read-write.write.{name}"), 60, move |stage| {
+            served(stage, "read-write", &[], ip(stage), &[], 2)
+        });
+    }
+    all.everywhere("c.read-write.read", 60, |stage| {
+        served(stage, "read-write", &["-r"], stage.ipv4(), &[], 2)
+    });
+    // Three chunks of 10 MiB and one that is not full.
+    all.everywhere("c.file-transfer", 120, |stage| {
+        served(stage, "file-transfer", &[], stage.ipv4(), &["33000001"], 1)
+    });
+    all.everywhere("c.file-transfer.small-chunks", 120, |stage| {
+        served(
+            stage,
+            "file-transfer",
+            &[],
+            stage.ipv4(),
+            &["3000001", "4096"],
+            2,
+        )
+    });
+    all.everywhere("c.epoll", 120, |stage| {
+        served(stage, "epoll", &[], stage.ipv4(), &["2000"], 3)
+    });
+    all.everywhere("c.epoll.large", 120, |stage| {
+        served(
+            stage,
+            "epoll",
+            &["-s", "200000"],
+            stage.ipv4(),
+            &["200", "200000"],
+            1,
+        )
+    });
+    for case in PAIRED {
+        all.everywhere(&format!("c.failures.{case}"), 90, move |stage| {
+            failure(stage, case)
+        });
+    }
+    for place in PLACES {
+        for user in USERS {
+            for case in ALONE {
+                let name = format!("c.failures.{case}");
+                match place {
+                    Place::Wire(_) if case.starts_with("killed") => {
+                        all.at(&name, place, user, 90, move |stage| killed(stage, case));
+                    }
+                    Place::Wire(_) => {}
+                    _ => all.at(&name, place, user, 90, move |stage| {
+                        stage
+                            .run(Side::A, &[&stage.built("failures"), case, stage.ipv4()])
+                            .map(drop)
+                    }),
+                }
+            }
+        }
+    }
+}
+
+/// A server that serves some clients at once and then ends.
+fn served(
+    stage: &Stage,
+    program: &str,
+    options: &[&str],
+    address: &str,
+    arguments: &[&str],
+    clients: usize,
+) -> Outcome {
+    let program = stage.built(program);
+    let count = clients.to_string();
+    let mut server = stage.start(
+        Side::A,
+        &[&[&program, "server"], options, &["-n", &count]].concat(),
+    )?;
+    let port = port_of(&mut server)?;
+    let client_options = options
+        .iter()
+        .filter(|&&option| option == "-r")
+        .copied()
+        .collect::<Vec<_>>();
+    let words = [
+        &[&*program, "client"],
+        &client_options[..],
+        &[address, &port],
+        arguments,
+    ]
+    .concat();
+    let started: Result<Vec<_>, String> =
+        (0..clients).map(|_| stage.start(Side::B, &words)).collect();
+    for mut client in started? {
+        client.succeed()?;
+    }
+    server.succeed()
+}
+
+fn failure(stage: &Stage, case: &str) -> Outcome {
+    let program = stage.built("failures");
+    let mut server = stage.start(Side::A, &[&program, "server", case])?;
+    let port = port_of(&mut server)?;
+    let mut client = stage.start(Side::B, &[&program, "client", case, stage.ipv4(), &port])?;
+    client.succeed()?;
+    server.succeed()
+}
+
+/// One side is killed while the client writes into the server's memory; the other checks what it is told.
+fn killed(stage: &Stage, case: &str) -> Outcome {
+    let program = stage.built("failures");
+    let mut server = stage.start(Side::A, &[&program, "server", case])?;
+    let port = port_of(&mut server)?;
+    let mut client = stage.start(Side::B, &[&program, "client", case, stage.ipv4(), &port])?;
+    client.says("transferring")?;
+    let (dead, mut alive) = if case == "killed-server" {
+        (server, client)
+    } else {
+        (client, server)
+    };
+    dead.signal(Signal::SIGKILL)?;
+    alive.succeed()
+}
+
+/// The port that a server says it listens on.
+fn port_of(server: &mut Process) -> Result<String, String> {
+    const LINE: &str = "listening on port ";
+    server.until("told its port", |p| {
+        p.output().lines().any(|line| line.starts_with(LINE))
+    })?;
+    let output = server.output();
+    let port = output.lines().find_map(|line| line.strip_prefix(LINE));
+    port.map(str::to_owned).ok_or_else(|| "no port".into())
+}
