@@ -7,7 +7,7 @@ use ferroce_nic::{Device, Error};
 
 use super::lock;
 use crate::errno::{errno, result_as_null};
-use crate::types::{ibv_context, ibv_device, ibv_pd};
+use crate::types::{ibv_context, ibv_pd};
 use crate::verbs::device::handle_of;
 use crate::verbs::{engine, ibv_alloc_pd, ibv_open_device};
 
@@ -16,9 +16,10 @@ pub(super) const PORT: u8 = 1;
 
 /// What all identifiers on a device share. It lives as long as the process: programs compare the pointers, and use them after
 /// their identifiers are gone.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Shared {
-    device: *mut ibv_device,
+    /// A child of `fork` has devices of its own, and gets contexts of its own.
+    device: Arc<Device>,
     /// The context behind `id->verbs`.
     pub(super) verbs: *mut ibv_context,
     /// The protection domain for queue pairs of programs that bring none.
@@ -35,10 +36,12 @@ static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
 /// # Errors
 /// Out of descriptors or memory.
 pub(super) fn shared(device: &Arc<Device>) -> Result<Shared, Error> {
-    let handle = handle_of(device);
     let mut all = lock(&SHARED);
-    if let Some(shared) = all.iter().find(|shared| shared.device == handle) {
-        return Ok(*shared);
+    if let Some(shared) = all
+        .iter()
+        .find(|shared| Arc::ptr_eq(&shared.device, device))
+    {
+        return Ok(shared.clone());
     }
     let failed = |what| {
         Error::new(
@@ -47,7 +50,7 @@ pub(super) fn shared(device: &Arc<Device>) -> Result<Shared, Error> {
         )
     };
     // SAFETY: handles of devices live for ever.
-    let verbs = unsafe { ibv_open_device(handle) };
+    let verbs = unsafe { ibv_open_device(handle_of(device)) };
     if verbs.is_null() {
         return Err(failed("opening a context"));
     }
@@ -57,11 +60,11 @@ pub(super) fn shared(device: &Arc<Device>) -> Result<Shared, Error> {
         return Err(failed("allocating a protection domain"));
     }
     let shared = Shared {
-        device: handle,
+        device: Arc::clone(device),
         verbs,
         pd,
     };
-    all.push(shared);
+    all.push(shared.clone());
     Ok(shared)
 }
 
