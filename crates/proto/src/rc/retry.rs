@@ -19,6 +19,9 @@ pub const MIN_ACK_TIMEOUT: Duration = Duration::from_nanos(4096 << 12);
 /// A probe waits at least this long, and at most [`MAX_PROBE`].
 const MIN_PROBE: Duration = Duration::from_millis(2);
 const MAX_PROBE: Duration = Duration::from_secs(1);
+/// A run of the local ACK timer has room for this many probes: on a path that loses many packets, one attempt per run would
+/// not be enough.
+const PROBES_PER_RUN: u32 = 8;
 /// Smoothed round trips that a probe waits.
 const PROBE_ROUND_TRIPS: u32 = 4;
 /// Assumed round trip before the first measurement.
@@ -162,7 +165,7 @@ impl Retry {
         }
         if self.probe.is_some_and(|at| at <= now) {
             self.probes += 1;
-            self.probe = Some(now + self.probe_wait());
+            self.probe = Some(now + self.probe_wait(shared));
             return Due::Probe;
         }
         Due::Nothing
@@ -173,18 +176,20 @@ impl Retry {
         if shared.link.lossless && !self.dropped {
             return;
         }
-        self.ack = ack_timeout(shared.attr.timeout).map(|t| now + t.max(MIN_ACK_TIMEOUT));
-        self.probe = Some(now + self.probe_wait());
+        self.ack = ack_run(shared).map(|run| now + run);
+        self.probe = Some(now + self.probe_wait(shared));
     }
 
     fn stop(&mut self) {
         (self.ack, self.probe) = (None, None);
     }
 
-    fn probe_wait(&self) -> Duration {
+    fn probe_wait(&self, shared: &Shared) -> Duration {
         let trips = self.round_trip.unwrap_or(FIRST_ROUND_TRIP) * PROBE_ROUND_TRIPS;
-        let wait = trips.max(MIN_PROBE) * (1 << self.probes.min(10));
-        wait.min(MAX_PROBE)
+        let longest =
+            ack_run(shared).map_or(MAX_PROBE, |run| (run / PROBES_PER_RUN).min(MAX_PROBE));
+        let wait = trips * (1 << self.probes.min(10));
+        wait.min(longest).max(MIN_PROBE)
     }
 
     fn measured(&mut self, round_trip: Duration) {
@@ -193,4 +198,9 @@ impl Retry {
             .map_or(round_trip, |old| (old * 7 + round_trip) / 8);
         self.round_trip = Some(smoothed.min(MAX_PROBE));
     }
+}
+
+/// How long the local ACK timer runs, `None` for ever.
+fn ack_run(shared: &Shared) -> Option<Duration> {
+    ack_timeout(shared.attr.timeout).map(|run| run.max(MIN_ACK_TIMEOUT))
 }

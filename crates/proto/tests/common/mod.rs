@@ -1,6 +1,8 @@
 //! Shared by the protocol tests.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
+pub(crate) mod workload;
+
 use std::time::Duration;
 
 use ferroce_proto::testkit::{Pair, Rng, Side};
@@ -24,7 +26,12 @@ pub(crate) fn bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
 }
 
 /// `length` bytes from `offset` on, cut into up to `pieces` elements of uneven length, some of them empty.
-pub(crate) fn split(pair: &Pair, side: Side, (offset, length): (u64, u32), pieces: u32) -> Vec<Sge> {
+pub(crate) fn split(
+    pair: &Pair,
+    side: Side,
+    (offset, length): (u64, u32),
+    pieces: u32,
+) -> Vec<Sge> {
     let mut sges = Vec::new();
     let mut at = 0;
     for piece in 1..=pieces {
