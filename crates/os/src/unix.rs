@@ -272,6 +272,16 @@ impl Dgram {
         Ok(Self { fd })
     }
 
+    /// A socket without a name, which only sends.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub fn unbound() -> io::Result<Self> {
+        Ok(Self {
+            fd: sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?,
+        })
+    }
+
     /// Sends a message to whoever has the name.
     ///
     /// # Errors

@@ -532,7 +532,10 @@ fn a_link_that_nobody_holds_is_closed() {
     b.receive();
     assert_eq!(b.closed, [Some(a.slot())]);
     let again = a.to(b.slot());
-    assert_eq!(again.send_packets(a.qpn(1), &mut batch(&[vec![1]])), Sent::All);
+    assert_eq!(
+        again.send_packets(a.qpn(1), &mut batch(&[vec![1]])),
+        Sent::All
+    );
     b.receive();
     assert_eq!(b.packets.len(), 1);
 }
