@@ -3,7 +3,9 @@
 use ferroce_nic::Error;
 use ferroce_proto::ids::{Gid, Psn, Qpn};
 use ferroce_proto::mr::Access;
-use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, QpCap, QpState, QpType};
+use ferroce_proto::verbs::{
+    AddressHandleAttr, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, QpCap, QpState, QpType,
+};
 
 use crate::errno::invalid;
 use crate::types::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
@@ -46,12 +48,17 @@ pub(crate) fn qp_type(code: u32) -> Result<QpType, Error> {
 /// # Errors
 /// EINVAL for an unknown bit.
 pub(crate) fn access(bits: u32) -> Result<Access, Error> {
-    Access::from_bits(bits).ok_or_else(|| invalid(format!("access flags {bits:#x} contain unknown bits")))
+    Access::from_bits(bits)
+        .ok_or_else(|| invalid(format!("access flags {bits:#x} contain unknown bits")))
 }
 
 /// `enum ibv_mtu`.
 fn mtu(code: u32) -> Result<Mtu, Error> {
-    Mtu::from_code(code).ok_or_else(|| invalid(format!("path_mtu {code} is none of IBV_MTU_256 (1) to IBV_MTU_4096 (5)")))
+    Mtu::from_code(code).ok_or_else(|| {
+        invalid(format!(
+            "path_mtu {code} is none of IBV_MTU_256 (1) to IBV_MTU_4096 (5)"
+        ))
+    })
 }
 
 /// `enum ibv_mig_state`.
@@ -71,10 +78,30 @@ pub(crate) const fn gid_to_c(gid: Gid) -> ibv_gid {
 
 /// `struct ibv_ah_attr`.
 pub(crate) fn ah_attr_to_c(attr: &AddressHandleAttr) -> ibv_ah_attr {
-    let AddressHandleAttr { grh, is_global, dlid, sl, src_path_bits, static_rate, port_num } = *attr;
-    let GlobalRoute { dgid, flow_label, sgid_index, hop_limit, traffic_class } = grh;
+    let AddressHandleAttr {
+        grh,
+        is_global,
+        dlid,
+        sl,
+        src_path_bits,
+        static_rate,
+        port_num,
+    } = *attr;
+    let GlobalRoute {
+        dgid,
+        flow_label,
+        sgid_index,
+        hop_limit,
+        traffic_class,
+    } = grh;
     ibv_ah_attr {
-        grh: ibv_global_route { dgid: gid_to_c(dgid), flow_label, sgid_index, hop_limit, traffic_class },
+        grh: ibv_global_route {
+            dgid: gid_to_c(dgid),
+            flow_label,
+            sgid_index,
+            hop_limit,
+            traffic_class,
+        },
         dlid,
         sl,
         src_path_bits,
@@ -86,9 +113,21 @@ pub(crate) fn ah_attr_to_c(attr: &AddressHandleAttr) -> ibv_ah_attr {
 
 /// `struct ibv_ah_attr`.
 pub(crate) fn ah_attr_from_c(attr: &ibv_ah_attr) -> AddressHandleAttr {
-    let ibv_global_route { dgid, flow_label, sgid_index, hop_limit, traffic_class } = attr.grh;
+    let ibv_global_route {
+        dgid,
+        flow_label,
+        sgid_index,
+        hop_limit,
+        traffic_class,
+    } = attr.grh;
     AddressHandleAttr {
-        grh: GlobalRoute { dgid: Gid(dgid.raw), flow_label, sgid_index, hop_limit, traffic_class },
+        grh: GlobalRoute {
+            dgid: Gid(dgid.raw),
+            flow_label,
+            sgid_index,
+            hop_limit,
+            traffic_class,
+        },
         is_global: attr.is_global != 0,
         dlid: attr.dlid,
         sl: attr.sl,
@@ -100,14 +139,38 @@ pub(crate) fn ah_attr_from_c(attr: &ibv_ah_attr) -> AddressHandleAttr {
 
 /// `struct ibv_qp_cap`.
 pub(crate) const fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
-    let QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = *cap;
-    ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
+    let QpCap {
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline_data,
+    } = *cap;
+    ibv_qp_cap {
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline_data,
+    }
 }
 
 /// `struct ibv_qp_cap`.
 pub(crate) const fn cap_from_c(cap: &ibv_qp_cap) -> QpCap {
-    let ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = *cap;
-    QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
+    let ibv_qp_cap {
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline_data,
+    } = *cap;
+    QpCap {
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline_data,
+    }
 }
 
 /// `struct ibv_qp_attr`, every field.
@@ -147,7 +210,8 @@ pub(crate) fn qp_attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
 /// # Errors
 /// EINVAL for an unknown bit in the mask or an enumerator out of range in a named field.
 pub(crate) fn qp_attr_from_c(c: &ibv_qp_attr, mask: u32) -> Result<(QpAttr, AttrMask), Error> {
-    let mask = AttrMask::from_bits(mask).ok_or_else(|| invalid(format!("attribute mask {mask:#x} contains unknown bits")))?;
+    let mask = AttrMask::from_bits(mask)
+        .ok_or_else(|| invalid(format!("attribute mask {mask:#x} contains unknown bits")))?;
     let mut attr = QpAttr {
         qkey: c.qkey,
         rq_psn: Psn::new(c.rq_psn),

@@ -63,7 +63,10 @@ pub(crate) fn result_as_null<T>(call: &'static str, result: Result<*mut T, Error
 
 /// The refusal of something that is not built.
 pub(crate) fn unbuilt(what: &str) -> Error {
-    Error::new(libc::EOPNOTSUPP, format!("{what} is not supported by this device"))
+    Error::new(
+        libc::EOPNOTSUPP,
+        format!("{what} is not supported by this device"),
+    )
 }
 
 /// The refusal of a bad argument.

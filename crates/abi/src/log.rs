@@ -11,14 +11,19 @@ pub const VARIABLE: &str = "FERROCE_LOG";
 pub fn init() {
     static INIT: Once = Once::new();
     INIT.call_once(|| {
-        let Ok(directives) = std::env::var(VARIABLE) else { return };
+        let Ok(directives) = std::env::var(VARIABLE) else {
+            return;
+        };
         if directives.is_empty() {
             return;
         }
         match EnvFilter::try_new(&directives) {
             Ok(filter) => {
                 // An error means that a Rust program around this library installed its own subscriber first: that one serves.
-                let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+                let _ = tracing_subscriber::fmt()
+                    .with_env_filter(filter)
+                    .with_writer(std::io::stderr)
+                    .try_init();
             }
             Err(e) => eprintln!("ferroce: {VARIABLE}={directives}: {e}"),
         }

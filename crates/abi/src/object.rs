@@ -29,7 +29,11 @@ struct Object<P, Q> {
 
 /// Allocates an object; the pointer is the program's handle. [`take`] frees it.
 pub(crate) fn create<H: Handle>(public: H::Public, private: H::Private) -> *mut H {
-    Box::into_raw(Box::new(Object { public: UnsafeCell::new(public), private })).cast()
+    Box::into_raw(Box::new(Object {
+        public: UnsafeCell::new(public),
+        private,
+    }))
+    .cast()
 }
 
 /// The library's part of an object.

@@ -2,7 +2,10 @@
 //! the header covers the device's enumerations.
 
 use ferroce_proto::mr::Access;
-use ferroce_proto::verbs::{AsyncEvent, AttrMask, Mtu, PathMigState, QpState, QpType, SendFlags, WcFlags, WcOpcode, WcStatus};
+use ferroce_proto::verbs::{
+    AsyncEvent, AttrMask, Mtu, PathMigState, QpState, QpType, SendFlags, WcFlags, WcOpcode,
+    WcStatus,
+};
 
 use crate::layout::{Constant, c_constants};
 
@@ -173,15 +176,18 @@ c_constants! { DEVICE: u32;
     IBV_MTU_4096 = Mtu::B4096;
     IBV_PORT_DOWN = 1;
     IBV_PORT_ACTIVE = 4;
-    IBV_LINK_LAYER_ETHERNET = 2;
     IBV_PORT_IP_BASED_GIDS = 1 << 26;
     IBV_PORT_CM_SUP = 1 << 16;
-    IBV_QPF_GRH_REQUIRED = 1;
     IBV_GID_TYPE_IB = 0;
     IBV_GID_TYPE_ROCE_V1 = 1;
     IBV_GID_TYPE_ROCE_V2 = 2;
     IBV_SRQT_BASIC = 0;
     IBV_VALUES_MASK_RAW_CLOCK = 1;
+}
+
+c_constants! { PORT: u8;
+    IBV_LINK_LAYER_ETHERNET = 2;
+    IBV_QPF_GRH_REQUIRED = 1;
 }
 
 c_constants! { EVENT: u32;
@@ -208,6 +214,8 @@ c_constants! { EVENT: u32;
 }
 
 /// All lists.
-pub(super) fn tables() -> [&'static [Constant]; 8] {
-    [STATUS, COMPLETION, WORK, QP, MEMORY, REREG, DEVICE, EVENT]
+pub(super) fn tables() -> [&'static [Constant]; 9] {
+    [
+        STATUS, COMPLETION, WORK, QP, MEMORY, REREG, DEVICE, PORT, EVENT,
+    ]
 }

@@ -3,8 +3,9 @@
 use libc::{c_char, c_int, c_void, pthread_mutex_t, timespec};
 
 use super::{
-    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_mr, ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_qp_init_attr_ex, ibv_recv_wr,
-    ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_wc, ibv_xrcd,
+    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_mr, ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp,
+    ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_wc,
+    ibv_xrcd,
 };
 use crate::layout::c_structs;
 
@@ -286,7 +287,10 @@ c_structs! { DEVICE_LAYOUTS;
 }
 
 /// What an asynchronous event is about.
-#[allow(non_camel_case_types, reason = "named after its place in the C structure")]
+#[allow(
+    non_camel_case_types,
+    reason = "named after its place in the C structure"
+)]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union ibv_async_event_element {
@@ -307,4 +311,3 @@ c_structs! { ASYNC_LAYOUTS;
         event_type: u32,
     }
 }
-

@@ -2,7 +2,10 @@
 
 use libc::{c_int, c_void, pthread_cond_t, pthread_mutex_t};
 
-use super::{ibv_ah, ibv_ah_attr, ibv_context, ibv_cq, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_sge, ibv_srq, ibv_xrcd};
+use super::{
+    ibv_ah, ibv_ah_attr, ibv_context, ibv_cq, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_pd,
+    ibv_sge, ibv_srq, ibv_xrcd,
+};
 use crate::layout::c_structs;
 
 c_structs! { QP_LAYOUTS;

@@ -6,7 +6,10 @@ use super::{ibv_ah, ibv_mw, ibv_mw_bind_info};
 use crate::layout::c_structs;
 
 /// Remote memory of a send-queue work request (`wr.rdma`).
-#[allow(non_camel_case_types, reason = "named after its place in the C structure")]
+#[allow(
+    non_camel_case_types,
+    reason = "named after its place in the C structure"
+)]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_send_wr_rdma {
@@ -17,7 +20,10 @@ pub struct ibv_send_wr_rdma {
 }
 
 /// Operands of an atomic (`wr.atomic`).
-#[allow(non_camel_case_types, reason = "named after its place in the C structure")]
+#[allow(
+    non_camel_case_types,
+    reason = "named after its place in the C structure"
+)]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_send_wr_atomic {
@@ -32,7 +38,10 @@ pub struct ibv_send_wr_atomic {
 }
 
 /// Destination of a datagram (`wr.ud`).
-#[allow(non_camel_case_types, reason = "named after its place in the C structure")]
+#[allow(
+    non_camel_case_types,
+    reason = "named after its place in the C structure"
+)]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_send_wr_ud {
@@ -45,7 +54,10 @@ pub struct ibv_send_wr_ud {
 }
 
 /// What the opcode needs (`wr`).
-#[allow(non_camel_case_types, reason = "named after its place in the C structure")]
+#[allow(
+    non_camel_case_types,
+    reason = "named after its place in the C structure"
+)]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union ibv_send_wr_wr {
@@ -58,7 +70,10 @@ pub union ibv_send_wr_wr {
 }
 
 /// A bind request (`bind_mw`).
-#[allow(non_camel_case_types, reason = "named after its place in the C structure")]
+#[allow(
+    non_camel_case_types,
+    reason = "named after its place in the C structure"
+)]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_send_wr_bind_mw {

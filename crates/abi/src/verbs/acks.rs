@@ -18,12 +18,18 @@ struct Counts {
 impl Acks {
     /// An event was handed to the program.
     pub(crate) fn deliver(&self) {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).delivered += 1;
+        self.counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .delivered += 1;
     }
 
     /// The program acknowledged events.
     pub(crate) fn acknowledge(&self, events: u64) {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).acknowledged += events;
+        self.counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .acknowledged += events;
         self.changed.notify_all();
     }
 
@@ -31,7 +37,9 @@ impl Acks {
     pub(crate) fn wait(&self) {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         drop(
-            self.changed.wait_while(counts, |c| c.acknowledged < c.delivered).unwrap_or_else(PoisonError::into_inner),
+            self.changed
+                .wait_while(counts, |c| c.acknowledged < c.delivered)
+                .unwrap_or_else(PoisonError::into_inner),
         );
     }
 }

@@ -12,10 +12,19 @@ use super::{engine, grh, pd};
 use crate::convert::ah_attr_from_c;
 use crate::errno::{as_errno, invalid, result_as_minus_one, result_as_null, unbuilt};
 use crate::object::{self, Handle};
-use crate::types::{IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_gid, ibv_grh, ibv_pd, ibv_wc};
+use crate::types::{
+    IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_pd,
+    ibv_wc,
+};
 
 /// What follows `struct ibv_ah`: where datagrams go.
-pub(crate) struct AhPrivate(#[expect(dead_code, reason = "read by datagram queue pairs, which are not built yet")] AddressHandleAttr);
+pub(crate) struct AhPrivate(
+    #[expect(
+        dead_code,
+        reason = "read by datagram queue pairs, which are not built yet"
+    )]
+    AddressHandleAttr,
+);
 
 impl Handle for ibv_ah {
     type Public = Self;
@@ -32,13 +41,17 @@ impl Handle for ibv_ah {
 unsafe fn check(context: *mut ibv_context, attr: &AddressHandleAttr) -> Result<(), Error> {
     check_port(attr.port_num)?;
     if !attr.is_global {
-        return Err(invalid("is_global must be set: addresses on Ethernet are GIDs"));
+        return Err(invalid(
+            "is_global must be set: addresses on Ethernet are GIDs",
+        ));
     }
     let index = attr.grh.sgid_index;
     // SAFETY: the caller's promise.
     match unsafe { device(context) }.gid(index.into()) {
         Some(_) => Ok(()),
-        None => Err(invalid(format!("sgid_index {index} is not in the GID table"))),
+        None => Err(invalid(format!(
+            "sgid_index {index} is not in the GID table"
+        ))),
     }
 }
 
@@ -50,7 +63,14 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
         let attr = ah_attr_from_c(&*attr);
         check(context, &attr).map(|()| {
             pd::private(pd).adopt_ah();
-            object::create(ibv_ah { context, pd, handle: engine::next_handle() }, AhPrivate(attr))
+            object::create(
+                ibv_ah {
+                    context,
+                    pd,
+                    handle: engine::next_handle(),
+                },
+                AhPrivate(attr),
+            )
         })
     };
     result_as_null("ibv_create_ah", created)
@@ -61,7 +81,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: a live address handle; nobody uses it any more after this.
     unsafe {
         pd::private((*ah).pd).release_ah();
-        drop(object::take(ah));
+        object::take(ah);
     }
     0
 }
@@ -75,12 +95,19 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
     // SAFETY: a live context, a completion, the header of its datagram, and room for the address.
-    let result = unsafe { reply_address(context, port_num, &*wc, grh).map(|address| ptr::write(ah_attr, address)) };
+    let result = unsafe {
+        reply_address(context, port_num, &*wc, grh).map(|address| ptr::write(ah_attr, address))
+    };
     result_as_minus_one("ibv_init_ah_from_wc", result)
 }
 
 /// `ibv_create_ah_from_wc(3)`.
-pub unsafe extern "C" fn ibv_create_ah_from_wc(pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut ibv_grh, port_num: u8) -> *mut ibv_ah {
+pub unsafe extern "C" fn ibv_create_ah_from_wc(
+    pd: *mut ibv_pd,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    port_num: u8,
+) -> *mut ibv_ah {
     // SAFETY: a live protection domain, a completion and the header of its datagram.
     match unsafe { reply_address((*pd).context, port_num, &*wc, grh) } {
         // SAFETY: as above.
@@ -93,7 +120,12 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(pd: *mut ibv_pd, wc: *mut ibv_wc,
 ///
 /// # Safety
 /// `context` is live and `grh` points to the first 40 bytes of the datagram's buffer if the completion says that it holds a GRH.
-unsafe fn reply_address(context: *mut ibv_context, port_num: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Result<ibv_ah_attr, Error> {
+unsafe fn reply_address(
+    context: *mut ibv_context,
+    port_num: u8,
+    wc: &ibv_wc,
+    grh: *const ibv_grh,
+) -> Result<ibv_ah_attr, Error> {
     check_port(port_num)?;
     let mut address = ibv_ah_attr::zeroed();
     address.dlid = wc.slid;
@@ -103,7 +135,8 @@ unsafe fn reply_address(context: *mut ibv_context, port_num: u8, wc: &ibv_wc, gr
     if wc.wc_flags & IBV_WC_GRH != 0 {
         // SAFETY: the caller's promise; the buffer may have any alignment.
         let bytes = unsafe { ptr::read_unaligned(grh.cast::<[u8; grh::LEN]>()) };
-        let came = grh::parse(&bytes).ok_or_else(|| invalid("the buffer starts with neither an IPv6 nor an IPv4 header"))?;
+        let came = grh::parse(&bytes)
+            .ok_or_else(|| invalid("the buffer starts with neither an IPv6 nor an IPv4 header"))?;
         address.is_global = 1;
         address.grh = ibv_global_route {
             dgid: ibv_gid { raw: came.source.0 },
@@ -131,11 +164,19 @@ unsafe fn index_of(context: *mut ibv_context, gid: Gid) -> Result<u8, Error> {
 }
 
 /// `ibv_attach_mcast(3)`.
-pub unsafe extern "C" fn ibv_attach_mcast(_qp: *mut crate::types::ibv_qp, _gid: *const ibv_gid, _lid: u16) -> c_int {
+pub unsafe extern "C" fn ibv_attach_mcast(
+    _qp: *mut crate::types::ibv_qp,
+    _gid: *const ibv_gid,
+    _lid: u16,
+) -> c_int {
     as_errno("ibv_attach_mcast", &unbuilt("multicast"))
 }
 
 /// `ibv_detach_mcast(3)`.
-pub unsafe extern "C" fn ibv_detach_mcast(_qp: *mut crate::types::ibv_qp, _gid: *const ibv_gid, _lid: u16) -> c_int {
+pub unsafe extern "C" fn ibv_detach_mcast(
+    _qp: *mut crate::types::ibv_qp,
+    _gid: *const ibv_gid,
+    _lid: u16,
+) -> c_int {
     as_errno("ibv_detach_mcast", &unbuilt("multicast"))
 }

@@ -65,14 +65,27 @@ pub(crate) unsafe fn private<'a>(channel: *mut ibv_comp_channel) -> &'a ChannelP
 }
 
 /// `ibv_create_comp_channel(3)`.
-pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+pub unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
     // SAFETY: a live context.
     let nic = CompChannel::new(unsafe { context::private(context) }.nic());
     result_as_null(
         "ibv_create_comp_channel",
         nic.map(|nic| {
-            let public = ibv_comp_channel { context, fd: nic.fd(), refcnt: 0 };
-            object::create(public, ChannelPrivate { nic, cqs: AtomicUsize::new(0), delivery: Mutex::default() })
+            let public = ibv_comp_channel {
+                context,
+                fd: nic.fd(),
+                refcnt: 0,
+            };
+            object::create(
+                public,
+                ChannelPrivate {
+                    nic,
+                    cqs: AtomicUsize::new(0),
+                    delivery: Mutex::default(),
+                },
+            )
         }),
     )
 }
@@ -130,5 +143,7 @@ unsafe fn deliver(channel: *mut ibv_comp_channel) -> Option<*mut ibv_cq> {
 /// `ibv_ack_cq_events(3)`.
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32) {
     // SAFETY: a live queue: it waits for this acknowledgement before it goes.
-    unsafe { cq::private(cq) }.comp_acks.acknowledge(nevents.into());
+    unsafe { cq::private(cq) }
+        .comp_acks
+        .acknowledge(nevents.into());
 }

@@ -97,7 +97,9 @@ pub(crate) unsafe fn private<'a>(context: *mut ibv_context) -> &'a ContextPrivat
 
 /// The object around a handle.
 const fn object_of(context: *mut ibv_context) -> *mut ContextObject {
-    context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast()
+    context
+        .wrapping_byte_sub(offset_of!(verbs_context, context))
+        .cast()
 }
 
 /// Opens a device.
@@ -113,9 +115,18 @@ pub(crate) unsafe fn open(handle: *mut ibv_device) -> Result<*mut ibv_context, E
     let mut public = operations();
     public.context.device = handle;
     public.context.async_fd = nic.async_fd();
-    let private = ContextPrivate { nic, delivery: Mutex::default(), children: Mutex::default() };
-    let object = Box::into_raw(Box::new(ContextObject { public: UnsafeCell::new(public), private }));
-    Ok(object.wrapping_byte_add(offset_of!(verbs_context, context)).cast())
+    let private = ContextPrivate {
+        nic,
+        delivery: Mutex::default(),
+        children: Mutex::default(),
+    };
+    let object = Box::into_raw(Box::new(ContextObject {
+        public: UnsafeCell::new(public),
+        private,
+    }));
+    Ok(object
+        .wrapping_byte_add(offset_of!(verbs_context, context))
+        .cast())
 }
 
 /// The block with everything that the header calls directly. Slots of verbs that are not built stay NULL where the header checks for

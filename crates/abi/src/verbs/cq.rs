@@ -60,16 +60,32 @@ pub(super) struct Request {
 ///
 /// # Safety
 /// The context, and the channel if one is given, are live.
-pub(super) unsafe fn create(context: *mut ibv_context, request: &Request, mut public: ibv_cq_ex) -> Result<*mut ibv_cq, Error> {
-    let &Request { cqe, cq_context, channel, comp_vector } = request;
+pub(super) unsafe fn create(
+    context: *mut ibv_context,
+    request: &Request,
+    mut public: ibv_cq_ex,
+) -> Result<*mut ibv_cq, Error> {
+    let &Request {
+        cqe,
+        cq_context,
+        channel,
+        comp_vector,
+    } = request;
     if comp_vector >= context::COMP_VECTORS.cast_unsigned() {
-        return Err(invalid(format!("completion vector {comp_vector}: the device has {}", context::COMP_VECTORS)));
+        return Err(invalid(format!(
+            "completion vector {comp_vector}: the device has {}",
+            context::COMP_VECTORS
+        )));
     }
     // SAFETY: the caller's promise.
     let channel_private = (!channel.is_null()).then(|| unsafe { channel::private(channel) });
     // SAFETY: as above.
     let parent = unsafe { context::private(context) };
-    let nic = Cq::create(parent.nic(), cqe, channel_private.map(|c| Arc::clone(c.nic())))?;
+    let nic = Cq::create(
+        parent.nic(),
+        cqe,
+        channel_private.map(|c| Arc::clone(c.nic())),
+    )?;
     public.context = context;
     public.channel = channel;
     public.cq_context = cq_context;
@@ -105,7 +121,9 @@ pub unsafe extern "C" fn ibv_create_cq(
         comp_vector: comp_vector.cast_unsigned(),
     };
     // SAFETY: a live context, and a live channel if one is given.
-    result_as_null("ibv_create_cq", unsafe { create(context, &request, ibv_cq_ex::zeroed()) })
+    result_as_null("ibv_create_cq", unsafe {
+        create(context, &request, ibv_cq_ex::zeroed())
+    })
 }
 
 /// `ibv_resize_cq(3)`.
@@ -148,7 +166,11 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 }
 
 /// `ibv_poll_cq(3)`.
-pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+pub(crate) unsafe extern "C" fn poll_cq(
+    cq: *mut ibv_cq,
+    num_entries: c_int,
+    wc: *mut ibv_wc,
+) -> c_int {
     let room = usize::try_from(num_entries).unwrap_or(0);
     // SAFETY: a live queue.
     let nic = unsafe { private(cq) }.nic();
@@ -157,8 +179,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc:
         unsafe { ptr::write(wc.add(i), wc_to_c(completion)) };
     });
     match polled {
-        // At most `num_entries`, so it fits.
-        Ok(n) => n as c_int,
+        Ok(n) => c_int::try_from(n).unwrap_or(num_entries),
         Err(e) => -as_errno("ibv_poll_cq", &e),
     }
 }

@@ -9,8 +9,9 @@ use libc::pthread_mutex_t;
 use super::cq::{self, Request, wc_to_c};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
 use crate::types::{
-    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS,
-    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
+    IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
 };
 
 /// State between `ibv_start_poll` and `ibv_end_poll`.
@@ -23,7 +24,10 @@ pub(crate) struct Cursor {
 
 impl Default for Cursor {
     fn default() -> Self {
-        Self { lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), current: UnsafeCell::new(ibv_wc::zeroed()) }
+        Self {
+            lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            current: UnsafeCell::new(ibv_wc::zeroed()),
+        }
     }
 }
 
@@ -37,13 +41,31 @@ unsafe fn cursor<'a>(cq: *mut ibv_cq_ex) -> &'a Cursor {
 }
 
 /// `ibv_create_cq_ex(3)`.
-pub(crate) unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
     // SAFETY: a live context, and the attributes, whose channel is NULL or live.
     let created = unsafe {
         let attr = *attr;
         check(&attr).and_then(|()| {
-            let ibv_cq_init_attr_ex { cqe, cq_context, channel, comp_vector, .. } = attr;
-            cq::create(context, &Request { cqe, cq_context, channel, comp_vector }, functions())
+            let ibv_cq_init_attr_ex {
+                cqe,
+                cq_context,
+                channel,
+                comp_vector,
+                ..
+            } = attr;
+            cq::create(
+                context,
+                &Request {
+                    cqe,
+                    cq_context,
+                    channel,
+                    comp_vector,
+                },
+                functions(),
+            )
         })
     };
     result_as_null("ibv_create_cq_ex", created).cast()
@@ -53,14 +75,22 @@ pub(crate) unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *m
 fn check(attr: &ibv_cq_init_attr_ex) -> Result<(), Error> {
     let extra = attr.wc_flags & !u64::from(IBV_WC_STANDARD_FLAGS);
     if extra != 0 {
-        return Err(unbuilt(&format!("completion field {extra:#x} (enum ibv_create_cq_wc_flags)")));
+        return Err(unbuilt(&format!(
+            "completion field {extra:#x} (enum ibv_create_cq_wc_flags)"
+        )));
     }
     if attr.comp_mask & !IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
         return Err(unbuilt("a completion queue on a parent domain"));
     }
-    let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS == 0 { 0 } else { attr.flags };
+    let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS == 0 {
+        0
+    } else {
+        attr.flags
+    };
     if flags & !(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0 {
-        return Err(invalid(format!("completion queue flags {flags:#x} contain unknown bits")));
+        return Err(invalid(format!(
+            "completion queue flags {flags:#x} contain unknown bits"
+        )));
     }
     // A queue that drops completions silently is no promise kept; SINGLE_THREADED only allows to leave out locks.
     if flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0 {

@@ -43,7 +43,12 @@ static KNOWN: Mutex<Known> = Mutex::new(Known(Vec::new()));
 pub(crate) unsafe fn device_of(device: *mut ibv_device) -> Arc<Device> {
     // SAFETY: the caller's promise; these objects are never freed.
     let private = unsafe { object::private(device) };
-    Arc::clone(&private.device.lock().unwrap_or_else(PoisonError::into_inner))
+    Arc::clone(
+        &private
+            .device
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner),
+    )
 }
 
 /// The structure of a device: always the same one for a device of this name.
@@ -52,13 +57,19 @@ pub(crate) fn handle_of(device: &Arc<Device>) -> *mut ibv_device {
     for &handle in &known.0 {
         // SAFETY: objects in the list are never freed.
         let private = unsafe { object::private(handle) };
-        let mut current = private.device.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = private
+            .device
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if current.name() == device.name() {
             *current = Arc::clone(device);
             return handle;
         }
     }
-    let private = DevicePrivate { provider_table: 0, device: Mutex::new(Arc::clone(device)) };
+    let private = DevicePrivate {
+        provider_table: 0,
+        device: Mutex::new(Arc::clone(device)),
+    };
     debug_assert_eq!(private.provider_table, 0, "no provider's");
     let handle = object::create(describe(device), private);
     known.0.push(handle);
@@ -72,9 +83,15 @@ fn describe(device: &Device) -> ibv_device {
     public.transport_type = IBV_TRANSPORT_IB as c_int;
     let uverbs = format!("uverbs{}", device.index());
     copy_text(&mut public.name, device.name());
-    copy_text(&mut public.dev_path, &format!("/sys/class/infiniband_verbs/{uverbs}"));
+    copy_text(
+        &mut public.dev_path,
+        &format!("/sys/class/infiniband_verbs/{uverbs}"),
+    );
     copy_text(&mut public.dev_name, &uverbs);
-    copy_text(&mut public.ibdev_path, &format!("/sys/class/infiniband/{}", device.name()));
+    copy_text(
+        &mut public.ibdev_path,
+        &format!("/sys/class/infiniband/{}", device.name()),
+    );
     public
 }
 
@@ -105,9 +122,13 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
         Err(e) => return as_null("ibv_get_device_list", &e),
     };
     // SAFETY: plain allocation, zeroed, so that the element behind the last is NULL.
-    let list = unsafe { libc::calloc(handles.len() + 1, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
+    let list = unsafe { libc::calloc(handles.len() + 1, size_of::<*mut ibv_device>()) }
+        .cast::<*mut ibv_device>();
     if list.is_null() {
-        return as_null("ibv_get_device_list", &Error::new(libc::ENOMEM, "no memory for the list of devices"));
+        return as_null(
+            "ibv_get_device_list",
+            &Error::new(libc::ENOMEM, "no memory for the list of devices"),
+        );
     }
     // SAFETY: the block has room for all handles and one more.
     unsafe { ptr::copy_nonoverlapping(handles.as_ptr(), list, handles.len()) };

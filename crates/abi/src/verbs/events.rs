@@ -10,7 +10,10 @@ use super::{context, cq, qp, wait};
 use crate::types::{ibv_async_event, ibv_async_event_element, ibv_context, ibv_cq, ibv_qp};
 
 /// `ibv_get_async_event(3)`.
-pub unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+pub unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
     loop {
         // SAFETY: a live context.
         if wait::take_one(unsafe { (*context).async_fd }).is_err() {
@@ -47,7 +50,9 @@ unsafe fn deliver(context: *mut ibv_context) -> Option<ibv_async_event> {
             unsafe { qp::private(qp) }.acks.deliver();
             ibv_async_event_element { qp }
         }
-        AsyncSubject::Port(port) => ibv_async_event_element { port_num: port.into() },
+        AsyncSubject::Port(port) => ibv_async_event_element {
+            port_num: port.into(),
+        },
     };
     // The element's unused bytes must not be garbage: a port number fills only half of it.
     let mut event = ibv_async_event::zeroed();
@@ -62,7 +67,9 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     let event = unsafe { *event };
     if event.event_type == AsyncEvent::CqErr as u32 {
         // SAFETY: events of this type are about a completion queue, which waits for this acknowledgement before it goes.
-        unsafe { cq::private(event.element.cq) }.async_acks.acknowledge(1);
+        unsafe { cq::private(event.element.cq) }
+            .async_acks
+            .acknowledge(1);
     } else if is_about_qp(event.event_type) {
         // SAFETY: as above, for queue pairs.
         unsafe { qp::private(event.element.qp) }.acks.acknowledge(1);

@@ -28,24 +28,41 @@ unsafe fn lookup(context: *mut ibv_context, port_num: u8, index: c_int) -> Resul
     let device = unsafe { device(context) };
     let len = device.port().gid_tbl_len;
     match u32::try_from(index) {
-        Ok(index) if index < len => Ok(device.gid(index).map_or(ibv_gid::default(), gid_to_c)),
-        _ => Err(invalid(format!("GID index {index}: the table has {len} entries"))),
+        Ok(index) if index < len => Ok(device.gid(index).map(gid_to_c).unwrap_or_default()),
+        _ => Err(invalid(format!(
+            "GID index {index}: the table has {len} entries"
+        ))),
     }
 }
 
 /// `ibv_query_gid(3)`.
-pub unsafe extern "C" fn ibv_query_gid(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
+pub unsafe extern "C" fn ibv_query_gid(
+    context: *mut ibv_context,
+    port_num: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
     // SAFETY: a live context, and room for a GID.
-    let result = unsafe { lookup(context, port_num, index) }.map(|found| unsafe { ptr::write(gid, found) });
+    let result =
+        unsafe { lookup(context, port_num, index) }.map(|found| unsafe { ptr::write(gid, found) });
     result_as_minus_one("ibv_query_gid", result)
 }
 
 /// What `ibv_devinfo` and pyverbs ask for: the type of an entry in sysfs terms. An empty entry has type 0.
-pub unsafe extern "C" fn ibv_query_gid_type(context: *mut ibv_context, port_num: u8, index: u32, gid_type: *mut u32) -> c_int {
+pub unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut ibv_context,
+    port_num: u8,
+    index: u32,
+    gid_type: *mut u32,
+) -> c_int {
     let index = c_int::try_from(index).unwrap_or(-1);
     // SAFETY: a live context.
     let result = unsafe { lookup(context, port_num, index) }.map(|gid| {
-        let code = if gid == ibv_gid::default() { SYSFS_ROCE_V1 } else { SYSFS_ROCE_V2 };
+        let code = if gid == ibv_gid::default() {
+            SYSFS_ROCE_V1
+        } else {
+            SYSFS_ROCE_V2
+        };
         // SAFETY: room for the type.
         unsafe { *gid_type = code };
     });
@@ -102,13 +119,22 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         return as_errno(CALL, &e);
     }
     // SAFETY: as above.
-    match unsafe { entries(context) }.iter().find(|e| e.gid_index == gid_index) {
+    match unsafe { entries(context) }
+        .iter()
+        .find(|e| e.gid_index == gid_index)
+    {
         Some(found) => {
             // SAFETY: the program has `entry_size` bytes there.
             unsafe { write_entry(found, entry, entry_size) };
             0
         }
-        None => result_as_errno(CALL, Err(Error::new(libc::ENODATA, format!("GID index {gid_index} is empty")))),
+        None => result_as_errno(
+            CALL,
+            Err(Error::new(
+                libc::ENODATA,
+                format!("GID index {gid_index} is empty"),
+            )),
+        ),
     }
 }
 
@@ -121,14 +147,17 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     entry_size: usize,
 ) -> ssize_t {
     const CALL: &str = "ibv_query_gid_table";
-    let refuse = |e: &Error| as_errno(CALL, e) as ssize_t * -1;
+    let refuse = |e: &Error| -(as_errno(CALL, e) as ssize_t);
     if flags != 0 {
         return refuse(&unbuilt("a flag of ibv_query_gid_table"));
     }
     // SAFETY: a live context.
     let table = unsafe { self::entries(context) };
     if table.len() > max_entries {
-        return refuse(&invalid(format!("the table has {} entries, the program has room for {max_entries}", table.len())));
+        return refuse(&invalid(format!(
+            "the table has {} entries, the program has room for {max_entries}",
+            table.len()
+        )));
     }
     for (i, entry) in table.iter().enumerate() {
         // SAFETY: the program has `max_entries` structures of `entry_size` bytes.

@@ -53,7 +53,10 @@ fn v4_gid(header: &[u8], at: usize) -> Option<Gid> {
 
 /// Whether the header's 16-bit words, its checksum among them, add up to all ones.
 fn checksum_is_right(header: &[u8]) -> bool {
-    let sum: u32 = header.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    let sum: u32 = header
+        .chunks_exact(2)
+        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+        .sum();
     (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
@@ -68,16 +71,24 @@ mod tests {
         bytes[8] = 0xfe;
         bytes[39] = 1;
         let grh = parse(&bytes).unwrap();
-        assert_eq!((grh.traffic_class, grh.flow_label, grh.hop_limit), (0x12, 0x34567, 64));
+        assert_eq!(
+            (grh.traffic_class, grh.flow_label, grh.hop_limit),
+            (0x12, 0x34567, 64)
+        );
         assert_eq!((grh.source.0[0], grh.destination.0[15]), (0xfe, 1));
     }
 
     #[test]
     fn reads_ipv4_behind_garbage() {
         let mut bytes = [0x66; LEN];
-        bytes[V4..].copy_from_slice(&[0x45, 8, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-        let sum: u32 = bytes[V4..].chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
-        let checksum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+        bytes[V4..].copy_from_slice(&[
+            0x45, 8, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+        ]);
+        let sum: u32 = bytes[V4..]
+            .chunks(2)
+            .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+            .sum();
+        let checksum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
         bytes[V4 + 10..V4 + 12].copy_from_slice(&checksum.to_be_bytes());
         let grh = parse(&bytes).unwrap();
         assert_eq!(grh.source, Gid::from(Ipv4Addr::new(10, 0, 0, 1)));

@@ -92,20 +92,55 @@ pub fn layouts() -> &'static [StructLayout] {
 
 /// An address from the kernel's form.
 fn ah_attr(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
-    let ib_uverbs_global_route { dgid, flow_label, sgid_index, hop_limit, traffic_class, .. } = from.grh;
-    let ib_uverbs_ah_attr { dlid, sl, src_path_bits, static_rate, is_global, port_num, .. } = *from;
-    let grh = ibv_global_route { dgid: ibv_gid { raw: dgid }, flow_label, sgid_index, hop_limit, traffic_class };
-    ibv_ah_attr { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num }
+    let ib_uverbs_global_route {
+        dgid,
+        flow_label,
+        sgid_index,
+        hop_limit,
+        traffic_class,
+        ..
+    } = from.grh;
+    let ib_uverbs_ah_attr {
+        dlid,
+        sl,
+        src_path_bits,
+        static_rate,
+        is_global,
+        port_num,
+        ..
+    } = *from;
+    let grh = ibv_global_route {
+        dgid: ibv_gid { raw: dgid },
+        flow_label,
+        sgid_index,
+        hop_limit,
+        traffic_class,
+    };
+    ibv_ah_attr {
+        grh,
+        dlid,
+        sl,
+        src_path_bits,
+        static_rate,
+        is_global,
+        port_num,
+    }
 }
 
 /// An address from the kernel's form.
-pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: *const ib_uverbs_ah_attr) {
+pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
+    dst: *mut ibv_ah_attr,
+    src: *const ib_uverbs_ah_attr,
+) {
     // SAFETY: both structures of the caller.
     unsafe { dst.write(ah_attr(&*src)) };
 }
 
 /// Attributes of a queue pair from the kernel's form.
-pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: *const ib_uverbs_qp_attr) {
+pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
+    dst: *mut ibv_qp_attr,
+    src: *const ib_uverbs_qp_attr,
+) {
     // SAFETY: both structures of the caller; all fields are plain numbers.
     let (to, from) = unsafe { (&mut *dst, &*src) };
     macro_rules! same {
@@ -116,12 +151,28 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: 
     same!(port_num timeout retry_cnt rnr_retry alt_port_num alt_timeout);
     to.ah_attr = ah_attr(&from.ah_attr);
     to.alt_ah_attr = ah_attr(&from.alt_ah_attr);
-    let &ib_uverbs_qp_attr { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data, .. } = from;
-    to.cap = ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data };
+    let &ib_uverbs_qp_attr {
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline_data,
+        ..
+    } = from;
+    to.cap = ibv_qp_cap {
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline_data,
+    };
 }
 
 /// A path from the kernel's form.
-pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(dst: *mut ibv_sa_path_rec, src: *const ib_user_path_rec) {
+pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(
+    dst: *mut ibv_sa_path_rec,
+    src: *const ib_user_path_rec,
+) {
     // SAFETY: both structures of the caller; all fields are plain numbers.
     let (to, from) = unsafe { (&mut *dst, &*src) };
     macro_rules! same {
@@ -134,11 +185,14 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(dst: *mut ibv_sa_path_rec, 
     to.raw_traffic = from.raw_traffic.cast_signed();
     to.reversible = from.reversible.cast_signed();
     // The enumerators of the MTU fit the byte of the other form.
-    to.mtu = from.mtu as u8;
+    to.mtu = u8::try_from(from.mtu).unwrap_or(0);
 }
 
 /// A path to the kernel's form.
-pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(dst: *mut ib_user_path_rec, src: *const ibv_sa_path_rec) {
+pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(
+    dst: *mut ib_user_path_rec,
+    src: *const ibv_sa_path_rec,
+) {
     // SAFETY: both structures of the caller; all fields are plain numbers.
     let (to, from) = unsafe { (&mut *dst, &*src) };
     macro_rules! same {

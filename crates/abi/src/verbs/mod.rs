@@ -1,5 +1,8 @@
 //! The functions of libibverbs.
-#![allow(clippy::missing_safety_doc, reason = "the crate's documentation says it once for all C functions")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the crate's documentation says it once for all C functions"
+)]
 
 pub(crate) mod acks;
 mod ah;
@@ -31,27 +34,35 @@ pub(crate) mod wait;
 mod wr;
 
 pub use ah::{
-    ibv_attach_mcast, ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_detach_mcast, ibv_init_ah_from_wc,
+    ibv_attach_mcast, ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_detach_mcast,
+    ibv_init_ah_from_wc,
 };
-pub use channel::{ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event};
+pub use channel::{
+    ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
+};
 pub use context::{ibv_close_device, ibv_open_device};
 pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub use device::{
-    ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list, ibv_get_device_name,
+    ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list,
+    ibv_get_device_name,
 };
 pub use events::{ibv_ack_async_event, ibv_get_async_event};
 pub use fork::{ibv_dofork_range, ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_query_gid, ibv_query_gid_type};
 pub use kern::{
-    ibv_copy_ah_attr_from_kern, ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern, ibv_copy_qp_attr_from_kern,
+    ibv_copy_ah_attr_from_kern, ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern,
+    ibv_copy_qp_attr_from_kern,
 };
-pub use mr::{ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr};
+pub use mr::{
+    ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr,
+};
 pub use names::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str};
 pub use neighbour::ibv_resolve_eth_l2_from_gid;
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
 pub use port::{ibv_get_pkey_index, ibv_query_device, ibv_query_pkey, ibv_query_port};
 pub use qp::{
-    ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_ece, ibv_query_qp, ibv_query_qp_data_in_order, ibv_set_ece,
+    ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_ece, ibv_query_qp,
+    ibv_query_qp_data_in_order, ibv_set_ece,
 };
 pub(crate) use qp_ex::create_qp_ex;
 pub use qp_ex::ibv_qp_to_qp_ex;

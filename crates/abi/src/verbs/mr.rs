@@ -12,8 +12,8 @@ use crate::convert;
 use crate::errno::{as_errno, as_minus_one, as_null, invalid, result_as_null, unbuilt};
 use crate::object::{self, Handle};
 use crate::types::{
-    IBV_ACCESS_OPTIONAL_RANGE, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD, IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD,
-    IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
+    IBV_ACCESS_OPTIONAL_RANGE, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
+    IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
 };
 
 /// What follows `struct ibv_mr`. The device's side is the only reference to the region; taking it out deregisters.
@@ -35,11 +35,23 @@ fn access(bits: u32) -> Result<Access, Error> {
 ///
 /// # Safety
 /// `pd` is live.
-unsafe fn register(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: Option<u64>, bits: u32) -> Result<*mut ibv_mr, Error> {
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: Option<u64>,
+    bits: u32,
+) -> Result<*mut ibv_mr, Error> {
     let access = access(bits)?;
     let start = addr.expose_provenance() as u64;
     // Zero-based: work requests give the distance from the start of the region.
-    let iova = iova.unwrap_or(if access.contains(Access::ZERO_BASED) { 0 } else { start });
+    let iova = iova.unwrap_or_else(|| {
+        if access.contains(Access::ZERO_BASED) {
+            0
+        } else {
+            start
+        }
+    });
     let access = access - Access::ZERO_BASED;
     // SAFETY: the caller's promise.
     let parent = unsafe { pd::private(pd) };
@@ -47,7 +59,15 @@ unsafe fn register(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: Opti
     let key = region.key().0;
     // SAFETY: as above.
     let context = unsafe { (*pd).context };
-    let public = ibv_mr { context, pd, addr, length, handle: engine::next_handle(), lkey: key, rkey: key };
+    let public = ibv_mr {
+        context,
+        pd,
+        addr,
+        length,
+        handle: engine::next_handle(),
+        lkey: key,
+        rkey: key,
+    };
     let mr = object::create(public, MrPrivate(Mutex::new(Some(region))));
     // SAFETY: a live protection domain has a live context.
     unsafe { context::private(context) }.adopt_mr(mr);
@@ -55,9 +75,16 @@ unsafe fn register(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: Opti
 }
 
 /// `ibv_reg_mr(3)`.
-pub unsafe extern "C" fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+pub unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
     // SAFETY: a live protection domain.
-    result_as_null("ibv_reg_mr", unsafe { register(pd, addr, length, None, access.cast_unsigned()) })
+    result_as_null("ibv_reg_mr", unsafe {
+        register(pd, addr, length, None, access.cast_unsigned())
+    })
 }
 
 /// `ibv_reg_mr_iova(3)`.
@@ -69,7 +96,9 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     access: c_int,
 ) -> *mut ibv_mr {
     // SAFETY: a live protection domain.
-    result_as_null("ibv_reg_mr_iova", unsafe { register(pd, addr, length, Some(iova), access.cast_unsigned()) })
+    result_as_null("ibv_reg_mr_iova", unsafe {
+        register(pd, addr, length, Some(iova), access.cast_unsigned())
+    })
 }
 
 /// What the header makes of `ibv_reg_mr` and `ibv_reg_mr_iova` when the access flags are not constants.
@@ -83,7 +112,9 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     // The header passes the address as `iova` for a plain `ibv_reg_mr`, zero-based or not.
     let plain = iova == addr.addr() as u64;
     // SAFETY: a live protection domain.
-    result_as_null("ibv_reg_mr", unsafe { register(pd, addr, length, (!plain).then_some(iova), access) })
+    result_as_null("ibv_reg_mr", unsafe {
+        register(pd, addr, length, (!plain).then_some(iova), access)
+    })
 }
 
 /// `ibv_reg_dmabuf_mr(3)`: there are no device buffers to share.
@@ -135,22 +166,37 @@ struct Change {
 
 impl Change {
     /// Checks the arguments that the flags name.
-    fn new(flags: u32, pd: *mut ibv_pd, addr: *mut c_void, length: usize, bits: u32) -> Result<Self, Error> {
-        const KNOWN: u32 = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+    fn new(
+        flags: u32,
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: usize,
+        bits: u32,
+    ) -> Result<Self, Error> {
+        const KNOWN: u32 =
+            IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
         if flags == 0 || flags & !KNOWN != 0 {
-            return Err(invalid(format!("flags {flags:#x} are not a combination of IBV_REREG_MR_CHANGE_*")));
+            return Err(invalid(format!(
+                "flags {flags:#x} are not a combination of IBV_REREG_MR_CHANGE_*"
+            )));
         }
         let named = |flag| flags & flag != 0;
         if named(IBV_REREG_MR_CHANGE_PD) && pd.is_null() {
             return Err(invalid("IBV_REREG_MR_CHANGE_PD needs a protection domain"));
         }
         if named(IBV_REREG_MR_CHANGE_TRANSLATION) && (addr.is_null() || length == 0) {
-            return Err(invalid("IBV_REREG_MR_CHANGE_TRANSLATION needs an address and a length"));
+            return Err(invalid(
+                "IBV_REREG_MR_CHANGE_TRANSLATION needs an address and a length",
+            ));
         }
         Ok(Self {
             pd: named(IBV_REREG_MR_CHANGE_PD).then_some(pd),
             range: named(IBV_REREG_MR_CHANGE_TRANSLATION).then_some((addr, length)),
-            access: if named(IBV_REREG_MR_CHANGE_ACCESS) { Some(access(bits)?) } else { None },
+            access: if named(IBV_REREG_MR_CHANGE_ACCESS) {
+                Some(access(bits)?)
+            } else {
+                None
+            },
         })
     }
 
@@ -162,8 +208,12 @@ impl Change {
         // SAFETY: the caller's promise.
         let (private, new_pd) = unsafe { (object::private(mr), self.pd.map(|pd| pd::private(pd))) };
         let region = private.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(region) = region.as_ref() else { return Err(invalid("the device was closed")) };
-        let range = self.range.map(|(addr, length)| (addr.expose_provenance() as u64, length as u64));
+        let Some(region) = region.as_ref() else {
+            return Err(invalid("the device was closed"));
+        };
+        let range = self
+            .range
+            .map(|(addr, length)| (addr.expose_provenance() as u64, length as u64));
         region.reregister(range, new_pd.map(pd::PdPrivate::nic), self.access)?;
         // SAFETY: the program does not read the structure while it asks for a change of it.
         unsafe {
@@ -198,6 +248,10 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 /// `mr` is live.
 pub(super) unsafe fn end(mr: *mut ibv_mr) {
     // SAFETY: the caller's promise.
-    let region = unsafe { object::private(mr) }.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let region = unsafe { object::private(mr) }
+        .0
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     drop(region);
 }

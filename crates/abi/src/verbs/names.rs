@@ -4,7 +4,11 @@ use std::ffi::{CStr, c_char, c_int};
 
 /// Text number `index` of a table.
 fn text(table: &'static [&'static CStr], index: c_int, unknown: &'static CStr) -> *const c_char {
-    usize::try_from(index).ok().and_then(|i| table.get(i)).unwrap_or(&unknown).as_ptr()
+    usize::try_from(index)
+        .ok()
+        .and_then(|i| table.get(i))
+        .unwrap_or(&unknown)
+        .as_ptr()
 }
 
 /// `ibv_wc_status_str(3)`.
@@ -82,6 +86,13 @@ pub unsafe extern "C" fn ibv_node_type_str(node_type: c_int) -> *const c_char {
 
 /// `ibv_port_state_str(3)`.
 pub unsafe extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
-    const TEXTS: &[&CStr] = &[c"no state change", c"down", c"init", c"armed", c"active", c"active defer"];
+    const TEXTS: &[&CStr] = &[
+        c"no state change",
+        c"down",
+        c"init",
+        c"armed",
+        c"active",
+        c"active defer",
+    ];
     text(TEXTS, state, c"invalid state")
 }

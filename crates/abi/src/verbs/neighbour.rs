@@ -13,5 +13,8 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     _eth_mac: *mut u8,
     _vid: *mut u16,
 ) -> c_int {
-    -as_errno("ibv_resolve_eth_l2_from_gid", &unbuilt("resolution of Ethernet addresses"))
+    -as_errno(
+        "ibv_resolve_eth_l2_from_gid",
+        &unbuilt("resolution of Ethernet addresses"),
+    )
 }

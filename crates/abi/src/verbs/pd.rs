@@ -56,8 +56,17 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     result_as_null(
         "ibv_alloc_pd",
         nic.map(|nic| {
-            let public = ibv_pd { context, handle: engine::next_handle() };
-            object::create(public, PdPrivate { nic, ahs: AtomicUsize::new(0) })
+            let public = ibv_pd {
+                context,
+                handle: engine::next_handle(),
+            };
+            object::create(
+                public,
+                PdPrivate {
+                    nic,
+                    ahs: AtomicUsize::new(0),
+                },
+            )
         }),
     )
 }
@@ -68,7 +77,9 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let private = unsafe { private(pd) };
     let (users, ahs) = (private.nic.users(), private.ahs.load(Ordering::Relaxed));
     if users + ahs > 0 {
-        let reason = format!("{users} memory regions or queue pairs and {ahs} address handles use the protection domain");
+        let reason = format!(
+            "{users} memory regions or queue pairs and {ahs} address handles use the protection domain"
+        );
         return as_errno("ibv_dealloc_pd", &Error::new(libc::EBUSY, reason));
     }
     // SAFETY: nothing refers to it.

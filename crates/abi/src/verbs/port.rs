@@ -11,8 +11,9 @@ use super::context;
 use super::device::copy_text;
 use crate::errno::{as_minus_one, invalid, result_as_errno, result_as_minus_one};
 use crate::types::{
-    IBV_ATOMIC_HCA, IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS,
-    IBV_QPF_GRH_REQUIRED, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_port_attr, ibv_query_device_ex_input,
+    IBV_ATOMIC_HCA, IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN,
+    IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, ibv_context, ibv_device_attr, ibv_device_attr_ex,
+    ibv_port_attr, ibv_query_device_ex_input,
 };
 
 /// Bytes of `struct ibv_port_attr` that programs of the first ABI know (all but `port_cap_flags2`).
@@ -39,7 +40,13 @@ pub(super) unsafe fn device<'a>(context: *mut ibv_context) -> &'a Arc<Device> {
 /// # Errors
 /// EINVAL for any other.
 pub(super) fn check_port(port_num: u8) -> Result<(), Error> {
-    if port_num == 1 { Ok(()) } else { Err(invalid(format!("port {port_num}: the device has port 1 only"))) }
+    if port_num == 1 {
+        Ok(())
+    } else {
+        Err(invalid(format!(
+            "port {port_num}: the device has port 1 only"
+        )))
+    }
 }
 
 /// The C structure's `int`, cut at its maximum.
@@ -89,7 +96,11 @@ fn device_attr(device: &Device) -> ibv_device_attr {
 fn port_attr(device: &Device) -> ibv_port_attr {
     let port = device.port();
     let mut c = ibv_port_attr::zeroed();
-    c.state = if port.active { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
+    c.state = if port.active {
+        IBV_PORT_ACTIVE
+    } else {
+        IBV_PORT_DOWN
+    };
     c.max_mtu = port.max_mtu as u32;
     c.active_mtu = port.active_mtu as u32;
     c.gid_tbl_len = int(port.gid_tbl_len);
@@ -99,9 +110,13 @@ fn port_attr(device: &Device) -> ibv_port_attr {
     c.max_vl_num = 1;
     c.active_width = WIDTH_1X;
     c.active_speed = SPEED_EDR;
-    c.phys_state = if port.active { PHYS_LINK_UP } else { PHYS_DISABLED };
-    c.link_layer = IBV_LINK_LAYER_ETHERNET as u8;
-    c.flags = IBV_QPF_GRH_REQUIRED as u8;
+    c.phys_state = if port.active {
+        PHYS_LINK_UP
+    } else {
+        PHYS_DISABLED
+    };
+    c.link_layer = IBV_LINK_LAYER_ETHERNET;
+    c.flags = IBV_QPF_GRH_REQUIRED;
     c
 }
 
@@ -119,7 +134,10 @@ unsafe fn copy_prefix<T: Copy>(from: &T, to: *mut T, room: usize) {
 }
 
 /// `ibv_query_device(3)`.
-pub unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int {
+pub unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    device_attr: *mut ibv_device_attr,
+) -> c_int {
     // SAFETY: a live context, and room for the attributes.
     unsafe { ptr::write(device_attr, self::device_attr(device(context))) };
     0
@@ -133,9 +151,15 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attr_size: usize,
 ) -> c_int {
     // SAFETY: `input` is NULL or points to the structure.
-    let comp_mask = if input.is_null() { 0 } else { unsafe { (*input).comp_mask } };
+    let comp_mask = if input.is_null() {
+        0
+    } else {
+        unsafe { (*input).comp_mask }
+    };
     if comp_mask != 0 || attr_size < size_of::<ibv_device_attr>() {
-        let reason = format!("comp_mask {comp_mask:#x} must be 0 and {attr_size} bytes must hold struct ibv_device_attr");
+        let reason = format!(
+            "comp_mask {comp_mask:#x} must be 0 and {attr_size} bytes must hold struct ibv_device_attr"
+        );
         return result_as_errno("ibv_query_device_ex", Err(invalid(reason)));
     }
     let mut c = ibv_device_attr_ex::zeroed();
@@ -149,7 +173,11 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 }
 
 /// `ibv_query_port(3)`: only the part that the first ABI knew, because that is all the caller has room for.
-pub unsafe extern "C" fn ibv_query_port(context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr) -> c_int {
+pub unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port_num: u8,
+    port_attr: *mut ibv_port_attr,
+) -> c_int {
     // SAFETY: as `query_port`; the old structure has this many bytes.
     unsafe { query_port(context, port_num, port_attr, COMPAT_PORT_ATTR) }
 }
@@ -170,10 +198,17 @@ pub(crate) unsafe extern "C" fn query_port(
 }
 
 /// `ibv_query_pkey(3)`: the table has one entry, the default partition. Big-endian.
-pub unsafe extern "C" fn ibv_query_pkey(_context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut u16) -> c_int {
+pub unsafe extern "C" fn ibv_query_pkey(
+    _context: *mut ibv_context,
+    port_num: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
     let checked = check_port(port_num).and_then(|()| match index {
         0 => Ok(()),
-        _ => Err(invalid(format!("P_Key index {index}: the table has one entry"))),
+        _ => Err(invalid(format!(
+            "P_Key index {index}: the table has one entry"
+        ))),
     });
     if checked.is_ok() {
         // SAFETY: room for a P_Key.
@@ -183,12 +218,19 @@ pub unsafe extern "C" fn ibv_query_pkey(_context: *mut ibv_context, port_num: u8
 }
 
 /// `ibv_get_pkey_index(3)`: the index of a big-endian `P_Key`, or -1.
-pub unsafe extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port_num: u8, pkey: u16) -> c_int {
+pub unsafe extern "C" fn ibv_get_pkey_index(
+    _context: *mut ibv_context,
+    port_num: u8,
+    pkey: u16,
+) -> c_int {
     let checked = check_port(port_num).and_then(|()| {
         if pkey == DEFAULT_PKEY.to_be() {
             Ok(())
         } else {
-            Err(invalid(format!("P_Key {:#06x} is not in the table", u16::from_be(pkey))))
+            Err(invalid(format!(
+                "P_Key {:#06x} is not in the table",
+                u16::from_be(pkey)
+            )))
         }
     });
     match checked {
@@ -196,4 +238,3 @@ pub unsafe extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port_num
         Err(e) => as_minus_one("ibv_get_pkey_index", &e),
     }
 }
-

@@ -64,7 +64,12 @@ impl<'a, C: Chained> Chain<'a, C> {
     /// # Safety
     /// `first` is NULL or points to a chain that stays as it is while the iterator is used.
     unsafe fn new(first: *mut C, cap: &'a QpCap) -> Self {
-        Self { current: first, next: first, cap, refused: None }
+        Self {
+            current: first,
+            next: first,
+            cap,
+            refused: None,
+        }
     }
 }
 
@@ -79,7 +84,9 @@ impl<C: Chained> Iterator for Chain<'_, C> {
         // SAFETY: not NULL, so a work request of the chain, as `new` was promised.
         unsafe {
             self.next = C::next(self.current);
-            C::convert(self.current, self.cap).map_err(|e| self.refused = Some(e)).ok()
+            C::convert(self.current, self.cap)
+                .map_err(|e| self.refused = Some(e))
+                .ok()
         }
     }
 }
@@ -112,17 +119,33 @@ unsafe fn post<C: Chained>(
 }
 
 /// `ibv_post_send(3)`.
-pub(crate) unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
     // SAFETY: a live queue pair.
     let private = unsafe { qp::private(qp) };
     // SAFETY: a chain of work requests, and room for the refused one.
-    unsafe { post("ibv_post_send", private.cap(), wr, bad_wr, |wrs| private.nic().post_send(wrs)) }
+    unsafe {
+        post("ibv_post_send", private.cap(), wr, bad_wr, |wrs| {
+            private.nic().post_send(wrs)
+        })
+    }
 }
 
 /// `ibv_post_recv(3)`.
-pub(crate) unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: a live queue pair.
     let private = unsafe { qp::private(qp) };
     // SAFETY: a chain of work requests, and room for the refused one.
-    unsafe { post("ibv_post_recv", private.cap(), wr, bad_wr, |wrs| private.nic().post_recv(wrs)) }
+    unsafe {
+        post("ibv_post_recv", private.cap(), wr, bad_wr, |wrs| {
+            private.nic().post_recv(wrs)
+        })
+    }
 }

@@ -21,7 +21,3 @@ pub unsafe extern "C" fn refuse_with_null() -> *mut c_void {
 /// Stands for every private function that gives nothing: `verbs_register_driver_34`, which providers call when they are loaded, and
 /// `__verbs_log`, which has any number of arguments.
 pub unsafe extern "C" fn ignore() {}
-
-/// Whether a device may be closed by force when it disappears: providers read and write it.
-#[allow(non_upper_case_globals, reason = "the C symbol's name")]
-pub static mut verbs_allow_disassociate_destroy: bool = false;

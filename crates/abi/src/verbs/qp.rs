@@ -14,7 +14,9 @@ use super::{context, cq, engine, pd};
 use crate::convert::{cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
 use crate::object::{self, Handle};
-use crate::types::{IBV_QPS_RESET, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr};
+use crate::types::{
+    IBV_QPS_RESET, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr,
+};
 
 /// What follows `struct ibv_qp_ex`.
 pub(crate) struct QpPrivate {
@@ -67,10 +69,18 @@ pub(super) unsafe fn create(
         return Err(unbuilt("a shared receive queue"));
     }
     if attr.send_cq.is_null() || attr.recv_cq.is_null() {
-        return Err(invalid("a queue pair needs a send and a receive completion queue"));
+        return Err(invalid(
+            "a queue pair needs a send and a receive completion queue",
+        ));
     }
     // SAFETY: the caller's promise.
-    let (parent, send_cq, recv_cq) = unsafe { (pd::private(pd), cq::private(attr.send_cq), cq::private(attr.recv_cq)) };
+    let (parent, send_cq, recv_cq) = unsafe {
+        (
+            pd::private(pd),
+            cq::private(attr.send_cq),
+            cq::private(attr.recv_cq),
+        )
+    };
     let init = QpInit {
         qp_type: qp_type(attr.qp_type)?,
         send_cq: Arc::clone(send_cq.nic()),
@@ -93,7 +103,15 @@ pub(super) unsafe fn create(
     base.qp_num = nic.qpn().get();
     base.state = IBV_QPS_RESET;
     base.qp_type = attr.qp_type;
-    let qp: *mut ibv_qp = object::create(public, QpPrivate { nic: Arc::clone(&nic), cap, acks: Acks::default(), builder });
+    let qp: *mut ibv_qp = object::create(
+        public,
+        QpPrivate {
+            nic: Arc::clone(&nic),
+            cap,
+            acks: Acks::default(),
+            builder,
+        },
+    );
     nic.set_cookie(qp.expose_provenance());
     // SAFETY: a live protection domain has a live context.
     unsafe { context::private(context) }.adopt_qp(qp);
@@ -101,13 +119,22 @@ pub(super) unsafe fn create(
 }
 
 /// `ibv_create_qp(3)`.
-pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+pub unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    qp_init_attr: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
     // SAFETY: a live protection domain, and attributes whose completion queues are NULL or live.
-    result_as_null("ibv_create_qp", unsafe { create(pd, &mut *qp_init_attr, ibv_qp_ex::zeroed(), None) })
+    result_as_null("ibv_create_qp", unsafe {
+        create(pd, &mut *qp_init_attr, ibv_qp_ex::zeroed(), None)
+    })
 }
 
 /// `ibv_modify_qp(3)`.
-pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
+pub unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    attr_mask: c_int,
+) -> c_int {
     // SAFETY: a live queue pair, and attributes of which the mask names the initialised fields. All are plain numbers.
     let (private, attr) = unsafe { (private(qp), &*attr) };
     let modified = qp_attr_from_c(attr, attr_mask.cast_unsigned()).and_then(|(attr, mask)| {
@@ -139,12 +166,33 @@ pub unsafe extern "C" fn ibv_query_qp(
     // SAFETY: as above, and room for the attributes.
     unsafe {
         (*qp).state = queried.qp_state as u32;
-        ptr::write(attr, ibv_qp_attr { cap: cap_to_c(&private.cap), ..qp_attr_to_c(&queried) });
-        let ibv_qp { qp_context, send_cq, recv_cq, srq, qp_type, .. } = *qp;
+        ptr::write(
+            attr,
+            ibv_qp_attr {
+                cap: cap_to_c(&private.cap),
+                ..qp_attr_to_c(&queried)
+            },
+        );
+        let ibv_qp {
+            qp_context,
+            send_cq,
+            recv_cq,
+            srq,
+            qp_type,
+            ..
+        } = *qp;
         let sq_sig_all = private.nic.sq_sig_all().into();
         ptr::write(
             init_attr,
-            ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap: cap_to_c(&private.cap), qp_type, sq_sig_all },
+            ibv_qp_init_attr {
+                qp_context,
+                send_cq,
+                recv_cq,
+                srq,
+                cap: cap_to_c(&private.cap),
+                qp_type,
+                sq_sig_all,
+            },
         );
     }
     0
@@ -175,7 +223,11 @@ pub(super) unsafe fn end(qp: *mut ibv_qp) {
 }
 
 /// `ibv_query_qp_data_in_order(3)`: no promise about the order in which the bytes of a message become visible.
-pub unsafe extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: u32, _flags: u32) -> c_int {
+pub unsafe extern "C" fn ibv_query_qp_data_in_order(
+    _qp: *mut ibv_qp,
+    _op: u32,
+    _flags: u32,
+) -> c_int {
     0
 }
 
@@ -183,7 +235,10 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: u32, 
 pub unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: room for the options.
     unsafe { ptr::write(ece, ibv_ece::zeroed()) };
-    as_errno("ibv_query_ece", &unbuilt("enhanced connection establishment"))
+    as_errno(
+        "ibv_query_ece",
+        &unbuilt("enhanced connection establishment"),
+    )
 }
 
 /// `ibv_set_ece(3)`.

@@ -13,8 +13,9 @@ use super::qp::{self, QpPrivate};
 use super::wr::{copy_inline, refused, send_flags, sge_from_c};
 use crate::errno::{invalid, result_as_errno, result_as_null, unbuilt};
 use crate::types::{
-    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_context,
-    ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_context, ibv_data_buf, ibv_qp, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
 
 /// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
@@ -38,18 +39,28 @@ struct Batch {
 
 impl Builder {
     fn new() -> Self {
-        Self { lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), batch: UnsafeCell::default() }
+        Self {
+            lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            batch: UnsafeCell::default(),
+        }
     }
 }
 
 /// `ibv_qp_to_qp_ex(3)`: NULL unless the queue pair was made with `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     // SAFETY: a live queue pair.
-    if unsafe { qp::private(qp) }.builder.is_some() { qp.cast() } else { std::ptr::null_mut() }
+    if unsafe { qp::private(qp) }.builder.is_some() {
+        qp.cast()
+    } else {
+        std::ptr::null_mut()
+    }
 }
 
 /// `ibv_create_qp_ex(3)`.
-pub(crate) unsafe extern "C" fn create_qp_ex(_context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    _context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
     // SAFETY: attributes whose objects are NULL or live.
     result_as_null("ibv_create_qp_ex", unsafe { create(&mut *attr) })
 }
@@ -59,10 +70,14 @@ pub(crate) unsafe extern "C" fn create_qp_ex(_context: *mut ibv_context, attr: *
 /// # Safety
 /// The protection domain and the completion queues are NULL or live.
 unsafe fn create(ex: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
-    const BUILT: u32 = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const BUILT: u32 =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     let named = |bit| ex.comp_mask & bit != 0;
     if ex.comp_mask & !BUILT != 0 {
-        return Err(unbuilt(&format!("an attribute of comp_mask {:#x} (enum ibv_qp_init_attr_mask)", ex.comp_mask & !BUILT)));
+        return Err(unbuilt(&format!(
+            "an attribute of comp_mask {:#x} (enum ibv_qp_init_attr_mask)",
+            ex.comp_mask & !BUILT
+        )));
     }
     if !named(IBV_QP_INIT_ATTR_PD) || ex.pd.is_null() {
         return Err(invalid("a queue pair needs a protection domain"));
@@ -72,11 +87,36 @@ unsafe fn create(ex: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
     }
     let with_ops = named(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
     if with_ops && ex.send_ops_flags & !BUILT_OPS != 0 {
-        return Err(unbuilt(&format!("an operation of send_ops_flags {:#x}", ex.send_ops_flags & !BUILT_OPS)));
+        return Err(unbuilt(&format!(
+            "an operation of send_ops_flags {:#x}",
+            ex.send_ops_flags & !BUILT_OPS
+        )));
     }
-    let &mut ibv_qp_init_attr_ex { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, pd, .. } = ex;
-    let mut attr = ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all };
-    let (public, builder) = if with_ops { (functions(), Some(Builder::new())) } else { (ibv_qp_ex::zeroed(), None) };
+    let &mut ibv_qp_init_attr_ex {
+        qp_context,
+        send_cq,
+        recv_cq,
+        srq,
+        cap,
+        qp_type,
+        sq_sig_all,
+        pd,
+        ..
+    } = ex;
+    let mut attr = ibv_qp_init_attr {
+        qp_context,
+        send_cq,
+        recv_cq,
+        srq,
+        cap,
+        qp_type,
+        sq_sig_all,
+    };
+    let (public, builder) = if with_ops {
+        (functions(), Some(Builder::new()))
+    } else {
+        (ibv_qp_ex::zeroed(), None)
+    };
     // SAFETY: the caller's promise.
     let qp = unsafe { qp::create(pd, &mut attr, public, builder) }?;
     ex.cap = attr.cap;
@@ -143,7 +183,12 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     unsafe {
         let (wr_id, bits) = ((*qp).wr_id, (*qp).wr_flags);
         with_batch(qp, |_, batch| match send_flags(bits) {
-            Ok(flags) => batch.wrs.push(SendWr { wr_id, op, flags: flags - SendFlags::INLINE, payload: Payload::Sges(Vec::new()) }),
+            Ok(flags) => batch.wrs.push(SendWr {
+                wr_id,
+                op,
+                flags: flags - SendFlags::INLINE,
+                payload: Payload::Sges(Vec::new()),
+            }),
             Err(e) => batch.refuse(e),
         });
     }
@@ -162,7 +207,10 @@ macro_rules! builders {
 
 /// A place in the peer's memory.
 const fn remote(rkey: u32, addr: u64) -> RemoteAddr {
-    RemoteAddr { addr, rkey: Key(rkey) }
+    RemoteAddr {
+        addr,
+        rkey: Key(rkey),
+    }
 }
 
 builders! {
@@ -197,7 +245,11 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, num_sge: usize, sg_list
         Ok(Payload::Sges(sges.iter().map(sge_from_c).collect()))
     };
     // SAFETY: a live extended queue pair, between start and complete.
-    unsafe { with_batch(qp, |private, batch| batch.set_payload(payload(private.cap().max_send_sge))) };
+    unsafe {
+        with_batch(qp, |private, batch| {
+            batch.set_payload(payload(private.cap().max_send_sge))
+        })
+    };
 }
 
 /// `ibv_wr_set_inline_data`.
@@ -207,13 +259,19 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, l
 }
 
 /// `ibv_wr_set_inline_data_list`.
-unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, num_buf: usize, buf_list: *const ibv_data_buf) {
+unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    num_buf: usize,
+    buf_list: *const ibv_data_buf,
+) {
     let buffers = match num_buf {
         0 => &[][..],
         // SAFETY: the program's list.
         _ => unsafe { slice::from_raw_parts(buf_list, num_buf) },
     };
-    let pieces = buffers.iter().map(|b| (b.addr.cast_const().cast::<u8>(), b.length));
+    let pieces = buffers
+        .iter()
+        .map(|b| (b.addr.cast_const().cast::<u8>(), b.length));
     // SAFETY: a live extended queue pair, between start and complete; the buffers are memory of the program.
     unsafe {
         with_batch(qp, |private, batch| {

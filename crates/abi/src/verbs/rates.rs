@@ -14,12 +14,20 @@ struct Rate {
 
 /// A rate without a multiple.
 const fn odd(code: c_int, mbps: c_int) -> Rate {
-    Rate { code, mult: None, mbps }
+    Rate {
+        code,
+        mult: None,
+        mbps,
+    }
 }
 
 /// A rate with its multiple.
 const fn lanes(code: c_int, mult: c_int, mbps: c_int) -> Rate {
-    Rate { code, mult: Some(mult), mbps }
+    Rate {
+        code,
+        mult: Some(mult),
+        mbps,
+    }
 }
 
 /// All rates. From FDR on the true data rate differs from the rounded one of the name.
@@ -61,7 +69,10 @@ pub unsafe extern "C" fn ibv_rate_to_mult(rate: c_int) -> c_int {
 
 /// `mult_to_ibv_rate(3)`: `IBV_RATE_MAX` (0) for a multiple that is no rate.
 pub unsafe extern "C" fn mult_to_ibv_rate(mult: c_int) -> c_int {
-    RATES.iter().find(|r| r.mult == Some(mult)).map_or(0, |r| r.code)
+    RATES
+        .iter()
+        .find(|r| r.mult == Some(mult))
+        .map_or(0, |r| r.code)
 }
 
 /// `ibv_rate_to_mbps(3)`: -1 for an unknown enumerator.

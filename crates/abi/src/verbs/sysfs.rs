@@ -15,7 +15,8 @@ pub unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
     PATH.get_or_init(|| {
         // SAFETY: these only read the process's credentials.
-        let plain = unsafe { libc::getuid() == libc::geteuid() && libc::getgid() == libc::getegid() };
+        let plain =
+            unsafe { libc::getuid() == libc::geteuid() && libc::getgid() == libc::getegid() };
         let named = std::env::var_os("SYSFS_PATH").filter(|_| plain);
         let path = named.and_then(|p| {
             let mut bytes = p.into_vec();
@@ -31,15 +32,25 @@ pub unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 
 /// `ibv_read_sysfs_file`: reads a small file, without the line end; gives the number of bytes, or -1. There is always room for the
 /// terminating zero unless the file fills the buffer.
-pub unsafe extern "C" fn ibv_read_sysfs_file(dir: *const c_char, file: *const c_char, buf: *mut c_char, size: usize) -> c_int {
+pub unsafe extern "C" fn ibv_read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
     // SAFETY: two strings of the program.
     let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
-    let path = Path::new(OsStr::from_bytes(dir.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
+    let path =
+        Path::new(OsStr::from_bytes(dir.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
     let mut content = Vec::new();
-    let read = std::fs::File::open(&path).and_then(|f| f.take(size as u64).read_to_end(&mut content));
+    let read =
+        std::fs::File::open(&path).and_then(|f| f.take(size as u64).read_to_end(&mut content));
     if let Err(e) = read {
         let errno = e.raw_os_error().unwrap_or(libc::EIO);
-        return as_minus_one("ibv_read_sysfs_file", &Error::new(errno, format!("{} cannot be read", path.display())));
+        return as_minus_one(
+            "ibv_read_sysfs_file",
+            &Error::new(errno, format!("{} cannot be read", path.display())),
+        );
     }
     if content.ends_with(b"\n") {
         content.pop();
@@ -62,7 +73,14 @@ mod tests {
     fn strips_the_line_end_and_terminates() {
         let mut buf = [b'x' as c_char; 128];
         // SAFETY: valid strings, and the buffer's length.
-        let n = unsafe { ibv_read_sysfs_file(c"/proc/sys/kernel".as_ptr(), c"ostype".as_ptr(), buf.as_mut_ptr(), buf.len()) };
+        let n = unsafe {
+            ibv_read_sysfs_file(
+                c"/proc/sys/kernel".as_ptr(),
+                c"ostype".as_ptr(),
+                buf.as_mut_ptr(),
+                buf.len(),
+            )
+        };
         assert_eq!(n, 5);
         // SAFETY: terminated as just said.
         assert_eq!(unsafe { CStr::from_ptr(buf.as_ptr()) }, c"Linux");
@@ -72,7 +90,14 @@ mod tests {
     fn absent_file_is_minus_one() {
         let mut buf = [0; 8];
         // SAFETY: valid strings, and the buffer's length.
-        let n = unsafe { ibv_read_sysfs_file(c"/nowhere".as_ptr(), c"x".as_ptr(), buf.as_mut_ptr(), buf.len()) };
+        let n = unsafe {
+            ibv_read_sysfs_file(
+                c"/nowhere".as_ptr(),
+                c"x".as_ptr(),
+                buf.as_mut_ptr(),
+                buf.len(),
+            )
+        };
         assert_eq!((n, crate::errno::errno()), (-1, libc::ENOENT));
     }
 }

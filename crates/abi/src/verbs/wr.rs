@@ -4,12 +4,15 @@ use std::slice;
 
 use ferroce_nic::Error;
 use ferroce_proto::ids::Key;
-use ferroce_proto::verbs::{Payload, PostError, QpCap, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
+use ferroce_proto::verbs::{
+    Payload, PostError, QpCap, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
+};
 
 use crate::errno::{invalid, unbuilt};
 use crate::types::{
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
+    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 
 /// A refusal in the form that the device gives it.
@@ -25,7 +28,8 @@ pub(super) fn refused(error: PostError) -> Error {
 /// # Safety
 /// `list` points to `count` elements that do not change during `'a`.
 unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a [ibv_sge], Error> {
-    let count = usize::try_from(count).map_err(|_| invalid(format!("{count} scatter/gather elements")))?;
+    let count =
+        usize::try_from(count).map_err(|_| invalid(format!("{count} scatter/gather elements")))?;
     if count > max as usize {
         return Err(refused(PostError::TooManySges { got: count, max }));
     }
@@ -33,7 +37,9 @@ unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a
         return Ok(&[]);
     }
     if list.is_null() {
-        return Err(invalid(format!("the list of {count} scatter/gather elements is NULL")));
+        return Err(invalid(format!(
+            "the list of {count} scatter/gather elements is NULL"
+        )));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { slice::from_raw_parts(list, count) })
@@ -41,7 +47,11 @@ unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a
 
 /// A scatter/gather element.
 pub(super) const fn sge_from_c(sge: &ibv_sge) -> Sge {
-    Sge { addr: sge.addr, length: sge.length, lkey: Key(sge.lkey) }
+    Sge {
+        addr: sge.addr,
+        length: sge.length,
+        lkey: Key(sge.lkey),
+    }
 }
 
 /// Copies inline data.
@@ -51,8 +61,13 @@ pub(super) const fn sge_from_c(sge: &ibv_sge) -> Sge {
 ///
 /// # Safety
 /// Each piece is an address and a number of bytes that can be read there.
-pub(super) unsafe fn copy_inline(pieces: impl Iterator<Item = (*const u8, usize)> + Clone, max: u32) -> Result<Vec<u8>, Error> {
-    let got = pieces.clone().fold(0usize, |sum, (_, length)| sum.saturating_add(length));
+pub(super) unsafe fn copy_inline(
+    pieces: impl Iterator<Item = (*const u8, usize)> + Clone,
+    max: u32,
+) -> Result<Vec<u8>, Error> {
+    let got = pieces
+        .clone()
+        .fold(0usize, |sum, (_, length)| sum.saturating_add(length));
     if got > max as usize {
         return Err(refused(PostError::InlineTooLong { got, max }));
     }
@@ -75,7 +90,11 @@ pub(super) unsafe fn copy_inline(pieces: impl Iterator<Item = (*const u8, usize)
 /// # Errors
 /// An unknown flag, or checksum offload, which is for datagrams.
 pub(super) fn send_flags(bits: u32) -> Result<SendFlags, Error> {
-    SendFlags::from_bits(bits).ok_or_else(|| invalid(format!("send flags {bits:#x} contain flags that this device does not have")))
+    SendFlags::from_bits(bits).ok_or_else(|| {
+        invalid(format!(
+            "send flags {bits:#x} contain flags that this device does not have"
+        ))
+    })
 }
 
 /// A send-queue work request.
@@ -98,14 +117,28 @@ pub(super) unsafe fn send_wr(wr: *const ibv_send_wr, cap: &QpCap) -> Result<Send
         // SAFETY: as above.
         let sges = unsafe { elements((*wr).sg_list, (*wr).num_sge, cap.max_send_sge) }?;
         if flags.contains(SendFlags::INLINE) {
-            let pieces = sges.iter().map(|s| (std::ptr::with_exposed_provenance(s.addr as usize), s.length as usize));
+            let pieces = sges.iter().map(|s| (pointer(s.addr), s.length as usize));
             // SAFETY: inline elements are plain memory of the program.
             Payload::Inline(unsafe { copy_inline(pieces, cap.max_inline_data) }?)
         } else {
             Payload::Sges(sges.iter().map(sge_from_c).collect())
         }
     };
-    Ok(SendWr { wr_id, op, flags, payload })
+    Ok(SendWr {
+        wr_id,
+        op,
+        flags,
+        payload,
+    })
+}
+
+/// An address of this process in a field that is always 64 bits wide.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "an address of this process fits a pointer"
+)]
+fn pointer(addr: u64) -> *const u8 {
+    std::ptr::with_exposed_provenance(addr as usize)
 }
 
 /// What an opcode and its operands ask for.
@@ -113,15 +146,25 @@ pub(super) unsafe fn send_wr(wr: *const ibv_send_wr, cap: &QpCap) -> Result<Send
 /// # Safety
 /// `wr` points to a work request in which the operands of `opcode` are initialised.
 unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> {
-    // SAFETY (all three): the caller's promise; called only for opcodes with these operands.
-    let imm = || unsafe { (*wr).imm_data }.to_ne_bytes();
-    let key = || Key(unsafe { (*wr).imm_data });
-    let rdma = || unsafe { RemoteAddr { addr: (*wr).wr.rdma.remote_addr, rkey: Key((*wr).wr.rdma.rkey) } };
+    // SAFETY: the caller's promise; called only for opcodes that have this operand. So are the next two.
+    let imm_or_key = || unsafe { (*wr).imm_data };
+    // SAFETY: as above.
+    let rdma = || unsafe {
+        RemoteAddr {
+            addr: (*wr).wr.rdma.remote_addr,
+            rkey: Key((*wr).wr.rdma.rkey),
+        }
+    };
     // SAFETY: as above.
     let atomic = || unsafe {
-        let remote = RemoteAddr { addr: (*wr).wr.atomic.remote_addr, rkey: Key((*wr).wr.atomic.rkey) };
+        let remote = RemoteAddr {
+            addr: (*wr).wr.atomic.remote_addr,
+            rkey: Key((*wr).wr.atomic.rkey),
+        };
         (remote, (*wr).wr.atomic.compare_add)
     };
+    let imm = || imm_or_key().to_ne_bytes();
+    let key = || Key(imm_or_key());
     Ok(match opcode {
         IBV_WR_SEND => SendOp::Send,
         IBV_WR_SEND_WITH_IMM => SendOp::SendImm(imm()),
@@ -132,7 +175,11 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
         IBV_WR_ATOMIC_CMP_AND_SWP => {
             let (remote, compare) = atomic();
             // SAFETY: as above.
-            SendOp::CompareSwap { remote, compare, swap: unsafe { (*wr).wr.atomic.swap } }
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap: unsafe { (*wr).wr.atomic.swap },
+            }
         }
         IBV_WR_ATOMIC_FETCH_AND_ADD => {
             let (remote, add) = atomic();
@@ -154,6 +201,14 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
 /// `wr` points to a work request with its list.
 pub(super) unsafe fn recv_wr(wr: *const ibv_recv_wr, cap: &QpCap) -> Result<RecvWr, Error> {
     // SAFETY: the caller's promise.
-    let (wr_id, sges) = unsafe { ((*wr).wr_id, elements((*wr).sg_list, (*wr).num_sge, cap.max_recv_sge)?) };
-    Ok(RecvWr { wr_id, sges: sges.iter().map(sge_from_c).collect() })
+    let (wr_id, sges) = unsafe {
+        (
+            (*wr).wr_id,
+            elements((*wr).sg_list, (*wr).num_sge, cap.max_recv_sge)?,
+        )
+    };
+    Ok(RecvWr {
+        wr_id,
+        sges: sges.iter().map(sge_from_c).collect(),
+    })
 }

@@ -152,6 +152,17 @@ impl Qp {
     pub fn post_send(&self, wrs: &mut dyn Iterator<Item = SendWr>) -> Result<(), (usize, Error)> {
         self.step(|locked, cx| post_each(wrs, |wr| locked.rc().post_send(cx, wr)))
     }
+    /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list is empty afterwards if it was
+    /// queued.
+    ///
+    /// # Errors
+    /// Of the first that is refused.
+    pub fn post_send_all(&self, wrs: &mut Vec<SendWr>) -> Result<(), Error> {
+        self.step(|locked, cx| {
+            locked.rc().check_sends(wrs).map_err(|e| post_error(&e))?;
+            post_each(&mut wrs.drain(..), |wr| locked.rc().post_send(cx, wr)).map_err(|(_, e)| e)
+        })
+    }
     /// Queues receive work.
     ///
     /// # Errors
@@ -188,16 +199,17 @@ fn post_each<W>(
     mut post: impl FnMut(W) -> Result<(), PostError>,
 ) -> Result<(), (usize, Error)> {
     for (index, wr) in wrs.enumerate() {
-        post(wr).map_err(|e| (index, Error::new(post_errno(e), e.to_string())))?;
+        post(wr).map_err(|e| (index, post_error(&e)))?;
     }
     Ok(())
 }
 
-fn post_errno(error: PostError) -> i32 {
-    match error {
+fn post_error(error: &PostError) -> Error {
+    let errno = match error {
         PostError::QueueFull(_) => libc::ENOMEM,
         _ => libc::EINVAL,
-    }
+    };
+    Error::new(errno, error.to_string())
 }
 
 /// Holds the capacities against the limits. What is true is at least what was asked for; inline data always fits.

@@ -112,6 +112,17 @@ impl RcQp {
         Ok(())
     }
 
+    /// Whether all of these send work requests, one after the other, would be accepted now.
+    ///
+    /// # Errors
+    /// Why the first that would not is refused.
+    pub fn check_sends(&self, wrs: &[SendWr]) -> Result<(), PostError> {
+        let queued = self.requester.queued();
+        wrs.iter()
+            .enumerate()
+            .try_for_each(|(i, wr)| post::check_send(&self.shared, wr, queued + i))
+    }
+
     /// Queues a receive work request. In ERR it is accepted and flushed.
     ///
     /// # Errors

@@ -1,0 +1,155 @@
+//! Holds the drop-in library against the system's own libraries and against programs that were linked with them.
+//!
+//! Needs `libibverbs1`, `librdmacm1`, `binutils` and the programs that it names, so it runs only when asked for:
+//! `cargo build -p ferroce-dropin && cargo test -p ferroce-dropin --test symbols -- --ignored`
+
+use std::collections::BTreeSet;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Folder with the library's names, beside the profile's other results.
+fn folder() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().join("ferroce-lib")
+}
+
+/// `name@@NODE` of all default symbols that a library defines.
+fn default_symbols(library: &Path) -> BTreeSet<String> {
+    let output = run(Command::new("readelf")
+        .args(["--dyn-syms", "-W"])
+        .arg(library));
+    assert!(
+        output.status.success(),
+        "readelf {}: {}",
+        library.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|columns| columns.len() == 8 && columns[6] != "UND" && columns[3] != "NOTYPE")
+        .map(|columns| columns[7].to_owned())
+        .filter(|symbol| symbol.contains("@@"))
+        .collect()
+}
+
+fn run(command: &mut Command) -> Output {
+    command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"))
+}
+
+/// Where the dynamic loader finds a library of the system.
+fn system_library(name: &str) -> PathBuf {
+    let list = String::from_utf8(run(Command::new("/sbin/ldconfig").arg("-p")).stdout).unwrap();
+    let line = list
+        .lines()
+        .find(|l| l.trim_start().starts_with(name))
+        .unwrap_or_else(|| panic!("{name} is not installed"));
+    PathBuf::from(line.rsplit(" => ").next().unwrap())
+}
+
+/// All default symbols of the system's libraries.
+fn system_symbols() -> BTreeSet<String> {
+    let symbols = |name| default_symbols(&system_library(name));
+    let mut all = symbols("libibverbs.so.1");
+    all.append(&mut symbols("librdmacm.so.1"));
+    all
+}
+
+#[test]
+#[ignore = "needs libibverbs1, librdmacm1 and binutils"]
+fn every_symbol_of_the_system_libraries_is_there_in_its_version() {
+    let ours = default_symbols(&folder().join("libibverbs.so.1"));
+    let missing: Vec<_> = system_symbols().difference(&ours).cloned().collect();
+    assert!(missing.is_empty(), "missing: {missing:#?}");
+}
+
+unsafe extern "C" {
+    fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlvsym(handle: *mut c_void, symbol: *const c_char, version: *const c_char) -> *mut c_void;
+}
+
+/// `RTLD_NOW`.
+const NOW: c_int = 2;
+
+/// A library's handle; NULL if it cannot be loaded.
+fn load(file: &Path) -> *mut c_void {
+    let file = CString::new(file.to_str().unwrap()).unwrap();
+    // SAFETY: a string; the library's constructors are ours.
+    unsafe { dlopen(file.as_ptr(), NOW) }
+}
+
+#[test]
+#[ignore = "needs libibverbs1, librdmacm1 and binutils"]
+fn dlvsym_finds_every_symbol_and_both_names_are_one_library() {
+    let verbs = load(&folder().join("libibverbs.so.1"));
+    let rdmacm = load(&folder().join("librdmacm.so.1"));
+    assert!(!verbs.is_null());
+    assert_eq!(verbs, rdmacm);
+    for symbol in system_symbols() {
+        let (name, node) = symbol.split_once("@@").unwrap();
+        let (name, node) = (CString::new(name).unwrap(), CString::new(node).unwrap());
+        // SAFETY: a live handle and two strings.
+        let found = unsafe { dlvsym(verbs, name.as_ptr(), node.as_ptr()) };
+        assert!(!found.is_null(), "{symbol}");
+    }
+}
+
+/// Runs a program on the drop-in library with every symbol bound at the start; gives what it printed.
+fn load_program(program: &[&str]) -> String {
+    let mut command = Command::new("timeout");
+    command
+        .arg("20")
+        .args(program)
+        .env("LD_LIBRARY_PATH", folder())
+        .env("LD_BIND_NOW", "1");
+    let output = run(&mut command);
+    assert_ne!(output.status.code(), Some(124), "{program:?} does not end");
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+#[ignore = "needs ibverbs-utils, rdmacm-utils, perftest, qperf, fio, ucx-utils, libfabric-bin and python3-pyverbs"]
+fn programs_of_the_distribution_load() {
+    const COMPLAINTS: &[&str] = &[
+        "symbol lookup error",
+        "undefined symbol",
+        "cannot open shared object",
+        "no version information",
+        "ImportError",
+    ];
+    for program in [
+        &["ibv_devices"][..],
+        &["ibv_devinfo", "-h"],
+        &["ibv_rc_pingpong", "-h"],
+        &["ibv_asyncwatch", "-h"],
+        &["rping", "-h"],
+        &["ucmatose", "-h"],
+        &["udaddy", "-h"],
+        &["mckey", "-h"],
+        &["cmtime", "-h"],
+        &["rdma_client", "-h"],
+        &["rdma_server", "-h"],
+        &["rstream", "-h"],
+        &["ib_send_bw", "-h"],
+        &["ib_atomic_lat", "-h"],
+        &["raw_ethernet_bw", "-h"],
+        &["qperf", "-h"],
+        &["fio", "--enghelp=rdma"],
+        &["ucx_info", "-v"],
+        &["fi_info", "-l"],
+        &[
+            "python3",
+            "-c",
+            "import pyverbs.device, pyverbs.qp, pyverbs.cmid, pyverbs.providers.mlx5.mlx5dv, pyverbs.providers.efa.efadv",
+        ],
+    ] {
+        let printed = load_program(program);
+        for complaint in COMPLAINTS {
+            assert!(!printed.contains(complaint), "{program:?}: {printed}");
+        }
+    }
+}
