@@ -1,4 +1,5 @@
 //! Every operation, at every interesting length, over a good link.
+#![allow(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;
 

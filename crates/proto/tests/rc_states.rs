@@ -1,14 +1,17 @@
 //! States, flush, drain, fence, depth.
+#![allow(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;
 
 use std::time::Duration;
 
 use common::{SOON, expect_recv, expect_send, until_sent};
+use ferroce_proto::ids::Key;
 use ferroce_proto::rc::LinkTraits;
-use ferroce_proto::testkit::{Pair, Setup, Side, remote, wr};
+use ferroce_proto::testkit::{Pair, Setup, Side, remote, sge, wr};
 use ferroce_proto::verbs::{
-    AttrMask, QpAttr, QpEvent, QpState, SendFlags, SendOp, SendWr, WcStatus,
+    AttrMask, Mtu, Payload, QpAttr, QpEvent, QpState, RemoteAddr, SendFlags, SendOp, SendWr,
+    WcStatus,
 };
 use ferroce_proto::wire::{Operation, Packet};
 
@@ -399,4 +402,46 @@ fn both_directions_share_the_link_fairly() {
     let first: Vec<_> = operations(&pair, Side::B).into_iter().take(10).collect();
     let requests = first.iter().filter(|o| **o == Operation::Write).count();
     assert_eq!(requests, 5, "{first:?}");
+}
+
+#[test]
+fn post_checks() {
+    let mut p = Pair::unconnected(Setup {
+        mtu: Mtu::B256,
+        ..Setup::default()
+    });
+    let refused = |p: &mut Pair, request| {
+        p.try_send(Side::A, request)
+            .expect_err("refused")
+            .to_string()
+    };
+    for state in [QpState::Init, QpState::Rtr] {
+        p.to_state(Side::A, state);
+        assert!(refused(&mut p, wr(1, SendOp::Send, vec![])).contains("state"));
+    }
+    p.to_state(Side::A, QpState::Rts);
+    let one = p.sge(Side::A, 0, 1);
+    assert!(refused(&mut p, wr(1, SendOp::Send, vec![one; 9])).contains("9 scatter/gather"));
+    let huge = sge(Key(1), 0, 1 << 31);
+    assert!(refused(&mut p, wr(1, SendOp::Send, vec![huge, one])).contains("2^31"));
+    let mut inline = wr(1, SendOp::Send, vec![]);
+    inline.payload = Payload::Inline(vec![0; 257]);
+    assert!(refused(&mut p, inline.clone()).contains("257 bytes of inline"));
+    inline.op = SendOp::Read(remote(Key(1), 0));
+    inline.payload = Payload::Inline(vec![]);
+    inline.flags = SendFlags::INLINE;
+    assert!(refused(&mut p, inline).contains("inline"));
+    let add = SendOp::FetchAdd {
+        remote: remote(Key(1), 0),
+        add: 1,
+    };
+    assert!(refused(&mut p, wr(1, add, vec![one])).contains("8 bytes"));
+    let unreached = RemoteAddr {
+        addr: 0,
+        rkey: Key(1),
+    };
+    for n in 0..64 {
+        p.send(Side::A, wr(n, SendOp::Write(unreached), vec![one]));
+    }
+    assert!(refused(&mut p, wr(1, SendOp::Send, vec![])).contains("full"));
 }

@@ -12,16 +12,17 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `requester`, `segment`, `send_queue`, `flight`, `window` | posted work to request packets |
+//! | `requester`, `transmit`, `segment`, `send_queue`, `flight`, `window` | posted work to request packets |
 //! | `completer` | response packets to completions |
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
-//! | `responder`, `message` | request packets to memory and receive completions |
+//! | `responder`, `execute`, `message` | request packets to memory and receive completions |
 //! | `resources`, `reply` | READ responses, atomic results, NAKs, acknowledgements |
 //! | `modify`, `post`, `config`, `fault`, `scatter` | attributes, checks, settings, failures, byte moving |
 
 mod completer;
 mod config;
 mod cx;
+mod execute;
 mod fault;
 mod flight;
 mod message;
@@ -35,6 +36,7 @@ mod retry;
 mod scatter;
 mod segment;
 mod send_queue;
+mod transmit;
 mod window;
 
 use alloc::vec::Vec;
@@ -289,9 +291,13 @@ impl RcQp {
 
     /// Goes to ERR: `send` and `recv` are how the oldest work requests fail, all others are flushed.
     fn flush(&mut self, cx: &mut Cx<'_>, send: Option<Fault>, recv: Option<Fault>) {
+        let first_time = self.state() != QpState::Err;
         self.shared.attr.qp_state = QpState::Err;
         self.requester.flush(&self.shared, cx, send);
         self.responder.flush(&self.shared, cx, recv);
+        if self.shared.config.shared_recv && first_time {
+            cx.sink.event(QpEvent::LastWqeReached);
+        }
     }
 
     /// Goes to RESET: everything is forgotten without completions.

@@ -60,6 +60,7 @@ impl Replies {
     pub(super) fn end(&mut self) {
         self.ack &= !self.resources.pending();
         self.resume = false;
+        self.nak = self.nak.filter(|_| self.last_words.is_some());
         self.resources.clear();
     }
 

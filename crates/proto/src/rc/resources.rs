@@ -174,9 +174,10 @@ impl Resources {
                 && va.wrapping_add(u64::from(skip)) == reth.va
                 && reth.length <= length.checked_sub(skip)?
                 && (reth.length > 0 || length == 0);
-            let bytes_end = skip + reth.length;
-            let end = bytes_end.div_ceil(mtu).max(index + 1);
-            matches.then_some((end, bytes_end))
+            matches.then(|| {
+                let bytes_end = skip + reth.length;
+                (bytes_end.div_ceil(mtu).max(index + 1), bytes_end)
+            })
         });
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn split(
         let end = if piece == pieces {
             length
         } else {
-            length / pieces * piece | 1
+            (length / pieces * piece) | 1
         };
         let end = end.clamp(at, length);
         sges.push(pair.sge(side, offset + u64::from(at), end - at));

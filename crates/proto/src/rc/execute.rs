@@ -1,0 +1,299 @@
+//! Carrying out requests that came in order: lengths, keys, placement, completion.
+
+use super::Cx;
+use super::config::{MAX_MESSAGE, Shared, packets_of};
+use super::fault::{Fault, Reject};
+use super::message::Message;
+use super::resources::{Kind, Resource};
+use super::responder::{Responder, Stop, recv_completion};
+use super::scatter;
+use crate::ids::Psn;
+use crate::mr::Access;
+use crate::verbs::{RecvWr, Wc, WcImm, WcOpcode};
+use crate::wire::{AtomicEth, NakCode, OpInfo, Operation, Packet, Reth, Service};
+
+impl Responder {
+    /// Carries out a request that came in order.
+    pub(super) fn execute(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Stop> {
+        let invalid = Reject::invalid(packet.bth.psn);
+        let info = packet
+            .bth
+            .opcode
+            .info()
+            .filter(|info| info.service == Service::Rc)
+            .ok_or(invalid)?;
+        match info.operation {
+            Operation::Send | Operation::SendImm | Operation::SendInvalidate => {
+                self.on_send(shared, cx, packet, info)
+            }
+            Operation::Write | Operation::WriteImm => self.on_write(shared, cx, packet, info),
+            Operation::ReadRequest => match packet.ext.reth {
+                Some(reth) if self.message.is_none() => {
+                    self.on_read(shared, cx, packet, reth).map_err(Stop::Reject)
+                }
+                _ => Err(invalid.into()),
+            },
+            Operation::CompareSwap | Operation::FetchAdd => match packet.ext.atomic {
+                Some(operands) if self.message.is_none() => self
+                    .on_atomic(shared, cx, packet, (info.operation, operands))
+                    .map_err(Stop::Reject),
+                _ => Err(invalid.into()),
+            },
+            _ => Err(invalid.into()),
+        }
+    }
+
+    fn on_send(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        info: OpInfo,
+    ) -> Result<(), Stop> {
+        let psn = packet.bth.psn;
+        let received = Message::received_before(self.message.as_ref(), info)
+            .ok_or_else(|| Reject::invalid(psn))?;
+        if info.position.starts() {
+            self.take_recv(shared, cx)?;
+        }
+        check_length(shared, packet, info)?;
+        let Some(recv) = &self.held else {
+            return Err(Reject::invalid(psn).into());
+        };
+        let after = place_in_recv(shared, cx, recv, (received, packet))?;
+        self.message = Some(Message::Send { received: after });
+        if info.position.ends() {
+            let imm = self.finish_send(shared, cx, packet)?;
+            self.complete_recv(shared, cx, packet, (WcOpcode::Recv, after, imm))?;
+            self.finish_message();
+        }
+        self.expected = self.expected.plus(1);
+        Ok(())
+    }
+
+    /// What the last packet of a SEND brings besides its payload.
+    fn finish_send(
+        &self,
+        shared: &Shared,
+        cx: &Cx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<Option<WcImm>, Reject> {
+        let Some(key) = packet.ext.ieth else {
+            return Ok(packet.ext.imm.map(WcImm::Imm));
+        };
+        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let was_open = cx
+            .rights
+            .get(key)
+            .is_some_and(|region| region.access.intersects(remote));
+        if was_open && cx.rights.invalidate(key, shared.config.pd).is_ok() {
+            return Ok(Some(WcImm::Invalidated(key)));
+        }
+        Err(Reject {
+            recv: Some(Fault::REMOTE_INVALIDATE),
+            ..Reject::access(packet.bth.psn)
+        })
+    }
+
+    fn on_write(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        info: OpInfo,
+    ) -> Result<(), Stop> {
+        let psn = packet.bth.psn;
+        let invalid = Reject::invalid(psn);
+        let started = Message::write_before(self.message.as_ref(), packet, info).ok_or(invalid)?;
+        if !allows(shared, Access::REMOTE_WRITE) {
+            return Err(invalid.into());
+        }
+        if packet.ext.imm.is_some() {
+            self.take_recv(shared, cx)?;
+        }
+        check_length(shared, packet, info)?;
+        let after = started.place(shared, cx, packet, info)?;
+        self.message = Some(Message::Write(after));
+        if info.position.ends() {
+            if let Some(imm) = packet.ext.imm {
+                let result = (
+                    WcOpcode::RecvRdmaWithImm,
+                    after.length(),
+                    Some(WcImm::Imm(imm)),
+                );
+                self.complete_recv(shared, cx, packet, result)?;
+            }
+            self.finish_message();
+        }
+        self.expected = self.expected.plus(1);
+        Ok(())
+    }
+
+    fn on_read(
+        &mut self,
+        shared: &Shared,
+        cx: &Cx<'_>,
+        packet: &Packet<'_>,
+        reth: Reth,
+    ) -> Result<(), Reject> {
+        let psn = packet.bth.psn;
+        let (va, rkey, length) = (reth.va, reth.rkey, reth.length);
+        self.check_resources(shared, Access::REMOTE_READ, psn)?;
+        if length > MAX_MESSAGE {
+            return Err(Reject::invalid(psn));
+        }
+        let need = Access::REMOTE_READ;
+        cx.rights
+            .open(rkey, shared.config.pd, va, u64::from(length), need)
+            .map_err(|_| Reject::access(psn))?;
+        let packets = packets_of(length, shared.attr.path_mtu);
+        self.accept(shared, (psn, packets), Kind::Read { va, rkey, length });
+        Ok(())
+    }
+
+    fn on_atomic(
+        &mut self,
+        shared: &Shared,
+        cx: &Cx<'_>,
+        packet: &Packet<'_>,
+        (operation, request): (Operation, AtomicEth),
+    ) -> Result<(), Reject> {
+        let psn = packet.bth.psn;
+        self.check_resources(shared, Access::REMOTE_ATOMIC, psn)?;
+        if request.va % 8 != 0 {
+            return Err(Reject::invalid(psn));
+        }
+        let need = Access::REMOTE_ATOMIC;
+        let span = cx
+            .rights
+            .open(request.rkey, shared.config.pd, request.va, 8, need)
+            .map_err(|_| Reject::access(psn))?;
+        // With an iova of its own a region may be aligned for the peer and not in memory.
+        if span.addr() % 8 != 0 {
+            return Err(Reject::invalid(psn));
+        }
+        let AtomicEth {
+            swap_or_add,
+            compare,
+            ..
+        } = request;
+        let original = if operation == Operation::FetchAdd {
+            cx.memory.fetch_add(span, swap_or_add)
+        } else {
+            cx.memory.compare_swap(span, compare, swap_or_add)
+        };
+        let kind = Kind::Atomic {
+            operation,
+            request,
+            original,
+        };
+        self.accept(shared, (psn, 1), kind);
+        Ok(())
+    }
+
+    /// Whether a READ or atomic is allowed and within depth.
+    fn check_resources(&self, shared: &Shared, need: Access, psn: Psn) -> Result<(), Reject> {
+        let depth = shared.attr.max_dest_rd_atomic;
+        if allows(shared, need) && self.replies.resources.has_room(depth) {
+            Ok(())
+        } else {
+            Err(Reject::invalid(psn))
+        }
+    }
+
+    /// Takes on a READ or atomic, which is to be answered by `packets` responses.
+    fn accept(&mut self, shared: &Shared, (psn, packets): (Psn, u32), kind: Kind) {
+        self.msn = self.msn.next();
+        self.expected = self.expected.plus(packets);
+        let depth = shared.attr.max_dest_rd_atomic;
+        let resource = Resource::new(psn, packets, self.msn, kind);
+        self.replies.resources.push(depth, resource);
+    }
+
+    /// Makes sure that a receive work request is held.
+    fn take_recv(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), Stop> {
+        if self.held.is_none() {
+            self.held = if shared.config.shared_recv {
+                cx.sink.take_shared_recv()
+            } else {
+                self.recv.pop_front()
+            };
+        }
+        self.held.as_ref().map(|_| ()).ok_or(Stop::NotReady)
+    }
+
+    /// Completes the receive work request in hand.
+    fn complete_recv(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (opcode, byte_len, imm): (WcOpcode, u32, Option<WcImm>),
+    ) -> Result<(), Reject> {
+        let Some(recv) = self.held.take() else {
+            return Ok(());
+        };
+        let wc = Wc {
+            opcode,
+            byte_len,
+            imm,
+            ..recv_completion(shared, &recv)
+        };
+        if cx.sink.recv_completion(wc, packet.bth.solicited) {
+            Ok(())
+        } else {
+            Err(Reject::CQ_OVERFLOW)
+        }
+    }
+
+    fn finish_message(&mut self) {
+        self.message = None;
+        self.msn = self.msn.next();
+    }
+}
+
+/// Whether the queue pair itself lets peers do this.
+fn allows(shared: &Shared, need: Access) -> bool {
+    shared.attr.qp_access_flags.contains(need)
+}
+
+/// Full packets carry exactly the path MTU, the last one at least a byte, an only one anything up to the MTU.
+fn check_length(shared: &Shared, packet: &Packet<'_>, info: OpInfo) -> Result<(), Reject> {
+    let mtu = shared.mtu() as usize;
+    let len = packet.payload.len();
+    let right = match (info.position.starts(), info.position.ends()) {
+        (_, false) => len == mtu,
+        (false, true) => (1..=mtu).contains(&len),
+        (true, true) => len <= mtu,
+    };
+    if right {
+        Ok(())
+    } else {
+        Err(Reject::invalid(packet.bth.psn))
+    }
+}
+
+/// Puts the payload of a SEND packet into its receive, after `received` bytes. Returns how many there are now.
+fn place_in_recv(
+    shared: &Shared,
+    cx: &Cx<'_>,
+    recv: &RecvWr,
+    (received, packet): (u32, &Packet<'_>),
+) -> Result<u32, Reject> {
+    let psn = packet.bth.psn;
+    let room = scatter::total(&recv.sges).min(u64::from(MAX_MESSAGE));
+    let after = u32::try_from(packet.payload.len())
+        .ok()
+        .and_then(|len| received.checked_add(len))
+        .filter(|&after| u64::from(after) <= room)
+        .ok_or_else(|| Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG))?;
+    let (pd, at) = (shared.config.pd, u64::from(received));
+    scatter::scatter(cx, pd, &recv.sges, at, packet.payload)
+        .map_err(|_| Reject::recv(NakCode::RemoteOperational, psn, Fault::LOCAL_KEY))?;
+    Ok(after)
+}

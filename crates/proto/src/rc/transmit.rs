@@ -1,0 +1,154 @@
+//! Sending request packets: what may go now, cut from posted work and filled from memory.
+
+use alloc::vec::Vec;
+
+use super::Cx;
+use super::config::{PACKET_COST, Shared};
+use super::fault::{Fault, SendFault};
+use super::requester::{Probe, Requester};
+use super::scatter;
+use super::segment::{Segment, segment};
+use super::send_queue::{Answer, Wqe};
+use crate::verbs::QpState;
+use crate::wire::{Bth, Packet, padded_len};
+
+impl Requester {
+    /// Whether [`transmit`](Self::transmit) would send a packet (or find that it cannot be built).
+    pub(super) fn wants_transmit(&self, shared: &Shared) -> bool {
+        !self.retry.waits_for_receiver()
+            && (self.probe == Probe::Wanted || self.next_request(shared).is_some())
+    }
+
+    /// The work request whose packet is next, if that may go out now.
+    fn next_request(&self, shared: &Shared) -> Option<&Wqe> {
+        let wqe = self.queue.at_cursor().filter(|_| self.stuck.is_none())?;
+        let flight = &self.flight;
+        let may_start = match shared.attr.qp_state {
+            QpState::Rts => true,
+            QpState::Sqd => wqe.start < flight.limit(),
+            _ => return None,
+        };
+        let at_start = flight.next() == wqe.start;
+        let waits = match wqe.answer() {
+            Answer::Local => true,
+            Answer::Ack => false,
+            Answer::Read | Answer::Atomic => {
+                flight.requests() >= u32::from(shared.attr.max_rd_atomic)
+            }
+        };
+        if waits || at_start && (!may_start || wqe.fenced() && flight.requests() > 0) {
+            return None;
+        }
+        let to = wqe.request_end(flight.next());
+        let cost = wqe.cost(flight.next(), to, shared.mtu());
+        flight
+            .has_room(to, cost, self.window.current())
+            .then_some(wqe)
+    }
+
+    /// Appends the next request packet to `out`, if there is one that may go out.
+    pub(super) fn transmit(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, SendFault> {
+        if self.retry.waits_for_receiver() {
+            return Ok(false);
+        }
+        if self.probe == Probe::Wanted {
+            return self.transmit_probe(shared, cx, out).map(|()| true);
+        }
+        let Some(wqe) = self.next_request(shared) else {
+            return Ok(false);
+        };
+        let sequence = self.flight.next();
+        let to = wqe.request_end(sequence);
+        let cost = wqe.cost(sequence, to, shared.mtu());
+        let counts = matches!(wqe.answer(), Answer::Read | Answer::Atomic);
+        let ask = self.must_ask(shared, cost);
+        let asked = match self.emit(shared, cx, (wqe, sequence, ask), out) {
+            Ok(asked) => asked,
+            Err(fault) if self.queue.cursor_is_front() => return Err(fault.into()),
+            Err(fault) => {
+                self.stuck = Some(fault);
+                return Ok(false);
+            }
+        };
+        let ended = to == wqe.end();
+        let is_new = sequence >= self.flight.limit();
+        self.unasked = if asked { 0 } else { self.unasked + cost };
+        self.flight.on_sent(to, cost, counts);
+        if ended {
+            self.queue.advance_cursor();
+        }
+        self.retry
+            .on_sent(shared, cx.now, (is_new && asked).then_some(sequence));
+        Ok(true)
+    }
+
+    /// Whether a packet of this cost must ask for an acknowledgement although its message goes on.
+    fn must_ask(&self, shared: &Shared, cost: u64) -> bool {
+        let window = self.window.current();
+        let next = self.flight.next() + 2;
+        let full = u64::from(shared.mtu() + PACKET_COST);
+        self.unasked + cost >= window / 4 || !self.flight.has_room(next, cost + full, window)
+    }
+
+    /// Sends the oldest unacknowledged packet once more, with AckReq.
+    fn transmit_probe(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SendFault> {
+        let sequence = self.flight.oldest();
+        self.probe = Probe::Idle;
+        let Some(wqe) = self.queue.front() else {
+            return Ok(());
+        };
+        let until = wqe.request_end(sequence);
+        self.emit(shared, cx, (wqe, sequence, true), out)?;
+        self.mark_restarted();
+        self.probe = Probe::Sent {
+            until,
+            limit: self.flight.next(),
+        };
+        Ok(())
+    }
+
+    /// Appends one packet. Returns whether it asks for an acknowledgement. On error `out` is as it was.
+    fn emit(
+        &self,
+        shared: &Shared,
+        cx: &Cx<'_>,
+        (wqe, sequence, ask): (&Wqe, u64, bool),
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Fault> {
+        let Some(segment) = segment(wqe, sequence, shared.mtu()) else {
+            return Ok(false);
+        };
+        let Segment { offset, len, .. } = segment;
+        let ack_req = ask || segment.ends;
+        let bth = Bth {
+            solicited: segment.solicited,
+            ack_req,
+            ..Bth::new(
+                segment.opcode,
+                shared.attr.dest_qp_num,
+                self.flight.psn(sequence),
+            )
+        };
+        let begin = out.len();
+        let payload_len = len as usize;
+        Packet::emit_headers(&bth, &segment.ext, payload_len, out);
+        let end = out.len() + padded_len(payload_len);
+        let gathered = scatter::gather(cx, shared.config.pd, &wqe.wr.payload, (offset, len), out);
+        if gathered.is_err() {
+            out.truncate(begin);
+            return Err(Fault::LOCAL_KEY);
+        }
+        out.resize(end, 0);
+        Ok(ack_req)
+    }
+}
