@@ -159,7 +159,7 @@ fn rping(guest: &Guest, server: Server, [ours, theirs]: [&str; 2], options: &[&s
 }
 
 /// The server's address, and rping's options for who is what.
-fn roles<'a>(server: Server, [ours, theirs]: [&'a str; 2]) -> (&'a str, [&'static str; 2]) {
+fn roles(server: Server, [ours, theirs]: [&str; 2]) -> (&str, [&'static str; 2]) {
     match server {
         Server::Here => (ours, ["-s", "-c"]),
         Server::There => (theirs, ["-c", "-s"]),

@@ -160,14 +160,13 @@ impl Identifier {
     /// `rdma_create_id` for reliable connections (`RDMA_PS_TCP`).
     pub(crate) fn new(channel: &Arc<Channel>) -> Result<Arc<Self>> {
         let mut raw = ptr::null_mut();
-        let space = RDMA_PS_TCP.cast_signed();
         // SAFETY: a live channel and a place for the answer.
         let result = unsafe {
             (channel.verbs.rdma_create_id)(
                 channel.raw.as_ptr(),
                 &raw mut raw,
                 ptr::null_mut(),
-                space,
+                RDMA_PS_TCP,
             )
         };
         Error::check_last("rdma_create_id", result)?;

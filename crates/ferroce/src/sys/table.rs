@@ -54,7 +54,7 @@ pub(crate) struct Verbs {
         *mut rdma_event_channel,
         *mut *mut rdma_cm_id,
         *mut c_void,
-        c_int,
+        u32,
     ) -> c_int,
     pub(crate) rdma_destroy_id: unsafe extern "C" fn(*mut rdma_cm_id) -> c_int,
     pub(crate) rdma_bind_addr: unsafe extern "C" fn(*mut rdma_cm_id, *mut sockaddr) -> c_int,
