@@ -1,5 +1,6 @@
 //! `ibv_modify_qp`: the path is chosen here, everything else is the transport's.
 
+use ferroce_os::clock;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpState};
 
@@ -15,6 +16,10 @@ impl Qp {
         } else {
             None
         };
+        if mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
+            // RESET forgets what the peer is still owed for messages that the program has seen.
+            self.on_turn(clock::monotonic());
+        }
         self.step(|locked, cx| {
             let before = locked.rc().state();
             // Before the move, since it may start to transmit; taken back if the move is refused.

@@ -140,6 +140,8 @@ impl Qp {
 
     /// Ends everything. Returns false if that was done before. When it returns, no step is under way and none will come.
     pub(super) fn retire(&self) -> bool {
+        // The program has seen completions whose acknowledgement the peer still waits for.
+        self.on_turn(clock::monotonic());
         let mut locked = lock(&self.locked);
         if std::mem::replace(&mut locked.retired, true) {
             return false;
