@@ -65,7 +65,9 @@ impl Cq {
         if taken > 0 || max == 0 {
             return Ok(taken);
         }
-        if !self.context.nic().poll_inline(lock(&self.ring).is_armed()) {
+        // The lock must be free again: the round may push into this very queue.
+        let sleeps_soon = lock(&self.ring).is_armed();
+        if !self.context.nic().poll_inline(sleeps_soon) {
             return Ok(0);
         }
         self.take(max, each)
