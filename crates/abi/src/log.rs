@@ -1,5 +1,6 @@
 //! `FERROCE_LOG`: what the library does, on stderr.
 
+use std::io::{self, IsTerminal as _};
 use std::sync::Once;
 
 use tracing_subscriber::EnvFilter;
@@ -22,7 +23,8 @@ pub fn init() {
                 // An error means that a Rust program around this library installed its own subscriber first: that one serves.
                 let _ = tracing_subscriber::fmt()
                     .with_env_filter(filter)
-                    .with_writer(std::io::stderr)
+                    .with_writer(io::stderr)
+                    .with_ansi(io::stderr().is_terminal())
                     .try_init();
             }
             Err(e) => eprintln!("ferroce: {VARIABLE}={directives}: {e}"),
