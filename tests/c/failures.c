@@ -22,6 +22,7 @@
 #include "common.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/wait.h>
 
 enum { SIZE = 64 << 10, SHORT = 1024, CYCLES = 200, WARM_UP = 50, TIME = 60 };
@@ -539,17 +540,47 @@ static enum ibv_wc_status transfer_for_ever(struct side *side, int lucky)
 	}
 }
 
-/* The server does nothing itself: it is reached into. */
-static void be_reached_into(const char *port)
+/* The server of a client that is killed: what it sends fails, or it hears that the connection is over. */
+static void bereaved_server(const char *port)
+{
+	struct side side = { 0 };
+	struct rdma_cm_event *event;
+	struct ibv_wc wc = { .status = IBV_WC_SUCCESS };
+	bool over = false;
+
+	open_server(&side, port);
+	serve(&side, 0, 0);
+	MUST(fcntl(side.channel->fd, F_SETFL, O_NONBLOCK));
+	/* The client has a receive for the first message; later ones wait for a receive that never comes, until it is dead. */
+	post(&side, IBV_WR_SEND, 1);
+	while (!over && wc.status == IBV_WC_SUCCESS) {
+		if (rdma_get_cm_event(side.channel, &event) == 0) {
+			EXPECT(event->event == RDMA_CM_EVENT_DISCONNECTED);
+			MUST(rdma_ack_cm_event(event));
+			over = true;
+		} else {
+			EXPECT(errno == EAGAIN);
+			if (ibv_poll_cq(side.cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS)
+				post(&side, IBV_WR_SEND, 1);
+			usleep(1000);
+		}
+	}
+	if (!over && wc.status != IBV_WC_RETRY_EXC_ERR)
+		die("the message ended with %s", ibv_wc_status_str(wc.status));
+	rdma_disconnect(side.id);
+	release(&side);
+	close_server(&side);
+}
+
+/* The server of a client that survives it does nothing itself. */
+static void doomed_server(const char *port)
 {
 	struct side side = { 0 };
 
 	open_server(&side, port);
 	serve(&side, 0, 0);
-	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
-	MUST(rdma_disconnect(side.id));
-	release(&side);
-	close_server(&side);
+	for (;;)
+		pause();
 }
 
 static void killed_server_client(const char *address, const char *port)
@@ -594,8 +625,8 @@ static const struct failure {
 	{ "bad-lkey", bad_lkey_server, bad_lkey_client },
 	{ "in-use", in_use_server, NULL },
 	{ "cycles", cycles_server, cycles_client },
-	{ "killed-server", be_reached_into, killed_server_client },
-	{ "killed-client", be_reached_into, killed_client_client },
+	{ "killed-server", doomed_server, killed_server_client },
+	{ "killed-client", bereaved_server, killed_client_client },
 };
 
 /* Starts another process of this program; its standard output comes back as a stream. No verb has been called yet. */
