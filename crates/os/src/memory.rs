@@ -44,6 +44,18 @@ impl Memory for RawMemory {
         };
     }
 
+    fn append(&self, span: Span<'_>, to: &mut Vec<u8>) {
+        let (old, len) = (to.len(), span.len());
+        to.reserve(len);
+        let place = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: the span as in `read`; `place` has room for `len` bytes and is no registered memory, and the bytes count as
+        // part of the vector only when they are there.
+        unsafe {
+            ptr::copy_nonoverlapping(address(span.addr()), place, len);
+            to.set_len(old + len);
+        }
+    }
+
     /// The last bytes (up to eight: those of the last aligned word, if the span ends with one) become visible last: programs
     /// poll the end of a buffer to learn that a WRITE has arrived. Devices are not bound to this order, but they keep it.
     fn write(&self, span: Span<'_>, from: &[u8]) {

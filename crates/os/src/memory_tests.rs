@@ -42,6 +42,9 @@ fn copies_of_every_length_and_alignment_are_exact() {
             let mut to = vec![0; len];
             RawMemory.read(span(&rights, start as u64, len as u64), &mut to);
             assert_eq!(to, from);
+            let mut to = b"before".to_vec();
+            RawMemory.append(span(&rights, start as u64, len as u64), &mut to);
+            assert_eq!(to, [b"before", &from[..]].concat());
             assert_eq!(buffer[start..start + len], from);
             assert!(
                 buffer[..start]

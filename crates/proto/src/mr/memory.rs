@@ -1,5 +1,7 @@
 //! The bytes behind a [`Span`].
 
+use alloc::vec::Vec;
+
 use super::Span;
 
 /// Copies to and from registered memory. The device implements it on raw memory, tests on vectors.
@@ -9,6 +11,12 @@ use super::Span;
 pub trait Memory {
     /// Copies the span's bytes into `to`, which has the span's length.
     fn read(&self, span: Span<'_>, to: &mut [u8]);
+    /// Appends the span's bytes to `to`. An implementation on raw memory can do that without filling the place first.
+    fn append(&self, span: Span<'_>, to: &mut Vec<u8>) {
+        let at = to.len();
+        to.resize(at + span.len(), 0);
+        self.read(span, &mut to[at..]);
+    }
     /// Copies `from`, which has the span's length, into the span.
     fn write(&self, span: Span<'_>, from: &[u8]);
     /// Atomic compare-and-swap on an 8-byte span; returns the original value. Host byte order.

@@ -153,11 +153,10 @@ fn emit_response(
     let opcode = Opcode::rc(operation, position);
     let bth = Bth::new(opcode, shared.attr.dest_qp_num, response.psn);
     Packet::emit_headers(&bth, &ext, response.len as usize, out);
-    let begin = out.len();
-    let end = begin + response.len as usize;
-    out.resize(begin + padded_len(response.len as usize), 0);
-    if end > begin {
-        cx.memory.read(span, &mut out[begin..end]);
+    let end = out.len() + padded_len(response.len as usize);
+    if response.len > 0 {
+        cx.memory.append(span, out);
     }
+    out.resize(end, 0);
     Ok(())
 }

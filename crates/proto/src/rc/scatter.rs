@@ -60,9 +60,7 @@ pub(super) fn gather(
             for part in parts(sges, u64::from(offset), len) {
                 let (n, need) = (u64::from(part.len), Access::empty());
                 let span = cx.rights.open(part.lkey, pd, part.addr, n, need)?;
-                let at = out.len();
-                out.resize(at + part.len as usize, 0);
-                cx.memory.read(span, &mut out[at..]);
+                cx.memory.append(span, out);
             }
         }
     }
