@@ -2,6 +2,7 @@
 //!
 //! It needs a C compiler, `libibverbs-dev` and `librdmacm-dev`, so it runs only when asked for:
 //! `cargo test -p ferroce-abi --test headers -- --ignored`
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::fmt::Write as _;
 use std::mem::offset_of;

@@ -2,6 +2,7 @@
 //!
 //! Needs `libibverbs1`, `librdmacm1`, `binutils` and the programs that it names, so it runs only when asked for:
 //! `cargo build -p ferroce-dropin && cargo test -p ferroce-dropin --test symbols -- --ignored`
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -142,7 +143,7 @@ fn programs_of_the_distribution_load() {
         &["ucx_info", "-v"],
         &["fi_info", "-l"],
         &[
-            "python3",
+            "/usr/bin/python3",
             "-c",
             "import pyverbs.device, pyverbs.qp, pyverbs.cmid, pyverbs.providers.mlx5.mlx5dv, pyverbs.providers.efa.efadv",
         ],

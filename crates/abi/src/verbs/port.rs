@@ -150,10 +150,10 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
-    // SAFETY: `input` is NULL or points to the structure.
     let comp_mask = if input.is_null() {
         0
     } else {
+        // SAFETY: not NULL, so it points to the structure.
         unsafe { (*input).comp_mask }
     };
     if comp_mask != 0 || attr_size < size_of::<ibv_device_attr>() {

@@ -175,10 +175,11 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
         IBV_WR_ATOMIC_CMP_AND_SWP => {
             let (remote, compare) = atomic();
             // SAFETY: as above.
+            let swap = unsafe { (*wr).wr.atomic.swap };
             SendOp::CompareSwap {
                 remote,
                 compare,
-                swap: unsafe { (*wr).wr.atomic.swap },
+                swap,
             }
         }
         IBV_WR_ATOMIC_FETCH_AND_ADD => {
