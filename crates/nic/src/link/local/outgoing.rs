@@ -95,11 +95,6 @@ impl Outgoing {
         })
     }
 
-    /// The slot of the process at the other end.
-    pub(crate) fn peer(&self) -> u16 {
-        self.peer
-    }
-
     /// The descriptor to watch: for writability while the link is blocked, for hang-up always.
     pub(crate) fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
