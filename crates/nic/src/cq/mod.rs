@@ -6,6 +6,7 @@ mod ring;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{AsyncEvent, Wc};
 
 pub use self::channel::CompChannel;
@@ -114,6 +115,11 @@ impl Cq {
     /// Counts a queue pair out.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+    /// Drops the queued completions of a queue pair that starts anew: it may post the same tags again, and the old completions
+    /// would be taken for those of the new work requests.
+    pub(crate) fn forget(&self, qpn: Qpn) {
+        lock(&self.ring).forget(qpn);
     }
     /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for good.
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{Wc, WcStatus};
 
 /// Which completion makes the next event.
@@ -75,6 +76,11 @@ impl Ring {
         self.queue.pop_front()
     }
 
+    /// Drops what is queued for a queue pair.
+    pub(super) fn forget(&mut self, qpn: Qpn) {
+        self.queue.retain(|wc| wc.qp_num != qpn);
+    }
+
     /// Whether the next completion, or the next solicited one, makes an event.
     pub(super) fn is_armed(&self) -> bool {
         self.armed != Armed::No
@@ -101,7 +107,6 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use ferroce_proto::ids::Qpn;
     use ferroce_proto::verbs::{WcFlags, WcOpcode};
 
     use super::*;
@@ -159,6 +164,22 @@ mod tests {
         ring.arm(false);
         ring.arm(true);
         assert_eq!(ring.push(wc(4, WcStatus::Success), false), Pushed::Notify);
+    }
+
+    #[test]
+    fn forgets_one_queue_pair_and_keeps_the_others_in_order() {
+        let mut ring = Ring::new(8);
+        let other = |wr_id| Wc {
+            qp_num: Qpn::new(6),
+            ..wc(wr_id, WcStatus::Success)
+        };
+        ring.push(other(1), false);
+        ring.push(wc(2, WcStatus::WrFlushErr), false);
+        ring.push(other(3), false);
+        ring.forget(Qpn::new(5));
+        assert_eq!(ring.pop().map(|wc| wc.wr_id), Some(1));
+        assert_eq!(ring.pop().map(|wc| wc.wr_id), Some(3));
+        assert_eq!(ring.pop(), None);
     }
 
     #[test]

@@ -38,6 +38,8 @@ impl Qp {
             }
             if after == QpState::Reset {
                 (locked.path, locked.traits) = (None, None);
+                self.send_cq.forget(self.qpn);
+                self.recv_cq.forget(self.qpn);
             }
             tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), ?before, ?after, ?mask, "modified");
             Ok(())
