@@ -4,11 +4,13 @@ use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::mem::offset_of;
+use std::os::fd::AsRawFd as _;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferroce_nic::device::AsyncSubject;
 use ferroce_nic::{Context, Error};
+use ferroce_os::eventfd::EventFd;
 
 use super::{cq, cq_ex, device, mr, port, post, qp, qp_ex, srq, unbuilt};
 use crate::errno::result_as_null;
@@ -31,6 +33,8 @@ pub(crate) struct ContextPrivate {
     /// so an object that is being destroyed either knows of an event or the event never appears.
     delivery: Mutex<()>,
     children: Mutex<Children>,
+    /// What `cmd_fd` names: nothing can be asked of it, but programs set flags on it or duplicate it.
+    _cmd: EventFd,
 }
 
 /// Objects through which peers reach this process: closing the device must end them.
@@ -112,13 +116,21 @@ const fn object_of(context: *mut ibv_context) -> *mut ContextObject {
 pub(crate) unsafe fn open(handle: *mut ibv_device) -> Result<*mut ibv_context, Error> {
     // SAFETY: the caller's promise.
     let nic = Context::open(&unsafe { device::device_of(handle) })?;
+    let cmd = EventFd::counter().map_err(|e| {
+        Error::new(
+            e.raw_os_error().unwrap_or(libc::EMFILE),
+            "no descriptor left",
+        )
+    })?;
     let mut public = operations();
+    public.context.cmd_fd = cmd.as_raw_fd();
     public.context.device = handle;
     public.context.async_fd = nic.async_fd();
     let private = ContextPrivate {
         nic,
         delivery: Mutex::default(),
         children: Mutex::default(),
+        _cmd: cmd,
     };
     let object = Box::into_raw(Box::new(ContextObject {
         public: UnsafeCell::new(public),
@@ -150,7 +162,6 @@ fn operations() -> verbs_context {
         post_recv: Some(post::post_recv),
         ..ibv_context_ops::zeroed()
     };
-    block.context.cmd_fd = -1;
     block.context.num_comp_vectors = COMP_VECTORS;
     // All ones: the program may look for the block in front of the context.
     block.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
