@@ -208,15 +208,20 @@ impl Nic {
     /// A program found a completion queue empty: does a round for it, unless somebody else is at it. `sleeps_soon` if it polls
     /// a queue that it will sleep on. Returns whether there was anything to do.
     pub(crate) fn poll_inline(&self, sleeps_soon: bool) -> bool {
-        let mut progress = match self.progress.try_lock() {
-            Ok(progress) => progress,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
         let now = clock::monotonic();
+        // Counted also if the thread is at it just now, or it would never learn that it may nap.
         if !sleeps_soon {
             self.sleeper.on_poll(now);
         }
+        let mut progress = match self.progress.try_lock() {
+            Ok(progress) => progress,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                // Whoever does the round may wait for this very processor.
+                std::thread::yield_now();
+                return false;
+            }
+        };
         progress.run_polled(self, now)
     }
 

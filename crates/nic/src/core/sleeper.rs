@@ -83,7 +83,7 @@ impl Sleeper {
         let _ = self.wake.try_take();
     }
 
-    /// A program polled an empty queue that it is not about to sleep on. The caller holds the progress lock.
+    /// A program polled an empty queue that it is not about to sleep on.
     pub(super) fn on_poll(&self, now: Time) {
         let before = Time(self.last_poll.swap(now.0, Ordering::Relaxed));
         let streak = if now.since(before) < RECENT {
