@@ -113,7 +113,7 @@ impl Net {
         self.shell(Side::A, quiet)?;
         let (cable, mtu) = match self.place {
             Place::Loopback => return Ok(()),
-            Place::OneSpace => ("peer name cable addrgenmode none".to_owned(), 1500),
+            Place::OneSpace => ("peer name cable".to_owned(), 1500),
             Place::Wire(mtu) => {
                 self.add(&self.b)?;
                 self.shell(Side::B, quiet)?;
@@ -125,7 +125,11 @@ impl Net {
             &format!("ip link add eth0 mtu {mtu} type veth {cable}"),
         )?;
         if self.place == Place::OneSpace {
-            self.shell(Side::A, "ip link set cable up")?;
+            // The other end must be there, but is no second device.
+            self.shell(
+                Side::A,
+                "echo 1 >/proc/sys/net/ipv6/conf/cable/disable_ipv6; ip link set cable up",
+            )?;
         } else {
             self.shell(Side::B, &interface("10.99.0.2/24", "fd99::2/64"))?;
         }
