@@ -336,3 +336,28 @@ fn message_numbers_count_messages() {
     }
     assert_eq!(numbers, [2]);
 }
+
+#[test]
+fn a_requester_that_asks_for_less_the_second_time_has_the_rest() {
+    let mut p = Pair::new(Setup {
+        psn: FIRST,
+        rd_atomic: 1,
+        ..Setup::default()
+    });
+    let ask = |p: &mut Pair, length| {
+        let reth = Reth {
+            va: Arena::BASE,
+            rkey: p.key(Side::B),
+            length,
+        };
+        let ext = ExtHeaders {
+            reth: Some(reth),
+            ..ExtHeaders::default()
+        };
+        assert!(p.inject(Side::B, Opcode::RC_READ_REQUEST, psn(0), (ext, &[])));
+    };
+    ask(&mut p, 3000);
+    ask(&mut p, 1024);
+    assert_eq!(answers(&mut p), [data(Only, 0, 1024)]);
+    assert_eq!(read(&mut p, 3, (0, 10)), [data(Only, 3, 10)]);
+}

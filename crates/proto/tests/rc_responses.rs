@@ -67,6 +67,7 @@ fn responses_that_do_not_fit_the_request() {
         (Last, 951, WcStatus::BadRespErr),
         (Last, 953, WcStatus::LocLenErr),
         (Middle, 952, WcStatus::BadRespErr),
+        (Only, 952, WcStatus::BadRespErr),
         (Last, 952, WcStatus::Success),
     ] {
         let mut p = pair();

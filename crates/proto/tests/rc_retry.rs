@@ -6,10 +6,11 @@ mod common;
 use std::time::Duration;
 
 use common::{SOON, expect_recv, expect_send, seeds, until_sent};
+use ferroce_proto::ids::{Key, Msn, Psn};
 use ferroce_proto::rc::{Cause, LinkTraits, MIN_ACK_TIMEOUT};
-use ferroce_proto::testkit::{Arena, Faults, Pair, Rng, Setup, Side, remote, wr};
-use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, WcStatus};
-use ferroce_proto::wire::{Opcode, Packet};
+use ferroce_proto::testkit::{Arena, Faults, Pair, Rng, Setup, Side, remote, sge, wr};
+use ferroce_proto::verbs::{AttrMask, Payload, QpAttr, QpState, SendOp, WcStatus};
+use ferroce_proto::wire::{Aeth, ExtHeaders, NakCode, Opcode, Packet, Syndrome};
 
 const LOSSLESS: LinkTraits = LinkTraits {
     lossless: true,
@@ -540,4 +541,101 @@ fn timeout_set_in_sqd_counts_for_what_follows() {
     pair.send(Side::A, request);
     pair.settle(SOON);
     assert_eq!(pair.now.since(start), Duration::from_nanos(4096 << 15));
+}
+
+/// A NAK "sequence error" of B about the oldest packet of A.
+fn sequence_nak(pair: &mut Pair, psn: Psn) {
+    let aeth = Aeth {
+        syndrome: Syndrome::Nak(NakCode::Sequence),
+        msn: Msn::new(0),
+    };
+    let ext = ExtHeaders {
+        aeth: Some(aeth),
+        ..ExtHeaders::default()
+    };
+    pair.inject(Side::A, Opcode::RC_ACKNOWLEDGE, psn, (ext, &[]));
+}
+
+#[test]
+fn the_same_nak_twice_resends_once_and_a_later_one_again() {
+    let mut pair = Pair::new(Setup::default());
+    pair.trace = Some(Vec::new());
+    let first = pair.a.qp.query().sq_psn;
+    let request = write(&pair, 1, 4000);
+    pair.send(Side::A, request);
+    pair.transmit(Side::A);
+    assert_eq!(sent(&mut pair, Side::A).len(), 4);
+    for _ in 0..3 {
+        sequence_nak(&mut pair, first);
+        pair.transmit(Side::A);
+    }
+    assert_eq!(sent(&mut pair, Side::A).len(), 4, "once");
+    sequence_nak(&mut pair, first.plus(2));
+    pair.transmit(Side::A);
+    assert_eq!(sent(&mut pair, Side::A).len(), 2, "there was progress");
+    sequence_nak(&mut pair, first);
+    pair.transmit(Side::A);
+    assert_eq!(sent(&mut pair, Side::A).len(), 0, "it is out of date");
+}
+
+#[test]
+fn work_behind_a_bad_buffer_does_not_keep_losses_from_being_repaired() {
+    let mut pair = Pair::new(Setup::default());
+    let good = write(&pair, 1, 3000);
+    pair.send(Side::A, good);
+    let mut bad = write(&pair, 2, 3000);
+    bad.payload = Payload::Sges(vec![sge(Key(0xbad), 0, 3000)]);
+    pair.send(Side::A, bad);
+    pair.transmit(Side::A);
+    pair.lose_into(Side::B);
+    let psn = pair.a.qp.query().sq_psn.plus(0xff_fffd);
+    sequence_nak(&mut pair, psn);
+    let start = pair.now;
+    until_sent(&mut pair, Side::A, 2);
+    expect_send(&pair, &[(1, WcStatus::Success), (2, WcStatus::LocProtErr)]);
+    assert!(pair.now.since(start) < Duration::from_millis(1));
+}
+
+#[test]
+fn a_peer_that_is_not_ready_is_not_silent() {
+    // Answers are lost now and then for longer than the budget would be in all, but never for all of it.
+    let mut pair = Pair::new(Setup {
+        retry_cnt: 0,
+        min_rnr_timer: 1,
+        ..Setup::default()
+    });
+    pair.send(Side::A, wr(1, SendOp::Send, vec![]));
+    let run = Duration::from_nanos(4096 << 14);
+    for _ in 0..5 {
+        pair.cut_into(Side::A, true);
+        pair.settle(run * 8 / 10);
+        pair.cut_into(Side::A, false);
+        pair.settle(run * 3 / 10);
+    }
+    assert_eq!(pair.a.qp.state(), QpState::Rts);
+    pair.recv(Side::B, 1, vec![]);
+    until_sent(&mut pair, Side::A, 1);
+    expect_send(&pair, &[(1, WcStatus::Success)]);
+}
+
+#[test]
+fn progress_on_a_lossless_link_stops_the_timer_although_more_is_outstanding() {
+    let mut pair = Pair::new(Setup {
+        link: LOSSLESS,
+        ..Setup::default()
+    });
+    let request = write(&pair, 1, 100);
+    pair.send(Side::A, request);
+    pair.transmit(Side::A);
+    let now = pair.now;
+    pair.a.with(now, |qp, cx| qp.on_dropped(cx));
+    assert!(pair.a.qp.deadline().is_some());
+    pair.until(SOON, |p| p.b.qp.wants_transmit());
+    pair.transmit(Side::B);
+    pair.pause_into(Side::B, true);
+    let request = write(&pair, 2, 100);
+    pair.send(Side::A, request);
+    pair.transmit(Side::A);
+    pair.until(SOON, |p| p.a.results.send.len() == 1);
+    assert_eq!(pair.a.qp.deadline(), None);
 }

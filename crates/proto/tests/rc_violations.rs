@@ -5,7 +5,7 @@ mod common;
 
 use common::{SOON, expect_recv, expect_send, until_sent};
 use ferroce_proto::ids::{Key, PdId, Psn};
-use ferroce_proto::mr::Access;
+use ferroce_proto::mr::{Access, Region};
 use ferroce_proto::rc::Cause;
 use ferroce_proto::testkit::{Arena, Pair, Setup, Side, remote, sge, wr};
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpEvent, QpState, RemoteAddr, SendOp, Sge, WcStatus};
@@ -765,4 +765,56 @@ fn no_receive_is_waited_for_and_then_an_error() {
             "{waited:?}"
         );
     }
+}
+
+#[test]
+fn a_gap_that_closes_before_it_was_reported_is_not_reported() {
+    let mut pair = pair();
+    pair.recv(Side::B, 1, vec![]);
+    let send = Opcode::rc(Operation::Send, Position::Only);
+    let psn = expected(&pair);
+    pair.inject(Side::B, send, psn.plus(1), (none(), &[]));
+    pair.inject(Side::B, send, psn, (none(), &[]));
+    assert_eq!(
+        answers(&mut pair, Side::B),
+        [(Some(Syndrome::ACK), psn.get())]
+    );
+}
+
+#[test]
+fn what_follows_a_message_without_receive_is_dropped_without_a_word() {
+    let mut pair = pair();
+    let send = Opcode::rc(Operation::Send, Position::Only);
+    let psn = expected(&pair);
+    for ahead in 0..3 {
+        pair.inject(Side::B, send, psn.plus(ahead), (none(), &[]));
+    }
+    let not_ready = Some(Syndrome::RnrNak(12));
+    assert_eq!(answers(&mut pair, Side::B), [(not_ready, psn.get())]);
+    pair.inject(Side::B, send, psn, (none(), &[]));
+    assert_eq!(answers(&mut pair, Side::B), [(not_ready, psn.get())]);
+}
+
+#[test]
+fn atomic_on_a_word_that_is_aligned_for_the_peer_only() {
+    let mut pair = pair();
+    let region = Region {
+        pd: ferroce_proto::testkit::PD,
+        iova: 0x1000,
+        length: 64,
+        addr: Arena::BASE + 4,
+        access: ALL,
+        remote_valid: true.into(),
+    };
+    assert!(pair.b.rights.insert(Key(0x77), region));
+    let local = pair.sge(Side::A, 0, 8);
+    let target = RemoteAddr {
+        addr: 0x1008,
+        rkey: Key(0x77),
+    };
+    let op = SendOp::FetchAdd {
+        remote: target,
+        add: 1,
+    };
+    both_fail(&mut pair, op, vec![local], WcStatus::RemInvReqErr);
 }

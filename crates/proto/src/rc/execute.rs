@@ -72,7 +72,7 @@ impl Responder {
             self.complete_recv(shared, cx, packet, (WcOpcode::Recv, after, imm))?;
             self.finish_message();
         }
-        self.expected = self.expected.plus(1);
+        self.took(packet);
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Responder {
             }
             self.finish_message();
         }
-        self.expected = self.expected.plus(1);
+        self.took(packet);
         Ok(())
     }
 
@@ -248,6 +248,14 @@ impl Responder {
             Ok(())
         } else {
             Err(Reject::CQ_OVERFLOW)
+        }
+    }
+
+    /// A SEND or WRITE packet is done with. (READs and atomics are acknowledged by their answers.)
+    fn took(&mut self, packet: &Packet<'_>) {
+        self.expected = self.expected.plus(1);
+        if packet.bth.ack_req {
+            self.replies.owe_ack();
         }
     }
 

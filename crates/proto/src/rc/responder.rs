@@ -128,12 +128,7 @@ impl Responder {
             cx.sink.event(QpEvent::CommEstablished);
         }
         match self.execute(shared, cx, packet) {
-            Ok(()) => {
-                if packet.bth.ack_req {
-                    self.replies.owe_ack();
-                }
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(Stop::NotReady) => {
                 // What follows comes too early as well, and is dropped without a word.
                 self.gap_reported = true;

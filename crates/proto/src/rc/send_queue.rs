@@ -191,3 +191,102 @@ fn read_chunk(shared: &Shared) -> u32 {
     let depth = u32::from(shared.attr.max_rd_atomic).clamp(1, 2);
     (window / depth).clamp(1, 1 << 21)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Key, PdId, Qpn};
+    use crate::rc::segment::segment;
+    use crate::rc::{LinkTraits, MAX_MESSAGE, RcConfig};
+    use crate::verbs::{Mtu, QpCap, RemoteAddr};
+    use crate::wire::Position;
+    use alloc::vec;
+
+    const PLACE: RemoteAddr = RemoteAddr {
+        addr: 0x1000,
+        rkey: Key(1),
+    };
+
+    fn queue(mtu: Mtu, ops: &[(SendOp, u32)]) -> SendQueue {
+        let mut shared = Shared::new(RcConfig {
+            qpn: Qpn::new(2),
+            pd: PdId(1),
+            cap: QpCap::default(),
+            sq_sig_all: false,
+            shared_recv: false,
+        });
+        shared.attr.path_mtu = mtu;
+        shared.link = LinkTraits {
+            lossless: false,
+            max_in_flight: 4 * (mtu.bytes() + PACKET_COST),
+        };
+        let mut queue = SendQueue::default();
+        for &(op, length) in ops {
+            let sge = Sge {
+                addr: 0,
+                length,
+                lkey: Key(1),
+            };
+            let wr = SendWr {
+                wr_id: 0,
+                op,
+                flags: SendFlags::empty(),
+                payload: Payload::Sges(vec![sge]),
+            };
+            queue.push(wr, &shared);
+        }
+        queue
+    }
+
+    #[test]
+    fn the_longest_message_is_cut_without_loss() {
+        for mtu in [Mtu::B256, Mtu::B4096] {
+            let queue = queue(mtu, &[(SendOp::Write(PLACE), MAX_MESSAGE)]);
+            let wqe = queue.front().unwrap();
+            assert_eq!(wqe.packets, MAX_MESSAGE / mtu.bytes());
+            let last = segment(wqe, wqe.end() - 1, mtu.bytes()).unwrap();
+            assert_eq!(last.offset, MAX_MESSAGE - mtu.bytes());
+            assert_eq!(last.len, mtu.bytes());
+            assert_eq!(last.opcode.info().unwrap().position, Position::Last);
+            assert_eq!(last.ext.reth, None);
+            let first = segment(wqe, 0, mtu.bytes()).unwrap();
+            assert_eq!(first.ext.reth.unwrap().length, MAX_MESSAGE);
+        }
+    }
+
+    #[test]
+    fn the_longest_read_is_asked_for_in_bounded_pieces() {
+        let mtu = Mtu::B256;
+        let queue = queue(mtu, &[(SendOp::Read(PLACE), MAX_MESSAGE)]);
+        let wqe = queue.front().unwrap();
+        let (mut at, mut bytes) = (0, 0_u64);
+        while at < wqe.end() {
+            let reth = segment(wqe, at, 256).unwrap().ext.reth.unwrap();
+            assert_eq!(reth.va, PLACE.addr + bytes);
+            assert!(reth.length <= 4 * 256);
+            bytes += u64::from(reth.length);
+            at = wqe.request_end(at);
+        }
+        assert_eq!(bytes, u64::from(MAX_MESSAGE));
+    }
+
+    #[test]
+    fn sequences_follow_each_other_and_every_message_has_at_least_one() {
+        let ops = [
+            (SendOp::Send, 0),
+            (SendOp::Read(PLACE), 0),
+            (SendOp::LocalInvalidate(Key(1)), 0),
+            (SendOp::Send, 257),
+            (
+                SendOp::FetchAdd {
+                    remote: PLACE,
+                    add: 1,
+                },
+                8,
+            ),
+        ];
+        let queue = queue(Mtu::B256, &ops);
+        let packets: vec::Vec<_> = queue.ring.iter().map(|w| (w.start, w.packets)).collect();
+        assert_eq!(packets, [(0, 1), (1, 1), (2, 0), (2, 2), (4, 1)]);
+    }
+}
