@@ -2,8 +2,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::{cleanup, sh};
+
+/// Time for the kernel to notice that a cable is plugged in; it looks once a second.
+const CARRIER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Where the two sides of a test are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +115,15 @@ impl Net {
         // Without duplicate address detection an IPv6 address works as soon as it is there.
         let quiet = "echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; ip link set lo up";
         self.shell(Side::A, quiet)?;
-        let (cable, mtu) = match self.place {
-            Place::Loopback => return Ok(()),
-            Place::OneSpace => ("peer name cable".to_owned(), 1500),
-            Place::Wire(mtu) => {
-                self.add(&self.b)?;
-                self.shell(Side::B, quiet)?;
-                (format!("peer name eth0 mtu {mtu} netns {}", self.b), mtu)
-            }
+        let Some(mtu) = self.mtu() else {
+            return Ok(());
+        };
+        let cable = if self.place == Place::OneSpace {
+            "peer name cable".to_owned()
+        } else {
+            self.add(&self.b)?;
+            self.shell(Side::B, quiet)?;
+            format!("peer name eth0 mtu {mtu} netns {}", self.b)
         };
         self.shell(
             Side::A,
@@ -126,25 +131,49 @@ impl Net {
         )?;
         if self.place == Place::OneSpace {
             // The other end must be there, but is no second device.
-            self.shell(
-                Side::A,
-                "echo 1 >/proc/sys/net/ipv6/conf/cable/disable_ipv6; ip link set cable up",
-            )?;
+            let unused = "echo 1 >/proc/sys/net/ipv6/conf/cable/disable_ipv6; ip link set cable up";
+            self.shell(Side::A, unused)?;
+            self.bring_up(&[Side::A])
         } else {
-            self.shell(Side::B, &interface("10.99.0.2/24", "fd99::2/64"))?;
+            self.bring_up(&[Side::A, Side::B])
         }
-        self.shell(Side::A, &interface("10.99.0.1/24", "fd99::1/64"))
-            .map(drop)
+    }
+
+    fn mtu(&self) -> Option<u32> {
+        match self.place {
+            Place::Loopback => None,
+            Place::OneSpace => Some(1500),
+            Place::Wire(mtu) => Some(mtu),
+        }
+    }
+
+    /// Brings the ends of the cable up, and gives them their addresses once the kernel has noticed that the cable is there: those
+    /// that they had before would not be announced to the other side.
+    fn bring_up(&self, ends: &[Side]) -> Result<(), String> {
+        for &end in ends {
+            self.shell(end, "ip link set eth0 up")?;
+        }
+        let deadline = Instant::now() + CARRIER_LIMIT;
+        for &end in ends {
+            while !self.shell(end, "ip link show eth0")?.contains("state UP") {
+                if Instant::now() > deadline {
+                    return Err("the cable does not come up".into());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let number = if end == Side::A { 1 } else { 2 };
+            let script = format!(
+                "ip addr add 10.99.0.{number}/24 dev eth0; ip addr add fd99::{number}/64 dev eth0 nodad"
+            );
+            self.shell(end, &script)?;
+        }
+        Ok(())
     }
 
     fn add(&self, name: &str) -> Result<(), String> {
         cleanup::add_namespace(name);
         sh::output("ip", &["netns", "add", name]).map(drop)
     }
-}
-
-fn interface(ipv4: &str, ipv6: &str) -> String {
-    format!("ip addr add {ipv4} dev eth0; ip addr add {ipv6} dev eth0 nodad; ip link set eth0 up")
 }
 
 impl Drop for Net {
