@@ -71,6 +71,9 @@ fn system_tests(workspace: &Workspace, filter: &str, tally: &mut Tally) -> Resul
     packages::require(&[packages::SYSTEM])?;
     sh::step(workspace.cargo(&["build", "--release"]))?;
     cleanup::on_signal()?;
+    if filter.is_empty() {
+        unit::run_against_system(workspace, tally)?;
+    }
     system::run(workspace, filter, tally)
 }
 

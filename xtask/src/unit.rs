@@ -1,34 +1,53 @@
 //! `cargo test`, with its results counted.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
 /// Runs the workspace's own tests and adds up its `test result:` lines.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
-    let mut command = workspace.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    count(
+        workspace.cargo(&["test", "--workspace", "--no-fail-fast"]),
+        "cargo test",
+        tally,
+    )
+}
+
+/// Holds the C types against the installed headers, and the symbols of the release build against the system's libraries.
+pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
+    for (package, test) in [("ferroce-abi", "headers"), ("ferroce-dropin", "symbols")] {
+        let mut command =
+            workspace.cargo(&["test", "-p", package, "--test", test, "--", "--ignored"]);
+        command.env("FERROCE_LIB", workspace.release().join("ferroce-lib"));
+        count(command, &format!("{package} {test}"), tally)?;
+    }
+    Ok(())
+}
+
+/// Runs a test command and adds up its results.
+fn count(mut command: Command, name: &str, tally: &mut Tally) -> Result<(), String> {
     println!("# {}", crate::sh::line(&command));
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| format!("cargo test: {e}"))?;
-    let stdout = child.stdout.take().ok_or("cargo test has no output")?;
+        .map_err(|e| format!("{name}: {e}"))?;
+    let stdout = child.stdout.take().ok_or("a child without output")?;
     let (mut passed, mut failed) = (0, 0);
     for line in BufReader::new(stdout).lines() {
-        let line = line.map_err(|e| format!("cargo test: {e}"))?;
+        let line = line.map_err(|e| format!("{name}: {e}"))?;
         if let Some((p, f)) = result_line(&line) {
             passed += p;
             failed += f;
         }
         println!("{line}");
     }
-    let status = child.wait().map_err(|e| format!("cargo test: {e}"))?;
+    let status = child.wait().map_err(|e| format!("{name}: {e}"))?;
     if !status.success() && failed == 0 {
         failed = 1; // it did not build, or a test program died
     }
-    tally.add(passed, failed, "cargo test");
+    tally.add(passed, failed, name);
     Ok(())
 }
 

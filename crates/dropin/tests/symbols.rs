@@ -1,7 +1,7 @@
-//! Holds the drop-in library against the system's own libraries and against programs that were linked with them.
+//! Holds the symbols of the drop-in library against those of the system's own libraries.
 //!
-//! Needs `libibverbs1`, `librdmacm1`, `binutils` and the programs that it names, so it runs only when asked for:
-//! `cargo build -p ferroce-dropin && cargo test -p ferroce-dropin --test symbols -- --ignored`
+//! Needs `libibverbs1`, `librdmacm1`, `binutils` and the built library, so it runs only when asked for:
+//! `cargo build --release && FERROCE_LIB=target/release/ferroce-lib cargo test -p ferroce-dropin --test symbols -- --ignored`
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -9,10 +9,12 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Folder with the library's names, beside the profile's other results.
+/// Folder with the library's names: `FERROCE_LIB`, seen from the workspace's root.
 fn folder() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(2).unwrap().join("ferroce-lib")
+    let named = std::env::var_os("FERROCE_LIB").expect("FERROCE_LIB names the folder ferroce-lib");
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(named)
 }
 
 /// `name@@NODE` of all default symbols that a library defines.
@@ -96,61 +98,5 @@ fn dlvsym_finds_every_symbol_and_both_names_are_one_library() {
         // SAFETY: a live handle and two strings.
         let found = unsafe { dlvsym(verbs, name.as_ptr(), node.as_ptr()) };
         assert!(!found.is_null(), "{symbol}");
-    }
-}
-
-/// Runs a program on the drop-in library with every symbol bound at the start; gives what it printed.
-fn load_program(program: &[&str]) -> String {
-    let mut command = Command::new("timeout");
-    command
-        .arg("20")
-        .args(program)
-        .env("LD_LIBRARY_PATH", folder())
-        .env("LD_BIND_NOW", "1");
-    let output = run(&mut command);
-    assert_ne!(output.status.code(), Some(124), "{program:?} does not end");
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
-
-#[test]
-#[ignore = "needs ibverbs-utils, rdmacm-utils, perftest, qperf, fio, ucx-utils, libfabric-bin and python3-pyverbs"]
-fn programs_of_the_distribution_load() {
-    const COMPLAINTS: &[&str] = &[
-        "symbol lookup error",
-        "undefined symbol",
-        "cannot open shared object",
-        "no version information",
-        "ImportError",
-    ];
-    for program in [
-        &["ibv_devices"][..],
-        &["ibv_devinfo", "-h"],
-        &["ibv_rc_pingpong", "-h"],
-        &["ibv_asyncwatch", "-h"],
-        &["rping", "-h"],
-        &["ucmatose", "-h"],
-        &["udaddy", "-h"],
-        &["mckey", "-h"],
-        &["cmtime", "-h"],
-        &["rdma_client", "-h"],
-        &["rdma_server", "-h"],
-        &["rstream", "-h"],
-        &["ib_send_bw", "-h"],
-        &["ib_atomic_lat", "-h"],
-        &["raw_ethernet_bw", "-h"],
-        &["qperf", "-h"],
-        &["fio", "--enghelp=rdma"],
-        &["ucx_info", "-v"],
-        &["fi_info", "-l"],
-        &[
-            "/usr/bin/python3",
-            "-c",
-            "import pyverbs.device, pyverbs.qp, pyverbs.cmid, pyverbs.providers.mlx5.mlx5dv, pyverbs.providers.efa.efadv",
-        ],
-    ] {
-        let printed = load_program(program);
-        for complaint in COMPLAINTS {
-            assert!(!printed.contains(complaint), "{program:?}: {printed}");
-        }
     }
 }
