@@ -32,8 +32,10 @@ enum Server {
     There,
 }
 
-/// All tests.
-pub(super) fn all() -> Vec<Case> {
+/// All tests for a link of this MTU.
+pub(super) fn all(mtu: u32) -> Vec<Case> {
+    // Payload bytes of a packet: with headers it must fit the link.
+    let largest = if mtu > 4200 { "4096" } else { "1024" };
     let mut all = Vec::new();
     let mut add = |name: String, seconds: u64, body: Box<dyn Fn(&Guest) -> Outcome>| {
         all.push(Case {
@@ -64,12 +66,8 @@ pub(super) fn all() -> Vec<Case> {
             );
         }
         let body = move |guest: &Guest| {
-            pingpong(
-                guest,
-                server,
-                IPV4,
-                &["-n", "20", "-c", "-e", "-s", "300000", "-m", "4096"],
-            )
+            let options = ["-n", "20", "-c", "-e", "-s", "300000", "-m", largest];
+            pingpong(guest, server, IPV4, &options)
         };
         add(format!("ibv_rc_pingpong.large.{which}"), 60, Box::new(body));
         for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"] {
@@ -166,22 +164,16 @@ fn roles(server: Server, [ours, theirs]: [&str; 2]) -> (&str, [&'static str; 2])
     }
 }
 
+/// The program's own TCP connection stays with IPv4; `ips` say which GIDs it uses.
 fn pingpong(guest: &Guest, server: Server, [ours, theirs]: [&str; 2], options: &[&str]) -> Outcome {
     let index = guest.gid_index(ours)?;
     let here = [&["ibv_rc_pingpong", "-g", &index], options].concat();
     // The guest's GIDs: 0 link-local, 1 IPv4, 2 IPv6.
-    let there = [
-        &[
-            "ibv_rc_pingpong",
-            "-g",
-            if theirs.contains(':') { "2" } else { "1" },
-        ],
-        options,
-    ]
-    .concat();
+    let number = if theirs.contains(':') { "2" } else { "1" };
+    let there = [&["ibv_rc_pingpong", "-g", number], options].concat();
     let (here, there) = match server {
-        Server::Here => (here, [there, vec![ours]].concat()),
-        Server::There => ([here, vec![theirs]].concat(), there),
+        Server::Here => (here, [there, vec![IPV4[0]]].concat()),
+        Server::There => ([here, vec![IPV4[1]]].concat(), there),
     };
     both(
         server,

@@ -29,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, filter: &str, tally: &mut Tally) -> Res
     let mut count = 0;
     for mtu in MTUS {
         let named = |name: &str| format!("guest.mtu{mtu}.{name}");
-        let mut cases = cases::all();
+        let mut cases = cases::all(mtu);
         cases.retain(|case| named(&case.name).contains(filter));
         if cases.is_empty() {
             continue;
