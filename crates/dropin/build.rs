@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs, io};
 
 /// Version nodes of libibverbs, each inheriting from the one before it.
@@ -34,17 +35,36 @@ fn main() -> io::Result<()> {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let script = out.join("nodes.map");
     fs::write(&script, version_script())?;
-    let arguments = [
+    let mut arguments = vec![
         format!("-Wl,--version-script={}", script.display()),
         // One file serves both libraries; loaders recognise that by the file, whatever its name.
         "-Wl,-soname,libibverbs.so.1".to_owned(),
         // A thread of the library runs for as long as the process: its code must not go away on dlclose.
         "-Wl,-z,nodelete".to_owned(),
     ];
+    arguments.extend(linker());
     for argument in arguments {
         println!("cargo::rustc-cdylib-link-arg={argument}");
     }
     link_names(&profile_folder(&out))
+}
+
+/// Asks gcc for the linker that comes with the compiler, which is the default on some platforms only. GNU ld refuses two version
+/// scripts. Without one (a compiler of a distribution) the default has to do.
+fn linker() -> Vec<String> {
+    let variable = |name| env::var(name).expect("cargo sets it");
+    let output = Command::new(variable("RUSTC"))
+        .args(["--print", "sysroot"])
+        .output();
+    let Ok(output) = output else {
+        return Vec::new();
+    };
+    let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let folder = format!("{sysroot}/lib/rustlib/{}/bin/gcc-ld", variable("HOST"));
+    if !Path::new(&folder).join("ld.lld").exists() {
+        return Vec::new();
+    }
+    vec![format!("-B{folder}"), "-fuse-ld=lld".to_owned()]
 }
 
 /// All nodes, empty.
