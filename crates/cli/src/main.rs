@@ -27,6 +27,7 @@ enum Command {
     /// Its libibverbs and librdmacm are Ferroce's, for it and for the programs that it starts. Streams, signals and the exit
     /// status are the program's own. If it cannot be started the status is 127 (not found), 126 (found, but it cannot be
     /// executed) or 125 (Ferroce's library is missing), as with env(1).
+    #[command(override_usage = "ferroce run [--] PROGRAM [ARGUMENT]...")]
     Run {
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
