@@ -1,7 +1,7 @@
 //! Owned descriptors.
 //!
 //! Two things set [`Fd`] apart from the standard library's `OwnedFd`: closing it is not a cancellation point, and it knows
-//! whether a child of `fork` may keep it (see [`fork`](crate::fork)).
+//! whether a child of `fork` may keep it (see [`crate::fork`]).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 

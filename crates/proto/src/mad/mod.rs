@@ -7,12 +7,12 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`header`](self::header) | common header, [`CmMad`], [`Message`] |
-//! | [`req`](self::req), [`rep`](self::rep) | the two that set a connection up |
-//! | [`control`](self::control) | MRA, REJ, RTU, DREQ, DREP |
-//! | [`sidr`](self::sidr) | service id resolution for datagrams |
-//! | [`reason`](self::reason) | reject reasons |
-//! | [`ip`](self::ip) | service ids and the RDMA IP CM header |
+//! | [`header`] | common header, [`CmMad`], [`Message`] |
+//! | [`req`], [`rep`] | the two that set a connection up |
+//! | [`control`] | MRA, REJ, RTU, DREQ, DREP |
+//! | [`sidr`] | service id resolution for datagrams |
+//! | [`reason`] | reject reasons |
+//! | [`ip`] | service ids and the RDMA IP CM header |
 
 mod bytes;
 pub mod control;
