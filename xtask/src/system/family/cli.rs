@@ -26,6 +26,16 @@ pub(super) fn add(all: &mut Catalogue) {
         all.at("demo", Place::OneSpace, user, 20, demo);
     }
     all.at(
+        "log.filter",
+        Place::Loopback,
+        User::Ordinary,
+        10,
+        log_filter,
+    );
+    for place in [Place::Loopback, Place::OneSpace] {
+        all.at("log.port-taken", place, User::Ordinary, 30, port_taken);
+    }
+    all.at(
         "run.without-library",
         Place::Loopback,
         User::Root,
@@ -127,6 +137,44 @@ fn demo(stage: &Stage) -> Outcome {
         Ok(())
     } else {
         Err(format!("it took {took:?}"))
+    }
+}
+
+/// Silent unless asked.
+fn log_filter(stage: &Stage) -> Outcome {
+    let quiet = stage.run(Side::A, &["ibv_devices"])?;
+    let mut asked = stage
+        .program(Side::A, &["ibv_devices"])
+        .env("FERROCE_LOG", "debug")
+        .start()?;
+    asked.succeed()?;
+    contains(&asked.output(), "DEBUG ferroce")?;
+    if quiet.contains("ferroce::") {
+        Err("it logs without being asked".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// Somebody else has the UDP port: one line says so, and connections within the host work all the same.
+fn port_taken(stage: &Stage) -> Outcome {
+    let script = "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 4791)); \
+                  print('taken', flush=True); time.sleep(60)";
+    let mut owner = stage
+        .bare(Side::A, &["python3", "-c", script])
+        .user(User::Root)
+        .start()?;
+    owner.says("taken")?;
+    let server = ["ibv_rc_pingpong", "-g", "0", "-c"];
+    let (told, _) = super::pair(
+        stage,
+        super::Ready::Tcp(18515),
+        &server,
+        &[&server[..], &[stage.ipv4()]].concat(),
+    )?;
+    match told.lines().filter(|line| line.contains("4791")).count() {
+        1 => Ok(()),
+        n => Err(format!("{n} lines about the port, not 1")),
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) fn add(all: &mut Catalogue) {
         });
     }
     all.everywhere("rping.persistent", 60, persistent);
+    all.everywhere("rping.crowd", 60, crowd);
     let variants: [(&str, &'static [&'static str]); 3] = [
         ("plain", &[]),
         ("connections-100", &["-c", "100"]),
@@ -123,6 +124,41 @@ fn persistent(stage: &Stage) -> Outcome {
     }
     server.signal(nix::sys::signal::Signal::SIGTERM)?;
     server.killed_by(nix::sys::signal::Signal::SIGTERM)
+}
+
+/// Several servers and clients at once: whatever arrives on the UDP port that they share must find the right one.
+fn crowd(stage: &Stage) -> Outcome {
+    let ports: Vec<String> = (7001..7007).map(|port: u16| port.to_string()).collect();
+    let command = |role, port| {
+        [
+            "rping",
+            role,
+            "-a",
+            stage.ipv4(),
+            "-p",
+            port,
+            "-V",
+            "-C",
+            "50",
+            "-S",
+            "30000",
+        ]
+    };
+    let mut servers = Vec::new();
+    for port in &ports {
+        servers.push(stage.start(Side::A, &command("-s", port))?);
+    }
+    for (server, port) in servers.iter_mut().zip(7001..) {
+        server.listens_on_cm(port)?;
+    }
+    let clients: Result<Vec<_>, String> = ports
+        .iter()
+        .map(|port| stage.start(Side::B, &command("-c", port)))
+        .collect();
+    for process in clients?.iter_mut().chain(&mut servers) {
+        process.succeed()?;
+    }
+    Ok(())
 }
 
 fn ucmatose(stage: &Stage, address: &str, options: &[&str]) -> Outcome {

@@ -1,7 +1,7 @@
 //! perftest.
 
 use super::{Ready, pair};
-use crate::system::{Catalogue, Outcome, Stage};
+use crate::system::{Catalogue, Outcome, Side, Stage};
 
 pub(super) fn add(all: &mut Catalogue) {
     for program in ["ib_send_lat", "ib_write_bw", "ib_read_lat", "ib_atomic_bw"] {
@@ -15,6 +15,7 @@ pub(super) fn add(all: &mut Catalogue) {
             perftest(stage, program, &["-n", "1000"])
         });
     }
+    all.everywhere("ib_write_bw.crowd", 60, crowd);
     all.everywhere("ib_send_bw.events", 60, |stage| {
         perftest(stage, "ib_send_bw", &["-e", "-n", "1000"])
     });
@@ -35,6 +36,28 @@ fn perftest(stage: &Stage, program: &str, options: &[&str]) -> Outcome {
     let client = [&server, &[stage.ipv4()][..]].concat();
     let (_, client) = pair(stage, ready, &server, &client)?;
     measured(&client)
+}
+
+/// Several pairs at once.
+fn crowd(stage: &Stage) -> Outcome {
+    let ports: Vec<String> = (19001..19005).map(|port: u16| port.to_string()).collect();
+    let command = |port| ["ib_write_bw", "-F", "-n", "500", "-p", port];
+    let servers: Result<Vec<_>, String> = ports
+        .iter()
+        .map(|port| stage.start(Side::A, &command(port)))
+        .collect();
+    let mut servers = servers?;
+    for (server, port) in servers.iter_mut().zip(19001..) {
+        server.listens_on_tcp(port)?;
+    }
+    let clients: Result<Vec<_>, String> = ports
+        .iter()
+        .map(|port| stage.start(Side::B, &[&command(port)[..], &[stage.ipv4()]].concat()))
+        .collect();
+    for process in clients?.iter_mut().chain(&mut servers) {
+        process.succeed()?;
+    }
+    Ok(())
 }
 
 /// Whether the last table has a row of numbers: bytes, iterations and results above zero.
