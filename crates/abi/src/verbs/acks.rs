@@ -26,10 +26,9 @@ impl Acks {
 
     /// The program acknowledged events.
     pub(crate) fn acknowledge(&self, events: u64) {
-        self.counts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .acknowledged += events;
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.acknowledged += events;
+        // Under the lock: whoever waits may free this very object as soon as the lock is free.
         self.changed.notify_all();
     }
 
