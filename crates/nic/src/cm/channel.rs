@@ -1,0 +1,83 @@
+//! Event channels.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::types::Event;
+use super::Id;
+use crate::core::EventQueue;
+use crate::{Error, Nic};
+
+/// An event channel.
+#[derive(Debug)]
+pub struct EventChannel {
+    events: EventQueue<Queued>,
+}
+
+/// An event that waits to be taken.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) event: Event,
+    pub(super) place: Option<BacklogPlace>,
+}
+
+impl Queued {
+    /// Whether it is an event of this identifier (a connect request is one of its listener).
+    pub(super) fn is_of(&self, id: &Id) -> bool {
+        let owner = self.event.listen_id.as_ref().unwrap_or(&self.event.id);
+        owner.key() == id.key()
+    }
+}
+
+/// A connect request's place in its listener's backlog, free again when the request is taken.
+#[derive(Debug)]
+pub(super) struct BacklogPlace(Arc<AtomicUsize>);
+
+impl BacklogPlace {
+    /// A place, if fewer than `limit` are taken.
+    pub(super) fn take(taken: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        let add = |n: usize| (n < limit).then_some(n + 1);
+        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for BacklogPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl EventChannel {
+    /// Makes a channel.
+    ///
+    /// # Errors
+    /// ENODEV without a device; out of descriptors.
+    pub fn new() -> Result<Arc<Self>, Error> {
+        if Nic::get()?.devices().is_empty() {
+            return Err(Error::new(libc::ENODEV, "no network interface is up and has an address"));
+        }
+        Self::without_device()
+    }
+    /// A channel, with or without devices.
+    pub(super) fn without_device() -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self { events: EventQueue::new()? }))
+    }
+    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then [`pop`](Self::pop).
+    #[must_use]
+    pub fn fd(&self) -> RawFd {
+        self.events.fd()
+    }
+    /// Takes the oldest event. `None` if the event whose count was read has vanished with its identifier: read again.
+    pub fn pop(&self) -> Option<Event> {
+        self.events.pop().map(|queued| queued.event)
+    }
+    pub(super) fn push(&self, queued: Queued) {
+        self.events.push(queued);
+    }
+    /// Takes out the events of an identifier. To be dropped with no lock held: the last reference to an identifier may go.
+    pub(super) fn extract(&self, id: &Id) -> Vec<Queued> {
+        self.events.extract(|queued| queued.is_of(id))
+    }
+}

@@ -1,0 +1,112 @@
+//! What conversations bring, as events of identifiers.
+
+use std::sync::Arc;
+
+use ferroce_proto::cm::{Event as Happened, EventKind as Kind, ack_timeout};
+use ferroce_proto::mad::{CommId, Rep};
+
+use super::channel::Queued;
+use super::service::Work;
+use super::state::{Connection, Progress};
+use super::{ConnParam, Event, EventKind, Id};
+
+impl Work<'_> {
+    /// A conversation has something to say.
+    pub(super) fn on_event(&mut self, event: Happened) {
+        let conversation = event.conversation;
+        if let Kind::Request { req, path } = event.kind {
+            self.on_request(conversation, &req, path);
+            return;
+        }
+        let Some(&key) = self.state.by_conversation.get(&conversation) else {
+            return;
+        };
+        match event.kind {
+            Kind::Request { .. } => {}
+            Kind::Reply(rep) => self.on_reply(key, conversation, &rep),
+            Kind::Established => self.tell(key, EventKind::Established, 0, None),
+            Kind::Rejected { reason, private_data } => {
+                let conn = ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() };
+                self.tell(key, EventKind::Rejected, reason.0.into(), Some(conn));
+            }
+            Kind::Unreachable => self.tell(key, EventKind::Unreachable, -libc::ETIMEDOUT, None),
+            Kind::Disconnected { timed_out } => {
+                if let Some(id) = self.state.ids.get_mut(&key) {
+                    id.progress = Progress::Disconnected;
+                }
+                let status = if timed_out { -libc::ETIMEDOUT } else { 0 };
+                self.tell(key, EventKind::Disconnected, status, None);
+            }
+            Kind::TimewaitExit => self.on_timewait_exit(key),
+        }
+        self.part_from_ended(key, conversation);
+    }
+
+    /// The peer accepted: its queue pair is known.
+    fn on_reply(&mut self, key: u64, conversation: CommId, rep: &Rep) {
+        let Some(id) = self.state.ids.get_mut(&key) else {
+            return;
+        };
+        let life_time = id.route.map_or(0, |route| route.packet_life_time);
+        let from_path = ack_timeout(rep.target_ack_delay, life_time);
+        id.connection = Connection {
+            remote_qpn: rep.local_qpn,
+            sq_psn: rep.starting_psn,
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
+            retry_count: id.connection.retry_count,
+            rnr_retry: rep.rnr_retry_count,
+            timeout: id.options.ack_timeout.unwrap_or(from_path),
+            peer_known: true,
+        };
+        let conn = ConnParam {
+            private_data: rep.private_data.0.to_vec(),
+            responder_resources: rep.initiator_depth,
+            initiator_depth: rep.responder_resources,
+            flow_control: rep.flow_control,
+            retry_count: 0,
+            rnr_retry_count: rep.rnr_retry_count,
+            srq: rep.srq,
+            qp_num: rep.local_qpn,
+        };
+        // The program needs its time to fetch the event.
+        let delayed = self.state.agent.delay(conversation);
+        debug_assert_eq!(delayed, Ok(()), "a new reply waits for its owner");
+        self.tell(key, EventKind::ConnectResponse, 0, Some(conn));
+    }
+
+    /// Packets of the connection are gone. Of interest only to who heard that it ended.
+    fn on_timewait_exit(&mut self, key: u64) {
+        if self.state.ids.get(&key).is_some_and(|id| id.progress == Progress::Disconnected) {
+            self.tell(key, EventKind::TimewaitExit, 0, None);
+        }
+    }
+
+    /// The id of a conversation that is over can be drawn again.
+    fn part_from_ended(&mut self, key: u64, conversation: CommId) {
+        if self.state.agent.phase(conversation).is_none() {
+            self.state.by_conversation.remove(&conversation);
+            if let Some(id) = self.state.ids.get_mut(&key) {
+                id.conversation = None;
+            }
+        }
+    }
+
+    /// Queues an event for the owner of an identifier.
+    pub(super) fn tell(&mut self, key: u64, kind: EventKind, status: i32, conn: Option<ConnParam>) {
+        let Some(id) = self.state.ids.get(&key).filter(|id| id.takes_events) else {
+            return;
+        };
+        let Some(handle) = id.handle.upgrade() else {
+            return;
+        };
+        tracing::debug!(target: "ferroce::cm", id = key, ?kind, status, local = ?id.src, peer = ?id.dst, "event");
+        let event = Event { id: handle, listen_id: None, kind, status, conn };
+        id.channel.push(Queued { event, place: None });
+    }
+
+    /// Drops a reference to an identifier only after unlocking: it may be the last.
+    pub(super) fn keep_alive(&mut self, id: Arc<Id>) {
+        self.handles.push(id);
+    }
+}

@@ -1,0 +1,47 @@
+//! What the service needs of the engine around it.
+
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use ferroce_proto::ids::Gid;
+use ferroce_proto::mad::Mad;
+use ferroce_proto::time::Time;
+
+use crate::Device;
+use crate::link::Addressing;
+
+/// The engine, as the service sees it.
+///
+/// The service calls these with its own lock held: they must not block, not call the service, and not wait for a lock that is
+/// held by somebody who does.
+pub(crate) trait Host: Debug + Send + Sync {
+    /// Number of this process in its network namespace, 1..=1023.
+    fn slot(&self) -> u16;
+    /// The time that deadlines are measured in.
+    fn now(&self) -> Time;
+    /// Devices, in order.
+    fn devices(&self) -> Vec<Arc<Device>>;
+    /// Whether the address is one of this network namespace (127.0.0.0/8 and `::1` are).
+    fn is_local(&self, ip: IpAddr) -> bool;
+    /// Sends a MAD to QP1 of another host; it may get lost.
+    fn send_mad_wire(&self, addressing: Addressing, mad: &Mad);
+    /// Sends a MAD to another process of this namespace. False if no process has the slot. `from` and `to` are the MAD's GIDs.
+    fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool;
+    /// Calls [`CmService::on_readable`](super::CmService::on_readable) with the token while the descriptor is readable.
+    fn watch(&self, fd: RawFd, token: u64);
+    /// Ends [`watch`](Self::watch).
+    fn unwatch(&self, fd: RawFd);
+    /// The service's deadline has moved: ask for it before sleeping again.
+    fn reschedule(&self);
+}
+
+/// How a MAD came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// From another host: it may be for any process of this namespace.
+    Wire,
+    /// From the process that has this slot, for us.
+    Local(u16),
+}

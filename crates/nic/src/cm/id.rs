@@ -1,0 +1,211 @@
+//! Identifiers, as their owner sees them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, QpType};
+
+use super::service::CmService;
+use super::state::IdState;
+use super::{ConnParam, EventChannel, IdOption, PortSpace, Route};
+use crate::{Device, Error, Nic};
+
+/// A communication identifier: the conversation behind a `struct rdma_cm_id`.
+///
+/// Events hold a reference to theirs. When the last reference goes, the identifier is destroyed.
+pub struct Id {
+    service: CmService,
+    key: u64,
+    ps: PortSpace,
+    cookie: AtomicUsize,
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Id").field("key", &self.key).field("ps", &self.ps).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        self.destroy();
+    }
+}
+
+impl Id {
+    /// Makes an identifier that reports to `channel`.
+    ///
+    /// # Errors
+    /// The device cannot start.
+    pub fn create(channel: &Arc<EventChannel>, ps: PortSpace, qp_type: QpType) -> Result<Arc<Self>, Error> {
+        Nic::get()?.cm().create_id(channel, ps, qp_type)
+    }
+    /// An identifier whose state the service has yet to note under `key`.
+    pub(super) fn assemble(service: &CmService, key: u64, ps: PortSpace) -> Arc<Self> {
+        Arc::new(Self { service: service.clone(), key, ps, cookie: AtomicUsize::new(0) })
+    }
+    pub(super) const fn key(&self) -> u64 {
+        self.key
+    }
+    /// The owner's tag (its `struct rdma_cm_id`), 0 at first. Events of a new passive identifier come with cookie 0: the owner
+    /// makes its structure when it fetches the connect request.
+    pub fn set_cookie(&self, cookie: usize) {
+        self.cookie.store(cookie, Ordering::Release);
+    }
+    /// The owner's tag.
+    #[must_use]
+    pub fn cookie(&self) -> usize {
+        self.cookie.load(Ordering::Acquire)
+    }
+    /// Port space.
+    #[must_use]
+    pub const fn port_space(&self) -> PortSpace {
+        self.ps
+    }
+    /// `rdma_bind_addr`. Binding to an address of a device binds to the device; the real port shows at once.
+    ///
+    /// # Errors
+    /// EADDRINUSE: the port is taken in this port space and network namespace; EADDRNOTAVAIL: not an address of this host, or
+    /// no ephemeral port left; ENODEV: an address without a device; EINVAL: bound already.
+    pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
+        self.service.call(|work| work.bind(self.key, addr))
+    }
+    /// `rdma_listen`; an unbound identifier is bound to any IPv4 address and an ephemeral port. `backlog` bounds the connect
+    /// requests that wait to be fetched; 0 and more than 1024 mean 1024. What is beyond is dropped, and comes again.
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state, EADDRINUSE if another identifier shares the port.
+    pub fn listen(&self, backlog: u32) -> Result<(), Error> {
+        self.service.call(|work| work.listen(self.key, backlog))
+    }
+    /// `rdma_resolve_addr`: the outcome comes as an event. The kernel's routes answer at once, so nothing takes `timeout`.
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state; errors of the source address.
+    pub fn resolve_addr(
+        &self,
+        src: Option<SocketAddr>,
+        dst: SocketAddr,
+        _timeout: Duration,
+    ) -> Result<(), Error> {
+        self.service.call(|work| work.resolve_addr(self.key, src, dst))
+    }
+    /// `rdma_resolve_route`: the outcome comes as an event. Nothing takes `timeout`.
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state.
+    pub fn resolve_route(&self, _timeout: Duration) -> Result<(), Error> {
+        self.service.call(|work| work.resolve_route(self.key))
+    }
+    /// `rdma_connect`: sends the REQ.
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state or for more private data than fits (56 bytes over TCP port space); EOPNOTSUPP for datagram
+    /// port spaces.
+    pub fn connect(&self, param: &ConnParam) -> Result<(), Error> {
+        self.service.call(|work| work.connect(self.key, param))
+    }
+    /// `rdma_accept` of a connect request: sends the REP. The caller has moved its queue pair to RTR and RTS.
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state (the peer may have given up meanwhile) or for too much private data (196).
+    pub fn accept(&self, param: &ConnParam) -> Result<(), Error> {
+        self.service.call(|work| work.accept(self.key, param))
+    }
+    /// `rdma_reject` (reason 28).
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state or for too much private data (148).
+    pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
+        self.service.call(|work| work.reject(self.key, private_data))
+    }
+    /// After a connect response: sends the RTU. No further event comes.
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state.
+    pub fn establish(&self) -> Result<(), Error> {
+        self.service.call(|work| work.establish(self.key))
+    }
+    /// `rdma_notify(IBV_EVENT_COMM_EST)`: data came before the RTU; Established is reported at once.
+    ///
+    /// # Errors
+    /// EISCONN if it is established already, EINVAL in any other wrong state.
+    pub fn notify_established(&self) -> Result<(), Error> {
+        self.service.call(|work| work.notify_established(self.key))
+    }
+    /// `rdma_disconnect`: DREQ, or DREP if the peer asked first. The caller has moved its queue pair to ERR. Nothing happens
+    /// if the connection is over already.
+    ///
+    /// # Errors
+    /// EINVAL if there never was a connection.
+    pub fn disconnect(&self) -> Result<(), Error> {
+        self.service.call(|work| work.disconnect(self.key))
+    }
+    /// `rdma_migrate_id`: further events, and those not yet fetched, go to the other channel.
+    pub fn migrate(&self, channel: &Arc<EventChannel>) {
+        self.service.step(|work| work.migrate(self, channel));
+    }
+    /// `rdma_set_option`.
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state or out of range.
+    pub fn set_option(&self, option: IdOption) -> Result<(), Error> {
+        self.service.call(|work| work.set_option(self.key, option))
+    }
+    /// `rdma_init_qp_attr` for INIT, RTR or RTS.
+    ///
+    /// # Errors
+    /// EINVAL if the conversation has not come that far.
+    pub fn qp_attr(&self, state: QpState) -> Result<(QpAttr, AttrMask), Error> {
+        self.service.look(|service| service.qp_attr(self.key, state))
+    }
+    /// The device that it is bound to.
+    #[must_use]
+    pub fn device(&self) -> Option<Arc<Device>> {
+        self.look(|state| state.device.clone())
+    }
+    /// Own address, with the real port once bound.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.look(|state| state.src)
+    }
+    /// The peer's address, once known.
+    #[must_use]
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.look(|state| state.dst)
+    }
+    /// The path, once the route is resolved or a request came.
+    #[must_use]
+    pub fn route(&self) -> Option<Route> {
+        self.look(|state| state.route)
+    }
+    /// Ends the identifier: undelivered events vanish, the peer is told, the port is free. Connect requests that nobody has
+    /// fetched are rejected.
+    pub fn destroy(&self) {
+        self.service.step(|work| work.destroy(self));
+    }
+
+    fn look<T>(&self, f: impl FnOnce(&IdState) -> Option<T>) -> Option<T> {
+        self.service.look(|service| service.id(self.key).ok().and_then(f))
+    }
+}
+
+impl CmService {
+    /// [`Id::create`] on this service.
+    pub(crate) fn create_id(
+        &self,
+        channel: &Arc<EventChannel>,
+        ps: PortSpace,
+        qp_type: QpType,
+    ) -> Result<Arc<Id>, Error> {
+        self.call(|work| {
+            let key = work.state.new_key();
+            let id = Id::assemble(self, key, ps);
+            work.state.ids.insert(key, IdState::new(Arc::downgrade(&id), channel, ps, qp_type));
+            Ok(id)
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! The attributes that a connection gives its queue pair (`rdma_init_qp_attr`).
+
+use ferroce_proto::cm::Phase;
+use ferroce_proto::mr::Access;
+use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, GlobalRoute, QpAttr, QpState};
+
+use super::Route;
+use super::service::State;
+use super::state::{Connection, IdState};
+use crate::Error;
+
+/// The only port of every device.
+const PORT: u8 = 1;
+
+impl State {
+    pub(super) fn qp_attr(&self, key: u64, to: QpState) -> Result<(QpAttr, AttrMask), Error> {
+        let id = self.id(key)?;
+        let phase = id.conversation.and_then(|c| self.agent.phase(c));
+        if id.device.is_none() {
+            return Err(Error::invalid("the identifier is not bound to a device"));
+        }
+        match to {
+            QpState::Init => init(id, phase),
+            QpState::Rtr => rtr(id, phase),
+            QpState::Rts => rts(id, phase),
+            other => Err(Error::invalid(format!("a connection says nothing about queue pair state {other:?}"))),
+        }
+    }
+}
+
+fn init(id: &IdState, phase: Option<Phase>) -> Result<(QpAttr, AttrMask), Error> {
+    let access = match (id.conversation, phase) {
+        // A queue pair that is made before its connection; the rights come with RTR.
+        (None, _) => Access::empty(),
+        (Some(_), Some(Phase::DreqSent | Phase::DreqRcvd | Phase::Timewait) | None) => {
+            return Err(too_late_or_early("INIT", phase));
+        }
+        _ if id.connection.responder_resources > 0 => {
+            Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
+        }
+        _ => Access::REMOTE_WRITE,
+    };
+    let attr = QpAttr {
+        qp_state: QpState::Init,
+        qp_access_flags: access,
+        pkey_index: 0,
+        port_num: PORT,
+        ..QpAttr::default()
+    };
+    let mask = AttrMask::STATE | AttrMask::ACCESS_FLAGS | AttrMask::PKEY_INDEX | AttrMask::PORT;
+    Ok((attr, mask))
+}
+
+fn rtr(id: &IdState, phase: Option<Phase>) -> Result<(QpAttr, AttrMask), Error> {
+    let (connection, route) = known_peer(id, phase, "RTR")?;
+    let attr = QpAttr {
+        qp_state: QpState::Rtr,
+        ah_attr: address(&route),
+        path_mtu: route.mtu,
+        dest_qp_num: connection.remote_qpn,
+        rq_psn: id.rq_psn,
+        max_dest_rd_atomic: connection.responder_resources,
+        min_rnr_timer: 0,
+        port_num: PORT,
+        ..QpAttr::default()
+    };
+    let mask = AttrMask::STATE
+        | AttrMask::AV
+        | AttrMask::PATH_MTU
+        | AttrMask::DEST_QPN
+        | AttrMask::RQ_PSN
+        | AttrMask::MAX_DEST_RD_ATOMIC
+        | AttrMask::MIN_RNR_TIMER;
+    Ok((attr, mask))
+}
+
+fn rts(id: &IdState, phase: Option<Phase>) -> Result<(QpAttr, AttrMask), Error> {
+    let (connection, _) = known_peer(id, phase, "RTS")?;
+    let attr = QpAttr {
+        qp_state: QpState::Rts,
+        sq_psn: connection.sq_psn,
+        timeout: id.options.ack_timeout.unwrap_or(connection.timeout),
+        retry_cnt: connection.retry_count,
+        rnr_retry: connection.rnr_retry,
+        max_rd_atomic: connection.initiator_depth,
+        port_num: PORT,
+        ..QpAttr::default()
+    };
+    let mask = AttrMask::STATE
+        | AttrMask::SQ_PSN
+        | AttrMask::TIMEOUT
+        | AttrMask::RETRY_CNT
+        | AttrMask::RNR_RETRY
+        | AttrMask::MAX_QP_RD_ATOMIC;
+    Ok((attr, mask))
+}
+
+/// What is known of the peer, while the connection is being made or stands.
+fn known_peer(id: &IdState, phase: Option<Phase>, to: &str) -> Result<(Connection, Route), Error> {
+    let alive = matches!(
+        phase,
+        Some(
+            Phase::ReqRcvd
+                | Phase::MraReqSent
+                | Phase::RepSent
+                | Phase::MraRepRcvd
+                | Phase::RepRcvd
+                | Phase::MraRepSent
+                | Phase::Established
+        )
+    );
+    match (id.connection.peer_known, id.route) {
+        (true, Some(route)) if alive => Ok((id.connection, route)),
+        _ => Err(too_late_or_early(to, phase)),
+    }
+}
+
+fn too_late_or_early(to: &str, phase: Option<Phase>) -> Error {
+    Error::invalid(format!("the conversation is in state {phase:?} and gives no attributes for {to}"))
+}
+
+fn address(route: &Route) -> AddressHandleAttr {
+    AddressHandleAttr {
+        grh: GlobalRoute {
+            dgid: route.dgid,
+            flow_label: route.flow_label,
+            sgid_index: route.sgid_index,
+            hop_limit: route.hop_limit,
+            traffic_class: route.traffic_class,
+        },
+        is_global: true,
+        port_num: PORT,
+        ..AddressHandleAttr::default()
+    }
+}

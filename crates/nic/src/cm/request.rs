@@ -1,0 +1,203 @@
+//! Requests: which listener they are for, and the identifier that each one makes.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+
+use ferroce_proto::cm::MadPath;
+use ferroce_proto::ids::Gid;
+use ferroce_proto::mad::{CommId, IpCmHeader, PrivateData, RejReason, Req};
+use ferroce_proto::verbs::Mtu;
+
+use super::channel::{BacklogPlace, Queued};
+use super::routing::port_of;
+use super::service::Work;
+use super::state::{Connection, IdState, Progress};
+use super::{ConnParam, Event, EventKind, Id, Route};
+use crate::Device;
+
+/// What a request asks for, once it has been found in order.
+#[derive(Debug)]
+struct Asked {
+    listener: u64,
+    src: SocketAddr,
+    dst: SocketAddr,
+    device: Arc<Device>,
+    route: Route,
+}
+
+/// What a request gets that does not become a connection request event.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    Reject(RejReason),
+    /// The backlog is full: its sender asks again.
+    Silent,
+}
+
+impl Work<'_> {
+    /// Somebody wants to connect.
+    pub(super) fn on_request(&mut self, conversation: CommId, req: &Req, path: MadPath) {
+        let made = self.examine(req, path).and_then(|asked| self.make_passive(conversation, req, asked));
+        let Err(refusal) = made else {
+            return;
+        };
+        tracing::debug!(target: "ferroce::cm", from = ?path.remote, ?refusal, "request refused");
+        match refusal {
+            Refusal::Silent => self.state.agent.discard(conversation),
+            Refusal::Reject(reason) => {
+                let rejected =
+                    self.state.agent.reject(self.now, conversation, reason, PrivateData::default());
+                debug_assert_eq!(rejected, Ok(()), "a new request can be rejected");
+            }
+        }
+    }
+
+    fn examine(&self, req: &Req, path: MadPath) -> Result<Asked, Refusal> {
+        let key = port_of(req.service_id).ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;
+        if !self.state.ports.is_claimed(key) {
+            return Err(Refusal::Reject(RejReason::INVALID_SERVICE_ID));
+        }
+        let header = IpCmHeader::parse(&req.private_data.0).map_err(|error| {
+            tracing::debug!(target: "ferroce::cm", %error, "request without addresses");
+            Refusal::Reject(RejReason::CONSUMER_DEFINED)
+        })?;
+        let from_outside = !self.host.is_local(path.remote.ip());
+        if !is_plausible(header.src.ip(), from_outside) || !is_plausible(header.dst, from_outside) {
+            return Err(Refusal::Reject(RejReason::CONSUMER_DEFINED));
+        }
+        let listener = self.state.ports.listener(key, header.dst);
+        let listener = listener.ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;
+        if req.transport_service != Req::SERVICE_RC {
+            return Err(Refusal::Reject(RejReason::INVALID_TRANSPORT));
+        }
+        let device = self.device_of(req.primary.remote_gid.ip());
+        let device = device.ok_or(Refusal::Reject(RejReason::INVALID_GID))?;
+        let route = passive_route(req, &device)?;
+        Ok(Asked {
+            listener,
+            src: scoped(header.src.ip(), header.src.port(), &device),
+            dst: scoped(header.dst, key.port, &device),
+            device,
+            route,
+        })
+    }
+
+    /// Makes the identifier and tells the listener's owner.
+    fn make_passive(&mut self, conversation: CommId, req: &Req, asked: Asked) -> Result<(), Refusal> {
+        let Some(listener) = self.state.ids.get(&asked.listener) else {
+            return Err(Refusal::Reject(RejReason::INVALID_SERVICE_ID));
+        };
+        // Without a handle the listener is being dropped.
+        let Some(listen_id) = listener.handle.upgrade() else {
+            return Err(Refusal::Reject(RejReason::INVALID_SERVICE_ID));
+        };
+        let channel = Arc::clone(&listener.channel);
+        let Some(place) = BacklogPlace::take(&listener.backlog.taken, listener.backlog.limit) else {
+            self.keep_alive(listen_id);
+            return Err(Refusal::Silent);
+        };
+        let (ps, qp_type, options) = (listener.ps, listener.qp_type, listener.options);
+        let key = self.state.new_key();
+        let id = Id::assemble(self.service, key, ps);
+        let state = IdState {
+            progress: Progress::Connecting,
+            passive: true,
+            takes_events: false,
+            options,
+            src: Some(asked.dst),
+            dst: Some(asked.src),
+            device: Some(asked.device),
+            route: Some(asked.route),
+            conversation: Some(conversation),
+            connection: connection_of(req),
+            ..IdState::new(Arc::downgrade(&id), &channel, ps, qp_type)
+        };
+        self.state.ids.insert(key, state);
+        self.state.by_conversation.insert(conversation, key);
+        // The program needs its time to answer.
+        let delayed = self.state.agent.delay(conversation);
+        debug_assert_eq!(delayed, Ok(()), "a new request waits for its owner");
+        tracing::debug!(target: "ferroce::cm", id = key, from = %asked.src, to = %asked.dst, "connect request");
+        let event = Event {
+            id,
+            listen_id: Some(listen_id),
+            kind: EventKind::ConnectRequest,
+            status: 0,
+            conn: Some(param_of(req)),
+        };
+        channel.push(Queued { event, place: Some(place) });
+        Ok(())
+    }
+
+    /// The device that an address belongs to.
+    pub(super) fn device_of(&self, ip: IpAddr) -> Option<Arc<Device>> {
+        self.host.devices().into_iter().find(|d| d.has_address(ip))
+    }
+}
+
+/// Connections come from and go to single hosts. Loopback addresses mean nothing to another host.
+fn is_plausible(ip: IpAddr, from_outside: bool) -> bool {
+    let ip = ip.to_canonical();
+    let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+    !(ip.is_unspecified() || ip.is_multicast() || broadcast || (from_outside && ip.is_loopback()))
+}
+
+/// The path of a request from this side. Its MTU is taken as it is: the asker's queue pair will use it.
+fn passive_route(req: &Req, device: &Device) -> Result<Route, Refusal> {
+    let path = &req.primary;
+    let mtu = Mtu::from_code(u32::from(req.path_mtu)).ok_or(Refusal::Reject(RejReason::INVALID_MTU))?;
+    let (sgid, sgid_index) = source_gid(device, path.remote_gid);
+    Ok(Route {
+        sgid,
+        dgid: path.local_gid,
+        sgid_index,
+        mtu,
+        flow_label: path.flow_label,
+        hop_limit: path.hop_limit,
+        traffic_class: path.traffic_class,
+        packet_life_time: path.local_ack_timeout.saturating_sub(1),
+    })
+}
+
+/// A device's GID for one of its addresses, with its index. Addresses that it has without a table entry (the rest of
+/// 127.0.0.0/8) go by the first one.
+pub(super) fn source_gid(device: &Device, gid: Gid) -> (Gid, u8) {
+    let gids = device.gids();
+    let entry = gids.iter().find(|e| e.gid == gid).or(gids.first());
+    entry.map_or((gid, 0), |e| (e.gid, u8::try_from(e.index).unwrap_or(0)))
+}
+
+/// A socket address, with the device's interface as its scope if it is link-local.
+fn scoped(ip: IpAddr, port: u16, device: &Device) -> SocketAddr {
+    match ip {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            SocketAddrV6::new(v6, port, 0, device.ifindex()).into()
+        }
+        _ => SocketAddr::new(ip, port),
+    }
+}
+
+fn connection_of(req: &Req) -> Connection {
+    Connection {
+        remote_qpn: req.local_qpn,
+        sq_psn: req.starting_psn,
+        responder_resources: req.initiator_depth,
+        initiator_depth: req.responder_resources,
+        retry_count: req.retry_count,
+        rnr_retry: req.rnr_retry_count,
+        timeout: req.primary.local_ack_timeout,
+        peer_known: true,
+    }
+}
+
+fn param_of(req: &Req) -> ConnParam {
+    ConnParam {
+        private_data: req.private_data.0[IpCmHeader::LEN..].to_vec(),
+        responder_resources: req.initiator_depth,
+        initiator_depth: req.responder_resources,
+        flow_control: req.flow_control,
+        retry_count: req.retry_count,
+        rnr_retry_count: req.rnr_retry_count,
+        srq: req.srq,
+        qp_num: req.local_qpn,
+    }
+}

@@ -1,0 +1,246 @@
+//! Bind, listen, and the resolution of addresses and routes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use ferroce_os::udp::source_for;
+use ferroce_proto::cm::PACKET_LIFETIME;
+use ferroce_proto::ids::Gid;
+use ferroce_proto::verbs::Mtu;
+
+use super::ports::{Change, Holder, PortKey};
+use super::request::source_gid;
+use super::service::Work;
+use super::state::{PortHold, Progress};
+use super::{EventKind, IdOption, Route};
+use crate::{Device, Error};
+
+/// Backlog of a listener that asks for none, and the longest.
+const MAX_BACKLOG: usize = 1024;
+/// Bytes of a packet that are not payload, at most: IPv6, UDP, transport headers, ICRC.
+const HEADERS: u32 = 96;
+/// Hop limit of routes: the usual default of hosts.
+const HOP_LIMIT: u8 = 64;
+
+impl Work<'_> {
+    pub(super) fn bind(&mut self, key: u64, addr: SocketAddr) -> Result<(), Error> {
+        self.state.id(key)?.expect("rdma_bind_addr", &[Progress::Idle])?;
+        let device = self.device_to_bind(addr.ip())?;
+        let id = self.state.id(key)?;
+        let holder = Holder {
+            id: key,
+            ip: addr.ip(),
+            af_only: id.options.af_only,
+            reuse: id.options.reuse_addr,
+            listening: false,
+        };
+        let wanted = PortKey { ps: id.ps, port: addr.port() };
+        let (port, change) = self.state.ports.bind(wanted, holder)?;
+        if let Change::New(fd) = change {
+            self.host.watch(fd, port.token());
+        }
+        let id = self.state.id_mut(key)?;
+        id.src = Some(with_port(addr, port.port));
+        id.port = Some(PortHold::Claimed(port.port));
+        id.device = device;
+        id.progress = Progress::Bound;
+        Ok(())
+    }
+
+    /// The device of a specific address; none for a wildcard.
+    fn device_to_bind(&self, ip: IpAddr) -> Result<Option<Arc<Device>>, Error> {
+        if ip.is_unspecified() {
+            return Ok(None);
+        }
+        if let Some(device) = self.device_of(ip) {
+            return Ok(Some(device));
+        }
+        let errno = if self.host.is_local(ip) { libc::ENODEV } else { libc::EADDRNOTAVAIL };
+        Err(Error::new(errno, format!("no device of this host has the address {ip}")))
+    }
+
+    pub(super) fn listen(&mut self, key: u64, backlog: u32) -> Result<(), Error> {
+        let id = self.state.id(key)?;
+        id.expect("rdma_listen", &[Progress::Idle, Progress::Bound])?;
+        if id.progress == Progress::Idle {
+            self.bind(key, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
+        }
+        let id = self.state.id(key)?;
+        let Some(PortHold::Claimed(port)) = id.port else {
+            return Err(Error::invalid("rdma_listen on an identifier that was made to connect"));
+        };
+        let ps = id.ps;
+        self.state.ports.listen(PortKey { ps, port }, key)?;
+        let id = self.state.id_mut(key)?;
+        let wanted = usize::try_from(backlog).unwrap_or(usize::MAX);
+        id.backlog.limit = if wanted == 0 { MAX_BACKLOG } else { wanted.min(MAX_BACKLOG) };
+        id.progress = Progress::Listening;
+        Ok(())
+    }
+
+    pub(super) fn resolve_addr(
+        &mut self,
+        key: u64,
+        src: Option<SocketAddr>,
+        dst: SocketAddr,
+    ) -> Result<(), Error> {
+        let id = self.state.id(key)?;
+        id.expect("rdma_resolve_addr", &[Progress::Idle, Progress::Bound])?;
+        let bound = if id.progress == Progress::Bound { id.src } else { src };
+        if bound.is_some_and(|src| src.is_ipv4() != dst.is_ipv4()) {
+            return Err(Error::invalid(format!("source and destination {dst} are of different families")));
+        }
+        if id.progress == Progress::Idle {
+            self.bind_source(key, src, dst)?;
+        }
+        let (kind, status) = match self.find_address(key, dst) {
+            Ok(()) => (EventKind::AddrResolved, 0),
+            Err(e) => {
+                tracing::debug!(target: "ferroce::cm", id = key, %dst, reason = %e, "address not resolved");
+                (EventKind::AddrError, -e.errno)
+            }
+        };
+        self.tell(key, kind, status, None);
+        Ok(())
+    }
+
+    /// Gives an identifier that will connect its source: an address if the program has one, and a port.
+    fn bind_source(&mut self, key: u64, src: Option<SocketAddr>, dst: SocketAddr) -> Result<(), Error> {
+        if let Some(src) = src.filter(|src| src.port() != 0) {
+            return self.bind(key, src);
+        }
+        let any = SocketAddr::new(any_like(dst.ip()), 0);
+        let src = src.unwrap_or(any);
+        let device = self.device_to_bind(src.ip())?;
+        let ps = self.state.id(key)?.ps;
+        let port = self.state.ports.take_source(ps)?;
+        let id = self.state.id_mut(key)?;
+        id.src = Some(with_port(src, port));
+        id.port = Some(PortHold::Source(port));
+        id.device = device;
+        id.progress = Progress::Bound;
+        Ok(())
+    }
+
+    fn find_address(&mut self, key: u64, dst: SocketAddr) -> Result<(), Error> {
+        let id = self.state.id(key)?;
+        let src = id.src.ok_or_else(|| Error::invalid("no source address"))?;
+        let dst_ip = if dst.ip().is_unspecified() { loopback_like(dst.ip()) } else { dst.ip() };
+        let scope = if let SocketAddr::V6(v6) = dst { v6.scope_id() } else { 0 };
+        let chosen = source_for(dst_ip, scope).map_err(|e| Error::system("no route", &e))?;
+        let src_ip = if src.ip().is_unspecified() { chosen } else { src.ip() };
+        let device = self.device_of(src_ip).ok_or_else(|| {
+            Error::new(libc::ENODEV, format!("{src_ip}, from where {dst_ip} is reached, is of no device"))
+        })?;
+        let id = self.state.id_mut(key)?;
+        id.src = Some(with_ip(src, src_ip, &device));
+        id.dst = Some(with_ip(dst, dst_ip, &device));
+        id.device = Some(device);
+        id.progress = Progress::AddrResolved;
+        Ok(())
+    }
+
+    pub(super) fn resolve_route(&mut self, key: u64) -> Result<(), Error> {
+        self.state.id(key)?.expect("rdma_resolve_route", &[Progress::AddrResolved])?;
+        let id = self.state.id_mut(key)?;
+        let (kind, status) = match find_route(id) {
+            Ok(route) => {
+                id.route = Some(route);
+                id.progress = Progress::RouteResolved;
+                (EventKind::RouteResolved, 0)
+            }
+            Err(e) => {
+                tracing::debug!(target: "ferroce::cm", id = key, reason = %e, "route not resolved");
+                (EventKind::RouteError, -e.errno)
+            }
+        };
+        self.tell(key, kind, status, None);
+        Ok(())
+    }
+
+    pub(super) fn set_option(&mut self, key: u64, option: IdOption) -> Result<(), Error> {
+        let id = self.state.id_mut(key)?;
+        match option {
+            IdOption::Tos(tos) => id.options.tos = tos,
+            IdOption::ReuseAddr(reuse) => {
+                if !reuse || id.progress == Progress::Listening {
+                    id.expect("switching RDMA_OPTION_ID_REUSEADDR", &[Progress::Idle])?;
+                }
+                id.options.reuse_addr = reuse;
+            }
+            IdOption::AfOnly(af_only) => {
+                id.expect("switching RDMA_OPTION_ID_AFONLY", &[Progress::Idle, Progress::Bound])?;
+                id.options.af_only = af_only;
+            }
+            IdOption::AckTimeout(code) => {
+                if code > 31 {
+                    return Err(Error::invalid(format!("ACK timeout code {code}, the largest is 31")));
+                }
+                id.options.ack_timeout = Some(code);
+            }
+        }
+        let (options, ps) = (id.options, id.ps);
+        if let Some(PortHold::Claimed(port)) = id.port {
+            self.state.ports.update(PortKey { ps, port }, key, |holder| {
+                holder.reuse = options.reuse_addr;
+                holder.af_only = options.af_only;
+            });
+        }
+        Ok(())
+    }
+}
+
+fn find_route(id: &super::state::IdState) -> Result<Route, Error> {
+    let resolved = id.device.as_ref().zip(id.src).zip(id.dst);
+    let ((device, src), dst) = resolved.ok_or_else(|| Error::invalid("the address is not resolved"))?;
+    let netdev_mtu = device.port().netdev_mtu;
+    let mtu = Mtu::at_most(netdev_mtu.saturating_sub(HEADERS)).ok_or_else(|| {
+        Error::invalid(format!("{} has an MTU of {netdev_mtu}, too small for RDMA", device.netdev()))
+    })?;
+    let (sgid, sgid_index) = source_gid(device, Gid::from_ip(src.ip()));
+    Ok(Route {
+        sgid,
+        dgid: Gid::from_ip(dst.ip()),
+        sgid_index,
+        mtu,
+        flow_label: flow_label(src, dst),
+        hop_limit: HOP_LIMIT,
+        traffic_class: id.options.tos,
+        // An ACK timeout of 0 means never, which says nothing about the path.
+        packet_life_time: id.options.ack_timeout.filter(|&t| t > 0).map_or(PACKET_LIFETIME, |t| t - 1),
+    })
+}
+
+/// The flow label that the program gave with the destination, else one that both ends compute from the ports.
+fn flow_label(src: SocketAddr, dst: SocketAddr) -> u32 {
+    const MASK: u32 = 0xf_ffff;
+    match dst {
+        SocketAddr::V6(v6) if v6.flowinfo() & MASK != 0 => v6.flowinfo() & MASK,
+        _ => (u32::from(src.port()) * 31 + u32::from(dst.port())) & MASK,
+    }
+}
+
+fn any_like(ip: IpAddr) -> IpAddr {
+    if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+fn loopback_like(ip: IpAddr) -> IpAddr {
+    if ip.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
+}
+
+fn with_port(mut addr: SocketAddr, port: u16) -> SocketAddr {
+    addr.set_port(port);
+    addr
+}
+
+/// The address with another IP; a link-local one gets the device's interface as its scope unless it has one.
+fn with_ip(mut addr: SocketAddr, ip: IpAddr, device: &Device) -> SocketAddr {
+    addr.set_ip(ip);
+    if let SocketAddr::V6(v6) = &mut addr
+        && v6.ip().is_unicast_link_local()
+        && v6.scope_id() == 0
+    {
+        v6.set_scope_id(device.ifindex());
+    }
+    addr
+}

@@ -1,0 +1,226 @@
+//! The service: its lock, its clockwork, and what comes in.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, Weak};
+
+use ferroce_os::{random, unix::Dgram};
+use ferroce_proto::cm::{Agent, Config, Output};
+use ferroce_proto::ids::Gid;
+use ferroce_proto::mad::{CmMad, CommId, Mad};
+use ferroce_proto::time::Time;
+
+use super::channel::Queued;
+use super::host::{Host, Via};
+use super::ports::{PortKey, Ports};
+use super::routing::{Blocked, Slots};
+use super::state::IdState;
+use super::Id;
+use crate::Error;
+use crate::core::lock;
+
+/// Requests that may wait for an answer of the program at once, over all listeners.
+const MAX_HALF_OPEN: usize = 16384;
+
+/// The connection manager of this process. Cheap to clone; all clones are the same service.
+#[derive(Clone, Debug)]
+pub(crate) struct CmService(pub(super) Arc<Shared>);
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    host: Weak<dyn Host>,
+    /// Sends to the sockets that claim ports.
+    sender: Dgram,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) agent: Agent,
+    pub(super) ids: BTreeMap<u64, IdState>,
+    pub(super) by_conversation: BTreeMap<CommId, u64>,
+    pub(super) ports: Ports,
+    /// MADs to ourselves.
+    pub(super) inbox: VecDeque<(Gid, Gid, CmMad)>,
+    /// Processes that turned out to be gone while we sent.
+    pub(super) gone: Vec<u16>,
+    pub(super) blocked: Blocked,
+    pub(super) slots: Slots,
+    next_key: u64,
+    /// The deadline that the host knows.
+    armed: Option<Time>,
+}
+
+/// The service's state, locked, with what a step needs besides.
+pub(super) struct Work<'a> {
+    pub(super) state: &'a mut State,
+    pub(super) host: &'a dyn Host,
+    pub(super) service: &'a CmService,
+    pub(super) sender: &'a Dgram,
+    pub(super) now: Time,
+    /// Events to drop after unlocking: the last reference to an identifier may go with them, which calls the service.
+    pub(super) trash: Vec<Queued>,
+    /// The same for references that were only looked at.
+    pub(super) handles: Vec<Arc<Id>>,
+}
+
+impl CmService {
+    /// A service in the process that `host` is the engine of.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub(crate) fn new(host: Weak<dyn Host>, slot: u16) -> Result<Self, Error> {
+        let sender = Dgram::unbound().map_err(|e| Error::system("socket of the connection manager", &e))?;
+        let config =
+            Config { id_prefix: u32::from(slot) << 22, seed: random::u64(), max_half_open: MAX_HALF_OPEN };
+        let state = State {
+            agent: Agent::new(config),
+            ids: BTreeMap::new(),
+            by_conversation: BTreeMap::new(),
+            ports: Ports::default(),
+            inbox: VecDeque::new(),
+            gone: Vec::new(),
+            blocked: Blocked::default(),
+            slots: Slots::default(),
+            next_key: 1,
+            armed: None,
+        };
+        Ok(Self(Arc::new(Shared { host, sender, state: Mutex::new(state) })))
+    }
+
+    /// A MAD from `from` to our address `to`.
+    pub(crate) fn on_mad(&self, from: Gid, to: Gid, mad: &Mad, via: Via) {
+        let mad = match CmMad::parse(mad) {
+            Ok(mad) => mad,
+            Err(error) => {
+                tracing::debug!(target: "ferroce::cm", ?from, %error, "MAD dropped");
+                return;
+            }
+        };
+        tracing::trace!(target: "ferroce::cm", ?from, ?to, ?via, name = mad.message.name(), "MAD in");
+        self.step(|work| match via {
+            Via::Wire => work.on_wire(from, to, &mad),
+            Via::Local(_) => work.state.agent.on_mad(work.now, from, to, &mad),
+        });
+    }
+
+    /// A descriptor that the host watches for us is readable.
+    pub(crate) fn on_readable(&self, token: u64) {
+        if let Some(key) = PortKey::from_token(token) {
+            self.step(|work| work.on_port_readable(key));
+        }
+    }
+
+    /// When [`on_deadline`](Self::on_deadline) wants to be called.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        lock(&self.0.state).deadline()
+    }
+
+    /// Time has come.
+    pub(crate) fn on_deadline(&self, now: Time) {
+        self.step(|work| {
+            work.now = now;
+            work.state.agent.on_deadline(now);
+            work.retry_blocked();
+        });
+    }
+
+    /// The process with this slot has ended.
+    pub(crate) fn on_process_gone(&self, slot: u16) {
+        self.step(|work| work.on_slot_gone(slot));
+    }
+
+    /// Runs `f` with the state locked, then passes on what the state machines put out. `None` if the engine is gone.
+    pub(super) fn step<R>(&self, f: impl FnOnce(&mut Work<'_>) -> R) -> Option<R> {
+        let host = self.0.host.upgrade()?;
+        let mut state = lock(&self.0.state);
+        let mut work = Work {
+            state: &mut state,
+            now: host.now(),
+            host: &*host,
+            service: self,
+            sender: &self.0.sender,
+            trash: Vec::new(),
+            handles: Vec::new(),
+        };
+        let result = f(&mut work);
+        work.pump();
+        let trash = (std::mem::take(&mut work.trash), std::mem::take(&mut work.handles));
+        let deadline = state.deadline();
+        let sooner = deadline.is_some_and(|at| state.armed.is_none_or(|armed| at < armed));
+        state.armed = deadline;
+        drop(state);
+        if sooner {
+            host.reschedule();
+        }
+        drop(trash);
+        Some(result)
+    }
+
+    /// [`step`](Self::step) for a program's call.
+    pub(super) fn call<R>(&self, f: impl FnOnce(&mut Work<'_>) -> Result<R, Error>) -> Result<R, Error> {
+        let gone = || Err(Error::new(libc::ENODEV, "the software device of this process is gone (fork?)"));
+        self.step(f).unwrap_or_else(gone)
+    }
+
+    /// Reads the state.
+    pub(super) fn look<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        f(&lock(&self.0.state))
+    }
+}
+
+impl State {
+    pub(super) fn new_key(&mut self) -> u64 {
+        let key = self.next_key;
+        self.next_key += 1;
+        key
+    }
+
+    pub(super) fn id(&self, key: u64) -> Result<&IdState, Error> {
+        self.ids.get(&key).ok_or_else(destroyed)
+    }
+
+    pub(super) fn id_mut(&mut self, key: u64) -> Result<&mut IdState, Error> {
+        self.ids.get_mut(&key).ok_or_else(destroyed)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        [self.agent.deadline(), self.blocked.deadline()].into_iter().flatten().min()
+    }
+}
+
+fn destroyed() -> Error {
+    Error::invalid("the identifier is destroyed")
+}
+
+impl Work<'_> {
+    /// Passes on what the agent put out, until it and our own inbox are empty.
+    fn pump(&mut self) {
+        loop {
+            while let Some(output) = self.state.agent.poll() {
+                match output {
+                    Output::Send(outgoing) => self.route(&outgoing),
+                    Output::Event(event) => self.on_event(event),
+                }
+            }
+            if let Some((from, to, mad)) = self.state.inbox.pop_front() {
+                self.state.agent.on_mad(self.now, from, to, &mad);
+            } else if let Some(slot) = self.state.gone.pop() {
+                self.on_slot_gone(slot);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn on_slot_gone(&mut self, slot: u16) {
+        tracing::debug!(target: "ferroce::cm", slot, "process gone");
+        let host = self.host;
+        let gone = |gid: Gid, id: CommId| (id.is_none() || slot_of(id) == slot) && host.is_local(gid.ip());
+        self.state.agent.on_process_gone(self.now, gone);
+    }
+}
+
+/// The process that a communication id belongs to.
+pub(super) fn slot_of(id: CommId) -> u16 {
+    u16::try_from(id.0 >> 22).expect("invariant: 10 bits remain")
+}
