@@ -75,7 +75,7 @@ impl EventFd {
                 libc::SYS_preadv2,
                 self.fd.as_raw_fd(),
                 &raw const iov,
-                1,
+                1_usize,
                 -1_i64,
                 -1_i64,
                 libc::RWF_NOWAIT,
@@ -114,7 +114,7 @@ impl EventFd {
                 1,
                 &raw const now,
                 std::ptr::null::<u8>(),
-                0,
+                0_usize,
             )
         })?;
         if ready == 0 {

@@ -203,7 +203,7 @@ impl Poller {
                         BATCH,
                         &raw const timeout,
                         std::ptr::null::<u8>(),
-                        0,
+                        0_usize,
                     )
                 })
             }
@@ -216,7 +216,7 @@ impl Poller {
                     BATCH,
                     milliseconds(timeout),
                     std::ptr::null::<u8>(),
-                    0,
+                    0_usize,
                 )
             }),
         };
