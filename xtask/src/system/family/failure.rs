@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::{Ready, pair};
+use super::{Ready, contains, pair};
 use crate::system::{Catalogue, Outcome, Process, Side, Stage};
 
 const PORT: Ready = Ready::Cm(7174);
@@ -16,6 +16,7 @@ pub(super) fn add(all: &mut Catalogue) {
     all.everywhere("killed.server", 100, |stage| killed(stage, Victim::Server));
     all.everywhere("killed.client", 100, |stage| killed(stage, Victim::Client));
     all.everywhere("killed.while-listening", 30, while_listening);
+    all.everywhere("killed.write-target", 60, write_target);
     all.everywhere("port.in-use", 20, port_in_use);
 }
 
@@ -116,6 +117,21 @@ fn while_listening(stage: &Stage) -> Outcome {
         server.signal(Signal::SIGKILL)?;
         server.killed_by(Signal::SIGKILL)?;
     }
+    works(stage)
+}
+
+/// The target of WRITEs dies: the writer's work completes in error, as with a NIC whose peer is gone.
+fn write_target(stage: &Stage) -> Outcome {
+    // Line by line: the test waits for what it prints.
+    let server = ["stdbuf", "-oL", "ib_write_bw", "-F", "-D", "30"];
+    let mut target = stage.start(Side::A, &server)?;
+    target.listens_on_tcp(18515)?;
+    let mut writer = stage.start(Side::B, &[&server[..], &[stage.ipv4()]].concat())?;
+    writer.says("remote address")?;
+    writer.says("#bytes")?;
+    target.signal(Signal::SIGKILL)?;
+    writer.refuse()?;
+    contains(&writer.output(), "Failed status 12:")?;
     works(stage)
 }
 
