@@ -8,7 +8,7 @@ use super::config::Shared;
 use super::fault::{Cause, Fault, SendFault};
 use super::requester::{Probe, Requester};
 use super::scatter;
-use super::send_queue::{Answer, Wqe};
+use super::send_queue::Answer;
 use crate::verbs::WcStatus;
 use crate::wire::{NakCode, Operation, Packet, Position, Syndrome, rnr_timer};
 
@@ -191,7 +191,7 @@ impl Requester {
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
-        let offset = check_read_response(shared, wqe, (packet, position), sequence)?;
+        let offset = self.check_read_response(shared, (packet, position), sequence)?;
         let (pd, sges) = (shared.config.pd, wqe.sges());
         scatter::scatter(cx, pd, sges, u64::from(offset), packet.payload)
             .map_err(|_| Fault::LOCAL_KEY)?;
@@ -243,34 +243,38 @@ impl Requester {
         self.on_progress(shared, cx, bytes);
         outcome
     }
-}
 
-/// Checks a READ response against the request that it answers. Returns where in the message its payload belongs.
-fn check_read_response(
-    shared: &Shared,
-    wqe: &Wqe,
-    (packet, position): (&Packet<'_>, Position),
-    sequence: u64,
-) -> Result<u32, Fault> {
-    if wqe.answer() != Answer::Read {
-        return Err(Fault::BAD_RESPONSE);
+    /// Checks a READ response to the oldest packet against the request. Returns where in the message its payload belongs.
+    fn check_read_response(
+        &self,
+        shared: &Shared,
+        (packet, position): (&Packet<'_>, Position),
+        sequence: u64,
+    ) -> Result<u32, Fault> {
+        let (Some(wqe), Some(request)) = (self.queue.front(), self.flight.request_at(sequence))
+        else {
+            return Err(Fault::BAD_RESPONSE);
+        };
+        if wqe.answer() != Answer::Read {
+            return Err(Fault::BAD_RESPONSE);
+        }
+        let (starts, ends) = (sequence == request.start, sequence + 1 == request.end);
+        let starts = starts || wqe.repeated && position.starts();
+        let accepted = packet
+            .ext
+            .aeth
+            .is_none_or(|aeth| matches!(aeth.syndrome, Syndrome::Ack(_)));
+        let offset = wqe.offset(sequence, shared.mtu());
+        let expected = (wqe.offset(sequence + 1, shared.mtu()) - offset) as usize;
+        if packet.payload.len() > expected {
+            return Err(Fault::new(WcStatus::LocLenErr, Cause::ResponseTooLong));
+        }
+        if position != Position::from_ends(starts, ends)
+            || !accepted
+            || packet.payload.len() != expected
+        {
+            return Err(Fault::BAD_RESPONSE);
+        }
+        Ok(offset)
     }
-    let mtu = shared.mtu();
-    let starts = wqe.request_starts(sequence);
-    let ends = wqe.request_end(sequence) == sequence + 1;
-    let fits = position.ends() == ends
-        && (position.starts() == starts || wqe.restarted && position.starts());
-    let accepted = packet
-        .ext
-        .aeth
-        .is_none_or(|aeth| matches!(aeth.syndrome, Syndrome::Ack(_)));
-    let offset = wqe.offset(sequence, mtu);
-    let expected = wqe.offset(sequence + 1, mtu) - offset;
-    if packet.payload.len() > expected as usize {
-        return Err(Fault::new(WcStatus::LocLenErr, Cause::ResponseTooLong));
-    }
-    if !fits || !accepted || packet.payload.len() != expected as usize {
-        return Err(Fault::BAD_RESPONSE);
-    }
-    Ok(offset)
 }

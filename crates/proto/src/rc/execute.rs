@@ -211,7 +211,13 @@ impl Responder {
         self.msn = self.msn.next();
         self.expected = self.expected.plus(packets);
         let depth = shared.attr.max_dest_rd_atomic;
-        let resource = Resource::new(psn, packets, self.msn, kind);
+        let msn = self.msn;
+        let resource = Resource {
+            psn,
+            packets,
+            msn,
+            kind,
+        };
         self.replies.resources.push(depth, resource);
     }
 

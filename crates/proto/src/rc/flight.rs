@@ -1,11 +1,21 @@
 //! Which packets are in flight.
 
+use alloc::collections::VecDeque;
+
 use super::config::Shared;
 use super::send_queue::Wqe;
 use crate::ids::Psn;
 
 /// Most PSNs between the oldest unacknowledged packet and the next: less than half of what the receiver can tell apart.
 const MAX_PSNS: u64 = 1 << 22;
+
+/// The responses that a READ or atomic request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) start: u64,
+    /// After the last one.
+    pub(super) end: u64,
+}
 
 /// Sequences: `oldest <= next <= limit`. After going back, `next .. limit` was sent before and may still be acknowledged.
 #[derive(Debug, Default)]
@@ -20,8 +30,9 @@ pub(super) struct Flight {
     limit: u64,
     /// Cost of `oldest .. next`.
     bytes: u64,
-    /// READ and atomic requests in `oldest .. next`.
-    requests: u32,
+    /// READ and atomic requests that were ever sent and are not answered in full, in order. They keep their bounds when they
+    /// are sent again: the responder knows them by these.
+    requests: VecDeque<Request>,
 }
 
 impl Flight {
@@ -42,8 +53,17 @@ impl Flight {
         self.limit
     }
     /// READ and atomic requests that were sent and not yet answered in full.
-    pub(super) fn requests(&self) -> u32 {
-        self.requests
+    pub(super) fn requests(&self) -> usize {
+        self.requests.len()
+    }
+    /// The READ or atomic request that was sent for a packet.
+    pub(super) fn request_at(&self, sequence: u64) -> Option<Request> {
+        let mut covering = self.requests.iter().filter(|r| sequence < r.end);
+        covering.next().copied().filter(|r| r.start <= sequence)
+    }
+    /// Whether a READ or atomic before the next packet waits for its answer.
+    pub(super) fn answer_due(&self) -> bool {
+        self.requests.front().is_some_and(|r| r.start < self.next)
     }
     /// Whether anything that was ever sent waits for an acknowledgement.
     pub(super) fn outstanding(&self) -> bool {
@@ -71,27 +91,32 @@ impl Flight {
         self.bytes == 0 || (self.bytes + cost <= window && to - self.oldest <= MAX_PSNS)
     }
 
-    /// A request was sent that accounts for the packets up to `to`.
-    pub(super) fn on_sent(&mut self, to: u64, cost: u64, counts: bool) {
+    /// A request was sent that accounts for the packets up to `to`. READs and atomics are noted, the first time.
+    pub(super) fn on_sent(&mut self, to: u64, cost: u64, noted: bool) {
+        if noted && self.next >= self.limit {
+            self.requests.push_back(Request {
+                start: self.next,
+                end: to,
+            });
+        }
         self.next = to;
         self.limit = self.limit.max(to);
         self.bytes += cost;
-        self.requests += u32::from(counts);
     }
 
     /// The packets of `wqe` (the oldest work request) up to `to` are acknowledged. Returns their cost.
     pub(super) fn on_acknowledged(&mut self, shared: &Shared, wqe: &Wqe, to: u64) -> u64 {
-        let mtu = shared.mtu();
-        let cost = wqe.cost(self.oldest, to, mtu);
+        let cost = wqe.cost(self.oldest, to, shared.mtu());
+        self.oldest = to;
+        while self.requests.front().is_some_and(|r| r.end <= to) {
+            self.requests.pop_front();
+        }
         if to > self.next {
             // An answer to what was sent before going back: no need to send that again.
-            self.next = to;
-            (self.bytes, self.requests) = (0, 0);
+            self.rewind();
         } else {
             self.bytes -= cost;
-            self.requests -= u32::from(wqe.request_answered(to));
         }
-        self.oldest = to;
         cost
     }
 
@@ -99,11 +124,12 @@ impl Flight {
     pub(super) fn abandon(&mut self) {
         self.rewind();
         self.limit = self.oldest;
+        self.requests.clear();
     }
 
     /// Goes back to the oldest unacknowledged packet.
     pub(super) fn rewind(&mut self) {
         self.next = self.oldest;
-        (self.bytes, self.requests) = (0, 0);
+        self.bytes = 0;
     }
 }

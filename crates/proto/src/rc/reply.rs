@@ -89,7 +89,7 @@ impl Replies {
         if let Some(response) = self.resources.next_response(shared.mtu()) {
             emit_response(shared, cx, &response, out)?;
             self.resources.sent();
-            if response.ends && response.resource.pass_end() == expected {
+            if response.ends && response.psn.plus(1) == expected {
                 self.ack = false;
             }
             return Ok(true);

@@ -137,13 +137,13 @@ impl Requester {
         self.probe = Probe::Idle;
         self.stuck = None;
         self.unasked = 0;
-        self.mark_restarted();
+        self.mark_repeated();
     }
 
-    /// The oldest packet is sent again: if it is in the middle of a READ, a response may start there.
-    pub(super) fn mark_restarted(&mut self) {
+    /// The oldest packet is sent again.
+    pub(super) fn mark_repeated(&mut self) {
         if let Some(wqe) = self.queue.front_mut() {
-            wqe.restarted = true;
+            wqe.repeated = true;
         }
     }
 

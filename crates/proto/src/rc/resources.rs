@@ -8,6 +8,10 @@ use alloc::collections::VecDeque;
 use crate::ids::{Key, Msn, Psn};
 use crate::wire::{AtomicEth, Operation, Reth};
 
+/// Repeated requests that are answered at once, at most. A requester has no more outstanding than the depth, which is
+/// smaller.
+const MAX_PASSES: usize = 256;
+
 /// What is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -39,15 +43,44 @@ pub(super) struct Resource {
     pub(super) packets: u32,
     pub(super) msn: Msn,
     pub(super) kind: Kind,
-    /// First response of the present pass over the data.
+}
+
+impl Resource {
+    /// Which of its responses has this PSN.
+    fn index_of(&self, psn: Psn) -> Option<u32> {
+        u32::try_from(psn.distance(self.psn))
+            .ok()
+            .filter(|&index| index < self.packets)
+    }
+}
+
+/// Responses that are to be sent for one request packet.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    /// Number of the resource, counted from the first of the queue pair.
+    resource: u64,
+    /// First response.
     first: u32,
-    /// Response to be sent next; the pass is over when this is `end`.
+    /// Next response to be sent.
     next: u32,
+    /// After the last response.
     end: u32,
-    /// Message bytes that the pass ends with.
+    /// Message bytes that it ends with.
     bytes_end: u32,
-    /// Responses that were sent at least once.
-    served: u32,
+    /// It answers the request for the first time.
+    fresh: bool,
+}
+
+impl Pass {
+    /// Leaves to another pass what both would send, and what comes after that. Returns whether anything is left.
+    fn leave(&mut self, other: &Self, mtu: u32) -> bool {
+        if self.resource != other.resource || self.end <= other.next || other.end <= self.next {
+            return true;
+        }
+        self.end = other.next;
+        self.bytes_end = other.next.saturating_mul(mtu);
+        self.next < self.end
+    }
 }
 
 /// One response packet.
@@ -55,9 +88,9 @@ pub(super) struct Resource {
 pub(super) struct Response {
     pub(super) resource: Resource,
     pub(super) psn: Psn,
-    /// First of its pass.
+    /// First answer to its request.
     pub(super) starts: bool,
-    /// Last of its pass.
+    /// Last answer to its request.
     pub(super) ends: bool,
     /// Bytes of the message before it.
     pub(super) offset: u32,
@@ -65,107 +98,87 @@ pub(super) struct Response {
     pub(super) len: u32,
 }
 
-impl Resource {
-    /// A request that was just accepted; all of it is to be answered.
-    pub(super) fn new(psn: Psn, packets: u32, msn: Msn, kind: Kind) -> Self {
-        let bytes_end = match kind {
-            Kind::Read { length, .. } => length,
-            Kind::Atomic { .. } => 0,
-        };
-        Self {
-            psn,
-            packets,
-            msn,
-            kind,
-            first: 0,
-            next: 0,
-            end: packets,
-            bytes_end,
-            served: 0,
-        }
-    }
-
-    fn active(&self) -> bool {
-        self.next < self.end
-    }
-
-    /// Which of its responses has this PSN.
-    fn index_of(&self, psn: Psn) -> Option<u32> {
-        u32::try_from(psn.distance(self.psn))
-            .ok()
-            .filter(|&index| index < self.packets)
-    }
-
-    /// PSN after the last response of the pass.
-    pub(super) fn pass_end(&self) -> Psn {
-        self.psn.plus(self.end)
-    }
-
-    fn response(&self, mtu: u32) -> Response {
-        let offset = self.next.saturating_mul(mtu);
-        Response {
-            resource: *self,
-            psn: self.psn.plus(self.next),
-            starts: self.next == self.first,
-            ends: self.next + 1 == self.end,
-            offset,
-            len: self.bytes_end.saturating_sub(offset).min(mtu),
-        }
-    }
-}
-
-/// The ring.
+/// The ring, and what is to be sent, in the order of PSNs.
 #[derive(Debug, Default)]
 pub(super) struct Resources {
     ring: VecDeque<Resource>,
-    /// Index below which nothing is to be answered.
-    idle_below: usize,
+    /// Number of the ring's first.
+    base: u64,
+    passes: VecDeque<Pass>,
 }
 
 impl Resources {
     /// Whether a further request is within `depth`: the oldest ones, which it would displace, must have been answered.
     pub(super) fn has_room(&self, depth: u8) -> bool {
         let surplus = (self.ring.len() + 1).saturating_sub(usize::from(depth));
-        let mut displaced = self.ring.iter().take(surplus);
-        depth > 0 && displaced.all(|r| r.served >= r.packets)
+        let kept = self.base + surplus as u64;
+        let first_unanswered = self.passes.iter().find(|pass| pass.fresh);
+        depth > 0 && first_unanswered.is_none_or(|pass| pass.resource >= kept)
     }
 
-    /// Adds a request, displacing the oldest beyond `depth`.
+    /// Adds a request, all of which is to be answered, displacing the oldest beyond `depth`.
     pub(super) fn push(&mut self, depth: u8, resource: Resource) {
         while self.ring.len() >= usize::from(depth.max(1)) {
             self.ring.pop_front();
-            self.idle_below = self.idle_below.saturating_sub(1);
+            self.base += 1;
         }
+        // Who asks for something new has the answers to what is displaced.
+        while self.passes.front().is_some_and(|p| p.resource < self.base) {
+            self.passes.pop_front();
+        }
+        let bytes_end = match resource.kind {
+            Kind::Read { length, .. } => length,
+            Kind::Atomic { .. } => 0,
+        };
+        self.passes.push_back(Pass {
+            resource: self.base + self.ring.len() as u64,
+            first: 0,
+            next: 0,
+            end: resource.packets,
+            bytes_end,
+            fresh: true,
+        });
         self.ring.push_back(resource);
     }
 
+    fn resource(&self, number: u64) -> Option<&Resource> {
+        let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        self.ring.get(index)
+    }
+
     /// The next response to be sent.
-    pub(super) fn next_response(&mut self, mtu: u32) -> Option<Response> {
-        while let Some(resource) = self.ring.get(self.idle_below) {
-            if resource.active() {
-                return Some(resource.response(mtu));
-            }
-            self.idle_below += 1;
-        }
-        None
+    pub(super) fn next_response(&self, mtu: u32) -> Option<Response> {
+        let pass = self.passes.front()?;
+        let resource = *self.resource(pass.resource)?;
+        let offset = pass.next.saturating_mul(mtu);
+        Some(Response {
+            resource,
+            psn: resource.psn.plus(pass.next),
+            starts: pass.next == pass.first,
+            ends: pass.next + 1 == pass.end,
+            offset,
+            len: pass.bytes_end.saturating_sub(offset).min(mtu),
+        })
     }
 
     /// Whether there is a response to be sent.
     pub(super) fn pending(&self) -> bool {
-        self.ring.iter().skip(self.idle_below).any(Resource::active)
+        !self.passes.is_empty()
     }
 
     /// The response that [`next_response`](Self::next_response) gave was sent.
     pub(super) fn sent(&mut self) {
-        if let Some(resource) = self.ring.get_mut(self.idle_below) {
-            resource.next += 1;
-            resource.served = resource.served.max(resource.next);
+        if let Some(pass) = self.passes.front_mut() {
+            pass.next += 1;
+            if pass.next >= pass.end {
+                self.passes.pop_front();
+            }
         }
     }
 
     /// A READ request that was seen before: answers again from its PSN on. Ignored if it does not match what is stored.
     pub(super) fn repeat_read(&mut self, psn: Psn, reth: &Reth, mtu: u32) {
-        self.repeat(psn, |resource, index| {
+        self.repeat((psn, mtu), |resource, index| {
             let Kind::Read { va, rkey, length } = resource.kind else {
                 return None;
             };
@@ -182,8 +195,14 @@ impl Resources {
     }
 
     /// An atomic request that was seen before: its result is sent again.
-    pub(super) fn repeat_atomic(&mut self, psn: Psn, asked: Operation, operands: &AtomicEth) {
-        self.repeat(psn, |resource, _| match resource.kind {
+    pub(super) fn repeat_atomic(
+        &mut self,
+        psn: Psn,
+        asked: Operation,
+        operands: &AtomicEth,
+        mtu: u32,
+    ) {
+        self.repeat((psn, mtu), |resource, _| match resource.kind {
             Kind::Atomic {
                 operation, request, ..
             } if operation == asked && request == *operands => Some((1, 0)),
@@ -191,28 +210,46 @@ impl Resources {
         });
     }
 
-    /// Starts another pass over the resource that covers `psn`. `accepts` gives the index after the last response and the
-    /// byte after the last of the message, or `None` if the request is not the one that is stored.
-    fn repeat(&mut self, psn: Psn, accepts: impl Fn(&Resource, u32) -> Option<(u32, u32)>) {
-        let mut newest_first = self.ring.iter_mut().enumerate().rev();
-        let Some((at, resource, index)) =
-            newest_first.find_map(|(at, r)| r.index_of(psn).map(|index| (at, r, index)))
+    /// Answers again from `psn` on. `accepts` gives the index after the last response and the byte after the last of the
+    /// message, or `None` if the request is not the one that is stored.
+    fn repeat(
+        &mut self,
+        (psn, mtu): (Psn, u32),
+        accepts: impl Fn(&Resource, u32) -> Option<(u32, u32)>,
+    ) {
+        let newest_first = self.ring.iter().enumerate().rev();
+        let Some((at, resource, index)) = newest_first
+            .filter_map(|(at, r)| r.index_of(psn).map(|index| (at, r, index)))
+            .next()
         else {
             return;
         };
         let Some((end, bytes_end)) = accepts(resource, index) else {
             return;
         };
-        (resource.first, resource.next, resource.end) = (index, index, end);
-        resource.bytes_end = bytes_end;
-        // The requester now asks for what it misses, so the first pass no longer counts against the depth.
-        resource.served = resource.packets;
-        self.idle_below = self.idle_below.min(at);
+        if self.passes.len() >= MAX_PASSES {
+            return;
+        }
+        let pass = Pass {
+            resource: self.base + at as u64,
+            first: index,
+            next: index,
+            end,
+            bytes_end,
+            fresh: false,
+        };
+        // What it asks for is not sent twice; what comes before it still is.
+        self.passes.retain_mut(|p| p.leave(&pass, mtu));
+        let place = self
+            .passes
+            .partition_point(|p| (p.resource, p.next) < (pass.resource, pass.next));
+        self.passes.insert(place, pass);
     }
 
     /// Forgets all answers that were not sent.
     pub(super) fn clear(&mut self) {
         self.ring.clear();
-        self.idle_below = 0;
+        self.passes.clear();
+        self.base = 0;
     }
 }

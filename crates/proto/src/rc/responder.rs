@@ -153,7 +153,7 @@ impl Responder {
             }
             Some(operation @ (Operation::CompareSwap | Operation::FetchAdd)) => {
                 if let Some(operands) = &packet.ext.atomic {
-                    resources.repeat_atomic(psn, operation, operands);
+                    resources.repeat_atomic(psn, operation, operands, shared.mtu());
                 }
             }
             _ => self.replies.owe_ack(),

@@ -19,8 +19,9 @@ pub(super) struct Segment {
     pub(super) solicited: bool,
 }
 
-/// The packet of `wqe` with this sequence. `None` for work requests that send nothing.
-pub(super) fn segment(wqe: &Wqe, sequence: u64, mtu: u32) -> Option<Segment> {
+/// The packet of `wqe` with this sequence, which accounts for the packets up to `to` (READ: that many responses). `None` for
+/// work requests that send nothing.
+pub(super) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option<Segment> {
     let offset = wqe.offset(sequence, mtu);
     let last = sequence + 1 == wqe.end();
     let position = Position::from_ends(sequence == wqe.start, last);
@@ -75,7 +76,7 @@ pub(super) fn segment(wqe: &Wqe, sequence: u64, mtu: u32) -> Option<Segment> {
                 reth: Some(Reth {
                     va: from.addr.wrapping_add(u64::from(offset)),
                     rkey: from.rkey,
-                    length: wqe.offset(wqe.request_end(sequence), mtu) - offset,
+                    length: wqe.offset(to, mtu) - offset,
                 }),
                 ..none
             },

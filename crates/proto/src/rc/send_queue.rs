@@ -33,10 +33,8 @@ pub(super) struct Wqe {
     pub(super) packets: u32,
     /// Bytes of the message; READ: to be read; atomic: 8.
     pub(super) length: u32,
-    /// READ: PSNs per request. Longer READs are several requests, so that what comes back is bounded.
-    chunk: u32,
-    /// READ: was asked for again from its middle, so a response may start a train there.
-    pub(super) restarted: bool,
+    /// READ: some of it was asked for again, so an answer may start in the middle of what was asked for first.
+    pub(super) repeated: bool,
 }
 
 impl Wqe {
@@ -72,29 +70,9 @@ impl Wqe {
         u32::try_from(bytes).map_or(self.length, |bytes| bytes.min(self.length))
     }
 
-    /// Sequence after the last packet that the request packet with this sequence accounts for: a READ request answers for
-    /// all its responses, any other for itself.
-    pub(super) fn request_end(&self, sequence: u64) -> u64 {
-        if self.answer() != Answer::Read {
-            return sequence + 1;
-        }
-        let chunk = u64::from(self.chunk);
-        let next = ((sequence - self.start) / chunk + 1) * chunk;
-        self.end().min(self.start + next)
-    }
-
-    /// Whether a READ request that was never repeated starts at this sequence.
-    pub(super) fn request_starts(&self, sequence: u64) -> bool {
-        (sequence - self.start).is_multiple_of(u64::from(self.chunk))
-    }
-
-    /// Whether answers up to this sequence complete a READ or atomic request.
-    pub(super) fn request_answered(&self, to: u64) -> bool {
-        match self.answer() {
-            Answer::Read => to == self.end() || self.request_starts(to),
-            Answer::Atomic => true,
-            Answer::Ack | Answer::Local => false,
-        }
+    /// Whether it takes a place among the outstanding READs and atomics.
+    pub(super) fn counts(&self) -> bool {
+        matches!(self.answer(), Answer::Read | Answer::Atomic)
     }
 
     /// What the packets `from .. to` count against the window.
@@ -168,8 +146,7 @@ impl SendQueue {
             start: self.tail,
             packets,
             length,
-            chunk: read_chunk(shared),
-            restarted: false,
+            repeated: false,
         };
         self.tail = wqe.end();
         self.ring.push_back(wqe);
@@ -184,20 +161,12 @@ pub(super) fn payload_len(payload: &Payload) -> u64 {
     }
 }
 
-/// PSNs per READ request: as much as the window holds, or half of it if two requests may be outstanding, so that one is
-/// always on its way.
-fn read_chunk(shared: &Shared) -> u32 {
-    let window = shared.link.max_in_flight / (shared.mtu() + PACKET_COST);
-    let depth = u32::from(shared.attr.max_rd_atomic).clamp(1, 2);
-    (window / depth).clamp(1, 1 << 21)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ids::{Key, PdId, Qpn};
     use crate::rc::segment::segment;
-    use crate::rc::{LinkTraits, MAX_MESSAGE, RcConfig};
+    use crate::rc::{MAX_MESSAGE, RcConfig};
     use crate::verbs::{Mtu, QpCap, RemoteAddr};
     use crate::wire::Position;
     use alloc::vec;
@@ -216,10 +185,6 @@ mod tests {
             shared_recv: false,
         });
         shared.attr.path_mtu = mtu;
-        shared.link = LinkTraits {
-            lossless: false,
-            max_in_flight: 4 * (mtu.bytes() + PACKET_COST),
-        };
         let mut queue = SendQueue::default();
         for &(op, length) in ops {
             let sge = Sge {
@@ -244,28 +209,28 @@ mod tests {
             let queue = queue(mtu, &[(SendOp::Write(PLACE), MAX_MESSAGE)]);
             let wqe = queue.front().unwrap();
             assert_eq!(wqe.packets, MAX_MESSAGE / mtu.bytes());
-            let last = segment(wqe, wqe.end() - 1, mtu.bytes()).unwrap();
+            let last = segment(wqe, (wqe.end() - 1, wqe.end()), mtu.bytes()).unwrap();
             assert_eq!(last.offset, MAX_MESSAGE - mtu.bytes());
             assert_eq!(last.len, mtu.bytes());
             assert_eq!(last.opcode.info().unwrap().position, Position::Last);
             assert_eq!(last.ext.reth, None);
-            let first = segment(wqe, 0, mtu.bytes()).unwrap();
+            let first = segment(wqe, (0, 1), mtu.bytes()).unwrap();
             assert_eq!(first.ext.reth.unwrap().length, MAX_MESSAGE);
         }
     }
 
     #[test]
-    fn the_longest_read_is_asked_for_in_bounded_pieces() {
-        let mtu = Mtu::B256;
-        let queue = queue(mtu, &[(SendOp::Read(PLACE), MAX_MESSAGE)]);
+    fn the_longest_read_is_asked_for_in_pieces() {
+        let queue = queue(Mtu::B256, &[(SendOp::Read(PLACE), MAX_MESSAGE)]);
         let wqe = queue.front().unwrap();
         let (mut at, mut bytes) = (0, 0_u64);
         while at < wqe.end() {
-            let reth = segment(wqe, at, 256).unwrap().ext.reth.unwrap();
+            let to = at + 4;
+            let reth = segment(wqe, (at, to), 256).unwrap().ext.reth.unwrap();
             assert_eq!(reth.va, PLACE.addr + bytes);
-            assert!(reth.length <= 4 * 256);
+            assert_eq!(reth.length, 4 * 256);
             bytes += u64::from(reth.length);
-            at = wqe.request_end(at);
+            at = to;
         }
         assert_eq!(bytes, u64::from(MAX_MESSAGE));
     }

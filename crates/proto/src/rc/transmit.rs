@@ -12,6 +12,9 @@ use super::send_queue::{Answer, Wqe};
 use crate::verbs::QpState;
 use crate::wire::{Bth, Packet, padded_len};
 
+/// Most PSNs of one READ request.
+const MAX_READ: u64 = 1 << 21;
+
 impl Requester {
     /// Whether [`transmit`](Self::transmit) would send a packet (or find that it cannot be built).
     pub(super) fn wants_transmit(&self, shared: &Shared) -> bool {
@@ -32,18 +35,38 @@ impl Requester {
         let waits = match wqe.answer() {
             Answer::Local => true,
             Answer::Ack => false,
+            // What is repeated has its place already.
             Answer::Read | Answer::Atomic => {
-                flight.requests() >= u32::from(shared.attr.max_rd_atomic)
+                flight.next() >= flight.limit()
+                    && flight.requests() >= usize::from(shared.attr.max_rd_atomic)
             }
         };
-        if waits || at_start && (!may_start || wqe.fenced() && flight.requests() > 0) {
+        if waits || at_start && (!may_start || wqe.fenced() && flight.answer_due()) {
             return None;
         }
-        let to = wqe.request_end(flight.next());
+        let to = self.request_end(shared, wqe, flight.next());
         let cost = wqe.cost(flight.next(), to, shared.mtu());
         flight
             .has_room(to, cost, self.window.current())
             .then_some(wqe)
+    }
+
+    /// Sequence after the last packet that the request packet with this sequence accounts for: a READ request answers for all
+    /// its responses, any other for itself.
+    ///
+    /// A READ longer than the window allows is several requests, so that what comes back at once is bounded: each asks for as
+    /// much as the window holds, or half of it if two may be outstanding, so that one is always on its way.
+    fn request_end(&self, shared: &Shared, wqe: &Wqe, sequence: u64) -> u64 {
+        if wqe.answer() != Answer::Read {
+            return sequence + 1;
+        }
+        if let Some(request) = self.flight.request_at(sequence) {
+            return request.end;
+        }
+        let packets = self.window.current() / u64::from(shared.mtu() + PACKET_COST);
+        let depth = u64::from(shared.attr.max_rd_atomic).clamp(1, 2);
+        wqe.end()
+            .min(sequence + (packets / depth).clamp(1, MAX_READ))
     }
 
     /// Appends the next request packet to `out`, if there is one that may go out.
@@ -63,11 +86,11 @@ impl Requester {
             return Ok(false);
         };
         let sequence = self.flight.next();
-        let to = wqe.request_end(sequence);
+        let to = self.request_end(shared, wqe, sequence);
         let cost = wqe.cost(sequence, to, shared.mtu());
-        let counts = matches!(wqe.answer(), Answer::Read | Answer::Atomic);
+        let counts = wqe.counts();
         let ask = self.must_ask(shared, cost);
-        let asked = match self.emit(shared, cx, (wqe, sequence, ask), out) {
+        let asked = match self.emit(shared, cx, (wqe, (sequence, to), ask), out) {
             Ok(asked) => asked,
             Err(fault) if self.queue.cursor_is_front() => return Err(fault.into()),
             Err(fault) => {
@@ -107,9 +130,9 @@ impl Requester {
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
-        let until = wqe.request_end(sequence);
-        self.emit(shared, cx, (wqe, sequence, true), out)?;
-        self.mark_restarted();
+        let until = self.request_end(shared, wqe, sequence);
+        self.emit(shared, cx, (wqe, (sequence, until), true), out)?;
+        self.mark_repeated();
         self.probe = Probe::Sent {
             until,
             limit: self.flight.next(),
@@ -122,10 +145,10 @@ impl Requester {
         &self,
         shared: &Shared,
         cx: &Cx<'_>,
-        (wqe, sequence, ask): (&Wqe, u64, bool),
+        (wqe, range, ask): (&Wqe, (u64, u64), bool),
         out: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
-        let Some(segment) = segment(wqe, sequence, shared.mtu()) else {
+        let Some(segment) = segment(wqe, range, shared.mtu()) else {
             return Ok(false);
         };
         let Segment { offset, len, .. } = segment;
@@ -136,7 +159,7 @@ impl Requester {
             ..Bth::new(
                 segment.opcode,
                 shared.attr.dest_qp_num,
-                self.flight.psn(sequence),
+                self.flight.psn(range.0),
             )
         };
         let begin = out.len();
