@@ -4,8 +4,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::types::Event;
 use super::Id;
+use super::types::Event;
 use crate::core::EventQueue;
 use crate::{Error, Nic};
 
@@ -19,6 +19,7 @@ pub struct EventChannel {
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) event: Event,
+    #[expect(dead_code, reason = "held until the event is taken")]
     pub(super) place: Option<BacklogPlace>,
 }
 
@@ -38,7 +39,9 @@ impl BacklogPlace {
     /// A place, if fewer than `limit` are taken.
     pub(super) fn take(taken: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
         let add = |n: usize| (n < limit).then_some(n + 1);
-        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
+            .ok()?;
         Some(Self(Arc::clone(taken)))
     }
 }
@@ -56,13 +59,18 @@ impl EventChannel {
     /// ENODEV without a device; out of descriptors.
     pub fn new() -> Result<Arc<Self>, Error> {
         if Nic::get()?.devices().is_empty() {
-            return Err(Error::new(libc::ENODEV, "no network interface is up and has an address"));
+            return Err(Error::new(
+                libc::ENODEV,
+                "no network interface is up and has an address",
+            ));
         }
         Self::without_device()
     }
     /// A channel, with or without devices.
     pub(super) fn without_device() -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Self { events: EventQueue::new()? }))
+        Ok(Arc::new(Self {
+            events: EventQueue::new()?,
+        }))
     }
     /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then [`pop`](Self::pop).
     #[must_use]

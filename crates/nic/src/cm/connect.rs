@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use ferroce_proto::cm::{CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, MadPath, Phase, WrongState, ack_timeout};
+use ferroce_proto::cm::{
+    CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, MadPath, Phase, WrongState, ack_timeout,
+};
 use ferroce_proto::ids::DEFAULT_PKEY;
 use ferroce_proto::mad::{
-    CommId, IpCmHeader, PathSpec, PrivateData, Rej, RejReason, Rep, Req, ServiceId,
+    CommId, IpCmHeader, PathSpec, PrivateData, RejReason, Rep, Req, ServiceId,
 };
 
 use super::ports::{Change, PortKey};
@@ -25,7 +27,9 @@ impl Work<'_> {
         id.expect("rdma_connect", &[Progress::RouteResolved])?;
         expect_connected_type(id.ps)?;
         let req = request(id, param)?;
-        let route = id.route.ok_or_else(|| Error::invalid("the route is not resolved"))?;
+        let route = id
+            .route
+            .ok_or_else(|| Error::invalid("the route is not resolved"))?;
         let path = MadPath {
             local: route.sgid,
             remote: route.dgid,
@@ -51,8 +55,12 @@ impl Work<'_> {
         let id = self.state.id(key)?;
         id.expect("rdma_accept", &[Progress::Connecting])?;
         let conversation = id.conversation.filter(|_| id.passive);
-        let conversation = conversation.ok_or_else(|| Error::invalid("rdma_accept without a request"))?;
-        let device = id.device.as_ref().ok_or_else(|| Error::invalid("the identifier has no device"))?;
+        let conversation =
+            conversation.ok_or_else(|| Error::invalid("rdma_accept without a request"))?;
+        let device = id
+            .device
+            .as_ref()
+            .ok_or_else(|| Error::invalid("the identifier has no device"))?;
         let rep = Rep {
             local_qpn: param.qp_num,
             starting_psn: id.rq_psn,
@@ -66,7 +74,10 @@ impl Work<'_> {
             private_data: private_data("rdma_accept", &param.private_data)?,
             ..Rep::default()
         };
-        self.state.agent.accept(self.now, conversation, rep).map_err(|e| wrong_state(&e))?;
+        self.state
+            .agent
+            .accept(self.now, conversation, rep)
+            .map_err(|e| wrong_state(&e))?;
         let id = self.state.id_mut(key)?;
         id.connection.responder_resources = rep.responder_resources;
         id.connection.initiator_depth = rep.initiator_depth;
@@ -78,22 +89,34 @@ impl Work<'_> {
         let conversation = self.conversation(key, "rdma_reject")?;
         let data = private_data("rdma_reject", data)?;
         let reason = RejReason::CONSUMER_DEFINED;
-        self.state.agent.reject(self.now, conversation, reason, data).map_err(|e| wrong_state(&e))?;
+        self.state
+            .agent
+            .reject(self.now, conversation, reason, data)
+            .map_err(|e| wrong_state(&e))?;
         self.forget_ended(conversation);
         Ok(())
     }
 
     pub(super) fn establish(&mut self, key: u64) -> Result<(), Error> {
         let conversation = self.conversation(key, "rdma_establish")?;
-        self.state.agent.establish(conversation).map_err(|e| wrong_state(&e))
+        self.state
+            .agent
+            .establish(conversation)
+            .map_err(|e| wrong_state(&e))
     }
 
     pub(super) fn notify_established(&mut self, key: u64) -> Result<(), Error> {
         let conversation = self.conversation(key, "rdma_notify")?;
         if self.state.agent.phase(conversation) == Some(Phase::Established) {
-            return Err(Error::new(libc::EISCONN, "the connection is established already"));
+            return Err(Error::new(
+                libc::EISCONN,
+                "the connection is established already",
+            ));
         }
-        self.state.agent.notify_established(conversation).map_err(|e| wrong_state(&e))
+        self.state
+            .agent
+            .notify_established(conversation)
+            .map_err(|e| wrong_state(&e))
     }
 
     /// Once a connection was asked for, disconnecting is never an error: there may just be nothing left to do.
@@ -107,7 +130,8 @@ impl Work<'_> {
 
     fn conversation(&self, key: u64, call: &str) -> Result<CommId, Error> {
         let conversation = self.state.id(key)?.conversation;
-        conversation.ok_or_else(|| Error::invalid(format!("{call} on an identifier without a connection")))
+        conversation
+            .ok_or_else(|| Error::invalid(format!("{call} on an identifier without a connection")))
     }
 
     /// A conversation may have ended with the last command; its id can then be drawn again.
@@ -145,7 +169,10 @@ impl Work<'_> {
         };
         match state.port {
             Some(PortHold::Claimed(port)) => self.release(PortKey { ps: state.ps, port }, key),
-            Some(PortHold::Source(port)) => self.state.ports.release_source(PortKey { ps: state.ps, port }),
+            Some(PortHold::Source(port)) => self
+                .state
+                .ports
+                .release_source(PortKey { ps: state.ps, port }),
             None => {}
         }
         if let Some(conversation) = state.conversation {
@@ -170,7 +197,8 @@ fn request(id: &IdState, param: &ConnParam) -> Result<Req, Error> {
     let mut data = IpCmHeader { src, dst: dst.ip() }.emit().to_vec();
     data.extend_from_slice(&param.private_data);
     let room = Req::PRIVATE - IpCmHeader::LEN;
-    let private_data = PrivateData::new(&data).ok_or_else(|| too_long("rdma_connect", &param.private_data, room))?;
+    let private_data = PrivateData::new(&data)
+        .ok_or_else(|| too_long("rdma_connect", &param.private_data, room))?;
     Ok(Req {
         service_id: ServiceId::new(id.ps as u16, dst.port()),
         local_ca_guid: device.guid(),
@@ -213,9 +241,9 @@ fn primary_path(route: &Route, device: &Device) -> PathSpec {
 fn expect_connected_type(ps: PortSpace) -> Result<(), Error> {
     match ps {
         PortSpace::Tcp | PortSpace::Ib => Ok(()),
-        PortSpace::Udp | PortSpace::Ipoib => {
-            Err(Error::unsupported("datagram services (service id resolution) are not built yet"))
-        }
+        PortSpace::Udp | PortSpace::Ipoib => Err(Error::unsupported(
+            "datagram services (service id resolution) are not built yet",
+        )),
     }
 }
 
@@ -224,7 +252,10 @@ fn private_data<const N: usize>(call: &str, data: &[u8]) -> Result<PrivateData<N
 }
 
 fn too_long(call: &str, data: &[u8], room: usize) -> Error {
-    Error::invalid(format!("{} bytes of private data; {call} has room for {room}", data.len()))
+    Error::invalid(format!(
+        "{} bytes of private data; {call} has room for {room}",
+        data.len()
+    ))
 }
 
 fn wrong_state(error: &WrongState) -> Error {

@@ -25,8 +25,14 @@ impl Work<'_> {
             Kind::Request { .. } => {}
             Kind::Reply(rep) => self.on_reply(key, conversation, &rep),
             Kind::Established => self.tell(key, EventKind::Established, 0, None),
-            Kind::Rejected { reason, private_data } => {
-                let conn = ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() };
+            Kind::Rejected {
+                reason,
+                private_data,
+            } => {
+                let conn = ConnParam {
+                    private_data: private_data.to_vec(),
+                    ..ConnParam::default()
+                };
                 self.tell(key, EventKind::Rejected, reason.0.into(), Some(conn));
             }
             Kind::Unreachable => self.tell(key, EventKind::Unreachable, -libc::ETIMEDOUT, None),
@@ -77,7 +83,12 @@ impl Work<'_> {
 
     /// Packets of the connection are gone. Of interest only to who heard that it ended.
     fn on_timewait_exit(&mut self, key: u64) {
-        if self.state.ids.get(&key).is_some_and(|id| id.progress == Progress::Disconnected) {
+        if self
+            .state
+            .ids
+            .get(&key)
+            .is_some_and(|id| id.progress == Progress::Disconnected)
+        {
             self.tell(key, EventKind::TimewaitExit, 0, None);
         }
     }
@@ -101,7 +112,13 @@ impl Work<'_> {
             return;
         };
         tracing::debug!(target: "ferroce::cm", id = key, ?kind, status, local = ?id.src, peer = ?id.dst, "event");
-        let event = Event { id: handle, listen_id: None, kind, status, conn };
+        let event = Event {
+            id: handle,
+            listen_id: None,
+            kind,
+            status,
+            conn,
+        };
         id.channel.push(Queued { event, place: None });
     }
 

@@ -25,7 +25,10 @@ pub struct Id {
 
 impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Id").field("key", &self.key).field("ps", &self.ps).finish_non_exhaustive()
+        f.debug_struct("Id")
+            .field("key", &self.key)
+            .field("ps", &self.ps)
+            .finish_non_exhaustive()
     }
 }
 
@@ -40,12 +43,21 @@ impl Id {
     ///
     /// # Errors
     /// The device cannot start.
-    pub fn create(channel: &Arc<EventChannel>, ps: PortSpace, qp_type: QpType) -> Result<Arc<Self>, Error> {
+    pub fn create(
+        channel: &Arc<EventChannel>,
+        ps: PortSpace,
+        qp_type: QpType,
+    ) -> Result<Arc<Self>, Error> {
         Nic::get()?.cm().create_id(channel, ps, qp_type)
     }
     /// An identifier whose state the service has yet to note under `key`.
     pub(super) fn assemble(service: &CmService, key: u64, ps: PortSpace) -> Arc<Self> {
-        Arc::new(Self { service: service.clone(), key, ps, cookie: AtomicUsize::new(0) })
+        Arc::new(Self {
+            service: service.clone(),
+            key,
+            ps,
+            cookie: AtomicUsize::new(0),
+        })
     }
     pub(super) const fn key(&self) -> u64 {
         self.key
@@ -91,7 +103,8 @@ impl Id {
         dst: SocketAddr,
         _timeout: Duration,
     ) -> Result<(), Error> {
-        self.service.call(|work| work.resolve_addr(self.key, src, dst))
+        self.service
+            .call(|work| work.resolve_addr(self.key, src, dst))
     }
     /// `rdma_resolve_route`: the outcome comes as an event. Nothing takes `timeout`.
     ///
@@ -120,7 +133,8 @@ impl Id {
     /// # Errors
     /// EINVAL in the wrong state or for too much private data (148).
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
-        self.service.call(|work| work.reject(self.key, private_data))
+        self.service
+            .call(|work| work.reject(self.key, private_data))
     }
     /// After a connect response: sends the RTU. No further event comes.
     ///
@@ -160,7 +174,8 @@ impl Id {
     /// # Errors
     /// EINVAL if the conversation has not come that far.
     pub fn qp_attr(&self, state: QpState) -> Result<(QpAttr, AttrMask), Error> {
-        self.service.look(|service| service.qp_attr(self.key, state))
+        self.service
+            .look(|service| service.qp_attr(self.key, state))
     }
     /// The device that it is bound to.
     #[must_use]
@@ -189,7 +204,8 @@ impl Id {
     }
 
     fn look<T>(&self, f: impl FnOnce(&IdState) -> Option<T>) -> Option<T> {
-        self.service.look(|service| service.id(self.key).ok().and_then(f))
+        self.service
+            .look(|service| service.id(self.key).ok().and_then(f))
     }
 }
 
@@ -204,7 +220,9 @@ impl CmService {
         self.call(|work| {
             let key = work.state.new_key();
             let id = Id::assemble(self, key, ps);
-            work.state.ids.insert(key, IdState::new(Arc::downgrade(&id), channel, ps, qp_type));
+            work.state
+                .ids
+                .insert(key, IdState::new(Arc::downgrade(&id), channel, ps, qp_type));
             Ok(id)
         })
     }

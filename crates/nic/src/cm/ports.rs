@@ -40,7 +40,10 @@ impl PortKey {
     }
     pub(super) fn from_token(token: u64) -> Option<Self> {
         let ps = PortSpace::from_code(u16::try_from(token >> 16).ok()?)?;
-        Some(Self { ps, port: u16::try_from(token & 0xffff).ok()? })
+        Some(Self {
+            ps,
+            port: u16::try_from(token & 0xffff).ok()?,
+        })
     }
 }
 
@@ -72,7 +75,11 @@ impl Holder {
     }
     /// How well a request for `ip` fits: 0 not at all, 3 exactly.
     fn fits(&self, ip: IpAddr) -> u8 {
-        match (self.ip == ip, self.ip.is_unspecified(), self.ip.is_ipv6() == ip.is_ipv6()) {
+        match (
+            self.ip == ip,
+            self.ip.is_unspecified(),
+            self.ip.is_ipv6() == ip.is_ipv6(),
+        ) {
             (true, ..) => 3,
             (false, true, true) => 2,
             (false, true, false) if self.ip.is_ipv6() && !self.af_only => 1,
@@ -118,7 +125,11 @@ pub(super) enum Change {
 
 impl Ports {
     /// Holds a port for an identifier; port 0 draws one from the ephemeral range. Returns the port.
-    pub(super) fn bind(&mut self, key: PortKey, holder: Holder) -> Result<(PortKey, Change), Error> {
+    pub(super) fn bind(
+        &mut self,
+        key: PortKey,
+        holder: Holder,
+    ) -> Result<(PortKey, Change), Error> {
         if key.port != 0 {
             return self.hold(key, holder).map(|change| (key, change));
         }
@@ -138,13 +149,20 @@ impl Ports {
 
     fn hold(&mut self, key: PortKey, holder: Holder) -> Result<Change, Error> {
         if let Some(claim) = self.claims.get_mut(&key) {
-            if claim.holders.iter().any(|other| holder.conflicts_with(other)) {
+            if claim
+                .holders
+                .iter()
+                .any(|other| holder.conflicts_with(other))
+            {
                 return Err(in_use(key, "by another identifier of this process"));
             }
             claim.holders.push(holder);
             return Ok(Change::None);
         }
-        if self.block_of(key).is_some_and(|(block, bit)| block.used & bit != 0) {
+        if self
+            .block_of(key)
+            .is_some_and(|(block, bit)| block.used & bit != 0)
+        {
             return Err(in_use(key, "as the source of a connection of this process"));
         }
         let socket = Dgram::bind(&key.name()).map_err(|e| match e.raw_os_error() {
@@ -152,7 +170,13 @@ impl Ports {
             _ => Error::system("claim of an RDMA port", &e),
         })?;
         let fd = socket.as_raw_fd();
-        self.claims.insert(key, Claim { socket, holders: vec![holder] });
+        self.claims.insert(
+            key,
+            Claim {
+                socket,
+                holders: vec![holder],
+            },
+        );
         Ok(Change::New(fd))
     }
 
@@ -164,8 +188,15 @@ impl Ports {
         let Some(at) = claim.holders.iter().position(|h| h.id == id) else {
             return Err(Error::invalid("the identifier has no port to listen on"));
         };
-        let alone = Holder { reuse: false, ..claim.holders[at] };
-        if claim.holders.iter().any(|other| other.id != id && alone.conflicts_with(other)) {
+        let alone = Holder {
+            reuse: false,
+            ..claim.holders[at]
+        };
+        if claim
+            .holders
+            .iter()
+            .any(|other| other.id != id && alone.conflicts_with(other))
+        {
             return Err(in_use(key, "by another identifier of this process"));
         }
         claim.holders[at].listening = true;
@@ -204,12 +235,20 @@ impl Ports {
             return Change::None;
         };
         claim.holders.retain(|h| h.id != id);
-        if claim.holders.is_empty() { Change::Gone(claim.socket.as_raw_fd()) } else { Change::None }
+        if claim.holders.is_empty() {
+            Change::Gone(claim.socket.as_raw_fd())
+        } else {
+            Change::None
+        }
     }
 
     /// Frees a port that nobody holds any more.
     pub(super) fn drop_claim(&mut self, key: PortKey) {
-        if self.claims.get(&key).is_some_and(|claim| claim.holders.is_empty()) {
+        if self
+            .claims
+            .get(&key)
+            .is_some_and(|claim| claim.holders.is_empty())
+        {
             self.claims.remove(&key);
         }
     }
@@ -229,7 +268,12 @@ impl Ports {
             }
             match Dgram::bind(&format!("ferroce/ports/{}/{first}", ps.name())) {
                 Ok(socket) => {
-                    let mut block = Block { ps, first, used: 0, _socket: socket };
+                    let mut block = Block {
+                        ps,
+                        first,
+                        used: 0,
+                        _socket: socket,
+                    };
                     if let Some(port) = block.take(range) {
                         self.blocks.push(block);
                         return Ok(port);
@@ -245,11 +289,18 @@ impl Ports {
     /// Gives a source port back. An unused block stays if it is the only one of its port space.
     pub(super) fn release_source(&mut self, key: PortKey) {
         let first = key.port - key.port % BLOCK;
-        let Some(at) = self.blocks.iter().position(|b| b.ps == key.ps && b.first == first) else {
+        let Some(at) = self
+            .blocks
+            .iter()
+            .position(|b| b.ps == key.ps && b.first == first)
+        else {
             return;
         };
         self.blocks[at].used &= !(1 << (key.port - first));
-        let others = self.blocks.iter().any(|b| b.ps == key.ps && b.first != first);
+        let others = self
+            .blocks
+            .iter()
+            .any(|b| b.ps == key.ps && b.first != first);
         if self.blocks[at].used == 0 && others {
             self.blocks.swap_remove(at);
         }
@@ -261,7 +312,10 @@ impl Ports {
 
     fn block_of(&self, key: PortKey) -> Option<(&Block, u64)> {
         let first = key.port - key.port % BLOCK;
-        let block = self.blocks.iter().find(|b| b.ps == key.ps && b.first == first)?;
+        let block = self
+            .blocks
+            .iter()
+            .find(|b| b.ps == key.ps && b.first == first)?;
         Some((block, 1 << (key.port - first)))
     }
 }
@@ -302,15 +356,23 @@ fn ephemeral_range() -> (u16, u16) {
         }
     };
     let read = || std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
-    ferroce_os::thread::uncancellable(read).ok().and_then(parse).unwrap_or(DEFAULT)
+    ferroce_os::thread::uncancellable(read)
+        .ok()
+        .and_then(parse)
+        .unwrap_or(DEFAULT)
 }
 
 fn in_use(key: PortKey, by: &str) -> Error {
-    Error::new(libc::EADDRINUSE, format!("RDMA {} port {} is in use {by}", key.ps.name(), key.port))
+    Error::new(
+        libc::EADDRINUSE,
+        format!("RDMA {} port {} is in use {by}", key.ps.name(), key.port),
+    )
 }
 
 fn none_left(ps: PortSpace) -> Error {
     let name = ps.name();
-    Error::new(libc::EADDRNOTAVAIL, format!("no RDMA {name} port of the ephemeral range is free"))
+    Error::new(
+        libc::EADDRNOTAVAIL,
+        format!("no RDMA {name} port of the ephemeral range is free"),
+    )
 }
-

@@ -23,7 +23,9 @@ impl State {
             QpState::Init => init(id, phase),
             QpState::Rtr => rtr(id, phase),
             QpState::Rts => rts(id, phase),
-            other => Err(Error::invalid(format!("a connection says nothing about queue pair state {other:?}"))),
+            other => Err(Error::invalid(format!(
+                "a connection says nothing about queue pair state {other:?}"
+            ))),
         }
     }
 }
@@ -116,7 +118,9 @@ fn known_peer(id: &IdState, phase: Option<Phase>, to: &str) -> Result<(Connectio
 }
 
 fn too_late_or_early(to: &str, phase: Option<Phase>) -> Error {
-    Error::invalid(format!("the conversation is in state {phase:?} and gives no attributes for {to}"))
+    Error::invalid(format!(
+        "the conversation is in state {phase:?} and gives no attributes for {to}"
+    ))
 }
 
 fn address(route: &Route) -> AddressHandleAttr {

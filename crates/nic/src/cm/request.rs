@@ -36,7 +36,9 @@ enum Refusal {
 impl Work<'_> {
     /// Somebody wants to connect.
     pub(super) fn on_request(&mut self, conversation: CommId, req: &Req, path: MadPath) {
-        let made = self.examine(req, path).and_then(|asked| self.make_passive(conversation, req, asked));
+        let made = self
+            .examine(req, path)
+            .and_then(|asked| self.make_passive(conversation, req, asked));
         let Err(refusal) = made else {
             return;
         };
@@ -45,7 +47,9 @@ impl Work<'_> {
             Refusal::Silent => self.state.agent.discard(conversation),
             Refusal::Reject(reason) => {
                 let rejected =
-                    self.state.agent.reject(self.now, conversation, reason, PrivateData::default());
+                    self.state
+                        .agent
+                        .reject(self.now, conversation, reason, PrivateData::default());
                 debug_assert_eq!(rejected, Ok(()), "a new request can be rejected");
             }
         }
@@ -82,19 +86,24 @@ impl Work<'_> {
     }
 
     /// Makes the identifier and tells the listener's owner.
-    fn make_passive(&mut self, conversation: CommId, req: &Req, asked: Asked) -> Result<(), Refusal> {
+    fn make_passive(
+        &mut self,
+        conversation: CommId,
+        req: &Req,
+        asked: Asked,
+    ) -> Result<(), Refusal> {
         let Some(listener) = self.state.ids.get(&asked.listener) else {
             return Err(Refusal::Reject(RejReason::INVALID_SERVICE_ID));
         };
-        // Without a handle the listener is being dropped.
-        let Some(listen_id) = listener.handle.upgrade() else {
-            return Err(Refusal::Reject(RejReason::INVALID_SERVICE_ID));
-        };
+        let place = BacklogPlace::take(&listener.backlog.taken, listener.backlog.limit)
+            .ok_or(Refusal::Silent)?;
+        // Without a handle the listener is being dropped. With one, this reference goes into the event: it must not be the
+        // last one to go while we hold the lock.
+        let listen_id = listener
+            .handle
+            .upgrade()
+            .ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;
         let channel = Arc::clone(&listener.channel);
-        let Some(place) = BacklogPlace::take(&listener.backlog.taken, listener.backlog.limit) else {
-            self.keep_alive(listen_id);
-            return Err(Refusal::Silent);
-        };
         let (ps, qp_type, options) = (listener.ps, listener.qp_type, listener.options);
         let key = self.state.new_key();
         let id = Id::assemble(self.service, key, ps);
@@ -124,7 +133,10 @@ impl Work<'_> {
             status: 0,
             conn: Some(param_of(req)),
         };
-        channel.push(Queued { event, place: Some(place) });
+        channel.push(Queued {
+            event,
+            place: Some(place),
+        });
         Ok(())
     }
 
@@ -144,7 +156,8 @@ fn is_plausible(ip: IpAddr, from_outside: bool) -> bool {
 /// The path of a request from this side. Its MTU is taken as it is: the asker's queue pair will use it.
 fn passive_route(req: &Req, device: &Device) -> Result<Route, Refusal> {
     let path = &req.primary;
-    let mtu = Mtu::from_code(u32::from(req.path_mtu)).ok_or(Refusal::Reject(RejReason::INVALID_MTU))?;
+    let mtu =
+        Mtu::from_code(u32::from(req.path_mtu)).ok_or(Refusal::Reject(RejReason::INVALID_MTU))?;
     let (sgid, sgid_index) = source_gid(device, path.remote_gid);
     Ok(Route {
         sgid,

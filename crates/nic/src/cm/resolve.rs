@@ -24,7 +24,9 @@ const HOP_LIMIT: u8 = 64;
 
 impl Work<'_> {
     pub(super) fn bind(&mut self, key: u64, addr: SocketAddr) -> Result<(), Error> {
-        self.state.id(key)?.expect("rdma_bind_addr", &[Progress::Idle])?;
+        self.state
+            .id(key)?
+            .expect("rdma_bind_addr", &[Progress::Idle])?;
         let device = self.device_to_bind(addr.ip())?;
         let id = self.state.id(key)?;
         let holder = Holder {
@@ -34,7 +36,10 @@ impl Work<'_> {
             reuse: id.options.reuse_addr,
             listening: false,
         };
-        let wanted = PortKey { ps: id.ps, port: addr.port() };
+        let wanted = PortKey {
+            ps: id.ps,
+            port: addr.port(),
+        };
         let (port, change) = self.state.ports.bind(wanted, holder)?;
         if let Change::New(fd) = change {
             self.host.watch(fd, port.token());
@@ -55,8 +60,15 @@ impl Work<'_> {
         if let Some(device) = self.device_of(ip) {
             return Ok(Some(device));
         }
-        let errno = if self.host.is_local(ip) { libc::ENODEV } else { libc::EADDRNOTAVAIL };
-        Err(Error::new(errno, format!("no device of this host has the address {ip}")))
+        let errno = if self.host.is_local(ip) {
+            libc::ENODEV
+        } else {
+            libc::EADDRNOTAVAIL
+        };
+        Err(Error::new(
+            errno,
+            format!("no device of this host has the address {ip}"),
+        ))
     }
 
     pub(super) fn listen(&mut self, key: u64, backlog: u32) -> Result<(), Error> {
@@ -67,13 +79,19 @@ impl Work<'_> {
         }
         let id = self.state.id(key)?;
         let Some(PortHold::Claimed(port)) = id.port else {
-            return Err(Error::invalid("rdma_listen on an identifier that was made to connect"));
+            return Err(Error::invalid(
+                "rdma_listen on an identifier that was made to connect",
+            ));
         };
         let ps = id.ps;
         self.state.ports.listen(PortKey { ps, port }, key)?;
         let id = self.state.id_mut(key)?;
         let wanted = usize::try_from(backlog).unwrap_or(usize::MAX);
-        id.backlog.limit = if wanted == 0 { MAX_BACKLOG } else { wanted.min(MAX_BACKLOG) };
+        id.backlog.limit = if wanted == 0 {
+            MAX_BACKLOG
+        } else {
+            wanted.min(MAX_BACKLOG)
+        };
         id.progress = Progress::Listening;
         Ok(())
     }
@@ -86,9 +104,15 @@ impl Work<'_> {
     ) -> Result<(), Error> {
         let id = self.state.id(key)?;
         id.expect("rdma_resolve_addr", &[Progress::Idle, Progress::Bound])?;
-        let bound = if id.progress == Progress::Bound { id.src } else { src };
+        let bound = if id.progress == Progress::Bound {
+            id.src
+        } else {
+            src
+        };
         if bound.is_some_and(|src| src.is_ipv4() != dst.is_ipv4()) {
-            return Err(Error::invalid(format!("source and destination {dst} are of different families")));
+            return Err(Error::invalid(format!(
+                "source and destination {dst} are of different families"
+            )));
         }
         if id.progress == Progress::Idle {
             self.bind_source(key, src, dst)?;
@@ -105,7 +129,12 @@ impl Work<'_> {
     }
 
     /// Gives an identifier that will connect its source: an address if the program has one, and a port.
-    fn bind_source(&mut self, key: u64, src: Option<SocketAddr>, dst: SocketAddr) -> Result<(), Error> {
+    fn bind_source(
+        &mut self,
+        key: u64,
+        src: Option<SocketAddr>,
+        dst: SocketAddr,
+    ) -> Result<(), Error> {
         if let Some(src) = src.filter(|src| src.port() != 0) {
             return self.bind(key, src);
         }
@@ -125,12 +154,27 @@ impl Work<'_> {
     fn find_address(&mut self, key: u64, dst: SocketAddr) -> Result<(), Error> {
         let id = self.state.id(key)?;
         let src = id.src.ok_or_else(|| Error::invalid("no source address"))?;
-        let dst_ip = if dst.ip().is_unspecified() { loopback_like(dst.ip()) } else { dst.ip() };
-        let scope = if let SocketAddr::V6(v6) = dst { v6.scope_id() } else { 0 };
+        let dst_ip = if dst.ip().is_unspecified() {
+            loopback_like(dst.ip())
+        } else {
+            dst.ip()
+        };
+        let scope = if let SocketAddr::V6(v6) = dst {
+            v6.scope_id()
+        } else {
+            0
+        };
         let chosen = source_for(dst_ip, scope).map_err(|e| Error::system("no route", &e))?;
-        let src_ip = if src.ip().is_unspecified() { chosen } else { src.ip() };
+        let src_ip = if src.ip().is_unspecified() {
+            chosen
+        } else {
+            src.ip()
+        };
         let device = self.device_of(src_ip).ok_or_else(|| {
-            Error::new(libc::ENODEV, format!("{src_ip}, from where {dst_ip} is reached, is of no device"))
+            Error::new(
+                libc::ENODEV,
+                format!("{src_ip}, from where {dst_ip} is reached, is of no device"),
+            )
         })?;
         let id = self.state.id_mut(key)?;
         id.src = Some(with_ip(src, src_ip, &device));
@@ -141,7 +185,9 @@ impl Work<'_> {
     }
 
     pub(super) fn resolve_route(&mut self, key: u64) -> Result<(), Error> {
-        self.state.id(key)?.expect("rdma_resolve_route", &[Progress::AddrResolved])?;
+        self.state
+            .id(key)?
+            .expect("rdma_resolve_route", &[Progress::AddrResolved])?;
         let id = self.state.id_mut(key)?;
         let (kind, status) = match find_route(id) {
             Ok(route) => {
@@ -169,22 +215,29 @@ impl Work<'_> {
                 id.options.reuse_addr = reuse;
             }
             IdOption::AfOnly(af_only) => {
-                id.expect("switching RDMA_OPTION_ID_AFONLY", &[Progress::Idle, Progress::Bound])?;
+                id.expect(
+                    "switching RDMA_OPTION_ID_AFONLY",
+                    &[Progress::Idle, Progress::Bound],
+                )?;
                 id.options.af_only = af_only;
             }
             IdOption::AckTimeout(code) => {
                 if code > 31 {
-                    return Err(Error::invalid(format!("ACK timeout code {code}, the largest is 31")));
+                    return Err(Error::invalid(format!(
+                        "ACK timeout code {code}, the largest is 31"
+                    )));
                 }
                 id.options.ack_timeout = Some(code);
             }
         }
         let (options, ps) = (id.options, id.ps);
         if let Some(PortHold::Claimed(port)) = id.port {
-            self.state.ports.update(PortKey { ps, port }, key, |holder| {
-                holder.reuse = options.reuse_addr;
-                holder.af_only = options.af_only;
-            });
+            self.state
+                .ports
+                .update(PortKey { ps, port }, key, |holder| {
+                    holder.reuse = options.reuse_addr;
+                    holder.af_only = options.af_only;
+                });
         }
         Ok(())
     }
@@ -192,10 +245,14 @@ impl Work<'_> {
 
 fn find_route(id: &super::state::IdState) -> Result<Route, Error> {
     let resolved = id.device.as_ref().zip(id.src).zip(id.dst);
-    let ((device, src), dst) = resolved.ok_or_else(|| Error::invalid("the address is not resolved"))?;
+    let ((device, src), dst) =
+        resolved.ok_or_else(|| Error::invalid("the address is not resolved"))?;
     let netdev_mtu = device.port().netdev_mtu;
     let mtu = Mtu::at_most(netdev_mtu.saturating_sub(HEADERS)).ok_or_else(|| {
-        Error::invalid(format!("{} has an MTU of {netdev_mtu}, too small for RDMA", device.netdev()))
+        Error::invalid(format!(
+            "{} has an MTU of {netdev_mtu}, too small for RDMA",
+            device.netdev()
+        ))
     })?;
     let (sgid, sgid_index) = source_gid(device, Gid::from_ip(src.ip()));
     Ok(Route {
@@ -207,7 +264,11 @@ fn find_route(id: &super::state::IdState) -> Result<Route, Error> {
         hop_limit: HOP_LIMIT,
         traffic_class: id.options.tos,
         // An ACK timeout of 0 means never, which says nothing about the path.
-        packet_life_time: id.options.ack_timeout.filter(|&t| t > 0).map_or(PACKET_LIFETIME, |t| t - 1),
+        packet_life_time: id
+            .options
+            .ack_timeout
+            .filter(|&t| t > 0)
+            .map_or(PACKET_LIFETIME, |t| t - 1),
     })
 }
 
@@ -221,11 +282,19 @@ fn flow_label(src: SocketAddr, dst: SocketAddr) -> u32 {
 }
 
 fn any_like(ip: IpAddr) -> IpAddr {
-    if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+    if ip.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    }
 }
 
 fn loopback_like(ip: IpAddr) -> IpAddr {
-    if ip.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
+    if ip.is_ipv4() {
+        Ipv4Addr::LOCALHOST.into()
+    } else {
+        Ipv6Addr::LOCALHOST.into()
+    }
 }
 
 fn with_port(mut addr: SocketAddr, port: u16) -> SocketAddr {

@@ -54,7 +54,8 @@ impl Blocked {
     fn push(&mut self, now: Time, waiting: Waiting) {
         if self.waiting.len() < Self::LIMIT {
             self.waiting.push_back(waiting);
-            self.retry.get_or_insert((now + Self::FIRST_RETRY, Self::FIRST_RETRY));
+            self.retry
+                .get_or_insert((now + Self::FIRST_RETRY, Self::FIRST_RETRY));
         }
     }
 }
@@ -70,7 +71,10 @@ impl Slots {
     fn list(&mut self, now: Time) -> &[u16] {
         if self.read_at.is_none_or(|at| now.since(at) > SLOTS_FRESH) {
             let names = unix::abstract_names(SLOT_NAMES).unwrap_or_default();
-            self.list = names.iter().filter_map(|n| n.strip_prefix(SLOT_NAMES)?.parse().ok()).collect();
+            self.list = names
+                .iter()
+                .filter_map(|n| n.strip_prefix(SLOT_NAMES)?.parse().ok())
+                .collect();
             self.read_at = Some(now);
         }
         &self.list
@@ -100,7 +104,13 @@ impl Work<'_> {
             Recipient::Service(service) => match self.deliver(service, from, to, mad) {
                 Delivery::Done => {}
                 Delivery::Full(port) => {
-                    let waiting = Waiting { port, from, to, mad: mad.clone(), since: self.now };
+                    let waiting = Waiting {
+                        port,
+                        from,
+                        to,
+                        mad: mad.clone(),
+                        since: self.now,
+                    };
                     self.state.blocked.push(self.now, waiting);
                 }
                 Delivery::Unoffered => self.refuse_own(from, to, mad),
@@ -128,7 +138,9 @@ impl Work<'_> {
                 self.on_wire_request(req.service_id, from, to, mad);
             }
             Message::SidrReq(request) => self.on_wire_request(request.service_id, from, to, mad),
-            Message::Rej(rej) if rej.remote_comm_id.is_none() && !self.state.agent.knows_rejected(rej) => {
+            Message::Rej(rej)
+                if rej.remote_comm_id.is_none() && !self.state.agent.knows_rejected(rej) =>
+            {
                 self.ask_all(from, to, mad);
             }
             message => {
@@ -172,10 +184,18 @@ impl Work<'_> {
             self.state.inbox.push_back((from, to, mad.clone()));
             return Delivery::Done;
         }
-        match self.sender.send_to(&port.name(), &frame(from, to, &mad.emit())) {
+        match self
+            .sender
+            .send_to(&port.name(), &frame(from, to, &mad.emit()))
+        {
             Ok(()) => Delivery::Done,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Delivery::Full(port),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNREFUSED | libc::EPROTOTYPE)) => {
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::ECONNREFUSED | libc::EPROTOTYPE)
+                ) =>
+            {
                 Delivery::Unoffered
             }
             Err(error) => {
@@ -211,7 +231,12 @@ impl Work<'_> {
                 self.state.blocked.waiting.push_back(w);
                 continue;
             }
-            match self.deliver(ServiceId::new(w.port.ps as u16, w.port.port), w.from, w.to, &w.mad) {
+            match self.deliver(
+                ServiceId::new(w.port.ps as u16, w.port.port),
+                w.from,
+                w.to,
+                &w.mad,
+            ) {
                 Delivery::Done => {}
                 Delivery::Unoffered => self.refuse_own(w.from, w.to, &w.mad),
                 Delivery::Full(port) => {
@@ -221,7 +246,11 @@ impl Work<'_> {
             }
         }
         let left = self.state.blocked.waiting.len();
-        let next = if left < before { Blocked::FIRST_RETRY } else { (2 * interval).min(Blocked::LAST_RETRY) };
+        let next = if left < before {
+            Blocked::FIRST_RETRY
+        } else {
+            (2 * interval).min(Blocked::LAST_RETRY)
+        };
         self.state.blocked.retry = (left > 0).then(|| (self.now + next, next));
     }
 
@@ -232,8 +261,12 @@ impl Work<'_> {
                 return;
             };
             match receive(socket) {
-                Ok(Some(Some((from, to, mad)))) => self.state.agent.on_mad(self.now, from, to, &mad),
-                Ok(Some(None)) => tracing::debug!(target: "ferroce::cm", ?key, "malformed request dropped"),
+                Ok(Some(Some((from, to, mad)))) => {
+                    self.state.agent.on_mad(self.now, from, to, &mad)
+                }
+                Ok(Some(None)) => {
+                    tracing::debug!(target: "ferroce::cm", ?key, "malformed request dropped")
+                }
                 Ok(None) => return,
                 Err(error) => {
                     tracing::warn!(target: "ferroce::cm", %error, ?key, "claim of a port unreadable");
@@ -244,7 +277,11 @@ impl Work<'_> {
     }
 
     fn send_wire(&self, path: MadPath, mad: &CmMad) {
-        let owner = self.host.devices().into_iter().find(|d| d.has_address(path.local.ip()));
+        let owner = self
+            .host
+            .devices()
+            .into_iter()
+            .find(|d| d.has_address(path.local.ip()));
         let addressing = Addressing {
             src: path.local,
             dst: path.remote,
@@ -259,7 +296,10 @@ impl Work<'_> {
 /// The port behind a service id, `None` if it is none that Ferroce knows.
 pub(super) fn port_of(service: ServiceId) -> Option<PortKey> {
     let (ps, port) = service.port()?;
-    Some(PortKey { ps: PortSpace::from_code(ps)?, port })
+    Some(PortKey {
+        ps: PortSpace::from_code(ps)?,
+        port,
+    })
 }
 
 fn frame(from: Gid, to: Gid, mad: &Mad) -> [u8; FRAME] {

@@ -9,12 +9,12 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, CommId, Mad};
 use ferroce_proto::time::Time;
 
+use super::Id;
 use super::channel::Queued;
 use super::host::{Host, Via};
 use super::ports::{PortKey, Ports};
 use super::routing::{Blocked, Slots};
 use super::state::IdState;
-use super::Id;
 use crate::Error;
 use crate::core::lock;
 
@@ -69,9 +69,13 @@ impl CmService {
     /// # Errors
     /// Out of descriptors.
     pub(crate) fn new(host: Weak<dyn Host>, slot: u16) -> Result<Self, Error> {
-        let sender = Dgram::unbound().map_err(|e| Error::system("socket of the connection manager", &e))?;
-        let config =
-            Config { id_prefix: u32::from(slot) << 22, seed: random::u64(), max_half_open: MAX_HALF_OPEN };
+        let sender =
+            Dgram::unbound().map_err(|e| Error::system("socket of the connection manager", &e))?;
+        let config = Config {
+            id_prefix: u32::from(slot) << 22,
+            seed: random::u64(),
+            max_half_open: MAX_HALF_OPEN,
+        };
         let state = State {
             agent: Agent::new(config),
             ids: BTreeMap::new(),
@@ -84,7 +88,11 @@ impl CmService {
             next_key: 1,
             armed: None,
         };
-        Ok(Self(Arc::new(Shared { host, sender, state: Mutex::new(state) })))
+        Ok(Self(Arc::new(Shared {
+            host,
+            sender,
+            state: Mutex::new(state),
+        })))
     }
 
     /// A MAD from `from` to our address `to`.
@@ -144,7 +152,10 @@ impl CmService {
         };
         let result = f(&mut work);
         work.pump();
-        let trash = (std::mem::take(&mut work.trash), std::mem::take(&mut work.handles));
+        let trash = (
+            std::mem::take(&mut work.trash),
+            std::mem::take(&mut work.handles),
+        );
         let deadline = state.deadline();
         let sooner = deadline.is_some_and(|at| state.armed.is_none_or(|armed| at < armed));
         state.armed = deadline;
@@ -157,8 +168,16 @@ impl CmService {
     }
 
     /// [`step`](Self::step) for a program's call.
-    pub(super) fn call<R>(&self, f: impl FnOnce(&mut Work<'_>) -> Result<R, Error>) -> Result<R, Error> {
-        let gone = || Err(Error::new(libc::ENODEV, "the software device of this process is gone (fork?)"));
+    pub(super) fn call<R>(
+        &self,
+        f: impl FnOnce(&mut Work<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let gone = || {
+            Err(Error::new(
+                libc::ENODEV,
+                "the software device of this process is gone (fork?)",
+            ))
+        };
         self.step(f).unwrap_or_else(gone)
     }
 
@@ -184,7 +203,10 @@ impl State {
     }
 
     fn deadline(&self) -> Option<Time> {
-        [self.agent.deadline(), self.blocked.deadline()].into_iter().flatten().min()
+        [self.agent.deadline(), self.blocked.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -215,7 +237,8 @@ impl Work<'_> {
     fn on_slot_gone(&mut self, slot: u16) {
         tracing::debug!(target: "ferroce::cm", slot, "process gone");
         let host = self.host;
-        let gone = |gid: Gid, id: CommId| (id.is_none() || slot_of(id) == slot) && host.is_local(gid.ip());
+        let gone =
+            |gid: Gid, id: CommId| (id.is_none() || slot_of(id) == slot) && host.is_local(gid.ip());
         self.state.agent.on_process_gone(self.now, gone);
     }
 }

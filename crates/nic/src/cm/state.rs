@@ -95,7 +95,12 @@ pub(super) struct IdState {
 }
 
 impl IdState {
-    pub(super) fn new(handle: Weak<Id>, channel: &Arc<EventChannel>, ps: PortSpace, qp_type: QpType) -> Self {
+    pub(super) fn new(
+        handle: Weak<Id>,
+        channel: &Arc<EventChannel>,
+        ps: PortSpace,
+        qp_type: QpType,
+    ) -> Self {
         Self {
             handle,
             channel: Arc::clone(channel),
@@ -122,6 +127,9 @@ impl IdState {
         if allowed.contains(&self.progress) {
             return Ok(());
         }
-        Err(Error::invalid(format!("{call} in state {:?}; it is for {allowed:?}", self.progress)))
+        Err(Error::invalid(format!(
+            "{call} in state {:?}; it is for {allowed:?}",
+            self.progress
+        )))
     }
 }

@@ -10,6 +10,7 @@ use super::Nic;
 use super::counters::DropReason;
 use super::numbers::slot_of;
 use crate::Qp;
+use crate::cm::Via;
 use crate::link::local::{Frame, LocalFrame};
 use crate::link::{Addressing, Inbound};
 
@@ -52,7 +53,12 @@ impl Dispatch {
                 }
             }
             LocalFrame::Forwarded(inbound) => self.on_own(nic, &inbound, now),
-            LocalFrame::Mad { .. } => {}
+            LocalFrame::Mad {
+                from_slot,
+                src,
+                dst,
+                mad,
+            } => nic.cm().on_mad(src, dst, mad, Via::Local(from_slot)),
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 if let Some(qp) = nic.qps().find(qpn) {
                     qp.on_dropped(from_slot, by, now);
@@ -108,6 +114,11 @@ impl Dispatch {
         let dest = packet.bth.dest_qp;
         tracing::trace!(target: "ferroce::packet", from = %addressing.src.ip(), bth = ?packet.bth, ext = ?packet.ext,
             payload = packet.payload.len(), "in");
+        if dest == Qpn::GSI {
+            return nic
+                .on_gsi_packet(addressing, &packet)
+                .map_err(|why| (dest, why));
+        }
         let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
         qp.on_packet(addressing, &packet, bytes.len(), now)
             .map_err(|why| (dest, why))

@@ -6,6 +6,7 @@
 mod counters;
 mod dispatch;
 mod events;
+mod gsi;
 mod instance;
 mod neighbours;
 mod numbers;
@@ -21,7 +22,8 @@ mod token;
 mod wire;
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use ferroce_os::poll::Poller;
 use ferroce_proto::ids::{Gid, Qpn};
@@ -39,6 +41,7 @@ pub(crate) use self::sync::{lock, read, write};
 pub(crate) use self::table::QpTable;
 use self::timers::Timers;
 use self::wire::Wire;
+use crate::cm::CmService;
 use crate::link::local::ConnectError;
 use crate::path::{Egress, Policy};
 use crate::{Device, Error, Qp};
@@ -59,6 +62,10 @@ pub struct Nic {
     wire: Result<Wire, Error>,
     poller: Arc<Poller>,
     counters: Counters,
+    /// Set as soon as the engine that it belongs to exists.
+    cm: OnceLock<CmService>,
+    /// PSN of the next packet from QP1.
+    gsi_psn: AtomicU32,
     progress: Mutex<Progress>,
 }
 
@@ -82,6 +89,12 @@ impl Nic {
         &self.counters
     }
 
+    /// The connection manager.
+    pub(crate) fn cm(&self) -> &CmService {
+        self.cm
+            .get()
+            .expect("invariant: set before anybody else has the engine")
+    }
     pub(crate) fn numbers(&self) -> &Numbers {
         &self.numbers
     }

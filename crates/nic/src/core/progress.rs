@@ -92,7 +92,7 @@ impl Progress {
                 }
             }
             Token::Wire(number) => self.on_wire(nic, number, event, now),
-            Token::Cm(_) => {}
+            Token::Cm(number) => nic.cm().on_readable(number.into()),
         }
     }
 
@@ -180,6 +180,9 @@ impl Progress {
     }
 
     fn on_deadlines(&mut self, nic: &Nic, now: Time) {
+        if nic.cm().deadline().is_some_and(|at| at <= now) {
+            nic.cm().on_deadline(now);
+        }
         nic.timers.due(now, TURN_BUDGET, &mut self.due);
         for qpn in self.due.drain(..) {
             if let Some(qp) = nic.qps.find(qpn) {
@@ -241,6 +244,9 @@ impl Nic {
             qp.on_process_gone(now);
         }
         give_queued_turns(&waited, now);
+        if let Some(slot) = egress.slot() {
+            self.cm().on_process_gone(slot);
+        }
     }
 
     fn on_process_gone(&self, slot: u16, now: Time) {

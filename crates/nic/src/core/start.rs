@@ -1,9 +1,11 @@
 //! Starting the engine.
 
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use ferroce_os::netdev;
 use ferroce_os::poll::{Interest, Poller};
+use ferroce_os::random;
 use ferroce_proto::mr::Rights;
 
 use super::counters::Counters;
@@ -18,6 +20,7 @@ use super::token::Token;
 use super::wire::Wire;
 use super::{Nic, thread};
 use crate::Error;
+use crate::cm::CmService;
 use crate::device::discover;
 use crate::link::local::LocalLinks;
 use crate::path::Policy;
@@ -59,8 +62,13 @@ impl Nic {
             wire,
             poller,
             counters: Counters::default(),
+            cm: OnceLock::new(),
+            gsi_psn: AtomicU32::new(random::u32()),
             progress: Mutex::new(Progress::new(incoming)),
         });
+        let host: Weak<Self> = Arc::downgrade(&nic);
+        let cm = CmService::new(host, nic.numbers.slot())?;
+        nic.cm.get_or_init(|| cm);
         thread::spawn(Arc::clone(&nic))
             .map_err(|e| Error::system("cannot start the device thread", &e))?;
         Ok(nic)

@@ -49,6 +49,9 @@ impl Nic {
         if !self.ready.is_empty() {
             return Some(Time(0));
         }
-        self.timers.next()
+        [self.timers.next(), self.cm().deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

@@ -43,18 +43,27 @@ impl Batch {
     /// The packets, in order.
     pub(crate) fn packets(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+        starts
+            .zip(&self.ends)
+            .map(|(start, &end)| &self.bytes[start..end])
     }
 
     /// Where the packet with the given index starts in `bytes`; for the one past the last: where that ends.
     pub(crate) fn start(&self, index: usize) -> usize {
-        index.checked_sub(1).and_then(|i| self.ends.get(i)).map_or(0, |end| *end)
+        index
+            .checked_sub(1)
+            .and_then(|i| self.ends.get(i))
+            .map_or(0, |end| *end)
     }
 
     /// Takes the first `count` packets out.
     pub(crate) fn discard(&mut self, count: usize) {
-        let Some(last) = count.checked_sub(1) else { return };
-        let Some(&bytes) = self.ends.get(last) else { return self.clear() };
+        let Some(last) = count.checked_sub(1) else {
+            return;
+        };
+        let Some(&bytes) = self.ends.get(last) else {
+            return self.clear();
+        };
         self.bytes.drain(..bytes);
         self.ends.drain(..count);
         for end in &mut self.ends {

@@ -1,0 +1,133 @@
+//! QP1, the general services queue pair: MADs in and out for the connection manager, and what else that needs of the engine.
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ferroce_os::clock;
+use ferroce_os::poll::Interest;
+use ferroce_proto::ids::{DEFAULT_PKEY, GSI_QKEY, Gid, Psn, Qpn};
+use ferroce_proto::mad::Mad;
+use ferroce_proto::time::Time;
+use ferroce_proto::wire::{Bth, Deth, ExtHeaders, Opcode, Packet};
+
+use super::Nic;
+use super::counters::DropReason;
+use super::token::Token;
+use crate::Device;
+use crate::cm::{Host, Via};
+use crate::link::local::Frame;
+use crate::link::{Addressing, Batch};
+
+/// The membership bit of a partition key does not matter on receive.
+const PKEY_MEMBER: u16 = 0x8000;
+
+impl Host for Nic {
+    fn slot(&self) -> u16 {
+        self.numbers.slot()
+    }
+
+    fn now(&self) -> Time {
+        clock::monotonic()
+    }
+
+    fn devices(&self) -> Vec<Arc<Device>> {
+        self.devices.clone()
+    }
+
+    fn is_local(&self, ip: IpAddr) -> bool {
+        Self::is_local(self, ip)
+    }
+
+    fn send_mad_wire(&self, addressing: Addressing, mad: &Mad) {
+        let egress = match self.wire_to(addressing.dst) {
+            Ok((egress, _)) => egress,
+            Err(e) => {
+                tracing::debug!(target: "ferroce::cm", "MAD not sent: {}", e.reason);
+                return;
+            }
+        };
+        let mut batch = Batch {
+            addressing,
+            ..egress.batch()
+        };
+        self.next_gsi_packet(mad).emit(&mut batch.bytes);
+        batch.ends.push(batch.bytes.len());
+        // A wire link is never gone; what it cannot take now it sends later.
+        let _ = egress.send(Qpn::GSI, batch);
+    }
+
+    fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
+        let frame = Frame::Mad {
+            src: from,
+            dst: to,
+            mad,
+        };
+        self.neighbours
+            .reach_quickly(slot)
+            .is_some_and(|egress| egress.send_frame(&frame))
+    }
+
+    fn watch(&self, fd: RawFd, token: u64) {
+        let number = u32::try_from(token).expect("invariant: port space and port are 32 bits");
+        if let Err(e) = self.poller.add(fd, Token::Cm(number).raw(), Interest::READ) {
+            tracing::warn!(target: "ferroce::cm", "cannot watch a port: {e}");
+        }
+    }
+
+    fn unwatch(&self, fd: RawFd) {
+        if let Err(e) = self.poller.remove(fd) {
+            tracing::warn!(target: "ferroce::cm", "cannot stop watching a port: {e}");
+        }
+    }
+
+    fn reschedule(&self) {
+        if let Some(at) = self.cm().deadline() {
+            self.sleeper.wake_for(at);
+        }
+    }
+}
+
+impl Nic {
+    /// A UD packet from QP1 to QP1.
+    fn next_gsi_packet<'a>(&self, mad: &'a Mad) -> Packet<'a> {
+        let psn = self.gsi_psn.fetch_add(1, Ordering::Relaxed);
+        let deth = Deth {
+            qkey: GSI_QKEY,
+            src_qp: Qpn::GSI,
+        };
+        Packet {
+            bth: Bth::new(Opcode::UD_SEND_ONLY, Qpn::GSI, Psn::new(psn)),
+            ext: ExtHeaders {
+                deth: Some(deth),
+                ..ExtHeaders::default()
+            },
+            payload: mad,
+        }
+    }
+
+    /// A packet from the wire for QP1.
+    pub(super) fn on_gsi_packet(
+        &self,
+        addressing: &Addressing,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        if packet.bth.opcode != Opcode::UD_SEND_ONLY {
+            return Err(DropReason::Malformed);
+        }
+        if packet.bth.pkey | PKEY_MEMBER != DEFAULT_PKEY {
+            return Err(DropReason::Pkey);
+        }
+        if packet.ext.deth.is_none_or(|deth| deth.qkey != GSI_QKEY) {
+            return Err(DropReason::Qkey);
+        }
+        let mad = packet
+            .payload
+            .try_into()
+            .map_err(|_| DropReason::Malformed)?;
+        self.cm()
+            .on_mad(addressing.src, addressing.dst, mad, Via::Wire);
+        Ok(())
+    }
+}
