@@ -93,7 +93,7 @@ impl Work<'_> {
             .agent
             .reject(self.now, conversation, reason, data)
             .map_err(|e| wrong_state(&e))?;
-        self.forget_ended(conversation);
+        self.part_from_ended(conversation);
         Ok(())
     }
 
@@ -121,8 +121,14 @@ impl Work<'_> {
 
     /// Once a connection was asked for, disconnecting is never an error: there may just be nothing left to do.
     pub(super) fn disconnect(&mut self, key: u64) -> Result<(), Error> {
-        let conversation = self.conversation(key, "rdma_disconnect")?;
-        if let Err(error) = self.state.agent.disconnect(self.now, conversation) {
+        let id = self.state.id(key)?;
+        id.expect(
+            "rdma_disconnect",
+            &[Progress::Connecting, Progress::Disconnected],
+        )?;
+        if let Some(conversation) = id.conversation
+            && let Err(error) = self.state.agent.disconnect(self.now, conversation)
+        {
             tracing::debug!(target: "ferroce::cm", id = key, %error, "nothing to disconnect");
         }
         Ok(())
@@ -132,16 +138,6 @@ impl Work<'_> {
         let conversation = self.state.id(key)?.conversation;
         conversation
             .ok_or_else(|| Error::invalid(format!("{call} on an identifier without a connection")))
-    }
-
-    /// A conversation may have ended with the last command; its id can then be drawn again.
-    fn forget_ended(&mut self, conversation: CommId) {
-        if self.state.agent.phase(conversation).is_none()
-            && let Some(key) = self.state.by_conversation.remove(&conversation)
-            && let Some(id) = self.state.ids.get_mut(&key)
-        {
-            id.conversation = id.conversation.filter(|&c| c != conversation);
-        }
     }
 
     pub(super) fn migrate(&mut self, id: &Id, channel: &Arc<EventChannel>) {

@@ -1,14 +1,12 @@
 //! What conversations bring, as events of identifiers.
 
-use std::sync::Arc;
-
 use ferroce_proto::cm::{Event as Happened, EventKind as Kind, ack_timeout};
 use ferroce_proto::mad::{CommId, Rep};
 
 use super::channel::Queued;
 use super::service::Work;
 use super::state::{Connection, Progress};
-use super::{ConnParam, Event, EventKind, Id};
+use super::{ConnParam, Event, EventKind};
 
 impl Work<'_> {
     /// A conversation has something to say.
@@ -24,7 +22,7 @@ impl Work<'_> {
         match event.kind {
             Kind::Request { .. } => {}
             Kind::Reply(rep) => self.on_reply(key, conversation, &rep),
-            Kind::Established => self.tell(key, EventKind::Established, 0, None),
+            Kind::Established => self.tell_while_connecting(key, EventKind::Established, 0, None),
             Kind::Rejected {
                 reason,
                 private_data,
@@ -33,19 +31,23 @@ impl Work<'_> {
                     private_data: private_data.to_vec(),
                     ..ConnParam::default()
                 };
-                self.tell(key, EventKind::Rejected, reason.0.into(), Some(conn));
+                self.tell_while_connecting(key, EventKind::Rejected, reason.0.into(), Some(conn));
             }
-            Kind::Unreachable => self.tell(key, EventKind::Unreachable, -libc::ETIMEDOUT, None),
-            Kind::Disconnected { timed_out } => {
-                if let Some(id) = self.state.ids.get_mut(&key) {
-                    id.progress = Progress::Disconnected;
-                }
-                let status = if timed_out { -libc::ETIMEDOUT } else { 0 };
-                self.tell(key, EventKind::Disconnected, status, None);
+            Kind::Unreachable => {
+                self.tell_while_connecting(key, EventKind::Unreachable, -libc::ETIMEDOUT, None);
             }
+            Kind::Disconnected { timed_out } => self.on_disconnected(key, timed_out),
             Kind::TimewaitExit => self.on_timewait_exit(key),
         }
-        self.part_from_ended(key, conversation);
+        self.part_from_ended(conversation);
+    }
+
+    fn on_disconnected(&mut self, key: u64, timed_out: bool) {
+        let status = if timed_out { -libc::ETIMEDOUT } else { 0 };
+        self.tell_while_connecting(key, EventKind::Disconnected, status, None);
+        if let Some(id) = self.state.ids.get_mut(&key) {
+            id.progress = Progress::Disconnected;
+        }
     }
 
     /// The peer accepted: its queue pair is known.
@@ -76,9 +78,10 @@ impl Work<'_> {
             qp_num: rep.local_qpn,
         };
         // The program needs its time to fetch the event.
-        let delayed = self.state.agent.delay(conversation);
-        debug_assert_eq!(delayed, Ok(()), "a new reply waits for its owner");
-        self.tell(key, EventKind::ConnectResponse, 0, Some(conn));
+        if let Err(error) = self.state.agent.delay(conversation) {
+            tracing::debug!(target: "ferroce::cm", id = key, %error, "reply overtaken");
+        }
+        self.tell_while_connecting(key, EventKind::ConnectResponse, 0, Some(conn));
     }
 
     /// Packets of the connection are gone. Of interest only to who heard that it ended.
@@ -93,13 +96,31 @@ impl Work<'_> {
         }
     }
 
-    /// The id of a conversation that is over can be drawn again.
-    fn part_from_ended(&mut self, key: u64, conversation: CommId) {
-        if self.state.agent.phase(conversation).is_none() {
-            self.state.by_conversation.remove(&conversation);
-            if let Some(id) = self.state.ids.get_mut(&key) {
-                id.conversation = None;
-            }
+    /// If a conversation is over: its id can be drawn again.
+    pub(super) fn part_from_ended(&mut self, conversation: CommId) {
+        if self.state.agent.phase(conversation).is_none()
+            && let Some(key) = self.state.by_conversation.remove(&conversation)
+            && let Some(id) = self.state.ids.get_mut(&key)
+        {
+            id.conversation = None;
+        }
+    }
+
+    /// What is of no interest any more once Disconnected was reported.
+    fn tell_while_connecting(
+        &mut self,
+        key: u64,
+        kind: EventKind,
+        status: i32,
+        conn: Option<ConnParam>,
+    ) {
+        if self
+            .state
+            .ids
+            .get(&key)
+            .is_some_and(|id| id.progress == Progress::Connecting)
+        {
+            self.tell(key, kind, status, conn);
         }
     }
 
@@ -108,6 +129,8 @@ impl Work<'_> {
         let Some(id) = self.state.ids.get(&key).filter(|id| id.takes_events) else {
             return;
         };
+        // If it is gone, its owner has let go of the last reference, and the end of the identifier waits for our lock. If not,
+        // this reference goes into the event: it must not be the last one to go while we hold the lock.
         let Some(handle) = id.handle.upgrade() else {
             return;
         };
@@ -120,10 +143,5 @@ impl Work<'_> {
             conn,
         };
         id.channel.push(Queued { event, place: None });
-    }
-
-    /// Drops a reference to an identifier only after unlocking: it may be the last.
-    pub(super) fn keep_alive(&mut self, id: Arc<Id>) {
-        self.handles.push(id);
     }
 }

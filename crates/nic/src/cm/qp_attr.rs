@@ -6,7 +6,7 @@ use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, GlobalRoute, QpAttr, QpS
 
 use super::Route;
 use super::service::State;
-use super::state::{Connection, IdState};
+use super::state::{Connection, IdState, Progress};
 use crate::Error;
 
 /// The only port of every device.
@@ -31,16 +31,17 @@ impl State {
 }
 
 fn init(id: &IdState, phase: Option<Phase>) -> Result<(QpAttr, AttrMask), Error> {
-    let access = match (id.conversation, phase) {
-        // A queue pair that is made before its connection; the rights come with RTR.
-        (None, _) => Access::empty(),
-        (Some(_), Some(Phase::DreqSent | Phase::DreqRcvd | Phase::Timewait) | None) => {
+    let connecting = matches!(id.progress, Progress::Connecting | Progress::Disconnected);
+    let access = match phase {
+        // A queue pair that is made before its connection; the rights come before RTR.
+        None if !connecting => Access::empty(),
+        None | Some(Phase::DreqSent | Phase::DreqRcvd | Phase::Timewait) => {
             return Err(too_late_or_early("INIT", phase));
         }
-        _ if id.connection.responder_resources > 0 => {
+        Some(_) if id.connection.responder_resources > 0 => {
             Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
         }
-        _ => Access::REMOTE_WRITE,
+        Some(_) => Access::REMOTE_WRITE,
     };
     let attr = QpAttr {
         qp_state: QpState::Init,

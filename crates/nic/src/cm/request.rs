@@ -46,11 +46,12 @@ impl Work<'_> {
         match refusal {
             Refusal::Silent => self.state.agent.discard(conversation),
             Refusal::Reject(reason) => {
-                let rejected =
-                    self.state
-                        .agent
-                        .reject(self.now, conversation, reason, PrivateData::default());
-                debug_assert_eq!(rejected, Ok(()), "a new request can be rejected");
+                let agent = &mut self.state.agent;
+                if let Err(error) =
+                    agent.reject(self.now, conversation, reason, PrivateData::default())
+                {
+                    tracing::debug!(target: "ferroce::cm", %error, "nothing left to refuse");
+                }
             }
         }
     }
@@ -123,8 +124,9 @@ impl Work<'_> {
         self.state.ids.insert(key, state);
         self.state.by_conversation.insert(conversation, key);
         // The program needs its time to answer.
-        let delayed = self.state.agent.delay(conversation);
-        debug_assert_eq!(delayed, Ok(()), "a new request waits for its owner");
+        if let Err(error) = self.state.agent.delay(conversation) {
+            tracing::debug!(target: "ferroce::cm", %error, "request overtaken");
+        }
         tracing::debug!(target: "ferroce::cm", id = key, from = %asked.src, to = %asked.dst, "connect request");
         let event = Event {
             id,
@@ -175,7 +177,7 @@ fn passive_route(req: &Req, device: &Device) -> Result<Route, Refusal> {
 /// 127.0.0.0/8) go by the first one.
 pub(super) fn source_gid(device: &Device, gid: Gid) -> (Gid, u8) {
     let gids = device.gids();
-    let entry = gids.iter().find(|e| e.gid == gid).or(gids.first());
+    let entry = gids.iter().find(|e| e.gid == gid).or_else(|| gids.first());
     entry.map_or((gid, 0), |e| (e.gid, u8::try_from(e.index).unwrap_or(0)))
 }
 

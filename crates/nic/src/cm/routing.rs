@@ -262,7 +262,8 @@ impl Work<'_> {
             };
             match receive(socket) {
                 Ok(Some(Some((from, to, mad)))) => {
-                    self.state.agent.on_mad(self.now, from, to, &mad)
+                    self.state.agent.on_mad(self.now, from, to, &mad);
+                    self.pump();
                 }
                 Ok(Some(None)) => {
                     tracing::debug!(target: "ferroce::cm", ?key, "malformed request dropped")

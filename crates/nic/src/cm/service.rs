@@ -1,6 +1,7 @@
 //! The service: its lock, its clockwork, and what comes in.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_os::{random, unix::Dgram};
@@ -9,7 +10,6 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, CommId, Mad};
 use ferroce_proto::time::Time;
 
-use super::Id;
 use super::channel::Queued;
 use super::host::{Host, Via};
 use super::ports::{PortKey, Ports};
@@ -20,6 +20,8 @@ use crate::core::lock;
 
 /// Requests that may wait for an answer of the program at once, over all listeners.
 const MAX_HALF_OPEN: usize = 16384;
+/// No deadline.
+const NEVER: u64 = u64::MAX;
 
 /// The connection manager of this process. Cheap to clone; all clones are the same service.
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ pub(super) struct Shared {
     /// Sends to the sockets that claim ports.
     sender: Dgram,
     state: Mutex<State>,
+    /// The state's deadline, for a look without the lock.
+    deadline: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -46,8 +50,6 @@ pub(super) struct State {
     pub(super) blocked: Blocked,
     pub(super) slots: Slots,
     next_key: u64,
-    /// The deadline that the host knows.
-    armed: Option<Time>,
 }
 
 /// The service's state, locked, with what a step needs besides.
@@ -59,8 +61,6 @@ pub(super) struct Work<'a> {
     pub(super) now: Time,
     /// Events to drop after unlocking: the last reference to an identifier may go with them, which calls the service.
     pub(super) trash: Vec<Queued>,
-    /// The same for references that were only looked at.
-    pub(super) handles: Vec<Arc<Id>>,
 }
 
 impl CmService {
@@ -86,12 +86,12 @@ impl CmService {
             blocked: Blocked::default(),
             slots: Slots::default(),
             next_key: 1,
-            armed: None,
         };
         Ok(Self(Arc::new(Shared {
             host,
             sender,
             state: Mutex::new(state),
+            deadline: AtomicU64::new(NEVER),
         })))
     }
 
@@ -120,7 +120,9 @@ impl CmService {
 
     /// When [`on_deadline`](Self::on_deadline) wants to be called.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        lock(&self.0.state).deadline()
+        Some(self.0.deadline.load(Ordering::Relaxed))
+            .filter(|&at| at != NEVER)
+            .map(Time)
     }
 
     /// Time has come.
@@ -148,19 +150,14 @@ impl CmService {
             service: self,
             sender: &self.0.sender,
             trash: Vec::new(),
-            handles: Vec::new(),
         };
         let result = f(&mut work);
         work.pump();
-        let trash = (
-            std::mem::take(&mut work.trash),
-            std::mem::take(&mut work.handles),
-        );
-        let deadline = state.deadline();
-        let sooner = deadline.is_some_and(|at| state.armed.is_none_or(|armed| at < armed));
-        state.armed = deadline;
+        let trash = std::mem::take(&mut work.trash);
+        let deadline = state.deadline().map_or(NEVER, |at| at.0);
+        let before = self.0.deadline.swap(deadline, Ordering::Relaxed);
         drop(state);
-        if sooner {
+        if deadline < before {
             host.reschedule();
         }
         drop(trash);
@@ -216,7 +213,7 @@ fn destroyed() -> Error {
 
 impl Work<'_> {
     /// Passes on what the agent put out, until it and our own inbox are empty.
-    fn pump(&mut self) {
+    pub(super) fn pump(&mut self) {
         loop {
             while let Some(output) = self.state.agent.poll() {
                 match output {

@@ -8,7 +8,7 @@ use core::time::Duration;
 use super::conversation::{Conversation, Phase, Resend, State};
 use super::ids::Ids;
 use super::timing::cm_time;
-use super::{Event, EventKind, MadPath, Output, Recipient, Send};
+use super::{Event, EventKind, MadPath, Outgoing, Output, Recipient};
 use crate::ids::{Gid, Guid, Qpn};
 use crate::mad::{CmMad, CommId};
 use crate::time::Time;
@@ -280,7 +280,8 @@ impl Agent {
     // Outputs.
 
     pub(super) fn send(&mut self, path: MadPath, to: Recipient, mad: CmMad) {
-        self.out.push_back(Output::Send(Send { path, to, mad }));
+        self.out
+            .push_back(Output::Send(Box::new(Outgoing { path, to, mad })));
     }
 
     pub(super) fn send_rej_timeout(&mut self, id: CommId) {

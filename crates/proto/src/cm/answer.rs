@@ -1,6 +1,6 @@
 //! Answers that need no conversation.
 
-use crate::mad::{Answered, CmMad, Drep, Message, Rej, RejReason, Req};
+use crate::mad::{Answered, CmMad, Drep, Message, Rej, RejReason, Req, SidrRep, SidrStatus};
 
 /// What a message for a conversation that nobody knows gets: a DREQ its DREP (the connection is gone, as asked), a REP a
 /// rejection (so that a peer whose partner died need not run out of retries). Everything else gets nothing.
@@ -24,6 +24,22 @@ pub fn answer_unknown(mad: &CmMad) -> Option<CmMad> {
         tid: mad.tid,
         message,
     })
+}
+
+/// What a request for a service that nobody offers gets. Everything else gets nothing.
+#[must_use]
+pub fn answer_unoffered(mad: &CmMad) -> Option<CmMad> {
+    match &mad.message {
+        Message::Req(req) => Some(reject_request(mad.tid, req, RejReason::INVALID_SERVICE_ID)),
+        Message::SidrReq(request) => {
+            let rep = SidrRep::refusal(request, SidrStatus::UNSUPPORTED);
+            Some(CmMad {
+                tid: mad.tid,
+                message: Message::SidrRep(rep),
+            })
+        }
+        _ => None,
+    }
 }
 
 /// Rejects a request that no conversation was made for.

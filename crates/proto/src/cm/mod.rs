@@ -36,7 +36,7 @@ mod timing;
 mod tests;
 
 pub use agent::{Agent, Config};
-pub use answer::answer_unknown;
+pub use answer::{answer_unknown, answer_unoffered};
 pub use conversation::Phase;
 pub use timing::{
     CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, MRA_SERVICE_TIMEOUT, PACKET_LIFETIME, ack_timeout, cm_time,
@@ -84,7 +84,7 @@ pub enum Recipient {
 
 /// A MAD to send.
 #[derive(Clone, Debug)]
-pub struct Send {
+pub struct Outgoing {
     /// Addresses.
     pub path: MadPath,
     /// Who it is for.
@@ -138,7 +138,7 @@ pub enum EventKind {
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Send this.
-    Send(Send),
+    Send(Box<Outgoing>),
     /// Note this.
     Event(Event),
 }

@@ -3,15 +3,12 @@
 use alloc::boxed::Box;
 
 use super::agent::Agent;
-use super::answer::{answer_unknown, reject_request};
+use super::answer::{answer_unknown, answer_unoffered, reject_request};
 use super::conversation::{Conversation, Phase, Resend, State};
 use super::timing::{MRA_SERVICE_TIMEOUT, ack_timeout, cm_time};
 use super::{EventKind, MadPath, Recipient};
 use crate::ids::{Gid, Guid, Qpn};
-use crate::mad::{
-    Answered, CmMad, CommId, Message, Mra, Rej, RejReason, Rep, Req, Rtu, SidrRep, SidrReq,
-    SidrStatus,
-};
+use crate::mad::{Answered, CmMad, CommId, Message, Mra, Rej, RejReason, Rep, Req, Rtu};
 use crate::time::Time;
 
 impl Agent {
@@ -26,10 +23,26 @@ impl Agent {
             Message::Rej(rej) => self.on_rej(now, rej),
             Message::Dreq(dreq) => self.on_dreq(now, path, mad, dreq),
             Message::Drep(drep) => self.on_drep(now, drep),
-            Message::SidrReq(request) => self.on_sidr_req(path, mad.tid, request),
+            // Datagram services are not offered yet.
+            Message::SidrReq(request) => {
+                if let Some(answer) = answer_unoffered(mad) {
+                    self.send(
+                        path,
+                        Recipient::Conversation(CommId(request.request_id)),
+                        answer,
+                    );
+                }
+            }
             // No request of ours is under way.
             Message::SidrRep(_) => {}
         }
+    }
+
+    /// Whether a REQ belongs to a conversation of this agent already: it is a repetition.
+    #[must_use]
+    pub fn knows_request(&self, req: &Req) -> bool {
+        self.find_by_remote_id(req.local_ca_guid, req.local_comm_id)
+            .is_some()
     }
 
     fn on_req(&mut self, now: Time, path: MadPath, tid: u64, req: &Req) {
@@ -217,18 +230,5 @@ impl Agent {
         if let Some(answer) = answer_unknown(mad) {
             self.send(path, Recipient::Conversation(remote), answer);
         }
-    }
-
-    fn on_sidr_req(&mut self, path: MadPath, tid: u64, request: &SidrReq) {
-        let rep = SidrRep::refusal(request, SidrStatus::UNSUPPORTED);
-        let to = Recipient::Conversation(CommId(request.request_id));
-        self.send(
-            path,
-            to,
-            CmMad {
-                tid,
-                message: Message::SidrRep(rep),
-            },
-        );
     }
 }
