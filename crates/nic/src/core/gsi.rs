@@ -17,7 +17,7 @@ use super::counters::DropReason;
 use super::token::Token;
 use crate::Device;
 use crate::cm::{Host, Via};
-use crate::link::local::Frame;
+use crate::link::local::{ConnectError, Frame};
 use crate::link::{Addressing, Batch};
 
 /// The membership bit of a partition key does not matter on receive.
@@ -64,9 +64,16 @@ impl Host for Nic {
             dst: to,
             mad,
         };
-        self.neighbours
-            .reach_quickly(slot)
-            .is_some_and(|egress| egress.send_frame(&frame))
+        let quickly = self.neighbours.reach_quickly(slot);
+        match quickly.map_or_else(|| self.neighbours.reach(slot), Ok) {
+            Ok(egress) => egress.send_frame(&frame),
+            Err(ConnectError::NoSuchProcess(_)) => false,
+            // The process is there, so its conversations must not end. The MAD is lost; conversations repeat themselves.
+            Err(e @ ConnectError::NotNow { .. }) => {
+                tracing::debug!(target: "ferroce::cm", "MAD not sent: {e}");
+                true
+            }
+        }
     }
 
     fn watch(&self, fd: RawFd, token: u64) {
