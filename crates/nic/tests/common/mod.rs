@@ -1,4 +1,5 @@
 //! Two connected queue pairs and what tests do with them.
+#![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,6 +64,11 @@ impl Buffer {
             rkey: self.key(),
         }
     }
+    /// Ends the registration and gives the bytes back.
+    pub(crate) fn deregister(self) -> Vec<u8> {
+        drop(self.mr);
+        self.bytes
+    }
     /// What is there now: the device writes behind the compiler's back.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
         std::hint::black_box(&self.bytes).clone()
@@ -117,10 +123,13 @@ impl End {
         }
     }
     pub(crate) fn send(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>) {
+        self.send_flagged(wr_id, op, sges, SendFlags::empty());
+    }
+    pub(crate) fn send_flagged(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>, flags: SendFlags) {
         let wr = SendWr {
             wr_id,
             op,
-            flags: SendFlags::empty(),
+            flags,
             payload: Payload::Sges(sges),
         };
         self.qp.post_send(&mut [wr].into_iter()).expect("posted");
