@@ -329,9 +329,11 @@ static void own_queue_pairs(void)
 	MUST(ibv_query_qp(qps[0], &queried, IBV_QP_STATE, &attr));
 	EXPECT(queried.qp_state == IBV_QPS_RTS && queried.dest_qp_num == qps[1]->qp_num && queried.retry_cnt == 5);
 
+	/* The side that began hears the end when the other has agreed. */
 	MUST(rdma_disconnect(server));
-	await(passive, RDMA_CM_EVENT_DISCONNECTED);
 	await(active, RDMA_CM_EVENT_DISCONNECTED);
+	MUST(rdma_disconnect(client));
+	await(passive, RDMA_CM_EVENT_DISCONNECTED);
 	MUST(rdma_destroy_id(client));
 	MUST(rdma_destroy_id(server));
 	for (int i = 0; i < 2; i++)
