@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferroce_nic::{Context, Cq, Device, Mr, Nic, Pd, Qp, QpInit};
+use ferroce_nic::{Context, Cq, Device, Error, Mr, Nic, Pd, Qp, QpInit};
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
@@ -107,20 +107,24 @@ impl End {
         self.context.device().gid(0).expect("a GID")
     }
     pub(crate) fn connect(&self, to: Qpn, dgid: Gid, mtu: Mtu) {
+        self.try_connect(to, dgid, mtu).expect("connected");
+    }
+    pub(crate) fn try_connect(&self, to: Qpn, dgid: Gid, mtu: Mtu) -> Result<(), Error> {
         let attr = attributes(to, dgid, mtu);
         for (state, mask) in [
             (QpState::Init, INIT),
             (QpState::Rtr, RTR),
             (QpState::Rts, RTS),
         ] {
-            let attr = QpAttr {
-                qp_state: state,
-                ..attr
-            };
-            self.qp
-                .modify(&attr, mask)
-                .unwrap_or_else(|e| panic!("to {state:?}: {e}"));
+            self.qp.modify(
+                &QpAttr {
+                    qp_state: state,
+                    ..attr
+                },
+                mask,
+            )?;
         }
+        Ok(())
     }
     pub(crate) fn send(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>) {
         self.send_flagged(wr_id, op, sges, SendFlags::empty());

@@ -1,0 +1,154 @@
+//! The wire path within one process: `FERROCE_PATH=wire` sends packets to the own address out and in through UDP 4791.
+//!
+//! The settings are read when the device starts, so each test runs in a process of its own: this program again.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Buffer, pair, pattern};
+use ferroce_nic::Nic;
+use ferroce_proto::verbs::{Mtu, SendOp, WcImm};
+
+/// Runs a test of this program with the wire forced and faults as given.
+#[track_caller]
+fn run(test: &str, fault: &str) {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env("FERROCE_PATH", "wire")
+        .env("FERROCE_FAULT", fault)
+        .output()
+        .expect("started");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// Whether there is a wire: somebody else may own the port.
+fn has_wire() -> bool {
+    Nic::get().expect("a device");
+    let (a, b) = (
+        common::End::new(common::cap()),
+        common::End::new(common::cap()),
+    );
+    let connected = a.try_connect(b.qp.qpn(), b.gid(), Mtu::B1024);
+    if let Err(e) = &connected {
+        println!("no wire here, nothing is tested: {e}");
+        assert_eq!(e.errno, libc::ENETUNREACH);
+    }
+    connected.is_ok()
+}
+
+#[test]
+fn operations_over_a_good_wire() {
+    run("child_all_operations", "");
+}
+
+#[test]
+fn operations_over_a_bad_wire() {
+    run(
+        "child_all_operations",
+        "drop=3%,dup=2%,reorder=2%,corrupt=1%,seed=11",
+    );
+}
+
+#[test]
+fn a_long_transfer_over_a_good_wire() {
+    run("child_long_transfer", "");
+}
+
+#[test]
+fn a_long_transfer_over_a_slow_and_lossy_wire() {
+    run("child_long_transfer", "drop=1%,delay=300us,seed=5");
+}
+
+#[test]
+#[ignore = "run by the tests above"]
+fn child_all_operations() {
+    if !has_wire() {
+        return;
+    }
+    for mtu in [Mtu::B256, Mtu::B1024, Mtu::B4096] {
+        let (a, b) = pair(mtu);
+        let sent = pattern(60_000, 9);
+        let (here, there) = (
+            Buffer::new(&a.pd, sent.clone()),
+            Buffer::new(&b.pd, vec![0; 120_008]),
+        );
+        let aligned =
+            usize::try_from(there.addr().next_multiple_of(8) - there.addr()).expect("below 8");
+        for (wr_id, len) in (0..).zip([0, 1, 256, 4097, 60_000]) {
+            b.recv(wr_id, vec![there.sge(0, 60_000)]);
+            a.send(wr_id, SendOp::SendImm([4, 3, 2, 1]), vec![here.sge(0, len)]);
+            let received = b.done(wr_id);
+            assert_eq!(
+                (received.byte_len as usize, received.imm),
+                (len, Some(WcImm::Imm([4, 3, 2, 1])))
+            );
+            a.done(wr_id);
+            assert_eq!(there.snapshot()[..len], sent[..len]);
+            a.send(
+                wr_id,
+                SendOp::Write(there.remote(60_008)),
+                vec![here.sge(0, len)],
+            );
+            a.done(wr_id);
+            assert_eq!(there.snapshot()[60_008..60_008 + len], sent[..len]);
+            b.send(wr_id, SendOp::Read(here.remote(0)), vec![there.sge(0, len)]);
+            b.done(wr_id);
+            assert_eq!(there.snapshot()[..len], sent[..len]);
+        }
+        a.send(
+            1,
+            SendOp::Write(there.remote(aligned)),
+            vec![here.sge(0, 8)],
+        );
+        for wr_id in 2..40 {
+            a.send(
+                wr_id,
+                SendOp::FetchAdd {
+                    remote: there.remote(aligned),
+                    add: 1,
+                },
+                vec![here.sge(16, 8)],
+            );
+        }
+        (1..40).for_each(|wr_id| drop(a.done(wr_id)));
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+        let counted = word(&there.snapshot()[aligned..aligned + 8]);
+        assert_eq!(
+            counted,
+            word(&sent[..8]).wrapping_add(38),
+            "each atomic exactly once"
+        );
+    }
+}
+
+#[test]
+#[ignore = "run by the tests above"]
+fn child_long_transfer() {
+    if !has_wire() {
+        return;
+    }
+    let (a, b) = pair(Mtu::B4096);
+    let len = 4 << 20;
+    let (here, there) = (
+        Buffer::new(&a.pd, pattern(len, 3)),
+        Buffer::new(&b.pd, vec![0; len]),
+    );
+    for wr_id in 0..4 {
+        a.send(
+            wr_id,
+            SendOp::Write(there.remote(0)),
+            vec![here.sge(0, len)],
+        );
+        b.send(wr_id, SendOp::Read(here.remote(0)), vec![there.sge(0, len)]);
+    }
+    for wr_id in 0..4 {
+        a.done(wr_id);
+        b.done(wr_id);
+    }
+    assert_eq!(there.snapshot(), pattern(len, 3));
+    println!("timers: {}", a.context.device().counters().timeouts());
+}
