@@ -22,6 +22,8 @@ use tell::tell;
 
 /// After this time something hangs.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// Time for the client to see that the server has ended.
+const GRACE: Duration = Duration::from_secs(2);
 /// How the server tells its port, on a line of its own.
 const PORT_LINE: &str = "port ";
 
@@ -123,13 +125,26 @@ fn watch(server: &mut Child, address: IpAddr) -> Outcome {
         let outcome = client::run((address, port).into());
         let _ = news.send(News::ClientDone(outcome)); // nobody listens after a failure
     });
-    match next(&heard, deadline)? {
-        News::ClientDone(outcome) => outcome?,
-        _ => return Err("the server ended in the middle".into()),
+    // The two end in any order; a server that ends too early shows in its status, or as the client's failure.
+    let mut client_done = false;
+    loop {
+        match next(&heard, deadline)? {
+            News::ClientDone(outcome) => {
+                outcome?;
+                client_done = true;
+            }
+            News::ServerEnded if client_done => return Ok(()),
+            News::ServerEnded => return client_alone(&heard),
+            News::Port(_) => return Err("the server tells its port again".into()),
+        }
     }
-    match next(&heard, deadline)? {
-        News::ServerEnded => Ok(()),
-        _ => Err("the server goes on".into()),
+}
+
+/// The server has ended, and the client has not: it must be about to, or it has lost its peer.
+fn client_alone(heard: &Receiver<News>) -> Outcome {
+    match next(heard, Instant::now() + GRACE) {
+        Ok(News::ClientDone(outcome)) => outcome,
+        _ => Err("the server ended in the middle".into()),
     }
 }
 
