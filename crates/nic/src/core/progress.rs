@@ -10,9 +10,9 @@ use ferroce_os::poll::{Event, Interest};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
-use super::Nic;
 use super::dispatch::Dispatch;
 use super::token::Token;
+use super::{DropReason, Nic};
 use crate::Qp;
 use crate::link::local::{Incoming, LinkId, LocalFrame, Received};
 
@@ -105,8 +105,9 @@ impl Progress {
         }
         if event.readable() || event.hangup() {
             let dispatch = &mut self.dispatch;
-            wire.recv(WIRE_BUDGET, &mut |inbound| {
-                dispatch.on_inbound(nic, &inbound, now)
+            wire.recv(WIRE_BUDGET, &mut |inbound| match inbound {
+                Some(inbound) => dispatch.on_inbound(nic, &inbound, now),
+                None => nic.counters().count_dropped(DropReason::Malformed),
             });
         }
     }

@@ -64,7 +64,7 @@ impl Wire {
     }
 
     /// Receives; see [`WireLink::recv`].
-    pub(super) fn recv(&self, budget: usize, each: &mut dyn FnMut(Inbound<'_>)) -> bool {
+    pub(super) fn recv(&self, budget: usize, each: &mut dyn FnMut(Option<Inbound<'_>>)) -> bool {
         self.link.recv(budget, each)
     }
 }

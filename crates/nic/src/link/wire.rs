@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -40,18 +40,8 @@ pub(crate) struct WireLink {
     /// Taken out by whoever receives, so that no lock is held while packets are handled.
     receiver: Mutex<Option<Box<Receiver>>>,
     bad_network: Option<BadNetwork>,
-    losses: Losses,
-}
-
-/// What the link threw away.
-#[derive(Debug, Default)]
-struct Losses {
-    /// Datagrams that the kernel refused to send.
-    refused: AtomicU64,
-    /// Why, the last time.
-    last_errno: AtomicI32,
-    /// Datagrams that came in with a wrong ICRC, or too short or too long for one.
-    corrupt: AtomicU64,
+    /// The errno of the last datagram that the kernel refused to send.
+    last_refusal: AtomicI32,
 }
 
 /// Room to receive, and what is known of the peers.
@@ -95,16 +85,8 @@ impl WireLink {
             v6,
             receiver: Mutex::new(Some(Box::new(Receiver::new()))),
             bad_network,
-            losses: Losses::default(),
+            last_refusal: AtomicI32::new(0),
         })
-    }
-
-    /// Descriptors to wait for: readable means that [`recv`](Self::recv) has work.
-    pub(crate) fn fds(&self) -> Vec<RawFd> {
-        self.sockets()
-            .map(AsRawFd::as_raw_fd)
-            .chain(self.timer_fd())
-            .collect()
     }
 
     /// The sockets.
@@ -142,16 +124,6 @@ impl WireLink {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
-    /// Datagrams that the kernel refused to send.
-    pub(crate) fn refused(&self) -> u64 {
-        self.losses.refused.load(Ordering::Relaxed)
-    }
-
-    /// Datagrams that came in damaged.
-    pub(crate) fn corrupt(&self) -> u64 {
-        self.losses.corrupt.load(Ordering::Relaxed)
-    }
-
     /// Sends a batch, each packet with its ICRC.
     ///
     /// What the kernel refuses for another reason than a full socket (too long for the interface, no route, an address that
@@ -162,8 +134,7 @@ impl WireLink {
             self.socket_to(addressing.dst),
             Addresses::from_gids(addressing.src, addressing.dst),
         ) else {
-            self.losses
-                .refuse(batch.ends.len(), libc::EAFNOSUPPORT, &addressing);
+            self.refused(batch.ends.len(), libc::EAFNOSUPPORT, &addressing);
             batch.clear();
             return Sent::All;
         };
@@ -217,13 +188,23 @@ impl WireLink {
                 Ok(went) => done += went,
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Err(Full(done)),
                 Err(e) => {
-                    self.losses
-                        .refuse(1, e.raw_os_error().unwrap_or(0), &batch.addressing);
+                    self.refused(1, e.raw_os_error().unwrap_or(0), &batch.addressing);
                     done += 1;
                 }
             }
         }
         Ok(done)
+    }
+
+    /// The kernel refused `count` datagrams. The first time for a reason is worth a warning.
+    fn refused(&self, count: usize, errno: i32, to: &Addressing) {
+        let why = std::io::Error::from_raw_os_error(errno);
+        let (from, to) = (to.src.ip(), to.dst.ip());
+        if self.last_refusal.swap(errno, Ordering::Relaxed) == errno {
+            tracing::debug!(target: "ferroce::wire", "{count} datagrams from {from} to {to} were not sent: {why}");
+        } else {
+            tracing::warn!(target: "ferroce::wire", "{count} datagrams from {from} to {to} were not sent: {why}");
+        }
     }
 
     /// Sends what has arrived at the end of the bad network, and sets its timer for the rest.
@@ -240,9 +221,7 @@ impl WireLink {
                     network.put_back(now + RETRY, frame);
                     break;
                 }
-                Err(e) => self
-                    .losses
-                    .refuse(1, e.raw_os_error().unwrap_or(0), &frame.addressing),
+                Err(e) => self.refused(1, e.raw_os_error().unwrap_or(0), &frame.addressing),
             }
         }
         let next = network.next_arrival().map(|at| at.since(now));
@@ -251,9 +230,10 @@ impl WireLink {
         }
     }
 
-    /// Receives up to about `budget` datagrams and hands those whose ICRC is right to `each`. Returns whether there may be
-    /// more. Only one thread receives at a time; a second one is told that there may be more.
-    pub(crate) fn recv(&self, budget: usize, each: &mut dyn FnMut(Inbound<'_>)) -> bool {
+    /// Receives up to about `budget` datagrams and hands each to `each`: its packet, or `None` if the ICRC is wrong or it is too
+    /// short or too long for one. Returns whether there may be more. Only one thread receives at a time; a second one is told
+    /// that there may be more.
+    pub(crate) fn recv(&self, budget: usize, each: &mut dyn FnMut(Option<Inbound<'_>>)) -> bool {
         if let Some(bad) = &self.bad_network {
             self.flush(bad);
         }
@@ -269,7 +249,7 @@ impl WireLink {
         &self,
         receiver: &mut Receiver,
         budget: usize,
-        each: &mut dyn FnMut(Inbound<'_>),
+        each: &mut dyn FnMut(Option<Inbound<'_>>),
     ) -> bool {
         receiver.v6_first = !receiver.v6_first;
         let order = if receiver.v6_first {
@@ -291,7 +271,7 @@ impl WireLink {
         socket: &UdpSocket,
         receiver: &mut Receiver,
         left: &mut usize,
-        each: &mut dyn FnMut(Inbound<'_>),
+        each: &mut dyn FnMut(Option<Inbound<'_>>),
     ) -> bool {
         while *left > 0 {
             let got = match socket.recv_many(&mut receiver.ring) {
@@ -302,10 +282,7 @@ impl WireLink {
                 }
             };
             for received in receiver.ring.iter() {
-                match accept(&received, &mut receiver.peers) {
-                    Some(inbound) => each(inbound),
-                    None => self.losses.damaged(&received),
-                }
+                each(accept(&received, &mut receiver.peers));
             }
             *left = left.saturating_sub(got);
             if got < receiver.ring.capacity() {
@@ -331,6 +308,23 @@ impl Receiver {
 
 /// The packet in a datagram, if its ICRC is right.
 fn accept<'a>(
+    received: &Received<'a>,
+    peers: &mut HashMap<IpAddr, IdentHistory>,
+) -> Option<Inbound<'a>> {
+    let inbound = check(received, peers);
+    if inbound.is_none() {
+        let Received {
+            src,
+            src_port,
+            payload,
+            ..
+        } = received;
+        tracing::debug!(target: "ferroce::wire", "{} bytes from {src} port {src_port} have a wrong ICRC", payload.len());
+    }
+    inbound
+}
+
+fn check<'a>(
     received: &Received<'a>,
     peers: &mut HashMap<IpAddr, IdentHistory>,
 ) -> Option<Inbound<'a>> {
@@ -389,30 +383,6 @@ impl BadNetwork {
             );
         }
         batch.clear();
-    }
-}
-
-impl Losses {
-    /// The kernel refused `count` datagrams. The first time for a reason is worth a warning.
-    fn refuse(&self, count: usize, errno: i32, to: &Addressing) {
-        self.refused.fetch_add(count as u64, Ordering::Relaxed);
-        let why = std::io::Error::from_raw_os_error(errno);
-        if self.last_errno.swap(errno, Ordering::Relaxed) == errno {
-            tracing::debug!(target: "ferroce::wire", "{count} datagrams to {:?} were not sent: {why}", to.dst);
-        } else {
-            tracing::warn!(target: "ferroce::wire", "{count} datagrams from {:?} to {:?} were not sent: {why}", to.src, to.dst);
-        }
-    }
-
-    fn damaged(&self, received: &Received<'_>) {
-        self.corrupt.fetch_add(1, Ordering::Relaxed);
-        let Received {
-            src,
-            src_port,
-            payload,
-            ..
-        } = received;
-        tracing::debug!(target: "ferroce::wire", "{} bytes from {src} port {src_port} have a wrong ICRC", payload.len());
     }
 }
 
