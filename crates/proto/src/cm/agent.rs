@@ -328,6 +328,38 @@ impl Agent {
     }
 }
 
+#[cfg(test)]
+impl Agent {
+    /// Holds the tables against each other.
+    pub(super) fn check(&self) {
+        let waiting = self
+            .conversations
+            .values()
+            .filter(|c| waits_for_owner(&c.state))
+            .count();
+        assert_eq!(self.half_open, waiting);
+        let deadlines: BTreeSet<_> = self
+            .conversations
+            .values()
+            .filter_map(|c| Some((c.state.deadline()?, c.local_id)))
+            .collect();
+        assert_eq!(self.deadlines, deadlines);
+        for (key, id) in &self.by_remote_id {
+            let c = &self.conversations[id];
+            assert!(c.id_indexed && *key == (c.remote_guid, c.remote_id));
+        }
+        for (key, id) in &self.by_remote_qpn {
+            let c = &self.conversations[id];
+            assert!(c.qpn_indexed && *key == (c.remote_guid, c.remote_qpn));
+        }
+        let indexed = |flag: fn(&Conversation) -> bool| {
+            self.conversations.values().filter(|c| flag(c)).count()
+        };
+        assert_eq!(self.by_remote_id.len(), indexed(|c| c.id_indexed));
+        assert_eq!(self.by_remote_qpn.len(), indexed(|c| c.qpn_indexed));
+    }
+}
+
 /// Counts against the limit of half-open conversations.
 const fn waits_for_owner(state: &State) -> bool {
     matches!(state, State::ReqRcvd | State::MraReqSent)

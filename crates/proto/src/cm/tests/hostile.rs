@@ -1,0 +1,57 @@
+//! Messages that no well-behaved peer sends.
+
+use core::time::Duration;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::world::*;
+use crate::mad::{CmMad, CommId, Mad};
+
+/// A MAD of the connection manager's class with any content; its ids are often those of real conversations.
+fn mad(attribute: u8, fill: Vec<u8>, local: Option<CommId>, remote: Option<CommId>) -> CmMad {
+    let mut mad: Mad = [0; 256];
+    mad.copy_from_slice(&fill);
+    mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+    mad[16..18].copy_from_slice(&[0, attribute]);
+    if let Some(id) = local {
+        mad[24..28].copy_from_slice(&id.0.to_be_bytes());
+    }
+    if let Some(id) = remote {
+        mad[28..32].copy_from_slice(&id.0.to_be_bytes());
+    }
+    CmMad::parse(&mad).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Whatever comes, in whatever state: no panic, and memory that the number of own calls and the cap bound.
+    #[test]
+    fn nothing_breaks_the_agent(
+        seed: u64,
+        steps in proptest::collection::vec(
+            (0x10u8..0x19, proptest::collection::vec(any::<u8>(), 256), 0usize..8, 0usize..8, 0u64..20_000),
+            1..60,
+        ),
+    ) {
+        let mut w = World::new(seed);
+        let mut ids = Vec::new();
+        let (a, b) = w.established();
+        ids.extend([a, b]);
+        ids.push(w.connect(A, B, 0x12));
+        w.settle();
+        while let Some(event) = w.events[B].pop_front() {
+            ids.push(event.conversation);
+        }
+        for (attribute, fill, local, remote, wait) in steps {
+            let mad = mad(attribute, fill, ids.get(local).copied(), ids.get(remote).copied());
+            let (from, to) = if seed & 1 == 0 { (A, B) } else { (B, A) };
+            w.post(gid(from), gid(to), &mad);
+            w.run(Duration::from_millis(wait));
+            for agent in &w.agents {
+                prop_assert!(agent.len() <= 4 + HALF_OPEN);
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Conversations as pairs of agents over a virtual clock and a faulty link.
+
+mod destroy;
+mod failures;
+mod hostile;
+mod lossy;
+mod setup;
+mod teardown;
+mod world;
