@@ -75,7 +75,8 @@ fn an_armed_queue_makes_one_event_and_an_unarmed_one_none() {
     a.send(1, SendOp::Send, vec![]);
     a.send(2, SendOp::Send, vec![]);
     assert!(readable_within(channel.fd(), common::DEADLINE));
-    (a.done(1), a.done(2));
+    a.done(1);
+    a.done(2);
     assert_eq!(channel.pop(), Some(42));
     assert_eq!(channel.pop(), None, "one shot");
 }

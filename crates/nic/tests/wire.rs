@@ -114,7 +114,9 @@ fn child_all_operations() {
                 vec![here.sge(16, 8)],
             );
         }
-        (1..40).for_each(|wr_id| drop(a.done(wr_id)));
+        for wr_id in 1..40 {
+            a.done(wr_id);
+        }
         let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
         let counted = word(&there.snapshot()[aligned..aligned + 8]);
         assert_eq!(
