@@ -24,7 +24,12 @@ const SLOTS_FRESH: Duration = Duration::from_secs(1);
 /// Prefix of the names that processes claim their slots by.
 const SLOT_NAMES: &str = "ferroce/slot/";
 
-/// Requests to ports of this host whose owner has not yet read the ones before: the queue of a datagram socket is short.
+/// Requests that wait at this host: those to a port whose owner has not yet read the ones before, because the queue of a datagram
+/// socket is short, and those to a port that nobody has yet.
+///
+/// The latter wait because programs agree over a first connection to make a second one, and then one end connects while the other
+/// is still on its way to `rdma_listen`. Between machines with adapters, address resolution gives it the time; here a request would
+/// overtake it, and what the program sees would depend on the scheduler.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
     waiting: VecDeque<Waiting>,
@@ -38,6 +43,8 @@ struct Waiting {
     to: Gid,
     mad: CmMad,
     since: Time,
+    /// It came from another host, and so does the answer go there.
+    from_wire: bool,
 }
 
 impl Blocked {
@@ -46,17 +53,29 @@ impl Blocked {
     /// The conversation sends its request again about now.
     const PATIENCE: Duration = Duration::from_secs(4);
     const LIMIT: usize = 65536;
+    /// How long a request waits for somebody to offer its service.
+    const GRACE: Duration = Duration::from_millis(250);
+    /// Requests from other hosts that may do so at once.
+    const WIRE_LIMIT: usize = 256;
 
     pub(super) fn deadline(&self) -> Option<Time> {
         self.retry.map(|(at, _)| at)
     }
 
-    fn push(&mut self, now: Time, waiting: Waiting) {
-        if self.waiting.len() < Self::LIMIT {
-            self.waiting.push_back(waiting);
-            self.retry
-                .get_or_insert((now + Self::FIRST_RETRY, Self::FIRST_RETRY));
+    /// Returns whether there is room for it.
+    fn push(&mut self, now: Time, waiting: Waiting) -> bool {
+        let limit = if waiting.from_wire {
+            Self::WIRE_LIMIT
+        } else {
+            Self::LIMIT
+        };
+        if self.waiting.len() >= limit {
+            return false;
         }
+        self.waiting.push_back(waiting);
+        self.retry
+            .get_or_insert((now + Self::FIRST_RETRY, Self::FIRST_RETRY));
+        true
     }
 }
 
@@ -81,13 +100,28 @@ impl Slots {
     }
 }
 
+/// A request on its way: source, destination, MAD.
+type Request<'a> = (Gid, Gid, &'a CmMad);
+
 /// How far a request to a port of this host came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
     Done,
+    /// The port's owner must first read what it has.
     Full(PortKey),
-    /// Nobody has the port.
-    Unoffered,
+    /// Nobody has the port, or the service is none that has one.
+    Unoffered(Option<PortKey>),
+}
+
+impl Delivery {
+    /// The port that a further attempt would fail at too.
+    fn port(self) -> Option<PortKey> {
+        match self {
+            Self::Done => None,
+            Self::Full(port) => Some(port),
+            Self::Unoffered(port) => port,
+        }
+    }
 }
 
 impl Work<'_> {
@@ -104,16 +138,9 @@ impl Work<'_> {
             Recipient::Service(service) => match self.deliver(service, from, to, mad) {
                 Delivery::Done => {}
                 Delivery::Full(port) => {
-                    let waiting = Waiting {
-                        port,
-                        from,
-                        to,
-                        mad: mad.clone(),
-                        since: self.now,
-                    };
-                    self.state.blocked.push(self.now, waiting);
+                    self.wait(port, (from, to, mad), false);
                 }
-                Delivery::Unoffered => self.refuse_own(from, to, mad),
+                Delivery::Unoffered(port) => self.wait_or_refuse(port, (from, to, mad), false),
             },
             Recipient::Conversation(id) => {
                 let slot = slot_of(id);
@@ -157,11 +184,40 @@ impl Work<'_> {
         match self.deliver(service, from, to, mad) {
             // Its sender will ask again.
             Delivery::Done | Delivery::Full(_) => {}
-            Delivery::Unoffered => {
-                if let Some(answer) = answer_unoffered(mad) {
-                    self.send_wire(MadPath::reply(from, to), &answer);
-                }
-            }
+            Delivery::Unoffered(port) => self.wait_or_refuse(port, (from, to, mad), true),
+        }
+    }
+
+    /// Keeps a request for later. Returns whether there is room for it.
+    fn wait(&mut self, port: PortKey, (from, to, mad): Request<'_>, from_wire: bool) -> bool {
+        let waiting = Waiting {
+            port,
+            from,
+            to,
+            mad: mad.clone(),
+            since: self.now,
+            from_wire,
+        };
+        self.state.blocked.push(self.now, waiting)
+    }
+
+    /// Nobody offers a service: somebody may be about to.
+    fn wait_or_refuse(&mut self, port: Option<PortKey>, request: Request<'_>, from_wire: bool) {
+        let waits = port.is_some_and(|port| self.wait(port, request, from_wire));
+        if !waits {
+            self.refuse(request, from_wire);
+        }
+    }
+
+    /// Answers a request in the place of whoever should offer the service.
+    fn refuse(&mut self, (from, to, mad): Request<'_>, from_wire: bool) {
+        let Some(answer) = answer_unoffered(mad) else {
+            return;
+        };
+        if from_wire {
+            self.send_wire(MadPath::reply(from, to), &answer);
+        } else {
+            self.state.inbox.push_back((to, from, answer));
         }
     }
 
@@ -178,7 +234,7 @@ impl Work<'_> {
     /// Hands a MAD to the process that has claimed the service's port.
     fn deliver(&mut self, service: ServiceId, from: Gid, to: Gid, mad: &CmMad) -> Delivery {
         let Some(port) = port_of(service) else {
-            return Delivery::Unoffered;
+            return Delivery::Unoffered(None);
         };
         if self.state.ports.is_claimed(port) {
             self.state.inbox.push_back((from, to, mad.clone()));
@@ -196,7 +252,7 @@ impl Work<'_> {
                     Some(libc::ECONNREFUSED | libc::EPROTOTYPE)
                 ) =>
             {
-                Delivery::Unoffered
+                Delivery::Unoffered(Some(port))
             }
             Err(error) => {
                 tracing::warn!(target: "ferroce::cm", %error, ?port, "request not delivered");
@@ -205,14 +261,7 @@ impl Work<'_> {
         }
     }
 
-    /// Nobody offers what we asked for on this host: answers ourselves in its place.
-    fn refuse_own(&mut self, from: Gid, to: Gid, mad: &CmMad) {
-        if let Some(answer) = answer_unoffered(mad) {
-            self.state.inbox.push_back((to, from, answer));
-        }
-    }
-
-    /// Tries the requests again whose port was full. One failure per port and round.
+    /// Tries the requests again that wait. One failed attempt per port and round.
     pub(super) fn retry_blocked(&mut self) {
         let Some((at, interval)) = self.state.blocked.retry else {
             return;
@@ -222,25 +271,26 @@ impl Work<'_> {
         }
         let waiting = std::mem::take(&mut self.state.blocked.waiting);
         let before = waiting.len();
-        let mut full: Vec<PortKey> = Vec::new();
+        let mut known: Vec<Delivery> = Vec::new();
         for w in waiting {
-            if self.now.since(w.since) > Blocked::PATIENCE {
+            let waited = self.now.since(w.since);
+            if waited > Blocked::PATIENCE {
                 continue;
             }
-            if full.contains(&w.port) {
-                self.state.blocked.waiting.push_back(w);
-                continue;
+            let fails = known.iter().find(|d| d.port() == Some(w.port)).copied();
+            let delivery = fails.unwrap_or_else(|| {
+                let service = ServiceId::new(w.port.ps as u16, w.port.port);
+                self.deliver(service, w.from, w.to, &w.mad)
+            });
+            if fails.is_none() {
+                known.push(delivery);
             }
-            match self.deliver(
-                ServiceId::new(w.port.ps as u16, w.port.port),
-                w.from,
-                w.to,
-                &w.mad,
-            ) {
+            match delivery {
                 Delivery::Done => {}
-                Delivery::Unoffered => self.refuse_own(w.from, w.to, &w.mad),
-                Delivery::Full(port) => {
-                    full.push(port);
+                Delivery::Unoffered(_) if waited > Blocked::GRACE => {
+                    self.refuse((w.from, w.to, &w.mad), w.from_wire);
+                }
+                Delivery::Unoffered(_) | Delivery::Full(_) => {
                     self.state.blocked.waiting.push_back(w);
                 }
             }
