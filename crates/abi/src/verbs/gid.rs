@@ -8,7 +8,7 @@ use libc::ssize_t;
 
 use super::port::{check_port, device};
 use crate::convert::gid_to_c;
-use crate::errno::{as_errno, invalid, result_as_errno, result_as_minus_one, unbuilt};
+use crate::errno::{as_errno, invalid, result_as_minus_one, unbuilt};
 use crate::types::{IBV_GID_TYPE_ROCE_V2, ibv_context, ibv_gid, ibv_gid_entry};
 
 /// `enum ibv_gid_type_sysfs`, the older numbering: IB and RoCEv1 are one.
@@ -128,13 +128,8 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
             unsafe { write_entry(found, entry, entry_size) };
             0
         }
-        None => result_as_errno(
-            CALL,
-            Err(Error::new(
-                libc::ENODATA,
-                format!("GID index {gid_index} is empty"),
-            )),
-        ),
+        // No refusal: programs walk the whole table.
+        None => libc::ENODATA,
     }
 }
 
