@@ -102,6 +102,16 @@ impl Process {
         }
     }
 
+    /// Waits for its end, with whatever status, as long as it ends by itself.
+    pub(crate) fn end(&mut self) -> Result<(), String> {
+        let status = self.wait()?;
+        if status.code().is_some() {
+            Ok(())
+        } else {
+            Err(format!("{}: {status}", self.label))
+        }
+    }
+
     /// Waits for its end by a signal.
     pub(crate) fn killed_by(&mut self, signal: Signal) -> Result<(), String> {
         let status = self.wait()?;

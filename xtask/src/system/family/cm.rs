@@ -1,5 +1,7 @@
 //! rdmacm-utils.
 
+use nix::sys::signal::Signal;
+
 use super::{Ready, contains, pair};
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
@@ -91,13 +93,11 @@ fn verbose_rping(stage: &Stage, address: &str) -> Outcome {
     server.succeed()?;
     for process in [&server, &client] {
         let output = process.output();
-        let pings = output
-            .lines()
-            .filter(|line| line.contains("ping data: rdma-ping-") && line.len() > 65_500)
-            .count();
-        if pings != 1000 {
+        let pings = output.matches("ping data: rdma-ping-").count();
+        if pings != 1000 || output.len() < 1000 * 65_500 {
+            let bytes = output.len();
             return Err(format!(
-                "{}: {pings} pings of full length, not 1000",
+                "{}: {pings} pings in {bytes} bytes, not 1000 of 65534",
                 process.label
             ));
         }
@@ -108,22 +108,29 @@ fn verbose_rping(stage: &Stage, address: &str) -> Outcome {
 }
 
 /// A server for any number of clients, four at once and again four.
+///
+/// rping itself loses a connect request that comes while it is busy with the one before, so each client starts when the one before is
+/// connected; they go on together.
 fn persistent(stage: &Stage) -> Outcome {
     let address = stage.ipv4();
     let mut server = stage.start(Side::A, &["rping", "-s", "-P", "-a", address])?;
     RPING_PORT.wait(&mut server)?;
     for _ in 0..2 {
         let client = [
-            "rping", "-c", "-V", "-C", "100", "-S", "4096", "-a", address,
+            "stdbuf", "-oL", "rping", "-c", "-v", "-V", "-C", "2000", "-S", "4096", "-a", address,
         ];
-        let clients: Result<Vec<_>, String> =
-            (0..4).map(|_| stage.start(Side::B, &client)).collect();
-        for mut client in clients? {
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let mut client = stage.start(Side::B, &client)?;
+            client.says("ping data")?;
+            clients.push(client);
+        }
+        for client in &mut clients {
             client.succeed()?;
         }
     }
-    server.signal(nix::sys::signal::Signal::SIGTERM)?;
-    server.killed_by(nix::sys::signal::Signal::SIGTERM)
+    server.signal(Signal::SIGTERM)?;
+    server.killed_by(Signal::SIGTERM)
 }
 
 /// Several servers and clients at once: whatever arrives on the UDP port that they share must find the right one.
