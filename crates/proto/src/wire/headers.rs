@@ -1,127 +1,10 @@
-//! The base transport header and the extension headers as plain values.
+//! The extension headers as plain values.
 
 use alloc::vec::Vec;
 
-use super::{HeaderSet, Opcode};
-use crate::ids::{DEFAULT_PKEY, Key, Msn, Psn, Qpn};
-
-/// The lower 24 bits of a word on the wire, and what stands in the upper 8.
-const fn split_word(word: [u8; 4]) -> (u8, u32) {
-    let [top, a, b, c] = word;
-    (top, u32::from_be_bytes([0, a, b, c]))
-}
-
-/// A word on the wire from its upper 8 and its lower 24 bits.
-const fn join_word(top: u8, low: u32) -> [u8; 4] {
-    let [_, a, b, c] = low.to_be_bytes();
-    [top, a, b, c]
-}
-
-/// Base transport header, 12 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bth {
-    /// What the packet is.
-    pub opcode: Opcode,
-    /// SE: wakes a CQ that is armed for solicited events only.
-    pub solicited: bool,
-    /// M: migration state, ignored on receive.
-    pub migreq: bool,
-    /// Partition key.
-    pub pkey: u16,
-    /// FECN/BECN and reserved bits, byte 4.
-    pub congestion: u8,
-    /// Destination queue pair.
-    pub dest_qp: Qpn,
-    /// A: the requester wants an acknowledgement.
-    pub ack_req: bool,
-    /// Packet sequence number.
-    pub psn: Psn,
-}
-
-impl Bth {
-    /// A header with the defaults of every packet we send: default partition, no flags.
-    #[must_use]
-    pub const fn new(opcode: Opcode, dest_qp: Qpn, psn: Psn) -> Self {
-        Self {
-            opcode,
-            solicited: false,
-            migreq: false,
-            pkey: DEFAULT_PKEY,
-            congestion: 0,
-            dest_qp,
-            ack_req: false,
-            psn,
-        }
-    }
-
-    /// Bytes on the wire.
-    pub const LEN: usize = 12;
-
-    /// Reads the fields. Transport version and pad count are the packet's matter: see [`pad_count`](Self::pad_count) and
-    /// [`version`](Self::version).
-    #[must_use]
-    pub const fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
-        let [
-            opcode,
-            flags,
-            pkey_high,
-            pkey_low,
-            congestion,
-            q0,
-            q1,
-            q2,
-            ack,
-            p0,
-            p1,
-            p2,
-        ] = *bytes;
-        Self {
-            opcode: Opcode(opcode),
-            solicited: flags & 0x80 != 0,
-            migreq: flags & 0x40 != 0,
-            pkey: u16::from_be_bytes([pkey_high, pkey_low]),
-            congestion,
-            dest_qp: Qpn::new(u32::from_be_bytes([0, q0, q1, q2])),
-            ack_req: ack & 0x80 != 0,
-            psn: Psn::new(u32::from_be_bytes([0, p0, p1, p2])),
-        }
-    }
-
-    /// The header of a packet whose payload is followed by `pad_count` (0 to 3) pad bytes.
-    #[must_use]
-    pub const fn to_bytes(&self, pad_count: u8) -> [u8; Self::LEN] {
-        let flags = (self.solicited as u8) << 7 | (self.migreq as u8) << 6 | (pad_count & 3) << 4;
-        let [pkey_high, pkey_low] = self.pkey.to_be_bytes();
-        let [c, q0, q1, q2] = join_word(self.congestion, self.dest_qp.get());
-        let [a, p0, p1, p2] = join_word((self.ack_req as u8) << 7, self.psn.get());
-        [
-            self.opcode.0,
-            flags,
-            pkey_high,
-            pkey_low,
-            c,
-            q0,
-            q1,
-            q2,
-            a,
-            p0,
-            p1,
-            p2,
-        ]
-    }
-
-    /// Number of pad bytes after the payload, 0 to 3.
-    #[must_use]
-    pub const fn pad_count(bytes: &[u8; Self::LEN]) -> u8 {
-        bytes[1] >> 4 & 3
-    }
-
-    /// Transport header version; 0 is the only one.
-    #[must_use]
-    pub const fn version(bytes: &[u8; Self::LEN]) -> u8 {
-        bytes[1] & 0x0f
-    }
-}
+use super::word::join;
+use super::{Aeth, HeaderSet};
+use crate::ids::{Key, Qpn};
 
 /// RDMA extended transport header, 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,104 +47,6 @@ impl Reth {
         out.extend_from_slice(&self.va.to_be_bytes());
         out.extend_from_slice(&self.rkey.0.to_be_bytes());
         out.extend_from_slice(&self.length.to_be_bytes());
-    }
-}
-
-/// ACK extended transport header, 4 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aeth {
-    /// What is acknowledged, and how.
-    pub syndrome: Syndrome,
-    /// Message sequence number.
-    pub msn: Msn,
-}
-
-impl Aeth {
-    const fn from_bytes(bytes: [u8; 4]) -> Self {
-        let (syndrome, msn) = split_word(bytes);
-        Self {
-            syndrome: Syndrome::decode(syndrome),
-            msn: Msn::new(msn),
-        }
-    }
-    const fn to_bytes(self) -> [u8; 4] {
-        join_word(self.syndrome.encode(), self.msn.get())
-    }
-}
-
-/// Meaning of the AETH's first byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syndrome {
-    /// Positive acknowledgement with a 5-bit credit code, 31 = no credit information.
-    Ack(u8),
-    /// Receiver not ready, with the 5-bit timer code.
-    RnrNak(u8),
-    /// Negative acknowledgement.
-    Nak(NakCode),
-    /// Reserved value, kept as it came.
-    Reserved(u8),
-}
-
-impl Syndrome {
-    /// Acknowledgement without credit information: what we send, as every responder with a shared receive queue must.
-    pub const ACK: Self = Self::Ack(0x1f);
-
-    /// The meaning of the first byte of an AETH. Bit 7 is reserved: a byte that has it set is kept as reserved.
-    #[must_use]
-    pub const fn decode(byte: u8) -> Self {
-        let low = byte & 0x1f;
-        match byte >> 5 {
-            0 => Self::Ack(low),
-            1 => Self::RnrNak(low),
-            3 => Self::Nak(NakCode::decode(low)),
-            _ => Self::Reserved(byte),
-        }
-    }
-    /// The first byte of an AETH. Codes are cut to 5 bits.
-    #[must_use]
-    pub const fn encode(self) -> u8 {
-        match self {
-            Self::Ack(credits) => credits & 0x1f,
-            Self::RnrNak(timer) => 0x20 | timer & 0x1f,
-            Self::Nak(code) => 0x60 | code.encode() & 0x1f,
-            Self::Reserved(byte) => byte,
-        }
-    }
-}
-
-/// Reason of a NAK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NakCode {
-    /// PSN sequence error.
-    Sequence,
-    /// Invalid request.
-    InvalidRequest,
-    /// Remote access error.
-    RemoteAccess,
-    /// Remote operational error.
-    RemoteOperational,
-    /// Any other 5-bit code.
-    Other(u8),
-}
-
-impl NakCode {
-    const fn decode(code: u8) -> Self {
-        match code {
-            0 => Self::Sequence,
-            1 => Self::InvalidRequest,
-            2 => Self::RemoteAccess,
-            3 => Self::RemoteOperational,
-            other => Self::Other(other),
-        }
-    }
-    const fn encode(self) -> u8 {
-        match self {
-            Self::Sequence => 0,
-            Self::InvalidRequest => 1,
-            Self::RemoteAccess => 2,
-            Self::RemoteOperational => 3,
-            Self::Other(code) => code,
-        }
     }
 }
 
@@ -316,7 +101,7 @@ impl Deth {
     }
     fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.qkey.to_be_bytes());
-        out.extend_from_slice(&join_word(0, self.src_qp.get()));
+        out.extend_from_slice(&join(0, self.src_qp.get()));
     }
 }
 
@@ -433,23 +218,4 @@ fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (head, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(head)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_syndrome_byte_survives_a_round_trip() {
-        for byte in 0..=u8::MAX {
-            assert_eq!(Syndrome::decode(byte).encode(), byte);
-        }
-        assert_eq!(Syndrome::decode(0x1f), Syndrome::ACK);
-        assert_eq!(Syndrome::decode(0x21), Syndrome::RnrNak(1));
-        assert_eq!(
-            Syndrome::decode(0x63),
-            Syndrome::Nak(NakCode::RemoteOperational)
-        );
-        assert_eq!(Syndrome::decode(0x45), Syndrome::Reserved(0x45));
-    }
 }

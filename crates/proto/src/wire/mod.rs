@@ -3,13 +3,18 @@
 //! A [`Packet`] is one InfiniBand transport packet without its IP/UDP encapsulation and without ICRC: base transport
 //! header, extension headers, payload. [`icrc`] computes and checks the invariant CRC over the encapsulated form.
 
+mod aeth;
+mod bth;
 pub mod headers;
 pub mod icrc;
 pub mod opcode;
 pub mod packet;
 mod timers;
+mod word;
 
-pub use headers::{Aeth, AtomicEth, Bth, Deth, ExtHeaders, Feth, NakCode, Reth, Syndrome};
+pub use aeth::{Aeth, NakCode, Syndrome};
+pub use bth::Bth;
+pub use headers::{AtomicEth, Deth, ExtHeaders, Feth, Reth};
 pub use opcode::{HeaderSet, OpInfo, Opcode, Operation, Position, Service};
 pub use packet::{Packet, WireError, padded_len};
 pub use timers::{ack_timeout, rnr_timer};
