@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use ferroce_nic as nic;
 use ferroce_nic::Error;
 
+use crate::verbs::engine;
 use super::lock;
 use super::types::rdma_event_channel;
 use crate::errno::{invalid, result_as_null};
@@ -71,6 +72,8 @@ impl ChannelRef {
 /// # Errors
 /// As [`nic::EventChannel::new`].
 pub(super) fn create() -> Result<*mut rdma_event_channel, Error> {
+    // Through this door, so that the log is on from a program's first call.
+    engine::nic()?;
     let channel = nic::EventChannel::new()?;
     let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
     let public = rdma_event_channel { fd: channel.fd() };
