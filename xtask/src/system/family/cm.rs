@@ -60,14 +60,13 @@ pub(super) fn add(all: &mut Catalogue) {
         .map(drop)
     });
     all.everywhere("cmtime", 90, |stage| {
-        let address = stage.ipv4();
-        let (_, client) = pair(
-            stage,
-            PORT,
-            &["cmtime", "-c", "1000"],
-            &["cmtime", "-c", "1000", "-s", address],
-        )?;
-        contains(&client, "disconnect")
+        // Its server takes one client after the other and never ends by itself.
+        let mut server = stage.start(Side::A, &["cmtime"])?;
+        PORT.wait(&mut server)?;
+        let words = ["cmtime", "-c", "1000", "-s", stage.ipv4()];
+        let mut client = stage.start(Side::B, &words)?;
+        client.succeed()?;
+        contains(&client.output(), "disconnect")
     });
 }
 

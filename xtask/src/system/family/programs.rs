@@ -64,6 +64,14 @@ pub(super) fn add(all: &mut Catalogue) {
             failure(stage, case)
         });
     }
+    for place in PLACES.into_iter().filter(|p| !matches!(p, Place::Wire(_))) {
+        for user in USERS {
+            all.at("c.cm-rules", place, user, 60, |stage| {
+                let words = [&*stage.built("cm-rules"), stage.ipv4()];
+                stage.run(Side::A, &words).map(drop)
+            });
+        }
+    }
     for place in PLACES {
         for user in USERS {
             for case in ALONE {
