@@ -4,34 +4,29 @@
 //! forwards it. Because the socket is bound, every datagram also leaves *from* port 4791: the UDP source port, which may vary
 //! freely in `RoCEv2` to spread flows over parallel routes, does not vary here.
 
-use std::collections::HashMap;
+mod bad_network;
+mod receive;
+
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
 
-use ferroce_os::clock;
-use ferroce_os::timer::TimerFd;
-use ferroce_os::udp::{Datagram, Received, RecvRing, UdpSocket};
+use ferroce_os::udp::{Datagram, UdpSocket};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::ROCE_UDP_PORT;
-use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident, IdentHistory};
+use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 
-use super::fault::{Fault, Frame, Network};
+use super::fault::{Fault, Frame};
 use super::{Addressing, Batch, Inbound, Sent};
 use crate::Error;
 use crate::core::lock;
 
+use bad_network::BadNetwork;
+use receive::Receiver;
+
 /// Datagrams per system call.
 const CHUNK: usize = 32;
-/// Room for the longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC.
-const DATAGRAM: usize = 4096 + 128;
-/// Peers whose way to fill the IPv4 Identification is remembered. Strangers can fill the list; then it starts again.
-const MAX_PEERS: usize = 4096;
-/// How soon a frame that the socket did not take is tried again by the bad network.
-const RETRY: Duration = Duration::from_millis(1);
-
 /// UDP sockets for both IP versions.
 #[derive(Debug)]
 pub(crate) struct WireLink {
@@ -42,22 +37,6 @@ pub(crate) struct WireLink {
     bad_network: Option<BadNetwork>,
     /// The errno of the last datagram that the kernel refused to send.
     last_refusal: AtomicI32,
-}
-
-/// Room to receive, and what is known of the peers.
-#[derive(Debug)]
-struct Receiver {
-    ring: RecvRing,
-    peers: HashMap<IpAddr, IdentHistory>,
-    /// Whose turn it is: the sockets take turns, so that a flood on one does not silence the other.
-    v6_first: bool,
-}
-
-/// Faults that the user asked for.
-#[derive(Debug)]
-struct BadNetwork {
-    network: Mutex<Network>,
-    timer: TimerFd,
 }
 
 impl WireLink {
@@ -110,7 +89,7 @@ impl WireLink {
     /// The descriptor of the bad network's timer, if there is one: readable when [`recv`](Self::recv) has to send on what was
     /// held back.
     pub(crate) fn timer_fd(&self) -> Option<RawFd> {
-        self.bad_network.as_ref().map(|bad| bad.timer.as_raw_fd())
+        self.bad_network.as_ref().map(|bad| bad.timer_fd())
     }
 
     /// Bytes that the smaller of the sockets holds while nobody takes them out, as the kernel counts (`SO_RCVBUF`). A peer of
@@ -144,7 +123,7 @@ impl WireLink {
         };
         if let Some(bad) = &self.bad_network {
             bad.admit(&encap, batch);
-            self.flush(bad);
+            bad.flush(&mut |frame| self.send_frame(frame));
             return Sent::All;
         }
         let mut sent = 0;
@@ -207,26 +186,19 @@ impl WireLink {
         }
     }
 
-    /// Sends what has arrived at the end of the bad network, and sets its timer for the rest.
-    fn flush(&self, bad: &BadNetwork) {
-        let mut network = lock(&bad.network);
-        let now = clock::monotonic();
-        while let Some(frame) = network.arrived(now) {
-            let Some(socket) = self.socket_to(frame.addressing.dst) else {
-                continue;
-            };
-            match socket.send_many(&[datagram(socket, &frame.addressing, [&frame.bytes, &[]])]) {
-                Ok(_) => {}
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    network.put_back(now + RETRY, frame);
-                    break;
-                }
-                Err(e) => self.refused(1, e.raw_os_error().unwrap_or(0), &frame.addressing),
+    /// Sends a frame that came through the bad network. Returns false if the socket is full.
+    fn send_frame(&self, frame: &Frame) -> bool {
+        let to = &frame.addressing;
+        let Some(socket) = self.socket_to(to.dst) else {
+            return true;
+        };
+        match socket.send_many(&[datagram(socket, to, [&frame.bytes, &[]])]) {
+            Ok(_) => true,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => false,
+            Err(e) => {
+                self.refused(1, e.raw_os_error().unwrap_or(0), to);
+                true
             }
-        }
-        let next = network.next_arrival().map(|at| at.since(now));
-        if let Err(e) = bad.timer.set(next) {
-            tracing::warn!(target: "ferroce::wire", "the timer of the fault injector cannot be set: {e}");
         }
     }
 
@@ -235,156 +207,19 @@ impl WireLink {
     /// that there may be more.
     pub(crate) fn recv(&self, budget: usize, each: &mut dyn FnMut(Option<Inbound<'_>>)) -> bool {
         if let Some(bad) = &self.bad_network {
-            self.flush(bad);
+            bad.flush(&mut |frame| self.send_frame(frame));
         }
         let Some(mut receiver) = lock(&self.receiver).take() else {
             return true;
         };
-        let more = self.recv_all(&mut receiver, budget, each);
+        let more = receiver.recv(self.v4.as_ref(), self.v6.as_ref(), budget, each);
         *lock(&self.receiver) = Some(receiver);
         more
-    }
-
-    fn recv_all(
-        &self,
-        receiver: &mut Receiver,
-        budget: usize,
-        each: &mut dyn FnMut(Option<Inbound<'_>>),
-    ) -> bool {
-        receiver.v6_first = !receiver.v6_first;
-        let order = if receiver.v6_first {
-            [&self.v6, &self.v4]
-        } else {
-            [&self.v4, &self.v6]
-        };
-        let mut left = budget;
-        let mut more = false;
-        for socket in order.into_iter().flatten() {
-            more |= self.recv_from(socket, receiver, &mut left, each);
-        }
-        more
-    }
-
-    /// Receives from one socket until it is empty or the budget is used up.
-    fn recv_from(
-        &self,
-        socket: &UdpSocket,
-        receiver: &mut Receiver,
-        left: &mut usize,
-        each: &mut dyn FnMut(Option<Inbound<'_>>),
-    ) -> bool {
-        while *left > 0 {
-            let got = match socket.recv_many(&mut receiver.ring) {
-                Ok(got) => got,
-                Err(e) => {
-                    tracing::warn!(target: "ferroce::wire", "receiving from UDP port {} failed: {e}", socket.port());
-                    return false;
-                }
-            };
-            for received in receiver.ring.iter() {
-                each(accept(&received, &mut receiver.peers));
-            }
-            *left = left.saturating_sub(got);
-            if got < receiver.ring.capacity() {
-                return false;
-            }
-        }
-        true
     }
 }
 
 /// The socket is full; this many packets went before.
 struct Full(usize);
-
-impl Receiver {
-    fn new() -> Self {
-        Self {
-            ring: RecvRing::new(CHUNK, DATAGRAM),
-            peers: HashMap::new(),
-            v6_first: false,
-        }
-    }
-}
-
-/// The packet in a datagram, if its ICRC is right.
-fn accept<'a>(
-    received: &Received<'a>,
-    peers: &mut HashMap<IpAddr, IdentHistory>,
-) -> Option<Inbound<'a>> {
-    let inbound = check(received, peers);
-    if inbound.is_none() {
-        let Received {
-            src,
-            src_port,
-            payload,
-            ..
-        } = received;
-        tracing::debug!(target: "ferroce::wire", "{} bytes from {src} port {src_port} have a wrong ICRC", payload.len());
-    }
-    inbound
-}
-
-fn check<'a>(
-    received: &Received<'a>,
-    peers: &mut HashMap<IpAddr, IdentHistory>,
-) -> Option<Inbound<'a>> {
-    if received.truncated {
-        return None;
-    }
-    let (src, dst) = (Gid::from_ip(received.src), Gid::from_ip(received.dst));
-    let encap = Encapsulation {
-        addresses: Addresses::from_gids(src, dst)?,
-        src_port: received.src_port,
-    };
-    let (packet, ident) = icrc::verify(&encap, received.payload)?;
-    if received.src.is_ipv4() {
-        if peers.len() >= MAX_PEERS && !peers.contains_key(&received.src) {
-            peers.clear();
-        }
-        if !peers.entry(received.src).or_default().admit(ident) {
-            return None;
-        }
-    }
-    Some(Inbound {
-        src,
-        dst,
-        hop_limit: received.ttl,
-        traffic_class: received.tos,
-        packet,
-    })
-}
-
-impl BadNetwork {
-    fn new(fault: Fault) -> Result<Self, Error> {
-        let timer = TimerFd::new().map_err(|e| {
-            Error::new(
-                e.raw_os_error().unwrap_or(libc::EIO),
-                "no timer for the fault injector",
-            )
-        })?;
-        Ok(Self {
-            network: Mutex::new(Network::new(fault)),
-            timer,
-        })
-    }
-
-    /// Takes all packets of a batch, with their ICRCs: what happens to them after that must not be repaired.
-    fn admit(&self, encap: &Encapsulation, batch: &mut Batch) {
-        let mut network = lock(&self.network);
-        let now = clock::monotonic();
-        for packet in batch.packets() {
-            let bytes = [packet, &icrc::compute(encap, Ident::ZERO, packet)].concat();
-            network.admit(
-                now,
-                Frame {
-                    addressing: batch.addressing,
-                    bytes,
-                },
-            );
-        }
-        batch.clear();
-    }
-}
 
 /// A datagram to the port that the socket itself is bound to: both ends use the same.
 fn datagram<'a>(socket: &UdpSocket, to: &Addressing, parts: [&'a [u8]; 2]) -> Datagram<'a> {
@@ -424,5 +259,4 @@ fn optional(bound: std::io::Result<UdpSocket>, port: u16) -> Result<Option<UdpSo
 }
 
 #[cfg(test)]
-#[path = "wire_tests.rs"]
 mod tests;

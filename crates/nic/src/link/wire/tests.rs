@@ -1,7 +1,7 @@
 //! One link that sends to itself over loopback, on a port of its own instead of 4791.
 
 use std::net::Ipv4Addr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ferroce_os::poll::{Interest, Poller};
 
