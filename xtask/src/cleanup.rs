@@ -14,6 +14,9 @@ use nix::unistd::Pid;
 /// First part of the names of all network namespaces made here; the process id follows.
 pub(crate) const NAMESPACE_PREFIX: &str = "ferroce-";
 
+/// First part of the name of the folder for what the tests run; the process id follows.
+pub(crate) const FOLDER_PREFIX: &str = "ferroce-system-";
+
 #[derive(Debug)]
 struct Registry {
     groups: BTreeSet<i32>,
@@ -94,23 +97,34 @@ pub(crate) fn everything() {
     }
 }
 
-/// Deletes the namespaces of earlier runs that were killed. Their names hold the process id of the run.
+/// Deletes the namespaces and folders of earlier runs that were killed. Their names hold the process id of the run.
 pub(crate) fn left_over() {
-    let Ok(entries) = std::fs::read_dir("/run/netns") else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(rest) = name.strip_prefix(NAMESPACE_PREFIX) else {
-            continue;
-        };
-        let Some(owner) = rest.split('-').next().filter(|s| s.parse::<u32>().is_ok()) else {
-            continue;
-        };
-        if !Path::new("/proc").join(owner).exists() {
+    for name in names_in(Path::new("/run/netns")) {
+        if is_left_over(&name, NAMESPACE_PREFIX) {
             erase_namespace(&name);
         }
     }
+    let temporary = std::env::temp_dir();
+    for name in names_in(&temporary) {
+        if is_left_over(&name, FOLDER_PREFIX) {
+            let _ = std::fs::remove_dir_all(temporary.join(name));
+        }
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Whether a name was given by a process of ours that is gone.
+fn is_left_over(name: &str, prefix: &str) -> bool {
+    let owner = name
+        .strip_prefix(prefix)
+        .and_then(|rest| rest.split('-').next());
+    owner.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())
 }
 
 fn erase_namespace(name: &str) -> usize {

@@ -92,7 +92,8 @@ pub(crate) fn show(name: &str, folder: &Path, outcome: Outcome, took: Duration, 
 
 /// Copies what the tests run to a folder that every user can read, and builds the C programs there.
 pub(crate) fn artefacts(workspace: &Workspace) -> Result<PathBuf, String> {
-    let bin = std::env::temp_dir().join(format!("ferroce-system-{}", std::process::id()));
+    let bin =
+        std::env::temp_dir().join(format!("{}{}", cleanup::FOLDER_PREFIX, std::process::id()));
     if bin.exists() {
         return Ok(bin); // the other kind of tests made it
     }
