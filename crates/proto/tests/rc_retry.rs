@@ -1,36 +1,16 @@
-//! Timers, probes, receiver-not-ready waits, lossless links, dead peers.
+//! Timers, probes, NAKs and receiver-not-ready waits.
 #![allow(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;
 
 use std::time::Duration;
 
-use common::{SOON, expect_recv, expect_send, seeds, until_sent};
+use common::{SOON, expect_recv, expect_send, seeds, sent, until_sent, write};
 use ferroce_proto::ids::{Key, Msn, Psn};
-use ferroce_proto::rc::{Cause, LinkTraits, MIN_ACK_TIMEOUT};
+use ferroce_proto::rc::{Cause, MIN_ACK_TIMEOUT};
 use ferroce_proto::testkit::{Arena, Faults, Pair, Rng, Setup, Side, remote, sge, wr};
 use ferroce_proto::verbs::{AttrMask, Payload, QpAttr, QpState, SendOp, WcStatus};
-use ferroce_proto::wire::{Aeth, ExtHeaders, NakCode, Opcode, Packet, Syndrome};
-
-const LOSSLESS: LinkTraits = LinkTraits {
-    lossless: true,
-    max_in_flight: 1 << 20,
-};
-
-fn write(pair: &Pair, wr_id: u64, len: u32) -> ferroce_proto::verbs::SendWr {
-    let to = remote(pair.key(Side::B), 0);
-    wr(wr_id, SendOp::Write(to), vec![pair.sge(Side::A, 0, len)])
-}
-
-/// Opcodes of the packets that a side sent since the trace was switched on.
-fn sent(pair: &mut Pair, side: Side) -> Vec<Opcode> {
-    let trace = pair.trace.replace(Vec::new()).unwrap_or_default();
-    trace
-        .iter()
-        .filter(|(from, _)| *from == side)
-        .map(|(_, bytes)| Packet::parse(bytes).expect("well-formed").bth.opcode)
-        .collect()
-}
+use ferroce_proto::wire::{Aeth, ExtHeaders, NakCode, Opcode, Syndrome};
 
 #[test]
 fn silence_is_an_error_after_retry_count_plus_one_runs_of_the_timer() {
@@ -191,31 +171,6 @@ fn one_nak_repairs_a_loss_within_round_trips() {
 }
 
 #[test]
-fn nothing_is_sent_twice_over_a_good_link() {
-    let mut pair = Pair::new(Setup::default());
-    pair.trace = Some(Vec::new());
-    let from = remote(pair.key(Side::B), 0);
-    for n in 0..40 {
-        let local = pair.sge(Side::A, 0, 10_000);
-        let op = if n % 2 == 0 {
-            SendOp::Write(from)
-        } else {
-            SendOp::Read(from)
-        };
-        pair.send(Side::A, wr(n, op, vec![local]));
-    }
-    until_sent(&mut pair, Side::A, 40);
-    let trace = pair.trace.take().expect("on");
-    let requests = trace.iter().filter(|(side, _)| *side == Side::A).count();
-    assert_eq!(requests, 20 * 10 + 20);
-    let responses = trace
-        .iter()
-        .filter(|(side, bytes)| *side == Side::B && bytes.len() > 16)
-        .count();
-    assert_eq!(responses, 20 * 10);
-}
-
-#[test]
 fn atomics_whose_answers_are_lost_are_executed_once() {
     for seed in seeds(100) {
         let mut pair = Pair::new(Setup {
@@ -251,112 +206,6 @@ fn atomics_whose_answers_are_lost_are_executed_once() {
             );
         }
     }
-}
-
-#[test]
-fn a_stopped_peer_on_a_lossless_link_costs_nothing() {
-    let mut pair = Pair::new(Setup {
-        link: LOSSLESS,
-        timeout: 8,
-        retry_cnt: 0,
-        ..Setup::default()
-    });
-    pair.trace = Some(Vec::new());
-    pair.pause_into(Side::B, true);
-    for n in 0..10 {
-        let request = write(&pair, n, 10_000);
-        pair.send(Side::A, request);
-    }
-    pair.settle(Duration::from_secs(1000));
-    pair.now = pair.now + Duration::from_secs(1000);
-    assert_eq!(pair.a.qp.deadline(), None);
-    let first = sent(&mut pair, Side::A).len();
-    assert_eq!(first, 100);
-    pair.pause_into(Side::B, false);
-    until_sent(&mut pair, Side::A, 10);
-    assert_eq!(sent(&mut pair, Side::A).len(), 0);
-    assert!(
-        pair.a
-            .results
-            .send
-            .iter()
-            .all(|(wc, _)| wc.status == WcStatus::Success)
-    );
-}
-
-#[test]
-fn a_dropped_packet_on_a_lossless_link_starts_the_timer_until_there_is_progress() {
-    let mut pair = Pair::unconnected(Setup {
-        link: LOSSLESS,
-        ..Setup::default()
-    });
-    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-        pair.to_state(Side::A, state);
-    }
-    // B is not there yet.
-    let request = write(&pair, 1, 5000);
-    pair.send(Side::A, request);
-    pair.settle(Duration::from_millis(30));
-    assert!(pair.a.qp.deadline().is_some());
-    pair.to_state(Side::B, QpState::Init);
-    pair.to_state(Side::B, QpState::Rtr);
-    until_sent(&mut pair, Side::A, 1);
-    expect_send(&pair, &[(1, WcStatus::Success)]);
-    assert_eq!(pair.a.qp.deadline(), None);
-    // And if it goes for good:
-    pair.to_state(Side::B, QpState::Err);
-    let start = pair.now;
-    let request = write(&pair, 2, 5000);
-    pair.send(Side::A, request);
-    pair.settle(SOON);
-    expect_send(&pair, &[(1, WcStatus::Success), (2, WcStatus::RetryExcErr)]);
-    let budget = Duration::from_nanos(4096 << 14) * 8;
-    let took = pair.now.since(start);
-    assert!(
-        took >= budget && took < budget + Duration::from_millis(1),
-        "{took:?}"
-    );
-}
-
-#[test]
-fn a_dead_peer_fails_what_is_outstanding_and_what_comes_later() {
-    let mut pair = Pair::new(Setup {
-        link: LOSSLESS,
-        ..Setup::default()
-    });
-    pair.recv(Side::A, 9, vec![]);
-    for n in 0..3 {
-        let request = write(&pair, n, 10);
-        pair.send(Side::A, request);
-    }
-    let now = pair.now;
-    pair.a.with(now, |qp, cx| qp.on_peer_dead(cx));
-    expect_send(
-        &pair,
-        &[
-            (0, WcStatus::RetryExcErr),
-            (1, WcStatus::WrFlushErr),
-            (2, WcStatus::WrFlushErr),
-        ],
-    );
-    assert_eq!(pair.a.results.recv_statuses(), [(9, WcStatus::WrFlushErr)]);
-    assert_eq!(pair.a.qp.state(), QpState::Err);
-
-    let mut pair = Pair::new(Setup {
-        link: LOSSLESS,
-        ..Setup::default()
-    });
-    pair.a.with(now, |qp, cx| qp.on_peer_dead(cx));
-    assert_eq!(pair.a.qp.state(), QpState::Rts, "nothing was asked of it");
-    let request = write(&pair, 5, 10);
-    pair.send(Side::A, request);
-    let request = write(&pair, 6, 10);
-    pair.send(Side::A, request);
-    expect_send(
-        &pair,
-        &[(5, WcStatus::RetryExcErr), (6, WcStatus::WrFlushErr)],
-    );
-    assert_eq!(pair.a.results.send[0].0.vendor_err, Cause::PeerGone as u32);
 }
 
 #[test]
@@ -416,108 +265,6 @@ fn receiver_not_ready_without_limit() {
     assert_eq!(pair.a.qp.state(), QpState::Rts);
     pair.recv(Side::B, 1, vec![]);
     until_sent(&mut pair, Side::A, 1);
-}
-
-#[test]
-fn in_flight_bytes_stay_within_the_links_limit() {
-    for max_in_flight in [3000, 20_000, 100_000] {
-        for read in [false, true] {
-            let mut pair = Pair::new(Setup {
-                link: LinkTraits {
-                    lossless: false,
-                    max_in_flight,
-                },
-                ..Setup::default()
-            });
-            let (bytes, from) = (pair.sge(Side::A, 0, 500_000), remote(pair.key(Side::B), 0));
-            let op = if read {
-                SendOp::Read(from)
-            } else {
-                SendOp::Write(from)
-            };
-            // Everything that the receiver of the data has to hold if it does not look for a while.
-            let into = if read { Side::A } else { Side::B };
-            pair.pause_into(into, true);
-            pair.trace = Some(Vec::new());
-            pair.send(Side::A, wr(1, op, vec![bytes]));
-            pair.settle(Duration::from_micros(500));
-            let total: usize = pair
-                .trace
-                .take()
-                .expect("on")
-                .iter()
-                .filter(|(side, _)| *side != into)
-                .map(|(_, packet)| packet.len())
-                .sum();
-            assert!(
-                total <= max_in_flight as usize && total > max_in_flight as usize / 3,
-                "{total}"
-            );
-            pair.pause_into(into, false);
-            until_sent(&mut pair, Side::A, 1);
-            expect_send(&pair, &[(1, WcStatus::Success)]);
-        }
-    }
-}
-
-#[test]
-fn small_messages_count_for_more_than_their_bytes() {
-    let mut pair = Pair::new(Setup {
-        link: LinkTraits {
-            lossless: false,
-            max_in_flight: 10_000,
-        },
-        ..Setup::default()
-    });
-    pair.trace = Some(Vec::new());
-    for n in 0..60 {
-        let request = write(&pair, n, 1);
-        pair.send(Side::A, request);
-    }
-    pair.transmit(Side::A);
-    assert_eq!(sent(&mut pair, Side::A).len(), 10_000 / 257);
-    until_sent(&mut pair, Side::A, 60);
-}
-
-#[test]
-fn a_change_of_link_in_mid_work_is_survived() {
-    for (before, after) in [(true, false), (false, true)] {
-        let link = |lossless| LinkTraits {
-            lossless,
-            max_in_flight: 50_000,
-        };
-        let mut pair = Pair::new(Setup {
-            link: link(before),
-            ..Setup::default()
-        });
-        let request = write(&pair, 1, 200_000);
-        pair.send(Side::A, request);
-        pair.settle(Duration::from_micros(30));
-        pair.lose_into(Side::A);
-        pair.a.qp.set_link(link(after));
-        until_sent(&mut pair, Side::A, 1);
-        expect_send(&pair, &[(1, WcStatus::Success)]);
-    }
-}
-
-#[test]
-fn acknowledgements_are_asked_for_four_times_a_window() {
-    let mut pair = Pair::new(Setup::default());
-    pair.trace = Some(Vec::new());
-    let request = write(&pair, 1, 1 << 19);
-    pair.send(Side::A, request);
-    until_sent(&mut pair, Side::A, 1);
-    let mut since = 0;
-    for (side, bytes) in pair.trace.take().expect("on") {
-        if side == Side::A {
-            let packet = Packet::parse(&bytes).expect("well-formed");
-            since += packet.payload.len();
-            if packet.bth.ack_req {
-                since = 0;
-            }
-            assert!(since < 16 << 10);
-        }
-    }
 }
 
 #[test]
@@ -598,9 +345,9 @@ fn work_behind_a_bad_buffer_does_not_keep_losses_from_being_repaired() {
 
 #[test]
 fn a_peer_that_is_not_ready_is_not_silent() {
-    // Answers are lost now and then for longer than the budget would be in all, but never for all of it.
+    // Time and again answers are lost for longer than one run of the timer, but never for two.
     let mut pair = Pair::new(Setup {
-        retry_cnt: 0,
+        retry_cnt: 1,
         min_rnr_timer: 1,
         ..Setup::default()
     });
@@ -608,7 +355,7 @@ fn a_peer_that_is_not_ready_is_not_silent() {
     let run = Duration::from_nanos(4096 << 14);
     for _ in 0..5 {
         pair.cut_into(Side::A, true);
-        pair.settle(run * 8 / 10);
+        pair.settle(run * 15 / 10);
         pair.cut_into(Side::A, false);
         pair.settle(run * 3 / 10);
     }
@@ -616,26 +363,4 @@ fn a_peer_that_is_not_ready_is_not_silent() {
     pair.recv(Side::B, 1, vec![]);
     until_sent(&mut pair, Side::A, 1);
     expect_send(&pair, &[(1, WcStatus::Success)]);
-}
-
-#[test]
-fn progress_on_a_lossless_link_stops_the_timer_although_more_is_outstanding() {
-    let mut pair = Pair::new(Setup {
-        link: LOSSLESS,
-        ..Setup::default()
-    });
-    let request = write(&pair, 1, 100);
-    pair.send(Side::A, request);
-    pair.transmit(Side::A);
-    let now = pair.now;
-    pair.a.with(now, |qp, cx| qp.on_dropped(cx));
-    assert!(pair.a.qp.deadline().is_some());
-    pair.until(SOON, |p| p.b.qp.wants_transmit());
-    pair.transmit(Side::B);
-    pair.pause_into(Side::B, true);
-    let request = write(&pair, 2, 100);
-    pair.send(Side::A, request);
-    pair.transmit(Side::A);
-    pair.until(SOON, |p| p.a.results.send.len() == 1);
-    assert_eq!(pair.a.qp.deadline(), None);
 }

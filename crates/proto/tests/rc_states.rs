@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{SOON, expect_recv, expect_send, until_sent};
+use common::{SOON, expect_recv, expect_send, until_sent, write};
 use ferroce_proto::ids::Key;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::testkit::{Pair, Setup, Side, remote, sge, wr};
@@ -14,11 +14,6 @@ use ferroce_proto::verbs::{
     WcStatus,
 };
 use ferroce_proto::wire::{Operation, Packet};
-
-fn write(pair: &Pair, wr_id: u64, len: u32) -> SendWr {
-    let to = remote(pair.key(Side::B), 0);
-    wr(wr_id, SendOp::Write(to), vec![pair.sge(Side::A, 0, len)])
-}
 
 fn read(pair: &Pair, wr_id: u64, len: u32) -> SendWr {
     let from = remote(pair.key(Side::B), 0);
@@ -444,4 +439,27 @@ fn post_checks() {
         p.send(Side::A, wr(n, SendOp::Write(unreached), vec![one]));
     }
     assert!(refused(&mut p, wr(1, SendOp::Send, vec![])).contains("full"));
+}
+
+#[test]
+fn a_repeated_read_does_not_count_twice() {
+    let mut pair = Pair::new(Setup {
+        rd_atomic: 2,
+        ..Setup::default()
+    });
+    for n in 0..3 {
+        let request = read(&pair, n, 100);
+        pair.send(Side::A, request);
+    }
+    pair.transmit(Side::A);
+    pair.lose_into(Side::B);
+    pair.trace = Some(Vec::new());
+    // The timer repeats both; when one is answered, the third goes out at once.
+    pair.until(SOON, |p| p.a.results.send.len() == 1);
+    pair.transmit(Side::A);
+    let expected = [Operation::ReadRequest; 3];
+    assert!(operations(&pair, Side::A).ends_with(&expected[..1]));
+    pair.until(SOON, |p| p.a.results.send.len() == 3);
+    let requests = operations(&pair, Side::A).len();
+    assert!(requests <= 4, "{requests}");
 }

@@ -253,3 +253,98 @@ impl Resources {
         self.base = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    const MTU: u32 = 256;
+    const KEY: Key = Key(1);
+
+    fn with_read(packets: u32) -> Resources {
+        let mut all = Resources::default();
+        let kind = Kind::Read {
+            va: 0,
+            rkey: KEY,
+            length: packets * MTU,
+        };
+        let resource = Resource {
+            psn: Psn::new(0),
+            packets,
+            msn: Msn::default(),
+            kind,
+        };
+        all.push(4, resource);
+        all
+    }
+
+    fn repeat(all: &mut Resources, from: u32, packets: u32) {
+        let reth = Reth {
+            va: u64::from(from * MTU),
+            rkey: KEY,
+            length: packets * MTU,
+        };
+        all.repeat_read(Psn::new(from), &reth, MTU);
+    }
+
+    /// PSN, start and end of all responses.
+    fn drain(all: &mut Resources) -> Vec<(u32, bool, bool)> {
+        let mut sent = vec![];
+        while let Some(r) = all.next_response(MTU) {
+            assert_eq!(r.len, MTU);
+            sent.push((r.psn.get(), r.starts, r.ends));
+            all.sent();
+        }
+        sent
+    }
+
+    #[test]
+    fn each_request_is_answered_by_a_train_of_its_own() {
+        let mut all = with_read(6);
+        drain(&mut all);
+        repeat(&mut all, 1, 2);
+        repeat(&mut all, 3, 3);
+        assert_eq!(
+            drain(&mut all),
+            [
+                (1, true, false),
+                (2, false, true),
+                (3, true, false),
+                (4, false, false),
+                (5, false, true)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_asked_for_twice_is_sent_once_and_in_order() {
+        let mut all = with_read(6);
+        drain(&mut all);
+        repeat(&mut all, 4, 2);
+        repeat(&mut all, 0, 3);
+        repeat(&mut all, 2, 1);
+        repeat(&mut all, 4, 2);
+        assert_eq!(
+            drain(&mut all),
+            [
+                (0, true, false),
+                (1, false, true),
+                (2, true, true),
+                (4, true, false),
+                (5, false, true)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut all = with_read(10_000);
+        drain(&mut all);
+        for at in 0..10_000 {
+            repeat(&mut all, at, 1);
+        }
+        assert_eq!(drain(&mut all).len(), MAX_PASSES);
+    }
+}

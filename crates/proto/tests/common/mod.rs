@@ -1,12 +1,18 @@
 //! Shared by the protocol tests.
-#![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(
+    dead_code,
+    clippy::cast_possible_truncation,
+    reason = "each test binary uses its own part of this, and test data is small"
+)]
 
+pub(crate) mod violation;
 pub(crate) mod workload;
 
 use std::time::Duration;
 
-use ferroce_proto::testkit::{Pair, Rng, Side};
-use ferroce_proto::verbs::{Sge, WcStatus};
+use ferroce_proto::testkit::{Pair, Rng, Side, remote, wr};
+use ferroce_proto::verbs::{SendOp, SendWr, Sge, WcStatus};
+use ferroce_proto::wire::{Opcode, Packet};
 
 /// Virtual time within which everything that is not meant to hang is over.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
@@ -66,4 +72,20 @@ pub(crate) fn expect_send(pair: &Pair, expected: &[(u64, WcStatus)]) {
 #[track_caller]
 pub(crate) fn expect_recv(pair: &Pair, expected: &[(u64, WcStatus)]) {
     assert_eq!(pair.b.results.recv_statuses(), expected);
+}
+
+/// A signalled WRITE of A's first `len` bytes.
+pub(crate) fn write(pair: &Pair, wr_id: u64, len: u32) -> SendWr {
+    let to = remote(pair.key(Side::B), 0);
+    wr(wr_id, SendOp::Write(to), vec![pair.sge(Side::A, 0, len)])
+}
+
+/// Opcodes of the packets that a side sent since the trace was switched on.
+pub(crate) fn sent(pair: &mut Pair, side: Side) -> Vec<Opcode> {
+    let trace = pair.trace.replace(Vec::new()).unwrap_or_default();
+    trace
+        .iter()
+        .filter(|(from, _)| *from == side)
+        .map(|(_, bytes)| Packet::parse(bytes).expect("well-formed").bth.opcode)
+        .collect()
 }
