@@ -28,7 +28,11 @@ pub(crate) fn seeds(base: u64) -> std::ops::Range<u64> {
 
 /// Random bytes.
 pub(crate) fn bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
-    (0..len).map(|_| rng.bits() as u8).collect()
+    let mut data = vec![0; len];
+    for word in data.chunks_mut(8) {
+        word.copy_from_slice(&rng.bits().to_ne_bytes()[..word.len()]);
+    }
+    data
 }
 
 /// `length` bytes from `offset` on, cut into up to `pieces` elements of uneven length, some of them empty.
