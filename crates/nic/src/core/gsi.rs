@@ -48,13 +48,18 @@ impl Host for Nic {
                 return;
             }
         };
+        if egress.is_blocked() {
+            // It may get lost, and a flood of requests must not pile up answers.
+            tracing::debug!(target: "ferroce::cm", "MAD not sent: the socket is full");
+            return;
+        }
         let mut batch = Batch {
             addressing,
             ..egress.batch()
         };
         self.next_gsi_packet(mad).emit(&mut batch.bytes);
         batch.ends.push(batch.bytes.len());
-        // A wire link is never gone; what it cannot take now it sends later.
+        // A wire link is never gone.
         let _ = egress.send(Qpn::GSI, batch);
     }
 

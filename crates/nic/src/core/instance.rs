@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use ferroce_os::fork::on_fork_child;
+use ferroce_os::thread::uncancellable;
 
 use super::sync::lock;
 use crate::{Error, Nic};
@@ -30,7 +31,8 @@ pub(super) fn current() -> Result<Arc<Nic>, Error> {
         return Ok(Arc::clone(nic));
     }
     on_fork_child(move_on).map_err(|e| Error::system("pthread_atfork", &e))?;
-    let nic = Nic::start()?;
+    // Reading files and writing to stderr are cancellation points, and the cell is locked.
+    let nic = uncancellable(Nic::start)?;
     *cell = Some(Arc::clone(&nic));
     Ok(nic)
 }

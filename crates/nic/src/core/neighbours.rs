@@ -94,6 +94,15 @@ impl Neighbours {
         lock(&self.known).by_slot.get(&slot).copied()
     }
 
+    /// Whether the kernel knows that the process at the end of a way out is gone.
+    pub(super) fn has_hung_up(&self, id: u32) -> bool {
+        let link = lock(&self.known)
+            .by_id
+            .get(&id)
+            .map(|n| Arc::clone(&n.link));
+        link.is_some_and(|link| link.has_hung_up())
+    }
+
     /// Forgets a way out, whose process is gone.
     pub(super) fn remove(&self, id: u32) -> Option<Arc<Egress>> {
         let mut known = lock(&self.known);

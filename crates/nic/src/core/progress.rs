@@ -141,21 +141,16 @@ impl Progress {
                 }
                 received == Received::More
             }
-            Received::Closed(slot) => {
+            Received::Closed(slot) | Received::Cut(slot) => {
                 self.links.remove(&id);
+                // What it said before that comes first.
+                self.dispatch.give_turns(now);
                 if let Some(slot) = slot {
-                    self.on_closed(nic, slot, now);
+                    nic.on_link_end(slot, matches!(received, Received::Cut(_)), now);
                 }
                 false
             }
         }
-    }
-
-    /// The process of a slot has closed its link to this one, or was cut off: no conversation goes on.
-    fn on_closed(&mut self, nic: &Nic, slot: u16, now: Time) {
-        // What it said before that comes first.
-        self.dispatch.give_turns(now);
-        nic.on_process_gone(slot, now);
     }
 
     /// The process that a way out leads to is gone. What it sent before is still to be read.
@@ -250,9 +245,13 @@ impl Nic {
         }
     }
 
-    fn on_process_gone(&self, slot: u16, now: Time) {
-        if let Some(out) = self.neighbours.id_of(slot) {
-            self.on_egress_gone(out, now);
+    /// The process of a slot has no link to this one any more. If it was `cut` off, no conversation with it can go on; if not,
+    /// it is gone, but another process may have its slot by now.
+    fn on_link_end(&self, slot: u16, cut: bool, now: Time) {
+        match self.neighbours.id_of(slot) {
+            Some(out) if cut || self.neighbours.has_hung_up(out) => self.on_egress_gone(out, now),
+            Some(_) => {}
+            None => self.cm().on_process_gone(slot),
         }
     }
 }

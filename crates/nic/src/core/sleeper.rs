@@ -9,17 +9,21 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
+use ferroce_os::clock;
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::poll::{Event, Interest, Poller};
 use ferroce_proto::time::Time;
 
 /// A program that polled this recently does the device's work itself.
-const RECENT: Duration = Duration::from_micros(200);
+const RECENT: Duration = Duration::from_micros(50);
 /// Polls in a row, none later than [`RECENT`] after the one before, that make a polling program. One that sleeps on a
 /// completion channel polls once or twice per event.
 const STREAK: u32 = 16;
-/// How long the thread leaves a polling program alone before it looks again.
-const NAP: Duration = Duration::from_micros(700);
+/// How long the thread leaves a polling program alone before it looks again, at first. A program may turn to something else
+/// (watch its memory for a WRITE, compute), and its peers should not wait long then.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+/// The same for a program that has been polling for long.
+const LONGEST_NAP: Duration = Duration::from_micros(800);
 
 /// Not sleeping: nobody needs to wake it.
 const AWAKE: u64 = 0;
@@ -103,25 +107,25 @@ impl Sleeper {
         }
     }
 
-    /// Naps if a program polls. Returns whether it did.
-    pub(super) fn nap_if_polled(&self, now: Time, events: &mut Vec<Event>) -> bool {
-        if !self.is_polled(now) {
-            return false;
-        }
-        self.napping.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if self.is_polled(now) {
-            let _ = self.nap.wait(events, Some(NAP));
-            if !events.is_empty() {
-                self.clear_wake();
+    /// Naps for as long as a program polls, and a little longer.
+    pub(super) fn nap_while_polled(&self, events: &mut Vec<Event>) {
+        let mut nap = FIRST_NAP;
+        while self.is_polled(clock::monotonic()) {
+            self.napping.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if self.is_polled(clock::monotonic()) {
+                let _ = self.nap.wait(events, Some(nap));
+                if !events.is_empty() {
+                    self.clear_wake();
+                }
             }
+            self.napping.store(false, Ordering::Relaxed);
+            nap = (nap * 2).min(LONGEST_NAP);
         }
-        self.napping.store(false, Ordering::Relaxed);
-        true
     }
 
     /// Whether a program polls.
-    pub(super) fn is_polled(&self, now: Time) -> bool {
+    fn is_polled(&self, now: Time) -> bool {
         self.streak.load(Ordering::Relaxed) >= STREAK
             && now.since(Time(self.last_poll.load(Ordering::Relaxed))) < RECENT
     }
@@ -159,30 +163,46 @@ mod tests {
     }
 
     #[test]
-    fn a_streak_of_polls_sends_the_thread_to_nap_and_a_sleeper_ends_it() {
-        let (s, mut events) = (Sleeper::new().unwrap(), Vec::new());
+    fn a_streak_of_polls_makes_a_polling_program_and_sleeping_ends_it() {
+        let s = Sleeper::new().unwrap();
         let now = Time(1_000_000_000);
         for i in 0..STREAK {
-            assert!(!s.nap_if_polled(now, &mut events), "after {i} polls");
+            assert!(!s.is_polled(now), "after {i} polls");
             s.on_poll(now);
         }
-        assert!(s.nap_if_polled(now, &mut events));
-        assert!(
-            !s.nap_if_polled(now + RECENT, &mut events),
-            "the polls ended"
-        );
+        assert!(s.is_polled(now));
+        assert!(!s.is_polled(now + RECENT), "the polls ended");
         s.end_polling();
-        assert!(!s.nap_if_polled(now, &mut events));
+        assert!(!s.is_polled(now));
+        assert!(!woken(&s), "the thread does not nap");
     }
 
     #[test]
     fn rare_polls_make_no_streak() {
-        let (s, mut events) = (Sleeper::new().unwrap(), Vec::new());
+        let s = Sleeper::new().unwrap();
         let mut now = Time(1_000_000_000);
         for _ in 0..100 {
             now = now + RECENT;
             s.on_poll(now);
         }
-        assert!(!s.nap_if_polled(now, &mut events));
+        assert!(!s.is_polled(now));
+    }
+
+    #[test]
+    fn a_nap_ends_when_the_program_goes_to_sleep() {
+        let s = std::sync::Arc::new(Sleeper::new().unwrap());
+        let start = clock::monotonic();
+        // Polls from the future: the nap would go on and on.
+        let future = start + Duration::from_secs(3600);
+        (0..STREAK).for_each(|_| s.on_poll(future));
+        let napper = {
+            let s = std::sync::Arc::clone(&s);
+            std::thread::spawn(move || s.nap_while_polled(&mut Vec::new()))
+        };
+        while !s.napping.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        s.end_polling();
+        napper.join().unwrap();
     }
 }

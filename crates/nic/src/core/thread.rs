@@ -24,7 +24,7 @@ fn run(nic: &Nic) {
     let mut events = Vec::new();
     loop {
         // A program that polls does the same work: leave the processor and the lock to it.
-        while nic.sleeper.nap_if_polled(clock::monotonic(), &mut events) {}
+        nic.sleeper.nap_while_polled(&mut events);
         sleep(nic, &mut events);
         lock(&nic.progress).run(nic, &events, clock::monotonic());
     }

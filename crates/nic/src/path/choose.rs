@@ -9,6 +9,7 @@ use ferroce_proto::verbs::{AddressHandleAttr, Mtu};
 use super::{Path, Reach, traits};
 use crate::core::slot_of;
 use crate::link::Addressing;
+use crate::link::local::ConnectError;
 use crate::{Device, Error, Nic};
 
 /// Which links may be used (`FERROCE_PATH`).
@@ -49,7 +50,8 @@ pub(crate) struct Destination {
 /// Chooses the path.
 ///
 /// # Errors
-/// EINVAL for an address that the device cannot use, with the reason; ENETUNREACH for another host without UDP 4791.
+/// EINVAL for an address that the device cannot use, with the reason; ENETUNREACH for another host without UDP 4791; EMFILE,
+/// EAGAIN … when a link to a process of this host cannot be made now.
 pub(crate) fn choose(
     nic: &Nic,
     device: &Device,
@@ -58,7 +60,7 @@ pub(crate) fn choose(
     let addressing = addressing(device, &to.ah)?;
     let local = nic.is_local(addressing.dst.ip());
     let (reach, traits) = match nic.policy() {
-        Policy::Auto | Policy::Local if local => local_link(nic, to.qpn),
+        Policy::Auto | Policy::Local if local => local_link(nic, to.qpn)?,
         Policy::Local => {
             return Err(Error::new(
                 libc::ENETUNREACH,
@@ -75,19 +77,21 @@ pub(crate) fn choose(
     Ok((Path { addressing, reach }, traits))
 }
 
-fn local_link(nic: &Nic, dest: Qpn) -> (Reach, LinkTraits) {
+fn local_link(nic: &Nic, dest: Qpn) -> Result<(Reach, LinkTraits), Error> {
     match nic.egress_to(slot_of(dest)) {
-        Ok(egress) => (Reach::Link(egress), traits::local()),
-        Err(e) => {
-            tracing::debug!(target: "ferroce::path", dest_qp = dest.get(), "no process has this queue pair: {e}");
-            (
-                Reach::Nowhere,
-                LinkTraits {
-                    lossless: false,
-                    ..traits::local()
-                },
-            )
+        Ok(egress) => Ok((Reach::Link(egress), traits::local())),
+        Err(e @ ConnectError::NoSuchProcess(_)) => {
+            tracing::debug!(target: "ferroce::path", dest_qp = dest.get(), "packets vanish: {e}");
+            let traits = LinkTraits {
+                lossless: false,
+                ..traits::local()
+            };
+            Ok((Reach::Nowhere, traits))
         }
+        Err(ConnectError::NotNow { error, .. }) => Err(Error::system(
+            "no link to the process of the destination queue pair",
+            &error,
+        )),
     }
 }
 

@@ -83,6 +83,11 @@ impl Egress {
         lock(&self.inner).keep(batch);
     }
 
+    /// Whether the link is full.
+    pub(crate) fn is_blocked(&self) -> bool {
+        lock(&self.inner).blocked
+    }
+
     /// If the link is blocked, notes `qp` as waiting and returns true. It will have its turn when the link is free.
     pub(crate) fn wait_if_blocked(&self, qp: impl FnOnce() -> Arc<Qp>) -> bool {
         let mut inner = lock(&self.inner);

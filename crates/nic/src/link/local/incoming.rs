@@ -74,9 +74,10 @@ pub(crate) enum Received {
     Drained,
     /// The budget is used up; there may be more.
     More,
-    /// The link is closed and forgotten: the process of the slot is gone, or was cut off since it broke the rules. No slot: it
-    /// never said hello.
+    /// The link is closed and forgotten: the process of the slot is gone. No slot: it never said hello.
     Closed(Option<u16>),
+    /// The link was cut and is forgotten: the process of the slot broke the rules; it may live on.
+    Cut(Option<u16>),
 }
 
 /// Links that other processes have made to this one.
@@ -191,7 +192,7 @@ impl Incoming {
             };
             let one = match link.socket.recv(&mut self.room) {
                 Ok(Arrival::Nothing) => return Received::Drained,
-                Ok(Arrival::Closed) => return self.close(id),
+                Ok(Arrival::Closed) => return Received::Closed(self.forget(id)),
                 Ok(Arrival::Truncated) => Err(Broken::TooLong),
                 Ok(Arrival::Whole(n)) => link.take(&self.own, &self.room[..n], each),
                 Err(e) => Err(e.into()),
@@ -201,15 +202,16 @@ impl Incoming {
                 Err(why) => {
                     let (slot, pid) = (link.slot, link.peer.pid);
                     tracing::warn!(target: "ferroce::local", slot, pid, %why, "link is cut");
-                    return self.close(id);
+                    return Received::Cut(self.forget(id));
                 }
             }
         }
         Received::More
     }
 
-    fn close(&mut self, id: LinkId) -> Received {
-        Received::Closed(self.links.remove(&id).and_then(|l| l.slot))
+    /// Closes a link; returns whose it was.
+    fn forget(&mut self, id: LinkId) -> Option<u16> {
+        self.links.remove(&id).and_then(|l| l.slot)
     }
 }
 

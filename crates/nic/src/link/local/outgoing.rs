@@ -111,7 +111,7 @@ impl Outgoing {
     }
 
     /// Asks the kernel whether the process at the other end is gone, and remembers it.
-    pub(super) fn has_hung_up(&self) -> bool {
+    pub(crate) fn has_hung_up(&self) -> bool {
         // The peer never sends on this connection, so all that can be received is its end.
         let alive = matches!(self.socket.recv(&mut [0]), Ok(Record::Nothing));
         if !alive {

@@ -88,7 +88,7 @@ impl Side {
                 match incoming.recv(*id, 16, &mut each) {
                     Received::More => {}
                     Received::Drained => return true,
-                    Received::Closed(slot) => {
+                    Received::Closed(slot) | Received::Cut(slot) => {
                         closed.push(slot);
                         return false;
                     }
