@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Buffer, End, cap, next_completion, pattern};
 use ferroce_proto::ids::{Key, Qpn};
-use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcStatus};
+use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcStatus};
 
 const LEN: usize = 1 << 20;
 const SEED: u64 = 77;
@@ -277,4 +277,33 @@ fn an_idle_device_costs_no_processor_time() {
         "{} ticks in half a second",
         ticks() - before
     );
+}
+
+#[test]
+fn a_queue_pair_that_waits_for_a_stopped_peer_can_be_used_for_another() {
+    let stopped = Peer::start();
+    stopped.signal("-STOP");
+    // More than the link holds.
+    for wr_id in 0..8 {
+        let bytes = vec![stopped.buffer.sge(0, LEN)];
+        stopped
+            .end
+            .send(wr_id, SendOp::Write(stopped.remote), bytes);
+    }
+    let reset = QpAttr {
+        qp_state: QpState::Reset,
+        ..QpAttr::default()
+    };
+    stopped
+        .end
+        .qp
+        .modify(&reset, AttrMask::STATE)
+        .expect("RESET");
+    let other = End::new(cap());
+    stopped.end.connect(other.qp.qpn(), other.gid(), Mtu::B1024);
+    other.connect(stopped.end.qp.qpn(), stopped.end.gid(), Mtu::B1024);
+    other.recv(1, vec![]);
+    stopped.end.send(9, SendOp::Send, vec![]);
+    other.done(1);
+    stopped.end.done(9);
 }

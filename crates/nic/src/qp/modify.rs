@@ -33,11 +33,11 @@ impl Qp {
                 return Err(Error::invalid(e.reason));
             }
             let after = locked.rc().state();
-            if let Some((path, traits)) = chosen {
-                (locked.path, locked.traits) = (Some(path), Some(traits));
+            if chosen.is_some() {
+                locked.set_path(self.qpn, chosen);
             }
             if after == QpState::Reset {
-                (locked.path, locked.traits) = (None, None);
+                locked.set_path(self.qpn, None);
                 self.send_cq.forget(self.qpn);
                 self.recv_cq.forget(self.qpn);
             }

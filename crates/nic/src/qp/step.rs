@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ferroce_os::clock;
 use ferroce_os::memory::RawMemory;
+use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{Cx, LinkTraits, RcQp, Sink};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpEvent, Wc};
@@ -12,7 +13,7 @@ use ferroce_proto::verbs::{QpEvent, Wc};
 use super::Qp;
 use crate::core::{lock, read};
 use crate::device::AsyncSubject;
-use crate::path::Path;
+use crate::path::{Path, Reach};
 
 /// The transport behind a queue pair; unreliable ones will stand beside this one.
 #[derive(Debug)]
@@ -46,6 +47,20 @@ impl Locked {
             queued: false,
             retired: false,
         }
+    }
+
+    /// Puts another path, or none, in the place of the one that it has.
+    pub(super) fn set_path(&mut self, qpn: Qpn, path: Option<(Path, LinkTraits)>) {
+        if let Some(Path {
+            reach: Reach::Link(egress),
+            ..
+        }) = &self.path
+        {
+            // A link that is full may stay so for long: the new path must not wait for it.
+            egress.leave(qpn);
+            self.queued = false;
+        }
+        (self.path, self.traits) = path.unzip();
     }
 
     pub(super) fn rc(&mut self) -> &mut RcQp {
@@ -147,7 +162,7 @@ impl Qp {
             return false;
         }
         self.nic().set_timer(self.qpn, locked.timer.take(), None);
-        locked.path = None;
+        locked.set_path(self.qpn, None);
         true
     }
 }

@@ -97,6 +97,11 @@ impl Egress {
         inner.blocked
     }
 
+    /// Ends the wait of a queue pair that goes another way now, or nowhere.
+    pub(crate) fn leave(&self, qpn: Qpn) {
+        lock(&self.inner).waiting.retain(|qp| qp.qpn() != qpn);
+    }
+
     /// Sends packets of one queue pair, or keeps what the link does not take. Returns false if the process at the other end
     /// is gone.
     pub(crate) fn send(&self, from: Qpn, mut batch: Batch) -> bool {
@@ -134,6 +139,9 @@ impl Egress {
     /// The link has room again: sends what was left. Returns who waited, once all went out.
     pub(crate) fn on_writable(&self) -> Vec<Arc<Qp>> {
         let mut inner = lock(&self.inner);
+        if !inner.blocked {
+            return Vec::new();
+        }
         let mut sent = self.outlet.flush();
         while sent == Sent::All
             && let Some((from, mut batch)) = inner.left.pop_front()
@@ -168,8 +176,9 @@ impl Egress {
     }
 
     fn block(&self, inner: &mut Inner) {
-        inner.blocked = true;
-        self.outlet.watch_writable(true);
+        if !std::mem::replace(&mut inner.blocked, true) {
+            self.outlet.watch_writable(true);
+        }
     }
 }
 
@@ -181,3 +190,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
