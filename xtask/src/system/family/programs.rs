@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS, User};
+use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS};
 
 /// Kinds of failure that take a server and a client (see `tests/c/failures.c`).
 const PAIRED: [&str; 7] = [
@@ -77,10 +77,8 @@ pub(super) fn add(all: &mut Catalogue) {
             for case in ALONE {
                 let name = format!("c.failures.{case}");
                 match place {
-                    // A disconnect that nobody answers is given up after more than a minute: once is enough.
-                    Place::Wire(_) if case == "killed-server" && user == User::Root => {}
                     Place::Wire(_) if case.starts_with("killed") => {
-                        all.at(&name, place, user, 180, move |stage| killed(stage, case));
+                        all.at(&name, place, user, 90, move |stage| killed(stage, case));
                     }
                     Place::Wire(_) => {}
                     _ => all.at(&name, place, user, 90, move |stage| {
