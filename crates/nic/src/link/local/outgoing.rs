@@ -18,8 +18,11 @@ use crate::link::{Batch, Sent};
 /// the socket and the receiver can work on one while the next is written.
 const RECORD: usize = 64 * 1024;
 
-/// Bytes of frames that wait inside a link. Beyond it forwarded packets and MADs are lost, as they may be on a network.
+/// Bytes of frames that wait inside a link. Beyond it forwarded packets are lost, as they may be on a network.
 const STASH: usize = 256 * 1024;
+/// The same, beyond which MADs are lost too. There is about one per connection that is being made or ended, and their
+/// senders repeat them only after seconds, so thousands must be able to wait.
+const MAD_STASH: usize = 16 << 20;
 
 /// The sending end of a link to another process (or to this one). Any thread may send.
 #[derive(Debug)]
@@ -213,7 +216,11 @@ impl Outgoing {
             stash.notices.insert(qpn, by);
         } else {
             let record = frame.encode();
-            if stash.bytes + record.len() > STASH {
+            let limit = match frame {
+                Frame::Mad { .. } => MAD_STASH,
+                Frame::Forwarded(_) | Frame::Dropped { .. } => STASH,
+            };
+            if stash.bytes + record.len() > limit {
                 tracing::debug!(target: "ferroce::local", peer = self.peer, "link is full: a packet or MAD is lost");
                 return;
             }
