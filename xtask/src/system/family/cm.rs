@@ -112,7 +112,7 @@ fn verbose_rping(stage: &Stage, address: &str) -> Outcome {
 /// connected; they go on together.
 fn persistent(stage: &Stage) -> Outcome {
     let address = stage.ipv4();
-    let mut server = stage.start(Side::A, &["rping", "-s", "-P", "-a", address])?;
+    let mut server = stage.start(Side::A, &["rping", "-s", "-P", "-S", "4096", "-a", address])?;
     RPING_PORT.wait(&mut server)?;
     for _ in 0..2 {
         let client = [

@@ -5,14 +5,17 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::{Ready, contains, pair};
-use crate::system::{Catalogue, Outcome, Process, Side, Stage};
+use crate::system::{Catalogue, Outcome, PLACES, Process, Side, Stage, User};
 
 const PORT: Ready = Ready::Cm(7174);
 
 pub(super) fn add(all: &mut Catalogue) {
     all.everywhere("absent.no-listener", 30, no_listener);
-    all.everywhere("absent.no-process", 100, nobody);
-    all.everywhere("absent.no-host", 60, no_host);
+    for place in PLACES {
+        // Over a wire it takes the connection manager more than a minute to give up.
+        all.at("absent.no-process", place, User::Ordinary, 120, nobody);
+        all.at("absent.no-host", place, User::Ordinary, 120, no_host);
+    }
     all.everywhere("killed.server", 100, |stage| killed(stage, Victim::Server));
     all.everywhere("killed.client", 100, |stage| killed(stage, Victim::Client));
     all.everywhere("killed.while-listening", 30, while_listening);

@@ -151,7 +151,10 @@ struct Seen {
 
 impl Seen {
     fn count(&self, filter: &str) -> Result<usize, String> {
-        let printed = sh::output("tshark", &["-n", "-r", &self.file, "-Y", filter])?;
+        // This protocol is guessed from the payload, wrongly.
+        let guess = ["--disable-protocol", "rpcordma"];
+        let words = [&["-n", "-r", &self.file, "-Y", filter], &guess[..]].concat();
+        let printed = sh::output("tshark", &words)?;
         Ok(printed.lines().count())
     }
 
