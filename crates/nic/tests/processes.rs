@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Buffer, End, cap, next_completion, pattern};
+use common::{Buffer, End, cap, next_completion, pattern, wait_for};
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcStatus};
 
@@ -100,6 +100,24 @@ impl Peer {
             .args([name, &self.child.id().to_string()])
             .status();
         assert!(status.expect("kill runs").success());
+    }
+}
+
+impl Peer {
+    /// Stops all threads of the process.
+    fn stop(&self) {
+        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.child.id());
+        wait_for("stop of all threads", || {
+            let mut tasks = std::fs::read_dir(&tasks)
+                .expect("tasks")
+                .map(|t| t.expect("a task").path());
+            tasks.all(|task| {
+                let stat = std::fs::read_to_string(task.join("stat")).expect("stat");
+                stat.rsplit_once(')')
+                    .is_some_and(|(_, fields)| fields.trim_start().starts_with('T'))
+            })
+        });
     }
 }
 
@@ -216,7 +234,7 @@ fn a_killed_peer_fails_work_at_once_and_the_next_one_works() {
 #[test]
 fn a_stopped_peer_costs_no_retry() {
     let peer = Peer::start();
-    peer.signal("-STOP");
+    peer.stop();
     for wr_id in 0..4 {
         peer.end.send(
             wr_id,
@@ -282,7 +300,7 @@ fn an_idle_device_costs_no_processor_time() {
 #[test]
 fn a_queue_pair_that_waits_for_a_stopped_peer_can_be_used_for_another() {
     let stopped = Peer::start();
-    stopped.signal("-STOP");
+    stopped.stop();
     // More than the link holds.
     for wr_id in 0..8 {
         let bytes = vec![stopped.buffer.sge(0, LEN)];
