@@ -27,6 +27,7 @@ mod routing;
 mod service;
 mod state;
 mod types;
+mod waiting;
 
 #[cfg(test)]
 mod tests;

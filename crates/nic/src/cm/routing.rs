@@ -1,11 +1,10 @@
 //! Which process a MAD is for, and the ways to it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
 use ferroce_os::unix::{self, Dgram, Record};
-use ferroce_proto::cm::{MadPath, Outgoing, Recipient, answer_unoffered};
+use ferroce_proto::cm::{MadPath, Outgoing, Recipient};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad, Message, ServiceId};
 use ferroce_proto::time::Time;
@@ -13,6 +12,7 @@ use ferroce_proto::time::Time;
 use super::PortSpace;
 use super::ports::PortKey;
 use super::service::{Work, slot_of};
+use super::waiting::Whose;
 use crate::link::Addressing;
 
 /// What goes to the socket that claims a port: source GID, destination GID, MAD.
@@ -23,61 +23,6 @@ const READ_BATCH: usize = 64;
 const SLOTS_FRESH: Duration = Duration::from_secs(1);
 /// Prefix of the names that processes claim their slots by.
 const SLOT_NAMES: &str = "ferroce/slot/";
-
-/// Requests that wait at this host: those to a port whose owner has not yet read the ones before, because the queue of a datagram
-/// socket is short, and those to a port that nobody has yet.
-///
-/// The latter wait because programs agree over a first connection to make a second one, and then one end connects while the other
-/// is still on its way to `rdma_listen`. Between machines with adapters, address resolution gives it the time; here a request would
-/// overtake it, and what the program sees would depend on the scheduler.
-#[derive(Debug, Default)]
-pub(super) struct Blocked {
-    waiting: VecDeque<Waiting>,
-    retry: Option<(Time, Duration)>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    port: PortKey,
-    from: Gid,
-    to: Gid,
-    mad: CmMad,
-    since: Time,
-    /// It came from another host, and so does the answer go there.
-    from_wire: bool,
-}
-
-impl Blocked {
-    const FIRST_RETRY: Duration = Duration::from_micros(300);
-    const LAST_RETRY: Duration = Duration::from_millis(50);
-    /// The conversation sends its request again about now.
-    const PATIENCE: Duration = Duration::from_secs(4);
-    const LIMIT: usize = 65536;
-    /// How long a request waits for somebody to offer its service.
-    const GRACE: Duration = Duration::from_millis(250);
-    /// Requests from other hosts that may do so at once.
-    const WIRE_LIMIT: usize = 256;
-
-    pub(super) fn deadline(&self) -> Option<Time> {
-        self.retry.map(|(at, _)| at)
-    }
-
-    /// Returns whether there is room for it.
-    fn push(&mut self, now: Time, waiting: Waiting) -> bool {
-        let limit = if waiting.from_wire {
-            Self::WIRE_LIMIT
-        } else {
-            Self::LIMIT
-        };
-        if self.waiting.len() >= limit {
-            return false;
-        }
-        self.waiting.push_back(waiting);
-        self.retry
-            .get_or_insert((now + Self::FIRST_RETRY, Self::FIRST_RETRY));
-        true
-    }
-}
 
 /// The processes of this network namespace, as the kernel last listed them.
 #[derive(Debug, Default)]
@@ -100,12 +45,9 @@ impl Slots {
     }
 }
 
-/// A request on its way: source, destination, MAD.
-type Request<'a> = (Gid, Gid, &'a CmMad);
-
 /// How far a request to a port of this host came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Delivery {
+pub(super) enum Delivery {
     Done,
     /// The port's owner must first read what it has.
     Full(PortKey),
@@ -115,7 +57,7 @@ enum Delivery {
 
 impl Delivery {
     /// The port that a further attempt would fail at too.
-    fn port(self) -> Option<PortKey> {
+    pub(super) fn port(self) -> Option<PortKey> {
         match self {
             Self::Done => None,
             Self::Full(port) => Some(port),
@@ -138,9 +80,9 @@ impl Work<'_> {
             Recipient::Service(service) => match self.deliver(service, from, to, mad) {
                 Delivery::Done => {}
                 Delivery::Full(port) => {
-                    self.wait(port, (from, to, mad), false);
+                    self.wait(port, (from, to, mad), Whose::Own);
                 }
-                Delivery::Unoffered(port) => self.wait_or_refuse(port, (from, to, mad), false),
+                Delivery::Unoffered(port) => self.wait_or_refuse(port, (from, to, mad), Whose::Own),
             },
             Recipient::Conversation(id) => {
                 let slot = slot_of(id);
@@ -184,40 +126,7 @@ impl Work<'_> {
         match self.deliver(service, from, to, mad) {
             // Its sender will ask again.
             Delivery::Done | Delivery::Full(_) => {}
-            Delivery::Unoffered(port) => self.wait_or_refuse(port, (from, to, mad), true),
-        }
-    }
-
-    /// Keeps a request for later. Returns whether there is room for it.
-    fn wait(&mut self, port: PortKey, (from, to, mad): Request<'_>, from_wire: bool) -> bool {
-        let waiting = Waiting {
-            port,
-            from,
-            to,
-            mad: mad.clone(),
-            since: self.now,
-            from_wire,
-        };
-        self.state.blocked.push(self.now, waiting)
-    }
-
-    /// Nobody offers a service: somebody may be about to.
-    fn wait_or_refuse(&mut self, port: Option<PortKey>, request: Request<'_>, from_wire: bool) {
-        let waits = port.is_some_and(|port| self.wait(port, request, from_wire));
-        if !waits {
-            self.refuse(request, from_wire);
-        }
-    }
-
-    /// Answers a request in the place of whoever should offer the service.
-    fn refuse(&mut self, (from, to, mad): Request<'_>, from_wire: bool) {
-        let Some(answer) = answer_unoffered(mad) else {
-            return;
-        };
-        if from_wire {
-            self.send_wire(MadPath::reply(from, to), &answer);
-        } else {
-            self.state.inbox.push_back((to, from, answer));
+            Delivery::Unoffered(port) => self.wait_or_refuse(port, (from, to, mad), Whose::Wire),
         }
     }
 
@@ -232,7 +141,13 @@ impl Work<'_> {
     }
 
     /// Hands a MAD to the process that has claimed the service's port.
-    fn deliver(&mut self, service: ServiceId, from: Gid, to: Gid, mad: &CmMad) -> Delivery {
+    pub(super) fn deliver(
+        &mut self,
+        service: ServiceId,
+        from: Gid,
+        to: Gid,
+        mad: &CmMad,
+    ) -> Delivery {
         let Some(port) = port_of(service) else {
             return Delivery::Unoffered(None);
         };
@@ -261,49 +176,6 @@ impl Work<'_> {
         }
     }
 
-    /// Tries the requests again that wait. One failed attempt per port and round.
-    pub(super) fn retry_blocked(&mut self) {
-        let Some((at, interval)) = self.state.blocked.retry else {
-            return;
-        };
-        if self.now < at {
-            return;
-        }
-        let waiting = std::mem::take(&mut self.state.blocked.waiting);
-        let before = waiting.len();
-        let mut known: Vec<Delivery> = Vec::new();
-        for w in waiting {
-            let waited = self.now.since(w.since);
-            if waited > Blocked::PATIENCE {
-                continue;
-            }
-            let fails = known.iter().find(|d| d.port() == Some(w.port)).copied();
-            let delivery = fails.unwrap_or_else(|| {
-                let service = ServiceId::new(w.port.ps as u16, w.port.port);
-                self.deliver(service, w.from, w.to, &w.mad)
-            });
-            if fails.is_none() {
-                known.push(delivery);
-            }
-            match delivery {
-                Delivery::Done => {}
-                Delivery::Unoffered(_) if waited > Blocked::GRACE => {
-                    self.refuse((w.from, w.to, &w.mad), w.from_wire);
-                }
-                Delivery::Unoffered(_) | Delivery::Full(_) => {
-                    self.state.blocked.waiting.push_back(w);
-                }
-            }
-        }
-        let left = self.state.blocked.waiting.len();
-        let next = if left < before {
-            Blocked::FIRST_RETRY
-        } else {
-            (2 * interval).min(Blocked::LAST_RETRY)
-        };
-        self.state.blocked.retry = (left > 0).then(|| (self.now + next, next));
-    }
-
     /// Requests from other processes of this host, or forwarded by them.
     pub(super) fn on_port_readable(&mut self, key: PortKey) {
         for _ in 0..READ_BATCH {
@@ -312,7 +184,7 @@ impl Work<'_> {
             };
             match receive(socket) {
                 Ok(Some(Some((from, to, mad)))) => {
-                    self.state.agent.on_mad(self.now, from, to, &mad);
+                    self.take_in(from, to, &mad);
                     self.pump();
                 }
                 Ok(Some(None)) => {
@@ -327,7 +199,7 @@ impl Work<'_> {
         }
     }
 
-    fn send_wire(&self, path: MadPath, mad: &CmMad) {
+    pub(super) fn send_wire(&self, path: MadPath, mad: &CmMad) {
         let owner = self
             .host
             .devices()

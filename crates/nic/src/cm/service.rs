@@ -13,8 +13,9 @@ use ferroce_proto::time::Time;
 use super::channel::Queued;
 use super::host::{Host, Via};
 use super::ports::{PortKey, Ports};
-use super::routing::{Blocked, Slots};
+use super::routing::Slots;
 use super::state::IdState;
+use super::waiting::Blocked;
 use crate::Error;
 use crate::core::lock;
 
@@ -222,7 +223,7 @@ impl Work<'_> {
                 }
             }
             if let Some((from, to, mad)) = self.state.inbox.pop_front() {
-                self.state.agent.on_mad(self.now, from, to, &mad);
+                self.take_in(from, to, &mad);
             } else if let Some(slot) = self.state.gone.pop() {
                 self.on_slot_gone(slot);
             } else {

@@ -1,0 +1,203 @@
+//! Requests that wait at this host before they are delivered or refused.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ferroce_proto::cm::{MadPath, answer_unoffered};
+use ferroce_proto::ids::Gid;
+use ferroce_proto::mad::{CmMad, IpCmHeader, Message, Req, ServiceId};
+use ferroce_proto::time::Time;
+
+use super::ports::PortKey;
+use super::routing::{Delivery, port_of};
+use super::service::Work;
+
+/// A request on its way: source, destination, MAD.
+pub(super) type Request<'a> = (Gid, Gid, &'a CmMad);
+
+/// Requests that wait at this host: those to a port whose owner has not yet read the ones before, because the queue of a datagram
+/// socket is short, and those to a port that nobody has yet or that its owner does not listen on yet.
+///
+/// The last two wait because programs agree over a first connection to make a second one, and then one end connects while the other
+/// is still on its way to `rdma_listen`. Between machines with adapters, address resolution gives it the time; here a request would
+/// overtake it, and what the program sees would depend on the scheduler.
+#[derive(Debug, Default)]
+pub(super) struct Blocked {
+    waiting: VecDeque<Waiting>,
+    retry: Option<(Time, Duration)>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    port: PortKey,
+    from: Gid,
+    to: Gid,
+    mad: CmMad,
+    since: Time,
+    whose: Whose,
+}
+
+/// Who asked for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// This process asked for another.
+    Own,
+    /// Another host asked for any process of this one.
+    Wire,
+    /// Somebody asked for this process.
+    Here,
+}
+
+impl Blocked {
+    const FIRST_RETRY: Duration = Duration::from_micros(300);
+    const LAST_RETRY: Duration = Duration::from_millis(50);
+    /// The conversation sends its request again about now.
+    const PATIENCE: Duration = Duration::from_secs(4);
+    const LIMIT: usize = 65536;
+    /// How long a request waits for somebody to offer its service.
+    const GRACE: Duration = Duration::from_millis(250);
+    /// Requests of others that may do so at once.
+    const LIMIT_FOR_OTHERS: usize = 256;
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.retry.map(|(at, _)| at)
+    }
+
+    /// Returns whether there is room for it.
+    fn push(&mut self, now: Time, waiting: Waiting) -> bool {
+        let limit = match waiting.whose {
+            Whose::Own => Self::LIMIT,
+            Whose::Wire | Whose::Here => Self::LIMIT_FOR_OTHERS,
+        };
+        if self.waiting.len() >= limit {
+            return false;
+        }
+        self.waiting.push_back(waiting);
+        self.retry
+            .get_or_insert((now + Self::FIRST_RETRY, Self::FIRST_RETRY));
+        true
+    }
+}
+
+impl Work<'_> {
+    /// Keeps a request for later. Returns whether there is room for it.
+    pub(super) fn wait(
+        &mut self,
+        port: PortKey,
+        (from, to, mad): Request<'_>,
+        whose: Whose,
+    ) -> bool {
+        let waiting = Waiting {
+            port,
+            from,
+            to,
+            mad: mad.clone(),
+            since: self.now,
+            whose,
+        };
+        self.state.blocked.push(self.now, waiting)
+    }
+
+    /// Nobody offers a service: somebody may be about to.
+    pub(super) fn wait_or_refuse(
+        &mut self,
+        port: Option<PortKey>,
+        request: Request<'_>,
+        whose: Whose,
+    ) {
+        let waits = port.is_some_and(|port| self.wait(port, request, whose));
+        if !waits {
+            self.refuse(request, whose);
+        }
+    }
+
+    /// Answers a request in the place of whoever should offer the service.
+    fn refuse(&mut self, (from, to, mad): Request<'_>, whose: Whose) {
+        let answer = answer_unoffered(mad);
+        match (whose, answer) {
+            // The one who was asked answers: nobody listens.
+            (Whose::Here, _) => self.state.agent.on_mad(self.now, from, to, mad),
+            (_, None) => {}
+            (Whose::Own, Some(answer)) => self.state.inbox.push_back((to, from, answer)),
+            (Whose::Wire, Some(answer)) => self.send_wire(MadPath::reply(from, to), &answer),
+        }
+    }
+
+    /// A MAD for this process: goes to the conversations, unless it asks for a port that is bound but not listened on yet.
+    pub(super) fn take_in(&mut self, from: Gid, to: Gid, mad: &CmMad) {
+        let early = match &mad.message {
+            Message::Req(req) if !self.state.agent.knows_request(req) => self.bound_only(req),
+            _ => None,
+        };
+        let waits = early.is_some_and(|port| self.wait(port, (from, to, mad), Whose::Here));
+        if !waits {
+            self.state.agent.on_mad(self.now, from, to, mad);
+        }
+    }
+
+    /// The port that a request is for, if this process has it without a listener.
+    fn bound_only(&self, req: &Req) -> Option<PortKey> {
+        let port = port_of(req.service_id)?;
+        let header = IpCmHeader::parse(&req.private_data.0).ok()?;
+        let ports = &self.state.ports;
+        (ports.is_claimed(port) && ports.listener(port, header.dst).is_none()).then_some(port)
+    }
+
+    /// Tries the requests again that wait. One failed attempt per port and round.
+    pub(super) fn retry_blocked(&mut self) {
+        let Some((at, interval)) = self.state.blocked.retry else {
+            return;
+        };
+        if self.now < at {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.state.blocked.waiting);
+        let before = waiting.len();
+        let mut known: Vec<Delivery> = Vec::new();
+        for w in waiting {
+            let waited = self.now.since(w.since);
+            if waited > Blocked::PATIENCE {
+                continue;
+            }
+            let delivery = self.attempt(&w, &mut known);
+            match delivery {
+                Delivery::Done if w.whose == Whose::Here => {
+                    self.state.agent.on_mad(self.now, w.from, w.to, &w.mad);
+                }
+                Delivery::Done => {}
+                Delivery::Unoffered(_) if waited > Blocked::GRACE => {
+                    self.refuse((w.from, w.to, &w.mad), w.whose);
+                }
+                Delivery::Unoffered(_) | Delivery::Full(_) => {
+                    self.state.blocked.waiting.push_back(w);
+                }
+            }
+        }
+        let left = self.state.blocked.waiting.len();
+        let next = if left < before {
+            Blocked::FIRST_RETRY
+        } else {
+            (2 * interval).min(Blocked::LAST_RETRY)
+        };
+        self.state.blocked.retry = (left > 0).then(|| (self.now + next, next));
+    }
+
+    /// Tries a request that waits, unless `known` says how that ends for its port.
+    fn attempt(&mut self, w: &Waiting, known: &mut Vec<Delivery>) -> Delivery {
+        if w.whose == Whose::Here {
+            return match &w.mad.message {
+                Message::Req(req) if self.bound_only(req).is_some() => {
+                    Delivery::Unoffered(Some(w.port))
+                }
+                _ => Delivery::Done,
+            };
+        }
+        if let Some(fails) = known.iter().find(|d| d.port() == Some(w.port)) {
+            return *fails;
+        }
+        let service = ServiceId::new(w.port.ps as u16, w.port.port);
+        let delivery = self.deliver(service, w.from, w.to, &w.mad);
+        known.push(delivery);
+        delivery
+    }
+}
