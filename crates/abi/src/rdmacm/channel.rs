@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use ferroce_nic as nic;
 use ferroce_nic::Error;
 
-use crate::verbs::engine;
 use super::lock;
 use super::types::rdma_event_channel;
 use crate::errno::{invalid, result_as_null};
 use crate::object::{self, Handle};
+use crate::verbs::engine;
 
 /// What lies behind a `struct rdma_event_channel`: the number under which [`CHANNELS`] knows it.
 pub(crate) struct ChannelPrivate {
