@@ -77,7 +77,7 @@ impl Dispatch {
             self.on_own(nic, inbound, now);
             return;
         }
-        let egress = nic.neighbours.reach_quickly(slot_of(dest));
+        let egress = nic.neighbours.reach_to_forward(slot_of(dest));
         if egress.is_some_and(|egress| egress.send_frame(&Frame::Forwarded(*inbound))) {
             nic.counters().count_forwarded();
         } else {

@@ -81,6 +81,16 @@ impl Neighbours {
         there.map(|n| n.egress).or_else(|| self.reach(slot).ok())
     }
 
+    /// The way to a process that takes packets from the wire of us. A process of another user would cut the link, and strangers
+    /// on the wire could make us lose it for all else.
+    pub(super) fn reach_to_forward(&self, slot: u16) -> Option<Arc<Egress>> {
+        if lock(&self.known).at(slot).is_none() {
+            self.reach(slot).ok()?;
+        }
+        let there = lock(&self.known).at(slot)?;
+        there.link.is_same_user().then_some(there.egress)
+    }
+
     /// The way out with a number.
     pub(super) fn find(&self, id: u32) -> Option<Arc<Egress>> {
         lock(&self.known)

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use ferroce_os::unix::{Record, SeqSocket};
+use ferroce_os::unix::{Credentials, Record, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
 use super::frame::{Frame, MAX_PACKETS, MAX_RECORD, PACKETS_HEAD, PacketsPrefix, hello};
@@ -29,6 +29,7 @@ const MAD_STASH: usize = 16 << 20;
 pub(crate) struct Outgoing {
     socket: SeqSocket,
     peer: u16,
+    same_user: bool,
     dead: AtomicBool,
     /// Bytes of a record to aim at; halved when the kernel finds a record too big.
     record: AtomicUsize,
@@ -88,14 +89,21 @@ impl Outgoing {
         // Four records at least are to fit: a smaller buffer gets smaller records.
         let record = RECORD.min(socket.set_send_buffer(send_buffer)? / 4);
         socket.send(&[IoSlice::new(&hello(own))])?;
+        let same_user = socket.peer()?.uid == Credentials::own().uid;
         Ok(Self {
             socket,
             peer,
+            same_user,
             dead: AtomicBool::new(false),
             record: AtomicUsize::new(record),
             stashed: AtomicBool::new(false),
             stash: Mutex::default(),
         })
+    }
+
+    /// Whether the process at the other end is of our own user. Only such a one takes packets that came over the wire.
+    pub(crate) fn is_same_user(&self) -> bool {
+        self.same_user
     }
 
     /// The descriptor to watch: for writability while the link is blocked, for hang-up always.
