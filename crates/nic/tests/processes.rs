@@ -163,6 +163,13 @@ fn child_peer() {
         }
         match line.trim() {
             "receive" => println!("received {}", end.completion().byte_len),
+            "spin" => {
+                let until = Instant::now() + Duration::from_millis(20);
+                while Instant::now() < until {
+                    assert_eq!(end.cq.poll(1, &mut |_, _| {}).expect("no overflow"), 0);
+                }
+                println!("spun");
+            }
             "send" => {
                 end.send(1, SendOp::Send, vec![buffer.sge(0, LEN)]);
                 end.done(1);
@@ -195,6 +202,24 @@ fn one_sided_operations_are_answered_while_the_peer_sits_in_read() {
         .send(1, SendOp::Read(peer.remote), vec![peer.buffer.sge(0, LEN)]);
     peer.end.done(1);
     assert_eq!(peer.buffer.snapshot(), pattern(LEN, SEED));
+}
+
+#[test]
+fn a_peer_that_polled_and_then_turned_away_still_answers() {
+    let mut peer = Peer::start();
+    for wr_id in 0..20 {
+        peer.tell("spin");
+        hear_word(&mut peer.hear, "spun");
+        let start = Instant::now();
+        let bytes = vec![peer.buffer.sge(0, 8)];
+        peer.end.send(wr_id, SendOp::Read(peer.remote), bytes);
+        peer.end.done(wr_id);
+        assert!(
+            start.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            start.elapsed()
+        );
+    }
 }
 
 #[test]
@@ -324,4 +349,28 @@ fn a_queue_pair_that_waits_for_a_stopped_peer_can_be_used_for_another() {
     stopped.end.send(9, SendOp::Send, vec![]);
     other.done(1);
     stopped.end.done(9);
+}
+
+/// Runs tests of this program with the wire forced, in both processes. All their packets go to the same UDP address, so those
+/// for one of the two land in the other (or in a third that happens to run) and are forwarded.
+#[test]
+fn the_same_over_the_wire() {
+    for test in [
+        "messages_go_both_ways_between_processes",
+        "one_sided_operations_are_answered_while_the_peer_sits_in_read",
+        "a_killed_peer_fails_work_at_once_and_the_next_one_works",
+    ] {
+        let output = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", test, "--nocapture"])
+            .env("FERROCE_PATH", "wire")
+            .output()
+            .expect("started");
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        if text.contains("UDP port 4791") {
+            println!("no wire here, nothing is tested: {text}");
+            return;
+        }
+        assert!(text.contains("1 passed"), "{test}: {text}");
+    }
 }
