@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::{Ready, contains, pair};
-use crate::system::{Catalogue, Outcome, PLACES, Process, Side, Stage, User};
+use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS, User};
 
 const PORT: Ready = Ready::Cm(7174);
 
@@ -16,8 +16,17 @@ pub(super) fn add(all: &mut Catalogue) {
         all.at("absent.no-process", place, User::Ordinary, 120, nobody);
         all.at("absent.no-host", place, User::Ordinary, 120, no_host);
     }
-    all.everywhere("killed.server", 100, |stage| killed(stage, Victim::Server));
-    all.everywhere("killed.client", 100, |stage| killed(stage, Victim::Client));
+    // Over a wire a process that dies looks like a host that dies: only who has work under way is told, and rping may have none.
+    for place in [Place::Loopback, Place::OneSpace] {
+        for user in USERS {
+            all.at("killed.server", place, user, 60, |stage| {
+                killed(stage, Victim::Server)
+            });
+            all.at("killed.client", place, user, 60, |stage| {
+                killed(stage, Victim::Client)
+            });
+        }
+    }
     all.everywhere("killed.while-listening", 30, while_listening);
     all.everywhere("killed.write-target", 60, write_target);
     all.everywhere("port.in-use", 20, port_in_use);
