@@ -80,8 +80,9 @@ impl DeviceAttr {
             max_qp_rd_atom: MAX_RD_ATOM,
             max_qp_init_rd_atom: MAX_RD_ATOM,
             max_res_rd_atom: MAX_RD_ATOM * MAX_QP,
-            // No datagram service, shared receive queues or multicast yet.
-            max_ah: 0,
+            // Address handles cost nothing but memory.
+            max_ah: 1 << 20,
+            // No shared receive queues and no multicast yet.
             max_srq: 0,
             max_srq_wr: 0,
             max_srq_sge: 0,
