@@ -81,6 +81,11 @@ impl EventChannel {
     pub fn pop(&self) -> Option<Event> {
         self.events.pop().map(|queued| queued.event)
     }
+    /// Reads one count.
+    #[cfg(test)]
+    pub(super) fn take_count(&self) -> bool {
+        self.events.take_count()
+    }
     pub(super) fn push(&self, queued: Queued) {
         self.events.push(queued);
     }

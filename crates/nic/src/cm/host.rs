@@ -1,10 +1,12 @@
 //! What the service needs of the engine around it.
 
 use std::fmt::Debug;
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use ferroce_os::udp;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
@@ -25,6 +27,11 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn devices(&self) -> Vec<Arc<Device>>;
     /// Whether the address is one of this network namespace (127.0.0.0/8 and `::1` are).
     fn is_local(&self, ip: IpAddr) -> bool;
+    /// The address that this host would use toward `dst`; `scope` is the interface of a link-local one. ENETUNREACH or
+    /// EHOSTUNREACH without a route.
+    fn source_for(&self, dst: IpAddr, scope: u32) -> io::Result<IpAddr> {
+        udp::source_for(dst, scope)
+    }
     /// Sends a MAD to QP1 of another host; it may get lost.
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad);
     /// Sends a MAD to another process of this namespace. False if no process has the slot. `from` and `to` are the MAD's GIDs.

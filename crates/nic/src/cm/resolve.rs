@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use ferroce_os::udp::source_for;
 use ferroce_proto::cm::PACKET_LIFETIME;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::verbs::Mtu;
@@ -164,7 +163,10 @@ impl Work<'_> {
         } else {
             0
         };
-        let chosen = source_for(dst_ip, scope).map_err(|e| Error::system("no route", &e))?;
+        let chosen = self
+            .host
+            .source_for(dst_ip, scope)
+            .map_err(|e| Error::system("no route", &e))?;
         let src_ip = if src.ip().is_unspecified() {
             chosen
         } else {

@@ -153,13 +153,13 @@ impl Work<'_> {
         }
         let waiting = std::mem::take(&mut self.state.blocked.waiting);
         let before = waiting.len();
-        let mut known: Vec<Delivery> = Vec::new();
+        let mut failed: Vec<Delivery> = Vec::new();
         for w in waiting {
             let waited = self.now.since(w.since);
             if waited > Blocked::PATIENCE {
                 continue;
             }
-            let delivery = self.attempt(&w, &mut known);
+            let delivery = self.attempt(&w, &mut failed);
             match delivery {
                 Delivery::Done if w.whose == Whose::Here => {
                     self.state.agent.on_mad(self.now, w.from, w.to, &w.mad);
@@ -182,8 +182,8 @@ impl Work<'_> {
         self.state.blocked.retry = (left > 0).then(|| (self.now + next, next));
     }
 
-    /// Tries a request that waits, unless `known` says how that ends for its port.
-    fn attempt(&mut self, w: &Waiting, known: &mut Vec<Delivery>) -> Delivery {
+    /// Tries a request that waits, unless `failed` says how that ends for its port.
+    fn attempt(&mut self, w: &Waiting, failed: &mut Vec<Delivery>) -> Delivery {
         if w.whose == Whose::Here {
             return match &w.mad.message {
                 Message::Req(req) if self.bound_only(req).is_some() => {
@@ -192,12 +192,14 @@ impl Work<'_> {
                 _ => Delivery::Done,
             };
         }
-        if let Some(fails) = known.iter().find(|d| d.port() == Some(w.port)) {
+        if let Some(fails) = failed.iter().find(|d| d.port() == Some(w.port)) {
             return *fails;
         }
         let service = ServiceId::new(w.port.ps as u16, w.port.port);
         let delivery = self.deliver(service, w.from, w.to, &w.mad);
-        known.push(delivery);
+        if delivery != Delivery::Done {
+            failed.push(delivery);
+        }
         delivery
     }
 }

@@ -40,6 +40,12 @@ impl<T> EventQueue<T> {
         let _ = self.fd.add(1);
     }
 
+    /// Takes one count, as a consumer's read does. Returns whether there was one.
+    #[cfg(test)]
+    pub(crate) fn take_count(&self) -> bool {
+        self.fd.try_take().expect("an eventfd can be read")
+    }
+
     /// Takes the oldest event; the caller has taken its count.
     pub(crate) fn pop(&self) -> Option<T> {
         lock(&self.queue).pop_front()

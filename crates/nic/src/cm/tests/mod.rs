@@ -1,1 +1,8 @@
-//! Tests of the service with several processes played by one.
+//! The service with several processes on several machines, played by one test.
+
+mod connect;
+mod lifecycle;
+mod listen;
+mod net;
+mod resolve;
+mod routing;

@@ -1,0 +1,222 @@
+//! MADs find their process.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ferroce_os::unix::{Dgram, SeqListener};
+use ferroce_proto::ids::Gid;
+use ferroce_proto::mad::{CmMad, CommId, Dreq, Message, Rep};
+
+use super::net::*;
+use crate::cm::{EventKind, Via};
+use crate::core::lock;
+use crate::link::Addressing;
+
+fn gid(ip: &str) -> Gid {
+    Gid::from_ip(ip.parse().unwrap())
+}
+
+/// A pair over the wire, with more processes at both ends; MADs land in the wrong ones.
+fn crowded(landing: usize) -> (Pair, Vec<std::sync::Arc<Proc>>) {
+    let p = Pair::new(1, "10.0.0.2");
+    let others = vec![p.net.start(0, 13), p.net.start(1, 14), p.net.start(1, 15)];
+    p.net.landing.store(landing, Ordering::SeqCst);
+    (p, others)
+}
+
+#[test]
+fn mads_from_the_wire_are_forwarded() {
+    for landing in 0..6 {
+        let (p, _others) = crowded(landing);
+        let (a, b) = p.establish();
+        a.disconnect().unwrap();
+        p.net.settle();
+        expect(&p.server_events, EventKind::Disconnected, 0);
+        b.disconnect().unwrap();
+        p.net.settle();
+        expect(&p.client_events, EventKind::Disconnected, 0);
+        p.net.pass(Duration::from_secs(1));
+        expect(&p.client_events, EventKind::TimewaitExit, 0);
+        expect(&p.server_events, EventKind::TimewaitExit, 0);
+        let (_a, b) = p.request();
+        b.reject(b"").unwrap();
+        p.net.settle();
+        expect(&p.client_events, EventKind::Rejected, 28);
+        p.expect_nothing();
+    }
+}
+
+#[test]
+fn nobody_listens_says_whoever_got_the_request() {
+    for landing in 0..3 {
+        let (p, _others) = crowded(landing);
+        p.listener.destroy();
+        let _client = p.client.connecting(&p.client_events, p.to);
+        p.net.pass(GRACE);
+        expect(&p.client_events, EventKind::Rejected, 8);
+    }
+}
+
+#[test]
+fn a_request_that_was_taken_back_is_searched_for_everywhere() {
+    // The processes of this machine are found by the kernel's list, so the names must be there.
+    let _name = SeqListener::bind("ferroce/slot/11");
+    for landing in 0..3 {
+        let (p, _others) = crowded(landing);
+        let (a, b) = p.request();
+        a.destroy();
+        p.net.settle();
+        expect_errno(b.accept(&param_of_server(b"")), libc::EINVAL);
+    }
+}
+
+#[test]
+fn for_a_process_that_is_gone_another_one_answers() {
+    let (p, _others) = crowded(0);
+    let (a, _b) = p.establish();
+    p.net.kill(&p.server);
+    a.disconnect().unwrap();
+    p.net.settle();
+    expect(&p.client_events, EventKind::Disconnected, 0);
+    let before = lock(&p.net.wire_log).len();
+    let rep = Rep {
+        local_comm_id: CommId(5),
+        remote_comm_id: CommId(12 << 22 | 1),
+        ..Rep::default()
+    };
+    let addressing = Addressing {
+        src: gid("10.0.0.2"),
+        dst: gid("10.0.0.1"),
+        ..Addressing::default()
+    };
+    let mad = CmMad {
+        tid: 1,
+        message: Message::Rep(rep),
+    }
+    .emit();
+    lock(&p.net.flight).push_back(InFlight::Wire { addressing, mad });
+    p.net.settle();
+    let log = lock(&p.net.wire_log);
+    let answers: Vec<_> = log[before..]
+        .iter()
+        .map(|(_, mad)| mad.message.name())
+        .collect();
+    assert_eq!(answers, ["REJ"]);
+}
+
+#[test]
+fn senders_that_cannot_be_are_ignored() {
+    let p = Pair::new(1, "10.0.0.2");
+    let dreq = Dreq {
+        local_comm_id: CommId(12 << 22 | 1),
+        remote_comm_id: CommId(5),
+        ..Dreq::default()
+    };
+    let mad = CmMad {
+        tid: 1,
+        message: Message::Dreq(dreq),
+    }
+    .emit();
+    let service = p.client.service();
+    for from in [
+        "10.0.0.1",
+        "127.0.0.1",
+        "::1",
+        "224.0.0.1",
+        "ff02::1",
+        "0.0.0.0",
+        "::",
+    ] {
+        service.on_mad(gid(from), gid("10.0.0.1"), &mad, Via::Wire);
+    }
+    assert!(lock(&p.net.wire_log).is_empty() && lock(&p.net.flight).is_empty());
+    service.on_mad(gid("10.0.0.9"), gid("10.0.0.1"), &[0xff; 256], Via::Wire);
+    assert!(lock(&p.net.wire_log).is_empty());
+    service.on_mad(gid("10.0.0.9"), gid("10.0.0.1"), &mad, Via::Wire);
+    assert_eq!(
+        lock(&p.net.wire_log).len(),
+        1,
+        "an honest stranger gets its DREP"
+    );
+}
+
+#[test]
+fn requests_with_impossible_addresses_are_refused() {
+    let p = Pair::new(1, "10.0.0.2");
+    // A client that binds to loopback and connects elsewhere says that it is 127.0.0.1.
+    let a = p.client.id(&p.client_events);
+    a.resolve_addr(Some(at("127.0.0.1", 0)), p.to, Duration::ZERO)
+        .unwrap();
+    a.resolve_route(Duration::ZERO).unwrap();
+    expect(&p.client_events, EventKind::AddrResolved, 0);
+    expect(&p.client_events, EventKind::RouteResolved, 0);
+    a.connect(&param(b"")).unwrap();
+    p.net.settle();
+    expect_nothing(&p.server_events);
+}
+
+#[test]
+fn junk_on_a_port_is_dropped() {
+    let p = Pair::new(0, "127.0.0.1");
+    let stranger = Dgram::unbound().unwrap();
+    let name = format!("ferroce/port/tcp/{}", p.to.port());
+    for junk in [&[][..], &[1; 10], &[0; 288], &[0xff; 288], &[7; 5000]] {
+        stranger.send_to(&name, junk).unwrap();
+        p.server.read_ports();
+    }
+    p.server.read_ports();
+    let _ends = p.establish();
+}
+
+#[test]
+fn a_crowd_of_requests_waits_for_a_busy_server() {
+    const CROWD: usize = 700;
+    let p = Pair::new(0, "127.0.0.1");
+    *lock(&p.server.asleep) = true;
+    let _clients: Vec<_> = (0..CROWD)
+        .map(|_| p.client.connecting(&p.client_events, p.to))
+        .collect();
+    p.net.pass(Duration::from_secs(1));
+    p.expect_nothing();
+    *lock(&p.server.asleep) = false;
+    // Far less than the time after which they would be sent again.
+    p.net.pass(Duration::from_secs(2));
+    let mut served = Vec::new();
+    while let Some(event) = next(&p.server_events) {
+        assert_eq!(event.kind, EventKind::ConnectRequest);
+        event.id.accept(&param_of_server(b"")).unwrap();
+        served.push(event.id);
+    }
+    assert_eq!(served.len(), CROWD);
+    p.net.settle();
+    assert_eq!(std::iter::from_fn(|| next(&p.client_events)).count(), CROWD);
+}
+
+#[test]
+fn a_server_that_never_reads_costs_nothing_for_ever() {
+    let p = Pair::new(0, "127.0.0.1");
+    *lock(&p.server.asleep) = true;
+    let _clients: Vec<_> = (0..700)
+        .map(|_| p.client.connecting(&p.client_events, p.to))
+        .collect();
+    p.net.pass(Duration::from_secs(100));
+    let unreachable =
+        std::iter::from_fn(|| next(&p.client_events)).filter(|e| e.kind == EventKind::Unreachable);
+    assert_eq!(unreachable.count(), 700);
+    assert_eq!(p.client.service().deadline(), None);
+}
+
+#[test]
+fn a_server_that_ends_while_requests_wait_is_not_listening() {
+    let p = Pair::new(0, "127.0.0.1");
+    *lock(&p.server.asleep) = true;
+    let _clients: Vec<_> = (0..700)
+        .map(|_| p.client.connecting(&p.client_events, p.to))
+        .collect();
+    p.listener.destroy();
+    p.net.pass(Duration::from_secs(6));
+    let events: Vec<_> = std::iter::from_fn(|| next(&p.client_events))
+        .map(|e| (e.kind, e.status))
+        .collect();
+    assert_eq!(events, vec![(EventKind::Rejected, 8); 700]);
+}
