@@ -8,7 +8,7 @@
 //! | [`netdev`] | network interfaces and their addresses |
 //! | [`udp`] | `RoCEv2` data sockets |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
-//! | [`thread`], [`fork`] | threads that take no signals, what a child of `fork` starts with |
+//! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
 //! | [`fd`] | the owned descriptor that all of these hold |
 //!
 //! Three rules hold everywhere in this crate.
@@ -25,6 +25,7 @@ compile_error!("Ferroce runs on 64-bit Linux only");
 
 pub mod clock;
 pub mod eventfd;
+pub mod exit;
 pub mod fd;
 pub mod fork;
 pub mod memory;

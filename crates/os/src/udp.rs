@@ -22,6 +22,9 @@ const BUFFER: c_int = 8 << 20;
 const UDP_NO_CHECK6_TX: c_int = 101;
 const UDP_NO_CHECK6_RX: c_int = 102;
 
+/// The discard service (RFC 863).
+const DISCARD: u16 = 9;
+
 /// A datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
@@ -124,6 +127,31 @@ impl UdpSocket {
     pub fn receive_buffer(&self) -> io::Result<usize> {
         let bytes = sys::option(self.fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF)?;
         Ok(usize::try_from(bytes).unwrap_or(0))
+    }
+
+    /// Takes the socket out of those that share the port: new datagrams go to the others. What has come so far is still here to be
+    /// received. Nothing may be sent any more: an IPv4 socket would fill in an Identification from now on.
+    ///
+    /// # Errors
+    /// ENETUNREACH without a loopback interface; nothing has changed then.
+    pub fn leave(&self) -> io::Result<()> {
+        // A connected socket gets the datagrams of its peer only, and nobody sends from the discard port.
+        let nowhere: IpAddr = if self.v6 {
+            Ipv6Addr::LOCALHOST.into()
+        } else {
+            Ipv4Addr::LOCALHOST.into()
+        };
+        let to = InetAddr::new(nowhere, DISCARD, 0);
+        // SAFETY: pointer and length describe `to`.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_connect,
+                self.fd.as_raw_fd(),
+                &raw const to,
+                to.len(),
+            )
+        })
+        .map(drop)
     }
 
     /// Sends datagrams in order and returns how many went out, at least one (of a slice that is not empty). Fewer than all:

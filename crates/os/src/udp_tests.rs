@@ -153,3 +153,25 @@ fn the_source_toward_loopback_is_loopback() {
     let nowhere: IpAddr = "fe80::1".parse().expect("an address");
     assert!(source_for(nowhere, 0).is_err());
 }
+
+#[test]
+fn a_socket_that_left_gets_nothing_and_keeps_what_it_had() {
+    let stays = UdpSocket::bind_v4(0).expect("bind");
+    let leaves = UdpSocket::bind_v4(stays.port()).expect("bind");
+    let senders: Vec<UdpSocket> = (0..32)
+        .map(|_| UdpSocket::bind_v4(0).expect("bind"))
+        .collect();
+    let send_all = || {
+        for sender in &senders {
+            let sent = sender.send_many(&[datagram(&stays, "127.0.0.1", [b"x", b"y"])]);
+            assert_eq!(sent.expect("send"), 1);
+        }
+    };
+    send_all(); // each goes to either
+    leaves.leave().expect("leave");
+    send_all();
+    let mut ring = RecvRing::new(64, 64);
+    let kept = leaves.recv_many(&mut ring).expect("receive");
+    assert_eq!(receive(&stays, 64 - kept).len(), 64 - kept);
+    assert_eq!(leaves.recv_many(&mut ring).expect("receive"), 0);
+}

@@ -140,6 +140,20 @@ impl CmService {
         self.step(|work| work.on_slot_gone(slot));
     }
 
+    /// The process exits: tells every peer, as the kernel does for programs that end with connections open.
+    pub(crate) fn end(&self) {
+        let ids = self.look(|state| -> Vec<_> {
+            state
+                .ids
+                .values()
+                .filter_map(|id| id.handle.upgrade())
+                .collect()
+        });
+        for id in ids {
+            id.destroy();
+        }
+    }
+
     /// Runs `f` with the state locked, then passes on what the state machines put out. `None` if the engine is gone.
     pub(super) fn step<R>(&self, f: impl FnOnce(&mut Work<'_>) -> R) -> Option<R> {
         let host = self.0.host.upgrade()?;

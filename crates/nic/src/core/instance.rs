@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
+use ferroce_os::exit::at_exit;
 use ferroce_os::fork::on_fork_child;
 use ferroce_os::thread::uncancellable;
 
@@ -31,10 +32,20 @@ pub(super) fn current() -> Result<Arc<Nic>, Error> {
         return Ok(Arc::clone(nic));
     }
     on_fork_child(move_on).map_err(|e| Error::system("pthread_atfork", &e))?;
+    at_exit(leave).map_err(|e| Error::system("atexit", &e))?;
     // Reading files and writing to stderr are cancellation points, and the cell is locked.
     let nic = uncancellable(Nic::start)?;
     *cell = Some(Arc::clone(&nic));
     Ok(nic)
+}
+
+/// As the process exits. It may do so in a signal handler, while a lock is held.
+fn leave() {
+    let cell = CELLS.get(GENERATION.load(Ordering::Acquire));
+    let nic = cell.and_then(|cell| cell.try_lock().ok()?.clone());
+    if let Some(nic) = nic {
+        nic.leave();
+    }
 }
 
 /// In the child, right after `fork`.

@@ -8,6 +8,7 @@ mod dispatch;
 mod events;
 mod gsi;
 mod instance;
+mod leave;
 mod neighbours;
 mod numbers;
 mod progress;
@@ -32,6 +33,7 @@ use ferroce_proto::time::Time;
 
 pub use self::counters::{Counters, DropReason};
 pub(crate) use self::events::EventQueue;
+use self::leave::Leaving;
 use self::neighbours::Neighbours;
 pub(crate) use self::numbers::{Numbers, slot_of};
 use self::progress::Progress;
@@ -67,6 +69,7 @@ pub struct Nic {
     /// PSN of the next packet from QP1.
     gsi_psn: AtomicU32,
     progress: Mutex<Progress>,
+    leaving: Leaving,
 }
 
 impl Nic {

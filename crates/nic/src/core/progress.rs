@@ -67,7 +67,7 @@ impl Progress {
     }
 
     /// A round without a sleep before it. Returns whether there was anything to do.
-    fn run_polled(&mut self, nic: &Nic, now: Time) -> bool {
+    pub(super) fn run_polled(&mut self, nic: &Nic, now: Time) -> bool {
         let mut events = std::mem::take(&mut self.polled);
         if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
             tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");

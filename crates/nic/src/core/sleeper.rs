@@ -130,7 +130,8 @@ impl Sleeper {
             && now.since(Time(self.last_poll.load(Ordering::Relaxed))) < RECENT
     }
 
-    fn wake(&self) {
+    /// Wakes the thread, whatever it sleeps for.
+    pub(super) fn wake(&self) {
         // It fails only if the count is at its maximum: then the thread wakes anyway.
         let _ = self.wake.add(1);
     }

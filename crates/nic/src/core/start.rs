@@ -9,6 +9,7 @@ use ferroce_os::random;
 use ferroce_proto::mr::Rights;
 
 use super::counters::Counters;
+use super::leave::Leaving;
 use super::neighbours::Neighbours;
 use super::numbers::Numbers;
 use super::progress::Progress;
@@ -65,6 +66,7 @@ impl Nic {
             cm: OnceLock::new(),
             gsi_psn: AtomicU32::new(random::u32()),
             progress: Mutex::new(Progress::new(incoming)),
+            leaving: Leaving::default(),
         });
         let host: Weak<Self> = Arc::downgrade(&nic);
         let cm = CmService::new(host, nic.numbers.slot())?;

@@ -27,6 +27,7 @@ fn run(nic: &Nic) {
         nic.sleeper.nap_while_polled(&mut events);
         sleep(nic, &mut events);
         lock(&nic.progress).run(nic, &events, clock::monotonic());
+        nic.leaving.take_leave(nic);
     }
 }
 

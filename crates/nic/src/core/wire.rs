@@ -63,6 +63,11 @@ impl Wire {
         self.link.receive_buffer()
     }
 
+    /// Leaves the port; see [`WireLink::leave`].
+    pub(super) fn leave(&self) {
+        self.link.leave();
+    }
+
     /// Receives; see [`WireLink::recv`].
     pub(super) fn recv(&self, budget: usize, each: &mut dyn FnMut(Option<Inbound<'_>>)) -> bool {
         self.link.recv(budget, each)

@@ -10,7 +10,7 @@ mod receive;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use ferroce_os::udp::{Datagram, UdpSocket};
 use ferroce_proto::ids::Gid;
@@ -37,6 +37,8 @@ pub(crate) struct WireLink {
     bad_network: Option<BadNetwork>,
     /// The errno of the last datagram that the kernel refused to send.
     last_refusal: AtomicI32,
+    /// Nothing is sent any more.
+    left: AtomicBool,
 }
 
 impl WireLink {
@@ -65,6 +67,7 @@ impl WireLink {
             receiver: Mutex::new(Some(Box::new(Receiver::new()))),
             bad_network,
             last_refusal: AtomicI32::new(0),
+            left: AtomicBool::new(false),
         })
     }
 
@@ -103,11 +106,25 @@ impl WireLink {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
+    /// Leaves the port to the other processes. What has come so far can still be received; what is sent from now on is lost.
+    pub(crate) fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+        for socket in self.sockets() {
+            if let Err(error) = socket.leave() {
+                tracing::debug!(target: "ferroce::wire", %error, "the port was not left");
+            }
+        }
+    }
+
     /// Sends a batch, each packet with its ICRC.
     ///
     /// What the kernel refuses for another reason than a full socket (too long for the interface, no route, an address that
     /// went away …) counts as lost on the way: the transport finds out as it does for any loss.
     pub(crate) fn send(&self, batch: &mut Batch) -> Sent {
+        if self.left.load(Ordering::Relaxed) {
+            batch.clear();
+            return Sent::All;
+        }
         let addressing = batch.addressing;
         let (Some(socket), Some(addresses)) = (
             self.socket_to(addressing.dst),
