@@ -19,6 +19,7 @@ mod connect;
 mod events;
 mod host;
 mod id;
+mod pace;
 mod ports;
 mod qp_attr;
 mod request;

@@ -199,7 +199,7 @@ impl Work<'_> {
         }
     }
 
-    pub(super) fn send_wire(&self, path: MadPath, mad: &CmMad) {
+    pub(super) fn send_wire(&mut self, path: MadPath, mad: &CmMad) {
         let owner = self
             .host
             .devices()
@@ -212,7 +212,7 @@ impl Work<'_> {
             traffic_class: path.traffic_class,
             ifindex: owner.map_or(0, |d| d.ifindex()),
         };
-        self.host.send_mad_wire(addressing, &mad.emit());
+        self.send_paced(addressing, &mad.emit());
     }
 }
 

@@ -12,6 +12,7 @@ use ferroce_proto::time::Time;
 
 use super::channel::Queued;
 use super::host::{Host, Via};
+use super::pace::Pace;
 use super::ports::{PortKey, Ports};
 use super::routing::Slots;
 use super::state::IdState;
@@ -50,6 +51,7 @@ pub(super) struct State {
     pub(super) gone: Vec<u16>,
     pub(super) blocked: Blocked,
     pub(super) slots: Slots,
+    pub(super) pace: Pace,
     next_key: u64,
 }
 
@@ -86,6 +88,7 @@ impl CmService {
             gone: Vec::new(),
             blocked: Blocked::default(),
             slots: Slots::default(),
+            pace: Pace::default(),
             next_key: 1,
         };
         Ok(Self(Arc::new(Shared {
@@ -132,6 +135,7 @@ impl CmService {
             work.now = now;
             work.state.agent.on_deadline(now);
             work.retry_blocked();
+            work.send_waiting();
         });
     }
 
@@ -152,6 +156,7 @@ impl CmService {
         for id in ids {
             id.destroy();
         }
+        self.step(|work| work.send_all_waiting());
     }
 
     /// Runs `f` with the state locked, then passes on what the state machines put out. `None` if the engine is gone.
@@ -215,10 +220,14 @@ impl State {
     }
 
     fn deadline(&self) -> Option<Time> {
-        [self.agent.deadline(), self.blocked.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.agent.deadline(),
+            self.blocked.deadline(),
+            self.pace.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 }
 

@@ -220,3 +220,30 @@ fn a_server_that_ends_while_requests_wait_is_not_listening() {
         .collect();
     assert_eq!(events, vec![(EventKind::Rejected, 8); 700]);
 }
+
+#[test]
+fn a_crowd_of_requests_goes_over_the_wire_at_a_pace() {
+    let p = Pair::new(1, "10.0.0.2");
+    let connecting = || p.client.connecting(&p.client_events, p.to);
+    let sent = || lock(&p.net.wire_log).len();
+    let _clients: Vec<_> = (0..1000).map(|_| connecting()).collect();
+    assert_eq!(sent(), 64);
+    let mut before = sent();
+    for _ in 0..40 {
+        p.net.pass(Duration::from_millis(1));
+        assert!(sent() - before <= 20 + 16, "{} at once", sent() - before);
+        before = sent();
+    }
+    p.net.pass(Duration::from_millis(10));
+    assert_eq!(sent(), 1000);
+    let requests: Vec<_> = std::iter::from_fn(|| next(&p.server_events)).collect();
+    assert_eq!(requests.len(), 1000);
+    // After a pause a burst is allowed again, and an end waits for nothing.
+    p.net.pass(Duration::from_secs(1));
+    let before = sent();
+    let _clients: Vec<_> = (0..100).map(|_| connecting()).collect();
+    assert_eq!(sent() - before, 64);
+    p.client.service().end();
+    // All requests, and a rejection for each that was taken back.
+    assert_eq!(sent() - before, 100 + 1100);
+}
