@@ -13,6 +13,7 @@
  * too-long      SEND longer than the receive: REM_INV_REQ_ERR here, LOC_LEN_ERR there
  * no-receive    SEND without a receive and without RNR retries: RNR_RETRY_EXC_ERR
  * deregistered  WRITE to memory that is registered no more: REM_ACCESS_ERR, and no byte changes
+ * exits         the client exits without a disconnect: DISCONNECTED, at once
  * bad-lkey      SEND from memory that is registered no more: LOC_PROT_ERR
  * in-use        a port that another process listens on: EADDRINUSE; free again at once when that is killed
  * cycles        200 connections, one after the other: no descriptor and no memory is left behind
@@ -198,6 +199,26 @@ static void see_off(struct side *side)
 }
 
 static const struct rdma_conn_param patient = { .retry_count = 7, .rnr_retry_count = 7, .initiator_depth = 1, .responder_resources = 1 };
+
+/* exits */
+
+static void exits_server(const char *port)
+{
+	struct side side = { 0 };
+
+	open_server(&side, port);
+	serve(&side, 1, SHORT);
+	see_off(&side);
+}
+
+static void exits_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+
+	join(&side, address, port, patient);
+	/* As many programs end: the system has to clean up. */
+	exit(0);
+}
 
 /* absent */
 
@@ -633,6 +654,7 @@ static const struct failure {
 	{ "too-long", too_long_server, too_long_client },
 	{ "no-receive", no_receive_server, no_receive_client },
 	{ "deregistered", deregistered_server, deregistered_client },
+	{ "exits", exits_server, exits_client },
 	{ "bad-lkey", bad_lkey_server, bad_lkey_client },
 	{ "in-use", in_use_server, NULL },
 	{ "cycles", cycles_server, cycles_client },

@@ -5,12 +5,13 @@ use nix::sys::signal::Signal;
 use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS};
 
 /// Kinds of failure that take a server and a client (see `tests/c/failures.c`).
-const PAIRED: [&str; 7] = [
+const PAIRED: [&str; 8] = [
     "rejected",
     "wrong-rkey",
     "too-long",
     "no-receive",
     "deregistered",
+    "exits",
     "bad-lkey",
     "cycles",
 ];
