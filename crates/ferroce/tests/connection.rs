@@ -240,8 +240,10 @@ fn completions_of_a_queue_pair_that_is_gone_are_not_shown() {
         .post_receive(0, &[region.slice(0..SIZE).unwrap()])
         .unwrap();
     client.id.disconnect().unwrap();
-    client.channel.expect(EventKind::Disconnected).unwrap();
     server.channel.expect(EventKind::Disconnected).unwrap();
+    // The peer's answer: without it the client would ask for a minute.
+    server.id.disconnect().unwrap();
+    client.channel.expect(EventKind::Disconnected).unwrap();
     let End {
         queue_pair,
         completions,
