@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::world::*;
 use crate::cm::{EventKind, Phase};
-use crate::mad::{Answered, CmMad, CommId, Message, PrivateData, RejReason};
+use crate::mad::{Answered, CmMad, CommId, Message, Mra, PrivateData, RejReason};
 
 #[test]
 fn a_connection_takes_three_messages() {
@@ -320,4 +320,31 @@ fn services_are_not_resolved_for_datagrams_yet() {
         (rep.request_id, rep.status),
         (5, crate::mad::SidrStatus::UNSUPPORTED)
     );
+}
+
+#[test]
+fn an_mra_counts_only_from_the_conversations_peer() {
+    let mut w = World::new(16);
+    let (a, b) = w.replied();
+    let mra = |local, remote, answered| {
+        let mra = Mra {
+            local_comm_id: local,
+            remote_comm_id: remote,
+            answered,
+            service_timeout: 24,
+            ..Mra::default()
+        };
+        CmMad {
+            tid: 1,
+            message: Message::Mra(mra),
+        }
+    };
+    w.post(gid(A), gid(B), &mra(CommId(0x123), b, Answered::Rep));
+    w.post(gid(A), gid(B), &mra(a, b, Answered::Req));
+    w.post(gid(A), gid(B), &mra(a, b, Answered::Other));
+    w.settle();
+    w.expect_phase(B, b, Some(Phase::RepSent));
+    w.post(gid(A), gid(B), &mra(a, b, Answered::Rep));
+    w.settle();
+    w.expect_phase(B, b, Some(Phase::MraRepRcvd));
 }

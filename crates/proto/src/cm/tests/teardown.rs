@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::world::*;
 use crate::cm::{Agent, Phase};
 use crate::ids::Qpn;
-use crate::mad::{CmMad, CommId, Drep, Dreq, Message, Rej, RejReason};
+use crate::mad::{CmMad, CommId, Drep, Dreq, Message, Rej, RejReason, Rep};
 
 fn dreq(local: CommId, remote: CommId, qpn: u32) -> CmMad {
     let dreq = Dreq {
@@ -221,4 +221,28 @@ fn a_rejection_ends_even_what_is_established() {
     w.post(gid(B), gid(A), &rej(b, a));
     w.settle();
     w.expect_events(A, &[]);
+}
+
+#[test]
+fn timewait_lasts_as_long_as_the_peers_acknowledgements_may_take() {
+    let mut w = World::new(11);
+    let (a, b) = w.requested();
+    let slow = Rep {
+        target_ack_delay: 19,
+        ..rep(B, 0x22)
+    };
+    w.agents[B].accept(w.now, b, slow).unwrap();
+    w.settle();
+    w.agents[A].establish(a).unwrap();
+    w.agents[A].disconnect(w.now, a).unwrap();
+    w.settle();
+    w.agents[B].disconnect(w.now, b).unwrap();
+    w.settle();
+    let (own, peers) = (
+        w.agents[A].deadline().unwrap(),
+        w.agents[B].deadline().unwrap(),
+    );
+    // Code 19 for delay 19 on a path of code 16; the passive side takes the 17 of the REQ.
+    assert_eq!(own.since(w.now).as_millis().next_multiple_of(2), 2048);
+    assert_eq!(peers.since(w.now).as_millis().next_multiple_of(2), 512);
 }
