@@ -87,6 +87,10 @@ impl Guest {
             .args([&self.ferroce, "run", "--"])
             .args(words)
             .current_dir("/");
+        if std::env::var_os("FERROCE_LOG").is_none() {
+            // Beside what the program prints: a failure with a foreign peer is hard enough to understand.
+            command.env("FERROCE_LOG", "ferroce=debug,ferroce::cm=trace");
+        }
         self.process(command, "here", words[0])
     }
 

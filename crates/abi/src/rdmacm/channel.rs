@@ -23,16 +23,28 @@ impl Handle for rdma_event_channel {
     type Private = ChannelPrivate;
 }
 
-/// All channels that exist. A thread that sleeps on a channel's descriptor holds nothing but this number (it may be cancelled
-/// there, and the channel destroyed under it), and looks the channel up again when it wakes.
-static CHANNELS: Mutex<BTreeMap<u64, Arc<nic::EventChannel>>> = Mutex::new(BTreeMap::new());
+/// All channels that exist.
+static CHANNELS: Mutex<Channels> = Mutex::new(Channels {
+    by_serial: BTreeMap::new(),
+    serials: BTreeMap::new(),
+});
+
+/// See [`CHANNELS`].
+struct Channels {
+    /// A thread that sleeps on a channel's descriptor holds nothing but this number (it may be cancelled there, and the channel
+    /// destroyed under it), and looks the channel up again when it wakes.
+    by_serial: BTreeMap<u64, Arc<nic::EventChannel>>,
+    /// The numbers by the address of the program's structure, which is not looked into: the program may have destroyed it.
+    serials: BTreeMap<usize, u64>,
+}
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// Names a channel without keeping it alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChannelRef {
-    serial: u64,
+    /// `None`: it was destroyed already.
+    serial: Option<u64>,
 }
 
 impl ChannelRef {
@@ -40,21 +52,17 @@ impl ChannelRef {
     ///
     /// # Errors
     /// EINVAL for NULL.
-    ///
-    /// # Safety
-    /// `channel` is NULL or a live channel.
-    pub(super) unsafe fn new(channel: *const rdma_event_channel) -> Result<Self, Error> {
+    pub(super) fn new(channel: *const rdma_event_channel) -> Result<Self, Error> {
         if channel.is_null() {
             return Err(invalid("no event channel was given"));
         }
-        // SAFETY: the caller's channel is live.
-        let serial = unsafe { object::private(channel) }.serial;
+        let serial = lock(&CHANNELS).serials.get(&channel.addr()).copied();
         Ok(Self { serial })
     }
 
     /// The channel, unless it was destroyed.
     pub(super) fn get(self) -> Option<Arc<nic::EventChannel>> {
-        lock(&CHANNELS).get(&self.serial).cloned()
+        lock(&CHANNELS).by_serial.get(&self.serial?).cloned()
     }
 
     /// The channel.
@@ -77,11 +85,11 @@ pub(super) fn create() -> Result<*mut rdma_event_channel, Error> {
     let channel = nic::EventChannel::new()?;
     let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
     let public = rdma_event_channel { fd: channel.fd() };
-    lock(&CHANNELS).insert(serial, channel);
-    Ok(object::create::<rdma_event_channel>(
-        public,
-        ChannelPrivate { serial },
-    ))
+    let handle = object::create::<rdma_event_channel>(public, ChannelPrivate { serial });
+    let mut channels = lock(&CHANNELS);
+    channels.by_serial.insert(serial, channel);
+    channels.serials.insert(handle.addr(), serial);
+    Ok(handle)
 }
 
 /// Destroys a channel. A thread that is blocked in its descriptor stays there, as with the kernel's.
@@ -89,9 +97,11 @@ pub(super) fn create() -> Result<*mut rdma_event_channel, Error> {
 /// # Safety
 /// `channel` is a live channel that nobody uses any more, except for threads that are blocked in it.
 pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
+    // Before the structure is freed, or a new channel might have its address.
+    lock(&CHANNELS).serials.remove(&channel.addr());
     // SAFETY: the caller hands the channel over.
     let ChannelPrivate { serial } = unsafe { object::take(channel) };
-    let removed = lock(&CHANNELS).remove(&serial);
+    let removed = lock(&CHANNELS).by_serial.remove(&serial);
     // Closes the descriptor, with the lock free again.
     drop(removed);
 }
@@ -110,8 +120,9 @@ pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_cha
     unsafe { destroy(channel) };
 }
 
-/// What a thread does whose channel was destroyed while it slept and whose descriptor then woke it: it goes on sleeping, as it
-/// would in the kernel, until a signal interrupts it. `errno` is EINTR then.
+/// What a thread does whose channel was destroyed while it slept, or just before it was going to: it sleeps on, as it would in the
+/// kernel if it had been a little quicker, until a signal interrupts it. (rping destroys the channel of a thread that is about to
+/// fetch the next event, and takes an error for a failure of its own.) `errno` is EINTR then.
 pub(super) fn stay_blocked() {
     // SAFETY: `pause` has no arguments; it is a cancellation point and nothing is held.
     unsafe { libc::pause() };

@@ -16,7 +16,7 @@ use super::types::{
     rdma_event_channel,
 };
 use super::{lock, transition};
-use crate::errno::{as_minus_one, invalid, set_errno};
+use crate::errno::{as_minus_one, invalid};
 use crate::object::{self, Handle};
 use crate::verbs::acks::Acks;
 use crate::verbs::wait;
@@ -249,10 +249,10 @@ fn discard(delivery: Delivery) {
 /// `errno` as `read(2)` on the descriptor left it.
 pub(super) fn fetch(channel: ChannelRef) -> Result<*mut rdma_cm_event, ()> {
     // The reference is dropped before blocking: a thread that sleeps owns nothing.
-    let fd = channel
-        .get()
-        .map(|channel| channel.fd())
-        .ok_or_else(|| set_errno(libc::EINVAL))?;
+    let Some(fd) = channel.get().map(|channel| channel.fd()) else {
+        channel::stay_blocked();
+        return Err(());
+    };
     loop {
         wait::take_one(fd)?;
         let Some(source) = channel.get() else {
@@ -281,8 +281,7 @@ pub unsafe extern "C" fn rdma_get_cm_event(
             &invalid("no place for the event was given"),
         );
     }
-    // SAFETY: the caller's channel is NULL or live.
-    let channel = match unsafe { ChannelRef::new(channel) } {
+    let channel = match ChannelRef::new(channel) {
         Ok(channel) => channel,
         Err(e) => return as_minus_one("rdma_get_cm_event", &e),
     };

@@ -52,8 +52,7 @@ pub(super) unsafe fn create(
     let (space, kind) = (port_space(ps)?, convert::qp_type(qp_type)?);
     let sync = channel.is_null();
     let channel = if sync { channel::create()? } else { channel };
-    // SAFETY: the caller's channel, or one made just now.
-    let id = unsafe { ChannelRef::new(channel) }
+    let id = ChannelRef::new(channel)
         .and_then(ChannelRef::live)
         .and_then(|source| nic::Id::create(&source, space, kind))
         .map(|nic| {
@@ -115,8 +114,7 @@ pub(super) unsafe fn migrate(
         return Err(invalid("the identifier is synchronous already"));
     }
     let channel = if to_sync { channel::create()? } else { channel };
-    // SAFETY: the caller's channel, or one made just now.
-    let target = unsafe { ChannelRef::new(channel) }.and_then(ChannelRef::live)?;
+    let target = ChannelRef::new(channel).and_then(ChannelRef::live)?;
     id.nic().migrate(&target);
     await_deliveries_under_way();
     if was_sync {

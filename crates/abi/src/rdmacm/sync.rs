@@ -26,8 +26,7 @@ pub(super) fn release_event(id: Id<'_>) {
 /// EINTR after a signal.
 pub(super) fn next_event(id: Id<'_>) -> Result<*mut rdma_cm_event, Error> {
     release_event(id);
-    // SAFETY: a synchronous identifier's channel lives as long as the identifier.
-    let channel = unsafe { ChannelRef::new(id.channel())? };
+    let channel = ChannelRef::new(id.channel())?;
     event::fetch(channel).map_err(|()| Error::new(errno(), "waiting for the event was interrupted"))
 }
 
