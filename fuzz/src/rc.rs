@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::Access;
 use ferroce_proto::testkit::{Faults, Pair, Setup, Side, remote, sge};
-use ferroce_proto::verbs::{Mtu, Payload, QpState, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use ferroce_proto::verbs::{Mtu, Payload, QpState, RecvWr, SendFlags, SendOp, SendTo, SendWr, Sge};
 
 use super::input::Input;
 use posted::Posted;
@@ -186,6 +186,7 @@ impl World {
         };
         self.wr_id += 1;
         let wr = SendWr {
+            to: SendTo::Peer,
             wr_id: self.wr_id,
             op,
             flags,

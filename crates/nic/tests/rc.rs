@@ -7,7 +7,8 @@ use std::sync::Arc;
 use common::{Buffer, End, INIT, RTR, attributes, cap, pair, pattern, wait_for};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::verbs::{
-    AttrMask, Mtu, Payload, QpAttr, QpState, SendFlags, SendOp, SendWr, WcImm, WcOpcode, WcStatus,
+    AttrMask, Mtu, Payload, QpAttr, QpState, SendFlags, SendOp, SendTo, SendWr, WcImm, WcOpcode,
+    WcStatus,
 };
 
 const MTUS: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
@@ -62,6 +63,7 @@ fn inline_data_is_taken_at_once() {
     let to = Buffer::new(&b.pd, vec![0; 256]);
     b.recv(1, vec![to.sge(0, 256)]);
     let wr = SendWr {
+        to: SendTo::Peer,
         wr_id: 2,
         op: SendOp::SendImm([1, 2, 3, 4]),
         flags: SendFlags::INLINE,

@@ -6,7 +6,7 @@ use std::slice;
 
 use ferroce_nic::Error;
 use ferroce_proto::ids::Key;
-use ferroce_proto::verbs::{Payload, PostError, RemoteAddr, SendFlags, SendOp, SendWr};
+use ferroce_proto::verbs::{Payload, PostError, RemoteAddr, SendFlags, SendOp, SendTo, SendWr};
 use libc::{c_void, pthread_mutex_t};
 
 use super::qp::{self, QpPrivate};
@@ -184,6 +184,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
         let (wr_id, bits) = ((*qp).wr_id, (*qp).wr_flags);
         with_batch(qp, |_, batch| match send_flags(bits) {
             Ok(flags) => batch.wrs.push(SendWr {
+                to: SendTo::Peer,
                 wr_id,
                 op,
                 flags: flags - SendFlags::INLINE,

@@ -5,7 +5,7 @@ use std::slice;
 use ferroce_nic::Error;
 use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{
-    Payload, PostError, QpCap, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge,
+    Payload, PostError, QpCap, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge,
 };
 
 use crate::errno::{invalid, unbuilt};
@@ -125,6 +125,7 @@ pub(super) unsafe fn send_wr(wr: *const ibv_send_wr, cap: &QpCap) -> Result<Send
         }
     };
     Ok(SendWr {
+        to: SendTo::Peer,
         wr_id,
         op,
         flags,

@@ -28,7 +28,7 @@ impl Qp {
         let mut locked = lock(&self.locked);
         check(&locked, addressing, packet)?;
         let taken = self.with_cx(&mut locked, now, |locked, cx| {
-            locked.rc().on_packet(cx, packet)
+            locked.transport.on_packet(cx, packet)
         });
         self.keep_timer(&mut locked);
         if !taken {
@@ -57,10 +57,12 @@ impl Qp {
     pub(crate) fn on_dropped(&self, slot: u16, dest: Qpn, now: Time) {
         let mut locked = lock(&self.locked);
         let leads_there = locked.path.as_ref().is_some_and(|p| p.leads_to(slot));
-        if !leads_there || locked.rc().query().dest_qp_num != dest {
+        if !leads_there || locked.transport.dest() != dest {
             return;
         }
-        self.with_cx(&mut locked, now, |locked, cx| locked.rc().on_dropped(cx));
+        self.with_cx(&mut locked, now, |locked, cx| {
+            locked.transport.on_dropped(cx)
+        });
         self.transmit(&mut locked, now);
         self.keep_timer(&mut locked);
     }
@@ -71,7 +73,9 @@ impl Qp {
         if !locked.path.as_ref().is_some_and(crate::path::Path::is_dead) {
             return;
         }
-        self.with_cx(&mut locked, now, |locked, cx| locked.rc().on_peer_dead(cx));
+        self.with_cx(&mut locked, now, |locked, cx| {
+            locked.transport.on_peer_dead(cx)
+        });
         self.keep_timer(&mut locked);
     }
 }

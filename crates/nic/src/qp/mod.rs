@@ -4,6 +4,7 @@ mod input;
 mod modify;
 mod output;
 mod step;
+mod transport;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -12,7 +13,8 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{RcConfig, RcQp};
 use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpCap, QpState, QpType, RecvWr, SendWr};
 
-use self::step::{Locked, Transport};
+use self::step::Locked;
+use self::transport::Transport;
 use crate::core::lock;
 use crate::device::{DeviceAttr, Limit, Permit};
 use crate::{Cq, Error, Nic, Pd};
@@ -131,7 +133,7 @@ impl Qp {
     /// Current state.
     #[must_use]
     pub fn state(&self) -> QpState {
-        lock(&self.locked).rc().state()
+        lock(&self.locked).transport.state()
     }
     /// `ibv_modify_qp`.
     ///
@@ -143,14 +145,14 @@ impl Qp {
     /// `ibv_query_qp`.
     #[must_use]
     pub fn query(&self) -> QpAttr {
-        lock(&self.locked).rc().query()
+        lock(&self.locked).transport.query()
     }
     /// Queues send work and transmits what can go at once. Stops at the first that is refused: the error tells its index.
     ///
     /// # Errors
     /// Index of the refused request, errno and reason; those before it are queued.
     pub fn post_send(&self, wrs: &mut dyn Iterator<Item = SendWr>) -> Result<(), (usize, Error)> {
-        self.step(|locked, cx| post_each(wrs, |wr| locked.rc().post_send(cx, wr)))
+        self.step(|locked, cx| post_each(wrs, |wr| locked.transport.post_send(cx, wr)))
     }
     /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list is empty afterwards if it was
     /// queued.
@@ -159,8 +161,12 @@ impl Qp {
     /// Of the first that is refused.
     pub fn post_send_all(&self, wrs: &mut Vec<SendWr>) -> Result<(), Error> {
         self.step(|locked, cx| {
-            locked.rc().check_sends(wrs).map_err(|e| post_error(&e))?;
-            post_each(&mut wrs.drain(..), |wr| locked.rc().post_send(cx, wr)).map_err(|(_, e)| e)
+            locked
+                .transport
+                .check_sends(wrs)
+                .map_err(|e| post_error(&e))?;
+            post_each(&mut wrs.drain(..), |wr| locked.transport.post_send(cx, wr))
+                .map_err(|(_, e)| e)
         })
     }
     /// Queues receive work.
@@ -168,7 +174,7 @@ impl Qp {
     /// # Errors
     /// As [`post_send`](Self::post_send).
     pub fn post_recv(&self, wrs: &mut dyn Iterator<Item = RecvWr>) -> Result<(), (usize, Error)> {
-        self.step(|locked, cx| post_each(wrs, |wr| locked.rc().post_recv(cx, wr)))
+        self.step(|locked, cx| post_each(wrs, |wr| locked.transport.post_recv(cx, wr)))
     }
     /// Removes it from the device. Returns when no packet and no completion of it is in work; completions already queued stay
     /// in the CQ, as the manual page says. A second call does nothing.

@@ -21,18 +21,18 @@ impl Qp {
             self.on_turn(clock::monotonic());
         }
         self.step(|locked, cx| {
-            let before = locked.rc().state();
+            let before = locked.transport.state();
             // Before the move, since it may start to transmit; taken back if the move is refused.
             if let Some((_, traits)) = &chosen {
-                locked.rc().set_link(*traits);
+                locked.transport.set_link(*traits);
             }
-            if let Err(e) = locked.rc().modify(cx, attr, mask) {
+            if let Err(e) = locked.transport.modify(cx, attr, mask) {
                 if let Some(traits) = locked.traits {
-                    locked.rc().set_link(traits);
+                    locked.transport.set_link(traits);
                 }
                 return Err(Error::invalid(e.reason));
             }
-            let after = locked.rc().state();
+            let after = locked.transport.state();
             if chosen.is_some() {
                 locked.set_path(self.qpn, chosen);
             }
@@ -48,7 +48,7 @@ impl Qp {
 
     /// The path to what the attributes, or else those that it has, name.
     fn find_path(&self, attr: &QpAttr, mask: AttrMask) -> Result<(Path, LinkTraits), Error> {
-        let now = lock(&self.locked).rc().query();
+        let now = lock(&self.locked).transport.query();
         let pick = |flag, new: &QpAttr| if mask.contains(flag) { *new } else { now };
         let to = Destination {
             ah: attr.ah_attr,

@@ -23,7 +23,7 @@ impl Qp {
             return;
         }
         let (mut bytes, mut packets) = (0, 0);
-        while locked.wants_transmit() {
+        while locked.transport.wants_transmit() {
             if bytes >= TURN_BYTES || packets >= TURN_PACKETS {
                 locked.queued = true;
                 self.nic().push_ready(self.me());
@@ -73,7 +73,7 @@ impl Qp {
             return Some(size);
         }
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), slot = egress.slot(), "the peer's process is gone");
-        self.with_cx(locked, now, |locked, cx| locked.rc().on_peer_dead(cx));
+        self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
         None
     }
 
@@ -88,7 +88,7 @@ impl Qp {
         self.with_cx(locked, now, |locked, cx| {
             while batch.ends.len() < BATCH_PACKETS
                 && batch.bytes.len() < max
-                && locked.rc().poll_transmit(cx, &mut batch.bytes)
+                && locked.transport.poll_transmit(cx, &mut batch.bytes)
             {
                 batch.ends.push(batch.bytes.len());
             }

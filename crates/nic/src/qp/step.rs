@@ -6,20 +6,15 @@ use std::sync::atomic::Ordering;
 use ferroce_os::clock;
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::ids::Qpn;
-use ferroce_proto::rc::{Cx, LinkTraits, RcQp, Sink};
+use ferroce_proto::rc::{Cx, LinkTraits, Sink};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpEvent, Wc};
 
 use super::Qp;
+use super::transport::Transport;
 use crate::core::{lock, read};
 use crate::device::AsyncSubject;
 use crate::path::{Path, Reach};
-
-/// The transport behind a queue pair; unreliable ones will stand beside this one.
-#[derive(Debug)]
-pub(super) enum Transport {
-    Rc(Box<RcQp>),
-}
 
 /// What the lock of a queue pair guards.
 #[derive(Debug)]
@@ -61,21 +56,6 @@ impl Locked {
             self.queued = false;
         }
         (self.path, self.traits) = path.unzip();
-    }
-
-    pub(super) fn rc(&mut self) -> &mut RcQp {
-        let Transport::Rc(rc) = &mut self.transport;
-        rc
-    }
-
-    pub(super) fn wants_transmit(&self) -> bool {
-        let Transport::Rc(rc) = &self.transport;
-        rc.wants_transmit()
-    }
-
-    pub(super) fn deadline(&self) -> Option<Time> {
-        let Transport::Rc(rc) = &self.transport;
-        rc.deadline()
     }
 }
 
@@ -127,7 +107,7 @@ impl Qp {
 
     /// Makes sure that [`on_timer`](Self::on_timer) comes in time.
     pub(super) fn keep_timer(&self, locked: &mut Locked) {
-        let Some(next) = locked.deadline().filter(|_| !locked.retired) else {
+        let Some(next) = locked.transport.deadline().filter(|_| !locked.retired) else {
             return;
         };
         if locked.timer.is_none_or(|entry| next < entry) {
@@ -142,13 +122,15 @@ impl Qp {
         if locked.timer.is_none_or(|entry| entry > now) {
             return;
         }
-        if locked.deadline().is_some_and(|at| at <= now) {
+        if locked.transport.deadline().is_some_and(|at| at <= now) {
             self.pd.context().device().counters().count_timeout();
-            self.with_cx(&mut locked, now, |locked, cx| locked.rc().on_deadline(cx));
+            self.with_cx(&mut locked, now, |locked, cx| {
+                locked.transport.on_deadline(cx)
+            });
             self.transmit(&mut locked, now);
         }
         // The entry is used up: replace it, by a later one too.
-        let next = locked.deadline();
+        let next = locked.transport.deadline();
         self.nic().set_timer(self.qpn, locked.timer, next);
         locked.timer = next;
     }

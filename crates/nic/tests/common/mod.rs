@@ -9,7 +9,7 @@ use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
     AddressHandleAttr, AttrMask, GlobalRoute, Mtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr,
-    RemoteAddr, SendFlags, SendOp, SendWr, Sge, Wc, WcStatus,
+    RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
 };
 
 /// Nothing here takes this long.
@@ -131,6 +131,7 @@ impl End {
     }
     pub(crate) fn send_flagged(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>, flags: SendFlags) {
         let wr = SendWr {
+            to: SendTo::Peer,
             wr_id,
             op,
             flags,

@@ -193,6 +193,7 @@ mod tests {
                 lkey: Key(1),
             };
             let wr = SendWr {
+                to: crate::verbs::SendTo::Peer,
                 wr_id: 0,
                 op,
                 flags: SendFlags::empty(),

@@ -10,7 +10,7 @@ use crate::mr::{Access, Region, Rights};
 use crate::rc::{Cx, RcConfig, RcQp, Sink};
 use crate::time::Time;
 use crate::verbs::{
-    Payload, QpEvent, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge, Wc, WcStatus,
+    Payload, QpEvent, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
 };
 
 /// Protection domain of every node.
@@ -162,6 +162,7 @@ pub const fn remote(rkey: Key, offset: u64) -> RemoteAddr {
 #[must_use]
 pub const fn wr(wr_id: u64, op: SendOp, sges: Vec<Sge>) -> SendWr {
     SendWr {
+        to: SendTo::Peer,
         wr_id,
         op,
         flags: SendFlags::SIGNALED,

@@ -12,4 +12,6 @@ pub use attr::{
 };
 pub use event::{AsyncEvent, QpEvent};
 pub use wc::{Wc, WcFlags, WcImm, WcOpcode, WcStatus};
-pub use wr::{Payload, PostError, RecvWr, RemoteAddr, SendFlags, SendOp, SendWr, Sge};
+pub use wr::{
+    Datagram, Payload, PostError, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge,
+};

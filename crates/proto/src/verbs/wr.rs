@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::ids::Key;
+use crate::ids::{Key, Qpn};
 
 /// Scatter/gather element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,11 +83,36 @@ pub enum Payload {
     Inline(Vec<u8>),
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The owner's number for the address handle.
+    pub ah: u32,
+    /// The peer's queue pair; [`Qpn::MULTICAST`] for a group.
+    pub qpn: Qpn,
+    /// `remote_qkey`. With the highest bit set the queue pair's own `Q_Key` is sent instead.
+    pub qkey: u32,
+}
+
+/// What a work request says about its receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendTo {
+    /// The queue pair's peer (RC, UC).
+    #[default]
+    Peer,
+    /// Its own destination (UD).
+    Datagram(Datagram),
+    /// A shared receive queue at the peer (`XRC_SEND`).
+    XrcSrq(u32),
+}
+
 /// Send-queue work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendWr {
     /// The program's tag.
     pub wr_id: u64,
+    /// Receiver.
+    pub to: SendTo,
     /// Operation.
     pub op: SendOp,
     /// Flags.
