@@ -284,7 +284,7 @@ fn extended_polling_shows_one_completion_at_a_time() {
     unsafe {
         let mut attr = ibv_cq_init_attr_ex::zeroed();
         attr.cqe = 4;
-        attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.into();
+        attr.wc_flags = IBV_WC_EX_WITH_CVLAN.into();
         let create = (*block(b.context)).create_cq_ex.unwrap();
         assert_eq!(
             (create(b.context, &raw mut attr).is_null(), errno()),

@@ -25,7 +25,7 @@ mod path;
 
 pub use crate::core::{Counters, DropReason, Nic};
 pub use cm::{EventChannel, Id};
-pub use cq::{CompChannel, Cq};
+pub use cq::{CompChannel, Cq, CqOptions};
 pub use device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};
 pub use error::Error;
 pub use mr::{Mr, Pd};

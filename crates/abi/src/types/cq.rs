@@ -94,4 +94,14 @@ c_structs! { CQ_LAYOUTS;
         flags: u32,
         parent_domain: *mut ibv_pd,
     }
+    /// When events are raised.
+    struct ibv_moderate_cq {
+        cq_count: u16,
+        cq_period: u16,
+    }
+    /// What `ibv_modify_cq` changes.
+    struct ibv_modify_cq_attr {
+        attr_mask: u32,
+        moderate: ibv_moderate_cq,
+    }
 }

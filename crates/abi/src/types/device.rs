@@ -3,9 +3,9 @@
 use libc::{c_char, c_int, c_void, pthread_mutex_t, timespec};
 
 use super::{
-    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_mr, ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp,
-    ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_wc,
-    ibv_xrcd,
+    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind,
+    ibv_pd, ibv_qp, ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
+    ibv_srq_init_attr_ex, ibv_wc, ibv_xrcd,
 };
 use crate::layout::c_structs;
 
@@ -251,7 +251,7 @@ c_structs! { DEVICE_LAYOUTS;
         alloc_parent_domain: AbsentOp,
         dealloc_td: AbsentOp,
         alloc_td: AbsentOp,
-        modify_cq: AbsentOp,
+        modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int>,
         post_srq_ops: AbsentOp,
         destroy_rwq_ind_table: AbsentOp,
         create_rwq_ind_table: AbsentOp,

@@ -12,12 +12,15 @@ use ferroce_nic::device::AsyncSubject;
 use ferroce_nic::{Context, Error};
 use ferroce_os::eventfd::EventFd;
 
-use super::{cq, cq_ex, device, mr, port, post, qp, qp_ex, srq, unbuilt};
+use super::{clock, cq, cq_ex, device, mr, port, post, qp, qp_ex, srq, unbuilt};
 use crate::errno::result_as_null;
 use crate::types::{ibv_context, ibv_context_ops, ibv_device, ibv_mr, ibv_qp, verbs_context};
 
-/// Completion vectors of a device. They exist so that interrupts spread over processors; here there are none.
-pub(crate) const COMP_VECTORS: c_int = 1;
+/// Completion vectors of a device, one per processor as devices have them, so that programs spread their queues. They choose the
+/// processor of an interrupt; here there are no interrupts, and a vector changes nothing.
+pub(crate) fn comp_vectors() -> c_int {
+    std::thread::available_parallelism().map_or(1, |n| c_int::try_from(n.get()).unwrap_or(1))
+}
 
 /// An open device as the program sees it, with this library's part behind it.
 #[repr(C)]
@@ -148,6 +151,8 @@ fn operations() -> verbs_context {
     block.query_port = Some(port::query_port);
     block.query_device_ex = Some(port::query_device_ex);
     block.create_cq_ex = Some(cq_ex::create_cq_ex);
+    block.modify_cq = Some(cq::modify_cq);
+    block.query_rt_values = Some(clock::query_rt_values);
     block.create_srq_ex = Some(srq::create_srq_ex);
     block.create_qp_ex = Some(qp_ex::create_qp_ex);
     block.close_xrcd = Some(unbuilt::close_xrcd);
@@ -162,7 +167,7 @@ fn operations() -> verbs_context {
         post_recv: Some(post::post_recv),
         ..ibv_context_ops::zeroed()
     };
-    block.context.num_comp_vectors = COMP_VECTORS;
+    block.context.num_comp_vectors = comp_vectors();
     // All ones: the program may look for the block in front of the context.
     block.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
     block

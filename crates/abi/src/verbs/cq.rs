@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use ferroce_nic::device::AsyncSubject;
-use ferroce_nic::{Cq, Error};
+use ferroce_nic::{Cq, CqOptions, Error};
 use ferroce_proto::verbs::{Wc, WcFlags, WcImm};
 use libc::c_void;
 
@@ -14,7 +14,10 @@ use super::cq_ex::Cursor;
 use super::{channel, context, engine};
 use crate::errno::{as_errno, invalid, result_as_errno, result_as_null};
 use crate::object::{self, Handle};
-use crate::types::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::types::{
+    IBV_CQ_ATTR_MODERATE, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr,
+    ibv_wc,
+};
 
 /// What follows `struct ibv_cq_ex`.
 pub(crate) struct CqPrivate {
@@ -54,6 +57,9 @@ pub(super) struct Request {
     pub(super) cq_context: *mut c_void,
     pub(super) channel: *mut ibv_comp_channel,
     pub(super) comp_vector: u32,
+    pub(super) options: CqOptions,
+    /// One thread only polls it.
+    pub(super) single_threaded: bool,
 }
 
 /// Makes a queue. `public` holds the functions of the extended interface, if the program asked for it.
@@ -70,21 +76,24 @@ pub(super) unsafe fn create(
         cq_context,
         channel,
         comp_vector,
+        options,
+        single_threaded,
     } = request;
-    if comp_vector >= context::COMP_VECTORS.cast_unsigned() {
+    let vectors = context::comp_vectors();
+    if comp_vector >= vectors.cast_unsigned() {
         return Err(invalid(format!(
-            "completion vector {comp_vector}: the device has {}",
-            context::COMP_VECTORS
+            "completion vector {comp_vector}: the device has {vectors}"
         )));
     }
     // SAFETY: the caller's promise.
     let channel_private = (!channel.is_null()).then(|| unsafe { channel::private(channel) });
     // SAFETY: as above.
     let parent = unsafe { context::private(context) };
-    let nic = Cq::create(
+    let nic = Cq::with_options(
         parent.nic(),
         cqe,
         channel_private.map(|c| Arc::clone(c.nic())),
+        options,
     )?;
     public.context = context;
     public.channel = channel;
@@ -95,7 +104,7 @@ pub(super) unsafe fn create(
         nic: Arc::clone(&nic),
         comp_acks: Acks::default(),
         async_acks: Acks::default(),
-        cursor: Cursor::default(),
+        cursor: Cursor::new(single_threaded),
     };
     let cq: *mut ibv_cq = object::create(public, private);
     nic.set_cookie(cq.expose_provenance());
@@ -119,6 +128,8 @@ pub unsafe extern "C" fn ibv_create_cq(
         cq_context,
         channel,
         comp_vector: comp_vector.cast_unsigned(),
+        options: CqOptions::default(),
+        single_threaded: false,
     };
     // SAFETY: a live context, and a live channel if one is given.
     result_as_null("ibv_create_cq", unsafe {
@@ -136,6 +147,21 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         unsafe { (*cq).cqe = c_int::try_from(nic.capacity()).unwrap_or(c_int::MAX) };
     }
     result_as_errno("ibv_resize_cq", result)
+}
+
+/// `ibv_modify_cq(3)`: moderation of events.
+pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    // SAFETY: a live queue, and the attributes.
+    let (nic, attr) = unsafe { (private(cq).nic(), *attr) };
+    if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
+        let reason = format!(
+            "attr_mask {:#x}: only IBV_CQ_ATTR_MODERATE can be modified",
+            attr.attr_mask
+        );
+        return as_errno("ibv_modify_cq", &invalid(reason));
+    }
+    nic.moderate(attr.moderate.cq_count, attr.moderate.cq_period);
+    0
 }
 
 /// `ibv_destroy_cq(3)`: EBUSY while queue pairs use it. Waits until every event that was handed out is acknowledged; events that were

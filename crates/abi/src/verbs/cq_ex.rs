@@ -3,30 +3,57 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 
-use ferroce_nic::Error;
+use ferroce_nic::cq::{Stamp, Stamps};
+use ferroce_nic::{CqOptions, Error};
 use libc::pthread_mutex_t;
 
 use super::cq::{self, Request, wc_to_c};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
 use crate::types::{
-    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
-    IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq_ex,
-    ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
+    IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG,
+    IBV_WC_EX_WITH_TM_INFO, IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex,
+    ibv_poll_cq_attr, ibv_wc, ibv_wc_tm_info,
 };
+
+/// Fields beside the standard ones that a queue can show.
+const EXTRA_FIELDS: u32 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+    | IBV_WC_EX_WITH_FLOW_TAG
+    | IBV_WC_EX_WITH_TM_INFO;
 
 /// State between `ibv_start_poll` and `ibv_end_poll`.
 pub(crate) struct Cursor {
     /// Held from a successful `ibv_start_poll` to `ibv_end_poll`: other threads wait. A C mutex, since its guard spans calls.
-    lock: UnsafeCell<pthread_mutex_t>,
+    /// None if the program promised to use one thread only (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
+    mutex: Option<UnsafeCell<pthread_mutex_t>>,
     /// The completion that the readers show.
-    current: UnsafeCell<ibv_wc>,
+    current: UnsafeCell<(ibv_wc, Stamp)>,
 }
 
-impl Default for Cursor {
-    fn default() -> Self {
+impl Cursor {
+    /// The cursor of a new queue.
+    pub(super) fn new(single_threaded: bool) -> Self {
         Self {
-            lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
-            current: UnsafeCell::new(ibv_wc::zeroed()),
+            mutex: (!single_threaded).then(|| UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)),
+            current: UnsafeCell::new((ibv_wc::zeroed(), Stamp::default())),
+        }
+    }
+
+    /// Keeps other threads out.
+    fn lock(&self) {
+        if let Some(mutex) = &self.mutex {
+            // SAFETY: an initialised mutex that stays where it is as long as the queue lives.
+            unsafe { libc::pthread_mutex_lock(mutex.get()) };
+        }
+    }
+
+    /// Lets them in again; this thread locked it.
+    fn unlock(&self) {
+        if let Some(mutex) = &self.mutex {
+            // SAFETY: as above.
+            unsafe { libc::pthread_mutex_unlock(mutex.get()) };
         }
     }
 }
@@ -48,59 +75,63 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     // SAFETY: a live context, and the attributes, whose channel is NULL or live.
     let created = unsafe {
         let attr = *attr;
-        check(&attr).and_then(|()| {
-            let ibv_cq_init_attr_ex {
-                cqe,
-                cq_context,
-                channel,
-                comp_vector,
-                ..
-            } = attr;
-            cq::create(
-                context,
-                &Request {
-                    cqe,
-                    cq_context,
-                    channel,
-                    comp_vector,
-                },
-                functions(),
-            )
-        })
+        request(&attr).and_then(|request| cq::create(context, &request, functions(attr.wc_flags)))
     };
     result_as_null("ibv_create_cq_ex", created).cast()
 }
 
-/// Refuses what is not built.
-fn check(attr: &ibv_cq_init_attr_ex) -> Result<(), Error> {
-    let extra = attr.wc_flags & !u64::from(IBV_WC_STANDARD_FLAGS);
+/// What the attributes ask for, unless it is not built.
+fn request(attr: &ibv_cq_init_attr_ex) -> Result<Request, Error> {
+    let extra = attr.wc_flags & !u64::from(IBV_WC_STANDARD_FLAGS | EXTRA_FIELDS);
+    if extra & u64::from(IBV_WC_EX_WITH_CVLAN) != 0 {
+        return Err(unbuilt(
+            "IBV_WC_EX_WITH_CVLAN: the kernel has taken the VLAN tag off; that completion field",
+        ));
+    }
     if extra != 0 {
-        return Err(unbuilt(&format!(
-            "completion field {extra:#x} (enum ibv_create_cq_wc_flags)"
+        return Err(invalid(format!(
+            "completion field {extra:#x} is none of enum ibv_create_cq_wc_flags"
         )));
     }
-    if attr.comp_mask & !IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
+    let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    if attr.comp_mask & !known != 0 {
+        return Err(invalid(format!(
+            "comp_mask {:#x} contains unknown bits",
+            attr.comp_mask
+        )));
+    }
+    if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
         return Err(unbuilt("a completion queue on a parent domain"));
     }
-    let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS == 0 {
-        0
-    } else {
-        attr.flags
+    let flags = match attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS {
+        0 => 0,
+        _ => attr.flags,
     };
     if flags & !(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0 {
         return Err(invalid(format!(
             "completion queue flags {flags:#x} contain unknown bits"
         )));
     }
-    // A queue that drops completions silently is no promise kept; SINGLE_THREADED only allows to leave out locks.
-    if flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0 {
-        return Err(unbuilt("IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN"));
-    }
-    Ok(())
+    let asks = |field: u32| attr.wc_flags & u64::from(field) != 0;
+    Ok(Request {
+        cqe: attr.cqe,
+        cq_context: attr.cq_context,
+        channel: attr.channel,
+        comp_vector: attr.comp_vector,
+        options: CqOptions {
+            stamps: Stamps {
+                raw: asks(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP),
+                wallclock: asks(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK),
+            },
+            ignore_overrun: flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0,
+        },
+        single_threaded: flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0,
+    })
 }
 
-/// The public part of an extended queue: functions for all standard fields, NULL for those that were refused.
-fn functions() -> ibv_cq_ex {
+/// The public part of an extended queue: functions for all standard fields and for those others that were asked for.
+fn functions(wc_flags: u64) -> ibv_cq_ex {
+    let asks = |field: u32| wc_flags & u64::from(field) != 0;
     let mut public = ibv_cq_ex::zeroed();
     public.start_poll = Some(start_poll);
     public.next_poll = Some(next_poll);
@@ -115,6 +146,18 @@ fn functions() -> ibv_cq_ex {
     public.read_slid = Some(read_slid);
     public.read_sl = Some(read_sl);
     public.read_dlid_path_bits = Some(read_dlid_path_bits);
+    if asks(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) {
+        public.read_completion_ts = Some(read_completion_ts);
+    }
+    if asks(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) {
+        public.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
+    }
+    if asks(IBV_WC_EX_WITH_FLOW_TAG) {
+        public.read_flow_tag = Some(read_flow_tag);
+    }
+    if asks(IBV_WC_EX_WITH_TM_INFO) {
+        public.read_tm_info = Some(read_tm_info);
+    }
     public
 }
 
@@ -125,13 +168,13 @@ fn functions() -> ibv_cq_ex {
 unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller's promise.
     let (private, cursor) = unsafe { (cq::private(cq.cast()), cursor(cq)) };
-    let polled = private.nic().poll(1, &mut |_, wc| {
+    let polled = private.nic().poll_stamped(1, &mut |_, wc, stamp| {
         let wc = wc_to_c(wc);
         // SAFETY: this thread holds the cursor; the program reads `status` and `wr_id` only on this thread until it lets go.
         unsafe {
             (*cq).wr_id = wc.wr_id;
             (*cq).status = wc.status;
-            *cursor.current.get() = wc;
+            *cursor.current.get() = (wc, stamp);
         }
     });
     match polled {
@@ -147,15 +190,15 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     if unsafe { (*attr).comp_mask } != 0 {
         return as_errno("ibv_start_poll", &invalid("comp_mask must be 0"));
     }
-    // SAFETY: a live queue, whose mutex lives as long.
-    unsafe {
-        libc::pthread_mutex_lock(cursor(cq).lock.get());
-        let result = advance(cq);
-        if result != 0 {
-            libc::pthread_mutex_unlock(cursor(cq).lock.get());
-        }
-        result
+    // SAFETY: a live queue.
+    let cursor = unsafe { cursor(cq) };
+    cursor.lock();
+    // SAFETY: as above; this thread has locked it.
+    let result = unsafe { advance(cq) };
+    if result != 0 {
+        cursor.unlock();
     }
+    result
 }
 
 /// Moves the cursor on.
@@ -167,7 +210,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 /// Unlocks the cursor.
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: a live queue; `start_poll` succeeded on this thread.
-    unsafe { libc::pthread_mutex_unlock(cursor(cq).lock.get()) };
+    unsafe { cursor(cq) }.unlock();
 }
 
 /// Functions that read one field of the completion under the cursor.
@@ -176,7 +219,7 @@ macro_rules! readers {
         #[doc = concat!("`", stringify!($field), "` of the completion under the cursor.")]
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $ty {
             // SAFETY: a live queue, between start and end, on the thread that started.
-            unsafe { (*cursor(cq).current.get()).$field.into() }
+            unsafe { (*cursor(cq).current.get()).0.$field.into() }
         }
     )*};
 }
@@ -192,4 +235,27 @@ readers! {
     read_slid: slid as u32;
     read_sl: sl as u8;
     read_dlid_path_bits: dlid_path_bits as u8;
+}
+
+/// Time of the completion under the cursor, on the device's clock.
+unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: as for the other readers.
+    unsafe { (*cursor(cq).current.get()).1.raw }
+}
+
+/// Time of the completion under the cursor, in nanoseconds since 1970.
+unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: as above.
+    unsafe { (*cursor(cq).current.get()).1.wallclock }
+}
+
+/// The tag of the flow that steered the message here: 0, since there are no flows.
+unsafe extern "C" fn read_flow_tag(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+/// The tag that matched: none, since no receive queue matches tags.
+unsafe extern "C" fn read_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    // SAFETY: room for it.
+    unsafe { *info = ibv_wc_tm_info::zeroed() };
 }

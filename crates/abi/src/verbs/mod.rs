@@ -7,6 +7,7 @@
 pub(crate) mod acks;
 mod ah;
 mod channel;
+mod clock;
 pub(crate) mod context;
 pub(crate) mod cq;
 mod cq_ex;

@@ -164,9 +164,14 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     }
     let mut c = ibv_device_attr_ex::zeroed();
     // SAFETY: a live context.
-    c.orig_attr = device_attr(unsafe { device(context) });
+    let device = unsafe { device(context) };
+    c.orig_attr = device_attr(device);
     c.device_cap_flags_ex = c.orig_attr.device_cap_flags.into();
     c.phys_port_cnt_ex = 1;
+    let limits = device.attr();
+    c.completion_timestamp_mask = limits.completion_timestamp_mask;
+    c.hca_core_clock = limits.hca_core_clock;
+    (c.cq_mod_caps.max_cq_count, c.cq_mod_caps.max_cq_period) = limits.max_cq_moderation;
     // SAFETY: the program has `attr_size` bytes there.
     unsafe { copy_prefix(&c, attr, attr_size) };
     0

@@ -4,6 +4,7 @@
 //! Never two queue pairs at once; none of them while blocking or calling into the program.
 
 mod counters;
+mod delays;
 mod dispatch;
 mod events;
 mod gsi;
@@ -24,7 +25,7 @@ mod wire;
 
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
 use ferroce_os::poll::Poller;
 use ferroce_proto::ids::{Gid, Qpn};
@@ -32,6 +33,7 @@ use ferroce_proto::mr::Rights;
 use ferroce_proto::time::Time;
 
 pub use self::counters::{Counters, DropReason};
+use self::delays::Delays;
 pub(crate) use self::events::EventQueue;
 use self::leave::Leaving;
 use self::neighbours::Neighbours;
@@ -46,7 +48,7 @@ use self::wire::Wire;
 use crate::cm::CmService;
 use crate::link::local::ConnectError;
 use crate::path::{Egress, Policy};
-use crate::{Device, Error, Qp};
+use crate::{Cq, Device, Error, Qp};
 
 /// The software RDMA device of this process.
 #[derive(Debug)]
@@ -57,6 +59,7 @@ pub struct Nic {
     rights: RwLock<Rights>,
     qps: QpTable,
     timers: Timers,
+    delays: Delays,
     ready: ReadyList,
     sleeper: Sleeper,
     neighbours: Neighbours,
@@ -142,6 +145,17 @@ impl Nic {
         self.timers.set(qpn, old, new);
         if let Some(at) = new {
             self.sleeper.wake_for(at);
+        }
+    }
+    /// A completion queue's event is due at `at`; `id` tells the queue from others.
+    pub(crate) fn delay(&self, at: Time, id: usize, cq: &Weak<Cq>) {
+        self.delays.add(at, id, Weak::clone(cq));
+        self.sleeper.wake_for(at);
+    }
+    /// A completion queue has no event due at `at` any more.
+    pub(crate) fn end_delay(&self, at: Option<Time>, id: usize) {
+        if let Some(at) = at {
+            self.delays.remove(at, id);
         }
     }
     /// Gives a queue pair a turn to transmit soon.

@@ -179,6 +179,9 @@ impl Progress {
         if nic.cm().deadline().is_some_and(|at| at <= now) {
             nic.cm().on_deadline(now);
         }
+        for cq in nic.delays.due(now, TURN_BUDGET) {
+            cq.on_period(now);
+        }
         nic.timers.due(now, TURN_BUDGET, &mut self.due);
         for qpn in self.due.drain(..) {
             if let Some(qp) = nic.qps.find(qpn) {

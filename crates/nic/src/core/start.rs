@@ -9,6 +9,7 @@ use ferroce_os::random;
 use ferroce_proto::mr::Rights;
 
 use super::counters::Counters;
+use super::delays::Delays;
 use super::leave::Leaving;
 use super::neighbours::Neighbours;
 use super::numbers::Numbers;
@@ -57,6 +58,7 @@ impl Nic {
             rights: RwLock::new(Rights::default()),
             qps: QpTable::new(),
             timers: Timers::new(),
+            delays: Delays::new(),
             ready: ReadyList::default(),
             sleeper,
             neighbours: Neighbours::new(links, &poller),

@@ -50,7 +50,7 @@ impl Nic {
         if !self.ready.is_empty() {
             return Some(Time(0));
         }
-        [self.timers.next(), self.cm().deadline()]
+        [self.timers.next(), self.delays.next(), self.cm().deadline()]
             .into_iter()
             .flatten()
             .min()

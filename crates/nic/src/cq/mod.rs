@@ -1,23 +1,41 @@
 //! Completion queues and completion channels.
 
 mod channel;
+mod moderation;
 mod ring;
+mod stamp;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
+use ferroce_os::clock;
 use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AsyncEvent, Wc};
 
 pub use self::channel::CompChannel;
+use self::moderation::Moderation;
 use self::ring::{Pushed, Ring};
+pub(crate) use self::stamp::CORE_CLOCK_KHZ;
+pub use self::stamp::{Stamp, Stamps, raw_clock};
 use crate::core::lock;
 use crate::device::{AsyncSubject, Limit, Permit};
 use crate::{Context, Error};
 
+/// What a completion queue does beside the usual (`ibv_create_cq_ex(3)`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CqOptions {
+    /// Times that completions carry.
+    pub stamps: Stamps,
+    /// A full queue loses its oldest completions instead of failing (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    pub ignore_overrun: bool,
+}
+
 /// A completion queue.
 #[derive(Debug)]
 pub struct Cq {
+    me: Weak<Self>,
+    stamps: Stamps,
     context: Arc<Context>,
     channel: Option<Arc<CompChannel>>,
     cookie: AtomicUsize,
@@ -36,14 +54,28 @@ impl Cq {
         cqe: u32,
         channel: Option<Arc<CompChannel>>,
     ) -> Result<Arc<Self>, Error> {
+        Self::with_options(context, cqe, channel, CqOptions::default())
+    }
+    /// As [`create`](Self::create), with what `ibv_create_cq_ex` adds.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn with_options(
+        context: &Arc<Context>,
+        cqe: u32,
+        channel: Option<Arc<CompChannel>>,
+        options: CqOptions,
+    ) -> Result<Arc<Self>, Error> {
         let capacity = check_size(context, cqe)?;
         let permit = context.device().permit(Limit::Cq)?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            stamps: options.stamps,
             context: Arc::clone(context),
             channel,
             cookie: AtomicUsize::new(0),
             users: AtomicUsize::new(0),
-            ring: Mutex::new(Ring::new(capacity)),
+            ring: Mutex::new(Ring::new(capacity, options.ignore_overrun)),
             _permit: permit,
         }))
     }
@@ -62,6 +94,17 @@ impl Cq {
     /// # Errors
     /// The queue overflowed.
     pub fn poll(&self, max: usize, each: &mut dyn FnMut(usize, &Wc)) -> Result<usize, Error> {
+        self.poll_stamped(max, &mut |index, wc, _| each(index, wc))
+    }
+    /// As [`poll`](Self::poll), with the times that the queue was asked to keep.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn poll_stamped(
+        &self,
+        max: usize,
+        each: &mut dyn FnMut(usize, &Wc, Stamp),
+    ) -> Result<usize, Error> {
         let taken = self.take(max, each)?;
         if taken > 0 || max == 0 {
             return Ok(taken);
@@ -91,6 +134,16 @@ impl Cq {
                 "the completion queue holds {queued} completions, more than the {cqe} asked for"
             ))
         })
+    }
+    /// Delays events (`ibv_modify_cq(3)`): an armed queue raises its event when `count` completions that it waits for have come
+    /// or `period` microseconds after the first of them. 0 for either: no delay.
+    pub fn moderate(&self, count: u16, period: u16) {
+        let mut ring = lock(&self.ring);
+        let due = ring.due();
+        if ring.moderate(Moderation::new(count, period)) {
+            self.notify();
+        }
+        self.context.nic().end_delay(due, self.id());
     }
     /// Queue pairs that use it, each counted once per queue. `ibv_destroy_cq` answers EBUSY unless 0.
     #[must_use]
@@ -123,14 +176,19 @@ impl Cq {
     }
     /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for good.
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
+        let stamp = self.stamps.take();
         let mut ring = lock(&self.ring);
-        match ring.push(wc, solicited) {
+        let due = ring.due();
+        match ring.push(wc, solicited, stamp, clock::monotonic) {
             Pushed::Quiet => true,
             Pushed::Notify => {
                 // Under the lock, so that a CQ that is being destroyed knows that no event comes after its last completion.
-                if let Some(channel) = &self.channel {
-                    channel.push(self.cookie.load(Ordering::Relaxed));
-                }
+                self.notify();
+                self.context.nic().end_delay(due, self.id());
+                true
+            }
+            Pushed::NotifyAt(at) => {
+                self.context.nic().delay(at, self.id(), &self.me);
                 true
             }
             Pushed::Overflowed => {
@@ -144,13 +202,35 @@ impl Cq {
             Pushed::Dead => false,
         }
     }
+    /// The time for which an event was delayed has come.
+    pub(crate) fn on_period(&self, now: Time) {
+        let mut ring = lock(&self.ring);
+        // If not: another arming has started another period in the meantime, and that has its own entry.
+        if ring.on_period(now).is_ok() {
+            self.notify();
+        }
+    }
 
-    fn take(&self, max: usize, each: &mut dyn FnMut(usize, &Wc)) -> Result<usize, Error> {
+    /// One event on the channel.
+    fn notify(&self) {
+        if let Some(channel) = &self.channel {
+            channel.push(self.cookie.load(Ordering::Relaxed));
+        }
+    }
+
+    /// What tells it from others as long as it exists.
+    fn id(&self) -> usize {
+        self.me.as_ptr().addr()
+    }
+
+    fn take(&self, max: usize, each: &mut dyn FnMut(usize, &Wc, Stamp)) -> Result<usize, Error> {
         let mut ring = lock(&self.ring);
         let mut taken = 0;
         while taken < max {
-            let Some(wc) = ring.pop() else { break };
-            each(taken, &wc);
+            let Some((wc, stamp)) = ring.pop() else {
+                break;
+            };
+            each(taken, &wc, stamp);
             taken += 1;
         }
         if taken == 0 && ring.overflowed() {
@@ -163,6 +243,13 @@ impl Cq {
             ));
         }
         Ok(taken)
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        let due = lock(&self.ring).due();
+        self.context.nic().end_delay(due, self.id());
     }
 }
 

@@ -3,7 +3,11 @@
 use std::collections::VecDeque;
 
 use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{Wc, WcStatus};
+
+use super::Stamp;
+use super::moderation::{Moderation, Waiting};
 
 /// Which completion makes the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -21,6 +25,8 @@ pub(super) enum Pushed {
     Quiet,
     /// Queued, and it was waited for: one event on the channel.
     Notify,
+    /// Queued, and it was waited for, but events are moderated: [`Ring::on_period`] is to be called at this time.
+    NotifyAt(Time),
     /// The queue was full: this completion is lost and the queue is dead from here.
     Overflowed,
     /// The queue had overflowed before.
@@ -30,19 +36,28 @@ pub(super) enum Pushed {
 /// Completions between a device and its program: bounded, one-shot armed, dead after the first overflow.
 #[derive(Debug)]
 pub(super) struct Ring {
-    queue: VecDeque<Wc>,
+    queue: VecDeque<(Wc, Stamp)>,
     capacity: usize,
     armed: Armed,
     overflowed: bool,
+    /// A full queue loses its oldest completion instead of dying.
+    overwrites: bool,
+    moderation: Moderation,
+    /// What an armed and moderated queue has collected since.
+    waiting: Waiting,
 }
 
 impl Ring {
-    pub(super) fn new(capacity: usize) -> Self {
+    /// An empty queue. `overwrites`: an overflow loses the oldest completions and nothing else happens.
+    pub(super) fn new(capacity: usize, overwrites: bool) -> Self {
         Self {
             queue: VecDeque::new(),
             capacity,
             armed: Armed::No,
             overflowed: false,
+            overwrites,
+            moderation: Moderation::default(),
+            waiting: Waiting::default(),
         }
     }
 
@@ -54,31 +69,84 @@ impl Ring {
         self.overflowed
     }
 
-    pub(super) fn push(&mut self, wc: Wc, solicited: bool) -> Pushed {
+    /// Queues a completion. `now` is asked for only if events are moderated.
+    pub(super) fn push(
+        &mut self,
+        wc: Wc,
+        solicited: bool,
+        stamp: Stamp,
+        now: impl FnOnce() -> Time,
+    ) -> Pushed {
         if self.overflowed {
             return Pushed::Dead;
         }
         if self.queue.len() >= self.capacity {
-            self.overflowed = true;
-            return Pushed::Overflowed;
+            if !self.overwrites {
+                self.overflowed = true;
+                return Pushed::Overflowed;
+            }
+            self.queue.pop_front();
         }
         // An error counts as solicited.
         let solicited = solicited || wc.status != WcStatus::Success;
-        self.queue.push_back(wc);
+        self.queue.push_back((wc, stamp));
         if self.armed == Armed::Any || (self.armed == Armed::Solicited && solicited) {
-            self.armed = Armed::No;
-            return Pushed::Notify;
+            return self.on_awaited(now);
         }
         Pushed::Quiet
     }
 
-    pub(super) fn pop(&mut self) -> Option<Wc> {
+    /// A completion came that the program waits for.
+    fn on_awaited(&mut self, now: impl FnOnce() -> Time) -> Pushed {
+        if !self.moderation.delays() || self.waiting.add() >= self.moderation.count {
+            self.fire();
+            return Pushed::Notify;
+        }
+        match self.waiting.start(self.moderation, now) {
+            Some(at) => Pushed::NotifyAt(at),
+            None => Pushed::Quiet,
+        }
+    }
+
+    /// The event is on its way.
+    fn fire(&mut self) {
+        self.armed = Armed::No;
+        self.waiting = Waiting::default();
+    }
+
+    /// The period of moderation may be over: whether an event is due. If not, when to ask again, if ever.
+    pub(super) fn on_period(&mut self, now: Time) -> Result<(), Option<Time>> {
+        match self.waiting.until() {
+            Some(until) if until <= now => {
+                self.fire();
+                Ok(())
+            }
+            later => Err(later),
+        }
+    }
+
+    /// When the event that an armed queue delays is due at the latest.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.waiting.until()
+    }
+
+    /// Sets how events are delayed from the next arming on. Whether one that waits now must not wait any longer.
+    pub(super) fn moderate(&mut self, moderation: Moderation) -> bool {
+        self.moderation = moderation;
+        let waits = self.waiting.until().is_some();
+        if waits {
+            self.fire();
+        }
+        waits
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Wc, Stamp)> {
         self.queue.pop_front()
     }
 
     /// Drops what is queued for a queue pair.
     pub(super) fn forget(&mut self, qpn: Qpn) {
-        self.queue.retain(|wc| wc.qp_num != qpn);
+        self.queue.retain(|(wc, _)| wc.qp_num != qpn);
     }
 
     /// Whether the next completion, or the next solicited one, makes an event.
@@ -125,68 +193,147 @@ mod tests {
         }
     }
 
+    fn push(ring: &mut Ring, wc: Wc, solicited: bool) -> Pushed {
+        ring.push(wc, solicited, Stamp::default(), || {
+            unreachable!("nothing is moderated")
+        })
+    }
+
+    fn push_at(ring: &mut Ring, now: u64) -> Pushed {
+        ring.push(wc(1, WcStatus::Success), false, Stamp::default(), || {
+            Time(now)
+        })
+    }
+
+    fn pop(ring: &mut Ring) -> Option<u64> {
+        ring.pop().map(|(wc, _)| wc.wr_id)
+    }
+
+    #[test]
+    fn a_queue_that_ignores_overruns_loses_the_oldest() {
+        let mut ring = Ring::new(2, true);
+        for wr_id in 1..=3 {
+            let pushed = push(&mut ring, wc(wr_id, WcStatus::Success), false);
+            assert_eq!(pushed, Pushed::Quiet);
+        }
+        assert_eq!([pop(&mut ring), pop(&mut ring)], [Some(2), Some(3)]);
+        assert!(!ring.overflowed());
+    }
+
+    #[test]
+    fn moderated_events_wait_for_the_count_or_the_period() {
+        let mut ring = Ring::new(16, false);
+        assert!(!ring.moderate(Moderation::new(3, 10)));
+        assert_eq!(push_at(&mut ring, 0), Pushed::Quiet, "not armed");
+        ring.arm(false);
+        assert_eq!(push_at(&mut ring, 100), Pushed::NotifyAt(Time(10_100)));
+        assert_eq!(push_at(&mut ring, 200), Pushed::Quiet);
+        assert_eq!(ring.on_period(Time(10_099)), Err(Some(Time(10_100))));
+        assert_eq!(push_at(&mut ring, 300), Pushed::Notify, "the third");
+        assert_eq!(ring.on_period(Time(10_100)), Err(None), "it has gone");
+        ring.arm(false);
+        assert_eq!(push_at(&mut ring, 20_000), Pushed::NotifyAt(Time(30_000)));
+        assert_eq!(ring.on_period(Time(30_000)), Ok(()));
+        assert_eq!(push_at(&mut ring, 40_000), Pushed::Quiet, "one-shot");
+    }
+
+    #[test]
+    fn a_change_of_moderation_lets_go_what_waits() {
+        let mut ring = Ring::new(16, false);
+        ring.moderate(Moderation::new(100, 1000));
+        ring.arm(false);
+        assert_eq!(push_at(&mut ring, 0), Pushed::NotifyAt(Time(1_000_000)));
+        assert!(ring.moderate(Moderation::default()));
+        ring.arm(false);
+        assert_eq!(push_at(&mut ring, 0), Pushed::Notify);
+    }
+
     #[test]
     fn holds_exactly_its_capacity_then_dies() {
-        let mut ring = Ring::new(2);
-        assert_eq!(ring.push(wc(1, WcStatus::Success), false), Pushed::Quiet);
-        assert_eq!(ring.push(wc(2, WcStatus::Success), false), Pushed::Quiet);
+        let mut ring = Ring::new(2, false);
         assert_eq!(
-            ring.push(wc(3, WcStatus::Success), false),
+            push(&mut ring, wc(1, WcStatus::Success), false),
+            Pushed::Quiet
+        );
+        assert_eq!(
+            push(&mut ring, wc(2, WcStatus::Success), false),
+            Pushed::Quiet
+        );
+        assert_eq!(
+            push(&mut ring, wc(3, WcStatus::Success), false),
             Pushed::Overflowed
         );
-        assert_eq!(ring.pop().map(|wc| wc.wr_id), Some(1));
-        assert_eq!(ring.push(wc(4, WcStatus::Success), false), Pushed::Dead);
-        assert_eq!(ring.pop().map(|wc| wc.wr_id), Some(2));
-        assert_eq!(ring.pop(), None);
+        assert_eq!(pop(&mut ring), Some(1));
+        assert_eq!(
+            push(&mut ring, wc(4, WcStatus::Success), false),
+            Pushed::Dead
+        );
+        assert_eq!(pop(&mut ring), Some(2));
+        assert_eq!(pop(&mut ring), None);
         assert!(ring.overflowed());
     }
 
     #[test]
     fn arming_is_one_shot_and_says_nothing_about_what_is_queued() {
-        let mut ring = Ring::new(8);
-        ring.push(wc(1, WcStatus::Success), true);
+        let mut ring = Ring::new(8, false);
+        push(&mut ring, wc(1, WcStatus::Success), true);
         ring.arm(false);
-        assert_eq!(ring.push(wc(2, WcStatus::Success), false), Pushed::Notify);
-        assert_eq!(ring.push(wc(3, WcStatus::Success), false), Pushed::Quiet);
+        assert_eq!(
+            push(&mut ring, wc(2, WcStatus::Success), false),
+            Pushed::Notify
+        );
+        assert_eq!(
+            push(&mut ring, wc(3, WcStatus::Success), false),
+            Pushed::Quiet
+        );
     }
 
     #[test]
     fn solicited_arming_waits_for_solicited_or_error() {
-        let mut ring = Ring::new(8);
-        ring.arm(true);
-        assert_eq!(ring.push(wc(1, WcStatus::Success), false), Pushed::Quiet);
-        assert_eq!(ring.push(wc(2, WcStatus::Success), true), Pushed::Notify);
+        let mut ring = Ring::new(8, false);
         ring.arm(true);
         assert_eq!(
-            ring.push(wc(3, WcStatus::WrFlushErr), false),
+            push(&mut ring, wc(1, WcStatus::Success), false),
+            Pushed::Quiet
+        );
+        assert_eq!(
+            push(&mut ring, wc(2, WcStatus::Success), true),
+            Pushed::Notify
+        );
+        ring.arm(true);
+        assert_eq!(
+            push(&mut ring, wc(3, WcStatus::WrFlushErr), false),
             Pushed::Notify
         );
         ring.arm(false);
         ring.arm(true);
-        assert_eq!(ring.push(wc(4, WcStatus::Success), false), Pushed::Notify);
+        assert_eq!(
+            push(&mut ring, wc(4, WcStatus::Success), false),
+            Pushed::Notify
+        );
     }
 
     #[test]
     fn forgets_one_queue_pair_and_keeps_the_others_in_order() {
-        let mut ring = Ring::new(8);
+        let mut ring = Ring::new(8, false);
         let other = |wr_id| Wc {
             qp_num: Qpn::new(6),
             ..wc(wr_id, WcStatus::Success)
         };
-        ring.push(other(1), false);
-        ring.push(wc(2, WcStatus::WrFlushErr), false);
-        ring.push(other(3), false);
+        push(&mut ring, other(1), false);
+        push(&mut ring, wc(2, WcStatus::WrFlushErr), false);
+        push(&mut ring, other(3), false);
         ring.forget(Qpn::new(5));
-        assert_eq!(ring.pop().map(|wc| wc.wr_id), Some(1));
-        assert_eq!(ring.pop().map(|wc| wc.wr_id), Some(3));
-        assert_eq!(ring.pop(), None);
+        assert_eq!(pop(&mut ring), Some(1));
+        assert_eq!(pop(&mut ring), Some(3));
+        assert_eq!(pop(&mut ring), None);
     }
 
     #[test]
     fn shrinks_only_to_what_is_queued() {
-        let mut ring = Ring::new(8);
-        ring.push(wc(1, WcStatus::Success), false);
-        ring.push(wc(2, WcStatus::Success), false);
+        let mut ring = Ring::new(8, false);
+        push(&mut ring, wc(1, WcStatus::Success), false);
+        push(&mut ring, wc(2, WcStatus::Success), false);
         assert_eq!(ring.resize(1), Err(2));
         assert_eq!(ring.resize(2), Ok(()));
         assert_eq!(ring.capacity(), 2);

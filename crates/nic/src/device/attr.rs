@@ -3,6 +3,8 @@
 use ferroce_proto::ids::Guid;
 use ferroce_proto::verbs::Mtu;
 
+use crate::cq::CORE_CLOCK_KHZ;
+
 /// Limits and capabilities of a device.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the names are those of ibv_query_device(3)")]
@@ -35,6 +37,12 @@ pub struct DeviceAttr {
     pub max_mcast_grp: u32,
     pub max_mcast_qp_attach: u32,
     pub local_ca_ack_delay: u8,
+    /// Frequency of the clock of completion timestamps, in kHz.
+    pub hca_core_clock: u64,
+    /// Bits of a completion timestamp that count.
+    pub completion_timestamp_mask: u64,
+    /// Largest count and period (in microseconds) of completion moderation.
+    pub max_cq_moderation: (u16, u16),
 }
 
 /// Queue pairs of one process: the numbers that a slot has (14 bits), without the first.
@@ -90,6 +98,9 @@ impl DeviceAttr {
             max_mcast_qp_attach: 0,
             // 4.096 µs × 2^15: how late an answer may come from a process that competes for a processor.
             local_ca_ack_delay: 15,
+            hca_core_clock: CORE_CLOCK_KHZ,
+            completion_timestamp_mask: u64::MAX,
+            max_cq_moderation: (u16::MAX, u16::MAX),
         }
     }
 }

@@ -1,0 +1,40 @@
+//! The times that completions carry, for queues that were asked to keep them.
+
+use ferroce_os::clock;
+
+/// Which times a completion queue keeps; both cost a look at a clock per completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// The device's clock (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`).
+    pub raw: bool,
+    /// The system's clock (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`).
+    pub wallclock: bool,
+}
+
+/// When a completion was queued; 0 where the queue does not keep it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Ticks of the device's clock, see [`raw_clock`].
+    pub raw: u64,
+    /// Nanoseconds since 1970 (`CLOCK_REALTIME`).
+    pub wallclock: u64,
+}
+
+impl Stamps {
+    /// The times as they are now.
+    pub(super) fn take(self) -> Stamp {
+        Stamp {
+            raw: if self.raw { raw_clock() } else { 0 },
+            wallclock: if self.wallclock { clock::realtime() } else { 0 },
+        }
+    }
+}
+
+/// Frequency of the device's clock in kHz: `CLOCK_MONOTONIC` in nanoseconds serves.
+pub(crate) const CORE_CLOCK_KHZ: u64 = 1_000_000;
+
+/// The device's clock (`ibv_query_rt_values_ex(3)`), in ticks.
+#[must_use]
+pub fn raw_clock() -> u64 {
+    clock::monotonic().0
+}
