@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use ferroce_nic as nic;
 use ferroce_nic::Error;
 use ferroce_nic::cm::ConnParam;
 use ferroce_proto::ids::Qpn;
@@ -110,6 +111,7 @@ unsafe fn wire_param(id: Id<'_>, param: Option<&rdma_conn_param>, limits: ReadLi
         rnr_retry_count: param.map_or(MAX_RETRY, |param| param.rnr_retry_count.min(MAX_RETRY)),
         srq,
         qp_num: Qpn::new(qp_num),
+        ece: lock(id.settings()).local_ece,
     }
 }
 
@@ -203,6 +205,10 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Error> {
     let id = unsafe { Id::new(id)? };
     transition::to_error(id)?;
     id.nic().disconnect()?;
+    if id.qp_type() == IBV_QPT_UD {
+        // Nobody was connected, so no event comes.
+        return Ok(());
+    }
     await_event(id)
 }
 
@@ -224,6 +230,21 @@ pub unsafe extern "C" fn rdma_accept(
     result_as_minus_one("rdma_accept", unsafe { accept(id, conn_param) })
 }
 
+/// Turns a connect request (or the reply to one) down, in the way that `how` says.
+///
+/// # Safety
+/// `id` is NULL or live, `data` is NULL or points to `len` bytes.
+unsafe fn reject(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+    how: fn(&nic::Id, &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    // SAFETY: the caller's pointers.
+    let (id, data) = unsafe { (Id::new(id)?, private_data(data, len)) };
+    how(id.nic(), &data)
+}
+
 /// `rdma_reject(3)`
 pub unsafe extern "C" fn rdma_reject(
     id: *mut rdma_cm_id,
@@ -231,20 +252,19 @@ pub unsafe extern "C" fn rdma_reject(
     private_data_len: u8,
 ) -> c_int {
     // SAFETY: the caller's pointers.
-    let result = unsafe {
-        Id::new(id).and_then(|id| id.nic().reject(&private_data(data, private_data_len)))
-    };
+    let result = unsafe { reject(id, data, private_data_len, nic::Id::reject) };
     result_as_minus_one("rdma_reject", result)
 }
 
-/// `rdma_reject_ece(3)`: as [`rdma_reject`]. The reason is the consumer's too, since no vendor options are ever negotiated.
+/// `rdma_reject_ece(3)`: as [`rdma_reject`], because of the peer's vendor options.
 pub unsafe extern "C" fn rdma_reject_ece(
     id: *mut rdma_cm_id,
     data: *const c_void,
     private_data_len: u8,
 ) -> c_int {
     // SAFETY: the caller's pointers.
-    unsafe { rdma_reject(id, data, private_data_len) }
+    let result = unsafe { reject(id, data, private_data_len, nic::Id::reject_ece) };
+    result_as_minus_one("rdma_reject_ece", result)
 }
 
 /// `rdma_establish(3)`: after a connect response on an identifier without a queue pair.

@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex};
 
 use ferroce_nic as nic;
 use ferroce_nic::Error;
-use ferroce_nic::cm::EventKind;
+use ferroce_nic::cm::{ConnParam, EventKind, EventParam, UdParam};
 
 use super::channel::{self, ChannelRef};
 use super::id::{Id, NewId};
 use super::transition::ReadLimits;
 use super::types::{
-    RDMA_CM_EVENT_TIMEWAIT_EXIT, rdma_cm_event, rdma_cm_event_param, rdma_cm_id, rdma_conn_param,
-    rdma_event_channel,
+    RDMA_CM_EVENT_TIMEWAIT_EXIT, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    rdma_ud_param,
 };
 use super::{lock, transition};
+use crate::convert::ah_attr_to_c;
 use crate::errno::{as_minus_one, invalid};
 use crate::object::{self, Handle};
 use crate::verbs::acks::Acks;
@@ -28,8 +29,8 @@ const MAX_PRIVATE_DATA: usize = 255;
 pub(crate) struct EventPrivate {
     /// Counts this event until it is acknowledged: of the listener for a connect request, else of the identifier.
     acks: Arc<Acks>,
-    /// What `private_data` points to.
-    _private_data: Box<[u8]>,
+    /// What the event's `private_data` points into: vectors, whose bytes stay where they are.
+    _param: EventParam,
 }
 
 impl Handle for rdma_cm_event {
@@ -148,7 +149,11 @@ fn complete(delivery: &Delivery) -> Option<Outcome> {
             Some(seen)
         }
         EventKind::ConnectRequest => request(id, &delivery.event).then_some(seen),
-        EventKind::ConnectResponse if !id.qp().is_null() => match transition::finish_connect(id) {
+        EventKind::ConnectResponse if id.qp().is_null() => {
+            note_ece(id, &delivery.event.param);
+            Some(seen)
+        }
+        EventKind::ConnectResponse => match transition::finish_connect(id) {
             Ok(()) => Some(Outcome {
                 kind: EventKind::Established,
                 status: 0,
@@ -172,13 +177,57 @@ fn request(id: Id<'_>, event: &nic::cm::Event) -> bool {
         return false;
     }
     id.show_path();
-    if let Some(conn) = &event.conn {
+    note_ece(id, &event.param);
+    if let EventParam::Conn(conn) = &event.param {
         lock(id.settings()).requested = ReadLimits {
             responder_resources: conn.responder_resources,
             initiator_depth: conn.initiator_depth,
         };
     }
     true
+}
+
+/// Keeps what the peer's vendor options are, for `rdma_get_remote_ece`.
+fn note_ece(id: Id<'_>, param: &EventParam) {
+    if let EventParam::Conn(conn) = param {
+        lock(id.settings()).remote_ece = conn.ece;
+    }
+}
+
+/// The program's view of connection parameters; it points into them.
+fn conn_param(conn: &ConnParam) -> rdma_conn_param {
+    let (private_data, private_data_len) = view(&conn.private_data);
+    rdma_conn_param {
+        private_data,
+        private_data_len,
+        responder_resources: conn.responder_resources,
+        initiator_depth: conn.initiator_depth,
+        flow_control: conn.flow_control.into(),
+        retry_count: conn.retry_count,
+        rnr_retry_count: conn.rnr_retry_count,
+        srq: conn.srq.into(),
+        qp_num: conn.qp_num.get(),
+    }
+}
+
+/// The program's view of datagram parameters; it points into them.
+fn ud_param(ud: &UdParam) -> rdma_ud_param {
+    let (private_data, private_data_len) = view(&ud.private_data);
+    rdma_ud_param {
+        private_data,
+        private_data_len,
+        ah_attr: ah_attr_to_c(&ud.ah_attr),
+        qp_num: ud.qp_num.get(),
+        qkey: ud.qkey,
+    }
+}
+
+/// Private data as events show it: NULL if there is none.
+fn view(private_data: &[u8]) -> (*const c_void, u8) {
+    match u8::try_from(private_data.len().min(MAX_PRIVATE_DATA)) {
+        Ok(0) | Err(_) => (ptr::null(), 0),
+        Ok(length) => (private_data.as_ptr().cast(), length),
+    }
 }
 
 /// Makes the program's event.
@@ -196,35 +245,16 @@ fn publish(delivery: Delivery, outcome: &Outcome) -> *mut rdma_cm_event {
         status: outcome.status,
         ..rdma_cm_event::zeroed()
     };
-    let mut private_data = Box::<[u8]>::default();
-    if let Some(conn) = event.conn {
-        private_data = conn.private_data.into_boxed_slice();
-        let length =
-            u8::try_from(private_data.len().min(MAX_PRIVATE_DATA)).expect("invariant: at most 255");
-        let bytes: *const c_void = if length == 0 {
-            ptr::null()
-        } else {
-            private_data.as_ptr().cast()
-        };
-        public.param = rdma_cm_event_param {
-            conn: rdma_conn_param {
-                private_data: bytes,
-                private_data_len: length,
-                responder_resources: conn.responder_resources,
-                initiator_depth: conn.initiator_depth,
-                flow_control: conn.flow_control.into(),
-                retry_count: conn.retry_count,
-                rnr_retry_count: conn.rnr_retry_count,
-                srq: conn.srq.into(),
-                qp_num: conn.qp_num.get(),
-            },
-        };
+    match &event.param {
+        EventParam::None => {}
+        EventParam::Conn(conn) => public.param.conn = conn_param(conn),
+        EventParam::Ud(ud) => public.param.ud = ud_param(ud),
     }
     object::create::<rdma_cm_event>(
         public,
         EventPrivate {
             acks,
-            _private_data: private_data,
+            _param: event.param,
         },
     )
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use ferroce_nic as nic;
 use ferroce_nic::Error;
 use ferroce_proto::ids::{DEFAULT_PKEY, Gid};
+use ferroce_proto::mad::Ece;
 
 use super::endpoint::RequestQp;
 use super::transition::ReadLimits;
@@ -29,6 +30,10 @@ pub(super) struct Settings {
     pub(super) request_qp: Option<RequestQp>,
     /// Private data that `rdma_getaddrinfo` wants in front of the program's.
     pub(super) connect_prefix: Vec<u8>,
+    /// Vendor options for the peer, of a queue pair that the program manages itself.
+    pub(super) local_ece: Ece,
+    /// The peer's, once it said them.
+    pub(super) remote_ece: Ece,
 }
 
 /// What lies behind a `struct rdma_cm_id`.

@@ -12,6 +12,7 @@
 //! | `lifecycle` | create, migrate, destroy |
 //! | `resolve` | bind, listen, resolve, options, queue pair attributes |
 //! | `connect` | connect, accept, reject, establish, disconnect |
+//! | `ece` | vendor options |
 //! | `transition` | moves of an identifier's queue pair |
 //! | `qp`, `srq` | queue pairs and shared receive queues of identifiers |
 //! | `sync`, `endpoint` | synchronous mode and what is built on it |
@@ -32,6 +33,7 @@ mod addrinfo;
 mod channel;
 mod connect;
 mod device;
+mod ece;
 mod endpoint;
 mod event;
 mod id;
@@ -52,6 +54,7 @@ pub use connect::{
     rdma_reject_ece,
 };
 pub use device::{rdma_free_devices, rdma_get_devices};
+pub use ece::{rdma_get_remote_ece, rdma_set_local_ece};
 pub use endpoint::{rdma_create_ep, rdma_destroy_ep, rdma_get_request};
 pub use event::{rdma_ack_cm_event, rdma_event_str, rdma_get_cm_event};
 pub use lifecycle::{rdma_create_id, rdma_destroy_id, rdma_migrate_id};

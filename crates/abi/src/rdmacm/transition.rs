@@ -56,23 +56,12 @@ pub(super) fn to_rts(id: Id<'_>, limits: Option<ReadLimits>) -> Result<(), Error
 
 /// A datagram queue pair, which needs no peer, to RTS.
 pub(super) fn datagram_to_rts(id: Id<'_>) -> Result<(), Error> {
-    to_init(id)?;
-    modify(
-        id,
-        &QpAttr {
-            qp_state: QpState::Rtr,
-            ..QpAttr::default()
-        },
-        AttrMask::STATE,
-    )?;
-    modify(
-        id,
-        &QpAttr {
-            qp_state: QpState::Rts,
-            ..QpAttr::default()
-        },
-        AttrMask::STATE | AttrMask::SQ_PSN,
-    )
+    id.nic().settle_qkey()?;
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        let (attr, mask) = id.nic().qp_attr(state)?;
+        modify(id, &attr, mask)?;
+    }
+    Ok(())
 }
 
 /// To ERR, which flushes its work; nothing without a queue pair.

@@ -1,19 +1,19 @@
 //! Connect, accept, reject, establish, disconnect, and the end of an identifier.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ferroce_proto::cm::{
     CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, MadPath, Phase, WrongState, ack_timeout,
 };
-use ferroce_proto::ids::DEFAULT_PKEY;
-use ferroce_proto::mad::{
-    CommId, IpCmHeader, PathSpec, PrivateData, RejReason, Rep, Req, ServiceId,
-};
+use ferroce_proto::ids::{DEFAULT_PKEY, Qpn};
+use ferroce_proto::mad::{CommId, IpCmHeader, PathSpec, PrivateData, RejReason, Rep, Req};
+use ferroce_proto::verbs::QpType;
 
 use super::ports::{Change, PortKey};
 use super::service::Work;
 use super::state::{IdState, PortHold, Progress};
-use super::{ConnParam, EventChannel, Id, PortSpace, Route};
+use super::{ConnParam, EventChannel, Id, Route};
 use crate::{Device, Error};
 
 /// Retry counts have three bits.
@@ -25,17 +25,11 @@ impl Work<'_> {
     pub(super) fn connect(&mut self, key: u64, param: &ConnParam) -> Result<(), Error> {
         let id = self.state.id(key)?;
         id.expect("rdma_connect", &[Progress::RouteResolved])?;
-        expect_connected_type(id.ps)?;
+        if id.qp_type == QpType::Ud {
+            return self.resolve_service(key, &param.private_data);
+        }
         let req = request(id, param)?;
-        let route = id
-            .route
-            .ok_or_else(|| Error::invalid("the route is not resolved"))?;
-        let path = MadPath {
-            local: route.sgid,
-            remote: route.dgid,
-            hop_limit: route.hop_limit,
-            traffic_class: route.traffic_class,
-        };
+        let (route, path) = mad_path(id)?;
         let conversation = self
             .state
             .agent
@@ -57,21 +51,27 @@ impl Work<'_> {
         let conversation = id.conversation.filter(|_| id.passive);
         let conversation =
             conversation.ok_or_else(|| Error::invalid("rdma_accept without a request"))?;
+        if id.qp_type == QpType::Ud {
+            return self.accept_datagrams(key, conversation, param);
+        }
         let device = id
             .device
             .as_ref()
             .ok_or_else(|| Error::invalid("the identifier has no device"))?;
+        let xrc = id.qp_type == QpType::XrcRecv;
         let rep = Rep {
-            local_qpn: param.qp_num,
+            local_qpn: if xrc { Qpn::default() } else { param.qp_num },
+            local_eecn: if xrc { param.qp_num.get() } else { 0 },
             starting_psn: id.rq_psn,
             responder_resources: param.responder_resources,
             initiator_depth: param.initiator_depth,
             target_ack_delay: device.limits().local_ca_ack_delay,
             flow_control: param.flow_control,
             rnr_retry_count: param.rnr_retry_count.min(RETRY_MAX),
-            srq: param.srq,
+            srq: param.srq || xrc,
             local_ca_guid: device.guid(),
             private_data: private_data("rdma_accept", &param.private_data)?,
+            ece: param.ece,
             ..Rep::default()
         };
         self.state
@@ -85,10 +85,12 @@ impl Work<'_> {
         Ok(())
     }
 
-    pub(super) fn reject(&mut self, key: u64, data: &[u8]) -> Result<(), Error> {
+    pub(super) fn reject(&mut self, key: u64, reason: RejReason, data: &[u8]) -> Result<(), Error> {
         let conversation = self.conversation(key, "rdma_reject")?;
+        if self.state.id(key)?.qp_type == QpType::Ud {
+            return self.reject_datagrams(key, conversation, data);
+        }
         let data = private_data("rdma_reject", data)?;
-        let reason = RejReason::CONSUMER_DEFINED;
         self.state
             .agent
             .reject(self.now, conversation, reason, data)
@@ -190,19 +192,17 @@ fn request(id: &IdState, param: &ConnParam) -> Result<Req, Error> {
     let resolved = id.device.as_ref().zip(id.route).zip(id.src.zip(id.dst));
     let ((device, route), (src, dst)) =
         resolved.ok_or_else(|| Error::invalid("the route is not resolved"))?;
-    let mut data = IpCmHeader { src, dst: dst.ip() }.emit().to_vec();
-    data.extend_from_slice(&param.private_data);
-    let room = Req::PRIVATE - IpCmHeader::LEN;
-    let private_data = PrivateData::new(&data)
-        .ok_or_else(|| too_long("rdma_connect", &param.private_data, room))?;
+    let (transport_service, extended_transport) = transport(id.qp_type)?;
+    let private_data = addressed(src, dst, &param.private_data)?;
     Ok(Req {
-        service_id: ServiceId::new(id.ps as u16, dst.port()),
+        service_id: id.service(dst),
         local_ca_guid: device.guid(),
         local_qpn: param.qp_num,
         responder_resources: param.responder_resources,
         initiator_depth: param.initiator_depth,
         remote_cm_response_timeout: CM_RESPONSE_TIMEOUT,
-        transport_service: Req::SERVICE_RC,
+        transport_service,
+        extended_transport,
         flow_control: param.flow_control,
         starting_psn: id.rq_psn,
         local_cm_response_timeout: CM_RESPONSE_TIMEOUT,
@@ -214,8 +214,21 @@ fn request(id: &IdState, param: &ConnParam) -> Result<Req, Error> {
         srq: param.srq,
         primary: primary_path(&route, device),
         private_data,
+        ece: param.ece,
         ..Req::default()
     })
+}
+
+/// How a request names the kind of the queue pairs: service, extended service.
+fn transport(qp_type: QpType) -> Result<(u8, u8), Error> {
+    match qp_type {
+        QpType::Rc => Ok((Req::SERVICE_RC, 0)),
+        QpType::Uc => Ok((Req::SERVICE_UC, 0)),
+        QpType::XrcSend => Ok((Req::SERVICE_EXTENDED, Req::EXTENDED_XRC)),
+        other => Err(Error::invalid(format!(
+            "a queue pair of type {other} does not ask for connections"
+        ))),
+    }
 }
 
 fn primary_path(route: &Route, device: &Device) -> PathSpec {
@@ -234,16 +247,36 @@ fn primary_path(route: &Route, device: &Device) -> PathSpec {
     }
 }
 
-fn expect_connected_type(ps: PortSpace) -> Result<(), Error> {
-    match ps {
-        PortSpace::Tcp | PortSpace::Ib => Ok(()),
-        PortSpace::Udp | PortSpace::Ipoib => Err(Error::unsupported(
-            "datagram services (service id resolution) are not built yet",
-        )),
-    }
+/// The private data of a request: the addresses, then the program's.
+pub(super) fn addressed<const N: usize>(
+    src: SocketAddr,
+    dst: SocketAddr,
+    private_data: &[u8],
+) -> Result<PrivateData<N>, Error> {
+    let mut data = IpCmHeader { src, dst: dst.ip() }.emit().to_vec();
+    data.extend_from_slice(private_data);
+    let room = N - IpCmHeader::LEN;
+    PrivateData::new(&data).ok_or_else(|| too_long("rdma_connect", private_data, room))
 }
 
-fn private_data<const N: usize>(call: &str, data: &[u8]) -> Result<PrivateData<N>, Error> {
+/// The route of an identifier, and the way of its MADs.
+pub(super) fn mad_path(id: &IdState) -> Result<(Route, MadPath), Error> {
+    let route = id
+        .route
+        .ok_or_else(|| Error::invalid("the route is not resolved"))?;
+    let path = MadPath {
+        local: route.sgid,
+        remote: route.dgid,
+        hop_limit: route.hop_limit,
+        traffic_class: route.traffic_class,
+    };
+    Ok((route, path))
+}
+
+pub(super) fn private_data<const N: usize>(
+    call: &str,
+    data: &[u8],
+) -> Result<PrivateData<N>, Error> {
     PrivateData::new(data).ok_or_else(|| too_long(call, data, N))
 }
 
@@ -254,6 +287,6 @@ fn too_long(call: &str, data: &[u8], room: usize) -> Error {
     ))
 }
 
-fn wrong_state(error: &WrongState) -> Error {
+pub(super) fn wrong_state(error: &WrongState) -> Error {
     Error::invalid(error.to_string())
 }

@@ -6,23 +6,27 @@ use ferroce_proto::mad::{CommId, Rep};
 use super::channel::Queued;
 use super::service::Work;
 use super::state::{Connection, Progress};
-use super::{ConnParam, Event, EventKind};
+use super::{ConnParam, Event, EventKind, EventParam};
 
 impl Work<'_> {
     /// A conversation has something to say.
     pub(super) fn on_event(&mut self, event: Happened) {
         let conversation = event.conversation;
-        if let Kind::Request { req, path } = event.kind {
-            self.on_request(conversation, &req, path);
-            return;
-        }
+        let event = match event.kind {
+            Kind::Request { req, path } => return self.on_request(conversation, &req, path),
+            Kind::Resolution { req, path } => return self.on_resolution(conversation, &req, path),
+            other => other,
+        };
         let Some(&key) = self.state.by_conversation.get(&conversation) else {
             return;
         };
-        match event.kind {
-            Kind::Request { .. } => {}
+        match event {
+            Kind::Request { .. } | Kind::Resolution { .. } => {}
+            Kind::Resolved(rep) => self.on_resolved(key, &rep),
             Kind::Reply(rep) => self.on_reply(key, conversation, &rep),
-            Kind::Established => self.tell_while_connecting(key, EventKind::Established, 0, None),
+            Kind::Established => {
+                self.tell_while_connecting(key, EventKind::Established, 0, EventParam::None);
+            }
             Kind::Rejected {
                 reason,
                 private_data,
@@ -31,10 +35,20 @@ impl Work<'_> {
                     private_data: private_data.to_vec(),
                     ..ConnParam::default()
                 };
-                self.tell_while_connecting(key, EventKind::Rejected, reason.0.into(), Some(conn));
+                self.tell_while_connecting(
+                    key,
+                    EventKind::Rejected,
+                    reason.0.into(),
+                    EventParam::Conn(conn),
+                );
             }
             Kind::Unreachable => {
-                self.tell_while_connecting(key, EventKind::Unreachable, -libc::ETIMEDOUT, None);
+                self.tell_while_connecting(
+                    key,
+                    EventKind::Unreachable,
+                    -libc::ETIMEDOUT,
+                    EventParam::None,
+                );
             }
             Kind::Disconnected { timed_out } => self.on_disconnected(key, timed_out),
             Kind::TimewaitExit => self.on_timewait_exit(key),
@@ -44,7 +58,7 @@ impl Work<'_> {
 
     fn on_disconnected(&mut self, key: u64, timed_out: bool) {
         let status = if timed_out { -libc::ETIMEDOUT } else { 0 };
-        self.tell_while_connecting(key, EventKind::Disconnected, status, None);
+        self.tell_while_connecting(key, EventKind::Disconnected, status, EventParam::None);
         if let Some(id) = self.state.ids.get_mut(&key) {
             id.progress = Progress::Disconnected;
         }
@@ -58,7 +72,7 @@ impl Work<'_> {
         let life_time = id.route.map_or(0, |route| route.packet_life_time);
         let from_path = ack_timeout(rep.target_ack_delay, life_time);
         id.connection = Connection {
-            remote_qpn: rep.local_qpn,
+            remote_qpn: rep.queue_pair(),
             sq_psn: rep.starting_psn,
             responder_resources: rep.initiator_depth,
             initiator_depth: rep.responder_resources,
@@ -75,13 +89,14 @@ impl Work<'_> {
             retry_count: 0,
             rnr_retry_count: rep.rnr_retry_count,
             srq: rep.srq,
-            qp_num: rep.local_qpn,
+            qp_num: rep.queue_pair(),
+            ece: rep.ece,
         };
         // The program needs its time to fetch the event.
         if let Err(error) = self.state.agent.delay(conversation) {
             tracing::debug!(target: "ferroce::cm", id = key, %error, "reply overtaken");
         }
-        self.tell_while_connecting(key, EventKind::ConnectResponse, 0, Some(conn));
+        self.tell_while_connecting(key, EventKind::ConnectResponse, 0, EventParam::Conn(conn));
     }
 
     /// Packets of the connection are gone. Of interest only to who heard that it ended.
@@ -92,7 +107,7 @@ impl Work<'_> {
             .get(&key)
             .is_some_and(|id| id.progress == Progress::Disconnected)
         {
-            self.tell(key, EventKind::TimewaitExit, 0, None);
+            self.tell(key, EventKind::TimewaitExit, 0, EventParam::None);
         }
     }
 
@@ -107,12 +122,12 @@ impl Work<'_> {
     }
 
     /// What is of no interest any more once Disconnected was reported.
-    fn tell_while_connecting(
+    pub(super) fn tell_while_connecting(
         &mut self,
         key: u64,
         kind: EventKind,
         status: i32,
-        conn: Option<ConnParam>,
+        param: EventParam,
     ) {
         if self
             .state
@@ -120,12 +135,12 @@ impl Work<'_> {
             .get(&key)
             .is_some_and(|id| id.progress == Progress::Connecting)
         {
-            self.tell(key, kind, status, conn);
+            self.tell(key, kind, status, param);
         }
     }
 
     /// Queues an event for the owner of an identifier.
-    pub(super) fn tell(&mut self, key: u64, kind: EventKind, status: i32, conn: Option<ConnParam>) {
+    pub(super) fn tell(&mut self, key: u64, kind: EventKind, status: i32, param: EventParam) {
         let Some(id) = self.state.ids.get(&key).filter(|id| id.takes_events) else {
             return;
         };
@@ -140,7 +155,7 @@ impl Work<'_> {
             listen_id: None,
             kind,
             status,
-            conn,
+            param,
         };
         id.channel.push(Queued { event, place: None });
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ferroce_proto::mad::RejReason;
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, QpType};
 
 use super::service::CmService;
@@ -113,28 +114,38 @@ impl Id {
     pub fn resolve_route(&self, _timeout: Duration) -> Result<(), Error> {
         self.service.call(|work| work.resolve_route(self.key))
     }
-    /// `rdma_connect`: sends the REQ.
+    /// `rdma_connect`: sends the REQ, for datagrams the `SIDR_REQ`.
     ///
     /// # Errors
-    /// EINVAL in the wrong state or for more private data than fits (56 bytes over TCP port space); EOPNOTSUPP for datagram
-    /// port spaces.
+    /// EINVAL in the wrong state or for more private data than fits (56 bytes, for datagrams 180).
     pub fn connect(&self, param: &ConnParam) -> Result<(), Error> {
         self.service.call(|work| work.connect(self.key, param))
     }
-    /// `rdma_accept` of a connect request: sends the REP. The caller has moved its queue pair to RTR and RTS.
+    /// `rdma_accept` of a connect request: sends the REP. The caller has moved its queue pair to RTR and RTS. For datagrams it
+    /// sends the `SIDR_REP`, and no further event comes.
     ///
     /// # Errors
-    /// EINVAL in the wrong state (the peer may have given up meanwhile) or for too much private data (196).
+    /// EINVAL in the wrong state (the peer may have given up meanwhile) or for too much private data (196, for datagrams 136).
     pub fn accept(&self, param: &ConnParam) -> Result<(), Error> {
         self.service.call(|work| work.accept(self.key, param))
     }
     /// `rdma_reject` (reason 28).
     ///
     /// # Errors
-    /// EINVAL in the wrong state or for too much private data (148).
+    /// EINVAL in the wrong state or for too much private data (148, for datagrams 136).
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
+        let reason = RejReason::CONSUMER_DEFINED;
         self.service
-            .call(|work| work.reject(self.key, private_data))
+            .call(|work| work.reject(self.key, reason, private_data))
+    }
+    /// `rdma_reject_ece` (reason 35): the peer's vendor options are not acceptable.
+    ///
+    /// # Errors
+    /// As [`reject`](Self::reject).
+    pub fn reject_ece(&self, private_data: &[u8]) -> Result<(), Error> {
+        let reason = RejReason::VENDOR_OPTION_NOT_SUPPORTED;
+        self.service
+            .call(|work| work.reject(self.key, reason, private_data))
     }
     /// After a connect response: sends the RTU. No further event comes.
     ///
@@ -176,6 +187,15 @@ impl Id {
     pub fn qp_attr(&self, state: QpState) -> Result<(QpAttr, AttrMask), Error> {
         self.service
             .look(|service| service.qp_attr(self.key, state))
+    }
+    /// The Q_Key of its datagrams. A queue pair that is made with it settles it: answers of services with another one are refused
+    /// from then on.
+    ///
+    /// # Errors
+    /// EINVAL if it was destroyed.
+    pub fn settle_qkey(&self) -> Result<u32, Error> {
+        self.service
+            .call(|work| Ok(work.state.id_mut(self.key)?.settled_qkey()))
     }
     /// The device that it is bound to.
     #[must_use]

@@ -9,6 +9,7 @@
 //! | `channel` | event channels |
 //! | `resolve` | bind, listen, resolve |
 //! | `connect`, `request`, `events` | commands to conversations, and what they bring |
+//! | `datagram` | the same for datagram services (service id resolution) |
 //! | `qp_attr` | queue pair attributes of a connection |
 //! | `ports` | who has which port |
 //! | `routing` | which process a MAD is for |
@@ -16,6 +17,7 @@
 
 mod channel;
 mod connect;
+mod datagram;
 mod events;
 mod host;
 mod id;
@@ -35,7 +37,7 @@ mod tests;
 
 pub use channel::EventChannel;
 pub use id::Id;
-pub use types::{ConnParam, Event, EventKind, IdOption, PortSpace, Route};
+pub use types::{ConnParam, Event, EventKind, EventParam, IdOption, PortSpace, Route, UdParam};
 
 pub(crate) use host::{Host, Via};
 pub(crate) use service::CmService;

@@ -2,9 +2,10 @@
 
 use ferroce_proto::cm::Phase;
 use ferroce_proto::mr::Access;
-use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, GlobalRoute, QpAttr, QpState};
+use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, GlobalRoute, QpAttr, QpState, QpType};
 
 use super::Route;
+use super::datagram::DEFAULT_QKEY;
 use super::service::State;
 use super::state::{Connection, IdState, Progress};
 use crate::Error;
@@ -19,15 +20,39 @@ impl State {
         if id.device.is_none() {
             return Err(Error::invalid("the identifier is not bound to a device"));
         }
+        if id.qp_type == QpType::Ud {
+            return datagrams(id, to);
+        }
         match to {
             QpState::Init => init(id, phase),
             QpState::Rtr => rtr(id, phase),
             QpState::Rts => rts(id, phase),
-            other => Err(Error::invalid(format!(
-                "a connection says nothing about queue pair state {other:?}"
-            ))),
+            other => Err(no_attributes(other)),
         }
     }
+}
+
+fn no_attributes(to: QpState) -> Error {
+    Error::invalid(format!(
+        "an identifier says nothing about queue pair state {to:?}"
+    ))
+}
+
+/// Datagrams need no peer: the attributes are those of the identifier alone.
+fn datagrams(id: &IdState, to: QpState) -> Result<(QpAttr, AttrMask), Error> {
+    let attr = QpAttr {
+        qp_state: to,
+        qkey: id.qkey.unwrap_or(DEFAULT_QKEY),
+        port_num: PORT,
+        ..QpAttr::default()
+    };
+    let mask = match to {
+        QpState::Init => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY,
+        QpState::Rtr => AttrMask::empty(),
+        QpState::Rts => AttrMask::SQ_PSN,
+        other => return Err(no_attributes(other)),
+    };
+    Ok((attr, mask | AttrMask::STATE))
 }
 
 fn init(id: &IdState, phase: Option<Phase>) -> Result<(QpAttr, AttrMask), Error> {
@@ -67,13 +92,11 @@ fn rtr(id: &IdState, phase: Option<Phase>) -> Result<(QpAttr, AttrMask), Error> 
         port_num: PORT,
         ..QpAttr::default()
     };
-    let mask = AttrMask::STATE
-        | AttrMask::AV
-        | AttrMask::PATH_MTU
-        | AttrMask::DEST_QPN
-        | AttrMask::RQ_PSN
-        | AttrMask::MAX_DEST_RD_ATOMIC
-        | AttrMask::MIN_RNR_TIMER;
+    let mut mask =
+        AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+    if matches!(id.qp_type, QpType::Rc | QpType::XrcRecv) {
+        mask |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+    }
     Ok((attr, mask))
 }
 
@@ -89,12 +112,13 @@ fn rts(id: &IdState, phase: Option<Phase>) -> Result<(QpAttr, AttrMask), Error> 
         port_num: PORT,
         ..QpAttr::default()
     };
-    let mask = AttrMask::STATE
-        | AttrMask::SQ_PSN
-        | AttrMask::TIMEOUT
-        | AttrMask::RETRY_CNT
-        | AttrMask::RNR_RETRY
-        | AttrMask::MAX_QP_RD_ATOMIC;
+    let mut mask = AttrMask::STATE | AttrMask::SQ_PSN;
+    if matches!(id.qp_type, QpType::Rc | QpType::XrcSend) {
+        mask |= AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+    }
+    if id.qp_type != QpType::Uc {
+        mask |= AttrMask::TIMEOUT;
+    }
     Ok((attr, mask))
 }
 
@@ -124,7 +148,7 @@ fn too_late_or_early(to: &str, phase: Option<Phase>) -> Error {
     ))
 }
 
-fn address(route: &Route) -> AddressHandleAttr {
+pub(super) fn address(route: &Route) -> AddressHandleAttr {
     AddressHandleAttr {
         grh: GlobalRoute {
             dgid: route.dgid,

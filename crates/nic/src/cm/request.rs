@@ -5,41 +5,53 @@ use std::sync::Arc;
 
 use ferroce_proto::cm::MadPath;
 use ferroce_proto::ids::Gid;
-use ferroce_proto::mad::{CommId, IpCmHeader, PrivateData, RejReason, Req};
-use ferroce_proto::verbs::Mtu;
+use ferroce_proto::mad::{CommId, IpCmHeader, PrivateData, RejReason, Req, ServiceId};
+use ferroce_proto::verbs::{Mtu, QpType};
 
 use super::channel::{BacklogPlace, Queued};
 use super::routing::port_of;
 use super::service::Work;
 use super::state::{Connection, IdState, Progress};
-use super::{ConnParam, Event, EventKind, Id, Route};
+use super::{ConnParam, Event, EventKind, EventParam, Id, Route};
 use crate::Device;
 
 /// What a request asks for, once it has been found in order.
 #[derive(Debug)]
-struct Asked {
-    listener: u64,
+pub(super) struct Asked {
+    pub(super) listener: u64,
     src: SocketAddr,
     dst: SocketAddr,
-    device: Arc<Device>,
-    route: Route,
+    pub(super) device: Arc<Device>,
 }
 
 /// What a request gets that does not become a connection request event.
 #[derive(Clone, Copy, Debug)]
-enum Refusal {
+pub(super) enum Refusal {
     Reject(RejReason),
     /// The backlog is full: its sender asks again.
     Silent,
+}
+
+/// What the identifier that a request makes starts with.
+#[derive(Debug, Default)]
+pub(super) struct Newcomer {
+    pub(super) route: Option<Route>,
+    pub(super) connection: Connection,
+    /// For the owner of the listener.
+    pub(super) param: EventParam,
 }
 
 impl Work<'_> {
     /// Somebody wants to connect.
     pub(super) fn on_request(&mut self, conversation: CommId, req: &Req, path: MadPath) {
         let made = self
-            .examine(req, path)
-            .and_then(|asked| self.make_passive(conversation, req, asked));
+            .examine_connection(req, path)
+            .and_then(|(asked, newcomer)| self.make_passive(conversation, asked, newcomer));
         let Err(refusal) = made else {
+            // The program needs its time to answer.
+            if let Err(error) = self.state.agent.delay(conversation) {
+                tracing::debug!(target: "ferroce::cm", %error, "request overtaken");
+            }
             return;
         };
         tracing::debug!(target: "ferroce::cm", from = ?path.remote, ?refusal, "request refused");
@@ -56,42 +68,63 @@ impl Work<'_> {
         }
     }
 
-    fn examine(&self, req: &Req, path: MadPath) -> Result<Asked, Refusal> {
-        let key = port_of(req.service_id).ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;
+    fn examine_connection(&self, req: &Req, path: MadPath) -> Result<(Asked, Newcomer), Refusal> {
+        let to = req.primary.remote_gid;
+        let asked = self.examine(req.service_id, &req.private_data.0, to, path.remote)?;
+        if self.qp_type_of(asked.listener) != transport_of(req) {
+            return Err(Refusal::Reject(RejReason::INVALID_TRANSPORT));
+        }
+        let newcomer = Newcomer {
+            route: Some(passive_route(req, &asked.device)?),
+            connection: connection_of(req),
+            param: EventParam::Conn(param_of(req)),
+        };
+        Ok((asked, newcomer))
+    }
+
+    /// The kind of queue pair that an identifier is for.
+    pub(super) fn qp_type_of(&self, key: u64) -> Option<QpType> {
+        self.state.ids.get(&key).map(|id| id.qp_type)
+    }
+
+    /// Finds the listener of a request that came from `from` for our address `to`.
+    pub(super) fn examine(
+        &self,
+        service: ServiceId,
+        private_data: &[u8],
+        to: Gid,
+        from: Gid,
+    ) -> Result<Asked, Refusal> {
+        let key = port_of(service).ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;
         if !self.state.ports.is_claimed(key) {
             return Err(Refusal::Reject(RejReason::INVALID_SERVICE_ID));
         }
-        let header = IpCmHeader::parse(&req.private_data.0).map_err(|error| {
+        let header = IpCmHeader::parse(private_data).map_err(|error| {
             tracing::debug!(target: "ferroce::cm", %error, "request without addresses");
             Refusal::Reject(RejReason::CONSUMER_DEFINED)
         })?;
-        let from_outside = !self.host.is_local(path.remote.ip());
+        let from_outside = !self.host.is_local(from.ip());
         if !is_plausible(header.src.ip(), from_outside) || !is_plausible(header.dst, from_outside) {
             return Err(Refusal::Reject(RejReason::CONSUMER_DEFINED));
         }
         let listener = self.state.ports.listener(key, header.dst);
         let listener = listener.ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;
-        if req.transport_service != Req::SERVICE_RC {
-            return Err(Refusal::Reject(RejReason::INVALID_TRANSPORT));
-        }
-        let device = self.device_of(req.primary.remote_gid.ip());
+        let device = self.device_of(to.ip());
         let device = device.ok_or(Refusal::Reject(RejReason::INVALID_GID))?;
-        let route = passive_route(req, &device)?;
         Ok(Asked {
             listener,
             src: scoped(header.src.ip(), header.src.port(), &device),
             dst: scoped(header.dst, key.port, &device),
             device,
-            route,
         })
     }
 
     /// Makes the identifier and tells the listener's owner.
-    fn make_passive(
+    pub(super) fn make_passive(
         &mut self,
         conversation: CommId,
-        req: &Req,
         asked: Asked,
+        newcomer: Newcomer,
     ) -> Result<(), Refusal> {
         let Some(listener) = self.state.ids.get(&asked.listener) else {
             return Err(Refusal::Reject(RejReason::INVALID_SERVICE_ID));
@@ -108,6 +141,7 @@ impl Work<'_> {
         let (ps, qp_type, options) = (listener.ps, listener.qp_type, listener.options);
         let key = self.state.new_key();
         let id = Id::assemble(self.service, key, ps);
+        tracing::debug!(target: "ferroce::cm", id = key, from = %asked.src, to = %asked.dst, "connect request");
         let state = IdState {
             progress: Progress::Connecting,
             passive: true,
@@ -116,24 +150,19 @@ impl Work<'_> {
             src: Some(asked.dst),
             dst: Some(asked.src),
             device: Some(asked.device),
-            route: Some(asked.route),
+            route: newcomer.route,
             conversation: Some(conversation),
-            connection: connection_of(req),
+            connection: newcomer.connection,
             ..IdState::new(Arc::downgrade(&id), &channel, ps, qp_type)
         };
         self.state.ids.insert(key, state);
         self.state.by_conversation.insert(conversation, key);
-        // The program needs its time to answer.
-        if let Err(error) = self.state.agent.delay(conversation) {
-            tracing::debug!(target: "ferroce::cm", %error, "request overtaken");
-        }
-        tracing::debug!(target: "ferroce::cm", id = key, from = %asked.src, to = %asked.dst, "connect request");
         let event = Event {
             id,
             listen_id: Some(listen_id),
             kind: EventKind::ConnectRequest,
             status: 0,
-            conn: Some(param_of(req)),
+            param: newcomer.param,
         };
         channel.push(Queued {
             event,
@@ -153,6 +182,16 @@ fn is_plausible(ip: IpAddr, from_outside: bool) -> bool {
     let ip = ip.to_canonical();
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
     !(ip.is_unspecified() || ip.is_multicast() || broadcast || (from_outside && ip.is_loopback()))
+}
+
+/// The kind of queue pair that a request wants at this side.
+fn transport_of(req: &Req) -> Option<QpType> {
+    match (req.transport_service, req.extended_transport) {
+        (Req::SERVICE_RC, _) => Some(QpType::Rc),
+        (Req::SERVICE_UC, _) => Some(QpType::Uc),
+        (Req::SERVICE_EXTENDED, Req::EXTENDED_XRC) => Some(QpType::XrcRecv),
+        _ => None,
+    }
 }
 
 /// The path of a request from this side. Its MTU is taken as it is: the asker's queue pair will use it.
@@ -214,5 +253,6 @@ fn param_of(req: &Req) -> ConnParam {
         rnr_retry_count: req.rnr_retry_count,
         srq: req.srq,
         qp_num: req.local_qpn,
+        ece: req.ece,
     }
 }

@@ -11,7 +11,7 @@ use super::ports::{Change, Holder, PortKey};
 use super::request::source_gid;
 use super::service::Work;
 use super::state::{PortHold, Progress};
-use super::{EventKind, IdOption, Route};
+use super::{EventKind, EventParam, IdOption, Route};
 use crate::{Device, Error};
 
 /// Backlog of a listener that asks for none, and the longest.
@@ -123,7 +123,7 @@ impl Work<'_> {
                 (EventKind::AddrError, -e.errno)
             }
         };
-        self.tell(key, kind, status, None);
+        self.tell(key, kind, status, EventParam::None);
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Work<'_> {
                 (EventKind::RouteError, -e.errno)
             }
         };
-        self.tell(key, kind, status, None);
+        self.tell(key, kind, status, EventParam::None);
         Ok(())
     }
 

@@ -102,11 +102,11 @@ impl Work<'_> {
             tracing::debug!(target: "ferroce::cm", ?from, "MAD from an impossible source dropped");
             return;
         }
+        if let Some((service, _)) = self.new_request(&mad.message, from) {
+            self.on_wire_request(service, from, to, mad);
+            return;
+        }
         match &mad.message {
-            Message::Req(req) if !self.state.agent.knows_request(req) => {
-                self.on_wire_request(req.service_id, from, to, mad);
-            }
-            Message::SidrReq(request) => self.on_wire_request(request.service_id, from, to, mad),
             Message::Rej(rej)
                 if rej.remote_comm_id.is_none() && !self.state.agent.knows_rejected(rej) =>
             {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use ferroce_proto::ids::{Psn, Qpn};
-use ferroce_proto::mad::CommId;
+use ferroce_proto::mad::{CommId, ServiceId};
 use ferroce_proto::verbs::QpType;
 
 use super::{EventChannel, Id, PortSpace, Route};
@@ -91,6 +91,8 @@ pub(super) struct IdState {
     /// First PSN of the peer's requests, chosen by us.
     pub(super) rq_psn: Psn,
     pub(super) connection: Connection,
+    /// Of datagrams, once settled.
+    pub(super) qkey: Option<u32>,
     pub(super) backlog: Backlog,
 }
 
@@ -118,8 +120,14 @@ impl IdState {
             conversation: None,
             rq_psn: Psn::new(ferroce_os::random::u32()),
             connection: Connection::default(),
+            qkey: None,
             backlog: Backlog::default(),
         }
+    }
+
+    /// The service at an address, in this identifier's port space.
+    pub(super) fn service(&self, at: SocketAddr) -> ServiceId {
+        ServiceId::new(self.ps as u16, at.port())
     }
 
     /// EINVAL unless the identifier is in one of the states that a call is made for.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ferroce_proto::ids::{Gid, Qpn};
-use ferroce_proto::verbs::Mtu;
+use ferroce_proto::mad::Ece;
+use ferroce_proto::verbs::{AddressHandleAttr, Mtu};
 
 use super::Id;
 
@@ -75,6 +76,30 @@ pub struct ConnParam {
     pub rnr_retry_count: u8,
     pub srq: bool,
     pub qp_num: Qpn,
+    /// Enhanced connection establishment, of the sender's queue pair.
+    pub ece: Ece,
+}
+
+/// `struct rdma_ud_param`, with the private data owned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of rdma_get_cm_event(3)")]
+pub struct UdParam {
+    pub private_data: Vec<u8>,
+    pub ah_attr: AddressHandleAttr,
+    pub qp_num: Qpn,
+    pub qkey: u32,
+}
+
+/// The parameters that come with an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EventParam {
+    /// The event has none.
+    #[default]
+    None,
+    /// Of connections: connect request and connect response, and with only the private data a rejection by the peer.
+    Conn(ConnParam),
+    /// Of datagrams: a connect request with only the private data, Established, and multicast events.
+    Ud(UdParam),
 }
 
 /// What an event channel delivers. `param` is as seen by the receiver (responder resources and initiator depth swapped).
@@ -88,9 +113,8 @@ pub struct Event {
     pub kind: EventKind,
     /// 0, a negative errno, or the peer's reject reason (positive).
     pub status: i32,
-    /// Connection parameters, where the event has them: connect request and connect response, and with only the private data
-    /// a rejection by the peer.
-    pub conn: Option<ConnParam>,
+    /// What came with it.
+    pub param: EventParam,
 }
 
 /// The path that route resolution found, as `struct ibv_sa_path_rec` wants it.

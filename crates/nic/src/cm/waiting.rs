@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferroce_proto::cm::{MadPath, answer_unoffered};
 use ferroce_proto::ids::Gid;
-use ferroce_proto::mad::{CmMad, IpCmHeader, Message, Req, ServiceId};
+use ferroce_proto::mad::{CmMad, IpCmHeader, Message, ServiceId};
 use ferroce_proto::time::Time;
 
 use super::ports::PortKey;
@@ -125,20 +125,37 @@ impl Work<'_> {
 
     /// A MAD for this process: goes to the conversations, unless it asks for a port that is bound but not listened on yet.
     pub(super) fn take_in(&mut self, from: Gid, to: Gid, mad: &CmMad) {
-        let early = match &mad.message {
-            Message::Req(req) if !self.state.agent.knows_request(req) => self.bound_only(req),
-            _ => None,
-        };
+        let early = self
+            .new_request(&mad.message, from)
+            .and_then(|(service, data)| self.bound_only(service, data));
         let waits = early.is_some_and(|port| self.wait(port, (from, to, mad), Whose::Here));
         if !waits {
             self.state.agent.on_mad(self.now, from, to, mad);
         }
     }
 
+    /// Service and private data of a request that no conversation of this process is about yet.
+    pub(super) fn new_request<'m>(
+        &self,
+        message: &'m Message,
+        from: Gid,
+    ) -> Option<(ServiceId, &'m [u8])> {
+        let agent = &self.state.agent;
+        match message {
+            Message::Req(req) if !agent.knows_request(req) => {
+                Some((req.service_id, &req.private_data.0))
+            }
+            Message::SidrReq(req) if !agent.knows_resolution(from, req) => {
+                Some((req.service_id, &req.private_data.0))
+            }
+            _ => None,
+        }
+    }
+
     /// The port that a request is for, if this process has it without a listener.
-    fn bound_only(&self, req: &Req) -> Option<PortKey> {
-        let port = port_of(req.service_id)?;
-        let header = IpCmHeader::parse(&req.private_data.0).ok()?;
+    fn bound_only(&self, service: ServiceId, private_data: &[u8]) -> Option<PortKey> {
+        let port = port_of(service)?;
+        let header = IpCmHeader::parse(private_data).ok()?;
         let ports = &self.state.ports;
         (ports.is_claimed(port) && ports.listener(port, header.dst).is_none()).then_some(port)
     }
@@ -185,11 +202,10 @@ impl Work<'_> {
     /// Tries a request that waits, unless `failed` says how that ends for its port.
     fn attempt(&mut self, w: &Waiting, failed: &mut Vec<Delivery>) -> Delivery {
         if w.whose == Whose::Here {
-            return match &w.mad.message {
-                Message::Req(req) if self.bound_only(req).is_some() => {
-                    Delivery::Unoffered(Some(w.port))
-                }
-                _ => Delivery::Done,
+            let waits = self.new_request(&w.mad.message, w.from);
+            return match waits.and_then(|(service, data)| self.bound_only(service, data)) {
+                Some(port) => Delivery::Unoffered(Some(port)),
+                None => Delivery::Done,
             };
         }
         if let Some(fails) = failed.iter().find(|d| d.port() == Some(w.port)) {

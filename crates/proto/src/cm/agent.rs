@@ -1,16 +1,13 @@
 //! The agent: tables of conversations, time, and the output queue.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::time::Duration;
 
-use super::conversation::{Conversation, Phase, Resend, State};
+use super::conversation::{Conversation, Phase, State};
 use super::ids::Ids;
-use super::timing::cm_time;
-use super::{Event, EventKind, MadPath, Outgoing, Output, Recipient};
+use super::{EventKind, Output};
 use crate::ids::{Gid, Guid, Qpn};
-use crate::mad::{CmMad, CommId};
+use crate::mad::CommId;
 use crate::time::Time;
 
 /// What an agent needs to know of its surroundings.
@@ -30,13 +27,15 @@ pub struct Agent {
     pub(super) ids: Ids,
     pub(super) conversations: BTreeMap<CommId, Conversation>,
     /// Detects repeated requests and finds the conversation of a peer that gave up before it learnt our id.
-    by_remote_id: BTreeMap<(Guid, CommId), CommId>,
+    pub(super) by_remote_id: BTreeMap<(Guid, CommId), CommId>,
     /// Detects connections that the peer has forgotten: it uses the queue pair anew.
-    by_remote_qpn: BTreeMap<(Guid, Qpn), CommId>,
-    deadlines: BTreeSet<(Time, CommId)>,
-    out: VecDeque<Output>,
-    half_open: usize,
-    max_half_open: usize,
+    pub(super) by_remote_qpn: BTreeMap<(Guid, Qpn), CommId>,
+    /// Detects repeated resolution requests, by their sender and id.
+    pub(super) by_resolution: BTreeMap<(Gid, CommId), CommId>,
+    pub(super) deadlines: BTreeSet<(Time, CommId)>,
+    pub(super) out: VecDeque<Output>,
+    pub(super) half_open: usize,
+    pub(super) max_half_open: usize,
 }
 
 impl Agent {
@@ -48,6 +47,7 @@ impl Agent {
             conversations: BTreeMap::new(),
             by_remote_id: BTreeMap::new(),
             by_remote_qpn: BTreeMap::new(),
+            by_resolution: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             out: VecDeque::new(),
             half_open: 0,
@@ -115,7 +115,7 @@ impl Agent {
             return;
         };
         match &c.state {
-            State::ReqSent(resend) if c.remote_id.is_none() => {
+            State::ReqSent(resend) | State::SidrReqSent(resend) if c.remote_id.is_none() => {
                 let (path, to, mad) = (c.path, resend.to, (*resend.mad).clone());
                 self.send(path, to, mad);
             }
@@ -128,7 +128,12 @@ impl Agent {
                 self.enter_timewait(now, id);
                 self.event(id, EventKind::Disconnected { timed_out: false });
             }
-            State::DreqRcvd(_) | State::Timewait(_) => {}
+            // A datagram service keeps no connection.
+            State::DreqRcvd(_)
+            | State::Timewait(_)
+            | State::SidrReqSent(_)
+            | State::SidrReqRcvd
+            | State::SidrRepSent(..) => {}
             State::ReqSent(_)
             | State::MraReqRcvd(_)
             | State::ReqRcvd
@@ -152,6 +157,7 @@ impl Agent {
             | State::RepSent(r)
             | State::MraRepRcvd(r)
             | State::DreqSent(r)
+            | State::SidrReqSent(r)
                 if r.left > 0 =>
             {
                 r.left -= 1;
@@ -181,205 +187,8 @@ impl Agent {
                 self.event(id, EventKind::Disconnected { timed_out: true });
             }
             Some(Phase::Timewait) => self.end(id, EventKind::TimewaitExit),
+            Some(Phase::SidrRepSent) => self.remove(id),
             _ => self.end(id, EventKind::Unreachable),
-        }
-    }
-
-    // Tables.
-
-    /// The conversation under our `local` id, if its other end is `remote`.
-    pub(super) fn find(&self, local: CommId, remote: CommId) -> Option<&Conversation> {
-        self.conversations
-            .get(&local)
-            .filter(|c| !c.remote_id.is_none() && c.remote_id == remote)
-    }
-
-    pub(super) fn find_by_remote_id(&self, guid: Guid, remote: CommId) -> Option<CommId> {
-        self.by_remote_id.get(&(guid, remote)).copied()
-    }
-
-    pub(super) fn find_by_remote_qpn(&self, guid: Guid, qpn: Qpn) -> Option<CommId> {
-        self.by_remote_qpn.get(&(guid, qpn)).copied()
-    }
-
-    pub(super) const fn half_open_full(&self) -> bool {
-        self.half_open >= self.max_half_open
-    }
-
-    /// Takes in a new conversation, with the indices if its peer is known.
-    pub(super) fn insert(&mut self, c: Conversation) {
-        let (id, deadline, waits) = (c.local_id, c.state.deadline(), waits_for_owner(&c.state));
-        self.conversations.insert(id, c);
-        self.move_deadline(id, None, deadline);
-        self.half_open += usize::from(waits);
-    }
-
-    /// Enters the peer, now known, in both indices.
-    pub(super) fn index(&mut self, id: CommId) {
-        if let Some(c) = self.conversations.get_mut(&id) {
-            (c.id_indexed, c.qpn_indexed) = (true, true);
-            self.by_remote_id.insert((c.remote_guid, c.remote_id), id);
-            self.by_remote_qpn.insert((c.remote_guid, c.remote_qpn), id);
-        }
-    }
-
-    /// The peer may use its queue pair for something new without our taking the connection for stale.
-    pub(super) fn forget_qpn(&mut self, id: CommId) {
-        if let Some(c) = self.conversations.get_mut(&id)
-            && core::mem::take(&mut c.qpn_indexed)
-        {
-            self.by_remote_qpn.remove(&(c.remote_guid, c.remote_qpn));
-        }
-    }
-
-    pub(super) fn set_state(&mut self, id: CommId, state: State) {
-        let Some(c) = self.conversations.get_mut(&id) else {
-            return;
-        };
-        let old = core::mem::replace(&mut c.state, state);
-        let new_deadline = c.state.deadline();
-        self.half_open += usize::from(waits_for_owner(&c.state));
-        self.half_open -= usize::from(waits_for_owner(&old));
-        self.move_deadline(id, old.deadline(), new_deadline);
-    }
-
-    pub(super) fn enter_timewait(&mut self, now: Time, id: CommId) {
-        self.forget_qpn(id);
-        if let Some(c) = self.conversations.get(&id) {
-            let until = now + cm_time(c.ack_timeout);
-            self.set_state(id, State::Timewait(until));
-        }
-    }
-
-    pub(super) fn remove(&mut self, id: CommId) {
-        self.forget_qpn(id);
-        if let Some(c) = self.conversations.remove(&id) {
-            if c.id_indexed {
-                self.by_remote_id.remove(&(c.remote_guid, c.remote_id));
-            }
-            self.half_open -= usize::from(waits_for_owner(&c.state));
-            self.move_deadline(id, c.state.deadline(), None);
-        }
-    }
-
-    /// Removes a conversation with its last event.
-    pub(super) fn end(&mut self, id: CommId, last: EventKind) {
-        self.event(id, last);
-        self.remove(id);
-    }
-
-    fn move_deadline(&mut self, id: CommId, old: Option<Time>, new: Option<Time>) {
-        if let Some(at) = old {
-            self.deadlines.remove(&(at, id));
-        }
-        if let Some(at) = new {
-            self.deadlines.insert((at, id));
-        }
-    }
-
-    // Outputs.
-
-    pub(super) fn send(&mut self, path: MadPath, to: Recipient, mad: CmMad) {
-        self.out
-            .push_back(Output::Send(Box::new(Outgoing { path, to, mad })));
-    }
-
-    pub(super) fn send_rej_timeout(&mut self, id: CommId) {
-        if let Some(c) = self.conversations.get(&id) {
-            let (path, to, mad) = (c.path, Recipient::Service(c.service), c.rej_timeout());
-            self.send(path, to, mad);
-        }
-    }
-
-    /// Sends a message of a conversation now, and again at its interval until the state that `into` makes is left.
-    pub(super) fn send_until_answered(
-        &mut self,
-        now: Time,
-        id: CommId,
-        mad: CmMad,
-        into: fn(Resend) -> State,
-    ) {
-        if let Some(c) = self.conversations.get(&id) {
-            let (path, to) = (c.path, c.peer());
-            let resend = Resend::new(now, mad.clone(), to, c.interval, c.max_cm_retries);
-            self.set_state(id, into(resend));
-            self.send(path, to, mad);
-        }
-    }
-
-    /// Sends a message of a conversation once.
-    pub(super) fn send_to_peer(&mut self, id: CommId, mad: impl FnOnce(&Conversation) -> CmMad) {
-        if let Some(c) = self.conversations.get(&id) {
-            let (path, to, mad) = (c.path, c.peer(), mad(c));
-            self.send(path, to, mad);
-        }
-    }
-
-    /// Reports an event, unless the owner has destroyed the conversation.
-    pub(super) fn event(&mut self, conversation: CommId, kind: EventKind) {
-        if self
-            .conversations
-            .get(&conversation)
-            .is_some_and(|c| !c.orphan)
-        {
-            self.out
-                .push_back(Output::Event(Event { conversation, kind }));
-        }
-    }
-}
-
-#[cfg(test)]
-impl Agent {
-    /// Holds the tables against each other.
-    pub(super) fn check(&self) {
-        let waiting = self
-            .conversations
-            .values()
-            .filter(|c| waits_for_owner(&c.state))
-            .count();
-        assert_eq!(self.half_open, waiting);
-        let deadlines: BTreeSet<_> = self
-            .conversations
-            .values()
-            .filter_map(|c| Some((c.state.deadline()?, c.local_id)))
-            .collect();
-        assert_eq!(self.deadlines, deadlines);
-        for (key, id) in &self.by_remote_id {
-            let c = &self.conversations[id];
-            assert!(c.id_indexed && *key == (c.remote_guid, c.remote_id));
-        }
-        for (key, id) in &self.by_remote_qpn {
-            let c = &self.conversations[id];
-            assert!(c.qpn_indexed && *key == (c.remote_guid, c.remote_qpn));
-        }
-        let indexed = |flag: fn(&Conversation) -> bool| {
-            self.conversations.values().filter(|c| flag(c)).count()
-        };
-        assert_eq!(self.by_remote_id.len(), indexed(|c| c.id_indexed));
-        assert_eq!(self.by_remote_qpn.len(), indexed(|c| c.qpn_indexed));
-    }
-}
-
-/// Counts against the limit of half-open conversations.
-const fn waits_for_owner(state: &State) -> bool {
-    matches!(state, State::ReqRcvd | State::MraReqSent)
-}
-
-impl Resend {
-    /// First transmission at `now`, then `retries` more.
-    pub(super) fn new(
-        now: Time,
-        mad: CmMad,
-        to: Recipient,
-        interval: Duration,
-        retries: u8,
-    ) -> Self {
-        Self {
-            mad: Box::new(mad),
-            to,
-            at: now + interval,
-            interval,
-            left: retries,
         }
     }
 }

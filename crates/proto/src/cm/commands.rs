@@ -4,7 +4,6 @@ use super::agent::Agent;
 use super::conversation::{Conversation, Phase, Resend, State};
 use super::timing::cm_time;
 use super::{MadPath, Recipient, WrongState};
-use crate::ids::{Guid, Qpn};
 use crate::mad::{CmMad, CommId, Message, PrivateData, Rej, RejReason, Rep, Req};
 use crate::time::Time;
 
@@ -20,11 +19,7 @@ impl Agent {
         mut req: Req,
         packet_life_time: u8,
     ) -> Option<CommId> {
-        let in_use = self.conversations.len();
-        let conversations = &self.conversations;
-        let id = self
-            .ids
-            .comm_id(in_use, |id| conversations.contains_key(&id))?;
+        let id = self.new_id()?;
         req.local_comm_id = id;
         let tid = self.ids.next_u64() << 32 | u64::from(id.0);
         let interval = 2 * cm_time(packet_life_time) + cm_time(req.remote_cm_response_timeout);
@@ -33,30 +28,16 @@ impl Agent {
             tid,
             message: Message::Req(req),
         };
+        let resend = Resend::new(now, mad.clone(), to, interval, req.max_cm_retries);
         self.insert(Conversation {
-            local_id: id,
-            remote_id: CommId::default(),
             local_guid: req.local_ca_guid,
-            remote_guid: Guid::default(),
             local_qpn: req.local_qpn,
-            remote_qpn: Qpn::default(),
-            path,
             service: req.service_id,
-            tid,
             interval,
             max_cm_retries: req.max_cm_retries,
             packet_life_time,
             ack_timeout: req.primary.local_ack_timeout,
-            id_indexed: false,
-            qpn_indexed: false,
-            orphan: false,
-            state: State::ReqSent(Resend::new(
-                now,
-                mad.clone(),
-                to,
-                interval,
-                req.max_cm_retries,
-            )),
+            ..Conversation::new(id, path, tid, State::ReqSent(resend))
         });
         self.send(path, to, mad);
         Some(id)
@@ -98,7 +79,7 @@ impl Agent {
         };
         (rep.local_comm_id, rep.remote_comm_id) = (id, c.remote_id);
         c.local_guid = rep.local_ca_guid;
-        c.local_qpn = rep.local_qpn;
+        c.local_qpn = rep.queue_pair();
         let mad = CmMad {
             tid: c.tid,
             message: Message::Rep(rep),
@@ -154,7 +135,10 @@ impl Agent {
 
     /// Drops a request without an answer: its sender will ask again.
     pub fn discard(&mut self, id: CommId) {
-        if matches!(self.phase(id), Some(Phase::ReqRcvd | Phase::MraReqSent)) {
+        if matches!(
+            self.phase(id),
+            Some(Phase::ReqRcvd | Phase::MraReqSent | Phase::SidrReqRcvd)
+        ) {
             self.remove(id);
         }
     }
@@ -243,7 +227,9 @@ impl Agent {
                     "both states of this arm can be disconnected"
                 );
             }
-            Some(Phase::DreqSent | Phase::Timewait) => {}
+            Some(Phase::SidrReqSent) => self.remove(id),
+            Some(Phase::SidrReqRcvd) => self.refuse_resolution(now, id),
+            Some(Phase::DreqSent | Phase::Timewait | Phase::SidrRepSent) => {}
         }
         if let Some(c) = self.conversations.get_mut(&id) {
             c.orphan = true;

@@ -22,6 +22,25 @@ pub(super) struct Resend {
     pub(super) left: u8,
 }
 
+impl Resend {
+    /// First transmission at `now`, then `retries` more.
+    pub(super) fn new(
+        now: Time,
+        mad: CmMad,
+        to: Recipient,
+        interval: Duration,
+        retries: u8,
+    ) -> Self {
+        Self {
+            mad: Box::new(mad),
+            to,
+            at: now + interval,
+            interval,
+            left: retries,
+        }
+    }
+}
+
 /// State with the data of that state.
 #[derive(Clone, Debug)]
 pub(super) enum State {
@@ -38,11 +57,18 @@ pub(super) enum State {
     /// With the DREQ's transaction id, which the DREP repeats.
     DreqRcvd(u64),
     Timewait(Time),
+    SidrReqSent(Resend),
+    SidrReqRcvd,
+    /// With the answer, and until when it is repeated on request.
+    SidrRepSent(Box<CmMad>, Time),
 }
 
 /// Name of a conversation's state, as in `enum ib_cm_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the module's diagram explains them")]
+#[expect(
+    missing_docs,
+    reason = "the diagrams of the module and of `sidr` explain them"
+)]
 pub enum Phase {
     ReqSent,
     MraReqRcvd,
@@ -56,6 +82,9 @@ pub enum Phase {
     DreqSent,
     DreqRcvd,
     Timewait,
+    SidrReqSent,
+    SidrReqRcvd,
+    SidrRepSent,
 }
 
 impl State {
@@ -73,6 +102,9 @@ impl State {
             Self::DreqSent(_) => Phase::DreqSent,
             Self::DreqRcvd(_) => Phase::DreqRcvd,
             Self::Timewait(_) => Phase::Timewait,
+            Self::SidrReqSent(_) => Phase::SidrReqSent,
+            Self::SidrReqRcvd => Phase::SidrReqRcvd,
+            Self::SidrRepSent(..) => Phase::SidrRepSent,
         }
     }
     pub(super) const fn deadline(&self) -> Option<Time> {
@@ -81,14 +113,16 @@ impl State {
             | Self::MraReqRcvd(r)
             | Self::RepSent(r)
             | Self::MraRepRcvd(r)
-            | Self::DreqSent(r) => Some(r.at),
-            Self::Timewait(until) => Some(*until),
+            | Self::DreqSent(r)
+            | Self::SidrReqSent(r) => Some(r.at),
+            Self::Timewait(until) | Self::SidrRepSent(_, until) => Some(*until),
             Self::ReqRcvd
             | Self::MraReqSent
             | Self::RepRcvd
             | Self::MraRepSent
             | Self::Established
-            | Self::DreqRcvd(_) => None,
+            | Self::DreqRcvd(_)
+            | Self::SidrReqRcvd => None,
         }
     }
 }
@@ -97,7 +131,7 @@ impl State {
 #[derive(Clone, Debug)]
 pub(super) struct Conversation {
     pub(super) local_id: CommId,
-    /// 0 until the peer told it.
+    /// 0 until the peer told it. Of a resolution request: its id.
     pub(super) remote_id: CommId,
     pub(super) local_guid: Guid,
     /// Known with the remote id.
@@ -126,6 +160,29 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
+    /// A conversation of which nothing else is known.
+    pub(super) fn new(local_id: CommId, path: MadPath, tid: u64, state: State) -> Self {
+        Self {
+            local_id,
+            remote_id: CommId::default(),
+            local_guid: Guid::default(),
+            remote_guid: Guid::default(),
+            local_qpn: Qpn::default(),
+            remote_qpn: Qpn::default(),
+            path,
+            service: ServiceId::default(),
+            tid,
+            interval: Duration::ZERO,
+            max_cm_retries: 0,
+            packet_life_time: 0,
+            ack_timeout: 0,
+            id_indexed: false,
+            qpn_indexed: false,
+            orphan: false,
+            state,
+        }
+    }
+
     pub(super) const fn peer(&self) -> Recipient {
         Recipient::Conversation(self.remote_id)
     }

@@ -6,7 +6,7 @@
 //! | family | methods |
 //! |---|---|
 //! | input | [`Agent::on_mad`], [`Agent::on_deadline`], [`Agent::on_process_gone`] |
-//! | commands | [`Agent::connect`], [`accept`](Agent::accept), [`reject`](Agent::reject), [`establish`](Agent::establish), [`disconnect`](Agent::disconnect), [`destroy`](Agent::destroy) … |
+//! | commands | [`Agent::connect`], [`accept`](Agent::accept), [`reject`](Agent::reject), [`establish`](Agent::establish), [`disconnect`](Agent::disconnect), [`destroy`](Agent::destroy) …, for datagram services [`resolve`](Agent::resolve) and [`answer`](Agent::answer) |
 //! | output | [`Agent::poll`] until `None` after each call of the others, then [`Agent::deadline`] |
 //!
 //! ```text
@@ -29,6 +29,8 @@ mod commands;
 mod conversation;
 mod ids;
 mod receive;
+mod sidr;
+mod tables;
 mod teardown;
 mod timing;
 
@@ -45,7 +47,7 @@ pub use timing::{
 use alloc::boxed::Box;
 
 use crate::ids::Gid;
-use crate::mad::{CmMad, CommId, Rej, RejReason, Rep, Req, ServiceId};
+use crate::mad::{CmMad, CommId, Rej, RejReason, Rep, Req, ServiceId, SidrRep, SidrReq};
 
 /// How MADs of a conversation reach the peer's QP1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +114,15 @@ pub enum EventKind {
         /// Way back to the asker.
         path: MadPath,
     },
+    /// Somebody asks for the queue pair of a datagram service. The owner gives an answer or discards.
+    Resolution {
+        /// What was asked.
+        req: Box<SidrReq>,
+        /// Way back to the asker.
+        path: MadPath,
+    },
+    /// The answer to a resolution: the service's queue pair, or why there is none. The conversation is over.
+    Resolved(Box<SidrRep>),
     /// The peer accepted; the owner establishes or rejects.
     Reply(Box<Rep>),
     /// The passive side may use the connection: the RTU came, or the owner said that data did.

@@ -3,11 +3,11 @@
 use alloc::boxed::Box;
 
 use super::agent::Agent;
-use super::answer::{answer_unknown, answer_unoffered, reject_request};
+use super::answer::{answer_unknown, reject_request};
 use super::conversation::{Conversation, Phase, Resend, State};
 use super::timing::{MRA_SERVICE_TIMEOUT, ack_timeout, cm_time};
 use super::{EventKind, MadPath, Recipient};
-use crate::ids::{Gid, Guid, Qpn};
+use crate::ids::Gid;
 use crate::mad::{Answered, CmMad, CommId, Message, Mra, Rej, RejReason, Rep, Req, Rtu};
 use crate::time::Time;
 
@@ -23,18 +23,8 @@ impl Agent {
             Message::Rej(rej) => self.on_rej(now, rej),
             Message::Dreq(dreq) => self.on_dreq(now, path, mad, dreq),
             Message::Drep(drep) => self.on_drep(now, drep),
-            // Datagram services are not offered yet.
-            Message::SidrReq(request) => {
-                if let Some(answer) = answer_unoffered(mad) {
-                    self.send(
-                        path,
-                        Recipient::Conversation(CommId(request.request_id)),
-                        answer,
-                    );
-                }
-            }
-            // No request of ours is under way.
-            Message::SidrRep(_) => {}
+            Message::SidrReq(request) => self.on_sidr_req(now, path, mad.tid, request),
+            Message::SidrRep(rep) => self.on_sidr_rep(rep),
         }
     }
 
@@ -62,32 +52,18 @@ impl Agent {
         if self.half_open_full() {
             return;
         }
-        let in_use = self.conversations.len();
-        let conversations = &self.conversations;
-        let Some(id) = self
-            .ids
-            .comm_id(in_use, |id| conversations.contains_key(&id))
-        else {
+        let Some(id) = self.new_id() else {
             return;
         };
         self.insert(Conversation {
-            local_id: id,
             remote_id: req.local_comm_id,
-            local_guid: Guid::default(),
             remote_guid: req.local_ca_guid,
-            local_qpn: Qpn::default(),
             remote_qpn: req.local_qpn,
-            path,
             service: req.service_id,
-            tid,
             interval: cm_time(req.local_cm_response_timeout),
             max_cm_retries: req.max_cm_retries,
-            packet_life_time: 0,
             ack_timeout: req.primary.local_ack_timeout,
-            id_indexed: false,
-            qpn_indexed: false,
-            orphan: false,
-            state: State::ReqRcvd,
+            ..Conversation::new(id, path, tid, State::ReqRcvd)
         });
         self.index(id);
         self.event(
@@ -161,7 +137,7 @@ impl Agent {
         {
             return;
         }
-        if let Some(old) = self.find_by_remote_qpn(rep.local_ca_guid, rep.local_qpn) {
+        if let Some(old) = self.find_by_remote_qpn(rep.local_ca_guid, rep.queue_pair()) {
             self.reject_stale_rep(id, rep);
             self.close_stale(now, old);
             return;
@@ -171,7 +147,7 @@ impl Agent {
         };
         c.remote_id = rep.local_comm_id;
         c.remote_guid = rep.local_ca_guid;
-        c.remote_qpn = rep.local_qpn;
+        c.remote_qpn = rep.queue_pair();
         // The path's part of the timeout stays; the responder's delay was a guess until now.
         c.ack_timeout = ack_timeout(rep.target_ack_delay, c.packet_life_time);
         self.index(id);

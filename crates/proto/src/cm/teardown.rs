@@ -47,7 +47,14 @@ impl Agent {
                 | Phase::MraRepRcvd,
             ) => rej.reason == RejReason::STALE_CONNECTION,
             Some(Phase::RepRcvd | Phase::MraRepSent | Phase::DreqSent | Phase::Established) => true,
-            Some(Phase::DreqRcvd | Phase::Timewait) | None => return,
+            Some(
+                Phase::DreqRcvd
+                | Phase::Timewait
+                | Phase::SidrReqSent
+                | Phase::SidrReqRcvd
+                | Phase::SidrRepSent,
+            )
+            | None => return,
         };
         let event = EventKind::Rejected {
             reason: rej.reason,

@@ -11,6 +11,10 @@ pub const PACKET_LIFETIME: u8 = 16;
 /// Code for the time that an MRA asks for: 65 s.
 pub const MRA_SERVICE_TIMEOUT: u8 = 24;
 
+/// How long the answer to a resolution request is kept for a repetition of the request: eight times the interval at which it is
+/// repeated.
+pub(super) const SIDR_REPLY_KEPT: Duration = cm_time(CM_RESPONSE_TIMEOUT + 3);
+
 /// The time for a 5-bit code, nominally 4.096 µs × 2^`code`. Rounded to whole milliseconds (2^(code - 8), at least one) as
 /// Linux does, so that both ends of a conversation with it agree.
 #[must_use]

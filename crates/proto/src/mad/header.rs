@@ -62,12 +62,13 @@ pub enum Message {
 }
 
 impl Message {
-    /// The receiver's communication id as the sender knows it; none in REQ and SIDR, and in a REJ for a conversation whose
+    /// The receiver's communication id as the sender knows it; none in REQ and `SIDR_REQ`, and in a REJ for a conversation whose
     /// other end never answered.
     #[must_use]
     pub const fn remote_comm_id(&self) -> Option<CommId> {
         let id = match self {
-            Self::Req(_) | Self::SidrReq(_) | Self::SidrRep(_) => return None,
+            Self::Req(_) | Self::SidrReq(_) => return None,
+            Self::SidrRep(m) => CommId(m.request_id),
             Self::Mra(m) => m.remote_comm_id,
             Self::Rej(m) => m.remote_comm_id,
             Self::Rep(m) => m.remote_comm_id,

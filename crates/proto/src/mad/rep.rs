@@ -45,6 +45,16 @@ impl Rep {
     /// Bytes of private data.
     pub const PRIVATE: usize = 196;
 
+    /// The sender's queue pair, wherever its kind puts the number.
+    #[must_use]
+    pub const fn queue_pair(&self) -> Qpn {
+        if self.local_qpn.get() == 0 {
+            Qpn::new(self.local_eecn)
+        } else {
+            self.local_qpn
+        }
+    }
+
     pub(super) fn parse(b: Body<'_>, modifier: u32) -> Self {
         let vendor = u32::from_be_bytes([0, b.u8(15), b.u8(19), b.u8(23)]);
         Self {

@@ -126,6 +126,12 @@ impl PathSpec {
 impl Req {
     /// Bytes of private data.
     pub const PRIVATE: usize = 92;
+    /// `transport_service` of unreliable connected queue pairs.
+    pub const SERVICE_UC: u8 = 1;
+    /// `transport_service` of queue pairs whose kind is in `extended_transport`.
+    pub const SERVICE_EXTENDED: u8 = 3;
+    /// `extended_transport` of extended reliable connected queue pairs.
+    pub const EXTENDED_XRC: u8 = 1;
     /// `transport_service` of reliable connected queue pairs.
     pub const SERVICE_RC: u8 = 0;
 

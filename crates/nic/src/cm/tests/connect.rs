@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mr::Access;
-use ferroce_proto::verbs::{AttrMask, Mtu, QpState, QpType};
+use ferroce_proto::verbs::{AttrMask, Mtu, QpState};
 
 use super::net::*;
-use crate::cm::{EventKind, PortSpace};
+use crate::cm::EventKind;
 
 const TIMED_OUT: i32 = -libc::ETIMEDOUT;
 
@@ -24,7 +24,7 @@ fn a_connection_within_a_host() {
         request.listen_id.as_ref().map(|l| l.key()),
         Some(p.listener.key())
     );
-    let conn = request.conn.clone().unwrap();
+    let conn = conn_of(&request);
     assert_eq!(
         (conn.private_data.len(), &conn.private_data[..6]),
         (56, &b"hello\0"[..])
@@ -50,7 +50,7 @@ fn a_connection_within_a_host() {
     b.accept(&answered).unwrap();
     p.net.settle();
     let response = expect(&p.client_events, EventKind::ConnectResponse, 0);
-    let conn = response.conn.unwrap();
+    let conn = conn_of(&response);
     assert_eq!(
         (conn.private_data.len(), &conn.private_data[..8]),
         (196, &b"welcome\0"[..])
@@ -285,7 +285,7 @@ fn a_rejection_carries_its_data() {
         b.reject(b"busy").unwrap();
         p.net.settle();
         let event = expect(&p.client_events, EventKind::Rejected, 28);
-        let data = event.conn.unwrap().private_data;
+        let data = conn_of(&event).private_data;
         assert_eq!((data.len(), &data[..5]), (148, &b"busy\0"[..]));
         expect_errno(b.reject(b""), libc::EINVAL);
         expect_errno(b.accept(&param(b"")), libc::EINVAL);
@@ -479,7 +479,7 @@ fn calls_out_of_place_are_refused() {
     routed.connect(&param(&[1; 56])).unwrap();
     p.net.settle();
     let request = expect(&p.server_events, EventKind::ConnectRequest, 0);
-    assert_eq!(request.conn.unwrap().private_data, [1; 56]);
+    assert_eq!(conn_of(&request).private_data, [1; 56]);
     expect_errno(request.id.accept(&param(&[0; 197])), libc::EINVAL);
     expect_errno(request.id.establish(), libc::EINVAL);
     request.id.accept(&param(&[2; 196])).unwrap();
@@ -499,21 +499,6 @@ fn retry_counts_have_three_bits() {
     })
     .unwrap();
     p.net.settle();
-    let conn = expect(&p.server_events, EventKind::ConnectRequest, 0)
-        .conn
-        .unwrap();
+    let conn = conn_of(&expect(&p.server_events, EventKind::ConnectRequest, 0));
     assert_eq!((conn.retry_count, conn.rnr_retry_count), (7, 7));
-}
-
-#[test]
-fn datagram_services_are_refused_for_now() {
-    let p = Pair::new(0, "127.0.0.1");
-    let id = p
-        .client
-        .service()
-        .create_id(&p.client_events, PortSpace::Udp, QpType::Ud)
-        .unwrap();
-    id.resolve_addr(None, p.to, Duration::ZERO).unwrap();
-    id.resolve_route(Duration::ZERO).unwrap();
-    expect_errno(id.connect(&param(b"")), libc::EOPNOTSUPP);
 }

@@ -1,6 +1,7 @@
 //! The service with several processes on several machines, played by one test.
 
 mod connect;
+mod datagram;
 mod lifecycle;
 mod listen;
 mod net;

@@ -12,11 +12,13 @@ use std::time::Duration;
 
 use ferroce_os::netdev::{Address, Interface};
 use ferroce_proto::ids::{Gid, Qpn};
-use ferroce_proto::mad::{CmMad, Mad};
+use ferroce_proto::mad::{CmMad, Ece, Mad};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
-use crate::cm::{CmService, ConnParam, Event, EventChannel, EventKind, Host, Id, PortSpace, Via};
+use crate::cm::{
+    CmService, ConnParam, Event, EventChannel, EventKind, EventParam, Host, Id, PortSpace, Via,
+};
 use crate::core::lock;
 use crate::device::discover;
 use crate::link::Addressing;
@@ -254,15 +256,24 @@ impl Proc {
         EventChannel::without_device().unwrap()
     }
     pub(super) fn id(&self, channel: &Arc<EventChannel>) -> Arc<Id> {
-        self.service()
-            .create_id(channel, PortSpace::Tcp, QpType::Rc)
-            .unwrap()
+        self.id_of(channel, PortSpace::Tcp, QpType::Rc)
+    }
+    pub(super) fn id_of(
+        &self,
+        channel: &Arc<EventChannel>,
+        ps: PortSpace,
+        qp_type: QpType,
+    ) -> Arc<Id> {
+        self.service().create_id(channel, ps, qp_type).unwrap()
     }
 
     /// A listener at an address; with port 0, at a free port.
     #[track_caller]
     pub(super) fn listen(&self, channel: &Arc<EventChannel>, addr: &str) -> (Arc<Id>, u16) {
-        let id = self.id(channel);
+        self.listen_as(self.id(channel), addr)
+    }
+    #[track_caller]
+    pub(super) fn listen_as(&self, id: Arc<Id>, addr: &str) -> (Arc<Id>, u16) {
         id.bind(addr.parse().unwrap()).unwrap();
         id.listen(0).unwrap();
         let port = id.local_addr().unwrap().port();
@@ -272,7 +283,15 @@ impl Proc {
     /// An identifier with its route to an address.
     #[track_caller]
     pub(super) fn routed(&self, channel: &Arc<EventChannel>, to: SocketAddr) -> Arc<Id> {
-        let id = self.id(channel);
+        self.route_as(self.id(channel), channel, to)
+    }
+    #[track_caller]
+    pub(super) fn route_as(
+        &self,
+        id: Arc<Id>,
+        channel: &Arc<EventChannel>,
+        to: SocketAddr,
+    ) -> Arc<Id> {
         id.resolve_addr(None, to, Duration::from_secs(2)).unwrap();
         expect(channel, EventKind::AddrResolved, 0);
         id.resolve_route(Duration::from_secs(2)).unwrap();
@@ -370,6 +389,15 @@ pub(super) fn expect(channel: &EventChannel, kind: EventKind, status: i32) -> Ev
     event
 }
 
+/// The connection parameters that an event carries.
+#[track_caller]
+pub(super) fn conn_of(event: &Event) -> ConnParam {
+    match &event.param {
+        EventParam::Conn(conn) => conn.clone(),
+        other => panic!("{other:?} where connection parameters are expected"),
+    }
+}
+
 #[track_caller]
 pub(super) fn expect_nothing(channel: &EventChannel) {
     if let Some(event) = next(channel) {
@@ -405,6 +433,7 @@ pub(super) fn param(private_data: &[u8]) -> ConnParam {
         rnr_retry_count: 4,
         srq: false,
         qp_num: next_qpn(),
+        ece: Ece::default(),
     }
 }
 

@@ -40,6 +40,7 @@ proptest! {
         let (a, b) = w.established();
         ids.extend([a, b]);
         ids.push(w.connect(A, B, 0x12));
+        ids.push(w.agents[A].resolve(w.now, World::path(A, B), Default::default()).unwrap());
         w.settle();
         while let Some(event) = w.events[B].pop_front() {
             ids.push(event.conversation);
@@ -50,7 +51,7 @@ proptest! {
             w.post(gid(from), gid(to), &mad);
             w.run(Duration::from_millis(wait));
             for agent in &w.agents {
-                prop_assert!(agent.len() <= 4 + HALF_OPEN);
+                prop_assert!(agent.len() <= 5 + HALF_OPEN);
             }
         }
     }

@@ -5,5 +5,6 @@ mod failures;
 mod hostile;
 mod lossy;
 mod setup;
+mod sidr;
 mod teardown;
 mod world;

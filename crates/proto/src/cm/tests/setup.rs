@@ -302,27 +302,6 @@ fn commands_in_a_wrong_state_say_so_and_change_nothing() {
 }
 
 #[test]
-fn services_are_not_resolved_for_datagrams_yet() {
-    let mut w = World::new(15);
-    let request = CmMad {
-        tid: 9,
-        message: Message::SidrReq(crate::mad::SidrReq {
-            request_id: 5,
-            ..Default::default()
-        }),
-    };
-    w.post(gid(A), gid(B), &request);
-    w.settle();
-    let Some(Message::SidrRep(rep)) = w.last_sent.clone().map(|m| m.message) else {
-        panic!()
-    };
-    assert_eq!(
-        (rep.request_id, rep.status),
-        (5, crate::mad::SidrStatus::UNSUPPORTED)
-    );
-}
-
-#[test]
 fn an_mra_counts_only_from_the_conversations_peer() {
     let mut w = World::new(16);
     let (a, b) = w.replied();

@@ -310,6 +310,8 @@ pub(super) fn no_data() -> PrivateData<{ Rej::PRIVATE }> {
 pub(super) fn name_of(kind: &EventKind) -> String {
     match kind {
         EventKind::Request { .. } => "Request".into(),
+        EventKind::Resolution { .. } => "Resolution".into(),
+        EventKind::Resolved(rep) => std::format!("Resolved {}", rep.status.0),
         EventKind::Reply(_) => "Reply".into(),
         EventKind::Established => "Established".into(),
         EventKind::Rejected { reason, .. } => std::format!("Rejected {}", reason.0),
