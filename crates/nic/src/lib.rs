@@ -18,6 +18,7 @@ pub mod device;
 pub mod error;
 pub mod mr;
 pub mod qp;
+pub mod srq;
 
 mod core;
 mod link;
@@ -30,3 +31,4 @@ pub use device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};
 pub use error::Error;
 pub use mr::{Mr, Pd};
 pub use qp::{Qp, QpInit};
+pub use srq::{Srq, SrqAttr};

@@ -32,6 +32,7 @@ fn end_with_channel() -> (End, Arc<Cq>, Arc<CompChannel>) {
         recv_cq: Arc::clone(&recv_cq),
         cap: cap(),
         sq_sig_all: true,
+        srq: None,
     };
     let qp = Qp::create(&end.pd, init).expect("a queue pair");
     end.qp.destroy();
@@ -158,6 +159,7 @@ fn a_queue_that_overflows_says_so_and_takes_its_queue_pairs_along() {
         recv_cq: Arc::clone(&a.cq),
         cap: cap(),
         sq_sig_all: true,
+        srq: None,
     };
     let qp = Qp::create(&a.pd, init).expect("a queue pair");
     a.qp.destroy();

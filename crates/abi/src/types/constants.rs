@@ -186,6 +186,15 @@ c_constants! { DEVICE: u32;
     IBV_GID_TYPE_ROCE_V1 = 1;
     IBV_GID_TYPE_ROCE_V2 = 2;
     IBV_SRQT_BASIC = 0;
+    IBV_SRQT_XRC = 1;
+    IBV_SRQT_TM = 2;
+    IBV_SRQ_MAX_WR = 1;
+    IBV_SRQ_LIMIT = 2;
+    IBV_SRQ_INIT_ATTR_TYPE = 1;
+    IBV_SRQ_INIT_ATTR_PD = 1 << 1;
+    IBV_SRQ_INIT_ATTR_XRCD = 1 << 2;
+    IBV_SRQ_INIT_ATTR_CQ = 1 << 3;
+    IBV_SRQ_INIT_ATTR_TM = 1 << 4;
     IBV_VALUES_MASK_RAW_CLOCK = 1;
 }
 

@@ -154,6 +154,8 @@ fn operations() -> verbs_context {
     block.modify_cq = Some(cq::modify_cq);
     block.query_rt_values = Some(clock::query_rt_values);
     block.create_srq_ex = Some(srq::create_srq_ex);
+    block.get_srq_num = Some(srq::srq_num);
+    block.post_srq_ops = Some(srq::post_srq_ops);
     block.create_qp_ex = Some(qp_ex::create_qp_ex);
     block.close_xrcd = Some(unbuilt::close_xrcd);
     block.sz = size_of::<verbs_context>();

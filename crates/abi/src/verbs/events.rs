@@ -6,8 +6,10 @@ use std::ptr;
 use ferroce_nic::device::AsyncSubject;
 use ferroce_proto::verbs::AsyncEvent;
 
-use super::{context, cq, qp, wait};
-use crate::types::{ibv_async_event, ibv_async_event_element, ibv_context, ibv_cq, ibv_qp};
+use super::{context, cq, qp, srq, wait};
+use crate::types::{
+    ibv_async_event, ibv_async_event_element, ibv_context, ibv_cq, ibv_qp, ibv_srq,
+};
 
 /// `ibv_get_async_event(3)`.
 pub unsafe extern "C" fn ibv_get_async_event(
@@ -50,6 +52,12 @@ unsafe fn deliver(context: *mut ibv_context) -> Option<ibv_async_event> {
             unsafe { qp::private(qp) }.acks.deliver();
             ibv_async_event_element { qp }
         }
+        AsyncSubject::Srq(cookie) => {
+            let srq = ptr::with_exposed_provenance_mut::<ibv_srq>(cookie);
+            // SAFETY: as for completion queues.
+            unsafe { srq::private(srq) }.acks.deliver();
+            ibv_async_event_element { srq }
+        }
         AsyncSubject::Port(port) => ibv_async_event_element {
             port_num: port.into(),
         },
@@ -70,10 +78,22 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
         unsafe { cq::private(event.element.cq) }
             .async_acks
             .acknowledge(1);
+    } else if is_about_srq(event.event_type) {
+        // SAFETY: as above, for shared receive queues.
+        unsafe { srq::private(event.element.srq) }
+            .acks
+            .acknowledge(1);
     } else if is_about_qp(event.event_type) {
         // SAFETY: as above, for queue pairs.
         unsafe { qp::private(event.element.qp) }.acks.acknowledge(1);
     }
+}
+
+/// Whether events of this type carry a shared receive queue.
+fn is_about_srq(event_type: u32) -> bool {
+    [AsyncEvent::SrqErr, AsyncEvent::SrqLimitReached]
+        .iter()
+        .any(|&e| e as u32 == event_type)
 }
 
 /// Whether events of this type carry a queue pair.

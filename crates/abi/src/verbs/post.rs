@@ -10,7 +10,7 @@ use crate::errno::as_errno;
 use crate::types::{ibv_qp, ibv_recv_wr, ibv_send_wr};
 
 /// A C work request that is chained to the next, and what it becomes.
-trait Chained: Sized {
+pub(super) trait Chained: Sized {
     /// The device's work request.
     type Wr;
     /// Converts one.
@@ -96,7 +96,7 @@ impl<C: Chained> Iterator for Chain<'_, C> {
 ///
 /// # Safety
 /// `first` is NULL or a chain, `bad` NULL or room for a pointer.
-unsafe fn post<C: Chained>(
+pub(super) unsafe fn post<C: Chained>(
     call: &'static str,
     cap: &QpCap,
     first: *mut C,

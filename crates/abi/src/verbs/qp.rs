@@ -10,7 +10,7 @@ use ferroce_proto::verbs::{AttrMask, QpCap};
 
 use super::acks::Acks;
 use super::qp_ex::Builder;
-use super::{context, cq, engine, pd};
+use super::{context, cq, engine, pd, srq};
 use crate::convert::{cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
 use crate::object::{self, Handle};
@@ -58,16 +58,13 @@ pub(crate) unsafe fn private<'a>(qp: *mut ibv_qp) -> &'a QpPrivate {
 /// `builder` its state, if the program asked for it.
 ///
 /// # Safety
-/// The protection domain and the completion queues are live.
+/// The protection domain and the completion queues are live, and so is the shared receive queue if there is one.
 pub(super) unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
     mut public: ibv_qp_ex,
     builder: Option<Builder>,
 ) -> Result<*mut ibv_qp, Error> {
-    if !attr.srq.is_null() {
-        return Err(unbuilt("a shared receive queue"));
-    }
     if attr.send_cq.is_null() || attr.recv_cq.is_null() {
         return Err(invalid(
             "a queue pair needs a send and a receive completion queue",
@@ -87,6 +84,8 @@ pub(super) unsafe fn create(
         recv_cq: Arc::clone(recv_cq.nic()),
         cap: cap_from_c(&attr.cap),
         sq_sig_all: attr.sq_sig_all != 0,
+        // SAFETY: the caller's promise.
+        srq: unsafe { srq::nic_of(attr.srq) },
     };
     let nic = Qp::create(parent.nic(), init)?;
     let cap = nic.cap();
@@ -99,6 +98,7 @@ pub(super) unsafe fn create(
     base.pd = pd;
     base.send_cq = attr.send_cq;
     base.recv_cq = attr.recv_cq;
+    base.srq = attr.srq;
     base.handle = engine::next_handle();
     base.qp_num = nic.qpn().get();
     base.state = IBV_QPS_RESET;

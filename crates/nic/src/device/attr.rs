@@ -55,6 +55,7 @@ mod cap {
     pub(super) const CURR_QP_STATE_MOD: u32 = 1 << 7;
     pub(super) const SYS_IMAGE_GUID: u32 = 1 << 11;
     pub(super) const RC_RNR_NAK_GEN: u32 = 1 << 12;
+    pub(super) const SRQ_RESIZE: u32 = 1 << 13;
     /// SEND with invalidate and local invalidate work.
     pub(super) const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 }
@@ -77,6 +78,7 @@ impl DeviceAttr {
             device_cap_flags: cap::CURR_QP_STATE_MOD
                 | cap::SYS_IMAGE_GUID
                 | cap::RC_RNR_NAK_GEN
+                | cap::SRQ_RESIZE
                 | cap::MEM_MGT_EXTENSIONS,
             max_sge: 32,
             max_sge_rd: 32,
@@ -90,10 +92,11 @@ impl DeviceAttr {
             max_res_rd_atom: MAX_RD_ATOM * MAX_QP,
             // Address handles cost nothing but memory.
             max_ah: 1 << 20,
-            // No shared receive queues and no multicast yet.
-            max_srq: 0,
-            max_srq_wr: 0,
-            max_srq_sge: 0,
+            // XRC numbers them like queue pairs.
+            max_srq: MAX_QP,
+            max_srq_wr: 1 << 16,
+            max_srq_sge: 32,
+            // No multicast yet.
             max_mcast_grp: 0,
             max_mcast_qp_attach: 0,
             // 4.096 µs × 2^15: how late an answer may come from a process that competes for a processor.

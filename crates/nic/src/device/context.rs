@@ -16,6 +16,8 @@ pub enum AsyncSubject {
     Cq(usize),
     /// A queue pair's cookie.
     Qp(usize),
+    /// A shared receive queue's cookie.
+    Srq(usize),
     /// A port's number.
     Port(u8),
 }

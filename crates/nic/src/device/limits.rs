@@ -13,10 +13,11 @@ pub(crate) enum Limit {
     Mr,
     Cq,
     Qp,
+    Srq,
 }
 
 impl Limit {
-    const COUNT: usize = 4;
+    const COUNT: usize = 5;
 
     fn max(self, attr: &DeviceAttr) -> u32 {
         match self {
@@ -24,6 +25,7 @@ impl Limit {
             Self::Mr => attr.max_mr,
             Self::Cq => attr.max_cq,
             Self::Qp => attr.max_qp,
+            Self::Srq => attr.max_srq,
         }
     }
 
@@ -33,6 +35,7 @@ impl Limit {
             Self::Mr => "memory regions (max_mr)",
             Self::Cq => "completion queues (max_cq)",
             Self::Qp => "queue pairs (max_qp)",
+            Self::Srq => "shared receive queues (max_srq)",
         }
     }
 }

@@ -53,6 +53,11 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
+    /// Its shared receive queue, which it found empty, got work requests. Returns whether its peer still waits for that.
+    pub(crate) fn on_recv_available(&self) -> bool {
+        self.step(|locked, _| !locked.retired && locked.transport.on_recv_available())
+    }
+
     /// The process in `slot` dropped a packet for its queue pair `dest`. Does nothing if that is not this one's peer.
     pub(crate) fn on_dropped(&self, slot: u16, dest: Qpn, now: Time) {
         let mut locked = lock(&self.locked);

@@ -17,7 +17,7 @@ use self::step::Locked;
 use self::transport::Transport;
 use crate::core::lock;
 use crate::device::{DeviceAttr, Limit, Permit};
-use crate::{Cq, Error, Nic, Pd};
+use crate::{Cq, Error, Nic, Pd, Srq};
 
 /// What `ibv_create_qp` needs.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct QpInit {
     pub recv_cq: Arc<Cq>,
     pub cap: QpCap,
     pub sq_sig_all: bool,
+    /// Receives come from here, and the receive capacities do not count.
+    pub srq: Option<Arc<Srq>>,
 }
 
 /// A queue pair. Dropping the last reference does nothing by itself: call [`destroy`](Self::destroy).
@@ -37,6 +39,7 @@ pub struct Qp {
     pd: Arc<Pd>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
+    srq: Option<Arc<Srq>>,
     qpn: Qpn,
     qp_type: QpType,
     cap: QpCap,
@@ -60,7 +63,8 @@ impl Qp {
                 init.qp_type
             )));
         }
-        let cap = check_cap(init.cap, device.limits())?;
+        let cap = check_cap(&init, device.limits())?;
+        check_srq(pd, init.srq.as_deref())?;
         let permit = device.permit(Limit::Qp)?;
         let nic = pd.context().nic();
         let qp = nic.qps().insert(nic.numbers(), |qpn| {
@@ -69,13 +73,14 @@ impl Qp {
                 pd: pd.id(),
                 cap,
                 sq_sig_all: init.sq_sig_all,
-                shared_recv: false,
+                shared_recv: init.srq.is_some(),
             };
             Arc::new_cyclic(|me| Self {
                 me: Weak::clone(me),
                 pd: Arc::clone(pd),
                 send_cq: init.send_cq,
                 recv_cq: init.recv_cq,
+                srq: init.srq,
                 qpn,
                 qp_type: init.qp_type,
                 cap,
@@ -88,6 +93,7 @@ impl Qp {
         qp.pd.attach();
         qp.send_cq.attach();
         qp.recv_cq.attach();
+        qp.srq.as_deref().inspect(|srq| srq.attach());
         tracing::debug!(target: "ferroce::qp", qpn = qp.qpn.get(), device = device.name(), "created");
         Ok(qp)
     }
@@ -129,6 +135,11 @@ impl Qp {
     #[must_use]
     pub fn recv_cq(&self) -> &Arc<Cq> {
         &self.recv_cq
+    }
+    /// Where receives come from, if not from a queue of its own.
+    #[must_use]
+    pub fn srq(&self) -> Option<&Arc<Srq>> {
+        self.srq.as_ref()
     }
     /// Current state.
     #[must_use]
@@ -186,6 +197,7 @@ impl Qp {
         self.pd.detach();
         self.send_cq.detach();
         self.recv_cq.detach();
+        self.srq.as_deref().inspect(|srq| srq.detach());
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "destroyed");
     }
 
@@ -193,6 +205,10 @@ impl Qp {
         self.me
             .upgrade()
             .expect("invariant: a queue pair that runs is in an Arc")
+    }
+    /// For lists that must not keep it.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.me)
     }
     pub(crate) fn nic(&self) -> &Arc<Nic> {
         self.pd.context().nic()
@@ -219,7 +235,12 @@ fn post_error(error: &PostError) -> Error {
 }
 
 /// Holds the capacities against the limits. What is true is at least what was asked for; inline data always fits.
-fn check_cap(asked: QpCap, limits: &DeviceAttr) -> Result<QpCap, Error> {
+fn check_cap(init: &QpInit, limits: &DeviceAttr) -> Result<QpCap, Error> {
+    let mut asked = init.cap;
+    if init.srq.is_some() {
+        // There is no receive queue.
+        (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);
+    }
     for (name, asked, max) in [
         ("max_send_wr", asked.max_send_wr, limits.max_qp_wr),
         ("max_recv_wr", asked.max_recv_wr, limits.max_qp_wr),
@@ -238,4 +259,14 @@ fn check_cap(asked: QpCap, limits: &DeviceAttr) -> Result<QpCap, Error> {
         }
     }
     Ok(asked)
+}
+
+/// A shared receive queue serves queue pairs of its own context; the protection domain may be another.
+fn check_srq(pd: &Pd, srq: Option<&Srq>) -> Result<(), Error> {
+    if srq.is_some_and(|srq| !Arc::ptr_eq(srq.context(), pd.context())) {
+        return Err(Error::invalid(
+            "the shared receive queue belongs to another context",
+        ));
+    }
+    Ok(())
 }

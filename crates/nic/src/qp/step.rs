@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use ferroce_os::clock;
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::ids::Qpn;
-use ferroce_proto::rc::{Cx, LinkTraits, Sink};
+use ferroce_proto::rc::{Cx, LinkTraits, SharedRecv, Sink};
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::{QpEvent, Wc};
+use ferroce_proto::verbs::{QpEvent, QpType, Wc};
 
 use super::Qp;
 use super::transport::Transport;
@@ -68,6 +68,10 @@ impl Sink for Results<'_> {
     }
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
         self.0.recv_cq.push(wc, solicited)
+    }
+    fn take_shared_recv(&mut self) -> Option<SharedRecv> {
+        let waits = (self.0.qp_type == QpType::Rc).then_some(self.0);
+        self.0.srq.as_ref()?.take(waits)
     }
     fn event(&mut self, event: QpEvent) {
         let subject = AsyncSubject::Qp(self.0.cookie.load(Ordering::Relaxed));

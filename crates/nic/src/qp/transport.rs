@@ -65,6 +65,13 @@ impl Transport {
         }
     }
 
+    /// As [`RcQp::on_recv_available`]. Unreliable transports drop what finds no receive, so nobody waits.
+    pub(super) fn on_recv_available(&mut self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.on_recv_available(),
+        }
+    }
+
     pub(super) fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
         match self {
             Self::Rc(rc) => rc.on_packet(cx, packet),

@@ -94,6 +94,7 @@ impl End {
             recv_cq: Arc::clone(&cq),
             cap,
             sq_sig_all: true,
+            srq: None,
         };
         let qp = Qp::create(&pd, init).expect("a queue pair");
         Self {

@@ -1,5 +1,6 @@
 //! What a step of the state machine gets from its owner.
 
+use crate::ids::PdId;
 use crate::mr::{Memory, Rights};
 use crate::time::Time;
 use crate::verbs::{QpEvent, RecvWr, Wc};
@@ -12,10 +13,20 @@ pub trait Sink {
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool;
     /// An asynchronous event.
     fn event(&mut self, event: QpEvent);
-    /// Takes a receive work request from the shared receive queue, if the queue pair has one and it is not empty.
-    fn take_shared_recv(&mut self) -> Option<RecvWr> {
+    /// Takes a receive work request from the shared receive queue, if the queue pair has one and it is not empty. A queue pair
+    /// that finds it empty and waits is told by [`RcQp::on_recv_available`](super::RcQp::on_recv_available) when that changes.
+    fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         None
     }
+}
+
+/// A receive work request from a shared receive queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedRecv {
+    /// The work request.
+    pub wr: RecvWr,
+    /// The queue's protection domain, to which the keys of the work request belong; it may differ from the queue pair's.
+    pub pd: PdId,
 }
 
 /// What every step needs: the time, the rights, the memory and the sink.

@@ -1,15 +1,15 @@
 //! Carrying out requests that came in order: lengths, keys, placement, completion.
 
-use super::Cx;
 use super::config::{MAX_MESSAGE, Shared, packets_of};
 use super::fault::{Fault, Reject};
 use super::message::Message;
 use super::resources::{Kind, Resource};
 use super::responder::{Responder, Stop, recv_completion};
 use super::scatter;
+use super::{Cx, SharedRecv};
 use crate::ids::Psn;
 use crate::mr::Access;
-use crate::verbs::{RecvWr, Wc, WcImm, WcOpcode};
+use crate::verbs::{Wc, WcImm, WcOpcode};
 use crate::wire::{AtomicEth, NakCode, OpInfo, Operation, Packet, Reth, Service};
 
 impl Responder {
@@ -65,7 +65,7 @@ impl Responder {
         let Some(recv) = &self.held else {
             return Err(Reject::invalid(psn).into());
         };
-        let after = place_in_recv(shared, cx, recv, (received, packet))?;
+        let after = place_in_recv(cx, recv, (received, packet))?;
         self.message = Some(Message::Send { received: after });
         if info.position.ends() {
             let imm = self.finish_send(shared, cx, packet)?;
@@ -227,7 +227,8 @@ impl Responder {
             self.held = if shared.config.shared_recv {
                 cx.sink.take_shared_recv()
             } else {
-                self.recv.pop_front()
+                let pd = shared.config.pd;
+                self.recv.pop_front().map(|wr| SharedRecv { wr, pd })
             };
         }
         self.held.as_ref().map(|_| ()).ok_or(Stop::NotReady)
@@ -248,7 +249,7 @@ impl Responder {
             opcode,
             byte_len,
             imm,
-            ..recv_completion(shared, &recv)
+            ..recv_completion(shared, &recv.wr)
         };
         if cx.sink.recv_completion(wc, packet.bth.solicited) {
             Ok(())
@@ -294,20 +295,19 @@ fn check_length(shared: &Shared, packet: &Packet<'_>, info: OpInfo) -> Result<()
 
 /// Puts the payload of a SEND packet into its receive, after `received` bytes. Returns how many there are now.
 fn place_in_recv(
-    shared: &Shared,
     cx: &Cx<'_>,
-    recv: &RecvWr,
+    recv: &SharedRecv,
     (received, packet): (u32, &Packet<'_>),
 ) -> Result<u32, Reject> {
     let psn = packet.bth.psn;
-    let room = scatter::total(&recv.sges).min(u64::from(MAX_MESSAGE));
+    let sges = &recv.wr.sges;
+    let room = scatter::total(sges).min(u64::from(MAX_MESSAGE));
     let after = u32::try_from(packet.payload.len())
         .ok()
         .and_then(|len| received.checked_add(len))
         .filter(|&after| u64::from(after) <= room)
         .ok_or_else(|| Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG))?;
-    let (pd, at) = (shared.config.pd, u64::from(received));
-    scatter::scatter(cx, pd, &recv.sges, at, packet.payload)
+    scatter::scatter(cx, recv.pd, sges, u64::from(received), packet.payload)
         .map_err(|_| Reject::recv(NakCode::RemoteOperational, psn, Fault::LOCAL_KEY))?;
     Ok(after)
 }

@@ -46,7 +46,7 @@ use crate::verbs::{PostError, QpEvent, QpState, RecvWr, SendWr};
 use crate::wire::{Operation, Packet, Position, Service};
 
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
-pub use cx::{Cx, Sink};
+pub use cx::{Cx, SharedRecv, Sink};
 pub use fault::Cause;
 pub use retry::MIN_ACK_TIMEOUT;
 
@@ -138,9 +138,10 @@ impl RcQp {
         Ok(())
     }
 
-    /// A shared receive queue that this queue pair uses got work requests (ends a receiver-not-ready wait early).
-    pub fn on_recv_available(&mut self) {
-        self.responder.on_recv_available();
+    /// A shared receive queue that this queue pair uses got work requests (ends a receiver-not-ready wait early). Returns whether
+    /// a requester waits for that.
+    pub fn on_recv_available(&mut self) -> bool {
+        self.responder.on_recv_available()
     }
 
     /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether the packet was taken; false

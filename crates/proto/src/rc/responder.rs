@@ -6,12 +6,12 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::Cx;
 use super::config::Shared;
 use super::fault::{Fault, Reject};
 use super::message::Message;
 use super::reply::Replies;
 use super::requester::failed;
+use super::{Cx, SharedRecv};
 use crate::ids::{Msn, Psn};
 use crate::verbs::{QpEvent, QpState, RecvWr, Wc, WcFlags, WcOpcode, WcStatus};
 use crate::wire::{NakCode, Operation, Packet, Syndrome};
@@ -36,7 +36,7 @@ impl From<Reject> for Stop {
 pub(super) struct Responder {
     pub(super) recv: VecDeque<RecvWr>,
     /// Receive work request that was taken for the message in work.
-    pub(super) held: Option<RecvWr>,
+    pub(super) held: Option<SharedRecv>,
     /// Message of which not all packets have come.
     pub(super) message: Option<Message>,
     /// PSN of the next request.
@@ -77,11 +77,12 @@ impl Responder {
     }
 
     /// A receive can be taken: a requester that was refused may come again.
-    pub(super) fn on_recv_available(&mut self) {
-        if self.not_ready_sent {
-            self.not_ready_sent = false;
+    pub(super) fn on_recv_available(&mut self) -> bool {
+        let waits = core::mem::take(&mut self.not_ready_sent);
+        if waits {
             self.replies.owe_resume();
         }
+        waits
     }
 
     pub(super) fn wants_transmit(&self) -> bool {
@@ -187,7 +188,7 @@ impl Responder {
     pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
         if let Some(recv) = self.held.take() {
             let fault = first.unwrap_or(Fault::FLUSHED);
-            let wc = failed(recv_completion(shared, &recv), fault);
+            let wc = failed(recv_completion(shared, &recv.wr), fault);
             cx.sink.recv_completion(wc, true);
         }
         while let Some(recv) = self.recv.pop_front() {

@@ -7,10 +7,10 @@ use core::sync::atomic::AtomicBool;
 use super::Arena;
 use crate::ids::{Key, PdId};
 use crate::mr::{Access, Region, Rights};
-use crate::rc::{Cx, RcConfig, RcQp, Sink};
+use crate::rc::{Cx, RcConfig, RcQp, SharedRecv, Sink};
 use crate::time::Time;
 use crate::verbs::{
-    Payload, QpEvent, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
+    Payload, QpEvent, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
 };
 
 /// Protection domain of every node.
@@ -26,7 +26,7 @@ pub struct Results {
     /// Asynchronous events.
     pub events: Vec<QpEvent>,
     /// Shared receive queue.
-    pub shared_recv: VecDeque<RecvWr>,
+    pub shared_recv: VecDeque<SharedRecv>,
     /// Room of each CQ, if limited.
     pub cq_room: Option<usize>,
 }
@@ -73,7 +73,7 @@ impl Sink for Results {
     fn event(&mut self, event: QpEvent) {
         self.events.push(event);
     }
-    fn take_shared_recv(&mut self) -> Option<RecvWr> {
+    fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         self.shared_recv.pop_front()
     }
 }

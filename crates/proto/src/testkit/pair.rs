@@ -9,7 +9,7 @@ use super::node::sge;
 use super::{Faults, Node, PD, Rng};
 use crate::ids::{Gid, Key, Psn, Qpn};
 use crate::mr::Access;
-use crate::rc::{LinkTraits, RcConfig};
+use crate::rc::{LinkTraits, RcConfig, SharedRecv};
 use crate::time::Time;
 use crate::verbs::{AttrMask, Mtu, PostError, QpAttr, QpCap, QpState, RecvWr, SendWr, Sge};
 use crate::wire::{Bth, ExtHeaders, Opcode, Packet};
@@ -429,7 +429,10 @@ impl Pair {
     /// A receive work request of `sges`; for shared receive queues.
     pub fn shared_recv(&mut self, side: Side, wr_id: u64, sges: Vec<Sge>) {
         let node = self.node(side);
-        node.results.shared_recv.push_back(RecvWr { wr_id, sges });
+        let wr = RecvWr { wr_id, sges };
+        node.results
+            .shared_recv
+            .push_back(SharedRecv { wr, pd: PD });
         node.qp.on_recv_available();
     }
 
