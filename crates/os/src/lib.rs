@@ -5,7 +5,7 @@
 //! | [`memory`] | the bytes of registered regions |
 //! | [`clock`], [`random`] | the monotonic clock, unpredictable numbers |
 //! | [`eventfd`], [`timer`], [`poll`] | wake-ups |
-//! | [`netdev`] | network interfaces and their addresses |
+//! | [`netdev`], [`netlink`] | network interfaces and their addresses, and word that they have changed |
 //! | [`udp`] | `RoCEv2` data sockets |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
@@ -30,6 +30,7 @@ pub mod fd;
 pub mod fork;
 pub mod memory;
 pub mod netdev;
+pub mod netlink;
 pub mod poll;
 pub mod random;
 pub mod thread;

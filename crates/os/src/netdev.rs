@@ -33,6 +33,8 @@ pub struct Interface {
     pub mac: [u8; 6],
     /// Administratively up.
     pub up: bool,
+    /// Operational: there is a carrier, as far as the kernel knows.
+    pub running: bool,
     /// The loopback interface.
     pub loopback: bool,
     /// Addresses in the kernel's order.
@@ -92,6 +94,7 @@ fn note(found: &mut BTreeMap<u32, Interface>, entry: &libc::ifaddrs, socket: &Fd
                 .cast_unsigned(),
             mac: [0; 6],
             up: flags & libc::IFF_UP != 0,
+            running: flags & libc::IFF_RUNNING != 0,
             loopback: flags & libc::IFF_LOOPBACK != 0,
             addresses: Vec::new(),
         }
@@ -207,7 +210,10 @@ mod tests {
             .find(|i| i.loopback)
             .expect("a loopback interface");
         assert_eq!(lo.name, "lo");
-        assert!(lo.index > 0 && lo.up && lo.mtu >= 1500, "{lo:?}");
+        assert!(
+            lo.index > 0 && lo.up && lo.running && lo.mtu >= 1500,
+            "{lo:?}"
+        );
         assert_eq!(lo.mac, [0; 6]);
         let v4 = lo
             .addresses

@@ -61,6 +61,7 @@ unsafe fn deliver(context: *mut ibv_context) -> Option<ibv_async_event> {
         AsyncSubject::Port(port) => ibv_async_event_element {
             port_num: port.into(),
         },
+        AsyncSubject::Device => ibv_async_event_element { port_num: 0 },
     };
     // The element's unused bytes must not be garbage: a port number fills only half of it.
     let mut event = ibv_async_event::zeroed();

@@ -153,11 +153,9 @@ fn dest_qp(packet: &[u8]) -> Option<Qpn> {
 impl Nic {
     /// Counts a packet that is thrown away.
     fn drop_packet(&self, addressing: &Addressing, dest: Qpn, why: DropReason) {
-        let device = self
-            .devices
-            .iter()
-            .find(|d| d.has_address(addressing.dst.ip()));
+        let device = self.devices.with_address(addressing.dst.ip());
         device
+            .as_ref()
             .map_or(&self.counters, |d| d.counters())
             .count_dropped(why);
         tracing::debug!(target: "ferroce::packet", from = %addressing.src.ip(), dest_qp = dest.get(), ?why, "dropped");

@@ -33,7 +33,7 @@ impl Host for Nic {
     }
 
     fn devices(&self) -> Vec<Arc<Device>> {
-        self.devices.clone()
+        self.devices.all()
     }
 
     fn is_local(&self, ip: IpAddr) -> bool {

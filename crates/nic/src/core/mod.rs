@@ -11,6 +11,7 @@ mod gsi;
 mod instance;
 mod leave;
 mod neighbours;
+mod network;
 mod numbers;
 mod progress;
 mod ready;
@@ -27,6 +28,7 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 
+use ferroce_os::netlink::RouteSocket;
 use ferroce_os::poll::Poller;
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::mr::Rights;
@@ -46,6 +48,7 @@ pub(crate) use self::table::QpTable;
 use self::timers::Timers;
 use self::wire::Wire;
 use crate::cm::CmService;
+use crate::device::DeviceList;
 use crate::link::local::ConnectError;
 use crate::path::{Egress, Policy};
 use crate::{Cq, Device, Error, Qp};
@@ -54,7 +57,9 @@ use crate::{Cq, Device, Error, Qp};
 #[derive(Debug)]
 pub struct Nic {
     numbers: Numbers,
-    devices: Vec<Arc<Device>>,
+    devices: DeviceList,
+    /// Tells of changes of interfaces, where the system allows it.
+    network: Option<RouteSocket>,
     policy: Policy,
     rights: RwLock<Rights>,
     qps: QpTable,
@@ -84,10 +89,11 @@ impl Nic {
     pub fn get() -> Result<Arc<Self>, Error> {
         instance::current()
     }
-    /// Devices: interfaces that are up and have an address, in order of index, loopback last.
+    /// Devices: interfaces that are up and have an address, or had when they were first seen, and are still there. In order of
+    /// index; of those that were there at the start loopback is the last.
     #[must_use]
     pub fn devices(&self) -> Vec<Arc<Device>> {
-        self.devices.clone()
+        self.devices.all()
     }
     /// What was counted for no device: packets that found no queue pair, or that were forwarded.
     #[must_use]
@@ -115,7 +121,7 @@ impl Nic {
     }
     /// Whether an address is this host's own.
     pub(crate) fn is_local(&self, ip: IpAddr) -> bool {
-        ip.to_canonical().is_loopback() || self.devices.iter().any(|d| d.has_address(ip))
+        ip.to_canonical().is_loopback() || self.devices.with_address(ip).is_some()
     }
     /// The way to the process that owns a slot.
     pub(crate) fn egress_to(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {

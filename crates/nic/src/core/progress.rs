@@ -93,6 +93,7 @@ impl Progress {
             }
             Token::Wire(number) => self.on_wire(nic, number, event, now),
             Token::Cm(number) => nic.cm().on_readable(number.into()),
+            Token::Network => nic.on_network_change(),
         }
     }
 

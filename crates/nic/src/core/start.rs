@@ -20,10 +20,10 @@ use super::table::QpTable;
 use super::timers::Timers;
 use super::token::Token;
 use super::wire::Wire;
-use super::{Nic, thread};
+use super::{Nic, network, thread};
 use crate::Error;
 use crate::cm::CmService;
-use crate::device::discover;
+use crate::device::DeviceList;
 use crate::link::local::LocalLinks;
 use crate::path::Policy;
 
@@ -31,10 +31,12 @@ impl Nic {
     /// Claims a slot, opens the sockets, lists the devices and starts the thread.
     pub(super) fn start() -> Result<Arc<Self>, Error> {
         let system = |e| Error::system("cannot start the software device", &e);
-        let devices = discover(
+        let poller = Arc::new(Poller::new().map_err(system)?);
+        // Before the list is taken: what changes meanwhile is heard of.
+        let network = network::watch(&poller);
+        let devices = DeviceList::discover(
             &netdev::interfaces().map_err(|e| Error::system("cannot list interfaces", &e))?,
         );
-        let poller = Arc::new(Poller::new().map_err(system)?);
         let (links, incoming) = LocalLinks::claim()?;
         let sleeper = Sleeper::new().map_err(system)?;
         poller
@@ -49,11 +51,12 @@ impl Nic {
             .map_err(system)?;
         let policy = Policy::from_env();
         let wire = open_wire(policy, &poller);
-        tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.len(),
+        tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),
             wire = wire.is_ok(), "started");
         let nic = Arc::new(Self {
             numbers: Numbers::new(links.slot()),
             devices,
+            network,
             policy,
             rights: RwLock::new(Rights::default()),
             qps: QpTable::new(),

@@ -20,6 +20,8 @@ pub(super) enum Token {
     Wire(u32),
     /// A descriptor of the connection manager, with its own number.
     Cm(u32),
+    /// Word that interfaces have changed.
+    Network,
 }
 
 impl Token {
@@ -31,6 +33,7 @@ impl Token {
             Self::Out(n) => (3, n),
             Self::Wire(n) => (4, n),
             Self::Cm(n) => (5, n),
+            Self::Network => (6, 0),
         };
         kind << KIND_SHIFT | u64::from(number)
     }
@@ -44,6 +47,7 @@ impl Token {
             3 => Self::Out(number),
             4 => Self::Wire(number),
             5 => Self::Cm(number),
+            6 => Self::Network,
             _ => return None,
         })
     }
@@ -62,6 +66,7 @@ mod tests {
             Token::Out(7),
             Token::Wire(1),
             Token::Cm(0),
+            Token::Network,
         ] {
             assert_eq!(Token::from_raw(token.raw()), Some(token));
         }

@@ -20,6 +20,8 @@ pub enum AsyncSubject {
     Srq(usize),
     /// A port's number.
     Port(u8),
+    /// All of the device.
+    Device,
 }
 
 /// An open device (`ibv_open_device`): objects belong to it and it has its own queue of asynchronous events.
@@ -37,11 +39,13 @@ impl Context {
     /// Out of descriptors; whatever stops [`Nic::get`] (a forked child starts its own).
     pub fn open(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
         let nic = Nic::get()?;
-        Ok(Arc::new(Self {
+        let context = Arc::new(Self {
             nic,
             device: Arc::clone(device),
             events: EventQueue::new()?,
-        }))
+        });
+        device.add_context(&context);
+        Ok(context)
     }
     /// The device.
     #[must_use]

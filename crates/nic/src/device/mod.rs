@@ -5,21 +5,26 @@ mod context;
 mod guid;
 mod limits;
 mod list;
+mod state;
+mod watchers;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
+use ferroce_os::netdev::Interface;
 use ferroce_proto::ids::{Gid, Guid};
-use ferroce_proto::verbs::Mtu;
+use ferroce_proto::verbs::{AsyncEvent, Mtu};
 
 pub use self::attr::{DeviceAttr, PortAttr};
 pub(crate) use self::attr::{MAX_QP, active_mtu};
 pub use self::context::{AsyncSubject, Context};
 use self::limits::Usage;
 pub(crate) use self::limits::{Limit, Permit};
-pub(crate) use self::list::discover;
+pub(crate) use self::list::DeviceList;
+use self::state::State;
+use self::watchers::Contexts;
 use crate::Error;
-use crate::core::Counters;
+use crate::core::{Counters, read, write};
 
 /// Shortest GID table: programs that walk the whole table should not walk far.
 const GID_TABLE: u32 = 16;
@@ -42,9 +47,10 @@ pub struct Device {
     netdev: String,
     index: u32,
     ifindex: u32,
-    netdev_mtu: u32,
     loopback: bool,
-    gids: Vec<Gid>,
+    /// What follows the interface. Taken last; never held while anything else is done.
+    state: RwLock<State>,
+    contexts: Contexts,
     attr: DeviceAttr,
     usage: Arc<Usage>,
     counters: Counters,
@@ -84,39 +90,49 @@ impl Device {
     /// State of port 1.
     #[must_use]
     pub fn port(&self) -> PortAttr {
+        let state = read(&self.state);
         PortAttr {
-            active: true,
+            active: state.active,
             max_mtu: Mtu::B4096,
-            active_mtu: active_mtu(self.netdev_mtu),
-            netdev_mtu: self.netdev_mtu,
-            gid_tbl_len: u32::try_from(self.gids.len())
+            active_mtu: active_mtu(state.mtu),
+            netdev_mtu: state.mtu,
+            gid_tbl_len: u32::try_from(state.gids.len())
                 .unwrap_or(u32::MAX)
                 .max(GID_TABLE),
             max_msg_sz: attr::MAX_MSG_SZ,
         }
     }
-    /// The non-empty entries of the GID table, in order of index. IPv4-mapped ones come first.
+    /// The non-empty entries of the GID table, in order of index. An entry keeps its index as long as its address is there. At the
+    /// start IPv4-mapped ones come first.
     #[must_use]
     pub fn gids(&self) -> Vec<GidEntry> {
-        (0..)
-            .zip(&self.gids)
-            .map(|(index, gid)| GidEntry {
+        let entry = |(index, gid): (u32, &Option<Gid>)| {
+            gid.map(|gid| GidEntry {
                 index,
-                gid: *gid,
+                gid,
                 ifindex: self.ifindex,
             })
+        };
+        (0..)
+            .zip(&read(&self.state).gids)
+            .filter_map(entry)
             .collect()
     }
     /// The GID at an index, `None` if the entry is empty or the index past the table.
     #[must_use]
     pub fn gid(&self, index: u32) -> Option<Gid> {
-        self.gids.get(index as usize).copied()
+        read(&self.state)
+            .gids
+            .get(index as usize)
+            .copied()
+            .flatten()
     }
     /// Whether the address belongs to this device (127.0.0.0/8 and `::1` belong to the loopback device).
     #[must_use]
     pub fn has_address(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
-        (self.loopback && ip.is_loopback()) || self.gids.contains(&Gid::from_ip(ip))
+        let gid = Some(Gid::from_ip(ip));
+        (self.loopback && ip.is_loopback()) || read(&self.state).gids.contains(&gid)
     }
     /// Packets, bytes, drops.
     #[must_use]
@@ -131,5 +147,27 @@ impl Device {
     /// Limits, without the copy that [`attr`](Self::attr) makes.
     pub(crate) fn limits(&self) -> &DeviceAttr {
         &self.attr
+    }
+    /// A context was opened: it hears of what happens to the device.
+    fn add_context(&self, context: &Arc<Context>) {
+        self.contexts.add(context);
+    }
+    /// Follows its interface.
+    fn update(&self, interface: &Interface) {
+        let events = write(&self.state).update(interface);
+        for event in events {
+            self.tell(event, AsyncSubject::Port(1));
+        }
+    }
+    /// Its interface is gone.
+    fn vanish(&self) {
+        let event = write(&self.state).vanish();
+        if let Some(event) = event {
+            self.tell(event, AsyncSubject::Device);
+        }
+    }
+    fn tell(&self, event: AsyncEvent, subject: AsyncSubject) {
+        tracing::info!(target: "ferroce::device", device = self.name, ?event, "the interface has changed");
+        self.contexts.tell(event, subject);
     }
 }

@@ -20,7 +20,7 @@ use crate::cm::{
     CmService, ConnParam, Event, EventChannel, EventKind, EventParam, Host, Id, PortSpace, Via,
 };
 use crate::core::lock;
-use crate::device::discover;
+use crate::device::DeviceList;
 use crate::link::Addressing;
 use crate::{Device, Error};
 
@@ -75,6 +75,7 @@ fn interface(name: &str, index: u32, mtu: u32, ips: &[String]) -> Interface {
         mtu,
         mac: [2, 0, 0, 0, 0, u8::try_from(index).unwrap()],
         up: true,
+        running: true,
         loopback: name == "lo",
         addresses: ips
             .iter()
@@ -121,7 +122,7 @@ impl Net {
             slot,
             machine,
             net: Arc::clone(self),
-            devices: discover(&interfaces),
+            devices: DeviceList::discover(&interfaces).all(),
             watched: Mutex::default(),
             asleep: Mutex::default(),
             service: Mutex::default(),
