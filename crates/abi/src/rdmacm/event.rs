@@ -10,6 +10,7 @@ use ferroce_nic::cm::{ConnParam, EventKind, EventParam, UdParam};
 
 use super::channel::{self, ChannelRef};
 use super::id::{Id, NewId};
+use super::multicast::{self, Group};
 use super::transition::ReadLimits;
 use super::types::{
     RDMA_CM_EVENT_TIMEWAIT_EXIT, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
@@ -29,6 +30,8 @@ const MAX_PRIVATE_DATA: usize = 255;
 pub(crate) struct EventPrivate {
     /// Counts this event until it is acknowledged: of the listener for a connect request, else of the identifier.
     acks: Arc<Acks>,
+    /// Counts it for the multicast group that it is about, too.
+    group_acks: Option<Arc<Acks>>,
     /// What the event's `private_data` points into: vectors, whose bytes stay where they are.
     _param: EventParam,
 }
@@ -53,6 +56,7 @@ struct Delivery {
     id: *mut rdma_cm_id,
     listen_id: *mut rdma_cm_id,
     acks: Arc<Acks>,
+    group: Option<Group>,
 }
 
 /// What a look at the queue gave.
@@ -91,6 +95,15 @@ fn take(channel: &nic::EventChannel) -> Taken {
     let Ok(owner) = (unsafe { Id::new(owner) }) else {
         return Taken::Nothing(Some(event));
     };
+    let group = match &event.param {
+        EventParam::Group { join, .. } => {
+            let Some(group) = multicast::deliver(owner, *join) else {
+                return Taken::Nothing(Some(event));
+            };
+            Some(group)
+        }
+        _ => None,
+    };
     owner.acks().deliver();
     let acks = Arc::clone(owner.acks());
     let id = if listener.is_null() {
@@ -103,6 +116,7 @@ fn take(channel: &nic::EventChannel) -> Taken {
         id,
         listen_id: listener,
         acks,
+        group,
     }))
 }
 
@@ -159,6 +173,13 @@ fn complete(delivery: &Delivery) -> Option<Outcome> {
                 status: 0,
             }),
             Err(e) => replaced(EventKind::ConnectError, &e),
+        },
+        EventKind::MulticastJoin => match &delivery.group {
+            Some(group) => match multicast::attach(id, group) {
+                Ok(()) => Some(seen),
+                Err(e) => replaced(EventKind::MulticastError, &e),
+            },
+            None => Some(seen),
         },
         EventKind::Rejected => {
             if let Err(e) = transition::to_error(id) {
@@ -237,6 +258,7 @@ fn publish(delivery: Delivery, outcome: &Outcome) -> *mut rdma_cm_event {
         id,
         listen_id,
         acks,
+        group,
     } = delivery;
     let mut public = rdma_cm_event {
         id,
@@ -249,11 +271,18 @@ fn publish(delivery: Delivery, outcome: &Outcome) -> *mut rdma_cm_event {
         EventParam::None => {}
         EventParam::Conn(conn) => public.param.conn = conn_param(conn),
         EventParam::Ud(ud) => public.param.ud = ud_param(ud),
+        EventParam::Group { ud, .. } => {
+            public.param.ud = ud_param(ud);
+            public.param.ud.private_data = group
+                .as_ref()
+                .map_or(ptr::null(), |group| group.context().cast_const());
+        }
     }
     object::create::<rdma_cm_event>(
         public,
         EventPrivate {
             acks,
+            group_acks: group.map(Group::into_acks),
             _param: event.param,
         },
     )
@@ -332,7 +361,12 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
         return as_minus_one("rdma_ack_cm_event", &invalid("no event was given"));
     }
     // SAFETY: the caller hands over an event that it fetched and did not acknowledge yet.
-    let EventPrivate { acks, .. } = unsafe { object::take(event) };
+    let EventPrivate {
+        acks, group_acks, ..
+    } = unsafe { object::take(event) };
+    if let Some(group) = group_acks {
+        group.acknowledge(1);
+    }
     acks.acknowledge(1);
     0
 }

@@ -10,6 +10,7 @@ use ferroce_proto::ids::{DEFAULT_PKEY, Gid};
 use ferroce_proto::mad::Ece;
 
 use super::endpoint::RequestQp;
+use super::multicast::Group;
 use super::transition::ReadLimits;
 use super::types::{
     ibv_sa_path_rec, rdma_cm_event, rdma_cm_id, rdma_event_channel, rdma_ib_addr, rdma_route,
@@ -30,6 +31,8 @@ pub(super) struct Settings {
     pub(super) request_qp: Option<RequestQp>,
     /// Private data that `rdma_getaddrinfo` wants in front of the program's.
     pub(super) connect_prefix: Vec<u8>,
+    /// Multicast groups that were joined and not left.
+    pub(super) groups: Vec<Group>,
     /// Vendor options for the peer, of a queue pair that the program manages itself.
     pub(super) local_ece: Ece,
     /// The peer's, once it said them.

@@ -13,6 +13,7 @@
 //! | `resolve` | bind, listen, resolve, options, queue pair attributes |
 //! | `connect` | connect, accept, reject, establish, disconnect |
 //! | `ece` | vendor options |
+//! | `multicast` | joining and leaving groups |
 //! | `transition` | moves of an identifier's queue pair |
 //! | `qp`, `srq` | queue pairs and shared receive queues of identifiers |
 //! | `sync`, `endpoint` | synchronous mode and what is built on it |
@@ -38,6 +39,7 @@ mod endpoint;
 mod event;
 mod id;
 mod lifecycle;
+mod multicast;
 mod qp;
 mod resolve;
 pub mod sockaddr;
@@ -58,6 +60,7 @@ pub use ece::{rdma_get_remote_ece, rdma_set_local_ece};
 pub use endpoint::{rdma_create_ep, rdma_destroy_ep, rdma_get_request};
 pub use event::{rdma_ack_cm_event, rdma_event_str, rdma_get_cm_event};
 pub use lifecycle::{rdma_create_id, rdma_destroy_id, rdma_migrate_id};
+pub use multicast::{rdma_join_multicast, rdma_join_multicast_ex, rdma_leave_multicast};
 pub use qp::{rdma_create_qp, rdma_create_qp_ex, rdma_destroy_qp};
 pub use resolve::{
     rdma_bind_addr, rdma_get_dst_port, rdma_get_src_port, rdma_init_qp_attr, rdma_listen,

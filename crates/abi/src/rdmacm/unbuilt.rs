@@ -1,4 +1,4 @@
-//! What is not built: multicast, the socket emulation, and functions of newer librdmacm
+//! What is not built: the socket emulation, and functions of newer librdmacm
 //! versions. Each refuses with EOPNOTSUPP. `rpoll` and `rselect` serve programs that use them on plain descriptors.
 
 use std::ffi::{c_int, c_void};
@@ -19,12 +19,6 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// `rdma_join_multicast(3)`
-    rdma_join_multicast(_id: *mut c_void, _addr: *mut c_void, _context: *mut c_void) -> c_int = -1;
-    /// `rdma_join_multicast_ex(3)`
-    rdma_join_multicast_ex(_id: *mut c_void, _attr: *mut c_void, _context: *mut c_void) -> c_int = -1;
-    /// `rdma_leave_multicast(3)`
-    rdma_leave_multicast(_id: *mut c_void, _addr: *mut c_void) -> c_int = -1;
     /// `rdma_query_addrinfo`, of newer versions.
     rdma_query_addrinfo(_id: *mut c_void, _info: *mut c_void) -> c_int = -1;
     /// `rdma_resolve_addrinfo`, of newer versions.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Id;
-use super::types::Event;
+use super::types::{Event, EventParam};
 use crate::core::EventQueue;
 use crate::{Error, Nic};
 
@@ -88,6 +88,14 @@ impl EventChannel {
     }
     pub(super) fn push(&self, queued: Queued) {
         self.events.push(queued);
+    }
+    /// Takes out the events of one of an identifier's joins of multicast groups.
+    pub(super) fn extract_join(&self, id: &Id, join: u64) -> Vec<Queued> {
+        self.events.extract(|queued| {
+            let of_join =
+                matches!(queued.event.param, EventParam::Group { join: j, .. } if j == join);
+            of_join && queued.is_of(id)
+        })
     }
     /// Takes out the events of an identifier. To be dropped with no lock held: the last reference to an identifier may go.
     pub(super) fn extract(&self, id: &Id) -> Vec<Queued> {

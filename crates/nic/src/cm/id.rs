@@ -1,7 +1,7 @@
 //! Identifiers, as their owner sees them.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -187,6 +187,19 @@ impl Id {
     pub fn qp_attr(&self, state: QpState) -> Result<(QpAttr, AttrMask), Error> {
         self.service
             .look(|service| service.qp_attr(self.key, state))
+    }
+    /// `rdma_join_multicast`: the outcome comes as an event that carries `join`. The caller attaches its queue pair then.
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state (it must be bound), for a kind of queue pair other than UD or an address that is no group of
+    /// the identifier's family; ENODEV if it is bound to no device.
+    pub fn join_multicast(&self, group: IpAddr, join: u64) -> Result<(), Error> {
+        self.service
+            .call(|work| work.join_multicast(self.key, group, join))
+    }
+    /// `rdma_leave_multicast`: the event of that join vanishes if nobody has taken it.
+    pub fn leave_multicast(&self, join: u64) {
+        self.service.step(|work| work.leave_multicast(self, join));
     }
     /// The Q_Key of its datagrams. A queue pair that is made with it settles it: answers of services with another one are refused
     /// from then on.

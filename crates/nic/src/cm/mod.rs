@@ -10,6 +10,7 @@
 //! | `resolve` | bind, listen, resolve |
 //! | `connect`, `request`, `events` | commands to conversations, and what they bring |
 //! | `datagram` | the same for datagram services (service id resolution) |
+//! | `multicast` | joining groups |
 //! | `qp_attr` | queue pair attributes of a connection |
 //! | `ports` | who has which port |
 //! | `routing` | which process a MAD is for |
@@ -21,6 +22,7 @@ mod datagram;
 mod events;
 mod host;
 mod id;
+mod multicast;
 mod pace;
 mod ports;
 mod qp_attr;

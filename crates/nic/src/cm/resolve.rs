@@ -10,7 +10,7 @@ use ferroce_proto::verbs::Mtu;
 use super::ports::{Change, Holder, PortKey};
 use super::request::source_gid;
 use super::service::Work;
-use super::state::{PortHold, Progress};
+use super::state::{IdState, PortHold, Progress};
 use super::{EventKind, EventParam, IdOption, Route};
 use crate::{Device, Error};
 
@@ -191,7 +191,10 @@ impl Work<'_> {
             .id(key)?
             .expect("rdma_resolve_route", &[Progress::AddrResolved])?;
         let id = self.state.id_mut(key)?;
-        let (kind, status) = match find_route(id) {
+        let dst = id
+            .dst
+            .ok_or_else(|| Error::invalid("the address is not resolved"))?;
+        let (kind, status) = match find_route(id, dst) {
             Ok(route) => {
                 id.route = Some(route);
                 id.progress = Progress::RouteResolved;
@@ -245,10 +248,10 @@ impl Work<'_> {
     }
 }
 
-fn find_route(id: &super::state::IdState) -> Result<Route, Error> {
-    let resolved = id.device.as_ref().zip(id.src).zip(id.dst);
-    let ((device, src), dst) =
-        resolved.ok_or_else(|| Error::invalid("the address is not resolved"))?;
+/// The path from the source of an identifier to `dst`.
+pub(super) fn find_route(id: &IdState, dst: SocketAddr) -> Result<Route, Error> {
+    let resolved = id.device.as_ref().zip(id.src);
+    let (device, src) = resolved.ok_or_else(|| Error::invalid("the address is not resolved"))?;
     let netdev_mtu = device.port().netdev_mtu;
     let mtu = Mtu::at_most(netdev_mtu.saturating_sub(HEADERS)).ok_or_else(|| {
         Error::invalid(format!(

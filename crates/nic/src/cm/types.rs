@@ -98,8 +98,15 @@ pub enum EventParam {
     None,
     /// Of connections: connect request and connect response, and with only the private data a rejection by the peer.
     Conn(ConnParam),
-    /// Of datagrams: a connect request with only the private data, Established, and multicast events.
+    /// Of datagrams: a connect request with only the private data, Established, and an answer that says no.
     Ud(UdParam),
+    /// Of a multicast group.
+    Group {
+        /// Which [`join`](Id::join_multicast) it was.
+        join: u64,
+        /// How the group is reached.
+        ud: UdParam,
+    },
 }
 
 /// What an event channel delivers. `param` is as seen by the receiver (responder resources and initiator depth swapped).

@@ -4,6 +4,7 @@ mod connect;
 mod datagram;
 mod lifecycle;
 mod listen;
+mod multicast;
 mod net;
 mod resolve;
 mod routing;

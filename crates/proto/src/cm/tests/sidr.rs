@@ -171,7 +171,7 @@ fn answers_are_for_requests_that_wait() {
 #[test]
 fn a_request_id_used_anew_gets_an_answer_of_its_own() {
     let mut w = World::new(9);
-    let mut ask = |w: &mut World, tid| {
+    let ask = |w: &mut World, tid| {
         let mad = CmMad {
             tid,
             message: Message::SidrReq(SidrReq {
