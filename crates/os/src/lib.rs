@@ -6,6 +6,7 @@
 //! | [`clock`], [`random`] | the monotonic clock, unpredictable numbers |
 //! | [`eventfd`], [`timer`], [`poll`] | wake-ups |
 //! | [`netdev`], [`netlink`] | network interfaces and their addresses, and word that they have changed |
+//! | [`neighbour`] | whether a host of the local network is there |
 //! | [`udp`] | `RoCEv2` data sockets |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
@@ -29,6 +30,7 @@ pub mod exit;
 pub mod fd;
 pub mod fork;
 pub mod memory;
+pub mod neighbour;
 pub mod netdev;
 pub mod netlink;
 pub mod poll;

@@ -16,7 +16,7 @@ const GROUPS: c_int = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGR
 /// Room for the messages of one read: the kernel's own are shorter than a page.
 const ROOM: usize = 8192;
 /// Bytes of `struct nlmsghdr`, and what messages are aligned to.
-const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
 const ALIGN: usize = 4;
 
 /// What a message is about.
@@ -127,7 +127,7 @@ fn parse(mut bytes: &[u8], each: &mut dyn FnMut(Change)) {
 }
 
 /// The first message's type and body, and what follows it.
-fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+pub(crate) fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let len = usize::try_from(word(bytes, 0)?).ok()?;
     let body = bytes.get(HEADER..len)?;
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
@@ -136,7 +136,7 @@ fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
 }
 
 /// A number in the host's byte order.
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
     Some(u32::from_ne_bytes(bytes))
 }

@@ -165,6 +165,7 @@ impl Work<'_> {
         let Some(state) = self.state.ids.remove(&key) else {
             return;
         };
+        self.state.resolving.forget(key);
         match state.port {
             Some(PortHold::Claimed(port)) => self.release(PortKey { ps: state.ps, port }, key),
             Some(PortHold::Source(port)) => self

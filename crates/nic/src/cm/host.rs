@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use ferroce_os::neighbour::{self, Known};
 use ferroce_os::udp;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::Mad;
@@ -31,6 +32,17 @@ pub(crate) trait Host: Debug + Send + Sync {
     /// EHOSTUNREACH without a route.
     fn source_for(&self, dst: IpAddr, scope: u32) -> io::Result<IpAddr> {
         udp::source_for(dst, scope)
+    }
+    /// Whether the link address of `dst`, or of the router before it, is known or not needed. True if there is no way to tell.
+    fn is_link_known(&self, dst: IpAddr, scope: u32) -> bool {
+        let known = neighbour::next_hop(dst, scope).and_then(neighbour::known);
+        !matches!(known, Ok(Known::No))
+    }
+    /// Has the link address of `dst`, or of the router before it, resolved.
+    fn resolve_link(&self, dst: IpAddr, scope: u32) {
+        if let Err(error) = neighbour::nudge(dst, scope) {
+            tracing::debug!(target: "ferroce::cm", %dst, %error, "link address not asked for");
+        }
     }
     /// Sends a MAD to QP1 of another host; it may get lost.
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad);

@@ -94,7 +94,8 @@ impl Id {
     pub fn listen(&self, backlog: u32) -> Result<(), Error> {
         self.service.call(|work| work.listen(self.key, backlog))
     }
-    /// `rdma_resolve_addr`: the outcome comes as an event. The kernel's routes answer at once, so nothing takes `timeout`.
+    /// `rdma_resolve_addr`: the outcome comes as an event. `timeout` bounds the time in which the destination, or the router
+    /// before it, must answer on the local network.
     ///
     /// # Errors
     /// EINVAL in the wrong state; errors of the source address.
@@ -102,10 +103,10 @@ impl Id {
         &self,
         src: Option<SocketAddr>,
         dst: SocketAddr,
-        _timeout: Duration,
+        timeout: Duration,
     ) -> Result<(), Error> {
         self.service
-            .call(|work| work.resolve_addr(self.key, src, dst))
+            .call(|work| work.resolve_addr(self.key, src, dst, timeout))
     }
     /// `rdma_resolve_route`: the outcome comes as an event. Nothing takes `timeout`.
     ///

@@ -8,6 +8,7 @@
 //! | `id`, `state` | identifiers: the program's handle, and what the service knows of each |
 //! | `channel` | event channels |
 //! | `resolve` | bind, listen, resolve |
+//! | `neighbour` | whether anybody is there |
 //! | `connect`, `request`, `events` | commands to conversations, and what they bring |
 //! | `datagram` | the same for datagram services (service id resolution) |
 //! | `multicast` | joining groups |
@@ -23,6 +24,7 @@ mod events;
 mod host;
 mod id;
 mod multicast;
+mod neighbour;
 mod pace;
 mod ports;
 mod qp_attr;

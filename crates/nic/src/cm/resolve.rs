@@ -2,11 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferroce_proto::cm::PACKET_LIFETIME;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::verbs::Mtu;
 
+use super::neighbour::scope_of;
 use super::ports::{Change, Holder, PortKey};
 use super::request::source_gid;
 use super::service::Work;
@@ -100,6 +102,7 @@ impl Work<'_> {
         key: u64,
         src: Option<SocketAddr>,
         dst: SocketAddr,
+        timeout: Duration,
     ) -> Result<(), Error> {
         let id = self.state.id(key)?;
         id.expect("rdma_resolve_addr", &[Progress::Idle, Progress::Bound])?;
@@ -116,14 +119,13 @@ impl Work<'_> {
         if id.progress == Progress::Idle {
             self.bind_source(key, src, dst)?;
         }
-        let (kind, status) = match self.find_address(key, dst) {
-            Ok(()) => (EventKind::AddrResolved, 0),
+        match self.find_address(key, dst) {
+            Ok(dst) => self.resolve_link(key, dst, timeout),
             Err(e) => {
                 tracing::debug!(target: "ferroce::cm", id = key, %dst, reason = %e, "address not resolved");
-                (EventKind::AddrError, -e.errno)
+                self.tell(key, EventKind::AddrError, -e.errno, EventParam::None);
             }
-        };
-        self.tell(key, kind, status, EventParam::None);
+        }
         Ok(())
     }
 
@@ -150,7 +152,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn find_address(&mut self, key: u64, dst: SocketAddr) -> Result<(), Error> {
+    /// Settles device, source and destination; the latter comes back.
+    fn find_address(&mut self, key: u64, dst: SocketAddr) -> Result<SocketAddr, Error> {
         let id = self.state.id(key)?;
         let src = id.src.ok_or_else(|| Error::invalid("no source address"))?;
         let dst_ip = if dst.ip().is_unspecified() {
@@ -158,14 +161,9 @@ impl Work<'_> {
         } else {
             dst.ip()
         };
-        let scope = if let SocketAddr::V6(v6) = dst {
-            v6.scope_id()
-        } else {
-            0
-        };
         let chosen = self
             .host
-            .source_for(dst_ip, scope)
+            .source_for(dst_ip, scope_of(dst))
             .map_err(|e| Error::system("no route", &e))?;
         let src_ip = if src.ip().is_unspecified() {
             chosen
@@ -180,10 +178,10 @@ impl Work<'_> {
         })?;
         let id = self.state.id_mut(key)?;
         id.src = Some(with_ip(src, src_ip, &device));
-        id.dst = Some(with_ip(dst, dst_ip, &device));
+        let dst = with_ip(dst, dst_ip, &device);
+        id.dst = Some(dst);
         id.device = Some(device);
-        id.progress = Progress::AddrResolved;
-        Ok(())
+        Ok(dst)
     }
 
     pub(super) fn resolve_route(&mut self, key: u64) -> Result<(), Error> {

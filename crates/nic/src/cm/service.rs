@@ -12,6 +12,7 @@ use ferroce_proto::time::Time;
 
 use super::channel::Queued;
 use super::host::{Host, Via};
+use super::neighbour::Resolving;
 use super::pace::Pace;
 use super::ports::{PortKey, Ports};
 use super::routing::Slots;
@@ -52,6 +53,7 @@ pub(super) struct State {
     pub(super) blocked: Blocked,
     pub(super) slots: Slots,
     pub(super) pace: Pace,
+    pub(super) resolving: Resolving,
     next_key: u64,
 }
 
@@ -89,6 +91,7 @@ impl CmService {
             blocked: Blocked::default(),
             slots: Slots::default(),
             pace: Pace::default(),
+            resolving: Resolving::default(),
             next_key: 1,
         };
         Ok(Self(Arc::new(Shared {
@@ -136,6 +139,7 @@ impl CmService {
             work.state.agent.on_deadline(now);
             work.retry_blocked();
             work.send_waiting();
+            work.look_at_links();
         });
     }
 
@@ -224,6 +228,7 @@ impl State {
             self.agent.deadline(),
             self.blocked.deadline(),
             self.pace.deadline(),
+            self.resolving.deadline(),
         ]
         .into_iter()
         .flatten()

@@ -16,6 +16,8 @@ use crate::{Device, Error};
 pub(super) enum Progress {
     Idle,
     Bound,
+    /// The link address of the destination is being asked for.
+    Resolving,
     AddrResolved,
     RouteResolved,
     Listening,

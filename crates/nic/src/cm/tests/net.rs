@@ -48,6 +48,10 @@ pub(super) struct Net {
     procs: Mutex<Vec<Weak<Proc>>>,
     /// Which process of a machine a MAD from the wire lands in, counted modulo their number.
     pub(super) landing: AtomicUsize,
+    /// Addresses that nobody answers for on the local network.
+    pub(super) absent: Mutex<Vec<IpAddr>>,
+    /// Times that somebody had a link address resolved.
+    pub(super) link_requests: AtomicUsize,
     /// Names of messages that are lost.
     pub(super) lost: Mutex<Vec<&'static str>>,
     /// Names of messages that went over the wire, for a look at what was sent.
@@ -102,6 +106,8 @@ impl Net {
             flight: Mutex::default(),
             procs: Mutex::default(),
             landing: AtomicUsize::new(0),
+            absent: Mutex::default(),
+            link_requests: AtomicUsize::new(0),
             lost: Mutex::default(),
             wire_log: Mutex::default(),
         })
@@ -334,6 +340,12 @@ impl Host for Proc {
             IpAddr::V6(ip) if ip.segments()[0] == 0xfd00 => own(v6(self.machine)),
             _ => Err(io::Error::from_raw_os_error(libc::ENETUNREACH)),
         }
+    }
+    fn is_link_known(&self, dst: IpAddr, _scope: u32) -> bool {
+        !lock(&self.net.absent).contains(&dst)
+    }
+    fn resolve_link(&self, _dst: IpAddr, _scope: u32) {
+        self.net.link_requests.fetch_add(1, Ordering::SeqCst);
     }
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad) {
         lock(&self.net.wire_log).push((addressing, CmMad::parse(mad).unwrap()));

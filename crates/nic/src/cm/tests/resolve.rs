@@ -1,5 +1,6 @@
 //! Addresses, routes and options.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferroce_proto::ids::Gid;
@@ -7,6 +8,7 @@ use ferroce_proto::verbs::{Mtu, QpState};
 
 use super::net::*;
 use crate::cm::{EventKind, IdOption, Route};
+use crate::core::lock;
 
 fn routed(p: &Pair, to: &str) -> Route {
     p.client
@@ -148,4 +150,49 @@ fn options_show_in_the_route_and_the_queue_pair() {
     b.accept(&param_of_server(b"")).unwrap();
     p.net.settle();
     assert_eq!(id.qp_attr(QpState::Rts).unwrap().0.timeout, 12);
+}
+
+#[test]
+fn a_host_that_is_not_there_is_an_address_error_after_the_callers_time() {
+    let net = Net::new();
+    let proc = net.start(0, 11);
+    let channel = proc.channel();
+    let absent = at("10.0.0.99", 7);
+    lock(&net.absent).push(absent.ip());
+    let id = proc.id(&channel);
+    id.resolve_addr(None, absent, Duration::from_secs(2))
+        .unwrap();
+    net.pass(Duration::from_millis(1999));
+    expect_nothing(&channel);
+    expect_errno(id.resolve_route(Duration::ZERO), libc::EINVAL);
+    net.pass(Duration::from_millis(1));
+    expect(&channel, EventKind::AddrError, -libc::ETIMEDOUT);
+    assert!(net.link_requests.load(Ordering::SeqCst) > 10);
+    // It may be asked for again, and be there then.
+    id.resolve_addr(None, absent, Duration::from_secs(2))
+        .unwrap();
+    net.pass(Duration::from_millis(500));
+    lock(&net.absent).clear();
+    net.pass(Duration::from_millis(100));
+    expect(&channel, EventKind::AddrResolved, 0);
+    net.pass(Duration::from_secs(5));
+    expect_nothing(&channel);
+    id.resolve_route(Duration::ZERO).unwrap();
+    expect(&channel, EventKind::RouteResolved, 0);
+}
+
+#[test]
+fn an_identifier_that_is_destroyed_is_not_resolved_on() {
+    let net = Net::new();
+    let proc = net.start(0, 11);
+    let channel = proc.channel();
+    let absent = at("10.0.0.99", 7);
+    lock(&net.absent).push(absent.ip());
+    let id = proc.id(&channel);
+    id.resolve_addr(None, absent, Duration::from_secs(2))
+        .unwrap();
+    drop(id);
+    assert_eq!(proc.service().deadline(), None);
+    net.pass(Duration::from_secs(3));
+    expect_nothing(&channel);
 }
