@@ -171,7 +171,8 @@ impl Work<'_> {
             Some(PortHold::Source(port)) => self
                 .state
                 .ports
-                .release_source(PortKey { ps: state.ps, port }),
+                .sources
+                .release(PortKey { ps: state.ps, port }),
             None => {}
         }
         if let Some(conversation) = state.conversation {

@@ -13,7 +13,7 @@
 //! | `datagram` | the same for datagram services (service id resolution) |
 //! | `multicast` | joining groups |
 //! | `qp_attr` | queue pair attributes of a connection |
-//! | `ports` | who has which port |
+//! | `ports`, `source_ports` | who has which port |
 //! | `routing` | which process a MAD is for |
 //! | `service`, `host` | the lock around it all, and what it needs of the engine |
 
@@ -32,6 +32,7 @@ mod request;
 mod resolve;
 mod routing;
 mod service;
+mod source_ports;
 mod state;
 mod types;
 mod waiting;

@@ -143,7 +143,7 @@ impl Work<'_> {
         let src = src.unwrap_or(any);
         let device = self.device_to_bind(src.ip())?;
         let ps = self.state.id(key)?.ps;
-        let port = self.state.ports.take_source(ps)?;
+        let port = self.state.ports.sources.take(ps)?;
         let id = self.state.id_mut(key)?;
         id.src = Some(with_port(src, port));
         id.port = Some(PortHold::Source(port));
