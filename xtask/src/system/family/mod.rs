@@ -4,6 +4,7 @@ mod cli;
 mod cm;
 mod failure;
 mod load;
+mod network;
 mod perftest;
 mod programs;
 mod verbs;
@@ -22,6 +23,7 @@ pub(super) fn all() -> Catalogue {
     programs::add(&mut all);
     failure::add(&mut all);
     wire::add(&mut all);
+    network::add(&mut all);
     all
 }
 
