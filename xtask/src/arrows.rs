@@ -16,6 +16,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferroce-nic", &["ferroce-os", "ferroce-proto"]),
     ("ferroce-os", &["ferroce-proto"]),
     ("ferroce-proto", &[]),
+    // Tests only: it ships nowhere.
+    (
+        "ferroce-conformance",
+        &["ferroce-abi", "ferroce-nic", "ferroce-proto"],
+    ),
     ("xtask", &[]),
 ];
 

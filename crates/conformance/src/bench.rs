@@ -1,0 +1,167 @@
+//! Where a case is played: which way into the device, over which path.
+
+use std::fmt;
+
+use ferroce_proto::ids::Psn;
+use ferroce_proto::mr::Access;
+use ferroce_proto::verbs::{Mtu, QpAttr, QpCap, QpType};
+
+use crate::door::{self, Side};
+use crate::end::End;
+use crate::raw::RawPeer;
+
+/// The way into the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The Rust objects of `ferroce-nic`.
+    Rust,
+    /// The functions and structures of the C interface.
+    C,
+}
+
+/// The way between two queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// The local link.
+    Local,
+    /// UDP over IPv4.
+    Wire4,
+    /// UDP over IPv6.
+    Wire6,
+}
+
+impl Path {
+    /// The value of `FERROCE_PATH` that forces it.
+    #[must_use]
+    pub const fn variable(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Wire4 | Self::Wire6 => "wire",
+        }
+    }
+}
+
+/// The entry and the path of one run of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the types say it")]
+pub struct Bench {
+    pub entry: Entry,
+    pub path: Path,
+}
+
+impl fmt::Display for Bench {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.entry, self.path)
+    }
+}
+
+/// What an end is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Type of the queue pair.
+    pub qp_type: QpType,
+    /// Its capacities.
+    pub cap: QpCap,
+    /// Whether every send work request is signalled.
+    pub sq_sig_all: bool,
+    /// Entries of the completion queue.
+    pub cqe: u32,
+    /// Bytes of memory, zero at first.
+    pub memory: usize,
+    /// Access of the region that covers all of it.
+    pub access: Access,
+    /// The attributes with which it is connected. Destination and address are filled in.
+    pub attr: QpAttr,
+}
+
+/// All rights.
+pub const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_ATOMIC);
+
+/// The path MTU unless a case says otherwise, in bytes.
+pub const MTU: usize = 1024;
+
+/// First PSN of requests, both ways: they wrap soon.
+pub const FIRST_PSN: Psn = Psn::new(0xff_fffc);
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            qp_type: QpType::Rc,
+            cap: QpCap {
+                max_send_wr: 32,
+                max_recv_wr: 32,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                max_inline_data: 64,
+            },
+            sq_sig_all: true,
+            cqe: 128,
+            memory: 64 << 10,
+            access: ALL,
+            attr: QpAttr {
+                path_mtu: Mtu::B1024,
+                rq_psn: FIRST_PSN,
+                sq_psn: FIRST_PSN,
+                qp_access_flags: ALL,
+                port_num: 1,
+                max_rd_atomic: 4,
+                max_dest_rd_atomic: 4,
+                min_rnr_timer: 12,
+                timeout: 14,
+                retry_cnt: 7,
+                rnr_retry: 7,
+                ..QpAttr::default()
+            },
+        }
+    }
+}
+
+impl Bench {
+    /// One side, through this bench's entry; its queue pair is in RESET.
+    #[must_use]
+    pub fn side(&self, spec: &Spec) -> Box<dyn Side> {
+        match self.entry {
+            Entry::Rust => Box::new(door::rust::RustSide::open(spec)),
+            Entry::C => Box::new(door::c::CSide::open(spec)),
+        }
+    }
+
+    /// An end that is not connected.
+    #[must_use]
+    pub fn end(&self, spec: Spec) -> End {
+        End::new(self.side(&spec), spec, self.path)
+    }
+
+    /// Two ends, connected to each other.
+    #[must_use]
+    pub fn pair(&self) -> (End, End) {
+        self.pair_of(Spec::default(), Spec::default())
+    }
+
+    /// Two ends made to measure, connected to each other.
+    #[must_use]
+    pub fn pair_of(&self, a: Spec, b: Spec) -> (End, End) {
+        let (a, b) = (self.end(a), self.end(b));
+        a.connect(b.qpn());
+        b.connect(a.qpn());
+        (a, b)
+    }
+
+    /// An end whose peer is played by hand.
+    #[must_use]
+    pub fn raw(&self) -> (End, RawPeer) {
+        self.raw_of(Spec::default())
+    }
+
+    /// An end made to measure whose peer is played by hand.
+    #[must_use]
+    pub fn raw_of(&self, spec: Spec) -> (End, RawPeer) {
+        let end = self.end(spec);
+        let peer = RawPeer::new(end.gid().ip(), end.qpn());
+        end.connect_to(peer.qpn(), peer.gid());
+        (end, peer)
+    }
+}

@@ -1,0 +1,72 @@
+//! What a case is.
+
+use crate::bench::{Bench, Path};
+
+/// Which paths a case makes sense on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// Every path.
+    Every,
+    /// IPv4 on the wire: the peer is played by hand.
+    Raw,
+    /// Every path, if the program is optimised: it takes too long otherwise.
+    Slow,
+}
+
+/// One situation and what must come of it.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Its name, unique: `area.situation`.
+    pub name: &'static str,
+    /// Identifiers of the statements that it shows; see [`statements`](crate::statements).
+    pub covers: &'static [&'static str],
+    /// Where it runs.
+    pub on: On,
+    /// Plays it. Panics if something is not as it must be.
+    pub run: fn(&Bench),
+}
+
+impl Case {
+    /// A case for every path.
+    #[must_use]
+    pub const fn new(name: &'static str, covers: &'static [&'static str], run: fn(&Bench)) -> Self {
+        Self {
+            name,
+            covers,
+            on: On::Every,
+            run,
+        }
+    }
+
+    /// A case whose peer is played by hand.
+    #[must_use]
+    pub const fn raw(name: &'static str, covers: &'static [&'static str], run: fn(&Bench)) -> Self {
+        Self {
+            on: On::Raw,
+            ..Self::new(name, covers, run)
+        }
+    }
+
+    /// A case for every path that moves very much.
+    #[must_use]
+    pub const fn slow(
+        name: &'static str,
+        covers: &'static [&'static str],
+        run: fn(&Bench),
+    ) -> Self {
+        Self {
+            on: On::Slow,
+            ..Self::new(name, covers, run)
+        }
+    }
+
+    /// Whether it can be played there.
+    #[must_use]
+    pub fn runs_on(&self, path: Path) -> bool {
+        match self.on {
+            On::Every => true,
+            On::Raw => path == Path::Wire4,
+            On::Slow => !cfg!(debug_assertions),
+        }
+    }
+}

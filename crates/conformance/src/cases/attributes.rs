@@ -1,0 +1,227 @@
+//! Attributes: what is set is told again; values out of range are refused.
+
+use ferroce_proto::ids::{Gid, Psn, Qpn};
+use ferroce_proto::mr::Access;
+use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, QpType, SendFlags, SendOp};
+
+use crate::bench::{Bench, Spec};
+use crate::case::Case;
+use crate::door::{EINVAL, ENOMEM};
+use crate::end::{End, send_wr, to_init, to_rtr, to_rts};
+
+pub(super) const CASES: &[Case] = &[
+    Case::new("attributes.told-again", &["qp.query"], told_again),
+    Case::new("attributes.out-of-range", &["qp.ranges"], out_of_range),
+    Case::new("attributes.every-mtu", &["op.mtus"], every_mtu),
+    Case::new("post.limits", &["post.limits"], post_limits),
+    Case::new("register.rules", &["mr.access-rules"], registration_rules),
+];
+
+fn told_again(bench: &Bench) {
+    let mut spec = Spec::default();
+    spec.attr = QpAttr {
+        path_mtu: Mtu::B512,
+        rq_psn: Psn::new(0x12_3456),
+        sq_psn: Psn::new(0x65_4321),
+        qp_access_flags: Access::REMOTE_READ,
+        max_rd_atomic: 3,
+        max_dest_rd_atomic: 5,
+        min_rnr_timer: 17,
+        timeout: 19,
+        retry_cnt: 2,
+        rnr_retry: 6,
+        ..spec.attr
+    };
+    let end = bench.end(spec);
+    end.connect_to(Qpn::new(0x1_2345), end.gid());
+    let got = end.side().query();
+    let want = end.attr(Qpn::new(0x1_2345), end.gid());
+    assert_eq!(
+        (got.qp_state, got.cur_qp_state),
+        (QpState::Rts, QpState::Rts)
+    );
+    assert_eq!(got.path_mtu, want.path_mtu);
+    assert_eq!((got.rq_psn, got.sq_psn), (want.rq_psn, want.sq_psn));
+    assert_eq!(got.dest_qp_num, want.dest_qp_num);
+    assert_eq!(got.qp_access_flags, want.qp_access_flags);
+    assert_eq!(got.ah_attr, want.ah_attr);
+    assert_eq!((got.max_rd_atomic, got.max_dest_rd_atomic), (3, 5));
+    assert_eq!((got.min_rnr_timer, got.timeout), (17, 19));
+    assert_eq!((got.retry_cnt, got.rnr_retry, got.port_num), (2, 6, 1));
+    assert!(got.cap.max_send_wr >= spec.cap.max_send_wr);
+    assert!(got.cap.max_recv_sge >= spec.cap.max_recv_sge);
+}
+
+/// Refused in one change, and nothing changed: the right values are taken afterwards.
+fn refuses(end: &End, attr: &QpAttr, mask: AttrMask, what: &str) {
+    let before = end.state();
+    assert_eq!(end.side().modify(attr, mask), Err(EINVAL), "{what}");
+    assert_eq!(end.state(), before);
+}
+
+fn out_of_range(bench: &Bench) {
+    let end = bench.end(Spec::default());
+    let peer = bench.end(Spec::default());
+    let right = |qp_state| QpAttr {
+        qp_state,
+        ..end.attr(peer.qpn(), peer.gid())
+    };
+    let rc = QpType::Rc;
+    let init = right(QpState::Init);
+    refuses(
+        &end,
+        &QpAttr {
+            port_num: 0,
+            ..init
+        },
+        to_init(rc),
+        "port 0",
+    );
+    refuses(
+        &end,
+        &QpAttr {
+            port_num: 2,
+            ..init
+        },
+        to_init(rc),
+        "port 2",
+    );
+    refuses(
+        &end,
+        &QpAttr {
+            pkey_index: 1,
+            ..init
+        },
+        to_init(rc),
+        "P_Key index 1",
+    );
+    end.side().modify(&init, to_init(rc)).expect("INIT");
+    let rtr = right(QpState::Rtr);
+    refuses(
+        &end,
+        &QpAttr {
+            min_rnr_timer: 32,
+            ..rtr
+        },
+        to_rtr(rc),
+        "RNR timer 32",
+    );
+    refuses(
+        &end,
+        &QpAttr {
+            max_dest_rd_atomic: 129,
+            ..rtr
+        },
+        to_rtr(rc),
+        "depth 129",
+    );
+    let mut bad = rtr;
+    bad.ah_attr.is_global = false;
+    refuses(&end, &bad, to_rtr(rc), "no GRH");
+    let mut bad = rtr;
+    bad.ah_attr.grh.sgid_index = 200;
+    refuses(&end, &bad, to_rtr(rc), "an empty GID entry");
+    let mut bad = rtr;
+    bad.ah_attr.grh.dgid = Gid::default();
+    refuses(&end, &bad, to_rtr(rc), "no destination");
+    let mut bad = rtr;
+    bad.ah_attr.port_num = 3;
+    refuses(&end, &bad, to_rtr(rc), "address handle on port 3");
+    end.side().modify(&rtr, to_rtr(rc)).expect("RTR");
+    let rts = right(QpState::Rts);
+    refuses(
+        &end,
+        &QpAttr { timeout: 32, ..rts },
+        to_rts(rc),
+        "timeout 32",
+    );
+    refuses(
+        &end,
+        &QpAttr {
+            retry_cnt: 8,
+            ..rts
+        },
+        to_rts(rc),
+        "retry_cnt 8",
+    );
+    refuses(
+        &end,
+        &QpAttr {
+            rnr_retry: 8,
+            ..rts
+        },
+        to_rts(rc),
+        "rnr_retry 8",
+    );
+    refuses(
+        &end,
+        &QpAttr {
+            max_rd_atomic: 129,
+            ..rts
+        },
+        to_rts(rc),
+        "depth 129",
+    );
+    end.side().modify(&rts, to_rts(rc)).expect("RTS");
+}
+
+fn every_mtu(bench: &Bench) {
+    for path_mtu in [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096] {
+        let mut spec = Spec::default();
+        spec.attr.path_mtu = path_mtu;
+        let (a, b) = bench.pair_of(spec, spec);
+        let content = crate::end::pattern(10_001, path_mtu as u64);
+        a.memory().fill(0, &content);
+        b.recv(1, vec![b.sge(3, 20_000)]);
+        a.send(1, SendOp::Send, vec![a.sge(0, content.len())]);
+        a.done(1);
+        assert_eq!(b.done(1).byte_len, 10_001);
+        assert!(b.memory().bytes(3, content.len()) == content);
+        b.send(
+            2,
+            SendOp::Read(a.remote(0)),
+            vec![b.sge(30_000, content.len())],
+        );
+        b.done(2);
+        assert!(b.memory().bytes(30_000, content.len()) == content);
+    }
+}
+
+fn post_limits(bench: &Bench) {
+    let (a, b) = bench.pair();
+    let cap = a.side().query().cap;
+    let many = |n: u32| vec![a.sge(0, 1); n as usize];
+    let wr = |sges| send_wr(1, SendOp::Write(b.remote(0)), sges, SendFlags::SIGNALED);
+    assert_eq!(a.post(wr(many(cap.max_send_sge + 1))), Err(EINVAL));
+    let recv = |sges| ferroce_proto::verbs::RecvWr { wr_id: 1, sges };
+    let too_many = recv(many(cap.max_recv_sge + 1));
+    assert_eq!(a.side().post_recv(too_many), Err(EINVAL));
+    for _ in 0..cap.max_recv_wr {
+        assert_eq!(a.side().post_recv(recv(vec![])), Ok(()));
+    }
+    assert_eq!(a.side().post_recv(recv(vec![])), Err(ENOMEM));
+    // In SQD nothing leaves the send queue.
+    a.to(QpState::Sqd);
+    for _ in 0..cap.max_send_wr {
+        assert_eq!(a.post(wr(many(cap.max_send_sge))), Ok(()));
+    }
+    assert_eq!(a.post(wr(vec![])), Err(ENOMEM));
+    a.to(QpState::Rts);
+    for _ in 0..cap.max_send_wr {
+        a.done(1);
+    }
+    assert_eq!(a.post(wr(vec![])), Ok(()));
+    a.done(1);
+}
+
+fn registration_rules(bench: &Bench) {
+    let mut end = bench.end(Spec::default());
+    for needs_local_write in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
+        let got = end.side_mut().register(0, 64, needs_local_write);
+        assert_eq!(got, Err(EINVAL), "{needs_local_write:?} alone");
+        end.register(0, 64, needs_local_write | Access::LOCAL_WRITE);
+    }
+    let plain = end.register(0, 64, Access::empty());
+    let other = end.register(0, 64, Access::REMOTE_READ);
+    assert_ne!(plain, other);
+}

@@ -1,0 +1,126 @@
+//! Every asynchronous event of a queue pair and its completion queue.
+
+use ferroce_proto::verbs::{AsyncEvent, AttrMask, QpAttr, QpState, SendOp, WcStatus};
+
+use crate::bench::{Bench, Spec};
+use crate::case::Case;
+use crate::door::About;
+use crate::wait::wait_for;
+
+pub(super) const CASES: &[Case] = &[
+    Case::new("event.comm-est", &["event.comm-est"], comm_est),
+    Case::new("event.sq-drained", &["event.sq-drained"], sq_drained),
+    Case::new(
+        "event.sq-drained.not-asked",
+        &["event.sq-drained"],
+        sq_drained_not_asked,
+    ),
+    Case::new(
+        "event.cq-err.responder",
+        &["event.cq-err", "violation.cq-overflow"],
+        cq_overflow_of_responder,
+    ),
+    Case::new(
+        "event.cq-err.requester",
+        &["event.cq-err"],
+        cq_overflow_of_requester,
+    ),
+];
+
+fn comm_est(bench: &Bench) {
+    let (a, b) = (bench.end(Spec::default()), bench.end(Spec::default()));
+    a.connect(b.qpn());
+    b.go_to(QpState::Rtr, a.qpn(), a.gid());
+    b.raises_nothing();
+    for wr_id in 0..3 {
+        b.recv(wr_id, vec![]);
+        a.send(wr_id, SendOp::Send, vec![]);
+        a.done(wr_id);
+    }
+    b.raises(AsyncEvent::CommEst);
+    b.raises_nothing();
+}
+
+fn drain(bench: &Bench, en_sqd_async_notify: bool) {
+    let (a, b) = bench.pair();
+    for wr_id in 0..5 {
+        a.send(wr_id, SendOp::Write(b.remote(0)), vec![a.sge(0, 5000)]);
+    }
+    let attr = QpAttr {
+        qp_state: QpState::Sqd,
+        en_sqd_async_notify,
+        ..QpAttr::default()
+    };
+    let mask = AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY;
+    a.side().modify(&attr, mask).expect("SQD");
+    // What was started is finished; the rest waits.
+    wait_for("end of the drain", || {
+        (!a.side().query().sq_draining).then_some(())
+    });
+    if en_sqd_async_notify {
+        a.raises(AsyncEvent::SqDrained);
+    }
+    a.raises_nothing();
+    a.to(QpState::Rts);
+    for wr_id in 0..5 {
+        a.done(wr_id);
+    }
+    a.raises_nothing();
+}
+
+fn sq_drained(bench: &Bench) {
+    drain(bench, true);
+}
+
+fn sq_drained_not_asked(bench: &Bench) {
+    drain(bench, false);
+}
+
+/// A completion queue that is certain to be full, whatever the size was rounded to.
+const MANY: u64 = 30;
+
+fn cq_overflow_of_responder(bench: &Bench) {
+    let small = Spec {
+        cqe: 1,
+        ..Spec::default()
+    };
+    let mut patient = Spec::default();
+    patient.attr.timeout = 12;
+    patient.attr.retry_cnt = 1;
+    let (a, b) = bench.pair_of(patient, small);
+    for wr_id in 0..MANY {
+        b.recv(wr_id, vec![]);
+        a.send(wr_id, SendOp::Send, vec![]);
+    }
+    let event = wait_for("event", || b.side().event());
+    assert_eq!(event, (AsyncEvent::CqErr, About::Cq));
+    b.reaches(QpState::Err);
+    // The requester hears nothing.
+    let failed = (0..MANY)
+        .map(|_| a.completion().status)
+        .find(|s| *s != WcStatus::Success);
+    assert_eq!(failed, Some(WcStatus::RetryExcErr));
+    assert!(wait_for("error", || b.side().poll().err()).0 > 0);
+}
+
+fn cq_overflow_of_requester(bench: &Bench) {
+    let small = Spec {
+        cqe: 1,
+        ..Spec::default()
+    };
+    let (a, b) = bench.pair_of(small, Spec::default());
+    for wr_id in 0..MANY {
+        // Refused once the queue pair is in ERR: its completions have no room either.
+        let wr = crate::end::send_wr(
+            wr_id,
+            SendOp::Write(b.remote(0)),
+            vec![a.sge(0, 8)],
+            ferroce_proto::verbs::SendFlags::SIGNALED,
+        );
+        a.post(wr).expect("posted");
+    }
+    let event = wait_for("event", || a.side().event());
+    assert_eq!(event, (AsyncEvent::CqErr, About::Cq));
+    a.reaches(QpState::Err);
+    assert_eq!(b.state(), QpState::Rts);
+}

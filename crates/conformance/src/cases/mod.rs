@@ -1,0 +1,32 @@
+//! The cases.
+
+mod attributes;
+mod drops;
+mod events;
+mod operations;
+mod requester;
+mod responder;
+mod responses;
+pub mod states;
+mod statuses;
+mod violations;
+
+use crate::case::Case;
+
+/// All of them, in the order of their areas.
+#[must_use]
+pub fn all() -> Vec<Case> {
+    [
+        operations::CASES,
+        states::CASES,
+        attributes::CASES,
+        statuses::CASES,
+        events::CASES,
+        requester::CASES,
+        responder::CASES,
+        responses::CASES,
+        violations::CASES,
+        drops::CASES,
+    ]
+    .concat()
+}

@@ -1,0 +1,355 @@
+//! Every operation, with messages of every class of length, out of and into every number of pieces.
+
+use ferroce_proto::ids::Key;
+use ferroce_proto::verbs::{
+    Payload, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcImm, WcOpcode, WcStatus,
+};
+
+use crate::bench::{Bench, MTU, Spec};
+use crate::case::Case;
+use crate::end::{End, pattern};
+
+pub(super) const CASES: &[Case] = &[
+    Case::new("send.lengths", &["op.send", "op.lengths", "op.sges"], |b| {
+        transfers(b, Form::Send);
+    }),
+    Case::new(
+        "send-imm.lengths",
+        &["op.send", "op.imm", "op.lengths", "op.sges"],
+        |b| transfers(b, Form::SendImm),
+    ),
+    Case::new(
+        "write.lengths",
+        &["op.write", "op.lengths", "op.sges"],
+        |b| {
+            transfers(b, Form::Write);
+        },
+    ),
+    Case::new(
+        "write-imm.lengths",
+        &["op.write", "op.imm", "op.lengths", "op.sges"],
+        |b| transfers(b, Form::WriteImm),
+    ),
+    Case::new("read.lengths", &["op.read", "op.lengths", "op.sges"], |b| {
+        transfers(b, Form::Read);
+    }),
+    Case::new("atomic.compare-swap", &["op.atomic"], compare_swap),
+    Case::new("atomic.fetch-add", &["op.atomic"], fetch_add),
+    Case::new("send.inline", &["op.inline"], inline),
+    Case::new("send.invalidate", &["op.send-invalidate"], send_invalidate),
+    Case::new(
+        "local-invalidate",
+        &["op.local-invalidate"],
+        local_invalidate,
+    ),
+    Case::new("send.unsignalled", &["cq.unsignalled"], unsignalled),
+    Case::new(
+        "zero-bytes.no-key",
+        &["op.zero-no-key"],
+        zero_bytes_need_no_key,
+    ),
+    Case::new("read.fence", &["rc.fence"], fence),
+    Case::new("reads.depth", &["rc.depth"], depth),
+    Case::new("operations.mixed", &["cq.order", "cq.once"], mixed),
+    Case::slow("send.1-GiB", &["op.lengths"], gigabyte),
+];
+
+/// Classes of message lengths.
+const LENGTHS: [usize; 7] = [0, 1, MTU - 1, MTU, MTU + 1, 3 * MTU, 1 << 20];
+/// Numbers of scatter/gather elements; the last is the most that the queue pair takes.
+const PIECES: [usize; 4] = [0, 1, 2, 4];
+/// Bytes between pieces, which must stay as they are.
+const GAP: usize = 5;
+const IMM: [u8; 4] = [0xde, 0xad, 0xbe, 0xef];
+
+/// A way to move a message from A to B, or for a READ from B to A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Send,
+    SendImm,
+    Write,
+    WriteImm,
+    Read,
+}
+
+/// Where `len` bytes lie if they are cut in `pieces` with gaps: (offset in memory, length) of each.
+fn layout(len: usize, pieces: usize) -> Vec<(usize, usize)> {
+    let mut at = 0;
+    let mut left = len;
+    (0..pieces)
+        .map(|i| {
+            let take = if i + 1 == pieces { left } else { left / 2 };
+            let piece = (at, take);
+            at += take + GAP;
+            left -= take;
+            piece
+        })
+        .collect()
+}
+
+fn sges(end: &End, pieces: &[(usize, usize)]) -> Vec<Sge> {
+    pieces.iter().map(|&(at, len)| end.sge(at, len)).collect()
+}
+
+fn transfers(bench: &Bench, form: Form) {
+    let spec = Spec {
+        memory: (1 << 20) + 64,
+        ..Spec::default()
+    };
+    let (a, b) = bench.pair_of(spec, spec);
+    for (seed, len) in (1..).zip(LENGTHS) {
+        for pieces in PIECES {
+            if pieces > 0 || len == 0 {
+                transfer(&a, &b, form, (len, pieces, seed));
+            }
+        }
+    }
+}
+
+/// Moves one message out of and into pieces, and looks at every byte of the receiver's memory.
+fn transfer(a: &End, b: &End, form: Form, (len, pieces, seed): (usize, usize, u64)) {
+    let content = pattern(len, seed);
+    let (cut, whole) = (layout(len, pieces), vec![(0, len)]);
+    let receives = matches!(form, Form::Send | Form::SendImm);
+    // One-sided operations have their pieces at the requester only.
+    let (from, from_cut, to, to_cut) = match form {
+        Form::Read => (b, &whole, a, &cut),
+        _ => (a, &cut, b, if receives { &cut } else { &whole }),
+    };
+    let mut rest = &content[..];
+    for &(at, len) in from_cut {
+        from.memory().fill(at, &rest[..len]);
+        rest = &rest[len..];
+    }
+    let size = len + pieces * GAP;
+    to.memory().fill(0, &vec![0x55; size]);
+    let op = match form {
+        Form::Send => SendOp::Send,
+        Form::SendImm => SendOp::SendImm(IMM),
+        Form::Write => SendOp::Write(b.remote(0)),
+        Form::WriteImm => SendOp::WriteImm(b.remote(0), IMM),
+        Form::Read => SendOp::Read(b.remote(0)),
+    };
+    match form {
+        Form::Send | Form::SendImm => b.recv(seed, sges(b, to_cut)),
+        Form::WriteImm => b.recv(seed, vec![]),
+        Form::Write | Form::Read => {}
+    }
+    a.send(seed, op, sges(a, &cut));
+    let sent = a.done(seed);
+    check_completions(b, form, len, (seed, &sent));
+    let mut expected = vec![0x55; size];
+    let mut rest = &content[..];
+    for &(at, len) in to_cut {
+        expected[at..at + len].copy_from_slice(&rest[..len]);
+        rest = &rest[len..];
+    }
+    assert!(
+        to.memory().bytes(0, size) == expected,
+        "{form:?} of {len} bytes in {pieces} pieces"
+    );
+}
+
+fn check_completions(b: &End, form: Form, len: usize, (wr_id, sent): (u64, &Wc)) {
+    let (send, recv) = match form {
+        Form::Send | Form::SendImm => (WcOpcode::Send, Some(WcOpcode::Recv)),
+        Form::Write => (WcOpcode::RdmaWrite, None),
+        Form::WriteImm => (WcOpcode::RdmaWrite, Some(WcOpcode::RecvRdmaWithImm)),
+        Form::Read => (WcOpcode::RdmaRead, None),
+    };
+    assert_eq!(sent.opcode, send);
+    match recv {
+        Some(opcode) => {
+            let received = b.done(wr_id);
+            let imm = matches!(form, Form::SendImm | Form::WriteImm).then_some(WcImm::Imm(IMM));
+            assert_eq!(
+                (received.opcode, received.byte_len as usize, received.imm),
+                (opcode, len, imm)
+            );
+        }
+        None => b.is_silent(),
+    }
+}
+
+fn compare_swap(bench: &Bench) {
+    let (a, b) = bench.pair();
+    b.memory().fill(8, &7_u64.to_ne_bytes());
+    for (wr_id, compare, swap, before, after) in [
+        (1, 7, 9, 7_u64, 9_u64),
+        (2, 7, 11, 9, 9),
+        (3, 9, u64::MAX, 9, u64::MAX),
+    ] {
+        let remote = b.remote(8);
+        let op = SendOp::CompareSwap {
+            remote,
+            compare,
+            swap,
+        };
+        a.send(wr_id, op, vec![a.sge(16, 8)]);
+        assert_eq!(a.done(wr_id).opcode, WcOpcode::CompSwap);
+        assert_eq!((a.memory().word(16), b.memory().word(8)), (before, after));
+    }
+}
+
+fn fetch_add(bench: &Bench) {
+    let (a, b) = bench.pair();
+    b.memory().fill(8, &u64::MAX.to_ne_bytes());
+    for (wr_id, add, before, after) in [(1, 1, u64::MAX, 0), (2, 1 << 40, 0, 1 << 40)] {
+        let remote = b.remote(8);
+        a.send(wr_id, SendOp::FetchAdd { remote, add }, vec![a.sge(16, 8)]);
+        assert_eq!(a.done(wr_id).opcode, WcOpcode::FetchAdd);
+        assert_eq!((a.memory().word(16), b.memory().word(8)), (before, after));
+    }
+}
+
+fn inline(bench: &Bench) {
+    let (a, b) = bench.pair();
+    for (wr_id, len) in [(1, 0), (2, 1), (3, 64)] {
+        let content = pattern(len, wr_id);
+        b.recv(wr_id, vec![b.sge(0, 100)]);
+        let wr = SendWr {
+            wr_id,
+            to: SendTo::Peer,
+            op: SendOp::Send,
+            flags: SendFlags::SIGNALED | SendFlags::INLINE,
+            payload: Payload::Inline(content.clone()),
+        };
+        a.post(wr).expect("posted");
+        a.done(wr_id);
+        assert_eq!(b.done(wr_id).byte_len as usize, len);
+        assert_eq!(b.memory().bytes(0, len), content);
+    }
+}
+
+fn send_invalidate(bench: &Bench) {
+    let (a, mut b) = bench.pair();
+    let key = b.register(0, 64, crate::bench::ALL);
+    b.recv(1, vec![]);
+    a.send(1, SendOp::SendInvalidate(key), vec![]);
+    a.done(1);
+    assert_eq!(b.done(1).imm, Some(WcImm::Invalidated(key)));
+    a.send(2, SendOp::Write(b.remote_with(key, 0)), vec![a.sge(0, 8)]);
+    a.completes(2, WcStatus::RemAccessErr);
+}
+
+fn local_invalidate(bench: &Bench) {
+    let (mut a, _b) = bench.pair();
+    let key = a.register(0, 64, crate::bench::ALL);
+    a.send(1, SendOp::LocalInvalidate(key), vec![]);
+    assert_eq!(a.done(1).opcode, WcOpcode::LocalInv);
+    a.send(2, SendOp::LocalInvalidate(Key(key.0 ^ 0x5555)), vec![]);
+    assert_ne!(a.completion().status, WcStatus::Success);
+}
+
+fn unsignalled(bench: &Bench) {
+    let spec = Spec {
+        sq_sig_all: false,
+        ..Spec::default()
+    };
+    let (a, b) = bench.pair_of(spec, Spec::default());
+    for wr_id in 0..100 {
+        let flags = if wr_id % 10 == 9 {
+            SendFlags::SIGNALED
+        } else {
+            SendFlags::empty()
+        };
+        a.send_flagged(wr_id, SendOp::Write(b.remote(0)), vec![a.sge(0, 8)], flags);
+        if wr_id % 10 == 9 {
+            a.done(wr_id);
+        }
+    }
+    a.is_silent();
+}
+
+fn zero_bytes_need_no_key(bench: &Bench) {
+    let (a, b) = bench.pair();
+    let nowhere = b.remote_with(Key(0xdead), 1 << 40);
+    a.send(1, SendOp::Write(nowhere), vec![]);
+    a.done(1);
+    a.send(2, SendOp::Read(nowhere), vec![]);
+    a.done(2);
+    let empty = a.sge_with(Key(0xdead), 0, 0);
+    b.recv(3, vec![b.sge_with(Key(0xdead), 0, 0)]);
+    a.send(3, SendOp::Send, vec![empty]);
+    a.done(3);
+    b.done(3);
+}
+
+fn fence(bench: &Bench) {
+    let (a, b) = bench.pair();
+    let content = pattern(3 * MTU, 8);
+    b.memory().fill(0, &content);
+    // Without the fence the WRITE could carry what was there before the READ.
+    let len = content.len();
+    a.send(1, SendOp::Read(b.remote(0)), vec![a.sge(0, len)]);
+    let flags = SendFlags::SIGNALED | SendFlags::FENCE;
+    a.send_flagged(2, SendOp::Write(b.remote(8192)), vec![a.sge(0, len)], flags);
+    a.done(1);
+    a.done(2);
+    assert!(b.memory().bytes(8192, len) == content);
+}
+
+fn depth(bench: &Bench) {
+    let mut spec = Spec::default();
+    spec.attr.max_rd_atomic = 1;
+    let (a, b) = bench.pair_of(spec, Spec::default());
+    for wr_id in 0..20 {
+        let op = SendOp::FetchAdd {
+            remote: b.remote(0),
+            add: 1,
+        };
+        a.send(wr_id, op, vec![a.sge(0, 8)]);
+    }
+    for wr_id in 0..20 {
+        a.done(wr_id);
+    }
+    assert_eq!(b.memory().word(0), 20);
+}
+
+fn mixed(bench: &Bench) {
+    let (a, b) = bench.pair();
+    for wr_id in 0..30 {
+        let op = match wr_id % 5 {
+            0 => SendOp::Write(b.remote(100)),
+            1 => SendOp::Read(b.remote(100)),
+            2 => SendOp::Send,
+            3 => SendOp::FetchAdd {
+                remote: b.remote(8),
+                add: 1,
+            },
+            _ => SendOp::WriteImm(b.remote(100), IMM),
+        };
+        if matches!(wr_id % 5, 2 | 4) {
+            b.recv(wr_id, vec![b.sge(4096, 4096)]);
+        }
+        let len = if wr_id % 5 == 3 { 8 } else { 3000 };
+        a.send(wr_id, op, vec![a.sge(0, len)]);
+    }
+    for wr_id in 0..30 {
+        a.done(wr_id);
+        if matches!(wr_id % 5, 2 | 4) {
+            b.done(wr_id);
+        }
+    }
+    a.is_silent();
+    b.is_silent();
+}
+
+/// One message of 1 GiB, out of and into four elements that are all the same quarter.
+fn gigabyte(bench: &Bench) {
+    const QUARTER: usize = 256 << 20;
+    let spec = Spec {
+        memory: QUARTER,
+        ..Spec::default()
+    };
+    let (a, b) = bench.pair_of(spec, spec);
+    let content = pattern(1 << 20, 5);
+    a.memory().fill(QUARTER - content.len(), &content);
+    let quarters = |end: &End| vec![end.sge(0, QUARTER); 4];
+    b.recv(1, quarters(&b));
+    a.send(1, SendOp::Send, quarters(&a));
+    a.done(1);
+    assert_eq!(b.done(1).byte_len, 1 << 30);
+    let end = b.memory().bytes(QUARTER - content.len(), content.len());
+    assert!(end == content);
+}

@@ -1,0 +1,243 @@
+//! Through the functions and structures that C programs use.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::ptr;
+
+use ferroce_abi::types::*;
+use ferroce_abi::verbs::*;
+use ferroce_proto::ids::{Gid, Key, Qpn};
+use ferroce_proto::mr::Access;
+use ferroce_proto::verbs::{AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
+
+use super::{About, Errno, Memory, Side, c_attr, c_work};
+use crate::bench::Spec;
+
+/// A side through the C interface.
+#[derive(Debug)]
+pub struct CSide {
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    other_pd: *mut ibv_pd,
+    cq: *mut ibv_cq,
+    qp: *mut ibv_qp,
+    regions: HashMap<Key, *mut ibv_mr>,
+    memory: Memory,
+}
+
+// SAFETY: objects of libibverbs may be used from any thread.
+unsafe impl Send for CSide {}
+
+/// This thread's `errno`.
+pub(super) fn errno() -> Errno {
+    Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+}
+
+/// A result of a function that returns 0 or an errno.
+fn check(result: i32) -> Result<(), Errno> {
+    match result {
+        0 => Ok(()),
+        n => Err(Errno(n)),
+    }
+}
+
+/// The loopback device.
+fn loopback() -> *mut ibv_device {
+    let mut count = 0;
+    // SAFETY: the list is used as its length says and freed once.
+    unsafe {
+        let list = ibv_get_device_list(&raw mut count);
+        assert!(!list.is_null());
+        let devices = std::slice::from_raw_parts(list, usize::try_from(count).expect("a count"));
+        let found = devices
+            .iter()
+            .copied()
+            .find(|&d| CStr::from_ptr(ibv_get_device_name(d)) == c"ferroce_lo");
+        ibv_free_device_list(list);
+        found.expect("lo is up and has an address")
+    }
+}
+
+impl CSide {
+    /// Makes the objects; the queue pair is in RESET.
+    #[must_use]
+    pub fn open(spec: &Spec) -> Self {
+        // SAFETY: objects just made, each checked.
+        unsafe {
+            let context = ibv_open_device(loopback());
+            assert!(!context.is_null(), "{:?}", errno());
+            let (pd, other_pd) = (ibv_alloc_pd(context), ibv_alloc_pd(context));
+            assert!(!pd.is_null() && !other_pd.is_null(), "{:?}", errno());
+            let cqe = i32::try_from(spec.cqe).expect("a size");
+            let cq = ibv_create_cq(context, cqe, ptr::null_mut(), ptr::null_mut(), 0);
+            assert!(!cq.is_null(), "{:?}", errno());
+            let mut init = c_attr::init(spec, cq);
+            let qp = ibv_create_qp(pd, &raw mut init);
+            assert!(!qp.is_null(), "{:?}", errno());
+            Self {
+                context,
+                pd,
+                other_pd,
+                cq,
+                qp,
+                regions: HashMap::new(),
+                memory: Memory::new(spec.memory),
+            }
+        }
+    }
+
+    fn register_in(
+        &mut self,
+        pd: *mut ibv_pd,
+        (offset, len): (usize, usize),
+        access: Access,
+    ) -> Result<Key, Errno> {
+        let addr = self.memory.base() + offset as u64;
+        let addr = ptr::with_exposed_provenance_mut(usize::try_from(addr).expect("an address"));
+        // SAFETY: a live protection domain; the range lies in memory that outlives the region.
+        let mr = unsafe { ibv_reg_mr(pd, addr, len, access.bits().cast_signed()) };
+        if mr.is_null() {
+            return Err(errno());
+        }
+        // SAFETY: a live region.
+        let key = unsafe {
+            assert_eq!((*mr).lkey, (*mr).rkey, "one key for both");
+            Key((*mr).lkey)
+        };
+        self.regions.insert(key, mr);
+        Ok(key)
+    }
+}
+
+impl Side for CSide {
+    fn qpn(&self) -> Qpn {
+        // SAFETY: a live queue pair.
+        Qpn::new(unsafe { (*self.qp).qp_num })
+    }
+    fn gid(&self, index: u8) -> Option<Gid> {
+        let mut gid = ibv_gid { raw: [0; 16] };
+        // SAFETY: a live context, room for a GID, of which all bytes are then set.
+        let gid = unsafe {
+            if ibv_query_gid(self.context, 1, index.into(), &raw mut gid) != 0 {
+                return None;
+            }
+            Gid(gid.raw)
+        };
+        (!gid.is_zero()).then_some(gid)
+    }
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno> {
+        self.register_in(self.pd, (offset, len), access)
+    }
+    fn register_elsewhere(
+        &mut self,
+        offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<Key, Errno> {
+        self.register_in(self.other_pd, (offset, len), access)
+    }
+    fn deregister(&mut self, key: Key) {
+        let mr = self.regions.remove(&key).expect("a registered key");
+        // SAFETY: a live region, which nobody uses any more.
+        assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
+    }
+    fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Errno> {
+        let mut attr = c_attr::to_c(attr);
+        // SAFETY: a live queue pair, attributes of which all are set.
+        check(unsafe { ibv_modify_qp(self.qp, &raw mut attr, mask.bits().cast_signed()) })
+    }
+    fn query(&self) -> QpAttr {
+        let (mut attr, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
+        // SAFETY: a live queue pair, room for the answers.
+        check(unsafe { ibv_query_qp(self.qp, &raw mut attr, !0, &raw mut init) }).expect("0");
+        c_attr::from_c(&attr)
+    }
+    fn post_send(&self, wr: SendWr) -> Result<(), Errno> {
+        c_work::with_send(&wr, |wr| {
+            let mut bad = ptr::null_mut();
+            // SAFETY: a live queue pair on a live context, a work request with its list.
+            let result = unsafe {
+                let post = (*self.context).ops.post_send.expect("an operation");
+                post(self.qp, wr, &raw mut bad)
+            };
+            if result != 0 {
+                assert_eq!(bad, wr, "the refused one is named");
+            }
+            check(result)
+        })
+    }
+    fn post_recv(&self, wr: RecvWr) -> Result<(), Errno> {
+        c_work::with_recv(&wr, |wr| {
+            let mut bad = ptr::null_mut();
+            // SAFETY: as above.
+            let result = unsafe {
+                let post = (*self.context).ops.post_recv.expect("an operation");
+                post(self.qp, wr, &raw mut bad)
+            };
+            if result != 0 {
+                assert_eq!(bad, wr, "the refused one is named");
+            }
+            check(result)
+        })
+    }
+    fn poll(&self) -> Result<Option<Wc>, Errno> {
+        let mut wc = ibv_wc::zeroed();
+        // SAFETY: a live queue, room for one completion.
+        let n = unsafe {
+            let poll = (*self.context).ops.poll_cq.expect("an operation");
+            poll(self.cq, 1, &raw mut wc)
+        };
+        match n {
+            0 => Ok(None),
+            1 => Ok(Some(c_work::completion(&wc))),
+            _ => Err(Errno(-n)),
+        }
+    }
+    fn event(&self) -> Option<(AsyncEvent, About)> {
+        let mut event = ibv_async_event::zeroed();
+        // SAFETY: a live context. The call does not block, since an event waits; nobody else takes events.
+        unsafe {
+            let mut wait = libc::pollfd {
+                fd: (*self.context).async_fd,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            if libc::poll(&raw mut wait, 1, 0) != 1 {
+                return None;
+            }
+            assert_eq!(ibv_get_async_event(self.context, &raw mut event), 0);
+            let (qp, cq) = (event.element.qp, event.element.cq);
+            ibv_ack_async_event(&raw mut event);
+            let kind = c_work::event(event.event_type);
+            let about = match kind {
+                AsyncEvent::CqErr if cq == self.cq => About::Cq,
+                AsyncEvent::CqErr | AsyncEvent::PortActive | AsyncEvent::PortErr => About::Other,
+                _ if qp == self.qp => About::Qp,
+                _ => About::Other,
+            };
+            Some((kind, about))
+        }
+    }
+}
+
+impl Drop for CSide {
+    fn drop(&mut self) {
+        // SAFETY: in the order in which they refer to each other; nobody uses them any more.
+        unsafe {
+            let destroyed = [
+                ibv_destroy_qp(self.qp),
+                ibv_destroy_cq(self.cq),
+                self.regions.values().map(|&mr| ibv_dereg_mr(mr)).sum(),
+                ibv_dealloc_pd(self.pd),
+                ibv_dealloc_pd(self.other_pd),
+                ibv_close_device(self.context),
+            ];
+            if !std::thread::panicking() {
+                assert_eq!(destroyed, [0; 6]);
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Work requests, completions and events in C.
+
+use std::ptr;
+
+use ferroce_abi::types::*;
+use ferroce_proto::ids::{Key, Qpn};
+use ferroce_proto::verbs::{
+    AsyncEvent, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcFlags,
+    WcImm, WcOpcode, WcStatus,
+};
+
+fn sge_to_c(sge: &Sge) -> ibv_sge {
+    ibv_sge {
+        addr: sge.addr,
+        length: sge.length,
+        lkey: sge.lkey.0,
+    }
+}
+
+fn rdma(at: &RemoteAddr) -> ibv_send_wr_wr {
+    ibv_send_wr_wr {
+        rdma: ibv_send_wr_rdma {
+            remote_addr: at.addr,
+            rkey: at.rkey.0,
+        },
+    }
+}
+
+fn atomic(at: &RemoteAddr, compare_add: u64, swap: u64) -> ibv_send_wr_wr {
+    ibv_send_wr_wr {
+        atomic: ibv_send_wr_atomic {
+            remote_addr: at.addr,
+            compare_add,
+            swap,
+            rkey: at.rkey.0,
+        },
+    }
+}
+
+/// The operation's code and operands.
+fn fill_operation(wr: &mut ibv_send_wr, op: &SendOp) {
+    wr.opcode = match op {
+        SendOp::Send => IBV_WR_SEND,
+        SendOp::SendImm(imm) => {
+            wr.imm_data = u32::from_ne_bytes(*imm);
+            IBV_WR_SEND_WITH_IMM
+        }
+        SendOp::SendInvalidate(key) => {
+            wr.imm_data = key.0;
+            IBV_WR_SEND_WITH_INV
+        }
+        SendOp::Write(at) => {
+            wr.wr = rdma(at);
+            IBV_WR_RDMA_WRITE
+        }
+        SendOp::WriteImm(at, imm) => {
+            wr.wr = rdma(at);
+            wr.imm_data = u32::from_ne_bytes(*imm);
+            IBV_WR_RDMA_WRITE_WITH_IMM
+        }
+        SendOp::Read(at) => {
+            wr.wr = rdma(at);
+            IBV_WR_RDMA_READ
+        }
+        SendOp::CompareSwap {
+            remote,
+            compare,
+            swap,
+        } => {
+            wr.wr = atomic(remote, *compare, *swap);
+            IBV_WR_ATOMIC_CMP_AND_SWP
+        }
+        SendOp::FetchAdd { remote, add } => {
+            wr.wr = atomic(remote, *add, 0);
+            IBV_WR_ATOMIC_FETCH_AND_ADD
+        }
+        SendOp::LocalInvalidate(key) => {
+            wr.imm_data = key.0;
+            IBV_WR_LOCAL_INV
+        }
+        #[allow(
+            unreachable_patterns,
+            reason = "operations that C has only in the extended interface"
+        )]
+        other => panic!("{other:?} has no code in ibv_post_send"),
+    };
+}
+
+/// Gives a send work request in C to `each`.
+pub(super) fn with_send<R>(wr: &SendWr, each: impl FnOnce(*mut ibv_send_wr) -> R) -> R {
+    assert_eq!(wr.to, SendTo::Peer);
+    let mut c = ibv_send_wr::zeroed();
+    c.wr_id = wr.wr_id;
+    c.send_flags = wr.flags.bits();
+    fill_operation(&mut c, &wr.op);
+    let mut sges = match &wr.payload {
+        Payload::Sges(sges) => sges.iter().map(sge_to_c).collect::<Vec<_>>(),
+        Payload::Inline(bytes) => {
+            c.send_flags |= SendFlags::INLINE.bits();
+            vec![ibv_sge {
+                addr: bytes.as_ptr().expose_provenance() as u64,
+                length: u32::try_from(bytes.len()).expect("a length"),
+                lkey: 0,
+            }]
+        }
+    };
+    c.sg_list = sges.as_mut_ptr();
+    c.num_sge = i32::try_from(sges.len()).expect("a length");
+    each(&raw mut c)
+}
+
+/// Gives a receive work request in C to `each`.
+pub(super) fn with_recv<R>(wr: &RecvWr, each: impl FnOnce(*mut ibv_recv_wr) -> R) -> R {
+    let mut sges: Vec<_> = wr.sges.iter().map(sge_to_c).collect();
+    let mut c = ibv_recv_wr {
+        wr_id: wr.wr_id,
+        next: ptr::null_mut(),
+        sg_list: sges.as_mut_ptr(),
+        num_sge: i32::try_from(sges.len()).expect("a length"),
+    };
+    each(&raw mut c)
+}
+
+const STATUSES: [WcStatus; 22] = {
+    use WcStatus::*;
+    [
+        Success,
+        LocLenErr,
+        LocQpOpErr,
+        LocEecOpErr,
+        LocProtErr,
+        WrFlushErr,
+        MwBindErr,
+        BadRespErr,
+        LocAccessErr,
+        RemInvReqErr,
+        RemAccessErr,
+        RemOpErr,
+        RetryExcErr,
+        RnrRetryExcErr,
+        LocRddViolErr,
+        RemInvRdReqErr,
+        RemAbortErr,
+        InvEecnErr,
+        InvEecStateErr,
+        FatalErr,
+        RespTimeoutErr,
+        GeneralErr,
+    ]
+};
+
+const OPCODES: [WcOpcode; 9] = {
+    use WcOpcode::*;
+    [
+        Send,
+        RdmaWrite,
+        RdmaRead,
+        CompSwap,
+        FetchAdd,
+        BindMw,
+        LocalInv,
+        Recv,
+        RecvRdmaWithImm,
+    ]
+};
+
+/// A completion. What the manual page leaves undefined after an error is left out.
+pub(super) fn completion(wc: &ibv_wc) -> Wc {
+    let status = STATUSES[wc.status as usize];
+    let opcode = OPCODES.into_iter().find(|&o| o as u32 == wc.opcode);
+    let flags = WcFlags::from_bits_retain(wc.wc_flags);
+    let imm = if flags.contains(WcFlags::WITH_IMM) {
+        Some(WcImm::Imm(wc.imm_data.to_ne_bytes()))
+    } else if flags.contains(WcFlags::WITH_INV) {
+        Some(WcImm::Invalidated(Key(wc.imm_data)))
+    } else {
+        None
+    };
+    Wc {
+        wr_id: wc.wr_id,
+        status,
+        opcode: opcode.unwrap_or(WcOpcode::Send),
+        vendor_err: wc.vendor_err,
+        byte_len: wc.byte_len,
+        imm: imm.filter(|_| status == WcStatus::Success),
+        qp_num: Qpn::new(wc.qp_num),
+        src_qp: Qpn::new(wc.src_qp),
+        flags: flags.difference(WcFlags::WITH_IMM | WcFlags::WITH_INV),
+    }
+}
+
+/// The type of an asynchronous event.
+pub(super) fn event(code: u32) -> AsyncEvent {
+    use AsyncEvent::*;
+    [
+        CqErr,
+        QpFatal,
+        QpReqErr,
+        QpAccessErr,
+        CommEst,
+        SqDrained,
+        PathMig,
+        PathMigErr,
+        DeviceFatal,
+        PortActive,
+        PortErr,
+        LidChange,
+        PkeyChange,
+        SmChange,
+        SrqErr,
+        SrqLimitReached,
+        QpLastWqeReached,
+        ClientReregister,
+        GidChange,
+        WqFatal,
+    ]
+    .into_iter()
+    .find(|&e| e as u32 == code)
+    .unwrap_or_else(|| panic!("{code} is no event"))
+}

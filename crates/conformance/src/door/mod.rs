@@ -1,0 +1,85 @@
+//! The ways into the device, under one interface.
+
+pub mod c;
+mod c_attr;
+mod c_work;
+mod memory;
+pub mod rust;
+
+use ferroce_proto::ids::{Gid, Key, Qpn};
+use ferroce_proto::mr::Access;
+use ferroce_proto::verbs::{AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
+
+pub use memory::Memory;
+
+/// A refusal: a positive errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// `EINVAL`.
+pub const EINVAL: Errno = Errno(libc::EINVAL);
+/// `ENOMEM`.
+pub const ENOMEM: Errno = Errno(libc::ENOMEM);
+
+/// What an asynchronous event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// The side's queue pair.
+    Qp,
+    /// The side's completion queue.
+    Cq,
+    /// Something else.
+    Other,
+}
+
+/// One queue pair with a context, a protection domain, a completion queue for both directions and memory of its own, on the
+/// loopback device.
+pub trait Side: Send {
+    /// Number of the queue pair.
+    fn qpn(&self) -> Qpn;
+    /// An entry of the port's GID table.
+    fn gid(&self, index: u8) -> Option<Gid>;
+    /// The memory.
+    fn memory(&self) -> &Memory;
+    /// Registers a part of the memory.
+    ///
+    /// # Errors
+    /// As `ibv_reg_mr(3)`.
+    fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno>;
+    /// Registers a part of the memory in a protection domain that is not the queue pair's.
+    ///
+    /// # Errors
+    /// As `ibv_reg_mr(3)`.
+    fn register_elsewhere(
+        &mut self,
+        offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<Key, Errno>;
+    /// Ends a registration.
+    fn deregister(&mut self, key: Key);
+    /// `ibv_modify_qp(3)`.
+    ///
+    /// # Errors
+    /// As there.
+    fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Errno>;
+    /// `ibv_query_qp(3)`, all attributes.
+    fn query(&self) -> QpAttr;
+    /// `ibv_post_send(3)` of one work request.
+    ///
+    /// # Errors
+    /// As there.
+    fn post_send(&self, wr: SendWr) -> Result<(), Errno>;
+    /// `ibv_post_recv(3)` of one work request.
+    ///
+    /// # Errors
+    /// As there.
+    fn post_recv(&self, wr: RecvWr) -> Result<(), Errno>;
+    /// `ibv_poll_cq(3)` for one completion.
+    ///
+    /// # Errors
+    /// The queue overflowed.
+    fn poll(&self) -> Result<Option<Wc>, Errno>;
+    /// Takes an asynchronous event, if there is one.
+    fn event(&self) -> Option<(AsyncEvent, About)>;
+}

@@ -1,0 +1,100 @@
+//! The list of statements with the cases that show them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use crate::case::{Case, On};
+use crate::cases;
+use crate::statements::AREAS;
+
+/// Set to anything, the test of the list writes it anew instead of comparing.
+pub const UPDATE: &str = "FERROCE_UPDATE_LISTS";
+
+const INTRODUCTION: &str = "\
+# Conformance
+
+Which case shows which statement of the specifications. Cases are in `crates/conformance/src/cases`; each is played through the Rust
+objects and through the C functions, on the local path and over the wire (IPv4 and IPv6), except those marked \u{2020}, whose peer is
+played by hand over IPv4, and those marked \u{2021}, which move very much and are played in optimised builds only.
+
+Generated from the cases: `FERROCE_UPDATE_LISTS=1 cargo test -p ferroce-conformance --test list` writes it anew, and the same test
+without the variable fails if it is out of date.
+";
+
+/// Where the list is kept.
+#[must_use]
+pub fn file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
+}
+
+/// The list as it should be.
+#[must_use]
+pub fn render() -> String {
+    let cases = cases::all();
+    let mut text = INTRODUCTION.to_owned();
+    let statements: usize = AREAS.iter().map(|a| a.statements.len()).sum();
+    let shown = AREAS
+        .iter()
+        .flat_map(|a| a.statements)
+        .filter(|(id, _)| !showing(&cases, id).is_empty())
+        .count();
+    let _ = writeln!(
+        text,
+        "\n{} cases show {shown} of {statements} statements.",
+        cases.len()
+    );
+    for area in AREAS {
+        let _ = writeln!(
+            text,
+            "\n## {}\n| statement | | cases |\n|---|---|---|",
+            area.title
+        );
+        for (id, rule) in area.statements {
+            let names = showing(&cases, id);
+            let names = if names.is_empty() {
+                "**none**".to_owned()
+            } else {
+                names.join(", ")
+            };
+            let _ = writeln!(text, "| `{id}` | {rule} | {names} |");
+        }
+    }
+    text
+}
+
+fn showing(cases: &[Case], id: &str) -> Vec<String> {
+    cases
+        .iter()
+        .filter(|case| case.covers.contains(&id))
+        .map(|case| match case.on {
+            On::Every => case.name.to_owned(),
+            On::Raw => format!("{}\u{2020}", case.name),
+            On::Slow => format!("{}\u{2021}", case.name),
+        })
+        .collect()
+}
+
+/// What is wrong with the cases as a list: names that occur twice, statements that do not exist.
+#[must_use]
+pub fn mistakes() -> Vec<String> {
+    let known: BTreeSet<_> = AREAS
+        .iter()
+        .flat_map(|a| a.statements)
+        .map(|(id, _)| *id)
+        .collect();
+    let mut names = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for case in cases::all() {
+        if !names.insert(case.name) {
+            wrong.push(format!("two cases are called {}", case.name));
+        }
+        if case.covers.is_empty() {
+            wrong.push(format!("{} shows no statement", case.name));
+        }
+        for id in case.covers.iter().filter(|id| !known.contains(*id)) {
+            wrong.push(format!("{} shows {id}, which is no statement", case.name));
+        }
+    }
+    wrong
+}

@@ -1,0 +1,112 @@
+//! Plays cases, several at a time, and tells which did not hold.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::bench::{Bench, Entry, Path};
+use crate::case::Case;
+use crate::cases;
+
+/// Cases that are played at the same time.
+const THREADS: usize = 4;
+/// Names of cases that should be played: those that contain it.
+const FILTER: &str = "FERROCE_CASES";
+/// Which bench a child plays on.
+const BENCH: &str = "FERROCE_CONFORMANCE";
+
+thread_local! {
+    static VERDICT: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Plays all cases of one bench in a process of their own, since the path is chosen when the device starts: this program again,
+/// with its ignored test `child`, which calls [`play_from_environment`].
+#[track_caller]
+pub fn play(entry: Entry, path: Path) {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env("FERROCE_PATH", path.variable())
+        .env(BENCH, format!("{entry:?} {path:?}"))
+        .output()
+        .expect("started");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("every case holds"), "{text}");
+    println!("{text}");
+}
+
+/// What the child of [`play`] does.
+pub fn play_from_environment() {
+    let word = std::env::var(BENCH).expect("set by the parent");
+    let (entry, path) = word.split_once(' ').expect("two words");
+    let bench = Bench {
+        entry: match entry {
+            "Rust" => Entry::Rust,
+            "C" => Entry::C,
+            other => panic!("{other} is no entry"),
+        },
+        path: match path {
+            "Local" => Path::Local,
+            "Wire4" => Path::Wire4,
+            "Wire6" => Path::Wire6,
+            other => panic!("{other} is no path"),
+        },
+    };
+    let filter = std::env::var(FILTER).unwrap_or_default();
+    let chosen = |case: &&Case| case.runs_on(path_of(bench)) && case.name.contains(&filter);
+    let cases: Vec<Case> = cases::all().iter().filter(chosen).copied().collect();
+    let failed = play_all(bench, &cases);
+    for (name, why) in &failed {
+        println!("{name}: {why}");
+    }
+    assert!(
+        failed.is_empty(),
+        "{} of {} fail on {bench}",
+        failed.len(),
+        cases.len()
+    );
+    println!("every case holds: {} on {bench}", cases.len());
+}
+
+fn path_of(bench: Bench) -> Path {
+    bench.path
+}
+
+/// Plays cases; returns those that do not hold, and why.
+fn play_all(bench: Bench, cases: &[Case]) -> Vec<(&'static str, String)> {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        VERDICT.with_borrow_mut(|verdict| *verdict = info.to_string());
+        usual(info);
+    }));
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Some(why) = play_one(bench, case) {
+                        failed.lock().expect("not poisoned").push((case.name, why));
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().expect("not poisoned")
+}
+
+fn play_one(bench: Bench, case: &Case) -> Option<String> {
+    let start = Instant::now();
+    let held = catch_unwind(AssertUnwindSafe(|| (case.run)(&bench))).is_ok();
+    println!(
+        "{} {} ({} ms)",
+        if held { "holds" } else { "FAILS" },
+        case.name,
+        start.elapsed().as_millis()
+    );
+    (!held).then(|| VERDICT.take())
+}

@@ -1,0 +1,19 @@
+//! Waiting for conditions, never longer than a deadline.
+
+use std::time::{Duration, Instant};
+
+/// Nothing in a case takes this long, even on a machine that is busy with other things.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Waits until `poll` gives something. `what` says for a person what did not come.
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = poll() {
+            return found;
+        }
+        assert!(start.elapsed() < DEADLINE, "no {what} within {DEADLINE:?}");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,40 @@
+//! Every case, on every bench. `FERROCE_CASES=words` plays only those whose name contains the words.
+
+use ferroce_conformance::runner::{play, play_from_environment};
+use ferroce_conformance::{Entry, Path};
+
+#[test]
+fn rust_local() {
+    play(Entry::Rust, Path::Local);
+}
+
+#[test]
+fn rust_wire_ipv4() {
+    play(Entry::Rust, Path::Wire4);
+}
+
+#[test]
+fn rust_wire_ipv6() {
+    play(Entry::Rust, Path::Wire6);
+}
+
+#[test]
+fn c_local() {
+    play(Entry::C, Path::Local);
+}
+
+#[test]
+fn c_wire_ipv4() {
+    play(Entry::C, Path::Wire4);
+}
+
+#[test]
+fn c_wire_ipv6() {
+    play(Entry::C, Path::Wire6);
+}
+
+#[test]
+#[ignore = "run by the tests above"]
+fn child() {
+    play_from_environment();
+}
