@@ -162,3 +162,42 @@ fn progress_on_a_lossless_link_stops_the_timer_although_more_is_outstanding() {
     pair.until(SOON, |p| p.a.results.send.len() == 1);
     assert_eq!(pair.a.qp.deadline(), None);
 }
+
+/// What was dropped had been sent after it.
+#[test]
+fn an_old_acknowledgement_does_not_stop_the_timer() {
+    let mut pair = Pair::new(Setup {
+        link: LOSSLESS,
+        ..Setup::default()
+    });
+    let request = write(&pair, 1, 100);
+    pair.send(Side::A, request);
+    pair.transmit(Side::A);
+    pair.until(SOON, |p| p.b.qp.wants_transmit());
+    // B takes no more, and says so before its acknowledgement of the first is out.
+    let request = write(&pair, 2, 100);
+    pair.send(Side::A, request);
+    pair.to_state(Side::B, QpState::Err);
+    pair.transmit(Side::A);
+    pair.lose_into(Side::B);
+    let now = pair.now;
+    pair.a.with(now, |qp, cx| qp.on_dropped(cx));
+    pair.settle(SOON);
+    expect_send(&pair, &[(1, WcStatus::Success), (2, WcStatus::RetryExcErr)]);
+}
+
+/// Nobody answers a request whose completion finds no room, so the link has to tell.
+#[test]
+fn a_request_that_overflows_the_queue_counts_as_dropped() {
+    let mut pair = Pair::new(Setup {
+        link: LOSSLESS,
+        ..Setup::default()
+    });
+    pair.b.results.cq_room = Some(0);
+    pair.recv(Side::B, 1, vec![]);
+    let op = ferroce_proto::verbs::SendOp::Send;
+    pair.send(Side::A, ferroce_proto::testkit::wr(1, op, vec![]));
+    pair.settle(SOON);
+    assert_eq!(pair.b.qp.state(), QpState::Err);
+    expect_send(&pair, &[(1, WcStatus::RetryExcErr)]);
+}

@@ -59,6 +59,7 @@ fn refuses(end: &End, attr: &QpAttr, mask: AttrMask, what: &str) {
     assert_eq!(end.state(), before);
 }
 
+#[expect(clippy::too_many_lines, reason = "a list")]
 fn out_of_range(bench: &Bench) {
     let end = bench.end(Spec::default());
     let peer = bench.end(Spec::default());

@@ -273,7 +273,7 @@ const NEEDS: [Access; 4] = [
 ];
 
 fn remote_keys(bench: &Bench) {
-    for i in 0..4 {
+    for (i, need) in NEEDS.into_iter().enumerate() {
         for wrong in 0..4 {
             let mut both = bench.raw();
             let end = &mut both.0;
@@ -285,7 +285,7 @@ fn remote_keys(bench: &Bench) {
                     end.remote_with(foreign.expect("a region"), 0)
                 }
                 _ => {
-                    let key = end.register(0, 64, ALL.difference(NEEDS[i]));
+                    let key = end.register(0, 64, ALL.difference(need));
                     end.remote_with(key, 0)
                 }
             };
@@ -327,9 +327,9 @@ fn range_that_wraps(bench: &Bench) {
 }
 
 fn access_flags(bench: &Bench) {
-    for i in 0..4 {
+    for (i, need) in NEEDS.into_iter().enumerate() {
         let mut spec = Spec::default();
-        spec.attr.qp_access_flags = ALL.difference(NEEDS[i]);
+        spec.attr.qp_access_flags = ALL.difference(need);
         let both = bench.raw_of(spec);
         let at = both.0.remote(0);
         refused(&both, one_sided(&both.1, at, i), INVALID);

@@ -54,6 +54,7 @@ impl RustSide {
             recv_cq: Arc::clone(&cq),
             cap: spec.cap,
             sq_sig_all: spec.sq_sig_all,
+            srq: None,
         };
         let qp = Qp::create(&pd, init).expect("a queue pair");
         qp.set_cookie(QP);

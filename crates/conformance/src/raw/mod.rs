@@ -108,17 +108,14 @@ impl RawPeer {
         self.psn.set(psn);
     }
     /// Starts a packet of an operation, at a position of its message.
-    #[must_use]
     pub fn packet(&self, operation: Operation, position: Position) -> Building<'_> {
         self.opcode(Opcode::rc(operation, position))
     }
     /// Starts a packet with any opcode.
-    #[must_use]
     pub fn opcode(&self, opcode: Opcode) -> Building<'_> {
         Building::new(self, Bth::new(opcode, self.target, self.psn.get()))
     }
     /// Starts an acknowledgement of a PSN.
-    #[must_use]
     pub fn acknowledge(&self, syndrome: Syndrome, psn: Psn) -> Building<'_> {
         let packet = self.packet(Operation::Acknowledge, Position::Only);
         packet.at(psn).aeth(syndrome)

@@ -145,7 +145,8 @@ impl RcQp {
     }
 
     /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether the packet was taken; false
-    /// means that it was dropped since the state does not allow it (a lossless link then tells the sender).
+    /// means that it was dropped since the state does not allow it, or that its completion found no room (a lossless link then
+    /// tells the sender).
     pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
         if packet.bth.opcode.service() != Some(Service::Rc) {
             // Another service's packet cannot come from our peer.
@@ -179,8 +180,10 @@ impl RcQp {
         match self.state() {
             QpState::Rtr | QpState::Rts | QpState::Sqd => {
                 let outcome = self.responder.on_request(&self.shared, cx, packet);
+                // Nobody will answer it: a lossless link has to tell.
+                let lost = matches!(&outcome, Err(reject) if reject.nak.is_none());
                 self.settle_request(cx, outcome);
-                true
+                !lost
             }
             QpState::Err => self.responder.on_late_request(packet.bth.psn),
             QpState::Reset | QpState::Init | QpState::Sqe => false,

@@ -103,7 +103,7 @@ impl Requester {
     /// The lossless link dropped a packet.
     pub(super) fn on_dropped(&mut self, shared: &Shared, now: Time) {
         if self.flight.outstanding() {
-            self.retry.on_dropped(shared, now);
+            self.retry.on_dropped(shared, now, self.flight.limit());
         }
     }
 

@@ -55,8 +55,9 @@ pub(super) struct Retry {
     round_trip: Option<Duration>,
     /// A packet whose round trip is being measured, by sequence, and when it was sent.
     sample: Option<(u64, Time)>,
-    /// The lossless link lost a packet: timers run until there is progress.
-    dropped: bool,
+    /// The lossless link lost a packet: timers run until everything before this sequence, which had been sent by then, is
+    /// acknowledged. (Acknowledgements of packets before the lost one may still be on their way.)
+    dropped: Option<u64>,
     /// The link changed while packets were outstanding: timers are to be set at the next deadline.
     rearm: bool,
 }
@@ -95,7 +96,7 @@ impl Retry {
             self.measured(now.since(sent));
         }
         (self.expiries, self.probes, self.rnr_naks) = (0, 0, 0);
-        self.dropped = false;
+        self.dropped = self.dropped.filter(|&sent| oldest < sent);
         self.stop();
         if outstanding {
             self.start(shared, now);
@@ -107,9 +108,9 @@ impl Retry {
         self.sample = None;
     }
 
-    /// The lossless link dropped a packet while some were outstanding.
-    pub(super) fn on_dropped(&mut self, shared: &Shared, now: Time) {
-        self.dropped = true;
+    /// The lossless link dropped a packet while some were outstanding. Everything before `sent` has been sent.
+    pub(super) fn on_dropped(&mut self, shared: &Shared, now: Time, sent: u64) {
+        self.dropped = Some(sent);
         if self.probe.is_none() && self.rnr.is_none() {
             self.start(shared, now);
         }
@@ -173,7 +174,7 @@ impl Retry {
 
     /// The link's way of losing packets decides whether timers run.
     fn start(&mut self, shared: &Shared, now: Time) {
-        if shared.link.lossless && !self.dropped {
+        if shared.link.lossless && self.dropped.is_none() {
             return;
         }
         self.ack = ack_run(shared).map(|run| now + run);
