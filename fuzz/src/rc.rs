@@ -6,7 +6,7 @@ mod trouble;
 use std::time::Duration;
 
 use ferroce_proto::ids::{Key, PdId};
-use ferroce_proto::mr::Access;
+use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::testkit::{Faults, Pair, Setup, Side, remote, sge};
 use ferroce_proto::verbs::{Mtu, Payload, QpState, RecvWr, SendFlags, SendOp, SendTo, SendWr, Sge};
 
@@ -88,6 +88,7 @@ impl World {
                 node.register(4096, 4096, Access::REMOTE_READ),
                 node.register(8192, 4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE),
                 node.register_in(PdId(9), 0, 4096, setup.access),
+                node.bound_window(1024, 4096, setup.access),
             ]);
         }
         Self {
@@ -170,7 +171,27 @@ impl World {
                 remote: there,
                 add: input.u64(),
             },
+            9 if input.below(2) == 0 => SendOp::BindWindow(self.bind(input, side)),
             _ => SendOp::LocalInvalidate(input.pick(&self.keys[side as usize]).unwrap_or_default()),
+        }
+    }
+
+    /// A bind of one of the node's keys to another, most of them nonsense.
+    fn bind(&self, input: &mut Input<'_>, side: Side) -> WindowBind {
+        let keys = &self.keys[side as usize];
+        let window = input.pick(keys).unwrap_or_default();
+        WindowBind {
+            window,
+            key: Key(window.0 ^ u32::from(input.u8())),
+            kind: if input.below(4) == 0 {
+                WindowType::One
+            } else {
+                WindowType::Two
+            },
+            region: input.pick(keys),
+            addr: remote(window, u64::from(input.u16())).addr,
+            length: u64::from(input.u8()),
+            access: Access::from_bits_truncate(u32::from(input.u8())),
         }
     }
 

@@ -1,6 +1,5 @@
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::{Access, Region, Rights};
-use std::sync::atomic::AtomicBool;
 
 use super::*;
 
@@ -11,14 +10,8 @@ const PD: PdId = PdId(1);
 fn rights(buffer: &mut [u8]) -> Rights {
     let access =
         Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-    let region = Region {
-        pd: PD,
-        iova: 0,
-        length: buffer.len() as u64,
-        addr: buffer.as_mut_ptr().expose_provenance() as u64,
-        access,
-        remote_valid: AtomicBool::new(true),
-    };
+    let addr = buffer.as_mut_ptr().expose_provenance() as u64;
+    let region = Region::new(PD, addr, buffer.len() as u64, access).with_iova(0);
     let mut rights = Rights::default();
     assert!(rights.insert(KEY, region));
     rights

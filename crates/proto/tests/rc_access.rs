@@ -4,8 +4,8 @@ mod common;
 
 use common::violation::{ALL, MakeOp, both_fail, pair};
 use common::{SOON, expect_recv, expect_send, until_sent};
-use ferroce_proto::ids::{Key, PdId};
-use ferroce_proto::mr::{Access, Region};
+use ferroce_proto::ids::{Key, PdId, Qpn};
+use ferroce_proto::mr::{Access, Accessor, Region};
 use ferroce_proto::rc::Cause;
 use ferroce_proto::testkit::{Arena, Pair, Side, remote, sge, wr};
 use ferroce_proto::verbs::{QpEvent, QpState, RemoteAddr, SendOp, WcStatus};
@@ -17,11 +17,17 @@ fn bad_keys(pair: &mut Pair, need: Access) -> Vec<(&'static str, RemoteAddr)> {
     let other_pd = pair.b.register_in(PdId(99), 0, 4096, ALL);
     let weak = pair.b.register(0, 4096, ALL.difference(need));
     let small = pair.b.register(4096, 4096, ALL);
-    let gone = pair.b.register(0, 4096, ALL);
-    pair.b
-        .rights
-        .invalidate(gone, ferroce_proto::testkit::PD)
-        .expect("valid until now");
+    let gone = pair.b.bound_window(0, 4096, ALL);
+    let by = pair.b.accessor();
+    pair.b.rights.invalidate(gone, by).expect("valid until now");
+    let weak_window = pair.b.bound_window(0, 4096, ALL.difference(need));
+    let small_window = pair.b.bound_window(4096, 4096, ALL);
+    let other_variant = Key(small_window.0 ^ 1);
+    let other_qp = Accessor {
+        qpn: Qpn::new(0x7777),
+        ..by
+    };
+    let foreign = pair.b.bound_window_by(other_qp, 0, 4096, ALL);
     let place = |addr, rkey| RemoteAddr { addr, rkey };
     vec![
         ("unknown key", place(at, Key(0xbad))),
@@ -31,6 +37,11 @@ fn bad_keys(pair: &mut Pair, need: Access) -> Vec<(&'static str, RemoteAddr)> {
         ("before the region", place(at + 4088, small)),
         ("over its end", place(at + 8184 + 8, small)),
         ("address wraps", place(u64::MAX - 7, good)),
+        ("window lacks the access", place(at, weak_window)),
+        ("before the window", place(at + 4088, small_window)),
+        ("over the window's end", place(at + 8184 + 8, small_window)),
+        ("another key of the window", place(at + 4096, other_variant)),
+        ("window of another queue pair", place(at, foreign)),
     ]
 }
 
@@ -239,16 +250,20 @@ fn a_region_that_goes_in_mid_write_is_not_written_on() {
 fn invalidate_of_a_key_that_is_not_open() {
     for kind in 0..4 {
         let mut pair = pair();
+        let by = pair.b.accessor();
         let key = match kind {
             0 => Key(0xbad),
-            1 => pair.b.register(0, 8, Access::LOCAL_WRITE),
-            2 => pair.b.register_in(PdId(9), 0, 8, ALL),
+            1 => pair.b.register(0, 8, ALL),
+            2 => {
+                let other = Accessor {
+                    qpn: Qpn::new(0x7777),
+                    ..by
+                };
+                pair.b.bound_window_by(other, 0, 8, ALL)
+            }
             _ => {
-                let key = pair.b.register(0, 8, ALL);
-                pair.b
-                    .rights
-                    .invalidate(key, ferroce_proto::testkit::PD)
-                    .expect("valid");
+                let key = pair.b.bound_window(0, 8, ALL);
+                pair.b.rights.invalidate(key, by).expect("valid");
                 key
             }
         };
@@ -283,14 +298,8 @@ fn a_refusal_that_was_lost_is_repeated() {
 #[test]
 fn atomic_on_a_word_that_is_aligned_for_the_peer_only() {
     let mut pair = pair();
-    let region = Region {
-        pd: ferroce_proto::testkit::PD,
-        iova: 0x1000,
-        length: 64,
-        addr: Arena::BASE + 4,
-        access: ALL,
-        remote_valid: true.into(),
-    };
+    let region =
+        Region::new(ferroce_proto::testkit::PD, Arena::BASE + 4, 64, ALL).with_iova(0x1000);
     assert!(pair.b.rights.insert(Key(0x77), region));
     let local = pair.sge(Side::A, 0, 8);
     let target = RemoteAddr {

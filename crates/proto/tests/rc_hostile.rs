@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{bytes, seeds};
 use ferroce_proto::ids::{Key, Msn, Psn};
-use ferroce_proto::mr::Access;
+use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::testkit::{Arena, Faults, Pair, Rng, Setup, Side, sge, wr};
 use ferroce_proto::verbs::{
@@ -60,6 +60,7 @@ impl Victim {
         for node in [&mut pair.a, &mut pair.b] {
             keys.push(node.register(100, 1000, Access::all()));
             keys.push(node.register(0, 5000, Access::REMOTE_READ));
+            keys.push(node.bound_window(0, 5000, Access::all()));
         }
         Self {
             pair,
@@ -143,7 +144,7 @@ impl Victim {
             aeth: headers.contains(HeaderSet::AETH).then_some(aeth),
             atomic_ack: headers.contains(HeaderSet::ATOMIC_ACK).then_some(5),
             imm: headers.contains(HeaderSet::IMM).then_some([1; 4]),
-            ieth: headers.contains(HeaderSet::IETH).then(|| self.keys[4]),
+            ieth: headers.contains(HeaderSet::IETH).then(|| self.keys[6]),
             ..ExtHeaders::default()
         };
         let has_payload = opcode.info().is_none_or(|info| info.has_payload);
@@ -173,10 +174,10 @@ impl Victim {
             addr: self.address(),
             rkey: self.key(),
         };
-        let op = match self.rng.below(9) {
+        let op = match self.rng.below(10) {
             0 => SendOp::Send,
             1 => SendOp::SendImm([0; 4]),
-            2 => SendOp::SendInvalidate(self.keys[6]),
+            2 => SendOp::SendInvalidate(self.keys[9]),
             3 => SendOp::Write(to),
             4 => SendOp::WriteImm(to, [0; 4]),
             5 => SendOp::Read(to),
@@ -186,7 +187,16 @@ impl Victim {
                 compare: 1,
                 swap: 2,
             },
-            _ => SendOp::LocalInvalidate(self.keys[5]),
+            8 => SendOp::BindWindow(WindowBind {
+                window: self.keys[6],
+                key: self.keys[6],
+                kind: WindowType::Two,
+                region: Some(to.rkey),
+                addr: to.addr,
+                length: self.rng.below(64),
+                access: Access::REMOTE_WRITE,
+            }),
+            _ => SendOp::LocalInvalidate(self.keys[6]),
         };
         let list = self.list();
         let mut request = wr(self.next, op, list);

@@ -5,7 +5,7 @@ mod common;
 
 use common::{SOON, bytes, split, until_sent};
 use ferroce_proto::ids::Key;
-use ferroce_proto::mr::Access;
+use ferroce_proto::mr::{Access, RightsError};
 use ferroce_proto::testkit::{Arena, Pair, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{Mtu, Payload, SendFlags, SendOp, WcImm, WcOpcode, WcStatus};
 
@@ -54,7 +54,7 @@ fn send_in_all_forms() {
             let (mut pair, data) = pair_with_data(mtu, Side::A, len);
             let op = match op {
                 SendOp::SendInvalidate(_) => {
-                    SendOp::SendInvalidate(pair.b.register(0, 64, Access::REMOTE_READ))
+                    SendOp::SendInvalidate(pair.b.bound_window(0, 64, Access::REMOTE_READ))
                 }
                 op => op,
             };
@@ -77,18 +77,12 @@ fn send_in_all_forms() {
                 SendOp::SendImm(imm) => assert_eq!(got.imm, Some(WcImm::Imm(imm))),
                 SendOp::SendInvalidate(key) => {
                     assert_eq!(got.imm, Some(WcImm::Invalidated(key)));
-                    assert!(
+                    let by = pair.b.accessor();
+                    let opened =
                         pair.b
                             .rights
-                            .open(
-                                key,
-                                ferroce_proto::testkit::PD,
-                                Arena::BASE,
-                                1,
-                                Access::REMOTE_READ
-                            )
-                            .is_err()
-                    );
+                            .open_remote(key, by, Arena::BASE, 1, Access::REMOTE_READ);
+                    assert_eq!(opened.err(), Some(RightsError::UnknownKey(key)));
                 }
                 _ => assert_eq!(got.imm, None),
             }
@@ -201,7 +195,7 @@ fn inline_data_is_sent_without_a_key() {
 #[test]
 fn local_invalidate_keeps_its_place_in_the_queue() {
     let mut pair = Pair::new(Setup::default());
-    let key = pair.a.register(0, 64, Access::REMOTE_READ);
+    let key = pair.a.bound_window(0, 64, Access::REMOTE_READ);
     let from = remote(pair.key(Side::B), SRC);
     let into = vec![pair.sge(Side::A, DST, 5000)];
     pair.send(Side::A, wr(1, SendOp::Read(from), into));

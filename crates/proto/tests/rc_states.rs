@@ -197,7 +197,7 @@ fn a_local_invalidate_waits_for_the_end_of_the_drain() {
     let mut pair = Pair::new(Setup::default());
     let key = pair
         .a
-        .register(0, 8, ferroce_proto::mr::Access::REMOTE_READ);
+        .bound_window(0, 8, ferroce_proto::mr::Access::REMOTE_READ);
     to_sqd(&mut pair, false);
     pair.send(Side::A, wr(1, SendOp::LocalInvalidate(key), vec![]));
     assert!(pair.a.results.send.is_empty());

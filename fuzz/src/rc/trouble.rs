@@ -2,7 +2,7 @@
 
 use ferroce_proto::ids::Psn;
 use ferroce_proto::mr::Access;
-use ferroce_proto::testkit::{PD, Side};
+use ferroce_proto::testkit::Side;
 use ferroce_proto::verbs::{AttrMask, QpState};
 use ferroce_proto::wire::Packet;
 
@@ -122,8 +122,9 @@ impl World {
             }
             1 => {
                 if let Some(key) = input.pick(keys) {
-                    // Refused for a key of the other domain, or one that is gone.
-                    let _ = node.rights.invalidate(key, PD);
+                    // Refused for anything but a window that the queue pair has bound.
+                    let by = node.accessor();
+                    let _ = node.rights.invalidate(key, by);
                 }
             }
             _ if keys.len() < 64 => {

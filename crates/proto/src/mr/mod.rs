@@ -3,8 +3,14 @@
 
 mod access;
 mod memory;
+mod region;
 mod rights;
+mod span;
+mod window;
 
 pub use access::Access;
 pub use memory::Memory;
-pub use rights::{Region, Rights, RightsError, Span};
+pub use region::{Backing, Region};
+pub use rights::{Accessor, Rights, RightsError};
+pub use span::Span;
+pub use window::{BindError, WINDOW_KEY_BITS, WindowBind, WindowType};

@@ -1,52 +1,11 @@
 //! The rights table: which key opens which bytes, to whom, for what.
 
-use core::marker::PhantomData;
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::Access;
-use crate::ids::{Key, PdId};
-
-/// A registered region. The key serves as `lkey` and `rkey`.
-#[derive(Debug)]
-pub struct Region {
-    /// Protection domain.
-    pub pd: PdId,
-    /// First address that work requests and peers use.
-    pub iova: u64,
-    /// Bytes.
-    pub length: u64,
-    /// First byte in this process's memory.
-    pub addr: u64,
-    /// What is allowed.
-    pub access: Access,
-    /// Cleared by an invalidate: the key then opens nothing to peers. Local use goes on.
-    pub remote_valid: AtomicBool,
-}
-
-/// Bytes that a key opened. It borrows the rights table, so it cannot outlive the registration (promise 1).
-#[derive(Clone, Copy, Debug)]
-pub struct Span<'t> {
-    addr: u64,
-    len: usize,
-    _table: PhantomData<&'t Rights>,
-}
-
-impl Span<'_> {
-    /// First byte in this process's memory.
-    #[must_use]
-    pub const fn addr(&self) -> u64 {
-        self.addr
-    }
-    /// Bytes.
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "a length, not a collection")]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-}
+use super::window::{Bound, Window};
+use super::{Access, Backing, BindError, Region, Span, WINDOW_KEY_BITS, WindowBind, WindowType};
+use crate::ids::{Key, PdId, Qpn};
 
 /// Why a key does not open a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,9 +13,18 @@ pub enum RightsError {
     /// No such key, or it was invalidated.
     #[error("{0:?} names no registered memory")]
     UnknownKey(Key),
-    /// The region belongs to another protection domain.
+    /// The region or window belongs to another protection domain.
     #[error("{0:?} belongs to another protection domain")]
     WrongPd(Key),
+    /// The window was bound by another queue pair.
+    #[error("{0:?} is the key of a window that another queue pair has bound")]
+    WrongQp(Key),
+    /// Regions and type 1 windows cannot be invalidated by work requests.
+    #[error("{0:?} is not the key of a type 2 window")]
+    NotInvalidatable(Key),
+    /// A bind was refused.
+    #[error("{0}")]
+    Bind(BindError),
     /// The range is not inside the region.
     #[error("{len} bytes at {addr:#x} are not inside the region of {key:?}")]
     OutOfBounds {
@@ -77,22 +45,38 @@ pub enum RightsError {
     },
 }
 
-/// Access flags that only peers need. Asking for one of them makes an access a remote one.
-const REMOTE: Access = Access::REMOTE_READ
-    .union(Access::REMOTE_WRITE)
-    .union(Access::REMOTE_ATOMIC)
-    .union(Access::FLUSH_GLOBAL)
-    .union(Access::FLUSH_PERSISTENT);
+/// The queue pair that asks for something, for itself or for its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accessor {
+    /// Its protection domain.
+    pub pd: PdId,
+    /// Its number.
+    pub qpn: Qpn,
+}
 
-/// The table of all regions of one process.
+/// The table of all regions and windows of one process.
+///
+/// Whoever changes it has it alone, so when a change returns nobody is in the middle of a copy that was allowed before it.
+/// The invalidate of a peer alone works on the shared table: it closes a window that only the invalidating queue pair uses.
 #[derive(Debug, Default)]
 pub struct Rights {
     regions: HashMap<Key, Region>,
+    /// By what all keys of a window have in common.
+    windows: HashMap<u32, Window>,
 }
 
+/// What all keys of a window have in common.
+const fn window_number(key: Key) -> u32 {
+    key.0 >> WINDOW_KEY_BITS
+}
+
+/// Regions.
 impl Rights {
     /// Adds a region under a key that must be unused. Returns whether it was; if not, the table is unchanged.
     pub fn insert(&mut self, key: Key, region: Region) -> bool {
+        if self.windows.contains_key(&window_number(key)) {
+            return false;
+        }
         match self.regions.entry(key) {
             Entry::Occupied(_) => false,
             Entry::Vacant(place) => {
@@ -102,18 +86,27 @@ impl Rights {
         }
     }
 
-    /// Removes a region. Since this takes the table mutably, no [`Span`] of it is left when it returns.
+    /// Removes a region; windows that are bound to it are so no longer. Since this takes the table mutably, no [`Span`] of it
+    /// is left when it returns.
     pub fn remove(&mut self, key: Key) -> Option<Region> {
-        self.regions.remove(&key)
+        let region = self.regions.remove(&key)?;
+        if region.bound_windows() > 0 {
+            for window in self.windows.values_mut() {
+                if window.bound.is_some_and(|bound| bound.region == key) {
+                    window.bind(window.key, None);
+                }
+            }
+        }
+        Some(region)
     }
 
-    /// The region of a key, valid or not.
+    /// The region of a key.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&Region> {
         self.regions.get(&key)
     }
 
-    /// Changes a region in place (`ibv_rereg_mr`).
+    /// Changes a region in place (`ibv_rereg_mr`). Not for one that windows are bound to.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut Region> {
         self.regions.get_mut(&key)
     }
@@ -129,29 +122,150 @@ impl Rights {
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()
     }
+}
 
-    /// Makes a key open nothing to peers any more (SEND with invalidate, local invalidate).
-    ///
-    /// # Errors
-    /// The key is unknown, was invalidated before, or belongs to another protection domain.
-    pub fn invalidate(&self, key: Key, pd: PdId) -> Result<(), RightsError> {
-        let region = self.regions.get(&key).ok_or(RightsError::UnknownKey(key))?;
-        if region.pd != pd {
-            return Err(RightsError::WrongPd(key));
-        }
-        if region.remote_valid.swap(false, Ordering::AcqRel) {
-            Ok(())
-        } else {
-            Err(RightsError::UnknownKey(key))
+/// Windows.
+impl Rights {
+    /// Adds a window that is not bound, with its first key. Returns whether that was free. The owner gives regions other
+    /// numbers than windows: no region may have a key with the same upper bits.
+    pub fn insert_window(&mut self, key: Key, kind: WindowType, pd: PdId) -> bool {
+        match self.windows.entry(window_number(key)) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(Window::new(kind, pd, key));
+                true
+            }
         }
     }
 
-    /// Opens `len` bytes at `addr` if `key` allows `need` (empty: local read) to protection domain `pd`.
+    /// Removes a window, bound or not.
+    pub fn remove_window(&mut self, key: Key) {
+        if let Some(window) = self.windows.remove(&window_number(key)) {
+            self.release(&window);
+        }
+    }
+
+    /// The windows of a queue pair that is gone are bound no longer.
+    pub fn unbind_windows_of(&mut self, qpn: Qpn) {
+        for window in self.windows.values() {
+            if window.bound().is_some_and(|bound| bound.qpn == Some(qpn)) {
+                self.release(window);
+            }
+        }
+    }
+
+    /// Takes a window back and counts it off its region.
+    fn release(&self, window: &Window) {
+        if let Some(bound) = window.unbind()
+            && let Some(region) = self.regions.get(&bound.region)
+        {
+            region.window_unbound();
+        }
+    }
+
+    /// Binds a window for a queue pair.
     ///
-    /// `addr` is in the region's `iova` range; for a zero-based region that starts at 0. An access that needs any
-    /// `REMOTE_*` or `FLUSH_*` flag is a peer's, and an invalidated key refuses it. No bytes need no key: with `len` 0 the
+    /// # Errors
+    /// [`BindError`]; the window stays as it was.
+    pub fn bind(&mut self, by: Accessor, bind: &WindowBind) -> Result<(), BindError> {
+        let number = window_number(bind.window);
+        let window = self.windows.get(&number);
+        let window = window
+            .filter(|window| window.kind == bind.kind)
+            .ok_or(BindError::NoWindow(bind.window))?;
+        if window.pd != by.pd {
+            return Err(BindError::WrongPd);
+        }
+        if window.kind == WindowType::Two && window.bound().is_some() {
+            return Err(BindError::Bound(window.key));
+        }
+        let bound = match bind.region {
+            Some(region) if !bind.is_empty() => Some(self.check_bind(by, bind, region)?),
+            _ if bind.kind == WindowType::Two => return Err(BindError::NoBytes),
+            _ => None,
+        };
+        self.release(window);
+        if let Some(region) = bound.and_then(|bound| self.regions.get(&bound.region)) {
+            region.window_bound();
+        }
+        if let Some(window) = self.windows.get_mut(&number) {
+            let low = bind.key.0 & ((1 << WINDOW_KEY_BITS) - 1);
+            window.bind(Key(number << WINDOW_KEY_BITS | low), bound);
+        }
+        Ok(())
+    }
+
+    /// What the window will open, if the region allows it.
+    fn check_bind(&self, by: Accessor, bind: &WindowBind, key: Key) -> Result<Bound, BindError> {
+        let region = self.regions.get(&key);
+        let region = region
+            .filter(|region| region.backing != Backing::Null)
+            .ok_or(BindError::NoRegion(key))?;
+        if region.pd != by.pd {
+            return Err(BindError::WrongPd);
+        }
+        let missing = bind.needs().difference(region.access);
+        if !missing.is_empty() {
+            return Err(BindError::Access(missing));
+        }
+        let (addr, length) = (bind.addr, bind.length);
+        let place = region
+            .place(addr, length)
+            .ok_or(BindError::OutOfBounds { addr, length })?;
+        let zero_based = bind.access.contains(Access::ZERO_BASED);
+        Ok(Bound {
+            region: key,
+            iova: if zero_based { 0 } else { addr },
+            length,
+            addr: place.addr(),
+            backing: place.backing(),
+            access: bind.granted(),
+            qpn: (bind.kind == WindowType::Two).then_some(by.qpn),
+        })
+    }
+
+    /// Makes the key of a type 2 window open nothing any more (local invalidate, SEND with invalidate).
+    ///
+    /// # Errors
+    /// The key is that of something else, or not the window's present one; or the window is not bound, or not by this queue
+    /// pair.
+    pub fn invalidate(&self, key: Key, by: Accessor) -> Result<(), RightsError> {
+        if self.regions.contains_key(&key) {
+            return Err(RightsError::NotInvalidatable(key));
+        }
+        let (window, bound) = self.window(key, by)?;
+        if window.kind != WindowType::Two {
+            return Err(RightsError::NotInvalidatable(key));
+        }
+        if !bound.serves(by.qpn) {
+            return Err(RightsError::WrongQp(key));
+        }
+        self.release(window);
+        Ok(())
+    }
+
+    /// The bound window that has this key now.
+    fn window(&self, key: Key, by: Accessor) -> Result<(&Window, &Bound), RightsError> {
+        let window = self.windows.get(&window_number(key));
+        let window = window.filter(|window| window.key == key);
+        let (window, bound) = window
+            .and_then(|window| Some((window, window.bound()?)))
+            .ok_or(RightsError::UnknownKey(key))?;
+        if window.pd == by.pd {
+            Ok((window, bound))
+        } else {
+            Err(RightsError::WrongPd(key))
+        }
+    }
+}
+
+/// Opening.
+impl Rights {
+    /// Opens `len` bytes at `addr` of a region if `key` allows `need` (empty: local read) to protection domain `pd`.
+    ///
+    /// `addr` is in the region's `iova` range; for a zero-based region that starts at 0. No bytes need no key: with `len` 0 the
     /// key, the protection domain and the address are not looked at, as zero-length READs, WRITEs and scatter/gather
-    /// elements demand.
+    /// elements demand. Windows have no local keys: they open by [`open_remote`](Self::open_remote) only.
     ///
     /// # Errors
     /// [`RightsError`] says why not.
@@ -164,187 +278,52 @@ impl Rights {
         need: Access,
     ) -> Result<Span<'_>, RightsError> {
         if len == 0 {
-            return Ok(Span {
-                addr: 0,
-                len: 0,
-                _table: PhantomData,
-            });
+            return Ok(Span::EMPTY);
         }
         let region = self.regions.get(&key).ok_or(RightsError::UnknownKey(key))?;
-        if need.intersects(REMOTE) && !region.remote_valid.load(Ordering::Acquire) {
-            return Err(RightsError::UnknownKey(key));
-        }
         if region.pd != pd {
             return Err(RightsError::WrongPd(key));
         }
-        let missing = need.difference(region.access);
-        if !missing.is_empty() {
-            return Err(RightsError::Access { key, missing });
-        }
+        allow(key, region.access, need)?;
         region
+            .place(addr, len)
+            .ok_or(RightsError::OutOfBounds { key, addr, len })
+    }
+
+    /// As [`open`](Self::open) for the peer of a queue pair: `key` is that of a region or of a window.
+    ///
+    /// # Errors
+    /// [`RightsError`] says why not.
+    pub fn open_remote(
+        &self,
+        key: Key,
+        by: Accessor,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<Span<'_>, RightsError> {
+        if len == 0 || self.windows.is_empty() || self.regions.contains_key(&key) {
+            return self.open(key, by.pd, addr, len, need);
+        }
+        let (_, bound) = self.window(key, by)?;
+        if !bound.serves(by.qpn) {
+            return Err(RightsError::WrongQp(key));
+        }
+        allow(key, bound.access, need)?;
+        bound
             .place(addr, len)
             .ok_or(RightsError::OutOfBounds { key, addr, len })
     }
 }
 
-impl Region {
-    /// Where the bytes `addr .. addr + len` of the region's `iova` range lie, if all of them are inside. No sum here can
-    /// wrap unnoticed, whatever a peer asks for.
-    fn place(&self, addr: u64, len: u64) -> Option<Span<'_>> {
-        let offset = addr.checked_sub(self.iova)?;
-        if len > self.length.checked_sub(offset)? {
-            return None;
-        }
-        let start = self.addr.checked_add(offset)?;
-        start.checked_add(len - 1)?;
-        Some(Span {
-            addr: start,
-            len: usize::try_from(len).ok()?,
-            _table: PhantomData,
-        })
+fn allow(key: Key, access: Access, need: Access) -> Result<(), RightsError> {
+    let missing = need.difference(access);
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(RightsError::Access { key, missing })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const KEY: Key = Key(0xdead_beef);
-    const PD: PdId = PdId(3);
-
-    fn region(iova: u64, length: u64, addr: u64, access: Access) -> Region {
-        Region {
-            pd: PD,
-            iova,
-            length,
-            addr,
-            access,
-            remote_valid: AtomicBool::new(true),
-        }
-    }
-
-    fn table(region: Region) -> Rights {
-        let mut rights = Rights::default();
-        assert!(rights.insert(KEY, region));
-        rights
-    }
-
-    #[test]
-    fn bytes_inside_the_region_open_at_their_place_in_memory() {
-        let rights = table(region(0x1000, 0x100, 0x7000_0000, Access::LOCAL_WRITE));
-        let span = rights
-            .open(KEY, PD, 0x10f0, 0x10, Access::LOCAL_WRITE)
-            .unwrap();
-        assert_eq!((span.addr(), span.len()), (0x7000_00f0, 0x10));
-    }
-
-    #[test]
-    fn each_refusal_names_its_cause() {
-        let rights = table(region(0x1000, 0x100, 0x7000, Access::REMOTE_READ));
-        let open = |key, pd, need| rights.open(key, pd, 0x1000, 1, need).unwrap_err();
-        assert_eq!(
-            open(Key(1), PD, Access::empty()),
-            RightsError::UnknownKey(Key(1))
-        );
-        assert_eq!(
-            open(KEY, PdId(4), Access::empty()),
-            RightsError::WrongPd(KEY)
-        );
-        let missing = Access::REMOTE_WRITE;
-        assert_eq!(
-            open(KEY, PD, missing | Access::REMOTE_READ),
-            RightsError::Access { key: KEY, missing }
-        );
-        let (addr, len) = (0x10ff, 2);
-        assert_eq!(
-            rights
-                .open(KEY, PD, addr, len, Access::REMOTE_READ)
-                .unwrap_err(),
-            RightsError::OutOfBounds {
-                key: KEY,
-                addr,
-                len
-            }
-        );
-    }
-
-    #[test]
-    fn no_bytes_need_no_key() {
-        let span = Rights::default();
-        let span = span
-            .open(Key(7), PD, u64::MAX, 0, Access::REMOTE_WRITE)
-            .unwrap();
-        assert_eq!(span.len(), 0);
-    }
-
-    #[test]
-    fn an_invalidated_key_is_closed_to_peers_only() {
-        let rights = table(region(
-            0,
-            16,
-            0x7000,
-            Access::REMOTE_READ | Access::LOCAL_WRITE,
-        ));
-        assert_eq!(
-            rights.invalidate(KEY, PdId(9)),
-            Err(RightsError::WrongPd(KEY))
-        );
-        assert!(rights.open(KEY, PD, 0, 16, Access::REMOTE_READ).is_ok());
-        assert_eq!(rights.invalidate(KEY, PD), Ok(()));
-        assert_eq!(
-            rights
-                .open(KEY, PD, 0, 16, Access::REMOTE_READ)
-                .unwrap_err(),
-            RightsError::UnknownKey(KEY)
-        );
-        assert!(rights.open(KEY, PD, 0, 16, Access::LOCAL_WRITE).is_ok());
-        assert_eq!(
-            rights.invalidate(KEY, PD),
-            Err(RightsError::UnknownKey(KEY))
-        );
-        assert_eq!(
-            rights.invalidate(Key(1), PD),
-            Err(RightsError::UnknownKey(Key(1)))
-        );
-    }
-
-    #[test]
-    fn a_key_is_used_once_until_it_is_removed() {
-        let mut rights = table(region(0, 1, 1, Access::empty()));
-        assert!(!rights.insert(KEY, region(0, 2, 2, Access::empty())));
-        assert_eq!(rights.get(KEY).map(|r| r.length), Some(1));
-        assert!(rights.remove(KEY).is_some_and(|r| r.length == 1));
-        assert!(rights.remove(KEY).is_none());
-        assert!(rights.is_empty());
-    }
-
-    /// Numbers near the ends of the range, where sums wrap, and small ones.
-    fn edgy() -> impl Strategy<Value = u64> {
-        prop_oneof![
-            0..40_u64,
-            (0..40_u64).prop_map(|n| u64::MAX - n),
-            (0..40_u64).prop_map(|n| (1 << 63) + n - 20),
-            any::<u64>()
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn a_span_never_leaves_its_region(iova in edgy(), length in edgy(), base in edgy(), addr in edgy(), len in edgy()) {
-            let rights = table(region(iova, length, base, Access::all()));
-            let (wide_addr, wide_len) = (u128::from(addr), u128::from(len));
-            let inside = addr >= iova && wide_addr + wide_len <= u128::from(iova) + u128::from(length);
-            let mapped = inside && u128::from(base) + u128::from(addr - iova) + wide_len <= 1 << 64;
-            match rights.open(KEY, PD, addr, len, Access::REMOTE_WRITE) {
-                Ok(span) if len > 0 => {
-                    prop_assert!(mapped);
-                    prop_assert_eq!(span.addr(), base + (addr - iova));
-                    prop_assert_eq!(span.len() as u64, len);
-                }
-                Ok(span) => prop_assert_eq!(span.len(), 0),
-                Err(_) => prop_assert!(!mapped),
-            }
-        }
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 use alloc::string::String;
 
 use crate::ids::{PdId, Qpn};
+use crate::mr::Accessor;
 use crate::verbs::{Mtu, QpAttr, QpCap};
 
 /// Largest number of READs and atomics that a queue pair has outstanding as requester, or serves as responder.
@@ -70,6 +71,14 @@ impl Shared {
                 lossless: false,
                 max_in_flight: 64 << 10,
             },
+        }
+    }
+
+    /// Who asks the rights table, for itself or for the peer.
+    pub(super) const fn accessor(&self) -> Accessor {
+        Accessor {
+            pd: self.config.pd,
+            qpn: self.config.qpn,
         }
     }
 

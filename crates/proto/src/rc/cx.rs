@@ -41,9 +41,41 @@ pub struct Cx<'a> {
     pub sink: &'a mut dyn Sink,
 }
 
+/// What local operations need: they change the rights, so they have the table alone.
+pub struct LocalCx<'a> {
+    /// Now.
+    pub now: Time,
+    /// Rights of this process.
+    pub rights: &'a mut Rights,
+    /// Memory behind the rights.
+    pub memory: &'a dyn Memory,
+    /// Results.
+    pub sink: &'a mut dyn Sink,
+}
+
+impl LocalCx<'_> {
+    /// What every other step needs.
+    pub fn shared(&mut self) -> Cx<'_> {
+        Cx {
+            now: self.now,
+            rights: self.rights,
+            memory: self.memory,
+            sink: self.sink,
+        }
+    }
+}
+
 impl core::fmt::Debug for Cx<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Cx")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
+impl core::fmt::Debug for LocalCx<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("LocalCx")
             .field("now", &self.now)
             .finish_non_exhaustive()
     }

@@ -86,12 +86,7 @@ impl Responder {
         let Some(key) = packet.ext.ieth else {
             return Ok(packet.ext.imm.map(WcImm::Imm));
         };
-        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let was_open = cx
-            .rights
-            .get(key)
-            .is_some_and(|region| region.access.intersects(remote));
-        if was_open && cx.rights.invalidate(key, shared.config.pd).is_ok() {
+        if cx.rights.invalidate(key, shared.accessor()).is_ok() {
             return Ok(Some(WcImm::Invalidated(key)));
         }
         Err(Reject {
@@ -149,7 +144,7 @@ impl Responder {
         }
         let need = Access::REMOTE_READ;
         cx.rights
-            .open(rkey, shared.config.pd, va, u64::from(length), need)
+            .open_remote(rkey, shared.accessor(), va, u64::from(length), need)
             .map_err(|_| Reject::access(psn))?;
         let packets = packets_of(length, shared.attr.path_mtu);
         self.accept(shared, (psn, packets), Kind::Read { va, rkey, length });
@@ -171,7 +166,7 @@ impl Responder {
         let need = Access::REMOTE_ATOMIC;
         let span = cx
             .rights
-            .open(request.rkey, shared.config.pd, request.va, 8, need)
+            .open_remote(request.rkey, shared.accessor(), request.va, 8, need)
             .map_err(|_| Reject::access(psn))?;
         // With an iova of its own a region may be aligned for the peer and not in memory.
         if span.addr() % 8 != 0 {

@@ -28,12 +28,14 @@ pub enum Cause {
     BadResponse = 9,
     /// A response with more bytes than were asked for.
     ResponseTooLong = 10,
-    /// The key of a local invalidate is unknown, foreign or invalid already.
+    /// The key of a local invalidate is not that of a type 2 window that this queue pair has bound.
     InvalidateFailed = 11,
     /// The message was longer than the receive's buffers.
     MessageTooLong = 12,
-    /// The key that a SEND with invalidate named is unknown, foreign, invalid already or never was open to peers.
+    /// The key that a SEND with invalidate named is not that of a type 2 window that the queue pair has bound.
     RemoteInvalidateFailed = 13,
+    /// A window could not be bound: it, the region or the range does not fit, or the region does not allow it.
+    BindFailed = 14,
 }
 
 /// How a work request failed.

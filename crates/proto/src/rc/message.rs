@@ -86,18 +86,18 @@ impl Write {
             })
             .filter(|_| self.length <= MAX_MESSAGE)
             .ok_or_else(|| Reject::invalid(psn))?;
-        let (pd, need) = (shared.config.pd, Access::REMOTE_WRITE);
+        let (by, need) = (shared.accessor(), Access::REMOTE_WRITE);
         if info.position.starts() && !info.position.ends() {
             let whole = u64::from(self.length);
             cx.rights
-                .open(self.rkey, pd, self.va, whole, need)
+                .open_remote(self.rkey, by, self.va, whole, need)
                 .map_err(|_| Reject::access(psn))?;
         }
         let at = self.va.wrapping_add(u64::from(self.received));
         let len = packet.payload.len() as u64;
         let span = cx
             .rights
-            .open(self.rkey, pd, at, len, need)
+            .open_remote(self.rkey, by, at, len, need)
             .map_err(|_| Reject::access(psn))?;
         if !packet.payload.is_empty() {
             cx.memory.write(span, packet.payload);

@@ -4,7 +4,8 @@
 //! 1. inputs: [`modify`](RcQp::modify), [`post_send`](RcQp::post_send), [`post_recv`](RcQp::post_recv),
 //!    [`on_packet`](RcQp::on_packet), [`on_deadline`](RcQp::on_deadline), [`on_dropped`](RcQp::on_dropped),
 //!    [`on_peer_dead`](RcQp::on_peer_dead);
-//! 2. after any input, outputs: completions and events went to the [`Cx`]'s sink; call
+//! 2. after any input, outputs: completions and events went to the [`Cx`]'s sink; while
+//!    [`wants_local`](RcQp::wants_local), call [`run_local`](RcQp::run_local); then call
 //!    [`poll_transmit`](RcQp::poll_transmit) until it says there is nothing (or the link is full: keep
 //!    [`wants_transmit`](RcQp::wants_transmit) in mind), then take [`deadline`](RcQp::deadline).
 //!
@@ -46,7 +47,7 @@ use crate::verbs::{PostError, QpEvent, QpState, RecvWr, SendWr};
 use crate::wire::{Operation, Packet, Position, Service};
 
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
-pub use cx::{Cx, SharedRecv, Sink};
+pub use cx::{Cx, LocalCx, SharedRecv, Sink};
 pub use fault::Cause;
 pub use retry::MIN_ACK_TIMEOUT;
 
@@ -105,7 +106,7 @@ impl RcQp {
     /// [`PostError`]; nothing was queued.
     pub fn post_send(&mut self, cx: &mut Cx<'_>, wr: SendWr) -> Result<(), PostError> {
         post::check_send(&self.shared, &wr, self.requester.queued())?;
-        let outcome = self.requester.post(&self.shared, cx, wr);
+        let outcome = self.requester.post(&self.shared, wr);
         if self.state() == QpState::Err {
             self.requester.flush(&self.shared, cx, None);
         } else {
@@ -123,6 +124,19 @@ impl RcQp {
         wrs.iter()
             .enumerate()
             .try_for_each(|(i, wr)| post::check_send(&self.shared, wr, queued + i))
+    }
+
+    /// Whether local operations (bind, local invalidate) are due: [`run_local`](Self::run_local) must be called before
+    /// [`poll_transmit`](Self::poll_transmit).
+    #[must_use]
+    pub fn wants_local(&self) -> bool {
+        self.requester.wants_local(&self.shared)
+    }
+
+    /// Runs the local operations that are due.
+    pub fn run_local(&mut self, cx: &mut LocalCx<'_>) {
+        let outcome = self.requester.run_local(&self.shared, cx);
+        self.settle_send(&mut cx.shared(), outcome);
     }
 
     /// Queues a receive work request. In ERR it is accepted and flushed.

@@ -39,10 +39,6 @@ impl RcQp {
         if !matches!(to, QpState::Reset | QpState::Err) {
             self.shared.attr.qp_state = to;
         }
-        if (from, to) == (QpState::Sqd, QpState::Rts) {
-            let outcome = self.requester.run_local(&self.shared, cx);
-            self.settle_send(cx, outcome);
-        }
         self.report_drained(cx);
         Ok(())
     }

@@ -136,9 +136,9 @@ fn emit_response(
     let len = u64::from(response.len);
     let span = cx
         .rights
-        .open(
+        .open_remote(
             rkey,
-            shared.config.pd,
+            shared.accessor(),
             va.wrapping_add(u64::from(response.offset)),
             len,
             Access::REMOTE_READ,

@@ -2,13 +2,13 @@
 //!
 //! Sending is in [`transmit`](super::transmit), answers are dealt with in [`completer`](super::completer).
 
-use super::Cx;
 use super::config::{PACKET_COST, Shared};
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
 use super::retry::{Due, Retry};
-use super::send_queue::{Answer, SendQueue, Wqe};
+use super::send_queue::{Answer, SendQueue};
 use super::window::Window;
+use super::{Cx, LocalCx, Sink};
 use crate::ids::Psn;
 use crate::time::Time;
 use crate::verbs::{QpState, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus};
@@ -77,15 +77,9 @@ impl Requester {
     }
 
     /// Queues a work request that passed the checks.
-    pub(super) fn post(
-        &mut self,
-        shared: &Shared,
-        cx: &mut Cx<'_>,
-        wr: SendWr,
-    ) -> Result<(), SendFault> {
+    pub(super) fn post(&mut self, shared: &Shared, wr: SendWr) -> Result<(), SendFault> {
         self.queue.push(wr, shared);
-        self.run_local(shared, cx)?;
-        if self.peer_gone && self.queue.len() > 0 {
+        if self.peer_gone && !self.wants_local(shared) {
             return Err(Fault::PEER_GONE.into());
         }
         Ok(())
@@ -175,15 +169,14 @@ impl Requester {
 
     /// Takes the oldest work request, which is done, off the queue.
     pub(super) fn retire(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), SendFault> {
-        self.retire_one(shared, cx)?;
-        self.run_local(shared, cx)?;
+        self.retire_one(shared, cx.sink)?;
         match self.stuck {
             Some(fault) if self.queue.cursor_is_front() => Err(fault.into()),
             _ => Ok(()),
         }
     }
 
-    fn retire_one(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), SendFault> {
+    fn retire_one(&mut self, shared: &Shared, sink: &mut dyn Sink) -> Result<(), SendFault> {
         let Some(wqe) = self.queue.pop() else {
             return Ok(());
         };
@@ -196,29 +189,44 @@ impl Requester {
             byte_len,
             ..completion(shared, &wqe.wr)
         };
-        if signalled && !cx.sink.send_completion(wc, false) {
+        if signalled && !sink.send_completion(wc, false) {
             return Err(SendFault::CqOverflow);
         }
         Ok(())
     }
 
+    /// Whether the oldest work request is a local operation, which waits for nothing any more.
+    pub(super) fn wants_local(&self, shared: &Shared) -> bool {
+        shared.attr.qp_state == QpState::Rts
+            && self
+                .queue
+                .front()
+                .is_some_and(|wqe| wqe.answer() == Answer::Local)
+    }
+
     /// Runs local operations at the head of the queue: they wait for everything before them, and what follows for them.
-    pub(super) fn run_local(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), SendFault> {
-        while shared.attr.qp_state == QpState::Rts
-            && let Some(Wqe {
-                wr:
-                    SendWr {
-                        op: SendOp::LocalInvalidate(key),
-                        ..
-                    },
-                ..
-            }) = self.queue.front()
+    pub(super) fn run_local(
+        &mut self,
+        shared: &Shared,
+        cx: &mut LocalCx<'_>,
+    ) -> Result<(), SendFault> {
+        while self.wants_local(shared)
+            && let Some(wqe) = self.queue.front()
         {
-            if cx.rights.invalidate(*key, shared.config.pd).is_err() {
-                let fault = Fault::new(WcStatus::MwBindErr, Cause::InvalidateFailed);
-                return Err(fault.into());
-            }
-            self.retire_one(shared, cx)?;
+            let by = shared.accessor();
+            let done = match &wqe.wr.op {
+                SendOp::BindWindow(bind) => cx.rights.bind(by, bind).map_err(|_| Cause::BindFailed),
+                SendOp::LocalInvalidate(key) => cx
+                    .rights
+                    .invalidate(*key, by)
+                    .map_err(|_| Cause::InvalidateFailed),
+                _ => Ok(()),
+            };
+            done.map_err(|cause| Fault::new(WcStatus::MwBindErr, cause))?;
+            self.retire_one(shared, cx.sink)?;
+        }
+        if self.peer_gone && self.queue.len() > 0 {
+            return Err(Fault::PEER_GONE.into());
         }
         Ok(())
     }
@@ -271,5 +279,6 @@ const fn opcode(op: SendOp) -> WcOpcode {
         SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
         SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
         SendOp::LocalInvalidate(_) => WcOpcode::LocalInv,
+        SendOp::BindWindow(_) => WcOpcode::BindMw,
     }
 }

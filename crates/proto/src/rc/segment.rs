@@ -87,7 +87,7 @@ pub(super) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option
             swap,
         } => request(Operation::CompareSwap, atomic(remote, swap, compare)),
         SendOp::FetchAdd { remote, add } => request(Operation::FetchAdd, atomic(remote, add, 0)),
-        SendOp::LocalInvalidate(_) => return None,
+        SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => return None,
     })
 }
 

@@ -47,7 +47,7 @@ impl Wqe {
         match self.wr.op {
             SendOp::Read(_) => Answer::Read,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Answer::Atomic,
-            SendOp::LocalInvalidate(_) => Answer::Local,
+            SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => Answer::Local,
             _ => Answer::Ack,
         }
     }
@@ -132,13 +132,13 @@ impl SendQueue {
     /// Appends a work request that passed the checks of posting.
     pub(super) fn push(&mut self, wr: SendWr, shared: &Shared) {
         let length = match wr.op {
-            SendOp::LocalInvalidate(_) => 0,
+            SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => 0,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 8,
             _ => u32::try_from(payload_len(&wr.payload))
                 .expect("invariant: the post checks limit messages to 2^31 bytes"),
         };
         let packets = match wr.op {
-            SendOp::LocalInvalidate(_) => 0,
+            SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => 0,
             _ => packets_of(length, shared.attr.path_mtu),
         };
         let wqe = Wqe {

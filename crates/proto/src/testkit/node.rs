@@ -2,12 +2,11 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicBool;
 
 use super::Arena;
 use crate::ids::{Key, PdId};
-use crate::mr::{Access, Region, Rights};
-use crate::rc::{Cx, RcConfig, RcQp, SharedRecv, Sink};
+use crate::mr::{Access, Accessor, Region, Rights, WINDOW_KEY_BITS, WindowBind, WindowType};
+use crate::rc::{Cx, LocalCx, RcConfig, RcQp, SharedRecv, Sink};
 use crate::time::Time;
 use crate::verbs::{
     Payload, QpEvent, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
@@ -107,13 +106,17 @@ impl Node {
 
     /// Calls `f` with the queue pair and what its steps need.
     pub fn with<R>(&mut self, now: Time, f: impl FnOnce(&mut RcQp, &mut Cx<'_>) -> R) -> R {
-        let mut cx = Cx {
+        let mut cx = LocalCx {
             now,
-            rights: &self.rights,
+            rights: &mut self.rights,
             memory: &self.memory,
             sink: &mut self.results,
         };
-        f(&mut self.qp, &mut cx)
+        let result = f(&mut self.qp, &mut cx.shared());
+        while self.qp.wants_local() {
+            self.qp.run_local(&mut cx);
+        }
+        result
     }
 
     /// Registers `len` bytes at `offset` of the memory.
@@ -126,15 +129,47 @@ impl Node {
         self.next_key += 0x11;
         let key = Key(self.next_key);
         let addr = Arena::BASE + offset;
-        let region = Region {
-            pd,
-            iova: addr,
+        assert!(self.rights.insert(key, Region::new(pd, addr, len, access)));
+        key
+    }
+
+    /// Allocates a window. Its keys are above those of regions.
+    pub fn window(&mut self, kind: WindowType) -> Key {
+        self.next_key += 0x11;
+        let key = Key((1 << 31) | (self.next_key << WINDOW_KEY_BITS));
+        assert!(self.rights.insert_window(key, kind, PD));
+        key
+    }
+
+    /// Who this queue pair is to the rights table.
+    #[must_use]
+    pub fn accessor(&self) -> Accessor {
+        Accessor {
+            pd: PD,
+            qpn: self.qp.config().qpn,
+        }
+    }
+
+    /// Makes a window of type 2 that this queue pair has bound to `len` bytes at `offset` of the memory.
+    pub fn bound_window(&mut self, offset: u64, len: u64, access: Access) -> Key {
+        self.bound_window_by(self.accessor(), offset, len, access)
+    }
+
+    /// Makes a window of type 2 that some queue pair has bound.
+    pub fn bound_window_by(&mut self, by: Accessor, offset: u64, len: u64, access: Access) -> Key {
+        let region = self.register(offset, len, Access::LOCAL_WRITE | Access::MW_BIND);
+        let window = self.window(WindowType::Two);
+        let key = Key(window.0 | 7);
+        let bind = WindowBind {
+            window,
+            key,
+            kind: WindowType::Two,
+            region: Some(region),
+            addr: Arena::BASE + offset,
             length: len,
-            addr,
             access,
-            remote_valid: AtomicBool::new(true),
         };
-        assert!(self.rights.insert(key, region));
+        assert_eq!(self.rights.bind(by, &bind), Ok(()));
         key
     }
 }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::ids::{Key, Qpn};
+use crate::mr::WindowBind;
 
 /// Scatter/gather element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub enum SendOp {
     },
     /// Invalidate a local key.
     LocalInvalidate(Key),
+    /// Bind a memory window.
+    BindWindow(WindowBind),
 }
 
 /// Where a message's bytes are.

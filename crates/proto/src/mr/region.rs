@@ -1,0 +1,91 @@
+//! Regions: registered memory.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Access, Span};
+use crate::ids::PdId;
+
+/// What is behind the addresses of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Backing {
+    /// Memory that was mapped when it was registered.
+    #[default]
+    Mapped,
+    /// Memory that may be mapped and unmapped at any time (on-demand paging).
+    OnDemand,
+    /// Nothing: reads give zeros, what is written is discarded (`ibv_alloc_null_mr`).
+    Null,
+}
+
+/// A registered region. The key serves as `lkey` and `rkey`.
+#[derive(Debug)]
+pub struct Region {
+    /// Protection domain.
+    pub pd: PdId,
+    /// First address that work requests and peers use.
+    pub iova: u64,
+    /// Bytes.
+    pub length: u64,
+    /// First byte in this process's memory.
+    pub addr: u64,
+    /// What is allowed.
+    pub access: Access,
+    /// What is behind the addresses.
+    pub backing: Backing,
+    /// Windows that are bound to it.
+    windows: AtomicU32,
+}
+
+impl Region {
+    /// A region whose addresses are those of the memory, `length` bytes from `addr` on.
+    #[must_use]
+    pub const fn new(pd: PdId, addr: u64, length: u64, access: Access) -> Self {
+        Self {
+            pd,
+            iova: addr,
+            length,
+            addr,
+            access,
+            backing: Backing::Mapped,
+            windows: AtomicU32::new(0),
+        }
+    }
+
+    /// The same region with another first address for work requests and peers.
+    #[must_use]
+    pub fn with_iova(self, iova: u64) -> Self {
+        Self { iova, ..self }
+    }
+
+    /// The same region with something else behind it.
+    #[must_use]
+    pub fn with_backing(self, backing: Backing) -> Self {
+        Self { backing, ..self }
+    }
+
+    /// Windows that are bound to it.
+    #[must_use]
+    pub fn bound_windows(&self) -> u32 {
+        self.windows.load(Ordering::Acquire)
+    }
+
+    pub(super) fn window_bound(&self) {
+        self.windows.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn window_unbound(&self) {
+        self.windows.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Where the bytes `addr .. addr + len` of the region's `iova` range lie, if all of them are inside. No sum here can
+    /// wrap unnoticed, whatever a peer asks for.
+    pub(super) fn place(&self, addr: u64, len: u64) -> Option<Span<'_>> {
+        let offset = addr.checked_sub(self.iova)?;
+        if len > self.length.checked_sub(offset)? {
+            return None;
+        }
+        let start = self.addr.checked_add(offset)?;
+        start.checked_add(len.checked_sub(1)?)?;
+        Some(Span::new(start, usize::try_from(len).ok()?, self.backing))
+    }
+}

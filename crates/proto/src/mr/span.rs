@@ -1,0 +1,46 @@
+//! Bytes that a key opened.
+
+use core::marker::PhantomData;
+
+use super::{Backing, Rights};
+
+/// Bytes that a key opened. It borrows the rights table, so it cannot outlive the registration (promise 1).
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'t> {
+    addr: u64,
+    len: usize,
+    backing: Backing,
+    _table: PhantomData<&'t Rights>,
+}
+
+impl Span<'_> {
+    /// Only the rights table makes one, after its checks.
+    pub(super) const fn new(addr: u64, len: usize, backing: Backing) -> Self {
+        Self {
+            addr,
+            len,
+            backing,
+            _table: PhantomData,
+        }
+    }
+
+    /// No bytes: they need no key.
+    pub(super) const EMPTY: Self = Self::new(0, 0, Backing::Mapped);
+
+    /// First byte in this process's memory.
+    #[must_use]
+    pub const fn addr(&self) -> u64 {
+        self.addr
+    }
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a length, not a collection")]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+    /// What is behind the addresses.
+    #[must_use]
+    pub const fn backing(&self) -> Backing {
+        self.backing
+    }
+}
