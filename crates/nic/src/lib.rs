@@ -29,6 +29,6 @@ pub use cm::{EventChannel, Id};
 pub use cq::{CompChannel, Cq, CqOptions};
 pub use device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};
 pub use error::Error;
-pub use mr::{Mr, Pd};
+pub use mr::{Mr, Pd, Window};
 pub use qp::{Qp, QpInit};
 pub use srq::{Srq, SrqAttr};

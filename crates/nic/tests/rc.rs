@@ -155,22 +155,6 @@ fn atomics_change_memory_and_return_what_was_there() {
 }
 
 #[test]
-fn invalidate_closes_a_key_to_peers() {
-    let (a, b) = pair(Mtu::B1024);
-    let (here, there) = (
-        Buffer::new(&a.pd, vec![1; 64]),
-        Buffer::new(&b.pd, vec![0; 64]),
-    );
-    b.recv(1, vec![]);
-    a.send(2, SendOp::SendInvalidate(there.key()), vec![]);
-    assert_eq!(b.done(1).imm, Some(WcImm::Invalidated(there.key())));
-    a.done(2);
-    a.send(3, SendOp::Write(there.remote(0)), vec![here.sge(0, 8)]);
-    let wc = a.completion();
-    assert_eq!((wc.wr_id, wc.status), (3, WcStatus::RemAccessErr));
-}
-
-#[test]
 fn a_message_of_many_windows_arrives_whole() {
     let (a, b) = pair(Mtu::B4096);
     let len = 20 << 20;

@@ -12,7 +12,7 @@ use ferroce_nic::device::AsyncSubject;
 use ferroce_nic::{Context, Error};
 use ferroce_os::eventfd::EventFd;
 
-use super::{clock, cq, cq_ex, device, mr, port, post, qp, qp_ex, srq, unbuilt};
+use super::{clock, cq, cq_ex, device, mr, mw, port, post, qp, qp_ex, srq, unbuilt};
 use crate::errno::result_as_null;
 use crate::types::{ibv_context, ibv_context_ops, ibv_device, ibv_mr, ibv_qp, verbs_context};
 
@@ -160,8 +160,9 @@ fn operations() -> verbs_context {
     block.close_xrcd = Some(unbuilt::close_xrcd);
     block.sz = size_of::<verbs_context>();
     block.context.ops = ibv_context_ops {
-        bind_mw: Some(unbuilt::bind_mw),
-        dealloc_mw: Some(unbuilt::dealloc_mw),
+        alloc_mw: Some(mw::alloc_mw),
+        bind_mw: Some(mw::bind_mw),
+        dealloc_mw: Some(mw::dealloc_mw),
         poll_cq: Some(cq::poll_cq),
         req_notify_cq: Some(cq::req_notify_cq),
         post_srq_recv: Some(srq::post_srq_recv),

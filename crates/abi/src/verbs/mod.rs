@@ -19,6 +19,7 @@ mod gid;
 mod grh;
 pub mod kern;
 mod mr;
+mod mw;
 mod names;
 mod neighbour;
 pub(crate) mod pd;

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferroce_nic::{Error, Mr};
+use ferroce_proto::ids::Key;
 use ferroce_proto::mr::Access;
 use libc::c_void;
 
@@ -229,12 +230,40 @@ impl Change {
     }
 }
 
+/// The key of a region.
+///
+/// # Errors
+/// EINVAL for one whose device was closed.
+///
+/// # Safety
+/// `mr` is live.
+pub(super) unsafe fn key_of(mr: *mut ibv_mr) -> Result<Key, Error> {
+    // SAFETY: the caller's promise.
+    let region = unsafe { object::private(mr) };
+    let region = region.0.lock().unwrap_or_else(PoisonError::into_inner);
+    region
+        .as_ref()
+        .map(|region| region.key())
+        .ok_or_else(|| invalid("the device of the memory region was closed"))
+}
+
 /// `ibv_dereg_mr(3)`. When it returns, no peer touches the memory any more.
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     if mr.is_null() {
         return as_errno("ibv_dereg_mr", &invalid("NULL is no memory region"));
     }
-    // SAFETY: a live region on a live context; nobody uses it any more after this.
+    // SAFETY: a live region.
+    let region = unsafe { object::private(mr) };
+    let ended = region
+        .0
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_ref()
+        .map_or(Ok(()), |region| region.deregister());
+    if let Err(e) = ended {
+        return as_errno("ibv_dereg_mr", &e);
+    }
+    // SAFETY: as above, on a live context; nobody uses it any more after this.
     unsafe {
         context::private((*mr).context).release_mr(mr);
         drop(object::take(mr));

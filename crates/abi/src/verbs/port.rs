@@ -74,6 +74,7 @@ fn device_attr(device: &Device) -> ibv_device_attr {
     c.max_cq = int(attr.max_cq);
     c.max_cqe = int(attr.max_cqe);
     c.max_mr = int(attr.max_mr);
+    c.max_mw = int(attr.max_mw);
     c.max_pd = int(attr.max_pd);
     c.max_qp_rd_atom = int(attr.max_qp_rd_atom);
     c.max_res_rd_atom = int(attr.max_res_rd_atom);

@@ -9,17 +9,18 @@ use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{Payload, PostError, RemoteAddr, SendFlags, SendOp, SendTo, SendWr};
 use libc::{c_void, pthread_mutex_t};
 
+use super::mw;
 use super::qp::{self, QpPrivate};
 use super::wr::{copy_inline, refused, send_flags, sge_from_c};
 use crate::errno::{invalid, result_as_errno, result_as_null, unbuilt};
 use crate::types::{
-    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
-    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_context, ibv_data_buf, ibv_qp, ibv_qp_ex,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+    IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
 
 /// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
-const BUILT_OPS: u64 = 0x3ff & !(IBV_QP_EX_WITH_BIND_MW as u64 | IBV_QP_EX_WITH_TSO as u64);
+const BUILT_OPS: u64 = 0x3ff & !(IBV_QP_EX_WITH_TSO as u64);
 
 /// State of one queue pair's builders.
 pub(crate) struct Builder {
@@ -128,6 +129,7 @@ fn functions() -> ibv_qp_ex {
     let mut public = ibv_qp_ex::zeroed();
     public.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
     public.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    public.wr_bind_mw = Some(wr_bind_mw);
     public.wr_local_inv = Some(wr_local_inv);
     public.wr_rdma_read = Some(wr_rdma_read);
     public.wr_rdma_write = Some(wr_rdma_write);
@@ -224,6 +226,22 @@ builders! {
     wr_send() => SendOp::Send;
     wr_send_imm(imm: u32) => SendOp::SendImm(imm.to_ne_bytes());
     wr_send_inv(rkey: u32) => SendOp::SendInvalidate(Key(rkey));
+}
+
+/// `ibv_wr_bind_mw`.
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    bind_info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: a live extended queue pair, between start and complete; a window, and a region, that are NULL or live.
+    unsafe {
+        match mw::bind_type_2(mw, rkey, &*bind_info) {
+            Ok(op) => begin(qp, op),
+            Err(e) => with_batch(qp, |_, batch| batch.refuse(e)),
+        }
+    }
 }
 
 /// `ibv_wr_set_sge`.

@@ -8,11 +8,13 @@ use ferroce_proto::verbs::{
     Payload, PostError, QpCap, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge,
 };
 
+use super::mw;
 use crate::errno::{invalid, unbuilt};
 use crate::types::{
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_recv_wr, ibv_send_wr,
+    ibv_send_wr_bind_mw, ibv_sge,
 };
 
 /// A refusal in the form that the device gives it.
@@ -111,7 +113,7 @@ pub(super) unsafe fn send_wr(wr: *const ibv_send_wr, cap: &QpCap) -> Result<Send
     let flags = send_flags(bits)?;
     // SAFETY: as above; these are the fields that the opcode needs.
     let op = unsafe { send_op(wr, opcode) }?;
-    let payload = if matches!(op, SendOp::LocalInvalidate(_)) {
+    let payload = if matches!(op, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_)) {
         Payload::Sges(Vec::new())
     } else {
         // SAFETY: as above.
@@ -188,7 +190,17 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
             SendOp::FetchAdd { remote, add }
         }
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(key()),
-        IBV_WR_BIND_MW => return Err(unbuilt("IBV_WR_BIND_MW")),
+        IBV_WR_BIND_MW => {
+            // SAFETY: as above; the window and the region are NULL or live.
+            unsafe {
+                let ibv_send_wr_bind_mw {
+                    mw,
+                    rkey,
+                    bind_info,
+                } = (*wr).bind_mw;
+                mw::bind_type_2(mw, rkey, &bind_info)?
+            }
+        }
         IBV_WR_TSO => return Err(unbuilt("IBV_WR_TSO")),
         _ => return Err(invalid(format!("{opcode} is no work request opcode"))),
     })

@@ -26,6 +26,7 @@ pub struct DeviceAttr {
     pub max_cq: u32,
     pub max_cqe: u32,
     pub max_mr: u32,
+    pub max_mw: u32,
     pub max_pd: u32,
     pub max_qp_rd_atom: u32,
     pub max_qp_init_rd_atom: u32,
@@ -47,6 +48,8 @@ pub struct DeviceAttr {
 
 /// Queue pairs of one process: the numbers that a slot has (14 bits), without the first.
 pub(crate) const MAX_QP: u32 = (1 << 14) - 1;
+/// Memory windows of one process: what their keys have in common has 13 bits.
+const MAX_MW: u32 = (1 << 13) - 1;
 /// READs and atomics in flight per queue pair and direction. Both ends of a connection use 8-bit counts.
 const MAX_RD_ATOM: u32 = 128;
 
@@ -56,6 +59,9 @@ mod cap {
     pub(super) const SYS_IMAGE_GUID: u32 = 1 << 11;
     pub(super) const RC_RNR_NAK_GEN: u32 = 1 << 12;
     pub(super) const SRQ_RESIZE: u32 = 1 << 13;
+    pub(super) const MEM_WINDOW: u32 = 1 << 17;
+    /// Type 2 windows belong to the queue pair that bound them.
+    pub(super) const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
     /// SEND with invalidate and local invalidate work.
     pub(super) const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 }
@@ -79,6 +85,8 @@ impl DeviceAttr {
                 | cap::SYS_IMAGE_GUID
                 | cap::RC_RNR_NAK_GEN
                 | cap::SRQ_RESIZE
+                | cap::MEM_WINDOW
+                | cap::MEM_WINDOW_TYPE_2B
                 | cap::MEM_MGT_EXTENSIONS,
             max_sge: 32,
             max_sge_rd: 32,
@@ -86,6 +94,7 @@ impl DeviceAttr {
             max_cq: 1 << 20,
             max_cqe: 1 << 22,
             max_mr: 1 << 20,
+            max_mw: MAX_MW,
             max_pd: 1 << 20,
             max_qp_rd_atom: MAX_RD_ATOM,
             max_qp_init_rd_atom: MAX_RD_ATOM,

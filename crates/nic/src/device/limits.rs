@@ -11,6 +11,7 @@ use crate::Error;
 pub(crate) enum Limit {
     Pd,
     Mr,
+    Mw,
     Cq,
     Qp,
     Srq,
@@ -23,6 +24,7 @@ impl Limit {
         match self {
             Self::Pd => attr.max_pd,
             Self::Mr => attr.max_mr,
+            Self::Mw => attr.max_mw,
             Self::Cq => attr.max_cq,
             Self::Qp => attr.max_qp,
             Self::Srq => attr.max_srq,
@@ -33,6 +35,7 @@ impl Limit {
         match self {
             Self::Pd => "protection domains (max_pd)",
             Self::Mr => "memory regions (max_mr)",
+            Self::Mw => "memory windows (max_mw)",
             Self::Cq => "completion queues (max_cq)",
             Self::Qp => "queue pairs (max_qp)",
             Self::Srq => "shared receive queues (max_srq)",

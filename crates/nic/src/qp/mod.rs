@@ -15,7 +15,7 @@ use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpCap, QpState, QpType, 
 
 use self::step::Locked;
 use self::transport::Transport;
-use crate::core::lock;
+use crate::core::{lock, write};
 use crate::device::{DeviceAttr, Limit, Permit};
 use crate::{Cq, Error, Nic, Pd, Srq};
 
@@ -194,6 +194,7 @@ impl Qp {
             return;
         }
         self.nic().qps().remove(self.qpn);
+        write(self.nic().rights()).unbind_windows_of(self.qpn);
         self.pd.detach();
         self.send_cq.detach();
         self.recv_cq.detach();

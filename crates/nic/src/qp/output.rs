@@ -19,6 +19,7 @@ const BATCH_PACKETS: usize = 64;
 impl Qp {
     /// Transmits until there is nothing more to say, the window or the link is full, or the turn is over.
     pub(super) fn transmit(&self, locked: &mut Locked, now: Time) {
+        self.run_local(locked, now);
         if locked.queued || locked.retired {
             return;
         }

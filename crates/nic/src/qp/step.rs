@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use ferroce_os::clock;
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::ids::Qpn;
-use ferroce_proto::rc::{Cx, LinkTraits, SharedRecv, Sink};
+use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, SharedRecv, Sink};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpEvent, QpType, Wc};
 
 use super::Qp;
 use super::transport::Transport;
-use crate::core::{lock, read};
+use crate::core::{lock, read, write};
 use crate::device::AsyncSubject;
 use crate::path::{Path, Reach};
 
@@ -107,6 +107,20 @@ impl Qp {
                 sink: &mut Results(self),
             },
         )
+    }
+
+    /// Runs the binds and local invalidates that are due. They change what keys open, so they have the rights table alone:
+    /// when one completes, no step of another queue pair is in the middle of a copy that was allowed before.
+    pub(super) fn run_local(&self, locked: &mut Locked, now: Time) {
+        while locked.transport.wants_local() && !locked.retired {
+            let mut rights = write(self.nic().rights());
+            locked.transport.run_local(&mut LocalCx {
+                now,
+                rights: &mut rights,
+                memory: &RawMemory,
+                sink: &mut Results(self),
+            });
+        }
     }
 
     /// Makes sure that [`on_timer`](Self::on_timer) comes in time.

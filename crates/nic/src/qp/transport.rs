@@ -1,7 +1,7 @@
 //! The transport behind a queue pair, whichever its type: what the device asks of each of them.
 
 use ferroce_proto::ids::Qpn;
-use ferroce_proto::rc::{Cx, LinkTraits, ModifyError, RcQp};
+use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpState, RecvWr, SendWr};
 use ferroce_proto::wire::Packet;
@@ -56,6 +56,20 @@ impl Transport {
     pub(super) fn check_sends(&self, wrs: &[SendWr]) -> Result<(), PostError> {
         match self {
             Self::Rc(rc) => rc.check_sends(wrs),
+        }
+    }
+
+    /// Whether binds or local invalidates are due.
+    pub(super) fn wants_local(&self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.wants_local(),
+        }
+    }
+
+    /// Runs the binds and local invalidates that are due.
+    pub(super) fn run_local(&mut self, cx: &mut LocalCx<'_>) {
+        match self {
+            Self::Rc(rc) => rc.run_local(cx),
         }
     }
 

@@ -1,63 +1,15 @@
-//! Protection domains and memory regions.
+//! Memory regions.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_os::memory::probe_range;
-use ferroce_proto::ids::{Key, PdId};
+use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, Region};
 
+use super::Pd;
 use crate::core::{lock, read, write};
 use crate::device::{Limit, Permit};
 use crate::{Context, Error};
-
-/// A protection domain.
-#[derive(Debug)]
-pub struct Pd {
-    context: Arc<Context>,
-    id: PdId,
-    users: AtomicUsize,
-    _permit: Permit,
-}
-
-impl Pd {
-    /// Allocates a protection domain.
-    ///
-    /// # Errors
-    /// ENOMEM at the device's limit.
-    pub fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
-        let permit = context.device().permit(Limit::Pd)?;
-        let id = context.nic().numbers().next_pd();
-        Ok(Arc::new(Self {
-            context: Arc::clone(context),
-            id,
-            users: AtomicUsize::new(0),
-            _permit: permit,
-        }))
-    }
-    /// The context.
-    #[must_use]
-    pub fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-    /// Memory regions and queue pairs that use it. `ibv_dealloc_pd` answers EBUSY unless 0.
-    #[must_use]
-    pub fn users(&self) -> usize {
-        self.users.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn id(&self) -> PdId {
-        self.id
-    }
-    /// Counts an object in.
-    pub(crate) fn attach(&self) {
-        self.users.fetch_add(1, Ordering::AcqRel);
-    }
-    /// Counts an object out.
-    pub(crate) fn detach(&self) {
-        self.users.fetch_sub(1, Ordering::AcqRel);
-    }
-}
 
 /// Access flags that a region may have: the others need hardware or kernel support that is not there.
 const SUPPORTED: Access = Access::LOCAL_WRITE
@@ -67,7 +19,9 @@ const SUPPORTED: Access = Access::LOCAL_WRITE
     .union(Access::MW_BIND)
     .union(Access::RELAXED_ORDERING);
 
-const REGISTERED: &str = "invariant: a region stays in the table while its Mr lives";
+fn gone() -> Error {
+    Error::invalid("the memory region was deregistered")
+}
 
 /// A memory region. Dropping it deregisters: when the drop returns, no peer touches the memory any more (promise 1).
 #[derive(Debug)]
@@ -96,13 +50,8 @@ impl Mr {
         check_access(access)?;
         check_range(context, addr, length, iova, access)?;
         let permit = context.device().permit(Limit::Mr)?;
-        let key = insert(pd, |pd| Region {
-            pd,
-            iova,
-            length,
-            addr,
-            access,
-            remote_valid: AtomicBool::new(true),
+        let key = insert(pd, || {
+            Region::new(pd.id(), addr, length, access).with_iova(iova)
         });
         tracing::trace!(target: "ferroce::mr", ?key, addr, length, iova, ?access, "registered");
         pd.attach();
@@ -136,7 +85,7 @@ impl Mr {
         let mut now_in = lock(&self.now_in);
         let (addr, length, iova, access) = {
             let rights = read(context.nic().rights());
-            let region = rights.get(self.key).expect(REGISTERED);
+            let region = rights.get(self.key).ok_or_else(gone)?;
             let access = access.unwrap_or(region.access);
             match range {
                 Some((addr, length)) => (addr, length, addr, access),
@@ -144,21 +93,16 @@ impl Mr {
             }
         };
         check_range(context, addr, length, iova, access)?;
+        let mut rights = write(context.nic().rights());
+        check_windows(rights.get(self.key))?;
+        rights.get(self.key).ok_or_else(gone)?;
         if let Some(pd) = pd {
             pd.attach();
             std::mem::replace(&mut *now_in, Arc::clone(pd)).detach();
         }
         let pd = now_in.id();
-        let mut rights = write(context.nic().rights());
-        let region = rights.get_mut(self.key).expect(REGISTERED);
-        *region = Region {
-            pd,
-            iova,
-            length,
-            addr,
-            access,
-            remote_valid: AtomicBool::new(true),
-        };
+        let region = rights.get_mut(self.key).ok_or_else(gone)?;
+        *region = Region::new(pd, addr, length, access).with_iova(iova);
         Ok(())
     }
     /// The key, both local and remote.
@@ -173,6 +117,30 @@ impl Mr {
     }
 }
 
+impl Mr {
+    /// Deregisters, unless windows are bound to the region. When it returns, no peer touches the memory any more.
+    ///
+    /// # Errors
+    /// EBUSY while windows are bound to it.
+    pub fn deregister(&self) -> Result<(), Error> {
+        let mut rights = write(self.pd.context().nic().rights());
+        check_windows(rights.get(self.key))?;
+        rights.remove(self.key);
+        Ok(())
+    }
+}
+
+/// EBUSY if windows are bound to the region.
+fn check_windows(region: Option<&Region>) -> Result<(), Error> {
+    match region.map_or(0, Region::bound_windows) {
+        0 => Ok(()),
+        n => Err(Error::new(
+            libc::EBUSY,
+            format!("{n} memory windows are bound to the memory region"),
+        )),
+    }
+}
+
 impl Drop for Mr {
     fn drop(&mut self) {
         // Every step that touches memory holds the table's read lock: with the write lock in hand none is under way.
@@ -183,11 +151,11 @@ impl Drop for Mr {
 }
 
 /// Adds a region under a new unpredictable key.
-fn insert(pd: &Pd, region: impl Fn(PdId) -> Region) -> Key {
+fn insert(pd: &Pd, region: impl Fn() -> Region) -> Key {
     let nic = pd.context().nic();
     loop {
         let key = nic.numbers().random_key();
-        if write(nic.rights()).insert(key, region(pd.id())) {
+        if write(nic.rights()).insert(key, region()) {
             return key;
         }
     }
