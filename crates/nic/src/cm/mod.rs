@@ -9,6 +9,7 @@
 //! | `channel` | event channels |
 //! | `resolve` | bind, listen, resolve |
 //! | `neighbour` | whether anybody is there |
+//! | `network` | identifiers whose device or address goes |
 //! | `connect`, `request`, `events` | commands to conversations, and what they bring |
 //! | `datagram` | the same for datagram services (service id resolution) |
 //! | `multicast` | joining groups |
@@ -25,6 +26,7 @@ mod host;
 mod id;
 mod multicast;
 mod neighbour;
+mod network;
 mod pace;
 mod ports;
 mod qp_attr;

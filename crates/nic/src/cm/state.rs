@@ -8,6 +8,7 @@ use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::mad::{CommId, ServiceId};
 use ferroce_proto::verbs::QpType;
 
+use super::network::Footing;
 use super::{EventChannel, Id, PortSpace, Route};
 use crate::{Device, Error};
 
@@ -87,6 +88,8 @@ pub(super) struct IdState {
     pub(super) src: Option<SocketAddr>,
     pub(super) dst: Option<SocketAddr>,
     pub(super) device: Option<Arc<Device>>,
+    /// Whether device and address are still there.
+    pub(super) footing: Footing,
     pub(super) route: Option<Route>,
     pub(super) port: Option<PortHold>,
     pub(super) conversation: Option<CommId>,
@@ -117,6 +120,7 @@ impl IdState {
             src: None,
             dst: None,
             device: None,
+            footing: Footing::Firm,
             route: None,
             port: None,
             conversation: None,

@@ -38,7 +38,10 @@ impl Nic {
             return;
         }
         match netdev::interfaces() {
-            Ok(interfaces) => self.devices.update(&interfaces),
+            Ok(interfaces) => {
+                self.devices.update(&interfaces);
+                self.cm().on_network_change();
+            }
             Err(e) => {
                 tracing::warn!(target: "ferroce::device", "cannot list interfaces, the devices stay as they are until the next change: {e}");
             }

@@ -226,3 +226,35 @@ fn threads_may_do_everything_at_once() {
         (None, None)
     );
 }
+
+#[test]
+fn an_owner_hears_once_that_its_address_or_device_is_gone() {
+    let net = Net::new();
+    let proc = net.start(0, 11);
+    let channel = proc.channel();
+    let bound = proc.id(&channel);
+    bound.bind(at(&v4(0), 0)).unwrap();
+    let (_anywhere, _) = proc.listen(&channel, "0.0.0.0:0");
+    let (_loopback, _) = proc.listen(&channel, "127.0.0.1:0");
+    proc.has_now(&interfaces(0));
+    expect_nothing(&channel);
+
+    let mut without_address = interfaces(0);
+    without_address[1].addresses.remove(0);
+    for _ in 0..2 {
+        proc.has_now(&without_address);
+    }
+    let event = expect(&channel, EventKind::AddrChange, 0);
+    assert!(Arc::ptr_eq(&event.id, &bound));
+    expect_nothing(&channel);
+    // It comes back, and goes again.
+    proc.has_now(&interfaces(0));
+    proc.has_now(&without_address);
+    expect(&channel, EventKind::AddrChange, 0);
+
+    for _ in 0..2 {
+        proc.has_now(&interfaces(0)[..1]);
+    }
+    expect(&channel, EventKind::DeviceRemoval, 0);
+    expect_nothing(&channel);
+}

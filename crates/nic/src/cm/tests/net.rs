@@ -64,7 +64,7 @@ pub(super) struct Proc {
     slot: u16,
     machine: usize,
     net: Arc<Net>,
-    devices: Vec<Arc<Device>>,
+    devices: DeviceList,
     watched: Mutex<BTreeMap<RawFd, u64>>,
     /// Does not read its ports.
     pub(super) asleep: Mutex<bool>,
@@ -89,6 +89,15 @@ fn interface(name: &str, index: u32, mtu: u32, ips: &[String]) -> Interface {
             })
             .collect(),
     }
+}
+
+/// What a machine has.
+pub(super) fn interfaces(machine: usize) -> Vec<Interface> {
+    let tag = u32::try_from(machine).unwrap();
+    vec![
+        interface("lo", 1, 65536, &["127.0.0.1".into(), "::1".into()]),
+        interface("eth0", 2 + tag, 1500, &[v4(machine), v6(machine)]),
+    ]
 }
 
 /// Addresses of a machine.
@@ -119,16 +128,11 @@ impl Net {
 
     /// Starts a process.
     pub(super) fn start(self: &Arc<Self>, machine: usize, slot: u16) -> Arc<Proc> {
-        let tag = u32::try_from(machine).unwrap();
-        let interfaces = [
-            interface("lo", 1, 65536, &["127.0.0.1".into(), "::1".into()]),
-            interface("eth0", 2 + tag, 1500, &[v4(machine), v6(machine)]),
-        ];
         let proc = Arc::new(Proc {
             slot,
             machine,
             net: Arc::clone(self),
-            devices: DeviceList::discover(&interfaces).all(),
+            devices: DeviceList::discover(&interfaces(machine)),
             watched: Mutex::default(),
             asleep: Mutex::default(),
             service: Mutex::default(),
@@ -241,11 +245,16 @@ impl Proc {
     pub(super) fn service(&self) -> CmService {
         lock(&self.service).clone().expect("the process lives")
     }
+    /// The kernel says that these are the interfaces now.
+    pub(super) fn has_now(&self, interfaces: &[Interface]) {
+        self.devices.update(interfaces);
+        self.service().on_network_change();
+    }
     fn is_alive(&self) -> bool {
         lock(&self.service).is_some()
     }
     fn is_at(&self, ip: IpAddr) -> bool {
-        self.devices.iter().any(|d| d.has_address(ip))
+        self.devices.all().iter().any(|d| d.has_address(ip))
     }
     pub(super) fn ports_watched(&self) -> usize {
         lock(&self.watched).len()
@@ -323,7 +332,7 @@ impl Host for Proc {
         self.net.now()
     }
     fn devices(&self) -> Vec<Arc<Device>> {
-        self.devices.clone()
+        self.devices.all()
     }
     fn is_local(&self, ip: IpAddr) -> bool {
         self.is_at(ip)
