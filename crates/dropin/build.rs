@@ -18,12 +18,16 @@ const IBVERBS: &[&str] = &[
 const IBVERBS_PRIVATE: &str = "IBVERBS_PRIVATE_34";
 /// Version nodes of librdmacm.
 const RDMACM: &[&str] = &["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"];
-/// Names under which loaders and linkers look for the two libraries.
-const NAMES: &[&str] = &[
-    "libibverbs.so.1",
-    "libibverbs.so",
-    "librdmacm.so.1",
-    "librdmacm.so",
+/// The node of what only Ferroce's own preloaded library calls.
+const PRIVATE: &str = "FERROCE_PRIVATE";
+/// Names under which loaders and linkers look for the two libraries, and the one of the library that `ferroce run --sysfs`
+/// preloads, with what they stand for.
+const NAMES: &[(&str, &str)] = &[
+    ("libibverbs.so.1", LIBRARY),
+    ("libibverbs.so", LIBRARY),
+    ("librdmacm.so.1", LIBRARY),
+    ("librdmacm.so", LIBRARY),
+    ("libferroce-sysfs.so", "../libferroce_sysfs.so"),
 ];
 /// Folder with those names, beside the library.
 const FOLDER: &str = "ferroce-lib";
@@ -78,7 +82,10 @@ fn version_script() -> String {
             parent = format!(" {node}");
         }
     }
-    script + IBVERBS_PRIVATE + " { };\n"
+    for node in [IBVERBS_PRIVATE, PRIVATE] {
+        writeln!(script, "{node} {{ }};").expect("writing to a string");
+    }
+    script
 }
 
 /// The folder where cargo puts the library: `<profile>/build/<package>/out` is where the script writes.
@@ -89,18 +96,18 @@ fn profile_folder(out: &Path) -> PathBuf {
         .to_owned()
 }
 
-/// Makes the folder with links to the library, or corrects it.
+/// Makes the folder with links to the libraries, or corrects it.
 fn link_names(profile: &Path) -> io::Result<()> {
     let folder = profile.join(FOLDER);
     fs::create_dir_all(&folder)?;
-    for name in NAMES {
+    for (name, target) in NAMES {
         let link = folder.join(name);
-        if fs::read_link(&link).is_ok_and(|to| to == Path::new(LIBRARY)) {
+        if fs::read_link(&link).is_ok_and(|to| to == Path::new(target)) {
             continue;
         }
         match fs::remove_file(&link) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => symlink(LIBRARY, &link)?,
+            _ => symlink(target, &link)?,
         }
     }
     Ok(())

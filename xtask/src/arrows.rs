@@ -21,6 +21,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "ferroce-conformance",
         &["ferroce-abi", "ferroce-nic", "ferroce-proto"],
     ),
+    // Loaded into every program: it finds the drop-in library at run time, and only in those that look for devices.
+    ("ferroce-sysfs", &[]),
     ("xtask", &[]),
 ];
 

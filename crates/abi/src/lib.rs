@@ -5,6 +5,7 @@
 //! | [`types`] | the C types of `infiniband/verbs.h` |
 //! | [`verbs`] | the functions of libibverbs, under their C names but with Rust symbols |
 //! | [`rdmacm`] | types and functions of librdmacm |
+//! | [`sysfs`] | what the kernel would show of the devices in its file systems |
 //! | [`layout`] | tables of what is declared here, for the comparison with the C headers |
 //!
 //! The drop-in library gives the functions their versioned C symbols; the safe Rust interface calls them directly.
@@ -17,6 +18,7 @@
 pub mod layout;
 pub mod log;
 pub mod rdmacm;
+pub mod sysfs;
 pub mod types;
 pub mod verbs;
 

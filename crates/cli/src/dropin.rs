@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// What the loader must find in the folder.
 const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+/// The library that shows the devices in `/sys` and `/dev`, in the same folder.
+const SYSFS: &str = "libferroce-sysfs.so";
 
 /// The folder with the drop-in library, from where this executable is: beside it (a build), or `../lib/ferroce` (an installation).
 ///
@@ -41,4 +43,27 @@ pub(crate) fn folder() -> Result<PathBuf, String> {
         ));
     }
     Ok(folder)
+}
+
+/// The library to preload for `--sysfs`, in the folder of the drop-in library.
+///
+/// # Errors
+/// A message for the user.
+pub(crate) fn sysfs(folder: &Path) -> Result<PathBuf, String> {
+    let library = folder.join(SYSFS);
+    if !library.exists() {
+        return Err(format!(
+            "{} is missing; run `cargo build --release` in Ferroce's source folder, which makes it",
+            library.display()
+        ));
+    }
+    // ld.so splits LD_PRELOAD at both, and knows no escape.
+    let separates = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
+    if library.as_os_str().as_bytes().iter().any(separates) {
+        return Err(format!(
+            "the loader cannot be told of {}: LD_PRELOAD has no way to write ':' or a space in a name; move Ferroce elsewhere",
+            library.display()
+        ));
+    }
+    Ok(library)
 }

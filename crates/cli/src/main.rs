@@ -27,14 +27,19 @@ enum Command {
     /// Its libibverbs and librdmacm are Ferroce's, for it and for the programs that it starts. Streams, signals and the exit
     /// status are the program's own. If it cannot be started the status is 127 (not found), 126 (found, but it cannot be
     /// executed) or 125 (Ferroce's library is missing), as with env(1).
-    #[command(override_usage = "ferroce run [--] PROGRAM [ARGUMENT]...")]
+    #[command(override_usage = "ferroce run [--sysfs] [--] PROGRAM [ARGUMENT]...")]
     Run {
+        #[command(flatten)]
+        show: Show,
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
         command: Vec<OsString>,
     },
     /// Print shell code that makes a shell's programs run on the software device: eval "$(ferroce env)"
-    Env,
+    Env {
+        #[command(flatten)]
+        show: Show,
+    },
     /// List the devices: one for each network interface that is up and has an address
     Devices {
         /// Print JSON
@@ -45,14 +50,26 @@ enum Command {
     Demo(demo::Args),
 }
 
+/// What a program finds besides the two libraries.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Show {
+    /// Show the devices in /sys/class/infiniband and /dev/infiniband too
+    ///
+    /// Some programs look there and do without a device that they do not see: UCX, Open MPI over UCX, ibstat, ibstatus, anything
+    /// that reads counters. A small library is preloaded into the program and those that it starts; nothing is written anywhere.
+    /// Programs that do not go through the C library (static ones, Go) do not see it.
+    #[arg(long)]
+    sysfs: bool,
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => return usage(&e),
     };
     match cli.command {
-        Command::Run { command } => run::run(&command),
-        Command::Env => run::env(),
+        Command::Run { show, command } => run::run(&command, show.sysfs),
+        Command::Env { show } => run::env(show.sysfs),
         Command::Devices { json } => devices::list(json),
         Command::Demo(args) => demo::demo(&args),
     }

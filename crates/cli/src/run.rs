@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use crate::dropin;
@@ -18,20 +19,25 @@ const NOT_FOUND: u8 = 127;
 /// The variable by which the loader finds the drop-in library before the system's.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
+/// The variable that names libraries to load before all others.
+const PRELOAD: &str = "LD_PRELOAD";
+
 /// Becomes the program. Returns only if that fails.
-pub(crate) fn run(command: &[OsString]) -> ExitCode {
-    let folder = match dropin::folder() {
-        Ok(folder) => folder,
+pub(crate) fn run(command: &[OsString], sysfs: bool) -> ExitCode {
+    let variables = match variables(sysfs) {
+        Ok(variables) => variables,
         Err(e) => return fail(FAILED, &e),
     };
     let Some((program, arguments)) = command.split_first() else {
         return fail(FAILED, "no program given");
     };
-    let path = in_front(folder.into_os_string(), std::env::var_os(LIBRARY_PATH));
+    let environment = variables
+        .into_iter()
+        .map(|(name, first)| (name, in_front(first.into(), std::env::var_os(name))));
     // The program takes the place of this process: streams, signals and status are its own.
     let error = Command::new(program)
         .args(arguments)
-        .env(LIBRARY_PATH, path)
+        .envs(environment)
         .exec();
     let status = if error.kind() == ErrorKind::NotFound {
         NOT_FOUND
@@ -42,18 +48,32 @@ pub(crate) fn run(command: &[OsString]) -> ExitCode {
 }
 
 /// Prints the code for `eval`.
-pub(crate) fn env() -> ExitCode {
-    let folder = match dropin::folder() {
-        Ok(folder) => folder,
+pub(crate) fn env(sysfs: bool) -> ExitCode {
+    let variables = match variables(sysfs) {
+        Ok(variables) => variables,
         Err(e) => return fail(1, &e),
     };
-    let mut code = format!("export {LIBRARY_PATH}=").into_bytes();
-    code.extend(quoted(folder.as_os_str()));
-    code.extend(format!("\"${{{LIBRARY_PATH}:+:${LIBRARY_PATH}}}\"\n").bytes());
+    let mut code = Vec::new();
+    for (name, first) in variables {
+        code.extend(format!("export {name}=").bytes());
+        code.extend(quoted(first.as_os_str()));
+        code.extend(format!("\"${{{name}:+:${name}}}\"\n").bytes());
+    }
     match std::io::stdout().write_all(&code) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => fail(1, &format!("standard output: {e}")),
     }
+}
+
+/// What comes first in which of the loader's lists.
+fn variables(sysfs: bool) -> Result<Vec<(&'static str, PathBuf)>, String> {
+    let folder = dropin::folder()?;
+    let preload = sysfs.then(|| dropin::sysfs(&folder)).transpose()?;
+    let preload = preload.map(|library| (PRELOAD, library));
+    Ok([(LIBRARY_PATH, folder)]
+        .into_iter()
+        .chain(preload)
+        .collect())
 }
 
 fn fail(status: u8, message: &str) -> ExitCode {
@@ -61,7 +81,7 @@ fn fail(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// A search path with one more folder before those that it has.
+/// A list of the loader's with one more element before those that it has.
 fn in_front(mut folder: OsString, rest: Option<OsString>) -> OsString {
     // An empty element would mean the current folder.
     if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {

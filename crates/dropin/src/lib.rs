@@ -75,3 +75,7 @@ macro_rules! exports_all {
 mod ibverbs;
 mod provider;
 mod rdmacm;
+
+exports! { "FERROCE_PRIVATE" from sysfs:
+    ferroce_sysfs_look
+}

@@ -123,7 +123,13 @@ pub(crate) fn artefacts(workspace: &Workspace) -> Result<PathBuf, String> {
     let release = workspace.release();
     let folder = bin.to_string_lossy().into_owned();
     sh::output("mkdir", &["--mode=755", &folder])?;
-    let copied = ["ferroce", "ferroce-lib", "libferroce_dropin.so"].map(|name| release.join(name));
+    let copied = [
+        "ferroce",
+        "ferroce-lib",
+        "libferroce_dropin.so",
+        "libferroce_sysfs.so",
+    ]
+    .map(|name| release.join(name));
     let mut words = vec!["--recursive", "--no-dereference", "--preserve=mode,links"];
     let copied: Vec<String> = copied
         .iter()

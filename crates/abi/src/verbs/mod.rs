@@ -23,7 +23,7 @@ mod mw;
 mod names;
 mod neighbour;
 pub(crate) mod pd;
-mod port;
+pub(crate) mod port;
 mod post;
 pub mod provider;
 pub(crate) mod qp;

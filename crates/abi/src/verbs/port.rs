@@ -55,7 +55,7 @@ fn int(value: u32) -> c_int {
 }
 
 /// `struct ibv_device_attr` of a device.
-fn device_attr(device: &Device) -> ibv_device_attr {
+pub(crate) fn device_attr(device: &Device) -> ibv_device_attr {
     let attr = device.attr();
     let mut c = ibv_device_attr::zeroed();
     copy_text(&mut c.fw_ver, &attr.fw_ver);
@@ -94,7 +94,7 @@ fn device_attr(device: &Device) -> ibv_device_attr {
 }
 
 /// `struct ibv_port_attr` of a device's port.
-fn port_attr(device: &Device) -> ibv_port_attr {
+pub(crate) fn port_attr(device: &Device) -> ibv_port_attr {
     let port = device.port();
     let mut c = ibv_port_attr::zeroed();
     c.state = if port.active {

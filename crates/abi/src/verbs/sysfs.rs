@@ -1,7 +1,8 @@
 //! Where libibverbs would look for devices, for programs that ask.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -40,15 +41,15 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
     let path =
         Path::new(OsStr::from_bytes(dir.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
-    let mut content = Vec::new();
-    let read =
-        std::fs::File::open(&path).and_then(|f| f.take(size as u64).read_to_end(&mut content));
-    if let Err(e) = read {
-        // No refusal: programs ask for what their hardware may have and go on without.
-        tracing::debug!(target: "ferroce::abi", "ibv_read_sysfs_file: {}: {e}", path.display());
-        set_errno(e.raw_os_error().unwrap_or(libc::EIO));
-        return -1;
-    }
+    let mut content = match read(&path, size) {
+        Ok(content) => content,
+        Err(e) => {
+            // No refusal: programs ask for what their hardware may have and go on without.
+            tracing::debug!(target: "ferroce::abi", "ibv_read_sysfs_file: {}: {e}", path.display());
+            set_errno(e.raw_os_error().unwrap_or(libc::EIO));
+            return -1;
+        }
+    };
     if content.ends_with(b"\n") {
         content.pop();
     }
@@ -60,6 +61,20 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         }
     }
     c_int::try_from(content.len()).unwrap_or(c_int::MAX)
+}
+
+/// At most `size` bytes of a file: what the kernel would show of our devices, or a file of its own.
+fn read(path: &Path, size: usize) -> io::Result<Vec<u8>> {
+    if let Some(ours) = path.to_str().and_then(crate::sysfs::read) {
+        let mut content = ours.map_err(io::Error::from_raw_os_error)?.into_bytes();
+        content.truncate(size);
+        return Ok(content);
+    }
+    let mut content = Vec::new();
+    File::open(path)?
+        .take(size as u64)
+        .read_to_end(&mut content)?;
+    Ok(content)
 }
 
 #[cfg(test)]
@@ -81,6 +96,23 @@ mod tests {
         assert_eq!(n, 5);
         // SAFETY: terminated as just said.
         assert_eq!(unsafe { CStr::from_ptr(buf.as_ptr()) }, c"Linux");
+    }
+
+    #[test]
+    fn the_device_folder_needs_no_file_system() {
+        let mut buf = [0; 16];
+        // SAFETY: valid strings, and the buffer's length.
+        let n = unsafe {
+            ibv_read_sysfs_file(
+                c"/sys/class/infiniband/ferroce_lo".as_ptr(),
+                c"node_type".as_ptr(),
+                buf.as_mut_ptr(),
+                buf.len(),
+            )
+        };
+        assert_eq!(n, 5);
+        // SAFETY: terminated, since there was room.
+        assert_eq!(unsafe { CStr::from_ptr(buf.as_ptr()) }, c"1: CA");
     }
 
     #[test]

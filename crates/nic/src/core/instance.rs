@@ -39,6 +39,13 @@ pub(super) fn current() -> Result<Arc<Nic>, Error> {
     Ok(nic)
 }
 
+/// The `Nic` of this process if it runs, for somebody who does not want one started.
+pub(super) fn running() -> Option<Arc<Nic>> {
+    let cell = CELLS.get(GENERATION.load(Ordering::Acquire))?;
+    // Whoever starts one right now has not answered anybody yet.
+    cell.try_lock().ok()?.clone()
+}
+
 /// As the process exits. It may do so in a signal handler, while a lock is held.
 fn leave() {
     let cell = CELLS.get(GENERATION.load(Ordering::Acquire));

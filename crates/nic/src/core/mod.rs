@@ -95,6 +95,18 @@ impl Nic {
     pub fn devices(&self) -> Vec<Arc<Device>> {
         self.devices.all()
     }
+    /// The devices for somebody who only looks: those of the running `Nic`, or those that one would have. Starts nothing.
+    ///
+    /// # Errors
+    /// The kernel does not list its interfaces.
+    pub fn devices_in_sight() -> Result<Vec<Arc<Device>>, Error> {
+        if let Some(nic) = instance::running() {
+            return Ok(nic.devices());
+        }
+        let interfaces = ferroce_os::netdev::interfaces()
+            .map_err(|e| Error::system("cannot list interfaces", &e))?;
+        Ok(crate::device::discover(&interfaces))
+    }
     /// What was counted for no device: packets that found no queue pair, or that were forwarded.
     #[must_use]
     pub fn counters(&self) -> &Counters {

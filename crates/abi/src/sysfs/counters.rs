@@ -1,0 +1,56 @@
+//! Counters of a port: those of the InfiniBand architecture, and those that the kernel's soft-RoCE has besides.
+
+use std::sync::Arc;
+
+use ferroce_nic::{Counters, Device, DropReason};
+
+use super::tree::Tree;
+
+/// Reads a counter.
+type Read = fn(&Counters) -> u64;
+
+/// Counters of PortCounters and PortCountersExtended (IBTA 16.1.3). Data is counted in units of four bytes. There is no physical
+/// link, so nothing goes wrong on it.
+const ARCHITECTURE: [(&str, Read); 16] = [
+    ("port_xmit_data", |c| c.tx_bytes() / 4),
+    ("port_rcv_data", |c| c.rx_bytes() / 4),
+    ("port_xmit_packets", Counters::tx_packets),
+    ("port_rcv_packets", Counters::rx_packets),
+    ("port_rcv_errors", |c| c.dropped(DropReason::Malformed)),
+    ("port_rcv_constraint_errors", |c| {
+        c.dropped(DropReason::Pkey)
+    }),
+    ("port_xmit_discards", none),
+    ("port_xmit_constraint_errors", none),
+    ("port_xmit_wait", none),
+    ("port_rcv_remote_physical_errors", none),
+    ("symbol_error", none),
+    ("link_error_recovery", none),
+    ("link_downed", none),
+    ("local_link_integrity_errors", none),
+    ("excessive_buffer_overrun_errors", none),
+    ("VL15_dropped", none),
+];
+
+/// Counters under the names that soft-RoCE gives them.
+const SOFT_ROCE: [(&str, Read); 2] = [
+    ("sent_pkts", Counters::tx_packets),
+    ("rcvd_pkts", Counters::rx_packets),
+];
+
+/// What cannot happen here.
+fn none(_: &Counters) -> u64 {
+    0
+}
+
+/// Adds both folders.
+pub(super) fn add(tree: &mut Tree, device: &Arc<Device>, port: &str) {
+    let all = ARCHITECTURE.iter().map(|counter| ("counters", counter));
+    let all = all.chain(SOFT_ROCE.iter().map(|counter| ("hw_counters", counter)));
+    for (folder, (name, read)) in all {
+        let device = Arc::clone(device);
+        tree.file(format!("{port}/{folder}/{name}"), move || {
+            Ok(format!("{}\n", read(device.counters())))
+        });
+    }
+}

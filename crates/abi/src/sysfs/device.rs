@@ -1,0 +1,166 @@
+//! A device's folder, and what leads to it.
+
+use std::ffi::c_int;
+use std::fs;
+use std::sync::Arc;
+
+use ferroce_nic::Device;
+use ferroce_proto::ids::Guid;
+
+use super::tree::{Node, Tree};
+use super::{CLASS, DEVICES, NODES, UVERBS_MAJOR, UVERBS_MINOR, VERBS, port};
+use crate::types::IBV_NODE_CA;
+use crate::verbs::port::device_attr;
+
+/// ABI version of the device's own part in the commands to the kernel: no such commands, no version.
+const DRIVER_ABI: u32 = 0;
+
+/// Adds all about one device.
+pub(super) fn add(tree: &mut Tree, device: &Arc<Device>) {
+    let name = device.name();
+    let home = format!("{DEVICES}/{name}");
+    link(tree, CLASS, name, &format!("{home}/infiniband/{name}"));
+    attributes(tree, device, &format!("{home}/infiniband/{name}"));
+    port::add(tree, device, &format!("{home}/infiniband/{name}/ports/1"));
+    node(tree, device, &home);
+    interface(tree, device, &format!("{home}/net/{}", device.netdev()));
+    place(tree, device, &home);
+}
+
+/// A class's link to a device, which has one back to the hardware's folder.
+fn link(tree: &mut Tree, class: &str, name: &str, to: &str) {
+    let target = to.trim_start_matches("/sys/");
+    tree.add(
+        format!("{class}/{name}"),
+        Node::Link(format!("../../{target}")),
+    );
+    let home = to.split('/').nth_back(2).unwrap_or_default();
+    tree.add(
+        format!("{to}/device"),
+        Node::Link(format!("../../../{home}")),
+    );
+}
+
+/// What the verbs' queries say about the device.
+fn attributes(tree: &mut Tree, device: &Arc<Device>, folder: &str) {
+    let attr = device.attr();
+    let text = |what: &str| format!("{folder}/{what}");
+    let node_type = IBV_NODE_CA;
+    tree.text(text("node_type"), format!("{node_type}: CA\n"));
+    tree.text(text("node_guid"), guid(attr.node_guid));
+    tree.text(text("sys_image_guid"), guid(attr.sys_image_guid));
+    tree.text(text("fw_ver"), format!("{}\n", attr.fw_ver));
+    tree.text(text("hw_rev"), format!("{:#x}\n", attr.hw_ver));
+    tree.text(text("hca_type"), "ferroce\n");
+    tree.text(text("board_id"), "ferroce\n");
+    tree.file(text("node_desc"), || {
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").map_err(|e| errno(&e))?;
+        Ok(format!("ferroce on {}\n", host.trim_end()))
+    });
+    tree.text(text("uevent"), format!("NAME={}\n", device.name()));
+}
+
+/// The device's node and its class.
+fn node(tree: &mut Tree, device: &Arc<Device>, home: &str) {
+    let uverbs = format!("uverbs{}", device.index());
+    let (major, minor) = (UVERBS_MAJOR, UVERBS_MINOR + device.index());
+    let folder = format!("{home}/infiniband_verbs/{uverbs}");
+    link(tree, VERBS, &uverbs, &folder);
+    let text = |what: &str| format!("{folder}/{what}");
+    tree.text(text("ibdev"), format!("{}\n", device.name()));
+    tree.text(text("abi_version"), format!("{DRIVER_ABI}\n"));
+    tree.text(text("dev"), format!("{major}:{minor}\n"));
+    tree.text(
+        text("uevent"),
+        format!("MAJOR={major}\nMINOR={minor}\nDEVNAME=infiniband/{uverbs}\n"),
+    );
+    tree.add(format!("{NODES}/{uverbs}"), Node::Device { major, minor });
+}
+
+/// The network interface, as far as one looks for it behind an RDMA device.
+fn interface(tree: &mut Tree, device: &Arc<Device>, folder: &str) {
+    let text = |what: &str| format!("{folder}/{what}");
+    tree.text(text("ifindex"), format!("{}\n", device.ifindex()));
+    tree.text(text("mtu"), format!("{}\n", device.port().netdev_mtu));
+    tree.text(text("dev_port"), "0\n");
+    tree.text(text("dev_id"), "0x0\n");
+    let up = Arc::clone(device);
+    tree.file(text("operstate"), move || {
+        Ok(if up.port().active { "up\n" } else { "down\n" }.to_owned())
+    });
+}
+
+/// What one learns of hardware: the device is nobody's product, and is where the interface's hardware is.
+fn place(tree: &mut Tree, device: &Arc<Device>, home: &str) {
+    let attr = device_attr(device);
+    tree.text(
+        format!("{home}/vendor"),
+        format!("{:#06x}\n", attr.vendor_id),
+    );
+    tree.text(
+        format!("{home}/device"),
+        format!("{:#06x}\n", attr.vendor_part_id),
+    );
+    tree.text(format!("{home}/uevent"), "DRIVER=ferroce\n");
+    let numa = hardware(device, "numa_node");
+    tree.file(format!("{home}/numa_node"), move || {
+        Ok(fs::read_to_string(&numa).unwrap_or_else(|_| "-1\n".to_owned()))
+    });
+    let list = hardware(device, "local_cpulist");
+    tree.file(format!("{home}/local_cpulist"), move || cpu_list(&list));
+    let list = hardware(device, "local_cpulist");
+    tree.file(format!("{home}/local_cpus"), move || {
+        Ok(cpu_mask(&cpu_list(&list)?))
+    });
+}
+
+/// A file about the hardware behind the network interface, which may have none.
+fn hardware(device: &Device, what: &str) -> String {
+    format!("/sys/class/net/{}/device/{what}", device.netdev())
+}
+
+/// The processors near the hardware: all if there is none.
+fn cpu_list(file: &str) -> Result<String, c_int> {
+    fs::read_to_string(file)
+        .or_else(|_| fs::read_to_string("/sys/devices/system/cpu/online"))
+        .map_err(|e| errno(&e))
+}
+
+/// A list of processors (`0-3,8`) as a mask: groups of 32 bits, the highest first.
+fn cpu_mask(list: &str) -> String {
+    let mut groups = vec![0_u32];
+    for range in list.trim_end().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) else {
+            continue;
+        };
+        for cpu in first..=last {
+            let group = usize::from(cpu / 32);
+            groups.resize(groups.len().max(group + 1), 0);
+            groups[group] |= 1 << (cpu % 32);
+        }
+    }
+    let words: Vec<String> = groups.iter().rev().map(|g| format!("{g:08x}")).collect();
+    format!("{}\n", words.join(","))
+}
+
+fn errno(error: &std::io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// A GUID in four groups.
+fn guid(guid: Guid) -> String {
+    port::groups(&guid.0.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_of_processors_have_the_highest_group_first() {
+        assert_eq!(cpu_mask("0-1\n"), "00000003\n");
+        assert_eq!(cpu_mask("0,2-3,33\n"), "00000002,0000000d\n");
+        assert_eq!(cpu_mask("\n"), "00000000\n");
+    }
+}

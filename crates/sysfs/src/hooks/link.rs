@@ -1,0 +1,109 @@
+//! Reading links and paths without links.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use crate::entry::{Entry, Kind};
+use crate::errno::fail;
+use crate::next::hooks;
+use crate::place::{Place, find};
+
+/// The target of a link of ours.
+unsafe fn target(entry: &Entry, buffer: *mut c_char, room: usize) -> isize {
+    let Kind::Link(to) = &entry.kind else {
+        return fail(libc::EINVAL) as isize;
+    };
+    let length = to.len().min(room);
+    // SAFETY: the program's buffer has that room.
+    unsafe { buffer.copy_from_nonoverlapping(to.as_ptr().cast(), length) };
+    length as isize
+}
+
+/// Gives a path to a program that has a buffer of `PATH_MAX` bytes, or wants one of `malloc`.
+unsafe fn give(path: &CStr, buffer: *mut c_char) -> *mut c_char {
+    if buffer.is_null() {
+        // SAFETY: a string.
+        return unsafe { libc::strdup(path.as_ptr()) };
+    }
+    // SAFETY: our paths are far shorter than the program's buffer must be.
+    unsafe { buffer.copy_from_nonoverlapping(path.as_ptr(), path.count_bytes() + 1) };
+    buffer
+}
+
+fn no_path(errno: c_int) -> *mut c_char {
+    fail(errno);
+    std::ptr::null_mut()
+}
+
+hooks! {
+    readlink: fn(path: *const c_char, buffer: *mut c_char, room: usize) -> isize, |next| {
+        // SAFETY: the program's string and buffer; the function behind gets what it would have got.
+        unsafe {
+            match find(libc::AT_FDCWD, path, false) {
+                Place::Kernel => next()(path, buffer, room),
+                Place::Moved(path) => next()(path.as_ptr(), buffer, room),
+                Place::Nothing(errno) => fail(errno) as isize,
+                Place::Ours(entry) => target(&entry, buffer, room),
+            }
+        }
+    }
+
+    readlinkat: fn(folder: c_int, path: *const c_char, buffer: *mut c_char, room: usize) -> isize, |next| {
+        // SAFETY: as `readlink`.
+        unsafe {
+            match find(folder, path, false) {
+                Place::Kernel => next()(folder, path, buffer, room),
+                Place::Moved(path) => next()(folder, path.as_ptr(), buffer, room),
+                Place::Nothing(errno) => fail(errno) as isize,
+                Place::Ours(entry) => target(&entry, buffer, room),
+            }
+        }
+    }
+
+    __readlink_chk: fn(path: *const c_char, buffer: *mut c_char, room: usize, size: usize) -> isize, |next| {
+        // SAFETY: as `readlink`.
+        unsafe {
+            match find(libc::AT_FDCWD, path, false) {
+                Place::Kernel => next()(path, buffer, room, size),
+                Place::Moved(path) => next()(path.as_ptr(), buffer, room, size),
+                Place::Nothing(errno) => fail(errno) as isize,
+                Place::Ours(entry) => target(&entry, buffer, room),
+            }
+        }
+    }
+
+    realpath: fn(path: *const c_char, buffer: *mut c_char) -> *mut c_char, |next| {
+        // SAFETY: as `readlink`.
+        unsafe {
+            match find(libc::AT_FDCWD, path, true) {
+                Place::Kernel => next()(path, buffer),
+                Place::Moved(path) => next()(path.as_ptr(), buffer),
+                Place::Nothing(errno) => no_path(errno),
+                Place::Ours(entry) => give(&entry.path, buffer),
+            }
+        }
+    }
+
+    __realpath_chk: fn(path: *const c_char, buffer: *mut c_char, size: usize) -> *mut c_char, |next| {
+        // SAFETY: as `readlink`.
+        unsafe {
+            match find(libc::AT_FDCWD, path, true) {
+                Place::Kernel => next()(path, buffer, size),
+                Place::Moved(path) => next()(path.as_ptr(), buffer, size),
+                Place::Nothing(errno) => no_path(errno),
+                Place::Ours(entry) => give(&entry.path, buffer),
+            }
+        }
+    }
+
+    canonicalize_file_name: fn(path: *const c_char) -> *mut c_char, |next| {
+        // SAFETY: as `readlink`.
+        unsafe {
+            match find(libc::AT_FDCWD, path, true) {
+                Place::Kernel => next()(path),
+                Place::Moved(path) => next()(path.as_ptr()),
+                Place::Nothing(errno) => no_path(errno),
+                Place::Ours(entry) => give(&entry.path, std::ptr::null_mut()),
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Extended attributes: `ls -l` asks for them, and our files have none.
+
+use std::ffi::{c_char, c_void};
+
+use crate::errno::fail;
+use crate::next::hooks;
+use crate::place::{Place, find};
+
+/// What a file system without extended attributes says.
+fn unsupported() -> isize {
+    fail(libc::ENOTSUP) as isize
+}
+
+hooks! {
+    getxattr: fn(path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize, |next| {
+        // SAFETY: the program's strings and buffer; the function behind gets what it would have got.
+        unsafe {
+            match find(libc::AT_FDCWD, path, true) {
+                Place::Kernel => next()(path, name, value, size),
+                Place::Moved(path) => next()(path.as_ptr(), name, value, size),
+                Place::Nothing(errno) => fail(errno) as isize,
+                Place::Ours(_) => unsupported(),
+            }
+        }
+    }
+
+    lgetxattr: fn(path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize, |next| {
+        // SAFETY: as `getxattr`.
+        unsafe {
+            match find(libc::AT_FDCWD, path, false) {
+                Place::Kernel => next()(path, name, value, size),
+                Place::Moved(path) => next()(path.as_ptr(), name, value, size),
+                Place::Nothing(errno) => fail(errno) as isize,
+                Place::Ours(_) => unsupported(),
+            }
+        }
+    }
+
+    listxattr: fn(path: *const c_char, list: *mut c_char, size: usize) -> isize, |next| {
+        // SAFETY: as `getxattr`.
+        unsafe {
+            match find(libc::AT_FDCWD, path, true) {
+                Place::Kernel => next()(path, list, size),
+                Place::Moved(path) => next()(path.as_ptr(), list, size),
+                Place::Nothing(errno) => fail(errno) as isize,
+                Place::Ours(_) => unsupported(),
+            }
+        }
+    }
+
+    llistxattr: fn(path: *const c_char, list: *mut c_char, size: usize) -> isize, |next| {
+        // SAFETY: as `getxattr`.
+        unsafe {
+            match find(libc::AT_FDCWD, path, false) {
+                Place::Kernel => next()(path, list, size),
+                Place::Moved(path) => next()(path.as_ptr(), list, size),
+                Place::Nothing(errno) => fail(errno) as isize,
+                Place::Ours(_) => unsupported(),
+            }
+        }
+    }
+}

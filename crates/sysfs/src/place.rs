@@ -1,0 +1,129 @@
+//! Whose a path is.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+
+use crate::entry::Entry;
+use crate::source::{self, Answer};
+use crate::{tag, workdir};
+
+/// Whose a path is, and what to do with a call.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// The kernel's: the call goes on as it came.
+    Kernel,
+    /// The kernel's, under another path: one that began in our folders.
+    Moved(CString),
+    /// Ours, and there is nothing: an errno.
+    Nothing(c_int),
+    /// Ours.
+    Ours(Entry),
+}
+
+/// Looks at a path as the functions whose names end with `at` do: a relative one begins at `folder`.
+///
+/// # Safety
+/// `path` is a string or null.
+pub(crate) unsafe fn find(folder: c_int, path: *const c_char, follow: bool) -> Place {
+    if path.is_null() {
+        return Place::Kernel;
+    }
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) };
+    let from = match path.to_bytes() {
+        // An empty path is for the descriptor itself, which is another question.
+        [] => return Place::Kernel,
+        [b'/', ..] if may_be_ours(path.to_bytes()) => None,
+        [b'/', ..] => return Place::Kernel,
+        _ if folder == libc::AT_FDCWD => match workdir::path() {
+            Some(from) => Some(from),
+            None => return Place::Kernel,
+        },
+        _ => match tag::path_of(folder) {
+            Some(from) => Some(from),
+            None => return Place::Kernel,
+        },
+    };
+    let whole = match from {
+        None => path.to_owned(),
+        Some(from) => {
+            let bytes = [from.to_bytes(), b"/", path.to_bytes()].concat();
+            CString::new(bytes).expect("invariant: two strings of C")
+        }
+    };
+    match source::look(&whole, follow) {
+        None => Place::Kernel,
+        Some(Answer::Ours(entry)) => Place::Ours(entry),
+        Some(Answer::Error(errno)) => Place::Nothing(errno),
+        Some(Answer::Outside(to)) if to.as_c_str() == path => Place::Kernel,
+        Some(Answer::Outside(to)) => Place::Moved(to),
+    }
+}
+
+/// What a descriptor stands for, if it is one of ours.
+pub(crate) fn of_descriptor(fd: c_int) -> Option<Entry> {
+    match source::look(&tag::path_of(fd)?, true)? {
+        Answer::Ours(entry) => Some(entry),
+        Answer::Outside(_) | Answer::Error(_) => None,
+    }
+}
+
+/// Whether an absolute path may lead to our folders. Those of all programs come here, so it must be quick; it may err on the side of
+/// asking.
+fn may_be_ours(path: &[u8]) -> bool {
+    let (Some(first), Some(start)) = (
+        path.iter().position(|byte| *byte != b'/'),
+        path.iter().rposition(|byte| *byte != b'/'),
+    ) else {
+        return false;
+    };
+    let path = &path[first..=start];
+    if !(path.starts_with(b"sys/") || path.starts_with(b"dev/")) {
+        return false;
+    }
+    [&b"infiniband"[..], b"ferroce"]
+        .iter()
+        .any(|word| path.windows(word.len()).any(|window| window == *word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_with_our_names_are_asked_for() {
+        for (path, ours) in [
+            ("/sys/class/infiniband", true),
+            ("//sys//class/infiniband_verbs/uverbs0/", true),
+            ("/dev/infiniband/uverbs0", true),
+            ("/sys/devices/virtual/ferroce/ferroce_lo", true),
+            ("/sys/class/net/lo", false),
+            ("/home/infiniband", false),
+            ("/", false),
+        ] {
+            assert_eq!(may_be_ours(path.as_bytes()), ours, "{path}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_begin_at_their_folder() {
+        let folder = tag::create(c"/sys/class/infiniband", None, true);
+        // SAFETY: strings.
+        let (inside, outside, elsewhere) = unsafe {
+            (
+                find(folder, c"count".as_ptr(), true),
+                find(folder, c"../../..".as_ptr(), true),
+                find(libc::AT_FDCWD, c"count".as_ptr(), true),
+            )
+        };
+        tag::close(folder);
+        assert!(
+            matches!(&inside, Place::Ours(entry) if entry.path.as_c_str() == c"/sys/class/infiniband/count"),
+            "{inside:?}"
+        );
+        assert!(
+            matches!(&outside, Place::Moved(to) if to.as_c_str() == c"/"),
+            "{outside:?}"
+        );
+        assert!(matches!(elsewhere, Place::Kernel), "{elsewhere:?}");
+    }
+}
