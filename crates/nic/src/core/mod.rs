@@ -105,7 +105,7 @@ impl Nic {
         }
         let interfaces = ferroce_os::netdev::interfaces()
             .map_err(|e| Error::system("cannot list interfaces", &e))?;
-        Ok(crate::device::discover(&interfaces))
+        Ok(DeviceList::discover(&interfaces).all())
     }
     /// What was counted for no device: packets that found no queue pair, or that were forwarded.
     #[must_use]
