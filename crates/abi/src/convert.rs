@@ -76,6 +76,11 @@ pub(crate) const fn gid_to_c(gid: Gid) -> ibv_gid {
     ibv_gid { raw: gid.0 }
 }
 
+/// `union ibv_gid`.
+pub(crate) const fn gid_from_c(gid: ibv_gid) -> Gid {
+    Gid(gid.raw)
+}
+
 /// `struct ibv_ah_attr`.
 pub(crate) fn ah_attr_to_c(attr: &AddressHandleAttr) -> ibv_ah_attr {
     let AddressHandleAttr {

@@ -18,6 +18,7 @@ const HEADERS: &[&str] = &[
     "stdio.h",
     "infiniband/verbs.h",
     "infiniband/sa.h",
+    "infiniband/ib.h",
     "rdma/rdma_cma.h",
     "rdma/ib_user_verbs.h",
     "rdma/ib_user_sa.h",

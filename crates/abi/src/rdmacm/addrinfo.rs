@@ -9,10 +9,10 @@ use std::ptr;
 use ferroce_nic::Error;
 use libc::{addrinfo, sockaddr, socklen_t};
 
-use super::sockaddr::length;
+use super::sockaddr::{ib_form, length, read};
 use super::types::{
-    RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP,
-    rdma_addrinfo,
+    AF_IB, RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP,
+    rdma_addrinfo, sockaddr_ib,
 };
 use crate::errno::{as_minus_one, invalid};
 use crate::types::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND};
@@ -58,6 +58,11 @@ fn resolver_hints(hints: &rdma_addrinfo) -> addrinfo {
     }
     if hints.ai_flags & RAI_FAMILY != 0 {
         ai.ai_family = hints.ai_family;
+    }
+    if ai.ai_family == AF_IB {
+        // A GID is written like an IPv6 address.
+        ai.ai_family = libc::AF_INET6;
+        ai.ai_flags |= libc::AI_V4MAPPED;
     }
     ai.ai_socktype = match u32::try_from(hints.ai_qp_type) {
         Ok(IBV_QPT_RC | IBV_QPT_UC | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV) => libc::SOCK_STREAM,
@@ -136,14 +141,39 @@ unsafe fn take_answer(
 ) -> Result<(), Failure> {
     rai.ai_family = ai.ai_family;
     set_kind(rai, hints, ai);
-    // SAFETY: the address has the length that the resolver says.
-    let addr = unsafe { duplicate::<sockaddr>(ai.ai_addr, ai.ai_addrlen as usize)? };
-    if hints.ai_flags & RAI_PASSIVE == 0 {
-        (rai.ai_dst_addr, rai.ai_dst_len) = (addr, ai.ai_addrlen);
+    let (addr, len) = if hints.ai_flags & RAI_FAMILY != 0 && hints.ai_family == AF_IB {
+        rai.ai_family = AF_IB;
+        // SAFETY: the resolver's address is whole.
+        unsafe { ib_address(ai.ai_addr, rai.ai_port_space)? }
     } else {
-        (rai.ai_src_addr, rai.ai_src_len) = (addr, ai.ai_addrlen);
+        // SAFETY: the address has the length that the resolver says.
+        let addr = unsafe { duplicate::<sockaddr>(ai.ai_addr, ai.ai_addrlen as usize)? };
+        (addr, ai.ai_addrlen)
+    };
+    if hints.ai_flags & RAI_PASSIVE == 0 {
+        (rai.ai_dst_addr, rai.ai_dst_len) = (addr, len);
+    } else {
+        (rai.ai_src_addr, rai.ai_src_len) = (addr, len);
     }
     Ok(())
+}
+
+/// The InfiniBand form of an address, in a block of `malloc`, and its length.
+///
+/// # Safety
+/// `addr` is a whole address.
+unsafe fn ib_address(
+    addr: *const sockaddr,
+    ps: c_int,
+) -> Result<(*mut sockaddr, socklen_t), Failure> {
+    // SAFETY: the caller's address.
+    let addr = unsafe { read(addr)? };
+    let sib = ib_form(addr, u32::try_from(ps).unwrap_or(0));
+    let len = size_of::<sockaddr_ib>();
+    // SAFETY: `sib` has that many bytes.
+    let block = unsafe { duplicate::<sockaddr>((&raw const sib).cast(), len)? };
+    let len = socklen_t::try_from(len).expect("invariant: 48");
+    Ok((block, len))
 }
 
 /// Copies an address that the hints carry.
@@ -292,12 +322,7 @@ mod tests {
         // SAFETY: a whole answer.
         let rai = unsafe { res.read() };
         // SAFETY: its addresses are NULL or whole.
-        let (src, dst) = unsafe {
-            (
-                super::super::sockaddr::read(rai.ai_src_addr).ok(),
-                super::super::sockaddr::read(rai.ai_dst_addr).ok(),
-            )
-        };
+        let (src, dst) = unsafe { (read(rai.ai_src_addr).ok(), read(rai.ai_dst_addr).ok()) };
         // SAFETY: not used any more.
         unsafe { rdma_freeaddrinfo(res) };
         Ok(Answer {
@@ -350,6 +375,22 @@ mod tests {
                 ps: RDMA_PS_UDP as c_int
             }
         );
+    }
+
+    #[test]
+    fn gids_are_addresses() {
+        let hints = rdma_addrinfo {
+            ai_flags: RAI_NUMERICHOST | RAI_FAMILY,
+            ai_family: AF_IB,
+            ..rdma_addrinfo::zeroed()
+        };
+        for (gid, addr) in [
+            (c"::ffff:10.0.0.1", "10.0.0.1:7471"),
+            (c"fd00::1", "[fd00::1]:7471"),
+        ] {
+            let answer = ask(Some(gid), c"7471", &hints).expect("numeric");
+            assert_eq!(answer.dst, Some(addr.parse().expect("a literal")));
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::id::Id;
 use super::types::{
     RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, rdma_addrinfo, rdma_cm_event, rdma_cm_id,
 };
-use super::{lifecycle, lock, qp, resolve, srq, sync};
+use super::{lifecycle, lock, path, qp, resolve, srq, sync};
 use crate::errno::{invalid, result_as_minus_one};
 use crate::types::{ibv_pd, ibv_qp_init_attr};
 
@@ -52,8 +52,13 @@ unsafe fn set_up(
     }
     // SAFETY: the caller's addresses.
     unsafe { resolve::resolve_addr(id, res.ai_src_addr, res.ai_dst_addr, RESOLUTION_MS)? };
-    // SAFETY: the identifier is live.
-    unsafe { resolve::resolve_route(id, RESOLUTION_MS)? };
+    if res.ai_route.is_null() {
+        // SAFETY: the identifier is live.
+        unsafe { resolve::resolve_route(id, RESOLUTION_MS)? };
+    } else {
+        // SAFETY: the caller's buffer has that many bytes.
+        unsafe { path::set(endpoint, res.ai_route, res.ai_route_len)? };
+    }
     if !res.ai_connect.is_null() && res.ai_connect_len > 0 {
         // SAFETY: the caller's buffer has that many bytes.
         let data =

@@ -129,6 +129,7 @@ fn connection_of(listener: Id<'_>, event: &nic::cm::Event) -> *mut rdma_cm_id {
         ps: listener.ps(),
         qp_type: listener.qp_type(),
         sync: false,
+        ib_addresses: listener.has_ib_addresses(),
     })
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct IdPrivate {
     pub(super) acks: Arc<Acks>,
     /// Calls block until their event is there; the channel belongs to the identifier.
     sync: AtomicBool,
+    /// The program uses InfiniBand addresses, and gets to see such.
+    ib_addresses: AtomicBool,
     pub(super) settings: Mutex<Settings>,
 }
 
@@ -64,6 +66,8 @@ pub(super) struct NewId {
     pub(super) qp_type: u32,
     /// The channel is the identifier's own.
     pub(super) sync: bool,
+    /// The program uses InfiniBand addresses.
+    pub(super) ib_addresses: bool,
 }
 
 /// A live identifier of the program.
@@ -140,6 +144,7 @@ impl<'a> Id<'a> {
             nic: Arc::clone(&new.nic),
             acks: Arc::default(),
             sync: AtomicBool::new(new.sync),
+            ib_addresses: AtomicBool::new(new.ib_addresses),
             settings: Mutex::default(),
         };
         let id = object::create::<rdma_cm_id>(public, private);
@@ -176,6 +181,24 @@ impl<'a> Id<'a> {
         self.private.sync.store(sync, Ordering::Release);
     }
 
+    /// Whether the program uses InfiniBand addresses.
+    pub(super) fn has_ib_addresses(self) -> bool {
+        self.private.ib_addresses.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_ib_addresses(self, ib: bool) {
+        self.private.ib_addresses.store(ib, Ordering::Release);
+    }
+
+    /// An address in the form that the program uses.
+    fn store(self, addr: SocketAddr) -> libc::sockaddr_storage {
+        if self.has_ib_addresses() {
+            sockaddr::store_ib(addr, self.ps())
+        } else {
+            sockaddr::store(addr)
+        }
+    }
+
     /// The device context.
     ///
     /// # Errors
@@ -204,11 +227,11 @@ impl<'a> Id<'a> {
         let route = self.route();
         if let Some(local) = self.nic().local_addr() {
             // SAFETY: see `route`; plain values, and only the running call writes them.
-            unsafe { (&raw mut (*route).addr.src_storage).write(sockaddr::store(local)) };
+            unsafe { (&raw mut (*route).addr.src_storage).write(self.store(local)) };
         }
         if let Some(peer) = self.nic().peer_addr() {
             // SAFETY: as above.
-            unsafe { (&raw mut (*route).addr.dst_storage).write(sockaddr::store(peer)) };
+            unsafe { (&raw mut (*route).addr.dst_storage).write(self.store(peer)) };
         }
         let Some(device) = self.nic().device() else {
             return Ok(());
@@ -258,7 +281,7 @@ impl<'a> Id<'a> {
     /// Writes the destination that the program asked for, before its resolution.
     pub(super) fn show_destination(self, addr: SocketAddr) {
         // SAFETY: see `route`; plain values, and only the running call writes them.
-        unsafe { (&raw mut (*self.route()).addr.dst_storage).write(sockaddr::store(addr)) };
+        unsafe { (&raw mut (*self.route()).addr.dst_storage).write(self.store(addr)) };
     }
 
     /// The address that the program sees as the source.

@@ -63,6 +63,7 @@ pub(super) unsafe fn create(
                 ps,
                 qp_type,
                 sync,
+                ib_addresses: false,
             })
         });
     if id.is_err() && sync {

@@ -18,6 +18,7 @@
 //! | `qp`, `srq` | queue pairs and shared receive queues of identifiers |
 //! | `sync`, `endpoint` | synchronous mode and what is built on it |
 //! | `device` | contexts and protection domains that identifiers share |
+//! | `path` | paths that the program brings |
 //! | `addrinfo`, `sockaddr` | addresses |
 //! | `unbuilt` | what refuses |
 //!
@@ -40,6 +41,7 @@ mod event;
 mod id;
 mod lifecycle;
 mod multicast;
+mod path;
 mod qp;
 mod resolve;
 pub mod sockaddr;

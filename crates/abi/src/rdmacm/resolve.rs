@@ -10,12 +10,12 @@ use libc::sockaddr;
 use super::id::Id;
 use super::sync::await_event;
 use super::types::{
-    RDMA_OPTION_IB, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY,
-    RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, rdma_cm_id,
+    RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
+    RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, rdma_cm_id,
 };
-use super::{sockaddr as address, types};
+use super::{path, sockaddr as address};
 use crate::convert;
-use crate::errno::{invalid, result_as_minus_one, unbuilt};
+use crate::errno::{invalid, result_as_minus_one};
 use crate::types::ibv_qp_attr;
 
 /// Backlog of a listener whose program asks for none in particular.
@@ -32,8 +32,9 @@ fn milliseconds(timeout_ms: c_int) -> Duration {
 /// `id` and `addr` are NULL or live.
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<(), Error> {
     // SAFETY: the caller's pointers.
-    let (id, addr) = unsafe { (Id::new(id)?, address::read(addr)?) };
+    let (id, addr, ib) = unsafe { (Id::new(id)?, address::read(addr)?, address::is_ib(addr)) };
     id.nic().bind(addr)?;
+    id.set_ib_addresses(ib);
     id.show_addresses()
 }
 
@@ -48,13 +49,16 @@ pub(super) unsafe fn resolve_addr(
     timeout_ms: c_int,
 ) -> Result<(), Error> {
     // SAFETY: the caller's pointers.
-    let (id, dst) = unsafe { (Id::new(id)?, address::read(dst)?) };
+    let (id, dst, ib) = unsafe { (Id::new(id)?, address::read(dst)?, address::is_ib(dst)) };
     let src = if src.is_null() {
         None
     } else {
         // SAFETY: as above.
-        Some(unsafe { address::read(src)? })
+        let src = unsafe { address::read(src)? };
+        // "Any" has no family there.
+        Some(src).filter(|src| !(ib && src.ip().is_unspecified()))
     };
+    id.set_ib_addresses(ib);
     // Before the call: its event may be fetched by another thread before it returns.
     id.show_destination(dst);
     id.nic().resolve_addr(src, dst, milliseconds(timeout_ms))?;
@@ -123,8 +127,9 @@ unsafe fn set_option(
         (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => IdOption::ReuseAddr(flag()?),
         (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => IdOption::AfOnly(flag()?),
         (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => IdOption::AckTimeout(byte()?),
-        (RDMA_OPTION_IB, types::RDMA_OPTION_IB_PATH) => {
-            return Err(unbuilt("setting the path (RDMA_OPTION_IB_PATH)"));
+        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => {
+            // SAFETY: the caller's pointers.
+            return unsafe { path::set(id, value, len) };
         }
         (level, name) => {
             return Err(Error::new(

@@ -3,12 +3,16 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use ferroce_nic::Error;
+use ferroce_proto::ids::{DEFAULT_PKEY, Gid};
+use ferroce_proto::mad::ServiceId;
 use libc::{c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
+use super::types::{AF_IB, sockaddr_ib};
+use crate::convert::{gid_from_c, gid_to_c};
 use crate::errno::invalid;
 
-/// Address family of InfiniBand addresses; the C library does not name it.
-const AF_IB: c_int = 27;
+/// Bits of a service id that hold the port space; those below hold the port.
+const PORT_SPACE_BITS: u64 = 0xffff_ffff_0000;
 
 /// An address family as it stands in an address.
 #[expect(
@@ -19,10 +23,11 @@ const fn family(family: c_int) -> sa_family_t {
     family as sa_family_t
 }
 
-/// Reads the address that a program passed.
+/// Reads the address that a program passed. An InfiniBand address is taken as the IP address that its GID is on `RoCEv2`, and the
+/// port that its service id names.
 ///
 /// # Errors
-/// EINVAL for NULL or a family that RDMA CM does not know, EAFNOSUPPORT for InfiniBand addresses.
+/// EINVAL for NULL, EAFNOSUPPORT for a family that RDMA CM does not know.
 ///
 /// # Safety
 /// `addr` is NULL or points to an address as long as its family says.
@@ -53,13 +58,17 @@ pub(super) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Error> {
             )
             .into())
         }
-        AF_IB => Err(Error::new(
+        AF_IB => {
+            // SAFETY: as above, of a `sockaddr_ib`.
+            let sib = unsafe { addr.cast::<sockaddr_ib>().read_unaligned() };
+            let port = u64::from_be(sib.sib_sid & sib.sib_sid_mask) & u64::from(u16::MAX);
+            let port = u16::try_from(port).expect("invariant: 16 bits");
+            Ok(SocketAddr::new(gid_from_c(sib.sib_addr).ip(), port))
+        }
+        family => Err(Error::new(
             libc::EAFNOSUPPORT,
-            "InfiniBand addresses (AF_IB) are not supported, use IPv4 or IPv6",
+            format!("address family {family} is neither IPv4, IPv6 nor InfiniBand"),
         )),
-        family => Err(invalid(format!(
-            "address family {family} is neither IPv4 nor IPv6"
-        ))),
     }
 }
 
@@ -99,6 +108,47 @@ pub fn store(addr: SocketAddr) -> sockaddr_storage {
     storage
 }
 
+/// Whether an address is an InfiniBand address.
+///
+/// # Safety
+/// `addr` is NULL or points to an address.
+pub(super) unsafe fn is_ib(addr: *const sockaddr) -> bool {
+    // SAFETY: not NULL, and every address starts with its family.
+    !addr.is_null() && c_int::from(unsafe { (*addr).sa_family }) == AF_IB
+}
+
+/// An address in its InfiniBand form, the service being the port in a port space.
+pub(super) fn ib_form(addr: SocketAddr, ps: u32) -> sockaddr_ib {
+    let gid = match addr.ip() {
+        ip if ip.is_unspecified() => Gid::default(),
+        ip => Gid::from_ip(ip),
+    };
+    let mask = match addr.port() {
+        0 => PORT_SPACE_BITS,
+        _ => PORT_SPACE_BITS | u64::from(u16::MAX),
+    };
+    sockaddr_ib {
+        sib_family: family(AF_IB),
+        sib_pkey: DEFAULT_PKEY.to_be(),
+        sib_addr: gid_to_c(gid),
+        sib_sid: ServiceId::new(u16::try_from(ps).unwrap_or(0), addr.port())
+            .0
+            .to_be(),
+        sib_sid_mask: mask.to_be(),
+        ..sockaddr_ib::zeroed()
+    }
+}
+
+/// [`store`] of the InfiniBand form.
+pub(super) fn store_ib(addr: SocketAddr, ps: u32) -> sockaddr_storage {
+    // SAFETY: integers only.
+    let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
+    let place = (&raw mut storage).cast::<sockaddr_ib>();
+    // SAFETY: the storage is large and aligned enough for every socket address.
+    unsafe { place.write(ib_form(addr, ps)) };
+    storage
+}
+
 /// Bytes of an address of this family, 0 for a family that RDMA CM does not know.
 pub(super) const fn length(family: c_int) -> usize {
     match family {
@@ -135,20 +185,34 @@ mod tests {
     }
 
     #[test]
+    fn infiniband_addresses_are_ip_addresses() {
+        for text in ["10.0.0.1:7174", "[fd00::1]:7", "[::]:0"] {
+            let addr: SocketAddr = text.parse().expect("a literal address");
+            let storage = store_ib(addr, 0x0106);
+            // SAFETY: `storage` is a whole `sockaddr_storage`.
+            let (read, is_ib) = unsafe {
+                let place = (&raw const storage).cast();
+                (read(place), is_ib(place))
+            };
+            assert_eq!(read, Ok(addr));
+            assert!(is_ib);
+            assert_eq!(port_be(&storage), addr.port().to_be());
+        }
+        let sib = ib_form("10.0.0.1:7174".parse().expect("a literal address"), 0x0106);
+        assert_eq!(u64::from_be(sib.sib_sid), 0x0106_1c06);
+        assert_eq!(u64::from_be(sib.sib_sid_mask), 0xffff_ffff_ffff);
+    }
+
+    #[test]
     fn unknown_families_are_refused() {
         // SAFETY: integers only.
-        let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
-        let errno = |storage: &sockaddr_storage| {
-            // SAFETY: `storage` is a whole `sockaddr_storage`.
-            unsafe { read((&raw const *storage).cast()) }
-                .expect_err("not an IP address")
-                .errno
-        };
-        assert_eq!(errno(&storage), libc::EINVAL);
-        storage.ss_family = family(AF_IB);
-        assert_eq!(errno(&storage), libc::EAFNOSUPPORT);
+        let storage: sockaddr_storage = unsafe { std::mem::zeroed() };
+        // SAFETY: `storage` is a whole `sockaddr_storage`.
+        let refused = unsafe { read((&raw const storage).cast()) }.expect_err("not an IP address");
+        assert_eq!(refused.errno, libc::EAFNOSUPPORT);
         assert_eq!(port_be(&storage), 0);
         // SAFETY: NULL is allowed.
-        assert!(unsafe { read(std::ptr::null()) }.is_err());
+        let refused = unsafe { read(std::ptr::null()) }.expect_err("no address");
+        assert_eq!(refused.errno, libc::EINVAL);
     }
 }

@@ -35,6 +35,51 @@ c_structs! { STRUCTS;
         packet_life_time: u8,
         preference: u8,
     }
+    /// A path as a subnet administrator sends it.
+    struct ibv_path_record {
+        /// Big-endian.
+        service_id: u64,
+        dgid: ibv_gid,
+        sgid: ibv_gid,
+        /// Big-endian.
+        dlid: u16,
+        /// Big-endian.
+        slid: u16,
+        /// Big-endian: 4 reserved bits, flow label, 8 bits of hop limit.
+        flowlabel_hoplimit: u32,
+        tclass: u8,
+        reversible_numpath: u8,
+        /// Big-endian.
+        pkey: u16,
+        /// Big-endian: QoS class, 4 bits of service level.
+        qosclass_sl: u16,
+        /// Selector in the upper two bits, as in the next two.
+        mtu: u8,
+        rate: u8,
+        packetlifetime: u8,
+        preference: u8,
+        reserved: [u8; 6],
+    }
+    /// A path and what it is for.
+    struct ibv_path_data {
+        flags: u32,
+        reserved: u32,
+        path: ibv_path_record,
+    }
+    /// An InfiniBand address.
+    struct sockaddr_ib {
+        sib_family: u16,
+        /// Big-endian.
+        sib_pkey: u16,
+        /// Big-endian.
+        sib_flowinfo: u32,
+        sib_addr: ibv_gid,
+        /// Big-endian.
+        sib_sid: u64,
+        /// Big-endian.
+        sib_sid_mask: u64,
+        sib_scope_id: u64,
+    }
     /// The IB form of the addresses.
     struct rdma_ib_addr {
         sgid: ibv_gid,
@@ -182,6 +227,10 @@ c_constants! { NUMBERS: c_int;
     RDMA_OPTION_ID_AFONLY = 2;
     RDMA_OPTION_ID_ACK_TIMEOUT = 3;
     RDMA_OPTION_IB_PATH = 1;
+    IBV_PATH_FLAG_GMP = 1;
+    IBV_PATH_FLAG_PRIMARY = 2;
+    IBV_PATH_FLAG_BIDIRECTIONAL = 0x28;
+    AF_IB = 27;
     RDMA_UDP_QKEY = 0x0123_4567;
     RDMA_CM_JOIN_MC_ATTR_ADDRESS = 1;
     RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS = 2;

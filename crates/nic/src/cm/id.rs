@@ -115,6 +115,14 @@ impl Id {
     pub fn resolve_route(&self, _timeout: Duration) -> Result<(), Error> {
         self.service.call(|work| work.resolve_route(self.key))
     }
+    /// `rdma_set_option` with `RDMA_OPTION_IB_PATH`: as [`resolve_route`](Self::resolve_route), with a path that the program
+    /// brings. Its GIDs must be those of the resolved addresses; `sgid_index` is not looked at.
+    ///
+    /// # Errors
+    /// EINVAL in the wrong state, or for other GIDs.
+    pub fn set_route(&self, route: Route) -> Result<(), Error> {
+        self.service.call(|work| work.set_route(self.key, route))
+    }
     /// `rdma_connect`: sends the REQ, for datagrams the `SIDR_REQ`.
     ///
     /// # Errors

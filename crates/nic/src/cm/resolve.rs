@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferroce_proto::cm::PACKET_LIFETIME;
 use ferroce_proto::ids::Gid;
-use ferroce_proto::verbs::Mtu;
+use ferroce_proto::verbs::{Mtu, QpType};
 
 use super::neighbour::scope_of;
 use super::ports::{Change, Holder, PortKey};
@@ -207,6 +207,32 @@ impl Work<'_> {
         Ok(())
     }
 
+    pub(super) fn set_route(&mut self, key: u64, route: Route) -> Result<(), Error> {
+        let id = self.state.id_mut(key)?;
+        id.expect("setting a path", &[Progress::AddrResolved])?;
+        let dst = id
+            .dst
+            .ok_or_else(|| Error::invalid("the address is not resolved"))?;
+        let found = find_route(id, dst)?;
+        if (route.sgid, route.dgid) != (found.sgid, found.dgid) {
+            return Err(Error::invalid(format!(
+                "the path is from {} to {}, the identifier's addresses are {} and {}",
+                route.sgid.ip(),
+                route.dgid.ip(),
+                found.sgid.ip(),
+                found.dgid.ip()
+            )));
+        }
+        id.route = Some(Route {
+            sgid_index: found.sgid_index,
+            mtu: route.mtu.min(found.mtu),
+            ..route
+        });
+        id.progress = Progress::RouteResolved;
+        self.tell(key, EventKind::RouteResolved, 0, EventParam::None);
+        Ok(())
+    }
+
     pub(super) fn set_option(&mut self, key: u64, option: IdOption) -> Result<(), Error> {
         let id = self.state.id_mut(key)?;
         match option {
@@ -225,6 +251,12 @@ impl Work<'_> {
                 id.options.af_only = af_only;
             }
             IdOption::AckTimeout(code) => {
+                if !matches!(id.qp_type, QpType::Rc | QpType::XrcSend) {
+                    return Err(Error::invalid(format!(
+                        "a queue pair of type {} has no ACK timeout to set",
+                        id.qp_type
+                    )));
+                }
                 if code > 31 {
                     return Err(Error::invalid(format!(
                         "ACK timeout code {code}, the largest is 31"
