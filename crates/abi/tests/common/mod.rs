@@ -112,20 +112,21 @@ impl Side {
         }
     }
 
-    /// Moves the queue pair through INIT and RTR to RTS.
-    pub fn connect(&self, to: &Self) {
+    /// Moves the queue pair to a state.
+    fn go(&self, attr: &mut ibv_qp_attr, state: u32, mask: u32) {
+        attr.qp_state = state;
+        // SAFETY: a live queue pair.
+        let result = unsafe { ibv_modify_qp(self.qp, attr, (mask | IBV_QP_STATE).cast_signed()) };
+        assert_eq!(result, 0, "to state {state}");
+    }
+
+    /// Moves the queue pair through INIT to RTR.
+    pub fn ready_to_receive(&self, to: &Self) {
         let mut attr = ibv_qp_attr::zeroed();
-        let go = |attr: &mut ibv_qp_attr, state, mask: u32| {
-            attr.qp_state = state;
-            // SAFETY: a live queue pair.
-            let result =
-                unsafe { ibv_modify_qp(self.qp, attr, (mask | IBV_QP_STATE).cast_signed()) };
-            assert_eq!(result, 0, "to state {state}");
-        };
         attr.port_num = 1;
         attr.qp_access_flags =
             IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-        go(
+        self.go(
             &mut attr,
             IBV_QPS_INIT,
             IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
@@ -149,7 +150,13 @@ impl Side {
             | IBV_QP_RQ_PSN
             | IBV_QP_MAX_DEST_RD_ATOMIC
             | IBV_QP_MIN_RNR_TIMER;
-        go(&mut attr, IBV_QPS_RTR, to_rtr);
+        self.go(&mut attr, IBV_QPS_RTR, to_rtr);
+    }
+
+    /// Moves the queue pair through INIT and RTR to RTS.
+    pub fn connect(&self, to: &Self) {
+        self.ready_to_receive(to);
+        let mut attr = ibv_qp_attr::zeroed();
         attr.max_rd_atomic = 1;
         attr.timeout = 14;
         attr.retry_cnt = 7;
@@ -159,7 +166,7 @@ impl Side {
             | IBV_QP_RNR_RETRY
             | IBV_QP_SQ_PSN
             | IBV_QP_MAX_QP_RD_ATOMIC;
-        go(&mut attr, IBV_QPS_RTS, to_rts);
+        self.go(&mut attr, IBV_QPS_RTS, to_rts);
     }
 
     /// An element of the side's buffer.

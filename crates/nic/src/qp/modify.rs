@@ -1,8 +1,9 @@
 //! `ibv_modify_qp`: the path is chosen here, everything else is the transport's.
 
 use ferroce_os::clock;
+use ferroce_proto::qp::{self, migration};
 use ferroce_proto::rc::LinkTraits;
-use ferroce_proto::verbs::{AttrMask, QpAttr, QpState};
+use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, QpAttr, QpState};
 
 use super::Qp;
 use crate::Error;
@@ -11,11 +12,7 @@ use crate::path::{Destination, Path, choose};
 
 impl Qp {
     pub(super) fn apply(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
-        let chosen = if mask.contains(AttrMask::AV) {
-            Some(self.find_path(attr, mask)?)
-        } else {
-            None
-        };
+        let chosen = self.find_paths(attr, mask)?;
         if mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
             // RESET forgets what the peer is still owed for messages that the program has seen.
             self.on_turn(clock::monotonic());
@@ -46,15 +43,46 @@ impl Qp {
         })
     }
 
-    /// The path to what the attributes, or else those that it has, name.
-    fn find_path(&self, attr: &QpAttr, mask: AttrMask) -> Result<(Path, LinkTraits), Error> {
+    /// The path that the attributes lead to, if they change it. What the state table or the values forbid is refused here, before
+    /// anything else can be wrong with an address.
+    fn find_paths(
+        &self,
+        attr: &QpAttr,
+        mask: AttrMask,
+    ) -> Result<Option<(Path, LinkTraits)>, Error> {
         let now = lock(&self.locked).transport.query();
+        let next =
+            qp::next_state(now.qp_state, attr, mask).map_err(|e| Error::invalid(e.to_string()))?;
+        qp::check(self.qp_type, now.qp_state, next, mask)
+            .map_err(|e| Error::invalid(e.to_string()))?;
         let pick = |flag, new: &QpAttr| if mask.contains(flag) { *new } else { now };
-        let to = Destination {
-            ah: attr.ah_attr,
-            qpn: pick(AttrMask::DEST_QPN, attr).dest_qp_num,
-            mtu: pick(AttrMask::PATH_MTU, attr).path_mtu,
+        let find = |ah| {
+            let to = Destination {
+                ah,
+                qpn: pick(AttrMask::DEST_QPN, attr).dest_qp_num,
+                mtu: pick(AttrMask::PATH_MTU, attr).path_mtu,
+            };
+            choose(self.nic(), self.pd.context().device(), &to)
         };
-        choose(self.nic(), self.pd.context().device(), &to)
+        if mask.contains(AttrMask::ALT_PATH) {
+            // It is not used yet, but must be usable.
+            find(AddressHandleAttr {
+                port_num: attr.alt_port_num,
+                ..attr.alt_ah_attr
+            })
+            .map_err(|e| Error::new(e.errno, format!("alternate path: {}", e.reason)))?;
+        }
+        if mask.contains(AttrMask::AV) {
+            return find(attr.ah_attr).map(Some);
+        }
+        let asked = pick(AttrMask::PATH_MIG_STATE, attr).path_mig_state;
+        match migration::destination(&now, asked) {
+            Some(alternate) => find(AddressHandleAttr {
+                port_num: now.alt_port_num,
+                ..alternate
+            })
+            .map(Some),
+            None => Ok(None),
+        }
     }
 }

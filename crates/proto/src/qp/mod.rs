@@ -1,8 +1,9 @@
 //! The queue pair state table.
 //!
 //! [`check`] says whether `ibv_modify_qp(3)` may go from one state to another with a given attribute mask, and if not, which
-//! attributes are missing or too many. [`values`] checks what the attributes hold.
+//! attributes are missing or too many. [`values`] checks what the attributes hold, [`migration`] how the path state may change.
 
+pub mod migration;
 mod table;
 pub mod values;
 

@@ -109,10 +109,10 @@ impl Reject {
             recv: Some(fault),
         }
     }
-    /// The receive queue's CQ overflowed: the peer hears nothing.
+    /// The receive queue's CQ overflowed: the peer hears nothing, the program that no completion will tell it any more.
     pub(super) const CQ_OVERFLOW: Self = Self {
         nak: None,
-        event: None,
+        event: Some(QpEvent::Fatal),
         recv: None,
     };
 }

@@ -283,7 +283,11 @@ impl RcQp {
         let first = match outcome {
             Ok(()) => return,
             Err(SendFault::Oldest(fault)) => Some(fault),
-            Err(SendFault::CqOverflow) => None,
+            Err(SendFault::CqOverflow) => {
+                // No completion can tell that the queue pair has ended.
+                cx.sink.event(QpEvent::Fatal);
+                None
+            }
         };
         self.responder.end();
         self.flush(cx, first, None);

@@ -5,8 +5,8 @@ use alloc::string::ToString;
 
 use super::config::MAX_RD_ATOMIC;
 use super::{Cx, ModifyError, RcQp};
-use crate::qp::{self, Limits};
-use crate::verbs::{AttrMask, Mtu, QpAttr, QpState, QpType};
+use crate::qp::{self, Limits, migration};
+use crate::verbs::{AttrMask, Mtu, PathMigState, QpAttr, QpEvent, QpState, QpType};
 
 const LIMITS: Limits = Limits {
     max_rd_atomic: MAX_RD_ATOMIC,
@@ -28,6 +28,9 @@ impl RcQp {
     ) -> Result<(), ModifyError> {
         let (from, to) = (self.state(), self.check_modify(attr, mask)?);
         assign(&mut self.shared.attr, attr, mask);
+        if mask.contains(AttrMask::PATH_MIG_STATE) {
+            self.set_migration(cx, attr.path_mig_state);
+        }
         match (from, to) {
             (_, QpState::Reset) => self.reset(),
             (_, QpState::Err) => self.enter_error(cx),
@@ -50,6 +53,12 @@ impl RcQp {
         let to = qp::next_state(from, attr, mask).map_err(|e| refuse(e.to_string()))?;
         qp::check(QpType::Rc, from, to, mask).map_err(|e| refuse(e.to_string()))?;
         qp::values::check(attr, mask, &LIMITS).map_err(|e| refuse(e.to_string()))?;
+        if mask.contains(AttrMask::PATH_MIG_STATE) {
+            let attr_now = &self.shared.attr;
+            let alternate = mask.contains(AttrMask::ALT_PATH) || migration::has_alternate(attr_now);
+            migration::check(attr_now.path_mig_state, attr.path_mig_state, alternate)
+                .map_err(|e| refuse(e.to_string()))?;
+        }
         let leaves = !matches!(to, QpState::Sqd | QpState::Err | QpState::Reset);
         if from == QpState::Sqd && leaves && !self.requester.drained() {
             return Err(refuse(format!(
@@ -57,6 +66,17 @@ impl RcQp {
             )));
         }
         Ok(to)
+    }
+
+    /// The state of the path's migration was checked: it becomes this, or the alternate path becomes the path.
+    fn set_migration(&mut self, cx: &mut Cx<'_>, asked: PathMigState) {
+        let attr = &mut self.shared.attr;
+        if migration::migrates(attr.path_mig_state, asked) {
+            migration::migrate(attr);
+            cx.sink.event(QpEvent::PathMigrated);
+        } else {
+            attr.path_mig_state = asked;
+        }
     }
 
     /// Current attributes (`ibv_query_qp`). The PSNs are those of the next packets.
@@ -76,7 +96,7 @@ impl RcQp {
     }
 }
 
-/// Copies the attributes that `mask` names. The state is the caller's matter.
+/// Copies the attributes that `mask` names. The states, of the queue pair and of migration, are the caller's matter.
 fn assign(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
     for single in mask.iter() {
         match single {
@@ -101,7 +121,6 @@ fn assign(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
             AttrMask::MIN_RNR_TIMER => to.min_rnr_timer = from.min_rnr_timer,
             AttrMask::SQ_PSN => to.sq_psn = from.sq_psn,
             AttrMask::MAX_DEST_RD_ATOMIC => to.max_dest_rd_atomic = from.max_dest_rd_atomic,
-            AttrMask::PATH_MIG_STATE => to.path_mig_state = from.path_mig_state,
             AttrMask::DEST_QPN => to.dest_qp_num = from.dest_qp_num,
             _ => {}
         }

@@ -5,7 +5,7 @@ use crate::ids::Qpn;
 /// Events that a queue pair's state machine raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpEvent {
-    /// `IBV_EVENT_QP_FATAL`
+    /// `IBV_EVENT_QP_FATAL`: completions cannot be reported any more.
     Fatal,
     /// `IBV_EVENT_QP_REQ_ERR`: invalid request from the peer.
     RequestError,
@@ -15,6 +15,8 @@ pub enum QpEvent {
     CommEstablished,
     /// `IBV_EVENT_SQ_DRAINED`
     SqDrained,
+    /// `IBV_EVENT_PATH_MIG`: the alternate path is the path now.
+    PathMigrated,
     /// `IBV_EVENT_QP_LAST_WQE_REACHED`
     LastWqeReached,
 }
@@ -54,6 +56,7 @@ impl From<QpEvent> for AsyncEvent {
             QpEvent::AccessError => Self::QpAccessErr,
             QpEvent::CommEstablished => Self::CommEst,
             QpEvent::SqDrained => Self::SqDrained,
+            QpEvent::PathMigrated => Self::PathMig,
             QpEvent::LastWqeReached => Self::QpLastWqeReached,
         }
     }

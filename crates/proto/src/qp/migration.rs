@@ -1,0 +1,107 @@
+//! Path migration: what `path_mig_state` may become.
+//!
+//! The device does not exchange migration requests with the peer and does not migrate by itself when retries run out: the program
+//! arms and migrates, on both sides. (IBTA leaves REARM → ARMED to the channel adapters; here the program says that both are ready.)
+
+use crate::verbs::{AddressHandleAttr, PathMigState, QpAttr};
+
+/// A change of `path_mig_state` that is not possible (EINVAL).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MigrationError {
+    /// REARM or ARMED without an alternate path.
+    #[error("path_mig_state {0:?} needs an alternate path: give IBV_QP_ALT_PATH with it or before")]
+    NoAlternatePath(PathMigState),
+    /// ARMED does not follow MIGRATED.
+    #[error("path_mig_state Armed follows Rearm, not Migrated")]
+    NotRearmed,
+}
+
+/// Whether `now` may become `asked`; `has_alternate` if an alternate path is loaded.
+///
+/// # Errors
+/// [`MigrationError`].
+pub fn check(
+    now: PathMigState,
+    asked: PathMigState,
+    has_alternate: bool,
+) -> Result<(), MigrationError> {
+    match (now, asked) {
+        (_, PathMigState::Migrated) => Ok(()),
+        (_, asked) if !has_alternate => Err(MigrationError::NoAlternatePath(asked)),
+        (PathMigState::Migrated, PathMigState::Armed) => Err(MigrationError::NotRearmed),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the change makes the alternate path the path.
+#[must_use]
+pub const fn migrates(now: PathMigState, asked: PathMigState) -> bool {
+    matches!((now, asked), (PathMigState::Armed, PathMigState::Migrated))
+}
+
+/// Whether an alternate path is loaded.
+#[must_use]
+pub const fn has_alternate(attr: &QpAttr) -> bool {
+    attr.alt_ah_attr.is_global
+}
+
+/// Makes the alternate path the path; there is no alternate path afterwards.
+pub fn migrate(attr: &mut QpAttr) {
+    attr.ah_attr = core::mem::take(&mut attr.alt_ah_attr);
+    attr.pkey_index = core::mem::take(&mut attr.alt_pkey_index);
+    attr.port_num = core::mem::take(&mut attr.alt_port_num);
+    attr.timeout = core::mem::take(&mut attr.alt_timeout);
+    attr.path_mig_state = PathMigState::Migrated;
+}
+
+/// The alternate path's address, for a queue pair that is about to become `asked` and migrates by that.
+#[must_use]
+pub fn destination(attr: &QpAttr, asked: PathMigState) -> Option<AddressHandleAttr> {
+    migrates(attr.path_mig_state, asked).then_some(attr.alt_ah_attr)
+}
+
+#[cfg(test)]
+mod tests {
+    use PathMigState::{Armed, Migrated, Rearm};
+
+    use super::*;
+
+    #[test]
+    fn every_change_with_and_without_an_alternate_path() {
+        for now in [Migrated, Rearm, Armed] {
+            assert_eq!(check(now, Migrated, false), Ok(()));
+            assert_eq!(check(now, Migrated, true), Ok(()));
+            assert_eq!(check(now, Rearm, true), Ok(()));
+            for asked in [Rearm, Armed] {
+                let refused = Err(MigrationError::NoAlternatePath(asked));
+                assert_eq!(check(now, asked, false), refused);
+            }
+        }
+        assert_eq!(
+            check(Migrated, Armed, true),
+            Err(MigrationError::NotRearmed)
+        );
+        assert_eq!(check(Rearm, Armed, true), Ok(()));
+        assert_eq!(check(Armed, Armed, true), Ok(()));
+        let migrating = [Migrated, Rearm, Armed].map(|now| migrates(now, Migrated));
+        assert_eq!(migrating, [false, false, true]);
+    }
+
+    #[test]
+    fn migration_uses_the_alternate_path_up() {
+        let mut attr = QpAttr {
+            timeout: 3,
+            alt_timeout: 9,
+            alt_port_num: 1,
+            path_mig_state: Armed,
+            ..QpAttr::default()
+        };
+        attr.alt_ah_attr.is_global = true;
+        attr.alt_ah_attr.grh.hop_limit = 7;
+        assert!(destination(&attr, Migrated).is_some() && destination(&attr, Rearm).is_none());
+        migrate(&mut attr);
+        assert_eq!((attr.ah_attr.grh.hop_limit, attr.timeout), (7, 9));
+        assert_eq!(attr.path_mig_state, Migrated);
+        assert!(!has_alternate(&attr));
+    }
+}
