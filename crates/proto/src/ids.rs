@@ -74,6 +74,29 @@ impl fmt::Debug for Qpn {
     }
 }
 
+/// Number of an XRC shared receive queue, 24 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+pub struct Srqn(u32);
+
+impl Srqn {
+    /// The low 24 bits of `raw`.
+    #[must_use]
+    pub const fn new(raw: u32) -> Self {
+        Self(raw & MASK24)
+    }
+    /// The number, below 2^24.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Srqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "srqn {:#x}", self.0)
+    }
+}
+
 /// A memory key (`L_Key` or `R_Key`): 32 unpredictable bits that name a region or window.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Key(pub u32);

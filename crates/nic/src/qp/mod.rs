@@ -70,6 +70,7 @@ impl Qp {
         let qp = nic.qps().insert(nic.numbers(), |qpn| {
             let config = RcConfig {
                 qpn,
+                qp_type: init.qp_type,
                 pd: pd.id(),
                 cap,
                 sq_sig_all: init.sq_sig_all,

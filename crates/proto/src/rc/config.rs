@@ -4,7 +4,8 @@ use alloc::string::String;
 
 use crate::ids::{PdId, Qpn};
 use crate::mr::Accessor;
-use crate::verbs::{Mtu, QpAttr, QpCap};
+use crate::verbs::{Mtu, QpAttr, QpCap, QpType};
+use crate::wire::{Opcode, Operation, Position, Service};
 
 /// Largest number of READs and atomics that a queue pair has outstanding as requester, or serves as responder.
 pub const MAX_RD_ATOMIC: u8 = 128;
@@ -32,14 +33,44 @@ pub const PACKET_COST: u32 = 256;
 pub struct RcConfig {
     /// Own number.
     pub qpn: Qpn,
+    /// RC; or XRC, of which a queue pair has one half: `XrcSend` the requester, `XrcRecv` the responder.
+    pub qp_type: QpType,
     /// Protection domain.
     pub pd: PdId,
     /// Capacities, already rounded to what is true.
     pub cap: QpCap,
     /// Every send work request is signalled.
     pub sq_sig_all: bool,
-    /// Receives come from [`Sink::take_shared_recv`](super::Sink::take_shared_recv).
+    /// RC: receives come from [`Sink::take_shared_recv`](super::Sink::take_shared_recv).
     pub shared_recv: bool,
+}
+
+impl RcConfig {
+    /// The service whose packets it sends and takes.
+    pub(super) const fn service(&self) -> Service {
+        match self.qp_type {
+            QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
+            _ => Service::Rc,
+        }
+    }
+
+    /// The opcode of its service for an operation at a position.
+    pub(super) const fn opcode(&self, operation: Operation, position: Position) -> Opcode {
+        self.of_service(Opcode::rc(operation, position))
+    }
+
+    /// The opcode of its service that does what an RC opcode does.
+    pub(super) const fn of_service(&self, opcode: Opcode) -> Opcode {
+        match self.service() {
+            Service::Xrc => opcode.xrc(),
+            _ => opcode,
+        }
+    }
+
+    /// Whether its receives come from shared receive queues.
+    pub(super) const fn takes_shared(&self) -> bool {
+        self.shared_recv || matches!(self.qp_type, QpType::XrcRecv)
+    }
 }
 
 /// Why `ibv_modify_qp` refused: each text names the attribute and the state.

@@ -1,6 +1,6 @@
 //! What a step of the state machine gets from its owner.
 
-use crate::ids::PdId;
+use crate::ids::{PdId, Srqn};
 use crate::mr::{Memory, Rights};
 use crate::time::Time;
 use crate::verbs::{QpEvent, RecvWr, Wc};
@@ -17,6 +17,22 @@ pub trait Sink {
     /// that finds it empty and waits is told by [`RcQp::on_recv_available`](super::RcQp::on_recv_available) when that changes.
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         None
+    }
+    /// The protection domain of an XRC shared receive queue, if the queue pair's XRC domain has one with this number.
+    fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
+        let _ = srq;
+        None
+    }
+    /// As [`take_shared_recv`](Self::take_shared_recv), from an XRC shared receive queue.
+    fn take_xrc_recv(&mut self, srq: Srqn) -> Option<SharedRecv> {
+        let _ = srq;
+        None
+    }
+    /// A completion for the CQ of an XRC shared receive queue; nobody gets it if the queue is gone. Returns false when that CQ
+    /// overflowed.
+    fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
+        let _ = (srq, wc, solicited);
+        true
     }
 }
 

@@ -1,16 +1,17 @@
 //! Carrying out requests that came in order: lengths, keys, placement, completion.
 
+use super::Cx;
 use super::config::{MAX_MESSAGE, Shared, packets_of};
 use super::fault::{Fault, Reject};
 use super::message::Message;
 use super::resources::{Kind, Resource};
 use super::responder::{Responder, Stop, recv_completion};
 use super::scatter;
-use super::{Cx, SharedRecv};
+use super::target::{Held, Target};
 use crate::ids::Psn;
 use crate::mr::Access;
 use crate::verbs::{Wc, WcImm, WcOpcode};
-use crate::wire::{AtomicEth, NakCode, OpInfo, Operation, Packet, Reth, Service};
+use crate::wire::{AtomicEth, NakCode, OpInfo, Operation, Packet, Reth};
 
 impl Responder {
     /// Carries out a request that came in order.
@@ -25,22 +26,28 @@ impl Responder {
             .bth
             .opcode
             .info()
-            .filter(|info| info.service == Service::Rc)
+            .filter(|info| info.service == shared.config.service())
             .ok_or(invalid)?;
+        let target = Target::of(shared, cx, packet)?;
+        if self.message.as_ref().is_some_and(|m| m.target() != target) {
+            return Err(invalid.into());
+        }
         match info.operation {
             Operation::Send | Operation::SendImm | Operation::SendInvalidate => {
-                self.on_send(shared, cx, packet, info)
+                self.on_send(shared, cx, packet, (info, target))
             }
-            Operation::Write | Operation::WriteImm => self.on_write(shared, cx, packet, info),
+            Operation::Write | Operation::WriteImm => {
+                self.on_write(shared, cx, packet, (info, target))
+            }
             Operation::ReadRequest => match packet.ext.reth {
-                Some(reth) if self.message.is_none() => {
-                    self.on_read(shared, cx, packet, reth).map_err(Stop::Reject)
-                }
+                Some(reth) if self.message.is_none() => self
+                    .on_read(shared, cx, packet, (reth, target))
+                    .map_err(Stop::Reject),
                 _ => Err(invalid.into()),
             },
             Operation::CompareSwap | Operation::FetchAdd => match packet.ext.atomic {
                 Some(operands) if self.message.is_none() => self
-                    .on_atomic(shared, cx, packet, (info.operation, operands))
+                    .on_atomic(shared, cx, packet, (info.operation, operands, target))
                     .map_err(Stop::Reject),
                 _ => Err(invalid.into()),
             },
@@ -53,22 +60,25 @@ impl Responder {
         shared: &Shared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        info: OpInfo,
+        (info, target): (OpInfo, Target),
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
         let received = Message::received_before(self.message.as_ref(), info)
             .ok_or_else(|| Reject::invalid(psn))?;
         if info.position.starts() {
-            self.take_recv(shared, cx)?;
+            self.take_recv(shared, cx, target)?;
         }
         check_length(shared, packet, info)?;
         let Some(recv) = &self.held else {
             return Err(Reject::invalid(psn).into());
         };
         let after = place_in_recv(cx, recv, (received, packet))?;
-        self.message = Some(Message::Send { received: after });
+        self.message = Some(Message::Send {
+            received: after,
+            target,
+        });
         if info.position.ends() {
-            let imm = self.finish_send(shared, cx, packet)?;
+            let imm = finish_send(shared, cx, packet, target)?;
             self.complete_recv(shared, cx, packet, (WcOpcode::Recv, after, imm))?;
             self.finish_message();
         }
@@ -76,40 +86,22 @@ impl Responder {
         Ok(())
     }
 
-    /// What the last packet of a SEND brings besides its payload.
-    fn finish_send(
-        &self,
-        shared: &Shared,
-        cx: &Cx<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<Option<WcImm>, Reject> {
-        let Some(key) = packet.ext.ieth else {
-            return Ok(packet.ext.imm.map(WcImm::Imm));
-        };
-        if cx.rights.invalidate(key, shared.accessor()).is_ok() {
-            return Ok(Some(WcImm::Invalidated(key)));
-        }
-        Err(Reject {
-            recv: Some(Fault::REMOTE_INVALIDATE),
-            ..Reject::access(packet.bth.psn)
-        })
-    }
-
     fn on_write(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        info: OpInfo,
+        (info, target): (OpInfo, Target),
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
         let invalid = Reject::invalid(psn);
-        let started = Message::write_before(self.message.as_ref(), packet, info).ok_or(invalid)?;
+        let started =
+            Message::write_before(self.message.as_ref(), packet, (info, target)).ok_or(invalid)?;
         if !allows(shared, Access::REMOTE_WRITE) {
             return Err(invalid.into());
         }
         if packet.ext.imm.is_some() {
-            self.take_recv(shared, cx)?;
+            self.take_recv(shared, cx, target)?;
         }
         check_length(shared, packet, info)?;
         let after = started.place(shared, cx, packet, info)?;
@@ -134,7 +126,7 @@ impl Responder {
         shared: &Shared,
         cx: &Cx<'_>,
         packet: &Packet<'_>,
-        reth: Reth,
+        (reth, target): (Reth, Target),
     ) -> Result<(), Reject> {
         let psn = packet.bth.psn;
         let (va, rkey, length) = (reth.va, reth.rkey, reth.length);
@@ -144,10 +136,14 @@ impl Responder {
         }
         let need = Access::REMOTE_READ;
         cx.rights
-            .open_remote(rkey, shared.accessor(), va, u64::from(length), need)
+            .open_remote(rkey, target.accessor(shared), va, u64::from(length), need)
             .map_err(|_| Reject::access(psn))?;
         let packets = packets_of(length, shared.attr.path_mtu);
-        self.accept(shared, (psn, packets), Kind::Read { va, rkey, length });
+        self.accept(
+            shared,
+            (psn, packets, target),
+            Kind::Read { va, rkey, length },
+        );
         Ok(())
     }
 
@@ -156,7 +152,7 @@ impl Responder {
         shared: &Shared,
         cx: &Cx<'_>,
         packet: &Packet<'_>,
-        (operation, request): (Operation, AtomicEth),
+        (operation, request, target): (Operation, AtomicEth, Target),
     ) -> Result<(), Reject> {
         let psn = packet.bth.psn;
         self.check_resources(shared, Access::REMOTE_ATOMIC, psn)?;
@@ -166,7 +162,7 @@ impl Responder {
         let need = Access::REMOTE_ATOMIC;
         let span = cx
             .rights
-            .open_remote(request.rkey, shared.accessor(), request.va, 8, need)
+            .open_remote(request.rkey, target.accessor(shared), request.va, 8, need)
             .map_err(|_| Reject::access(psn))?;
         // With an iova of its own a region may be aligned for the peer and not in memory.
         if span.addr() % 8 != 0 {
@@ -187,7 +183,7 @@ impl Responder {
             request,
             original,
         };
-        self.accept(shared, (psn, 1), kind);
+        self.accept(shared, (psn, 1, target), kind);
         Ok(())
     }
 
@@ -202,7 +198,7 @@ impl Responder {
     }
 
     /// Takes on a READ or atomic, which is to be answered by `packets` responses.
-    fn accept(&mut self, shared: &Shared, (psn, packets): (Psn, u32), kind: Kind) {
+    fn accept(&mut self, shared: &Shared, (psn, packets, target): (Psn, u32, Target), kind: Kind) {
         self.msn = self.msn.next();
         self.expected = self.expected.plus(packets);
         let depth = shared.attr.max_dest_rd_atomic;
@@ -211,19 +207,20 @@ impl Responder {
             psn,
             packets,
             msn,
+            target,
             kind,
         };
         self.replies.resources.push(depth, resource);
     }
 
     /// Makes sure that a receive work request is held.
-    fn take_recv(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), Stop> {
+    fn take_recv(&mut self, shared: &Shared, cx: &mut Cx<'_>, target: Target) -> Result<(), Stop> {
         if self.held.is_none() {
-            self.held = if shared.config.shared_recv {
-                cx.sink.take_shared_recv()
+            self.held = if shared.config.takes_shared() {
+                target.take_shared(cx)
             } else {
-                let pd = shared.config.pd;
-                self.recv.pop_front().map(|wr| SharedRecv { wr, pd })
+                let own = self.recv.pop_front();
+                own.map(|wr| Held::own(wr, target))
             };
         }
         self.held.as_ref().map(|_| ()).ok_or(Stop::NotReady)
@@ -246,7 +243,7 @@ impl Responder {
             imm,
             ..recv_completion(shared, &recv.wr)
         };
-        if cx.sink.recv_completion(wc, packet.bth.solicited) {
+        if recv.complete(cx, wc, packet.bth.solicited) {
             Ok(())
         } else {
             Err(Reject::CQ_OVERFLOW)
@@ -288,10 +285,29 @@ fn check_length(shared: &Shared, packet: &Packet<'_>, info: OpInfo) -> Result<()
     }
 }
 
+/// What the last packet of a SEND brings besides its payload.
+fn finish_send(
+    shared: &Shared,
+    cx: &Cx<'_>,
+    packet: &Packet<'_>,
+    target: Target,
+) -> Result<Option<WcImm>, Reject> {
+    let Some(key) = packet.ext.ieth else {
+        return Ok(packet.ext.imm.map(WcImm::Imm));
+    };
+    if cx.rights.invalidate(key, target.accessor(shared)).is_ok() {
+        return Ok(Some(WcImm::Invalidated(key)));
+    }
+    Err(Reject {
+        recv: Some(Fault::REMOTE_INVALIDATE),
+        ..Reject::access(packet.bth.psn)
+    })
+}
+
 /// Puts the payload of a SEND packet into its receive, after `received` bytes. Returns how many there are now.
 fn place_in_recv(
     cx: &Cx<'_>,
-    recv: &SharedRecv,
+    recv: &Held,
     (received, packet): (u32, &Packet<'_>),
 ) -> Result<u32, Reject> {
     let psn = packet.bth.psn;

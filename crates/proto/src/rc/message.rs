@@ -3,6 +3,7 @@
 use super::Cx;
 use super::config::{MAX_MESSAGE, Shared};
 use super::fault::Reject;
+use super::target::Target;
 use crate::ids::Key;
 use crate::mr::Access;
 use crate::wire::{OpInfo, Packet};
@@ -14,6 +15,7 @@ pub(super) enum Message {
     Send {
         /// Bytes placed.
         received: u32,
+        target: Target,
     },
     /// A WRITE.
     Write(Write),
@@ -26,15 +28,24 @@ pub(super) struct Write {
     rkey: Key,
     length: u32,
     received: u32,
+    target: Target,
 }
 
 impl Message {
+    /// What its first packet was for. All others must be for the same.
+    pub(super) const fn target(&self) -> Target {
+        match self {
+            Self::Send { target, .. } => *target,
+            Self::Write(write) => write.target,
+        }
+    }
+
     /// Bytes of a SEND before this packet, if the packet fits what came before it: First and Only start a message, Middle
     /// and Last continue one of the same kind.
     pub(super) fn received_before(current: Option<&Self>, info: OpInfo) -> Option<u32> {
         match (current, info.position.starts()) {
             (None, true) => Some(0),
-            (Some(Self::Send { received }), false) => Some(*received),
+            (Some(Self::Send { received, .. }), false) => Some(*received),
             _ => None,
         }
     }
@@ -43,7 +54,7 @@ impl Message {
     pub(super) fn write_before(
         current: Option<&Self>,
         packet: &Packet<'_>,
-        info: OpInfo,
+        (info, target): (OpInfo, Target),
     ) -> Option<Write> {
         match (current, info.position.starts()) {
             (None, true) => packet.ext.reth.map(|reth| Write {
@@ -51,6 +62,7 @@ impl Message {
                 rkey: reth.rkey,
                 length: reth.length,
                 received: 0,
+                target,
             }),
             (Some(Self::Write(write)), false) => Some(*write),
             _ => None,
@@ -86,7 +98,7 @@ impl Write {
             })
             .filter(|_| self.length <= MAX_MESSAGE)
             .ok_or_else(|| Reject::invalid(psn))?;
-        let (by, need) = (shared.accessor(), Access::REMOTE_WRITE);
+        let (by, need) = (self.target.accessor(shared), Access::REMOTE_WRITE);
         if info.position.starts() && !info.position.ends() {
             let whole = u64::from(self.length);
             cx.rights

@@ -1,4 +1,5 @@
-//! The reliable connected transport: one [`RcQp`] is a queue pair with its requester, responder and completer.
+//! The reliable connected transport: one [`RcQp`] is a queue pair with its requester, responder and completer. XRC is the same
+//! with a header more, and with each half in a queue pair of its own (IBTA annex A14).
 //!
 //! The owner (the device, or a test) drives it:
 //! 1. inputs: [`modify`](RcQp::modify), [`post_send`](RcQp::post_send), [`post_recv`](RcQp::post_recv),
@@ -18,6 +19,7 @@
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
 //! | `responder`, `execute`, `message` | request packets to memory and receive completions |
 //! | `resources`, `reply` | READ responses, atomic results, NAKs, acknowledgements |
+//! | `target` | shared receive queues and XRC: whose keys and receives a request uses |
 //! | `modify`, `post`, `config`, `fault`, `scatter` | attributes, checks, settings, failures, byte moving |
 
 mod completer;
@@ -37,14 +39,15 @@ mod retry;
 mod scatter;
 mod segment;
 mod send_queue;
+mod target;
 mod transmit;
 mod window;
 
 use alloc::vec::Vec;
 
 use crate::time::Time;
-use crate::verbs::{PostError, QpEvent, QpState, RecvWr, SendWr};
-use crate::wire::{Operation, Packet, Position, Service};
+use crate::verbs::{PostError, QpEvent, QpState, QpType, RecvWr, SendWr};
+use crate::wire::{Operation, Packet, Position};
 
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
 pub use cx::{Cx, LocalCx, SharedRecv, Sink};
@@ -162,14 +165,17 @@ impl RcQp {
     /// means that it was dropped since the state does not allow it, or that its completion found no room (a lossless link then
     /// tells the sender).
     pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
-        if packet.bth.opcode.service() != Some(Service::Rc) {
+        if packet.bth.opcode.service() != Some(self.shared.config.service()) {
             // Another service's packet cannot come from our peer.
             return true;
         }
-        let taken = match packet.bth.opcode.info() {
-            Some(info) if info.operation.is_response() => {
+        let taken = match (packet.bth.opcode.info(), self.shared.config.qp_type) {
+            // What only the other half of XRC would have asked for cannot come from our peer either.
+            (Some(info), QpType::XrcRecv) if info.operation.is_response() => true,
+            (Some(info), _) if info.operation.is_response() => {
                 self.on_response(cx, packet, (info.operation, info.position))
             }
+            (_, QpType::XrcSend) => true,
             _ => self.on_request(cx, packet),
         };
         self.report_drained(cx);
@@ -317,7 +323,7 @@ impl RcQp {
         self.shared.attr.qp_state = QpState::Err;
         self.requester.flush(&self.shared, cx, send);
         self.responder.flush(&self.shared, cx, recv);
-        if self.shared.config.shared_recv && first_time {
+        if self.shared.config.takes_shared() && first_time {
             cx.sink.event(QpEvent::LastWqeReached);
         }
     }

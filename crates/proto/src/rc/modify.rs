@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use super::config::MAX_RD_ATOMIC;
 use super::{Cx, ModifyError, RcQp};
 use crate::qp::{self, Limits, migration};
-use crate::verbs::{AttrMask, Mtu, PathMigState, QpAttr, QpEvent, QpState, QpType};
+use crate::verbs::{AttrMask, Mtu, PathMigState, QpAttr, QpEvent, QpState};
 
 const LIMITS: Limits = Limits {
     max_rd_atomic: MAX_RD_ATOMIC,
@@ -51,7 +51,7 @@ impl RcQp {
         let refuse = |reason| ModifyError { reason };
         let from = self.state();
         let to = qp::next_state(from, attr, mask).map_err(|e| refuse(e.to_string()))?;
-        qp::check(QpType::Rc, from, to, mask).map_err(|e| refuse(e.to_string()))?;
+        qp::check(self.config().qp_type, from, to, mask).map_err(|e| refuse(e.to_string()))?;
         qp::values::check(attr, mask, &LIMITS).map_err(|e| refuse(e.to_string()))?;
         if mask.contains(AttrMask::PATH_MIG_STATE) {
             let attr_now = &self.shared.attr;

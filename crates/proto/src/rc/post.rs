@@ -2,11 +2,12 @@
 
 use super::config::{MAX_MESSAGE, Shared};
 use super::send_queue::payload_len;
-use crate::verbs::{Payload, PostError, QpState, RecvWr, SendOp, SendWr};
+use crate::verbs::{Payload, PostError, QpState, QpType, RecvWr, SendOp, SendTo, SendWr};
 
 /// Checks a send work request, with `queued` ones before it.
 pub(super) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
     let (attr, cap) = (&shared.attr, &shared.config.cap);
+    check_receiver(shared.config.qp_type, wr)?;
     if !matches!(
         attr.qp_state,
         QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err
@@ -38,6 +39,22 @@ pub(super) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<
     check_operation(shared, wr, length)
 }
 
+/// Whether the queue pair sends at all, and whether the work request names the kind of receiver that its type has.
+fn check_receiver(qp_type: QpType, wr: &SendWr) -> Result<(), PostError> {
+    let is_local = matches!(wr.op, SendOp::LocalInvalidate(_));
+    match (qp_type, wr.to) {
+        (QpType::XrcRecv, _) => Err(PostError::Invalid("an XRC target has no send queue")),
+        _ if is_local => Ok(()),
+        (QpType::XrcSend, SendTo::XrcSrq(_)) | (QpType::Rc, SendTo::Peer) => Ok(()),
+        (QpType::XrcSend, _) => Err(PostError::Invalid(
+            "an XRC work request names the peer's shared receive queue",
+        )),
+        _ => Err(PostError::Invalid(
+            "the work request names a receiver, but the queue pair is connected to its peer",
+        )),
+    }
+}
+
 /// Checks that belong to single operations.
 fn check_operation(shared: &Shared, wr: &SendWr, length: u64) -> Result<(), PostError> {
     let is_atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
@@ -65,7 +82,10 @@ fn check_operation(shared: &Shared, wr: &SendWr, length: u64) -> Result<(), Post
 /// Checks a receive work request, with `queued` ones before it.
 pub(super) fn check_recv(shared: &Shared, wr: &RecvWr, queued: usize) -> Result<(), PostError> {
     let cap = &shared.config.cap;
-    if shared.config.shared_recv {
+    if shared.config.qp_type == QpType::XrcSend {
+        return Err(PostError::Invalid("an XRC initiator has no receive queue"));
+    }
+    if shared.config.takes_shared() {
         return Err(PostError::Invalid(
             "the queue pair takes receives from its shared receive queue",
         ));

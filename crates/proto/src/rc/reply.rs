@@ -107,7 +107,8 @@ impl Replies {
             aeth: Some(Aeth { syndrome, msn }),
             ..ExtHeaders::default()
         };
-        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, shared.attr.dest_qp_num, psn);
+        let opcode = shared.config.of_service(Opcode::RC_ACKNOWLEDGE);
+        let bth = Bth::new(opcode, shared.attr.dest_qp_num, psn);
         Packet::emit_headers(&bth, &ext, 0, out);
         Ok(true)
     }
@@ -138,7 +139,7 @@ fn emit_response(
         .rights
         .open_remote(
             rkey,
-            shared.accessor(),
+            response.resource.target.accessor(shared),
             va.wrapping_add(u64::from(response.offset)),
             len,
             Access::REMOTE_READ,
@@ -150,7 +151,7 @@ fn emit_response(
         atomic_ack,
         ..ExtHeaders::default()
     };
-    let opcode = Opcode::rc(operation, position);
+    let opcode = shared.config.opcode(operation, position);
     let bth = Bth::new(opcode, shared.attr.dest_qp_num, response.psn);
     Packet::emit_headers(&bth, &ext, response.len as usize, out);
     let end = out.len() + padded_len(response.len as usize);

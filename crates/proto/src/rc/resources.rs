@@ -5,6 +5,7 @@
 
 use alloc::collections::VecDeque;
 
+use super::target::Target;
 use crate::ids::{Key, Msn, Psn};
 use crate::wire::{AtomicEth, Operation, Reth};
 
@@ -42,6 +43,8 @@ pub(super) struct Resource {
     /// Response packets.
     pub(super) packets: u32,
     pub(super) msn: Msn,
+    /// Whose keys it may use.
+    pub(super) target: Target,
     pub(super) kind: Kind,
 }
 
@@ -257,6 +260,7 @@ impl Resources {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::PdId;
     use std::vec;
     use std::vec::Vec;
 
@@ -274,6 +278,7 @@ mod tests {
             psn: Psn::new(0),
             packets,
             msn: Msn::default(),
+            target: Target::of_pd(PdId(1)),
             kind,
         };
         all.push(4, resource);

@@ -6,12 +6,13 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::Cx;
 use super::config::Shared;
 use super::fault::{Fault, Reject};
 use super::message::Message;
 use super::reply::Replies;
 use super::requester::failed;
-use super::{Cx, SharedRecv};
+use super::target::Held;
 use crate::ids::{Msn, Psn};
 use crate::verbs::{QpEvent, QpState, RecvWr, Wc, WcFlags, WcOpcode, WcStatus};
 use crate::wire::{NakCode, Operation, Packet, Syndrome};
@@ -36,7 +37,7 @@ impl From<Reject> for Stop {
 pub(super) struct Responder {
     pub(super) recv: VecDeque<RecvWr>,
     /// Receive work request that was taken for the message in work.
-    pub(super) held: Option<SharedRecv>,
+    pub(super) held: Option<Held>,
     /// Message of which not all packets have come.
     pub(super) message: Option<Message>,
     /// PSN of the next request.
@@ -189,7 +190,7 @@ impl Responder {
         if let Some(recv) = self.held.take() {
             let fault = first.unwrap_or(Fault::FLUSHED);
             let wc = failed(recv_completion(shared, &recv.wr), fault);
-            cx.sink.recv_completion(wc, true);
+            recv.complete(cx, wc, true);
         }
         while let Some(recv) = self.recv.pop_front() {
             let wc = failed(recv_completion(shared, &recv), Fault::FLUSHED);

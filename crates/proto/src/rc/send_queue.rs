@@ -8,7 +8,8 @@ use alloc::collections::VecDeque;
 
 use super::config::{PACKET_COST, Shared, packets_of};
 use super::scatter;
-use crate::verbs::{Payload, SendFlags, SendOp, SendWr, Sge};
+use crate::ids::Srqn;
+use crate::verbs::{Payload, SendFlags, SendOp, SendTo, SendWr, Sge};
 
 /// What answers a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,14 @@ impl Wqe {
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Answer::Atomic,
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => Answer::Local,
             _ => Answer::Ack,
+        }
+    }
+
+    /// XRC: the shared receive queue that every packet names.
+    pub(super) fn xrc_srq(&self) -> Option<Srqn> {
+        match self.wr.to {
+            SendTo::XrcSrq(srq) => Some(srq),
+            _ => None,
         }
     }
 
@@ -167,7 +176,7 @@ mod tests {
     use crate::ids::{Key, PdId, Qpn};
     use crate::rc::segment::segment;
     use crate::rc::{MAX_MESSAGE, RcConfig};
-    use crate::verbs::{Mtu, QpCap, RemoteAddr};
+    use crate::verbs::{Mtu, QpCap, QpType, RemoteAddr};
     use crate::wire::Position;
     use alloc::vec;
 
@@ -179,6 +188,7 @@ mod tests {
     fn queue(mtu: Mtu, ops: &[(SendOp, u32)]) -> SendQueue {
         let mut shared = Shared::new(RcConfig {
             qpn: Qpn::new(2),
+            qp_type: QpType::Rc,
             pd: PdId(1),
             cap: QpCap::default(),
             sq_sig_all: false,
@@ -193,7 +203,7 @@ mod tests {
                 lkey: Key(1),
             };
             let wr = SendWr {
-                to: crate::verbs::SendTo::Peer,
+                to: SendTo::Peer,
                 wr_id: 0,
                 op,
                 flags: SendFlags::empty(),

@@ -10,7 +10,7 @@ use super::scatter;
 use super::segment::{Segment, segment};
 use super::send_queue::{Answer, Wqe};
 use crate::verbs::QpState;
-use crate::wire::{Bth, Packet, padded_len};
+use crate::wire::{Bth, ExtHeaders, Packet, padded_len};
 
 /// Most PSNs of one READ request.
 const MAX_READ: u64 = 1 << 21;
@@ -157,14 +157,18 @@ impl Requester {
             solicited: segment.solicited,
             ack_req,
             ..Bth::new(
-                segment.opcode,
+                shared.config.of_service(segment.opcode),
                 shared.attr.dest_qp_num,
                 self.flight.psn(range.0),
             )
         };
         let begin = out.len();
         let payload_len = len as usize;
-        Packet::emit_headers(&bth, &segment.ext, payload_len, out);
+        let ext = ExtHeaders {
+            xrceth: wqe.xrc_srq(),
+            ..segment.ext
+        };
+        Packet::emit_headers(&bth, &ext, payload_len, out);
         let end = out.len() + padded_len(payload_len);
         let gathered = scatter::gather(cx, shared.config.pd, &wqe.wr.payload, (offset, len), out);
         if gathered.is_err() {

@@ -1,19 +1,30 @@
 //! A queue pair with everything it works on.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::Arena;
-use crate::ids::{Key, PdId};
+use crate::ids::{Key, PdId, Srqn};
 use crate::mr::{Access, Accessor, Region, Rights, WINDOW_KEY_BITS, WindowBind, WindowType};
 use crate::rc::{Cx, LocalCx, RcConfig, RcQp, SharedRecv, Sink};
 use crate::time::Time;
 use crate::verbs::{
-    Payload, QpEvent, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
+    Payload, QpEvent, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
 };
 
 /// Protection domain of every node.
 pub const PD: PdId = PdId(1);
+
+/// An XRC shared receive queue.
+#[derive(Debug)]
+pub struct XrcQueue {
+    /// Protection domain.
+    pub pd: PdId,
+    /// Work requests.
+    pub wrs: VecDeque<RecvWr>,
+    /// Completions of its CQ, with their solicited flag.
+    pub completions: Vec<(Wc, bool)>,
+}
 
 /// What came out of a queue pair.
 #[derive(Debug, Default)]
@@ -26,6 +37,8 @@ pub struct Results {
     pub events: Vec<QpEvent>,
     /// Shared receive queue.
     pub shared_recv: VecDeque<SharedRecv>,
+    /// XRC shared receive queues of the domain.
+    pub xrc: BTreeMap<Srqn, XrcQueue>,
     /// Room of each CQ, if limited.
     pub cq_room: Option<usize>,
 }
@@ -74,6 +87,25 @@ impl Sink for Results {
     }
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         self.shared_recv.pop_front()
+    }
+    fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
+        self.xrc.get(&srq).map(|queue| queue.pd)
+    }
+    fn take_xrc_recv(&mut self, srq: Srqn) -> Option<SharedRecv> {
+        let queue = self.xrc.get_mut(&srq)?;
+        let (pd, wr) = (queue.pd, queue.wrs.pop_front()?);
+        Some(SharedRecv { wr, pd })
+    }
+    fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
+        let room = self.cq_room;
+        let Some(queue) = self.xrc.get_mut(&srq) else {
+            return true;
+        };
+        let fits = room.is_none_or(|room| queue.completions.len() < room);
+        if fits {
+            queue.completions.push((wc, solicited));
+        }
+        fits
     }
 }
 

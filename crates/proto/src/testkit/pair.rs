@@ -7,11 +7,11 @@ use core::time::Duration;
 use super::link::Channel;
 use super::node::sge;
 use super::{Faults, Node, PD, Rng};
-use crate::ids::{Gid, Key, Psn, Qpn};
+use crate::ids::{Gid, Key, Psn, Qpn, Srqn};
 use crate::mr::Access;
 use crate::rc::{LinkTraits, RcConfig, SharedRecv};
 use crate::time::Time;
-use crate::verbs::{AttrMask, Mtu, PostError, QpAttr, QpCap, QpState, RecvWr, SendWr, Sge};
+use crate::verbs::{AttrMask, Mtu, PostError, QpAttr, QpCap, QpState, QpType, RecvWr, SendWr, Sge};
 use crate::wire::{Bth, ExtHeaders, Opcode, Packet};
 
 /// One end of a pair.
@@ -51,6 +51,8 @@ pub struct Setup {
     pub cap: QpCap,
     pub sq_sig_all: bool,
     pub shared_recv: bool,
+    /// XRC: A is the initiator, B the target.
+    pub xrc: bool,
     pub access: Access,
     pub link: LinkTraits,
     pub faults: Faults,
@@ -77,6 +79,7 @@ impl Default for Setup {
             },
             sq_sig_all: false,
             shared_recv: false,
+            xrc: false,
             access: Access::LOCAL_WRITE
                 | Access::REMOTE_WRITE
                 | Access::REMOTE_READ
@@ -86,6 +89,16 @@ impl Default for Setup {
                 max_in_flight: 64 << 10,
             },
             faults: Faults::default(),
+        }
+    }
+}
+
+impl Setup {
+    const fn qp_type(&self, side: Side) -> QpType {
+        match (self.xrc, side) {
+            (false, _) => QpType::Rc,
+            (true, Side::A) => QpType::XrcSend,
+            (true, Side::B) => QpType::XrcRecv,
         }
     }
 }
@@ -127,9 +140,11 @@ impl Pair {
     /// Two nodes in RESET.
     #[must_use]
     pub fn unconnected(setup: Setup) -> Self {
-        let node = |qpn| {
+        let node = |side| {
+            let (qpn, qp_type) = (Self::qpn(side), setup.qp_type(side));
             let config = RcConfig {
                 qpn,
+                qp_type,
                 pd: PD,
                 cap: setup.cap,
                 sq_sig_all: setup.sq_sig_all,
@@ -140,7 +155,7 @@ impl Pair {
             let key = node.register(0, setup.memory as u64, setup.access);
             (node, key)
         };
-        let ((a, key_a), (b, key_b)) = (node(Self::qpn(Side::A)), node(Self::qpn(Side::B)));
+        let ((a, key_a), (b, key_b)) = (node(Side::A), node(Side::B));
         Self {
             a,
             b,
@@ -219,6 +234,12 @@ impl Pair {
                 M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC
             }
             _ => M::empty(),
+        };
+        // The half that a queue pair of XRC does not have needs nothing.
+        let mask = match setup.qp_type(side) {
+            QpType::XrcSend => mask.difference(M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER),
+            QpType::XrcRecv => mask.difference(M::RETRY_CNT | M::RNR_RETRY | M::MAX_QP_RD_ATOMIC),
+            _ => mask,
         };
         (attr, mask | M::STATE)
     }
@@ -434,6 +455,14 @@ impl Pair {
             .shared_recv
             .push_back(SharedRecv { wr, pd: PD });
         node.qp.on_recv_available();
+    }
+
+    /// A receive work request for an XRC shared receive queue of B, which [`Results::xrc`](super::Results::xrc) must have.
+    pub fn xrc_recv(&mut self, srq: Srqn, wr_id: u64, sges: Vec<Sge>) {
+        if let Some(queue) = self.b.results.xrc.get_mut(&srq) {
+            queue.wrs.push_back(RecvWr { wr_id, sges });
+            self.b.qp.on_recv_available();
+        }
     }
 
     /// The whole memory of a node as one list.

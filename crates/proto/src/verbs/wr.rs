@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::ids::{Key, Qpn};
+use crate::ids::{Key, Qpn, Srqn};
 use crate::mr::WindowBind;
 
 /// Scatter/gather element.
@@ -106,7 +106,7 @@ pub enum SendTo {
     /// Its own destination (UD).
     Datagram(Datagram),
     /// A shared receive queue at the peer (`XRC_SEND`).
-    XrcSrq(u32),
+    XrcSrq(Srqn),
 }
 
 /// Send-queue work request.

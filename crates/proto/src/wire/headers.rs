@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::word::join;
 use super::{Aeth, HeaderSet};
-use crate::ids::{Key, Qpn};
+use crate::ids::{Key, Qpn, Srqn};
 
 /// RDMA extended transport header, 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,8 @@ pub struct Feth(
 pub struct ExtHeaders {
     /// Datagram header (UD).
     pub deth: Option<Deth>,
+    /// XRC header: the shared receive queue that the request is for.
+    pub xrceth: Option<Srqn>,
     /// FLUSH header.
     pub feth: Option<Feth>,
     /// RDMA header (first WRITE packet, READ request).
@@ -139,6 +141,7 @@ impl ExtHeaders {
     pub fn set(&self) -> HeaderSet {
         let present = [
             (HeaderSet::DETH, self.deth.is_some()),
+            (HeaderSet::XRCETH, self.xrceth.is_some()),
             (HeaderSet::FETH, self.feth.is_some()),
             (HeaderSet::RETH, self.reth.is_some()),
             (HeaderSet::ATOMIC, self.atomic.is_some()),
@@ -159,6 +162,10 @@ impl ExtHeaders {
         let mut ext = Self::default();
         if set.contains(HeaderSet::DETH) {
             ext.deth = Some(Deth::from_bytes(take(&mut bytes)?));
+        }
+        if set.contains(HeaderSet::XRCETH) {
+            // The first byte is reserved.
+            ext.xrceth = Some(Srqn::new(u32::from_be_bytes(*take(&mut bytes)?)));
         }
         if set.contains(HeaderSet::FETH) {
             ext.feth = Some(Feth(u32::from_be_bytes(*take(&mut bytes)?)));
@@ -188,6 +195,9 @@ impl ExtHeaders {
     pub(super) fn emit(&self, out: &mut Vec<u8>) {
         if let Some(deth) = &self.deth {
             deth.emit(out);
+        }
+        if let Some(srq) = self.xrceth {
+            out.extend_from_slice(&join(0, srq.get()));
         }
         if let Some(Feth(word)) = self.feth {
             out.extend_from_slice(&word.to_be_bytes());

@@ -93,7 +93,7 @@ bitflags::bitflags! {
     pub struct HeaderSet: u16 {
         /// Datagram header, 8 bytes.
         const DETH = 1;
-        /// XRC header, 4 bytes. Ferroce knows where it stands but does not speak XRC.
+        /// XRC header, 4 bytes.
         const XRCETH = 1 << 1;
         /// FLUSH header, 4 bytes.
         const FETH = 1 << 2;
@@ -170,6 +170,12 @@ impl Opcode {
     #[must_use]
     pub const fn rc(operation: Operation, position: Position) -> Self {
         Self(Self::RC | number_of(operation, position))
+    }
+
+    /// The same operation and position of XRC, for an opcode of RC.
+    #[must_use]
+    pub const fn xrc(self) -> Self {
+        Self(Self::XRC | self.0 & 0x1f)
     }
 
     /// As [`rc`](Self::rc) for UC, which has SEND and WRITE with and without immediate only.

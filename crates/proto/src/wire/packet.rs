@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Bth, ExtHeaders, HeaderSet, OpInfo, Opcode, Service};
+use super::{Bth, ExtHeaders, HeaderSet, Opcode, Service};
 use crate::ids::Qpn;
 
 /// A transport packet: headers as values, payload borrowed. Pad bytes and ICRC are not part of it.
@@ -36,9 +36,6 @@ pub enum WireError {
     /// Opcode that no transport defines, or one that Ferroce has no headers for.
     #[error("unknown opcode {0:#04x}")]
     UnknownOpcode(u8),
-    /// Opcode of a service that is known but not spoken (XRC).
-    #[error("{0:?} belongs to a transport service that is not supported")]
-    Unsupported(Opcode),
 }
 
 /// Bytes that a payload of `len` bytes takes with its pad: the next multiple of 4.
@@ -57,16 +54,14 @@ const fn pad_count(len: usize) -> u8 {
     }
 }
 
-/// What the parser must know of an opcode. RC operations that the specification leaves undefined get no extension headers:
+/// What the parser must know of an opcode. RC and XRC operations that the specification leaves undefined get no extension headers:
 /// they are packets all the same, which the responder has to answer with a NAK "invalid request".
 fn parse_rule(opcode: Opcode) -> Result<HeaderSet, WireError> {
     match opcode.info() {
-        Some(OpInfo {
-            service: Service::Xrc,
-            ..
-        }) => Err(WireError::Unsupported(opcode)),
         Some(info) => Ok(info.headers),
-        None if opcode.service() == Some(Service::Rc) => Ok(HeaderSet::empty()),
+        None if matches!(opcode.service(), Some(Service::Rc | Service::Xrc)) => {
+            Ok(HeaderSet::empty())
+        }
         None => Err(WireError::UnknownOpcode(opcode.0)),
     }
 }
@@ -74,7 +69,7 @@ fn parse_rule(opcode: Opcode) -> Result<HeaderSet, WireError> {
 impl<'a> Packet<'a> {
     /// Reads a packet (BTH through pad, without ICRC).
     ///
-    /// An undefined opcode of the RC class is accepted: [`Opcode::info`] has none, there are no extension headers, and all
+    /// An undefined opcode of the RC or XRC class is accepted: [`Opcode::info`] has none, there are no extension headers, and all
     /// that follows the BTH is payload.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ids::{Key, Msn, Psn};
+use crate::ids::{Key, Msn, Psn, Srqn};
 use crate::wire::{Aeth, AtomicEth, Deth, Feth, Operation, Position, Reth, Syndrome};
 
 /// Bytes of a hexadecimal text; blanks are ignored.
@@ -21,7 +21,7 @@ fn hex(text: &str) -> Vec<u8> {
 fn spoken_opcodes() -> Vec<Opcode> {
     (0..=u8::MAX)
         .map(Opcode)
-        .filter(|o| o.info().is_some_and(|i| i.service != Service::Xrc))
+        .filter(|o| o.info().is_some())
         .collect()
 }
 
@@ -56,6 +56,7 @@ fn headers_for(set: HeaderSet, seed: [u64; 3], word: u32) -> ExtHeaders {
             qkey,
             src_qp: Qpn::new(word),
         }),
+        xrceth: Some(Srqn::new(word)),
         feth: Some(Feth(word)),
         reth: Some(Reth {
             va,
@@ -78,6 +79,7 @@ fn headers_for(set: HeaderSet, seed: [u64; 3], word: u32) -> ExtHeaders {
     };
     ExtHeaders {
         deth: has(HeaderSet::DETH, all).deth,
+        xrceth: has(HeaderSet::XRCETH, all).xrceth,
         feth: has(HeaderSet::FETH, all).feth,
         reth: has(HeaderSet::RETH, all).reth,
         atomic: has(HeaderSet::ATOMIC, all).atomic,
@@ -227,7 +229,8 @@ fn what_no_queue_pair_can_take_is_refused_with_its_reason() {
     );
     assert_eq!(
         refused("a400ffff0000001100000000"),
-        WireError::Unsupported(Opcode(0xa4))
+        WireError::TooShort { need: 16, got: 12 },
+        "an XRC SEND has an XRCETH"
     );
     assert_eq!(
         refused("0430ffff0000001100000000 0000"),

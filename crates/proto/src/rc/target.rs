@@ -1,0 +1,93 @@
+//! Whose keys and receives a request uses: RC has those of the queue pair, XRC those of the shared receive queue that each
+//! packet names.
+
+use super::Cx;
+use super::config::Shared;
+use super::fault::Reject;
+use crate::ids::{PdId, Srqn};
+use crate::mr::Accessor;
+use crate::verbs::{RecvWr, Wc};
+use crate::wire::Packet;
+
+/// What a request packet works with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// Keys of this protection domain open memory.
+    pd: PdId,
+    /// XRC: receives come from this queue.
+    srq: Option<Srqn>,
+}
+
+/// A receive work request that was taken for the message in work.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) wr: RecvWr,
+    /// Protection domain of its keys.
+    pub(super) pd: PdId,
+    /// XRC: the queue that it came from, whose CQ gets the completion.
+    srq: Option<Srqn>,
+}
+
+impl Target {
+    /// The target of a packet of the queue pair's service. An XRC shared receive queue that does not exist in the queue
+    /// pair's domain makes it an invalid request.
+    pub(super) fn of(
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<Self, Reject> {
+        let Some(srq) = packet.ext.xrceth else {
+            return Ok(Self::of_pd(shared.config.pd));
+        };
+        let pd = cx.sink.xrc_srq(srq);
+        Ok(Self {
+            pd: pd.ok_or_else(|| Reject::invalid(packet.bth.psn))?,
+            srq: Some(srq),
+        })
+    }
+
+    /// One of RC.
+    pub(super) const fn of_pd(pd: PdId) -> Self {
+        Self { pd, srq: None }
+    }
+
+    /// Who opens memory for it.
+    pub(super) fn accessor(self, shared: &Shared) -> Accessor {
+        Accessor {
+            pd: self.pd,
+            ..shared.accessor()
+        }
+    }
+
+    /// Takes a receive work request from the shared receive queue that this target has, by itself or through the queue pair.
+    pub(super) fn take_shared(self, cx: &mut Cx<'_>) -> Option<Held> {
+        let taken = match self.srq {
+            None => cx.sink.take_shared_recv(),
+            Some(srq) => cx.sink.take_xrc_recv(srq),
+        };
+        taken.map(|recv| Held {
+            wr: recv.wr,
+            pd: recv.pd,
+            srq: self.srq,
+        })
+    }
+}
+
+impl Held {
+    /// One from the queue pair's own receive queue.
+    pub(super) const fn own(wr: RecvWr, target: Target) -> Self {
+        Self {
+            wr,
+            pd: target.pd,
+            srq: None,
+        }
+    }
+
+    /// Hands its completion over. Returns false if the CQ overflowed.
+    pub(super) fn complete(&self, cx: &mut Cx<'_>, wc: Wc, solicited: bool) -> bool {
+        match self.srq {
+            None => cx.sink.recv_completion(wc, solicited),
+            Some(srq) => cx.sink.xrc_completion(srq, wc, solicited),
+        }
+    }
+}
