@@ -19,6 +19,7 @@ pub mod error;
 pub mod mr;
 pub mod qp;
 pub mod srq;
+pub mod xrc;
 
 mod core;
 mod link;
@@ -32,3 +33,4 @@ pub use error::Error;
 pub use mr::{Mr, Pd, Window};
 pub use qp::{Qp, QpInit};
 pub use srq::{Srq, SrqAttr};
+pub use xrc::{Inode, Xrcd, XrcdFlags};

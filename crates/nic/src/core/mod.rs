@@ -51,6 +51,7 @@ use crate::cm::CmService;
 use crate::device::DeviceList;
 use crate::link::local::ConnectError;
 use crate::path::{Egress, Policy};
+use crate::xrc::Domains;
 use crate::{Cq, Device, Error, Qp};
 
 /// The software RDMA device of this process.
@@ -63,6 +64,7 @@ pub struct Nic {
     policy: Policy,
     rights: RwLock<Rights>,
     qps: QpTable,
+    domains: Domains,
     timers: Timers,
     delays: Delays,
     ready: ReadyList,
@@ -127,6 +129,9 @@ impl Nic {
     }
     pub(crate) fn qps(&self) -> &QpTable {
         &self.qps
+    }
+    pub(crate) fn domains(&self) -> &Domains {
+        &self.domains
     }
     pub(crate) fn policy(&self) -> Policy {
         self.policy

@@ -38,7 +38,7 @@ impl Numbers {
     }
 
     /// The queue pair number with the given index; only the index's low bits count.
-    pub(super) fn qpn(&self, index: u32) -> Qpn {
+    pub(crate) fn qpn(&self, index: u32) -> Qpn {
         Qpn::new(u32::from(self.slot) << INDEX_BITS | index & ((1 << INDEX_BITS) - 1))
     }
 

@@ -26,6 +26,7 @@ use crate::cm::CmService;
 use crate::device::DeviceList;
 use crate::link::local::LocalLinks;
 use crate::path::Policy;
+use crate::xrc::Domains;
 
 impl Nic {
     /// Claims a slot, opens the sockets, lists the devices and starts the thread.
@@ -60,6 +61,7 @@ impl Nic {
             policy,
             rights: RwLock::new(Rights::default()),
             qps: QpTable::new(),
+            domains: Domains::new(),
             timers: Timers::new(),
             delays: Delays::new(),
             ready: ReadyList::default(),

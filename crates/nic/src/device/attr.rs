@@ -62,6 +62,7 @@ mod cap {
     pub(super) const MEM_WINDOW: u32 = 1 << 17;
     /// Type 2 windows belong to the queue pair that bound them.
     pub(super) const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+    pub(super) const XRC: u32 = 1 << 20;
     /// SEND with invalidate and local invalidate work.
     pub(super) const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 }
@@ -87,6 +88,7 @@ impl DeviceAttr {
                 | cap::SRQ_RESIZE
                 | cap::MEM_WINDOW
                 | cap::MEM_WINDOW_TYPE_2B
+                | cap::XRC
                 | cap::MEM_MGT_EXTENSIONS,
             max_sge: 32,
             max_sge_rd: 32,

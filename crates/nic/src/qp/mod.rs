@@ -1,23 +1,26 @@
 //! Queue pairs.
 
+mod handles;
 mod input;
 mod modify;
 mod output;
+mod queues;
 mod step;
 mod transport;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{RcConfig, RcQp};
 use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpCap, QpState, QpType, RecvWr, SendWr};
 
+use self::handles::Handles;
+use self::queues::Queues;
 use self::step::Locked;
 use self::transport::Transport;
 use crate::core::{lock, write};
 use crate::device::{DeviceAttr, Limit, Permit};
-use crate::{Cq, Error, Nic, Pd, Srq};
+use crate::{Cq, Error, Nic, Pd, Srq, Xrcd};
 
 /// What `ibv_create_qp` needs.
 #[derive(Debug)]
@@ -37,70 +40,90 @@ pub struct QpInit {
 pub struct Qp {
     me: Weak<Self>,
     pd: Arc<Pd>,
-    send_cq: Arc<Cq>,
-    recv_cq: Arc<Cq>,
-    srq: Option<Arc<Srq>>,
+    queues: Queues,
     qpn: Qpn,
     qp_type: QpType,
     cap: QpCap,
     sq_sig_all: bool,
-    cookie: AtomicUsize,
+    handles: Handles,
     /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them at once.
     locked: Mutex<Locked>,
     _permit: Permit,
 }
 
 impl Qp {
-    /// Makes a queue pair in RESET.
+    /// Makes a queue pair in RESET. An XRC initiator has no receive side: its `recv_cq` and `srq` do not count.
     ///
     /// # Errors
     /// EINVAL for capacities above the device's limits, EOPNOTSUPP for a type that is not built, ENOMEM when numbers run out.
     pub fn create(pd: &Arc<Pd>, init: QpInit) -> Result<Arc<Self>, Error> {
-        let device = pd.context().device();
-        if init.qp_type != QpType::Rc {
+        if !matches!(init.qp_type, QpType::Rc | QpType::XrcSend) {
             return Err(Error::unsupported(format!(
-                "queue pairs of type {:?} are not built: RC is",
+                "queue pairs of type {:?} are not built",
                 init.qp_type
             )));
         }
-        let cap = check_cap(&init, device.limits())?;
+        let cap = check_cap(&init, pd.context().device().limits())?;
         check_srq(pd, init.srq.as_deref())?;
+        let (qp_type, sq_sig_all) = (init.qp_type, init.sq_sig_all);
+        let shared_recv = init.srq.is_some();
+        let config = |qpn| RcConfig {
+            qpn,
+            qp_type,
+            pd: pd.id(),
+            cap,
+            sq_sig_all,
+            shared_recv,
+        };
+        Self::build(pd, config, Queues::of(init))
+    }
+
+    /// Makes an XRC target in RESET: it has neither work queues nor completion queues nor a protection domain.
+    ///
+    /// # Errors
+    /// ENOMEM at the device's limit.
+    pub fn create_target(xrcd: &Arc<Xrcd>) -> Result<Arc<Self>, Error> {
+        let config = |qpn| RcConfig {
+            qpn,
+            qp_type: QpType::XrcRecv,
+            pd: xrcd.pd().id(),
+            cap: QpCap::default(),
+            sq_sig_all: false,
+            shared_recv: true,
+        };
+        let queues = Queues::of_target(Arc::clone(xrcd));
+        let qp = Self::build(xrcd.pd(), config, queues)?;
+        lock(xrcd.domain().targets()).insert(qp.qpn, Arc::clone(&qp));
+        Ok(qp)
+    }
+
+    fn build(
+        pd: &Arc<Pd>,
+        config: impl FnOnce(Qpn) -> RcConfig,
+        queues: Queues,
+    ) -> Result<Arc<Self>, Error> {
+        let device = pd.context().device();
         let permit = device.permit(Limit::Qp)?;
         let nic = pd.context().nic();
         let qp = nic.qps().insert(nic.numbers(), |qpn| {
-            let config = RcConfig {
-                qpn,
-                qp_type: init.qp_type,
-                pd: pd.id(),
-                cap,
-                sq_sig_all: init.sq_sig_all,
-                shared_recv: init.srq.is_some(),
-            };
+            let config = config(qpn);
             Arc::new_cyclic(|me| Self {
                 me: Weak::clone(me),
                 pd: Arc::clone(pd),
-                send_cq: init.send_cq,
-                recv_cq: init.recv_cq,
-                srq: init.srq,
+                queues,
                 qpn,
-                qp_type: init.qp_type,
-                cap,
-                sq_sig_all: init.sq_sig_all,
-                cookie: AtomicUsize::new(0),
+                qp_type: config.qp_type,
+                cap: config.cap,
+                sq_sig_all: config.sq_sig_all,
+                handles: Handles::default(),
                 locked: Mutex::new(Locked::new(Transport::Rc(Box::new(RcQp::new(config))))),
                 _permit: permit,
             })
         })?;
         qp.pd.attach();
-        qp.send_cq.attach();
-        qp.recv_cq.attach();
-        qp.srq.as_deref().inspect(|srq| srq.attach());
-        tracing::debug!(target: "ferroce::qp", qpn = qp.qpn.get(), device = device.name(), "created");
+        qp.queues.attach();
+        tracing::debug!(target: "ferroce::qp", qpn = qp.qpn.get(), qp_type = ?qp.qp_type, device = device.name(), "created");
         Ok(qp)
-    }
-    /// The cookie that asynchronous events carry; set once.
-    pub fn set_cookie(&self, cookie: usize) {
-        self.cookie.store(cookie, Ordering::Relaxed);
     }
     /// Its number.
     #[must_use]
@@ -127,20 +150,10 @@ impl Qp {
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
-    /// Where completions of send work go.
-    #[must_use]
-    pub fn send_cq(&self) -> &Arc<Cq> {
-        &self.send_cq
-    }
-    /// Where completions of receive work go.
-    #[must_use]
-    pub fn recv_cq(&self) -> &Arc<Cq> {
-        &self.recv_cq
-    }
     /// Where receives come from, if not from a queue of its own.
     #[must_use]
     pub fn srq(&self) -> Option<&Arc<Srq>> {
-        self.srq.as_ref()
+        self.queues.srq.as_ref()
     }
     /// Current state.
     #[must_use]
@@ -197,9 +210,11 @@ impl Qp {
         self.nic().qps().remove(self.qpn);
         write(self.nic().rights()).unbind_windows_of(self.qpn);
         self.pd.detach();
-        self.send_cq.detach();
-        self.recv_cq.detach();
-        self.srq.as_deref().inspect(|srq| srq.detach());
+        self.queues.detach();
+        if let Some(xrcd) = &self.queues.xrcd {
+            lock(xrcd.domain().targets()).remove(&self.qpn);
+        }
+        self.handles.clear();
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "destroyed");
     }
 
@@ -239,7 +254,7 @@ fn post_error(error: &PostError) -> Error {
 /// Holds the capacities against the limits. What is true is at least what was asked for; inline data always fits.
 fn check_cap(init: &QpInit, limits: &DeviceAttr) -> Result<QpCap, Error> {
     let mut asked = init.cap;
-    if init.srq.is_some() {
+    if init.srq.is_some() || init.qp_type == QpType::XrcSend {
         // There is no receive queue.
         (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);
     }

@@ -35,8 +35,7 @@ impl Qp {
             }
             if after == QpState::Reset {
                 locked.set_path(self.qpn, None);
-                self.send_cq.forget(self.qpn);
-                self.recv_cq.forget(self.qpn);
+                self.queues.forget(self.qpn);
             }
             tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), ?before, ?after, ?mask, "modified");
             Ok(())

@@ -1,19 +1,19 @@
 //! The step: the only way into a queue pair's state. It holds the queue pair's lock and, while the transport works, the read
 //! lock of the rights table; then it transmits what there is and keeps the timer.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use ferroce_os::clock;
 use ferroce_os::memory::RawMemory;
-use ferroce_proto::ids::Qpn;
+use ferroce_proto::ids::{PdId, Qpn, Srqn};
 use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, SharedRecv, Sink};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpEvent, QpType, Wc};
 
 use super::Qp;
 use super::transport::Transport;
+use crate::Srq;
 use crate::core::{lock, read, write};
-use crate::device::AsyncSubject;
 use crate::path::{Path, Reach};
 
 /// What the lock of a queue pair guards.
@@ -62,20 +62,36 @@ impl Locked {
 /// Takes what the transport has to say to the program.
 struct Results<'a>(&'a Qp);
 
+impl Results<'_> {
+    fn xrc(&self, srq: Srqn) -> Option<Arc<Srq>> {
+        self.0.queues.xrcd.as_ref()?.domain().srq(srq)
+    }
+}
+
 impl Sink for Results<'_> {
     fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool {
-        self.0.send_cq.push(wc, solicited)
+        let cq = self.0.queues.send_cq.as_ref();
+        cq.is_none_or(|cq| cq.push(wc, solicited))
     }
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
-        self.0.recv_cq.push(wc, solicited)
+        let cq = self.0.queues.recv_cq.as_ref();
+        cq.is_none_or(|cq| cq.push(wc, solicited))
+    }
+    fn event(&mut self, event: QpEvent) {
+        self.0.handles.push_async(event.into());
     }
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         let waits = (self.0.qp_type == QpType::Rc).then_some(self.0);
-        self.0.srq.as_ref()?.take(waits)
+        self.0.queues.srq.as_ref()?.take(waits)
     }
-    fn event(&mut self, event: QpEvent) {
-        let subject = AsyncSubject::Qp(self.0.cookie.load(Ordering::Relaxed));
-        self.0.pd.context().push_async(event.into(), subject);
+    fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
+        self.xrc(srq).map(|srq| srq.pd().id())
+    }
+    fn take_xrc_recv(&mut self, srq: Srqn) -> Option<SharedRecv> {
+        self.xrc(srq)?.take(Some(self.0))
+    }
+    fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
+        self.xrc(srq).is_none_or(|srq| srq.complete(wc, solicited))
     }
 }
 

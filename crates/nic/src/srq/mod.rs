@@ -8,13 +8,14 @@ mod queue;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ferroce_proto::ids::Srqn;
 use ferroce_proto::rc::SharedRecv;
-use ferroce_proto::verbs::{AsyncEvent, RecvWr};
+use ferroce_proto::verbs::{AsyncEvent, RecvWr, Wc};
 
 use self::queue::Queue;
 use crate::core::lock;
 use crate::device::{AsyncSubject, DeviceAttr, Limit, Permit};
-use crate::{Context, Error, Pd, Qp};
+use crate::{Context, Cq, Error, Pd, Qp, Xrcd};
 
 /// Sizes of a shared receive queue and its limit (`struct ibv_srq_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,10 +27,20 @@ pub struct SrqAttr {
     pub srq_limit: u32,
 }
 
+/// What an XRC shared receive queue has besides.
+#[derive(Debug)]
+struct Xrc {
+    number: Srqn,
+    xrcd: Arc<Xrcd>,
+    /// Where completions of receives from it go.
+    cq: Arc<Cq>,
+}
+
 /// A shared receive queue.
 #[derive(Debug)]
 pub struct Srq {
     pd: Arc<Pd>,
+    xrc: Option<Xrc>,
     max_sge: u32,
     cookie: AtomicUsize,
     users: AtomicUsize,
@@ -44,12 +55,53 @@ impl Srq {
     /// # Errors
     /// EINVAL for sizes of 0 or above the device's limits, ENOMEM at the device's limit of queues.
     pub fn create(pd: &Arc<Pd>, attr: SrqAttr) -> Result<Arc<Self>, Error> {
+        Self::build(pd, attr, || Ok(None))
+    }
+
+    /// Makes an XRC queue: targets of the domain take from it what initiators address to its [number](Self::number).
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), and EINVAL for a domain or a completion queue of another context.
+    pub fn create_xrc(
+        pd: &Arc<Pd>,
+        attr: SrqAttr,
+        (xrcd, cq): (&Arc<Xrcd>, &Arc<Cq>),
+    ) -> Result<Arc<Self>, Error> {
+        let context = pd.context();
+        if !Arc::ptr_eq(context, xrcd.context()) || !Arc::ptr_eq(context, cq.context()) {
+            return Err(Error::invalid(
+                "the XRC domain or the completion queue belongs to another context",
+            ));
+        }
+        let nic = context.nic();
+        let srq = Self::build(pd, attr, || {
+            Ok(Some(Xrc {
+                number: nic.domains().take_srqn(nic.numbers())?,
+                xrcd: Arc::clone(xrcd),
+                cq: Arc::clone(cq),
+            }))
+        })?;
+        if let Some(xrc) = &srq.xrc {
+            xrcd.attach();
+            cq.attach();
+            xrcd.domain().insert_srq(xrc.number, Arc::clone(&srq));
+        }
+        Ok(srq)
+    }
+
+    fn build(
+        pd: &Arc<Pd>,
+        attr: SrqAttr,
+        xrc: impl FnOnce() -> Result<Option<Xrc>, Error>,
+    ) -> Result<Arc<Self>, Error> {
         let device = pd.context().device();
         check_sizes(attr, device.limits())?;
         let permit = device.permit(Limit::Srq)?;
+        let xrc = xrc()?;
         pd.attach();
         Ok(Arc::new(Self {
             pd: Arc::clone(pd),
+            xrc,
             max_sge: attr.max_sge.max(1),
             cookie: AtomicUsize::new(0),
             users: AtomicUsize::new(0),
@@ -71,7 +123,12 @@ impl Srq {
     pub fn context(&self) -> &Arc<Context> {
         self.pd.context()
     }
-    /// Queue pairs that take from it. `ibv_destroy_srq` answers EBUSY unless 0.
+    /// Its number, which only XRC queues have.
+    #[must_use]
+    pub fn number(&self) -> Option<Srqn> {
+        self.xrc.as_ref().map(|xrc| xrc.number)
+    }
+    /// Queue pairs that take from it (XRC: none, since packets name it, not queue pairs). `ibv_destroy_srq` answers EBUSY unless 0.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users.load(Ordering::Acquire)
@@ -114,10 +171,19 @@ impl Srq {
         self.wake(posted);
         result
     }
-    /// Ends it: no event comes from it any more. Call it when nobody [uses](Self::users) it.
+    /// Ends it: no event and no completion comes from it any more. Call it when nobody [uses](Self::users) it.
     pub fn destroy(&self) {
-        if lock(&self.queue).retire() {
-            self.pd.detach();
+        if let Some(xrc) = &self.xrc {
+            xrc.xrcd.domain().remove_srq(xrc.number);
+        }
+        if !lock(&self.queue).retire() {
+            return;
+        }
+        self.pd.detach();
+        if let Some(xrc) = &self.xrc {
+            xrc.cq.detach();
+            xrc.xrcd.detach();
+            self.context().nic().domains().return_srqn(xrc.number);
         }
     }
 
@@ -149,6 +215,16 @@ impl Srq {
             wr,
             pd: self.pd.id(),
         })
+    }
+
+    /// Queues a completion of a receive from an XRC queue. Returns false if its CQ overflowed.
+    pub(crate) fn complete(&self, wc: Wc, solicited: bool) -> bool {
+        // Held, so that none comes once `destroy` has returned.
+        let queue = lock(&self.queue);
+        match &self.xrc {
+            Some(xrc) if !queue.is_retired() => xrc.cq.push(wc, solicited),
+            _ => true,
+        }
     }
 
     /// Gives turns to as many waiting queue pairs as there are new work requests.

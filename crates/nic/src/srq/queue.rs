@@ -102,6 +102,10 @@ impl Queue {
         Some(qp)
     }
 
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired
+    }
+
     /// The queue ends. Returns false if it had ended before.
     pub(super) fn retire(&mut self) -> bool {
         self.wrs.clear();

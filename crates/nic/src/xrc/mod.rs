@@ -1,0 +1,91 @@
+//! XRC domains: the shared receive queues and target queue pairs that initiators reach through each other (`ibv_open_xrcd`).
+//!
+//! A domain belongs to a device and, if it was opened with a descriptor, to a file: whoever opens the same file in this process
+//! gets the same domain. Another process gets one of its own, since a target there cannot take receives from here.
+
+mod domain;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub(crate) use self::domain::Domains;
+use self::domain::{Domain, Place};
+use crate::{Context, Error, Pd};
+
+/// A file, by device and inode number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Inode {
+    /// `st_dev`
+    pub dev: u64,
+    /// `st_ino`
+    pub ino: u64,
+}
+
+/// How a domain is opened (`oflags`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XrcdFlags {
+    /// `O_CREAT`: make the domain if there is none.
+    pub create: bool,
+    /// `O_EXCL`: there must be none.
+    pub exclusive: bool,
+}
+
+/// An open XRC domain. Several of them may lead to the same domain.
+#[derive(Debug)]
+pub struct Xrcd {
+    context: Arc<Context>,
+    domain: Arc<Domain>,
+    /// For what a target queue pair has no protection domain of its own: no memory is ever registered in it.
+    pd: Arc<Pd>,
+    users: AtomicUsize,
+}
+
+impl Xrcd {
+    /// Opens the domain of a file, or a new one that nobody else can open.
+    ///
+    /// # Errors
+    /// EAGAIN if there is none and `create` is not set, EINVAL if there is one and `exclusive` is set, or without a file and
+    /// `create`.
+    pub fn open(
+        context: &Arc<Context>,
+        inode: Option<Inode>,
+        flags: XrcdFlags,
+    ) -> Result<Arc<Self>, Error> {
+        let place = inode.map(|inode| Place {
+            device: context.device().index(),
+            inode,
+        });
+        let domain = context.nic().domains().open(place, flags)?;
+        Ok(Arc::new(Self {
+            context: Arc::clone(context),
+            domain,
+            pd: Pd::alloc(context)?,
+            users: AtomicUsize::new(0),
+        }))
+    }
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Shared receive queues and queue pairs that were made or opened through it. `ibv_close_xrcd` answers EBUSY unless 0.
+    #[must_use]
+    pub fn users(&self) -> usize {
+        self.users.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+    /// Counts an object in.
+    pub(crate) fn attach(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+    /// Counts an object out.
+    pub(crate) fn detach(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
