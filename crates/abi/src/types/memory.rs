@@ -54,4 +54,10 @@ c_structs! { MEMORY_LAYOUTS;
     struct ibv_xrcd {
         context: *mut ibv_context,
     }
+    /// What `ibv_open_xrcd` asks for.
+    struct ibv_xrcd_init_attr {
+        comp_mask: u32,
+        fd: c_int,
+        oflags: c_int,
+    }
 }

@@ -69,6 +69,14 @@ c_structs! { QP_LAYOUTS;
         source_qpn: u32,
         send_ops_flags: u64,
     }
+    /// What `ibv_open_qp` asks for.
+    struct ibv_qp_open_attr {
+        comp_mask: u32,
+        qp_num: u32,
+        xrcd: *mut ibv_xrcd,
+        qp_context: *mut c_void,
+        qp_type: u32,
+    }
     /// Attributes of a queue pair.
     struct ibv_qp_attr {
         qp_state: u32,

@@ -12,7 +12,7 @@ use ferroce_nic::device::AsyncSubject;
 use ferroce_nic::{Context, Error};
 use ferroce_os::eventfd::EventFd;
 
-use super::{clock, cq, cq_ex, device, mr, mw, port, post, qp, qp_ex, srq, unbuilt};
+use super::{clock, cq, cq_ex, device, mr, mw, port, post, qp, qp_ex, qp_open, srq, xrcd};
 use crate::errno::result_as_null;
 use crate::types::{ibv_context, ibv_context_ops, ibv_device, ibv_mr, ibv_qp, verbs_context};
 
@@ -157,7 +157,9 @@ fn operations() -> verbs_context {
     block.get_srq_num = Some(srq::srq_num);
     block.post_srq_ops = Some(srq::post_srq_ops);
     block.create_qp_ex = Some(qp_ex::create_qp_ex);
-    block.close_xrcd = Some(unbuilt::close_xrcd);
+    block.open_xrcd = Some(xrcd::open_xrcd);
+    block.close_xrcd = Some(xrcd::close_xrcd);
+    block.open_qp = Some(qp_open::open_qp);
     block.sz = size_of::<verbs_context>();
     block.context.ops = ibv_context_ops {
         alloc_mw: Some(mw::alloc_mw),

@@ -28,12 +28,14 @@ mod post;
 pub mod provider;
 pub(crate) mod qp;
 mod qp_ex;
+mod qp_open;
 mod rates;
 mod srq;
 mod sysfs;
 mod unbuilt;
 pub(crate) mod wait;
 mod wr;
+mod xrcd;
 
 pub use ah::{
     ibv_attach_mcast, ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_detach_mcast,

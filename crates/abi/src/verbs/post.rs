@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use ferroce_nic::Error;
-use ferroce_proto::verbs::{QpCap, RecvWr, SendWr};
+use ferroce_proto::verbs::{QpCap, QpType, RecvWr, SendWr};
 
 use super::{qp, wr};
 use crate::errno::as_errno;
@@ -13,11 +13,13 @@ use crate::types::{ibv_qp, ibv_recv_wr, ibv_send_wr};
 pub(super) trait Chained: Sized {
     /// The device's work request.
     type Wr;
+    /// What the queue says about work requests.
+    type Rules;
     /// Converts one.
     ///
     /// # Safety
     /// `this` points to a work request with its list.
-    unsafe fn convert(this: *const Self, cap: &QpCap) -> Result<Self::Wr, Error>;
+    unsafe fn convert(this: *const Self, rules: &Self::Rules) -> Result<Self::Wr, Error>;
     /// The next of the chain.
     ///
     /// # Safety
@@ -27,9 +29,13 @@ pub(super) trait Chained: Sized {
 
 impl Chained for ibv_send_wr {
     type Wr = SendWr;
-    unsafe fn convert(this: *const Self, cap: &QpCap) -> Result<SendWr, Error> {
+    type Rules = (QpCap, QpType);
+    unsafe fn convert(
+        this: *const Self,
+        (cap, qp_type): &(QpCap, QpType),
+    ) -> Result<SendWr, Error> {
         // SAFETY: the caller's promise.
-        unsafe { wr::send_wr(this, cap) }
+        unsafe { wr::send_wr(this, cap, *qp_type) }
     }
     unsafe fn next(this: *const Self) -> *mut Self {
         // SAFETY: the caller's promise.
@@ -39,9 +45,11 @@ impl Chained for ibv_send_wr {
 
 impl Chained for ibv_recv_wr {
     type Wr = RecvWr;
-    unsafe fn convert(this: *const Self, cap: &QpCap) -> Result<RecvWr, Error> {
+    /// Most scatter/gather elements.
+    type Rules = u32;
+    unsafe fn convert(this: *const Self, max_sge: &u32) -> Result<RecvWr, Error> {
         // SAFETY: the caller's promise.
-        unsafe { wr::recv_wr(this, cap) }
+        unsafe { wr::recv_wr(this, *max_sge) }
     }
     unsafe fn next(this: *const Self) -> *mut Self {
         // SAFETY: the caller's promise.
@@ -50,30 +58,30 @@ impl Chained for ibv_recv_wr {
 }
 
 /// Converts a chain one by one, as the device takes them; ends early at one that cannot be converted.
-struct Chain<'a, C> {
+struct Chain<C: Chained> {
     /// Given out last, or refused.
     current: *mut C,
     next: *mut C,
-    cap: &'a QpCap,
+    rules: C::Rules,
     refused: Option<Error>,
 }
 
-impl<'a, C: Chained> Chain<'a, C> {
+impl<C: Chained> Chain<C> {
     /// A chain that starts at `first`.
     ///
     /// # Safety
     /// `first` is NULL or points to a chain that stays as it is while the iterator is used.
-    unsafe fn new(first: *mut C, cap: &'a QpCap) -> Self {
+    unsafe fn new(first: *mut C, rules: C::Rules) -> Self {
         Self {
             current: first,
             next: first,
-            cap,
+            rules,
             refused: None,
         }
     }
 }
 
-impl<C: Chained> Iterator for Chain<'_, C> {
+impl<C: Chained> Iterator for Chain<C> {
     type Item = C::Wr;
 
     fn next(&mut self) -> Option<C::Wr> {
@@ -84,7 +92,7 @@ impl<C: Chained> Iterator for Chain<'_, C> {
         // SAFETY: not NULL, so a work request of the chain, as `new` was promised.
         unsafe {
             self.next = C::next(self.current);
-            C::convert(self.current, self.cap)
+            C::convert(self.current, &self.rules)
                 .map_err(|e| self.refused = Some(e))
                 .ok()
         }
@@ -98,13 +106,13 @@ impl<C: Chained> Iterator for Chain<'_, C> {
 /// `first` is NULL or a chain, `bad` NULL or room for a pointer.
 pub(super) unsafe fn post<C: Chained>(
     call: &'static str,
-    cap: &QpCap,
+    rules: C::Rules,
     first: *mut C,
     bad: *mut *mut C,
     post: impl FnOnce(&mut dyn Iterator<Item = C::Wr>) -> Result<(), (usize, Error)>,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let mut chain = unsafe { Chain::new(first, cap) };
+    let mut chain = unsafe { Chain::new(first, rules) };
     let posted = post(&mut chain).map_err(|(_, e)| e);
     match posted.and_then(|()| chain.refused.take().map_or(Ok(()), Err)) {
         Ok(()) => 0,
@@ -126,9 +134,10 @@ pub(crate) unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: a live queue pair.
     let private = unsafe { qp::private(qp) };
+    let rules = (*private.cap(), private.nic().qp_type());
     // SAFETY: a chain of work requests, and room for the refused one.
     unsafe {
-        post("ibv_post_send", private.cap(), wr, bad_wr, |wrs| {
+        post("ibv_post_send", rules, wr, bad_wr, |wrs| {
             private.nic().post_send(wrs)
         })
     }
@@ -142,9 +151,10 @@ pub(crate) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: a live queue pair.
     let private = unsafe { qp::private(qp) };
+    let max_sge = private.cap().max_recv_sge;
     // SAFETY: a chain of work requests, and room for the refused one.
     unsafe {
-        post("ibv_post_recv", private.cap(), wr, bad_wr, |wrs| {
+        post("ibv_post_recv", max_sge, wr, bad_wr, |wrs| {
             private.nic().post_recv(wrs)
         })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ferroce_nic::device::AsyncSubject;
 use ferroce_nic::{Error, Qp, QpInit};
-use ferroce_proto::verbs::{AttrMask, QpCap};
+use ferroce_proto::verbs::{AttrMask, QpCap, QpType};
 
 use super::acks::Acks;
 use super::qp_ex::Builder;
@@ -14,9 +14,7 @@ use super::{context, cq, engine, pd, srq};
 use crate::convert::{cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
 use crate::object::{self, Handle};
-use crate::types::{
-    IBV_QPS_RESET, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr,
-};
+use crate::types::{ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr};
 
 /// What follows `struct ibv_qp_ex`.
 pub(crate) struct QpPrivate {
@@ -65,6 +63,11 @@ pub(super) unsafe fn create(
     mut public: ibv_qp_ex,
     builder: Option<Builder>,
 ) -> Result<*mut ibv_qp, Error> {
+    let qp_type = qp_type(attr.qp_type)?;
+    if qp_type == QpType::XrcSend {
+        // It has no receive side, whatever the attributes say.
+        (attr.recv_cq, attr.srq) = (attr.send_cq, ptr::null_mut());
+    }
     if attr.send_cq.is_null() || attr.recv_cq.is_null() {
         return Err(invalid(
             "a queue pair needs a send and a receive completion queue",
@@ -79,7 +82,7 @@ pub(super) unsafe fn create(
         )
     };
     let init = QpInit {
-        qp_type: qp_type(attr.qp_type)?,
+        qp_type,
         send_cq: Arc::clone(send_cq.nic()),
         recv_cq: Arc::clone(recv_cq.nic()),
         cap: cap_from_c(&attr.cap),
@@ -88,34 +91,53 @@ pub(super) unsafe fn create(
         srq: unsafe { srq::nic_of(attr.srq) },
     };
     let nic = Qp::create(parent.nic(), init)?;
-    let cap = nic.cap();
-    attr.cap = cap_to_c(&cap);
-    // SAFETY: as above.
-    let context = unsafe { (*pd).context };
+    if qp_type == QpType::XrcSend {
+        attr.recv_cq = ptr::null_mut();
+    }
+    attr.cap = cap_to_c(&nic.cap());
     let base = &mut public.qp_base;
-    base.context = context;
+    // SAFETY: as above.
+    base.context = unsafe { (*pd).context };
     base.qp_context = attr.qp_context;
     base.pd = pd;
     base.send_cq = attr.send_cq;
     base.recv_cq = attr.recv_cq;
     base.srq = attr.srq;
+    // SAFETY: a live protection domain has a live context.
+    let qp = unsafe { publish(&nic, public, builder) };
+    nic.set_cookie(qp.addr());
+    Ok(qp)
+}
+
+/// Hands a queue pair to the program. Its context and what it is made of are in `public` already. The caller makes the address its
+/// cookie.
+///
+/// # Safety
+/// The context is live.
+pub(super) unsafe fn publish(
+    nic: &Arc<Qp>,
+    mut public: ibv_qp_ex,
+    builder: Option<Builder>,
+) -> *mut ibv_qp {
+    let base = &mut public.qp_base;
     base.handle = engine::next_handle();
     base.qp_num = nic.qpn().get();
-    base.state = IBV_QPS_RESET;
-    base.qp_type = attr.qp_type;
+    base.state = nic.state() as u32;
+    base.qp_type = nic.qp_type() as u32;
+    let context = base.context;
     let qp: *mut ibv_qp = object::create(
         public,
         QpPrivate {
-            nic: Arc::clone(&nic),
-            cap,
+            nic: Arc::clone(nic),
+            cap: nic.cap(),
             acks: Acks::default(),
             builder,
         },
     );
-    nic.set_cookie(qp.expose_provenance());
-    // SAFETY: a live protection domain has a live context.
+    qp.expose_provenance();
+    // SAFETY: the caller's promise.
     unsafe { context::private(context) }.adopt_qp(qp);
-    Ok(qp)
+    qp
 }
 
 /// `ibv_create_qp(3)`.
@@ -198,13 +220,13 @@ pub unsafe extern "C" fn ibv_query_qp(
     0
 }
 
-/// `ibv_destroy_qp(3)`. Waits until every asynchronous event that was handed out is acknowledged.
+/// `ibv_destroy_qp(3)`. An XRC target that has other handles lives on. Waits until every asynchronous event that was handed out is acknowledged.
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: a live queue pair, on a live context; nobody uses it any more after this.
     unsafe {
         let context = context::private((*qp).context);
         let private = private(qp);
-        private.nic.destroy();
+        private.nic.close(qp.addr());
         context.forget(AsyncSubject::Qp(qp.addr()));
         private.acks.wait();
         context.release_qp(qp);
@@ -219,7 +241,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 /// `qp` is live.
 pub(super) unsafe fn end(qp: *mut ibv_qp) {
     // SAFETY: the caller's promise.
-    unsafe { private(qp) }.nic.destroy();
+    unsafe { private(qp) }.nic.close(qp.addr());
 }
 
 /// `ibv_query_qp_data_in_order(3)`: no promise about the order in which the bytes of a message become visible.

@@ -5,22 +5,26 @@ use std::ffi::c_int;
 use std::slice;
 
 use ferroce_nic::Error;
-use ferroce_proto::ids::Key;
+use ferroce_proto::ids::{Key, Srqn};
 use ferroce_proto::verbs::{Payload, PostError, RemoteAddr, SendFlags, SendOp, SendTo, SendWr};
 use libc::{c_void, pthread_mutex_t};
 
 use super::mw;
 use super::qp::{self, QpPrivate};
+use super::qp_open;
 use super::wr::{copy_inline, refused, send_flags, sge_from_c};
 use crate::errno::{invalid, result_as_errno, result_as_null, unbuilt};
 use crate::types::{
     IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
-    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_XRC_RECV, ibv_context,
+    ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_sge,
 };
 
 /// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
 const BUILT_OPS: u64 = 0x3ff & !(IBV_QP_EX_WITH_TSO as u64);
+
+const NOTHING_BEGUN: &str = "a setter needs a work request begun before";
 
 /// State of one queue pair's builders.
 pub(crate) struct Builder {
@@ -71,14 +75,23 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 /// # Safety
 /// The protection domain and the completion queues are NULL or live.
 unsafe fn create(ex: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
-    const BUILT: u32 =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const BUILT: u32 = IBV_QP_INIT_ATTR_PD
+        | IBV_QP_INIT_ATTR_XRCD
+        | IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     let named = |bit| ex.comp_mask & bit != 0;
     if ex.comp_mask & !BUILT != 0 {
         return Err(unbuilt(&format!(
             "an attribute of comp_mask {:#x} (enum ibv_qp_init_attr_mask)",
             ex.comp_mask & !BUILT
         )));
+    }
+    if ex.qp_type == IBV_QPT_XRC_RECV {
+        if !named(IBV_QP_INIT_ATTR_XRCD) {
+            return Err(invalid("an XRC target needs an XRC domain"));
+        }
+        // SAFETY: the caller's promise.
+        return unsafe { qp_open::create_target(ex) };
     }
     if !named(IBV_QP_INIT_ATTR_PD) || ex.pd.is_null() {
         return Err(invalid("a queue pair needs a protection domain"));
@@ -139,6 +152,7 @@ fn functions() -> ibv_qp_ex {
     public.wr_send_inv = Some(wr_send_inv);
     public.wr_set_inline_data = Some(wr_set_inline_data);
     public.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    public.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
     public.wr_set_sge = Some(wr_set_sge);
     public.wr_set_sge_list = Some(wr_set_sge_list);
     public.wr_start = Some(wr_start);
@@ -166,11 +180,19 @@ impl Batch {
         self.refused.get_or_insert(error);
     }
 
+    /// Gives the work request that was begun last its receiver.
+    fn set_receiver(&mut self, to: SendTo) {
+        match self.wrs.last_mut() {
+            Some(wr) => wr.to = to,
+            None => self.refuse(invalid(NOTHING_BEGUN)),
+        }
+    }
+
     /// Gives the work request that was begun last its data.
     fn set_payload(&mut self, payload: Result<Payload, Error>) {
         match (payload, self.wrs.last_mut()) {
             (Ok(payload), Some(wr)) => wr.payload = payload,
-            (Ok(_), None) => self.refuse(invalid("a setter needs a work request begun before")),
+            (Ok(_), None) => self.refuse(invalid(NOTHING_BEGUN)),
             (Err(e), _) => self.refuse(e),
         }
     }
@@ -241,6 +263,16 @@ unsafe extern "C" fn wr_bind_mw(
             Ok(op) => begin(qp, op),
             Err(e) => with_batch(qp, |_, batch| batch.refuse(e)),
         }
+    }
+}
+
+/// `ibv_wr_set_xrc_srqn`.
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe {
+        with_batch(qp, |_, batch| {
+            batch.set_receiver(SendTo::XrcSrq(Srqn::new(remote_srqn)));
+        });
     }
 }
 

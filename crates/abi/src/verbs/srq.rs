@@ -6,17 +6,16 @@ use std::sync::Arc;
 
 use ferroce_nic::device::AsyncSubject;
 use ferroce_nic::{Error, Srq, SrqAttr};
-use ferroce_proto::verbs::QpCap;
 use libc::c_void;
 
 use super::acks::Acks;
-use super::{context, engine, pd, post};
+use super::{context, cq, engine, pd, post, xrcd};
 use crate::errno::{as_errno, invalid, result_as_errno, result_as_null, unbuilt};
 use crate::object::{self, Handle};
 use crate::types::{
-    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC,
-    IBV_SRQT_TM, IBV_SRQT_XRC, ibv_context, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr,
-    ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
+    IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, IBV_SRQT_TM, IBV_SRQT_XRC, ibv_context, ibv_pd,
+    ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 
 const TAG_MATCHING: &str = "tag matching (tm_caps.max_num_tags is 0)";
@@ -24,8 +23,8 @@ const TAG_MATCHING: &str = "tag matching (tm_caps.max_num_tags is 0)";
 /// What follows `struct ibv_srq`.
 pub(crate) struct SrqPrivate {
     nic: Arc<Srq>,
-    /// What a work request may be: only the receive side counts.
-    cap: QpCap,
+    /// Most scatter/gather elements of a work request.
+    max_sge: u32,
     /// Asynchronous events.
     pub(super) acks: Acks,
 }
@@ -98,14 +97,9 @@ unsafe fn publish(
     public.srq_context = srq_context;
     public.pd = pd;
     public.handle = engine::next_handle();
-    let cap = QpCap {
-        max_recv_wr: attr.max_wr,
-        max_recv_sge: attr.max_sge,
-        ..QpCap::default()
-    };
     let private = SrqPrivate {
         nic: Arc::clone(&nic),
-        cap,
+        max_sge: true_sizes.max_sge,
         acks: Acks::default(),
     };
     let srq: *mut ibv_srq = object::create(public, private);
@@ -126,7 +120,7 @@ pub unsafe extern "C" fn ibv_create_srq(
     })
 }
 
-/// `ibv_create_srq_ex(3)`: basic queues. Without `IBV_SRQ_INIT_ATTR_TYPE` a queue is basic.
+/// `ibv_create_srq_ex(3)`: basic and XRC queues. Without `IBV_SRQ_INIT_ATTR_TYPE` a queue is basic.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
     srq_init_attr_ex: *mut ibv_srq_init_attr_ex,
@@ -156,7 +150,22 @@ unsafe fn create_ex(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Err
     let nic = match srq_type {
         // SAFETY: the caller's promise.
         IBV_SRQT_BASIC => Srq::create(unsafe { pd::private(pd) }.nic(), attr)?,
-        IBV_SRQT_XRC => return Err(unbuilt("an XRC shared receive queue")),
+        IBV_SRQT_XRC => {
+            if !named(IBV_SRQ_INIT_ATTR_XRCD) || !named(IBV_SRQ_INIT_ATTR_CQ) || init.cq.is_null() {
+                return Err(invalid(
+                    "an XRC shared receive queue needs an XRC domain and a completion queue",
+                ));
+            }
+            // SAFETY: the caller's promise.
+            let (pd, xrcd, cq) = unsafe {
+                (
+                    pd::private(pd),
+                    xrcd::nic_of(init.xrcd)?,
+                    cq::private(init.cq),
+                )
+            };
+            Srq::create_xrc(pd.nic(), attr, (xrcd, cq.nic()))?
+        }
         IBV_SRQT_TM => return Err(unbuilt(TAG_MATCHING)),
         _ => {
             return Err(invalid(format!(
@@ -229,7 +238,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     let private = unsafe { private(srq) };
     // SAFETY: a chain of work requests, and room for the refused one.
     unsafe {
-        post::post("ibv_post_srq_recv", &private.cap, wr, bad_wr, |wrs| {
+        post::post("ibv_post_srq_recv", private.max_sge, wr, bad_wr, |wrs| {
             private.nic.post_recv(wrs)
         })
     }
@@ -248,10 +257,16 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     as_errno("ibv_post_srq_ops", &unbuilt(TAG_MATCHING))
 }
 
-/// `ibv_get_srq_num(3)`: only XRC queues have numbers.
-pub(crate) unsafe extern "C" fn srq_num(_srq: *mut ibv_srq, _srq_num: *mut u32) -> c_int {
-    as_errno(
-        "ibv_get_srq_num",
-        &invalid("the shared receive queue is not of type IBV_SRQT_XRC"),
-    )
+/// `ibv_get_srq_num(3)`: EINVAL unless it is an XRC queue, since others have no number.
+pub(crate) unsafe extern "C" fn srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
+    // SAFETY: a live queue.
+    let Some(number) = unsafe { private(srq) }.nic.number() else {
+        return as_errno(
+            "ibv_get_srq_num",
+            &invalid("the shared receive queue is not of type IBV_SRQT_XRC"),
+        );
+    };
+    // SAFETY: room for the number.
+    unsafe { *srq_num = number.get() };
+    0
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::errno::{as_errno, as_minus_one, as_null, unbuilt};
-use crate::types::{ibv_context, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_xrcd};
+use crate::types::{ibv_context, ibv_dm, ibv_mr, ibv_pd, ibv_qp};
 
 /// Functions that answer NULL with `errno`, or the positive errno.
 macro_rules! refuse {
@@ -16,8 +16,6 @@ macro_rules! refuse {
 }
 
 refuse! {
-    // Called through the context without a check.
-    pub(super) fn close_xrcd(*mut ibv_xrcd) -> c_int = as_errno("ibv_close_xrcd", "an XRC domain");
     // Objects of another process.
     pub fn ibv_import_device(c_int) -> *mut ibv_context = as_null("ibv_import_device", "import of another process's objects");
     pub fn ibv_import_pd(*mut ibv_context, u32) -> *mut ibv_pd = as_null("ibv_import_pd", "import of another process's objects");

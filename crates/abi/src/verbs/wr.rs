@@ -3,9 +3,9 @@
 use std::slice;
 
 use ferroce_nic::Error;
-use ferroce_proto::ids::Key;
+use ferroce_proto::ids::{Key, Srqn};
 use ferroce_proto::verbs::{
-    Payload, PostError, QpCap, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge,
+    Payload, PostError, QpCap, QpType, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge,
 };
 
 use super::mw;
@@ -107,7 +107,11 @@ pub(super) fn send_flags(bits: u32) -> Result<SendFlags, Error> {
 ///
 /// # Safety
 /// `wr` points to a work request with its list. Fields that the opcode does not need may be uninitialised.
-pub(super) unsafe fn send_wr(wr: *const ibv_send_wr, cap: &QpCap) -> Result<SendWr, Error> {
+pub(super) unsafe fn send_wr(
+    wr: *const ibv_send_wr,
+    cap: &QpCap,
+    qp_type: QpType,
+) -> Result<SendWr, Error> {
     // SAFETY: the caller's promise.
     let (wr_id, opcode, bits) = unsafe { ((*wr).wr_id, (*wr).opcode, (*wr).send_flags) };
     let flags = send_flags(bits)?;
@@ -126,8 +130,13 @@ pub(super) unsafe fn send_wr(wr: *const ibv_send_wr, cap: &QpCap) -> Result<Send
             Payload::Sges(sges.iter().map(sge_from_c).collect())
         }
     };
+    let to = match qp_type {
+        // SAFETY: as above; all work requests of this type need the field.
+        QpType::XrcSend => SendTo::XrcSrq(Srqn::new(unsafe { (*wr).qp_type })),
+        _ => SendTo::Peer,
+    };
     Ok(SendWr {
-        to: SendTo::Peer,
+        to,
         wr_id,
         op,
         flags,
@@ -213,12 +222,12 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
 ///
 /// # Safety
 /// `wr` points to a work request with its list.
-pub(super) unsafe fn recv_wr(wr: *const ibv_recv_wr, cap: &QpCap) -> Result<RecvWr, Error> {
+pub(super) unsafe fn recv_wr(wr: *const ibv_recv_wr, max_sge: u32) -> Result<RecvWr, Error> {
     // SAFETY: the caller's promise.
     let (wr_id, sges) = unsafe {
         (
             (*wr).wr_id,
-            elements((*wr).sg_list, (*wr).num_sge, cap.max_recv_sge)?,
+            elements((*wr).sg_list, (*wr).num_sge, max_sge)?,
         )
     };
     Ok(RecvWr {
