@@ -18,7 +18,8 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    const COUNT: usize = 5;
+    /// One more than the last of them.
+    const COUNT: usize = Self::Srq as usize + 1;
 
     fn max(self, attr: &DeviceAttr) -> u32 {
         match self {
