@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-use ferroce_nic::{Device, Error};
+use ferroce_nic::{Device, DropReason, Error};
 use ferroce_proto::ids::DEFAULT_PKEY;
 
 use super::context;
@@ -107,6 +107,9 @@ pub(crate) fn port_attr(device: &Device) -> ibv_port_attr {
     c.gid_tbl_len = int(port.gid_tbl_len);
     c.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     c.max_msg_sz = port.max_msg_sz;
+    let dropped = |why| u32::try_from(device.counters().dropped(why)).unwrap_or(u32::MAX);
+    c.bad_pkey_cntr = dropped(DropReason::Pkey);
+    c.qkey_viol_cntr = dropped(DropReason::Qkey);
     c.pkey_tbl_len = 1;
     c.max_vl_num = 1;
     c.active_width = WIDTH_1X;

@@ -55,7 +55,11 @@ const MAX_RD_ATOM: u32 = 128;
 
 /// Bits of `enum ibv_device_cap_flags`.
 mod cap {
+    /// The port counts packets with a wrong P_Key and a wrong Q_Key.
+    pub(super) const BAD_PKEY_CNTR: u32 = 1 << 1;
+    pub(super) const BAD_QKEY_CNTR: u32 = 1 << 2;
     pub(super) const CURR_QP_STATE_MOD: u32 = 1 << 7;
+    pub(super) const PORT_ACTIVE_EVENT: u32 = 1 << 10;
     pub(super) const SYS_IMAGE_GUID: u32 = 1 << 11;
     pub(super) const RC_RNR_NAK_GEN: u32 = 1 << 12;
     pub(super) const SRQ_RESIZE: u32 = 1 << 13;
@@ -82,7 +86,10 @@ impl DeviceAttr {
             hw_ver: 0,
             max_qp: MAX_QP,
             max_qp_wr: 1 << 16,
-            device_cap_flags: cap::CURR_QP_STATE_MOD
+            device_cap_flags: cap::BAD_PKEY_CNTR
+                | cap::BAD_QKEY_CNTR
+                | cap::CURR_QP_STATE_MOD
+                | cap::PORT_ACTIVE_EVENT
                 | cap::SYS_IMAGE_GUID
                 | cap::RC_RNR_NAK_GEN
                 | cap::SRQ_RESIZE

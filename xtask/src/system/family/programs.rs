@@ -33,6 +33,9 @@ pub(super) fn add(all: &mut Catalogue) {
     all.everywhere("c.read-write.read", 60, |stage| {
         served(stage, "read-write", &["-r"], stage.ipv4(), &[], 2)
     });
+    all.everywhere("c.unsupported", 20, |stage| {
+        stage.run(Side::A, &[&stage.built("unsupported")]).map(drop)
+    });
     // Three chunks of 10 MiB and one that is not full.
     all.everywhere("c.file-transfer", 120, |stage| {
         served(stage, "file-transfer", &[], stage.ipv4(), &["33000001"], 1)
