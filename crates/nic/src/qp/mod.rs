@@ -251,6 +251,9 @@ fn post_error(error: &PostError) -> Error {
     Error::new(errno, error.to_string())
 }
 
+/// Bytes of a scatter/gather element (`struct ibv_sge`).
+const SGE_BYTES: u32 = 16;
+
 /// Holds the capacities against the limits. What is true is at least what was asked for; inline data always fits.
 fn check_cap(init: &QpInit, limits: &DeviceAttr) -> Result<QpCap, Error> {
     let mut asked = init.cap;
@@ -275,6 +278,10 @@ fn check_cap(init: &QpInit, limits: &DeviceAttr) -> Result<QpCap, Error> {
             )));
         }
     }
+    // Programs take for granted that a work request has room for inline data where its scatter list would be, since on every
+    // adapter it has (rdma_xclient posts 16 bytes on a queue pair for which it asked for none).
+    let list = asked.max_send_sge.saturating_mul(SGE_BYTES);
+    asked.max_inline_data = asked.max_inline_data.max(list.min(limits.max_inline_data));
     Ok(asked)
 }
 
