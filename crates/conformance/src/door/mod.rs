@@ -34,7 +34,7 @@ pub enum About {
 
 /// One queue pair with a context, a protection domain, a completion queue for both directions and memory of its own, on the
 /// loopback device.
-pub trait Side: Send {
+pub trait Side: Send + Sync {
     /// Number of the queue pair.
     fn qpn(&self) -> Qpn;
     /// An entry of the port's GID table.
