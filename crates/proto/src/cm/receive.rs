@@ -15,6 +15,9 @@ impl Agent {
     /// A MAD came from `from` to our address `to`.
     pub fn on_mad(&mut self, now: Time, from: Gid, to: Gid, mad: &CmMad) {
         let path = MadPath::reply(from, to);
+        if self.is_strange(from, &mad.message) {
+            return;
+        }
         match &mad.message {
             Message::Req(req) => self.on_req(now, path, mad.tid, req),
             Message::Mra(mra) => self.on_mra(now, mra),
@@ -26,6 +29,17 @@ impl Agent {
             Message::SidrReq(request) => self.on_sidr_req(now, path, mad.tid, request),
             Message::SidrRep(rep) => self.on_sidr_rep(rep),
         }
+    }
+
+    /// Whether a message for one of our conversations comes from another address than that of the conversation's peer. Whoever
+    /// sent it has read or guessed the ids.
+    fn is_strange(&self, from: Gid, message: &Message) -> bool {
+        let id = match message {
+            Message::Rej(rej) => self.rejected(rej),
+            other => other.remote_comm_id(),
+        };
+        id.and_then(|id| self.conversations.get(&id))
+            .is_some_and(|c| c.path.remote != from)
     }
 
     /// Whether a REQ belongs to a conversation of this agent already: it is a repetition.
@@ -46,7 +60,7 @@ impl Agent {
         if let Some(old) = self.find_by_remote_qpn(req.local_ca_guid, req.local_qpn) {
             let rej = reject_request(tid, req, RejReason::STALE_CONNECTION);
             self.send(path, Recipient::Conversation(req.local_comm_id), rej);
-            self.close_stale(now, old);
+            self.close_stale(now, old, path.remote);
             return;
         }
         if self.half_open_full() {
@@ -90,9 +104,14 @@ impl Agent {
         }
     }
 
-    /// The peer uses the queue pair of this connection for something new, so it has forgotten the connection.
-    fn close_stale(&mut self, now: Time, old: CommId) {
-        if self.phase(old) == Some(Phase::Established) {
+    /// The peer uses the queue pair of this connection for something new, so it has forgotten the connection. Only its own word
+    /// counts: another address may claim any queue pair.
+    fn close_stale(&mut self, now: Time, old: CommId, from: Gid) {
+        let by_peer = self
+            .conversations
+            .get(&old)
+            .is_some_and(|c| c.path.remote == from);
+        if by_peer && self.phase(old) == Some(Phase::Established) {
             self.send_dreq(now, old);
         }
     }
@@ -124,13 +143,15 @@ impl Agent {
     fn on_rep(&mut self, now: Time, path: MadPath, mad: &CmMad, rep: &Rep) {
         let id = rep.remote_comm_id;
         match self.phase(id) {
-            Some(Phase::ReqSent | Phase::MraReqRcvd) => self.on_first_rep(now, id, rep),
+            Some(Phase::ReqSent | Phase::MraReqRcvd) => {
+                self.on_first_rep(now, path.remote, id, rep)
+            }
             Some(phase) => self.on_repeated_rep(id, phase, rep),
             None => self.answer_stranger(path, rep.local_comm_id, mad),
         }
     }
 
-    fn on_first_rep(&mut self, now: Time, id: CommId, rep: &Rep) {
+    fn on_first_rep(&mut self, now: Time, from: Gid, id: CommId, rep: &Rep) {
         if self
             .find_by_remote_id(rep.local_ca_guid, rep.local_comm_id)
             .is_some()
@@ -139,7 +160,7 @@ impl Agent {
         }
         if let Some(old) = self.find_by_remote_qpn(rep.local_ca_guid, rep.queue_pair()) {
             self.reject_stale_rep(id, rep);
-            self.close_stale(now, old);
+            self.close_stale(now, old, from);
             return;
         }
         let Some(c) = self.conversations.get_mut(&id) else {

@@ -17,7 +17,7 @@ impl Agent {
     }
 
     /// The conversation that a REJ is about. A peer that gave up before it learnt our id names its own, with its GUID.
-    fn rejected(&self, rej: &Rej) -> Option<CommId> {
+    pub(super) fn rejected(&self, rej: &Rej) -> Option<CommId> {
         if rej.reason == RejReason::TIMEOUT {
             let mut guid = [0; 8];
             guid.copy_from_slice(&rej.info[..8]);

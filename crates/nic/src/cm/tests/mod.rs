@@ -2,6 +2,7 @@
 
 mod connect;
 mod datagram;
+mod hostile;
 mod lifecycle;
 mod listen;
 mod multicast;
