@@ -12,6 +12,7 @@ use crate::path::{Destination, Path, choose};
 
 impl Qp {
     pub(super) fn apply(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
+        let mask = qp::relevant(self.qp_type, mask);
         let chosen = self.find_paths(attr, mask)?;
         if mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
             // RESET forgets what the peer is still owed for messages that the program has seen.

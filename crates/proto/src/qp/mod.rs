@@ -113,6 +113,18 @@ pub fn next_state(
     })
 }
 
+/// The attributes that count: a program may give an XRC queue pair those of the half that it does not have, as it would for RC,
+/// and they are ignored. That is how the kernel's interface has it, and programs rely on it.
+#[must_use]
+pub fn relevant(qp_type: QpType, mask: AttrMask) -> AttrMask {
+    let absent = match qp_type {
+        QpType::XrcSend => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
+        QpType::XrcRecv => AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY,
+        _ => AttrMask::empty(),
+    };
+    mask.difference(absent)
+}
+
 /// Whether a queue pair of type `qp_type` may go from `current` to `next` with the attributes in `mask`.
 ///
 /// `IBV_QP_STATE` itself never matters: it may be left out where the state stays.
