@@ -1,7 +1,10 @@
 //! Random work in both directions, with a model of what must come out.
 
+use ferroce_proto::ids::Srqn;
 use ferroce_proto::testkit::{Arena, Pair, Rng, Side, remote, wr};
-use ferroce_proto::verbs::{Payload, SendFlags, SendOp, SendWr, Wc, WcImm, WcStatus};
+use ferroce_proto::verbs::{
+    Payload, QpType, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcImm, WcStatus,
+};
 
 use super::{bytes, split};
 
@@ -20,6 +23,9 @@ const SLOT: u64 = 16 << 10;
 const MAX_LEN: u32 = 12 << 10;
 /// Work requests per side, at most: there is a slot for each.
 pub(crate) const MAX_OPS: usize = 100;
+
+/// The queue that XRC workloads use; the test makes it.
+pub(crate) const XRC_SRQ: Srqn = Srqn::new(0x51);
 
 /// What must be in memory when all is done.
 struct Expected {
@@ -134,10 +140,11 @@ impl Workload {
             assert_eq!(Some(wc.wr_id), part.due.pop_front(), "order of completions");
             part.reaped += 1;
         }
-        let got: Vec<Wc> = results.recv[part.recvs_reaped..]
-            .iter()
-            .map(|r| r.0)
-            .collect();
+        let received = match results.xrc.get(&XRC_SRQ) {
+            Some(queue) => &queue.completions,
+            None => &results.recv,
+        };
+        let got: Vec<Wc> = received[part.recvs_reaped..].iter().map(|r| r.0).collect();
         let memory = &pair.node(side).memory;
         for wc in got {
             let nth = self.parts[side as usize].recvs_reaped;
@@ -165,7 +172,7 @@ impl Workload {
             let place = (RECVS + part.recvs_posted * SLOT, MAX_LEN);
             let pieces = 1 + self.rng.below32(4);
             let sges = split(pair, side, place, pieces);
-            pair.recv(side, part.recvs_posted, sges);
+            post_recv(pair, side, part.recvs_posted, sges);
             part.recvs_posted += 1;
         }
     }
@@ -201,6 +208,9 @@ impl Workload {
         let sges = split(pair, side, local, 1 + self.rng.below32(4));
         let mut request = wr(slot, op, sges);
         request.flags = self.flags();
+        if pair.node(side).qp.config().qp_type == QpType::XrcSend {
+            request.to = SendTo::XrcSrq(XRC_SRQ);
+        }
         self.maybe_inline(&mut request, side, (at, length));
         let signalled = request.flags.contains(SendFlags::SIGNALED);
         if pair.try_send(side, request).is_err() {
@@ -293,5 +303,16 @@ impl Workload {
             assert!(!node.qp.wants_transmit());
             assert_eq!(node.qp.deadline(), None, "no timer is left running");
         }
+    }
+}
+
+/// Posts a receive to whatever queue the queue pair takes from.
+fn post_recv(pair: &mut Pair, side: Side, wr_id: u64, sges: Vec<Sge>) {
+    let config = *pair.node(side).qp.config();
+    match config.qp_type {
+        QpType::XrcRecv => pair.xrc_recv(XRC_SRQ, wr_id, sges),
+        QpType::XrcSend => {}
+        _ if config.shared_recv => pair.shared_recv(side, wr_id, sges),
+        _ => pair.recv(side, wr_id, sges),
     }
 }
