@@ -7,7 +7,7 @@
 //! | [`eventfd`], [`timer`], [`poll`] | wake-ups |
 //! | [`netdev`], [`netlink`] | network interfaces and their addresses, and word that they have changed |
 //! | [`neighbour`] | whether a host of the local network is there |
-//! | [`udp`] | `RoCEv2` data sockets |
+//! | [`udp`], [`multicast`] | `RoCEv2` data sockets, and the groups that they are members of |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
 //! | [`fd`] | the owned descriptor that all of these hold |
@@ -30,6 +30,7 @@ pub mod exit;
 pub mod fd;
 pub mod fork;
 pub mod memory;
+pub mod multicast;
 pub mod neighbour;
 pub mod netdev;
 pub mod netlink;

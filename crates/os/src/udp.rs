@@ -34,7 +34,7 @@ pub struct Datagram<'a> {
     pub port: u16,
     /// Source: one of this host's addresses, of the socket's family. Unspecified: the kernel chooses.
     pub src: IpAddr,
-    /// The interface, for link-local destinations; otherwise routing decides and this is ignored.
+    /// The interface, for link-local destinations and multicast groups; otherwise routing decides and this is ignored.
     pub ifindex: u32,
     /// TTL or hop limit. 0 means the system's default: an IPv4 socket cannot send 0.
     pub ttl: u8,
@@ -107,11 +107,18 @@ impl UdpSocket {
         check(unsafe { libc::syscall(libc::SYS_bind, fd.as_raw_fd(), &raw const at, at.len()) })?;
         share()?;
         let (_, port) = local_address(&fd)?;
-        Ok(Self {
+        let socket = Self {
             fd,
             v6: ip.is_ipv6(),
             port,
-        })
+        };
+        socket.own_groups_only()?;
+        Ok(socket)
+    }
+
+    /// Whether it is of IPv6.
+    pub(crate) const fn is_v6(&self) -> bool {
+        self.v6
     }
 
     /// The port that it is bound to.
@@ -294,7 +301,7 @@ fn fill_control(control: &mut Control, datagram: &Datagram<'_>) {
     let (ttl, tos) = (c_int::from(datagram.ttl), c_int::from(datagram.tos));
     match (datagram.dst, datagram.src) {
         (IpAddr::V6(dst), IpAddr::V6(src)) => {
-            let ipi6_ifindex = if is_link_local(dst) {
+            let ipi6_ifindex = if is_link_local(dst) || dst.is_multicast() {
                 datagram.ifindex
             } else {
                 0
@@ -309,10 +316,15 @@ fn fill_control(control: &mut Control, datagram: &Datagram<'_>) {
             }
             control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos);
         }
-        (_, IpAddr::V4(src)) => {
+        (dst, IpAddr::V4(src)) => {
             let none = in_addr(Ipv4Addr::UNSPECIFIED);
+            let ifindex = if dst.is_multicast() {
+                datagram.ifindex
+            } else {
+                0
+            };
             let info = libc::in_pktinfo {
-                ipi_ifindex: 0,
+                ipi_ifindex: ifindex.cast_signed(),
                 ipi_spec_dst: in_addr(src),
                 ipi_addr: none,
             };

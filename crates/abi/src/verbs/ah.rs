@@ -10,7 +10,7 @@ use ferroce_proto::verbs::AddressHandleAttr;
 use super::port::{check_port, device};
 use super::{engine, grh, pd};
 use crate::convert::ah_attr_from_c;
-use crate::errno::{as_errno, invalid, result_as_minus_one, result_as_null, unbuilt};
+use crate::errno::{invalid, result_as_minus_one, result_as_null};
 use crate::object::{self, Handle};
 use crate::types::{
     IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_pd,
@@ -161,22 +161,4 @@ unsafe fn index_of(context: *mut ibv_context, gid: Gid) -> Result<u8, Error> {
         .find(|e| e.gid == gid)
         .and_then(|e| u8::try_from(e.index).ok())
         .ok_or_else(|| invalid(format!("{gid:?} is not in the GID table")))
-}
-
-/// `ibv_attach_mcast(3)`.
-pub unsafe extern "C" fn ibv_attach_mcast(
-    _qp: *mut crate::types::ibv_qp,
-    _gid: *const ibv_gid,
-    _lid: u16,
-) -> c_int {
-    as_errno("ibv_attach_mcast", &unbuilt("multicast"))
-}
-
-/// `ibv_detach_mcast(3)`.
-pub unsafe extern "C" fn ibv_detach_mcast(
-    _qp: *mut crate::types::ibv_qp,
-    _gid: *const ibv_gid,
-    _lid: u16,
-) -> c_int {
-    as_errno("ibv_detach_mcast", &unbuilt("multicast"))
 }

@@ -19,6 +19,7 @@ mod gid;
 mod grh;
 pub mod kern;
 mod mr;
+mod multicast;
 mod mw;
 mod names;
 mod neighbour;
@@ -37,10 +38,7 @@ pub(crate) mod wait;
 mod wr;
 mod xrcd;
 
-pub use ah::{
-    ibv_attach_mcast, ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_detach_mcast,
-    ibv_init_ah_from_wc,
-};
+pub use ah::{ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_init_ah_from_wc};
 pub use channel::{
     ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
 };
@@ -60,6 +58,7 @@ pub use kern::{
 pub use mr::{
     ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr,
 };
+pub use multicast::{ibv_attach_mcast, ibv_detach_mcast};
 pub use names::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str};
 pub use neighbour::ibv_resolve_eth_l2_from_gid;
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};

@@ -220,12 +220,16 @@ pub unsafe extern "C" fn ibv_query_qp(
     0
 }
 
-/// `ibv_destroy_qp(3)`. An XRC target that has other handles lives on. Waits until every asynchronous event that was handed out is acknowledged.
+/// `ibv_destroy_qp(3)`: EBUSY while it is attached to a multicast group. An XRC target that has other handles lives on. Waits until every asynchronous event that was handed out is acknowledged.
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: a live queue pair, on a live context; nobody uses it any more after this.
     unsafe {
         let context = context::private((*qp).context);
         let private = private(qp);
+        if private.nic.is_attached() {
+            let reason = "the queue pair is attached to a multicast group";
+            return as_errno("ibv_destroy_qp", &Error::new(libc::EBUSY, reason));
+        }
         private.nic.close(qp.addr());
         context.forget(AsyncSubject::Qp(qp.addr()));
         private.acks.wait();

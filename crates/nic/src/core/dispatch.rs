@@ -8,6 +8,7 @@ use ferroce_proto::wire::Packet;
 
 use super::Nic;
 use super::counters::DropReason;
+use super::groups::GroupAt;
 use super::numbers::slot_of;
 use crate::Qp;
 use crate::cm::Via;
@@ -92,7 +93,7 @@ impl Dispatch {
             dst: inbound.dst,
             hop_limit: inbound.hop_limit,
             traffic_class: inbound.traffic_class,
-            ifindex: 0,
+            ifindex: inbound.ifindex,
         };
         if let Err((by, why)) = self.deliver(nic, &addressing, inbound.packet, now) {
             nic.drop_packet(&addressing, by, why);
@@ -119,9 +120,41 @@ impl Dispatch {
                 .on_gsi_packet(addressing, &packet)
                 .map_err(|why| (dest, why));
         }
+        // A group's packets name no queue pair, and others are not sent to groups.
+        if (dest == Qpn::MULTICAST) != addressing.dst.is_multicast() {
+            return Err((dest, DropReason::Address));
+        }
+        if dest == Qpn::MULTICAST {
+            return self.deliver_to_group(nic, addressing, (&packet, bytes.len()), now);
+        }
         let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
         qp.on_packet(addressing, &packet, bytes.len(), now)
             .map_err(|why| (dest, why))
+    }
+
+    /// Gives a packet (and its length) to every queue pair that is attached to its group. An error says that none is.
+    fn deliver_to_group(
+        &mut self,
+        nic: &Nic,
+        addressing: &Addressing,
+        (packet, len): (&Packet<'_>, usize),
+        now: Time,
+    ) -> Result<(), (Qpn, DropReason)> {
+        let at = GroupAt {
+            group: addressing.dst,
+            ifindex: addressing.ifindex,
+        };
+        let attached = nic.groups.attached(at);
+        for &qpn in attached.ok_or((Qpn::MULTICAST, DropReason::NoQp))?.iter() {
+            let given = match self.find(nic, qpn) {
+                Some(qp) => qp.on_packet(addressing, packet, len, now),
+                None => Err(DropReason::NoQp),
+            };
+            if let Err(why) = given {
+                nic.drop_packet(addressing, qpn, why);
+            }
+        }
+        Ok(())
     }
 
     /// The queue pair with a number, noted for a turn.

@@ -7,6 +7,7 @@ mod counters;
 mod delays;
 mod dispatch;
 mod events;
+mod groups;
 mod gsi;
 mod instance;
 mod leave;
@@ -37,6 +38,8 @@ use ferroce_proto::time::Time;
 pub use self::counters::{Counters, DropReason};
 use self::delays::Delays;
 pub(crate) use self::events::EventQueue;
+pub(crate) use self::groups::GroupAt;
+use self::groups::Groups;
 use self::leave::Leaving;
 use self::neighbours::Neighbours;
 pub(crate) use self::numbers::{Numbers, slot_of};
@@ -48,7 +51,7 @@ pub(crate) use self::table::QpTable;
 use self::timers::Timers;
 use self::wire::Wire;
 use crate::cm::CmService;
-use crate::device::DeviceList;
+use crate::device::{DeviceAttr, DeviceList};
 use crate::link::local::ConnectError;
 use crate::path::{Egress, Policy};
 use crate::xrc::Domains;
@@ -64,6 +67,7 @@ pub struct Nic {
     policy: Policy,
     rights: RwLock<Rights>,
     qps: QpTable,
+    groups: Groups,
     domains: Domains,
     timers: Timers,
     delays: Delays,
@@ -159,6 +163,31 @@ impl Nic {
             )
         })?;
         Ok((Arc::clone(egress), wire.receive_buffer()))
+    }
+    /// Attaches a queue pair to a multicast group.
+    pub(crate) fn attach_to_group(
+        &self,
+        limits: &DeviceAttr,
+        at: GroupAt,
+        qpn: Qpn,
+    ) -> Result<(), Error> {
+        let wire = self.wire.as_ref().map_err(Error::clone)?;
+        self.groups.attach(wire, limits, at, qpn)
+    }
+    /// Detaches a queue pair from a group. Returns whether it was attached.
+    pub(crate) fn detach_from_group(&self, at: GroupAt, qpn: Qpn) -> bool {
+        let wire = self.wire.as_ref();
+        wire.is_ok_and(|wire| self.groups.detach(wire, at, qpn))
+    }
+    /// Detaches a queue pair from all groups.
+    pub(crate) fn leave_groups(&self, qpn: Qpn) {
+        if let Ok(wire) = &self.wire {
+            self.groups.detach_all(wire, qpn);
+        }
+    }
+    /// Whether a queue pair is attached to a group.
+    pub(crate) fn is_in_group(&self, qpn: Qpn) -> bool {
+        self.groups.has(qpn)
     }
     /// Replaces a queue pair's entry in the table of timers.
     pub(crate) fn set_timer(&self, qpn: Qpn, old: Option<Time>, new: Option<Time>) {

@@ -10,6 +10,7 @@ use ferroce_proto::mr::Rights;
 
 use super::counters::Counters;
 use super::delays::Delays;
+use super::groups::Groups;
 use super::leave::Leaving;
 use super::neighbours::Neighbours;
 use super::numbers::Numbers;
@@ -61,6 +62,7 @@ impl Nic {
             policy,
             rights: RwLock::new(Rights::default()),
             qps: QpTable::new(),
+            groups: Groups::default(),
             domains: Domains::new(),
             timers: Timers::new(),
             delays: Delays::new(),

@@ -63,6 +63,16 @@ impl Wire {
         self.link.receive_buffer()
     }
 
+    /// Becomes a member of a multicast group; see [`WireLink::join`].
+    pub(super) fn join(&self, group: Gid, ifindex: u32) -> Result<(), Error> {
+        self.link.join(group, ifindex)
+    }
+
+    /// Ends a membership; see [`WireLink::leave_group`].
+    pub(super) fn leave_group(&self, group: Gid, ifindex: u32) {
+        self.link.leave_group(group, ifindex);
+    }
+
     /// Leaves the port; see [`WireLink::leave`].
     pub(super) fn leave(&self) {
         self.link.leave();

@@ -1,5 +1,6 @@
 //! Limits and capabilities: what they say is what works.
 
+use ferroce_os::multicast;
 use ferroce_proto::ids::Guid;
 use ferroce_proto::verbs::Mtu;
 
@@ -50,6 +51,8 @@ pub struct DeviceAttr {
 pub(crate) const MAX_QP: u32 = (1 << 14) - 1;
 /// Memory windows of one process: what their keys have in common has 13 bits.
 const MAX_MW: u32 = (1 << 13) - 1;
+/// Queue pairs of a group: what a packet may cost is bounded.
+const MAX_MCAST_QP: u32 = 256;
 /// READs and atomics in flight per queue pair and direction. Both ends of a connection use 8-bit counts.
 const MAX_RD_ATOM: u32 = 128;
 
@@ -114,9 +117,8 @@ impl DeviceAttr {
             max_srq: MAX_QP,
             max_srq_wr: 1 << 16,
             max_srq_sge: 32,
-            // No multicast yet.
-            max_mcast_grp: 0,
-            max_mcast_qp_attach: 0,
+            max_mcast_grp: multicast::max_groups(),
+            max_mcast_qp_attach: MAX_MCAST_QP,
             // 4.096 µs × 2^15: how late an answer may come from a process that competes for a processor.
             local_ca_ack_delay: 15,
             hca_core_clock: CORE_CLOCK_KHZ,

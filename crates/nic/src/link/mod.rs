@@ -24,7 +24,7 @@ pub(crate) struct Addressing {
     pub(crate) hop_limit: u8,
     /// TOS or traffic class.
     pub(crate) traffic_class: u8,
-    /// Index of the network interface: scope of link-local addresses.
+    /// Index of the network interface: scope of link-local addresses and of multicast groups.
     pub(crate) ifindex: u32,
 }
 
@@ -100,6 +100,8 @@ pub(crate) struct Inbound<'a> {
     pub(crate) hop_limit: u8,
     /// TOS or traffic class.
     pub(crate) traffic_class: u8,
+    /// Index of the interface that it came in by; 0 if another process took it in.
+    pub(crate) ifindex: u32,
     /// BTH through pad.
     pub(crate) packet: &'a [u8],
 }

@@ -5,6 +5,7 @@
 //! freely in `RoCEv2` to spread flows over parallel routes, does not vary here.
 
 mod bad_network;
+mod membership;
 mod receive;
 
 use std::net::IpAddr;

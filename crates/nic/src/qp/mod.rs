@@ -3,6 +3,7 @@
 mod handles;
 mod input;
 mod modify;
+mod multicast;
 mod output;
 mod queues;
 mod step;
@@ -207,6 +208,7 @@ impl Qp {
         if !self.retire() {
             return;
         }
+        self.leave_groups();
         self.nic().qps().remove(self.qpn);
         write(self.nic().rights()).unbind_windows_of(self.qpn);
         self.pd.detach();

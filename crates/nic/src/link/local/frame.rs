@@ -250,6 +250,7 @@ fn parse_forwarded(record: &[u8]) -> Option<Record<'_>> {
         dst,
         hop_limit,
         traffic_class,
+        ifindex: 0,
         packet,
     };
     (!packet.is_empty()).then_some(Record::Frame(Frame::Forwarded(inbound)))

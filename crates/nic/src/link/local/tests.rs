@@ -292,6 +292,7 @@ fn small_frames_arrive() {
         dst: DST,
         hop_limit: 64,
         traffic_class: 3,
+        ifindex: 0,
         packet: &[1, 2, 3],
     };
     assert_eq!(link.send_frame(&Frame::Forwarded(inbound)), Sent::All);
@@ -371,6 +372,7 @@ fn what_waits_in_a_link_is_bounded() {
         dst: DST,
         hop_limit: 1,
         traffic_class: 0,
+        ifindex: 0,
         packet: &[3; 256],
     });
     for _ in 0..5000 {

@@ -122,6 +122,7 @@ fn check<'a>(
         dst,
         hop_limit: received.ttl,
         traffic_class: received.tos,
+        ifindex: received.ifindex,
         packet,
     })
 }

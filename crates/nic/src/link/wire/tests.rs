@@ -82,6 +82,7 @@ fn receive_all(link: &WireLink, count: usize) -> (Vec<Kept>, usize) {
                 hop_limit,
                 traffic_class,
                 packet,
+                ..
             }) => {
                 let addressing = Addressing {
                     src,

@@ -1,0 +1,194 @@
+//! Membership of UDP sockets in multicast groups (IGMP, MLD).
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use crate::sockaddr::{in_addr, in6_addr};
+use crate::sys::{self, check, errno};
+use crate::udp::UdpSocket;
+
+/// What the kernel allows where the file cannot be read.
+const DEFAULT_GROUPS: u32 = 20;
+
+/// Groups that one IPv4 socket can be a member of (`igmp_max_memberships`). IPv6 allows more.
+#[must_use]
+pub fn max_groups() -> u32 {
+    std::fs::read_to_string("/proc/sys/net/ipv4/igmp_max_memberships")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(DEFAULT_GROUPS)
+}
+
+impl UdpSocket {
+    /// Asks the kernel for datagrams of those groups only that this very socket has joined, and not of all that anybody on this
+    /// host has joined.
+    pub(crate) fn own_groups_only(&self) -> io::Result<()> {
+        let (level, name) = if self.is_v6() {
+            (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL)
+        };
+        match sys::set_option(self.as_raw_fd(), level, name, 0) {
+            // Kernels before 4.20 have no such option for IPv6: datagrams of other groups then come and are dropped later.
+            Err(e) if errno(&e) == libc::ENOPROTOOPT => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Becomes a member of a group on an interface: a copy of each datagram to the group that comes in there, or that this host
+    /// sends there, reaches this socket, whoever else shares the port.
+    ///
+    /// # Errors
+    /// EADDRINUSE if it is a member; ENOBUFS at the limit ([`max_groups`]); ENODEV; EINVAL if it is no group, EAFNOSUPPORT for the
+    /// wrong family.
+    pub fn join(&self, group: IpAddr, ifindex: u32) -> io::Result<()> {
+        self.membership(
+            group,
+            ifindex,
+            libc::IP_ADD_MEMBERSHIP,
+            libc::IPV6_ADD_MEMBERSHIP,
+        )
+    }
+
+    /// Ends the membership.
+    ///
+    /// # Errors
+    /// EADDRNOTAVAIL if it is no member, or the interface is gone.
+    pub fn leave_group(&self, group: IpAddr, ifindex: u32) -> io::Result<()> {
+        self.membership(
+            group,
+            ifindex,
+            libc::IP_DROP_MEMBERSHIP,
+            libc::IPV6_DROP_MEMBERSHIP,
+        )
+    }
+
+    fn membership(&self, group: IpAddr, ifindex: u32, v4: i32, v6: i32) -> io::Result<()> {
+        if group.is_ipv6() != self.is_v6() {
+            return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+        }
+        match group {
+            IpAddr::V4(group) => {
+                let request = libc::ip_mreqn {
+                    imr_multiaddr: in_addr(group),
+                    imr_address: libc::in_addr { s_addr: 0 },
+                    imr_ifindex: ifindex.cast_signed(),
+                };
+                self.set(libc::IPPROTO_IP, v4, &request)
+            }
+            IpAddr::V6(group) => {
+                let request = libc::ipv6_mreq {
+                    ipv6mr_multiaddr: in6_addr(group),
+                    ipv6mr_interface: ifindex,
+                };
+                self.set(libc::IPPROTO_IPV6, v6, &request)
+            }
+        }
+    }
+
+    /// `setsockopt(2)` with a structure.
+    fn set<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
+        // SAFETY: pointer and length describe `value`.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_setsockopt,
+                self.as_raw_fd(),
+                level,
+                name,
+                std::ptr::from_ref(value),
+                size_of::<T>(),
+            )
+        })
+        .map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::netdev;
+    use crate::udp::{Datagram, RecvRing};
+
+    const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 255, 71, 9));
+
+    fn loopback() -> u32 {
+        let all = netdev::interfaces().expect("interfaces");
+        all.iter().find(|i| i.loopback).expect("lo").index
+    }
+
+    fn send(socket: &UdpSocket, port: u16, text: &[u8]) {
+        let datagram = Datagram {
+            dst: GROUP,
+            port,
+            src: Ipv4Addr::LOCALHOST.into(),
+            ifindex: loopback(),
+            ttl: 1,
+            tos: 0,
+            parts: [text, &[]],
+        };
+        assert_eq!(socket.send_many(&[datagram]).expect("sent"), 1);
+    }
+
+    /// What comes until nothing has come after the marker, which every socket gets.
+    fn received(socket: &UdpSocket) -> Vec<Vec<u8>> {
+        let (mut ring, mut all) = (RecvRing::new(8, 100), Vec::new());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while all.last().is_none_or(|last: &Vec<u8>| last != b"end") {
+            assert!(Instant::now() < deadline, "got {all:?}");
+            socket.recv_many(&mut ring).expect("received");
+            for datagram in ring.iter() {
+                assert_eq!((datagram.dst, datagram.ifindex), (GROUP, loopback()));
+                all.push(datagram.payload.to_vec());
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn each_member_that_shares_the_port_gets_one_copy() {
+        let a = UdpSocket::bind_v4(0).expect("a socket");
+        let (b, c) = (
+            UdpSocket::bind_v4(a.port()).expect("a socket"),
+            UdpSocket::bind_v4(a.port()).expect("a socket"),
+        );
+        a.join(GROUP, loopback()).expect("joined");
+        b.join(GROUP, loopback()).expect("joined");
+        assert_eq!(
+            errno(&a.join(GROUP, loopback()).expect_err("twice")),
+            libc::EADDRINUSE
+        );
+        send(&c, a.port(), b"one");
+        // Sent by a member: it gets a copy as well.
+        send(&a, a.port(), b"two");
+        b.leave_group(GROUP, loopback()).expect("left");
+        send(&c, a.port(), b"three");
+        b.join(GROUP, loopback()).expect("joined");
+        c.join(GROUP, loopback()).expect("joined");
+        send(&c, a.port(), b"end");
+        assert_eq!(received(&a), [&b"one"[..], b"two", b"three", b"end"]);
+        assert_eq!(received(&b), [&b"one"[..], b"two", b"end"]);
+        assert_eq!(received(&c), [b"end"]);
+    }
+
+    #[test]
+    fn what_is_no_group_is_refused() {
+        let socket = UdpSocket::bind_v4(0).expect("a socket");
+        let join = |ip: &str, ifindex| {
+            errno(
+                &socket
+                    .join(ip.parse().expect("an address"), ifindex)
+                    .expect_err("no"),
+            )
+        };
+        assert_eq!(join("10.0.0.1", loopback()), libc::EINVAL);
+        assert_eq!(join("ff02::77", loopback()), libc::EAFNOSUPPORT);
+        assert_eq!(join("239.0.0.1", u32::MAX >> 1), libc::ENODEV);
+        let left = socket.leave_group(GROUP, loopback());
+        assert_eq!(errno(&left.expect_err("no member")), libc::EADDRNOTAVAIL);
+        assert!(max_groups() > 0);
+    }
+}
