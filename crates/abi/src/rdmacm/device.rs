@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex};
 use ferroce_nic::{Device, Error};
 
 use super::lock;
-use crate::errno::{errno, result_as_null};
-use crate::types::{ibv_context, ibv_pd};
+use crate::errno::{errno, invalid, result_as_null};
+use crate::types::{
+    IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_pd, ibv_xrcd,
+    ibv_xrcd_init_attr,
+};
 use crate::verbs::device::handle_of;
-use crate::verbs::{engine, ibv_alloc_pd, ibv_open_device};
+use crate::verbs::{engine, ibv_alloc_pd, ibv_open_device, open_xrcd};
 
 /// Every device has this one port.
 pub(super) const PORT: u8 = 1;
@@ -24,6 +27,8 @@ pub(super) struct Shared {
     pub(super) verbs: *mut ibv_context,
     /// The protection domain for queue pairs of programs that bring none.
     pub(super) pd: *mut ibv_pd,
+    /// The XRC domain for targets and their receive queues, once somebody needs one.
+    xrcd: *mut ibv_xrcd,
 }
 
 // SAFETY: the pointers are to objects of the verbs layer, which may be used from any thread and are never destroyed here.
@@ -63,9 +68,35 @@ pub(super) fn shared(device: &Arc<Device>) -> Result<Shared, Error> {
         device: Arc::clone(device),
         verbs,
         pd,
+        xrcd: std::ptr::null_mut(),
     };
     all.push(shared.clone());
     Ok(shared)
+}
+
+/// The XRC domain of the identifiers on a context, made by the first call.
+///
+/// # Errors
+/// EINVAL for a context that is not of an identifier; out of memory.
+pub(super) fn xrc_domain(verbs: *mut ibv_context) -> Result<*mut ibv_xrcd, Error> {
+    let mut all = lock(&SHARED);
+    let shared = all
+        .iter_mut()
+        .find(|shared| shared.verbs == verbs)
+        .ok_or_else(|| invalid("the context is of no identifier"))?;
+    if shared.xrcd.is_null() {
+        let mut attr = ibv_xrcd_init_attr {
+            comp_mask: IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+            fd: -1,
+            oflags: libc::O_CREAT,
+        };
+        // SAFETY: the context is live, and so are the attributes.
+        shared.xrcd = unsafe { open_xrcd(verbs, &raw mut attr) };
+    }
+    if shared.xrcd.is_null() {
+        return Err(Error::new(errno(), "opening an XRC domain failed"));
+    }
+    Ok(shared.xrcd)
 }
 
 /// The contexts of all devices, as a NULL-terminated block of `malloc`.

@@ -6,12 +6,12 @@ use std::ptr;
 use ferroce_nic::Error;
 
 use super::id::Id;
-use super::transition;
 use super::types::rdma_cm_id;
+use super::{device, transition};
 use crate::errno::{errno, invalid, result_as_minus_one};
 use crate::types::{
-    IBV_QP_INIT_ATTR_PD, IBV_QPT_UD, ibv_comp_channel, ibv_context, ibv_cq, ibv_pd, ibv_qp,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_comp_channel,
+    ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 use crate::verbs::{
     create_qp_ex, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp, ibv_destroy_comp_channel,
@@ -47,6 +47,20 @@ fn create_cq(
     Ok((channel, cq))
 }
 
+/// The completion queue of the identifier's receives, made with that size if there is none.
+pub(super) fn own_recv_cq(
+    id: Id<'_>,
+    verbs: *mut ibv_context,
+    size: u32,
+) -> Result<*mut ibv_cq, Error> {
+    if id.recv_cq().is_null() {
+        let (channel, cq) = create_cq(id, verbs, size)?;
+        id.set_recv_cq_channel(channel);
+        id.set_recv_cq(cq);
+    }
+    Ok(id.recv_cq())
+}
+
 /// Makes the completion queues that `attr` lacks, unless the identifier has them already.
 fn complete_cqs(
     id: Id<'_>,
@@ -54,12 +68,7 @@ fn complete_cqs(
     attr: &mut ibv_qp_init_attr_ex,
 ) -> Result<(), Error> {
     if attr.recv_cq.is_null() {
-        if id.recv_cq().is_null() {
-            let (channel, cq) = create_cq(id, verbs, attr.cap.max_recv_wr)?;
-            id.set_recv_cq_channel(channel);
-            id.set_recv_cq(cq);
-        }
-        attr.recv_cq = id.recv_cq();
+        attr.recv_cq = own_recv_cq(id, verbs, attr.cap.max_recv_wr)?;
     }
     if attr.send_cq.is_null() {
         if id.send_cq().is_null() {
@@ -157,6 +166,12 @@ fn create_on(id: Id<'_>, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Error> {
     }
     if attr.srq.is_null() {
         attr.srq = id.srq();
+    }
+    if attr.qp_type == IBV_QPT_XRC_RECV
+        && (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || attr.xrcd.is_null())
+    {
+        attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+        attr.xrcd = device::xrc_domain(verbs)?;
     }
     let result = complete_cqs(id, verbs, attr)
         .and_then(|()| create_verbs_qp(verbs, attr))

@@ -74,3 +74,4 @@ pub(crate) use srq::create_srq_ex;
 pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
 pub use sysfs::{ibv_get_sysfs_path, ibv_read_sysfs_file};
 pub use unbuilt::*;
+pub(crate) use xrcd::open_xrcd;
