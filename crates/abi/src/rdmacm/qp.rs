@@ -198,7 +198,10 @@ pub(super) fn destroy_on(id: Id<'_>) {
         // SAFETY: the queue pair belongs to the identifier, and the caller of the C function gives it up.
         unsafe { ibv_destroy_qp(qp) };
     }
-    destroy_cqs(id);
+    // An XRC receive queue still uses its completion queue, and takes it along when it goes.
+    if id.qp_type() != IBV_QPT_XRC_RECV || id.srq().is_null() {
+        destroy_cqs(id);
+    }
 }
 
 /// Makes the identifier's queue pair from the short attributes, and gives the real ones back in them.
