@@ -29,5 +29,6 @@ pub mod rc;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod time;
+pub mod ud;
 pub mod verbs;
 pub mod wire;

@@ -83,15 +83,15 @@ pub struct ModifyError {
 
 /// What requester and responder look at but do not change.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) config: RcConfig,
+pub(crate) struct Shared {
+    pub(crate) config: RcConfig,
     /// Current attributes. The state in it is the queue pair's state.
-    pub(super) attr: QpAttr,
-    pub(super) link: LinkTraits,
+    pub(crate) attr: QpAttr,
+    pub(crate) link: LinkTraits,
 }
 
 impl Shared {
-    pub(super) fn new(config: RcConfig) -> Self {
+    pub(crate) fn new(config: RcConfig) -> Self {
         Self {
             config,
             attr: QpAttr {
@@ -114,12 +114,12 @@ impl Shared {
     }
 
     /// Payload bytes of a full packet.
-    pub(super) fn mtu(&self) -> u32 {
+    pub(crate) fn mtu(&self) -> u32 {
         self.attr.path_mtu.bytes()
     }
 
     /// Back to what a new queue pair has; the link stays.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.attr = QpAttr {
             cap: self.config.cap,
             ..QpAttr::default()

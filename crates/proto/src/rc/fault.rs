@@ -40,19 +40,19 @@ pub enum Cause {
 
 /// How a work request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) status: WcStatus,
-    pub(super) cause: Cause,
+pub(crate) struct Fault {
+    pub(crate) status: WcStatus,
+    pub(crate) cause: Cause,
 }
 
 impl Fault {
-    pub(super) const fn new(status: WcStatus, cause: Cause) -> Self {
+    pub(crate) const fn new(status: WcStatus, cause: Cause) -> Self {
         Self { status, cause }
     }
-    pub(super) const LOCAL_KEY: Self = Self::new(WcStatus::LocProtErr, Cause::LocalKey);
-    pub(super) const FLUSHED: Self = Self::new(WcStatus::WrFlushErr, Cause::Flushed);
+    pub(crate) const LOCAL_KEY: Self = Self::new(WcStatus::LocProtErr, Cause::LocalKey);
+    pub(crate) const FLUSHED: Self = Self::new(WcStatus::WrFlushErr, Cause::Flushed);
     pub(super) const BAD_RESPONSE: Self = Self::new(WcStatus::BadRespErr, Cause::BadResponse);
-    pub(super) const MESSAGE_TOO_LONG: Self = Self::new(WcStatus::LocLenErr, Cause::MessageTooLong);
+    pub(crate) const MESSAGE_TOO_LONG: Self = Self::new(WcStatus::LocLenErr, Cause::MessageTooLong);
     pub(super) const REMOTE_INVALIDATE: Self =
         Self::new(WcStatus::RemInvReqErr, Cause::RemoteInvalidateFailed);
     pub(super) const PEER_GONE: Self = Self::new(WcStatus::RetryExcErr, Cause::PeerGone);

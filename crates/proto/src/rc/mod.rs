@@ -23,22 +23,22 @@
 //! | `modify`, `post`, `config`, `fault`, `scatter` | attributes, checks, settings, failures, byte moving |
 
 mod completer;
-mod config;
+pub(crate) mod config;
 mod cx;
 mod execute;
-mod fault;
+pub(crate) mod fault;
 mod flight;
 mod message;
-mod modify;
-mod post;
+pub(crate) mod modify;
+pub(crate) mod post;
 mod reply;
-mod requester;
+pub(crate) mod requester;
 mod resources;
-mod responder;
+pub(crate) mod responder;
 mod retry;
-mod scatter;
+pub(crate) mod scatter;
 mod segment;
-mod send_queue;
+pub(crate) mod send_queue;
 mod target;
 mod transmit;
 mod window;

@@ -97,7 +97,7 @@ impl RcQp {
 }
 
 /// Copies the attributes that `mask` names. The states, of the queue pair and of migration, are the caller's matter.
-fn assign(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
+pub(crate) fn assign(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
     for single in mask.iter() {
         match single {
             AttrMask::EN_SQD_ASYNC_NOTIFY => to.en_sqd_async_notify = from.en_sqd_async_notify,

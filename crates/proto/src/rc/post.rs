@@ -5,7 +5,7 @@ use super::send_queue::payload_len;
 use crate::verbs::{Payload, PostError, QpState, QpType, RecvWr, SendOp, SendTo, SendWr};
 
 /// Checks a send work request, with `queued` ones before it.
-pub(super) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
+pub(crate) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
     let (attr, cap) = (&shared.attr, &shared.config.cap);
     check_receiver(shared.config.qp_type, wr)?;
     if !matches!(
@@ -80,7 +80,7 @@ fn check_operation(shared: &Shared, wr: &SendWr, length: u64) -> Result<(), Post
 }
 
 /// Checks a receive work request, with `queued` ones before it.
-pub(super) fn check_recv(shared: &Shared, wr: &RecvWr, queued: usize) -> Result<(), PostError> {
+pub(crate) fn check_recv(shared: &Shared, wr: &RecvWr, queued: usize) -> Result<(), PostError> {
     let cap = &shared.config.cap;
     if shared.config.qp_type == QpType::XrcSend {
         return Err(PostError::Invalid("an XRC initiator has no receive queue"));

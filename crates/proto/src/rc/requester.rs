@@ -248,7 +248,7 @@ impl Requester {
 }
 
 /// A successful completion of a send work request.
-fn completion(shared: &Shared, wr: &SendWr) -> Wc {
+pub(crate) fn completion(shared: &Shared, wr: &SendWr) -> Wc {
     Wc {
         wr_id: wr.wr_id,
         status: WcStatus::Success,
@@ -263,7 +263,7 @@ fn completion(shared: &Shared, wr: &SendWr) -> Wc {
 }
 
 /// The same completion as a failure.
-pub(super) fn failed(wc: Wc, fault: Fault) -> Wc {
+pub(crate) fn failed(wc: Wc, fault: Fault) -> Wc {
     Wc {
         status: fault.status,
         vendor_err: fault.cause as u32,

@@ -202,7 +202,7 @@ impl Responder {
 }
 
 /// A successful completion of a receive.
-pub(super) fn recv_completion(shared: &Shared, recv: &RecvWr) -> Wc {
+pub(crate) fn recv_completion(shared: &Shared, recv: &RecvWr) -> Wc {
     Wc {
         wr_id: recv.wr_id,
         status: WcStatus::Success,

@@ -10,7 +10,7 @@ use crate::mr::{Access, RightsError};
 use crate::verbs::{Payload, Sge};
 
 /// Bytes of a scatter/gather list.
-pub(super) fn total(sges: &[Sge]) -> u64 {
+pub(crate) fn total(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
@@ -43,7 +43,7 @@ fn parts(sges: &[Sge], offset: u64, len: u32) -> impl Iterator<Item = Part> {
 }
 
 /// Appends bytes `offset .. offset + len` of a payload to `out`. On error `out` may have grown.
-pub(super) fn gather(
+pub(crate) fn gather(
     cx: &Cx<'_>,
     pd: PdId,
     payload: &Payload,
@@ -68,7 +68,7 @@ pub(super) fn gather(
 }
 
 /// Puts `data` into a list from byte `offset` on. What does not fit is left out: callers compare with [`total`] first.
-pub(super) fn scatter(
+pub(crate) fn scatter(
     cx: &Cx<'_>,
     pd: PdId,
     sges: &[Sge],

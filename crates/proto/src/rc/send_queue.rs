@@ -163,7 +163,7 @@ impl SendQueue {
 }
 
 /// Bytes of a payload.
-pub(super) fn payload_len(payload: &Payload) -> u64 {
+pub(crate) fn payload_len(payload: &Payload) -> u64 {
     match payload {
         Payload::Sges(sges) => scatter::total(sges),
         Payload::Inline(bytes) => bytes.len() as u64,
