@@ -12,6 +12,7 @@
 //! | [`mr`] | memory rights: the only place that turns a key and a range into a [`mr::Span`] |
 //! | [`qp`] | the queue pair state table |
 //! | [`rc`] | the reliable connected transport: requester, responder, completer |
+//! | [`uc`], [`ud`] | unreliable connections and datagrams |
 //! | [`cm`] | connection manager conversations |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ pub mod rc;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod time;
+pub mod uc;
 pub mod ud;
 pub mod verbs;
 pub mod wire;

@@ -47,9 +47,10 @@ pub struct RcConfig {
 
 impl RcConfig {
     /// The service whose packets it sends and takes.
-    pub(super) const fn service(&self) -> Service {
+    pub(crate) const fn service(&self) -> Service {
         match self.qp_type {
             QpType::XrcSend | QpType::XrcRecv => Service::Xrc,
+            QpType::Uc => Service::Uc,
             _ => Service::Rc,
         }
     }
@@ -60,9 +61,10 @@ impl RcConfig {
     }
 
     /// The opcode of its service that does what an RC opcode does.
-    pub(super) const fn of_service(&self, opcode: Opcode) -> Opcode {
+    pub(crate) const fn of_service(&self, opcode: Opcode) -> Opcode {
         match self.service() {
             Service::Xrc => opcode.xrc(),
+            Service::Uc => opcode.in_uc(),
             _ => opcode,
         }
     }

@@ -15,7 +15,7 @@ use crate::wire::{AtomicEth, NakCode, OpInfo, Operation, Packet, Reth};
 
 impl Responder {
     /// Carries out a request that came in order.
-    pub(super) fn execute(
+    pub(crate) fn execute(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,

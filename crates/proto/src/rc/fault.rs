@@ -60,7 +60,7 @@ impl Fault {
 
 /// Why the requester cannot go on; the queue pair goes to ERR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SendFault {
+pub(crate) enum SendFault {
     /// The oldest work request failed.
     Oldest(Fault),
     /// The send queue's CQ overflowed.
@@ -75,13 +75,13 @@ impl From<Fault> for SendFault {
 
 /// Why the responder cannot go on; the queue pair goes to ERR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reject {
+pub(crate) struct Reject {
     /// What the peer is told about which packet; nothing if the cause is local (CQ overflow).
-    pub(super) nak: Option<(NakCode, Psn)>,
+    pub(crate) nak: Option<(NakCode, Psn)>,
     /// What the program is told if no receive work request can tell it.
-    pub(super) event: Option<QpEvent>,
+    pub(crate) event: Option<QpEvent>,
     /// How the receive work request in hand fails; without this it is flushed.
-    pub(super) recv: Option<Fault>,
+    pub(crate) recv: Option<Fault>,
 }
 
 impl Reject {
@@ -110,7 +110,7 @@ impl Reject {
         }
     }
     /// The receive queue's CQ overflowed: the peer hears nothing, the program that no completion will tell it any more.
-    pub(super) const CQ_OVERFLOW: Self = Self {
+    pub(crate) const CQ_OVERFLOW: Self = Self {
         nak: None,
         event: Some(QpEvent::Fatal),
         recv: None,

@@ -10,7 +10,7 @@ use crate::wire::{OpInfo, Packet};
 
 /// What came so far.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Message {
+pub(crate) enum Message {
     /// A SEND, placed in the receive work request in hand.
     Send {
         /// Bytes placed.
@@ -23,7 +23,7 @@ pub(super) enum Message {
 
 /// Where a WRITE goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Write {
+pub(crate) struct Write {
     va: u64,
     rkey: Key,
     length: u32,

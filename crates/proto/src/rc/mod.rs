@@ -25,7 +25,7 @@
 mod completer;
 pub(crate) mod config;
 mod cx;
-mod execute;
+pub(crate) mod execute;
 pub(crate) mod fault;
 mod flight;
 mod message;
@@ -37,7 +37,7 @@ mod resources;
 pub(crate) mod responder;
 mod retry;
 pub(crate) mod scatter;
-mod segment;
+pub(crate) mod segment;
 pub(crate) mod send_queue;
 mod target;
 mod transmit;

@@ -213,16 +213,7 @@ impl Requester {
         while self.wants_local(shared)
             && let Some(wqe) = self.queue.front()
         {
-            let by = shared.accessor();
-            let done = match &wqe.wr.op {
-                SendOp::BindWindow(bind) => cx.rights.bind(by, bind).map_err(|_| Cause::BindFailed),
-                SendOp::LocalInvalidate(key) => cx
-                    .rights
-                    .invalidate(*key, by)
-                    .map_err(|_| Cause::InvalidateFailed),
-                _ => Ok(()),
-            };
-            done.map_err(|cause| Fault::new(WcStatus::MwBindErr, cause))?;
+            run_one_local(shared, cx, &wqe.wr.op)?;
             self.retire_one(shared, cx.sink)?;
         }
         if self.peer_gone && self.queue.len() > 0 {
@@ -245,6 +236,24 @@ impl Requester {
         self.probe = Probe::Idle;
         self.stuck = None;
     }
+}
+
+/// Carries out a local operation.
+pub(crate) fn run_one_local(
+    shared: &Shared,
+    cx: &mut LocalCx<'_>,
+    op: &SendOp,
+) -> Result<(), Fault> {
+    let by = shared.accessor();
+    let done = match op {
+        SendOp::BindWindow(bind) => cx.rights.bind(by, bind).map_err(|_| Cause::BindFailed),
+        SendOp::LocalInvalidate(key) => cx
+            .rights
+            .invalidate(*key, by)
+            .map_err(|_| Cause::InvalidateFailed),
+        _ => Ok(()),
+    };
+    done.map_err(|cause| Fault::new(WcStatus::MwBindErr, cause))
 }
 
 /// A successful completion of a send work request.

@@ -19,7 +19,7 @@ use crate::wire::{NakCode, Operation, Packet, Syndrome};
 
 /// Why a request that came in order was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     /// No receive is posted; the requester has to come again.
     NotReady,
     /// The queue pair ends.
@@ -34,14 +34,14 @@ impl From<Reject> for Stop {
 
 /// Responder half of a queue pair.
 #[derive(Debug, Default)]
-pub(super) struct Responder {
+pub(crate) struct Responder {
     pub(super) recv: VecDeque<RecvWr>,
     /// Receive work request that was taken for the message in work.
-    pub(super) held: Option<Held>,
+    pub(crate) held: Option<Held>,
     /// Message of which not all packets have come.
-    pub(super) message: Option<Message>,
+    pub(crate) message: Option<Message>,
     /// PSN of the next request.
-    pub(super) expected: Psn,
+    pub(crate) expected: Psn,
     /// Messages completed.
     pub(super) msn: Msn,
     /// The requester was told to go back to `expected`; it is told once.
@@ -54,7 +54,7 @@ pub(super) struct Responder {
 
 impl Responder {
     /// The queue pair moves to RTR. Receives that were posted in INIT stay.
-    pub(super) fn start(&mut self, shared: &Shared) {
+    pub(crate) fn start(&mut self, shared: &Shared) {
         *self = Self {
             recv: core::mem::take(&mut self.recv),
             expected: shared.attr.rq_psn,
@@ -63,16 +63,16 @@ impl Responder {
     }
 
     /// PSN of the next request.
-    pub(super) fn expected(&self) -> Psn {
+    pub(crate) fn expected(&self) -> Psn {
         self.expected
     }
 
     /// Receive work requests in the queue.
-    pub(super) fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.recv.len()
     }
 
-    pub(super) fn post(&mut self, wr: RecvWr) {
+    pub(crate) fn post(&mut self, wr: RecvWr) {
         self.recv.push_back(wr);
         self.on_recv_available();
     }
@@ -125,10 +125,7 @@ impl Responder {
         }
         self.gap_reported = false;
         self.replies.drop_nak();
-        if shared.attr.qp_state == QpState::Rtr && !self.comm_established {
-            self.comm_established = true;
-            cx.sink.event(QpEvent::CommEstablished);
-        }
+        self.report_established(shared, cx);
         match self.execute(shared, cx, packet) {
             Ok(()) => Ok(()),
             Err(Stop::NotReady) => {
@@ -140,6 +137,14 @@ impl Responder {
                 Ok(())
             }
             Err(Stop::Reject(reject)) => Err(reject),
+        }
+    }
+
+    /// The first packet that came in order tells a program that waits in RTR that its peer is there.
+    pub(crate) fn report_established(&mut self, shared: &Shared, cx: &mut Cx<'_>) {
+        if shared.attr.qp_state == QpState::Rtr && !self.comm_established {
+            self.comm_established = true;
+            cx.sink.event(QpEvent::CommEstablished);
         }
     }
 
@@ -186,7 +191,7 @@ impl Responder {
     }
 
     /// Completes all receives in error: the one in hand with `first` if that is given, the others as flushed.
-    pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
+    pub(crate) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
         if let Some(recv) = self.held.take() {
             let fault = first.unwrap_or(Fault::FLUSHED);
             let wc = failed(recv_completion(shared, &recv.wr), fault);

@@ -6,22 +6,22 @@ use crate::wire::{AtomicEth, ExtHeaders, Opcode, Operation, Position, Reth};
 
 /// One request packet, without its PSN and payload bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
-    pub(super) opcode: Opcode,
-    pub(super) ext: ExtHeaders,
+pub(crate) struct Segment {
+    pub(crate) opcode: Opcode,
+    pub(crate) ext: ExtHeaders,
     /// Message bytes before the payload.
-    pub(super) offset: u32,
+    pub(crate) offset: u32,
     /// Payload bytes.
-    pub(super) len: u32,
+    pub(crate) len: u32,
     /// The message ends with this packet (READ and atomic requests: always).
-    pub(super) ends: bool,
+    pub(crate) ends: bool,
     /// SE bit.
-    pub(super) solicited: bool,
+    pub(crate) solicited: bool,
 }
 
 /// The packet of `wqe` with this sequence, which accounts for the packets up to `to` (READ: that many responses). `None` for
 /// work requests that send nothing.
-pub(super) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option<Segment> {
+pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option<Segment> {
     let offset = wqe.offset(sequence, mtu);
     let last = sequence + 1 == wqe.end();
     let position = Position::from_ends(sequence == wqe.start, last);

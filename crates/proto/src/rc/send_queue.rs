@@ -13,7 +13,7 @@ use crate::verbs::{Payload, SendFlags, SendOp, SendTo, SendWr, Sge};
 
 /// What answers a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// An acknowledgement of its last packet, or of a later one.
     Ack,
     /// READ responses.
@@ -26,10 +26,10 @@ pub(super) enum Answer {
 
 /// A posted send work request.
 #[derive(Debug)]
-pub(super) struct Wqe {
-    pub(super) wr: SendWr,
+pub(crate) struct Wqe {
+    pub(crate) wr: SendWr,
     /// Sequence of its first packet.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// PSNs that it takes.
     pub(super) packets: u32,
     /// Bytes of the message; READ: to be read; atomic: 8.
@@ -40,11 +40,11 @@ pub(super) struct Wqe {
 
 impl Wqe {
     /// Sequence after its last packet.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.start + u64::from(self.packets)
     }
 
-    pub(super) fn answer(&self) -> Answer {
+    pub(crate) fn answer(&self) -> Answer {
         match self.wr.op {
             SendOp::Read(_) => Answer::Read,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Answer::Atomic,
@@ -93,7 +93,7 @@ impl Wqe {
 
 /// Posted work requests that are not yet retired, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct SendQueue {
+pub(crate) struct SendQueue {
     ring: VecDeque<Wqe>,
     /// Index of the work request that the next packet belongs to.
     cursor: usize,
@@ -102,11 +102,11 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ring.len()
     }
 
-    pub(super) fn front(&self) -> Option<&Wqe> {
+    pub(crate) fn front(&self) -> Option<&Wqe> {
         self.ring.front()
     }
 
@@ -133,13 +133,13 @@ impl SendQueue {
     }
 
     /// Removes the oldest work request.
-    pub(super) fn pop(&mut self) -> Option<Wqe> {
+    pub(crate) fn pop(&mut self) -> Option<Wqe> {
         self.cursor = self.cursor.saturating_sub(1);
         self.ring.pop_front()
     }
 
     /// Appends a work request that passed the checks of posting.
-    pub(super) fn push(&mut self, wr: SendWr, shared: &Shared) {
+    pub(crate) fn push(&mut self, wr: SendWr, shared: &Shared) {
         let length = match wr.op {
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => 0,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 8,

@@ -11,7 +11,7 @@ use crate::wire::Packet;
 
 /// What a request packet works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// Keys of this protection domain open memory.
     pd: PdId,
     /// XRC: receives come from this queue.
@@ -20,7 +20,7 @@ pub(super) struct Target {
 
 /// A receive work request that was taken for the message in work.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(crate) struct Held {
     pub(super) wr: RecvWr,
     /// Protection domain of its keys.
     pub(super) pd: PdId,

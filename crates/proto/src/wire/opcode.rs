@@ -178,6 +178,12 @@ impl Opcode {
         Self(Self::XRC | self.0 & 0x1f)
     }
 
+    /// The same operation and position of UC, for an opcode of RC that UC has too.
+    #[must_use]
+    pub const fn in_uc(self) -> Self {
+        Self(Self::UC | self.0 & 0x1f)
+    }
+
     /// As [`rc`](Self::rc) for UC, which has SEND and WRITE with and without immediate only.
     #[must_use]
     pub const fn uc(operation: Operation, position: Position) -> Option<Self> {
