@@ -12,6 +12,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod ah;
 pub mod cm;
 pub mod cq;
 pub mod device;
@@ -26,6 +27,7 @@ mod link;
 mod path;
 
 pub use crate::core::{Counters, DropReason, Nic};
+pub use ah::Ah;
 pub use cm::{EventChannel, Id};
 pub use cq::{CompChannel, Cq, CqOptions};
 pub use device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};

@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Arc;
 
-use ferroce_nic::Error;
-use ferroce_proto::ids::Gid;
-use ferroce_proto::verbs::AddressHandleAttr;
+use ferroce_nic::{Ah, Error};
+use ferroce_proto::ids::{Gid, Qpn};
+use ferroce_proto::verbs::Datagram;
 
 use super::port::{check_port, device};
 use super::{engine, grh, pd};
@@ -18,41 +19,31 @@ use crate::types::{
 };
 
 /// What follows `struct ibv_ah`: where datagrams go.
-pub(crate) struct AhPrivate(
-    #[expect(
-        dead_code,
-        reason = "read by datagram queue pairs, which are not built yet"
-    )]
-    AddressHandleAttr,
-);
+pub(crate) struct AhPrivate(Arc<Ah>);
 
 impl Handle for ibv_ah {
     type Public = Self;
     type Private = AhPrivate;
 }
 
-/// Checks an address against the device.
+/// Where a datagram of a work request goes.
 ///
 /// # Errors
-/// EINVAL for a port, a source GID or a form of address that the device does not have.
+/// EINVAL without an address handle.
 ///
 /// # Safety
-/// `context` is live.
-unsafe fn check(context: *mut ibv_context, attr: &AddressHandleAttr) -> Result<(), Error> {
-    check_port(attr.port_num)?;
-    if !attr.is_global {
-        return Err(invalid(
-            "is_global must be set: addresses on Ethernet are GIDs",
-        ));
+/// `ah` is NULL or live.
+pub(super) unsafe fn datagram(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Datagram, Error> {
+    if ah.is_null() {
+        return Err(invalid("a datagram needs an address handle, ah is NULL"));
     }
-    let index = attr.grh.sgid_index;
     // SAFETY: the caller's promise.
-    match unsafe { device(context) }.gid(index.into()) {
-        Some(_) => Ok(()),
-        None => Err(invalid(format!(
-            "sgid_index {index} is not in the GID table"
-        ))),
-    }
+    let private: &AhPrivate = unsafe { object::private(ah) };
+    Ok(Datagram {
+        ah: private.0.number(),
+        qpn: Qpn::new(qpn),
+        qkey,
+    })
 }
 
 /// `ibv_create_ah(3)`.
@@ -60,8 +51,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     // SAFETY: a live protection domain, on a live context, and the address.
     let created = unsafe {
         let context = (*pd).context;
-        let attr = ah_attr_from_c(&*attr);
-        check(context, &attr).map(|()| {
+        Ah::create(pd::private(pd).nic(), ah_attr_from_c(&*attr)).map(|ah| {
             pd::private(pd).adopt_ah();
             object::create(
                 ibv_ah {
@@ -69,7 +59,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
                     pd,
                     handle: engine::next_handle(),
                 },
-                AhPrivate(attr),
+                AhPrivate(ah),
             )
         })
     };
@@ -81,7 +71,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: a live address handle; nobody uses it any more after this.
     unsafe {
         pd::private((*ah).pd).release_ah();
-        object::take(ah);
+        object::take(ah).0.destroy();
     }
     0
 }

@@ -9,6 +9,7 @@ use ferroce_proto::ids::{Key, Srqn};
 use ferroce_proto::verbs::{Payload, PostError, RemoteAddr, SendFlags, SendOp, SendTo, SendWr};
 use libc::{c_void, pthread_mutex_t};
 
+use super::ah;
 use super::mw;
 use super::qp::{self, QpPrivate};
 use super::qp_open;
@@ -16,7 +17,7 @@ use super::wr::{copy_inline, refused, send_flags, sge_from_c};
 use crate::errno::{invalid, result_as_errno, result_as_null, unbuilt};
 use crate::types::{
     IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
-    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_XRC_RECV, ibv_context,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_XRC_RECV, ibv_ah, ibv_context,
     ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, ibv_sge,
 };
@@ -153,6 +154,7 @@ fn functions() -> ibv_qp_ex {
     public.wr_set_inline_data = Some(wr_set_inline_data);
     public.wr_set_inline_data_list = Some(wr_set_inline_data_list);
     public.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
+    public.wr_set_ud_addr = Some(wr_set_ud_addr);
     public.wr_set_sge = Some(wr_set_sge);
     public.wr_set_sge_list = Some(wr_set_sge_list);
     public.wr_start = Some(wr_start);
@@ -228,6 +230,18 @@ macro_rules! builders {
             unsafe { begin(qp, $op) }
         }
     )*};
+}
+
+/// `ibv_wr_set_ud_addr`.
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    // SAFETY: a live extended queue pair, between start and complete, and a live address handle.
+    unsafe {
+        let to = ah::datagram(ah, qpn, qkey);
+        with_batch(qp, |_, batch| match to {
+            Ok(to) => batch.set_receiver(SendTo::Datagram(to)),
+            Err(e) => batch.refuse(e),
+        });
+    }
 }
 
 /// A place in the peer's memory.

@@ -8,6 +8,7 @@ use ferroce_proto::verbs::{
     Payload, PostError, QpCap, QpType, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge,
 };
 
+use super::ah;
 use super::mw;
 use crate::errno::{invalid, unbuilt};
 use crate::types::{
@@ -133,6 +134,12 @@ pub(super) unsafe fn send_wr(
     let to = match qp_type {
         // SAFETY: as above; all work requests of this type need the field.
         QpType::XrcSend => SendTo::XrcSrq(Srqn::new(unsafe { (*wr).qp_type })),
+        QpType::Ud => {
+            // SAFETY: as above.
+            let ud = unsafe { (*wr).wr.ud };
+            // SAFETY: the handle is NULL or live.
+            SendTo::Datagram(unsafe { ah::datagram(ud.ah, ud.remote_qpn, ud.remote_qkey) }?)
+        }
         _ => SendTo::Peer,
     };
     Ok(SendWr {

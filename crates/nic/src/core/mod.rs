@@ -50,6 +50,7 @@ pub(crate) use self::sync::{lock, read, write};
 pub(crate) use self::table::QpTable;
 use self::timers::Timers;
 use self::wire::Wire;
+use crate::ah::AhTable;
 use crate::cm::CmService;
 use crate::device::{DeviceAttr, DeviceList};
 use crate::link::local::ConnectError;
@@ -69,6 +70,7 @@ pub struct Nic {
     qps: QpTable,
     groups: Groups,
     domains: Domains,
+    ahs: AhTable,
     timers: Timers,
     delays: Delays,
     ready: ReadyList,
@@ -136,6 +138,9 @@ impl Nic {
     }
     pub(crate) fn domains(&self) -> &Domains {
         &self.domains
+    }
+    pub(crate) fn ahs(&self) -> &AhTable {
+        &self.ahs
     }
     pub(crate) fn policy(&self) -> Policy {
         self.policy

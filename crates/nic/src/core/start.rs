@@ -23,6 +23,7 @@ use super::token::Token;
 use super::wire::Wire;
 use super::{Nic, network, thread};
 use crate::Error;
+use crate::ah::AhTable;
 use crate::cm::CmService;
 use crate::device::DeviceList;
 use crate::link::local::LocalLinks;
@@ -64,6 +65,7 @@ impl Nic {
             qps: QpTable::new(),
             groups: Groups::default(),
             domains: Domains::new(),
+            ahs: AhTable::default(),
             timers: Timers::new(),
             delays: Delays::new(),
             ready: ReadyList::default(),

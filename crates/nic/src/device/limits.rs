@@ -15,11 +15,12 @@ pub(crate) enum Limit {
     Cq,
     Qp,
     Srq,
+    Ah,
 }
 
 impl Limit {
     /// One more than the last of them.
-    const COUNT: usize = Self::Srq as usize + 1;
+    const COUNT: usize = Self::Ah as usize + 1;
 
     fn max(self, attr: &DeviceAttr) -> u32 {
         match self {
@@ -29,6 +30,7 @@ impl Limit {
             Self::Cq => attr.max_cq,
             Self::Qp => attr.max_qp,
             Self::Srq => attr.max_srq,
+            Self::Ah => attr.max_ah,
         }
     }
 
@@ -40,6 +42,7 @@ impl Limit {
             Self::Cq => "completion queues (max_cq)",
             Self::Qp => "queue pairs (max_qp)",
             Self::Srq => "shared receive queues (max_srq)",
+            Self::Ah => "address handles (max_ah)",
         }
     }
 }

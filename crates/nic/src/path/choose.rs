@@ -58,6 +58,12 @@ pub(crate) fn choose(
     to: &Destination,
 ) -> Result<(Path, LinkTraits), Error> {
     let addressing = addressing(device, &to.ah)?;
+    if addressing.dst.is_multicast() {
+        return Err(Error::invalid(format!(
+            "ah_attr.grh.dgid {} is a group, a connected queue pair has one peer",
+            addressing.dst.ip()
+        )));
+    }
     let local = nic.is_local(addressing.dst.ip());
     let (reach, traits) = match nic.policy() {
         Policy::Auto | Policy::Local if local => local_link(nic, to.qpn)?,
@@ -75,6 +81,39 @@ pub(crate) fn choose(
     tracing::debug!(target: "ferroce::path", from = %addressing.src.ip(), to = %addressing.dst.ip(),
         dest_qp = to.qpn.get(), lossless = traits.lossless, "path chosen");
     Ok((Path { addressing, reach }, traits))
+}
+
+/// Chooses the path of a datagram to the queue pair `dest`. A group is always reached over the wire: who is in it is known to the
+/// kernel only.
+///
+/// # Errors
+/// As [`choose`].
+pub(crate) fn choose_datagram(
+    nic: &Nic,
+    device: &Device,
+    ah: &AddressHandleAttr,
+    dest: Qpn,
+) -> Result<Path, Error> {
+    if ah.grh.dgid.is_multicast() {
+        let addressing = addressing(device, ah)?;
+        let (egress, _) = nic.wire_to(addressing.dst)?;
+        let reach = Reach::Link(egress);
+        return Ok(Path { addressing, reach });
+    }
+    let to = Destination {
+        ah: *ah,
+        qpn: dest,
+        mtu: device.port().active_mtu,
+    };
+    choose(nic, device, &to).map(|(path, _)| path)
+}
+
+/// Whether an address handle may lead there.
+///
+/// # Errors
+/// EINVAL with the reason.
+pub(crate) fn check_datagram(device: &Device, ah: &AddressHandleAttr) -> Result<(), Error> {
+    addressing(device, ah).map(|_| ())
 }
 
 fn local_link(nic: &Nic, dest: Qpn) -> Result<(Reach, LinkTraits), Error> {
@@ -130,7 +169,7 @@ fn addressing(device: &Device, ah: &AddressHandleAttr) -> Result<Addressing, Err
         )));
     };
     let dst = ah.grh.dgid;
-    if dst.is_zero() || dst.is_multicast() {
+    if dst.is_zero() {
         return Err(Error::invalid(format!(
             "ah_attr.grh.dgid {} is not the address of a port",
             dst.ip()

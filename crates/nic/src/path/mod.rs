@@ -7,7 +7,7 @@ mod traits;
 
 use std::sync::Arc;
 
-pub(crate) use self::choose::{Destination, Policy, choose};
+pub(crate) use self::choose::{Destination, Policy, check_datagram, choose, choose_datagram};
 pub(crate) use self::egress::{Egress, Outlet};
 pub(crate) use self::outlets::{LocalOutlet, WireOutlet};
 use crate::link::Addressing;
@@ -32,6 +32,11 @@ impl Path {
     /// Whether it ends in the process that has `slot`, on this host.
     pub(crate) fn leads_to(&self, slot: u16) -> bool {
         matches!(&self.reach, Reach::Link(egress) if egress.slot() == Some(slot))
+    }
+
+    /// Whether it leads over a link at whose end there is still somebody.
+    pub(crate) fn is_alive(&self) -> bool {
+        matches!(&self.reach, Reach::Link(egress) if !egress.is_dead())
     }
 
     /// Whether the process at its end is gone.

@@ -2,6 +2,8 @@
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
+use ferroce_proto::ud::Route;
+use ferroce_proto::verbs::QpType;
 use ferroce_proto::wire::Packet;
 
 use super::Qp;
@@ -26,9 +28,15 @@ impl Qp {
         now: Time,
     ) -> Result<(), DropReason> {
         let mut locked = lock(&self.locked);
-        check(&locked, addressing, packet)?;
+        self.check(&locked, addressing, packet)?;
+        let route = Route {
+            src: addressing.src,
+            dst: addressing.dst,
+            hop_limit: addressing.hop_limit,
+            traffic_class: addressing.traffic_class,
+        };
         let taken = self.with_cx(&mut locked, now, |locked, cx| {
-            locked.transport.on_packet(cx, packet)
+            locked.transport.on_packet(cx, packet, &route)
         });
         self.keep_timer(&mut locked);
         if !taken {
@@ -49,6 +57,7 @@ impl Qp {
     pub(crate) fn on_queued_turn(&self, now: Time) {
         let mut locked = lock(&self.locked);
         locked.queued = false;
+        locked.waits_until = None;
         self.transmit(&mut locked, now);
         self.keep_timer(&mut locked);
     }
@@ -83,19 +92,43 @@ impl Qp {
         });
         self.keep_timer(&mut locked);
     }
+
+    /// What must be right before the transport looks at a packet.
+    fn check(
+        &self,
+        locked: &Locked,
+        addressing: &Addressing,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        if locked.retired {
+            return Err(DropReason::NoQp);
+        }
+        if self.qp_type == QpType::Ud {
+            self.check_own(addressing)?;
+        } else {
+            check_peer(locked, addressing)?;
+        }
+        if packet.bth.pkey & PKEY != PKEY {
+            return Err(DropReason::Pkey);
+        }
+        Ok(())
+    }
+
+    /// Datagrams come from anywhere, to an address of the device or to a group.
+    fn check_own(&self, addressing: &Addressing) -> Result<(), DropReason> {
+        let to = addressing.dst;
+        if to.is_multicast() || self.pd.context().device().has_address(to.ip()) {
+            return Ok(());
+        }
+        Err(DropReason::Address)
+    }
 }
 
-/// What must be right before the transport looks at a packet.
-fn check(locked: &Locked, addressing: &Addressing, packet: &Packet<'_>) -> Result<(), DropReason> {
-    if locked.retired {
-        return Err(DropReason::NoQp);
-    }
+/// Packets of a connected queue pair come from its peer.
+fn check_peer(locked: &Locked, addressing: &Addressing) -> Result<(), DropReason> {
     let path = locked.path.as_ref().ok_or(DropReason::State)?;
     if addressing.src != path.addressing.dst || addressing.dst != path.addressing.src {
         return Err(DropReason::Address);
-    }
-    if packet.bth.pkey & PKEY != PKEY {
-        return Err(DropReason::Pkey);
     }
     Ok(())
 }

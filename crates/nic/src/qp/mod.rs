@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+mod datagram;
 mod handles;
 mod input;
 mod modify;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{RcConfig, RcQp};
+use ferroce_proto::ud::UdQp;
 use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpCap, QpState, QpType, RecvWr, SendWr};
 
 use self::handles::Handles;
@@ -58,7 +60,7 @@ impl Qp {
     /// # Errors
     /// EINVAL for capacities above the device's limits, EOPNOTSUPP for a type that is not built, ENOMEM when numbers run out.
     pub fn create(pd: &Arc<Pd>, init: QpInit) -> Result<Arc<Self>, Error> {
-        if !matches!(init.qp_type, QpType::Rc | QpType::XrcSend) {
+        if !matches!(init.qp_type, QpType::Rc | QpType::Ud | QpType::XrcSend) {
             return Err(Error::unsupported(format!(
                 "queue pairs of type {:?} are not built",
                 init.qp_type
@@ -108,6 +110,13 @@ impl Qp {
         let nic = pd.context().nic();
         let qp = nic.qps().insert(nic.numbers(), |qpn| {
             let config = config(qpn);
+            let transport = match config.qp_type {
+                QpType::Ud => {
+                    let mtu = pd.context().device().port().active_mtu;
+                    Transport::Ud(Box::new(UdQp::new(config, mtu)))
+                }
+                _ => Transport::Rc(Box::new(RcQp::new(config))),
+            };
             Arc::new_cyclic(|me| Self {
                 me: Weak::clone(me),
                 pd: Arc::clone(pd),
@@ -117,7 +126,7 @@ impl Qp {
                 cap: config.cap,
                 sq_sig_all: config.sq_sig_all,
                 handles: Handles::default(),
-                locked: Mutex::new(Locked::new(Transport::Rc(Box::new(RcQp::new(config))))),
+                locked: Mutex::new(Locked::new(transport)),
                 _permit: permit,
             })
         })?;

@@ -1,6 +1,7 @@
 //! What goes to peers: packets are pulled from the transport into batches, in turns.
 
 use ferroce_proto::time::Time;
+use ferroce_proto::verbs::QpType;
 
 use super::Qp;
 use super::step::Locked;
@@ -30,12 +31,10 @@ impl Qp {
                 self.nic().push_ready(self.me());
                 return;
             }
-            let Some(path) = locked.path.clone() else {
-                return;
-            };
-            let sent = match &path.reach {
-                Reach::Nowhere => self.send_nowhere(locked, now),
-                Reach::Link(egress) => self.send_batch(locked, &path, egress, now),
+            let sent = if self.qp_type == QpType::Ud {
+                self.send_datagrams(locked, now)
+            } else {
+                self.send_to_peer(locked, now)
             };
             let Some((sent_packets, sent_bytes)) = sent else {
                 return;
@@ -47,6 +46,15 @@ impl Qp {
                 .count_tx(sent_packets, sent_bytes);
             packets += sent_packets;
             bytes += sent_bytes;
+        }
+    }
+
+    /// Sends one batch to the only peer. Returns its packets and bytes; `None` if nothing more can be sent now.
+    fn send_to_peer(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
+        let path = locked.path.clone()?;
+        match &path.reach {
+            Reach::Nowhere => self.send_nowhere(locked, now),
+            Reach::Link(egress) => self.send_batch(locked, &path, egress, now),
         }
     }
 
@@ -95,4 +103,9 @@ impl Qp {
             }
         });
     }
+}
+
+/// Whether a batch takes another packet.
+pub(super) fn has_room(batch: &Batch) -> bool {
+    batch.ends.len() < BATCH_PACKETS && batch.bytes.len() < BATCH_BYTES
 }

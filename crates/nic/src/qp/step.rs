@@ -11,10 +11,11 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpEvent, QpType, Wc};
 
 use super::Qp;
+use super::datagram::Known;
 use super::transport::Transport;
 use crate::Srq;
 use crate::core::{lock, read, write};
-use crate::path::{Path, Reach};
+use crate::path::{Egress, Path, Reach};
 
 /// What the lock of a queue pair guards.
 #[derive(Debug)]
@@ -28,6 +29,10 @@ pub(super) struct Locked {
     pub(super) timer: Option<Time>,
     /// In the ready list, or waiting for its link: [`Qp::on_queued_turn`] will be called.
     pub(super) queued: bool,
+    /// Where the last datagram went.
+    pub(super) known: Option<Known>,
+    /// Until when a datagram waits for its link, which is full.
+    pub(super) waits_until: Option<(Time, Arc<Egress>)>,
     /// Destroyed: nothing happens any more.
     pub(super) retired: bool,
 }
@@ -40,6 +45,8 @@ impl Locked {
             traits: None,
             timer: None,
             queued: false,
+            known: None,
+            waits_until: None,
             retired: false,
         }
     }
@@ -55,7 +62,17 @@ impl Locked {
             egress.leave(qpn);
             self.queued = false;
         }
+        if let Some((_, egress)) = self.waits_until.take() {
+            egress.leave(qpn);
+            self.queued = false;
+        }
         (self.path, self.traits) = path.unzip();
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let wait = self.waits_until.as_ref().map(|(until, _)| *until);
+        let transport = self.transport.deadline();
+        transport.into_iter().chain(wait).min()
     }
 }
 
@@ -141,7 +158,7 @@ impl Qp {
 
     /// Makes sure that [`on_timer`](Self::on_timer) comes in time.
     pub(super) fn keep_timer(&self, locked: &mut Locked) {
-        let Some(next) = locked.transport.deadline().filter(|_| !locked.retired) else {
+        let Some(next) = locked.deadline().filter(|_| !locked.retired) else {
             return;
         };
         if locked.timer.is_none_or(|entry| next < entry) {
@@ -163,8 +180,9 @@ impl Qp {
             });
             self.transmit(&mut locked, now);
         }
+        self.end_wait(&mut locked, now);
         // The entry is used up: replace it, by a later one too.
-        let next = locked.transport.deadline();
+        let next = locked.deadline();
         self.nic().set_timer(self.qpn, locked.timer, next);
         locked.timer = next;
     }

@@ -3,25 +3,29 @@
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpState, RecvWr, SendWr};
+use ferroce_proto::ud::{Route, UdQp};
+use ferroce_proto::verbs::{AttrMask, Datagram, PostError, QpAttr, QpState, RecvWr, SendWr};
 use ferroce_proto::wire::Packet;
 
 /// One per queue pair type; the methods hand on to the state machine.
 #[derive(Debug)]
 pub(super) enum Transport {
     Rc(Box<RcQp>),
+    Ud(Box<UdQp>),
 }
 
 impl Transport {
     pub(super) fn state(&self) -> QpState {
         match self {
             Self::Rc(rc) => rc.state(),
+            Self::Ud(ud) => ud.state(),
         }
     }
 
     pub(super) fn query(&self) -> QpAttr {
         match self {
             Self::Rc(rc) => rc.query(),
+            Self::Ud(ud) => ud.query(),
         }
     }
 
@@ -38,24 +42,28 @@ impl Transport {
     ) -> Result<(), ModifyError> {
         match self {
             Self::Rc(rc) => rc.modify(cx, attr, mask),
+            Self::Ud(ud) => ud.modify(cx, attr, mask),
         }
     }
 
     pub(super) fn set_link(&mut self, traits: LinkTraits) {
         match self {
             Self::Rc(rc) => rc.set_link(traits),
+            Self::Ud(_) => {}
         }
     }
 
     pub(super) fn post_send(&mut self, cx: &mut Cx<'_>, wr: SendWr) -> Result<(), PostError> {
         match self {
             Self::Rc(rc) => rc.post_send(cx, wr),
+            Self::Ud(ud) => ud.post_send(cx, wr),
         }
     }
 
     pub(super) fn check_sends(&self, wrs: &[SendWr]) -> Result<(), PostError> {
         match self {
             Self::Rc(rc) => rc.check_sends(wrs),
+            Self::Ud(ud) => ud.check_sends(wrs),
         }
     }
 
@@ -63,6 +71,7 @@ impl Transport {
     pub(super) fn wants_local(&self) -> bool {
         match self {
             Self::Rc(rc) => rc.wants_local(),
+            Self::Ud(_) => false,
         }
     }
 
@@ -70,12 +79,14 @@ impl Transport {
     pub(super) fn run_local(&mut self, cx: &mut LocalCx<'_>) {
         match self {
             Self::Rc(rc) => rc.run_local(cx),
+            Self::Ud(_) => {}
         }
     }
 
     pub(super) fn post_recv(&mut self, cx: &mut Cx<'_>, wr: RecvWr) -> Result<(), PostError> {
         match self {
             Self::Rc(rc) => rc.post_recv(cx, wr),
+            Self::Ud(ud) => ud.post_recv(cx, wr),
         }
     }
 
@@ -83,48 +94,69 @@ impl Transport {
     pub(super) fn on_recv_available(&mut self) -> bool {
         match self {
             Self::Rc(rc) => rc.on_recv_available(),
+            Self::Ud(_) => false,
         }
     }
 
-    pub(super) fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
+    pub(super) fn on_packet(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        route: &Route,
+    ) -> bool {
         match self {
             Self::Rc(rc) => rc.on_packet(cx, packet),
+            Self::Ud(ud) => ud.on_packet(cx, packet, route),
         }
     }
 
     pub(super) fn poll_transmit(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         match self {
             Self::Rc(rc) => rc.poll_transmit(cx, out),
+            Self::Ud(ud) => ud.poll_transmit(cx, out),
+        }
+    }
+
+    /// Where the next packet goes, if it has a destination of its own.
+    pub(super) fn next_datagram(&self) -> Option<Datagram> {
+        match self {
+            Self::Rc(_) => None,
+            Self::Ud(ud) => ud.next_datagram(),
         }
     }
 
     pub(super) fn wants_transmit(&self) -> bool {
         match self {
             Self::Rc(rc) => rc.wants_transmit(),
+            Self::Ud(ud) => ud.wants_transmit(),
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Rc(rc) => rc.deadline(),
+            Self::Ud(_) => None,
         }
     }
 
     pub(super) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_deadline(cx),
+            Self::Ud(_) => {}
         }
     }
 
     pub(super) fn on_dropped(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_dropped(cx),
+            Self::Ud(_) => {}
         }
     }
 
     pub(super) fn on_peer_dead(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_peer_dead(cx),
+            Self::Ud(_) => {}
         }
     }
 }

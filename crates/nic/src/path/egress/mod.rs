@@ -8,7 +8,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ferroce_os::clock;
 use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
 
 use crate::Qp;
 use crate::core::lock;
@@ -46,6 +48,8 @@ pub(crate) struct Egress {
 struct Inner {
     /// The link is full: nothing is sent until it says that it is writable.
     blocked: bool,
+    /// When the link last became full.
+    blocked_at: Time,
     /// Packets that it did not take, in order.
     left: VecDeque<(Qpn, Batch)>,
     /// Who wants to transmit once it is not blocked.
@@ -86,6 +90,12 @@ impl Egress {
     /// Whether the link is full.
     pub(crate) fn is_blocked(&self) -> bool {
         lock(&self.inner).blocked
+    }
+
+    /// Since when the link is full, if it is.
+    pub(crate) fn blocked_since(&self) -> Option<Time> {
+        let inner = lock(&self.inner);
+        inner.blocked.then_some(inner.blocked_at)
     }
 
     /// If the link is blocked, notes `qp` as waiting and returns true. It will have its turn when the link is free.
@@ -177,6 +187,7 @@ impl Egress {
 
     fn block(&self, inner: &mut Inner) {
         if !std::mem::replace(&mut inner.blocked, true) {
+            inner.blocked_at = clock::monotonic();
             self.outlet.watch_writable(true);
         }
     }
