@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{RcConfig, RcQp};
+use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::UdQp;
 use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpCap, QpState, QpType, RecvWr, SendWr};
 
@@ -60,7 +61,10 @@ impl Qp {
     /// # Errors
     /// EINVAL for capacities above the device's limits, EOPNOTSUPP for a type that is not built, ENOMEM when numbers run out.
     pub fn create(pd: &Arc<Pd>, init: QpInit) -> Result<Arc<Self>, Error> {
-        if !matches!(init.qp_type, QpType::Rc | QpType::Ud | QpType::XrcSend) {
+        if !matches!(
+            init.qp_type,
+            QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcSend
+        ) {
             return Err(Error::unsupported(format!(
                 "queue pairs of type {:?} are not built",
                 init.qp_type
@@ -111,6 +115,7 @@ impl Qp {
         let qp = nic.qps().insert(nic.numbers(), |qpn| {
             let config = config(qpn);
             let transport = match config.qp_type {
+                QpType::Uc => Transport::Uc(Box::new(UcQp::new(config))),
                 QpType::Ud => {
                     let mtu = pd.context().device().port().active_mtu;
                     Transport::Ud(Box::new(UdQp::new(config, mtu)))

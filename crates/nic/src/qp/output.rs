@@ -83,7 +83,8 @@ impl Qp {
         }
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), slot = egress.slot(), "the peer's process is gone");
         self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
-        None
+        // Without acknowledgements the rest goes to nobody too; a reliable queue pair is in ERR now.
+        (self.qp_type == QpType::Uc).then_some(size)
     }
 
     /// Pulls packets that nobody will get.

@@ -3,6 +3,7 @@
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
+use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::{Route, UdQp};
 use ferroce_proto::verbs::{AttrMask, Datagram, PostError, QpAttr, QpState, RecvWr, SendWr};
 use ferroce_proto::wire::Packet;
@@ -11,6 +12,7 @@ use ferroce_proto::wire::Packet;
 #[derive(Debug)]
 pub(super) enum Transport {
     Rc(Box<RcQp>),
+    Uc(Box<UcQp>),
     Ud(Box<UdQp>),
 }
 
@@ -18,6 +20,7 @@ impl Transport {
     pub(super) fn state(&self) -> QpState {
         match self {
             Self::Rc(rc) => rc.state(),
+            Self::Uc(uc) => uc.state(),
             Self::Ud(ud) => ud.state(),
         }
     }
@@ -25,6 +28,7 @@ impl Transport {
     pub(super) fn query(&self) -> QpAttr {
         match self {
             Self::Rc(rc) => rc.query(),
+            Self::Uc(uc) => uc.query(),
             Self::Ud(ud) => ud.query(),
         }
     }
@@ -42,6 +46,7 @@ impl Transport {
     ) -> Result<(), ModifyError> {
         match self {
             Self::Rc(rc) => rc.modify(cx, attr, mask),
+            Self::Uc(uc) => uc.modify(cx, attr, mask),
             Self::Ud(ud) => ud.modify(cx, attr, mask),
         }
     }
@@ -49,6 +54,7 @@ impl Transport {
     pub(super) fn set_link(&mut self, traits: LinkTraits) {
         match self {
             Self::Rc(rc) => rc.set_link(traits),
+            Self::Uc(uc) => uc.set_link(traits),
             Self::Ud(_) => {}
         }
     }
@@ -56,6 +62,7 @@ impl Transport {
     pub(super) fn post_send(&mut self, cx: &mut Cx<'_>, wr: SendWr) -> Result<(), PostError> {
         match self {
             Self::Rc(rc) => rc.post_send(cx, wr),
+            Self::Uc(uc) => uc.post_send(cx, wr),
             Self::Ud(ud) => ud.post_send(cx, wr),
         }
     }
@@ -63,6 +70,7 @@ impl Transport {
     pub(super) fn check_sends(&self, wrs: &[SendWr]) -> Result<(), PostError> {
         match self {
             Self::Rc(rc) => rc.check_sends(wrs),
+            Self::Uc(uc) => uc.check_sends(wrs),
             Self::Ud(ud) => ud.check_sends(wrs),
         }
     }
@@ -71,6 +79,7 @@ impl Transport {
     pub(super) fn wants_local(&self) -> bool {
         match self {
             Self::Rc(rc) => rc.wants_local(),
+            Self::Uc(uc) => uc.wants_local(),
             Self::Ud(_) => false,
         }
     }
@@ -79,6 +88,7 @@ impl Transport {
     pub(super) fn run_local(&mut self, cx: &mut LocalCx<'_>) {
         match self {
             Self::Rc(rc) => rc.run_local(cx),
+            Self::Uc(uc) => uc.run_local(cx),
             Self::Ud(_) => {}
         }
     }
@@ -86,6 +96,7 @@ impl Transport {
     pub(super) fn post_recv(&mut self, cx: &mut Cx<'_>, wr: RecvWr) -> Result<(), PostError> {
         match self {
             Self::Rc(rc) => rc.post_recv(cx, wr),
+            Self::Uc(uc) => uc.post_recv(cx, wr),
             Self::Ud(ud) => ud.post_recv(cx, wr),
         }
     }
@@ -94,7 +105,7 @@ impl Transport {
     pub(super) fn on_recv_available(&mut self) -> bool {
         match self {
             Self::Rc(rc) => rc.on_recv_available(),
-            Self::Ud(_) => false,
+            Self::Uc(_) | Self::Ud(_) => false,
         }
     }
 
@@ -106,6 +117,7 @@ impl Transport {
     ) -> bool {
         match self {
             Self::Rc(rc) => rc.on_packet(cx, packet),
+            Self::Uc(uc) => uc.on_packet(cx, packet),
             Self::Ud(ud) => ud.on_packet(cx, packet, route),
         }
     }
@@ -113,6 +125,7 @@ impl Transport {
     pub(super) fn poll_transmit(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         match self {
             Self::Rc(rc) => rc.poll_transmit(cx, out),
+            Self::Uc(uc) => uc.poll_transmit(cx, out),
             Self::Ud(ud) => ud.poll_transmit(cx, out),
         }
     }
@@ -120,7 +133,7 @@ impl Transport {
     /// Where the next packet goes, if it has a destination of its own.
     pub(super) fn next_datagram(&self) -> Option<Datagram> {
         match self {
-            Self::Rc(_) => None,
+            Self::Rc(_) | Self::Uc(_) => None,
             Self::Ud(ud) => ud.next_datagram(),
         }
     }
@@ -128,6 +141,7 @@ impl Transport {
     pub(super) fn wants_transmit(&self) -> bool {
         match self {
             Self::Rc(rc) => rc.wants_transmit(),
+            Self::Uc(uc) => uc.wants_transmit(),
             Self::Ud(ud) => ud.wants_transmit(),
         }
     }
@@ -135,28 +149,28 @@ impl Transport {
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Rc(rc) => rc.deadline(),
-            Self::Ud(_) => None,
+            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 
     pub(super) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_deadline(cx),
-            Self::Ud(_) => {}
+            Self::Uc(_) | Self::Ud(_) => {}
         }
     }
 
     pub(super) fn on_dropped(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_dropped(cx),
-            Self::Ud(_) => {}
+            Self::Uc(_) | Self::Ud(_) => {}
         }
     }
 
     pub(super) fn on_peer_dead(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_peer_dead(cx),
-            Self::Ud(_) => {}
+            Self::Uc(_) | Self::Ud(_) => {}
         }
     }
 }

@@ -11,6 +11,6 @@ mod rng;
 
 pub use link::Faults;
 pub use memory::Arena;
-pub use node::{Node, PD, Results, XrcQueue, remote, sge, wr};
+pub use node::{Machine, Node, PD, Results, XrcQueue, remote, sge, wr};
 pub use pair::{Pair, Setup, Side};
 pub use rng::Rng;

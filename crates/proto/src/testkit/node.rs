@@ -4,10 +4,12 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::Arena;
-use crate::ids::{Key, PdId, Srqn};
+use crate::ids::{Key, PdId, Qpn, Srqn};
 use crate::mr::{Access, Accessor, Region, Rights, WINDOW_KEY_BITS, WindowBind, WindowType};
 use crate::rc::{Cx, LocalCx, RcConfig, RcQp, SharedRecv, Sink};
 use crate::time::Time;
+use crate::uc::UcQp;
+use crate::ud::UdQp;
 use crate::verbs::{
     Payload, QpEvent, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
 };
@@ -109,26 +111,66 @@ impl Sink for Results {
     }
 }
 
+/// A queue pair of any type, so far as a node has to know it.
+pub trait Machine {
+    /// Its local operations are due.
+    fn wants_local(&self) -> bool {
+        false
+    }
+    /// Runs them.
+    fn run_local(&mut self, _cx: &mut LocalCx<'_>) {}
+}
+
+impl Machine for RcQp {
+    fn wants_local(&self) -> bool {
+        Self::wants_local(self)
+    }
+    fn run_local(&mut self, cx: &mut LocalCx<'_>) {
+        Self::run_local(self, cx);
+    }
+}
+
+impl Machine for UcQp {
+    fn wants_local(&self) -> bool {
+        Self::wants_local(self)
+    }
+    fn run_local(&mut self, cx: &mut LocalCx<'_>) {
+        Self::run_local(self, cx);
+    }
+}
+
+impl Machine for UdQp {}
+
 /// A queue pair, its memory, its rights and its results.
 #[derive(Debug)]
-pub struct Node {
+pub struct Node<Q = RcQp> {
     /// The queue pair.
-    pub qp: RcQp,
+    pub qp: Q,
     /// Rights table.
     pub rights: Rights,
     /// Memory.
     pub memory: Arena,
     /// Results so far.
     pub results: Results,
+    qpn: Qpn,
     next_key: u32,
 }
 
 impl Node {
-    /// A node with `memory` bytes.
+    /// A node with `memory` bytes and a reliable queue pair.
     #[must_use]
     pub fn new(config: RcConfig, memory: usize) -> Self {
+        Self::of(RcQp::new(config), config.qpn, memory)
+    }
+}
+
+impl<Q: Machine> Node<Q> {
+    /// A node with `memory` bytes and a queue pair with this number.
+    #[must_use]
+    pub fn of(qp: Q, qpn: Qpn, memory: usize) -> Self {
         Self {
-            qp: RcQp::new(config),
+            qp,
+            qpn,
             rights: Rights::default(),
             memory: Arena::new(memory),
             results: Results::default(),
@@ -137,7 +179,7 @@ impl Node {
     }
 
     /// Calls `f` with the queue pair and what its steps need.
-    pub fn with<R>(&mut self, now: Time, f: impl FnOnce(&mut RcQp, &mut Cx<'_>) -> R) -> R {
+    pub fn with<R>(&mut self, now: Time, f: impl FnOnce(&mut Q, &mut Cx<'_>) -> R) -> R {
         let mut cx = LocalCx {
             now,
             rights: &mut self.rights,
@@ -178,7 +220,7 @@ impl Node {
     pub fn accessor(&self) -> Accessor {
         Accessor {
             pd: PD,
-            qpn: self.qp.config().qpn,
+            qpn: self.qpn,
         }
     }
 

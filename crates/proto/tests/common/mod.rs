@@ -5,6 +5,7 @@
     reason = "each test binary uses its own part of this, and test data is small"
 )]
 
+pub(crate) mod loose;
 pub(crate) mod violation;
 pub(crate) mod workload;
 
