@@ -45,7 +45,9 @@ fn check_receiver(qp_type: QpType, wr: &SendWr) -> Result<(), PostError> {
     match (qp_type, wr.to) {
         (QpType::XrcRecv, _) => Err(PostError::Invalid("an XRC target has no send queue")),
         _ if is_local => Ok(()),
-        (QpType::XrcSend, SendTo::XrcSrq(_)) | (QpType::Rc | QpType::Uc, SendTo::Peer) => Ok(()),
+        (QpType::XrcSend, SendTo::XrcSrq(_))
+        | (QpType::Ud, SendTo::Datagram(_))
+        | (QpType::Rc | QpType::Uc, SendTo::Peer) => Ok(()),
         (QpType::XrcSend, _) => Err(PostError::Invalid(
             "an XRC work request names the peer's shared receive queue",
         )),
