@@ -1,125 +1,19 @@
 //! The whole matrix of types, states and attributes against a second writing of the rules, by type instead of by transition.
 
 use std::string::ToString;
-use std::vec::Vec;
 
 use super::table::STATES;
 use super::*;
-
-/// `from to | required | optional`, for each type; transitions that are missing do not exist. RESET and ERR as targets are
-/// tested apart.
-const RULES: &[(QpType, &str)] = &[
-    (
-        QpType::Rc,
-        "RESET INIT | PKEY_INDEX PORT ACCESS_FLAGS |
-         INIT INIT | | PKEY_INDEX PORT ACCESS_FLAGS
-         INIT RTR | AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER | ALT_PATH ACCESS_FLAGS PKEY_INDEX
-         RTR RTS | TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC | CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE
-         RTS RTS | | CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER
-         RTS SQD | | EN_SQD_ASYNC_NOTIFY
-         SQD RTS | | CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER
-         SQD SQD | | PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC MAX_DEST_RD_ATOMIC ALT_PATH ACCESS_FLAGS PKEY_INDEX MIN_RNR_TIMER PATH_MIG_STATE
-         SQE RTS | |",
-    ),
-    (
-        QpType::Uc,
-        "RESET INIT | PKEY_INDEX PORT ACCESS_FLAGS |
-         INIT INIT | | PKEY_INDEX PORT ACCESS_FLAGS
-         INIT RTR | AV PATH_MTU DEST_QPN RQ_PSN | ALT_PATH ACCESS_FLAGS PKEY_INDEX
-         RTR RTS | SQ_PSN | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE
-         RTS RTS | | CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE
-         RTS SQD | | EN_SQD_ASYNC_NOTIFY
-         SQD RTS | | CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE
-         SQD SQD | | AV ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE
-         SQE RTS | | CUR_STATE ACCESS_FLAGS",
-    ),
-    (
-        QpType::Ud,
-        "RESET INIT | PKEY_INDEX PORT QKEY |
-         INIT INIT | | PKEY_INDEX PORT QKEY
-         INIT RTR | | PKEY_INDEX QKEY
-         RTR RTS | SQ_PSN | CUR_STATE QKEY
-         RTS RTS | | CUR_STATE QKEY
-         RTS SQD | | EN_SQD_ASYNC_NOTIFY
-         SQD RTS | | CUR_STATE QKEY
-         SQD SQD | | PKEY_INDEX QKEY
-         SQE RTS | | CUR_STATE QKEY",
-    ),
-    (
-        QpType::XrcSend,
-        "RESET INIT | PKEY_INDEX PORT ACCESS_FLAGS |
-         INIT INIT | | PKEY_INDEX PORT ACCESS_FLAGS
-         INIT RTR | AV PATH_MTU DEST_QPN RQ_PSN | ALT_PATH ACCESS_FLAGS PKEY_INDEX
-         RTR RTS | TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC | CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE
-         RTS RTS | | CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE
-         RTS SQD | | EN_SQD_ASYNC_NOTIFY
-         SQD RTS | | CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE
-         SQD SQD | | PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC ALT_PATH ACCESS_FLAGS PKEY_INDEX PATH_MIG_STATE
-         SQE RTS | |",
-    ),
-    (
-        QpType::XrcRecv,
-        "RESET INIT | PKEY_INDEX PORT ACCESS_FLAGS |
-         INIT INIT | | PKEY_INDEX PORT ACCESS_FLAGS
-         INIT RTR | AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER | ALT_PATH ACCESS_FLAGS PKEY_INDEX
-         RTR RTS | TIMEOUT SQ_PSN | CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE
-         RTS RTS | | CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER
-         RTS SQD | | EN_SQD_ASYNC_NOTIFY
-         SQD RTS | | CUR_STATE ACCESS_FLAGS ALT_PATH PATH_MIG_STATE MIN_RNR_TIMER
-         SQD SQD | | PORT AV TIMEOUT MAX_DEST_RD_ATOMIC ALT_PATH ACCESS_FLAGS PKEY_INDEX MIN_RNR_TIMER PATH_MIG_STATE
-         SQE RTS | |",
-    ),
-    (
-        QpType::RawPacket,
-        "RESET INIT | PORT |
-         INIT INIT | |
-         INIT RTR | |
-         RTR RTS | | RATE_LIMIT
-         RTS RTS | | RATE_LIMIT
-         RTS SQD | |
-         SQD RTS | |
-         SQD SQD | |
-         SQE RTS | |",
-    ),
-];
-
-fn mask(names: &str) -> AttrMask {
-    names
-        .split_whitespace()
-        .map(|n| AttrMask::from_name(n).unwrap_or_else(|| panic!("no attribute {n}")))
-        .collect()
-}
-
-/// Required and optional attributes that the rules above give to a transition.
-fn expected(step: Step) -> Option<(AttrMask, AttrMask)> {
-    match (step.from, step.to) {
-        (_, QpState::Reset) => return Some((AttrMask::empty(), AttrMask::empty())),
-        (from, QpState::Err) => {
-            return (from != QpState::Reset).then_some((AttrMask::empty(), AttrMask::empty()));
-        }
-        _ => {}
-    }
-    let (_, rules) = RULES.iter().find(|(t, _)| *t == step.qp_type).unwrap();
-    let head = std::format!("{} {}", step.from, step.to);
-    let line = rules
-        .lines()
-        .find(|l| l.split('|').next().is_some_and(|h| h.trim() == head))?;
-    let parts: Vec<&str> = line.split('|').collect();
-    Some((mask(parts[1]), mask(parts[2])))
-}
+use crate::testkit::transitions::{TYPES, rule};
 
 #[test]
 fn every_transition_takes_exactly_the_attributes_of_its_rule() {
     let mut possible = 0;
-    for (qp_type, _) in RULES {
+    for qp_type in TYPES {
         for from in STATES {
             for to in STATES {
-                let step = Step {
-                    qp_type: *qp_type,
-                    from,
-                    to,
-                };
-                match expected(step) {
+                let step = Step { qp_type, from, to };
+                match rule(qp_type, from, to) {
                     Some((required, optional)) => {
                         possible += 1;
                         existing(step, required, optional);

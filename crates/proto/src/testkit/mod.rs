@@ -8,6 +8,7 @@ mod memory;
 mod node;
 mod pair;
 mod rng;
+pub mod transitions;
 
 pub use link::Faults;
 pub use memory::Arena;
