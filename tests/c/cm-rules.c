@@ -13,14 +13,6 @@ enum { TIME = 60 };
 
 static const char *address = "127.0.0.1";
 
-/* Whether a call fails with this errno. */
-#define REFUSED(call, wanted)                                                                                                      \
-	do {                                                                                                                       \
-		errno = 0;                                                                                                         \
-		if ((call) == 0 || errno != (wanted))                                                                              \
-			die("%s:%d: %s: %s, not %s", __FILE__, __LINE__, #call, strerror(errno), strerror(wanted));                \
-	} while (0)
-
 static struct rdma_event_channel *channel_of(int flags)
 {
 	struct rdma_event_channel *channel;

@@ -61,6 +61,14 @@ static void UNUSED __attribute__((noreturn, format(printf, 1, 2))) die(const cha
 			die("%s:%d: not so: %s", __FILE__, __LINE__, #condition);                                                  \
 	} while (0)
 
+/* Wants a call to fail with this errno. */
+#define REFUSED(call, wanted)                                                                                                      \
+	do {                                                                                                                       \
+		errno = 0;                                                                                                         \
+		if ((call) == 0 || errno != (wanted))                                                                              \
+			die("%s:%d: %s: %s, not %s", __FILE__, __LINE__, #call, strerror(errno), strerror(wanted));                \
+	} while (0)
+
 static void deadline_passed(int signal)
 {
 	static const char text[] = "wrong: the deadline passed\n";

@@ -27,7 +27,7 @@ const fn family(family: c_int) -> sa_family_t {
 /// port that its service id names.
 ///
 /// # Errors
-/// EINVAL for NULL, EAFNOSUPPORT for a family that RDMA CM does not know.
+/// EINVAL for NULL or a family that RDMA CM does not know.
 ///
 /// # Safety
 /// `addr` is NULL or points to an address as long as its family says.
@@ -65,10 +65,9 @@ pub(super) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Error> {
             let port = u16::try_from(port).expect("invariant: 16 bits");
             Ok(SocketAddr::new(gid_from_c(sib.sib_addr).ip(), port))
         }
-        family => Err(Error::new(
-            libc::EAFNOSUPPORT,
-            format!("address family {family} is neither IPv4, IPv6 nor InfiniBand"),
-        )),
+        family => Err(invalid(format!(
+            "address family {family} is neither IPv4, IPv6 nor InfiniBand"
+        ))),
     }
 }
 
@@ -209,7 +208,7 @@ mod tests {
         let storage: sockaddr_storage = unsafe { std::mem::zeroed() };
         // SAFETY: `storage` is a whole `sockaddr_storage`.
         let refused = unsafe { read((&raw const storage).cast()) }.expect_err("not an IP address");
-        assert_eq!(refused.errno, libc::EAFNOSUPPORT);
+        assert_eq!(refused.errno, libc::EINVAL);
         assert_eq!(port_be(&storage), 0);
         // SAFETY: NULL is allowed.
         let refused = unsafe { read(std::ptr::null()) }.expect_err("no address");

@@ -74,6 +74,20 @@ pub(super) fn add(all: &mut Catalogue) {
                 let words = [&*stage.built("cm-rules"), stage.ipv4()];
                 stage.run(Side::A, &words).map(drop)
             });
+            for (name, ip, group) in [
+                (
+                    "ipv4",
+                    Stage::ipv4 as fn(&Stage) -> &'static str,
+                    "239.77.1.2",
+                ),
+                ("ipv6", Stage::ipv6, "ff15::77:1"),
+            ] {
+                let name = format!("c.cm-datagram.{name}");
+                all.at(&name, place, user, 60, move |stage| {
+                    let words = [&*stage.built("cm-datagram"), ip(stage), group];
+                    stage.run(Side::A, &words).map(drop)
+                });
+            }
         }
     }
     for place in PLACES {
