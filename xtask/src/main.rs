@@ -4,6 +4,7 @@
 
 mod arrows;
 mod cleanup;
+mod document;
 mod guest;
 mod lint;
 mod packages;
@@ -15,6 +16,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
+use document::Mode;
 use tally::Tally;
 use workspace::Workspace;
 
@@ -24,13 +26,20 @@ usage: cargo xtask COMMAND
   packages         install the Debian packages that the tests need (as root), or say which are missing
   lint             format, clippy, crate dependencies, documentation
   unit             cargo test of the workspace
-  system [FILTER]  unmodified RDMA programs on the release build; FILTER is a part of the test names
+  system [FILTER] [--write-table]
+                   unmodified RDMA programs on the release build; FILTER is a part of the test names
   system --list    the names
   guest [FILTER]   the kernel's own RDMA driver, in a virtual machine, as the peer";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mode = if args.last() == Some(&"--write-table") {
+        args.pop();
+        Mode::Write
+    } else {
+        Mode::Check
+    };
     let workspace = match Workspace::find() {
         Ok(w) => w,
         Err(e) => return fail(&e),
@@ -45,8 +54,8 @@ fn main() -> ExitCode {
             system::list();
             return ExitCode::SUCCESS;
         }
-        ["system"] => system_tests(&workspace, "", &mut tally),
-        ["system", filter] => system_tests(&workspace, filter, &mut tally),
+        ["system"] => system_tests(&workspace, "", mode, &mut tally),
+        ["system", filter] => system_tests(&workspace, filter, mode, &mut tally),
         ["guest"] => guest_tests(&workspace, "", &mut tally),
         ["guest", filter] => guest_tests(&workspace, filter, &mut tally),
         _ => return fail(USAGE),
@@ -63,18 +72,23 @@ fn everything(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     packages::require(&[packages::SYSTEM, packages::GUEST])?;
     lint::run(workspace, tally)?;
     unit::run(workspace, tally)?;
-    system_tests(workspace, "", tally)?;
+    system_tests(workspace, "", Mode::Check, tally)?;
     guest_tests(workspace, "", tally)
 }
 
-fn system_tests(workspace: &Workspace, filter: &str, tally: &mut Tally) -> Result<(), String> {
+fn system_tests(
+    workspace: &Workspace,
+    filter: &str,
+    mode: Mode,
+    tally: &mut Tally,
+) -> Result<(), String> {
     packages::require(&[packages::SYSTEM])?;
     sh::step(workspace.cargo(&["build", "--release"]))?;
     cleanup::on_signal()?;
     if filter.is_empty() {
         unit::run_against_system(workspace, tally)?;
     }
-    system::run(workspace, filter, tally)
+    system::run(workspace, filter, mode, tally)
 }
 
 fn guest_tests(workspace: &Workspace, filter: &str, tally: &mut Tally) -> Result<(), String> {

@@ -8,6 +8,7 @@ mod net;
 mod process;
 mod runner;
 mod stage;
+mod table;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ pub(crate) use process::Process;
 pub(crate) use runner::{artefacts, show};
 use stage::{Stage, User};
 
+use crate::document::Mode;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
@@ -25,6 +27,7 @@ type Outcome = Result<(), String>;
 /// A test at one place, as one user.
 struct Case {
     name: String,
+    family: &'static str,
     place: Place,
     user: User,
     limit: Duration,
@@ -35,6 +38,10 @@ struct Case {
 #[derive(Default)]
 struct Catalogue {
     cases: Vec<Case>,
+    /// The family that adds tests now.
+    family: &'static str,
+    /// Results of the table of programs.
+    record: table::Record,
 }
 
 /// All places.
@@ -74,6 +81,7 @@ impl Catalogue {
         let name = format!("{name}.{place}.{}", user.name());
         self.cases.push(Case {
             name,
+            family: self.family,
             place,
             user,
             limit: Duration::from_secs(seconds),
@@ -82,9 +90,11 @@ impl Catalogue {
     }
 }
 
-/// Name, as `/proc/net/unix` shows it, of the abstract socket that holds a port of the connection manager.
-fn cm_port_name(port: u16) -> String {
-    format!("@ferroce/port/tcp/{port}")
+/// Whether a line of `/proc/net/unix` is the abstract socket that holds this port of the connection manager, in any port space.
+fn is_cm_port(line: &str, port: u16) -> bool {
+    line.rsplit_once("@ferroce/port/")
+        .and_then(|(_, name)| name.split_once('/'))
+        .is_some_and(|(_space, number)| number == port.to_string())
 }
 
 /// Prints the names of all tests.
@@ -95,11 +105,22 @@ pub(crate) fn list() {
 }
 
 /// Runs the tests whose names contain `filter`.
-pub(crate) fn run(workspace: &Workspace, filter: &str, tally: &mut Tally) -> Result<(), String> {
-    let mut cases = family::all().cases;
+pub(crate) fn run(
+    workspace: &Workspace,
+    filter: &str,
+    mode: Mode,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let Catalogue {
+        mut cases, record, ..
+    } = family::all();
     cases.retain(|case| case.name.contains(filter));
     if cases.is_empty() {
         return Err(format!("no system test has {filter:?} in its name"));
     }
-    runner::run(workspace, &cases, tally)
+    runner::run(workspace, &cases, tally)?;
+    if cases.iter().any(|case| case.family == "table") {
+        table::document::made_of(&record).settle(workspace, mode, tally)?;
+    }
+    Ok(())
 }

@@ -94,6 +94,22 @@ impl Net {
         }
     }
 
+    /// The client's IPv4 address; the server's unless the place is a wire.
+    pub(crate) fn client_ipv4(&self) -> &'static str {
+        match self.place {
+            Place::Wire(_) => "10.99.0.2",
+            _ => self.ipv4(),
+        }
+    }
+
+    /// The client's IPv6 address; the server's unless the place is a wire.
+    pub(crate) fn client_ipv6(&self) -> &'static str {
+        match self.place {
+            Place::Wire(_) => "fd99::2",
+            _ => self.ipv6(),
+        }
+    }
+
     /// Processes that run in the namespaces now.
     pub(crate) fn processes(&self) -> usize {
         let second = if self.a == self.b {

@@ -144,11 +144,10 @@ impl Process {
 
     /// Waits until it listens on a port of the connection manager.
     pub(crate) fn listens_on_cm(&mut self, port: u16) -> Result<(), String> {
-        let name = super::cm_port_name(port);
         self.until(&format!("listened on RDMA CM port {port}"), |p| {
             p.network_table("unix")
                 .lines()
-                .any(|line| line.ends_with(&name))
+                .any(|line| super::is_cm_port(line, port))
         })
     }
 

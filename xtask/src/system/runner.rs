@@ -3,6 +3,7 @@
 //! A test that fails beside another one is run once more, alone: on two cores a pair of polling programs can starve another
 //! pair past the timeouts that it asked for, which says nothing about either. Both results are printed; the second counts.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -29,6 +30,7 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
     let next = AtomicUsize::new(0);
     let (report, reports) = mpsc::channel();
     let mut again: Vec<&Case> = Vec::new();
+    let mut times: BTreeMap<&str, (u32, Duration)> = BTreeMap::new();
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
             let (report, next, bin, logs) = (report.clone(), &next, &bin, &logs);
@@ -48,6 +50,9 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
         }
         drop(report);
         for (case, folder, outcome, took) in reports {
+            let (count, time) = times.entry(case.family).or_default();
+            *count += 1;
+            *time += took;
             match outcome {
                 Ok(()) => show(&case.name, &folder, Ok(()), took, tally),
                 Err(reason) => {
@@ -58,6 +63,9 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
             }
         }
     });
+    for (family, (count, time)) in times {
+        println!("# {family}: {count} tests, {:.0}s", time.as_secs_f64());
+    }
     for case in again {
         let begun = Instant::now();
         let folder = logs.join(&case.name).join("alone");

@@ -91,6 +91,16 @@ impl Stage {
         self.net.ipv6()
     }
 
+    /// The client's IPv4 address.
+    pub(crate) fn client_ipv4(&self) -> &'static str {
+        self.net.client_ipv4()
+    }
+
+    /// The client's IPv6 address.
+    pub(crate) fn client_ipv6(&self) -> &'static str {
+        self.net.client_ipv6()
+    }
+
     /// A file in the folder of logs.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.logs.join(name)

@@ -14,16 +14,24 @@ use super::{Catalogue, Outcome, Process, Side, Stage};
 
 /// All of them.
 pub(super) fn all() -> Catalogue {
+    type Add = fn(&mut Catalogue);
+    let families: [(&'static str, Add); 10] = [
+        ("cli", cli::add),
+        ("load", load::add),
+        ("verbs", verbs::add),
+        ("cm", cm::add),
+        ("perftest", perftest::add),
+        ("programs", programs::add),
+        ("failure", failure::add),
+        ("wire", wire::add),
+        ("network", network::add),
+        ("table", super::table::add),
+    ];
     let mut all = Catalogue::default();
-    cli::add(&mut all);
-    load::add(&mut all);
-    verbs::add(&mut all);
-    cm::add(&mut all);
-    perftest::add(&mut all);
-    programs::add(&mut all);
-    failure::add(&mut all);
-    wire::add(&mut all);
-    network::add(&mut all);
+    for (family, add) in families {
+        all.family = family;
+        add(&mut all);
+    }
     all
 }
 

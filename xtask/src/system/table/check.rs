@@ -1,0 +1,150 @@
+//! What the programs' own reports must show.
+
+use crate::system::Outcome;
+
+/// Bytes of messages that perftest's `-a` goes through: powers of two from 2.
+const SMALLEST: u64 = 2;
+
+/// What must be seen in the output of a row that passes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Check {
+    /// These texts, from the server (or the only process) and from the client.
+    Says(&'static str, &'static str),
+    /// This text that many times, from the client.
+    Times(&'static str, usize),
+    /// perftest's table: a line for each size with the count of iterations and results above zero, in this unit.
+    Measured {
+        sizes: Sizes,
+        iterations: Iterations,
+        unit: &'static str,
+    },
+    /// A ping-pong's closing lines, on both sides.
+    PingPong { bytes: u64, rounds: u64 },
+}
+
+/// Sizes of perftest's lines.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sizes {
+    /// One line.
+    One(u64),
+    /// All powers of two from 2 to this.
+    UpTo(u64),
+}
+
+/// The column of iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Iterations {
+    /// This number.
+    Exactly(u64),
+    /// As many as fit the duration.
+    Some,
+}
+
+impl Check {
+    /// Whether it is so.
+    pub(super) fn holds(self, server: &str, client: &str) -> Outcome {
+        match self {
+            Self::Says(by_server, by_client) => {
+                says(server, by_server)?;
+                says(client, by_client)
+            }
+            Self::Times(text, count) => {
+                let found = client.matches(text).count();
+                if found == count {
+                    return Ok(());
+                }
+                Err(format!(
+                    "{text:?} {found} times, not {count}, from the client"
+                ))
+            }
+            Self::Measured {
+                sizes,
+                iterations,
+                unit,
+            } => {
+                says(client, unit)?;
+                measured(client, sizes, iterations)
+            }
+            Self::PingPong { bytes, rounds } => {
+                let (volume, rounds) = (format!("{bytes} bytes in"), format!("{rounds} iters in"));
+                [server, client].iter().try_for_each(|output| {
+                    says(output, &volume)?;
+                    says(output, &rounds)
+                })
+            }
+        }
+    }
+}
+
+fn says(output: &str, text: &str) -> Outcome {
+    if output.contains(text) {
+        Ok(())
+    } else {
+        Err(format!("the output lacks {text:?}"))
+    }
+}
+
+/// Whether there is a line of numbers for each size.
+fn measured(output: &str, sizes: Sizes, iterations: Iterations) -> Outcome {
+    let lines: Vec<Vec<f64>> = output
+        .lines()
+        .map(|line| line.split_whitespace().map_while(|w| w.parse().ok()))
+        .map(Iterator::collect)
+        .filter(|numbers: &Vec<f64>| numbers.len() >= 4)
+        .collect();
+    let sizes: Vec<u64> = match sizes {
+        Sizes::One(size) => vec![size],
+        Sizes::UpTo(largest) => std::iter::successors(Some(SMALLEST), |s| Some(s * 2))
+            .take_while(|&s| s <= largest)
+            .collect(),
+    };
+    if lines.len() != sizes.len() {
+        let (found, due) = (lines.len(), sizes.len());
+        return Err(format!("{found} lines of results, not {due}"));
+    }
+    for (line, size) in lines.iter().zip(sizes) {
+        if line[0].to_string() != size.to_string() {
+            return Err(format!("results for {} bytes, not for {size}", line[0]));
+        }
+        let right = match iterations {
+            Iterations::Exactly(n) => line[1].to_string() == n.to_string(),
+            Iterations::Some => line[1] > 0.0,
+        };
+        if !right {
+            let found = line[1];
+            return Err(format!("{found} iterations, not {iterations:?}"));
+        }
+        if line[3] <= 0.0 {
+            return Err(format!("a result of {} for {size} bytes", line[3]));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Iterations, Sizes, measured};
+
+    const TABLE: &str = "\
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 2          100              1.02               0.99   \t\t   0.514
+ 4          100              2.02               1.99   \t\t   0.514
+";
+
+    #[test]
+    fn a_line_for_each_size_is_due() {
+        let hundred = Iterations::Exactly(100);
+        assert_eq!(measured(TABLE, Sizes::UpTo(4), hundred), Ok(()));
+        assert!(measured(TABLE, Sizes::UpTo(8), hundred).is_err());
+        assert!(measured(TABLE, Sizes::One(2), hundred).is_err());
+        assert!(measured("", Sizes::One(2), hundred).is_err());
+    }
+
+    #[test]
+    fn iterations_and_results_count() {
+        assert!(measured(TABLE, Sizes::UpTo(4), Iterations::Exactly(99)).is_err());
+        assert_eq!(measured(TABLE, Sizes::UpTo(4), Iterations::Some), Ok(()));
+        let idle = "2 100 0.00 0.00 0.0";
+        assert!(measured(idle, Sizes::One(2), Iterations::Some).is_err());
+    }
+}

@@ -1,0 +1,235 @@
+//! perftest.
+
+use super::{Check, Due, Row, Sides, pair};
+use crate::system::table::check::{Iterations, Sizes};
+
+/// A program's own limits.
+struct Program {
+    name: &'static str,
+    transports: &'static [&'static str],
+    /// Bytes of a message without `-s`.
+    size: u64,
+    bandwidth: bool,
+    /// Options that only some of the programs have.
+    own: &'static [&'static str],
+}
+
+const PROGRAMS: [Program; 8] = [
+    Program {
+        name: "ib_send_bw",
+        transports: &["RC", "UC", "UD", "XRC"],
+        size: 65536,
+        bandwidth: true,
+        own: &[
+            SIZES,
+            INLINE,
+            EVENTS,
+            SRQ,
+            DEEP,
+            BOTH_WAYS,
+            LIMITED,
+            SHARED_RQ_QPS,
+        ],
+    },
+    Program {
+        name: "ib_send_lat",
+        transports: &["RC", "UC", "UD", "XRC"],
+        size: 2,
+        bandwidth: false,
+        own: &[SIZES, INLINE, EVENTS, SRQ, DEEP],
+    },
+    Program {
+        name: "ib_write_bw",
+        transports: &["RC", "UC", "XRC"],
+        size: 65536,
+        bandwidth: true,
+        own: &[SIZES, INLINE, BOTH_WAYS],
+    },
+    Program {
+        name: "ib_write_lat",
+        transports: &["RC", "UC", "XRC"],
+        size: 2,
+        bandwidth: false,
+        own: &[SIZES, INLINE],
+    },
+    Program {
+        name: "ib_read_bw",
+        transports: &["RC", "XRC"],
+        size: 65536,
+        bandwidth: true,
+        own: &[SIZES, EVENTS, OUTSTANDING],
+    },
+    Program {
+        name: "ib_read_lat",
+        transports: &["RC", "XRC"],
+        size: 2,
+        bandwidth: false,
+        own: &[SIZES, EVENTS, OUTSTANDING],
+    },
+    Program {
+        name: "ib_atomic_bw",
+        transports: &["RC", "XRC"],
+        size: 8,
+        bandwidth: true,
+        own: &[EVENTS, OUTSTANDING, SWAP],
+    },
+    Program {
+        name: "ib_atomic_lat",
+        transports: &["RC", "XRC"],
+        size: 8,
+        bandwidth: false,
+        own: &[EVENTS, OUTSTANDING, SWAP],
+    },
+];
+
+/// Stands for several rows.
+const SIZES: &str = "sizes";
+const INLINE: &str = "-I 64 -s 64 -n 100";
+const EVENTS: &str = "-e -n 100";
+const SRQ: &str = "--use-srq -n 100";
+const DEEP: &str = "-r 200 -n 100";
+const BOTH_WAYS: &str = "-b --report-both -n 100";
+const LIMITED: &str = "-w 0.001 -y 0.000001 -n 100";
+const SHARED_RQ_QPS: &str = "--use-srq -q 8 -n 100";
+const OUTSTANDING: &str = "-o 4 -n 100";
+const SWAP: &str = "-A CMP_AND_SWAP -n 100";
+
+/// What all programs have.
+const COMMON: [&str; 14] = [
+    "-n 100",
+    "-D 1 -f 0",
+    "-R -n 100",
+    "-z -n 100",
+    "-R -T 32 -n 100",
+    "-x 1 -n 100",
+    "-m 256 -n 100",
+    "-p 20000 -n 100",
+    "-u 16 -S 3 -n 100",
+    "-d DEVICE -i 1 -n 100",
+    "-L 32 --tclass=96 -n 100",
+    "--pkey_index=0 -n 100",
+    "--use_old_post_send -n 100",
+    "--odp -n 100",
+];
+/// What those have that measure bandwidth.
+const BANDWIDTH: [&str; 10] = [
+    "-b -n 100",
+    "-q 8 -n 100",
+    "-q 8 -R -n 100",
+    "-l 8 -n 104",
+    "-Q 10 -n 100",
+    "-N -n 100",
+    "-t 16 -n 100",
+    "--mr_per_qp -q 2 -n 100",
+    "--report_gbits -n 100",
+    "-a -b -n 5",
+];
+/// What those have that measure latency.
+const LATENCY: [&str; 3] = ["-C -n 100", "-H -n 100", "-U -n 100"];
+/// For [`SIZES`].
+const SEVERAL_SIZES: [&str; 5] = [
+    "-a -n 5",
+    "-s 1 -n 100",
+    "-s 1024 -n 100",
+    "-s 1025 -n 100",
+    "-s 1000000 -n 20",
+];
+
+/// Payload of a datagram where the interface's MTU is 1500.
+const DATAGRAM: u64 = 1024;
+
+/// A row that the program itself does not allow: program, transport and options, as far as they matter, what it says, and why.
+const REFUSED: [(&str, &str, &str, &str, &str); 0] = [];
+
+pub(super) fn all() -> Vec<Row> {
+    let mut all = Vec::new();
+    for program in &PROGRAMS {
+        for &transport in program.transports {
+            all.extend(
+                options(program)
+                    .into_iter()
+                    .map(|options| row(program, transport, options)),
+            );
+        }
+    }
+    let group = "-g -n 100";
+    all.push(row(&PROGRAMS[0], "UD", group));
+    all.push(row(&PROGRAMS[1], "UD", group));
+    all
+}
+
+fn options(program: &Program) -> Vec<&'static str> {
+    let mut all = COMMON.to_vec();
+    if program.bandwidth {
+        all.extend(BANDWIDTH.iter().filter(|o| {
+            // Atomics have one size.
+            program.size != 8 || !o.starts_with("-a")
+        }));
+    } else {
+        all.extend(LATENCY);
+    }
+    for &own in program.own {
+        match own {
+            SIZES => all.extend(SEVERAL_SIZES),
+            _ => all.push(own),
+        }
+    }
+    all
+}
+
+fn row(program: &Program, transport: &'static str, options: &str) -> Row {
+    let connection = match transport {
+        "RC" => String::new(),
+        other => format!("-c {other} "),
+    };
+    let server = format!("-F {connection}{options}");
+    let client = format!("{server} SERVER");
+    let words: Vec<&str> = options.split_whitespace().collect();
+    let port = value(&words, "-p").unwrap_or(18515);
+    let port = u16::try_from(port).unwrap_or_default();
+    let sides = if words.contains(&"-R") || words.contains(&"-z") {
+        Sides::Cm(port)
+    } else {
+        Sides::Tcp(port)
+    };
+    let check = check(program, transport, &words);
+    let mut row = pair((program.name, transport), (&server, &client), sides, check);
+    let refused = REFUSED.iter().find(|(name, kind, part, ..)| {
+        *name == program.name && *kind == transport && options.contains(part)
+    });
+    if let Some(&(.., says, reason)) = refused {
+        row.due = Due::Refuse { says, reason };
+    }
+    row
+}
+
+/// What the options make the program report.
+fn check(program: &Program, transport: &str, words: &[&str]) -> Check {
+    let size = value(words, "-s").unwrap_or(program.size);
+    let largest = if transport == "UD" { DATAGRAM } else { 1 << 23 };
+    let sizes = if words.contains(&"-a") {
+        Sizes::UpTo(largest)
+    } else {
+        Sizes::One(size.min(largest))
+    };
+    let pairs = value(words, "-q").unwrap_or(1);
+    let iterations =
+        value(words, "-n").map_or(Iterations::Some, |n| Iterations::Exactly(n * pairs));
+    let unit = match (program.bandwidth, words) {
+        (true, words) if words.contains(&"--report_gbits") => "BW average[Gb/sec]",
+        (true, _) => "BW average[MB/sec]",
+        (false, words) if words.contains(&"-C") => "t_avg[cycles]",
+        (false, _) => "t_avg[usec]",
+    };
+    Check::Measured {
+        sizes,
+        iterations,
+        unit,
+    }
+}
+
+/// The number behind an option.
+fn value(words: &[&str], option: &str) -> Option<u64> {
+    let at = words.iter().position(|&word| word == option)?;
+    words.get(at + 1)?.parse().ok()
+}

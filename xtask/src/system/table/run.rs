@@ -1,0 +1,122 @@
+//! Running rows.
+
+use std::time::Duration;
+
+use super::{Due, Path, Record, Row, Sides};
+use crate::system::{Outcome, Process, Side, Stage};
+
+/// Time for one process of a row.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Result of a row that did what was due.
+pub(super) const PASSED: &str = "passes";
+
+/// Runs rows one after the other; an error that names those which failed.
+pub(super) fn group(stage: &Stage, rows: &[Row], path: Path, record: &Record) -> Outcome {
+    let mut failures = Vec::new();
+    for row in rows {
+        let outcome = one(stage, row);
+        let result = match (&outcome, row.due) {
+            (Ok(()), Due::Pass(_)) => PASSED.to_owned(),
+            (Ok(()), Due::Refuse { reason, .. }) => format!("refused: {reason}"),
+            (Err(_), _) => "FAILS".to_owned(),
+        };
+        record.keep(row.key(), path, result);
+        if let Err(reason) = outcome {
+            let (server, client) = (&row.server, &row.client);
+            let program = row.program;
+            failures.push(format!("{program} {server} | {client}: {reason}"));
+        }
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let (count, all) = (failures.len(), rows.len());
+    Err(format!(
+        "{count} of {all} rows failed\n{}",
+        failures.join("\n")
+    ))
+}
+
+fn one(stage: &Stage, row: &Row) -> Outcome {
+    if let Sides::Own(body) = row.sides {
+        return body(stage, row);
+    }
+    match row.due {
+        Due::Refuse { says, .. } => {
+            let mut process = start(stage, Side::A, row.program, &row.server)?;
+            process.refuse()?;
+            wants(&process, says)
+        }
+        Due::Pass(check) => {
+            let (server, client) = both(stage, row)?;
+            check.holds(&server, &client)
+        }
+    }
+}
+
+/// Runs both sides to their end, the client's first; what they printed.
+fn both(stage: &Stage, row: &Row) -> Result<(String, String), String> {
+    let mut server = start(stage, Side::A, row.program, &row.server)?;
+    match row.sides {
+        Sides::Alone | Sides::Own(_) => {
+            server.succeed()?;
+            return Ok((server.output(), String::new()));
+        }
+        Sides::Tcp(port) => server.listens_on_tcp(port)?,
+        Sides::Cm(port) | Sides::Lasting(port) => server.listens_on_cm(port)?,
+        Sides::Says(text) => server.says(text)?,
+    }
+    // Servers and clients of some pairs have different names.
+    let program = match row.program {
+        "rdma_server" => "rdma_client",
+        "rdma_xserver" => "rdma_xclient",
+        same => same,
+    };
+    let mut client = start(stage, Side::B, program, &row.client)?;
+    client.succeed()?;
+    if !matches!(row.sides, Sides::Lasting(_)) {
+        server.succeed()?;
+    }
+    Ok((server.output(), client.output()))
+}
+
+/// Starts a side of a row. Its lines come out one by one, so that one can wait for them.
+pub(super) fn start(
+    stage: &Stage,
+    side: Side,
+    program: &str,
+    options: &str,
+) -> Result<Process, String> {
+    let options = options
+        .split_whitespace()
+        .map(|word| filled_in(stage, word));
+    let options: Vec<String> = options.collect();
+    let mut words = vec!["stdbuf", "-oL", program];
+    words.extend(options.iter().map(String::as_str));
+    let mut launch = stage.program(side, &words);
+    launch.label(program).within(PATIENCE);
+    launch.start()
+}
+
+/// Addresses for the words in capitals.
+fn filled_in(stage: &Stage, word: &str) -> String {
+    match word {
+        "SERVER" => stage.ipv4().to_owned(),
+        "SERVER6" => stage.ipv6().to_owned(),
+        "CLIENT" => stage.client_ipv4().to_owned(),
+        "CLIENT6" => stage.client_ipv6().to_owned(),
+        "DEVICE" => "ferroce_eth0".to_owned(),
+        "GID" => format!("::ffff:{}", stage.ipv4()),
+        _ => word.to_owned(),
+    }
+}
+
+/// Wants a text in what a process printed.
+pub(super) fn wants(process: &Process, text: &str) -> Outcome {
+    if process.output().contains(text) {
+        Ok(())
+    } else {
+        Err(format!("{} does not say {text:?}", process.label))
+    }
+}
