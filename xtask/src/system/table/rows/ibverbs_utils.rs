@@ -161,7 +161,7 @@ fn watched(stage: &Stage, row: &Row) -> Outcome {
     let mut watcher = run::start(stage, Side::A, row.program, &row.server)?;
     watcher.says("async event FD")?;
     stage.net.shell(Side::A, "ip link set eth0 down")?;
-    watcher.says("event_type port error (10), port 1")?;
+    watcher.says("event_type IBV_EVENT_PORT_ERR (10), port 1")?;
     stage.net.shell(Side::A, "ip link set eth0 up")?;
-    watcher.says("event_type port active (9), port 1")
+    watcher.says("event_type IBV_EVENT_PORT_ACTIVE (9), port 1")
 }
