@@ -20,7 +20,7 @@ const PATHS: [(Place, Path); 2] = [
     (Place::Wire(1500), Path::Wire),
 ];
 /// Seconds for the setting up of namespaces.
-const SETUP: u64 = 20;
+const SETUP: u64 = 60;
 /// Seconds for a row, on average, on a busy machine.
 const ROW: u64 = 6;
 

@@ -106,7 +106,7 @@ const COMMON: [&str; 14] = [
     "-p 20000 -n 100",
     "-u 16 -S 3 -n 100",
     "-d DEVICE -i 1 -n 100",
-    "-L 32 --tclass=96 -n 100",
+    "--tclass=96 -n 100",
     "--pkey_index=0 -n 100",
     "--use_old_post_send -n 100",
     "--odp -n 100",
@@ -139,7 +139,13 @@ const SEVERAL_SIZES: [&str; 5] = [
 const DATAGRAM: u64 = 1024;
 
 /// A row that the program itself does not allow: program, transport and options, as far as they matter, what it says, and why.
-const REFUSED: [(&str, &str, &str, &str, &str); 0] = [];
+const REFUSED: [(&str, &str, &str, &str, &str); 1] = [(
+    "ib_send_bw",
+    "RC",
+    "-L 32",
+    "Hop limit only valid for RawEth QP",
+    "the option is for raw Ethernet",
+)];
 
 pub(super) fn all() -> Vec<Row> {
     let mut all = Vec::new();
@@ -152,6 +158,7 @@ pub(super) fn all() -> Vec<Row> {
             );
         }
     }
+    all.push(row(&PROGRAMS[0], "RC", "-L 32 -n 100"));
     let group = "-g -n 100";
     all.push(row(&PROGRAMS[0], "UD", group));
     all.push(row(&PROGRAMS[1], "UD", group));
@@ -209,8 +216,10 @@ fn check(program: &Program, transport: &str, words: &[&str]) -> Check {
     let largest = if transport == "UD" { DATAGRAM } else { 1 << 23 };
     let sizes = if words.contains(&"-a") {
         Sizes::UpTo(largest)
+    } else if words.contains(&"--report-both") {
+        Sizes::Same(size.min(largest), 3)
     } else {
-        Sizes::One(size.min(largest))
+        Sizes::Same(size.min(largest), 1)
     };
     let pairs = value(words, "-q").unwrap_or(1);
     let iterations =
@@ -218,7 +227,7 @@ fn check(program: &Program, transport: &str, words: &[&str]) -> Check {
     let unit = match (program.bandwidth, words) {
         (true, words) if words.contains(&"--report_gbits") => "BW average[Gb/sec]",
         (true, _) => "BW average[MB/sec]",
-        (false, words) if words.contains(&"-C") => "t_avg[cycles]",
+        // With -C the numbers are cycles, the heading stays.
         (false, _) => "t_avg[usec]",
     };
     Check::Measured {
