@@ -25,3 +25,9 @@ pub mod verbs;
 pub(crate) mod convert;
 pub(crate) mod errno;
 pub(crate) mod object;
+
+/// Conversions that are not public, for the fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    pub use crate::rdmacm::fuzz_sockaddr as sockaddr;
+}

@@ -64,7 +64,7 @@ impl End {
     #[must_use]
     pub fn new(mut side: Box<dyn Side>, spec: Spec, path: Path) -> Self {
         let key = side
-            .register(0, spec.memory.max(64), spec.access)
+            .register(0, spec.memory, spec.access)
             .expect("a region");
         Self {
             side,

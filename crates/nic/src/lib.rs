@@ -26,6 +26,12 @@ mod core;
 mod link;
 mod path;
 
+/// Parsers that are not public, for the fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    pub use crate::link::local::fuzz_record as record;
+}
+
 pub use crate::core::{Counters, DropReason, Nic};
 pub use ah::Ah;
 pub use cm::{EventChannel, Id};

@@ -44,3 +44,9 @@ pub mod unix;
 mod cmsg;
 mod sockaddr;
 mod sys;
+
+/// Parsers that are not public, for the fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    pub use crate::netlink::fuzz as netlink;
+}

@@ -126,6 +126,17 @@ fn parse(mut bytes: &[u8], each: &mut dyn FnMut(Change)) {
     }
 }
 
+/// Reads a datagram of the kernel, whatever it holds.
+///
+/// # Panics
+/// It tells of more changes than it has room for.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz(bytes: &[u8]) {
+    let mut changes = 0;
+    parse(bytes, &mut |_| changes += 1);
+    assert!(changes <= bytes.len().div_ceil(HEADER), "{changes} changes");
+}
+
 /// The first message's type and body, and what follows it.
 pub(crate) fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let len = usize::try_from(word(bytes, 0)?).ok()?;

@@ -77,3 +77,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(feature = "fuzzing")]
+pub use sockaddr::fuzz as fuzz_sockaddr;

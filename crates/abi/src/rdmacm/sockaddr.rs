@@ -163,6 +163,34 @@ pub(super) fn port_be(storage: &sockaddr_storage) -> u16 {
     unsafe { read((&raw const *storage).cast()) }.map_or(0, |addr| addr.port().to_be())
 }
 
+/// Reads an address from any bytes; what can be read is written again, and must be the same.
+///
+/// # Panics
+/// It is not.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz(bytes: &[u8]) {
+    // SAFETY: integers only.
+    let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
+    let len = bytes.len().min(size_of::<sockaddr_storage>());
+    // SAFETY: the storage has room for as many bytes, and any are integers.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut storage).cast(), len) };
+    // SAFETY: storage is large enough for every family.
+    let Ok(addr) = (unsafe { read((&raw const storage).cast()) }) else {
+        return;
+    };
+    let again = store(addr);
+    // SAFETY: as above.
+    assert_eq!(unsafe { read((&raw const again).cast()) }.ok(), Some(addr));
+    assert_eq!(port_be(&again), addr.port().to_be());
+    let ib = store_ib(addr, 0x0106);
+    // SAFETY: as above.
+    let from_ib = unsafe { read((&raw const ib).cast()) }.expect("an address");
+    assert_eq!(
+        (from_ib.ip().to_canonical(), from_ib.port()),
+        (addr.ip().to_canonical(), addr.port())
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

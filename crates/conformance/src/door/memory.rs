@@ -2,16 +2,22 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Bytes that programs, devices and cases share. Starts at a multiple of 16.
+/// Bytes that programs, devices and cases share. Starts at a multiple of 16; behind it are more bytes, which nobody may touch.
 #[derive(Debug)]
 pub struct Memory(Vec<AtomicU8>);
+
+/// Bytes behind the memory, and what they are.
+const GUARD: usize = 4096;
+const UNTOUCHED: u8 = 0xc5;
 
 impl Memory {
     /// Bytes that are all 0.
     #[must_use]
     pub fn new(len: usize) -> Self {
         // An allocation of this size begins at a multiple of 16 wherever malloc keeps the C standard's promise.
-        let bytes: Vec<_> = (0..len.max(64)).map(|_| AtomicU8::new(0)).collect();
+        let memory = (0..len).map(|_| AtomicU8::new(0));
+        let guard = (0..GUARD).map(|_| AtomicU8::new(UNTOUCHED));
+        let bytes: Vec<_> = memory.chain(guard).collect();
         assert_eq!(bytes.as_ptr().addr() % 16, 0);
         Self(bytes)
     }
@@ -23,12 +29,18 @@ impl Memory {
     /// Its length.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.len() - GUARD
     }
-    /// Whether there is none, which never is.
+    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
+    }
+    /// Whether the bytes behind it are as they were.
+    #[must_use]
+    pub fn guard_is_intact(&self) -> bool {
+        let mut guard = self.0[self.len()..].iter();
+        guard.all(|c| c.load(Ordering::Acquire) == UNTOUCHED)
     }
     /// Puts bytes somewhere.
     pub fn fill(&self, offset: usize, bytes: &[u8]) {

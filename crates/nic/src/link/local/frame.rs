@@ -290,3 +290,33 @@ fn low24(qpn: Qpn) -> [u8; 3] {
 fn qpn([a, b, c]: [u8; 3]) -> Qpn {
     Qpn::new(u32::from_le_bytes([a, b, c, 0]))
 }
+
+/// Reads a record; what can be read is written again, and must be the same.
+///
+/// # Panics
+/// It is not.
+#[cfg(feature = "fuzzing")]
+pub fn fuzz(record: &[u8]) {
+    match parse(record) {
+        Ok(Record::Hello { version, slot }) if version == VERSION => {
+            assert_eq!(hello(slot), record);
+        }
+        Ok(Record::Packets(packets)) => {
+            assert!(packets.len() <= MAX_PACKETS && packets.iter().all(|p| !p.is_empty()));
+            let addressing = Addressing {
+                src: packets.src,
+                dst: packets.dst,
+                ..Addressing::default()
+            };
+            let lengths = packets.iter().map(<[u8]>::len);
+            let mut again = PacketsPrefix::new(packets.src_qpn, &addressing, lengths)
+                .as_bytes()
+                .to_vec();
+            again[6..8].copy_from_slice(&record[6..8]);
+            packets.iter().for_each(|p| again.extend_from_slice(p));
+            assert_eq!(again, record);
+        }
+        Ok(Record::Frame(frame)) => assert_eq!(frame.encode().len(), record.len()),
+        Ok(Record::Hello { .. }) | Err(_) => {}
+    }
+}

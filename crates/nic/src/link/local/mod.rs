@@ -23,6 +23,8 @@ use ferroce_os::random;
 use ferroce_os::unix::{SeqListener, SeqSocket};
 
 pub(crate) use frame::Frame;
+#[cfg(feature = "fuzzing")]
+pub use frame::fuzz as fuzz_record;
 pub(crate) use incoming::{Incoming, LinkId, LocalFrame, Received};
 pub(crate) use outgoing::Outgoing;
 
