@@ -4,50 +4,17 @@
 
 mod common;
 
-use std::process::Command;
-
-use common::{Buffer, pair, pattern};
-use ferroce_nic::Nic;
+use common::{Buffer, has_wire, pair, pattern, run_on_wire};
 use ferroce_proto::verbs::{Mtu, SendOp, WcImm};
-
-/// Runs a test of this program with the wire forced and faults as given.
-#[track_caller]
-fn run(test: &str, fault: &str) {
-    let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program)
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .env("FERROCE_PATH", "wire")
-        .env("FERROCE_FAULT", fault)
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("1 passed"), "{text}");
-}
-
-/// Whether there is a wire: somebody else may own the port.
-fn has_wire() -> bool {
-    Nic::get().expect("a device");
-    let (a, b) = (
-        common::End::new(common::cap()),
-        common::End::new(common::cap()),
-    );
-    let connected = a.try_connect(b.qp.qpn(), b.gid(), Mtu::B1024);
-    if let Err(e) = &connected {
-        println!("no wire here, nothing is tested: {e}");
-        assert_eq!(e.errno, libc::ENETUNREACH);
-    }
-    connected.is_ok()
-}
 
 #[test]
 fn operations_over_a_good_wire() {
-    run("child_all_operations", "");
+    run_on_wire("child_all_operations", "");
 }
 
 #[test]
 fn operations_over_a_bad_wire() {
-    run(
+    run_on_wire(
         "child_all_operations",
         "drop=3%,dup=2%,reorder=2%,corrupt=1%,seed=11",
     );
@@ -55,12 +22,12 @@ fn operations_over_a_bad_wire() {
 
 #[test]
 fn a_long_transfer_over_a_good_wire() {
-    run("child_long_transfer", "");
+    run_on_wire("child_long_transfer", "");
 }
 
 #[test]
 fn a_long_transfer_over_a_slow_and_lossy_wire() {
-    run("child_long_transfer", "drop=1%,delay=300us,seed=5");
+    run_on_wire("child_long_transfer", "drop=1%,delay=300us,seed=5");
 }
 
 #[test]

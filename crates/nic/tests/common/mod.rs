@@ -1,6 +1,7 @@
 //! Two connected queue pairs and what tests do with them.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -259,4 +260,31 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     }
     bytes.truncate(len);
     bytes
+}
+
+/// Runs a test of this program with the wire forced and faults as given.
+#[track_caller]
+pub(crate) fn run_on_wire(test: &str, fault: &str) {
+    let program = std::env::current_exe().expect("this program");
+    let output = Command::new(program)
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env("FERROCE_PATH", "wire")
+        .env("FERROCE_FAULT", fault)
+        .output()
+        .expect("started");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// Whether there is a wire: somebody else may own the port.
+pub(crate) fn has_wire() -> bool {
+    Nic::get().expect("a device");
+    let (a, b) = (End::new(cap()), End::new(cap()));
+    let connected = a.try_connect(b.qp.qpn(), b.gid(), Mtu::B1024);
+    if let Err(e) = &connected {
+        println!("no wire here, nothing is tested: {e}");
+        assert_eq!(e.errno, libc::ENETUNREACH);
+    }
+    connected.is_ok()
 }
