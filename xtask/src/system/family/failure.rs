@@ -14,7 +14,10 @@ pub(super) fn add(all: &mut Catalogue) {
     for place in PLACES {
         // Over a wire it takes the connection manager more than a minute to give up.
         all.at("absent.no-process", place, User::Ordinary, 120, nobody);
-        all.at("absent.no-host", place, User::Ordinary, 120, no_host);
+        all.at("absent.no-host", place, User::Ordinary, 30, no_host);
+        if matches!(place, Place::Wire(_)) {
+            all.at("absent.neighbour", place, User::Ordinary, 30, no_neighbour);
+        }
     }
     // Over a wire a process that dies looks like a host that dies: only who has work under way is told, and rping may have none.
     for place in [Place::Loopback, Place::OneSpace] {
@@ -74,6 +77,13 @@ fn nobody(stage: &Stage) -> Outcome {
 fn no_host(stage: &Stage) -> Outcome {
     client(stage, "10.99.0.77")?.refuse()?;
     works(stage)
+}
+
+/// Nobody has the address, and it would be on the local network: that is told within the time of the call, as by the kernel.
+fn no_neighbour(stage: &Stage) -> Outcome {
+    let mut client = client(stage, "10.99.0.77")?;
+    client.refuse()?;
+    contains(&client.output(), "RDMA_CM_EVENT_ADDR_ERROR, error -110")
 }
 
 #[derive(Clone, Copy)]
