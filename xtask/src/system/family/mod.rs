@@ -4,6 +4,7 @@ mod cli;
 mod cm;
 mod failure;
 mod load;
+mod multicast;
 mod network;
 mod perftest;
 mod programs;
@@ -15,7 +16,7 @@ use super::{Catalogue, Outcome, Process, Side, Stage};
 /// All of them.
 pub(super) fn all() -> Catalogue {
     type Add = fn(&mut Catalogue);
-    let families: [(&'static str, Add); 10] = [
+    let families: [(&'static str, Add); 11] = [
         ("cli", cli::add),
         ("load", load::add),
         ("verbs", verbs::add),
@@ -25,6 +26,7 @@ pub(super) fn all() -> Catalogue {
         ("failure", failure::add),
         ("wire", wire::add),
         ("network", network::add),
+        ("multicast", multicast::add),
         ("table", super::table::add),
     ];
     let mut all = Catalogue::default();
