@@ -16,14 +16,29 @@ use super::qp_open;
 use super::wr::{copy_inline, refused, send_flags, sge_from_c};
 use crate::errno::{invalid, result_as_errno, result_as_null, unbuilt};
 use crate::types::{
+    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_WRITE,
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
     IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
-    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_XRC_RECV, ibv_ah, ibv_context,
-    ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_sge,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_UC, IBV_QPT_UD,
+    IBV_QPT_XRC_RECV, ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
 
 /// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
 const BUILT_OPS: u64 = 0x3ff & !(IBV_QP_EX_WITH_TSO as u64);
+
+/// Those that a type of queue pair has (the table of `ibv_wr_post(3)`). Without acknowledgements there is neither READ nor atomic, and no
+/// packet of UC names a key to invalidate.
+const fn send_ops(qp_type: u32) -> u64 {
+    const SEND: u64 = IBV_QP_EX_WITH_SEND as u64 | IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
+    const WRITE: u64 = IBV_QP_EX_WITH_RDMA_WRITE as u64 | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
+    const LOCAL: u64 = IBV_QP_EX_WITH_LOCAL_INV as u64 | IBV_QP_EX_WITH_BIND_MW as u64;
+    match qp_type {
+        IBV_QPT_UD => SEND,
+        IBV_QPT_UC => SEND | WRITE | LOCAL,
+        _ => BUILT_OPS,
+    }
+}
 
 const NOTHING_BEGUN: &str = "a setter needs a work request begun before";
 
@@ -101,10 +116,11 @@ unsafe fn create(ex: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
         return Err(unbuilt(&format!("create_flags {:#x}", ex.create_flags)));
     }
     let with_ops = named(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
-    if with_ops && ex.send_ops_flags & !BUILT_OPS != 0 {
+    let foreign = ex.send_ops_flags & !send_ops(ex.qp_type);
+    if with_ops && foreign != 0 {
         return Err(unbuilt(&format!(
-            "an operation of send_ops_flags {:#x}",
-            ex.send_ops_flags & !BUILT_OPS
+            "an operation of send_ops_flags {foreign:#x} on a queue pair of type {}",
+            ex.qp_type
         )));
     }
     let &mut ibv_qp_init_attr_ex {

@@ -39,15 +39,9 @@ impl Dispatch {
             LocalFrame::Packet {
                 from_slot,
                 src_qpn,
-                src,
-                dst,
+                addressing,
                 bytes,
             } => {
-                let addressing = Addressing {
-                    src,
-                    dst,
-                    ..Addressing::default()
-                };
                 if let Err((by, why)) = self.deliver(nic, &addressing, bytes, now) {
                     nic.drop_packet(&addressing, by, why);
                     self.send_notice(nic, from_slot, src_qpn, by);

@@ -86,11 +86,14 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(cap: QpCap) -> Self {
+        Self::of(QpType::Rc, cap)
+    }
+    pub(crate) fn of(qp_type: QpType, cap: QpCap) -> Self {
         let context = Context::open(&loopback()).expect("a context");
         let pd = Pd::alloc(&context).expect("a protection domain");
         let cq = Cq::create(&context, 1024, None).expect("a completion queue");
         let init = QpInit {
-            qp_type: QpType::Rc,
+            qp_type,
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             cap,

@@ -132,6 +132,3 @@ impl UdQp {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

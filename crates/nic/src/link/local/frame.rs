@@ -5,7 +5,7 @@
 //! | record | bytes |
 //! |---|---|
 //! | hello, the first of every link | kind 1, `FRC`, version (2), slot of the sender (2) |
-//! | packets of one queue pair | kind 2, source QPN (3), count (2), reserved (2), source GID (16), destination GID (16), length of each (2 × count), packets |
+//! | packets of one queue pair | kind 2, source QPN (3), count (2), hop limit, traffic class, source GID (16), destination GID (16), length of each (2 × count), packets |
 //! | packet that came over the wire to the wrong process | kind 3, hop limit, traffic class, reserved, source GID, destination GID, packet |
 //! | MAD for QP1 | kind 4, reserved (3), source GID, destination GID, MAD (256) |
 //! | notice that a packet was dropped | kind 5, QPN of its sender (3), reserved, QPN that it was for (3) |
@@ -111,6 +111,7 @@ impl PacketsPrefix {
         bytes[0] = PACKETS;
         bytes[1..4].copy_from_slice(&low24(src_qpn));
         bytes[4..6].copy_from_slice(&count.to_le_bytes());
+        (bytes[6], bytes[7]) = (addressing.hop_limit, addressing.traffic_class);
         bytes[8..24].copy_from_slice(&addressing.src.0);
         bytes[24..40].copy_from_slice(&addressing.dst.0);
         Self { bytes, used }
@@ -138,10 +139,8 @@ pub(super) enum Record<'a> {
 pub(super) struct Packets<'a> {
     /// The queue pair that they come from.
     pub(super) src_qpn: Qpn,
-    /// Source GID.
-    pub(super) src: Gid,
-    /// Destination GID.
-    pub(super) dst: Gid,
+    /// What would be in the IP header, without the interface.
+    pub(super) addressing: Addressing,
     lengths: &'a [[u8; 2]],
     bytes: &'a [u8],
 }
@@ -216,7 +215,7 @@ fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {
 }
 
 fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
-    let (&[_, q0, q1, q2, n0, n1, _, _], rest) = record.split_first_chunk()?;
+    let (&[_, q0, q1, q2, n0, n1, hop_limit, traffic_class], rest) = record.split_first_chunk()?;
     let (src, dst, rest) = gids(rest)?;
     let count = usize::from(u16::from_le_bytes([n0, n1]));
     if !(1..=MAX_PACKETS).contains(&count) {
@@ -233,10 +232,16 @@ fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
         sum += length;
     }
     let src_qpn = qpn([q0, q1, q2]);
-    (sum == bytes.len()).then_some(Record::Packets(Packets {
-        src_qpn,
+    let addressing = Addressing {
         src,
         dst,
+        hop_limit,
+        traffic_class,
+        ifindex: 0,
+    };
+    (sum == bytes.len()).then_some(Record::Packets(Packets {
+        src_qpn,
+        addressing,
         lengths,
         bytes,
     }))

@@ -17,7 +17,7 @@ use ferroce_proto::ids::{Gid, Qpn};
 use super::frame::{self, Frame, MAX_RECORD, Nonsense, Record};
 use super::{SLOTS, slot_name};
 use crate::core::slot_of;
-use crate::link::Inbound;
+use crate::link::{Addressing, Inbound};
 
 /// Links that other processes may have to this one: more than there are slots, since a dead one is noticed after its
 /// successor may have come.
@@ -36,10 +36,8 @@ pub(crate) enum LocalFrame<'a> {
         from_slot: u16,
         /// The queue pair, of that slot.
         src_qpn: Qpn,
-        /// Source GID.
-        src: Gid,
-        /// Destination GID.
-        dst: Gid,
+        /// What would be in the IP header.
+        addressing: Addressing,
         /// BTH through pad; not checked.
         bytes: &'a [u8],
     },
@@ -230,14 +228,13 @@ impl Link {
             }
             (None, _) | (_, Record::Hello { .. }) => return Err(Broken::Hello),
             (Some(from_slot), Record::Packets(packets)) => {
-                let (src_qpn, src, dst) =
-                    (owned(packets.src_qpn, from_slot)?, packets.src, packets.dst);
+                let (src_qpn, addressing) =
+                    (owned(packets.src_qpn, from_slot)?, packets.addressing);
                 for bytes in packets.iter() {
                     each(LocalFrame::Packet {
                         from_slot,
                         src_qpn,
-                        src,
-                        dst,
+                        addressing,
                         bytes,
                     });
                 }

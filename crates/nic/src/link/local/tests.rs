@@ -10,6 +10,8 @@ use crate::link::{Addressing, Batch, Inbound, Sent};
 
 const SRC: Gid = Gid([1; 16]);
 const DST: Gid = Gid([2; 16]);
+/// Hop limit and traffic class.
+const IP: (u8, u8) = (63, 0x2c);
 /// A send buffer that a few packets fill: less than the kernel's minimum, which it then gives.
 const TINY: usize = 1;
 
@@ -60,11 +62,11 @@ impl Side {
             LocalFrame::Packet {
                 from_slot,
                 src_qpn,
-                src,
-                dst,
+                addressing,
                 bytes,
             } => {
-                assert_eq!((src, dst), (SRC, DST));
+                assert_eq!((addressing.src, addressing.dst), (SRC, DST));
+                assert_eq!((addressing.hop_limit, addressing.traffic_class), IP);
                 packets.push((from_slot, src_qpn, bytes.to_vec()));
             }
             LocalFrame::Forwarded(p) => others.push(format!(
@@ -115,6 +117,8 @@ fn batch(packets: &[Vec<u8>]) -> Batch {
     let addressing = Addressing {
         src: SRC,
         dst: DST,
+        hop_limit: IP.0,
+        traffic_class: IP.1,
         ..Addressing::default()
     };
     let mut batch = Batch {
@@ -468,6 +472,8 @@ fn a_link_that_breaks_a_rule_is_cut() {
         let addressing = Addressing {
             src: SRC,
             dst: DST,
+            hop_limit: IP.0,
+            traffic_class: IP.1,
             ..Addressing::default()
         };
         frame::PacketsPrefix::new(Qpn::new(qpn), &addressing, lengths.iter().copied())
