@@ -308,16 +308,10 @@ pub fn fuzz(record: &[u8]) {
         }
         Ok(Record::Packets(packets)) => {
             assert!(packets.len() <= MAX_PACKETS && packets.iter().all(|p| !p.is_empty()));
-            let addressing = Addressing {
-                src: packets.src,
-                dst: packets.dst,
-                ..Addressing::default()
-            };
             let lengths = packets.iter().map(<[u8]>::len);
-            let mut again = PacketsPrefix::new(packets.src_qpn, &addressing, lengths)
+            let mut again = PacketsPrefix::new(packets.src_qpn, &packets.addressing, lengths)
                 .as_bytes()
                 .to_vec();
-            again[6..8].copy_from_slice(&record[6..8]);
             packets.iter().for_each(|p| again.extend_from_slice(p));
             assert_eq!(again, record);
         }
