@@ -6,22 +6,27 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{End, attributes, cap};
-use ferroce_nic::{Context, Cq, Error, Pd, Qp, QpInit, Xrcd, XrcdFlags};
+use common::{End, attributes, cap, next_completion};
+use ferroce_nic::{Ah, Context, Cq, Error, Pd, Qp, QpInit, Xrcd, XrcdFlags};
+use ferroce_proto::ids::Key;
 use ferroce_proto::testkit::transitions::rule;
-use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, QpType};
+use ferroce_proto::verbs::{
+    AttrMask, Datagram, Mtu, Payload, QpAttr, QpState, QpType, SendFlags, SendOp, SendTo, SendWr,
+    Sge, WcStatus,
+};
 
-/// All that a program can move to; SQE is where a failure leads.
-const STATES: [QpState; 6] = [
+/// All states; to SQE no program moves, a failure leads there.
+const STATES: [QpState; 7] = [
     QpState::Reset,
     QpState::Init,
     QpState::Rtr,
     QpState::Rts,
     QpState::Sqd,
     QpState::Err,
+    QpState::Sqe,
 ];
 /// States in which `IBV_QP_CUR_STATE` may be given at all.
-const CUR_STATE_IN: [QpState; 3] = [QpState::Rtr, QpState::Rts, QpState::Sqd];
+const CUR_STATE_IN: [QpState; 4] = [QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe];
 
 /// A domain for itself.
 const XRCD: XrcdFlags = XrcdFlags {
@@ -79,17 +84,55 @@ impl Bench {
             QpState::Reset => &[],
             QpState::Init => &STATES[1..2],
             QpState::Rtr => &STATES[1..3],
-            QpState::Rts => &STATES[1..4],
+            QpState::Rts | QpState::Sqe => &STATES[1..4],
             QpState::Sqd => &STATES[1..5],
             QpState::Err => &[QpState::Init, QpState::Err],
-            QpState::Sqe => unreachable!("no program can ask for it"),
         };
         for &to in way {
             let (required, _) = rule(self.qp_type, made.0.state(), to).unwrap();
             self.modify(&made.0, to, required).unwrap();
         }
+        if state == QpState::Sqe {
+            self.fail_a_send(&made.0);
+        }
         assert_eq!(made.0.state(), state);
         made
+    }
+
+    /// Sends what no key opens: an unreliable queue pair goes to SQE.
+    fn fail_a_send(&self, qp: &Qp) {
+        let gid = self.context.device().gid(0).unwrap();
+        let qpn = qp.qpn();
+        let ah = Ah::create(&self.pd, attributes(qpn, gid, Mtu::B1024).ah_attr).unwrap();
+        let to = match self.qp_type {
+            QpType::Ud => SendTo::Datagram(Datagram {
+                ah: ah.number(),
+                qpn,
+                qkey: 1,
+            }),
+            _ => SendTo::Peer,
+        };
+        let sge = Sge {
+            addr: 0,
+            length: 8,
+            lkey: Key(7),
+        };
+        let wr = SendWr {
+            wr_id: 1,
+            to,
+            op: SendOp::Send,
+            flags: SendFlags::SIGNALED,
+            payload: Payload::Sges(vec![sge]),
+        };
+        qp.post_send(&mut [wr].into_iter()).unwrap();
+        let failed = next_completion(&self.cq);
+        assert_eq!(failed.status, WcStatus::LocProtErr);
+        ah.destroy();
+    }
+
+    /// Whether a queue pair of the type can be in a state at all.
+    fn reaches(&self, state: QpState) -> bool {
+        state != QpState::Sqe || matches!(self.qp_type, QpType::Uc | QpType::Ud)
     }
 
     /// Asks for a state with these attributes, all of which have good values.
@@ -166,8 +209,8 @@ impl Bench {
     }
 
     fn matrix(&self) {
-        for from in STATES {
-            for to in STATES.into_iter().chain([QpState::Sqe]) {
+        for from in STATES.into_iter().filter(|s| self.reaches(*s)) {
+            for to in STATES {
                 self.transition(from, to);
             }
         }
@@ -177,6 +220,16 @@ impl Bench {
 #[test]
 fn rc_takes_exactly_what_the_rules_say() {
     Bench::new(QpType::Rc).matrix();
+}
+
+#[test]
+fn uc_takes_exactly_what_the_rules_say() {
+    Bench::new(QpType::Uc).matrix();
+}
+
+#[test]
+fn ud_takes_exactly_what_the_rules_say() {
+    Bench::new(QpType::Ud).matrix();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The device does not exchange migration requests with the peer and does not migrate by itself when retries run out: the program
 //! arms and migrates, on both sides. (IBTA leaves REARM → ARMED to the channel adapters; here the program says that both are ready.)
 
-use crate::verbs::{AddressHandleAttr, PathMigState, QpAttr};
+use crate::verbs::{AddressHandleAttr, AttrMask, PathMigState, QpAttr};
 
 /// A change of `path_mig_state` that is not possible (EINVAL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum MigrationError {
 ///
 /// # Errors
 /// [`MigrationError`].
-pub fn check(
+fn check(
     now: PathMigState,
     asked: PathMigState,
     has_alternate: bool,
@@ -34,24 +34,39 @@ pub fn check(
 }
 
 /// Whether the change makes the alternate path the path.
-#[must_use]
-pub const fn migrates(now: PathMigState, asked: PathMigState) -> bool {
+const fn migrates(now: PathMigState, asked: PathMigState) -> bool {
     matches!((now, asked), (PathMigState::Armed, PathMigState::Migrated))
 }
 
 /// Whether an alternate path is loaded.
-#[must_use]
-pub const fn has_alternate(attr: &QpAttr) -> bool {
+const fn has_alternate(attr: &QpAttr) -> bool {
     attr.alt_ah_attr.is_global
 }
 
-/// Makes the alternate path the path; there is no alternate path afterwards.
-pub fn migrate(attr: &mut QpAttr) {
-    attr.ah_attr = core::mem::take(&mut attr.alt_ah_attr);
-    attr.pkey_index = core::mem::take(&mut attr.alt_pkey_index);
-    attr.port_num = core::mem::take(&mut attr.alt_port_num);
-    attr.timeout = core::mem::take(&mut attr.alt_timeout);
-    attr.path_mig_state = PathMigState::Migrated;
+/// Whether the attributes in `mask` may change `path_mig_state`, if they do.
+///
+/// # Errors
+/// [`MigrationError`].
+pub fn check_modify(now: &QpAttr, asked: &QpAttr, mask: AttrMask) -> Result<(), MigrationError> {
+    if !mask.contains(AttrMask::PATH_MIG_STATE) {
+        return Ok(());
+    }
+    let alternate = mask.contains(AttrMask::ALT_PATH) || has_alternate(now);
+    check(now.path_mig_state, asked.path_mig_state, alternate)
+}
+
+/// Sets `path_mig_state`, which was checked. Returns whether the alternate path is the path now (`IBV_EVENT_PATH_MIG`); there is no
+/// alternate path then.
+pub fn set(attr: &mut QpAttr, asked: PathMigState) -> bool {
+    let migrated = migrates(attr.path_mig_state, asked);
+    if migrated {
+        attr.ah_attr = core::mem::take(&mut attr.alt_ah_attr);
+        attr.pkey_index = core::mem::take(&mut attr.alt_pkey_index);
+        attr.port_num = core::mem::take(&mut attr.alt_port_num);
+        attr.timeout = core::mem::take(&mut attr.alt_timeout);
+    }
+    attr.path_mig_state = asked;
+    migrated
 }
 
 /// The alternate path's address, for a queue pair that is about to become `asked` and migrates by that.
@@ -99,7 +114,7 @@ mod tests {
         attr.alt_ah_attr.is_global = true;
         attr.alt_ah_attr.grh.hop_limit = 7;
         assert!(destination(&attr, Migrated).is_some() && destination(&attr, Rearm).is_none());
-        migrate(&mut attr);
+        assert!(set(&mut attr, Migrated));
         assert_eq!((attr.ah_attr.grh.hop_limit, attr.timeout), (7, 9));
         assert_eq!(attr.path_mig_state, Migrated);
         assert!(!has_alternate(&attr));

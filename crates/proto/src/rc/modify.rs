@@ -29,7 +29,7 @@ impl RcQp {
         let (from, to) = (self.state(), self.check_modify(attr, mask)?);
         assign(&mut self.shared.attr, attr, mask);
         if mask.contains(AttrMask::PATH_MIG_STATE) {
-            self.set_migration(cx, attr.path_mig_state);
+            set_migration(&mut self.shared.attr, cx, attr.path_mig_state);
         }
         match (from, to) {
             (_, QpState::Reset) => self.reset(),
@@ -53,12 +53,8 @@ impl RcQp {
         let to = qp::next_state(from, attr, mask).map_err(|e| refuse(e.to_string()))?;
         qp::check(self.config().qp_type, from, to, mask).map_err(|e| refuse(e.to_string()))?;
         qp::values::check(attr, mask, &LIMITS).map_err(|e| refuse(e.to_string()))?;
-        if mask.contains(AttrMask::PATH_MIG_STATE) {
-            let attr_now = &self.shared.attr;
-            let alternate = mask.contains(AttrMask::ALT_PATH) || migration::has_alternate(attr_now);
-            migration::check(attr_now.path_mig_state, attr.path_mig_state, alternate)
-                .map_err(|e| refuse(e.to_string()))?;
-        }
+        migration::check_modify(&self.shared.attr, attr, mask)
+            .map_err(|e| refuse(e.to_string()))?;
         let leaves = !matches!(to, QpState::Sqd | QpState::Err | QpState::Reset);
         if from == QpState::Sqd && leaves && !self.requester.drained() {
             return Err(refuse(format!(
@@ -66,17 +62,6 @@ impl RcQp {
             )));
         }
         Ok(to)
-    }
-
-    /// The state of the path's migration was checked: it becomes this, or the alternate path becomes the path.
-    fn set_migration(&mut self, cx: &mut Cx<'_>, asked: PathMigState) {
-        let attr = &mut self.shared.attr;
-        if migration::migrates(attr.path_mig_state, asked) {
-            migration::migrate(attr);
-            cx.sink.event(QpEvent::PathMigrated);
-        } else {
-            attr.path_mig_state = asked;
-        }
     }
 
     /// Current attributes (`ibv_query_qp`). The PSNs are those of the next packets.
@@ -93,6 +78,13 @@ impl RcQp {
             attr.sq_psn = self.requester.next_psn();
         }
         attr
+    }
+}
+
+/// Sets the state of the path's migration, which was checked, and tells the program if that migrates.
+pub(crate) fn set_migration(attr: &mut QpAttr, cx: &mut Cx<'_>, asked: PathMigState) {
+    if migration::set(attr, asked) {
+        cx.sink.event(QpEvent::PathMigrated);
     }
 }
 

@@ -3,8 +3,8 @@
 use alloc::format;
 use alloc::string::ToString;
 
-use crate::qp::{self, Limits};
-use crate::rc::modify::assign;
+use crate::qp::{self, Limits, migration};
+use crate::rc::modify::{assign, set_migration};
 use crate::rc::responder::Responder;
 use crate::rc::{Cx, ModifyError};
 use crate::verbs::{AttrMask, Mtu, QpAttr, QpState, QpType};
@@ -33,6 +33,9 @@ impl UcQp {
     ) -> Result<(), ModifyError> {
         let (from, to) = (self.state(), self.check_modify(attr, mask)?);
         assign(&mut self.shared.attr, attr, mask);
+        if mask.contains(AttrMask::PATH_MIG_STATE) {
+            set_migration(&mut self.shared.attr, cx, attr.path_mig_state);
+        }
         match (from, to) {
             (_, QpState::Reset) => {
                 self.shared.reset();
@@ -59,6 +62,8 @@ impl UcQp {
         let to = qp::next_state(from, attr, mask).map_err(|e| refuse(e.to_string()))?;
         qp::check(QpType::Uc, from, to, mask).map_err(|e| refuse(e.to_string()))?;
         qp::values::check(attr, mask, &LIMITS).map_err(|e| refuse(e.to_string()))?;
+        migration::check_modify(&self.shared.attr, attr, mask)
+            .map_err(|e| refuse(e.to_string()))?;
         let leaves = !matches!(to, QpState::Sqd | QpState::Err | QpState::Reset);
         if from == QpState::Sqd && leaves && self.sends.in_message() {
             return Err(refuse(format!(

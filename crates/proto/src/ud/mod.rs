@@ -118,6 +118,12 @@ impl UdQp {
         self.comm_established = false;
     }
 
+    /// A completion found no room, and none can tell that the queue pair ends.
+    fn on_overflow(&mut self, cx: &mut Cx<'_>) {
+        cx.sink.event(QpEvent::Fatal);
+        self.enter_error(cx);
+    }
+
     /// Goes to ERR: all work requests are flushed.
     fn enter_error(&mut self, cx: &mut Cx<'_>) {
         let first_time = self.state() != QpState::Err;

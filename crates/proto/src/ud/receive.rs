@@ -47,15 +47,16 @@ impl UdQp {
             flags: WcFlags::GRH,
             ..wc
         });
-        let fits = match done {
-            Ok(wc) => cx.sink.recv_completion(wc, packet.bth.solicited),
+        match done {
+            Ok(wc) => {
+                if !cx.sink.recv_completion(wc, packet.bth.solicited) {
+                    self.on_overflow(cx);
+                }
+            }
             Err(fault) => {
                 cx.sink.recv_completion(failed(wc, fault), true);
-                false
+                self.enter_error(cx);
             }
-        };
-        if !fits {
-            self.enter_error(cx);
         }
         true
     }

@@ -146,8 +146,7 @@ impl UdQp {
         let signalled = self.shared.config.sq_sig_all || wr.flags.contains(SendFlags::SIGNALED);
         match fault {
             None if !signalled || cx.sink.send_completion(wc, false) => {}
-            // The CQ overflowed.
-            None => self.enter_error(cx),
+            None => self.on_overflow(cx),
             // The send queue stops until the program moves it on; what comes in is received as before.
             Some(fault) => {
                 cx.sink.send_completion(failed(wc, fault), true);
