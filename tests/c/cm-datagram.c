@@ -249,6 +249,82 @@ static void groups(void)
 	MUST(rdma_destroy_id(id));
 }
 
+/* A member of the group, with a queue pair and a receive. */
+struct member {
+	struct rdma_cm_id *id;
+	struct ibv_ah *ah;
+	struct ibv_mr *mr;
+	unsigned char bytes[40 + 64];
+};
+
+static void become(struct member *member, uint32_t create_flags)
+{
+	struct sockaddr_storage at = numeric(address, 0), joined = numeric(group, 0);
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_type = IBV_QPT_UD,
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64 },
+		.sq_sig_all = 1,
+		.comp_mask = IBV_QP_INIT_ATTR_CREATE_FLAGS,
+		.create_flags = create_flags,
+	};
+
+	MUST(rdma_create_id(NULL, &member->id, NULL, RDMA_PS_UDP));
+	MUST(rdma_bind_addr(member->id, (struct sockaddr *)&at));
+	MUST(rdma_create_qp_ex(member->id, &attr));
+	MUST(rdma_join_multicast(member->id, (struct sockaddr *)&joined, NULL));
+	MUST_PTR(member->ah = ibv_create_ah(member->id->pd, &member->id->event->param.ud.ah_attr));
+	MUST_PTR(member->mr = rdma_reg_msgs(member->id, member->bytes, sizeof member->bytes));
+	MUST(rdma_post_recv(member->id, member, member->bytes, sizeof member->bytes, member->mr));
+}
+
+static void speak(struct member *member, uint32_t seed)
+{
+	unsigned char words[64];
+	struct ibv_wc wc;
+
+	pattern_fill(words, sizeof words, seed, 0);
+	MUST(rdma_post_ud_send(member->id, NULL, words, sizeof words, NULL, IBV_SEND_INLINE, member->ah, 0xffffff));
+	EXPECT(rdma_get_send_comp(member->id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+}
+
+static void hear(struct member *member, uint32_t seed)
+{
+	struct ibv_wc wc;
+
+	EXPECT(rdma_get_recv_comp(member->id, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.byte_len == 40 + 64);
+	pattern_check(member->bytes + 40, 64, seed, 0);
+	MUST(rdma_post_recv(member->id, member, member->bytes, sizeof member->bytes, member->mr));
+}
+
+static void part(struct member *member)
+{
+	MUST(rdma_dereg_mr(member->mr));
+	MUST(ibv_destroy_ah(member->ah));
+	/* The queue pair can go although it is a member. */
+	rdma_destroy_qp(member->id);
+	EXPECT(member->id->qp == NULL);
+	MUST(rdma_destroy_id(member->id));
+}
+
+/* What is sent to a group comes to all its members: to the sender too, unless it does not want to hear itself. */
+static void group_traffic(void)
+{
+	static struct member plain, deaf;
+	struct ibv_wc wc;
+
+	become(&plain, 0);
+	become(&deaf, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB);
+	speak(&deaf, 1);
+	hear(&plain, 1);
+	speak(&plain, 2);
+	hear(&plain, 2);
+	/* The first message would have come before this one. */
+	hear(&deaf, 2);
+	EXPECT(ibv_poll_cq(deaf.id->recv_cq, 1, &wc) == 0);
+	part(&plain);
+	part(&deaf);
+}
+
 /* Options are of the kinds, and for the states, that they are made for. */
 static void options(void)
 {
@@ -423,6 +499,7 @@ int main(int argc, char **argv)
 	services(RDMA_PS_IPOIB);
 	refusals();
 	groups();
+	group_traffic();
 	options();
 	paths();
 	vendor_options();

@@ -80,6 +80,17 @@ pub(super) fn attach(id: Id<'_>, group: &Group) -> Result<(), Error> {
     Ok(())
 }
 
+/// Ends what the joins did to the identifier's queue pair, which is about to go: one that is attached cannot.
+pub(super) fn detach_all(id: Id<'_>) {
+    for group in &lock(id.settings()).groups {
+        if group.attached.swap(false, Ordering::AcqRel) {
+            let gid = gid_to_c(group.gid);
+            // SAFETY: the queue pair belongs to the live identifier. It fails if the program detached it by itself.
+            unsafe { ibv_detach_mcast(id.qp(), &raw const gid, 0) };
+        }
+    }
+}
+
 /// Joins a group.
 ///
 /// # Safety

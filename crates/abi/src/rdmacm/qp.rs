@@ -7,7 +7,7 @@ use ferroce_nic::Error;
 
 use super::id::Id;
 use super::types::rdma_cm_id;
-use super::{device, transition};
+use super::{device, multicast, transition};
 use crate::errno::{errno, invalid, result_as_minus_one};
 use crate::types::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_comp_channel,
@@ -194,6 +194,7 @@ fn create_on(id: Id<'_>, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Error> {
 pub(super) fn destroy_on(id: Id<'_>) {
     let qp = id.qp();
     if !qp.is_null() {
+        multicast::detach_all(id);
         id.set_qp(ptr::null_mut());
         // SAFETY: the queue pair belongs to the identifier, and the caller of the C function gives it up.
         unsafe { ibv_destroy_qp(qp) };

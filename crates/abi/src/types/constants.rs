@@ -191,6 +191,7 @@ c_constants! { DEVICE: u32;
     IBV_QP_OPEN_ATTR_XRCD = 1 << 1;
     IBV_QP_OPEN_ATTR_CONTEXT = 1 << 2;
     IBV_QP_OPEN_ATTR_TYPE = 1 << 3;
+    IBV_QP_CREATE_BLOCK_SELF_MCAST_LB = 1 << 1;
     IBV_SRQT_BASIC = 0;
     IBV_SRQT_XRC = 1;
     IBV_SRQT_TM = 2;

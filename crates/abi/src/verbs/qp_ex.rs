@@ -16,12 +16,12 @@ use super::qp_open;
 use super::wr::{copy_inline, refused, send_flags, sge_from_c};
 use crate::errno::{invalid, result_as_errno, result_as_null, unbuilt};
 use crate::types::{
-    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_WRITE,
-    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
-    IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
-    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_UC, IBV_QPT_UD,
-    IBV_QPT_XRC_RECV, ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp,
-    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+    IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_LOCAL_INV,
+    IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND,
+    IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_UC,
+    IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info,
+    ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
 
 /// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
@@ -112,8 +112,16 @@ unsafe fn create(ex: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
     if !named(IBV_QP_INIT_ATTR_PD) || ex.pd.is_null() {
         return Err(invalid("a queue pair needs a protection domain"));
     }
-    if named(IBV_QP_INIT_ATTR_CREATE_FLAGS) && ex.create_flags != 0 {
-        return Err(unbuilt(&format!("create_flags {:#x}", ex.create_flags)));
+    let flags = if named(IBV_QP_INIT_ATTR_CREATE_FLAGS) {
+        ex.create_flags
+    } else {
+        0
+    };
+    if flags & !IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0 {
+        return Err(unbuilt(&format!("create_flags {flags:#x}")));
+    }
+    if flags != 0 && ex.qp_type != IBV_QPT_UD {
+        return Err(invalid("only UD queue pairs send to multicast groups"));
     }
     let with_ops = named(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
     let foreign = ex.send_ops_flags & !send_ops(ex.qp_type);
@@ -151,6 +159,10 @@ unsafe fn create(ex: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
     // SAFETY: the caller's promise.
     let qp = unsafe { qp::create(pd, &mut attr, public, builder) }?;
     ex.cap = attr.cap;
+    if flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0 {
+        // SAFETY: the queue pair was made just now.
+        unsafe { qp::private(qp) }.nic().block_own_multicast()?;
+    }
     Ok(qp)
 }
 

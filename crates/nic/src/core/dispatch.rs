@@ -139,8 +139,11 @@ impl Dispatch {
             ifindex: addressing.ifindex,
         };
         let attached = nic.groups.attached(at);
+        let sender = packet.ext.deth.map(|deth| deth.src_qp);
+        let local = nic.is_local(addressing.src.ip());
         for &qpn in attached.ok_or((Qpn::MULTICAST, DropReason::NoQp))?.iter() {
             let given = match self.find(nic, qpn) {
+                Some(qp) if sender.is_some_and(|sender| !qp.wants_from(local, sender)) => Ok(()),
                 Some(qp) => qp.on_packet(addressing, packet, len, now),
                 None => Err(DropReason::NoQp),
             };

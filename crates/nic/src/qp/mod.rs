@@ -10,6 +10,7 @@ mod queues;
 mod step;
 mod transport;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_proto::ids::Qpn;
@@ -50,6 +51,8 @@ pub struct Qp {
     cap: QpCap,
     sq_sig_all: bool,
     handles: Handles,
+    /// Own multicast packets are not received (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
+    deaf_to_itself: AtomicBool,
     /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them at once.
     locked: Mutex<Locked>,
     _permit: Permit,
@@ -131,6 +134,7 @@ impl Qp {
                 cap: config.cap,
                 sq_sig_all: config.sq_sig_all,
                 handles: Handles::default(),
+                deaf_to_itself: AtomicBool::new(false),
                 locked: Mutex::new(Locked::new(transport)),
                 _permit: permit,
             })

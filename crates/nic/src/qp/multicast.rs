@@ -1,6 +1,8 @@
 //! Multicast groups of a queue pair (`ibv_attach_mcast(3)`).
 
-use ferroce_proto::ids::Gid;
+use std::sync::atomic::Ordering;
+
+use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::verbs::QpType;
 
 use super::Qp;
@@ -35,6 +37,23 @@ impl Qp {
         )))
     }
 
+    /// From now on the queue pair does not receive what it sends to groups itself (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`). Others of
+    /// this host do.
+    ///
+    /// # Errors
+    /// EINVAL for any other type than UD.
+    pub fn block_own_multicast(&self) -> Result<(), Error> {
+        self.expect_datagrams()?;
+        self.deaf_to_itself.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether it wants a packet to one of its groups, given who sent it. Packets of this host carry their sender's number, which is
+    /// unique there.
+    pub(crate) fn wants_from(&self, local: bool, sender: Qpn) -> bool {
+        !(local && sender == self.qpn && self.deaf_to_itself.load(Ordering::Relaxed))
+    }
+
     /// Whether it is attached to any group. Such a queue pair must not be destroyed by the program.
     #[must_use]
     pub fn is_attached(&self) -> bool {
@@ -49,12 +68,7 @@ impl Qp {
     }
 
     fn group_at(&self, group: Gid) -> Result<GroupAt, Error> {
-        if self.qp_type != QpType::Ud {
-            return Err(Error::invalid(format!(
-                "only queue pairs of type UD attach to groups, this is {}",
-                self.qp_type
-            )));
-        }
+        self.expect_datagrams()?;
         if !group.is_multicast() {
             return Err(Error::invalid(format!(
                 "{} is no multicast group",
@@ -63,5 +77,15 @@ impl Qp {
         }
         let ifindex = self.pd.context().device().ifindex();
         Ok(GroupAt { group, ifindex })
+    }
+
+    fn expect_datagrams(&self) -> Result<(), Error> {
+        if self.qp_type != QpType::Ud {
+            return Err(Error::invalid(format!(
+                "only queue pairs of type UD attach to groups, this is {}",
+                self.qp_type
+            )));
+        }
+        Ok(())
     }
 }
