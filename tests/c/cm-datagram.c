@@ -1,7 +1,10 @@
 /*
  * Rules of RDMA CM for datagram services, multicast groups, options, paths and vendor options: one process, both ends.
  *
- * usage: cm-datagram [ADDRESS [GROUP]]        an address of this machine, 127.0.0.1 by default, and a group of its family, 239.77.1.2
+ * usage: cm-datagram [ADDRESS [GROUP [quiet]]]
+ *
+ * ADDRESS is one of this machine, 127.0.0.1 by default; GROUP one of its family, 239.77.1.2. `quiet`: nothing is sent to the group, for
+ * interfaces that the kernel has no multicast route for.
  */
 #include "common.h"
 
@@ -485,13 +488,13 @@ static void infiniband_addresses(void)
 int main(int argc, char **argv)
 {
 	deadline(TIME);
-	if (argc > 3 || (argc >= 2 && argv[1][0] == '-')) {
-		fputs("usage: cm-datagram [ADDRESS [GROUP]]\n", stderr);
+	if (argc > 4 || (argc >= 2 && argv[1][0] == '-')) {
+		fputs("usage: cm-datagram [ADDRESS [GROUP [quiet]]]\n", stderr);
 		return 2;
 	}
 	if (argc >= 2)
 		address = argv[1];
-	if (argc == 3)
+	if (argc >= 3)
 		group = argv[2];
 	MUST_PTR(active = rdma_create_event_channel());
 	MUST_PTR(passive = rdma_create_event_channel());
@@ -499,7 +502,8 @@ int main(int argc, char **argv)
 	services(RDMA_PS_IPOIB);
 	refusals();
 	groups();
-	group_traffic();
+	if (argc < 4)
+		group_traffic();
 	options();
 	paths();
 	vendor_options();

@@ -84,7 +84,12 @@ pub(super) fn add(all: &mut Catalogue) {
             ] {
                 let name = format!("c.cm-datagram.{name}");
                 all.at(&name, place, user, 60, move |stage| {
-                    let words = [&*stage.built("cm-datagram"), ip(stage), group];
+                    let program = stage.built("cm-datagram");
+                    let mut words = vec![&*program, ip(stage), group];
+                    if place == Place::Loopback && group.contains(':') {
+                        // Linux routes no IPv6 group over lo.
+                        words.push("quiet");
+                    }
                     stage.run(Side::A, &words).map(drop)
                 });
             }
