@@ -357,8 +357,7 @@ fn queue_pair_tells_its_attributes() {
         assert_eq!((*side.qp).state, IBV_QPS_RESET);
         for (qp_type, expected) in [
             (77, libc::EINVAL),
-            (IBV_QPT_UD, libc::EOPNOTSUPP),
-            (IBV_QPT_XRC_SEND, libc::EOPNOTSUPP),
+            (IBV_QPT_RAW_PACKET, libc::EOPNOTSUPP),
         ] {
             let mut init = init_attr(side.cq);
             init.qp_type = qp_type;
@@ -393,6 +392,12 @@ fn address_handles_need_a_route() {
             (true, libc::EINVAL)
         );
         attr.is_global = 1;
+        assert_eq!(
+            (ibv_create_ah(side.pd, &raw mut attr).is_null(), errno()),
+            (true, libc::EINVAL),
+            "no destination"
+        );
+        attr.grh.dgid.raw = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
         let ah = ibv_create_ah(side.pd, &raw mut attr);
         assert_eq!((*ah).pd, side.pd);
         assert_eq!(ibv_destroy_ah(ah), 0);
