@@ -38,7 +38,7 @@ pub use cm::{EventChannel, Id};
 pub use cq::{CompChannel, Cq, CqOptions};
 pub use device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};
 pub use error::Error;
-pub use mr::{Mr, Pd, Window};
+pub use mr::{DeviceMemory, Mr, Pd, Window};
 pub use qp::{Qp, QpInit};
 pub use srq::{Srq, SrqAttr};
 pub use xrc::{Inode, Xrcd, XrcdFlags};

@@ -7,11 +7,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::{ALL, Buffer, End, pair, pattern};
-use ferroce_nic::mr::WindowRange;
+use ferroce_nic::mr::{IMPLICIT, WindowRange};
 use ferroce_nic::{Mr, Window};
+use ferroce_os::memory::Mapping;
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, WindowType};
-use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcImm, WcOpcode, WcStatus};
+use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, Sge, WcImm, WcOpcode, WcStatus};
 
 /// Runs a test of this program once more, in a process that sends even to itself over UDP.
 #[track_caller]
@@ -33,6 +34,8 @@ fn everything_works_over_the_wire_too() {
     for test in [
         "a_window_opens_to_the_peer_until_it_is_taken_back",
         "the_peer_takes_a_window_back",
+        "unmapped_memory_fails_work_and_nothing_else",
+        "an_implicit_region_covers_what_is_mapped_at_the_time",
     ] {
         over_the_wire(test);
     }
@@ -155,4 +158,115 @@ fn a_window_goes_with_the_queue_pair_that_bound_it() {
     drop((one, two, mr));
     assert_eq!(b.pd.users(), 0);
     drop(a);
+}
+
+const PAGE: usize = 4096;
+
+fn mapped(end: &End, access: Access) -> (Mapping, Arc<Mr>, RemoteAddr, Sge) {
+    let memory = Mapping::anonymous(PAGE).unwrap();
+    let addr = memory.addr();
+    let mr = Mr::register(&end.pd, addr, PAGE as u64, addr, ALL | access).unwrap();
+    let rkey = mr.key();
+    let sge = Sge {
+        addr,
+        length: 64,
+        lkey: rkey,
+    };
+    (memory, mr, RemoteAddr { addr, rkey }, sge)
+}
+
+#[test]
+fn unmapped_memory_fails_work_and_nothing_else() {
+    for access in [Access::empty(), Access::ON_DEMAND] {
+        for case in 0..5 {
+            let (a, b) = pair(Mtu::B1024);
+            let here = Buffer::new(&a.pd, vec![1; 64]);
+            let (memory, _mr, there, sge) = mapped(&b, access);
+            a.send(1, SendOp::Write(there), vec![here.sge(0, 64)]);
+            a.done(1);
+            drop(memory);
+            let word = vec![here.sge(0, 8)];
+            let (op, list) = match case {
+                0 => (SendOp::Write(there), vec![here.sge(0, 64)]),
+                1 => (SendOp::Read(there), vec![here.sge(0, 64)]),
+                2 => (
+                    SendOp::FetchAdd {
+                        remote: there,
+                        add: 1,
+                    },
+                    word,
+                ),
+                3 => {
+                    b.recv(7, vec![sge]);
+                    (SendOp::Send, vec![here.sge(0, 64)])
+                }
+                _ => {
+                    b.send(8, SendOp::Write(here.remote(0)), vec![sge]);
+                    assert_eq!(b.completion().status, WcStatus::LocProtErr);
+                    continue;
+                }
+            };
+            a.send(2, op, list);
+            assert_eq!(a.completion().status, WcStatus::RemOpErr, "case {case}");
+            if case == 3 {
+                assert_eq!(b.completion().status, WcStatus::LocProtErr);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_implicit_region_covers_what_is_mapped_at_the_time() {
+    let (a, b) = pair(Mtu::B1024);
+    let implicit = Mr::register(&b.pd, 0, IMPLICIT, 0, ALL | Access::ON_DEMAND).unwrap();
+    let bytes = vec![0_u8; 10_000];
+    let here = Buffer::new(&a.pd, pattern(10_000, 4));
+    let there = |addr| RemoteAddr {
+        addr,
+        rkey: implicit.key(),
+    };
+    a.send(
+        1,
+        SendOp::Write(there(bytes.as_ptr() as u64)),
+        vec![here.sge(0, 10_000)],
+    );
+    a.done(1);
+    assert_eq!(std::hint::black_box(&bytes), &pattern(10_000, 4));
+    a.send(2, SendOp::Read(there(16)), vec![here.sge(0, 8)]);
+    assert_eq!(
+        a.completion().status,
+        WcStatus::RemOpErr,
+        "nothing is mapped at address 16"
+    );
+    let wrong = Mr::register(&b.pd, 4096, IMPLICIT, 4096, Access::ON_DEMAND);
+    assert_eq!(wrong.unwrap_err().errno, libc::EINVAL);
+}
+
+#[test]
+fn a_null_region_sends_zeros_and_swallows_what_comes() {
+    let (a, b) = pair(Mtu::B1024);
+    let (null, sink) = (Mr::null(&a.pd).unwrap(), Mr::null(&b.pd).unwrap());
+    let there = Buffer::new(&b.pd, vec![7; 3000]);
+    let anywhere = |mr: &Mr| Sge {
+        addr: 12_345,
+        length: 3000,
+        lkey: mr.key(),
+    };
+    a.send(1, SendOp::Write(there.remote(0)), vec![anywhere(&null)]);
+    a.done(1);
+    assert_eq!(there.snapshot(), vec![0; 3000]);
+    b.recv(2, vec![anywhere(&sink)]);
+    a.send(3, SendOp::Send, vec![anywhere(&null)]);
+    assert_eq!(b.done(2).byte_len, 3000);
+    a.done(3);
+    assert_eq!(
+        null.reregister(None, None, Some(ALL)).unwrap_err().errno,
+        libc::EINVAL
+    );
+    let closed = RemoteAddr {
+        addr: 0,
+        rkey: sink.key(),
+    };
+    a.send(4, SendOp::Write(closed), vec![anywhere(&null)]);
+    assert_eq!(a.completion().status, WcStatus::RemAccessErr);
 }

@@ -31,6 +31,9 @@ where
     // SAFETY: `sigfillset` initialises `all` before it is read; `before` is written. Neither call fails with these arguments.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
+        // Faults of the thread itself are dealt with (`memory`); blocked they would end the process.
+        libc::sigdelset(all.as_mut_ptr(), libc::SIGSEGV);
+        libc::sigdelset(all.as_mut_ptr(), libc::SIGBUS);
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
     let spawned = Builder::new().name(name.to_owned()).spawn(f);

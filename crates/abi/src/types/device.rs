@@ -3,9 +3,10 @@
 use libc::{c_char, c_int, c_void, pthread_mutex_t, timespec};
 
 use super::{
-    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind,
-    ibv_pd, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_recv_wr, ibv_send_wr, ibv_sge,
-    ibv_srq, ibv_srq_init_attr_ex, ibv_wc, ibv_xrcd, ibv_xrcd_init_attr,
+    ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_dm, ibv_modify_cq_attr, ibv_mr,
+    ibv_mw, ibv_mw_bind, ibv_parent_domain_init_attr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex,
+    ibv_qp_open_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_td,
+    ibv_td_init_attr, ibv_wc, ibv_xrcd, ibv_xrcd_init_attr,
 };
 use crate::layout::c_structs;
 
@@ -241,16 +242,16 @@ c_structs! { DEVICE_LAYOUTS;
         attach_counters_point_flow: AbsentOp,
         create_counters: AbsentOp,
         destroy_counters: AbsentOp,
-        reg_dm_mr: AbsentOp,
-        alloc_dm: AbsentOp,
-        free_dm: AbsentOp,
+        reg_dm_mr: Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, u32) -> *mut ibv_mr>,
+        alloc_dm: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_alloc_dm_attr) -> *mut ibv_dm>,
+        free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
         modify_flow_action_esp: AbsentOp,
         destroy_flow_action: AbsentOp,
         create_flow_action_esp: AbsentOp,
         modify_qp_rate_limit: AbsentOp,
-        alloc_parent_domain: AbsentOp,
-        dealloc_td: AbsentOp,
-        alloc_td: AbsentOp,
+        alloc_parent_domain: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd>,
+        dealloc_td: Option<unsafe extern "C" fn(*mut ibv_td) -> c_int>,
+        alloc_td: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_td_init_attr) -> *mut ibv_td>,
         modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int>,
         post_srq_ops: Option<unsafe extern "C" fn(*mut ibv_srq, *mut c_void, *mut *mut c_void) -> c_int>,
         destroy_rwq_ind_table: AbsentOp,

@@ -50,6 +50,29 @@ c_structs! { MEMORY_LAYOUTS;
         comp_mask: u32,
         handle: u32,
     }
+    /// What device memory is to be.
+    struct ibv_alloc_dm_attr {
+        length: usize,
+        log_align_req: u32,
+        comp_mask: u32,
+    }
+    /// A thread domain.
+    struct ibv_td {
+        context: *mut ibv_context,
+    }
+    /// What a thread domain is to be.
+    struct ibv_td_init_attr {
+        comp_mask: u32,
+    }
+    /// What a parent domain is to be.
+    struct ibv_parent_domain_init_attr {
+        pd: *mut ibv_pd,
+        td: *mut ibv_td,
+        comp_mask: u32,
+        alloc: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void>,
+        free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
+        pd_context: *mut c_void,
+    }
     /// An XRC domain.
     struct ibv_xrcd {
         context: *mut ibv_context,

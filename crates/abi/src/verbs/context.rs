@@ -12,7 +12,9 @@ use ferroce_nic::device::AsyncSubject;
 use ferroce_nic::{Context, Error};
 use ferroce_os::eventfd::EventFd;
 
-use super::{clock, cq, cq_ex, device, mr, mw, port, post, qp, qp_ex, qp_open, srq, xrcd};
+use super::{
+    clock, cq, cq_ex, device, dm, domain, mr, mw, port, post, qp, qp_ex, qp_open, srq, xrcd,
+};
 use crate::errno::result_as_null;
 use crate::types::{ibv_context, ibv_context_ops, ibv_device, ibv_mr, ibv_qp, verbs_context};
 
@@ -150,6 +152,14 @@ fn operations() -> verbs_context {
     let mut block = verbs_context::zeroed();
     block.query_port = Some(port::query_port);
     block.query_device_ex = Some(port::query_device_ex);
+    block.advise_mr = Some(mr::advise_mr);
+    block.alloc_null_mr = Some(mr::alloc_null_mr);
+    block.reg_dm_mr = Some(dm::reg_dm_mr);
+    block.alloc_dm = Some(dm::alloc_dm);
+    block.free_dm = Some(dm::free_dm);
+    block.alloc_parent_domain = Some(domain::alloc_parent_domain);
+    block.alloc_td = Some(domain::alloc_td);
+    block.dealloc_td = Some(domain::dealloc_td);
     block.create_cq_ex = Some(cq_ex::create_cq_ex);
     block.modify_cq = Some(cq::modify_cq);
     block.query_rt_values = Some(clock::query_rt_values);

@@ -100,8 +100,8 @@ fn request(attr: &ibv_cq_init_attr_ex) -> Result<Request, Error> {
             attr.comp_mask
         )));
     }
-    if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
-        return Err(unbuilt("a completion queue on a parent domain"));
+    if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 && attr.parent_domain.is_null() {
+        return Err(invalid("NULL is no parent domain"));
     }
     let flags = match attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS {
         0 => 0,

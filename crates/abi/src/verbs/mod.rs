@@ -12,6 +12,8 @@ pub(crate) mod context;
 pub(crate) mod cq;
 mod cq_ex;
 pub(crate) mod device;
+mod dm;
+mod domain;
 pub(crate) mod engine;
 mod events;
 mod fork;

@@ -3,18 +3,25 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ferroce_nic::mr::Advice;
 use ferroce_nic::{Error, Mr};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::Access;
 use libc::c_void;
 
+use super::wr::sge_from_c;
 use super::{context, engine, pd};
 use crate::convert;
-use crate::errno::{as_errno, as_minus_one, as_null, invalid, result_as_null, unbuilt};
+use crate::errno::{
+    as_errno, as_minus_one, as_null, invalid, result_as_errno, result_as_null, unbuilt,
+};
 use crate::object::{self, Handle};
 use crate::types::{
-    IBV_ACCESS_OPTIONAL_RANGE, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
+    IBV_ACCESS_HUGETLB, IBV_ACCESS_OPTIONAL_RANGE, IBV_ADVISE_MR_ADVICE_PREFETCH,
+    IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+    IBV_ADVISE_MR_FLAG_FLUSH, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
     IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
+    ibv_sge,
 };
 
 /// What follows `struct ibv_mr`. The device's side is the only reference to the region; taking it out deregisters.
@@ -27,7 +34,7 @@ impl Handle for ibv_mr {
 
 /// Flags that a program may pass. Optional ones (bits 20 to 29) that the device does not know are dropped, as is HUGETLB, which only
 /// announces what the memory is; other unknown bits are an error.
-fn access(bits: u32) -> Result<Access, Error> {
+pub(super) fn access(bits: u32) -> Result<Access, Error> {
     let optional_unknown = IBV_ACCESS_OPTIONAL_RANGE & !Access::all().bits();
     Ok(convert::access(bits & !optional_unknown)? - Access::HUGETLB)
 }
@@ -44,6 +51,11 @@ unsafe fn register(
     bits: u32,
 ) -> Result<*mut ibv_mr, Error> {
     let access = access(bits)?;
+    if length == usize::MAX && bits & IBV_ACCESS_HUGETLB != 0 {
+        return Err(invalid(
+            "IBV_ACCESS_HUGETLB is not for implicit on-demand regions",
+        ));
+    }
     let start = addr.expose_provenance() as u64;
     // Zero-based: work requests give the distance from the start of the region.
     let iova = iova.unwrap_or_else(|| {
@@ -57,8 +69,22 @@ unsafe fn register(
     // SAFETY: the caller's promise.
     let parent = unsafe { pd::private(pd) };
     let region = Mr::register(parent.nic(), start, length as u64, iova, access)?;
-    let key = region.key().0;
     // SAFETY: as above.
+    Ok(unsafe { create(pd, region, addr, length) })
+}
+
+/// The structure of a region.
+///
+/// # Safety
+/// `pd` is live.
+pub(super) unsafe fn create(
+    pd: *mut ibv_pd,
+    region: Arc<Mr>,
+    addr: *mut c_void,
+    length: usize,
+) -> *mut ibv_mr {
+    let key = region.key().0;
+    // SAFETY: the caller's promise.
     let context = unsafe { (*pd).context };
     let public = ibv_mr {
         context,
@@ -72,7 +98,69 @@ unsafe fn register(
     let mr = object::create(public, MrPrivate(Mutex::new(Some(region))));
     // SAFETY: a live protection domain has a live context.
     unsafe { context::private(context) }.adopt_mr(mr);
-    Ok(mr)
+    mr
+}
+
+/// `ibv_alloc_null_mr(3)`.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    // SAFETY: a live protection domain.
+    let region = Mr::null(unsafe { pd::private(pd) }.nic());
+    let mr = region.map(|region| {
+        // SAFETY: as above; nobody else knows the structure yet.
+        unsafe {
+            let mr = create(pd, region, std::ptr::null_mut(), usize::MAX);
+            // Not exposed to peers.
+            (*mr).rkey = 0;
+            mr
+        }
+    });
+    result_as_null("ibv_alloc_null_mr", mr)
+}
+
+/// `ibv_advise_mr(3)`.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: u32,
+    flags: u32,
+    sg_list: *mut ibv_sge,
+    num_sge: u32,
+) -> c_int {
+    // SAFETY: a live protection domain, and a list of that many elements.
+    result_as_errno("ibv_advise_mr", unsafe {
+        advise(pd, (advice, flags), sg_list, num_sge)
+    })
+}
+
+/// # Safety
+/// As [`advise_mr`].
+unsafe fn advise(
+    pd: *mut ibv_pd,
+    (advice, flags): (u32, u32),
+    sg_list: *const ibv_sge,
+    num_sge: u32,
+) -> Result<(), Error> {
+    let advice = match advice {
+        IBV_ADVISE_MR_ADVICE_PREFETCH => Advice::Prefetch,
+        IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Advice::PrefetchWrite,
+        IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Advice::PrefetchNoFault,
+        _ => return Err(unbuilt(&format!("advice {advice}"))),
+    };
+    if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 {
+        return Err(invalid(format!("flags {flags:#x} contain unknown bits")));
+    }
+    if num_sge == 0 || sg_list.is_null() {
+        return Err(invalid("advice needs at least one range"));
+    }
+    // SAFETY: the caller's promise.
+    let (parent, list) = unsafe {
+        (
+            pd::private(pd),
+            std::slice::from_raw_parts(sg_list, num_sge as usize),
+        )
+    };
+    let ranges: Vec<_> = list.iter().map(sge_from_c).collect();
+    let wait = flags & IBV_ADVISE_MR_FLAG_FLUSH != 0;
+    parent.nic().advise(advice, wait, &ranges)
 }
 
 /// `ibv_reg_mr(3)`.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ferroce_nic::{Error, Pd};
 
+use super::domain::ThreadDomain;
 use super::{context, engine};
 use crate::errno::{as_errno, result_as_null};
 use crate::object::{self, Handle};
@@ -16,6 +17,8 @@ pub(crate) struct PdPrivate {
     nic: Arc<Pd>,
     /// Address handles on it. The device counts the other objects.
     ahs: AtomicUsize,
+    /// The thread domain of a parent domain.
+    td: Option<ThreadDomain>,
 }
 
 impl Handle for ibv_pd {
@@ -49,26 +52,25 @@ pub(crate) unsafe fn private<'a>(pd: *mut ibv_pd) -> &'a PdPrivate {
     unsafe { object::private(pd) }
 }
 
+/// The structure of a protection domain, or of a parent domain.
+pub(super) fn create(
+    context: *mut ibv_context,
+    nic: Arc<Pd>,
+    td: Option<ThreadDomain>,
+) -> *mut ibv_pd {
+    let public = ibv_pd {
+        context,
+        handle: engine::next_handle(),
+    };
+    let ahs = AtomicUsize::new(0);
+    object::create(public, PdPrivate { nic, ahs, td })
+}
+
 /// `ibv_alloc_pd(3)`.
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: a live context.
     let nic = Pd::alloc(unsafe { context::private(context) }.nic());
-    result_as_null(
-        "ibv_alloc_pd",
-        nic.map(|nic| {
-            let public = ibv_pd {
-                context,
-                handle: engine::next_handle(),
-            };
-            object::create(
-                public,
-                PdPrivate {
-                    nic,
-                    ahs: AtomicUsize::new(0),
-                },
-            )
-        }),
-    )
+    result_as_null("ibv_alloc_pd", nic.map(|nic| create(context, nic, None)))
 }
 
 /// `ibv_dealloc_pd(3)`.
@@ -78,11 +80,12 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let (users, ahs) = (private.nic.users(), private.ahs.load(Ordering::Relaxed));
     if users + ahs > 0 {
         let reason = format!(
-            "{users} memory regions or queue pairs and {ahs} address handles use the protection domain"
+            "{users} memory regions, windows, queue pairs or parent domains and {ahs} address handles use the protection domain"
         );
         return as_errno("ibv_dealloc_pd", &Error::new(libc::EBUSY, reason));
     }
     // SAFETY: nothing refers to it.
-    drop(unsafe { object::take(pd) });
+    let PdPrivate { td, nic, .. } = unsafe { object::take(pd) };
+    drop((td, nic));
     0
 }

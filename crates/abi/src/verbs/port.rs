@@ -11,9 +11,11 @@ use super::context;
 use super::device::copy_text;
 use crate::errno::{as_minus_one, invalid, result_as_errno, result_as_minus_one};
 use crate::types::{
-    IBV_ATOMIC_HCA, IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN,
-    IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, ibv_context, ibv_device_attr, ibv_device_attr_ex,
-    ibv_port_attr, ibv_query_device_ex_input,
+    IBV_ATOMIC_HCA, IBV_LINK_LAYER_ETHERNET, IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_ATOMIC,
+    IBV_ODP_SUPPORT_IMPLICIT, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND,
+    IBV_ODP_SUPPORT_SRQ_RECV, IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP,
+    IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, ibv_context, ibv_device_attr,
+    ibv_device_attr_ex, ibv_port_attr, ibv_query_device_ex_input,
 };
 
 /// Bytes of `struct ibv_port_attr` that programs of the first ABI know (all but `port_cap_flags2`).
@@ -147,6 +149,17 @@ pub unsafe extern "C" fn ibv_query_device(
     0
 }
 
+/// On-demand paging works with everything: all memory is accessed by its address at the moment of the access.
+fn odp_caps(c: &mut ibv_device_attr_ex) {
+    const DATAGRAM: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+    const UNRELIABLE: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
+    const RELIABLE: u32 =
+        DATAGRAM | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    c.odp_caps.general_caps = u64::from(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT);
+    c.odp_caps.per_transport_caps = [RELIABLE, UNRELIABLE, DATAGRAM];
+    c.xrc_odp_caps = RELIABLE;
+}
+
 /// `ibv_query_device_ex(3)`.
 pub(crate) unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
@@ -173,6 +186,8 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     c.device_cap_flags_ex = c.orig_attr.device_cap_flags.into();
     c.phys_port_cnt_ex = 1;
     let limits = device.attr();
+    odp_caps(&mut c);
+    c.max_dm_size = limits.max_dm_size;
     c.completion_timestamp_mask = limits.completion_timestamp_mask;
     c.hca_core_clock = limits.hca_core_clock;
     (c.cq_mod_caps.max_cq_count, c.cq_mod_caps.max_cq_period) = limits.max_cq_moderation;

@@ -1,9 +1,13 @@
-//! Memory: protection domains, regions, windows.
+//! Memory: protection domains, regions, windows, device memory.
 
+mod advise;
+mod dm;
 mod pd;
 mod region;
 mod window;
 
+pub use advise::Advice;
+pub use dm::DeviceMemory;
 pub use pd::Pd;
-pub use region::Mr;
+pub use region::{IMPLICIT, Mr};
 pub use window::{Window, WindowRange};

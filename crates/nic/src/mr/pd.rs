@@ -14,7 +14,17 @@ pub struct Pd {
     context: Arc<Context>,
     id: PdId,
     users: AtomicUsize,
-    _permit: Permit,
+    hold: Hold,
+}
+
+/// What ends with a protection domain.
+#[derive(Debug)]
+enum Hold {
+    Own {
+        _permit: Permit,
+    },
+    /// It is a parent domain: another face of this one.
+    Parent(Arc<Pd>),
 }
 
 impl Pd {
@@ -29,8 +39,20 @@ impl Pd {
             context: Arc::clone(context),
             id,
             users: AtomicUsize::new(0),
-            _permit: permit,
+            hold: Hold::Own { _permit: permit },
         }))
+    }
+    /// A parent domain (`ibv_alloc_parent_domain`): the same protection domain, whose objects are counted apart. It counts as a
+    /// user of `pd`.
+    #[must_use]
+    pub fn parent_domain(pd: &Arc<Self>) -> Arc<Self> {
+        pd.attach();
+        Arc::new(Self {
+            context: Arc::clone(&pd.context),
+            id: pd.id,
+            users: AtomicUsize::new(0),
+            hold: Hold::Parent(Arc::clone(pd)),
+        })
     }
     /// The context.
     #[must_use]
@@ -53,5 +75,13 @@ impl Pd {
     /// Counts an object out.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        if let Hold::Parent(pd) = &self.hold {
+            pd.detach();
+        }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use ferroce_os::memory::probe_range;
+use ferroce_os::memory::{Mapping, prepare, probe_range};
 use ferroce_proto::ids::Key;
-use ferroce_proto::mr::{Access, Region};
+use ferroce_proto::mr::{Access, Backing, Region};
 
-use super::Pd;
+use super::{DeviceMemory, Pd};
 use crate::core::{lock, read, write};
 use crate::device::{Limit, Permit};
 use crate::{Context, Error};
@@ -17,7 +17,11 @@ const SUPPORTED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
     .union(Access::MW_BIND)
+    .union(Access::ON_DEMAND)
     .union(Access::RELAXED_ORDERING);
+
+/// Bytes of a region that covers all of the address space, whatever is mapped there (implicit on-demand paging).
+pub const IMPLICIT: u64 = u64::MAX;
 
 fn gone() -> Error {
     Error::invalid("the memory region was deregistered")
@@ -30,7 +34,17 @@ pub struct Mr {
     /// Differs from `pd` after [`reregister`](Self::reregister) with another one.
     now_in: Mutex<Arc<Pd>>,
     key: Key,
+    /// The memory, if it is not the program's own.
+    owner: Option<Owner>,
     _permit: Permit,
+}
+
+/// Memory that goes when the last region on it has gone.
+#[derive(Debug)]
+enum Owner {
+    Device(Arc<DeviceMemory>),
+    Mapped { _mapping: Mapping },
+    Nobody,
 }
 
 impl Mr {
@@ -46,19 +60,69 @@ impl Mr {
         iova: u64,
         access: Access,
     ) -> Result<Arc<Self>, Error> {
-        let context = pd.context();
         check_access(access)?;
-        check_range(context, addr, length, iova, access)?;
-        let permit = context.device().permit(Limit::Mr)?;
-        let key = insert(pd, || {
-            Region::new(pd.id(), addr, length, access).with_iova(iova)
-        });
-        tracing::trace!(target: "ferroce::mr", ?key, addr, length, iova, ?access, "registered");
+        check_range(pd.context(), addr, length, iova, access)?;
+        let region = || described(pd, (addr, length, iova), access);
+        Self::insert(pd, region, None)
+    }
+    /// A region without memory: reads give zeros, what is written is discarded. Peers cannot use it.
+    ///
+    /// # Errors
+    /// ENOMEM at the device's limit.
+    pub fn null(pd: &Arc<Pd>) -> Result<Arc<Self>, Error> {
+        let region =
+            || Region::new(pd.id(), 0, u64::MAX, Access::LOCAL_WRITE).with_backing(Backing::Null);
+        Self::insert(pd, region, Some(Owner::Nobody))
+    }
+    /// Registers `length` bytes of device memory from `offset` on; its addresses start at 0.
+    ///
+    /// # Errors
+    /// EINVAL for a range that is not inside, or access flags that do not fit; ENOMEM at the device's limit.
+    pub fn register_dm(
+        pd: &Arc<Pd>,
+        memory: &Arc<DeviceMemory>,
+        offset: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Arc<Self>, Error> {
+        check_access(access)?;
+        let addr = memory.place(offset, length)?;
+        let region = || described(pd, (addr, length, 0), access);
+        memory.attach();
+        Self::insert(pd, region, Some(Owner::Device(Arc::clone(memory))))
+            .inspect_err(|_| memory.detach())
+    }
+    /// Registers `length` bytes at `skip` of a mapping that the region keeps.
+    ///
+    /// # Errors
+    /// EINVAL for access flags that do not fit; ENOMEM at the device's limit.
+    pub fn register_mapping(
+        pd: &Arc<Pd>,
+        mapping: Mapping,
+        (skip, length, iova): (u64, u64, u64),
+        access: Access,
+    ) -> Result<Arc<Self>, Error> {
+        check_access(access)?;
+        let addr = mapping.addr() + skip;
+        let region = || described(pd, (addr, length, iova), access);
+        Self::insert(pd, region, Some(Owner::Mapped { _mapping: mapping }))
+    }
+
+    fn insert(
+        pd: &Arc<Pd>,
+        region: impl Fn() -> Region,
+        owner: Option<Owner>,
+    ) -> Result<Arc<Self>, Error> {
+        prepare();
+        let permit = pd.context().device().permit(Limit::Mr)?;
+        let key = insert(pd, &region);
+        tracing::trace!(target: "ferroce::mr", ?key, region = ?region(), "registered");
         pd.attach();
         Ok(Arc::new(Self {
             pd: Arc::clone(pd),
             now_in: Mutex::new(Arc::clone(pd)),
             key,
+            owner,
             _permit: permit,
         }))
     }
@@ -74,6 +138,11 @@ impl Mr {
     ) -> Result<(), Error> {
         if let Some(access) = access {
             check_access(access)?;
+        }
+        if matches!(self.owner, Some(Owner::Nobody)) || self.owner.is_some() && range.is_some() {
+            return Err(Error::invalid(
+                "only memory of the program can be registered anew",
+            ));
         }
         let context = self.pd.context();
         if pd.is_some_and(|pd| !Arc::ptr_eq(pd.context(), context)) {
@@ -92,7 +161,9 @@ impl Mr {
                 None => (region.addr, region.length, region.iova, access),
             }
         };
-        check_range(context, addr, length, iova, access)?;
+        if self.owner.is_none() {
+            check_range(context, addr, length, iova, access)?;
+        }
         let mut rights = write(context.nic().rights());
         check_windows(rights.get(self.key))?;
         rights.get(self.key).ok_or_else(gone)?;
@@ -100,9 +171,8 @@ impl Mr {
             pd.attach();
             std::mem::replace(&mut *now_in, Arc::clone(pd)).detach();
         }
-        let pd = now_in.id();
         let region = rights.get_mut(self.key).ok_or_else(gone)?;
-        *region = Region::new(pd, addr, length, access).with_iova(iova);
+        *region = described(&now_in, (addr, length, iova), access);
         Ok(())
     }
     /// The key, both local and remote.
@@ -146,6 +216,9 @@ impl Drop for Mr {
         // Every step that touches memory holds the table's read lock: with the write lock in hand none is under way.
         write(self.pd.context().nic().rights()).remove(self.key);
         lock(&self.now_in).detach();
+        if let Some(Owner::Device(memory)) = &self.owner {
+            memory.detach();
+        }
         tracing::trace!(target: "ferroce::mr", key = ?self.key, "deregistered");
     }
 }
@@ -159,6 +232,18 @@ fn insert(pd: &Pd, region: impl Fn() -> Region) -> Key {
             return key;
         }
     }
+}
+
+/// The region that a registration makes.
+fn described(pd: &Pd, (addr, length, iova): (u64, u64, u64), access: Access) -> Region {
+    let backing = if access.contains(Access::ON_DEMAND) {
+        Backing::OnDemand
+    } else {
+        Backing::Mapped
+    };
+    Region::new(pd.id(), addr, length, access)
+        .with_iova(iova)
+        .with_backing(backing)
 }
 
 fn check_access(access: Access) -> Result<(), Error> {
@@ -186,6 +271,16 @@ fn check_range(
     access: Access,
 ) -> Result<(), Error> {
     let max = context.device().limits().max_mr_size;
+    let on_demand = access.contains(Access::ON_DEMAND);
+    if on_demand && length == IMPLICIT {
+        return if (addr, iova) == (0, 0) {
+            Ok(())
+        } else {
+            Err(Error::invalid(
+                "an implicit on-demand region covers all memory from address 0 on",
+            ))
+        };
+    }
     if length > max {
         return Err(Error::invalid(format!(
             "a memory region has at most {max} bytes, not {length}"
@@ -195,6 +290,10 @@ fn check_range(
         return Err(Error::invalid(format!(
             "{length} bytes at {addr:#x} (iova {iova:#x}) go past the end of memory"
         )));
+    }
+    if on_demand {
+        // What is there matters at each access.
+        return Ok(());
     }
     let writable = access.contains(Access::LOCAL_WRITE);
     probe_range(addr, length, writable).map_err(|e| {

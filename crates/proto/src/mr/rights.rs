@@ -4,7 +4,9 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::window::{Bound, Window};
-use super::{Access, Backing, BindError, Region, Span, WINDOW_KEY_BITS, WindowBind, WindowType};
+use super::{
+    Access, Backing, BindError, Region, Span, Unmapped, WINDOW_KEY_BITS, WindowBind, WindowType,
+};
 use crate::ids::{Key, PdId, Qpn};
 
 /// Why a key does not open a range.
@@ -22,6 +24,9 @@ pub enum RightsError {
     /// Regions and type 1 windows cannot be invalidated by work requests.
     #[error("{0:?} is not the key of a type 2 window")]
     NotInvalidatable(Key),
+    /// The key opens the range, but the memory is not mapped any more.
+    #[error("{0}")]
+    Unmapped(Unmapped),
     /// A bind was refused.
     #[error("{0}")]
     Bind(BindError),
@@ -43,6 +48,12 @@ pub enum RightsError {
         /// Flags that are needed and absent.
         missing: Access,
     },
+}
+
+impl From<Unmapped> for RightsError {
+    fn from(error: Unmapped) -> Self {
+        Self::Unmapped(error)
+    }
 }
 
 /// The queue pair that asks for something, for itself or for its peer.

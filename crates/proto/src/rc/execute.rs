@@ -177,7 +177,8 @@ impl Responder {
             cx.memory.fetch_add(span, swap_or_add)
         } else {
             cx.memory.compare_swap(span, compare, swap_or_add)
-        };
+        }
+        .map_err(|_| Reject::operational(psn))?;
         let kind = Kind::Atomic {
             operation,
             request,

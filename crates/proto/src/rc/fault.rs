@@ -101,6 +101,14 @@ impl Reject {
             recv: None,
         }
     }
+    /// The key opens what the peer asked for, but the program has unmapped the memory.
+    pub(super) const fn operational(psn: Psn) -> Self {
+        Self {
+            nak: Some((NakCode::RemoteOperational, psn)),
+            event: Some(QpEvent::Fatal),
+            recv: None,
+        }
+    }
     /// The receive work request in hand cannot take the message.
     pub(super) const fn recv(code: NakCode, psn: Psn, fault: Fault) -> Self {
         Self {

@@ -112,7 +112,9 @@ impl Write {
             .open_remote(self.rkey, by, at, len, need)
             .map_err(|_| Reject::access(psn))?;
         if !packet.payload.is_empty() {
-            cx.memory.write(span, packet.payload);
+            cx.memory
+                .write(span, packet.payload)
+                .map_err(|_| Reject::operational(psn))?;
         }
         Ok(Self {
             received: after,

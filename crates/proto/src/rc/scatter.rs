@@ -60,7 +60,7 @@ pub(crate) fn gather(
             for part in parts(sges, u64::from(offset), len) {
                 let (n, need) = (u64::from(part.len), Access::empty());
                 let span = cx.rights.open(part.lkey, pd, part.addr, n, need)?;
-                cx.memory.append(span, out);
+                cx.memory.append(span, out)?;
             }
         }
     }
@@ -80,7 +80,7 @@ pub(crate) fn scatter(
         let (n, need) = (u64::from(part.len), Access::LOCAL_WRITE);
         let span = cx.rights.open(part.lkey, pd, part.addr, n, need)?;
         let (now, later) = data.split_at(part.len as usize);
-        cx.memory.write(span, now);
+        cx.memory.write(span, now)?;
         data = later;
     }
     Ok(())

@@ -3,13 +3,15 @@
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use core::ops::Range;
 
-use crate::mr::{Memory, Span};
+use crate::mr::{Backing, Memory, Span, Unmapped};
 
 /// Bytes `BASE .. BASE + size`.
 #[derive(Debug)]
 pub struct Arena {
     bytes: RefCell<Vec<u8>>,
+    holes: RefCell<Vec<Range<u64>>>,
 }
 
 impl Arena {
@@ -21,6 +23,7 @@ impl Arena {
     pub fn new(size: usize) -> Self {
         Self {
             bytes: RefCell::new(vec![0; size]),
+            holes: RefCell::default(),
         }
     }
 
@@ -51,25 +54,54 @@ impl Arena {
     }
 }
 
+impl Arena {
+    /// Whether the bytes of a span are there.
+    fn check(&self, span: Span<'_>) -> Result<(), Unmapped> {
+        let holes = self.holes.borrow();
+        let touched = span.addr()..span.addr() + span.len() as u64;
+        let hit = holes
+            .iter()
+            .any(|hole| hole.start < touched.end && touched.start < hole.end);
+        if hit { Err(Unmapped) } else { Ok(()) }
+    }
+
+    /// Takes `len` bytes at `addr` away, as a program does that unmaps registered memory.
+    pub fn unmap(&self, addr: u64, len: u64) {
+        self.holes.borrow_mut().push(addr..addr + len);
+    }
+}
+
 impl Memory for Arena {
-    fn read(&self, span: Span<'_>, to: &mut [u8]) {
+    fn read(&self, span: Span<'_>, to: &mut [u8]) -> Result<(), Unmapped> {
+        if span.backing() == Backing::Null {
+            to.fill(0);
+            return Ok(());
+        }
+        self.check(span)?;
         let at = Self::at(span.addr());
         to.copy_from_slice(&self.bytes.borrow()[at..at + span.len()]);
+        Ok(())
     }
-    fn write(&self, span: Span<'_>, from: &[u8]) {
+    fn write(&self, span: Span<'_>, from: &[u8]) -> Result<(), Unmapped> {
         assert_eq!(span.len(), from.len());
-        self.put(span.addr(), from);
+        if span.backing() != Backing::Null {
+            self.check(span)?;
+            self.put(span.addr(), from);
+        }
+        Ok(())
     }
-    fn compare_swap(&self, span: Span<'_>, compare: u64, swap: u64) -> u64 {
+    fn compare_swap(&self, span: Span<'_>, compare: u64, swap: u64) -> Result<u64, Unmapped> {
+        self.check(span)?;
         let original = self.word(span.addr());
         if original == compare {
             self.put(span.addr(), &swap.to_ne_bytes());
         }
-        original
+        Ok(original)
     }
-    fn fetch_add(&self, span: Span<'_>, add: u64) -> u64 {
+    fn fetch_add(&self, span: Span<'_>, add: u64) -> Result<u64, Unmapped> {
+        self.check(span)?;
         let original = self.word(span.addr());
         self.put(span.addr(), &original.wrapping_add(add).to_ne_bytes());
-        original
+        Ok(original)
     }
 }

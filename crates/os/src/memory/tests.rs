@@ -1,7 +1,9 @@
 use ferroce_proto::ids::{Key, PdId};
-use ferroce_proto::mr::{Access, Region, Rights};
+use ferroce_proto::mr::{Access, Backing, Region, Rights, Unmapped};
 
+use super::pages::{listed_as_accessible, page_size, parse_mapping};
 use super::*;
+use crate::sys::errno;
 
 const KEY: Key = Key(1);
 const PD: PdId = PdId(1);
@@ -31,12 +33,18 @@ fn copies_of_every_length_and_alignment_are_exact() {
             buffer.fill(0xaa);
             let rights = rights(&mut buffer);
             let from: Vec<u8> = (1..).take(len).collect();
-            RawMemory.write(span(&rights, start as u64, len as u64), &from);
+            RawMemory
+                .write(span(&rights, start as u64, len as u64), &from)
+                .expect("mapped");
             let mut to = vec![0; len];
-            RawMemory.read(span(&rights, start as u64, len as u64), &mut to);
+            RawMemory
+                .read(span(&rights, start as u64, len as u64), &mut to)
+                .expect("mapped");
             assert_eq!(to, from);
             let mut to = b"before".to_vec();
-            RawMemory.append(span(&rights, start as u64, len as u64), &mut to);
+            RawMemory
+                .append(span(&rights, start as u64, len as u64), &mut to)
+                .expect("mapped");
             assert_eq!(to, [b"before", &from[..]].concat());
             assert_eq!(buffer[start..start + len], from);
             assert!(
@@ -57,12 +65,14 @@ fn atomics_return_the_old_value() {
     for at in [base, base + 3] {
         let rights = rights(&mut buffer);
         let word = || span(&rights, at, 8);
-        RawMemory.write(word(), &5u64.to_ne_bytes());
-        assert_eq!(RawMemory.fetch_add(word(), 2), 5);
-        assert_eq!(RawMemory.compare_swap(word(), 6, 9), 7);
-        assert_eq!(RawMemory.compare_swap(word(), 7, u64::MAX), 7);
-        assert_eq!(RawMemory.fetch_add(word(), 2), u64::MAX);
-        assert_eq!(RawMemory.fetch_add(word(), 0), 1);
+        RawMemory
+            .write(word(), &5u64.to_ne_bytes())
+            .expect("mapped");
+        assert_eq!(RawMemory.fetch_add(word(), 2), Ok(5));
+        assert_eq!(RawMemory.compare_swap(word(), 6, 9), Ok(7));
+        assert_eq!(RawMemory.compare_swap(word(), 7, u64::MAX), Ok(7));
+        assert_eq!(RawMemory.fetch_add(word(), 2), Ok(u64::MAX));
+        assert_eq!(RawMemory.fetch_add(word(), 0), Ok(1));
     }
 }
 
@@ -77,15 +87,15 @@ fn atomics_of_several_threads_do_not_lose_each_other() {
             scope.spawn(|| {
                 let (aligned, unaligned) = words();
                 for _ in 0..1000 {
-                    RawMemory.fetch_add(aligned, 1);
-                    RawMemory.fetch_add(unaligned, 1);
+                    RawMemory.fetch_add(aligned, 1).expect("mapped");
+                    RawMemory.fetch_add(unaligned, 1).expect("mapped");
                 }
             });
         }
     });
     let (aligned, unaligned) = words();
-    assert_eq!(RawMemory.fetch_add(aligned, 0), 4000);
-    assert_eq!(RawMemory.fetch_add(unaligned, 0), 4000);
+    assert_eq!(RawMemory.fetch_add(aligned, 0), Ok(4000));
+    assert_eq!(RawMemory.fetch_add(unaligned, 0), Ok(4000));
 }
 
 /// Pages of which each has its own protection.
@@ -229,4 +239,72 @@ fn lines_of_the_list_are_understood() {
     for bad in ["", "x-y rw-p", "7f00 rw-p", "7f00-8000 r"] {
         assert_eq!(parse_mapping(bad), None);
     }
+}
+
+#[test]
+fn memory_that_was_unmapped_is_an_error_and_not_the_end() {
+    prepare();
+    let (rw, ro) = (libc::PROT_READ | libc::PROT_WRITE, libc::PROT_READ);
+    for backing in [Backing::Mapped, Backing::OnDemand] {
+        let pages = Pages::new(&[rw, -1, ro]);
+        let access = Access::LOCAL_WRITE;
+        let region = Region::new(PD, pages.base, pages.len, access).with_backing(backing);
+        let mut rights = Rights::default();
+        assert!(rights.insert(KEY, region));
+        let open = |at, len| rights.open(KEY, PD, at, len, access).expect("inside");
+        let page = page_size();
+        let mut out = b"kept".to_vec();
+        for (at, len) in [
+            (pages.base, page + 1),
+            (pages.page(1), 8),
+            (pages.page(1) + 3, 1),
+            (pages.page(2) - 100, 200),
+        ] {
+            let mut to = vec![0; usize::try_from(len).expect("small")];
+            assert_eq!(RawMemory.read(open(at, len), &mut to), Err(Unmapped));
+            assert_eq!(RawMemory.append(open(at, len), &mut out), Err(Unmapped));
+            assert_eq!(out, b"kept");
+            assert_eq!(RawMemory.write(open(at, len), &to), Err(Unmapped));
+        }
+        let read_only = open(pages.page(2), 8);
+        assert_eq!(RawMemory.write(read_only, &[1; 8]), Err(Unmapped));
+        assert_eq!(RawMemory.read(read_only, &mut [0; 8]), Ok(()));
+        for word in [pages.page(1), pages.page(2)] {
+            assert_eq!(RawMemory.fetch_add(open(word, 8), 1), Err(Unmapped));
+            assert_eq!(RawMemory.compare_swap(open(word, 8), 0, 1), Err(Unmapped));
+        }
+        assert_eq!(RawMemory.fetch_add(open(pages.base, 8), 7), Ok(0));
+        assert_eq!(RawMemory.write(open(pages.base + 1, 21), &[5; 21]), Ok(()));
+        let mut to = [0; 21];
+        assert_eq!(RawMemory.read(open(pages.base + 1, 21), &mut to), Ok(()));
+        assert_eq!(to, [5; 21]);
+    }
+}
+
+#[test]
+fn null_memory_gives_zeros_and_takes_everything() {
+    let mut rights = Rights::default();
+    let region = Region::new(PD, 0, u64::MAX, Access::LOCAL_WRITE).with_backing(Backing::Null);
+    assert!(rights.insert(KEY, region));
+    let span = rights
+        .open(KEY, PD, 77, 8, Access::LOCAL_WRITE)
+        .expect("inside");
+    assert_eq!(RawMemory.write(span, &[1; 8]), Ok(()));
+    let (mut to, mut out) = ([1; 8], vec![9]);
+    assert_eq!(RawMemory.read(span, &mut to), Ok(()));
+    assert_eq!(RawMemory.append(span, &mut out), Ok(()));
+    assert_eq!((to, out), ([0; 8], vec![9, 0, 0, 0, 0, 0, 0, 0, 0]));
+}
+
+#[test]
+fn a_page_in_the_middle_that_does_not_allow_the_access_is_a_fault() {
+    let (rw, ro) = (libc::PROT_READ | libc::PROT_WRITE, libc::PROT_READ);
+    let pages = Pages::new(&[rw, rw, ro, rw, rw]);
+    assert_eq!(probe(pages.base, pages.len, true), Err(libc::EFAULT));
+    assert_eq!(probe(pages.base, pages.len, false), Ok(()));
+    let pages = Pages::new(&[rw, rw, libc::PROT_NONE, rw, rw]);
+    assert_eq!(probe(pages.base, pages.len, false), Err(libc::EFAULT));
+    assert!(prefetch(pages.base, page_size(), true, true).is_ok());
+    assert!(prefetch(pages.base, pages.len, true, true).is_err());
+    assert!(prefetch(pages.base, pages.len, true, false).is_ok());
 }

@@ -1,0 +1,74 @@
+//! Advice about on-demand memory (`ibv_advise_mr`).
+
+use std::sync::Arc;
+
+use ferroce_os::memory::prefetch;
+use ferroce_proto::mr::{Access, RightsError};
+use ferroce_proto::verbs::Sge;
+
+use super::Pd;
+use crate::Error;
+use crate::core::read;
+
+/// `enum ibv_advise_mr_advice`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Bring pages in for reading.
+    Prefetch,
+    /// Bring pages in for writing.
+    PrefetchWrite,
+    /// Make pages known that are in already. All of them are.
+    PrefetchNoFault,
+}
+
+impl Pd {
+    /// Carries advice out for ranges of on-demand regions; with `wait` their pages are there when it returns.
+    ///
+    /// # Errors
+    /// ENOENT for an unknown key; EPERM for a region of another protection domain, or one that is not writable where the
+    /// advice is about writing; EINVAL for a region that is not on-demand; EFAULT for a range that is not inside the region, or
+    /// not mapped (with `wait`).
+    pub fn advise(
+        self: &Arc<Self>,
+        advice: Advice,
+        wait: bool,
+        ranges: &[Sge],
+    ) -> Result<(), Error> {
+        let places = ranges
+            .iter()
+            .map(|range| self.advised(advice, range))
+            .collect::<Result<Vec<_>, _>>()?;
+        if advice == Advice::PrefetchNoFault {
+            return Ok(());
+        }
+        let writable = advice == Advice::PrefetchWrite;
+        places
+            .into_iter()
+            .try_for_each(|(addr, len)| prefetch(addr, len, writable, wait))
+            .map_err(|e| Error::new(libc::EFAULT, format!("parts of the range: {e}")))
+    }
+
+    /// Where a range lies in memory.
+    fn advised(&self, advice: Advice, range: &Sge) -> Result<(u64, u64), Error> {
+        let rights = read(self.context().nic().rights());
+        let region = rights.get(range.lkey).ok_or_else(|| {
+            let reason = RightsError::UnknownKey(range.lkey).to_string();
+            Error::new(libc::ENOENT, reason)
+        })?;
+        if !region.access.contains(Access::ON_DEMAND) {
+            return Err(Error::invalid("the memory region is not an on-demand one"));
+        }
+        let need = match advice {
+            Advice::PrefetchWrite => Access::LOCAL_WRITE,
+            Advice::Prefetch | Advice::PrefetchNoFault => Access::empty(),
+        };
+        let len = u64::from(range.length);
+        match rights.open(range.lkey, self.id(), range.addr, len, need) {
+            Ok(span) => Ok((span.addr(), span.len() as u64)),
+            Err(e @ RightsError::OutOfBounds { .. }) => {
+                Err(Error::new(libc::EFAULT, e.to_string()))
+            }
+            Err(e) => Err(Error::new(libc::EPERM, e.to_string())),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The bytes of registered regions.
+//!
+//! Programs read and write registered memory at any time, from any thread and process, without telling. So no Rust reference
+//! to it is ever made: all access is by raw pointer. Programs also unmap what they have registered, by mistake or, with
+//! on-demand paging, by right: no access from here may end the process.
+//!
+//! | memory | accessed by |
+//! |---|---|
+//! | mapped when it was registered | [`guarded`]: instructions whose faults are caught; costs nothing while there is none |
+//! | on-demand | [`foreign`]: the kernel copies, whatever handlers the program has |
+//! | none (null regions) | nothing |
+
+mod foreign;
+mod guarded;
+mod mapping;
+mod pages;
+
+use std::ptr;
+use std::sync::atomic::{Ordering, fence};
+
+use ferroce_proto::mr::{Backing, Memory, Span, Unmapped};
+
+pub use mapping::{Mapping, file_size};
+pub use pages::{page_size, prefetch, probe_range};
+
+/// This process's memory.
+///
+/// The rights table vouches for every span: it was mapped with the right protection when it was registered. A program that
+/// unmaps memory and leaves it registered gets [`Unmapped`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RawMemory;
+
+fn address<T>(addr: u64) -> *mut T {
+    ptr::with_exposed_provenance_mut(
+        usize::try_from(addr).expect("invariant: addresses have 64 bits"),
+    )
+}
+
+/// Makes sure that accesses to memory that was unmapped are caught. Call it before memory is registered.
+pub fn prepare() {
+    guarded::install();
+}
+
+/// Copies between registered memory and the library's own.
+///
+/// # Safety
+/// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do not overlap.
+unsafe fn copy(backing: Backing, to: *mut u8, from: *const u8, len: usize) -> Result<(), Unmapped> {
+    match backing {
+        // SAFETY: the caller's promise; a fault is caught.
+        Backing::Mapped => unsafe { guarded::copy(to, from, len) },
+        // SAFETY: the caller's promise.
+        Backing::OnDemand => unsafe { foreign::copy(to, from, len) },
+        Backing::Null => Ok(()),
+    }
+}
+
+impl Memory for RawMemory {
+    fn read(&self, span: Span<'_>, to: &mut [u8]) -> Result<(), Unmapped> {
+        debug_assert_eq!(span.len(), to.len());
+        if span.backing() == Backing::Null {
+            to.fill(0);
+            return Ok(());
+        }
+        let len = to.len().min(span.len());
+        // SAFETY: the span is registered memory of this process for as long as it is borrowed, and `to` is as long as the
+        // copy. The program may write meanwhile; it then gets a mix of old and new bytes, as from a device.
+        unsafe { copy(span.backing(), to.as_mut_ptr(), address(span.addr()), len) }
+    }
+
+    fn append(&self, span: Span<'_>, to: &mut Vec<u8>) -> Result<(), Unmapped> {
+        let (old, len) = (to.len(), span.len());
+        if span.backing() == Backing::Null {
+            to.resize(old + len, 0);
+            return Ok(());
+        }
+        to.reserve(len);
+        let place = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: the span as in `read`; `place` has room for `len` bytes and is no registered memory, and the bytes count as
+        // part of the vector only when they are there.
+        unsafe {
+            copy(span.backing(), place, address(span.addr()), len)?;
+            to.set_len(old + len);
+        }
+        Ok(())
+    }
+
+    /// The last bytes (up to eight: those of the last aligned word, if the span ends with one) become visible last: programs
+    /// poll the end of a buffer to learn that a WRITE has arrived. Devices are not bound to this order, but they keep it.
+    fn write(&self, span: Span<'_>, from: &[u8]) -> Result<(), Unmapped> {
+        debug_assert_eq!(span.len(), from.len());
+        let len = from.len().min(span.len());
+        let Some(end) = span.addr().checked_add(len as u64).filter(|_| len > 0) else {
+            return Ok(());
+        };
+        let tail = if len >= 8 && end % 8 == 0 { 8 } else { 1 };
+        let (head, last) = from[..len].split_at(len - tail);
+        // SAFETY: the span is registered memory of this process for as long as it is borrowed; `head` and `last` are its parts.
+        // The program may look meanwhile, as it may with a device. An aligned word is copied as one, and a byte always is.
+        unsafe {
+            copy(
+                span.backing(),
+                address(span.addr()),
+                head.as_ptr(),
+                head.len(),
+            )?;
+            fence(Ordering::Release);
+            copy(
+                span.backing(),
+                address(end - tail as u64),
+                last.as_ptr(),
+                tail,
+            )
+        }
+    }
+
+    fn compare_swap(&self, span: Span<'_>, compare: u64, swap: u64) -> Result<u64, Unmapped> {
+        assert_eq!(span.len(), 8, "invariant: atomics are on 8 bytes");
+        if span.backing() == Backing::Null {
+            return Ok(0);
+        }
+        // SAFETY: eight registered bytes, valid for as long as the span is borrowed; a fault is caught.
+        unsafe { guarded::compare_swap(address(span.addr()), compare, swap) }
+    }
+
+    fn fetch_add(&self, span: Span<'_>, add: u64) -> Result<u64, Unmapped> {
+        assert_eq!(span.len(), 8, "invariant: atomics are on 8 bytes");
+        if span.backing() == Backing::Null {
+            return Ok(0);
+        }
+        // SAFETY: as above.
+        unsafe { guarded::fetch_add(address(span.addr()), add) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
