@@ -183,7 +183,7 @@ impl World {
             6 => input.pick(&player.dead),
             _ => Some(other.end.key()),
         };
-        key.unwrap_or(Key(input.u32()))
+        key.unwrap_or_else(|| Key(input.u32()))
     }
 
     fn sges(&self, input: &mut Input<'_>, who: usize) -> Vec<Sge> {

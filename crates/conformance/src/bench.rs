@@ -6,9 +6,11 @@ use ferroce_proto::ids::Psn;
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{Mtu, QpAttr, QpCap, QpType};
 
+use ferroce_proto::wire::{Operation, Position, Syndrome};
+
 use crate::door::{self, Side};
 use crate::end::End;
-use crate::raw::RawPeer;
+use crate::raw::{RawPeer, Received};
 
 /// The way into the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,8 @@ pub struct Spec {
     pub sq_sig_all: bool,
     /// Entries of the completion queue.
     pub cqe: u32,
+    /// Receives come from a shared receive queue of this many work requests.
+    pub srq: Option<u32>,
     /// Bytes of memory, zero at first.
     pub memory: usize,
     /// Access of the region that covers all of it.
@@ -99,6 +103,7 @@ impl Default for Spec {
             },
             sq_sig_all: true,
             cqe: 128,
+            srq: None,
             memory: 64 << 10,
             access: ALL,
             attr: QpAttr {
@@ -118,6 +123,37 @@ impl Default for Spec {
         }
     }
 }
+
+impl Spec {
+    /// The usual for a type of queue pair.
+    #[must_use]
+    pub fn of(qp_type: QpType) -> Self {
+        let spec = Self {
+            qp_type,
+            ..Self::default()
+        };
+        match qp_type {
+            QpType::Uc => Self {
+                attr: QpAttr {
+                    qp_access_flags: Access::REMOTE_WRITE,
+                    ..spec.attr
+                },
+                ..spec
+            },
+            QpType::Ud => Self {
+                attr: QpAttr {
+                    qkey: QKEY,
+                    ..spec.attr
+                },
+                ..spec
+            },
+            _ => spec,
+        }
+    }
+}
+
+/// The `Q_Key` of datagram queue pairs unless a case says otherwise.
+pub const QKEY: u32 = 0x1234_5678;
 
 impl Bench {
     /// One side, through this bench's entry; its queue pair is in RESET.
@@ -154,6 +190,23 @@ impl Bench {
     #[must_use]
     pub fn raw(&self) -> (End, RawPeer) {
         self.raw_of(Spec::default())
+    }
+
+    /// Returns when the device has looked at everything that the peer has sent so far: another queue pair has answered a packet
+    /// that went the same way later. (Packets of different senders may land in different processes and overtake each other.)
+    #[track_caller]
+    pub fn catch_up(&self, peer: &RawPeer) {
+        let other = self.end(Spec::default());
+        other.connect_to(peer.qpn(), peer.gid());
+        other.recv(1, vec![]);
+        let packet = peer.packet(Operation::Send, Position::Only);
+        packet.at(FIRST_PSN).to(other.qpn()).go();
+        // Answers of others may come before.
+        let is_it = |answer: &Received| {
+            (answer.bth.psn, answer.syndrome()) == (FIRST_PSN, Some(Syndrome::ACK))
+        };
+        while !is_it(&peer.next()) {}
+        other.done(1);
     }
 
     /// An end made to measure whose peer is played by hand.

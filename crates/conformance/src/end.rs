@@ -3,8 +3,8 @@
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
-    AddressHandleAttr, AsyncEvent, AttrMask, GlobalRoute, Payload, QpAttr, QpState, QpType, RecvWr,
-    RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
+    AddressHandleAttr, AsyncEvent, AttrMask, Datagram, GlobalRoute, Payload, QpAttr, QpState,
+    QpType, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcStatus,
 };
 
 use crate::bench::{Path, Spec};
@@ -242,6 +242,20 @@ impl End {
     /// As `ibv_post_send(3)`.
     pub fn post(&self, wr: SendWr) -> Result<(), Errno> {
         self.side.post_send(wr)
+    }
+    /// Posts a signalled SEND of a datagram.
+    #[track_caller]
+    pub fn send_to(&self, wr_id: u64, to: Datagram, sges: Vec<Sge>) {
+        let wr = SendWr {
+            to: SendTo::Datagram(to),
+            ..send_wr(wr_id, SendOp::Send, sges, SendFlags::SIGNALED)
+        };
+        self.post(wr).expect("posted");
+    }
+    /// An address handle for an address, or for a group.
+    pub fn handle_to(&mut self, dgid: Gid) -> u32 {
+        let attr = self.attr(Qpn::default(), dgid).ah_attr;
+        self.side.address_handle(&attr).expect("an address handle")
     }
     /// Posts a receive.
     #[track_caller]

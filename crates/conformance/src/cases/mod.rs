@@ -1,15 +1,19 @@
 //! The cases.
 
 mod attributes;
+mod datagrams;
 mod drops;
 mod events;
 mod operations;
 mod requester;
 mod responder;
 mod responses;
+mod shared;
 pub mod states;
 mod statuses;
+mod unreliable;
 mod violations;
+mod windows;
 
 use crate::case::Case;
 
@@ -27,6 +31,10 @@ pub fn all() -> Vec<Case> {
         responses::CASES,
         violations::CASES,
         drops::CASES,
+        unreliable::CASES,
+        datagrams::CASES,
+        shared::CASES,
+        windows::CASES,
     ]
     .concat()
 }

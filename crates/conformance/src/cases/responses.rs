@@ -8,6 +8,7 @@ use crate::bench::{Bench, FIRST_PSN, MTU, Spec};
 use crate::case::Case;
 use crate::end::End;
 use crate::raw::RawPeer;
+use crate::wait::wait_for;
 
 use Operation::{AtomicAcknowledge, FetchAdd, ReadRequest, ReadResponse, Send};
 use Position::{First, Last, Middle, Only};
@@ -101,12 +102,17 @@ fn rnr_exhausted(bench: &Bench) {
         (spec.attr.timeout, spec.attr.rnr_retry) = (20, rnr_retry);
         let (end, peer) = bench.raw_of(spec);
         end.send(1, SendOp::Send, vec![]);
-        for _ in 0..=rnr_retry {
-            peer.expect_from(FIRST_PSN);
-            peer.takes(Send, Only);
-            peer.acknowledge(Syndrome::RnrNak(1), FIRST_PSN).go();
-        }
-        end.completes(1, WcStatus::RnrRetryExcErr);
+        // Each attempt is answered, also one that crosses the answer to the one before.
+        let mut attempts = 0;
+        let wc = wait_for("completion", || {
+            if peer.next_if_any().is_some() {
+                attempts += 1;
+                peer.acknowledge(Syndrome::RnrNak(1), FIRST_PSN).go();
+            }
+            end.side().poll().expect("no overflow")
+        });
+        assert_eq!((wc.wr_id, wc.status), (1, WcStatus::RnrRetryExcErr));
+        assert!(attempts > rnr_retry, "{attempts} attempts");
         assert_eq!(end.state(), QpState::Err);
     }
 }

@@ -7,8 +7,8 @@ use std::ptr;
 use ferroce_abi::types::*;
 use ferroce_abi::verbs::*;
 use ferroce_proto::ids::{Gid, Key, Qpn};
-use ferroce_proto::mr::Access;
-use ferroce_proto::verbs::{AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
+use ferroce_proto::mr::{Access, WindowType};
+use ferroce_proto::verbs::{AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
 
 use super::{About, Errno, Memory, Side, c_attr, c_work};
 use crate::bench::Spec;
@@ -20,7 +20,10 @@ pub struct CSide {
     pd: *mut ibv_pd,
     other_pd: *mut ibv_pd,
     cq: *mut ibv_cq,
+    srq: *mut ibv_srq,
     qp: *mut ibv_qp,
+    handles: Vec<*mut ibv_ah>,
+    windows: HashMap<Key, *mut ibv_mw>,
     regions: HashMap<Key, *mut ibv_mr>,
     memory: Memory,
 }
@@ -73,7 +76,16 @@ impl CSide {
             let cqe = i32::try_from(spec.cqe).expect("a size");
             let cq = ibv_create_cq(context, cqe, ptr::null_mut(), ptr::null_mut(), 0);
             assert!(!cq.is_null(), "{:?}", errno());
+            let srq = spec.srq.map_or(ptr::null_mut(), |max_wr| {
+                let mut init = ibv_srq_init_attr::zeroed();
+                init.attr.max_wr = max_wr;
+                init.attr.max_sge = spec.cap.max_recv_sge;
+                let srq = ibv_create_srq(pd, &raw mut init);
+                assert!(!srq.is_null(), "{:?}", errno());
+                srq
+            });
             let mut init = c_attr::init(spec, cq);
+            init.srq = srq;
             let qp = ibv_create_qp(pd, &raw mut init);
             assert!(!qp.is_null(), "{:?}", errno());
             Self {
@@ -81,7 +93,10 @@ impl CSide {
                 pd,
                 other_pd,
                 cq,
+                srq,
                 qp,
+                handles: Vec::new(),
+                windows: HashMap::new(),
                 regions: HashMap::new(),
                 memory: Memory::new(spec.memory),
             }
@@ -158,7 +173,7 @@ impl Side for CSide {
         c_attr::from_c(&attr)
     }
     fn post_send(&self, wr: SendWr) -> Result<(), Errno> {
-        c_work::with_send(&wr, |wr| {
+        c_work::with_send(&wr, (&self.handles, &self.windows, &self.regions), |wr| {
             let mut bad = ptr::null_mut();
             // SAFETY: a live queue pair on a live context, a work request with its list.
             let result = unsafe {
@@ -176,8 +191,13 @@ impl Side for CSide {
             let mut bad = ptr::null_mut();
             // SAFETY: as above.
             let result = unsafe {
-                let post = (*self.context).ops.post_recv.expect("an operation");
-                post(self.qp, wr, &raw mut bad)
+                if self.srq.is_null() {
+                    let post = (*self.context).ops.post_recv.expect("an operation");
+                    post(self.qp, wr, &raw mut bad)
+                } else {
+                    let post = (*self.context).ops.post_srq_recv.expect("an operation");
+                    post(self.srq, wr, &raw mut bad)
+                }
             };
             if result != 0 {
                 assert_eq!(bad, wr, "the refused one is named");
@@ -198,6 +218,42 @@ impl Side for CSide {
             _ => Err(Errno(-n)),
         }
     }
+    fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
+        let mut attr = c_attr::ah_to_c(attr);
+        // SAFETY: a live protection domain, attributes of which all are set.
+        let ah = unsafe { ibv_create_ah(self.pd, &raw mut attr) };
+        if ah.is_null() {
+            return Err(errno());
+        }
+        self.handles.push(ah);
+        Ok(u32::try_from(self.handles.len() - 1).expect("few"))
+    }
+    fn arm_srq(&self, limit: u32) -> Result<(), Errno> {
+        let mut attr = ibv_srq_attr::zeroed();
+        attr.srq_limit = limit;
+        // SAFETY: a live queue.
+        check(unsafe { ibv_modify_srq(self.srq, &raw mut attr, IBV_SRQ_LIMIT.cast_signed()) })
+    }
+    fn srq_limit(&self) -> u32 {
+        let mut attr = ibv_srq_attr::zeroed();
+        // SAFETY: a live queue, room for the answer.
+        check(unsafe { ibv_query_srq(self.srq, &raw mut attr) }).expect("0");
+        attr.srq_limit
+    }
+    fn window(&mut self) -> Result<Key, Errno> {
+        // SAFETY: a live protection domain on a live context.
+        let mw = unsafe {
+            let alloc = (*self.context).ops.alloc_mw.expect("an operation");
+            alloc(self.pd, WindowType::Two as u32)
+        };
+        if mw.is_null() {
+            return Err(errno());
+        }
+        // SAFETY: a live window.
+        let key = Key(unsafe { (*mw).rkey });
+        self.windows.insert(key, mw);
+        Ok(key)
+    }
     fn event(&self) -> Option<(AsyncEvent, About)> {
         let mut event = ibv_async_event::zeroed();
         // SAFETY: a live context. The call does not block, since an event waits; nobody else takes events.
@@ -211,12 +267,13 @@ impl Side for CSide {
                 return None;
             }
             assert_eq!(ibv_get_async_event(self.context, &raw mut event), 0);
-            let (qp, cq) = (event.element.qp, event.element.cq);
+            let (qp, cq, srq) = (event.element.qp, event.element.cq, event.element.srq);
             ibv_ack_async_event(&raw mut event);
             let kind = c_work::event(event.event_type);
             let about = match kind {
                 AsyncEvent::CqErr if cq == self.cq => About::Cq,
                 AsyncEvent::CqErr | AsyncEvent::PortActive | AsyncEvent::PortErr => About::Other,
+                AsyncEvent::SrqErr | AsyncEvent::SrqLimitReached if srq == self.srq => About::Srq,
                 _ if qp == self.qp => About::Qp,
                 _ => About::Other,
             };
@@ -231,6 +288,15 @@ impl Drop for CSide {
         unsafe {
             let destroyed = [
                 ibv_destroy_qp(self.qp),
+                self.handles.iter().map(|&ah| ibv_destroy_ah(ah)).sum(),
+                match self.srq.is_null() {
+                    true => 0,
+                    false => ibv_destroy_srq(self.srq),
+                },
+                self.windows
+                    .values()
+                    .map(|&mw| (*self.context).ops.dealloc_mw.expect("an operation")(mw))
+                    .sum(),
                 ibv_destroy_cq(self.cq),
                 self.regions.values().map(|&mr| ibv_dereg_mr(mr)).sum(),
                 ibv_dealloc_pd(self.pd),
@@ -238,7 +304,7 @@ impl Drop for CSide {
                 ibv_close_device(self.context),
             ];
             if !std::thread::panicking() {
-                assert_eq!(destroyed, [0; 6]);
+                assert_eq!(destroyed, [0; 9]);
             }
         }
     }

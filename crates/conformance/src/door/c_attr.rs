@@ -29,7 +29,7 @@ fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
     }
 }
 
-fn ah_to_c(ah: &AddressHandleAttr) -> ibv_ah_attr {
+pub(super) fn ah_to_c(ah: &AddressHandleAttr) -> ibv_ah_attr {
     let mut c = ibv_ah_attr::zeroed();
     c.grh.dgid = ibv_gid { raw: ah.grh.dgid.0 };
     c.grh.flow_label = ah.grh.flow_label;

@@ -1,5 +1,6 @@
 //! Work requests, completions and events in C.
 
+use std::collections::HashMap;
 use std::ptr;
 
 use ferroce_abi::types::*;
@@ -8,6 +9,13 @@ use ferroce_proto::verbs::{
     AsyncEvent, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcFlags,
     WcImm, WcOpcode, WcStatus,
 };
+
+/// Objects that work requests name.
+pub(super) type Named<'a> = (
+    &'a [*mut ibv_ah],
+    &'a HashMap<Key, *mut ibv_mw>,
+    &'a HashMap<Key, *mut ibv_mr>,
+);
 
 fn sge_to_c(sge: &Sge) -> ibv_sge {
     ibv_sge {
@@ -38,7 +46,7 @@ fn atomic(at: &RemoteAddr, compare_add: u64, swap: u64) -> ibv_send_wr_wr {
 }
 
 /// The operation's code and operands.
-fn fill_operation(wr: &mut ibv_send_wr, op: &SendOp) {
+fn fill_operation(wr: &mut ibv_send_wr, op: &SendOp, named: Named<'_>) {
     wr.opcode = match op {
         SendOp::Send => IBV_WR_SEND,
         SendOp::SendImm(imm) => {
@@ -78,21 +86,38 @@ fn fill_operation(wr: &mut ibv_send_wr, op: &SendOp) {
             wr.imm_data = key.0;
             IBV_WR_LOCAL_INV
         }
-        #[allow(
-            unreachable_patterns,
-            reason = "operations that C has only in the extended interface"
-        )]
-        other => panic!("{other:?} has no code in ibv_post_send"),
+        SendOp::BindWindow(bind) => {
+            let mut info = ibv_mw_bind_info::zeroed();
+            info.mr = bind.region.map_or(ptr::null_mut(), |key| named.2[&key]);
+            (info.addr, info.length) = (bind.addr, bind.length);
+            info.mw_access_flags = bind.access.bits();
+            wr.bind_mw = ibv_send_wr_bind_mw {
+                mw: named.1[&bind.window],
+                rkey: bind.key.0,
+                bind_info: info,
+            };
+            IBV_WR_BIND_MW
+        }
     };
 }
 
 /// Gives a send work request in C to `each`.
-pub(super) fn with_send<R>(wr: &SendWr, each: impl FnOnce(*mut ibv_send_wr) -> R) -> R {
-    assert_eq!(wr.to, SendTo::Peer);
+pub(super) fn with_send<R>(
+    wr: &SendWr,
+    named: Named<'_>,
+    each: impl FnOnce(*mut ibv_send_wr) -> R,
+) -> R {
     let mut c = ibv_send_wr::zeroed();
     c.wr_id = wr.wr_id;
     c.send_flags = wr.flags.bits();
-    fill_operation(&mut c, &wr.op);
+    fill_operation(&mut c, &wr.op, named);
+    if let SendTo::Datagram(to) = wr.to {
+        c.wr.ud = ibv_send_wr_ud {
+            ah: named.0[to.ah as usize],
+            remote_qpn: to.qpn.get(),
+            remote_qkey: to.qkey,
+        };
+    }
     let mut sges = match &wr.payload {
         Payload::Sges(sges) => sges.iter().map(sge_to_c).collect::<Vec<_>>(),
         Payload::Inline(bytes) => {

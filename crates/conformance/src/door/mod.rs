@@ -8,7 +8,7 @@ pub mod rust;
 
 use ferroce_proto::ids::{Gid, Key, Qpn};
 use ferroce_proto::mr::Access;
-use ferroce_proto::verbs::{AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
+use ferroce_proto::verbs::{AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
 
 pub use memory::Memory;
 
@@ -28,6 +28,8 @@ pub enum About {
     Qp,
     /// The side's completion queue.
     Cq,
+    /// The side's shared receive queue.
+    Srq,
     /// Something else.
     Other,
 }
@@ -80,6 +82,23 @@ pub trait Side: Send + Sync {
     /// # Errors
     /// The queue overflowed.
     fn poll(&self) -> Result<Option<Wc>, Errno>;
+    /// Makes an address handle; work requests name it by this number.
+    ///
+    /// # Errors
+    /// As `ibv_create_ah(3)`.
+    fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno>;
+    /// Arms the limit of the shared receive queue (`ibv_modify_srq(3)`).
+    ///
+    /// # Errors
+    /// As there.
+    fn arm_srq(&self, limit: u32) -> Result<(), Errno>;
+    /// The limit that is armed (`ibv_query_srq(3)`).
+    fn srq_limit(&self) -> u32;
+    /// Allocates a memory window of type 2: its key, which opens nothing yet.
+    ///
+    /// # Errors
+    /// As `ibv_alloc_mw(3)`.
+    fn window(&mut self) -> Result<Key, Errno>;
     /// Takes an asynchronous event, if there is one.
     fn event(&self) -> Option<(AsyncEvent, About)>;
 }

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ferroce_nic::{AsyncSubject, Context, Cq, Device, Error, Mr, Nic, Pd, Qp, QpInit};
+use ferroce_nic::{
+    Ah, AsyncSubject, Context, Cq, Device, Error, Mr, Nic, Pd, Qp, QpInit, Srq, SrqAttr, Window,
+};
 use ferroce_proto::ids::{Gid, Key, Qpn};
-use ferroce_proto::mr::Access;
-use ferroce_proto::verbs::{AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
+use ferroce_proto::mr::{Access, WindowType};
+use ferroce_proto::verbs::{AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
 
 use super::{About, Errno, Memory, Side};
 use crate::bench::Spec;
@@ -14,12 +16,16 @@ use crate::bench::Spec;
 /// Cookies of the objects in events.
 const QP: usize = 1;
 const CQ: usize = 2;
+const SRQ: usize = 3;
 
 /// A side through the Rust objects.
 #[derive(Debug)]
 pub struct RustSide {
+    windows: Vec<Window>,
+    handles: Vec<Arc<Ah>>,
     regions: HashMap<Key, Arc<Mr>>,
     qp: Arc<Qp>,
+    srq: Option<Arc<Srq>>,
     cq: Arc<Cq>,
     pd: Arc<Pd>,
     other_pd: Arc<Pd>,
@@ -48,19 +54,32 @@ impl RustSide {
         let other_pd = Pd::alloc(&context).expect("a protection domain");
         let cq = Cq::create(&context, spec.cqe, None).expect("a completion queue");
         cq.set_cookie(CQ);
+        let srq = spec.srq.map(|max_wr| {
+            let attr = SrqAttr {
+                max_wr,
+                max_sge: spec.cap.max_recv_sge,
+                srq_limit: 0,
+            };
+            let srq = Srq::create(&pd, attr).expect("a shared receive queue");
+            srq.set_cookie(SRQ);
+            srq
+        });
         let init = QpInit {
             qp_type: spec.qp_type,
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             cap: spec.cap,
             sq_sig_all: spec.sq_sig_all,
-            srq: None,
+            srq: srq.clone(),
         };
         let qp = Qp::create(&pd, init).expect("a queue pair");
         qp.set_cookie(QP);
         Self {
+            windows: Vec::new(),
+            handles: Vec::new(),
             regions: HashMap::new(),
             qp,
+            srq,
             cq,
             pd,
             other_pd,
@@ -126,7 +145,11 @@ impl Side for RustSide {
         result.map_err(|(_, e)| errno(e))
     }
     fn post_recv(&self, wr: RecvWr) -> Result<(), Errno> {
-        let result = self.qp.post_recv(&mut [wr].into_iter());
+        let mut wrs = [wr].into_iter();
+        let result = match &self.srq {
+            Some(srq) => srq.post_recv(&mut wrs),
+            None => self.qp.post_recv(&mut wrs),
+        };
         result.map_err(|(_, e)| errno(e))
     }
     fn poll(&self) -> Result<Option<Wc>, Errno> {
@@ -135,11 +158,32 @@ impl Side for RustSide {
         self.cq.poll(1, &mut take).map_err(errno)?;
         Ok(found)
     }
+    fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
+        let ah = Ah::create(&self.pd, *attr).map_err(errno)?;
+        let number = ah.number();
+        self.handles.push(ah);
+        Ok(number)
+    }
+    fn arm_srq(&self, limit: u32) -> Result<(), Errno> {
+        let srq = self.srq.as_ref().expect("a shared receive queue");
+        srq.modify(None, Some(limit)).map_err(errno)
+    }
+    fn srq_limit(&self) -> u32 {
+        let srq = self.srq.as_ref().expect("a shared receive queue");
+        srq.query().srq_limit
+    }
+    fn window(&mut self) -> Result<Key, Errno> {
+        let window = Window::alloc(&self.pd, WindowType::Two).map_err(errno)?;
+        let key = window.first_key();
+        self.windows.push(window);
+        Ok(key)
+    }
     fn event(&self) -> Option<(AsyncEvent, About)> {
         let (event, subject) = self.context.pop_async_event()?;
         let about = match subject {
             AsyncSubject::Qp(QP) => About::Qp,
             AsyncSubject::Cq(CQ) => About::Cq,
+            AsyncSubject::Srq(SRQ) => About::Srq,
             _ => About::Other,
         };
         Some((event, about))
@@ -149,5 +193,11 @@ impl Side for RustSide {
 impl Drop for RustSide {
     fn drop(&mut self) {
         self.qp.destroy();
+        if let Some(srq) = &self.srq {
+            srq.destroy();
+        }
+        for ah in &self.handles {
+            ah.destroy();
+        }
     }
 }

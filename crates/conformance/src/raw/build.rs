@@ -2,7 +2,7 @@
 
 use ferroce_proto::ids::{Key, Msn, Psn, Qpn};
 use ferroce_proto::verbs::RemoteAddr;
-use ferroce_proto::wire::{Aeth, AtomicEth, Bth, ExtHeaders, Packet, Reth, Syndrome};
+use ferroce_proto::wire::{Aeth, AtomicEth, Bth, Deth, ExtHeaders, Packet, Reth, Syndrome};
 
 use super::RawPeer;
 
@@ -55,6 +55,11 @@ impl<'a> Building<'a> {
             swap_or_add,
             compare,
         });
+        self
+    }
+    /// With a datagram header.
+    pub fn deth(mut self, qkey: u32, src_qp: Qpn) -> Self {
+        self.ext.deth = Some(Deth { qkey, src_qp });
         self
     }
     /// With an acknowledgement header.

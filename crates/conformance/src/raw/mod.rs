@@ -150,21 +150,32 @@ impl RawPeer {
     /// The next packet of the device, whose ICRC must be right and which must be well-formed.
     #[track_caller]
     pub fn next(&self) -> Received {
+        self.receive()
+            .unwrap_or_else(|e| panic!("no packet of the device within {DEADLINE:?}: {e}"))
+    }
+    /// The same if it has come already.
+    #[track_caller]
+    pub fn next_if_any(&self) -> Option<Received> {
+        self.socket.set_nonblocking(true).expect("set");
+        let received = self.receive();
+        self.socket.set_nonblocking(false).expect("set");
+        received.ok()
+    }
+
+    #[track_caller]
+    fn receive(&self) -> std::io::Result<Received> {
         let mut bytes = [0; 9000];
-        let (len, from) = self
-            .socket
-            .recv_from(&mut bytes)
-            .unwrap_or_else(|e| panic!("no packet of the device within {DEADLINE:?}: {e}"));
+        let (len, from) = self.socket.recv_from(&mut bytes)?;
         assert_eq!(from.ip(), self.device);
         let encap = self.encapsulation(from.ip(), self.own, from.port());
         let (packet, _) = icrc::verify(&encap, &bytes[..len]).expect("a right ICRC");
         let packet = Packet::parse(packet).expect("a packet");
         assert_eq!(packet.bth.dest_qp, QPN);
-        Received {
+        Ok(Received {
             bth: packet.bth,
             ext: packet.ext,
             payload: packet.payload.to_vec(),
-        }
+        })
     }
     /// The device's next packet must be an acknowledgement with this syndrome and PSN.
     #[track_caller]

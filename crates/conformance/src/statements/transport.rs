@@ -235,6 +235,14 @@ pub const UNRELIABLE: Area = Area {
             "uc.no-receive",
             "A message without a posted receive is dropped.",
         ),
+        (
+            "uc.operations",
+            "UC has SEND and WRITE; READ and atomics are refused.",
+        ),
+        (
+            "ud.no-receive",
+            "A datagram without a posted receive is dropped, and the sender hears nothing.",
+        ),
         ("ud.only", "Datagrams are single packets with a DETH."),
         (
             "ud.qkey",

@@ -49,7 +49,7 @@ pub const OPERATIONS: Area = Area {
         ),
         (
             "op.local-invalidate",
-            "A local invalidate closes the key of a region of the own protection domain; another key fails.",
+            "A local invalidate closes the key of a window of type 2; the key of a region, or another, fails.",
         ),
         (
             "op.atomic-write",
@@ -127,6 +127,14 @@ pub const MEMORY: Area = Area {
         (
             "mr.rereg",
             "ibv_rereg_mr changes range, access and protection domain of a region.",
+        ),
+        (
+            "mw.invalidate",
+            "An invalidated window opens nothing any more, whichever side invalidated it.",
+        ),
+        (
+            "mw.bind-error",
+            "A bind to a region that does not allow it fails with MW_BIND_ERR.",
         ),
         (
             "mw.bind",

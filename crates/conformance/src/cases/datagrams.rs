@@ -1,0 +1,189 @@
+//! Datagrams.
+
+use ferroce_proto::ids::{Psn, Qpn};
+use ferroce_proto::verbs::{Datagram, QpState, QpType, WcFlags, WcStatus};
+use ferroce_proto::wire::{Opcode, Operation};
+
+use crate::bench::{Bench, Path, QKEY, Spec};
+use crate::case::Case;
+use crate::end::{End, pattern};
+use crate::raw::{Building, RawPeer};
+
+pub(super) const CASES: &[Case] = &[
+    Case::new("ud.send", &["ud.only", "ud.source", "wire.grh-area"], send),
+    Case::new("ud.qkey", &["ud.qkey", "ud.qkey-high-bit"], qkey),
+    Case::new(
+        "ud.buffer-too-small",
+        &["ud.buffer-too-small"],
+        buffer_too_small,
+    ),
+    Case::new("ud.no-receive", &["ud.no-receive"], no_receive),
+    Case::raw("ud.header", &["ud.only"], header),
+    Case::raw(
+        "ud.drops",
+        &["violation.drop-qkey", "violation.drop-pkey"],
+        drops,
+    ),
+];
+
+/// Bytes in front of the payload.
+const GRH: usize = 40;
+
+/// Two queue pairs, and how the first reaches the second.
+fn pair(bench: &Bench) -> (End, End, Datagram) {
+    let spec = Spec::of(QpType::Ud);
+    let (mut a, b) = bench.pair_of(spec, spec);
+    let to = Datagram {
+        ah: a.handle_to(b.gid()),
+        qpn: b.qpn(),
+        qkey: QKEY,
+    };
+    (a, b, to)
+}
+
+fn send(bench: &Bench) {
+    let (a, b, to) = pair(bench);
+    for (wr_id, len) in (1..).zip([0, 1, 255, 1024]) {
+        let content = pattern(len, wr_id);
+        a.memory().fill(0, &content);
+        b.recv(wr_id, vec![b.sge(0, 2000)]);
+        a.send_to(wr_id, to, vec![a.sge(0, len)]);
+        a.done(wr_id);
+        let wc = b.done(wr_id);
+        assert_eq!((wc.byte_len as usize, wc.src_qp), (GRH + len, a.qpn()));
+        assert!(wc.flags.contains(WcFlags::GRH));
+        assert!(b.memory().bytes(GRH, len) == content);
+        check_grh(bench, &b.memory().bytes(0, GRH));
+    }
+}
+
+/// An IPv6 header, or 20 bytes and an IPv4 header whose checksum is right.
+fn check_grh(bench: &Bench, grh: &[u8]) {
+    if bench.path == Path::Wire6 {
+        assert_eq!((grh[0] >> 4, grh[6]), (6, 17));
+        assert_eq!(grh[8..24], std::net::Ipv6Addr::LOCALHOST.octets());
+        return;
+    }
+    let ip = &grh[20..];
+    assert_eq!((ip[0], ip[9]), (0x45, 17));
+    assert_eq!(
+        (&ip[12..16], &ip[16..20]),
+        (&[127, 0, 0, 1][..], &[127, 0, 0, 1][..])
+    );
+    let words = ip
+        .chunks(2)
+        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
+    let sum: u32 = words.sum();
+    assert_eq!(
+        (sum & 0xffff) + (sum >> 16),
+        0xffff,
+        "the header's checksum"
+    );
+}
+
+fn qkey(bench: &Bench) {
+    let (a, b, to) = pair(bench);
+    for wr_id in 1..3 {
+        b.recv(wr_id, vec![b.sge(0, 100)]);
+    }
+    a.send_to(
+        1,
+        Datagram {
+            qkey: QKEY ^ 1,
+            ..to
+        },
+        vec![a.sge(0, 8)],
+    );
+    a.done(1);
+    // The highest bit stands for the queue pair's own, which is the right one.
+    let own = Datagram {
+        qkey: 0x8000_0000,
+        ..to
+    };
+    a.send_to(2, own, vec![a.sge(0, 9)]);
+    a.done(2);
+    assert_eq!(b.done(1).byte_len, 49, "the first was dropped");
+    b.is_silent();
+}
+
+fn buffer_too_small(bench: &Bench) {
+    let (a, b, to) = pair(bench);
+    b.recv(1, vec![b.sge(0, GRH + 7)]);
+    b.recv(2, vec![b.sge(100, 100)]);
+    a.memory().fill(0, &[1; 8]);
+    a.send_to(1, to, vec![a.sge(0, 8)]);
+    a.done(1);
+    a.send_to(2, to, vec![a.sge(0, 8)]);
+    a.done(2);
+    assert_eq!(
+        b.memory().bytes(GRH + 7, 8),
+        [0; 8],
+        "nothing behind the buffer"
+    );
+    // Dropped with its receive in error, or without a word: the specifications leave it open. It is not a success.
+    let first = b.completion();
+    assert!(first.wr_id == 1 && (first.status == WcStatus::LocLenErr || first.byte_len == 0));
+}
+
+fn no_receive(bench: &Bench) {
+    let (a, b, to) = pair(bench);
+    for wr_id in 0..5 {
+        a.send_to(wr_id, to, vec![a.sge(0, 8)]);
+        a.done(wr_id);
+    }
+    assert_eq!(a.state(), QpState::Rts);
+    // One that arrives is the one for which there is a receive, or one of those before that was late.
+    b.recv(1, vec![b.sge(0, 100)]);
+    a.send_to(9, to, vec![a.sge(0, 8)]);
+    a.done(9);
+    b.done(1);
+    b.is_silent();
+    assert_eq!(b.state(), QpState::Rts);
+}
+
+fn header(bench: &Bench) {
+    let spec = Spec::of(QpType::Ud);
+    let (mut end, peer) = bench.raw_of(spec);
+    let ah = end.handle_to(peer.gid());
+    let to = Datagram {
+        ah,
+        qpn: peer.qpn(),
+        qkey: 0x77,
+    };
+    for psn in 0..3 {
+        end.send_to(1, to, vec![end.sge(0, 5)]);
+        end.done(1);
+        let packet = peer.next();
+        assert_eq!(packet.bth.opcode, Opcode::UD_SEND_ONLY);
+        let deth = packet.ext.deth.expect("a DETH");
+        assert_eq!((deth.qkey, deth.src_qp), (0x77, end.qpn()));
+        assert_eq!(packet.bth.psn, crate::bench::FIRST_PSN.plus(psn));
+        assert!(!packet.bth.ack_req);
+        assert_eq!(packet.payload.len(), 5);
+    }
+}
+
+fn datagram<'a>(peer: &'a RawPeer, qkey: u32) -> Building<'a> {
+    let packet = peer.opcode(Opcode::UD_SEND_ONLY).unasked();
+    packet
+        .deth(qkey, Qpn::new(0x55))
+        .at(Psn::new(9))
+        .payload(&[1; 8])
+}
+
+fn drops(bench: &Bench) {
+    let (end, peer) = bench.raw_of(Spec::of(QpType::Ud));
+    end.recv(1, vec![end.sge(0, 100)]);
+    datagram(&peer, QKEY ^ 0x100).go();
+    datagram(&peer, 0).go();
+    datagram(&peer, QKEY).header(|bth| bth.pkey = 0x1234).go();
+    let rc = peer.packet(Operation::Send, ferroce_proto::wire::Position::Only);
+    rc.at(Psn::new(9)).payload(&[1; 8]).go();
+    let long = datagram(&peer, QKEY).payload(&[1; 64]);
+    long.go_damaged(|bytes| bytes[30] ^= 1);
+    datagram(&peer, QKEY).payload(&[2; 9]).go();
+    let wc = end.done(1);
+    assert_eq!((wc.byte_len, wc.src_qp), (49, Qpn::new(0x55)));
+    end.is_silent();
+    end.raises_nothing();
+}
