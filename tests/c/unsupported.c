@@ -55,7 +55,7 @@ static void queue_pairs(void)
 	attr = qp_attr(IBV_QPT_RC, IBV_QP_INIT_ATTR_RX_HASH);
 	NOT_MADE(ibv_create_qp_ex(context, &attr));
 	attr = qp_attr(IBV_QPT_RC, IBV_QP_INIT_ATTR_CREATE_FLAGS);
-	attr.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+	attr.create_flags = IBV_QP_CREATE_SCATTER_FCS;
 	NOT_MADE(ibv_create_qp_ex(context, &attr));
 	attr = qp_attr(IBV_QPT_RC, IBV_QP_INIT_ATTR_MAX_TSO_HEADER);
 	attr.max_tso_header = 64;
