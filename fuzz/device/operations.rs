@@ -34,6 +34,8 @@ struct Player {
     /// Keys besides the one over everything: in use, and gone.
     live: Vec<Key>,
     dead: Vec<Key>,
+    /// Receives come from a shared queue.
+    shared: bool,
     /// The completion queue overflowed: nothing more is known.
     overflowed: bool,
 }
@@ -67,6 +69,7 @@ impl Player {
             recvs: Posted::default(),
             live: Vec::new(),
             dead: Vec::new(),
+            shared: spec.srq.is_some(),
             overflowed: false,
         }
     }
@@ -77,7 +80,10 @@ impl Player {
             match self.end.side().poll() {
                 Ok(Some(wc)) => {
                     assert_eq!(wc.qp_num, self.end.qpn());
-                    if self.recvs.has(wc.wr_id) {
+                    if self.recvs.has(wc.wr_id) && self.shared {
+                        // One that was in use at a RESET is gone, so there are gaps.
+                        self.recvs.0.retain(|&(id, _)| id != wc.wr_id);
+                    } else if self.recvs.has(wc.wr_id) {
                         self.recvs.complete(&wc);
                     } else {
                         self.sends.complete(&wc);
@@ -97,7 +103,9 @@ impl Player {
     /// Everything has been forgotten without completions.
     fn forget(&mut self) {
         self.sends.0.clear();
-        self.recvs.0.clear();
+        if !self.shared {
+            self.recvs.0.clear();
+        }
     }
 
     /// In ERR everything completes.
@@ -108,7 +116,8 @@ impl Player {
         self.end.to(QpState::Err);
         wait_for("completion of everything", || {
             self.look();
-            (self.overflowed || !(self.sends.waits() || self.recvs.waits())).then_some(())
+            let waits = self.sends.waits() || (!self.shared && self.recvs.waits());
+            (self.overflowed || !waits).then_some(())
         });
     }
 }
@@ -125,8 +134,16 @@ impl World {
             entry,
             path: Path::Local,
         };
+        let kinds = input.u8();
+        let qp_type = if kinds & 3 == 1 {
+            QpType::Uc
+        } else {
+            QpType::Rc
+        };
         let mut spec = Spec {
             memory: MEMORY,
+            // Receives of a shared queue stay when the queue pair goes.
+            srq: (kinds & 12 == 4).then_some(8),
             sq_sig_all: flags & 2 != 0,
             cqe: if flags & 4 == 0 { 256 } else { 8 },
             cap: QpCap {
@@ -136,7 +153,7 @@ impl World {
                 max_recv_sge: 3,
                 max_inline_data: 32,
             },
-            ..Spec::default()
+            ..Spec::of(qp_type)
         };
         spec.attr.path_mtu = Mtu::B256;
         // Short, so that silence does not take long.
@@ -301,7 +318,7 @@ impl World {
             attr.min_rnr_timer = input.u8();
             attr.max_dest_rd_atomic = input.u8();
         }
-        let kind = QpType::Rc;
+        let kind = self.spec.qp_type;
         let masks = [AttrMask::STATE, to_init(kind), to_rtr(kind), to_rts(kind)];
         let mut mask = input.pick(&masks).unwrap_or_default();
         if input.below(4) == 0 {
@@ -320,9 +337,9 @@ impl World {
         let peer = self.players[1 - who].end.qpn();
         let end = &self.players[who].end;
         let (qp_state, mask) = match end.state() {
-            QpState::Reset => (QpState::Init, to_init(QpType::Rc)),
-            QpState::Init => (QpState::Rtr, to_rtr(QpType::Rc)),
-            QpState::Rtr => (QpState::Rts, to_rts(QpType::Rc)),
+            QpState::Reset => (QpState::Init, to_init(self.spec.qp_type)),
+            QpState::Init => (QpState::Rtr, to_rtr(self.spec.qp_type)),
+            QpState::Rtr => (QpState::Rts, to_rts(self.spec.qp_type)),
             _ => return,
         };
         let attr = QpAttr {

@@ -355,10 +355,7 @@ fn queue_pair_tells_its_attributes() {
             libc::EINVAL
         );
         assert_eq!((*side.qp).state, IBV_QPS_RESET);
-        for (qp_type, expected) in [
-            (77, libc::EINVAL),
-            (IBV_QPT_RAW_PACKET, libc::EOPNOTSUPP),
-        ] {
+        for (qp_type, expected) in [(77, libc::EINVAL), (IBV_QPT_RAW_PACKET, libc::EOPNOTSUPP)] {
             let mut init = init_attr(side.cq);
             init.qp_type = qp_type;
             assert_eq!(
