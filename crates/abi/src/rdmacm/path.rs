@@ -16,7 +16,6 @@ use crate::convert::gid_from_c;
 use crate::errno::invalid;
 
 /// A path that serves for everything.
-#[expect(clippy::cast_sign_loss, reason = "bits")]
 const FOR_ALL: u32 =
     (IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY | IBV_PATH_FLAG_BIDIRECTIONAL) as u32;
 /// The lower six bits of MTU, rate and packet life time; the upper two say how the value is meant.
