@@ -161,15 +161,7 @@ impl Work<'_> {
         } else {
             dst.ip()
         };
-        let chosen = self
-            .host
-            .source_for(dst_ip, scope_of(dst))
-            .map_err(|e| Error::system("no route", &e))?;
-        let src_ip = if src.ip().is_unspecified() {
-            chosen
-        } else {
-            src.ip()
-        };
+        let src_ip = self.source_toward(src.ip(), dst_ip, scope_of(dst))?;
         let device = self.device_of(src_ip).ok_or_else(|| {
             Error::new(
                 libc::ENODEV,
@@ -182,6 +174,23 @@ impl Work<'_> {
         id.dst = Some(dst);
         id.device = Some(device);
         Ok(dst)
+    }
+
+    /// The source address to reach `dst` with: the one that the identifier is bound to, else the route's.
+    fn source_toward(&self, bound: IpAddr, dst: IpAddr, scope: u32) -> Result<IpAddr, Error> {
+        // Groups are on the network of the source address, whatever the routes say.
+        if dst.is_multicast() && !bound.is_unspecified() {
+            return Ok(bound);
+        }
+        let chosen = self
+            .host
+            .source_for(dst, scope)
+            .map_err(|e| Error::system("no route", &e))?;
+        Ok(if bound.is_unspecified() {
+            chosen
+        } else {
+            bound
+        })
     }
 
     pub(super) fn resolve_route(&mut self, key: u64) -> Result<(), Error> {

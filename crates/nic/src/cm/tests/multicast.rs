@@ -56,6 +56,20 @@ fn a_join_works_once_the_address_is_resolved_too() {
     expect(&channel, EventKind::MulticastJoin, 0);
 }
 
+/// The network of a group is that of the source, so no route is needed.
+#[test]
+fn a_group_resolves_from_a_source_without_a_route() {
+    let (proc, channel, id) = bound(&v4(0));
+    id.resolve_addr(None, at("239.1.2.3", 0), Duration::ZERO)
+        .unwrap();
+    expect(&channel, EventKind::AddrResolved, 0);
+    let anywhere = proc.id_of(&channel, PortSpace::Udp, QpType::Ud);
+    anywhere
+        .resolve_addr(None, at("239.1.2.3", 0), Duration::ZERO)
+        .unwrap();
+    expect(&channel, EventKind::AddrError, -libc::ENETUNREACH);
+}
+
 #[test]
 fn a_left_group_leaves_no_event() {
     let (_proc, channel, id) = bound(&v4(0));
