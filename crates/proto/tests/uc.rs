@@ -1,8 +1,4 @@
 //! Unreliable connections: what arrives, what vanishes, and what either does to the work requests.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on may say so bluntly"
-)]
 #![allow(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;
@@ -56,7 +52,7 @@ fn every_operation_and_size_arrives() {
                 SendOp::WriteImm(_, imm) => SendOp::WriteImm(remote(b.key, 0x4000), imm),
                 other => other,
             };
-            a.send(wr(9, op.clone(), vec![a.sge(0, len)]));
+            a.send(wr(9, op, vec![a.sge(0, len)]));
             let packets = a.packets();
             assert_eq!(packets.len(), len.div_ceil(MTU).max(1) as usize);
             assert_eq!(a.node.results.send_statuses(), [(9, WcStatus::Success)]);

@@ -1,8 +1,4 @@
 //! Unreliable datagrams: what goes into a packet, what a receiver makes of it, and what is dropped.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on may say so bluntly"
-)]
 #![allow(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;
@@ -99,7 +95,7 @@ fn a_packet_says_who_sends_it_and_with_which_key() {
             a.put(0, &data);
             let psn = a.node.qp.query().sq_psn;
             a.send(SendWr {
-                op: op.clone(),
+                op,
                 flags,
                 ..datagram(&a, 1, len)
             });

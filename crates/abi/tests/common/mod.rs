@@ -113,7 +113,7 @@ impl Side {
     }
 
     /// Moves the queue pair to a state.
-    fn go(&self, attr: &mut ibv_qp_attr, state: u32, mask: u32) {
+    pub fn go(&self, attr: &mut ibv_qp_attr, state: u32, mask: u32) {
         attr.qp_state = state;
         // SAFETY: a live queue pair.
         let result = unsafe { ibv_modify_qp(self.qp, attr, (mask | IBV_QP_STATE).cast_signed()) };

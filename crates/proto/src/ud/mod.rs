@@ -84,7 +84,10 @@ impl UdQp {
         qp::values::check(attr, mask, &LIMITS).map_err(|e| refuse(e.to_string()))?;
         assign(&mut self.shared.attr, attr, mask);
         match (from, to) {
-            (_, QpState::Reset) => return Ok(self.reset()),
+            (_, QpState::Reset) => {
+                self.reset();
+                return Ok(());
+            }
             (_, QpState::Err) => self.enter_error(cx),
             (QpState::Rtr, QpState::Rts) => self.psn = self.shared.attr.sq_psn,
             // Packets leave as they are built, so between two of them the queue is drained.
