@@ -8,7 +8,15 @@ use crate::door::EINVAL;
 use crate::end::{End, send_wr, to_init, to_rtr, to_rts};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("states.rc.every-pair", &["qp.transitions"], every_pair),
+    Case::new("states.rc.every-pair", &["qp.transitions"], |b| {
+        every_pair(b, QpType::Rc);
+    }),
+    Case::new("states.uc.every-pair", &["qp.transitions"], |b| {
+        every_pair(b, QpType::Uc);
+    }),
+    Case::new("states.ud.every-pair", &["qp.transitions"], |b| {
+        every_pair(b, QpType::Ud);
+    }),
     Case::new(
         "states.rc.every-attribute",
         &["qp.attributes"],
@@ -70,8 +78,8 @@ fn required(kind: QpType, from: QpState, to: QpState) -> Option<AttrMask> {
 }
 
 /// A queue pair in a state, if a program can bring it there. It is connected to `peer`.
-fn in_state(bench: &Bench, state: QpState, peer: &End) -> Option<End> {
-    let end = bench.end(Spec::default());
+fn in_state(bench: &Bench, (kind, state): (QpType, QpState), peer: &End) -> Option<End> {
+    let end = bench.end(Spec::of(kind));
     match state {
         QpState::Reset => {}
         QpState::Init | QpState::Rtr | QpState::Rts => {
@@ -95,16 +103,16 @@ fn all_attributes(end: &End, peer: &End, qp_state: QpState) -> QpAttr {
     }
 }
 
-fn every_pair(bench: &Bench) {
-    let peer = bench.end(Spec::default());
-    let full = to_init(QpType::Rc) | to_rtr(QpType::Rc) | to_rts(QpType::Rc);
+fn every_pair(bench: &Bench, kind: QpType) {
+    let peer = bench.end(Spec::of(kind));
+    let full = to_init(kind) | to_rtr(kind) | to_rts(kind);
     for from in STATES {
         for to in STATES {
-            let Some(end) = in_state(bench, from, &peer) else {
+            let Some(end) = in_state(bench, (kind, from), &peer) else {
                 continue;
             };
             let attr = all_attributes(&end, &peer, to);
-            match required(QpType::Rc, from, to) {
+            match required(kind, from, to) {
                 Some(mask) => {
                     assert_eq!(end.side().modify(&attr, mask), Ok(()), "{from} to {to}");
                     assert_eq!(end.state(), to);
@@ -113,9 +121,9 @@ fn every_pair(bench: &Bench) {
                 None => {
                     for mask in [
                         AttrMask::STATE,
-                        to_init(QpType::Rc),
-                        to_rtr(QpType::Rc),
-                        to_rts(QpType::Rc),
+                        to_init(kind),
+                        to_rtr(kind),
+                        to_rts(kind),
                         full,
                     ] {
                         assert_eq!(
@@ -137,7 +145,7 @@ fn every_attribute(bench: &Bench) {
     let peer = bench.end(Spec::default());
     for (from, to) in [(Reset, Init), (Init, Rtr), (Rtr, Rts)] {
         let mask = required(QpType::Rc, from, to).expect("it exists");
-        let end = in_state(bench, from, &peer).expect("reachable");
+        let end = in_state(bench, (QpType::Rc, from), &peer).expect("reachable");
         let attr = all_attributes(&end, &peer, to);
         for missing in mask.difference(AttrMask::STATE).iter() {
             let got = end.side().modify(&attr, mask.difference(missing));
@@ -152,7 +160,7 @@ fn every_attribute(bench: &Bench) {
         assert_eq!(end.side().modify(&attr, mask), Ok(()));
     }
     for to in [Reset, QpState::Err] {
-        let end = in_state(bench, Rts, &peer).expect("reachable");
+        let end = in_state(bench, (QpType::Rc, Rts), &peer).expect("reachable");
         let attr = all_attributes(&end, &peer, to);
         for superfluous in to_rts(QpType::Rc).difference(AttrMask::STATE).iter() {
             let got = end.side().modify(&attr, AttrMask::STATE | superfluous);
