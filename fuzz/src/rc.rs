@@ -5,9 +5,9 @@ mod trouble;
 
 use std::time::Duration;
 
-use ferroce_proto::ids::{Key, PdId};
+use ferroce_proto::ids::{Key, PdId, Srqn};
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
-use ferroce_proto::testkit::{Faults, Pair, Setup, Side, remote, sge};
+use ferroce_proto::testkit::{Faults, PD, Pair, Setup, Side, XrcQueue, remote, sge};
 use ferroce_proto::verbs::{Mtu, Payload, QpState, RecvWr, SendFlags, SendOp, SendTo, SendWr, Sge};
 
 use super::input::Input;
@@ -19,6 +19,8 @@ const MAX_OPERATIONS: usize = 400;
 const MEMORY: usize = 1 << 15;
 /// Packets that are remembered, to be repeated or changed.
 const MAX_TRACE: usize = 64;
+/// The XRC shared receive queue of side B.
+const XRC_SRQ: Srqn = Srqn::new(1);
 /// Steps of the link and the clock that one operation may take.
 const MAX_STEPS: usize = 64;
 
@@ -61,6 +63,7 @@ fn setup(input: &mut Input<'_>) -> Setup {
         min_rnr_timer: input.u8() & 31,
         sq_sig_all: flags & 1 != 0,
         shared_recv: flags & 2 != 0,
+        xrc: flags & 8 != 0,
         faults: Faults {
             drop: u32::from(input.u8()),
             duplicate: u32::from(input.u8()),
@@ -80,6 +83,14 @@ impl World {
     fn new(setup: Setup) -> Self {
         let mut pair = Pair::new(setup);
         pair.trace = Some(Vec::new());
+        if setup.xrc {
+            let queue = XrcQueue {
+                pd: PD,
+                wrs: [].into(),
+                completions: Vec::new(),
+            };
+            pair.b.results.xrc.insert(XRC_SRQ, queue);
+        }
         let mut keys = [Side::A, Side::B].map(|side| vec![pair.key(side), Key(0xbad)]);
         for side in [Side::A, Side::B] {
             let node = pair.node(side);
@@ -206,8 +217,17 @@ impl World {
             Payload::Sges(self.sges(input, side))
         };
         self.wr_id += 1;
+        let to = if self.setup.xrc {
+            let number = match input.below(8) {
+                0 => Srqn::new(input.u8().into()),
+                _ => XRC_SRQ,
+            };
+            SendTo::XrcSrq(number)
+        } else {
+            SendTo::Peer
+        };
         let wr = SendWr {
-            to: SendTo::Peer,
+            to,
             wr_id: self.wr_id,
             op,
             flags,
@@ -228,6 +248,19 @@ impl World {
         let sges = self.sges(input, side);
         self.wr_id += 1;
         let wr_id = self.wr_id;
+        if self.setup.xrc {
+            let queued = self
+                .pair
+                .b
+                .results
+                .xrc
+                .values()
+                .map(|queue| queue.wrs.len());
+            if side == Side::B && queued.sum::<usize>() < 64 {
+                self.pair.xrc_recv(XRC_SRQ, wr_id, sges);
+            }
+            return;
+        }
         if self.setup.shared_recv {
             if self.pair.node(side).results.shared_recv.len() < 64 {
                 self.pair.shared_recv(side, wr_id, sges);
@@ -259,7 +292,7 @@ impl World {
         for side in [Side::A, Side::B] {
             let results = &self.pair.node(side).results;
             self.sends[side as usize].check(&results.send);
-            if !self.setup.shared_recv {
+            if !self.setup.shared_recv && !self.setup.xrc {
                 self.recvs[side as usize].check(&results.recv);
             }
         }
