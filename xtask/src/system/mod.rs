@@ -6,6 +6,7 @@
 mod family;
 mod net;
 mod process;
+mod pyverbs;
 mod runner;
 mod stage;
 mod table;
@@ -42,6 +43,8 @@ struct Catalogue {
     family: &'static str,
     /// Results of the table of programs.
     record: table::Record,
+    /// Results of rdma-core's suite.
+    pyverbs: pyverbs::Record,
 }
 
 /// All places.
@@ -112,7 +115,10 @@ pub(crate) fn run(
     tally: &mut Tally,
 ) -> Result<(), String> {
     let Catalogue {
-        mut cases, record, ..
+        mut cases,
+        record,
+        pyverbs,
+        ..
     } = family::all();
     cases.retain(|case| case.name.contains(filter));
     if cases.is_empty() {
@@ -121,6 +127,9 @@ pub(crate) fn run(
     runner::run(workspace, &cases, tally)?;
     if cases.iter().any(|case| case.family == "table") {
         table::document::made_of(&record).settle(workspace, mode, tally)?;
+    }
+    if cases.iter().any(|case| case.family == "pyverbs") {
+        pyverbs::document(&pyverbs).settle(workspace, mode, tally)?;
     }
     Ok(())
 }

@@ -119,6 +119,14 @@ impl Stage {
         launch
     }
 
+    /// As [`program`](Self::program), with the device shown in `/sys` and `/dev`.
+    pub(crate) fn with_sysfs<'s>(&'s self, side: Side, words: &[&str]) -> Launch<'s> {
+        let mut launch = self.bare(side, &[&self.built("ferroce"), "run", "--sysfs", "--"]);
+        launch.label(words[0].rsplit('/').next().unwrap_or(words[0]));
+        launch.words.extend(words.iter().map(|&w| w.to_owned()));
+        launch
+    }
+
     /// A program as it is, not started yet.
     pub(crate) fn bare<'s>(&'s self, side: Side, words: &[&str]) -> Launch<'s> {
         let label = words[0].rsplit('/').next().unwrap_or(words[0]).to_owned();

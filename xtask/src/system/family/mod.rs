@@ -28,6 +28,7 @@ pub(super) fn all() -> Catalogue {
         ("network", network::add),
         ("multicast", multicast::add),
         ("table", super::table::add),
+        ("pyverbs", super::pyverbs::add),
     ];
     let mut all = Catalogue::default();
     for (family, add) in families {
