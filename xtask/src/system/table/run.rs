@@ -8,8 +8,12 @@ use crate::system::{Outcome, Process, Side, Stage};
 /// Time for one process of a row. ib_send_lat measures the processor's clock for more than a second before each size of `-a`.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Files that perftest leaves behind: those of another user, say root, it cannot open the next time.
-const XRC_FILES: [&str; 2] = ["/tmp/xrc_domain_server", "/tmp/xrc_domain_client"];
+/// Files that ibv_xsrq_pingpong and perftest leave behind: those of another user, say root, it cannot open the next time.
+const XRC_FILES: [&str; 3] = [
+    "/tmp/xrc_domain",
+    "/tmp/xrc_domain_server",
+    "/tmp/xrc_domain_client",
+];
 
 /// Result of a row that did what was due.
 pub(super) const PASSED: &str = "passes";
