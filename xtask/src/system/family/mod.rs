@@ -16,7 +16,7 @@ use super::{Catalogue, Outcome, Process, Side, Stage};
 /// All of them.
 pub(super) fn all() -> Catalogue {
     type Add = fn(&mut Catalogue);
-    let families: [(&'static str, Add); 11] = [
+    let families: &[(&'static str, Add)] = &[
         ("cli", cli::add),
         ("load", load::add),
         ("verbs", verbs::add),
@@ -31,7 +31,7 @@ pub(super) fn all() -> Catalogue {
         ("pyverbs", super::pyverbs::add),
     ];
     let mut all = Catalogue::default();
-    for (family, add) in families {
+    for &(family, add) in families {
         all.family = family;
         add(&mut all);
     }

@@ -2,9 +2,9 @@
 
 use super::{Check, Row, Sides, pair};
 
-/// The port of rping.
+/// The port of rping and udaddy.
 const RPING: u16 = 7174;
-/// The port of ucmatose, udaddy, rdma_server, rdma_xserver and cmtime.
+/// The port of ucmatose, rdma_server, rdma_xserver and cmtime.
 const PORT: u16 = 7471;
 
 /// What ucmatose, udaddy and mckey end with.
@@ -111,7 +111,7 @@ fn udaddy() -> Vec<Row> {
     ]
     .map(|options| {
         let check = Check::Says(ENDED, ENDED);
-        pair(("udaddy", "UD"), options, Sides::Cm(PORT), check)
+        pair(("udaddy", "UD"), options, Sides::Cm(RPING), check)
     })
     .to_vec()
 }
