@@ -16,16 +16,16 @@ use super::qp_open;
 use super::wr::{copy_inline, refused, send_flags, sge_from_c};
 use crate::errno::{invalid, result_as_errno, result_as_null, unbuilt};
 use crate::types::{
-    IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_LOCAL_INV,
-    IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND,
-    IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_TSO, IBV_QP_INIT_ATTR_CREATE_FLAGS,
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_UC,
-    IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info,
-    ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+    IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_QP_EX_WITH_BIND_MW,
+    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+    IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_INIT_ATTR_CREATE_FLAGS,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_RC,
+    IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_ah, ibv_context, ibv_data_buf, ibv_mw,
+    ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
 
 /// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
-const BUILT_OPS: u64 = 0x3ff & !(IBV_QP_EX_WITH_TSO as u64);
+const BUILT_OPS: u64 = 0x3ff;
 
 /// Those that a type of queue pair has (the table of `ibv_wr_post(3)`). Without acknowledgements there is neither READ nor atomic, and no
 /// packet of UC names a key to invalidate.
@@ -36,6 +36,7 @@ const fn send_ops(qp_type: u32) -> u64 {
     match qp_type {
         IBV_QPT_UD => SEND,
         IBV_QPT_UC => SEND | WRITE | LOCAL,
+        IBV_QPT_RC => BUILT_OPS | IBV_QP_EX_WITH_ATOMIC_WRITE as u64,
         _ => BUILT_OPS,
     }
 }
@@ -172,6 +173,7 @@ fn functions() -> ibv_qp_ex {
     public.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
     public.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
     public.wr_bind_mw = Some(wr_bind_mw);
+    public.wr_atomic_write = Some(wr_atomic_write);
     public.wr_local_inv = Some(wr_local_inv);
     public.wr_rdma_read = Some(wr_rdma_read);
     public.wr_rdma_write = Some(wr_rdma_write);
@@ -290,6 +292,23 @@ builders! {
     wr_send() => SendOp::Send;
     wr_send_imm(imm: u32) => SendOp::SendImm(imm.to_ne_bytes());
     wr_send_inv(rkey: u32) => SendOp::SendInvalidate(Key(rkey));
+}
+
+/// `ibv_wr_atomic_write`: the 8 bytes are copied now.
+unsafe extern "C" fn wr_atomic_write(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    atomic_wr: *const c_void,
+) {
+    // SAFETY: a live extended queue pair, between start and complete, and 8 bytes of the program.
+    unsafe {
+        begin(qp, SendOp::AtomicWrite(remote(rkey, remote_addr)));
+        let bytes = std::ptr::read_unaligned(atomic_wr.cast::<[u8; 8]>());
+        with_batch(qp, |_, batch| {
+            batch.set_payload(Ok(Payload::Inline(bytes.to_vec())));
+        });
+    }
 }
 
 /// `ibv_wr_bind_mw`.

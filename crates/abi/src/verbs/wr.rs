@@ -12,8 +12,8 @@ use super::ah;
 use super::mw;
 use crate::errno::{invalid, unbuilt};
 use crate::types::{
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
-    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE, IBV_WR_BIND_MW,
+    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_recv_wr, ibv_send_wr,
     ibv_send_wr_bind_mw, ibv_sge,
 };
@@ -205,6 +205,7 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
             let (remote, add) = atomic();
             SendOp::FetchAdd { remote, add }
         }
+        IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite(rdma()),
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(key()),
         IBV_WR_BIND_MW => {
             // SAFETY: as above; the window and the region are NULL or live.

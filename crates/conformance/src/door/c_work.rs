@@ -70,6 +70,10 @@ fn fill_operation(wr: &mut ibv_send_wr, op: &SendOp, named: Named<'_>) {
             wr.wr = rdma(at);
             IBV_WR_RDMA_READ
         }
+        SendOp::AtomicWrite(at) => {
+            wr.wr = rdma(at);
+            IBV_WR_ATOMIC_WRITE
+        }
         SendOp::CompareSwap {
             remote,
             compare,

@@ -255,7 +255,7 @@ impl Requester {
         else {
             return Err(Fault::BAD_RESPONSE);
         };
-        if wqe.answer() != Answer::Read {
+        if !matches!(wqe.answer(), Answer::Read | Answer::Empty) {
             return Err(Fault::BAD_RESPONSE);
         }
         let (starts, ends) = (sequence == request.start, sequence + 1 == request.end);
@@ -265,7 +265,10 @@ impl Requester {
             .aeth
             .is_none_or(|aeth| matches!(aeth.syndrome, Syndrome::Ack(_)));
         let offset = wqe.offset(sequence, shared.mtu());
-        let expected = (wqe.offset(sequence + 1, shared.mtu()) - offset) as usize;
+        let expected = match wqe.answer() {
+            Answer::Empty => 0,
+            _ => (wqe.offset(sequence + 1, shared.mtu()) - offset) as usize,
+        };
         if packet.payload.len() > expected {
             return Err(Fault::new(WcStatus::LocLenErr, Cause::ResponseTooLong));
         }

@@ -45,6 +45,12 @@ impl Responder {
                     .map_err(Stop::Reject),
                 _ => Err(invalid.into()),
             },
+            Operation::AtomicWrite => match packet.ext.reth {
+                Some(reth) if self.message.is_none() => self
+                    .on_atomic_write(shared, cx, packet, (reth, target))
+                    .map_err(Stop::Reject),
+                _ => Err(invalid.into()),
+            },
             Operation::CompareSwap | Operation::FetchAdd => match packet.ext.atomic {
                 Some(operands) if self.message.is_none() => self
                     .on_atomic(shared, cx, packet, (info.operation, operands, target))
@@ -144,6 +150,35 @@ impl Responder {
             (psn, packets, target),
             Kind::Read { va, rkey, length },
         );
+        Ok(())
+    }
+
+    /// Eight bytes that become visible at once. It is answered as a READ of nothing, so it takes a place among those.
+    fn on_atomic_write(
+        &mut self,
+        shared: &Shared,
+        cx: &Cx<'_>,
+        packet: &Packet<'_>,
+        (reth, target): (Reth, Target),
+    ) -> Result<(), Reject> {
+        let psn = packet.bth.psn;
+        let need = Access::REMOTE_WRITE;
+        self.check_resources(shared, need, psn)?;
+        if reth.length != 8 || packet.payload.len() != 8 || reth.va % 8 != 0 {
+            return Err(Reject::invalid(psn));
+        }
+        let span = cx
+            .rights
+            .open_remote(reth.rkey, target.accessor(shared), reth.va, 8, need)
+            .map_err(|_| Reject::access(psn))?;
+        if span.addr() % 8 != 0 {
+            return Err(Reject::invalid(psn));
+        }
+        cx.memory
+            .write(span, packet.payload)
+            .map_err(|_| Reject::operational(psn))?;
+        let operation = Operation::AtomicWrite;
+        self.accept(shared, (psn, 1, target), Kind::Done { operation, reth });
         Ok(())
     }
 

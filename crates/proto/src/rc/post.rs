@@ -24,7 +24,11 @@ pub(crate) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<
                 max: cap.max_send_sge,
             });
         }
-        Payload::Inline(bytes) if bytes.len() > cap.max_inline_data as usize => {
+        // The 8 bytes of an atomic write always fit.
+        Payload::Inline(bytes)
+            if bytes.len() > cap.max_inline_data as usize
+                && !matches!(wr.op, SendOp::AtomicWrite(_)) =>
+        {
             return Err(PostError::InlineTooLong {
                 got: bytes.len(),
                 max: cap.max_inline_data,
@@ -41,7 +45,7 @@ pub(crate) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<
 
 /// Whether the queue pair sends at all, and whether the work request names the kind of receiver that its type has.
 fn check_receiver(qp_type: QpType, wr: &SendWr) -> Result<(), PostError> {
-    let is_local = matches!(wr.op, SendOp::LocalInvalidate(_));
+    let is_local = matches!(wr.op, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_));
     match (qp_type, wr.to) {
         (QpType::XrcRecv, _) => Err(PostError::Invalid("an XRC target has no send queue")),
         _ if is_local => Ok(()),
@@ -60,6 +64,14 @@ fn check_receiver(qp_type: QpType, wr: &SendWr) -> Result<(), PostError> {
 /// Checks that belong to single operations.
 fn check_operation(shared: &Shared, wr: &SendWr, length: u64) -> Result<(), PostError> {
     let is_atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+    if matches!(wr.op, SendOp::AtomicWrite(_)) {
+        if length != 8 || shared.config.qp_type != QpType::Rc {
+            return Err(PostError::Invalid(
+                "an atomic write is of 8 bytes, on a reliable connection",
+            ));
+        }
+        return check_depth(shared);
+    }
     if !is_atomic && !matches!(wr.op, SendOp::Read(_)) {
         return Ok(());
     }
@@ -73,6 +85,11 @@ fn check_operation(shared: &Shared, wr: &SendWr, length: u64) -> Result<(), Post
             "the result of an atomic takes 8 bytes of local buffer",
         ));
     }
+    check_depth(shared)
+}
+
+/// Whether the queue pair may have READs and atomics outstanding.
+fn check_depth(shared: &Shared) -> Result<(), PostError> {
     if shared.attr.max_rd_atomic == 0 && shared.attr.qp_state != QpState::Err {
         return Err(PostError::Invalid(
             "READ and atomics need max_rd_atomic above 0",

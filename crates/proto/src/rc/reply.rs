@@ -127,6 +127,7 @@ fn emit_response(
     };
     let (va, rkey, operation, atomic_ack) = match response.resource.kind {
         Kind::Read { va, rkey, .. } => (va, rkey, Operation::ReadResponse, None),
+        Kind::Done { reth, .. } => (reth.va, reth.rkey, Operation::ReadResponse, None),
         Kind::Atomic {
             original, request, ..
         } => {

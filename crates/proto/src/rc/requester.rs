@@ -183,7 +183,7 @@ impl Requester {
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let byte_len = match wqe.answer() {
             Answer::Read | Answer::Atomic => wqe.length,
-            Answer::Ack | Answer::Local => 0,
+            Answer::Ack | Answer::Empty | Answer::Local => 0,
         };
         let wc = Wc {
             byte_len,
@@ -289,5 +289,6 @@ const fn opcode(op: SendOp) -> WcOpcode {
         SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
         SendOp::LocalInvalidate(_) => WcOpcode::LocalInv,
         SendOp::BindWindow(_) => WcOpcode::BindMw,
+        SendOp::AtomicWrite(_) => WcOpcode::AtomicWrite,
     }
 }

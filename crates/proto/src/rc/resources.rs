@@ -25,6 +25,13 @@ pub(super) enum Kind {
         /// Bytes.
         length: u32,
     },
+    /// Only that it was done (ATOMIC WRITE).
+    Done {
+        /// What was asked for.
+        operation: Operation,
+        /// Where.
+        reth: Reth,
+    },
     /// The value that the atomic found.
     Atomic {
         /// CAS or FADD, as it was asked for.
@@ -131,7 +138,7 @@ impl Resources {
         }
         let bytes_end = match resource.kind {
             Kind::Read { length, .. } => length,
-            Kind::Atomic { .. } => 0,
+            Kind::Atomic { .. } | Kind::Done { .. } => 0,
         };
         self.passes.push_back(Pass {
             resource: self.base + self.ring.len() as u64,
@@ -209,6 +216,14 @@ impl Resources {
             Kind::Atomic {
                 operation, request, ..
             } if operation == asked && request == *operands => Some((1, 0)),
+            _ => None,
+        });
+    }
+
+    /// A request that is answered without data and was seen before: the answer is sent again.
+    pub(super) fn repeat_done(&mut self, psn: Psn, asked: Operation, there: &Reth, mtu: u32) {
+        self.repeat((psn, mtu), |resource, _| match resource.kind {
+            Kind::Done { operation, reth } if operation == asked && reth == *there => Some((1, 0)),
             _ => None,
         });
     }

@@ -163,6 +163,11 @@ impl Responder {
                     resources.repeat_atomic(psn, operation, operands, shared.mtu());
                 }
             }
+            Some(operation @ Operation::AtomicWrite) => {
+                if let Some(reth) = &packet.ext.reth {
+                    resources.repeat_done(psn, operation, reth, shared.mtu());
+                }
+            }
             _ => self.replies.owe_ack(),
         }
     }

@@ -69,6 +69,10 @@ pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option
             solicited: false,
             ..message(Operation::Write, Some(to), none)
         },
+        SendOp::AtomicWrite(to) => Segment {
+            solicited: false,
+            ..message(Operation::AtomicWrite, Some(to), none)
+        },
         SendOp::WriteImm(to, data) => message(Operation::WriteImm, Some(to), imm(data)),
         SendOp::Read(from) => request(
             Operation::ReadRequest,

@@ -20,6 +20,8 @@ pub(crate) enum Answer {
     Read,
     /// An atomic acknowledgement.
     Atomic,
+    /// One READ response without data (ATOMIC WRITE).
+    Empty,
     /// Nothing: it is done here.
     Local,
 }
@@ -47,6 +49,7 @@ impl Wqe {
     pub(crate) fn answer(&self) -> Answer {
         match self.wr.op {
             SendOp::Read(_) => Answer::Read,
+            SendOp::AtomicWrite(_) => Answer::Empty,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Answer::Atomic,
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => Answer::Local,
             _ => Answer::Ack,
@@ -81,7 +84,7 @@ impl Wqe {
 
     /// Whether it takes a place among the outstanding READs and atomics.
     pub(super) fn counts(&self) -> bool {
-        matches!(self.answer(), Answer::Read | Answer::Atomic)
+        matches!(self.answer(), Answer::Read | Answer::Atomic | Answer::Empty)
     }
 
     /// What the packets `from .. to` count against the window.

@@ -36,7 +36,7 @@ impl Requester {
             Answer::Local => true,
             Answer::Ack => false,
             // What is repeated has its place already.
-            Answer::Read | Answer::Atomic => {
+            Answer::Read | Answer::Atomic | Answer::Empty => {
                 flight.next() >= flight.limit()
                     && flight.requests() >= usize::from(shared.attr.max_rd_atomic)
             }

@@ -71,6 +71,8 @@ pub enum SendOp {
         /// Addend.
         add: u64,
     },
+    /// WRITE of 8 aligned bytes that become visible at once.
+    AtomicWrite(RemoteAddr),
     /// Invalidate a local key.
     LocalInvalidate(Key),
     /// Bind a memory window.
