@@ -1,12 +1,12 @@
 //! Conformance cases for the device.
 //!
-//! A [`Case`] is a few lines that play one situation and say what must come of it; it names the [statements](statements) of the
+//! A [`Case`] is a few lines that play one situation and say what must come of it; it names the [statements] of the
 //! specification that it shows. The [runner] plays every case through every way into the device:
 //!
 //! | dimension | values | module |
 //! |---|---|---|
 //! | entry | the device's Rust objects; the functions that C programs call | [`door`] |
-//! | path | local link; wire over IPv4; wire over IPv6 | [`bench`] |
+//! | path | local link; wire over IPv4; wire over IPv6 | [`mod@bench`] |
 //! | peer | a queue pair of the device; one played by hand, which breaks rules | [`end`], [`raw`] |
 //!
 //! [`list`] writes which statement is shown by which case, and which by none, to `docs/conformance.md`.
