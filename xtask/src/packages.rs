@@ -21,7 +21,9 @@ pub(crate) const SYSTEM: &[Package] = &[
     Package("perftest", "ib_send_lat"),
     Package("qperf", "qperf"),
     Package("fio", "fio"),
+    Package("infiniband-diags", "ibstat"),
     Package("ucx-utils", "ucx_info"),
+    Package("valgrind", "valgrind"),
     Package("libfabric-bin", "fi_info"),
     Package("python3", "python3"),
     Package(

@@ -4,10 +4,12 @@ mod cli;
 mod cm;
 mod failure;
 mod load;
+mod memory;
 mod multicast;
 mod network;
 mod perftest;
 mod programs;
+mod sysfs;
 mod verbs;
 mod wire;
 
@@ -24,6 +26,8 @@ pub(super) fn all() -> Catalogue {
         ("perftest", perftest::add),
         ("programs", programs::add),
         ("failure", failure::add),
+        ("sysfs", sysfs::add),
+        ("memory", memory::add),
         ("wire", wire::add),
         ("network", network::add),
         ("multicast", multicast::add),

@@ -1,0 +1,82 @@
+//! Memory and descriptors: no error that valgrind sees, no growth over many connections.
+
+use super::Ready;
+use crate::system::{Catalogue, Outcome, Place, Side, Stage, USERS, User};
+
+/// How valgrind is asked: any error, and memory that nothing refers to any more, is a failure.
+const VALGRIND: [&str; 6] = [
+    "valgrind",
+    "--quiet",
+    "--error-exitcode=99",
+    "--leak-check=full",
+    "--show-leak-kinds=definite",
+    "--errors-for-leak-kinds=definite",
+];
+
+/// C programs that are both sides at once, with few rounds: valgrind is some fifty times slower.
+const ALONE: [(&str, &[&str]); 3] = [
+    ("cycles", &["verbs", "50"]),
+    ("cycles", &["cm", "50"]),
+    ("unsupported", &[]),
+];
+
+pub(super) fn add(all: &mut Catalogue) {
+    for user in USERS {
+        for what in ["verbs", "cm"] {
+            all.at(
+                &format!("memory.cycles.{what}"),
+                Place::Loopback,
+                user,
+                240,
+                move |stage| {
+                    stage
+                        .run(Side::A, &[&stage.built("cycles"), what, "10000"])
+                        .map(drop)
+                },
+            );
+        }
+    }
+    for (program, arguments) in ALONE {
+        let name = [&["valgrind", program], arguments].concat().join(".");
+        all.at(&name, Place::Loopback, User::Ordinary, 120, move |stage| {
+            let words = [&VALGRIND[..], &[&stage.built(program)], arguments].concat();
+            stage.run(Side::A, &words).map(drop)
+        });
+    }
+    for place in [Place::OneSpace, Place::Wire(1500)] {
+        all.at(
+            "valgrind.ibv_rc_pingpong",
+            place,
+            User::Ordinary,
+            120,
+            pingpong,
+        );
+        all.at(
+            "valgrind.read-write",
+            place,
+            User::Ordinary,
+            120,
+            read_write,
+        );
+    }
+}
+
+fn pingpong(stage: &Stage) -> Outcome {
+    let server = [
+        &VALGRIND[..],
+        &["ibv_rc_pingpong", "-g", "0", "-n", "50", "-c"],
+    ]
+    .concat();
+    let client = [&server[..], &[stage.ipv4()]].concat();
+    super::pair(stage, Ready::Tcp(18515), &server, &client).map(drop)
+}
+
+fn read_write(stage: &Stage) -> Outcome {
+    let program = stage.built("read-write");
+    let server = [&VALGRIND[..], &[&program, "server", "-n", "1"]].concat();
+    let mut server = stage.start(Side::A, &server)?;
+    let port = super::programs::port_of(&mut server)?;
+    let words = [&VALGRIND[..], &[&program, "client", stage.ipv4(), &port]].concat();
+    stage.run(Side::B, &words)?;
+    server.succeed()
+}
