@@ -39,7 +39,8 @@ pub(super) fn add(all: &mut Catalogue) {
     for (program, arguments) in ALONE {
         let name = [&["valgrind", program], arguments].concat().join(".");
         all.at(&name, Place::Loopback, User::Ordinary, 120, move |stage| {
-            let words = [&VALGRIND[..], &[&stage.built(program)], arguments].concat();
+            let program = stage.built(program);
+            let words = [&VALGRIND[..], &[&program], arguments].concat();
             stage.run(Side::A, &words).map(drop)
         });
     }
