@@ -201,7 +201,9 @@ fn off(stage: &Stage) -> Outcome {
 fn killed(stage: &Stage) -> Outcome {
     let script =
         format!("exec 5< {CLASS}/ferroce_lo/node_guid; cd {CLASS}; echo up; while :; do :; done");
-    let mut process = stage.with_sysfs(Side::A, &["bash", "-c", &script]).start()?;
+    let mut process = stage
+        .with_sysfs(Side::A, &["bash", "-c", &script])
+        .start()?;
     process.says("up")?;
     let id = format!("/proc/{}/fd", process.pid());
     let mut ours = 0;
