@@ -63,7 +63,7 @@ fn pair() -> [End<UdQp>; 2] {
 }
 
 fn take(end: &mut End<UdQp>, bytes: &[u8], route: &Route) -> bool {
-    let packet = Packet::parse(bytes).unwrap();
+    let packet = Packet::parse(bytes).expect("well-formed");
     end.with(|qp, cx| qp.on_packet(cx, &packet, route))
 }
 
