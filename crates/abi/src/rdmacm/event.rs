@@ -1,30 +1,24 @@
 //! Fetching and acknowledging events.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use ferroce_nic as nic;
 use ferroce_nic::Error;
-use ferroce_nic::cm::{ConnParam, EventKind, EventParam, UdParam};
+use ferroce_nic::cm::{EventKind, EventParam};
 
 use super::channel::{self, ChannelRef};
+use super::event_param::{conn_param, ud_param};
 use super::id::{Id, NewId};
 use super::multicast::{self, Group};
 use super::transition::ReadLimits;
-use super::types::{
-    RDMA_CM_EVENT_TIMEWAIT_EXIT, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
-    rdma_ud_param,
-};
+use super::types::{RDMA_CM_EVENT_TIMEWAIT_EXIT, rdma_cm_event, rdma_cm_id, rdma_event_channel};
 use super::{lock, transition};
-use crate::convert::ah_attr_to_c;
 use crate::errno::{as_minus_one, invalid};
 use crate::object::{self, Handle};
 use crate::verbs::acks::Acks;
 use crate::verbs::wait;
-
-/// Longest private data that an event carries: `rdma_conn_param.private_data_len` is a byte.
-const MAX_PRIVATE_DATA: usize = 255;
 
 /// What lies behind a `struct rdma_cm_event`.
 pub(crate) struct EventPrivate {
@@ -213,42 +207,6 @@ fn request(id: Id<'_>, event: &nic::cm::Event) -> bool {
 fn note_ece(id: Id<'_>, param: &EventParam) {
     if let EventParam::Conn(conn) = param {
         lock(id.settings()).remote_ece = conn.ece;
-    }
-}
-
-/// The program's view of connection parameters; it points into them.
-fn conn_param(conn: &ConnParam) -> rdma_conn_param {
-    let (private_data, private_data_len) = view(&conn.private_data);
-    rdma_conn_param {
-        private_data,
-        private_data_len,
-        responder_resources: conn.responder_resources,
-        initiator_depth: conn.initiator_depth,
-        flow_control: conn.flow_control.into(),
-        retry_count: conn.retry_count,
-        rnr_retry_count: conn.rnr_retry_count,
-        srq: conn.srq.into(),
-        qp_num: conn.qp_num.get(),
-    }
-}
-
-/// The program's view of datagram parameters; it points into them.
-fn ud_param(ud: &UdParam) -> rdma_ud_param {
-    let (private_data, private_data_len) = view(&ud.private_data);
-    rdma_ud_param {
-        private_data,
-        private_data_len,
-        ah_attr: ah_attr_to_c(&ud.ah_attr),
-        qp_num: ud.qp_num.get(),
-        qkey: ud.qkey,
-    }
-}
-
-/// Private data as events show it: NULL if there is none.
-fn view(private_data: &[u8]) -> (*const c_void, u8) {
-    match u8::try_from(private_data.len().min(MAX_PRIVATE_DATA)) {
-        Ok(0) | Err(_) => (ptr::null(), 0),
-        Ok(length) => (private_data.as_ptr().cast(), length),
     }
 }
 

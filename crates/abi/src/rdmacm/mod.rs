@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`types`] | the C types of `rdma/rdma_cma.h` |
 //! | `channel` | event channels |
-//! | `event` | fetching, completing and acknowledging events |
+//! | `event`, `event_param` | fetching, completing and acknowledging events |
 //! | `id` | what lies behind a `struct rdma_cm_id` |
 //! | `lifecycle` | create, migrate, destroy |
 //! | `resolve` | bind, listen, resolve, options, queue pair attributes |
@@ -38,6 +38,7 @@ mod device;
 mod ece;
 mod endpoint;
 mod event;
+mod event_param;
 mod id;
 mod lifecycle;
 mod multicast;

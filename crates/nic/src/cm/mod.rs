@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `id`, `state` | identifiers: the program's handle, and what the service knows of each |
 //! | `channel` | event channels |
-//! | `resolve` | bind, listen, resolve |
+//! | `resolve`, `options` | bind, listen, resolve; options |
 //! | `neighbour` | whether anybody is there |
 //! | `network` | identifiers whose device or address goes |
 //! | `connect`, `request`, `events` | commands to conversations, and what they bring |
@@ -27,6 +27,7 @@ mod id;
 mod multicast;
 mod neighbour;
 mod network;
+mod options;
 mod pace;
 mod ports;
 mod qp_attr;
