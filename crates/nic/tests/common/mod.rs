@@ -101,6 +101,8 @@ impl End {
             srq: None,
         };
         let qp = Qp::create(&pd, init).expect("a queue pair");
+        // Without a handle nobody would hear of its events.
+        qp.set_cookie(Arc::as_ptr(&qp).addr());
         Self {
             context,
             pd,
