@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use ferroce_nic::{Context, Error};
 use ferroce_os::eventfd::EventFd;
 
 use super::{
-    clock, cq, cq_ex, device, dm, domain, mr, mw, port, post, qp, qp_ex, qp_open, srq, xrcd,
+    clock, cq, cq_ex, device, dm, domain, import, mr, mw, port, post, qp, qp_ex, qp_open, srq, xrcd,
 };
 use crate::errno::result_as_null;
 use crate::types::{ibv_context, ibv_context_ops, ibv_device, ibv_mr, ibv_qp, verbs_context};
@@ -39,7 +39,54 @@ pub(crate) struct ContextPrivate {
     delivery: Mutex<()>,
     children: Mutex<Children>,
     /// What `cmd_fd` names: nothing can be asked of it, but programs set flags on it or duplicate it.
-    _cmd: EventFd,
+    cmd: Cmd,
+}
+
+/// The descriptor that stands for an open device: duplicates of it can be imported.
+enum Cmd {
+    Own(EventFd),
+    Imported(OwnedFd),
+}
+
+impl Cmd {
+    fn raw(&self) -> RawFd {
+        match self {
+            Self::Own(cmd) => cmd.as_raw_fd(),
+            Self::Imported(cmd) => cmd.as_raw_fd(),
+        }
+    }
+}
+
+/// Contexts that are open.
+struct Open(Vec<*mut ibv_context>);
+
+// SAFETY: the pointers are used only under the lock, and taken out before their object goes.
+unsafe impl Send for Open {}
+
+static OPEN: Mutex<Open> = Mutex::new(Open(Vec::new()));
+
+/// The device of the open context whose descriptor has this identity, with the program's handle of the device.
+pub(super) fn named(identity: &str) -> Option<(Arc<Context>, *mut ibv_device)> {
+    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.0.iter().find_map(|&context| {
+        // SAFETY: in the list, so live; the device field never changes.
+        let (private, device) = unsafe { (private(context), (*context).device) };
+        let same = import::identity(private.cmd.raw()).as_deref() == Some(identity);
+        same.then(|| (Arc::clone(&private.nic), device))
+    })
+}
+
+/// Another context on an open device.
+///
+/// # Safety
+/// `cmd_fd` is an open descriptor that the caller gives away.
+pub(super) unsafe fn import(
+    (nic, device): (Arc<Context>, *mut ibv_device),
+    cmd_fd: RawFd,
+) -> *mut ibv_context {
+    // SAFETY: the caller's promise.
+    let cmd = Cmd::Imported(unsafe { OwnedFd::from_raw_fd(cmd_fd) });
+    build(nic, device, cmd)
 }
 
 /// Objects through which peers reach this process: closing the device must end them.
@@ -127,23 +174,31 @@ pub(crate) unsafe fn open(handle: *mut ibv_device) -> Result<*mut ibv_context, E
             "no descriptor left",
         )
     })?;
+    Ok(build(nic, handle, Cmd::Own(cmd)))
+}
+
+/// The object of an open device.
+fn build(nic: Arc<Context>, device: *mut ibv_device, cmd: Cmd) -> *mut ibv_context {
     let mut public = operations();
-    public.context.cmd_fd = cmd.as_raw_fd();
-    public.context.device = handle;
+    public.context.cmd_fd = cmd.raw();
+    public.context.device = device;
     public.context.async_fd = nic.async_fd();
     let private = ContextPrivate {
         nic,
         delivery: Mutex::default(),
         children: Mutex::default(),
-        _cmd: cmd,
+        cmd,
     };
     let object = Box::into_raw(Box::new(ContextObject {
         public: UnsafeCell::new(public),
         private,
     }));
-    Ok(object
+    let context = object
         .wrapping_byte_add(offset_of!(verbs_context, context))
-        .cast())
+        .cast();
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.0.push(context);
+    context
 }
 
 /// The block with everything that the header calls directly. Slots of verbs that are not built stay NULL where the header checks for
@@ -199,6 +254,10 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: a live context.
     let children = std::mem::take(&mut *unsafe { private(context) }.children());
+    {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.0.retain(|&other| other != context);
+    }
     if children.qps.is_empty() && children.mrs.is_empty() {
         // SAFETY: `open` made the object with `Box::into_raw`; nothing of it that matters to peers is left.
         drop(unsafe { Box::from_raw(object_of(context)) });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ferroce_nic::{DeviceMemory, Error, Mr};
 use ferroce_proto::mr::Access;
 
+use super::import::{self, Importable};
 use super::{context, engine, mr, pd};
 use crate::errno::{invalid, result_as_errno, result_as_null};
 use crate::object::{self, Handle};
@@ -36,14 +37,25 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     result_as_null("ibv_alloc_dm", memory.map(|memory| create(context, memory)))
 }
 
+/// New device memory.
+fn create(context: *mut ibv_context, memory: Arc<DeviceMemory>) -> *mut ibv_dm {
+    let handle = engine::next_handle();
+    import::register(handle, Importable::Dm(Arc::downgrade(&memory)));
+    face(context, memory, handle)
+}
+
 /// The structure of device memory.
-pub(super) fn create(context: *mut ibv_context, memory: Arc<DeviceMemory>) -> *mut ibv_dm {
+pub(super) fn face(
+    context: *mut ibv_context,
+    memory: Arc<DeviceMemory>,
+    handle: u32,
+) -> *mut ibv_dm {
     let public = ibv_dm {
         context,
         memcpy_to_dm: Some(memcpy_to_dm),
         memcpy_from_dm: Some(memcpy_from_dm),
         comp_mask: IBV_DM_MASK_HANDLE,
-        handle: engine::next_handle(),
+        handle,
     };
     object::create(public, DmPrivate(memory))
 }
@@ -54,7 +66,10 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     let users = unsafe { object::private(dm) }.0.users();
     let result = if users == 0 {
         // SAFETY: nothing refers to it.
-        drop(unsafe { object::take(dm) });
+        unsafe {
+            import::forget((*dm).handle);
+            drop(object::take(dm));
+        }
         Ok(())
     } else {
         let reason = format!("{users} memory regions are on the device memory");

@@ -19,6 +19,7 @@ mod events;
 mod fork;
 mod gid;
 mod grh;
+mod import;
 pub mod kern;
 mod mr;
 mod multicast;
@@ -53,6 +54,10 @@ pub use device::{
 pub use events::{ibv_ack_async_event, ibv_get_async_event};
 pub use fork::{ibv_dofork_range, ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_query_gid, ibv_query_gid_type};
+pub use import::{
+    ibv_import_device, ibv_import_dm, ibv_import_mr, ibv_import_pd, ibv_unimport_dm,
+    ibv_unimport_mr, ibv_unimport_pd,
+};
 pub use kern::{
     ibv_copy_ah_attr_from_kern, ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern,
     ibv_copy_qp_attr_from_kern,

@@ -9,6 +9,7 @@ use ferroce_proto::ids::Key;
 use ferroce_proto::mr::Access;
 use libc::c_void;
 
+use super::import::{self, Importable};
 use super::wr::sge_from_c;
 use super::{context, engine, pd};
 use crate::convert;
@@ -73,7 +74,7 @@ unsafe fn register(
     Ok(unsafe { create(pd, region, addr, length) })
 }
 
-/// The structure of a region.
+/// A new region.
 ///
 /// # Safety
 /// `pd` is live.
@@ -83,6 +84,22 @@ pub(super) unsafe fn create(
     addr: *mut c_void,
     length: usize,
 ) -> *mut ibv_mr {
+    let handle = engine::next_handle();
+    import::register(handle, Importable::Mr(Arc::downgrade(&region), length));
+    // SAFETY: the caller's promise.
+    unsafe { face(pd, region, (addr, length), handle) }
+}
+
+/// The structure of a region.
+///
+/// # Safety
+/// `pd` is live.
+pub(super) unsafe fn face(
+    pd: *mut ibv_pd,
+    region: Arc<Mr>,
+    (addr, length): (*mut c_void, usize),
+    handle: u32,
+) -> *mut ibv_mr {
     let key = region.key().0;
     // SAFETY: the caller's promise.
     let context = unsafe { (*pd).context };
@@ -91,7 +108,7 @@ pub(super) unsafe fn create(
         pd,
         addr,
         length,
-        handle: engine::next_handle(),
+        handle,
         lkey: key,
         rkey: key,
     };
@@ -353,6 +370,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     }
     // SAFETY: as above, on a live context; nobody uses it any more after this.
     unsafe {
+        import::forget((*mr).handle);
         context::private((*mr).context).release_mr(mr);
         drop(object::take(mr));
     }

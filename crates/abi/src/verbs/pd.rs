@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ferroce_nic::{Error, Pd};
 
 use super::domain::ThreadDomain;
+use super::import::{self, Importable};
 use super::{context, engine};
 use crate::errno::{as_errno, result_as_null};
 use crate::object::{self, Handle};
@@ -52,16 +53,25 @@ pub(crate) unsafe fn private<'a>(pd: *mut ibv_pd) -> &'a PdPrivate {
     unsafe { object::private(pd) }
 }
 
-/// The structure of a protection domain, or of a parent domain.
+/// A new protection domain, or parent domain.
 pub(super) fn create(
     context: *mut ibv_context,
     nic: Arc<Pd>,
     td: Option<ThreadDomain>,
 ) -> *mut ibv_pd {
-    let public = ibv_pd {
-        context,
-        handle: engine::next_handle(),
-    };
+    let handle = engine::next_handle();
+    import::register(handle, Importable::Pd(Arc::downgrade(&nic)));
+    face(context, nic, td, handle)
+}
+
+/// The structure of a protection domain, or of a parent domain.
+pub(super) fn face(
+    context: *mut ibv_context,
+    nic: Arc<Pd>,
+    td: Option<ThreadDomain>,
+    handle: u32,
+) -> *mut ibv_pd {
+    let public = ibv_pd { context, handle };
     let ahs = AtomicUsize::new(0);
     object::create(public, PdPrivate { nic, ahs, td })
 }
@@ -84,6 +94,8 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         );
         return as_errno("ibv_dealloc_pd", &Error::new(libc::EBUSY, reason));
     }
+    // SAFETY: as above.
+    import::forget(unsafe { (*pd).handle });
     // SAFETY: nothing refers to it.
     let PdPrivate { td, nic, .. } = unsafe { object::take(pd) };
     drop((td, nic));

@@ -16,11 +16,6 @@ macro_rules! refuse {
 }
 
 refuse! {
-    // Objects of another process.
-    pub fn ibv_import_device(c_int) -> *mut ibv_context = as_null("ibv_import_device", "import of another process's objects");
-    pub fn ibv_import_pd(*mut ibv_context, u32) -> *mut ibv_pd = as_null("ibv_import_pd", "import of another process's objects");
-    pub fn ibv_import_mr(*mut ibv_pd, u32) -> *mut ibv_mr = as_null("ibv_import_mr", "import of another process's objects");
-    pub fn ibv_import_dm(*mut ibv_context, u32) -> *mut ibv_dm = as_null("ibv_import_dm", "import of another process's objects");
     // Newer than the interface that this library follows.
     pub fn ibv_alloc_dmah(*mut ibv_context, *mut c_void) -> *mut c_void = as_null("ibv_alloc_dmah", "a DMA handle");
     pub fn ibv_dealloc_dmah(*mut c_void) -> c_int = as_errno("ibv_dealloc_dmah", "a DMA handle");
@@ -42,12 +37,3 @@ refuse! {
     pub fn ibv_inc_err_comp_cntr(*mut c_void, u64) -> c_int = as_errno("ibv_inc_err_comp_cntr", "a completion counter");
     pub fn ibv_qp_attach_comp_cntr(*mut ibv_qp, *mut c_void, *mut c_void) -> c_int = as_errno("ibv_qp_attach_comp_cntr", "a completion counter");
 }
-
-/// `ibv_unimport_pd(3)`: nothing was imported.
-pub unsafe extern "C" fn ibv_unimport_pd(_pd: *mut ibv_pd) {}
-
-/// `ibv_unimport_mr(3)`: nothing was imported.
-pub unsafe extern "C" fn ibv_unimport_mr(_mr: *mut ibv_mr) {}
-
-/// `ibv_unimport_dm(3)`: nothing was imported.
-pub unsafe extern "C" fn ibv_unimport_dm(_dm: *mut ibv_dm) {}
