@@ -7,13 +7,19 @@ pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Waits until `poll` gives something. `what` says for a person what did not come.
 #[track_caller]
-pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_within(DEADLINE, what, poll)
+}
+
+/// The same with another deadline, for what moves very much.
+#[track_caller]
+pub fn wait_within<T>(deadline: Duration, what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = poll() {
             return found;
         }
-        assert!(start.elapsed() < DEADLINE, "no {what} within {DEADLINE:?}");
+        assert!(start.elapsed() < deadline, "no {what} within {deadline:?}");
         std::thread::yield_now();
     }
 }

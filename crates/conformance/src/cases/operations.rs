@@ -8,6 +8,7 @@ use ferroce_proto::verbs::{
 use crate::bench::{Bench, MTU, Spec};
 use crate::case::Case;
 use crate::end::{End, pattern};
+use crate::wait::wait_within;
 
 pub(super) const CASES: &[Case] = &[
     Case::new("send.lengths", &["op.send", "op.lengths", "op.sges"], |b| {
@@ -342,7 +343,11 @@ fn gigabyte(bench: &Bench) {
     let quarters = |end: &End| vec![end.sge(0, QUARTER); 4];
     b.recv(1, quarters(&b));
     a.send(1, SendOp::Send, quarters(&a));
-    a.done(1);
+    let deadline = std::time::Duration::from_secs(180);
+    let sent = wait_within(deadline, "completion", || {
+        a.side().poll().expect("no overflow")
+    });
+    assert_eq!((sent.wr_id, sent.status), (1, WcStatus::Success));
     assert_eq!(b.done(1).byte_len, 1 << 30);
     let end = b.memory().bytes(QUARTER - content.len(), content.len());
     assert!(end == content);
