@@ -9,7 +9,7 @@
 
 #include <dirent.h>
 
-enum { TIME = 240, SIZE = 256, GROWTH_KIB = 1024 };
+enum { TIME = 240, SIZE = 256, GROWTH_KIB = 1024, JUDGED = 1000 };
 
 static const char *address = "127.0.0.1";
 
@@ -198,7 +198,8 @@ static void run(unsigned long count, void (*cycle)(void))
 	printf("%u descriptors, then %u; %ld KiB, then %ld\n", files, files_now, kib, kib_now);
 	if (files_now > files)
 		die("descriptors were left");
-	if (kib_now > kib + GROWTH_KIB)
+	/* A short run, as under valgrind, is still warming up: its memory says nothing. */
+	if (count >= JUDGED && kib_now > kib + GROWTH_KIB)
 		die("memory grows");
 }
 
