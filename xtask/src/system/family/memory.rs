@@ -52,13 +52,6 @@ pub(super) fn add(all: &mut Catalogue) {
             120,
             pingpong,
         );
-        all.at(
-            "valgrind.read-write",
-            place,
-            User::Ordinary,
-            120,
-            read_write,
-        );
     }
 }
 
@@ -70,14 +63,4 @@ fn pingpong(stage: &Stage) -> Outcome {
     .concat();
     let client = [&server[..], &[stage.ipv4()]].concat();
     super::pair(stage, Ready::Tcp(18515), &server, &client).map(drop)
-}
-
-fn read_write(stage: &Stage) -> Outcome {
-    let program = stage.built("read-write");
-    let server = [&VALGRIND[..], &[&program, "server", "-n", "1"]].concat();
-    let mut server = stage.start(Side::A, &server)?;
-    let port = super::programs::port_of(&mut server)?;
-    let words = [&VALGRIND[..], &[&program, "client", stage.ipv4(), &port]].concat();
-    stage.run(Side::B, &words)?;
-    server.succeed()
 }
