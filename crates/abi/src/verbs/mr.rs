@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ferroce_nic::mr::Advice;
 use ferroce_nic::{Error, Mr};
+use ferroce_os::memory::{Mapping, file_size, page_size};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::Access;
 use libc::c_void;
@@ -13,9 +14,7 @@ use super::import::{self, Importable};
 use super::wr::sge_from_c;
 use super::{context, engine, pd};
 use crate::convert;
-use crate::errno::{
-    as_errno, as_minus_one, as_null, invalid, result_as_errno, result_as_null, unbuilt,
-};
+use crate::errno::{as_errno, as_minus_one, invalid, result_as_errno, result_as_null, unbuilt};
 use crate::object::{self, Handle};
 use crate::types::{
     IBV_ACCESS_HUGETLB, IBV_ACCESS_OPTIONAL_RANGE, IBV_ADVISE_MR_ADVICE_PREFETCH,
@@ -223,16 +222,67 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     })
 }
 
-/// `ibv_reg_dmabuf_mr(3)`: there are no device buffers to share.
+/// `ibv_reg_dmabuf_mr(3)`: for buffers that can be mapped into this process.
 pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
-    _pd: *mut ibv_pd,
-    _offset: u64,
-    _length: usize,
-    _iova: u64,
-    _fd: c_int,
-    _access: c_int,
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
 ) -> *mut ibv_mr {
-    as_null("ibv_reg_dmabuf_mr", &unbuilt("dma-buf memory"))
+    // SAFETY: a live protection domain.
+    let parent = unsafe { pd::private(pd) };
+    let region = map_dmabuf(fd, (offset, length, iova), access.cast_unsigned()).and_then(
+        |(mapping, skip, access)| {
+            let place = (skip, length as u64, iova);
+            Mr::register_mapping(parent.nic(), mapping, place, access)
+        },
+    );
+    // SAFETY: as above.
+    result_as_null(
+        "ibv_reg_dmabuf_mr",
+        region.map(|region| unsafe { create(pd, region, std::ptr::null_mut(), length) }),
+    )
+}
+
+/// Maps a part of a dma-buf. Gives the mapping, where in it the part starts, and the access flags.
+///
+/// # Errors
+/// EOPNOTSUPP for other access flags than the manual page names and for descriptors that cannot be mapped; EINVAL for a range that does
+/// not fit; EBADF.
+fn map_dmabuf(
+    fd: c_int,
+    (offset, length, iova): (u64, usize, u64),
+    bits: u32,
+) -> Result<(Mapping, u64, Access), Error> {
+    let access = access(bits)?;
+    let allowed = Access::LOCAL_WRITE
+        | Access::REMOTE_WRITE
+        | Access::REMOTE_READ
+        | Access::REMOTE_ATOMIC
+        | Access::RELAXED_ORDERING;
+    if !allowed.contains(access) {
+        return Err(unbuilt(&format!("{:?} for a dma-buf", access - allowed)));
+    }
+    let skip = offset % page_size();
+    let end = offset.checked_add(length as u64);
+    let beyond = end.is_none_or(|end| file_size(fd).is_some_and(|size| end > size));
+    if length == 0 || iova % page_size() != skip || beyond {
+        return Err(invalid(format!(
+            "{length} bytes at {offset} with iova {iova:#x}: not in the buffer, or not at the same offset in a page"
+        )));
+    }
+    let bytes = length.saturating_add(usize::try_from(skip).unwrap_or(0));
+    let writable = access.contains(Access::LOCAL_WRITE);
+    let mapping = Mapping::of(fd, offset - skip, bytes, writable).map_err(|e| {
+        let errno = match e.raw_os_error() {
+            Some(errno @ (libc::EBADF | libc::EINVAL | libc::ENOMEM)) => errno,
+            _ => libc::EOPNOTSUPP,
+        };
+        Error::new(errno, format!("the buffer cannot be mapped: {e}"))
+    })?;
+    Ok((mapping, skip, access))
 }
 
 /// `ibv_rereg_mr(3)`: 0, or one of `IBV_REREG_MR_ERR_*` with `errno` set; the region is unchanged then.
