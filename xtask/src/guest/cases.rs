@@ -8,7 +8,7 @@ use super::harness::Guest;
 use crate::system::Process;
 
 /// A test's verdict: why it failed, for a person.
-type Outcome = Result<(), String>;
+pub(super) type Outcome = Result<(), String>;
 
 /// A test.
 pub(super) struct Case {
@@ -21,13 +21,13 @@ pub(super) struct Case {
 }
 
 /// Our address and the guest's.
-const IPV4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+pub(super) const IPV4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 /// As above.
-const IPV6: [&str; 2] = ["fd77::1", "fd77::2"];
+pub(super) const IPV6: [&str; 2] = ["fd77::1", "fd77::2"];
 
 /// Which side is the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Server {
+pub(super) enum Server {
     Here,
     There,
 }
@@ -89,11 +89,12 @@ pub(super) fn all(mtu: u32) -> Vec<Case> {
         );
     }
     add("killed-here".to_owned(), 90, Box::new(killed_here));
+    all.extend(super::matrix::all());
     all
 }
 
 /// Starts the server where it belongs, waits until it can be called, and starts the client: what is here, what is there.
-fn start(
+pub(super) fn start(
     guest: &Guest,
     server: Server,
     here: &[&str],
@@ -129,13 +130,13 @@ fn start(
 
 /// How one knows that a server can be called.
 #[derive(Clone, Copy)]
-enum Ready {
+pub(super) enum Ready {
     Tcp(u16),
     Cm(u16),
 }
 
 /// Both must end with 0, the client first.
-fn both(server: Server, (mut here, mut there): (Process, Process)) -> Outcome {
+pub(super) fn both(server: Server, (mut here, mut there): (Process, Process)) -> Outcome {
     match server {
         Server::Here => there.succeed().and_then(|()| here.succeed()),
         Server::There => here.succeed().and_then(|()| there.succeed()),
@@ -153,7 +154,7 @@ fn rping(guest: &Guest, server: Server, [ours, theirs]: [&str; 2], options: &[&s
 }
 
 /// The server's address, and rping's options for who is what.
-fn roles(server: Server, [ours, theirs]: [&str; 2]) -> (&str, [&'static str; 2]) {
+pub(super) fn roles(server: Server, [ours, theirs]: [&str; 2]) -> (&str, [&'static str; 2]) {
     match server {
         Server::Here => (ours, ["-s", "-c"]),
         Server::There => (theirs, ["-c", "-s"]),
@@ -161,12 +162,27 @@ fn roles(server: Server, [ours, theirs]: [&str; 2]) -> (&str, [&'static str; 2])
 }
 
 /// The program's own TCP connection stays with IPv4; `ips` say which GIDs it uses.
-fn pingpong(guest: &Guest, server: Server, [ours, theirs]: [&str; 2], options: &[&str]) -> Outcome {
+fn pingpong(guest: &Guest, server: Server, ips: [&str; 2], options: &[&str]) -> Outcome {
+    outcome_of_pingpong(
+        guest,
+        server,
+        ips,
+        &[&["ibv_rc_pingpong"], options].concat(),
+    )
+}
+
+/// As above, for any ping-pong: the program and its options.
+pub(super) fn outcome_of_pingpong(
+    guest: &Guest,
+    server: Server,
+    [ours, theirs]: [&str; 2],
+    words: &[&str],
+) -> Outcome {
     let index = guest.gid_index(ours)?;
-    let here = [&["ibv_rc_pingpong", "-g", &index], options].concat();
+    let here = [words, &["-g", &index]].concat();
     // The guest's GIDs: 0 link-local, 1 IPv4, 2 IPv6.
     let number = if theirs.contains(':') { "2" } else { "1" };
-    let there = [&["ibv_rc_pingpong", "-g", number], options].concat();
+    let there = [words, &["-g", number]].concat();
     let (here, there) = match server {
         Server::Here => (here, [there, vec![IPV4[0]]].concat()),
         Server::There => ([here, vec![IPV4[1]]].concat(), there),

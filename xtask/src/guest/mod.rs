@@ -5,6 +5,7 @@
 
 mod cases;
 mod harness;
+mod matrix;
 
 use std::time::Instant;
 
