@@ -1,4 +1,4 @@
-//! The matrix: programs of ibverbs-utils, rdmacm-utils and perftest on either side, as `docs/interop-rxe.md` lists them.
+//! The matrix: programs of ibverbs-utils, rdmacm-utils and perftest on either side, beside the tests of `cases`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::harness::Guest;
 
 /// Drops some of what we send, in a way that can be repeated.
 const LOSS: &str = "FERROCE_FAULT=drop=2%,seed=7";
-/// The port of ucmatose, rdma_server and rping.
+/// The port of ucmatose, rdma_server and cmtime.
 const CM: u16 = 7471;
 /// The port of rping and udaddy.
 const CM_OTHER: u16 = 7174;
@@ -153,18 +153,16 @@ fn mckey(guest: &Guest, receiver: Server) -> Outcome {
     let here = [
         "stdbuf", "-oL", "mckey", "-m", group, "-b", IPV4[0], "-C", "5",
     ];
-    let there = [
-        "stdbuf", "-oL", "mckey", "-m", group, "-b", IPV4[1], "-C", "5",
-    ];
-    let joined = "receiving data transfers";
+    let there = ["mckey", "-m", group, "-b", IPV4[1], "-C", "5"];
     if receiver == Server::Here {
         let mut receiver = guest.here(&here)?;
-        receiver.says(joined)?;
+        receiver.says("receiving data transfers")?;
         guest.there(&[&there[..], &["-s"]].concat())?.succeed()?;
         receiver.succeed()
     } else {
         let mut receiver = guest.there(&there)?;
-        receiver.says(joined)?;
+        // The last bytes of the group's Ethernet address.
+        guest.until("joined", "ip maddr show dev rdma0 | grep -q 4d:01:02")?;
         guest.here(&[&here[..], &["-s"]].concat())?.succeed()?;
         receiver.succeed()
     }
