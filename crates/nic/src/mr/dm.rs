@@ -117,7 +117,7 @@ impl DeviceMemory {
         copy: impl FnOnce(Span<'_>) -> bool,
     ) -> Result<(), Error> {
         let len = len as u64;
-        if offset % UNIT != 0 || len % UNIT != 0 {
+        if !offset.is_multiple_of(UNIT) || !len.is_multiple_of(UNIT) {
             return Err(Error::invalid(format!(
                 "{len} bytes at {offset}: device memory is copied in multiples of {UNIT} bytes"
             )));

@@ -6,8 +6,8 @@
 //!
 //! | memory | accessed by |
 //! |---|---|
-//! | mapped when it was registered | [`guarded`]: instructions whose faults are caught; costs nothing while there is none |
-//! | on-demand | [`foreign`]: the kernel copies, whatever handlers the program has |
+//! | mapped when it was registered | `guarded`: instructions whose faults are caught; costs nothing while there is none |
+//! | on-demand | `foreign`: the kernel copies, whatever handlers the program has |
 //! | none (null regions) | nothing |
 
 mod foreign;

@@ -157,11 +157,9 @@ fn emit_response(
     let begin = out.len();
     Packet::emit_headers(&bth, &ext, response.len as usize, out);
     let end = out.len() + padded_len(response.len as usize);
-    if response.len > 0 {
-        if cx.memory.append(span, out).is_err() {
-            out.truncate(begin);
-            return Err(Reject::operational(response.psn));
-        }
+    if response.len > 0 && cx.memory.append(span, out).is_err() {
+        out.truncate(begin);
+        return Err(Reject::operational(response.psn));
     }
     out.resize(end, 0);
     Ok(())
