@@ -204,7 +204,7 @@ impl World {
                     }
                 }
                 Output::Event(event) => {
-                    if let EventKind::Request { .. } = event.kind {
+                    if let EventKind::Request { .. } | EventKind::Resolution { .. } = event.kind {
                         self.nodes[side].known.push(event.conversation);
                     }
                 }

@@ -144,7 +144,9 @@ mod tests {
                 1
             }
             b"/sys/class/infiniband/count" => {
-                bytes.extend(LOOKS.fetch_add(1, Ordering::Relaxed).to_string().bytes());
+                // As long at any time, since tests that run side by side count as well.
+                let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
+                bytes.extend(format!("{looks:06}").bytes());
                 2
             }
             b"/sys/class/infiniband/dev" => {
