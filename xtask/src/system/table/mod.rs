@@ -60,6 +60,8 @@ enum Due {
         says: &'static str,
         reason: &'static str,
     },
+    /// Nothing is run: the program cannot be counted on with these options, whatever the device.
+    LeftOut { reason: &'static str },
 }
 
 /// A line of the table. Options may hold words in capitals, for which an address is put in: see [`run`].
