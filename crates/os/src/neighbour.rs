@@ -89,14 +89,18 @@ pub fn known(hop: NextHop) -> io::Result<Known> {
     }
 }
 
-/// Has the kernel resolve what is on the way to `dst`, by a packet without content to the port of `RoCEv2`.
+/// UDP port of the discard service.
+const DISCARD: u16 = 9;
+
+/// Has the kernel resolve what is on the way to `dst`, by a packet without content to the port whose
+/// purpose it is to discard what comes (RFC 863): at that of `RoCEv2` it would count as a malformed packet.
 ///
 /// # Errors
 /// No route, or out of descriptors.
 pub fn nudge(dst: IpAddr, scope: u32) -> io::Result<()> {
     let domain = c_int::from(family(dst));
     let fd = sys::socket(domain, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?;
-    let to = InetAddr::new(dst, 4791, scope);
+    let to = InetAddr::new(dst, DISCARD, scope);
     // SAFETY: pointer and length describe `to`; there is no content.
     check_retry(|| unsafe {
         libc::syscall(

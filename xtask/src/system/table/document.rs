@@ -9,7 +9,8 @@ const INTRODUCTION: &str = "\
 Every program of Debian's `ibverbs-utils`, `rdmacm-utils` (without those of the rsocket library) and `perftest`, unmodified, under
 `ferroce run`, with the options of its manual page that an Ethernet port can have. `cargo xtask system table` runs each row and reads
 the program's own report: both sides end with status 0, and the lines of results are there, with the sizes and counts that were asked
-for. `cargo xtask system table --write-table` writes this page.
+for. `cargo xtask system table --write-table` writes this page. `cargo xtask test` runs all rows but those of perftest on the wire, whose
+results stay as the last run of `cargo xtask system table` left them.
 
 *Local*: both processes are in one network namespace. *Wire*: they are in two, joined by a cable of MTU 1500. A row with *–* needs no
 second path: it is one process, or the program refuses the options by itself.

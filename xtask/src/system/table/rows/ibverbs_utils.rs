@@ -30,7 +30,7 @@ const PING_PONGS: [PingPong; 4] = [
             "-t -n 100",
             "-j -n 100",
             "-N -n 100",
-            "-N -j -t -e -n 100",
+            "-N -j -t -n 100",
         ],
     ),
     PingPong(

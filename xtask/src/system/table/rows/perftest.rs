@@ -212,7 +212,7 @@ const EXCEPTIONS: [Exception; 13] = [
     left_out(("ib_send", "UD", "-s 1000000"), TOO_LONG),
     left_out(("ib_send", "UC", "--use-srq"), LOSES),
     left_out(("ib_send", "UD", "--use-srq"), LOSES),
-    left_out(("ib_send", "UC", "-a -b"), LOSES),
+    left_out(("ib_send", "UC", "-b"), LOSES),
     left_out(("ib_send", "UD", "-a -b"), LOSES),
     left_out(("ib_write_bw", "UC", "-a -b"), LOSES),
 ];
