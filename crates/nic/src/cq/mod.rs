@@ -66,7 +66,7 @@ impl Cq {
         channel: Option<Arc<CompChannel>>,
         options: CqOptions,
     ) -> Result<Arc<Self>, Error> {
-        let capacity = check_size(context, cqe)?;
+        let capacity = check_size(context, cqe)?.max(LEAST);
         let permit = context.device().permit(Limit::Cq)?;
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -252,6 +252,10 @@ impl Drop for Cq {
         self.context.nic().end_delay(due, self.id());
     }
 }
+
+/// Entries of a new queue at least. Adapters round up, and programs count on it: perftest makes a queue of one entry for work of which
+/// two may be done.
+const LEAST: usize = 16;
 
 fn check_size(context: &Context, cqe: u32) -> Result<usize, Error> {
     let max = context.device().attr().max_cqe;
