@@ -82,7 +82,10 @@ impl Qp {
             return Some(size);
         }
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), slot = egress.slot(), "the peer's process is gone");
-        self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
+        // Before that its acknowledgement of our work may still be there to be read: the hang-up of the link comes then.
+        if egress.has_ended() {
+            self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
+        }
         // Without acknowledgements the rest goes to nobody too; a reliable queue pair is in ERR now.
         (self.qp_type == QpType::Uc).then_some(size)
     }

@@ -41,6 +41,8 @@ pub(crate) struct Egress {
     /// The process that it leads to; none for the wire.
     slot: Option<u16>,
     dead: AtomicBool,
+    /// It is dead, and what the process said before its end was read.
+    ended: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -63,6 +65,7 @@ impl Egress {
             outlet,
             slot,
             dead: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             inner: Mutex::default(),
         }
     }
@@ -75,6 +78,11 @@ impl Egress {
     /// Whether the process at its end is gone.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
+    }
+
+    /// Whether that process is gone and its last words were read: what it has not acknowledged by now it never will.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// An empty batch, used before if possible.
@@ -175,10 +183,11 @@ impl Egress {
         std::mem::take(&mut inner.waiting)
     }
 
-    /// The process at the other end is gone. Returns who waited.
+    /// The process at the other end is gone, and what it said before was read. Returns who waited.
     pub(crate) fn kill(&self) -> Vec<Arc<Qp>> {
         let mut inner = lock(&self.inner);
         self.dead.store(true, Ordering::Release);
+        self.ended.store(true, Ordering::Release);
         self.outlet.unwatch();
         inner.left.clear();
         inner.blocked = false;
