@@ -52,7 +52,11 @@ fn rping() -> Vec<Row> {
         ),
         ("-s -C 20 -q", "-c -a SERVER -C 20 -v -q", RPING),
         ("-s -C 20", "-c -a SERVER -I CLIENT -C 20 -v", RPING),
-        ("-s -C 20", "-c -a SERVER6 -I CLIENT6 -C 20 -v", RPING),
+        (
+            "-s -a SERVER6 -C 20",
+            "-c -a SERVER6 -I CLIENT6 -C 20 -v",
+            RPING,
+        ),
     ] {
         let check = Check::Times("ping data: rdma-ping-", 20);
         all.push(pair(
