@@ -140,8 +140,8 @@ fn mckey() -> Vec<Row> {
         ("-m 239.1.2.3 -b SERVER", "-m 239.1.2.3 -b CLIENT -s -o"),
         ("-m 239.1.2.3 -b SERVER", "-m 239.1.2.3 -b CLIENT -s -l"),
         (
-            "-M ff0e::ffff:ef01:0204 -b SERVER",
-            "-M ff0e::ffff:ef01:0204 -b CLIENT -s",
+            "-M ff0e::ffff:ef01:0204 -b SERVER6",
+            "-M ff0e::ffff:ef01:0204 -b CLIENT6 -s",
         ),
         (
             "-m 239.1.2.3 -b SERVER -c 4",
