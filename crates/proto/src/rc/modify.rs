@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::ToString;
 
-use super::config::MAX_RD_ATOMIC;
+use super::config::{MAX_RD_ATOMIC, Shared};
 use super::{Cx, ModifyError, RcQp};
 use crate::qp::{self, Limits, migration};
 use crate::verbs::{AttrMask, Mtu, PathMigState, QpAttr, QpEvent, QpState};
@@ -26,7 +26,13 @@ impl RcQp {
         attr: &QpAttr,
         mask: AttrMask,
     ) -> Result<(), ModifyError> {
-        let (from, to) = (self.state(), self.check_modify(attr, mask)?);
+        let from = self.state();
+        let to = check(
+            &self.shared,
+            (attr, mask),
+            &LIMITS,
+            self.requester.drained(),
+        )?;
         assign(&mut self.shared.attr, attr, mask);
         if mask.contains(AttrMask::PATH_MIG_STATE) {
             set_migration(&mut self.shared.attr, cx, attr.path_mig_state);
@@ -46,24 +52,6 @@ impl RcQp {
         Ok(())
     }
 
-    /// The state that follows, if the change is allowed.
-    fn check_modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
-        let refuse = |reason| ModifyError { reason };
-        let from = self.state();
-        let to = qp::next_state(from, attr, mask).map_err(|e| refuse(e.to_string()))?;
-        qp::check(self.config().qp_type, from, to, mask).map_err(|e| refuse(e.to_string()))?;
-        qp::values::check(attr, mask, &LIMITS).map_err(|e| refuse(e.to_string()))?;
-        migration::check_modify(&self.shared.attr, attr, mask)
-            .map_err(|e| refuse(e.to_string()))?;
-        let leaves = !matches!(to, QpState::Sqd | QpState::Err | QpState::Reset);
-        if from == QpState::Sqd && leaves && !self.requester.drained() {
-            return Err(refuse(format!(
-                "the send queue is still draining: wait for IBV_EVENT_SQ_DRAINED before {from} to {to}"
-            )));
-        }
-        Ok(to)
-    }
-
     /// Current attributes (`ibv_query_qp`). The PSNs are those of the next packets.
     #[must_use]
     pub fn query(&self) -> QpAttr {
@@ -79,6 +67,28 @@ impl RcQp {
         }
         attr
     }
+}
+
+/// The state that follows, if the change is allowed. `drained`: no message of the send queue is under way.
+pub(crate) fn check(
+    shared: &Shared,
+    (attr, mask): (&QpAttr, AttrMask),
+    limits: &Limits,
+    drained: bool,
+) -> Result<QpState, ModifyError> {
+    let refuse = |reason| ModifyError { reason };
+    let from = shared.attr.qp_state;
+    let to = qp::next_state(from, attr, mask).map_err(|e| refuse(e.to_string()))?;
+    qp::check(shared.config.qp_type, from, to, mask).map_err(|e| refuse(e.to_string()))?;
+    qp::values::check(attr, mask, limits).map_err(|e| refuse(e.to_string()))?;
+    migration::check_modify(&shared.attr, attr, mask).map_err(|e| refuse(e.to_string()))?;
+    let leaves = !matches!(to, QpState::Sqd | QpState::Err | QpState::Reset);
+    if from == QpState::Sqd && leaves && !drained {
+        return Err(refuse(format!(
+            "the send queue is still draining: wait for IBV_EVENT_SQ_DRAINED before {from} to {to}"
+        )));
+    }
+    Ok(to)
 }
 
 /// Sets the state of the path's migration, which was checked, and tells the program if that migrates.

@@ -1,13 +1,10 @@
 //! `ibv_modify_qp` and `ibv_query_qp`.
 
-use alloc::format;
-use alloc::string::ToString;
-
-use crate::qp::{self, Limits, migration};
-use crate::rc::modify::{assign, set_migration};
+use crate::qp::Limits;
+use crate::rc::modify::{assign, check, set_migration};
 use crate::rc::responder::Responder;
 use crate::rc::{Cx, ModifyError};
-use crate::verbs::{AttrMask, Mtu, QpAttr, QpState, QpType};
+use crate::verbs::{AttrMask, Mtu, QpAttr, QpState};
 
 use super::UcQp;
 use super::send::Sends;
@@ -31,7 +28,9 @@ impl UcQp {
         attr: &QpAttr,
         mask: AttrMask,
     ) -> Result<(), ModifyError> {
-        let (from, to) = (self.state(), self.check_modify(attr, mask)?);
+        let from = self.state();
+        let drained = !self.sends.in_message();
+        let to = check(&self.shared, (attr, mask), &LIMITS, drained)?;
         assign(&mut self.shared.attr, attr, mask);
         if mask.contains(AttrMask::PATH_MIG_STATE) {
             set_migration(&mut self.shared.attr, cx, attr.path_mig_state);
@@ -53,24 +52,6 @@ impl UcQp {
         }
         self.report_drained(cx);
         Ok(())
-    }
-
-    /// The state that follows, if the change is allowed.
-    fn check_modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
-        let refuse = |reason| ModifyError { reason };
-        let from = self.state();
-        let to = qp::next_state(from, attr, mask).map_err(|e| refuse(e.to_string()))?;
-        qp::check(QpType::Uc, from, to, mask).map_err(|e| refuse(e.to_string()))?;
-        qp::values::check(attr, mask, &LIMITS).map_err(|e| refuse(e.to_string()))?;
-        migration::check_modify(&self.shared.attr, attr, mask)
-            .map_err(|e| refuse(e.to_string()))?;
-        let leaves = !matches!(to, QpState::Sqd | QpState::Err | QpState::Reset);
-        if from == QpState::Sqd && leaves && self.sends.in_message() {
-            return Err(refuse(format!(
-                "the send queue is still draining: wait for IBV_EVENT_SQ_DRAINED before {from} to {to}"
-            )));
-        }
-        Ok(to)
     }
 
     /// Current attributes (`ibv_query_qp`). The PSNs are those of the next packets.

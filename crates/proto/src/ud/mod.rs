@@ -15,17 +15,16 @@ mod receive;
 mod send;
 
 use alloc::collections::VecDeque;
-use alloc::string::ToString as _;
 
 use crate::ids::Psn;
-use crate::qp::{self, Limits};
+use crate::qp::Limits;
 use crate::rc::config::Shared;
 use crate::rc::fault::Fault;
-use crate::rc::modify::assign;
+use crate::rc::modify::{assign, check};
 use crate::rc::requester::failed;
 use crate::rc::responder::recv_completion;
 use crate::rc::{Cx, ModifyError, RcConfig};
-use crate::verbs::{AttrMask, Mtu, QpAttr, QpEvent, QpState, QpType, RecvWr, SendWr};
+use crate::verbs::{AttrMask, Mtu, QpAttr, QpEvent, QpState, RecvWr, SendWr};
 
 pub use grh::{GRH_LEN, Route};
 
@@ -77,11 +76,9 @@ impl UdQp {
         attr: &QpAttr,
         mask: AttrMask,
     ) -> Result<(), ModifyError> {
-        let refuse = |reason| ModifyError { reason };
         let from = self.state();
-        let to = qp::next_state(from, attr, mask).map_err(|e| refuse(e.to_string()))?;
-        qp::check(QpType::Ud, from, to, mask).map_err(|e| refuse(e.to_string()))?;
-        qp::values::check(attr, mask, &LIMITS).map_err(|e| refuse(e.to_string()))?;
+        // Packets leave as they are built, so between two of them the queue is drained.
+        let to = check(&self.shared, (attr, mask), &LIMITS, true)?;
         assign(&mut self.shared.attr, attr, mask);
         match (from, to) {
             (_, QpState::Reset) => {
@@ -90,7 +87,6 @@ impl UdQp {
             }
             (_, QpState::Err) => self.enter_error(cx),
             (QpState::Rtr, QpState::Rts) => self.psn = self.shared.attr.sq_psn,
-            // Packets leave as they are built, so between two of them the queue is drained.
             (QpState::Rts, QpState::Sqd) if self.shared.attr.en_sqd_async_notify => {
                 cx.sink.event(QpEvent::SqDrained);
             }
