@@ -148,6 +148,14 @@ impl End {
     }
     /// Takes it from RESET as far as `last`: INIT, RTR or RTS.
     pub fn go_to(&self, last: QpState, to: Qpn, dgid: Gid) {
+        self.try_go_to(last, to, dgid)
+            .unwrap_or_else(|(qp_state, e)| panic!("to {qp_state}: {e:?}"));
+    }
+    /// Takes it from RESET as far as `last`, unless a peer's packet gets in between.
+    ///
+    /// # Errors
+    /// The state that it could not take, and why: see `ibv_modify_qp(3)`.
+    pub fn try_go_to(&self, last: QpState, to: Qpn, dgid: Gid) -> Result<(), (QpState, Errno)> {
         let attr = self.attr(to, dgid);
         let kind = self.spec.qp_type;
         for (qp_state, mask) in [
@@ -156,13 +164,12 @@ impl End {
             (QpState::Rts, to_rts(kind)),
         ] {
             let step = QpAttr { qp_state, ..attr };
-            self.side
-                .modify(&step, mask)
-                .unwrap_or_else(|e| panic!("to {qp_state}: {e:?}"));
+            self.side.modify(&step, mask).map_err(|e| (qp_state, e))?;
             if qp_state == last {
                 break;
             }
         }
+        Ok(())
     }
     /// Takes it to a state that needs no further attribute.
     pub fn to(&self, qp_state: QpState) {

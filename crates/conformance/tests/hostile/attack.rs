@@ -47,8 +47,14 @@ impl Attacker {
     }
     /// Takes the victim from wherever it is to RTS.
     fn revive(&self) {
-        self.victim.to(QpState::Reset);
-        self.victim.connect_to(self.peer.qpn(), self.peer.gid());
+        let (to, at) = (self.peer.qpn(), self.peer.gid());
+        // Packets sent before may arrive in between, and one of them may ruin the queue pair in RTR already.
+        let tries = 0..1000;
+        let alive = tries.into_iter().any(|_| {
+            self.victim.to(QpState::Reset);
+            self.victim.try_go_to(QpState::Rts, to, at).is_ok()
+        });
+        assert!(alive, "the victim does not get to RTS");
         for wr_id in 0..8 {
             self.victim.recv(wr_id, vec![self.victim.sge(0, 4096)]);
         }
