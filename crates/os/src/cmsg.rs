@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use crate::sys::socklen;
 
-/// Room for the control messages of one datagram: packet info, TTL, TOS and some to spare. Aligned as headers need it.
-const WORDS: usize = 16;
+/// Room for the control messages of one datagram: packet info, TTL, TOS, flow label and some to spare. Aligned as headers need it.
+const WORDS: usize = 24;
 
 /// Control messages of one datagram.
 #[derive(Clone, Copy)]

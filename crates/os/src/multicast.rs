@@ -128,6 +128,7 @@ mod tests {
             ifindex: loopback(),
             ttl: 1,
             tos: 0,
+            flow_label: 0,
             parts: [text, &[]],
         };
         assert_eq!(socket.send_many(&[datagram]).expect("sent"), 1);

@@ -21,6 +21,10 @@ const BUFFER: c_int = 8 << 20;
 /// `UDP_NO_CHECK6_TX` and `UDP_NO_CHECK6_RX` of `linux/udp.h`, at level `IPPROTO_UDP`.
 const UDP_NO_CHECK6_TX: c_int = 101;
 const UDP_NO_CHECK6_RX: c_int = 102;
+/// `IPV6_AUTOFLOWLABEL` of `linux/in6.h`.
+const IPV6_AUTOFLOWLABEL: c_int = 70;
+/// The bits of a flow label.
+const FLOW_LABEL: u32 = 0x000f_ffff;
 
 /// The discard service (RFC 863).
 const DISCARD: u16 = 9;
@@ -40,6 +44,8 @@ pub struct Datagram<'a> {
     pub ttl: u8,
     /// TOS or traffic class.
     pub tos: u8,
+    /// Flow label, 20 bits; IPv4 has none.
+    pub flow_label: u32,
     /// The content, in two parts.
     pub parts: [&'a [u8]; 2],
 }
@@ -87,6 +93,9 @@ impl UdpSocket {
             (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
             (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1),
             (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+            (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, 1),
+            // The label is the address handle's: the kernel must not make one up.
+            (libc::IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 0),
             (libc::IPPROTO_UDP, UDP_NO_CHECK6_TX, 1),
             (libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1),
         ] {
@@ -315,6 +324,10 @@ fn fill_control(control: &mut Control, datagram: &Datagram<'_>) {
                 control.push(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, ttl);
             }
             control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos);
+            if datagram.flow_label != 0 {
+                let label = (datagram.flow_label & FLOW_LABEL).to_be();
+                control.push(libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, label);
+            }
         }
         (dst, IpAddr::V4(src)) => {
             let none = in_addr(Ipv4Addr::UNSPECIFIED);
@@ -368,6 +381,8 @@ pub struct Received<'a> {
     pub ttl: u8,
     /// TOS or traffic class.
     pub tos: u8,
+    /// Flow label, 20 bits; 0 over IPv4.
+    pub flow_label: u32,
     /// The interface that it came in by.
     pub ifindex: u32,
     /// It was longer than the ring's slots and was cut.
@@ -419,6 +434,7 @@ impl Slot {
     fn received<'a>(&self, bytes: &'a [u8]) -> Option<Received<'a>> {
         let (src, src_port) = self.from.get()?;
         let (mut dst, mut ifindex, mut ttl, mut tos) = (None, 0, 0, 0);
+        let mut flow_label = 0;
         for message in self.control.iter() {
             // SAFETY: both structures are made of integers only.
             let (info4, info6) = unsafe {
@@ -441,6 +457,10 @@ impl Slot {
                 | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, ..) => ttl = low_byte,
                 (libc::IPPROTO_IP, libc::IP_TOS, ..)
                 | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, ..) => tos = low_byte,
+                (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, ..) => {
+                    let word = message.int().unwrap_or(0).cast_unsigned();
+                    flow_label = u32::from_be(word) & FLOW_LABEL;
+                }
                 _ => {}
             }
         }
@@ -452,6 +472,7 @@ impl Slot {
             dst: dst?,
             ttl,
             tos,
+            flow_label,
             ifindex,
             truncated: self.truncated,
         })

@@ -12,6 +12,7 @@ fn datagram<'a>(to: &UdpSocket, ip: &str, parts: [&'a [u8]; 2]) -> Datagram<'a> 
         ifindex: 0,
         ttl: 7,
         tos: 0x68,
+        flow_label: 0xa_bcde,
         parts,
     }
 }
@@ -50,6 +51,7 @@ fn one_way(a: &UdpSocket, b: &UdpSocket, ip: &str) {
     assert_eq!(got.payload, b"hello, world");
     assert_eq!((got.src, got.src_port, got.dst), (ip, a.port(), ip));
     assert_eq!((got.ttl, got.tos, got.truncated), (7, 0x68, false));
+    assert_eq!(got.flow_label, if ip.is_ipv6() { 0xa_bcde } else { 0 });
     assert!(got.ifindex > 0);
     assert_eq!(b.recv_many(&mut ring).expect("receive"), 0);
     assert_eq!(ring.iter().count(), 0);

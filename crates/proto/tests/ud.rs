@@ -26,6 +26,7 @@ fn v4() -> Route {
         dst: Gid::from(Ipv4Addr::new(10, 0, 0, 2)),
         hop_limit: 63,
         traffic_class: 0x2c,
+        flow_label: 0,
     }
 }
 
@@ -33,6 +34,7 @@ fn v6() -> Route {
     Route {
         src: Gid([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
         dst: Gid([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]),
+        flow_label: 0x9_8765,
         ..v4()
     }
 }
@@ -173,8 +175,9 @@ fn check_header(header: &[u8], route: &Route, packet: usize) {
         let sum: u32 = (20..40).step_by(2).map(|at| u32::from(word(at))).sum();
         assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "checksum");
     } else {
-        let first = 0x6000 | u16::from(route.traffic_class) << 4;
-        assert_eq!((word(0), word(2), word(4)), (first, 0, udp));
+        let first = 0x6000_0000 | u32::from(route.traffic_class) << 20 | route.flow_label;
+        assert_eq!(u32::from(word(0)) << 16 | u32::from(word(2)), first);
+        assert_eq!(word(4), udp);
         assert_eq!((header[6], header[7]), (17, route.hop_limit));
         assert_eq!(header[8..24], route.src.0);
         assert_eq!(header[24..40], route.dst.0);

@@ -210,6 +210,7 @@ impl Work<'_> {
             dst: path.remote,
             hop_limit: path.hop_limit,
             traffic_class: path.traffic_class,
+            flow_label: 0,
             ifindex: owner.map_or(0, |d| d.ifindex()),
         };
         self.send_paced(addressing, &mad.emit());

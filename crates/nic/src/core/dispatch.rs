@@ -82,15 +82,8 @@ impl Dispatch {
 
     /// A packet from the wire for this process.
     fn on_own(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
-        let addressing = Addressing {
-            src: inbound.src,
-            dst: inbound.dst,
-            hop_limit: inbound.hop_limit,
-            traffic_class: inbound.traffic_class,
-            ifindex: inbound.ifindex,
-        };
-        if let Err((by, why)) = self.deliver(nic, &addressing, inbound.packet, now) {
-            nic.drop_packet(&addressing, by, why);
+        if let Err((by, why)) = self.deliver(nic, &inbound.addressing, inbound.packet, now) {
+            nic.drop_packet(&inbound.addressing, by, why);
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Addressing {
     pub(crate) hop_limit: u8,
     /// TOS or traffic class.
     pub(crate) traffic_class: u8,
+    /// Flow label, 20 bits; IPv4 has none.
+    pub(crate) flow_label: u32,
     /// Index of the network interface: scope of link-local addresses and of multicast groups.
     pub(crate) ifindex: u32,
 }
@@ -92,16 +94,8 @@ pub(crate) enum Sent {
 /// A packet that came in over the wire, ICRC checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inbound<'a> {
-    /// Source GID.
-    pub(crate) src: Gid,
-    /// Destination GID.
-    pub(crate) dst: Gid,
-    /// TTL or hop limit.
-    pub(crate) hop_limit: u8,
-    /// TOS or traffic class.
-    pub(crate) traffic_class: u8,
-    /// Index of the interface that it came in by; 0 if another process took it in.
-    pub(crate) ifindex: u32,
+    /// What its IP header said. The interface is the one that it came in by; 0 if another process took it in.
+    pub(crate) addressing: Addressing,
     /// BTH through pad.
     pub(crate) packet: &'a [u8],
 }

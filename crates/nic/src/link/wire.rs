@@ -248,6 +248,7 @@ fn datagram<'a>(socket: &UdpSocket, to: &Addressing, parts: [&'a [u8]; 2]) -> Da
         ifindex: to.ifindex,
         ttl: to.hop_limit,
         tos: to.traffic_class,
+        flow_label: to.flow_label,
         parts,
     }
 }

@@ -12,6 +12,9 @@ use crate::link::Addressing;
 use crate::link::local::ConnectError;
 use crate::{Device, Error, Nic};
 
+/// The bits of a flow label.
+const FLOW_LABEL: u32 = 0x000f_ffff;
+
 /// Which links may be used (`FERROCE_PATH`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Policy {
@@ -187,6 +190,7 @@ fn addressing(device: &Device, ah: &AddressHandleAttr) -> Result<Addressing, Err
         dst,
         hop_limit: ah.grh.hop_limit,
         traffic_class: ah.grh.traffic_class,
+        flow_label: ah.grh.flow_label & FLOW_LABEL,
         ifindex: device.ifindex(),
     })
 }

@@ -34,6 +34,7 @@ impl Qp {
             dst: addressing.dst,
             hop_limit: addressing.hop_limit,
             traffic_class: addressing.traffic_class,
+            flow_label: addressing.flow_label,
         };
         let taken = self.with_cx(&mut locked, now, |locked, cx| {
             locked.transport.on_packet(cx, packet, &route)

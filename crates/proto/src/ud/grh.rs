@@ -21,6 +21,8 @@ pub struct Route {
     pub hop_limit: u8,
     /// TOS or traffic class.
     pub traffic_class: u8,
+    /// Flow label, 20 bits; 0 over IPv4.
+    pub flow_label: u32,
 }
 
 impl Route {
@@ -39,7 +41,7 @@ impl Route {
 
     fn ipv6(&self, payload_len: u16) -> [u8; GRH_LEN] {
         let mut out = [0; GRH_LEN];
-        let first = 6 << 28 | u32::from(self.traffic_class) << 20;
+        let first = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0x000f_ffff;
         out[..4].copy_from_slice(&first.to_be_bytes());
         out[4..6].copy_from_slice(&payload_len.to_be_bytes());
         (out[6], out[7]) = (UDP, self.hop_limit);

@@ -5,19 +5,19 @@
 //! | record | bytes |
 //! |---|---|
 //! | hello, the first of every link | kind 1, `FRC`, version (2), slot of the sender (2) |
-//! | packets of one queue pair | kind 2, source QPN (3), count (2), hop limit, traffic class, source GID (16), destination GID (16), length of each (2 × count), packets |
-//! | packet that came over the wire to the wrong process | kind 3, hop limit, traffic class, reserved, source GID, destination GID, packet |
+//! | packets of one queue pair | kind 2, source QPN (3), count (2), hop limit, reserved, traffic (4), source GID (16), destination GID (16), length of each (2 × count), packets |
+//! | packet that came over the wire to the wrong process | kind 3, hop limit, reserved (2), traffic (4), source GID, destination GID, packet |
 //! | MAD for QP1 | kind 4, reserved (3), source GID, destination GID, MAD (256) |
 //! | notice that a packet was dropped | kind 5, QPN of its sender (3), reserved, QPN that it was for (3) |
 //!
-//! Packets are BTH through pad. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
+//! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6. Packets are BTH through pad. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
 
 use ferroce_proto::ids::{Gid, Qpn};
 
 use crate::link::{Addressing, Inbound};
 
 /// Version of the format. Processes of different versions do not talk over the local link.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// Most bytes of a record that a receiver accepts.
 pub(super) const MAX_RECORD: usize = 128 * 1024;
@@ -33,8 +33,13 @@ const FORWARDED: u8 = 3;
 const MADS: u8 = 4;
 const DROPPED: u8 = 5;
 
+/// Bytes of what IP says of a packet, without the hop limit.
+const ROUTE: usize = 36;
+/// The bits of a flow label.
+const FLOW_LABEL: u32 = 0x000f_ffff;
+
 /// Bytes of a packets record before the lengths.
-pub(super) const PACKETS_HEAD: usize = 40;
+pub(super) const PACKETS_HEAD: usize = 8 + ROUTE;
 /// Most bytes of a packets record before the packets.
 const PACKETS_PREFIX: usize = PACKETS_HEAD + 2 * MAX_PACKETS;
 
@@ -66,8 +71,10 @@ impl Frame<'_> {
     pub(super) fn encode(&self) -> Vec<u8> {
         match *self {
             Self::Forwarded(p) => {
-                let head = [FORWARDED, p.hop_limit, p.traffic_class, 0];
-                [&head[..], &p.src.0, &p.dst.0, p.packet].concat()
+                let mut record = vec![FORWARDED, p.addressing.hop_limit, 0, 0];
+                record.extend(route(&p.addressing));
+                record.extend(p.packet);
+                record
             }
             Self::Mad { src, dst, mad } => [&[MADS, 0, 0, 0][..], &src.0, &dst.0, mad].concat(),
             Self::Dropped { qpn, by } => {
@@ -111,9 +118,8 @@ impl PacketsPrefix {
         bytes[0] = PACKETS;
         bytes[1..4].copy_from_slice(&low24(src_qpn));
         bytes[4..6].copy_from_slice(&count.to_le_bytes());
-        (bytes[6], bytes[7]) = (addressing.hop_limit, addressing.traffic_class);
-        bytes[8..24].copy_from_slice(&addressing.src.0);
-        bytes[24..40].copy_from_slice(&addressing.dst.0);
+        bytes[6] = addressing.hop_limit;
+        bytes[8..PACKETS_HEAD].copy_from_slice(&route(addressing));
         Self { bytes, used }
     }
 
@@ -215,8 +221,10 @@ fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {
 }
 
 fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
-    let (&[_, q0, q1, q2, n0, n1, hop_limit, traffic_class], rest) = record.split_first_chunk()?;
-    let (src, dst, rest) = gids(rest)?;
+    let (&[_, q0, q1, q2, n0, n1, hop_limit, 0], rest) = record.split_first_chunk()? else {
+        return None;
+    };
+    let (addressing, rest) = split_route(hop_limit, rest)?;
     let count = usize::from(u16::from_le_bytes([n0, n1]));
     if !(1..=MAX_PACKETS).contains(&count) {
         return None;
@@ -232,13 +240,6 @@ fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
         sum += length;
     }
     let src_qpn = qpn([q0, q1, q2]);
-    let addressing = Addressing {
-        src,
-        dst,
-        hop_limit,
-        traffic_class,
-        ifindex: 0,
-    };
     (sum == bytes.len()).then_some(Record::Packets(Packets {
         src_qpn,
         addressing,
@@ -248,17 +249,10 @@ fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
 }
 
 fn parse_forwarded(record: &[u8]) -> Option<Record<'_>> {
-    let (&[_, hop_limit, traffic_class, _], rest) = record.split_first_chunk()?;
-    let (src, dst, packet) = gids(rest)?;
-    let inbound = Inbound {
-        src,
-        dst,
-        hop_limit,
-        traffic_class,
-        ifindex: 0,
-        packet,
-    };
-    (!packet.is_empty()).then_some(Record::Frame(Frame::Forwarded(inbound)))
+    let (&[_, hop_limit, _, _], rest) = record.split_first_chunk()?;
+    let (addressing, packet) = split_route(hop_limit, rest)?;
+    let forwarded = Frame::Forwarded(Inbound { addressing, packet });
+    (!packet.is_empty()).then_some(Record::Frame(forwarded))
 }
 
 fn parse_mad(record: &[u8]) -> Option<Record<'_>> {
@@ -285,6 +279,32 @@ fn gids(bytes: &[u8]) -> Option<(Gid, Gid, &[u8])> {
     let (src, rest) = bytes.split_first_chunk()?;
     let (dst, rest) = rest.split_first_chunk()?;
     Some((Gid(*src), Gid(*dst), rest))
+}
+
+/// The route of a packet, without its hop limit and interface.
+fn route(addressing: &Addressing) -> [u8; ROUTE] {
+    let mut bytes = [0; ROUTE];
+    let traffic = u32::from(addressing.traffic_class) << 20 | addressing.flow_label & FLOW_LABEL;
+    bytes[..4].copy_from_slice(&traffic.to_le_bytes());
+    bytes[4..20].copy_from_slice(&addressing.src.0);
+    bytes[20..].copy_from_slice(&addressing.dst.0);
+    bytes
+}
+
+/// The route at the beginning of bytes, and what follows it.
+fn split_route(hop_limit: u8, bytes: &[u8]) -> Option<(Addressing, &[u8])> {
+    let (traffic, rest) = bytes.split_first_chunk()?;
+    let (src, dst, rest) = gids(rest)?;
+    let traffic = u32::from_le_bytes(*traffic);
+    let addressing = Addressing {
+        src,
+        dst,
+        hop_limit,
+        traffic_class: u8::try_from(traffic >> 20).ok()?,
+        flow_label: traffic & FLOW_LABEL,
+        ifindex: 0,
+    };
+    Some((addressing, rest))
 }
 
 fn low24(qpn: Qpn) -> [u8; 3] {

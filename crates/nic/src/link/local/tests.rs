@@ -12,6 +12,7 @@ const SRC: Gid = Gid([1; 16]);
 const DST: Gid = Gid([2; 16]);
 /// Hop limit and traffic class.
 const IP: (u8, u8) = (63, 0x2c);
+const FLOW: u32 = 0xf_1234;
 /// A send buffer that a few packets fill: less than the kernel's minimum, which it then gives.
 const TINY: usize = 1;
 
@@ -67,12 +68,12 @@ impl Side {
             } => {
                 assert_eq!((addressing.src, addressing.dst), (SRC, DST));
                 assert_eq!((addressing.hop_limit, addressing.traffic_class), IP);
+                assert_eq!(addressing.flow_label, FLOW);
                 packets.push((from_slot, src_qpn, bytes.to_vec()));
             }
-            LocalFrame::Forwarded(p) => others.push(format!(
-                "forwarded {} {} {:?} {:?} {:?}",
-                p.hop_limit, p.traffic_class, p.src, p.dst, p.packet
-            )),
+            LocalFrame::Forwarded(Inbound { addressing, packet }) => {
+                others.push(format!("forwarded {addressing:?} {packet:?}"));
+            }
             LocalFrame::Mad { from_slot, mad, .. } => {
                 others.push(format!("mad {from_slot} {}", mad[0]))
             }
@@ -119,6 +120,7 @@ fn batch(packets: &[Vec<u8>]) -> Batch {
         dst: DST,
         hop_limit: IP.0,
         traffic_class: IP.1,
+        flow_label: FLOW,
         ..Addressing::default()
     };
     let mut batch = Batch {
@@ -291,12 +293,16 @@ fn mad(first: u8) -> [u8; 256] {
 fn small_frames_arrive() {
     let (a, mut b) = (Side::new(SEND_BUFFER), Side::new(TINY));
     let link = a.to(b.slot());
-    let inbound = Inbound {
+    let addressing = Addressing {
         src: SRC,
         dst: DST,
         hop_limit: 64,
         traffic_class: 3,
+        flow_label: FLOW,
         ifindex: 0,
+    };
+    let inbound = Inbound {
+        addressing,
         packet: &[1, 2, 3],
     };
     assert_eq!(link.send_frame(&Frame::Forwarded(inbound)), Sent::All);
@@ -317,7 +323,7 @@ fn small_frames_arrive() {
     );
     b.receive();
     let expected = [
-        format!("forwarded 64 3 {SRC:?} {DST:?} [1, 2, 3]"),
+        format!("forwarded {addressing:?} [1, 2, 3]"),
         format!("mad {} 8", a.slot()),
         format!("dropped {} {} 77", a.slot(), 0x12_3456),
     ];
@@ -372,11 +378,7 @@ fn what_waits_in_a_link_is_bounded() {
     let (a, mut b) = (Side::new(TINY), Side::new(TINY));
     let link = a.to(b.slot());
     let forwarded = Frame::Forwarded(Inbound {
-        src: SRC,
-        dst: DST,
-        hop_limit: 1,
-        traffic_class: 0,
-        ifindex: 0,
+        addressing: Addressing::default(),
         packet: &[3; 256],
     });
     for _ in 0..5000 {
@@ -474,6 +476,7 @@ fn a_link_that_breaks_a_rule_is_cut() {
             dst: DST,
             hop_limit: IP.0,
             traffic_class: IP.1,
+            flow_label: FLOW,
             ..Addressing::default()
         };
         frame::PacketsPrefix::new(Qpn::new(qpn), &addressing, lengths.iter().copied())

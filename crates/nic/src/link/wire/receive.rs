@@ -8,7 +8,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, IdentHistory};
 
 use super::CHUNK;
-use crate::link::Inbound;
+use crate::link::{Addressing, Inbound};
 
 /// Room for the longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC.
 const DATAGRAM: usize = 4096 + 128;
@@ -117,12 +117,13 @@ fn check<'a>(
             return None;
         }
     }
-    Some(Inbound {
+    let addressing = Addressing {
         src,
         dst,
         hop_limit: received.ttl,
         traffic_class: received.tos,
+        flow_label: received.flow_label,
         ifindex: received.ifindex,
-        packet,
-    })
+    };
+    Some(Inbound { addressing, packet })
 }

@@ -25,6 +25,7 @@ fn addressing(ip: &str) -> Addressing {
         dst: gid,
         hop_limit: 3,
         traffic_class: 0x28,
+        flow_label: if gid.ip().is_ipv6() { 0x1_2345 } else { 0 },
         ifindex: 0,
     }
 }
@@ -76,20 +77,10 @@ fn receive_all(link: &WireLink, count: usize) -> (Vec<Kept>, usize) {
             all.len()
         );
         let mut keep = |inbound: Option<Inbound<'_>>| match inbound {
-            Some(Inbound {
-                src,
-                dst,
-                hop_limit,
-                traffic_class,
-                packet,
-                ..
-            }) => {
+            Some(Inbound { addressing, packet }) => {
                 let addressing = Addressing {
-                    src,
-                    dst,
-                    hop_limit,
-                    traffic_class,
                     ifindex: 0,
+                    ..addressing
                 };
                 all.push(Kept {
                     addressing,
