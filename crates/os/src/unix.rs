@@ -9,6 +9,7 @@ use std::io::{self, IoSlice};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
+use crate::cmsg::Control;
 use crate::fd::Fd;
 use crate::sockaddr::family;
 use crate::sys::{self, check, check_retry, raw_fd, socklen};
@@ -16,6 +17,9 @@ use crate::thread::uncancellable;
 
 /// Connections that may wait to be accepted; the kernel gives at most `net.core.somaxconn`.
 const BACKLOG: c_int = 4096;
+
+/// Descriptors that one record carries at most.
+pub const MAX_DESCRIPTORS: usize = 4;
 
 /// Who is at the other end, as the kernel vouches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,13 +173,32 @@ impl SeqSocket {
     /// EAGAIN: full; writable again once the peer has taken three quarters. EPIPE, ECONNRESET: the peer is gone. EMSGSIZE: longer
     /// than the send buffer. ENOBUFS, ENOMEM: the kernel is short of memory.
     pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.send_with(parts, &[])
+    }
+
+    /// Sends one record together with descriptors: the peer gets its own of the same open files.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); EINVAL for more than [`MAX_DESCRIPTORS`]; ETOOMANYREFS: too many are under way already.
+    pub fn send_with(&self, parts: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<()> {
+        if with.len() > MAX_DESCRIPTORS {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut control = Control::new();
+        for fd in with {
+            control.push(libc::SOL_SOCKET, libc::SCM_RIGHTS, fd.as_raw_fd());
+        }
         // SAFETY: null pointers, lengths and flags, for which zero is a value.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         // `IoSlice` has the layout of `iovec`.
         header.msg_iov = parts.as_ptr().cast_mut().cast();
         header.msg_iovlen = parts.len();
+        if !with.is_empty() {
+            header.msg_control = control.as_mut_ptr();
+            header.msg_controllen = control.len();
+        }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the header points to slices that live through the call; the kernel only reads from them.
+        // SAFETY: the header points to slices and control messages that live through the call; the kernel only reads from them.
         check_retry(|| unsafe {
             libc::syscall(
                 libc::SYS_sendmsg,
@@ -193,11 +216,17 @@ impl SeqSocket {
     /// # Errors
     /// ENOMEM and the like; none is expected.
     pub fn recv(&self, room: &mut [u8]) -> io::Result<Record> {
-        match receive(&self.fd, room) {
-            Ok(Record::Whole(0)) => Ok(Record::Closed),
-            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(Record::Closed),
-            other => other,
-        }
+        closed_if_empty(receive(&self.fd, room, None))
+    }
+
+    /// Receives one record and the descriptors that come with it, which are added to `with`. Some may be missing if this process
+    /// has no numbers left for them. Only for peers that are trusted: closing a descriptor can take as long as whoever made the
+    /// file likes.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn recv_with(&self, room: &mut [u8], with: &mut Vec<Fd>) -> io::Result<Record> {
+        closed_if_empty(receive(&self.fd, room, Some(with)))
     }
 
     /// Who is at the other end: for an accepted connection who connected, for a connecting one who listens.
@@ -231,27 +260,55 @@ impl SeqSocket {
     }
 }
 
-fn receive(fd: &Fd, room: &mut [u8]) -> io::Result<Record> {
+fn closed_if_empty(got: io::Result<Record>) -> io::Result<Record> {
+    match got {
+        Ok(Record::Whole(0)) => Ok(Record::Closed),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(Record::Closed),
+        other => other,
+    }
+}
+
+fn receive(fd: &Fd, room: &mut [u8], with: Option<&mut Vec<Fd>>) -> io::Result<Record> {
     let mut iov = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
         iov_len: room.len(),
     };
+    let mut control = Control::new();
     // SAFETY: null pointers, lengths and flags, for which zero is a value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut iov;
     header.msg_iovlen = 1;
+    if with.is_some() {
+        header.msg_control = control.as_mut_ptr();
+        header.msg_controllen = Control::CAPACITY;
+    }
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header points to `room`, which is borrowed exclusively. Without room for control messages the kernel closes
-    // descriptors that come with the record.
+    // SAFETY: the header points to `room`, which is borrowed exclusively, and to `control`. Without room for control messages the
+    // kernel closes descriptors that come with the record.
     let got = check_retry(|| unsafe {
         libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, flags)
     });
+    if let Some(with) = with
+        && got.is_ok()
+    {
+        control.set_len(header.msg_controllen);
+        with.extend(descriptors(&control));
+    }
     match got {
         Ok(_) if header.msg_flags & libc::MSG_TRUNC != 0 => Ok(Record::Truncated),
         Ok(n) => Ok(Record::Whole(n)),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Record::Nothing),
         Err(e) => Err(e),
     }
+}
+
+/// The descriptors that the kernel has just put into this process's table.
+fn descriptors(control: &Control) -> impl Iterator<Item = Fd> {
+    control
+        .iter()
+        .filter(|m| m.level == libc::SOL_SOCKET && m.kind == libc::SCM_RIGHTS)
+        .flat_map(|m| m.data.as_chunks().0)
+        .map(|raw| Fd::internal(RawFd::from_ne_bytes(*raw)))
 }
 
 /// A socket for single messages between names. All calls are non-blocking.
@@ -310,7 +367,7 @@ impl Dgram {
     /// # Errors
     /// ENOMEM and the like; none is expected.
     pub fn recv(&self, room: &mut [u8]) -> io::Result<Record> {
-        receive(&self.fd, room)
+        receive(&self.fd, room, None)
     }
 }
 

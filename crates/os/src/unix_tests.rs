@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::eventfd::EventFd;
 use crate::poll::{Interest, Poller};
 use crate::random;
 
@@ -59,6 +60,33 @@ fn records_keep_their_bounds_and_order() {
     assert_eq!(&room[..4], b"abcd");
     assert_eq!(into.recv(&mut room).expect("receive"), Record::Whole(1));
     assert_eq!(room[0], b'e');
+}
+
+#[test]
+fn descriptors_travel_with_a_record() {
+    let (out, into) = pair();
+    let (event, mut room, mut with) = (EventFd::counter().expect("eventfd"), [0; 8], Vec::new());
+    let twice = [event.as_fd(); 2];
+    out.send_with(&[IoSlice::new(b"x")], &twice).expect("send");
+    let got = into.recv_with(&mut room, &mut with).expect("receive");
+    assert_eq!((got, with.len()), (Record::Whole(1), 2));
+    assert!(with.iter().all(|fd| fd.as_raw_fd() != event.as_raw_fd()));
+    let many = [event.as_fd(); MAX_DESCRIPTORS + 1];
+    let e = out.send_with(&[IoSlice::new(b"x")], &many);
+    assert_eq!(e.expect_err("too many").raw_os_error(), Some(libc::EINVAL));
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_are_closed() {
+    let (out, into) = pair();
+    let (carried, other) = pair();
+    let with = [carried.as_fd()];
+    out.send_with(&[IoSlice::new(b"x")], &with).expect("send");
+    drop(carried);
+    let mut room = [0; 8];
+    assert_eq!(other.recv(&mut room).expect("alive"), Record::Nothing);
+    assert_eq!(into.recv(&mut room).expect("receive"), Record::Whole(1));
+    assert_eq!(other.recv(&mut room).expect("the end"), Record::Closed);
 }
 
 #[test]

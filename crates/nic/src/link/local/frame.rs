@@ -4,7 +4,7 @@
 //!
 //! | record | bytes |
 //! |---|---|
-//! | hello, the first of every link | kind 1, `FRC`, version (2), slot of the sender (2) |
+//! | hello, the first of every link | kind 1, `FRC`, version (2), slot of the sender (2), offers (see [`offer`](super::offer)) |
 //! | packets of one queue pair | kind 2, source QPN (3), count (2), hop limit, reserved, traffic (4), source GID (16), destination GID (16), length of each (2 × count), packets |
 //! | packet that came over the wire to the wrong process | kind 3, hop limit, reserved (2), traffic (4), source GID, destination GID, packet |
 //! | MAD for QP1 | kind 4, reserved (3), source GID, destination GID, MAD (256) |
@@ -85,11 +85,11 @@ impl Frame<'_> {
     }
 }
 
-/// The hello of a process.
-pub(super) fn hello(slot: u16) -> [u8; 8] {
+/// The hello of a process, with the bytes of its offers.
+pub(super) fn hello(slot: u16, offers: &[u8]) -> Vec<u8> {
     let ([v0, v1], [s0, s1]) = (VERSION.to_le_bytes(), slot.to_le_bytes());
     let [a, b, c] = MAGIC;
-    [HELLO, a, b, c, v0, v1, s0, s1]
+    [&[HELLO, a, b, c, v0, v1, s0, s1], offers].concat()
 }
 
 /// What goes before the packets of a packets record.
@@ -133,7 +133,11 @@ impl PacketsPrefix {
 #[derive(Debug)]
 pub(super) enum Record<'a> {
     /// The link's first.
-    Hello { version: u16, slot: u16 },
+    Hello {
+        version: u16,
+        slot: u16,
+        offers: &'a [u8],
+    },
     /// Packets of one queue pair.
     Packets(Packets<'a>),
     /// Anything else.
@@ -205,7 +209,7 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
 }
 
 fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {
-    let &[kind, a, b, c, v0, v1, s0, s1] = record else {
+    let Some((&[kind, a, b, c, v0, v1, s0, s1], offers)) = record.split_first_chunk() else {
         return Err(Nonsense::Length {
             kind: HELLO,
             len: record.len(),
@@ -217,6 +221,7 @@ fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {
     Ok(Record::Hello {
         version: u16::from_le_bytes([v0, v1]),
         slot: u16::from_le_bytes([s0, s1]),
+        offers,
     })
 }
 
@@ -323,8 +328,13 @@ fn qpn([a, b, c]: [u8; 3]) -> Qpn {
 #[cfg(feature = "fuzzing")]
 pub fn fuzz(record: &[u8]) {
     match parse(record) {
-        Ok(Record::Hello { version, slot }) if version == VERSION => {
-            assert_eq!(hello(slot), record);
+        Ok(Record::Hello {
+            version,
+            slot,
+            offers,
+        }) if version == VERSION => {
+            assert_eq!(hello(slot, offers), record);
+            drop(super::offer::parse(offers, Vec::new()));
         }
         Ok(Record::Packets(packets)) => {
             assert!(packets.len() <= MAX_PACKETS && packets.iter().all(|p| !p.is_empty()));

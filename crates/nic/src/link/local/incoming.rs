@@ -11,10 +11,12 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 use ferroce_os::eventfd::EventFd;
+use ferroce_os::fd::Fd;
 use ferroce_os::unix::{Credentials, Record as Arrival, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Qpn};
 
 use super::frame::{self, Frame, MAX_RECORD, Nonsense, Record};
+use super::offer;
 use super::{SLOTS, slot_name};
 use crate::core::slot_of;
 use crate::link::{Addressing, Inbound};
@@ -107,6 +109,8 @@ enum Broken {
     TooLong,
     #[error("no hello at the start, or one later on")]
     Hello,
+    #[error("a hello whose offers make no sense")]
+    Offers,
     #[error("version {0} of the local link; this process has version {VERSION}", VERSION = frame::VERSION)]
     Version(u16),
     #[error("slot {0} is not the sender's")]
@@ -188,10 +192,19 @@ impl Incoming {
             let Some(link) = self.links.get_mut(&id) else {
                 return Received::Closed(None);
             };
-            let one = match link.socket.recv(&mut self.room) {
+            let mut with = Vec::new();
+            let got = if link.slot.is_none() && is_trusted(link.peer, self.own) {
+                link.socket.recv_with(&mut self.room, &mut with)
+            } else {
+                link.socket.recv(&mut self.room)
+            };
+            let one = match got {
                 Ok(Arrival::Nothing) => return Received::Drained,
                 Ok(Arrival::Closed) => return Received::Closed(self.forget(id)),
                 Ok(Arrival::Truncated) => Err(Broken::TooLong),
+                Ok(Arrival::Whole(n)) if link.slot.is_none() => {
+                    link.greet(&self.own, &self.room[..n], with).map(|()| 1)
+                }
                 Ok(Arrival::Whole(n)) => link.take(&self.own, &self.room[..n], each),
                 Err(e) => Err(e.into()),
             };
@@ -222,10 +235,6 @@ impl Link {
         each: &mut dyn FnMut(LocalFrame<'_>),
     ) -> Result<usize, Broken> {
         let (from_slot, frame) = match (self.slot, frame::parse(record)?) {
-            (None, Record::Hello { version, slot }) => {
-                self.greet(own, version, slot)?;
-                return Ok(1);
-            }
             (None, _) | (_, Record::Hello { .. }) => return Err(Broken::Hello),
             (Some(from_slot), Record::Packets(packets)) => {
                 let (src_qpn, addressing) =
@@ -260,16 +269,34 @@ impl Link {
         Ok(1)
     }
 
-    fn greet(&mut self, own: &Credentials, version: u16, slot: u16) -> Result<(), Broken> {
+    /// Takes the first record, and the descriptors that came with it.
+    fn greet(&mut self, own: &Credentials, record: &[u8], with: Vec<Fd>) -> Result<(), Broken> {
+        let Record::Hello {
+            version,
+            slot,
+            offers,
+        } = frame::parse(record)?
+        else {
+            return Err(Broken::Hello);
+        };
         if version != frame::VERSION {
             return Err(Broken::Version(version));
         }
         if !(1..=SLOTS).contains(&slot) || !is_vouched(slot, self.peer, *own) {
             return Err(Broken::Slot(slot));
         }
+        for offered in offer::parse(offers, with).ok_or(Broken::Offers)? {
+            tracing::debug!(target: "ferroce::local", slot, tag = offered.tag, bytes = offered.value.len(),
+                descriptors = offered.descriptors.len(), "an offer that this version does not know");
+        }
         self.slot = Some(slot);
         Ok(())
     }
+}
+
+/// Whether descriptors of a process are taken. A stranger's file could be one whose last close takes for ever.
+fn is_trusted(peer: Credentials, own: Credentials) -> bool {
+    peer.uid == own.uid || peer.uid == 0
 }
 
 /// The queue pair number, if it belongs to a slot.

@@ -13,6 +13,7 @@
 
 mod frame;
 mod incoming;
+mod offer;
 mod outgoing;
 
 use std::collections::HashMap;

@@ -11,6 +11,7 @@ use ferroce_os::unix::{Credentials, Record, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
 use super::frame::{Frame, MAX_PACKETS, MAX_RECORD, PACKETS_HEAD, PacketsPrefix, hello};
+use super::offer::{self, Offer};
 use crate::core::lock;
 use crate::link::{Batch, Sent};
 
@@ -88,7 +89,7 @@ impl Outgoing {
     ) -> io::Result<Self> {
         // Four records at least are to fit: a smaller buffer gets smaller records.
         let record = RECORD.min(socket.set_send_buffer(send_buffer)? / 4);
-        socket.send(&[IoSlice::new(&hello(own))])?;
+        greet(&socket, own, &[])?;
         let same_user = socket.peer()?.uid == Credentials::own().uid;
         Ok(Self {
             socket,
@@ -278,4 +279,11 @@ impl Outgoing {
             }
         }
     }
+}
+
+/// Says hello, with offers.
+fn greet(socket: &SeqSocket, own: u16, offers: &[Offer<'_>]) -> io::Result<()> {
+    let descriptors: Vec<_> = offers.iter().flat_map(|o| o.descriptors).copied().collect();
+    let hello = hello(own, &offer::encode(offers));
+    socket.send_with(&[IoSlice::new(&hello)], &descriptors)
 }

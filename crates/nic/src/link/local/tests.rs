@@ -463,7 +463,7 @@ fn hostile(records: &[&[u8]]) -> (bool, usize) {
 
 #[test]
 fn a_link_that_breaks_a_rule_is_cut() {
-    let hello = frame::hello(5);
+    let hello = frame::hello(5, &[]);
     let good = Frame::Mad {
         src: SRC,
         dst: DST,
@@ -485,25 +485,28 @@ fn a_link_that_breaks_a_rule_is_cut() {
     };
     let (ours, alien) = (5 << 14, 6 << 14);
     assert_eq!(hostile(&[&hello, &good]), (false, 1));
+    let unknown_offer = frame::hello(5, &[200, 2, 1, 0, 7]);
+    assert_eq!(hostile(&[&unknown_offer, &good]), (false, 1));
     assert_eq!(
         hostile(&[&hello, &[prefix(ours, &[2, 1]), vec![1; 3]].concat()]),
         (false, 2)
     );
-    let mut other_version = hello;
+    let mut other_version = hello.clone();
     other_version[4] ^= 0x80;
     let notice = Frame::Dropped {
         qpn: Qpn::new(1),
         by: Qpn::new(alien),
     }
     .encode();
-    let bad: [&[&[u8]]; 15] = [
+    let bad: [&[&[u8]]; 16] = [
         &[&good],
         &[&hello[..7]],
         &[b"\x01XXX\x01\x00\x05\x00"],
         &[&other_version],
-        &[&frame::hello(0)],
-        &[&frame::hello(1024)],
+        &[&frame::hello(0, &[])],
+        &[&frame::hello(1024, &[])],
         &[&hello, &hello],
+        &[&frame::hello(5, &[1, 0, 1, 0])],
         &[&hello, b""],
         &[&hello, &[99; 300]],
         &[&hello, &[prefix(alien, &[2, 1]), vec![1; 3]].concat()],
