@@ -15,15 +15,20 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
     )
 }
 
-/// Holds the C types against the installed headers, and the symbols of the release build against the system's libraries.
+/// Holds the C types against the installed headers, and the symbols of the release build against the system's libraries; then runs the
+/// tests of the Rust interface on the drop-in library, loaded as the system's.
 pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
+    let library = workspace.release().join("ferroce-lib");
     for (package, test) in [("ferroce-abi", "headers"), ("ferroce-dropin", "symbols")] {
         let mut command =
             workspace.cargo(&["test", "-p", package, "--test", test, "--", "--ignored"]);
-        command.env("FERROCE_LIB", workspace.release().join("ferroce-lib"));
+        command.env("FERROCE_LIB", &library);
         count(command, &format!("{package} {test}"), tally)?;
     }
-    Ok(())
+    let mut command = workspace.cargo(&["test", "-p", "ferroce", "--tests"]);
+    command.env("LD_LIBRARY_PATH", &library);
+    command.env("FERROCE_TEST_PROVIDER", "system");
+    count(command, "ferroce on the drop-in library", tally)
 }
 
 /// Runs a test command and adds up its results.

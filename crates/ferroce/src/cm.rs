@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sys::{Channel, Identifier};
+use crate::sys::{Channel, Identifier, SOFTWARE, Verbs};
 use crate::{Context, Error, Result};
 
 /// Where the events of identifiers arrive. Clones are the same one.
@@ -14,12 +14,16 @@ use crate::{Context, Error, Result};
 pub struct EventChannel(Arc<Channel>);
 
 impl EventChannel {
-    /// Makes one.
+    /// Makes one of the software device; [`Provider::event_channel`](crate::Provider::event_channel) makes one of any provider.
     ///
     /// # Errors
     /// ENODEV if there is no device, or out of descriptors.
     pub fn new() -> Result<Self> {
-        Channel::new().map(Self)
+        Self::of(&SOFTWARE)
+    }
+
+    pub(crate) fn of(verbs: &'static Verbs) -> Result<Self> {
+        Channel::new(verbs).map(Self)
     }
 
     /// The oldest event; sleeps until there is one.

@@ -9,20 +9,20 @@ use ferroce_abi::types::{
     IBV_PORT_ACTIVE, IBV_PORT_DOWN, ibv_device_attr, ibv_gid_entry, ibv_port_attr,
 };
 
-use crate::Result;
-use crate::sys::{DeviceHandle, DeviceListHandle, OpenDevice};
+use crate::sys::{DeviceHandle, OpenDevice};
+use crate::{Provider, Result};
 
-/// The devices that are there now: one for each network interface that is up and has an address.
+/// The software devices that are there now: see [`Provider::devices`](crate::Provider::devices).
 ///
 /// # Errors
 /// The device could not be started in this process; the errno and `FERROCE_LOG` tell why.
 pub fn devices() -> Result<Vec<Device>> {
-    Ok(DeviceListHandle::new()?.devices().map(Device).collect())
+    Provider::software().devices()
 }
 
 /// A device that can be opened.
 #[derive(Clone)]
-pub struct Device(DeviceHandle);
+pub struct Device(pub(crate) DeviceHandle);
 
 impl Device {
     /// Its name.

@@ -19,6 +19,14 @@ pub enum Error {
         /// The errno.
         source: io::Error,
     },
+    /// The system's RDMA libraries cannot be used.
+    #[error("{library}: {reason}")]
+    NoSystemLibrary {
+        /// Its file name.
+        library: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// Bytes outside of a memory region.
     #[error("bytes {start}..{end} are not within a region of {length} bytes")]
     OutOfRange {

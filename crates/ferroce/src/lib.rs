@@ -1,7 +1,8 @@
 //! Safe RDMA Verbs and RDMA CM.
 //!
-//! The interface is written once, on a table of the C functions of libibverbs and librdmacm. The table is filled by the software device
-//! that is linked in, so a program needs no RDMA hardware, no kernel module and no privileges.
+//! The interface is written once, on a table of the C functions of libibverbs and librdmacm. A [`Provider`] fills the table: the software
+//! device that is linked in, which needs no RDMA hardware, no kernel module and no privileges, or the system's libraries, loaded while
+//! the program runs, with the adapters and drivers that they know. Building needs neither those libraries nor their headers.
 //!
 //! This is the beginning of the interface: reliable connections made by the connection manager, memory that the library owns, and
 //! work requests that each give one completion. It is complete enough for `ferroce demo`, which is its example.
@@ -22,6 +23,7 @@ mod completion;
 mod device;
 mod error;
 mod memory;
+mod provider;
 mod queue_pair;
 mod sys;
 
@@ -33,4 +35,5 @@ pub use device::{
 };
 pub use error::{Error, Result};
 pub use memory::{Access, MemoryRegion, ProtectionDomain, RemoteAddress, RemoteRegion, Slice};
+pub use provider::{Provider, ProviderKind};
 pub use queue_pair::{Operation, QueuePair, QueuePairCapacities};

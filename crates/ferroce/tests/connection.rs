@@ -1,6 +1,8 @@
 //! Connections between two ends in this process, at the loopback address.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod common;
+
 use std::thread;
 use std::time::Duration;
 
@@ -51,7 +53,7 @@ impl End {
 }
 
 fn listener() -> (EventChannel, Id) {
-    let channel = EventChannel::new().unwrap();
+    let channel = common::provider().event_channel().unwrap();
     let id = Id::new(&channel).unwrap();
     id.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     id.listen(4).unwrap();
@@ -60,7 +62,7 @@ fn listener() -> (EventChannel, Id) {
 
 /// An identifier that knows the way to a port of this host.
 fn resolved(port: u16) -> (EventChannel, Id) {
-    let channel = EventChannel::new().unwrap();
+    let channel = common::provider().event_channel().unwrap();
     let id = Id::new(&channel).unwrap();
     id.resolve_address(([127, 0, 0, 1], port).into(), TIMEOUT)
         .unwrap();

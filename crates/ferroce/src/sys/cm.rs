@@ -18,7 +18,7 @@ use ferroce_abi::types::{
     IBV_QPT_RC, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr,
 };
 
-use super::table::{SOFTWARE, Verbs};
+use super::table::Verbs;
 use super::work::{Owner, send_request};
 use super::{Domain, OpenDevice, Queue, Request};
 use crate::{ConnectionParameters, Error, Operation, Result};
@@ -54,8 +54,7 @@ pub(crate) struct FetchedEvent {
 
 impl Channel {
     /// `rdma_create_event_channel`
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        let verbs = &SOFTWARE;
+    pub(crate) fn new(verbs: &'static Verbs) -> Result<Arc<Self>> {
         // SAFETY: no arguments.
         let raw = unsafe { (verbs.rdma_create_event_channel)() };
         let raw = NonNull::new(raw).ok_or_else(|| Error::last("rdma_create_event_channel"))?;

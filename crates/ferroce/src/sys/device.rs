@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ferroce_abi::types::{ibv_context, ibv_device, ibv_device_attr, ibv_gid_entry, ibv_port_attr};
 
-use super::table::{SOFTWARE, Verbs};
+use super::table::Verbs;
 use crate::{Error, Result};
 
 /// The list of devices; it keeps them valid.
@@ -23,8 +23,7 @@ unsafe impl Sync for DeviceListHandle {}
 
 impl DeviceListHandle {
     /// `ibv_get_device_list`
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        let verbs = &SOFTWARE;
+    pub(crate) fn new(verbs: &'static Verbs) -> Result<Arc<Self>> {
         let mut count: c_int = 0;
         // SAFETY: `count` is a place for an int.
         let list = unsafe { (verbs.ibv_get_device_list)(&raw mut count) };

@@ -11,6 +11,7 @@ mod cm;
 mod device;
 mod memory;
 mod queue;
+mod system;
 mod table;
 mod work;
 
@@ -18,4 +19,6 @@ pub(crate) use cm::{Channel, FetchedEvent, Identifier, QueuePairHandle};
 pub(crate) use device::{DeviceHandle, DeviceListHandle, OpenDevice};
 pub(crate) use memory::{Domain, Region};
 pub(crate) use queue::Queue;
+pub(crate) use system::system;
+pub(crate) use table::{SOFTWARE, Verbs};
 pub(crate) use work::{Request, Work};

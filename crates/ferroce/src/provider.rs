@@ -1,0 +1,116 @@
+//! Where verbs come from.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::sys::{DeviceListHandle, SOFTWARE, Verbs, system};
+use crate::{Device, EventChannel, Result};
+
+/// A provider of verbs: the software device of this crate, or the system's libraries with the devices that they drive.
+///
+/// Everything else is made from it, and behaves the same on both:
+/// ```
+/// let provider = ferroce::Provider::software();
+/// for device in provider.devices()? {
+///     println!("{}", device.name());
+/// }
+/// # Ok::<(), ferroce::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Provider {
+    verbs: &'static Verbs,
+    kind: ProviderKind,
+    why: Cow<'static, str>,
+}
+
+/// Which provider it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProviderKind {
+    /// The software device that is linked in: needs nothing installed, no hardware and no privileges.
+    Software,
+    /// The system's libibverbs and librdmacm: network adapters, or the kernel's software drivers.
+    System,
+}
+
+impl Provider {
+    /// The software device.
+    #[must_use]
+    pub fn software() -> Self {
+        Self {
+            verbs: &SOFTWARE,
+            kind: ProviderKind::Software,
+            why: "asked for".into(),
+        }
+    }
+
+    /// The system's `libibverbs.so.1` and `librdmacm.so.1`, which are loaded now.
+    ///
+    /// # Errors
+    /// [`Error::NoSystemLibrary`](crate::Error::NoSystemLibrary) if one is not installed. Debian and Ubuntu have them in the packages
+    /// `libibverbs1`, `ibverbs-providers` and `librdmacm1`, others in `rdma-core`.
+    pub fn system() -> Result<Self> {
+        Ok(Self {
+            verbs: system()?,
+            kind: ProviderKind::System,
+            why: "asked for".into(),
+        })
+    }
+
+    /// The system's libraries if they have a device, and the software device otherwise; [`why`](Self::why) tells.
+    #[must_use]
+    pub fn auto() -> Self {
+        let why = match Self::system().and_then(|system| Ok((system.devices()?.len(), system))) {
+            Ok((0, _)) => "the system's libibverbs has no device".into(),
+            Ok((count, system)) => {
+                return Self {
+                    why: format!("the system's libibverbs has devices: {count}").into(),
+                    ..system
+                };
+            }
+            Err(e) => e.to_string().into(),
+        };
+        Self {
+            why,
+            ..Self::software()
+        }
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub fn kind(&self) -> ProviderKind {
+        self.kind
+    }
+
+    /// Why it is this one, in a few words.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// The devices that are there now (`ibv_get_device_list(3)`). The software device has one for each network interface that is up
+    /// and has an address.
+    ///
+    /// # Errors
+    /// ENOSYS if the kernel has no RDMA at all, or the software device could not be started; `FERROCE_LOG` tells why.
+    pub fn devices(&self) -> Result<Vec<Device>> {
+        let list = DeviceListHandle::new(self.verbs)?;
+        Ok(list.devices().map(Device).collect())
+    }
+
+    /// A channel for the events of the connection manager (`rdma_create_event_channel(3)`).
+    ///
+    /// # Errors
+    /// ENODEV if there is no device, or out of descriptors.
+    pub fn event_channel(&self) -> Result<EventChannel> {
+        EventChannel::of(self.verbs)
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider")
+            .field("kind", &self.kind)
+            .field("why", &self.why)
+            .finish_non_exhaustive()
+    }
+}

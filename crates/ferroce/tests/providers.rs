@@ -1,0 +1,37 @@
+//! Where verbs come from.
+
+use ferroce::{Error, Provider, ProviderKind};
+
+#[test]
+fn the_software_device_needs_nothing() {
+    let provider = Provider::software();
+    assert_eq!(provider.kind(), ProviderKind::Software);
+    let names: Vec<_> = provider
+        .devices()
+        .unwrap()
+        .iter()
+        .map(|d| d.name())
+        .collect();
+    assert!(names.contains(&"ferroce_lo".to_owned()), "{names:?}");
+}
+
+#[test]
+fn auto_prefers_a_system_with_devices_and_says_why() {
+    let auto = Provider::auto();
+    assert!(!auto.devices().unwrap().is_empty(), "{auto:?}");
+    match Provider::system().and_then(|system| Ok(system.devices()?.len())) {
+        Ok(count) if count > 0 => assert_eq!(auto.kind(), ProviderKind::System),
+        Ok(_) => assert_eq!(auto.why(), "the system's libibverbs has no device"),
+        Err(e) => assert_eq!(auto.why(), e.to_string()),
+    }
+}
+
+#[test]
+fn a_system_without_the_libraries_says_which_is_missing() {
+    if let Err(e) = Provider::system() {
+        let Error::NoSystemLibrary { library, reason } = &e else {
+            panic!("{e:?}");
+        };
+        assert!(reason.contains(library), "{reason}");
+    }
+}
