@@ -57,6 +57,8 @@ pub(crate) struct Stage {
     logs: PathBuf,
     deadline: Instant,
     count: Cell<u32>,
+    /// Words in front of every program.
+    judge: Cell<&'static [&'static str]>,
 }
 
 impl Stage {
@@ -78,7 +80,13 @@ impl Stage {
             logs,
             deadline: Instant::now() + limit,
             count: Cell::new(0),
+            judge: Cell::new(&[]),
         })
+    }
+
+    /// From now on programs run under another one that watches them.
+    pub(crate) fn watched_by(&self, judge: &'static [&'static str]) {
+        self.judge.set(judge);
     }
 
     /// The server's IPv4 address.
@@ -115,7 +123,8 @@ impl Stage {
     pub(crate) fn program<'s>(&'s self, side: Side, words: &[&str]) -> Launch<'s> {
         let mut launch = self.bare(side, &[&self.built("ferroce"), "run", "--"]);
         launch.label(words[0].rsplit('/').next().unwrap_or(words[0]));
-        launch.words.extend(words.iter().map(|&w| w.to_owned()));
+        let words = self.judge.get().iter().chain(words);
+        launch.words.extend(words.map(|&w| w.to_owned()));
         launch
     }
 

@@ -10,6 +10,7 @@ mod network;
 mod perftest;
 mod programs;
 mod sysfs;
+mod valgrind;
 mod verbs;
 mod wire;
 
@@ -28,6 +29,7 @@ pub(super) fn all() -> Catalogue {
         ("failure", failure::add),
         ("sysfs", sysfs::add),
         ("memory", memory::add),
+        ("valgrind", valgrind::add),
         ("wire", wire::add),
         ("network", network::add),
         ("multicast", multicast::add),

@@ -114,7 +114,7 @@ fn port(stage: &Stage) -> Outcome {
     })
 }
 
-fn interface(stage: &Stage) -> Outcome {
+pub(super) fn interface(stage: &Stage) -> Outcome {
     let mut watch = watch(stage)?;
     let count = |watch: &Process| {
         let output = watch.output();

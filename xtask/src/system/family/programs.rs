@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS};
 
 /// Kinds of failure that take a server and a client (see `tests/c/failures.c`).
-const PAIRED: [&str; 8] = [
+pub(super) const PAIRED: [&str; 8] = [
     "rejected",
     "wrong-rkey",
     "too-long",
@@ -116,7 +116,7 @@ pub(super) fn add(all: &mut Catalogue) {
 }
 
 /// A server that serves some clients at once and then ends.
-fn served(
+pub(super) fn served(
     stage: &Stage,
     program: &str,
     options: &[&str],
@@ -151,7 +151,7 @@ fn served(
     server.succeed()
 }
 
-fn failure(stage: &Stage, case: &str) -> Outcome {
+pub(super) fn failure(stage: &Stage, case: &str) -> Outcome {
     let program = stage.built("failures");
     let mut server = stage.start(Side::A, &[&program, "server", case])?;
     let port = port_of(&mut server)?;
@@ -161,7 +161,7 @@ fn failure(stage: &Stage, case: &str) -> Outcome {
 }
 
 /// One side is killed while the client writes into the server's memory; the other checks what it is told.
-fn killed(stage: &Stage, case: &str) -> Outcome {
+pub(super) fn killed(stage: &Stage, case: &str) -> Outcome {
     let program = stage.built("failures");
     let mut server = stage.start(Side::A, &[&program, "server", case])?;
     let port = port_of(&mut server)?;
