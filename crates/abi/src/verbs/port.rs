@@ -183,9 +183,9 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     // SAFETY: a live context.
     let device = unsafe { device(context) };
     c.orig_attr = device_attr(device);
-    c.device_cap_flags_ex = c.orig_attr.device_cap_flags.into();
-    c.phys_port_cnt_ex = 1;
     let limits = device.attr();
+    c.device_cap_flags_ex = limits.device_cap_flags_ex | u64::from(limits.device_cap_flags);
+    c.phys_port_cnt_ex = 1;
     odp_caps(&mut c);
     c.max_dm_size = limits.max_dm_size;
     c.completion_timestamp_mask = limits.completion_timestamp_mask;

@@ -9,14 +9,16 @@ use ferroce_nic::{Error, Qp, QpInit};
 use ferroce_proto::verbs::{AttrMask, QpCap, QpType};
 
 use super::acks::Acks;
-use super::qp_ex::Builder;
+use super::qp_ex::{Builder, wr_flush};
 use super::{context, cq, engine, pd, srq};
 use crate::convert::{cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
 use crate::object::{self, Handle};
-use crate::types::{ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr};
+use crate::types::{
+    WrFlush, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_ex_flush, ibv_qp_init_attr,
+};
 
-/// What follows `struct ibv_qp_ex`.
+/// What follows `struct ibv_qp_ex`, as the newest headers have it.
 pub(crate) struct QpPrivate {
     nic: Arc<Qp>,
     cap: QpCap,
@@ -27,7 +29,7 @@ pub(crate) struct QpPrivate {
 }
 
 impl Handle for ibv_qp {
-    type Public = ibv_qp_ex;
+    type Public = ibv_qp_ex_flush;
     type Private = QpPrivate;
 }
 
@@ -126,7 +128,10 @@ pub(super) unsafe fn publish(
     base.qp_type = nic.qp_type() as u32;
     let context = base.context;
     let qp: *mut ibv_qp = object::create(
-        public,
+        ibv_qp_ex_flush {
+            qp_ex: public,
+            wr_flush: builder.is_some().then_some(wr_flush as WrFlush),
+        },
         QpPrivate {
             nic: Arc::clone(nic),
             cap: nic.cap(),

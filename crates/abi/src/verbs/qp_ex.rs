@@ -6,7 +6,10 @@ use std::slice;
 
 use ferroce_nic::Error;
 use ferroce_proto::ids::{Key, Srqn};
-use ferroce_proto::verbs::{Payload, PostError, RemoteAddr, SendFlags, SendOp, SendTo, SendWr};
+use ferroce_proto::verbs::{
+    Flush, Payload, Placement, PostError, RemoteAddr, Selectivity, SendFlags, SendOp, SendTo,
+    SendWr,
+};
 use libc::{c_void, pthread_mutex_t};
 
 use super::ah;
@@ -16,12 +19,13 @@ use super::qp_open;
 use super::wr::{copy_inline, refused, send_flags, sge_from_c};
 use crate::errno::{invalid, result_as_errno, result_as_null, unbuilt};
 use crate::types::{
-    IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_QP_EX_WITH_BIND_MW,
-    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
-    IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_INIT_ATTR_CREATE_FLAGS,
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_RC,
-    IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_ah, ibv_context, ibv_data_buf, ibv_mw,
-    ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+    IBV_FLUSH_MR, IBV_FLUSH_RANGE, IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, IBV_QP_EX_WITH_ATOMIC_WRITE,
+    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_FLUSH, IBV_QP_EX_WITH_LOCAL_INV,
+    IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND,
+    IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
+    IBV_QPT_XRC_RECV, ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp,
+    ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
 
 /// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
@@ -36,7 +40,7 @@ const fn send_ops(qp_type: u32) -> u64 {
     match qp_type {
         IBV_QPT_UD => SEND,
         IBV_QPT_UC => SEND | WRITE | LOCAL,
-        IBV_QPT_RC => BUILT_OPS | IBV_QP_EX_WITH_ATOMIC_WRITE as u64,
+        IBV_QPT_RC => BUILT_OPS | IBV_QP_EX_WITH_ATOMIC_WRITE as u64 | IBV_QP_EX_WITH_FLUSH as u64,
         _ => BUILT_OPS,
     }
 }
@@ -309,6 +313,50 @@ unsafe extern "C" fn wr_atomic_write(
             batch.set_payload(Ok(Payload::Inline(bytes.to_vec())));
         });
     }
+}
+
+/// `ibv_wr_flush`.
+pub(super) unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    len: usize,
+    placement: u8,
+    level: u8,
+) {
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe {
+        match flush((rkey, remote_addr, len), placement, level) {
+            Ok(op) => begin(qp, SendOp::Flush(op)),
+            Err(e) => with_batch(qp, |_, batch| batch.refuse(e)),
+        }
+    }
+}
+
+/// What a program wants to be flushed.
+///
+/// # Errors
+/// EINVAL for a placement type or a selectivity level that does not exist, and for a range longer than a message.
+fn flush((rkey, addr, len): (u32, u64, usize), placement: u8, level: u8) -> Result<Flush, Error> {
+    let selectivity = match level {
+        IBV_FLUSH_RANGE => Selectivity::Range,
+        IBV_FLUSH_MR => Selectivity::Region,
+        _ => return Err(invalid(format!("{level} is no selectivity level"))),
+    };
+    // Of all of a region the length does not count.
+    let length = match selectivity {
+        Selectivity::Range => {
+            u32::try_from(len).map_err(|_| refused(PostError::TooLong(len as u64)))?
+        }
+        Selectivity::Region => 0,
+    };
+    Ok(Flush {
+        remote: remote(rkey, addr),
+        length,
+        placement: Placement::from_bits(placement)
+            .ok_or_else(|| invalid(format!("{placement:#x} is no placement type")))?,
+        selectivity,
+    })
 }
 
 /// `ibv_wr_bind_mw`.

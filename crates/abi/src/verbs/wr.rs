@@ -13,9 +13,9 @@ use super::mw;
 use crate::errno::{invalid, unbuilt};
 use crate::types::{
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE, IBV_WR_BIND_MW,
-    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_recv_wr, ibv_send_wr,
-    ibv_send_wr_bind_mw, ibv_sge,
+    IBV_WR_FLUSH, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
+    IBV_WR_TSO, ibv_recv_wr, ibv_send_wr, ibv_send_wr_bind_mw, ibv_sge,
 };
 
 /// A refusal in the form that the device gives it.
@@ -219,6 +219,11 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
             }
         }
         IBV_WR_TSO => return Err(unbuilt("IBV_WR_TSO")),
+        IBV_WR_FLUSH => {
+            return Err(invalid(
+                "struct ibv_send_wr has no place for what a flush needs: post it with ibv_wr_flush",
+            ));
+        }
         _ => return Err(invalid(format!("{opcode} is no work request opcode"))),
     })
 }

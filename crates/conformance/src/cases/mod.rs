@@ -5,6 +5,7 @@ mod datagrams;
 mod drops;
 mod events;
 mod operations;
+mod placement;
 mod requester;
 mod responder;
 mod responses;
@@ -22,6 +23,7 @@ use crate::case::Case;
 pub fn all() -> Vec<Case> {
     [
         operations::CASES,
+        placement::CASES,
         states::CASES,
         attributes::CASES,
         statuses::CASES,

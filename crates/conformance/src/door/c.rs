@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::mem::offset_of;
 use std::ptr;
 
 use ferroce_abi::types::*;
 use ferroce_abi::verbs::*;
 use ferroce_proto::ids::{Gid, Key, Qpn};
 use ferroce_proto::mr::{Access, WindowType};
-use ferroce_proto::verbs::{AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
+use ferroce_proto::verbs::{
+    AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, RecvWr, SendOp, SendWr, Wc,
+};
 
 use super::{About, Errno, Memory, Side, c_attr, c_work};
 use crate::bench::Spec;
@@ -86,7 +89,15 @@ impl CSide {
             });
             let mut init = c_attr::init(spec, cq);
             init.srq = srq;
-            let qp = ibv_create_qp(pd, &raw mut init);
+            // Flushes have builders only.
+            let qp = if spec.access.contains(Access::FLUSH_GLOBAL) {
+                let mut extended = c_attr::extended(&init, pd);
+                let block = context.wrapping_byte_sub(offset_of!(verbs_context, context));
+                let create = (*block.cast::<verbs_context>()).create_qp_ex;
+                create.expect("an operation")(context, &raw mut extended)
+            } else {
+                ibv_create_qp(pd, &raw mut init)
+            };
             assert!(!qp.is_null(), "{:?}", errno());
             Self {
                 context,
@@ -173,6 +184,9 @@ impl Side for CSide {
         c_attr::from_c(&attr)
     }
     fn post_send(&self, wr: SendWr) -> Result<(), Errno> {
+        if let SendOp::Flush(flush) = &wr.op {
+            return check(c_work::post_flush(self.qp, &wr, flush));
+        }
         c_work::with_send(&wr, (&self.handles, &self.windows, &self.regions), |wr| {
             let mut bad = ptr::null_mut();
             // SAFETY: a live queue pair on a live context, a work request with its list.

@@ -19,6 +19,18 @@ pub(super) fn init(spec: &Spec, cq: *mut ibv_cq) -> ibv_qp_init_attr {
     init
 }
 
+/// The same for a queue pair with all builders of a reliable connection.
+pub(super) fn extended(init: &ibv_qp_init_attr, pd: *mut ibv_pd) -> ibv_qp_init_attr_ex {
+    let mut extended = ibv_qp_init_attr_ex::zeroed();
+    (extended.send_cq, extended.recv_cq, extended.srq) = (init.send_cq, init.recv_cq, init.srq);
+    (extended.cap, extended.qp_type) = (init.cap, init.qp_type);
+    extended.sq_sig_all = init.sq_sig_all;
+    extended.pd = pd;
+    extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    extended.send_ops_flags = 0x3ff | u64::from(IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH);
+    extended
+}
+
 fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
     ibv_qp_cap {
         max_send_wr: cap.max_send_wr,

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::ptr;
 
 use ferroce_abi::types::*;
+use ferroce_abi::verbs::ibv_qp_to_qp_ex;
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::verbs::{
-    AsyncEvent, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcFlags,
-    WcImm, WcOpcode, WcStatus,
+    AsyncEvent, Flush, Payload, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge, Wc,
+    WcFlags, WcImm, WcOpcode, WcStatus,
 };
 
 /// Objects that work requests name.
@@ -74,6 +75,7 @@ fn fill_operation(wr: &mut ibv_send_wr, op: &SendOp, named: Named<'_>) {
             wr.wr = rdma(at);
             IBV_WR_ATOMIC_WRITE
         }
+        SendOp::Flush(_) => unreachable!("posted with its builder"),
         SendOp::CompareSwap {
             remote,
             compare,
@@ -150,6 +152,27 @@ pub(super) fn with_recv<R>(wr: &RecvWr, each: impl FnOnce(*mut ibv_recv_wr) -> R
     each(&raw mut c)
 }
 
+/// Posts a FLUSH with its builder.
+pub(super) fn post_flush(qp: *mut ibv_qp, wr: &SendWr, flush: &Flush) -> i32 {
+    // SAFETY: a live extended queue pair, of which this thread alone makes work requests, used as the manual page says.
+    unsafe {
+        let qp = ibv_qp_to_qp_ex(qp);
+        assert!(!qp.is_null(), "made for builders");
+        let ops = *qp.cast::<ibv_qp_ex_flush>();
+        ops.qp_ex.wr_start.expect("a function")(qp);
+        ((*qp).wr_id, (*qp).wr_flags) = (wr.wr_id, wr.flags.bits());
+        ops.wr_flush.expect("a function")(
+            qp,
+            flush.remote.rkey.0,
+            flush.remote.addr,
+            flush.length as usize,
+            flush.placement.bits(),
+            flush.selectivity as u8,
+        );
+        ops.qp_ex.wr_complete.expect("a function")(qp)
+    }
+}
+
 const STATUSES: [WcStatus; 22] = {
     use WcStatus::*;
     [
@@ -178,7 +201,7 @@ const STATUSES: [WcStatus; 22] = {
     ]
 };
 
-const OPCODES: [WcOpcode; 9] = {
+const OPCODES: [WcOpcode; 11] = {
     use WcOpcode::*;
     [
         Send,
@@ -188,6 +211,8 @@ const OPCODES: [WcOpcode; 9] = {
         FetchAdd,
         BindMw,
         LocalInv,
+        Flush,
+        AtomicWrite,
         Recv,
         RecvRdmaWithImm,
     ]

@@ -157,6 +157,10 @@ pub const VIOLATIONS: Area = Area {
             "An atomic on an address that is not a multiple of 8: NAK invalid request.",
         ),
         (
+            "violation.flush",
+            "A FLUSH that the region does not allow: NAK remote access error; that the queue pair does not allow: NAK invalid request.",
+        ),
+        (
             "violation.sequence",
             "Middle or Last without First, a new message before the end of the old one: NAK invalid request, QP_REQ_ERR.",
         ),

@@ -21,6 +21,8 @@ pub struct DeviceAttr {
     pub max_qp: u32,
     pub max_qp_wr: u32,
     pub device_cap_flags: u32,
+    /// Bits of `device_cap_flags_ex` that `device_cap_flags` has no room for.
+    pub device_cap_flags_ex: u64,
     pub max_sge: u32,
     pub max_sge_rd: u32,
     pub max_inline_data: u32,
@@ -73,6 +75,10 @@ mod cap {
     pub(super) const XRC: u32 = 1 << 20;
     /// SEND with invalidate and local invalidate work.
     pub(super) const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
+
+    /// FLUSH to global visibility; persistence (bit 39) is nothing that the device can promise of a program's memory.
+    pub(super) const FLUSH_GLOBAL: u64 = 1 << 38;
+    pub(super) const ATOMIC_WRITE: u64 = 1 << 40;
 }
 
 impl DeviceAttr {
@@ -101,6 +107,7 @@ impl DeviceAttr {
                 | cap::MEM_WINDOW_TYPE_2B
                 | cap::XRC
                 | cap::MEM_MGT_EXTENSIONS,
+            device_cap_flags_ex: cap::FLUSH_GLOBAL | cap::ATOMIC_WRITE,
             max_sge: 32,
             max_sge_rd: 32,
             max_inline_data: 1024,

@@ -18,6 +18,7 @@ const SUPPORTED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_ATOMIC)
     .union(Access::MW_BIND)
     .union(Access::ON_DEMAND)
+    .union(Access::FLUSH_GLOBAL)
     .union(Access::RELAXED_ORDERING);
 
 /// Bytes of a region that covers all of the address space, whatever is mapped there (implicit on-demand paging).
@@ -247,6 +248,11 @@ fn described(pd: &Pd, (addr, length, iova): (u64, u64, u64), access: Access) -> 
 }
 
 fn check_access(access: Access) -> Result<(), Error> {
+    if access.contains(Access::FLUSH_PERSISTENT) {
+        return Err(Error::unsupported(
+            "no peer can flush to persistence (IBV_ACCESS_FLUSH_PERSISTENT): nothing says that this memory outlives a loss of power",
+        ));
+    }
     let missing = access.difference(SUPPORTED);
     if !missing.is_empty() {
         return Err(Error::unsupported(format!(

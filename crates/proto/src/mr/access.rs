@@ -1,5 +1,7 @@
 //! Access flags.
 
+use crate::wire::Placement;
+
 bitflags::bitflags! {
     /// `enum ibv_access_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
@@ -26,5 +28,21 @@ bitflags::bitflags! {
         const FLUSH_PERSISTENT = 1 << 9;
         /// Writes may be seen out of order; optional, so it may be ignored.
         const RELAXED_ORDERING = 1 << 20;
+    }
+}
+
+impl Access {
+    /// What a peer needs for a FLUSH to this placement.
+    #[must_use]
+    pub fn to_flush(placement: Placement) -> Self {
+        let flag = |kind, access| {
+            if placement.contains(kind) {
+                access
+            } else {
+                Self::empty()
+            }
+        };
+        flag(Placement::GLOBAL, Self::FLUSH_GLOBAL)
+            | flag(Placement::PERSISTENT, Self::FLUSH_PERSISTENT)
     }
 }

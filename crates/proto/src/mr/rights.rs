@@ -325,6 +325,24 @@ impl Rights {
             .place(addr, len)
             .ok_or(RightsError::OutOfBounds { key, addr, len })
     }
+
+    /// Whether `key` allows `need` to the peer of a queue pair at all, whatever the range.
+    ///
+    /// # Errors
+    /// [`RightsError`] says why not.
+    pub fn check_remote(&self, key: Key, by: Accessor, need: Access) -> Result<(), RightsError> {
+        let Some(region) = self.regions.get(&key) else {
+            let (_, bound) = self.window(key, by)?;
+            if !bound.serves(by.qpn) {
+                return Err(RightsError::WrongQp(key));
+            }
+            return allow(key, bound.access, need);
+        };
+        if region.pd != by.pd {
+            return Err(RightsError::WrongPd(key));
+        }
+        allow(key, region.access, need)
+    }
 }
 
 fn allow(key: Key, access: Access, need: Access) -> Result<(), RightsError> {

@@ -172,13 +172,15 @@ impl WindowBind {
         self.access.intersection(WINDOW_ACCESS)
     }
 
-    /// The flags that the region must have (C10-73, C10-74).
+    /// The flags that the region must have (C10-73, C10-74). What a flush reaches is a property of the region's memory.
     pub(super) fn needs(&self) -> Access {
         let change = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
+        let flush = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);
+        let needs = Access::MW_BIND | self.access.intersection(flush);
         if self.access.intersects(change) {
-            Access::MW_BIND | Access::LOCAL_WRITE
+            needs | Access::LOCAL_WRITE
         } else {
-            Access::MW_BIND
+            needs
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Carrying out requests that came in order: lengths, keys, placement, completion.
 
+use core::sync::atomic::{Ordering, fence};
+
 use super::Cx;
 use super::config::{MAX_MESSAGE, Shared, packets_of};
 use super::fault::{Fault, Reject};
@@ -11,7 +13,7 @@ use super::target::{Held, Target};
 use crate::ids::Psn;
 use crate::mr::Access;
 use crate::verbs::{Wc, WcImm, WcOpcode};
-use crate::wire::{AtomicEth, NakCode, OpInfo, Operation, Packet, Reth};
+use crate::wire::{AtomicEth, Feth, NakCode, OpInfo, Operation, Packet, Reth, Selectivity};
 
 impl Responder {
     /// Carries out a request that came in order.
@@ -48,6 +50,12 @@ impl Responder {
             Operation::AtomicWrite => match packet.ext.reth {
                 Some(reth) if self.message.is_none() => self
                     .on_atomic_write(shared, cx, packet, (reth, target))
+                    .map_err(Stop::Reject),
+                _ => Err(invalid.into()),
+            },
+            Operation::Flush => match (packet.ext.feth, packet.ext.reth) {
+                (Some(feth), Some(reth)) if self.message.is_none() => self
+                    .on_flush(shared, cx, packet.bth.psn, (feth, reth, target))
                     .map_err(Stop::Reject),
                 _ => Err(invalid.into()),
             },
@@ -178,6 +186,40 @@ impl Responder {
             .write(span, packet.payload)
             .map_err(|_| Reject::operational(psn))?;
         let operation = Operation::AtomicWrite;
+        self.accept(shared, (psn, 1, target), Kind::Done { operation, reth });
+        Ok(())
+    }
+
+    /// What was written before is visible to all of this host when this is answered. It is answered as a READ of nothing, so it
+    /// takes a place among those. (IBTA annex A19.)
+    fn on_flush(
+        &mut self,
+        shared: &Shared,
+        cx: &Cx<'_>,
+        psn: Psn,
+        (feth, reth, target): (Feth, Reth, Target),
+    ) -> Result<(), Reject> {
+        let (Some(placement), Some(selectivity)) = (feth.placement(), feth.selectivity()) else {
+            return Err(Reject::invalid(psn));
+        };
+        let need = Access::to_flush(placement);
+        self.check_resources(shared, need, psn)?;
+        let by = target.accessor(shared);
+        let length = match selectivity {
+            Selectivity::Range => u64::from(reth.length),
+            Selectivity::Region => 0,
+        };
+        cx.rights
+            .check_remote(reth.rkey, by, need)
+            .and_then(|()| {
+                cx.rights
+                    .open_remote(reth.rkey, by, reth.va, length, need)
+                    .map(|_| ())
+            })
+            .map_err(|_| Reject::access(psn))?;
+        // The writes of this queue pair are in memory already; other processors must see them before they see the answer.
+        fence(Ordering::SeqCst);
+        let operation = Operation::Flush;
         self.accept(shared, (psn, 1, target), Kind::Done { operation, reth });
         Ok(())
     }

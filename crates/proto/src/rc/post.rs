@@ -2,7 +2,7 @@
 
 use super::config::{MAX_MESSAGE, Shared};
 use super::send_queue::payload_len;
-use crate::verbs::{Payload, PostError, QpState, QpType, RecvWr, SendOp, SendTo, SendWr};
+use crate::verbs::{Flush, Payload, PostError, QpState, QpType, RecvWr, SendOp, SendTo, SendWr};
 
 /// Checks a send work request, with `queued` ones before it.
 pub(crate) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
@@ -72,6 +72,10 @@ fn check_operation(shared: &Shared, wr: &SendWr, length: u64) -> Result<(), Post
         }
         return check_depth(shared);
     }
+    if let SendOp::Flush(flush) = &wr.op {
+        check_flush(shared.config.qp_type, flush, length)?;
+        return check_depth(shared);
+    }
     if !is_atomic && !matches!(wr.op, SendOp::Read(_)) {
         return Ok(());
     }
@@ -86,6 +90,24 @@ fn check_operation(shared: &Shared, wr: &SendWr, length: u64) -> Result<(), Post
         ));
     }
     check_depth(shared)
+}
+
+fn check_flush(qp_type: QpType, flush: &Flush, payload: u64) -> Result<(), PostError> {
+    if qp_type != QpType::Rc {
+        return Err(PostError::Invalid("a flush needs a reliable connection"));
+    }
+    if flush.placement.is_empty() {
+        return Err(PostError::Invalid(
+            "a flush is to global visibility, to persistence or to both",
+        ));
+    }
+    if payload > 0 {
+        return Err(PostError::Invalid("a flush has no data of its own"));
+    }
+    if flush.length > MAX_MESSAGE {
+        return Err(PostError::TooLong(flush.length.into()));
+    }
+    Ok(())
 }
 
 /// Whether the queue pair may have READs and atomics outstanding.

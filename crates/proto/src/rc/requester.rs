@@ -290,5 +290,6 @@ const fn opcode(op: SendOp) -> WcOpcode {
         SendOp::LocalInvalidate(_) => WcOpcode::LocalInv,
         SendOp::BindWindow(_) => WcOpcode::BindMw,
         SendOp::AtomicWrite(_) => WcOpcode::AtomicWrite,
+        SendOp::Flush(_) => WcOpcode::Flush,
     }
 }

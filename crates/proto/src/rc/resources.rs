@@ -25,7 +25,7 @@ pub(super) enum Kind {
         /// Bytes.
         length: u32,
     },
-    /// Only that it was done (ATOMIC WRITE).
+    /// Only that it was done (ATOMIC WRITE, FLUSH).
     Done {
         /// What was asked for.
         operation: Operation,

@@ -163,7 +163,7 @@ impl Responder {
                     resources.repeat_atomic(psn, operation, operands, shared.mtu());
                 }
             }
-            Some(operation @ Operation::AtomicWrite) => {
+            Some(operation @ (Operation::AtomicWrite | Operation::Flush)) => {
                 if let Some(reth) = &packet.ext.reth {
                     resources.repeat_done(psn, operation, reth, shared.mtu());
                 }

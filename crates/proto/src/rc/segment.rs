@@ -1,8 +1,8 @@
 //! Cutting a work request into packets.
 
 use super::send_queue::Wqe;
-use crate::verbs::{RemoteAddr, SendFlags, SendOp};
-use crate::wire::{AtomicEth, ExtHeaders, Opcode, Operation, Position, Reth};
+use crate::verbs::{Flush, RemoteAddr, SendFlags, SendOp};
+use crate::wire::{AtomicEth, ExtHeaders, Feth, Opcode, Operation, Position, Reth};
 
 /// One request packet, without its PSN and payload bytes.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +91,17 @@ pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option
             swap,
         } => request(Operation::CompareSwap, atomic(remote, swap, compare)),
         SendOp::FetchAdd { remote, add } => request(Operation::FetchAdd, atomic(remote, add, 0)),
+        SendOp::Flush(flush) => request(Operation::Flush, flush_headers(&flush)),
         SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => return None,
     })
+}
+
+fn flush_headers(flush: &Flush) -> ExtHeaders {
+    ExtHeaders {
+        feth: Some(Feth::new(flush.placement, flush.selectivity)),
+        reth: reth_if(true, Some(flush.remote), flush.length),
+        ..ExtHeaders::default()
+    }
 }
 
 fn reth_if(starts: bool, to: Option<RemoteAddr>, length: u32) -> Option<Reth> {

@@ -20,7 +20,7 @@ pub(crate) enum Answer {
     Read,
     /// An atomic acknowledgement.
     Atomic,
-    /// One READ response without data (ATOMIC WRITE).
+    /// One READ response without data (ATOMIC WRITE, FLUSH).
     Empty,
     /// Nothing: it is done here.
     Local,
@@ -49,7 +49,7 @@ impl Wqe {
     pub(crate) fn answer(&self) -> Answer {
         match self.wr.op {
             SendOp::Read(_) => Answer::Read,
-            SendOp::AtomicWrite(_) => Answer::Empty,
+            SendOp::AtomicWrite(_) | SendOp::Flush(_) => Answer::Empty,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Answer::Atomic,
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => Answer::Local,
             _ => Answer::Ack,

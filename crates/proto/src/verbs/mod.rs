@@ -13,5 +13,6 @@ pub use attr::{
 pub use event::{AsyncEvent, QpEvent};
 pub use wc::{Wc, WcFlags, WcImm, WcOpcode, WcStatus};
 pub use wr::{
-    Datagram, Payload, PostError, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge,
+    Datagram, Flush, Payload, Placement, PostError, RecvWr, RemoteAddr, Selectivity, SendFlags,
+    SendOp, SendTo, SendWr, Sge,
 };

@@ -43,6 +43,7 @@ pub enum WcOpcode {
     FetchAdd = 4,
     BindMw = 5,
     LocalInv = 6,
+    Flush = 8,
     AtomicWrite = 9,
     Recv = 128,
     RecvRdmaWithImm = 129,

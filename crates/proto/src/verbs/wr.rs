@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::ids::{Key, Qpn, Srqn};
 use crate::mr::WindowBind;
+pub use crate::wire::{Placement, Selectivity};
 
 /// Scatter/gather element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,19 @@ pub struct RemoteAddr {
     pub rkey: Key,
 }
 
+/// What a FLUSH asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// First byte of the range. With [`Selectivity::Region`] only the key counts.
+    pub remote: RemoteAddr,
+    /// Bytes of the range.
+    pub length: u32,
+    /// How far the data must have come.
+    pub placement: Placement,
+    /// The range, or all of the region.
+    pub selectivity: Selectivity,
+}
+
 /// What a send-queue work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
@@ -73,6 +87,8 @@ pub enum SendOp {
     },
     /// WRITE of 8 aligned bytes that become visible at once.
     AtomicWrite(RemoteAddr),
+    /// FLUSH: what was written before is where it is asked to be when this completes.
+    Flush(Flush),
     /// Invalidate a local key.
     LocalInvalidate(Key),
     /// Bind a memory window.

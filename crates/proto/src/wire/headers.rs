@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::word::join;
-use super::{Aeth, HeaderSet};
+use super::{Aeth, Feth, HeaderSet};
 use crate::ids::{Key, Qpn, Srqn};
 
 /// RDMA extended transport header, 16 bytes.
@@ -104,13 +104,6 @@ impl Deth {
         out.extend_from_slice(&join(0, self.src_qp.get()));
     }
 }
-
-/// FLUSH extended transport header, 4 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Feth(
-    /// Bits 3:0 placement type (1 global visibility, 2 persistence), bits 5:4 selectivity (0 range, 1 whole region).
-    pub u32,
-);
 
 /// The extension headers of one packet: those that its opcode calls for are `Some`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

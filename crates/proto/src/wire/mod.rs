@@ -5,6 +5,7 @@
 
 mod aeth;
 mod bth;
+mod feth;
 pub mod headers;
 pub mod icrc;
 pub mod opcode;
@@ -14,7 +15,8 @@ mod word;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use bth::Bth;
-pub use headers::{AtomicEth, Deth, ExtHeaders, Feth, Reth};
+pub use feth::{Feth, Placement, Selectivity};
+pub use headers::{AtomicEth, Deth, ExtHeaders, Reth};
 pub use opcode::{HeaderSet, OpInfo, Opcode, Operation, Position, Service};
 pub use packet::{Packet, WireError, padded_len};
 pub use timers::{ack_timeout, rnr_timer};

@@ -1,0 +1,50 @@
+//! What rdma-core's headers got after version 44, against which the other declarations are tested: FLUSH (IBTA 1.5, annex A19).
+//!
+//! Programs that were compiled with newer headers find it where those have it; for all others it lies behind what they know.
+
+use ferroce_proto::mr::Access;
+use ferroce_proto::verbs::{Placement, Selectivity, WcOpcode};
+
+use super::ibv_qp_ex;
+
+/// `ibv_wr_flush`: key, address, length, placement type, selectivity level.
+pub type WrFlush = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8);
+
+/// `struct ibv_qp_ex` of the newer headers.
+#[allow(
+    non_camel_case_types,
+    reason = "named after the C structure that it continues"
+)]
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ibv_qp_ex_flush {
+    /// As far as the older headers know it.
+    pub qp_ex: ibv_qp_ex,
+    /// The builder of FLUSH work requests.
+    pub wr_flush: Option<WrFlush>,
+}
+
+/// `IBV_WR_FLUSH`.
+pub const IBV_WR_FLUSH: u32 = 14;
+/// `IBV_WC_FLUSH`.
+pub const IBV_WC_FLUSH: u32 = WcOpcode::Flush as u32;
+/// `IBV_QP_EX_WITH_FLUSH`.
+pub const IBV_QP_EX_WITH_FLUSH: u32 = 1 << 11;
+/// `IBV_ACCESS_FLUSH_GLOBAL`.
+pub const IBV_ACCESS_FLUSH_GLOBAL: u32 = Access::FLUSH_GLOBAL.bits();
+/// `IBV_ACCESS_FLUSH_PERSISTENT`.
+pub const IBV_ACCESS_FLUSH_PERSISTENT: u32 = Access::FLUSH_PERSISTENT.bits();
+/// `IBV_FLUSH_GLOBAL`.
+pub const IBV_FLUSH_GLOBAL: u8 = Placement::GLOBAL.bits();
+/// `IBV_FLUSH_PERSISTENT`.
+pub const IBV_FLUSH_PERSISTENT: u8 = Placement::PERSISTENT.bits();
+/// `IBV_FLUSH_RANGE`.
+pub const IBV_FLUSH_RANGE: u8 = Selectivity::Range as u8;
+/// `IBV_FLUSH_MR`.
+pub const IBV_FLUSH_MR: u8 = Selectivity::Region as u8;
+/// `IB_UVERBS_DEVICE_FLUSH_GLOBAL`.
+pub const IB_UVERBS_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
+/// `IB_UVERBS_DEVICE_FLUSH_PERSISTENT`.
+pub const IB_UVERBS_DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
+/// `IB_UVERBS_DEVICE_ATOMIC_WRITE`.
+pub const IB_UVERBS_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
