@@ -153,6 +153,7 @@ fn a_receive_gets_the_header_of_the_way_and_the_payload_behind_it() {
         assert_eq!((wc.opcode, wc.byte_len), (WcOpcode::Recv, len + 40));
         assert_eq!(wc.src_qp, Qpn::new(0x4011));
         assert_eq!(wc.flags, WcFlags::GRH);
+        assert_eq!(wc.sl, if route == v4() { 10 } else { 9 });
         assert_eq!(wc.imm, Some(WcImm::Imm([1, 2, 3, 4])));
         assert!(solicited);
         let all = [b.get(0, 30), b.get(100, 12), b.get(200, MTU as usize)].concat();

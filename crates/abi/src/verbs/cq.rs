@@ -225,7 +225,7 @@ pub(super) fn wc_to_c(wc: &Wc) -> ibv_wc {
         wc_flags: (wc.flags | imm_flag).bits(),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: wc.sl,
         dlid_path_bits: 0,
     }
 }

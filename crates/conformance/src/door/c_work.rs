@@ -239,6 +239,7 @@ pub(super) fn completion(wc: &ibv_wc) -> Wc {
         imm: imm.filter(|_| status == WcStatus::Success),
         qp_num: Qpn::new(wc.qp_num),
         src_qp: Qpn::new(wc.src_qp),
+        sl: wc.sl,
         flags: flags.difference(WcFlags::WITH_IMM | WcFlags::WITH_INV),
     }
 }

@@ -189,6 +189,7 @@ mod tests {
             imm: None,
             qp_num: Qpn::new(5),
             src_qp: Qpn::new(0),
+            sl: 0,
             flags: WcFlags::empty(),
         }
     }

@@ -267,6 +267,7 @@ pub(crate) fn completion(shared: &Shared, wr: &SendWr) -> Wc {
         imm: None,
         qp_num: shared.config.qpn,
         src_qp: shared.attr.dest_qp_num,
+        sl: 0,
         flags: WcFlags::empty(),
     }
 }

@@ -222,6 +222,7 @@ pub(crate) fn recv_completion(shared: &Shared, recv: &RecvWr) -> Wc {
         imm: None,
         qp_num: shared.config.qpn,
         src_qp: shared.attr.dest_qp_num,
+        sl: 0,
         flags: WcFlags::empty(),
     }
 }

@@ -26,6 +26,13 @@ pub struct Route {
 }
 
 impl Route {
+    /// The kind of packet that this is the way of: bit 3 says that it is in UDP, bits 2:0 are 1 for IPv6 and 2 for IPv4. A receiver
+    /// cannot tell from the GRH alone, since 20 of its bytes say nothing over IPv4.
+    #[must_use]
+    pub fn packet_type(&self) -> u8 {
+        if self.src.ip().is_ipv4() { 0b1010 } else { 0b1001 }
+    }
+
     /// The header in front of a datagram of `packet_len` bytes (BTH through pad): an IPv6 header, or an IPv4 header in the last 20
     /// bytes, where `ibv_init_ah_from_wc(3)` looks for it by its checksum. The 20 bytes before that are 0.
     pub(super) fn grh(&self, packet_len: usize) -> [u8; GRH_LEN] {

@@ -44,6 +44,7 @@ impl UdQp {
             byte_len,
             src_qp: deth.src_qp,
             imm: packet.ext.imm.map(WcImm::Imm),
+            sl: route.packet_type(),
             flags: WcFlags::GRH,
             ..wc
         });
