@@ -37,6 +37,16 @@ static char *port_of(struct rdma_cm_id *id)
 	return text;
 }
 
+static int is_loopback(const struct sockaddr_storage *at)
+{
+	const struct sockaddr_in *v4 = (const void *)at;
+	const struct sockaddr_in6 *v6 = (const void *)at;
+
+	if (at->ss_family == AF_INET)
+		return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
 static struct sockaddr_storage address_with_port(const char *port)
 {
 	struct sockaddr_storage storage = { 0 };
@@ -169,6 +179,9 @@ static void bind_rules(void)
 
 	MUST(rdma_create_id(channel, &bound, NULL, RDMA_PS_TCP));
 	MUST(rdma_bind_addr(bound, (struct sockaddr *)&exact));
+	/* A loopback address stands for any device's until it is used. */
+	EXPECT((bound->verbs == NULL) == is_loopback(&exact));
+	MUST(rdma_listen(bound, 1));
 	EXPECT(bound->verbs != NULL && bound->port_num == 1 && bound->pd != NULL && bound->pd->context == bound->verbs);
 	EXPECT(rdma_get_src_port(bound) != 0 && rdma_get_src_port(bound) != rdma_get_src_port(wild));
 	MUST(rdma_create_id(channel, &other, NULL, RDMA_PS_TCP));
@@ -176,7 +189,9 @@ static void bind_rules(void)
 	REFUSED(rdma_bind_addr(other, rdma_get_local_addr(wild)), EADDRINUSE);
 	MUST(rdma_destroy_id(bound));
 	MUST(rdma_bind_addr(other, (struct sockaddr *)&exact));
+	MUST(rdma_create_qp(other, NULL, &attr));
 	EXPECT(other->verbs != NULL);
+	rdma_destroy_qp(other);
 	MUST(rdma_destroy_id(other));
 	MUST(rdma_destroy_id(wild));
 	rdma_destroy_event_channel(channel);

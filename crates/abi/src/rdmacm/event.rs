@@ -149,7 +149,7 @@ fn complete(delivery: &Delivery) -> Option<Outcome> {
         })
     };
     match seen.kind {
-        EventKind::AddrResolved => match id.show_addresses() {
+        EventKind::AddrResolved => match id.show_device() {
             Ok(()) => Some(seen),
             Err(e) => replaced(EventKind::AddrError, &e),
         },
@@ -188,7 +188,7 @@ fn complete(delivery: &Delivery) -> Option<Outcome> {
 
 /// Fills the structure of a new connection. `false`: it is turned down, for want of a device context.
 fn request(id: Id<'_>, event: &nic::cm::Event) -> bool {
-    if let Err(e) = id.show_addresses() {
+    if let Err(e) = id.show_device() {
         tracing::warn!(target: "ferroce::rdmacm", "a connect request is turned down: {e}");
         return false;
     }

@@ -204,6 +204,10 @@ impl<'a> Id<'a> {
     /// # Errors
     /// EINVAL if the identifier is not bound to a device.
     pub(super) fn bound_verbs(self) -> Result<*mut ibv_context, Error> {
+        if self.verbs().is_null() {
+            // Bound to a loopback address: see `resolve::bind`.
+            self.show_device()?;
+        }
         let verbs = self.verbs();
         if verbs.is_null() {
             return Err(invalid(
@@ -219,11 +223,8 @@ impl<'a> Id<'a> {
         unsafe { &raw mut (*self.public).route }
     }
 
-    /// Writes the conversation's addresses, and its device if it has one, into the C structure.
-    ///
-    /// # Errors
-    /// The device cannot be opened.
-    pub(super) fn show_addresses(self) -> Result<(), Error> {
+    /// Writes the conversation's addresses into the C structure.
+    pub(super) fn show_addresses(self) {
         let route = self.route();
         if let Some(local) = self.nic().local_addr() {
             // SAFETY: see `route`; plain values, and only the running call writes them.
@@ -233,6 +234,14 @@ impl<'a> Id<'a> {
             // SAFETY: as above.
             unsafe { (&raw mut (*route).addr.dst_storage).write(self.store(peer)) };
         }
+    }
+
+    /// Writes the conversation's addresses, and its device if it has one, into the C structure.
+    ///
+    /// # Errors
+    /// The device cannot be opened.
+    pub(super) fn show_device(self) -> Result<(), Error> {
+        self.show_addresses();
         let Some(device) = self.nic().device() else {
             return Ok(());
         };

@@ -26,7 +26,8 @@ fn milliseconds(timeout_ms: c_int) -> Duration {
     Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0))
 }
 
-/// Binds an identifier; the real address, port included, shows at once.
+/// Binds an identifier; the real address, port included, shows at once, and the device unless the address is a loopback one: that
+/// device shows when the identifier listens, resolves or gets a queue pair.
 ///
 /// # Safety
 /// `id` and `addr` are NULL or live.
@@ -35,7 +36,13 @@ pub(super) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
     let (id, addr, ib) = unsafe { (Id::new(id)?, address::read(addr)?, address::is_ib(addr)) };
     id.nic().bind(addr)?;
     id.set_ib_addresses(ib);
-    id.show_addresses()
+    if addr.ip().is_loopback() {
+        // Hardware has no loopback address, so it stands for any device's, and programs count on that: libfabric binds to it when
+        // it looks for all devices, and would know no others if it saw one here.
+        id.show_addresses();
+        return Ok(());
+    }
+    id.show_device()
 }
 
 /// Starts the resolution of an address.
@@ -88,7 +95,7 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), Error> {
         .filter(|backlog| *backlog > 0)
         .unwrap_or(DEFAULT_BACKLOG);
     id.nic().listen(backlog)?;
-    id.show_addresses()
+    id.show_device()
 }
 
 /// Reads an option's value of type `T`.

@@ -30,7 +30,11 @@ impl Route {
     /// cannot tell from the GRH alone, since 20 of its bytes say nothing over IPv4.
     #[must_use]
     pub fn packet_type(&self) -> u8 {
-        if self.src.ip().is_ipv4() { 0b1010 } else { 0b1001 }
+        if self.src.ip().is_ipv4() {
+            0b1010
+        } else {
+            0b1001
+        }
     }
 
     /// The header in front of a datagram of `packet_len` bytes (BTH through pad): an IPv6 header, or an IPv4 header in the last 20

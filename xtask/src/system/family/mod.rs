@@ -5,6 +5,7 @@ mod cm;
 mod failure;
 mod load;
 mod memory;
+mod middleware;
 mod multicast;
 mod network;
 mod perftest;
@@ -28,6 +29,7 @@ pub(super) fn all() -> Catalogue {
         ("programs", programs::add),
         ("failure", failure::add),
         ("sysfs", sysfs::add),
+        ("ucx", middleware::add),
         ("memory", memory::add),
         ("valgrind", valgrind::add),
         ("wire", wire::add),
