@@ -5,8 +5,9 @@ use std::marker::PhantomData;
 
 use crate::sys::socklen;
 
-/// Room for the control messages of one datagram: packet info, TTL, TOS, flow label and some to spare. Aligned as headers need it.
-const WORDS: usize = 24;
+/// Room for the control messages of one datagram: packet info, TTL, TOS, flow label, length of segments, lost datagrams and
+/// some to spare. Aligned as headers need it.
+const WORDS: usize = 28;
 
 /// Control messages of one datagram.
 #[derive(Clone, Copy)]

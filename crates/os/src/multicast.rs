@@ -129,7 +129,8 @@ mod tests {
             ttl: 1,
             tos: 0,
             flow_label: 0,
-            parts: [text, &[]],
+            payload: text,
+            segment: 0,
         };
         assert_eq!(socket.send_many(&[datagram]).expect("sent"), 1);
     }

@@ -3,23 +3,24 @@
 //! IPv4 sockets are never connected and never fragment: the kernel then sends Identification 0 with "don't fragment", which
 //! the invariant CRC has to know in advance (it covers both and a UDP socket can set neither).
 
+mod receive;
+mod send;
+
 use std::ffi::c_int;
 use std::io;
-use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use crate::cmsg::Control;
 use crate::fd::Fd;
-use crate::sockaddr::{InetAddr, in_addr, in6_addr, ipv4, ipv6, is_link_local};
-use crate::sys::{self, check, check_retry};
+use crate::sockaddr::InetAddr;
+use crate::sys::{self, check};
 
-/// Datagrams per system call.
-const BATCH: usize = 32;
+pub use receive::{Received, RecvRing};
+pub use send::{Datagram, MAX_RUN, MAX_SEGMENTS};
+
 /// Socket buffers asked for, in bytes; the kernel gives at most `rmem_max` and `wmem_max` (and counts double).
 const BUFFER: c_int = 8 << 20;
-/// `UDP_NO_CHECK6_TX` and `UDP_NO_CHECK6_RX` of `linux/udp.h`, at level `IPPROTO_UDP`.
-const UDP_NO_CHECK6_TX: c_int = 101;
+/// `UDP_NO_CHECK6_RX` of `linux/udp.h`, at level `IPPROTO_UDP`.
 const UDP_NO_CHECK6_RX: c_int = 102;
 /// `IPV6_AUTOFLOWLABEL` of `linux/in6.h`.
 const IPV6_AUTOFLOWLABEL: c_int = 70;
@@ -28,27 +29,6 @@ const FLOW_LABEL: u32 = 0x000f_ffff;
 
 /// The discard service (RFC 863).
 const DISCARD: u16 = 9;
-
-/// A datagram to send.
-#[derive(Clone, Copy, Debug)]
-pub struct Datagram<'a> {
-    /// Destination, of the socket's family.
-    pub dst: IpAddr,
-    /// Destination port.
-    pub port: u16,
-    /// Source: one of this host's addresses, of the socket's family. Unspecified: the kernel chooses.
-    pub src: IpAddr,
-    /// The interface, for link-local destinations and multicast groups; otherwise routing decides and this is ignored.
-    pub ifindex: u32,
-    /// TTL or hop limit. 0 means the system's default: an IPv4 socket cannot send 0.
-    pub ttl: u8,
-    /// TOS or traffic class.
-    pub tos: u8,
-    /// Flow label, 20 bits; IPv4 has none.
-    pub flow_label: u32,
-    /// The content, in two parts.
-    pub parts: [&'a [u8]; 2],
-}
 
 /// An unconnected, non-blocking UDP socket of one IP family.
 #[derive(Debug)]
@@ -77,7 +57,8 @@ impl UdpSocket {
     }
 
     /// An IPv6-only socket on a port of all addresses, shared with other such sockets of the same user. Port 0: any free one.
-    /// Datagrams without UDP checksum are sent and accepted: the invariant CRC guards the content.
+    /// Datagrams without UDP checksum are accepted: the invariant CRC guards the content. Those that are sent have one, which the
+    /// kernel wants where it cuts runs, and which costs nothing on interfaces that fill it in.
     ///
     /// # Errors
     /// EAFNOSUPPORT without IPv6, EADDRINUSE if another user, or somebody who does not share, owns the port.
@@ -96,7 +77,6 @@ impl UdpSocket {
             (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, 1),
             // The label is the address handle's: the kernel must not make one up.
             (libc::IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 0),
-            (libc::IPPROTO_UDP, UDP_NO_CHECK6_TX, 1),
             (libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1),
         ] {
             sys::set_option(fd.as_raw_fd(), level, name, value)?;
@@ -122,6 +102,7 @@ impl UdpSocket {
             port,
         };
         socket.own_groups_only()?;
+        socket.receive_runs()?;
         Ok(socket)
     }
 
@@ -169,129 +150,6 @@ impl UdpSocket {
         })
         .map(drop)
     }
-
-    /// Sends datagrams in order and returns how many went out, at least one (of a slice that is not empty). Fewer than all:
-    /// the next one met an error, which the next call will tell.
-    ///
-    /// # Errors
-    /// Of the first datagram: EAGAIN when the socket is full, EMSGSIZE when it is longer than the interface allows, ENETUNREACH,
-    /// EINVAL for a source that is not ours, EAFNOSUPPORT for the wrong family …
-    pub fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
-        let mut sent = 0;
-        for chunk in datagrams.chunks(BATCH) {
-            match self.send_chunk(chunk) {
-                Ok(n) => sent += n,
-                Err(e) if sent == 0 => return Err(e),
-                Err(_) => break,
-            }
-            if sent % BATCH != 0 {
-                break;
-            }
-        }
-        Ok(sent)
-    }
-
-    fn send_chunk(&self, chunk: &[Datagram<'_>]) -> io::Result<usize> {
-        let mut addresses = [const { InetAddr::zeroed() }; BATCH];
-        let mut controls = [const { Control::new() }; BATCH];
-        // SAFETY: null pointers, lengths and flags, for which zero is a value.
-        let (mut iovs, mut headers): ([[libc::iovec; 2]; BATCH], [libc::mmsghdr; BATCH]) =
-            unsafe { zeroed() };
-        let mut ready = 0;
-        for (i, datagram) in chunk.iter().enumerate() {
-            if datagram.dst.is_ipv6() != self.v6 || datagram.src.is_ipv6() != self.v6 {
-                break;
-            }
-            addresses[i] = InetAddr::new(datagram.dst, datagram.port, datagram.ifindex);
-            fill_control(&mut controls[i], datagram);
-            for (iov, part) in iovs[i].iter_mut().zip(datagram.parts) {
-                iov.iov_base = part.as_ptr().cast_mut().cast();
-                iov.iov_len = part.len();
-            }
-            let header = &mut headers[i].msg_hdr;
-            header.msg_name = (&raw mut addresses[i]).cast();
-            header.msg_namelen = addresses[i].len();
-            header.msg_iov = iovs[i].as_mut_ptr();
-            header.msg_iovlen = 2;
-            header.msg_control = controls[i].as_mut_ptr();
-            header.msg_controllen = controls[i].len();
-            ready += 1;
-        }
-        if ready == 0 {
-            return if chunk.is_empty() {
-                Ok(0)
-            } else {
-                Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
-            };
-        }
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the first `ready` headers point to addresses, parts and control messages that live through the call; the
-        // kernel only reads from them.
-        check_retry(|| unsafe {
-            libc::syscall(
-                libc::SYS_sendmmsg,
-                self.fd.as_raw_fd(),
-                headers.as_mut_ptr(),
-                ready,
-                flags,
-            )
-        })
-    }
-
-    /// Receives what is there, as much as the ring holds, and replaces the ring's content by it. Returns how many; 0: there is
-    /// nothing.
-    ///
-    /// # Errors
-    /// ENOMEM and the like; none is expected.
-    pub fn recv_many(&self, ring: &mut RecvRing) -> io::Result<usize> {
-        ring.filled = 0;
-        // SAFETY: null pointers, lengths and flags, for which zero is a value.
-        let (mut iovs, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
-            unsafe { zeroed() };
-        let slots = ring.slots.len();
-        for (i, (slot, bytes)) in ring
-            .slots
-            .iter_mut()
-            .zip(ring.bytes.chunks_exact_mut(ring.size))
-            .enumerate()
-        {
-            iovs[i] = libc::iovec {
-                iov_base: bytes.as_mut_ptr().cast(),
-                iov_len: bytes.len(),
-            };
-            let header = &mut headers[i].msg_hdr;
-            header.msg_name = (&raw mut slot.from).cast();
-            header.msg_namelen = InetAddr::capacity();
-            header.msg_iov = &raw mut iovs[i];
-            header.msg_iovlen = 1;
-            header.msg_control = slot.control.as_mut_ptr();
-            header.msg_controllen = Control::CAPACITY;
-        }
-        // SAFETY: the first `slots` headers point to room of the lengths that they say, in the ring, which is borrowed
-        // exclusively; no timeout.
-        let got = check_retry(|| unsafe {
-            libc::syscall(
-                libc::SYS_recvmmsg,
-                self.fd.as_raw_fd(),
-                headers.as_mut_ptr(),
-                slots,
-                libc::MSG_DONTWAIT,
-                std::ptr::null::<libc::timespec>(),
-            )
-        });
-        let got = match got {
-            Ok(got) => got,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-            Err(e) => return Err(e),
-        };
-        for (slot, header) in ring.slots.iter_mut().zip(&headers[..got]) {
-            slot.len = (header.msg_len as usize).min(ring.size);
-            slot.truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            slot.control.set_len(header.msg_hdr.msg_controllen);
-        }
-        ring.filled = got;
-        Ok(got)
-    }
 }
 
 impl AsRawFd for UdpSocket {
@@ -305,180 +163,6 @@ impl AsFd for UdpSocket {
         self.fd.as_fd()
     }
 }
-
-fn fill_control(control: &mut Control, datagram: &Datagram<'_>) {
-    let (ttl, tos) = (c_int::from(datagram.ttl), c_int::from(datagram.tos));
-    match (datagram.dst, datagram.src) {
-        (IpAddr::V6(dst), IpAddr::V6(src)) => {
-            let ipi6_ifindex = if is_link_local(dst) || dst.is_multicast() {
-                datagram.ifindex
-            } else {
-                0
-            };
-            let info = libc::in6_pktinfo {
-                ipi6_addr: in6_addr(src),
-                ipi6_ifindex,
-            };
-            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
-            if ttl != 0 {
-                control.push(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, ttl);
-            }
-            control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos);
-            if datagram.flow_label != 0 {
-                let label = (datagram.flow_label & FLOW_LABEL).to_be();
-                control.push(libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, label);
-            }
-        }
-        (dst, IpAddr::V4(src)) => {
-            let none = in_addr(Ipv4Addr::UNSPECIFIED);
-            let ifindex = if dst.is_multicast() {
-                datagram.ifindex
-            } else {
-                0
-            };
-            let info = libc::in_pktinfo {
-                ipi_ifindex: ifindex.cast_signed(),
-                ipi_spec_dst: in_addr(src),
-                ipi_addr: none,
-            };
-            control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
-            if ttl != 0 {
-                control.push(libc::IPPROTO_IP, libc::IP_TTL, ttl);
-            }
-            control.push(libc::IPPROTO_IP, libc::IP_TOS, tos);
-        }
-        (IpAddr::V4(_), IpAddr::V6(_)) => {}
-    }
-}
-
-/// Room for received datagrams, used again and again.
-pub struct RecvRing {
-    bytes: Vec<u8>,
-    size: usize,
-    slots: Vec<Slot>,
-    filled: usize,
-}
-
-struct Slot {
-    from: InetAddr,
-    control: Control,
-    len: usize,
-    truncated: bool,
-}
-
-/// A received datagram.
-#[derive(Clone, Copy, Debug)]
-pub struct Received<'a> {
-    /// The content.
-    pub payload: &'a [u8],
-    /// Its sender's address.
-    pub src: IpAddr,
-    /// Its sender's port.
-    pub src_port: u16,
-    /// The address that it was sent to.
-    pub dst: IpAddr,
-    /// TTL or hop limit.
-    pub ttl: u8,
-    /// TOS or traffic class.
-    pub tos: u8,
-    /// Flow label, 20 bits; 0 over IPv4.
-    pub flow_label: u32,
-    /// The interface that it came in by.
-    pub ifindex: u32,
-    /// It was longer than the ring's slots and was cut.
-    pub truncated: bool,
-}
-
-impl RecvRing {
-    /// Room for up to `slots` datagrams (1..=32) of `size` bytes (at least 1) each.
-    #[must_use]
-    pub fn new(slots: usize, size: usize) -> Self {
-        let (slots, size) = (slots.clamp(1, BATCH), size.max(1));
-        let empty = || Slot {
-            from: InetAddr::zeroed(),
-            control: Control::new(),
-            len: 0,
-            truncated: false,
-        };
-        Self {
-            bytes: vec![0; slots * size],
-            size,
-            slots: std::iter::repeat_with(empty).take(slots).collect(),
-            filled: 0,
-        }
-    }
-
-    /// Datagrams that it can hold.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// The datagrams of the last [`recv_many`](UdpSocket::recv_many).
-    pub fn iter(&self) -> impl Iterator<Item = Received<'_>> {
-        let slots = self.slots[..self.filled].iter();
-        slots
-            .zip(self.bytes.chunks_exact(self.size))
-            .filter_map(|(slot, bytes)| slot.received(bytes))
-    }
-}
-
-impl std::fmt::Debug for RecvRing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
-
-impl Slot {
-    /// `None` if the kernel did not tell the addresses: then it is no datagram that a peer could have meant for us.
-    fn received<'a>(&self, bytes: &'a [u8]) -> Option<Received<'a>> {
-        let (src, src_port) = self.from.get()?;
-        let (mut dst, mut ifindex, mut ttl, mut tos) = (None, 0, 0, 0);
-        let mut flow_label = 0;
-        for message in self.control.iter() {
-            // SAFETY: both structures are made of integers only.
-            let (info4, info6) = unsafe {
-                (
-                    message.plain::<libc::in_pktinfo>(),
-                    message.plain::<libc::in6_pktinfo>(),
-                )
-            };
-            let low_byte = message.int().unwrap_or(0).to_le_bytes()[0];
-            match (message.level, message.kind, info4, info6) {
-                (libc::IPPROTO_IP, libc::IP_PKTINFO, Some(info), _) => {
-                    dst = Some(ipv4(info.ipi_addr).into());
-                    ifindex = info.ipi_ifindex.cast_unsigned();
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, _, Some(info)) => {
-                    dst = Some(ipv6(info.ipi6_addr).into());
-                    ifindex = info.ipi6_ifindex;
-                }
-                (libc::IPPROTO_IP, libc::IP_TTL, ..)
-                | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, ..) => ttl = low_byte,
-                (libc::IPPROTO_IP, libc::IP_TOS, ..)
-                | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, ..) => tos = low_byte,
-                (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, ..) => {
-                    let word = message.int().unwrap_or(0).cast_unsigned();
-                    flow_label = u32::from_be(word) & FLOW_LABEL;
-                }
-                _ => {}
-            }
-        }
-        let payload = bytes.get(..self.len)?;
-        Some(Received {
-            payload,
-            src,
-            src_port,
-            dst: dst?,
-            ttl,
-            tos,
-            flow_label,
-            ifindex,
-            truncated: self.truncated,
-        })
-    }
-}
-
 /// The address that this host would use toward `dst`. `scope` is the interface if `dst` is link-local, else 0 or ignored.
 ///
 /// # Errors

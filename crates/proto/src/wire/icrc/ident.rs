@@ -30,21 +30,36 @@ impl Ident {
         ]
     }
 
-    /// From the bits in which bytes 4 to 7 of the header differ from those of [`ZERO`](Self::ZERO). Fragments and the
-    /// reserved flag do not reach a socket, so nothing but DF can differ in the second half.
-    pub(super) const fn from_change(change: [u8; 4]) -> Option<Self> {
+    /// Segment `index` of one send call that Linux cuts into many datagrams: they count up from 0.
+    #[must_use]
+    pub const fn of_segment(index: u16) -> Self {
+        Self {
+            id: index,
+            dont_fragment: true,
+        }
+    }
+
+    /// What a sender that counts its datagrams uses after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self {
+            id: self.id.wrapping_add(1),
+            ..self
+        }
+    }
+
+    /// From the bits in which bytes 4 to 7 of the header differ from those of `other`. Fragments and the reserved flag do not
+    /// reach a socket, so nothing but DF can differ in the second half.
+    pub(super) const fn from_change(other: Self, change: [u8; 4]) -> Option<Self> {
         let [high, low, flags, 0] = change else {
             return None;
         };
-        let id = u16::from_be_bytes([high, low]);
+        let id = u16::from_be_bytes([high, low]) ^ other.id;
         match flags {
-            0 => Some(Self {
-                id,
-                dont_fragment: true,
-            }),
+            0 => Some(Self { id, ..other }),
             DONT_FRAGMENT => Some(Self {
                 id,
-                dont_fragment: false,
+                dont_fragment: !other.dont_fragment,
             }),
             _ => None,
         }
@@ -125,12 +140,14 @@ mod tests {
                 dont_fragment: false,
             },
         ] {
-            let zero = Ident::ZERO.to_bytes();
-            let change = core::array::from_fn(|i| ident.to_bytes()[i] ^ zero[i]);
-            assert_eq!(Ident::from_change(change), Some(ident));
+            for guess in [Ident::ZERO, counted(0x1235), ident] {
+                let guessed = guess.to_bytes();
+                let change = core::array::from_fn(|i| ident.to_bytes()[i] ^ guessed[i]);
+                assert_eq!(Ident::from_change(guess, change), Some(ident));
+            }
         }
-        assert_eq!(Ident::from_change([0, 0, 0x20, 0]), None);
-        assert_eq!(Ident::from_change([0, 0, 0, 1]), None);
+        assert_eq!(Ident::from_change(Ident::ZERO, [0, 0, 0x20, 0]), None);
+        assert_eq!(Ident::from_change(Ident::ZERO, [0, 0, 0, 1]), None);
     }
 
     #[test]
