@@ -32,7 +32,10 @@ fn receive(socket: &UdpSocket, n: usize) -> Vec<Vec<u8>> {
             .expect("wait");
         assert!(!events.is_empty(), "{} of {n} datagrams came", all.len());
         socket.recv_many(&mut ring).expect("receive");
-        all.extend(ring.iter().flat_map(|r| r.segments().map(<[u8]>::to_vec).collect::<Vec<_>>()));
+        all.extend(
+            ring.iter()
+                .flat_map(|r| r.segments().map(<[u8]>::to_vec).collect::<Vec<_>>()),
+        );
     }
     all
 }

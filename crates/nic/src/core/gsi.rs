@@ -58,7 +58,7 @@ impl Host for Nic {
             ..egress.batch()
         };
         self.next_gsi_packet(mad).emit(&mut batch.bytes);
-        batch.ends.push(batch.bytes.len());
+        batch.end_packet();
         // A wire link is never gone.
         let _ = egress.send(Qpn::GSI, batch);
     }

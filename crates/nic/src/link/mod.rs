@@ -35,10 +35,12 @@ pub(crate) struct Addressing {
 pub(crate) struct Batch {
     /// Where they go.
     pub(crate) addressing: Addressing,
-    /// The packets, each BTH through pad.
+    /// The packets, each BTH through pad, with `trailer` bytes of room behind it.
     pub(crate) bytes: Vec<u8>,
-    /// End of each packet in `bytes`.
+    /// End of each packet in `bytes`, with the room behind it.
     pub(crate) ends: Vec<usize>,
+    /// Room that the link needs behind each packet.
+    pub(crate) trailer: usize,
 }
 
 impl Batch {
@@ -47,7 +49,15 @@ impl Batch {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts
             .zip(&self.ends)
-            .map(|(start, &end)| &self.bytes[start..end])
+            .map(|(start, &end)| &self.bytes[start..end - self.trailer])
+    }
+
+    /// A packet was appended to `bytes`.
+    pub(crate) fn end_packet(&mut self) {
+        if self.trailer > 0 {
+            self.bytes.resize(self.bytes.len() + self.trailer, 0);
+        }
+        self.ends.push(self.bytes.len());
     }
 
     /// Where the packet with the given index starts in `bytes`; for the one past the last: where that ends.
@@ -71,6 +81,23 @@ impl Batch {
         for end in &mut self.ends {
             *end -= bytes;
         }
+    }
+
+    /// Takes out the packets, which are given by index, that `keep` does not want.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let (mut kept, mut to, mut from) = (0, 0, 0);
+        for index in 0..self.ends.len() {
+            let end = self.ends[index];
+            if keep(index) {
+                self.bytes.copy_within(from..end, to);
+                to += end - from;
+                self.ends[kept] = to;
+                kept += 1;
+            }
+            from = end;
+        }
+        self.ends.truncate(kept);
+        self.bytes.truncate(to);
     }
 
     /// Takes all packets out; the room stays for the next ones.

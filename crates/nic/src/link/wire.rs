@@ -7,27 +7,25 @@
 mod bad_network;
 mod membership;
 mod receive;
+mod send;
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use ferroce_os::udp::{Datagram, UdpSocket};
+use ferroce_os::udp::UdpSocket;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::ROCE_UDP_PORT;
-use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 
-use super::fault::{Fault, Frame};
-use super::{Addressing, Batch, Inbound, Sent};
+use super::Inbound;
+use super::fault::Fault;
 use crate::Error;
 use crate::core::lock;
 
 use bad_network::BadNetwork;
 use receive::Receiver;
 
-/// Datagrams per system call.
-const CHUNK: usize = 32;
 /// UDP sockets for both IP versions.
 #[derive(Debug)]
 pub(crate) struct WireLink {
@@ -38,6 +36,8 @@ pub(crate) struct WireLink {
     bad_network: Option<BadNetwork>,
     /// The errno of the last datagram that the kernel refused to send.
     last_refusal: AtomicI32,
+    /// The kernel cuts runs of packets into datagrams.
+    cuts: AtomicBool,
     /// Nothing is sent any more.
     left: AtomicBool,
 }
@@ -62,12 +62,14 @@ impl WireLink {
             ));
         }
         let bad_network = fault.map(BadNetwork::new).transpose()?;
+        let cuts = v4.iter().chain(&v6).all(UdpSocket::can_segment);
         Ok(Self {
             v4,
             v6,
             receiver: Mutex::new(Some(Box::new(Receiver::new()))),
             bad_network,
             last_refusal: AtomicI32::new(0),
+            cuts: AtomicBool::new(cuts),
             left: AtomicBool::new(false),
         })
     }
@@ -117,109 +119,6 @@ impl WireLink {
         }
     }
 
-    /// Sends a batch, each packet with its ICRC.
-    ///
-    /// What the kernel refuses for another reason than a full socket (too long for the interface, no route, an address that
-    /// went away …) counts as lost on the way: the transport finds out as it does for any loss.
-    pub(crate) fn send(&self, batch: &mut Batch) -> Sent {
-        if self.left.load(Ordering::Relaxed) {
-            batch.clear();
-            return Sent::All;
-        }
-        let addressing = batch.addressing;
-        let (Some(socket), Some(addresses)) = (
-            self.socket_to(addressing.dst),
-            Addresses::from_gids(addressing.src, addressing.dst),
-        ) else {
-            self.refused(batch.ends.len(), libc::EAFNOSUPPORT, &addressing);
-            batch.clear();
-            return Sent::All;
-        };
-        let encap = Encapsulation {
-            addresses,
-            src_port: socket.port(),
-        };
-        if let Some(bad) = &self.bad_network {
-            bad.admit(&encap, batch);
-            bad.flush(&mut |frame| self.send_frame(frame));
-            return Sent::All;
-        }
-        let mut sent = 0;
-        while sent < batch.ends.len() {
-            match self.send_chunk(socket, &encap, batch, sent) {
-                Ok(more) => sent += more,
-                Err(Full(more)) => {
-                    batch.discard(sent + more);
-                    return Sent::Blocked;
-                }
-            }
-        }
-        batch.clear();
-        Sent::All
-    }
-
-    /// Sends up to [`CHUNK`] packets of a batch from the `first`. Returns how many went or were lost.
-    fn send_chunk(
-        &self,
-        socket: &UdpSocket,
-        encap: &Encapsulation,
-        batch: &Batch,
-        first: usize,
-    ) -> Result<usize, Full> {
-        let mut crcs = [[0; icrc::LEN]; CHUNK];
-        let mut datagrams = [datagram(socket, &batch.addressing, [&[], &[]]); CHUNK];
-        let mut ready = 0;
-        for ((packet, crc), slot) in batch
-            .packets()
-            .skip(first)
-            .zip(&mut crcs)
-            .zip(&mut datagrams)
-        {
-            *crc = icrc::compute(encap, Ident::ZERO, packet);
-            slot.parts = [packet, crc];
-            ready += 1;
-        }
-        let mut done = 0;
-        while done < ready {
-            match socket.send_many(&datagrams[done..ready]) {
-                Ok(went) => done += went,
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Err(Full(done)),
-                Err(e) => {
-                    self.refused(1, e.raw_os_error().unwrap_or(0), &batch.addressing);
-                    done += 1;
-                }
-            }
-        }
-        Ok(done)
-    }
-
-    /// The kernel refused `count` datagrams. The first time for a reason is worth a warning.
-    fn refused(&self, count: usize, errno: i32, to: &Addressing) {
-        let why = std::io::Error::from_raw_os_error(errno);
-        let (from, to) = (to.src.ip(), to.dst.ip());
-        if self.last_refusal.swap(errno, Ordering::Relaxed) == errno {
-            tracing::debug!(target: "ferroce::wire", "{count} datagrams from {from} to {to} were not sent: {why}");
-        } else {
-            tracing::warn!(target: "ferroce::wire", "{count} datagrams from {from} to {to} were not sent: {why}");
-        }
-    }
-
-    /// Sends a frame that came through the bad network. Returns false if the socket is full.
-    fn send_frame(&self, frame: &Frame) -> bool {
-        let to = &frame.addressing;
-        let Some(socket) = self.socket_to(to.dst) else {
-            return true;
-        };
-        match socket.send_many(&[datagram(socket, to, [&frame.bytes, &[]])]) {
-            Ok(_) => true,
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => false,
-            Err(e) => {
-                self.refused(1, e.raw_os_error().unwrap_or(0), to);
-                true
-            }
-        }
-    }
-
     /// Receives up to about `budget` datagrams and hands each to `each`: its packet, or `None` if the ICRC is wrong or it is too
     /// short or too long for one. Returns whether there may be more. Only one thread receives at a time; a second one is told
     /// that there may be more.
@@ -233,23 +132,6 @@ impl WireLink {
         let more = receiver.recv(self.v4.as_ref(), self.v6.as_ref(), budget, each);
         *lock(&self.receiver) = Some(receiver);
         more
-    }
-}
-
-/// The socket is full; this many packets went before.
-struct Full(usize);
-
-/// A datagram to the port that the socket itself is bound to: both ends use the same.
-fn datagram<'a>(socket: &UdpSocket, to: &Addressing, parts: [&'a [u8]; 2]) -> Datagram<'a> {
-    Datagram {
-        dst: to.dst.ip(),
-        port: socket.port(),
-        src: to.src.ip(),
-        ifindex: to.ifindex,
-        ttl: to.hop_limit,
-        tos: to.traffic_class,
-        flow_label: to.flow_label,
-        parts,
     }
 }
 

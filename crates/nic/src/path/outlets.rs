@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::{Gid, Qpn};
+use ferroce_proto::wire::icrc;
 
 use super::Outlet;
 use crate::link::local::{Frame, Outgoing};
@@ -114,6 +115,9 @@ impl WireOutlet {
 }
 
 impl Outlet for WireOutlet {
+    fn trailer(&self) -> usize {
+        icrc::LEN
+    }
     fn send(&self, _from: Qpn, batch: &mut Batch) -> Sent {
         self.link.send(batch)
     }

@@ -13,7 +13,7 @@ const SKB_TAIL: u32 = 320;
 const HEADERS: u32 = 120;
 /// Bounds of the unacknowledged payload bytes on the wire.
 const WIRE_MIN: u32 = 16 << 10;
-const WIRE_MAX: u32 = 128 << 10;
+const WIRE_MAX: u32 = 1 << 20;
 
 /// The link to a process of this host.
 pub(super) fn local() -> LinkTraits {

@@ -90,7 +90,7 @@ impl Qp {
                 && locked.same_destination()
                 && locked.transport.poll_transmit(cx, &mut batch.bytes)
             {
-                batch.ends.push(batch.bytes.len());
+                batch.end_packet();
             }
         });
     }

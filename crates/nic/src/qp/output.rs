@@ -14,8 +14,10 @@ const TURN_BYTES: usize = 1 << 18;
 const TURN_PACKETS: usize = 512;
 /// Bytes of one batch, before its last packet: enough to make system calls cheap, little enough to stay in the cache.
 const BATCH_BYTES: usize = 56 << 10;
+/// The same on the wire: what the kernel takes as one piece, and a packet with longer headers before and after it.
+const WIRE_BATCH_BYTES: usize = 64 << 10;
 /// Packets of one batch.
-const BATCH_PACKETS: usize = 64;
+const BATCH_PACKETS: usize = 128;
 
 impl Qp {
     /// Transmits until there is nothing more to say, the window or the link is full, or the turn is over.
@@ -72,7 +74,11 @@ impl Qp {
         }
         let mut batch = egress.batch();
         batch.addressing = path.addressing;
-        self.fill(locked, &mut batch, BATCH_BYTES, now);
+        let max = match egress.slot() {
+            Some(_) => BATCH_BYTES,
+            None => WIRE_BATCH_BYTES,
+        };
+        self.fill(locked, &mut batch, max, now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
             egress.put_back(batch);
@@ -103,7 +109,7 @@ impl Qp {
                 && batch.bytes.len() < max
                 && locked.transport.poll_transmit(cx, &mut batch.bytes)
             {
-                batch.ends.push(batch.bytes.len());
+                batch.end_packet();
             }
         });
     }

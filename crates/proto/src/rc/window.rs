@@ -5,6 +5,8 @@
 
 /// The window never falls below this many full packets.
 const MIN_PACKETS: u64 = 8;
+/// Where it starts: what any receiver can hold. What is acknowledged opens it to the limit.
+const FIRST: u32 = 160 << 10;
 
 /// Bytes that may be in flight.
 #[derive(Debug, Default)]
@@ -26,7 +28,7 @@ impl Window {
     pub(super) fn new(limit: u32, packet: u32) -> Self {
         Self {
             limit: u64::from(limit),
-            current: u64::from(limit),
+            current: u64::from(limit.min(FIRST)),
             threshold: u64::from(limit),
             credit: 0,
             packet: u64::from(packet),
@@ -37,7 +39,7 @@ impl Window {
     /// Takes over a new limit of the link.
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = u64::from(limit);
-        self.current = self.limit;
+        self.current = self.limit.min(FIRST.into());
         self.threshold = self.limit;
     }
 

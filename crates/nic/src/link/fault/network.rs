@@ -76,7 +76,7 @@ impl Network {
 
     /// Sends a frame through it.
     pub(crate) fn admit(&mut self, now: Time, mut frame: Frame) {
-        if self.happens(self.fault.drop) {
+        if self.loses() {
             return;
         }
         if self.happens(self.fault.duplicate) {
@@ -87,6 +87,21 @@ impl Network {
             self.corrupt(&mut frame.bytes);
         }
         self.hold(now, frame);
+    }
+
+    /// Whether all that it does to packets is to lose some.
+    pub(crate) fn only_loses(&self) -> bool {
+        let others = Fault {
+            drop: Chance::default(),
+            seed: 0,
+            ..self.fault
+        };
+        others == Fault::default()
+    }
+
+    /// Whether the next packet gets lost.
+    pub(crate) fn loses(&mut self) -> bool {
+        self.happens(self.fault.drop)
     }
 
     fn hold(&mut self, now: Time, frame: Frame) {

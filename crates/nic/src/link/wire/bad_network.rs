@@ -54,6 +54,17 @@ impl BadNetwork {
         batch.clear();
     }
 
+    /// Whether all it does is to lose packets.
+    pub(super) fn only_loses(&self) -> bool {
+        lock(&self.network).only_loses()
+    }
+
+    /// Takes out of a batch what gets lost.
+    pub(super) fn thin_out(&self, batch: &mut Batch) {
+        let mut network = lock(&self.network);
+        batch.retain(|_| !network.loses());
+    }
+
     /// The timer's descriptor: readable when [`flush`](Self::flush) has work.
     pub(super) fn timer_fd(&self) -> RawFd {
         self.timer.as_raw_fd()

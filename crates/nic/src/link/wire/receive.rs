@@ -5,13 +5,16 @@ use std::net::IpAddr;
 
 use ferroce_os::udp::{Received, RecvRing, UdpSocket};
 use ferroce_proto::ids::Gid;
-use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, IdentHistory};
+use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident, IdentHistory};
 
-use super::CHUNK;
 use crate::link::{Addressing, Inbound};
 
-/// Room for the longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC.
+/// The longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC.
 const DATAGRAM: usize = 4096 + 128;
+/// Room for the longest run that the kernel makes of datagrams.
+const RUN: usize = 1 << 16;
+/// Datagrams or runs per system call.
+const SLOTS: usize = 8;
 /// Peers whose way to fill the IPv4 Identification is remembered. Strangers can fill the list; then it starts again.
 const MAX_PEERS: usize = 4096;
 
@@ -27,7 +30,7 @@ pub(super) struct Receiver {
 impl Receiver {
     pub(super) fn new() -> Self {
         Self {
-            ring: RecvRing::new(CHUNK, DATAGRAM),
+            ring: RecvRing::new(SLOTS, RUN),
             peers: HashMap::new(),
             v6_first: false,
         }
@@ -67,9 +70,19 @@ impl Receiver {
                 }
             };
             for received in self.ring.iter() {
-                each(accept(&received, &mut self.peers));
+                let history = received
+                    .src
+                    .is_ipv4()
+                    .then(|| history_of(&mut self.peers, received.src));
+                open(&received, history, each);
+                *left = left.saturating_sub(
+                    received
+                        .payload
+                        .len()
+                        .div_ceil(received.segment.max(1))
+                        .max(1),
+                );
             }
-            *left = left.saturating_sub(got);
             if got < self.ring.capacity() {
                 return false;
             }
@@ -78,45 +91,25 @@ impl Receiver {
     }
 }
 
-/// The packet in a datagram, if its ICRC is right.
-fn accept<'a>(
-    received: &Received<'a>,
-    peers: &mut HashMap<IpAddr, IdentHistory>,
-) -> Option<Inbound<'a>> {
-    let inbound = check(received, peers);
-    if inbound.is_none() {
-        let Received {
-            src,
-            src_port,
-            payload,
-            ..
-        } = received;
-        tracing::debug!(target: "ferroce::wire", "{} bytes from {src} port {src_port} have a wrong ICRC", payload.len());
+/// What is known of a peer.
+fn history_of(peers: &mut HashMap<IpAddr, IdentHistory>, peer: IpAddr) -> &mut IdentHistory {
+    if peers.len() >= MAX_PEERS && !peers.contains_key(&peer) {
+        peers.clear();
     }
-    inbound
+    peers.entry(peer).or_default()
 }
 
-fn check<'a>(
-    received: &Received<'a>,
-    peers: &mut HashMap<IpAddr, IdentHistory>,
-) -> Option<Inbound<'a>> {
-    if received.truncated {
-        return None;
-    }
+/// Gives the packets of a datagram or run to `each`, or `None` for each that is none.
+fn open(
+    received: &Received<'_>,
+    history: Option<&mut IdentHistory>,
+    each: &mut dyn FnMut(Option<Inbound<'_>>),
+) {
     let (src, dst) = (Gid::from_ip(received.src), Gid::from_ip(received.dst));
-    let encap = Encapsulation {
-        addresses: Addresses::from_gids(src, dst)?,
+    let encap = Addresses::from_gids(src, dst).map(|addresses| Encapsulation {
+        addresses,
         src_port: received.src_port,
-    };
-    let (packet, ident) = icrc::verify(&encap, received.payload)?;
-    if received.src.is_ipv4() {
-        if peers.len() >= MAX_PEERS && !peers.contains_key(&received.src) {
-            peers.clear();
-        }
-        if !peers.entry(received.src).or_default().admit(ident) {
-            return None;
-        }
-    }
+    });
     let addressing = Addressing {
         src,
         dst,
@@ -125,5 +118,38 @@ fn check<'a>(
         flow_label: received.flow_label,
         ifindex: received.ifindex,
     };
-    Some(Inbound { addressing, packet })
+    let mut idents = Idents::new(history);
+    for datagram in received.segments() {
+        let packet = encap
+            .filter(|_| !received.truncated && datagram.len() <= DATAGRAM)
+            .and_then(|encap| idents.verify(&encap, datagram));
+        if packet.is_none() {
+            let (src, port) = (received.src, received.src_port);
+            tracing::debug!(target: "ferroce::wire", "{} bytes from {src} port {port} have a wrong ICRC", datagram.len());
+        }
+        each(packet.map(|packet| Inbound { addressing, packet }));
+    }
+}
+
+/// The Identifications of a run's datagrams. What they were before the kernel joined them cannot be seen; they usually count up.
+struct Idents<'a> {
+    /// What is known of the peer, if it uses IPv4.
+    history: Option<&'a mut IdentHistory>,
+    guess: Ident,
+}
+
+impl<'a> Idents<'a> {
+    fn new(history: Option<&'a mut IdentHistory>) -> Self {
+        let guess = history.as_ref().map_or(Ident::ZERO, |h| h.expected());
+        Self { history, guess }
+    }
+
+    /// The packet in the run's next datagram, if its ICRC is right.
+    fn verify<'d>(&mut self, encap: &Encapsulation, datagram: &'d [u8]) -> Option<&'d [u8]> {
+        let verified = icrc::verify_as(encap, self.guess, datagram);
+        self.guess = verified.map_or(self.guess, |(_, ident)| ident).next();
+        let (packet, ident) = verified?;
+        let admitted = self.history.as_mut().is_none_or(|h| h.admit(ident));
+        admitted.then_some(packet)
+    }
 }

@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 
 use ferroce_os::poll::{Interest, Poller};
 
+use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
+
+use super::send::datagram;
 use super::*;
+use crate::link::{Addressing, Batch, Sent};
 
 /// A packet as [`Inbound`] shows it, kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +37,12 @@ fn addressing(ip: &str) -> Addressing {
 fn batch(addressing: Addressing, packets: &[Vec<u8>]) -> Batch {
     let mut batch = Batch {
         addressing,
+        trailer: icrc::LEN,
         ..Batch::default()
     };
     for packet in packets {
         batch.bytes.extend_from_slice(packet);
-        batch.ends.push(batch.bytes.len());
+        batch.end_packet();
     }
     batch
 }
@@ -189,7 +194,7 @@ fn a_peer_is_held_to_the_identification_that_it_uses() {
     let to = addressing("127.0.0.1");
     assert_eq!(
         socket
-            .send_many(&[datagram(socket, &to, [&packet, &crc])])
+            .send_many(&[datagram(socket, &to, &[packet.as_slice(), &crc].concat())])
             .unwrap(),
         1
     );
@@ -225,7 +230,7 @@ fn a_counting_peer_that_is_new_is_believed() {
         );
         assert_eq!(
             socket
-                .send_many(&[datagram(socket, &to, [&packet, &crc])])
+                .send_many(&[datagram(socket, &to, &[packet.as_slice(), &crc].concat())])
                 .unwrap(),
             1
         );

@@ -22,6 +22,10 @@ const SPARE: usize = 4;
 
 /// A link as a sender sees it.
 pub(crate) trait Outlet: fmt::Debug + Send + Sync {
+    /// Room that it needs behind each packet of a batch, in bytes.
+    fn trailer(&self) -> usize {
+        0
+    }
     /// Sends packets of one queue pair. What a full link does not take stays in the batch.
     fn send(&self, from: Qpn, batch: &mut Batch) -> Sent;
     /// Sends something small beside packets; a full link keeps it (or loses it, if there is too much).
@@ -87,7 +91,11 @@ impl Egress {
 
     /// An empty batch, used before if possible.
     pub(crate) fn batch(&self) -> Batch {
-        lock(&self.inner).spare.pop().unwrap_or_default()
+        let spare = lock(&self.inner).spare.pop();
+        spare.unwrap_or_else(|| Batch {
+            trailer: self.outlet.trailer(),
+            ..Batch::default()
+        })
     }
 
     /// Gives back a batch that was not sent.

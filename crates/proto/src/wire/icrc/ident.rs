@@ -88,22 +88,29 @@ const DISPROOF: u8 = 8;
 pub struct IdentHistory {
     zeros: u8,
     others: u8,
+    /// Identification of the next datagram, if the peer counts.
+    next: u16,
 }
 
 impl IdentHistory {
+    /// What the peer's next datagram is likely to have.
+    #[must_use]
+    pub const fn expected(&self) -> Ident {
+        Ident::of_segment(self.next)
+    }
+
     /// Takes note of the next datagram of the peer. Returns whether to believe that it is undamaged.
     pub const fn admit(&mut self, ident: Ident) -> bool {
         let proven = self.zeros >= PROOF;
         if ident.is_low() {
             self.others = 0;
-            self.zeros = match ident.id {
-                0 if !proven => self.zeros + 1,
-                0 => self.zeros,
-                _ if proven => self.zeros,
-                _ => 0,
-            };
+            self.next = 0;
+            if ident.id == 0 && !proven {
+                self.zeros += 1;
+            }
             return true;
         }
+        self.next = ident.next().id;
         if !proven {
             self.zeros = 0;
             return true;
@@ -113,6 +120,7 @@ impl IdentHistory {
             *self = Self {
                 zeros: 0,
                 others: 0,
+                next: self.next,
             };
         }
         false
