@@ -181,3 +181,43 @@ fn a_socket_that_left_gets_nothing_and_keeps_what_it_had() {
     assert_eq!(receive(&stays, 64 - kept).len(), 64 - kept);
     assert_eq!(leaves.recv_many(&mut ring).expect("receive"), 0);
 }
+
+#[test]
+fn a_run_arrives_as_the_datagrams_that_it_is_made_of() {
+    let (a, b) = (
+        UdpSocket::bind_v4(0).expect("bind"),
+        UdpSocket::bind_v4(0).expect("bind"),
+    );
+    assert!(a.can_segment());
+    let bytes: Vec<u8> = (0..250).collect();
+    let run = Datagram {
+        segment: 100,
+        ..datagram(&b, "127.0.0.1", &bytes)
+    };
+    assert_eq!(a.send_many(&[run]).expect("send"), 1);
+    assert_eq!(
+        receive(&b, 3),
+        [&bytes[..100], &bytes[100..200], &bytes[200..]]
+    );
+}
+
+#[test]
+fn datagrams_that_found_no_room_are_told_of() {
+    let (a, b) = (
+        UdpSocket::bind_v4(0).expect("bind"),
+        UdpSocket::bind_v4(0).expect("bind"),
+    );
+    sys::set_option(b.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 1).expect("a small buffer");
+    let mut ring = RecvRing::new(8, 2048);
+    let sent = [datagram(&b, "127.0.0.1", &[7; 1000]); 64];
+    for _ in 0..2 {
+        assert_eq!(a.send_many(&sent).expect("send"), 64);
+        // The count comes with a datagram that came after the loss.
+        while b.recv_many(&mut ring).expect("receive") > 0 {
+            if ring.iter().any(|r| r.lost > 0) {
+                return;
+            }
+        }
+    }
+    panic!("nothing was lost, or nobody said so");
+}

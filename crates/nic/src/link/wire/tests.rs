@@ -296,3 +296,38 @@ fn a_batch_gives_up_packets_from_its_front() {
         assert_eq!(kept, packets[count.min(4)..]);
     }
 }
+
+#[test]
+fn runs_of_packets_of_one_length_arrive() {
+    let link = link(None);
+    let mut packets: Vec<Vec<u8>> = (0..200u32).map(|n| n.to_be_bytes().repeat(259)).collect();
+    // Longer, shorter and the shortest in between.
+    packets[3].extend([1; 16]);
+    packets[70].truncate(500);
+    packets[71].truncate(16);
+    for ip in ["127.0.0.1", "::1"] {
+        if ip == "::1" && (link.v6.is_none() || std::net::UdpSocket::bind("[::1]:0").is_err()) {
+            continue;
+        }
+        let mut sent = batch(addressing(ip), &packets);
+        assert_eq!(link.send(&mut sent), Sent::All);
+        let got: Vec<_> = receive(&link, 200).into_iter().map(|k| k.packet).collect();
+        assert_eq!(got, packets);
+        assert!(link.cuts.load(Ordering::Relaxed), "the kernel cuts them");
+    }
+}
+
+#[test]
+fn a_network_that_only_loses_takes_packets_out_of_runs() {
+    let link = link(Some("drop=30%,seed=4"));
+    let packets: Vec<Vec<u8>> = (0..60u32).map(|n| n.to_be_bytes().repeat(100)).collect();
+    let mut sent = batch(addressing("127.0.0.1"), &packets);
+    assert_eq!(link.send(&mut sent), Sent::All);
+    let mut got = Vec::new();
+    link.recv(1000, &mut |inbound| {
+        got.push(inbound.expect("undamaged").packet.to_vec());
+    });
+    assert!((20..60).contains(&got.len()), "{} came", got.len());
+    let mut all = packets.iter();
+    assert!(got.iter().all(|p| all.any(|sent| sent == p)), "in order");
+}
