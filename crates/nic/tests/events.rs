@@ -9,7 +9,9 @@ use std::time::Duration;
 use common::{Buffer, End, cap, pair, pattern, wait_for};
 use ferroce_nic::{AsyncSubject, CompChannel, Cq, Qp, QpInit};
 use ferroce_os::poll::{Interest, Poller};
-use ferroce_proto::verbs::{AsyncEvent, Mtu, QpState, QpType, SendFlags, SendOp, WcStatus};
+use ferroce_proto::verbs::{
+    AsyncEvent, AttrMask, Mtu, QpAttr, QpState, QpType, SendFlags, SendOp, WcStatus,
+};
 
 /// Whether a descriptor becomes readable in time.
 fn readable_within(fd: i32, time: Duration) -> bool {
@@ -186,6 +188,74 @@ fn a_queue_that_overflows_says_so_and_takes_its_queue_pairs_along() {
     let fitted = small.poll(64, &mut |_, _| {}).expect("what fitted");
     assert_eq!(u32::try_from(fitted), Ok(small.capacity()));
     assert!(small.poll(10, &mut |_, _| {}).is_err());
+}
+
+#[test]
+fn the_overflow_of_a_queue_is_the_end_of_all_that_use_it_and_of_nobody_else() {
+    let a = End::new(cap());
+    let small = Cq::create(&a.context, 2, None).expect("a queue");
+    small.set_cookie(7);
+    let on = |send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>, cookie| {
+        let init = QpInit {
+            qp_type: QpType::Rc,
+            send_cq: Arc::clone(send_cq),
+            recv_cq: Arc::clone(recv_cq),
+            cap: cap(),
+            sq_sig_all: true,
+            srq: None,
+        };
+        let qp = Qp::create(&a.pd, init).expect("a queue pair");
+        qp.set_cookie(cookie);
+        qp
+    };
+    let sends = on(&small, &a.cq, 1);
+    let receives = on(&a.cq, &small, 2);
+    let other = on(&a.cq, &a.cq, 3);
+    let in_reset = on(&small, &small, 4);
+    let to_init = || {
+        let attr = QpAttr {
+            qp_state: QpState::Init,
+            port_num: 1,
+            ..QpAttr::default()
+        };
+        let mask = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+        (attr, mask)
+    };
+    for qp in [&receives, &other] {
+        let (attr, mask) = to_init();
+        qp.modify(&attr, mask).expect("INIT");
+    }
+    let b = End::new(cap());
+    let a = End {
+        context: Arc::clone(&a.context),
+        pd: Arc::clone(&a.pd),
+        cq: Arc::clone(&a.cq),
+        qp: sends,
+    };
+    connect(&a, &b);
+    let there = Buffer::new(&b.pd, vec![0; 8]);
+    for wr_id in 0..30 {
+        a.send(wr_id, SendOp::Write(there.remote(0)), vec![]);
+    }
+    wait_for("move to ERR", || {
+        a.qp.state() == QpState::Err && receives.state() == QpState::Err
+    });
+    assert_eq!(other.state(), QpState::Init);
+    assert_eq!(in_reset.state(), QpState::Reset);
+    let mut events: Vec<_> = std::iter::from_fn(|| a.context.pop_async_event()).collect();
+    events.sort_by_key(|(_, subject)| format!("{subject:?}"));
+    assert_eq!(
+        events,
+        [
+            (AsyncEvent::CqErr, AsyncSubject::Cq(7)),
+            (AsyncEvent::QpFatal, AsyncSubject::Qp(1)),
+            (AsyncEvent::QpFatal, AsyncSubject::Qp(2)),
+        ],
+        "each once"
+    );
+    for qp in [&receives, &other, &in_reset] {
+        qp.destroy();
+    }
 }
 
 #[test]

@@ -12,7 +12,9 @@ use ferroce_nic::{Mr, Window};
 use ferroce_os::memory::Mapping;
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, WindowType};
-use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, Sge, WcImm, WcOpcode, WcStatus};
+use ferroce_proto::verbs::{
+    AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, Sge, WcImm, WcOpcode, WcStatus,
+};
 
 /// Runs a test of this program once more, in a process that sends even to itself over UDP.
 #[track_caller]
@@ -158,6 +160,38 @@ fn a_window_goes_with_the_queue_pair_that_bound_it() {
     drop((one, two, mr));
     assert_eq!(b.pd.users(), 0);
     drop(a);
+}
+
+#[test]
+fn a_window_of_type_2_does_not_outlive_the_connection_of_its_queue_pair() {
+    let (a, b) = pair(Mtu::B1024);
+    let bytes = vec![0_u8; 64];
+    let mr = bindable(&b, &bytes);
+    let one = Window::alloc(&b.pd, WindowType::One).unwrap();
+    let two = Window::alloc(&b.pd, WindowType::Two).unwrap();
+    let to = range(&mr, &bytes);
+    let (open, closed) = (bind(&b, &one, 1, to), bind(&b, &two, 1, to));
+    for end in [&a, &b] {
+        let attr = QpAttr {
+            qp_state: QpState::Reset,
+            ..QpAttr::default()
+        };
+        end.qp.modify(&attr, AttrMask::STATE).unwrap();
+    }
+    a.connect(b.qp.qpn(), b.gid(), Mtu::B1024);
+    b.connect(a.qp.qpn(), a.gid(), Mtu::B1024);
+    let here = Buffer::new(&a.pd, vec![1; 64]);
+    for (rkey, status) in [(open, WcStatus::Success), (closed, WcStatus::RemAccessErr)] {
+        let there = RemoteAddr {
+            addr: to.addr,
+            rkey,
+        };
+        a.send(3, SendOp::Write(there), vec![here.sge(0, 8)]);
+        assert_eq!(a.completion().status, status);
+    }
+    assert_eq!(mr.deregister().unwrap_err().errno, libc::EBUSY);
+    drop(one);
+    mr.deregister().unwrap();
 }
 
 const PAGE: usize = 4096;

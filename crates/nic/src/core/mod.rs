@@ -204,7 +204,7 @@ impl Nic {
             self.sleeper.wake_for(at);
         }
     }
-    /// A completion queue's event is due at `at`; `id` tells the queue from others.
+    /// A completion queue wants to be called at `at`; `id` tells the queue from others.
     pub(crate) fn delay(&self, at: Time, id: usize, cq: &Weak<Cq>) {
         self.delays.add(at, id, Weak::clone(cq));
         self.sleeper.wake_for(at);

@@ -181,7 +181,7 @@ impl Progress {
             nic.cm().on_deadline(now);
         }
         for cq in nic.delays.due(now, TURN_BUDGET) {
-            cq.on_period(now);
+            cq.on_due(now);
         }
         nic.timers.due(now, TURN_BUDGET, &mut self.due);
         for qpn in self.due.drain(..) {

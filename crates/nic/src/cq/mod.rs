@@ -5,7 +5,7 @@ mod moderation;
 mod ring;
 mod stamp;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_os::clock;
@@ -41,6 +41,8 @@ pub struct Cq {
     cookie: AtomicUsize,
     users: AtomicUsize,
     ring: Mutex<Ring>,
+    /// It overflowed and those who use it have not been told.
+    to_fail: AtomicBool,
     _permit: Permit,
 }
 
@@ -76,6 +78,7 @@ impl Cq {
             cookie: AtomicUsize::new(0),
             users: AtomicUsize::new(0),
             ring: Mutex::new(Ring::new(capacity, options.ignore_overrun)),
+            to_fail: AtomicBool::new(false),
             _permit: permit,
         }))
     }
@@ -197,17 +200,27 @@ impl Cq {
                 tracing::warn!(target: "ferroce::cq", capacity, "completion queue overflowed: it is unusable from here");
                 let subject = AsyncSubject::Cq(self.cookie.load(Ordering::Relaxed));
                 self.context.push_async(AsyncEvent::CqErr, subject);
+                // Others use it too. The caller has a queue pair's lock, so they have to wait for the next round of progress.
+                self.to_fail.store(true, Ordering::Release);
+                self.context.nic().delay(Time(0), self.id(), &self.me);
                 false
             }
             Pushed::Dead => false,
         }
     }
-    /// The time for which an event was delayed has come.
-    pub(crate) fn on_period(&self, now: Time) {
+    /// What it asked to be reminded of is due: an event that was delayed, or an overflow, which is the end of all queue pairs that
+    /// use it (IBTA, affiliated asynchronous errors).
+    pub(crate) fn on_due(&self, now: Time) {
         let mut ring = lock(&self.ring);
         // If not: another arming has started another period in the meantime, and that has its own entry.
         if ring.on_period(now).is_ok() {
             self.notify();
+        }
+        drop(ring);
+        if self.to_fail.swap(false, Ordering::AcqRel) {
+            for qp in self.context.nic().qps().all() {
+                qp.on_overflow_of(self);
+            }
         }
     }
 

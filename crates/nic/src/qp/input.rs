@@ -8,6 +8,7 @@ use ferroce_proto::wire::Packet;
 
 use super::Qp;
 use super::step::Locked;
+use crate::Cq;
 use crate::core::{DropReason, lock};
 use crate::link::Addressing;
 
@@ -80,6 +81,17 @@ impl Qp {
         });
         self.transmit(&mut locked, now);
         self.keep_timer(&mut locked);
+    }
+
+    /// A completion queue overflowed. Does nothing unless completions of this queue pair go there.
+    pub(crate) fn on_overflow_of(&self, cq: &Cq) {
+        if self.queues.complete_to(cq) {
+            self.step(|locked, cx| {
+                if !locked.retired {
+                    locked.transport.on_cq_overflow(cx);
+                }
+            });
+        }
     }
 
     /// A process is gone. Does nothing unless the path ended there.

@@ -7,7 +7,7 @@ use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, QpAttr, QpState};
 
 use super::Qp;
 use crate::Error;
-use crate::core::lock;
+use crate::core::{lock, write};
 use crate::path::{Destination, Path, choose};
 
 impl Qp {
@@ -18,7 +18,7 @@ impl Qp {
             // RESET forgets what the peer is still owed for messages that the program has seen.
             self.on_turn(clock::monotonic());
         }
-        self.step(|locked, cx| {
+        let applied = self.step(|locked, cx| {
             let before = locked.transport.state();
             // Before the move, since it may start to transmit; taken back if the move is refused.
             if let Some((_, traits)) = &chosen {
@@ -39,8 +39,13 @@ impl Qp {
                 self.queues.forget(self.qpn);
             }
             tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), ?before, ?after, ?mask, "modified");
-            Ok(())
-        })
+            Ok(after)
+        });
+        if applied? == QpState::Reset {
+            // What it bound was for the peer that it has no more.
+            write(self.nic().rights()).unbind_windows_of(self.qpn);
+        }
+        Ok(())
     }
 
     /// The path that the attributes lead to, if they change it. What the state table or the values forbid is refused here, before

@@ -45,6 +45,11 @@ impl Queues {
         self.send_cq.iter().chain(&self.recv_cq)
     }
 
+    /// Whether completions go to this queue.
+    pub(super) fn complete_to(&self, cq: &Cq) -> bool {
+        self.cqs().any(|own| std::ptr::eq(Arc::as_ptr(own), cq))
+    }
+
     /// Counts the queue pair in. (Domains count handles.)
     pub(super) fn attach(&self) {
         self.cqs().for_each(|cq| cq.attach());

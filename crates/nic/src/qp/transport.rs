@@ -167,6 +167,15 @@ impl Transport {
         }
     }
 
+    /// A completion queue of the queue pair is lost.
+    pub(super) fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Rc(rc) => rc.on_cq_overflow(cx),
+            Self::Uc(uc) => uc.on_cq_overflow(cx),
+            Self::Ud(ud) => ud.on_cq_overflow(cx),
+        }
+    }
+
     pub(super) fn on_peer_dead(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_peer_dead(cx),

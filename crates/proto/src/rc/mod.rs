@@ -284,6 +284,13 @@ impl RcQp {
         self.settle_send(cx, outcome);
     }
 
+    /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless it is in RESET.
+    pub fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
+        if !matches!(self.state(), QpState::Reset | QpState::Err) {
+            self.settle_send(cx, Err(SendFault::CqOverflow));
+        }
+    }
+
     /// The one place where a failure of the requester becomes completions and a state.
     fn settle_send(&mut self, cx: &mut Cx<'_>, outcome: Result<(), SendFault>) {
         let first = match outcome {

@@ -107,6 +107,13 @@ impl UcQp {
         }
     }
 
+    /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless it is in RESET.
+    pub fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
+        if !matches!(self.state(), QpState::Reset | QpState::Err) {
+            self.settle_send(cx, Err(SendFault::CqOverflow));
+        }
+    }
+
     /// The one place where a failure of the send queue becomes completions and a state: the oldest work request fails, the others are
     /// flushed, and receiving goes on (SQE). Only an overflow of the CQ ends everything.
     fn settle_send(&mut self, cx: &mut Cx<'_>, outcome: Result<(), SendFault>) {

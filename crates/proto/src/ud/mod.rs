@@ -117,6 +117,13 @@ impl UdQp {
         self.comm_established = false;
     }
 
+    /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless it is in RESET.
+    pub fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
+        if !matches!(self.state(), QpState::Reset | QpState::Err) {
+            self.on_overflow(cx);
+        }
+    }
+
     /// A completion found no room, and none can tell that the queue pair ends.
     fn on_overflow(&mut self, cx: &mut Cx<'_>) {
         cx.sink.event(QpEvent::Fatal);
