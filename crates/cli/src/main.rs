@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
+mod connection;
 mod demo;
 mod devices;
 mod dropin;
@@ -48,6 +50,8 @@ enum Command {
     },
     /// Show the whole RDMA workflow between two processes of this machine, every byte verified, then measure it
     Demo(demo::Args),
+    /// Measure latency, bandwidth and message rate of every operation, side by side with what the machine can do without RDMA
+    Bench(bench::Args),
 }
 
 /// What a program finds besides the two libraries.
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Command::Env { show } => run::env(show.sysfs),
         Command::Devices { json } => devices::list(json),
         Command::Demo(args) => demo::demo(&args),
+        Command::Bench(args) => bench::bench(args),
     }
 }
 

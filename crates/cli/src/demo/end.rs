@@ -1,12 +1,13 @@
 //! What both sides have: one end of a connection with its memory and queues.
 
 use ferroce::{
-    Access, Completion, CompletionQueue, ConnectionParameters, Context, Done, EventChannel, Id,
-    MemoryRegion, Operation, ProtectionDomain, QueuePair, QueuePairCapacities, RemoteRegion,
+    Access, CompletionQueue, ConnectionParameters, Context, Done, Id, MemoryRegion, Operation,
+    ProtectionDomain, QueuePair, QueuePairCapacities, RemoteRegion,
 };
 
 use super::Outcome;
 use super::message::{LENGTH, Message};
+pub(super) use crate::connection::{context, done, event, text};
 
 /// Bytes that the peer may reach.
 pub(super) const MEMORY: usize = 1 << 20;
@@ -131,25 +132,4 @@ pub(super) fn introduction(private_data: &[u8]) -> Outcome<(RemoteRegion, String
     // It arrives with zeros behind it.
     let word = String::from_utf8_lossy(&private_data[RemoteRegion::BYTES..]);
     Ok((region, word.trim_end_matches('\0').to_owned()))
-}
-
-/// The context of an identifier that has met its device.
-pub(super) fn context(id: &Id) -> Outcome<Context> {
-    id.context()
-        .ok_or_else(|| "the identifier is on no device".into())
-}
-
-/// Wants success.
-pub(super) fn done(completion: Completion) -> Outcome<Done> {
-    completion.result.map_err(|e| format!("work failed: {e}"))
-}
-
-/// Waits for an event.
-pub(super) fn event(channel: &EventChannel, kind: ferroce::EventKind) -> Outcome<ferroce::Event> {
-    channel.expect(kind).map_err(text)
-}
-
-/// An error as text.
-pub(super) fn text(error: ferroce::Error) -> String {
-    error.to_string()
 }

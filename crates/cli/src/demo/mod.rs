@@ -18,6 +18,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::connection::Outcome;
 use tell::tell;
 
 /// After this time something hangs.
@@ -37,9 +38,6 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     server: bool,
 }
-
-/// A failure, for a person.
-type Outcome<T = ()> = Result<T, String>;
 
 /// What the parts of the client's process tell its main thread.
 enum News {

@@ -1,5 +1,6 @@
 //! The tests, a file per family.
 
+mod bench;
 mod cli;
 mod cm;
 mod failure;
@@ -22,6 +23,7 @@ pub(super) fn all() -> Catalogue {
     type Add = fn(&mut Catalogue);
     let families: &[(&'static str, Add)] = &[
         ("cli", cli::add),
+        ("bench", bench::add),
         ("load", load::add),
         ("verbs", verbs::add),
         ("cm", cm::add),

@@ -1,0 +1,185 @@
+//! Bare UDP: a ping-pong, and a stream with the kernel's segmentation offload.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBuf, UdpGroSegment, UdpGsoSegment};
+
+use crate::bench::measured::{Measured, Times, stream};
+use crate::bench::pattern::WORD;
+use crate::bench::task::Task;
+use crate::bench::worker::{Finish, Meeting};
+use crate::connection::Outcome;
+
+/// After this time a datagram counts as lost, and is sent again.
+const LOST: Duration = Duration::from_millis(200);
+/// Polls between two looks at the clock.
+const POLLS: u32 = 256;
+/// Bytes of a datagram at most: what a `RoCEv2` packet of path MTU 1024 has behind the UDP header. That fits any Ethernet.
+const SEGMENT: usize = 1024 + 32;
+/// Segments of one system call: no more than 64 KiB.
+const SEGMENTS: usize = 60;
+/// The first word of every segment.
+const MARK: u64 = 0x6665_7272_6f63_6521;
+/// Bytes of the receiver's socket buffer that are asked for; the kernel gives what its limit allows.
+const BUFFER: usize = 8 << 20;
+
+fn text(error: std::io::Error) -> String {
+    format!("UDP: {error}")
+}
+
+fn socket(address: SocketAddr) -> Outcome<UdpSocket> {
+    let socket = UdpSocket::bind(address).map_err(text)?;
+    socket.set_nonblocking(true).map_err(text)?;
+    Ok(socket)
+}
+
+fn connected(to: SocketAddr) -> Outcome<UdpSocket> {
+    let any: SocketAddr = if to.is_ipv4() {
+        ([0; 4], 0).into()
+    } else {
+        ([0_u16; 8], 0).into()
+    };
+    let socket = socket(any)?;
+    socket.connect(to).map_err(text)?;
+    Ok(socket)
+}
+
+/// Sends or receives, polling; `None` if `over` says so first.
+fn poll<T>(
+    mut once: impl FnMut() -> std::io::Result<T>,
+    mut over: impl FnMut() -> bool,
+) -> Outcome<Option<T>> {
+    loop {
+        for _ in 0..POLLS {
+            match once() {
+                Ok(done) => return Ok(Some(done)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+                Err(e) => return Err(text(e)),
+            }
+        }
+        if over() {
+            return Ok(None);
+        }
+    }
+}
+
+/// Sends datagrams and waits for each to come back.
+pub(super) fn ping(task: &Task, to: SocketAddr) -> Outcome<Measured> {
+    let socket = connected(to)?;
+    let (mut out, mut back) = (vec![0x5a; task.size], vec![0; task.size]);
+    let mut times = Times::new()?;
+    let begun = Instant::now();
+    let (mut before, mut number) = (begun, 0_u64);
+    while before - begun < task.warm_up() + task.time {
+        number += 1;
+        out[..WORD].copy_from_slice(&number.to_ne_bytes());
+        exchange(&socket, &out, &mut back)?;
+        let now = Instant::now();
+        if now - begun > task.warm_up() {
+            times.add(now - before);
+        }
+        before = now;
+    }
+    Ok(Measured {
+        latency: Some(times.latency(0.5)?),
+        operations: number,
+        ..Measured::default()
+    })
+}
+
+/// Until the answer to this very datagram is there.
+fn exchange(socket: &UdpSocket, out: &[u8], back: &mut [u8]) -> Outcome {
+    loop {
+        poll(|| socket.send(out), || false)?;
+        let sent = Instant::now();
+        while poll(|| socket.recv(back), || sent.elapsed() > LOST)?.is_some() {
+            if back == out {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Sends each datagram back.
+pub(super) fn echo(task: &Task, ready: &mut dyn FnMut(Meeting), finish: &Finish) -> Outcome {
+    let socket = socket((task.address, 0).into())?;
+    ready(meeting(&socket)?);
+    let mut bytes = vec![0; task.size];
+    while let Some((count, from)) =
+        poll(|| socket.recv_from(&mut bytes), || finish.asked().is_some())?
+    {
+        poll(|| socket.send_to(&bytes[..count], from), || false)?;
+    }
+    Ok(())
+}
+
+fn meeting(socket: &UdpSocket) -> Outcome<Meeting> {
+    Ok(Meeting {
+        address: Some(socket.local_addr().map_err(text)?),
+        ..Meeting::default()
+    })
+}
+
+/// Bytes of a datagram, and how many of them make a message: as many as one system call takes, if the message is longer.
+fn segments(task: &Task) -> (usize, usize) {
+    let segment = task.size.min(SEGMENT);
+    (segment, (task.size / segment).min(SEGMENTS))
+}
+
+/// Sends as fast as it goes. What arrived counts, so the receiver tells the result.
+pub(super) fn flood(task: &Task, to: SocketAddr) -> Outcome<Measured> {
+    let socket = connected(to)?;
+    let (segment, count) = segments(task);
+    let option = i32::try_from(segment).map_err(|e| e.to_string())?;
+    setsockopt(&socket, UdpGsoSegment, &option).map_err(|e| format!("UDP_SEGMENT: {e}"))?;
+    let one: Vec<u8> = MARK
+        .to_ne_bytes()
+        .into_iter()
+        .cycle()
+        .take(segment)
+        .collect();
+    let all = one.repeat(count);
+    let begun = Instant::now();
+    let mut calls = 0;
+    while begun.elapsed() < task.warm_up() + task.time {
+        poll(|| socket.send(&all), || false)?;
+        calls += 1;
+    }
+    Ok(stream(all.len(), calls, begun.elapsed(), calls))
+}
+
+/// Receives until it is over.
+pub(super) fn drain(
+    task: &Task,
+    ready: &mut dyn FnMut(Meeting),
+    finish: &Finish,
+) -> Outcome<Measured> {
+    let socket = socket((task.address, 0).into())?;
+    setsockopt(&socket, UdpGroSegment, &true).map_err(|e| format!("UDP_GRO: {e}"))?;
+    setsockopt(&socket, RcvBuf, &BUFFER).map_err(|e| format!("SO_RCVBUF: {e}"))?;
+    ready(meeting(&socket)?);
+    let (segment, _) = segments(task);
+    let mut bytes = vec![0; 1 << 16];
+    let (mut begun, mut last) = (None, Instant::now());
+    let (mut total, mut warm) = (0, 0);
+    while let Some(count) = poll(|| socket.recv(&mut bytes), || finish.asked().is_some())? {
+        last = Instant::now();
+        if bytes[..count]
+            .chunks(segment)
+            .any(|segment| segment[..WORD] != MARK.to_ne_bytes())
+        {
+            return Err("a datagram arrived that was not sent so".into());
+        }
+        total += count as u64;
+        let begun = begun.get_or_insert((last, last));
+        if last - begun.0 < task.warm_up() {
+            (begun.1, warm) = (last, total);
+        }
+    }
+    let (_, counted_from) = begun.ok_or("no datagram arrived")?;
+    let datagrams = (total - warm) / segment as u64;
+    Ok(stream(segment, datagrams, last - counted_from, datagrams))
+}

@@ -1,0 +1,129 @@
+//! The process that leads: what is measured when, and what becomes of it.
+
+mod pair;
+mod plan;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, ToSocketAddrs};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub(super) use pair::command;
+use pair::{Pair, Place};
+
+use super::Options;
+use super::measured::Measured;
+use super::peer;
+use super::report::{self, Results};
+use super::task::{Path, Series, Task};
+use crate::connection::Outcome;
+
+/// Measures and reports.
+pub(super) fn lead(options: &Options) -> Outcome {
+    let (place, address) = meeting(options)?;
+    let same_host = options.host.is_none();
+    let paths: &[Path] = if same_host {
+        &[Path::Local, Path::Wire]
+    } else {
+        &[Path::Wire]
+    };
+    let mut series = plan::series(paths, same_host);
+    if options.peers {
+        series.extend(peer::ALL.map(Series::Peer));
+    }
+    series.retain(|&series| plan::chosen(series, &options.only));
+    if series.is_empty() {
+        return Err(format!("nothing has {:?} in its name", options.only));
+    }
+    let mut results = Results::new(options);
+    series.retain(|&series| present(series, &mut results));
+    let steps = plan::round(&series, &options.sizes);
+    let mut crew = Crew::new(&place);
+    let bar = progress(steps.len() as u64 * u64::from(options.rounds));
+    let mut seed = 0;
+    for round in 1..=options.rounds {
+        for &(series, size) in &steps {
+            bar.set_message(format!("round {round}: {series}, {}", report::bytes(size)));
+            bar.inc(1);
+            if results.has_failed(series) {
+                continue;
+            }
+            seed += 1;
+            let task = Task {
+                series,
+                size,
+                time: options.time(),
+                address,
+                seed,
+            };
+            results.add(series, size, crew.measure(task));
+        }
+    }
+    bar.finish_and_clear();
+    drop(crew);
+    report::make(&results, options)
+}
+
+/// Whether the program of a series is installed; if not, the report says so.
+fn present(series: Series, results: &mut Results) -> bool {
+    let Series::Peer(peer) = series else {
+        return true;
+    };
+    let missing = peer.missing();
+    if let Some(reason) = &missing {
+        results.leave_out(series, reason.clone());
+    }
+    missing.is_none()
+}
+
+/// Where the passive side is, and the address at which its measurements are reached.
+fn meeting(options: &Options) -> Outcome<(Place, IpAddr)> {
+    let Some(host) = &options.host else {
+        return Ok((Place::Here, options.address));
+    };
+    let mut found = (host.as_str(), options.port)
+        .to_socket_addrs()
+        .map_err(|e| format!("{host}: {e}"))?;
+    let address = found
+        .next()
+        .ok_or_else(|| format!("{host} has no address"))?;
+    Ok((Place::There(address.to_string()), address.ip()))
+}
+
+/// All workers.
+struct Crew {
+    pairs: BTreeMap<Option<Path>, Pair>,
+}
+
+impl Crew {
+    fn new(place: &Place) -> Self {
+        let pairs = [None, Some(Path::Local), Some(Path::Wire)];
+        Self {
+            pairs: pairs
+                .map(|path| (path, Pair::new(place.clone(), path)))
+                .into(),
+        }
+    }
+
+    fn measure(&mut self, task: Task) -> Outcome<Measured> {
+        let path = match task.series {
+            Series::Verbs(path, ..) => Some(path),
+            Series::Floor(_) => None,
+            Series::Peer(peer) => return peer.measure(&task),
+        };
+        self.pairs
+            .get_mut(&path)
+            .ok_or("no workers for this path")?
+            .measure(task)
+    }
+}
+
+/// On standard error, if that is a terminal.
+fn progress(steps: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps);
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {eta_precise} left  {msg:45}");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar
+}

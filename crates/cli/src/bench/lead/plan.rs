@@ -1,0 +1,75 @@
+//! Which measurements are made, and in which order.
+
+use crate::bench::task::{Floor, Kind, Path, Series, Verb};
+
+/// All series of some paths, each path's floors before what is held against them.
+pub(super) fn series(paths: &[Path], same_host: bool) -> Vec<Series> {
+    let mut all = Vec::new();
+    for &path in paths {
+        let floors = Floor::ALL.into_iter().filter(|floor| floor.path() == path);
+        all.extend(floors.map(Series::Floor));
+        for kind in [Kind::Latency, Kind::Stream] {
+            all.extend(Verb::ALL.map(|verb| Series::Verbs(path, verb, kind)));
+        }
+    }
+    if !same_host {
+        all.retain(|series| !matches!(series, Series::Floor(floor) if floor.path() == Path::Local));
+    }
+    all
+}
+
+/// Whether the words that a user gave choose a series: all of one of them must be in its name.
+pub(super) fn chosen(series: Series, only: &[String]) -> bool {
+    let name = series.to_string().to_lowercase();
+    only.is_empty()
+        || only.iter().any(|wish| {
+            wish.to_lowercase()
+                .split_whitespace()
+                .all(|word| name.contains(word))
+        })
+}
+
+/// One round: small sizes first, and of one size everything side by side.
+pub(super) fn round(series: &[Series], sizes: &[usize]) -> Vec<(Series, usize)> {
+    sizes
+        .iter()
+        .flat_map(|&size| series.iter().map(move |&series| (series, size)))
+        .filter(|(series, size)| series.takes(*size))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{chosen, round, series};
+    use crate::bench::task::{Floor, Path, Series};
+
+    #[test]
+    fn a_round_has_everything_once() {
+        let all = series(&[Path::Local, Path::Wire], true);
+        assert_eq!(all.len(), 7 + 2 * 10);
+        let steps = round(&all, &[8, 64]);
+        let mut unique = steps.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), steps.len());
+        // The cache line and the four atomics have one size.
+        assert_eq!(steps.len(), 2 * 27 - 9);
+    }
+
+    #[test]
+    fn words_choose() {
+        let all = series(&[Path::Local, Path::Wire], true);
+        let count = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|&o| o.to_owned()).collect();
+            all.iter().filter(|&&s| chosen(s, &only)).count()
+        };
+        assert_eq!(count(&[]), 27);
+        assert_eq!(count(&["local send"]), 2);
+        assert_eq!(count(&["wire WRITE latency", "memcpy"]), 2);
+        assert_eq!(count(&["nothing"]), 0);
+        assert!(chosen(
+            Series::Floor(Floor::VmWrite),
+            &["process_vm_writev".into()]
+        ));
+    }
+}

@@ -1,0 +1,234 @@
+//! Other programs that move bytes, where they are installed: what people use today.
+
+mod read;
+mod run;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::measured::Measured;
+use super::task::{Kind, Path, Task};
+use crate::connection::Outcome;
+use run::Session;
+
+/// A way of UCX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Transport {
+    /// POSIX shared memory.
+    Posix,
+    /// System V shared memory.
+    Sysv,
+    /// The kernel copies large messages; small ones go through shared memory.
+    Cma,
+    /// TCP.
+    Tcp,
+}
+
+impl Transport {
+    /// The value of `UCX_TLS`.
+    fn value(self) -> &'static str {
+        match self {
+            Self::Posix => "posix",
+            Self::Sysv => "sysv",
+            Self::Cma => "posix,cma",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// A measurement by another program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Peer {
+    /// `ucx_perftest`, tagged messages.
+    Ucx(Transport, Kind),
+    /// iperf3, a single TCP stream.
+    Iperf3,
+    /// qperf, a TCP stream.
+    QperfTcp,
+    /// qperf, UDP there and back.
+    QperfUdp,
+    /// sockperf, UDP there and back.
+    Sockperf,
+    /// libfabric's `fi_pingpong` over its TCP provider.
+    FiPingpong,
+}
+
+/// All of them.
+pub(crate) const ALL: [Peer; 12] = [
+    Peer::Ucx(Transport::Posix, Kind::Latency),
+    Peer::Ucx(Transport::Sysv, Kind::Latency),
+    Peer::Ucx(Transport::Tcp, Kind::Latency),
+    Peer::Ucx(Transport::Posix, Kind::Stream),
+    Peer::Ucx(Transport::Sysv, Kind::Stream),
+    Peer::Ucx(Transport::Cma, Kind::Stream),
+    Peer::Ucx(Transport::Tcp, Kind::Stream),
+    Peer::Iperf3,
+    Peer::QperfTcp,
+    Peer::QperfUdp,
+    Peer::Sockperf,
+    Peer::FiPingpong,
+];
+
+/// Bytes of the longest datagram that is sent whole.
+const DATAGRAM: usize = 32768;
+/// These programs count whole seconds.
+const SECOND: &str = "1";
+
+impl Peer {
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ucx(Transport::Posix, _) => "UCX posix",
+            Self::Ucx(Transport::Sysv, _) => "UCX sysv",
+            Self::Ucx(Transport::Cma, _) => "UCX posix+cma",
+            Self::Ucx(Transport::Tcp, _) => "UCX tcp",
+            Self::Iperf3 => "iperf3 TCP",
+            Self::QperfTcp => "qperf tcp_bw",
+            Self::QperfUdp => "qperf udp_lat",
+            Self::Sockperf => "sockperf UDP",
+            Self::FiPingpong => "fi_pingpong tcp",
+        }
+    }
+
+    /// What it measures.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Ucx(_, kind) => kind,
+            Self::Iperf3 | Self::QperfTcp => Kind::Stream,
+            Self::QperfUdp | Self::Sockperf | Self::FiPingpong => Kind::Latency,
+        }
+    }
+
+    /// The path that it is comparable with.
+    pub(crate) fn path(self) -> Path {
+        match self {
+            Self::Ucx(Transport::Tcp, _) => Path::Wire,
+            Self::Ucx(..) => Path::Local,
+            _ => Path::Wire,
+        }
+    }
+
+    /// Whether it is measured with that many bytes.
+    pub(crate) fn takes(self, size: usize) -> bool {
+        match self {
+            Self::QperfUdp | Self::Sockperf => size <= DATAGRAM,
+            _ => true,
+        }
+    }
+
+    /// Its program, and the Debian package that brings it.
+    fn program(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Ucx(..) => ("ucx_perftest", "ucx-utils"),
+            Self::Iperf3 => ("iperf3", "iperf3"),
+            Self::QperfTcp | Self::QperfUdp => ("qperf", "qperf"),
+            Self::Sockperf => ("sockperf", "sockperf"),
+            Self::FiPingpong => ("fi_pingpong", "libfabric-bin"),
+        }
+    }
+
+    /// If it is not installed: what installs it.
+    pub(crate) fn missing(self) -> Option<String> {
+        let (program, package) = self.program();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let present = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+        (!present).then(|| format!("{program} is not installed: sudo apt-get install {package}"))
+    }
+
+    /// Runs it.
+    pub(crate) fn measure(self, task: &Task) -> Outcome<Measured> {
+        let program = self.program().0;
+        let session = Session::new(program, task.address)?;
+        let port = session.port();
+        let port = port.as_str();
+        let address = task.address.to_string();
+        let size = task.size.to_string();
+        match self {
+            Self::Ucx(transport, kind) => {
+                let test = if kind == Kind::Latency {
+                    "tag_lat"
+                } else {
+                    "tag_bw"
+                };
+                let (count, warm_up) = (self.count(task), self.count(task) / 5);
+                let session = session.env("UCX_TLS", transport.value());
+                session.serve(&["-p", port])?;
+                let client = [&address, "-p", port, "-f", "-t", test, "-s", &size];
+                let counts = ["-n", &count.to_string(), "-w", &warm_up.to_string()];
+                read::ucx(&session.run(&[&client[..], &counts].concat())?, kind)
+            }
+            Self::Iperf3 => {
+                session.serve(&["-s", "-1", "-p", port])?;
+                read::iperf3(
+                    &session.run(&["-c", &address, "-p", port, "-J", "-l", &size, "-t", SECOND])?,
+                )
+            }
+            Self::QperfTcp | Self::QperfUdp => {
+                let test = if self == Self::QperfTcp {
+                    "tcp_bw"
+                } else {
+                    "udp_lat"
+                };
+                session.serve(&["-lp", port])?;
+                let client = [&address, "-lp", port, "-u", "-t", SECOND, "-m", &size, test];
+                read::qperf(&session.run(&client)?)
+            }
+            Self::Sockperf => {
+                let size = task.size.max(14).to_string();
+                session.serve_udp(&["sr", "-i", &address, "-p", port])?;
+                let client = ["pp", "-i", &address, "-p", port, "-t", SECOND, "-m", &size];
+                read::sockperf(&session.run(&client)?)
+            }
+            Self::FiPingpong => {
+                let count = self.count(task).to_string();
+                session.serve(&[
+                    "-p", "tcp", "-e", "rdm", "-I", &count, "-S", &size, "-B", port,
+                ])?;
+                let client = [
+                    "-p", "tcp", "-e", "rdm", "-I", &count, "-S", &size, "-P", port, &address,
+                ];
+                read::fi_pingpong(&session.run(&client)?)
+            }
+        }
+        .map_err(|e| format!("{program}: {e}"))
+    }
+
+    /// How often it does something, so that it takes about as long as the other measurements: these programs count, they do not look
+    /// at the clock.
+    fn count(self, task: &Task) -> u64 {
+        let one = match self.kind() {
+            // A system call or a message, and the copy.
+            Kind::Latency if self.path() == Path::Local => Duration::from_nanos(500),
+            Kind::Latency => Duration::from_micros(15),
+            Kind::Stream => Duration::from_nanos(300),
+        };
+        let copy = task.size as f64 / 3e9;
+        let count = task.time.as_secs_f64() / (one.as_secs_f64() + copy);
+        // Between 20 and a thousand million, so it fits.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "bounded"
+        )]
+        let count = count.clamp(20.0, 1e9) as u64;
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL, Peer};
+
+    #[test]
+    fn what_is_missing_comes_with_the_line_that_installs_it() {
+        for peer in ALL {
+            if let Some(reason) = peer.missing() {
+                assert!(reason.contains("apt-get install"), "{reason}");
+            }
+        }
+        assert_eq!(Peer::Sockperf.program().1, "sockperf");
+    }
+}

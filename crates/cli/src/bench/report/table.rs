@@ -1,0 +1,128 @@
+//! The tables.
+
+use std::io::Write;
+
+use super::bytes;
+use super::results::{Held, Results};
+use crate::bench::measured::Measured;
+use crate::bench::task::{Kind, Path, Series};
+
+/// Prints everything.
+pub(super) fn print(results: &Results) {
+    let mut out = std::io::stdout().lock();
+    // Whoever closed our output does not want to know.
+    let _ = write(results, &mut out);
+}
+
+fn write(results: &Results, out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "Medians of {} rounds of {} ms each, by turns; all bytes verified.",
+        results.count, results.time
+    )?;
+    for path in [Path::Local, Path::Wire] {
+        latency(results, path, out)?;
+        stream(results, path, out)?;
+    }
+    for (series, reason) in results.left_out() {
+        writeln!(out, "\n{series}: not measured: {reason}")?;
+    }
+    Ok(())
+}
+
+fn about(path: Path) -> &'static str {
+    match path {
+        Path::Local => "Same host",
+        Path::Wire => "RoCEv2 over UDP",
+    }
+}
+
+fn latency(results: &Results, path: Path, out: &mut impl Write) -> std::io::Result<()> {
+    let all = results.series(path, Kind::Latency);
+    if all.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n{}: latency in µs (SEND, WRITE: half a round trip; READ, atomics: until the completion)\n\
+         {:<18}{:>9}{:>10}{:>10}{:>10}{:>10}{:>10}   {:>6}",
+        about(path),
+        "",
+        "size",
+        "min",
+        "median",
+        "p90",
+        "p99",
+        "p99.9",
+        "ratio"
+    )?;
+    for_each(results, &all, |series, size, measured, held| {
+        let Some(l) = measured.latency else {
+            return Ok(());
+        };
+        write!(out, "{:<18}{:>9}", series.short(), bytes(size))?;
+        for time in [l.min, l.median, l.p90, l.p99, l.p999] {
+            write!(out, "{time:>10.2}")?;
+        }
+        ratio(held, Kind::Latency, out)
+    })
+}
+
+fn stream(results: &Results, path: Path, out: &mut impl Write) -> std::io::Result<()> {
+    let all = results.series(path, Kind::Stream);
+    if all.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n{}: a window of operations under way\n{:<18}{:>9}{:>12}{:>14}   {:>6}",
+        about(path),
+        "",
+        "size",
+        "GB/s",
+        "M/s",
+        "ratio"
+    )?;
+    for_each(results, &all, |series, size, measured, held| {
+        write!(
+            out,
+            "{:<18}{:>9}{:>12.3}{:>14.3}",
+            series.short(),
+            bytes(size),
+            measured.bandwidth / 1e9,
+            measured.rate / 1e6
+        )?;
+        ratio(held, Kind::Stream, out)
+    })
+}
+
+fn for_each(
+    results: &Results,
+    all: &[Series],
+    mut line: impl FnMut(Series, usize, Measured, Option<Held>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    for &series in all {
+        for (size, _) in results.of(series) {
+            if let Some(measured) = results.medians(series, size) {
+                line(series, size, measured, results.held(series, size))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ratio(held: Option<Held>, kind: Kind, out: &mut impl Write) -> std::io::Result<()> {
+    let Some(Held {
+        floor,
+        value,
+        ratio,
+    }) = held
+    else {
+        return writeln!(out);
+    };
+    let theirs = match kind {
+        Kind::Latency => format!("{value:.2} µs"),
+        Kind::Stream => format!("{:.2} GB/s", value / 1e9),
+    };
+    writeln!(out, "   {ratio:>5.2}× {} ({theirs})", floor.name())
+}

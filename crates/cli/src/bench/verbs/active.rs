@@ -1,0 +1,124 @@
+//! The side that measures.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::end::End;
+use crate::bench::measured::{Measured, Times, stream};
+use crate::bench::task::{Kind, Task, Verb};
+use crate::connection::{Outcome, text};
+
+/// The passive side does not answer any more.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Polls between two looks at the clock.
+const POLLS: u32 = 4096;
+
+/// Measures an operation.
+pub(in crate::bench) fn run(
+    task: &Task,
+    verb: Verb,
+    kind: Kind,
+    passive: SocketAddr,
+) -> Outcome<Measured> {
+    let end = End::connect(task, passive)?;
+    match kind {
+        Kind::Latency => latency(&end, verb, task),
+        Kind::Stream => keep_busy(&end, verb, task),
+    }
+}
+
+/// One at a time.
+fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
+    let mut times = Times::new()?;
+    let begun = Instant::now();
+    let (mut before, mut operations) = (begun, 0);
+    while before - begun < task.warm_up() + task.time {
+        match verb {
+            Verb::Send => bounce_message(end, operations)?,
+            Verb::Write => bounce_write(end, operations)?,
+            _ => {
+                end.post(verb, operations)?;
+                end.complete(verb, operations)?;
+            }
+        }
+        operations += 1;
+        let now = Instant::now();
+        if now - begun > task.warm_up() {
+            times.add(now - before);
+        }
+        before = now;
+    }
+    let one_way = matches!(verb, Verb::Send | Verb::Write);
+    Ok(Measured {
+        latency: Some(times.latency(if one_way { 0.5 } else { 1.0 })?),
+        operations,
+        ..Measured::default()
+    })
+}
+
+/// A SEND there, and a SEND back.
+fn bounce_message(end: &End, number: u64) -> Outcome {
+    end.post(Verb::Send, number)?;
+    end.take(number, end.received.spin().map_err(text)?)?;
+    end.complete(Verb::Send, number)
+}
+
+/// A WRITE there, and a WRITE back; both sides only look at their memory.
+fn bounce_write(end: &End, number: u64) -> Outcome {
+    end.post(Verb::Write, number)?;
+    end.complete(Verb::Write, number)?;
+    let mut begun = None;
+    loop {
+        for _ in 0..POLLS {
+            if end.written(number)? == number + 1 {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        if begun.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return Err(format!("no answer to WRITE {number}"));
+        }
+    }
+}
+
+/// As many at a time as the window allows.
+fn keep_busy(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
+    let window = task.window() as u64;
+    let (mut posted, mut completed) = (0, 0);
+    let begun = Instant::now();
+    let mut counting = None;
+    loop {
+        while posted < completed + window {
+            end.post(verb, posted)?;
+            posted += 1;
+        }
+        end.complete(verb, completed)?;
+        completed += 1;
+        // A look at the clock costs as much as a small operation.
+        if task.size < 4096 && !completed.is_multiple_of(32) {
+            continue;
+        }
+        let now = Instant::now();
+        match counting {
+            None if now - begun >= task.warm_up() => counting = Some((now, completed)),
+            Some((since, before)) if now - since >= task.time => {
+                let result = stream(task.size, completed - before, now - since, posted);
+                while completed < posted {
+                    end.complete(verb, completed)?;
+                    completed += 1;
+                }
+                if verb == Verb::Read {
+                    verify_reads(end, posted)?;
+                }
+                return Ok(result);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Every byte of the last READs.
+fn verify_reads(end: &End, posted: u64) -> Outcome {
+    let first = end.sender.count as u64;
+    end.sender.verify(&end.near, first.min(posted), end.sender)
+}

@@ -1,0 +1,234 @@
+//! One end of a connection, with its memory divided into slots.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ferroce::{
+    Access, CompletionQueue, ConnectionParameters, Context, EventChannel, EventKind, Id,
+    MemoryRegion, Operation, ProtectionDomain, QueuePair, QueuePairCapacities, RemoteRegion,
+};
+
+use crate::bench::pattern::{Slots, WORD};
+use crate::bench::task::{Task, Verb};
+use crate::connection::{Outcome, context, done, event, text};
+
+/// Time to find the device and the way.
+const RESOLVE: Duration = Duration::from_secs(3);
+/// Receives per operation under way: the sender never waits for one while the receiver keeps up.
+const RECEIVES: usize = 2;
+
+/// Before the peer has told of its memory.
+const NOWHERE: RemoteRegion = RemoteRegion {
+    address: 0,
+    length: 0,
+    rkey: 0,
+};
+
+/// One end.
+pub(super) struct End {
+    /// Keeps the events.
+    channel: EventChannel,
+    id: Id,
+    queue_pair: QueuePair,
+    /// Completions of what we post to the send queue.
+    pub(super) sent: CompletionQueue,
+    /// Completions of receives.
+    pub(super) received: CompletionQueue,
+    /// What is sent, and where answers to READs and atomics come to.
+    pub(super) near: MemoryRegion,
+    /// Its slots.
+    pub(super) sender: Slots,
+    /// Where the peer's operations and messages go.
+    pub(super) far: MemoryRegion,
+    /// Its slots.
+    pub(super) receiver: Slots,
+    /// The peer's memory of that kind.
+    pub(super) peer: RemoteRegion,
+}
+
+impl End {
+    /// Makes memory, queues and the queue pair, and posts the receives.
+    fn new(channel: EventChannel, id: Id, task: &Task) -> Outcome<Self> {
+        let device: Context = context(&id)?;
+        let (size, seed, window) = (task.size, task.seed, task.window());
+        let sender = Slots {
+            size,
+            count: window,
+            seed,
+        };
+        let receiver = Slots {
+            count: window * RECEIVES,
+            ..sender
+        };
+        let domain = ProtectionDomain::new(&device).map_err(text)?;
+        let memory = |bytes, access| MemoryRegion::new(&domain, bytes, access).map_err(text);
+        let near = memory(sender.bytes(), Access::LocalWrite)?;
+        let far = memory(receiver.bytes(), Access::Remote)?;
+        let (send, receive) = (number(window)?, number(receiver.count)?);
+        let sent = CompletionQueue::new(&device, send).map_err(text)?;
+        let received = CompletionQueue::new(&device, receive).map_err(text)?;
+        let capacities = QueuePairCapacities {
+            send,
+            receive,
+            pieces: 1,
+        };
+        let queue_pair =
+            QueuePair::new(&id, &domain, &sent, &received, capacities).map_err(text)?;
+        let end = Self {
+            channel,
+            id,
+            queue_pair,
+            sent,
+            received,
+            near,
+            sender,
+            far,
+            receiver,
+            peer: NOWHERE,
+        };
+        end.sender.fill(&end.near)?;
+        for slot in 0..end.receiver.count as u64 {
+            // Also brings the pages in.
+            end.receiver.wipe(&end.far, slot)?;
+            end.post_receive(slot)?;
+        }
+        Ok(end)
+    }
+
+    /// The passive side: tells where it listens, and accepts one connection. `prepare` makes the memory ready for the peer.
+    pub(super) fn accept(
+        task: &Task,
+        listening: &mut dyn FnMut(SocketAddr),
+        prepare: impl FnOnce(&Self) -> Outcome,
+    ) -> Outcome<Self> {
+        let channel = EventChannel::new().map_err(text)?;
+        let listener = Id::new(&channel).map_err(text)?;
+        listener.bind((task.address, 0).into()).map_err(text)?;
+        listener.listen(1).map_err(text)?;
+        listening((task.address, listener.port()).into());
+        let request = event(&channel, EventKind::ConnectRequest)?;
+        let (_, id) = request
+            .request
+            .ok_or("a connect request without an identifier")?;
+        let mut end = Self::new(channel, id, task)?;
+        end.peer = introduction(&request.parameters)?;
+        prepare(&end)?;
+        end.id.accept(&end.parameters()).map_err(text)?;
+        event(&end.channel, EventKind::Established)?;
+        Ok(end)
+    }
+
+    /// The active side: connects.
+    pub(super) fn connect(task: &Task, to: SocketAddr) -> Outcome<Self> {
+        let channel = EventChannel::new().map_err(text)?;
+        let id = Id::new(&channel).map_err(text)?;
+        id.resolve_address(to, RESOLVE).map_err(text)?;
+        event(&channel, EventKind::AddressResolved)?;
+        id.resolve_route(RESOLVE).map_err(text)?;
+        event(&channel, EventKind::RouteResolved)?;
+        let mut end = Self::new(channel, id, task)?;
+        end.id.connect(&end.parameters()).map_err(text)?;
+        let established = event(&end.channel, EventKind::Established)?;
+        end.peer = introduction(&established.parameters)?;
+        Ok(end)
+    }
+
+    fn parameters(&self) -> ConnectionParameters {
+        ConnectionParameters {
+            private_data: self.far.remote().to_bytes().to_vec(),
+            ..ConnectionParameters::default()
+        }
+    }
+
+    /// Posts the receive of a slot.
+    pub(super) fn post_receive(&self, slot: u64) -> Outcome {
+        let start = self.receiver.start(slot);
+        let bytes = self.far.slice(start..start + self.receiver.size);
+        self.queue_pair
+            .post_receive(slot, &[bytes.map_err(text)?])
+            .map_err(text)
+    }
+
+    /// Posts operation number `number` from its slot, stamped, to its slot of the peer's memory.
+    pub(super) fn post(&self, verb: Verb, number: u64) -> Outcome {
+        let peer = self.peer;
+        let there = peer.at(self.receiver.start(number) as u64);
+        let operation = match verb {
+            Verb::Send => Operation::Send,
+            Verb::Write => Operation::Write(there),
+            // The peer's memory holds what the slots of the first operations have.
+            Verb::Read => Operation::Read(peer.at(self.sender.start(number) as u64)),
+            Verb::CompareSwap => Operation::CompareSwap {
+                target: peer.at(0),
+                compare: number,
+                swap: number + 1,
+            },
+            Verb::FetchAdd => Operation::FetchAdd {
+                target: peer.at(0),
+                add: 1,
+            },
+        };
+        match verb {
+            Verb::Send | Verb::Write => self.sender.stamp(&self.near, number)?,
+            _ => self.sender.wipe(&self.near, number)?,
+        }
+        let start = self.sender.start(number);
+        let bytes = self.near.slice(start..start + self.sender.size);
+        self.queue_pair
+            .post_send(number, operation, &[bytes.map_err(text)?])
+            .map_err(text)
+    }
+
+    /// Waits, polling, for the completion of operation `number`, and looks at what it brought.
+    pub(super) fn complete(&self, verb: Verb, number: u64) -> Outcome {
+        let completion = self.sent.spin().map_err(text)?;
+        if completion.tag != number {
+            return Err(format!(
+                "operation {} completed where {number} was due",
+                completion.tag
+            ));
+        }
+        done(completion)?;
+        match verb {
+            Verb::Send | Verb::Write => Ok(()),
+            // What the peer's slot has, whichever operation it is.
+            Verb::Read => {
+                let slot = number % self.sender.count as u64;
+                self.sender.check(&self.near, slot, slot)
+            }
+            Verb::CompareSwap | Verb::FetchAdd => {
+                let old = self.near.load(self.sender.start(number)).map_err(text)?;
+                if old == number {
+                    Ok(())
+                } else {
+                    Err(format!("atomic {number} found the value {old}"))
+                }
+            }
+        }
+    }
+
+    /// Looks at the message whose receive has completed as number `number`, and posts its slot again.
+    pub(super) fn take(&self, number: u64, completion: ferroce::Completion) -> Outcome {
+        let arrived = done(completion)?;
+        if arrived.bytes as usize != self.receiver.size {
+            return Err(format!("message {number} has {} bytes", arrived.bytes));
+        }
+        self.receiver.check(&self.far, number, number)?;
+        self.post_receive(number)
+    }
+
+    /// The number at the end of the slot to which the peer writes, last byte last.
+    pub(super) fn written(&self, number: u64) -> Outcome<u64> {
+        let last = self.receiver.start(number) + self.receiver.size - WORD;
+        self.far.load(last).map_err(text)
+    }
+}
+
+fn introduction(parameters: &ConnectionParameters) -> Outcome<RemoteRegion> {
+    RemoteRegion::from_bytes(&parameters.private_data)
+        .ok_or_else(|| "the peer's private data is too short".into())
+}
+
+fn number(count: usize) -> Outcome<u32> {
+    u32::try_from(count).map_err(|_| "too many operations at once".into())
+}

@@ -1,0 +1,111 @@
+//! The side that is measured against: it answers, and verifies what arrived.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::end::End;
+use crate::bench::pattern::Slots;
+use crate::bench::task::{Kind, Task, Verb};
+use crate::bench::worker::Finish;
+use crate::connection::{Outcome, text};
+
+/// Time for what the active side has completed to be seen here.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Polls that find nothing between two looks at whether it is over.
+const POLLS: u32 = 64;
+
+/// Serves one measurement to its end.
+pub(in crate::bench) fn serve(
+    task: &Task,
+    verb: Verb,
+    kind: Kind,
+    listening: &mut dyn FnMut(SocketAddr),
+    finish: &Finish,
+) -> Outcome {
+    let end = End::accept(task, listening, |end| prepare(end, verb))?;
+    let operations = match (verb, kind) {
+        (Verb::Send, Kind::Latency) => answer_messages(&end, finish)?,
+        (Verb::Write, Kind::Latency) => answer_writes(&end, finish)?,
+        (Verb::Send, Kind::Stream) => receive(&end, finish)?,
+        _ => finish.wait(),
+    };
+    match verb {
+        Verb::Send | Verb::Write => end.receiver.verify(&end.far, operations, end.sender),
+        Verb::Read => Ok(()),
+        Verb::CompareSwap | Verb::FetchAdd => match end.far.load(0).map_err(text)? {
+            value if value == operations => Ok(()),
+            value => Err(format!("{operations} atomics left the value {value}")),
+        },
+    }
+}
+
+/// What READs find.
+fn prepare(end: &End, verb: Verb) -> Outcome {
+    if verb == Verb::Read {
+        let readable = Slots {
+            count: end.sender.count,
+            ..end.receiver
+        };
+        readable.fill(&end.far)?;
+    }
+    Ok(())
+}
+
+/// Sends each message back; how many.
+fn answer_messages(end: &End, finish: &Finish) -> Outcome<u64> {
+    let mut next = 0;
+    while let Some(completion) = arrival(end, finish, next)? {
+        end.take(next, completion)?;
+        end.post(Verb::Send, next)?;
+        end.complete(Verb::Send, next)?;
+        next += 1;
+    }
+    Ok(next)
+}
+
+/// Receives; how many.
+fn receive(end: &End, finish: &Finish) -> Outcome<u64> {
+    let mut next = 0;
+    while let Some(completion) = arrival(end, finish, next)? {
+        end.take(next, completion)?;
+        next += 1;
+    }
+    Ok(next)
+}
+
+/// The next arrival, polling; `None` when as many have come as the active side has sent.
+fn arrival(end: &End, finish: &Finish, next: u64) -> Outcome<Option<ferroce::Completion>> {
+    let mut over = None;
+    loop {
+        for _ in 0..POLLS {
+            if let Some(completion) = end.received.poll().map_err(text)? {
+                return Ok(Some(completion));
+            }
+            std::hint::spin_loop();
+        }
+        if finish.asked().is_some_and(|due| due <= next) {
+            return Ok(None);
+        }
+        if finish.asked().is_some() && over.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return Err(format!("message {next} has completed and not arrived"));
+        }
+    }
+}
+
+/// Writes back for each WRITE that is seen in memory; how many.
+fn answer_writes(end: &End, finish: &Finish) -> Outcome<u64> {
+    let mut next = 0;
+    loop {
+        let mut polls = 0;
+        while end.written(next)? != next + 1 {
+            std::hint::spin_loop();
+            polls += 1;
+            if polls % POLLS == 0 && finish.asked().is_some() {
+                return Ok(next);
+            }
+        }
+        end.post(Verb::Write, next)?;
+        end.complete(Verb::Write, next)?;
+        next += 1;
+    }
+}

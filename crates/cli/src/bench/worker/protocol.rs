@@ -1,0 +1,57 @@
+//! What the leading process and the workers say to each other.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::measured::Measured;
+use crate::bench::task::Task;
+use crate::connection::Outcome;
+
+/// To a worker.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Request {
+    /// Be the passive side: answer [`Answer::Ready`], and serve until [`Finish`](Self::Finish).
+    Prepare(Task),
+    /// Be the active side of what another worker is ready for: answer [`Answer::Measured`].
+    Run(Task, Meeting),
+    /// The active side is through: answer [`Answer::Served`].
+    Finish {
+        /// What it has done in all.
+        operations: u64,
+    },
+}
+
+/// From a worker.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// The active side may begin.
+    Ready(Meeting),
+    /// What the active side measured.
+    Measured(Measured),
+    /// What arrived is right; what the passive side measured, where that is what counts.
+    Served(Option<Measured>),
+    /// It did not work.
+    Failed(String),
+}
+
+/// Where the passive side is.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Meeting {
+    /// It listens there.
+    pub(crate) address: Option<SocketAddr>,
+    /// Its process.
+    pub(crate) process: i32,
+    /// Address of its memory.
+    pub(crate) memory: usize,
+}
+
+impl Meeting {
+    /// Where it listens.
+    pub(crate) fn address(self) -> Outcome<SocketAddr> {
+        self.address
+            .ok_or_else(|| "the passive side does not listen".into())
+    }
+}

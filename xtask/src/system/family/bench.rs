@@ -1,0 +1,124 @@
+//! `ferroce bench`: that it runs, verifies and reports. How fast anything is, no test says.
+
+use serde_json::Value;
+
+use super::contains;
+use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
+
+/// Every operation of each path.
+const OPERATIONS: [&str; 8] = [
+    "SEND latency",
+    "WRITE latency",
+    "READ latency",
+    "CAS latency",
+    "FETCH_ADD stream",
+    "SEND stream",
+    "WRITE stream",
+    "READ stream",
+];
+/// What they are held against.
+const FLOORS: [&str; 7] = [
+    "memcpy",
+    "process_vm_writev",
+    "process_vm_readv",
+    "cache line",
+    "UDP ping-pong",
+    "UDP stream",
+    "TCP stream",
+];
+
+pub(super) fn add(all: &mut Catalogue) {
+    all.at("bench.quick", Place::Loopback, User::Root, 60, quick);
+    all.at("bench.hosts", Place::Wire(1500), User::Ordinary, 60, hosts);
+}
+
+/// Both paths of one host: numbers for everything, and curves.
+fn quick(stage: &Stage) -> Outcome {
+    let out = stage.file("out");
+    let folder = out.to_string_lossy().into_owned();
+    let words = [
+        &stage.built("ferroce"),
+        "bench",
+        "--quick",
+        "--out",
+        &folder,
+    ];
+    let mut bench = stage.bare(Side::A, &words).label("bench").start()?;
+    bench.succeed()?;
+    contains(&bench.output(), "all bytes verified")?;
+    let read =
+        |name: &str| std::fs::read_to_string(out.join(name)).map_err(|e| format!("{name}: {e}"));
+    let results: Value =
+        serde_json::from_str(&read("results.json")?).map_err(|e| format!("results.json: {e}"))?;
+    for operation in OPERATIONS {
+        has_numbers(&results, &format!("local {operation}"))?;
+        has_numbers(&results, &format!("wire {operation}"))?;
+    }
+    for floor in FLOORS {
+        has_numbers(&results, floor)?;
+    }
+    for name in [
+        "latency-local",
+        "stream-local",
+        "latency-wire",
+        "stream-wire",
+    ] {
+        is_picture(&read(&format!("{name}.svg"))?).map_err(|e| format!("{name}.svg: {e}"))?;
+    }
+    Ok(())
+}
+
+/// A curve for each operation, in an SVG that is complete.
+fn is_picture(text: &str) -> Outcome {
+    if !text.starts_with("<svg") || !text.trim_end().ends_with("</svg>") {
+        return Err("it is no SVG".into());
+    }
+    for name in ["SEND", "WRITE", "READ", "FETCH_ADD"] {
+        contains(text, name)?;
+    }
+    match text.matches("<polyline").count() {
+        0..4 => Err("it lacks curves".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Wants points with numbers above zero.
+fn has_numbers(results: &Value, name: &str) -> Outcome {
+    let all = results["series"].as_array().map_or(&[][..], Vec::as_slice);
+    let series = all.iter().find(|series| series["name"] == name);
+    let points = series.and_then(|series| series["points"].as_array());
+    let points = points.ok_or_else(|| format!("{name} is not there: {}", results["left_out"]))?;
+    let positive = |value: &Value| value.as_f64().is_some_and(|number| number > 0.0);
+    for point in points {
+        let median = &point["median"];
+        if !positive(&median["latency"]["median"]) && !positive(&median["rate"]) {
+            return Err(format!("{name} has no numbers: {point}"));
+        }
+    }
+    if points.is_empty() {
+        return Err(format!("{name} has no points"));
+    }
+    Ok(())
+}
+
+/// Two hosts: one serves, the other one leads and gets JSON.
+fn hosts(stage: &Stage) -> Outcome {
+    let ferroce = stage.built("ferroce");
+    let mut server = stage
+        .bare(Side::A, &[&ferroce, "bench", "serve"])
+        .label("serve")
+        .start()?;
+    server.says("serving at")?;
+    let words = [&ferroce, "bench", stage.ipv4(), "--quick", "--json"];
+    let mut client = stage.bare(Side::B, &words).label("bench").start()?;
+    client.succeed()?;
+    let results: Value = serde_json::from_str(&client.output()).map_err(|e| e.to_string())?;
+    for name in OPERATIONS {
+        has_numbers(&results, &format!("wire {name}"))?;
+    }
+    for name in ["UDP ping-pong", "TCP stream"] {
+        has_numbers(&results, name)?;
+    }
+    server.signal(nix::sys::signal::Signal::SIGTERM)?;
+    server.killed_by(nix::sys::signal::Signal::SIGTERM)
+}
