@@ -7,6 +7,8 @@ use crate::bench::{Bench, Path};
 pub enum On {
     /// Every path.
     Every,
+    /// IPv4 on the wire: multicast groups are the network's, and the loopback interface has none of IPv6.
+    Groups,
     /// IPv4 on the wire: the peer is played by hand.
     Raw,
     /// Every path, if the program is optimised: it takes too long otherwise.
@@ -38,6 +40,19 @@ impl Case {
         }
     }
 
+    /// A case with multicast groups.
+    #[must_use]
+    pub const fn groups(
+        name: &'static str,
+        covers: &'static [&'static str],
+        run: fn(&Bench),
+    ) -> Self {
+        Self {
+            on: On::Groups,
+            ..Self::new(name, covers, run)
+        }
+    }
+
     /// A case whose peer is played by hand.
     #[must_use]
     pub const fn raw(name: &'static str, covers: &'static [&'static str], run: fn(&Bench)) -> Self {
@@ -65,6 +80,7 @@ impl Case {
     pub fn runs_on(&self, path: Path) -> bool {
         match self.on {
             On::Every => true,
+            On::Groups => path == Path::Wire4,
             On::Raw => path == Path::Wire4,
             On::Slow => !cfg!(debug_assertions),
         }

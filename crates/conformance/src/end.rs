@@ -1,6 +1,6 @@
 //! An end of a connection, and what cases do with it.
 
-use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
+use ferroce_proto::ids::{Gid, Key, Psn, Qpn, Srqn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, Datagram, GlobalRoute, Payload, QpAttr, QpState,
@@ -256,6 +256,15 @@ impl End {
         let wr = SendWr {
             to: SendTo::Datagram(to),
             ..send_wr(wr_id, SendOp::Send, sges, SendFlags::SIGNALED)
+        };
+        self.post(wr).expect("posted");
+    }
+    /// Posts a signalled send work request for an XRC shared receive queue of the peer.
+    #[track_caller]
+    pub fn send_xrc(&self, wr_id: u64, to: Srqn, op: SendOp, sges: Vec<Sge>) {
+        let wr = SendWr {
+            to: SendTo::XrcSrq(to),
+            ..send_wr(wr_id, op, sges, SendFlags::SIGNALED)
         };
         self.post(wr).expect("posted");
     }

@@ -11,12 +11,22 @@ use crate::statements::AREAS;
 /// Set to anything, the test of the list writes it anew instead of comparing.
 pub const UPDATE: &str = "FERROCE_UPDATE_LISTS";
 
+/// Statements that need more than one device on a network that stays as it is, with the system tests that show them.
+const ELSEWHERE: &[(&str, &[&str])] = &[(
+    "event.port",
+    &[
+        "`cargo xtask system network`",
+        "`cargo xtask system ibv_asyncwatch`",
+    ],
+)];
+
 const INTRODUCTION: &str = "\
 # Conformance
 
 Which case shows which statement of the specifications. Cases are in `crates/conformance/src/cases`; each is played through the Rust
 objects and through the C functions, on the local path and over the wire (IPv4 and IPv6), except those marked \u{2020}, whose peer is
-played by hand over IPv4, and those marked \u{2021}, which move very much and are played in optimised builds only.
+played by hand over IPv4, and those marked \u{2021}, which move very much and are played in optimised builds only, and those marked \u{a7}, whose multicast groups
+the kernel has on loopback over IPv4 only.
 
 Generated from the cases: `FERROCE_UPDATE_LISTS=1 cargo test -p ferroce-conformance --test list` writes it anew, and the same test
 without the variable fails if it is out of date.
@@ -64,14 +74,17 @@ pub fn render() -> String {
 }
 
 fn showing(cases: &[Case], id: &str) -> Vec<String> {
-    cases
+    let here = cases
         .iter()
         .filter(|case| case.covers.contains(&id))
         .map(|case| match case.on {
             On::Every => case.name.to_owned(),
+            On::Groups => format!("{}\u{a7}", case.name),
             On::Raw => format!("{}\u{2020}", case.name),
             On::Slow => format!("{}\u{2021}", case.name),
-        })
+        });
+    let elsewhere = ELSEWHERE.iter().filter(|(shown, _)| *shown == id);
+    here.chain(elsewhere.flat_map(|(_, tests)| tests.iter().map(|&t| t.to_owned())))
         .collect()
 }
 

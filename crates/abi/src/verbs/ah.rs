@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use ferroce_nic::{Ah, Error};
 use ferroce_proto::ids::{Gid, Qpn};
+use ferroce_proto::ud::{GRH_LEN, Route};
 use ferroce_proto::verbs::Datagram;
 
 use super::port::{check_port, device};
-use super::{engine, grh, pd};
+use super::{engine, pd};
 use crate::convert::ah_attr_from_c;
 use crate::errno::{invalid, result_as_minus_one, result_as_null};
 use crate::object::{self, Handle};
@@ -124,15 +125,15 @@ unsafe fn reply_address(
     address.port_num = port_num;
     if wc.wc_flags & IBV_WC_GRH != 0 {
         // SAFETY: the caller's promise; the buffer may have any alignment.
-        let bytes = unsafe { ptr::read_unaligned(grh.cast::<[u8; grh::LEN]>()) };
-        let came = grh::parse(&bytes)
+        let bytes = unsafe { ptr::read_unaligned(grh.cast::<[u8; GRH_LEN]>()) };
+        let came = Route::parse(&bytes)
             .ok_or_else(|| invalid("the buffer starts with neither an IPv6 nor an IPv4 header"))?;
         address.is_global = 1;
         address.grh = ibv_global_route {
-            dgid: ibv_gid { raw: came.source.0 },
+            dgid: ibv_gid { raw: came.src.0 },
             flow_label: came.flow_label,
             // SAFETY: the caller's promise.
-            sgid_index: unsafe { index_of(context, came.destination) }?,
+            sgid_index: unsafe { index_of(context, came.dst) }?,
             hop_limit: came.hop_limit,
             traffic_class: came.traffic_class,
         };

@@ -18,7 +18,6 @@ pub(crate) mod engine;
 mod events;
 mod fork;
 mod gid;
-mod grh;
 mod import;
 pub mod kern;
 mod mr;

@@ -1,12 +1,14 @@
 //! Datagrams.
 
-use ferroce_proto::ids::{Psn, Qpn};
-use ferroce_proto::verbs::{Datagram, QpState, QpType, WcFlags, WcStatus};
+use ferroce_proto::ids::{Gid, Psn, Qpn};
+use ferroce_proto::verbs::{
+    Datagram, QpState, QpType, SendFlags, SendOp, SendTo, SendWr, WcFlags, WcStatus,
+};
 use ferroce_proto::wire::{Opcode, Operation};
 
 use crate::bench::{Bench, Path, QKEY, Spec};
 use crate::case::Case;
-use crate::end::{End, pattern};
+use crate::end::{End, pattern, send_wr};
 use crate::raw::{Building, RawPeer};
 
 pub(super) const CASES: &[Case] = &[
@@ -17,6 +19,10 @@ pub(super) const CASES: &[Case] = &[
         &["ud.buffer-too-small"],
         buffer_too_small,
     ),
+    Case::new("ud.grh-fields", &["wire.grh-fields"], grh_fields),
+    Case::new("ud.too-long", &["ud.too-long"], too_long),
+    Case::new("ud.reply", &["ud.reply"], reply),
+    Case::groups("ud.multicast", &["ud.multicast"], multicast),
     Case::new("ud.no-receive", &["ud.no-receive"], no_receive),
     Case::raw("ud.header", &["ud.only"], header),
     Case::raw(
@@ -79,6 +85,108 @@ fn check_grh(bench: &Bench, grh: &[u8]) {
         0xffff,
         "the header's checksum"
     );
+}
+
+/// What the address handle says comes out of the other end.
+fn grh_fields(bench: &Bench) {
+    let (mut a, b, to) = pair(bench);
+    let mut attr = a.attr(Qpn::default(), b.gid()).ah_attr;
+    (attr.grh.hop_limit, attr.grh.traffic_class) = (7, 0x48);
+    let ah = a.side_mut().address_handle(&attr).expect("a handle");
+    b.recv(1, vec![b.sge(0, 100)]);
+    a.send_to(1, Datagram { ah, ..to }, vec![a.sge(0, 8)]);
+    a.done(1);
+    b.done(1);
+    let grh = b.memory().bytes(0, GRH);
+    let (hop_limit, traffic_class) = if bench.path == Path::Wire6 {
+        (grh[7], grh[0] << 4 | grh[1] >> 4)
+    } else {
+        (grh[28], grh[21])
+    };
+    assert_eq!((hop_limit, traffic_class), (7, 0x48));
+}
+
+fn too_long(bench: &Bench) {
+    let (a, b, to) = pair(bench);
+    b.recv(1, vec![b.sge(0, 10_000)]);
+    let wr = SendWr {
+        to: SendTo::Datagram(to),
+        ..send_wr(1, SendOp::Send, vec![a.sge(0, 4097)], SendFlags::SIGNALED)
+    };
+    if a.post(wr).is_ok() {
+        a.completes(1, WcStatus::LocLenErr);
+        a.reaches(QpState::Sqe);
+        a.to(QpState::Rts);
+    }
+    // The longest comes through.
+    a.send_to(2, to, vec![a.sge(0, 4096)]);
+    a.done(2);
+    assert_eq!(b.done(1).byte_len as usize, GRH + 4096);
+}
+
+fn reply(bench: &Bench) {
+    let (a, mut b, to) = pair(bench);
+    b.recv(1, vec![b.sge(0, 100)]);
+    a.recv(2, vec![a.sge(200, 100)]);
+    a.send_to(1, to, vec![a.sge(0, 8)]);
+    a.done(1);
+    let wc = b.done(1);
+    let back = Datagram {
+        ah: b.side_mut().handle_to_sender(&wc, 0).expect("a handle"),
+        qpn: wc.src_qp,
+        qkey: QKEY,
+    };
+    b.memory().fill(500, b"answer");
+    b.send_to(2, back, vec![b.sge(500, 6)]);
+    b.done(2);
+    assert_eq!(a.done(2).src_qp, b.qpn());
+    assert_eq!(a.memory().bytes(200 + GRH, 6), b"answer");
+}
+
+/// A group of this process alone, so that tests which run at the same time do not meet.
+fn group() -> Gid {
+    let [_, b, c, d] = std::process::id().to_be_bytes();
+    Gid::from_ip(std::net::Ipv4Addr::new(239, 192 | b & 15, c, d).into())
+}
+
+fn multicast(bench: &Bench) {
+    let (mut a, members, _) = pair(bench);
+    let spec = Spec::of(QpType::Ud);
+    let others = [bench.end(spec), bench.end(spec)];
+    for end in &others {
+        end.connect(a.qpn());
+    }
+    let [member, stranger] = &others;
+    let members = [&members, member];
+    for end in members {
+        end.side().attach(group()).expect("attached");
+    }
+    let to = Datagram {
+        ah: a.handle_to(group()),
+        qpn: Qpn::new(0x00ff_ffff),
+        qkey: QKEY,
+    };
+    for end in [members[0], member, stranger] {
+        (0..3).for_each(|wr_id| end.recv(wr_id, vec![end.sge(0, 100)]));
+    }
+    a.send_to(1, to, vec![a.sge(0, 8)]);
+    a.done(1);
+    for end in members {
+        assert_eq!(end.done(0).byte_len as usize, GRH + 8);
+    }
+    // Who has left hears no more, and a stranger never did: the first that these two get is for them alone.
+    member.side().detach(group()).expect("detached");
+    a.send_to(2, to, vec![a.sge(0, 9)]);
+    a.done(2);
+    assert_eq!(members[0].done(1).byte_len as usize, GRH + 9);
+    let ah = a.handle_to(stranger.gid());
+    for (end, wr_id) in [(member, 1), (stranger, 0)] {
+        let qpn = end.qpn();
+        a.send_to(3, Datagram { ah, qpn, ..to }, vec![a.sge(0, 10)]);
+        a.done(3);
+        assert_eq!(end.done(wr_id).byte_len as usize, GRH + 10);
+    }
+    members[0].side().detach(group()).expect("detached");
 }
 
 fn qkey(bench: &Bench) {

@@ -1,6 +1,6 @@
 //! Every asynchronous event of a queue pair and its completion queue.
 
-use ferroce_proto::verbs::{AsyncEvent, AttrMask, QpAttr, QpState, SendOp, WcStatus};
+use ferroce_proto::verbs::{AsyncEvent, AttrMask, PathMigState, QpAttr, QpState, SendOp, WcStatus};
 
 use crate::bench::{Bench, Spec};
 use crate::case::Case;
@@ -25,7 +25,37 @@ pub(super) const CASES: &[Case] = &[
         &["event.cq-err"],
         cq_overflow_of_requester,
     ),
+    Case::new("event.path-mig", &["event.path-mig"], path_mig),
 ];
+
+/// A program loads an alternate path, arms it, and takes it.
+fn path_mig(bench: &Bench) {
+    let (a, b) = bench.pair();
+    let primary = a.side().query();
+    let mut attr = QpAttr {
+        alt_ah_attr: primary.ah_attr,
+        alt_port_num: 1,
+        alt_timeout: 9,
+        ..QpAttr::default()
+    };
+    attr.alt_ah_attr.grh.hop_limit = 42;
+    a.side().modify(&attr, AttrMask::ALT_PATH).expect("loaded");
+    use PathMigState::{Armed, Migrated, Rearm};
+    for path_mig_state in [Rearm, Armed, Migrated] {
+        a.raises_nothing();
+        let attr = QpAttr {
+            path_mig_state,
+            ..QpAttr::default()
+        };
+        let changed = a.side().modify(&attr, AttrMask::PATH_MIG_STATE);
+        changed.expect("changed");
+    }
+    a.raises(AsyncEvent::PathMig);
+    let now = a.side().query();
+    assert_eq!((now.ah_attr.grh.hop_limit, now.timeout), (42, 9));
+    a.send(1, SendOp::Write(b.remote(0)), vec![a.sge(0, 5000)]);
+    a.done(1);
+}
 
 fn comm_est(bench: &Bench) {
     let (a, b) = (bench.end(Spec::default()), bench.end(Spec::default()));

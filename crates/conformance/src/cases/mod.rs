@@ -6,6 +6,8 @@ mod drops;
 mod events;
 mod operations;
 mod placement;
+mod queues;
+mod regions;
 mod requester;
 mod responder;
 mod responses;
@@ -15,6 +17,7 @@ mod statuses;
 mod unreliable;
 mod violations;
 mod windows;
+mod xrc;
 
 use crate::case::Case;
 
@@ -37,6 +40,9 @@ pub fn all() -> Vec<Case> {
         datagrams::CASES,
         shared::CASES,
         windows::CASES,
+        xrc::CASES,
+        regions::CASES,
+        queues::CASES,
     ]
     .concat()
 }

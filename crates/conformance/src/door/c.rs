@@ -2,18 +2,17 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::mem::offset_of;
 use std::ptr;
 
 use ferroce_abi::types::*;
 use ferroce_abi::verbs::*;
-use ferroce_proto::ids::{Gid, Key, Qpn};
+use ferroce_proto::ids::{Gid, Key, Qpn, Srqn};
 use ferroce_proto::mr::{Access, WindowType};
 use ferroce_proto::verbs::{
-    AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, RecvWr, SendOp, SendWr, Wc,
+    AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, QpType, RecvWr, SendOp, SendWr, Wc, WcFlags,
 };
 
-use super::{About, Errno, Memory, Side, c_attr, c_work};
+use super::{About, Change, Errno, Memory, Side, c_attr, c_work, c_xrc};
 use crate::bench::Spec;
 
 /// A side through the C interface.
@@ -23,7 +22,10 @@ pub struct CSide {
     pd: *mut ibv_pd,
     other_pd: *mut ibv_pd,
     cq: *mut ibv_cq,
+    /// The one to which receives are posted, and the ones before it.
     srq: *mut ibv_srq,
+    older_srqs: Vec<*mut ibv_srq>,
+    xrcd: *mut ibv_xrcd,
     qp: *mut ibv_qp,
     handles: Vec<*mut ibv_ah>,
     windows: HashMap<Key, *mut ibv_mw>,
@@ -79,7 +81,17 @@ impl CSide {
             let cqe = i32::try_from(spec.cqe).expect("a size");
             let cq = ibv_create_cq(context, cqe, ptr::null_mut(), ptr::null_mut(), 0);
             assert!(!cq.is_null(), "{:?}", errno());
+            let is_target = spec.qp_type == QpType::XrcRecv;
+            let xrcd = if is_target {
+                c_xrc::open_domain(context)
+            } else {
+                ptr::null_mut()
+            };
             let srq = spec.srq.map_or(ptr::null_mut(), |max_wr| {
+                if is_target {
+                    let sizes = (max_wr, spec.cap.max_recv_sge);
+                    return c_xrc::create_srq(pd, cq, xrcd, sizes);
+                }
                 let mut init = ibv_srq_init_attr::zeroed();
                 init.attr.max_wr = max_wr;
                 init.attr.max_sge = spec.cap.max_recv_sge;
@@ -89,11 +101,12 @@ impl CSide {
             });
             let mut init = c_attr::init(spec, cq);
             init.srq = srq;
+            let qp = if is_target {
+                c_xrc::create_target(context, xrcd)
             // Flushes have builders only.
-            let qp = if spec.access.contains(Access::FLUSH_GLOBAL) {
+            } else if spec.access.contains(Access::FLUSH_GLOBAL) {
                 let mut extended = c_attr::extended(&init, pd);
-                let block = context.wrapping_byte_sub(offset_of!(verbs_context, context));
-                let create = (*block.cast::<verbs_context>()).create_qp_ex;
+                let create = (*c_xrc::block(context)).create_qp_ex;
                 create.expect("an operation")(context, &raw mut extended)
             } else {
                 ibv_create_qp(pd, &raw mut init)
@@ -105,6 +118,8 @@ impl CSide {
                 other_pd,
                 cq,
                 srq,
+                older_srqs: Vec::new(),
+                xrcd,
                 qp,
                 handles: Vec::new(),
                 windows: HashMap::new(),
@@ -112,6 +127,15 @@ impl CSide {
                 memory: Memory::new(spec.memory),
             }
         }
+    }
+
+    /// The number under which work requests name an address handle that was just made.
+    fn keep_handle(&mut self, ah: *mut ibv_ah) -> Result<u32, Errno> {
+        if ah.is_null() {
+            return Err(errno());
+        }
+        self.handles.push(ah);
+        Ok(u32::try_from(self.handles.len() - 1).expect("few"))
     }
 
     fn register_in(
@@ -166,6 +190,37 @@ impl Side for CSide {
         access: Access,
     ) -> Result<Key, Errno> {
         self.register_in(self.other_pd, (offset, len), access)
+    }
+    fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
+        let mut flags = 0;
+        let (mut addr, mut len) = (ptr::null_mut(), 0);
+        if let Some((offset, bytes)) = change.range {
+            flags |= IBV_REREG_MR_CHANGE_TRANSLATION;
+            let at = self.memory.base() + offset as u64;
+            addr = ptr::with_exposed_provenance_mut(usize::try_from(at).expect("an address"));
+            len = bytes;
+        }
+        let mut pd = ptr::null_mut();
+        if change.elsewhere {
+            flags |= IBV_REREG_MR_CHANGE_PD;
+            pd = self.other_pd;
+        }
+        if change.access.is_some() {
+            flags |= IBV_REREG_MR_CHANGE_ACCESS;
+        }
+        let access = change.access.unwrap_or_default().bits().cast_signed();
+        // SAFETY: a live region and protection domain; the range lies in memory that outlives the region.
+        let result = unsafe {
+            ibv_rereg_mr(
+                self.regions[&key],
+                flags.cast_signed(),
+                pd,
+                addr,
+                len,
+                access,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(errno()) }
     }
     fn deregister(&mut self, key: Key) {
         let mr = self.regions.remove(&key).expect("a registered key");
@@ -236,11 +291,41 @@ impl Side for CSide {
         let mut attr = c_attr::ah_to_c(attr);
         // SAFETY: a live protection domain, attributes of which all are set.
         let ah = unsafe { ibv_create_ah(self.pd, &raw mut attr) };
-        if ah.is_null() {
-            return Err(errno());
-        }
-        self.handles.push(ah);
-        Ok(u32::try_from(self.handles.len() - 1).expect("few"))
+        self.keep_handle(ah)
+    }
+    fn handle_to_sender(&mut self, wc: &Wc, offset: usize) -> Result<u32, Errno> {
+        let mut c = ibv_wc::zeroed();
+        c.src_qp = wc.src_qp.get();
+        c.wc_flags = wc.flags.bits() & WcFlags::GRH.bits();
+        let grh = self.memory.bytes(offset, ferroce_proto::ud::GRH_LEN);
+        // SAFETY: a live protection domain, a completion, and the 40 bytes of a GRH, which are only read.
+        let ah = unsafe {
+            ibv_create_ah_from_wc(self.pd, &raw mut c, grh.as_ptr().cast_mut().cast(), 1)
+        };
+        self.keep_handle(ah)
+    }
+    fn attach(&self, group: Gid) -> Result<(), Errno> {
+        let gid = ibv_gid { raw: group.0 };
+        // SAFETY: a live queue pair, a GID.
+        check(unsafe { ibv_attach_mcast(self.qp, &raw const gid, 0) })
+    }
+    fn detach(&self, group: Gid) -> Result<(), Errno> {
+        let gid = ibv_gid { raw: group.0 };
+        // SAFETY: as above.
+        check(unsafe { ibv_detach_mcast(self.qp, &raw const gid, 0) })
+    }
+    fn resize_cq(&self, cqe: u32) -> Result<(), Errno> {
+        // SAFETY: a live queue.
+        check(unsafe { ibv_resize_cq(self.cq, cqe.cast_signed()) })
+    }
+    fn srqn(&self) -> Srqn {
+        // SAFETY: a live XRC queue on a live context.
+        unsafe { c_xrc::number_of(self.context, self.srq) }
+    }
+    fn another_srq(&mut self) {
+        // SAFETY: live objects, the queue's domain among them.
+        let srq = unsafe { c_xrc::create_srq(self.pd, self.cq, self.xrcd, (16, 1)) };
+        self.older_srqs.push(std::mem::replace(&mut self.srq, srq));
     }
     fn arm_srq(&self, limit: u32) -> Result<(), Errno> {
         let mut attr = ibv_srq_attr::zeroed();
@@ -307,6 +392,11 @@ impl Drop for CSide {
                     true => 0,
                     false => ibv_destroy_srq(self.srq),
                 },
+                self.older_srqs.iter().map(|&s| ibv_destroy_srq(s)).sum(),
+                match self.xrcd.is_null() {
+                    true => 0,
+                    false => c_xrc::close_domain(self.xrcd),
+                },
                 self.windows
                     .values()
                     .map(|&mw| (*self.context).ops.dealloc_mw.expect("an operation")(mw))
@@ -318,7 +408,7 @@ impl Drop for CSide {
                 ibv_close_device(self.context),
             ];
             if !std::thread::panicking() {
-                assert_eq!(destroyed, [0; 9]);
+                assert_eq!(destroyed, [0; 11]);
             }
         }
     }

@@ -124,6 +124,9 @@ pub(super) fn with_send<R>(
             remote_qkey: to.qkey,
         };
     }
+    if let SendTo::XrcSrq(srqn) = wr.to {
+        c.qp_type = srqn.get();
+    }
     let mut sges = match &wr.payload {
         Payload::Sges(sges) => sges.iter().map(sge_to_c).collect::<Vec<_>>(),
         Payload::Inline(bytes) => {

@@ -3,10 +3,11 @@
 pub mod c;
 mod c_attr;
 mod c_work;
+mod c_xrc;
 mod memory;
 pub mod rust;
 
-use ferroce_proto::ids::{Gid, Key, Qpn};
+use ferroce_proto::ids::{Gid, Key, Qpn, Srqn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
 
@@ -34,8 +35,19 @@ pub enum About {
     Other,
 }
 
+/// What [`Side::reregister`] changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// Offset in the memory, and length.
+    pub range: Option<(usize, usize)>,
+    /// To the protection domain that is not the queue pair's.
+    pub elsewhere: bool,
+    /// Rights.
+    pub access: Option<Access>,
+}
+
 /// One queue pair with a context, a protection domain, a completion queue for both directions and memory of its own, on the
-/// loopback device.
+/// loopback device. An XRC target has an XRC domain with shared receive queues in place of receives of its own.
 pub trait Side: Send + Sync {
     /// Number of the queue pair.
     fn qpn(&self) -> Qpn;
@@ -58,6 +70,11 @@ pub trait Side: Send + Sync {
         len: usize,
         access: Access,
     ) -> Result<Key, Errno>;
+    /// Changes a registration.
+    ///
+    /// # Errors
+    /// As `ibv_rereg_mr(3)`.
+    fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno>;
     /// Ends a registration.
     fn deregister(&mut self, key: Key);
     /// `ibv_modify_qp(3)`.
@@ -87,6 +104,31 @@ pub trait Side: Send + Sync {
     /// # Errors
     /// As `ibv_create_ah(3)`.
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno>;
+    /// Makes an address handle for the sender of a datagram, whose buffer begins at an offset of the memory
+    /// (`ibv_create_ah_from_wc(3)`).
+    ///
+    /// # Errors
+    /// As there.
+    fn handle_to_sender(&mut self, wc: &Wc, offset: usize) -> Result<u32, Errno>;
+    /// `ibv_attach_mcast(3)`.
+    ///
+    /// # Errors
+    /// As there.
+    fn attach(&self, group: Gid) -> Result<(), Errno>;
+    /// `ibv_detach_mcast(3)`.
+    ///
+    /// # Errors
+    /// As there.
+    fn detach(&self, group: Gid) -> Result<(), Errno>;
+    /// `ibv_resize_cq(3)`.
+    ///
+    /// # Errors
+    /// As there.
+    fn resize_cq(&self, cqe: u32) -> Result<(), Errno>;
+    /// Number of the XRC shared receive queue to which receives are posted now.
+    fn srqn(&self) -> Srqn;
+    /// Makes another shared receive queue in the XRC domain; from now on receives are posted to it.
+    fn another_srq(&mut self);
     /// Arms the limit of the shared receive queue (`ibv_modify_srq(3)`).
     ///
     /// # Errors

@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use ferroce_nic::{
     Ah, AsyncSubject, Context, Cq, Device, Error, Mr, Nic, Pd, Qp, QpInit, Srq, SrqAttr, Window,
+    Xrcd, XrcdFlags,
 };
-use ferroce_proto::ids::{Gid, Key, Qpn};
+use ferroce_proto::ids::{Gid, Key, Qpn, Srqn};
 use ferroce_proto::mr::{Access, WindowType};
-use ferroce_proto::verbs::{AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
+use ferroce_proto::ud::{GRH_LEN, Route};
+use ferroce_proto::verbs::{
+    AddressHandleAttr, AsyncEvent, AttrMask, GlobalRoute, QpAttr, QpType, RecvWr, SendWr, Wc,
+};
 
-use super::{About, Errno, Memory, Side};
+use super::{About, Change, Errno, Memory, Side};
 use crate::bench::Spec;
 
 /// Cookies of the objects in events.
@@ -25,7 +29,9 @@ pub struct RustSide {
     handles: Vec<Arc<Ah>>,
     regions: HashMap<Key, Arc<Mr>>,
     qp: Arc<Qp>,
-    srq: Option<Arc<Srq>>,
+    /// The last is the one to which receives are posted.
+    srqs: Vec<Arc<Srq>>,
+    xrcd: Option<Arc<Xrcd>>,
     cq: Arc<Cq>,
     pd: Arc<Pd>,
     other_pd: Arc<Pd>,
@@ -54,13 +60,24 @@ impl RustSide {
         let other_pd = Pd::alloc(&context).expect("a protection domain");
         let cq = Cq::create(&context, spec.cqe, None).expect("a completion queue");
         cq.set_cookie(CQ);
+        let xrcd = (spec.qp_type == QpType::XrcRecv).then(|| {
+            let flags = XrcdFlags {
+                create: true,
+                exclusive: false,
+            };
+            Xrcd::open(&context, None, flags).expect("a domain")
+        });
         let srq = spec.srq.map(|max_wr| {
             let attr = SrqAttr {
                 max_wr,
                 max_sge: spec.cap.max_recv_sge,
                 srq_limit: 0,
             };
-            let srq = Srq::create(&pd, attr).expect("a shared receive queue");
+            let srq = match &xrcd {
+                Some(xrcd) => Srq::create_xrc(&pd, attr, (xrcd, &cq)),
+                None => Srq::create(&pd, attr),
+            };
+            let srq = srq.expect("a shared receive queue");
             srq.set_cookie(SRQ);
             srq
         });
@@ -72,20 +89,29 @@ impl RustSide {
             sq_sig_all: spec.sq_sig_all,
             srq: srq.clone(),
         };
-        let qp = Qp::create(&pd, init).expect("a queue pair");
+        let qp = match &xrcd {
+            Some(xrcd) => Qp::create_target(xrcd),
+            None => Qp::create(&pd, init),
+        };
+        let qp = qp.expect("a queue pair");
         qp.set_cookie(QP);
         Self {
             windows: Vec::new(),
             handles: Vec::new(),
             regions: HashMap::new(),
             qp,
-            srq,
+            srqs: srq.into_iter().collect(),
+            xrcd,
             cq,
             pd,
             other_pd,
             context,
             memory: Memory::new(spec.memory),
         }
+    }
+
+    fn srq(&self) -> &Srq {
+        self.srqs.last().expect("a shared receive queue")
     }
 
     fn register_in(
@@ -130,6 +156,16 @@ impl Side for RustSide {
         let pd = Arc::clone(&self.other_pd);
         self.register_in(&pd, (offset, len), access)
     }
+    fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
+        let base = self.memory.base();
+        let range = change
+            .range
+            .map(|(offset, len)| (base + offset as u64, len as u64));
+        let pd = change.elsewhere.then_some(&self.other_pd);
+        self.regions[&key]
+            .reregister(range, pd, change.access)
+            .map_err(errno)
+    }
     fn deregister(&mut self, key: Key) {
         let mr = self.regions.remove(&key).expect("a registered key");
         assert_eq!(Arc::strong_count(&mr), 1, "nobody else keeps the region");
@@ -146,7 +182,7 @@ impl Side for RustSide {
     }
     fn post_recv(&self, wr: RecvWr) -> Result<(), Errno> {
         let mut wrs = [wr].into_iter();
-        let result = match &self.srq {
+        let result = match self.srqs.last() {
             Some(srq) => srq.post_recv(&mut wrs),
             None => self.qp.post_recv(&mut wrs),
         };
@@ -164,13 +200,50 @@ impl Side for RustSide {
         self.handles.push(ah);
         Ok(number)
     }
+    fn handle_to_sender(&mut self, _wc: &Wc, offset: usize) -> Result<u32, Errno> {
+        let header = self.memory.bytes(offset, GRH_LEN);
+        let header = header.first_chunk().expect("as long as asked for");
+        let came = Route::parse(header).expect("an IP header");
+        let gids = self.context.device().gids();
+        let own = gids.iter().find(|e| e.gid == came.dst).expect("our own");
+        self.address_handle(&AddressHandleAttr {
+            grh: GlobalRoute {
+                dgid: came.src,
+                flow_label: came.flow_label,
+                sgid_index: u8::try_from(own.index).expect("small"),
+                hop_limit: came.hop_limit,
+                traffic_class: came.traffic_class,
+            },
+            is_global: true,
+            port_num: 1,
+            ..AddressHandleAttr::default()
+        })
+    }
+    fn attach(&self, group: Gid) -> Result<(), Errno> {
+        self.qp.attach_mcast(group).map_err(errno)
+    }
+    fn detach(&self, group: Gid) -> Result<(), Errno> {
+        self.qp.detach_mcast(group).map_err(errno)
+    }
+    fn resize_cq(&self, cqe: u32) -> Result<(), Errno> {
+        self.cq.resize(cqe).map_err(errno)
+    }
+    fn srqn(&self) -> Srqn {
+        self.srq().number().expect("XRC queues have numbers")
+    }
+    fn another_srq(&mut self) {
+        let xrcd = self.xrcd.as_ref().expect("an XRC target");
+        let attr = self.srq().query();
+        let srq = Srq::create_xrc(&self.pd, attr, (xrcd, &self.cq)).expect("another queue");
+        srq.set_cookie(SRQ);
+        self.srqs.push(srq);
+    }
     fn arm_srq(&self, limit: u32) -> Result<(), Errno> {
-        let srq = self.srq.as_ref().expect("a shared receive queue");
+        let srq = self.srq();
         srq.modify(None, Some(limit)).map_err(errno)
     }
     fn srq_limit(&self) -> u32 {
-        let srq = self.srq.as_ref().expect("a shared receive queue");
-        srq.query().srq_limit
+        self.srq().query().srq_limit
     }
     fn window(&mut self) -> Result<Key, Errno> {
         let window = Window::alloc(&self.pd, WindowType::Two).map_err(errno)?;
@@ -193,7 +266,7 @@ impl Side for RustSide {
 impl Drop for RustSide {
     fn drop(&mut self) {
         self.qp.destroy();
-        if let Some(srq) = &self.srq {
+        for srq in &self.srqs {
             srq.destroy();
         }
         for ah in &self.handles {
