@@ -27,6 +27,8 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "--quiet",
             "--workspace",
             "--all-targets",
+            "--features",
+            "ferroce/tokio",
             "--",
             "-D",
             "warnings",
@@ -38,6 +40,8 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "doc",
             "--quiet",
             "--workspace",
+            "--features",
+            "ferroce/tokio",
             "--no-deps",
             "--document-private-items",
         ]);

@@ -9,7 +9,13 @@ use crate::workspace::Workspace;
 /// Runs the workspace's own tests and adds up its `test result:` lines.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     count(
-        workspace.cargo(&["test", "--workspace", "--no-fail-fast"]),
+        workspace.cargo(&[
+            "test",
+            "--workspace",
+            "--features",
+            "ferroce/tokio",
+            "--no-fail-fast",
+        ]),
         "cargo test",
         tally,
     )

@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use ferroce_abi::types::{
@@ -8,8 +9,9 @@ use ferroce_abi::types::{
     IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_wc,
 };
 
-use crate::sys::{Queue, Work};
-use crate::{Context, Result};
+use crate::driver::Driver;
+use crate::sys::Queue;
+use crate::{Context, Error, Result};
 
 /// A completion queue. Clones are the same one.
 #[derive(Clone)]
@@ -24,20 +26,13 @@ impl CompletionQueue {
         Queue::new(&context.0, entries).map(Self)
     }
 
-    /// Takes the oldest completion, if there is one. Does not block; also lets the device work.
+    /// Takes the oldest completion, if there is one. Does not block; also lets the device work. Completions of futures go to them and are
+    /// not shown here.
     ///
     /// # Errors
     /// The queue overflowed.
     pub fn poll(&self) -> Result<Option<Completion>> {
-        let mut taken = None;
-        // A completion of a queue pair that is gone is taken and shown to nobody: look on.
-        while self
-            .0
-            .poll(1, &mut |work, wc| taken = Some(Completion::new(&work, wc)))?
-            > 0
-            && taken.is_none()
-        {}
-        Ok(taken)
+        self.0.take()
     }
 
     /// Takes the oldest completion, polling until there is one. The quickest answer, at the price of a processor.
@@ -56,9 +51,14 @@ impl CompletionQueue {
     /// Takes the oldest completion, sleeping until there is one.
     ///
     /// # Errors
-    /// The queue overflowed.
+    /// The queue overflowed; [`Error::Misuse`] if a [driver](Self::driver) has the queue.
     pub fn wait(&self) -> Result<Completion> {
         let _one_at_a_time = self.0.sleeper();
+        if self.0.is_driven() {
+            return Err(Error::Misuse(
+                "a driver has the queue: completions come to futures, or by polling",
+            ));
+        }
         loop {
             if let Some(completion) = self.poll()? {
                 return Ok(completion);
@@ -73,6 +73,23 @@ impl CompletionQueue {
                 _ => {}
             }
         }
+    }
+}
+
+impl CompletionQueue {
+    /// What brings completions to [futures](crate::Pending). There is one at a time.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if there is one.
+    pub fn driver(&self) -> Result<Driver> {
+        Driver::new(&self.0)
+    }
+}
+
+impl AsFd for CompletionQueue {
+    /// The completion channel. Readable after [`arm`](Self::arm), when the next completion has come.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -94,7 +111,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    fn new(work: &Work, wc: &ibv_wc) -> Self {
+    pub(crate) fn new(tag: u64, wc: &ibv_wc) -> Self {
         let result = if wc.status == IBV_WC_SUCCESS {
             Ok(Done {
                 what: Completed::from_c(wc.opcode),
@@ -108,9 +125,19 @@ impl Completion {
             })
         };
         Self {
-            tag: work.tag,
+            tag,
             queue_pair: wc.qp_num,
             result,
+        }
+    }
+
+    /// Of work whose queue pair was destroyed.
+    pub(crate) fn flushed(tag: u64, queue_pair: u32) -> Self {
+        let status = WorkStatus::FLUSHED;
+        Self {
+            tag,
+            queue_pair,
+            result: Err(WorkError { status, detail: 0 }),
         }
     }
 }

@@ -87,6 +87,11 @@ impl Error {
         }
     }
 
+    /// Whether there is nothing now, and waiting was not asked for.
+    pub(crate) fn would_block(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
+    }
+
     /// Whether a signal interrupted the call.
     pub(crate) fn is_interrupted(&self) -> bool {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::Interrupted)

@@ -5,7 +5,16 @@
 //! the program runs, with the adapters and drivers that they know. Building needs neither those libraries nor their headers.
 //!
 //! This is the beginning of the interface: reliable connections made by the connection manager, memory that the library owns, and
-//! work requests that each give one completion. It is complete enough for `ferroce demo`, which is its example.
+//! work that ends in a completion, which is polled, waited for, or a future.
+//!
+//! # Three ways to do work
+//! - [`QueuePair::post_send`] takes a *tag*, which comes back with the completion from [`CompletionQueue::poll`] or
+//!   [`wait`](CompletionQueue::wait). The bytes are parts of [`MemoryRegion`]s.
+//! - [`QueuePair::submit`] gives a [future](Pending) of the completion instead.
+//! - [`QueuePair::submit_buffer`] and [`receive_buffer`](QueuePair::receive_buffer) take a [`Buffer`] away, and the [future](PendingBuffer)
+//!   gives it back. Since nobody else can reach a buffer, it is ordinary `&mut [u8]` while the program has it.
+//!
+//! Futures need a [`Driver`]: a thread, an event loop, or a task of a runtime. They may be dropped at any time.
 //!
 //! # What keeps it sound
 //! - An object keeps alive what it was made from: a region its domain, a queue pair its queues and its identifier.
@@ -18,22 +27,28 @@
 
 #![deny(unsafe_code)]
 
+mod buffer;
 mod cm;
 mod completion;
 mod device;
+mod driver;
 mod error;
 mod memory;
+mod pending;
 mod provider;
 mod queue_pair;
 mod sys;
 
+pub use buffer::Buffer;
 pub use cm::{ConnectionParameters, Event, EventChannel, EventKind, Id, IdKey};
 pub use completion::{Completed, Completion, CompletionQueue, Done, WorkError, WorkStatus};
 pub use device::{
     Context, Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, PortAttributes, PortState,
     devices,
 };
+pub use driver::Driver;
 pub use error::{Error, Result};
 pub use memory::{Access, MemoryRegion, ProtectionDomain, RemoteAddress, RemoteRegion, Slice};
+pub use pending::{Pending, PendingBuffer};
 pub use provider::{Provider, ProviderKind};
-pub use queue_pair::{Operation, QueuePair, QueuePairCapacities};
+pub use queue_pair::{Operation, QueuePair, QueuePairCapacities, RefusedBuffer};

@@ -10,7 +10,7 @@ use ferroce_abi::types::{
     IBV_ACCESS_REMOTE_WRITE,
 };
 
-use crate::sys::{Domain, Region, Request};
+use crate::sys::{Domain, Reader, Region, Request};
 use crate::{Context, Error, Result};
 
 /// A protection domain: its queue pairs use its memory regions and no others.
@@ -199,12 +199,11 @@ pub struct Slice<'r> {
 }
 
 /// A request with these bytes; it holds their regions.
-pub(crate) fn request(tag: u64, slices: &[Slice<'_>]) -> Request {
+pub(crate) fn request(tag: u64, reader: Reader, slices: &[Slice<'_>]) -> Request {
     let pieces = slices
         .iter()
-        .map(|slice| (Arc::clone(&slice.region.region), slice.start, slice.length))
-        .collect();
-    Request { tag, pieces }
+        .map(|slice| (&slice.region.region, slice.start, slice.length));
+    Request::shared(tag, reader, pieces)
 }
 
 /// A peer's memory region.

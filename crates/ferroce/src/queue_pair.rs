@@ -1,12 +1,16 @@
 //! Queue pairs.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ferroce_abi::types::ibv_qp_cap;
 
 use crate::memory::request;
-use crate::sys::QueuePairHandle;
-use crate::{CompletionQueue, Id, ProtectionDomain, RemoteAddress, Result, Slice};
+use crate::sys::{Held, Queue, QueuePairHandle, Reader, Refused};
+use crate::{
+    Buffer, CompletionQueue, Error, Id, Pending, PendingBuffer, ProtectionDomain, RemoteAddress,
+    Result, Slice,
+};
 
 /// What a queue pair must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +111,9 @@ impl QueuePair {
     /// # Errors
     /// ENOMEM if the queue is full; EINVAL in a state that does not allow it, or for too many pieces; nothing was posted then.
     pub fn post_send(&self, tag: u64, operation: Operation, bytes: &[Slice<'_>]) -> Result<()> {
-        self.handle.post_send(&request(tag, bytes), operation)
+        let request = request(tag, Reader::Poller, bytes);
+        let posted = self.handle.post_send(request, operation);
+        posted.map(drop).map_err(|(error, _)| error)
     }
 
     /// Posts a receive for a SEND, or for the notice of a WRITE with immediate, which needs no bytes.
@@ -115,7 +121,96 @@ impl QueuePair {
     /// # Errors
     /// As [`post_send`](Self::post_send).
     pub fn post_receive(&self, tag: u64, bytes: &[Slice<'_>]) -> Result<()> {
-        self.handle.post_receive(&request(tag, bytes))
+        let posted = self
+            .handle
+            .post_receive(request(tag, Reader::Poller, bytes));
+        posted.map(drop).map_err(|(error, _)| error)
+    }
+
+    /// Posts work, as a future of its completion.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    pub fn submit(&self, operation: Operation, bytes: &[Slice<'_>]) -> Result<Pending> {
+        let request = request(0, Reader::Future, bytes);
+        match self.handle.post_send(request, operation) {
+            Ok(id) => Ok(Pending::new(self.handle.send_queue(), id)),
+            Err((error, _)) => Err(error),
+        }
+    }
+
+    /// Posts a receive, as a future of its completion.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    pub fn submit_receive(&self, bytes: &[Slice<'_>]) -> Result<Pending> {
+        match self.handle.post_receive(request(0, Reader::Future, bytes)) {
+            Ok(id) => Ok(Pending::new(self.handle.receive_queue(), id)),
+            Err((error, _)) => Err(error),
+        }
+    }
+
+    /// Posts work on a buffer, which comes back with the completion.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send), with the buffer.
+    pub fn submit_buffer(
+        &self,
+        operation: Operation,
+        buffer: Buffer,
+    ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
+        // A READ changes the bytes, but not how many there are.
+        let lengths = (buffer.len(), buffer.capacity());
+        let posted = self
+            .handle
+            .post_send(buffer.into_request(Reader::Future), operation);
+        pending_buffer(posted, self.handle.send_queue(), lengths, false)
+    }
+
+    /// Posts a receive into a buffer. It comes back with the bytes that came.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send), with the buffer.
+    pub fn receive_buffer(
+        &self,
+        buffer: Buffer,
+    ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
+        let lengths = (buffer.len(), buffer.capacity());
+        let posted = self
+            .handle
+            .post_receive(buffer.into_request(Reader::Future));
+        pending_buffer(posted, self.handle.receive_queue(), lengths, true)
+    }
+}
+
+/// Work that was not posted, and its buffer.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RefusedBuffer {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// The buffer.
+    pub buffer: Buffer,
+}
+
+fn pending_buffer(
+    posted: std::result::Result<u64, Refused>,
+    queue: &Arc<Queue>,
+    (length, capacity): (usize, usize),
+    receives: bool,
+) -> std::result::Result<PendingBuffer, RefusedBuffer> {
+    match posted {
+        Ok(id) => Ok(PendingBuffer::new(
+            (queue, id),
+            (length, capacity),
+            receives,
+        )),
+        Err((error, Held::Exclusive(memory))) => Err(RefusedBuffer {
+            error,
+            buffer: Buffer::from_parts(memory, length, capacity),
+        }),
+        Err(_) => unreachable!("invariant: a request holds what it was made with"),
     }
 }
 

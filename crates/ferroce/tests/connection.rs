@@ -3,93 +3,14 @@
 
 mod common;
 
-use std::thread;
-use std::time::Duration;
-
 use ferroce::{
-    Access, Completed, CompletionQueue, ConnectionParameters, Error, EventChannel, EventKind, Id,
-    MemoryRegion, Operation, ProtectionDomain, QueuePair, QueuePairCapacities, RemoteRegion,
-    WorkStatus,
+    Access, Completed, ConnectionParameters, Error, EventKind, MemoryRegion, Operation, QueuePair,
+    RemoteRegion, WorkStatus,
 };
 
-const TIMEOUT: Duration = Duration::from_secs(2);
-const CAPACITIES: QueuePairCapacities = QueuePairCapacities {
-    send: 8,
-    receive: 8,
-    pieces: 2,
-};
+use common::pair::{CAPACITIES, End, connected, listener, resolved};
+
 const SIZE: usize = 10_000;
-
-/// One end of a connection.
-struct End {
-    queue_pair: QueuePair,
-    id: Id,
-    domain: ProtectionDomain,
-    completions: CompletionQueue,
-    channel: EventChannel,
-}
-
-impl End {
-    fn new(channel: EventChannel, id: Id) -> Self {
-        let context = id.context().expect("the identifier has met its device");
-        let domain = ProtectionDomain::new(&context).unwrap();
-        let completions = CompletionQueue::new(&context, 64).unwrap();
-        let queue_pair =
-            QueuePair::new(&id, &domain, &completions, &completions, CAPACITIES).unwrap();
-        Self {
-            queue_pair,
-            id,
-            domain,
-            completions,
-            channel,
-        }
-    }
-
-    fn region(&self, bytes: &[u8]) -> MemoryRegion {
-        let region = MemoryRegion::new(&self.domain, bytes.len(), Access::Remote).unwrap();
-        region.write(0, bytes).unwrap();
-        region
-    }
-}
-
-fn listener() -> (EventChannel, Id) {
-    let channel = common::provider().event_channel().unwrap();
-    let id = Id::new(&channel).unwrap();
-    id.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    id.listen(4).unwrap();
-    (channel, id)
-}
-
-/// An identifier that knows the way to a port of this host.
-fn resolved(port: u16) -> (EventChannel, Id) {
-    let channel = common::provider().event_channel().unwrap();
-    let id = Id::new(&channel).unwrap();
-    id.resolve_address(([127, 0, 0, 1], port).into(), TIMEOUT)
-        .unwrap();
-    channel.expect(EventKind::AddressResolved).unwrap();
-    id.resolve_route(TIMEOUT).unwrap();
-    channel.expect(EventKind::RouteResolved).unwrap();
-    (channel, id)
-}
-
-/// Two connected ends: server and client.
-fn connected() -> (End, End) {
-    let (channel, listener) = listener();
-    let port = listener.port();
-    let client = thread::spawn(move || {
-        let (channel, id) = resolved(port);
-        let end = End::new(channel, id);
-        end.id.connect(&ConnectionParameters::default()).unwrap();
-        end.channel.expect(EventKind::Established).unwrap();
-        end
-    });
-    let request = channel.expect(EventKind::ConnectRequest).unwrap();
-    let (_, id) = request.request.unwrap();
-    let server = End::new(channel, id);
-    server.id.accept(&ConnectionParameters::default()).unwrap();
-    server.channel.expect(EventKind::Established).unwrap();
-    (server, client.join().unwrap())
-}
 
 fn bytes(seed: u8) -> Vec<u8> {
     (0..SIZE)

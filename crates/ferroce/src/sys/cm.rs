@@ -14,14 +14,11 @@ use ferroce_abi::rdmacm::types::{
     RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_PS_TCP, rdma_cm_event, rdma_cm_id, rdma_conn_param,
     rdma_event_channel,
 };
-use ferroce_abi::types::{
-    IBV_QPT_RC, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr,
-};
+use ferroce_abi::types::{ibv_qp, ibv_qp_init_attr};
 
 use super::table::Verbs;
-use super::work::{Owner, send_request};
-use super::{Domain, OpenDevice, Queue, Request};
-use crate::{ConnectionParameters, Error, Operation, Result};
+use super::{Domain, OpenDevice};
+use crate::{ConnectionParameters, Error, Result};
 
 /// An event channel.
 pub(crate) struct Channel {
@@ -288,6 +285,39 @@ impl Identifier {
         Error::check_last("rdma_reject", result)
     }
 
+    /// `rdma_create_qp`. `init` is set to what it really can.
+    pub(super) fn create_queue_pair(
+        &self,
+        domain: &Domain,
+        init: &mut ibv_qp_init_attr,
+    ) -> Result<NonNull<ibv_qp>> {
+        if self.has_queue_pair.swap(true, Ordering::AcqRel) {
+            return Err(Error::Misuse("the identifier has a queue pair already"));
+        }
+        let verbs = self.channel.verbs;
+        // SAFETY: a live identifier without a queue pair, a live domain, and attributes that name live queues.
+        let result =
+            unsafe { (verbs.rdma_create_qp)(self.raw.as_ptr(), domain.raw.as_ptr(), init) };
+        // SAFETY: `rdma_create_qp` has set the field, and nothing else does.
+        let raw = NonNull::new(unsafe { (*self.raw.as_ptr()).qp });
+        let (0, Some(raw)) = (result, raw) else {
+            let error = Error::last("rdma_create_qp");
+            self.has_queue_pair.store(false, Ordering::Release);
+            return Err(error);
+        };
+        Ok(raw)
+    }
+
+    /// `rdma_destroy_qp`
+    ///
+    /// # Safety
+    /// It has a queue pair, which nobody uses any more.
+    pub(super) unsafe fn destroy_queue_pair(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.channel.verbs.rdma_destroy_qp)(self.raw.as_ptr()) };
+        self.has_queue_pair.store(false, Ordering::Release);
+    }
+
     /// `rdma_disconnect`
     pub(crate) fn disconnect(&self) -> Result<()> {
         // SAFETY: a live identifier.
@@ -319,149 +349,4 @@ fn in_c(parameters: &ConnectionParameters) -> Result<rdma_conn_param> {
 fn length_of(private_data: &[u8]) -> Result<u8> {
     u8::try_from(private_data.len())
         .map_err(|_| Error::Misuse("private data is longer than 255 bytes"))
-}
-
-/// A queue pair of an identifier.
-pub(crate) struct QueuePairHandle {
-    identifier: Arc<Identifier>,
-    domain: Arc<Domain>,
-    send: Arc<Queue>,
-    receive: Arc<Queue>,
-    raw: NonNull<ibv_qp>,
-    number: u32,
-    /// Tells its work from that of others. Numbers of queue pairs come again.
-    owner: Owner,
-}
-
-// SAFETY: C's queue pairs may be used by several threads at once.
-unsafe impl Send for QueuePairHandle {}
-// SAFETY: as above.
-unsafe impl Sync for QueuePairHandle {}
-
-impl QueuePairHandle {
-    /// `rdma_create_qp` for a reliable connection. `cap` is set to what it really can.
-    pub(crate) fn new(
-        identifier: &Arc<Identifier>,
-        domain: &Arc<Domain>,
-        send: &Arc<Queue>,
-        receive: &Arc<Queue>,
-        cap: &mut ibv_qp_cap,
-    ) -> Result<Self> {
-        if !send.is_of(&domain.device) || !receive.is_of(&domain.device) {
-            return Err(Error::Misuse(
-                "the completion queues and the protection domain are of different contexts",
-            ));
-        }
-        if identifier.has_queue_pair.swap(true, Ordering::AcqRel) {
-            return Err(Error::Misuse("the identifier has a queue pair already"));
-        }
-        let mut init = ibv_qp_init_attr::zeroed();
-        init.send_cq = send.raw.as_ptr();
-        init.recv_cq = receive.raw.as_ptr();
-        init.cap = *cap;
-        init.qp_type = IBV_QPT_RC;
-        let verbs = identifier.channel.verbs;
-        // SAFETY: a live identifier without a queue pair, a live domain and live queues.
-        let result = unsafe {
-            (verbs.rdma_create_qp)(identifier.raw.as_ptr(), domain.raw.as_ptr(), &raw mut init)
-        };
-        // SAFETY: `rdma_create_qp` has set the field, and nothing else does.
-        let raw = NonNull::new(unsafe { (*identifier.raw.as_ptr()).qp });
-        let (0, Some(raw)) = (result, raw) else {
-            let error = Error::last("rdma_create_qp");
-            identifier.has_queue_pair.store(false, Ordering::Release);
-            return Err(error);
-        };
-        *cap = init.cap;
-        // SAFETY: a live queue pair, whose number never changes.
-        let number = unsafe { (*raw.as_ptr()).qp_num };
-        Ok(Self {
-            identifier: Arc::clone(identifier),
-            domain: Arc::clone(domain),
-            send: Arc::clone(send),
-            receive: Arc::clone(receive),
-            raw,
-            number,
-            owner: Owner::new(),
-        })
-    }
-
-    /// Its number.
-    pub(crate) fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// `ibv_post_send`
-    pub(crate) fn post_send(&self, request: &Request, operation: Operation) -> Result<()> {
-        let mut elements = self.elements(request)?;
-        let mut posted = send_request(operation);
-        posted.sg_list = elements.as_mut_ptr();
-        posted.num_sge = count(&elements)?;
-        posted.wr_id = self.send.add(request, self.owner);
-        let mut bad: *mut ibv_send_wr = ptr::null_mut();
-        // SAFETY: an open context has its operations filled in, and does not change them.
-        let post_send = unsafe { (*self.domain.device.raw.as_ptr()).ops.post_send };
-        let result = post_send
-            .ok_or(Error::Misuse("the device has no ibv_post_send"))
-            .and_then(|post_send| {
-                // SAFETY: a live queue pair and one request; its memory is held until its completion.
-                Error::check("ibv_post_send", unsafe {
-                    post_send(self.raw.as_ptr(), &raw mut posted, &raw mut bad)
-                })
-            });
-        result.inspect_err(|_| self.send.withdraw(posted.wr_id))
-    }
-
-    /// `ibv_post_recv`
-    pub(crate) fn post_receive(&self, request: &Request) -> Result<()> {
-        let mut elements = self.elements(request)?;
-        let mut posted = ibv_recv_wr::zeroed();
-        posted.sg_list = elements.as_mut_ptr();
-        posted.num_sge = count(&elements)?;
-        posted.wr_id = self.receive.add(request, self.owner);
-        let mut bad: *mut ibv_recv_wr = ptr::null_mut();
-        // SAFETY: an open context has its operations filled in, and does not change them.
-        let post_recv = unsafe { (*self.domain.device.raw.as_ptr()).ops.post_recv };
-        let result = post_recv
-            .ok_or(Error::Misuse("the device has no ibv_post_recv"))
-            .and_then(|post_recv| {
-                // SAFETY: as in `post_send`.
-                Error::check("ibv_post_recv", unsafe {
-                    post_recv(self.raw.as_ptr(), &raw mut posted, &raw mut bad)
-                })
-            });
-        result.inspect_err(|_| self.receive.withdraw(posted.wr_id))
-    }
-
-    fn elements(&self, request: &Request) -> Result<Vec<ferroce_abi::types::ibv_sge>> {
-        // The device would find out when the work runs; here it is still a mistake of one line.
-        if request
-            .pieces
-            .iter()
-            .any(|(region, ..)| !region.is_of(&self.domain))
-        {
-            return Err(Error::Misuse(
-                "the memory region is of another protection domain than the queue pair",
-            ));
-        }
-        Ok(request.elements())
-    }
-}
-
-fn count<T>(elements: &[T]) -> Result<c_int> {
-    c_int::try_from(elements.len())
-        .map_err(|_| Error::Misuse("too many pieces of memory for one work request"))
-}
-
-impl Drop for QueuePairHandle {
-    fn drop(&mut self) {
-        // SAFETY: the identifier's own queue pair, made by `new` and used by nobody any more.
-        unsafe { (self.identifier.channel.verbs.rdma_destroy_qp)(self.identifier.raw.as_ptr()) };
-        self.identifier
-            .has_queue_pair
-            .store(false, Ordering::Release);
-        // The device works on nothing of it any more.
-        self.send.forget(self.owner);
-        self.receive.forget(self.owner);
-    }
 }

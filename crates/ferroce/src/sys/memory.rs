@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use ferroce_abi::types::{ibv_mr, ibv_pd};
+use ferroce_abi::types::{ibv_mr, ibv_pd, ibv_sge};
 
 use super::OpenDevice;
 use crate::{Error, Result};
@@ -106,9 +106,22 @@ impl Region {
         Arc::ptr_eq(&self.domain, domain)
     }
 
-    /// Key for work requests of this process.
-    pub(crate) fn lkey(&self) -> u32 {
-        self.lkey
+    /// A piece of it as work requests name it.
+    pub(super) fn element(&self, start: usize, length: u32) -> ibv_sge {
+        ibv_sge {
+            addr: self.address() + start as u64,
+            length,
+            lkey: self.lkey,
+        }
+    }
+
+    /// The first of that many bytes.
+    pub(super) fn start(&self, length: usize) -> NonNull<u8> {
+        assert!(
+            length <= self.layout.size(),
+            "{length} bytes are not within the region"
+        );
+        self.bytes
     }
 
     /// Key for peers.

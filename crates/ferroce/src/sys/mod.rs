@@ -8,17 +8,26 @@
 #![allow(unsafe_code, reason = "the boundary to C")]
 
 mod cm;
+mod descriptor;
 mod device;
+mod exclusive;
 mod memory;
+mod outstanding;
 mod queue;
+mod queue_pair;
 mod system;
 mod table;
 mod work;
 
-pub(crate) use cm::{Channel, FetchedEvent, Identifier, QueuePairHandle};
+pub(crate) use cm::{Channel, FetchedEvent, Identifier};
+#[cfg(feature = "tokio")]
+pub(crate) use descriptor::watch;
 pub(crate) use device::{DeviceHandle, DeviceListHandle, OpenDevice};
+pub(crate) use exclusive::Exclusive;
 pub(crate) use memory::{Domain, Region};
+pub(crate) use outstanding::Reader;
 pub(crate) use queue::Queue;
+pub(crate) use queue_pair::{QueuePairHandle, Refused};
 pub(crate) use system::system;
 pub(crate) use table::{SOFTWARE, Verbs};
-pub(crate) use work::{Request, Work};
+pub(crate) use work::{Held, Request};

@@ -1,17 +1,22 @@
 //! Completion queues, each with a completion channel of its own.
 
 use std::ffi::c_int;
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use ferroce_abi::types::{ibv_comp_channel, ibv_cq, ibv_wc};
 
-use super::work::{Outstanding, Owner, Work};
-use super::{OpenDevice, Request};
-use crate::{Error, Result};
+use super::outstanding::{Outstanding, Reader, Settled};
+use super::work::{Held, Owner};
+use super::{OpenDevice, descriptor};
+use crate::{Completion, Error, Result};
 
 /// Completions that one call takes at most.
-const BATCH: usize = 16;
+const BATCH: c_int = 16;
 
 /// A completion queue and its channel.
 pub(crate) struct Queue {
@@ -19,8 +24,13 @@ pub(crate) struct Queue {
     channel: NonNull<ibv_comp_channel>,
     pub(super) raw: NonNull<ibv_cq>,
     outstanding: Mutex<Outstanding>,
+    /// Held from taking completions off the device until they are with their readers, so that who finds nothing knows that nothing
+    /// is on its way.
+    fetching: Mutex<()>,
     /// One thread sleeps at a time: an event wakes one.
     sleeper: Mutex<()>,
+    /// Whether a driver has the channel's events.
+    driven: AtomicBool,
 }
 
 // SAFETY: C's queues and channels may be used by several threads at once.
@@ -54,13 +64,14 @@ impl Queue {
             unsafe { (verbs.ibv_destroy_comp_channel)(channel.as_ptr()) };
             return Err(error);
         };
-        let (outstanding, sleeper) = (Mutex::default(), Mutex::default());
         Ok(Arc::new(Self {
             device: Arc::clone(device),
             channel,
             raw,
-            outstanding,
-            sleeper,
+            outstanding: Mutex::default(),
+            fetching: Mutex::default(),
+            sleeper: Mutex::default(),
+            driven: AtomicBool::new(false),
         }))
     }
 
@@ -75,36 +86,77 @@ impl Queue {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a request that is about to be posted; its `wr_id`.
-    pub(super) fn add(&self, request: &Request, owner: Owner) -> u64 {
-        self.outstanding().add(request, owner)
+    /// Takes note of work that is about to be posted; its `wr_id`.
+    pub(super) fn add(&self, tag: u64, owner: Owner, held: Held, reader: Reader) -> u64 {
+        self.outstanding().add(tag, owner, held, reader)
     }
 
-    /// A request was not posted after all.
-    pub(super) fn withdraw(&self, id: u64) {
-        drop(self.outstanding().take(id));
+    /// Work was not posted after all; its memory.
+    pub(super) fn withdraw(&self, id: u64) -> Held {
+        self.outstanding().withdraw(id)
     }
 
     /// A queue pair was destroyed.
-    pub(super) fn forget(&self, owner: Owner) {
-        self.outstanding().forget(owner);
+    pub(super) fn forget(&self, owner: Owner, queue_pair: u32) {
+        let settled = { self.outstanding().forget(owner, queue_pair) };
+        settled.into_iter().for_each(Settled::finish);
     }
 
-    /// `ibv_poll_cq`: gives each completion with its request to `each`; how many there were.
-    pub(crate) fn poll(&self, max: usize, each: &mut dyn FnMut(Work, &ibv_wc)) -> Result<usize> {
-        let mut place = [ibv_wc::zeroed(); BATCH];
-        let room = c_int::try_from(max.min(BATCH)).unwrap_or(0);
+    /// A future asks for its completion.
+    pub(crate) fn poll_future(&self, id: u64, context: &Context<'_>) -> Poll<(Completion, Held)> {
+        self.outstanding().poll(id, context)
+    }
+
+    /// A future was dropped.
+    pub(crate) fn abandon(&self, id: u64) {
+        // In two statements: the lock must be free when the memory goes.
+        let held = { self.outstanding().abandon(id) };
+        drop(held);
+    }
+
+    /// The oldest completion that is for pollers.
+    pub(crate) fn take(&self) -> Result<Option<Completion>> {
+        loop {
+            if let Some(completion) = { self.outstanding().next() } {
+                return Ok(Some(completion));
+            }
+            let _fetching = self.fetching();
+            // Another thread may have fetched some meanwhile.
+            if let Some(completion) = { self.outstanding().next() } {
+                return Ok(Some(completion));
+            }
+            if self.fetch()? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes everything off the device, for its readers.
+    pub(crate) fn deliver(&self) -> Result<()> {
+        let _fetching = self.fetching();
+        while self.fetch()? > 0 {}
+        Ok(())
+    }
+
+    fn fetching(&self) -> MutexGuard<'_, ()> {
+        self.fetching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `ibv_poll_cq`; how many completions went to their readers.
+    fn fetch(&self) -> Result<usize> {
+        let mut place = [ibv_wc::zeroed(); BATCH as usize];
         // SAFETY: an open context has its operations filled in, and does not change them.
         let poll_cq = unsafe { (*self.device.raw.as_ptr()).ops.poll_cq };
         let poll_cq = poll_cq.ok_or(Error::Misuse("the device has no ibv_poll_cq"))?;
         // SAFETY: a live queue and room for that many completions.
-        let count = unsafe { poll_cq(self.raw.as_ptr(), room, place.as_mut_ptr()) };
+        let count = unsafe { poll_cq(self.raw.as_ptr(), BATCH, place.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| Error::last("ibv_poll_cq"))?;
         for wc in &place[..count] {
-            // Completions of queue pairs that are gone tell nobody anything.
-            if let Some(work) = { self.outstanding().take(wc.wr_id) } {
-                each(work, wc);
-            }
+            let settled = {
+                self.outstanding()
+                    .complete(wc.wr_id, |tag| Completion::new(tag, wc))
+            };
+            settled.finish();
         }
         Ok(count)
     }
@@ -138,9 +190,62 @@ impl Queue {
         Ok(())
     }
 
+    /// Takes the events that are there, without waiting.
+    pub(crate) fn take_events(&self) -> Result<()> {
+        loop {
+            match self.sleep() {
+                Ok(()) => {}
+                Err(e) if e.would_block() => return Ok(()),
+                Err(e) if e.is_interrupted() => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Gives the channel's events to a driver: from then on reading them never blocks.
+    pub(crate) fn begin_driving(&self) -> Result<()> {
+        if self.driven.swap(true, Ordering::AcqRel) {
+            return Err(Error::Misuse("the completion queue has a driver already"));
+        }
+        descriptor::set_nonblocking(self.as_fd().as_raw_fd(), true)
+    }
+
+    /// The driver is gone.
+    pub(crate) fn end_driving(&self) {
+        // It can only fail for a descriptor that is not open, and this one is.
+        let _ = descriptor::set_nonblocking(self.as_fd().as_raw_fd(), false);
+        self.driven.store(false, Ordering::Release);
+    }
+
+    /// `poll(2)`: sleeps until there are events, or a signal comes.
+    pub(crate) fn wait_readable(&self) -> Result<()> {
+        match descriptor::wait_readable(self.as_fd().as_raw_fd()) {
+            Err(e) if !e.is_interrupted() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a driver has the channel's events.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::Acquire)
+    }
+
     /// Keeps other threads from sleeping on this queue.
     pub(crate) fn sleeper(&self) -> MutexGuard<'_, ()> {
         self.sleeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Queue")
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: a live channel has an open descriptor, and never changes it.
+        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
     }
 }
 

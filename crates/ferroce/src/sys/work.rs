@@ -1,6 +1,5 @@
 //! Work requests in C's form, and the memory that they hold until they complete.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,27 +8,90 @@ use ferroce_abi::types::{
     IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_send_wr,
     ibv_send_wr_atomic, ibv_send_wr_rdma, ibv_sge,
 };
+use smallvec::SmallVec;
 
-use super::Region;
-use crate::{Operation, RemoteAddress};
+use super::{Domain, Exclusive, Reader, Region};
+use crate::{Error, Operation, RemoteAddress, Result};
 
-/// What a work request is to do and with which bytes.
+/// C's list of the pieces of memory of a work request. Few need more than these, and only they allocate.
+pub(super) type Elements = SmallVec<[ibv_sge; 4]>;
+
+/// What a work request is to do with which bytes, and who is told of its end.
 pub(crate) struct Request {
-    /// The program's tag.
-    pub(crate) tag: u64,
-    /// The bytes: region, first byte, length.
-    pub(crate) pieces: Vec<(Arc<Region>, usize, u32)>,
+    tag: u64,
+    reader: Reader,
+    elements: Elements,
+    held: Held,
+}
+
+/// Memory that is held for the device.
+#[derive(Default)]
+pub(crate) enum Held {
+    /// None.
+    #[default]
+    Nothing,
+    /// Regions, whoever else has them.
+    Shared(SmallVec<[Arc<Region>; 2]>),
+    /// One that the program gave away until the work completes.
+    Exclusive(Exclusive),
 }
 
 impl Request {
-    /// C's list of the pieces.
-    pub(super) fn elements(&self) -> Vec<ibv_sge> {
-        let element = |(region, start, length): &(Arc<Region>, usize, u32)| ibv_sge {
-            addr: region.address() + *start as u64,
-            length: *length,
-            lkey: region.lkey(),
+    /// Work on pieces of regions: region, first byte, length.
+    pub(crate) fn shared<'r>(
+        tag: u64,
+        reader: Reader,
+        pieces: impl Iterator<Item = (&'r Arc<Region>, usize, u32)>,
+    ) -> Self {
+        let mut elements = Elements::new();
+        let mut held = SmallVec::<[Arc<Region>; 2]>::new();
+        for (region, start, length) in pieces {
+            elements.push(region.element(start, length));
+            // Pieces of one region need it once.
+            if held.last().is_none_or(|last| !Arc::ptr_eq(last, region)) {
+                held.push(Arc::clone(region));
+            }
+        }
+        let held = Held::Shared(held);
+        Self {
+            tag,
+            reader,
+            elements,
+            held,
+        }
+    }
+
+    /// Work on the first `length` bytes of memory that the program gives away until it completes.
+    pub(crate) fn exclusive(tag: u64, reader: Reader, memory: Exclusive, length: u32) -> Self {
+        Self {
+            tag,
+            reader,
+            elements: Elements::from_iter([memory.region().element(0, length)]),
+            held: Held::Exclusive(memory),
+        }
+    }
+
+    /// Whether all its memory is of a domain.
+    pub(super) fn check(&self, domain: &Arc<Domain>) -> Result<()> {
+        let fits = match &self.held {
+            Held::Nothing => true,
+            Held::Shared(regions) => regions.iter().all(|region| region.is_of(domain)),
+            Held::Exclusive(memory) => memory.region().is_of(domain),
         };
-        self.pieces.iter().map(element).collect()
+        // The device would find out when the work runs; here it is still a mistake of one line.
+        fits.then_some(()).ok_or(Error::Misuse(
+            "the memory region is of another protection domain than the queue pair",
+        ))
+    }
+
+    /// Its parts: tag, reader, C's list, memory.
+    pub(super) fn into_parts(self) -> (u64, Reader, Elements, Held) {
+        (self.tag, self.reader, self.elements, self.held)
+    }
+
+    /// Its memory, if nothing comes of it.
+    pub(crate) fn into_held(self) -> Held {
+        self.held
     }
 }
 
@@ -42,54 +104,6 @@ impl Owner {
     pub(super) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// A posted work request.
-pub(crate) struct Work {
-    /// The program's tag.
-    pub(crate) tag: u64,
-    owner: Owner,
-    /// Held for the device, which works on them until the completion.
-    _regions: Vec<Arc<Region>>,
-}
-
-/// The work requests whose completions have not been polled, by the `wr_id` that C knows them by.
-#[derive(Default)]
-pub(super) struct Outstanding {
-    next: u64,
-    works: HashMap<u64, Work>,
-}
-
-impl Outstanding {
-    /// Takes note of a request that is about to be posted; its `wr_id`.
-    pub(super) fn add(&mut self, request: &Request, owner: Owner) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        let regions = request
-            .pieces
-            .iter()
-            .map(|(region, ..)| Arc::clone(region))
-            .collect();
-        self.works.insert(
-            id,
-            Work {
-                tag: request.tag,
-                owner,
-                _regions: regions,
-            },
-        );
-        id
-    }
-
-    /// The request that completed, or was refused. `None`: its queue pair is gone.
-    pub(super) fn take(&mut self, id: u64) -> Option<Work> {
-        self.works.remove(&id)
-    }
-
-    /// The requests of a queue pair that was destroyed: the device has let go of their memory.
-    pub(super) fn forget(&mut self, owner: Owner) {
-        self.works.retain(|_, work| work.owner != owner);
     }
 }
 

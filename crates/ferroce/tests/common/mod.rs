@@ -1,5 +1,7 @@
 //! What all tests of the interface share.
 
+pub(crate) mod pair;
+
 use ferroce::Provider;
 
 /// The provider that is tested: the software device, or with `FERROCE_TEST_PROVIDER=system` the libraries that the loader finds,

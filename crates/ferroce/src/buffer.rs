@@ -1,0 +1,98 @@
+//! Buffers: memory that is given away with the work and comes back with its completion.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use crate::sys::{Exclusive, Reader, Request};
+use crate::{Error, ProtectionDomain, Result};
+
+/// Registered memory with one owner: the program, or the work that it was given to. No peer can reach it but by the program's own work,
+/// so it is ordinary bytes: `&[u8]` and `&mut [u8]`.
+///
+/// Its length says how much of it is sent, and how much can be received at most; after a receive it is what came.
+pub struct Buffer {
+    memory: Exclusive,
+    length: usize,
+    capacity: usize,
+}
+
+impl Buffer {
+    /// Registers that many bytes, zeroed.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for no bytes, or 4 GiB and more; ENOMEM at the device's limit.
+    pub fn new(domain: &ProtectionDomain, capacity: usize) -> Result<Self> {
+        u32::try_from(capacity).map_err(|_| Error::Misuse("a buffer has less than 4 GiB"))?;
+        Exclusive::new(&domain.0, capacity)
+            .map(|memory| Self::from_parts(memory, capacity, capacity))
+    }
+
+    pub(crate) fn from_parts(memory: Exclusive, length: usize, capacity: usize) -> Self {
+        Self {
+            memory,
+            length,
+            capacity,
+        }
+    }
+
+    /// Bytes that it can have.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes it shorter or longer; its bytes stay what they were.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] beyond its capacity.
+    pub fn set_len(&mut self, length: usize) -> Result<()> {
+        if length > self.capacity {
+            return Err(Error::OutOfRange {
+                start: 0,
+                end: length,
+                length: self.capacity,
+            });
+        }
+        self.length = length;
+        Ok(())
+    }
+
+    /// Makes these its bytes.
+    ///
+    /// # Errors
+    /// As [`set_len`](Self::set_len).
+    pub fn fill_from(&mut self, bytes: &[u8]) -> Result<()> {
+        self.set_len(bytes.len())?;
+        self.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Work on its bytes.
+    pub(crate) fn into_request(self, reader: Reader) -> Request {
+        let length = u32::try_from(self.length).expect("invariant: shorter than 4 GiB");
+        Request::exclusive(0, reader, self.memory, length)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.memory.bytes(self.length)
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.memory.bytes_mut(self.length)
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("length", &self.length)
+            .field("capacity", &self.capacity)
+            .finish()
+    }
+}

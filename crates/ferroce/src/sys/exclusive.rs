@@ -1,0 +1,40 @@
+//! Memory that the device and the program use in turn.
+
+use std::slice;
+use std::sync::Arc;
+
+use ferroce_abi::types::IBV_ACCESS_LOCAL_WRITE;
+
+use super::{Domain, Region};
+use crate::Result;
+
+/// A region that no peer can reach and that has one owner: the program, or the work request that it was given to. So while the
+/// program has it, nobody else touches the bytes, and they can be borrowed.
+pub(crate) struct Exclusive(Arc<Region>);
+
+impl Exclusive {
+    /// Zeroed bytes.
+    pub(crate) fn new(domain: &Arc<Domain>, length: usize) -> Result<Self> {
+        Region::new(domain, length, IBV_ACCESS_LOCAL_WRITE.cast_signed()).map(Self)
+    }
+
+    /// For work requests, which take the whole of `self`.
+    pub(super) fn region(&self) -> &Arc<Region> {
+        &self.0
+    }
+
+    /// Its first bytes; `length` is at most what it was made with.
+    pub(crate) fn bytes(&self, length: usize) -> &[u8] {
+        let start = self.0.start(length);
+        // SAFETY: that many bytes of a live region. It was registered without access for peers, so only work requests of this process
+        // write there, and those own it while they are posted.
+        unsafe { slice::from_raw_parts(start.as_ptr(), length) }
+    }
+
+    /// As [`bytes`](Self::bytes).
+    pub(crate) fn bytes_mut(&mut self, length: usize) -> &mut [u8] {
+        let start = self.0.start(length);
+        // SAFETY: as in `bytes`; and `self` is borrowed mutably, so it is not being sent from.
+        unsafe { slice::from_raw_parts_mut(start.as_ptr(), length) }
+    }
+}

@@ -1,0 +1,249 @@
+//! Work as futures: driven by a thread, by an event loop, by tokio; dropped at any time.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod common;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use common::pair::{End, connected};
+use ferroce::{Buffer, Completed, Error, Operation, WorkStatus};
+
+/// Long past what anything here takes.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future in this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    let begun = Instant::now();
+    loop {
+        if let Poll::Ready(out) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return out;
+        }
+        assert!(begun.elapsed() < DEADLINE, "a future was never woken");
+        thread::park_timeout(DEADLINE);
+    }
+}
+
+/// Drives an end's queue in a thread until told to stop.
+fn driven(end: &End) -> (Arc<AtomicBool>, thread::JoinHandle<()>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (driver, told) = (end.completions.driver().unwrap(), Arc::clone(&stop));
+    let thread = thread::spawn(move || {
+        driver
+            .run_blocking(|| told.load(Ordering::Acquire))
+            .unwrap();
+    });
+    (stop, thread)
+}
+
+fn buffer(end: &End, bytes: &[u8]) -> Buffer {
+    let mut buffer = Buffer::new(&end.domain, bytes.len().max(64)).unwrap();
+    buffer.fill_from(bytes).unwrap();
+    buffer
+}
+
+#[test]
+fn a_buffer_comes_back_with_what_came() {
+    let (server, client) = connected();
+    let drivers = [driven(&server), driven(&client)];
+    for round in 0..100_u8 {
+        let bytes = vec![round; usize::from(round) + 1];
+        let receive = server
+            .queue_pair
+            .receive_buffer(buffer(&server, &[0; 128]))
+            .unwrap();
+        let send = client
+            .queue_pair
+            .submit_buffer(Operation::Send, buffer(&client, &bytes))
+            .unwrap();
+        let (sent, back) = block_on(send);
+        assert_eq!(sent.unwrap().what, Completed::Send);
+        assert_eq!(*back, *bytes);
+        let (received, came) = block_on(receive);
+        assert_eq!(received.unwrap().what, Completed::Receive);
+        assert_eq!((*came == *bytes, came.capacity()), (true, 128));
+    }
+    // The last completion of each queue lets its driver look whether it should stop.
+    for (stop, _) in &drivers {
+        stop.store(true, Ordering::Release);
+    }
+    let last = server
+        .queue_pair
+        .receive_buffer(buffer(&server, &[0; 8]))
+        .unwrap();
+    block_on(
+        client
+            .queue_pair
+            .submit_buffer(Operation::Send, buffer(&client, b"bye"))
+            .unwrap(),
+    )
+    .0
+    .unwrap();
+    block_on(last).0.unwrap();
+    for (_, thread) in drivers {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn what_a_dropped_future_worked_on_stays_until_the_device_is_done() {
+    let (server, client) = connected();
+    let region = client.region(&[7; 4096]);
+    // The peer has no receive: the work waits in the device when the future goes, and the program's handle of the memory too.
+    drop(
+        client
+            .queue_pair
+            .submit(Operation::Send, &[region.slice(0..4096).unwrap()])
+            .unwrap(),
+    );
+    drop(region);
+    drop(
+        client
+            .queue_pair
+            .submit_buffer(Operation::Send, buffer(&client, &[9; 4096]))
+            .unwrap(),
+    );
+    for expected in [7, 9] {
+        let room = server.region(&[0; 4096]);
+        server
+            .queue_pair
+            .post_receive(1, &[room.slice(0..4096).unwrap()])
+            .unwrap();
+        server.completions.wait().unwrap().result.unwrap();
+        let mut came = [0; 4096];
+        room.read(0, &mut came).unwrap();
+        assert!(came.iter().all(|&byte| byte == expected));
+    }
+}
+
+#[test]
+fn futures_and_pollers_share_a_queue() {
+    let (server, client) = connected();
+    let region = client.region(&[1; 64]);
+    for tag in 0..4 {
+        let room = server.region(&[0; 64]);
+        server
+            .queue_pair
+            .post_receive(tag, &[room.slice(0..64).unwrap()])
+            .unwrap();
+    }
+    let mut futures = Vec::new();
+    for tag in [10, 11] {
+        let bytes = [region.slice(0..64).unwrap()];
+        client
+            .queue_pair
+            .post_send(tag, Operation::Send, &bytes)
+            .unwrap();
+        futures.push(client.queue_pair.submit(Operation::Send, &bytes).unwrap());
+    }
+    // Who polls sees its own, and brings the futures theirs.
+    assert_eq!(client.completions.wait().unwrap().tag, 10);
+    assert_eq!(client.completions.wait().unwrap().tag, 11);
+    let begun = Instant::now();
+    for future in futures {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+                assert_eq!(result.unwrap().what, Completed::Send);
+                break;
+            }
+            assert!(begun.elapsed() < DEADLINE, "no completion");
+            assert!(client.completions.poll().unwrap().is_none());
+        }
+    }
+}
+
+#[test]
+fn work_of_a_queue_pair_that_goes_was_flushed() {
+    let (server, client) = connected();
+    let (_, thread) = {
+        let (stop, thread) = driven(&server);
+        stop.store(true, Ordering::Release);
+        (stop, thread)
+    };
+    thread.join().unwrap();
+    let receive = server
+        .queue_pair
+        .receive_buffer(buffer(&server, b"untouched"))
+        .unwrap();
+    drop(server.queue_pair);
+    let (result, back) = block_on(receive);
+    assert_eq!(result.unwrap_err().status, WorkStatus::FLUSHED);
+    assert_eq!(&*back, b"untouched");
+    drop(client);
+}
+
+#[test]
+fn refused_work_gives_the_buffer_back() {
+    let (_server, client) = connected();
+    let (_other_server, other) = connected();
+    let foreign = buffer(&other, b"of another domain");
+    let refused = client
+        .queue_pair
+        .submit_buffer(Operation::Send, foreign)
+        .unwrap_err();
+    assert!(matches!(refused.error, Error::Misuse(_)));
+    assert_eq!(&*refused.buffer, b"of another domain");
+}
+
+#[test]
+fn a_queue_has_one_driver_and_no_sleepers_beside_it() {
+    let (server, _client) = connected();
+    let driver = server.completions.driver().unwrap();
+    assert!(matches!(
+        server.completions.driver().unwrap_err(),
+        Error::Misuse(_)
+    ));
+    assert!(matches!(
+        server.completions.wait().unwrap_err(),
+        Error::Misuse(_)
+    ));
+    drop(driver);
+    drop(server.completions.driver().unwrap());
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn tokio_serves_both_ends_in_one_thread() {
+    let (server, client) = connected();
+    let drivers = [
+        tokio::spawn(server.completions.driver().unwrap().run_on_tokio()),
+        tokio::spawn(client.completions.driver().unwrap().run_on_tokio()),
+    ];
+    let talk = async {
+        for round in 0..100_u8 {
+            let receive = server
+                .queue_pair
+                .receive_buffer(buffer(&server, &[0; 64]))
+                .unwrap();
+            let send = client
+                .queue_pair
+                .submit_buffer(Operation::Send, buffer(&client, &[round; 33]))
+                .unwrap();
+            let ((sent, _), (received, came)) = tokio::join!(send, receive);
+            sent.unwrap();
+            received.unwrap();
+            assert_eq!(*came, [round; 33]);
+        }
+    };
+    tokio::time::timeout(DEADLINE, talk).await.unwrap();
+    for driver in drivers {
+        driver.abort();
+    }
+}
