@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::sys::Queue;
 use crate::{Error, Result};
@@ -67,17 +68,18 @@ impl Driver {
         }
     }
 
-    /// Brings completions to their futures until `stop` says so, which is asked after each turn; sleeps in between.
+    /// Brings completions to their futures until `stop` says so. Sleeps while nothing completes; `stop` is asked after each turn, and at
+    /// the latest when `interval` has passed (rounded up to milliseconds).
     ///
     /// # Errors
     /// The queue overflowed.
-    pub fn run_blocking(self, mut stop: impl FnMut() -> bool) -> Result<()> {
+    pub fn run_blocking(self, interval: Duration, mut stop: impl FnMut() -> bool) -> Result<()> {
         loop {
             self.turn()?;
             if stop() {
                 return Ok(());
             }
-            self.0.wait_readable()?;
+            self.0.wait_readable(interval)?;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! File descriptors: their flags, and waiting for them.
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use crate::{Error, Result};
 
@@ -22,15 +23,18 @@ pub(super) fn set_nonblocking(fd: RawFd, nonblocking: bool) -> Result<()> {
     })
 }
 
-/// `poll(2)` without a limit of time.
-pub(super) fn wait_readable(fd: RawFd) -> Result<()> {
+/// `poll(2)`, for that long at most. Whether anything is there, the caller finds out.
+pub(super) fn wait_readable(fd: RawFd, limit: Duration) -> Result<()> {
+    // Rounded up, so that a short limit does not spin.
+    let limit = limit.as_nanos().div_ceil(1_000_000);
+    let limit = i32::try_from(limit).unwrap_or(i32::MAX);
     let mut place = libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     };
     // SAFETY: one place.
-    let ready = unsafe { libc::poll(&raw mut place, 1, -1) };
+    let ready = unsafe { libc::poll(&raw mut place, 1, limit) };
     if ready < 0 {
         return Err(Error::last("poll"));
     }

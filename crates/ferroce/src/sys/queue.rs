@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use ferroce_abi::types::{ibv_comp_channel, ibv_cq, ibv_wc};
 
@@ -217,9 +218,9 @@ impl Queue {
         self.driven.store(false, Ordering::Release);
     }
 
-    /// `poll(2)`: sleeps until there are events, or a signal comes.
-    pub(crate) fn wait_readable(&self) -> Result<()> {
-        match descriptor::wait_readable(self.as_fd().as_raw_fd()) {
+    /// `poll(2)`: sleeps until there are events, the time is over, or a signal comes.
+    pub(crate) fn wait_readable(&self, limit: Duration) -> Result<()> {
+        match descriptor::wait_readable(self.as_fd().as_raw_fd(), limit) {
             Err(e) if !e.is_interrupted() => Err(e),
             _ => Ok(()),
         }
