@@ -5,6 +5,7 @@
 
 mod aeth;
 mod bth;
+mod drain;
 mod feth;
 pub mod headers;
 pub mod icrc;
@@ -15,6 +16,7 @@ mod word;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use bth::Bth;
+pub use drain::Drain;
 pub use feth::{Feth, Placement, Selectivity};
 pub use headers::{AtomicEth, Deth, ExtHeaders, Reth};
 pub use opcode::{HeaderSet, OpInfo, Opcode, Operation, Position, Service};
