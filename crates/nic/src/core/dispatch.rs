@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
-use ferroce_proto::wire::Packet;
+use ferroce_proto::wire::{Drain, Packet};
 
 use super::Nic;
 use super::counters::DropReason;
@@ -64,6 +64,9 @@ impl Dispatch {
 
     /// A packet that came over the wire; it may be for any process of this host.
     pub(super) fn on_inbound(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        if Drain::is_one(inbound.packet) && nic.answer_drain(inbound, now) {
+            return;
+        }
         let Some(dest) = dest_qp(inbound.packet) else {
             nic.counters().count_dropped(DropReason::Malformed);
             return;
@@ -82,6 +85,12 @@ impl Dispatch {
 
     /// A packet from the wire for this process.
     fn on_own(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        if let Some(answer) = Drain::parse(inbound.packet).filter(|drain| drain.room.is_some()) {
+            for qp in nic.pacer().on_answer(inbound.addressing.src, &answer) {
+                qp.on_queued_turn(now);
+            }
+            return;
+        }
         if let Err((by, why)) = self.deliver(nic, &inbound.addressing, inbound.packet, now) {
             nic.drop_packet(&inbound.addressing, by, why);
         }

@@ -6,6 +6,7 @@
 mod counters;
 mod delays;
 mod dispatch;
+mod drain;
 mod events;
 mod groups;
 mod gsi;
@@ -54,7 +55,7 @@ use crate::ah::AhTable;
 use crate::cm::CmService;
 use crate::device::{DeviceAttr, DeviceList};
 use crate::link::local::ConnectError;
-use crate::path::{Egress, Policy};
+use crate::path::{Askers, Egress, Pacer, Policy};
 use crate::xrc::Domains;
 use crate::{Cq, Device, Error, Qp};
 
@@ -71,6 +72,8 @@ pub struct Nic {
     groups: Groups,
     domains: Domains,
     ahs: AhTable,
+    pacer: Pacer,
+    askers: Askers,
     timers: Timers,
     delays: Delays,
     ready: ReadyList,
@@ -141,6 +144,9 @@ impl Nic {
     }
     pub(crate) fn ahs(&self) -> &AhTable {
         &self.ahs
+    }
+    pub(crate) fn pacer(&self) -> &Pacer {
+        &self.pacer
     }
     pub(crate) fn policy(&self) -> Policy {
         self.policy

@@ -27,7 +27,7 @@ use crate::ah::AhTable;
 use crate::cm::CmService;
 use crate::device::DeviceList;
 use crate::link::local::LocalLinks;
-use crate::path::Policy;
+use crate::path::{Askers, Pacer, Policy};
 use crate::xrc::Domains;
 
 impl Nic {
@@ -66,6 +66,8 @@ impl Nic {
             groups: Groups::default(),
             domains: Domains::new(),
             ahs: AhTable::default(),
+            pacer: Pacer::default(),
+            askers: Askers::default(),
             timers: Timers::new(),
             delays: Delays::new(),
             ready: ReadyList::default(),

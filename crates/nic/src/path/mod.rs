@@ -3,6 +3,7 @@
 mod choose;
 mod egress;
 mod outlets;
+mod pace;
 mod traits;
 
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 pub(crate) use self::choose::{Destination, Policy, check_datagram, choose, choose_datagram};
 pub(crate) use self::egress::{Egress, Outlet};
 pub(crate) use self::outlets::{LocalOutlet, WireOutlet};
+pub(crate) use self::pace::{Askers, Flow, Pacer};
+pub(crate) use self::traits::charge;
 use crate::link::Addressing;
 
 /// How packets get out.

@@ -11,9 +11,17 @@ const SKB: u32 = 256;
 const SKB_TAIL: u32 = 320;
 /// Transport, UDP, IP and Ethernet headers of a packet, at most.
 const HEADERS: u32 = 120;
+/// UDP, IP and Ethernet headers and ICRC.
+const OUTER: u32 = 66;
 /// Bounds of the unacknowledged payload bytes on the wire.
 const WIRE_MIN: u32 = 16 << 10;
 const WIRE_MAX: u32 = 1 << 20;
+
+/// What a packet of so many bytes (BTH through pad) occupies in a socket's buffer.
+pub(crate) fn charge(packet: usize) -> u64 {
+    let block = (packet as u64 + u64::from(OUTER + SKB_TAIL)).next_power_of_two();
+    block + u64::from(SKB)
+}
 
 /// The link to a process of this host.
 pub(super) fn local() -> LinkTraits {

@@ -54,15 +54,18 @@ impl Qp {
                 return None;
             }
         }
+        let paced = self.pacing(&egress, &addressing, || to.qpn);
+        let room = self.room(locked, paced.as_ref(), now)?;
         let mut batch = egress.batch();
         batch.addressing = addressing;
-        self.fill_datagrams(locked, &mut batch, now);
+        let cost = self.fill_datagrams(locked, &mut batch, room, now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
             egress.put_back(batch);
         } else {
             // A process that is gone is as one that does not listen.
             let _ = egress.send(self.qpn, batch);
+            self.on_paced(paced.as_ref(), cost, now);
         }
         Some(size)
     }
@@ -79,20 +82,25 @@ impl Qp {
     /// Completes a run of datagrams to one place that nobody will get.
     fn drop_datagrams(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let mut batch = Batch::default();
-        self.fill_datagrams(locked, &mut batch, now);
+        self.fill_datagrams(locked, &mut batch, u64::MAX, now);
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), packets = batch.ends.len(), "datagrams to nowhere");
         Some((batch.ends.len(), batch.bytes.len()))
     }
 
-    fn fill_datagrams(&self, locked: &mut Locked, batch: &mut Batch, now: Time) {
+    /// As `fill`, for datagrams to one place.
+    fn fill_datagrams(&self, locked: &mut Locked, batch: &mut Batch, room: u64, now: Time) -> u64 {
+        let mut cost = 0;
         self.with_cx(locked, now, |locked, cx| {
             while super::output::has_room(batch)
+                && cost < room
                 && locked.same_destination()
                 && locked.transport.poll_transmit(cx, &mut batch.bytes)
             {
                 batch.end_packet();
+                cost += super::output::last_cost(batch);
             }
         });
+        cost
     }
 
     /// The path to a destination; `None` if there is none.

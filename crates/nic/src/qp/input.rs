@@ -60,6 +60,7 @@ impl Qp {
         let mut locked = lock(&self.locked);
         locked.queued = false;
         locked.waits_until = None;
+        locked.paused = None;
         self.transmit(&mut locked, now);
         self.keep_timer(&mut locked);
     }

@@ -6,6 +6,7 @@ mod input;
 mod modify;
 mod multicast;
 mod output;
+mod paced;
 mod queues;
 mod step;
 mod transport;

@@ -1,12 +1,14 @@
 //! What goes to peers: packets are pulled from the transport into batches, in turns.
 
+use std::sync::Arc;
+
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
 use super::Qp;
 use super::step::Locked;
 use crate::link::Batch;
-use crate::path::{Egress, Path, Reach};
+use crate::path::{Egress, Path, Reach, charge};
 
 /// Bytes that a queue pair may send before others have their turn.
 const TURN_BYTES: usize = 1 << 18;
@@ -65,26 +67,29 @@ impl Qp {
         &self,
         locked: &mut Locked,
         path: &Path,
-        egress: &Egress,
+        egress: &Arc<Egress>,
         now: Time,
     ) -> Option<(usize, usize)> {
         if egress.wait_if_blocked(|| self.me()) {
             locked.queued = true;
             return None;
         }
+        let paced = self.pacing(egress, &path.addressing, || locked.transport.dest());
+        let room = self.room(locked, paced.as_ref(), now)?;
         let mut batch = egress.batch();
         batch.addressing = path.addressing;
         let max = match egress.slot() {
             Some(_) => BATCH_BYTES,
             None => WIRE_BATCH_BYTES,
         };
-        self.fill(locked, &mut batch, max, now);
+        let cost = self.fill(locked, &mut batch, (max, room), now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
             egress.put_back(batch);
             return None;
         }
         if egress.send(self.qpn, batch) {
+            self.on_paced(paced.as_ref(), cost, now);
             return Some(size);
         }
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), slot = egress.slot(), "the peer's process is gone");
@@ -99,20 +104,37 @@ impl Qp {
     /// Pulls packets that nobody will get.
     fn send_nowhere(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let mut batch = Batch::default();
-        self.fill(locked, &mut batch, TURN_BYTES, now);
+        self.fill(locked, &mut batch, (TURN_BYTES, u64::MAX), now);
         (!batch.ends.is_empty()).then_some((batch.ends.len(), batch.bytes.len()))
     }
 
-    fn fill(&self, locked: &mut Locked, batch: &mut Batch, max: usize, now: Time) {
+    /// Pulls packets up to so many bytes, or so much room at the receiver. Returns what of that they take.
+    fn fill(
+        &self,
+        locked: &mut Locked,
+        batch: &mut Batch,
+        (max, room): (usize, u64),
+        now: Time,
+    ) -> u64 {
+        let mut cost = 0;
         self.with_cx(locked, now, |locked, cx| {
             while batch.ends.len() < BATCH_PACKETS
                 && batch.bytes.len() < max
+                && cost < room
                 && locked.transport.poll_transmit(cx, &mut batch.bytes)
             {
                 batch.end_packet();
+                cost += last_cost(batch);
             }
         });
+        cost
     }
+}
+
+/// What the last packet of a batch takes at its receiver.
+pub(super) fn last_cost(batch: &Batch) -> u64 {
+    let count = batch.ends.len();
+    charge(batch.start(count) - batch.start(count.saturating_sub(1)))
 }
 
 /// Whether a batch takes another packet.

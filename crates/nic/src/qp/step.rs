@@ -12,6 +12,7 @@ use ferroce_proto::verbs::{QpEvent, QpType, Wc};
 
 use super::Qp;
 use super::datagram::Known;
+use super::paced::Paced;
 use super::transport::Transport;
 use crate::Srq;
 use crate::core::{lock, read, write};
@@ -33,6 +34,8 @@ pub(super) struct Locked {
     pub(super) known: Option<Known>,
     /// Until when a datagram waits for its link, which is full.
     pub(super) waits_until: Option<(Time, Arc<Egress>)>,
+    /// Until when it waits for an answer that opens the window of its receiver.
+    pub(super) paused: Option<(Time, Paced)>,
     /// Destroyed: nothing happens any more.
     pub(super) retired: bool,
 }
@@ -47,6 +50,7 @@ impl Locked {
             queued: false,
             known: None,
             waits_until: None,
+            paused: None,
             retired: false,
         }
     }
@@ -66,13 +70,18 @@ impl Locked {
             egress.leave(qpn);
             self.queued = false;
         }
+        if let Some((_, paced)) = self.paused.take() {
+            paced.flow.leave(qpn);
+            self.queued = false;
+        }
         (self.path, self.traits) = path.unzip();
     }
 
     fn deadline(&self) -> Option<Time> {
         let wait = self.waits_until.as_ref().map(|(until, _)| *until);
+        let pause = self.paused.as_ref().map(|(until, _)| *until);
         let transport = self.transport.deadline();
-        transport.into_iter().chain(wait).min()
+        transport.into_iter().chain(wait).chain(pause).min()
     }
 }
 
@@ -181,6 +190,7 @@ impl Qp {
             self.transmit(&mut locked, now);
         }
         self.end_wait(&mut locked, now);
+        self.end_pause(&mut locked, now);
         // The entry is used up: replace it, by a later one too.
         let next = locked.deadline();
         self.nic().set_timer(self.qpn, locked.timer, next);

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ferroce_proto::ids::{Gid, Qpn};
+use ferroce_proto::ids::Gid;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::Drain;
 
@@ -50,6 +50,8 @@ impl Askers {
 
 #[cfg(test)]
 mod tests {
+    use ferroce_proto::ids::Qpn;
+
     use super::*;
 
     fn ask(askers: &Askers, who: u8, at: u64) -> u32 {

@@ -86,7 +86,10 @@ impl FlowState {
             self.give_up();
             return Quota::Room(u64::MAX);
         }
-        let again = self.asked_at.map_or(now, |at| at + AGAIN).max(now + AGAIN / 2);
+        let again = self
+            .asked_at
+            .map_or(now, |at| at + AGAIN)
+            .max(now + AGAIN / 2);
         Quota::Wait(again.min(closed_at + PATIENCE))
     }
 
@@ -171,7 +174,10 @@ mod tests {
         let marks = fill(&mut flow, ms(0), &mut mark);
         assert_eq!((flow.sent, marks.len()), (FIRST_WINDOW, 4));
         assert!(flow.on_answer(marks[0], 160 << 10));
-        assert_eq!(room(&mut flow, ms(1)), Some((160 << 10) - FIRST_WINDOW * 3 / 4));
+        assert_eq!(
+            room(&mut flow, ms(1)),
+            Some((160 << 10) - FIRST_WINDOW * 3 / 4)
+        );
         assert!(flow.on_answer(marks[3], 160 << 10));
         assert_eq!(room(&mut flow, ms(1)), Some(160 << 10));
         assert!(!flow.on_answer(marks[3], 0), "answered before");
