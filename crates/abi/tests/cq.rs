@@ -285,6 +285,21 @@ fn moderated_events_come_with_the_count_or_after_the_period() {
     assert_eq!(modified, libc::EINVAL);
 }
 
+/// Who polls does the device's work, but a wake-up that tells the device's thread of an earlier deadline is the thread's.
+#[test]
+fn moderated_events_come_although_a_program_polled() {
+    let flushing = Flushing::new(&attr(4096, 0));
+    let other = Side::new(plain_qp);
+    flushing.moderate(u16::MAX, 500);
+    for wr_id in 0..300 {
+        flushing.arm();
+        flushing.complete(wr_id);
+        assert!(other.poll().is_none());
+        let came = flushing.event_within(Duration::from_secs(10));
+        assert!(came, "event {wr_id}");
+    }
+}
+
 #[test]
 fn a_queue_shrinks_to_what_it_holds_and_no_further() {
     let flushing = Flushing::new(&attr(8, 0));

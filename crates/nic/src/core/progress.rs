@@ -72,6 +72,8 @@ impl Progress {
         if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
             tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
         }
+        // It is for the device thread, to look at the deadlines anew: taken from it here, it would sleep on.
+        events.retain(|event| Token::from_raw(event.token()) != Some(Token::Wake));
         let any = !events.is_empty() || nic.next_due().is_some_and(|due| due <= now);
         if any {
             self.run(nic, &events, now);

@@ -123,7 +123,6 @@ fn folded_sum(header: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use core::net::Ipv4Addr;
 
