@@ -29,6 +29,8 @@ usage: cargo xtask COMMAND
   system [FILTER] [--write-table]
                    unmodified RDMA programs on the release build; FILTER is a part of the test names
   system --list    the names
+  aims [FILTER] [--write-table]
+                   the performance aims, measured; not a part of `test`
   guest [FILTER]   the kernel's own RDMA driver, in a virtual machine, as the peer";
 
 fn main() -> ExitCode {
@@ -56,6 +58,8 @@ fn main() -> ExitCode {
         }
         ["system"] => system_tests(&workspace, "", mode, &mut tally),
         ["system", filter] => system_tests(&workspace, filter, mode, &mut tally),
+        ["aims"] => system::aims::run(&workspace, "", mode),
+        ["aims", filter] => system::aims::run(&workspace, filter, mode),
         ["guest"] => guest_tests(&workspace, "", &mut tally),
         ["guest", filter] => guest_tests(&workspace, filter, &mut tally),
         _ => return fail(USAGE),

@@ -37,6 +37,10 @@ pub(crate) const SYSTEM: &[Package] = &[
     Package("util-linux", "setpriv"),
 ];
 
+/// For the performance aims, besides.
+pub(crate) const SPEED: &[Package] =
+    &[Package("iperf3", "iperf3"), Package("sockperf", "sockperf")];
+
 /// For building and booting the guest, besides.
 pub(crate) const GUEST: &[Package] = &[
     Package("qemu-system-x86", "qemu-system-x86_64"),

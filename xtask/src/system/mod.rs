@@ -3,6 +3,7 @@
 //! A test is a function of a [`Stage`]; most are run at every [`Place`] and as both kinds of [`User`]. Each has its own network
 //! namespaces, so that tests run side by side without meeting.
 
+pub(crate) mod aims;
 mod family;
 mod net;
 mod process;

@@ -1,0 +1,101 @@
+//! What is printed and written of the aims.
+
+use std::fmt::Write;
+
+use super::Verdict;
+use super::probe::Number;
+use super::table::Limit;
+use crate::sh;
+use crate::workspace::Workspace;
+
+/// The document, below the root of the repository.
+const FILE: &str = "docs/performance.md";
+
+/// One line for the terminal.
+pub(super) fn line(verdict: &Verdict) -> String {
+    format!(
+        "{:<66}{:>10.3}{:>10.3}   ratio {:>6.3}  {:<8} {}",
+        verdict.aim.name(),
+        verdict.ours,
+        verdict.theirs,
+        verdict.ratio,
+        limit(verdict),
+        met(verdict)
+    )
+}
+
+fn limit(verdict: &Verdict) -> String {
+    match verdict.aim.limit {
+        Some(Limit::AtLeast(limit)) => format!("≥ {limit}"),
+        Some(Limit::AtMost(limit)) => format!("≤ {limit}"),
+        None => "none".into(),
+    }
+}
+
+fn met(verdict: &Verdict) -> &'static str {
+    match verdict.met() {
+        Some(true) => "met",
+        Some(false) => "not met",
+        None => "",
+    }
+}
+
+fn unit(verdict: &Verdict) -> &'static str {
+    let named = verdict.aim.work;
+    match verdict.aim.number {
+        _ if named.starts_with("resident bytes") => "B",
+        _ if named.starts_with("processor time") => "ms/s",
+        Number::Latency => "µs",
+        Number::Bandwidth => "GB/s",
+        Number::Rate => "M/s",
+    }
+}
+
+/// Writes the document.
+pub(super) fn write(workspace: &Workspace, verdicts: &[Verdict]) -> Result<(), String> {
+    let path = workspace.root.join(FILE);
+    std::fs::write(&path, text(verdicts)?).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn text(verdicts: &[Verdict]) -> Result<String, String> {
+    let said = |program, words: &[&str]| sh::output(program, words).map(|s| s.trim().to_owned());
+    let date = said("date", &["--utc", "+%Y-%m-%d %H:%M UTC"])?;
+    let kernel = said("uname", &["-sr"])?;
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').nth(1).unwrap_or("unknown");
+    let mut out = format!(
+        "# Performance\n\n\
+         Written by `cargo xtask aims --write-table` on {date}: {kernel}, {cores} processors, load average {load} at the end \
+         (on an idle machine it is about 2: what is measured).\n\
+         Ours is measured by unmodified perftest on the drop-in libraries, by turns with what the aim is measured against. \
+         The numbers are medians of the rounds, the ratio is the median of the rounds' ratios.\n\n\
+         | work | ours | measured against | theirs | ratio | aim | |\n|---|---|---|---|---|---|---|\n"
+    );
+    for verdict in verdicts {
+        let (work, against) = (verdict.aim.name(), verdict.aim.theirs.name());
+        let work = work.split(" / ").next().unwrap_or_default().to_owned();
+        let _ = writeln!(
+            out,
+            "| {work} | {:.3} {} | {against} | {:.3} | {:.2} | {} | {} |",
+            verdict.ours,
+            unit(verdict),
+            verdict.theirs,
+            verdict.ratio,
+            limit(verdict),
+            met(verdict)
+        );
+    }
+    out += "\n## Commands\nEach line is ours, then what it is measured against; `SERVER` is the same program without an address.\n\n";
+    for verdict in verdicts {
+        let _ = writeln!(
+            out,
+            "- {}, {} rounds: `{}`; `{}`",
+            verdict.aim.name(),
+            verdict.rounds,
+            verdict.aim.ours.command(),
+            verdict.aim.theirs.command()
+        );
+    }
+    Ok(out)
+}

@@ -1,0 +1,106 @@
+//! The performance aims: unmodified perftest on the drop-in libraries, by turns with what each aim is measured against.
+//!
+//! Nothing here is a test: how fast a machine is, nobody can promise. `cargo xtask aims --write-table` writes `docs/performance.md`.
+
+mod document;
+mod probe;
+mod table;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Stage, User};
+use crate::document::Mode;
+use crate::workspace::Workspace;
+use crate::{cleanup, packages, sh};
+use probe::Probe;
+use table::{AIMS, Aim};
+
+/// How often each aim is measured; the median of the ratios counts.
+const ROUNDS: usize = 5;
+/// Time for all rounds of an aim.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// One aim's outcome.
+#[derive(Debug)]
+struct Verdict {
+    aim: &'static Aim,
+    /// Our number and the other's, in the aim's unit; medians.
+    ours: f64,
+    theirs: f64,
+    /// Median of ours divided by the other's, round by round.
+    ratio: f64,
+    rounds: usize,
+}
+
+impl Verdict {
+    /// Whether the aim is met; `None` if there is none.
+    fn met(&self) -> Option<bool> {
+        self.aim.limit.map(|limit| limit.holds(self.ratio))
+    }
+}
+
+/// Measures the aims whose names contain `filter`, prints each, and writes the document.
+pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(), String> {
+    packages::require(&[packages::SYSTEM, packages::SPEED])?;
+    sh::step(workspace.cargo(&["build", "--release"]))?;
+    cleanup::on_signal()?;
+    cleanup::left_over();
+    let bin = super::artefacts(workspace)?;
+    let logs = workspace.target.join("aims-logs");
+    let mut verdicts = Vec::new();
+    let mut failed = Vec::new();
+    for aim in AIMS.iter().filter(|aim| aim.name().contains(filter)) {
+        match measure(aim, &bin, &logs) {
+            Ok(verdict) => {
+                println!("{}", document::line(&verdict));
+                verdicts.push(verdict);
+            }
+            Err(e) => {
+                println!("{}: {e}", aim.name());
+                failed.push(aim.name());
+            }
+        }
+    }
+    if mode == Mode::Write && filter.is_empty() {
+        document::write(workspace, &verdicts)?;
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("not measured: {}", failed.join(", ")))
+    }
+}
+
+fn measure(aim: &'static Aim, bin: &Path, logs: &Path) -> Result<Verdict, String> {
+    let folder = logs.join(aim.name().replace([' ', '/'], "-"));
+    let _ = std::fs::remove_dir_all(&folder);
+    let stage = Stage::new(aim.place, User::Root, bin.to_owned(), folder, LIMIT)?;
+    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (our, their) = (
+            aim.ours.measure(&stage, aim.number)?,
+            aim.theirs.measure(&stage, aim.number)?,
+        );
+        ours.push(our);
+        theirs.push(their);
+        ratios.push(our / their);
+    }
+    Ok(Verdict {
+        aim,
+        ours: median(ours)?,
+        theirs: median(theirs)?,
+        ratio: median(ratios)?,
+        rounds: ROUNDS,
+    })
+}
+
+fn median(mut numbers: Vec<f64>) -> Result<f64, String> {
+    numbers.sort_unstable_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    numbers
+        .get(middle)
+        .copied()
+        .filter(|number| number.is_finite())
+        .ok_or_else(|| "no number".into())
+}

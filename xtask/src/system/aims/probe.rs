@@ -1,0 +1,245 @@
+//! What can be measured for an aim: ours by perftest, floors and other programs by themselves.
+
+use serde_json::Value;
+
+use crate::system::{Side, Stage};
+
+/// Which of a measurement's numbers counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Number {
+    /// Microseconds, median.
+    Latency,
+    /// GB/s.
+    Bandwidth,
+    /// Million operations per second.
+    Rate,
+}
+
+/// Something that gives a number.
+#[derive(Debug)]
+pub(super) enum Probe {
+    /// Unmodified perftest on the drop-in libraries.
+    Perftest(&'static [&'static str]),
+    /// A floor or another program, run by `ferroce bench` on one host.
+    Bench {
+        name: &'static str,
+        size: &'static str,
+    },
+    /// A single TCP stream.
+    Iperf3,
+    /// UDP there and back.
+    Sockperf,
+    /// As [`Sockperf`](Self::Sockperf).
+    Qperf,
+    /// `cmtime`: microseconds per connection, with that many.
+    Connections(&'static str),
+    /// What an idle device costs: `memory` or `time`.
+    Idle(&'static str),
+    /// A number that needs no measurement.
+    Given(f64),
+}
+
+/// The TCP or UDP port of the servers.
+const PORT: u16 = 18515;
+const PORT_WORD: &str = "18515";
+/// Measures what an idle device costs.
+const IDLE: &str = include_str!("idle.py");
+
+impl Probe {
+    /// What it is called.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Perftest(words) => words[0].to_owned(),
+            Self::Bench { name, .. } => (*name).to_owned(),
+            Self::Iperf3 => "iperf3 TCP".into(),
+            Self::Sockperf => "sockperf UDP".into(),
+            Self::Qperf => "qperf udp_lat".into(),
+            Self::Connections(count) => format!("cmtime -c {count}"),
+            Self::Idle(what) => format!("idle.py {what}"),
+            Self::Given(_) => "given".into(),
+        }
+    }
+
+    /// The command line of the client, for people.
+    pub(super) fn command(&self) -> String {
+        match self {
+            Self::Perftest(words) => format!("ferroce run -- {} -F SERVER", words.join(" ")),
+            Self::Bench { name, size } => {
+                format!(
+                    "ferroce bench --peers --only '{name}' --sizes {size} --rounds 1 --time 300"
+                )
+            }
+            Self::Iperf3 => "iperf3 -c SERVER -t 1 -l 65536".into(),
+            Self::Sockperf => "sockperf pp -i SERVER -t 1 -m 14".into(),
+            Self::Qperf => "qperf SERVER -t 1 -m 8 udp_lat".into(),
+            Self::Connections(count) => format!("ferroce run -- cmtime -s SERVER -c {count}"),
+            Self::Idle(what) => format!("ferroce run -- python3 idle.py {what}"),
+            Self::Given(number) => number.to_string(),
+        }
+    }
+
+    /// Measures once.
+    pub(super) fn measure(&self, stage: &Stage, number: Number) -> Result<f64, String> {
+        let server = stage.ipv4();
+        match *self {
+            Self::Perftest(words) => perftest(stage, words, number),
+            Self::Bench { name, size } => bench(stage, name, size, number),
+            Self::Iperf3 => {
+                let client = [
+                    "iperf3", "-c", server, "-J", "-t", "1", "-l", "65536", "-p", PORT_WORD,
+                ];
+                let output = bare_pair(stage, &["iperf3", "-s", "-1", "-p", PORT_WORD], &client)?;
+                let parsed: Value = serde_json::from_str(&output).map_err(|e| e.to_string())?;
+                let bits = parsed["end"]["sum_received"]["bits_per_second"].as_f64();
+                bits.map(|bits| bits / 8e9).ok_or_else(|| unread("iperf3"))
+            }
+            Self::Sockperf => {
+                // With a listener on TCP as well one knows when it is ready: it takes both from a list of addresses.
+                let list = stage.file("sockperf.list");
+                std::fs::write(&list, format!("T:{server}:{PORT}\nU:{server}:{PORT}\n"))
+                    .map_err(|e| e.to_string())?;
+                let list = list.to_string_lossy();
+                let client = [
+                    "sockperf", "pp", "-i", server, "-p", PORT_WORD, "-t", "1", "-m", "14",
+                ];
+                let output = bare_pair(stage, &["sockperf", "sr", "-f", &list], &client)?;
+                let line = output.lines().find(|l| l.contains("percentile 50.000"));
+                last_number(line).ok_or_else(|| unread("sockperf"))
+            }
+            Self::Qperf => {
+                let client = [
+                    "qperf", server, "-lp", PORT_WORD, "-u", "-t", "1", "-m", "8", "udp_lat",
+                ];
+                let output = bare_pair(stage, &["qperf", "-lp", PORT_WORD], &client)?;
+                let line = output.lines().find(|l| l.contains("latency"));
+                last_number(line).ok_or_else(|| unread("qperf"))
+            }
+            Self::Connections(count) => connections(stage, count),
+            Self::Idle(what) => {
+                let words = ["/usr/bin/python3", "-c", IDLE, what];
+                let output = stage.run(Side::A, &words)?;
+                last_number(output.lines().last()).ok_or_else(|| unread("idle.py"))
+            }
+            Self::Given(number) => Ok(number),
+        }
+    }
+}
+
+fn unread(program: &str) -> String {
+    format!("{program} printed what was not expected; see the logs")
+}
+
+fn numbers(line: &str) -> Vec<f64> {
+    line.split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+fn last_number(line: Option<&str>) -> Option<f64> {
+    numbers(line?).last().copied()
+}
+
+/// A server and a client of a program that has nothing to do with RDMA; what the client printed.
+fn bare_pair(stage: &Stage, server: &[&str], client: &[&str]) -> Result<String, String> {
+    let mut server = stage.bare(Side::A, server).label("server").start()?;
+    server.listens_on_tcp(PORT)?;
+    let mut client = stage.bare(Side::B, client).start()?;
+    client.succeed()?;
+    Ok(client.output())
+}
+
+/// Both sides of an unmodified perftest program.
+fn perftest(stage: &Stage, words: &[&str], number: Number) -> Result<f64, String> {
+    let server_words = [words, &["-F"]].concat();
+    let client_words = [&server_words[..], &[stage.ipv4()]].concat();
+    let mut server = stage.start(Side::A, &server_words)?;
+    server.listens_on_tcp(PORT)?;
+    let mut client = stage.start(Side::B, &client_words)?;
+    client.succeed()?;
+    server.succeed()?;
+    table_row(&client.output(), number).ok_or_else(|| unread(words[0]))
+}
+
+/// The last row of perftest's table. Latency: bytes, iterations, min, max, typical …; bandwidth: bytes, iterations, peak, average
+/// (MiB/s), million messages per second.
+fn table_row(output: &str, number: Number) -> Option<f64> {
+    let row = |line: &str| {
+        let numbers: Option<Vec<f64>> = line
+            .split_whitespace()
+            .map(|word| word.parse().ok())
+            .collect();
+        numbers.filter(|numbers| numbers.len() >= 5)
+    };
+    let numbers = output.lines().rev().find_map(row)?;
+    Some(match number {
+        Number::Latency => numbers[4],
+        Number::Bandwidth => numbers[3] * f64::from(1 << 20) / 1e9,
+        Number::Rate => numbers[4],
+    })
+}
+
+/// One measurement of `ferroce bench`.
+fn bench(stage: &Stage, name: &str, size: &str, number: Number) -> Result<f64, String> {
+    let ferroce = stage.built("ferroce");
+    let words = [
+        &ferroce, "bench", "--peers", "--json", "--only", name, "--sizes", size, "--rounds", "1",
+        "--time", "300",
+    ];
+    let mut process = stage.bare(Side::A, &words).label("bench").start()?;
+    process.succeed()?;
+    let results: Value =
+        serde_json::from_str(&process.output()).map_err(|e| format!("ferroce bench: {e}"))?;
+    let all = results["series"].as_array().map_or(&[][..], Vec::as_slice);
+    let found = all.iter().find(|series| series["name"] == name);
+    let median = found.map(|series| &series["points"][0]["median"]);
+    let value = median.and_then(|median| match number {
+        Number::Latency => median["latency"]["median"].as_f64(),
+        Number::Bandwidth => median["bandwidth"].as_f64().map(|bytes| bytes / 1e9),
+        Number::Rate => median["rate"].as_f64().map(|rate| rate / 1e6),
+    });
+    value.ok_or_else(|| format!("{name}: {}", results["left_out"]))
+}
+
+/// `cmtime`'s time of the step that connects, per connection.
+fn connections(stage: &Stage, count: &str) -> Result<f64, String> {
+    let mut server = stage.start(Side::A, &["cmtime", "-c", count])?;
+    server.listens_on_cm(7471)?;
+    let words = ["cmtime", "-c", count, "-s", stage.ipv4()];
+    let mut client = stage.start(Side::B, &words)?;
+    client.succeed()?;
+    let output = client.output();
+    // Columns: step, total (ms), max, min (µs), average (µs).
+    let all = [
+        "create id",
+        "bind addr",
+        "resolve addr",
+        "resolve route",
+        "create qp",
+        "connect",
+    ];
+    let step = |name: &str| {
+        let line = output.lines().find(|line| line.starts_with(name))?;
+        numbers(line.split(':').nth(1)?).first().copied()
+    };
+    let total: Option<f64> = all.into_iter().map(step).sum();
+    let count: f64 = count.parse().map_err(|e| format!("{e}"))?;
+    total
+        .map(|total| total * 1e3 / count)
+        .ok_or_else(|| unread("cmtime"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Number, table_row};
+
+    #[test]
+    fn perftest_prints_a_table() {
+        let output = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n \
+                      65536      5000             2411.22            1907.35              0.030518\n----\n";
+        let bandwidth = table_row(output, Number::Bandwidth).unwrap();
+        assert!((bandwidth - 2.0).abs() < 1e-3, "{bandwidth}");
+        let rate = table_row(output, Number::Rate).unwrap();
+        assert!((rate - 0.030_518).abs() < 1e-9);
+        assert_eq!(table_row("nothing", Number::Rate), None);
+    }
+}

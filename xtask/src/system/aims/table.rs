@@ -1,0 +1,252 @@
+//! The aims.
+
+use super::Probe;
+use super::probe::Number;
+use crate::system::Place;
+
+/// Which ratios meet an aim.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Limit {
+    /// Whether a ratio meets it.
+    pub(super) fn holds(self, ratio: f64) -> bool {
+        match self {
+            Self::AtLeast(limit) => ratio >= limit,
+            Self::AtMost(limit) => ratio <= limit,
+        }
+    }
+}
+
+/// An aim: ours divided by theirs.
+#[derive(Debug)]
+pub(super) struct Aim {
+    pub(super) work: &'static str,
+    pub(super) place: Place,
+    pub(super) number: Number,
+    pub(super) ours: Probe,
+    pub(super) theirs: Probe,
+    /// `None`: measured to be known, not to be met.
+    pub(super) limit: Option<Limit>,
+}
+
+impl Aim {
+    /// What it is called: no two aims have the same.
+    pub(super) fn name(&self) -> String {
+        let place = match self.place {
+            Place::Wire(mtu) => format!("veth {mtu}"),
+            _ => "same host".into(),
+        };
+        format!("{place}: {} / {}", self.work, self.theirs.name())
+    }
+}
+
+const HERE: Place = Place::Loopback;
+const WRITEV: &str = "process_vm_writev";
+
+/// Unmodified perftest against something on the same host.
+const fn here(
+    work: &'static str,
+    number: Number,
+    ours: &'static [&'static str],
+    theirs: Probe,
+    limit: Option<Limit>,
+) -> Aim {
+    Aim {
+        work,
+        place: HERE,
+        number,
+        ours: Probe::Perftest(ours),
+        theirs,
+        limit,
+    }
+}
+
+/// Unmodified perftest between two namespaces, against a TCP stream there.
+const fn stream(work: &'static str, mtu: u32, ours: &'static [&'static str]) -> Aim {
+    Aim {
+        work,
+        place: Place::Wire(mtu),
+        number: Number::Bandwidth,
+        ours: Probe::Perftest(ours),
+        theirs: Probe::Iperf3,
+        limit: Some(Limit::AtLeast(1.0)),
+    }
+}
+
+/// Unmodified perftest between two namespaces, against UDP there and back.
+const fn ping(work: &'static str, mtu: u32, ours: &'static [&'static str], theirs: Probe) -> Aim {
+    Aim {
+        work,
+        place: Place::Wire(mtu),
+        number: Number::Latency,
+        ours: Probe::Perftest(ours),
+        theirs,
+        limit: Some(Limit::AtMost(1.2)),
+    }
+}
+
+/// `ferroce bench`'s own measurement of something else.
+const fn bench(name: &'static str, size: &'static str) -> Probe {
+    Probe::Bench { name, size }
+}
+
+const WRITE: &[&str] = &["ib_write_bw", "-s", "65536", "-n", "5000"];
+const READ: &[&str] = &["ib_read_bw", "-s", "65536", "-n", "5000"];
+const SEND: &[&str] = &["ib_send_bw", "-s", "65536", "-n", "5000"];
+const WRITE_1M: &[&str] = &["ib_write_bw", "-s", "1048576", "-n", "1000"];
+const READ_1M: &[&str] = &["ib_read_bw", "-s", "1048576", "-n", "1000"];
+const SEND_RATE: &[&str] = &["ib_send_bw", "-s", "64", "-n", "200000"];
+const SEND_LAT: &[&str] = &["ib_send_lat", "-s", "8", "-n", "20000"];
+const WRITE_LAT: &[&str] = &["ib_write_lat", "-s", "8", "-n", "20000"];
+const ATOMIC_LAT: &[&str] = &["ib_atomic_lat", "-n", "20000"];
+
+/// All of them.
+pub(super) const AIMS: &[Aim] = &[
+    here(
+        "WRITE 64 KiB",
+        Number::Bandwidth,
+        WRITE,
+        bench(WRITEV, "64K"),
+        Some(Limit::AtLeast(0.95)),
+    ),
+    here(
+        "WRITE 64 KiB",
+        Number::Bandwidth,
+        WRITE,
+        bench("UCX posix+cma stream", "64K"),
+        Some(Limit::AtLeast(1.0)),
+    ),
+    here(
+        "WRITE 1 MiB",
+        Number::Bandwidth,
+        WRITE_1M,
+        bench(WRITEV, "1M"),
+        Some(Limit::AtLeast(0.95)),
+    ),
+    here(
+        "WRITE 1 MiB",
+        Number::Bandwidth,
+        WRITE_1M,
+        bench("UCX posix+cma stream", "1M"),
+        Some(Limit::AtLeast(1.0)),
+    ),
+    here(
+        "READ 64 KiB",
+        Number::Bandwidth,
+        READ,
+        bench(WRITEV, "64K"),
+        Some(Limit::AtLeast(0.95)),
+    ),
+    here(
+        "READ 64 KiB",
+        Number::Bandwidth,
+        READ,
+        bench("UCX posix+cma stream", "64K"),
+        Some(Limit::AtLeast(1.0)),
+    ),
+    here(
+        "READ 1 MiB",
+        Number::Bandwidth,
+        READ_1M,
+        bench(WRITEV, "1M"),
+        Some(Limit::AtLeast(0.95)),
+    ),
+    here(
+        "SEND 64 KiB",
+        Number::Bandwidth,
+        SEND,
+        bench(WRITEV, "64K"),
+        None,
+    ),
+    here(
+        "SEND 8 B latency",
+        Number::Latency,
+        SEND_LAT,
+        bench("UCX posix latency", "8"),
+        Some(Limit::AtMost(1.0)),
+    ),
+    here(
+        "SEND 8 B latency",
+        Number::Latency,
+        SEND_LAT,
+        bench("UCX sysv latency", "8"),
+        Some(Limit::AtMost(1.0)),
+    ),
+    here(
+        "WRITE 8 B latency",
+        Number::Latency,
+        WRITE_LAT,
+        bench(WRITEV, "8"),
+        Some(Limit::AtMost(1.3)),
+    ),
+    here(
+        "fetch-and-add latency",
+        Number::Latency,
+        ATOMIC_LAT,
+        bench(WRITEV, "8"),
+        None,
+    ),
+    here(
+        "64 B SEND rate",
+        Number::Rate,
+        SEND_RATE,
+        bench("UCX posix stream", "64"),
+        Some(Limit::AtLeast(1.0)),
+    ),
+    stream("WRITE 64 KiB", 1500, WRITE),
+    stream("READ 64 KiB", 1500, READ),
+    stream("SEND 64 KiB", 1500, SEND),
+    stream("WRITE 64 KiB", 9000, WRITE),
+    stream("READ 64 KiB", 9000, READ),
+    stream("SEND 64 KiB", 9000, SEND),
+    ping("SEND 8 B latency", 1500, SEND_LAT, Probe::Sockperf),
+    ping("SEND 8 B latency", 1500, SEND_LAT, Probe::Qperf),
+    ping("WRITE 8 B latency", 1500, WRITE_LAT, Probe::Sockperf),
+    Aim {
+        work: "set-up per connection, 4,000 against 500",
+        place: HERE,
+        number: Number::Latency,
+        ours: Probe::Connections("4000"),
+        theirs: Probe::Connections("500"),
+        limit: Some(Limit::AtMost(1.2)),
+    },
+    Aim {
+        work: "resident bytes per idle RC queue pair, against 4 KiB",
+        place: HERE,
+        number: Number::Latency,
+        ours: Probe::Idle("memory"),
+        theirs: Probe::Given(4096.0),
+        limit: Some(Limit::AtMost(1.0)),
+    },
+    Aim {
+        work: "processor time of an open, idle device, against 1 ms per second",
+        place: HERE,
+        number: Number::Latency,
+        ours: Probe::Idle("time"),
+        theirs: Probe::Given(1.0),
+        limit: Some(Limit::AtMost(1.0)),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{AIMS, Limit};
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<String> = AIMS.iter().map(super::Aim::name).collect();
+        assert_eq!(names.len(), AIMS.len());
+    }
+
+    #[test]
+    fn limits_hold_on_their_own_side() {
+        assert!(Limit::AtLeast(0.95).holds(1.0) && !Limit::AtLeast(0.95).holds(0.9));
+        assert!(Limit::AtMost(1.2).holds(1.2) && !Limit::AtMost(1.2).holds(1.3));
+    }
+}
