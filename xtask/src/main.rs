@@ -6,6 +6,7 @@ mod arrows;
 mod cleanup;
 mod document;
 mod guest;
+mod instructions;
 mod lint;
 mod packages;
 mod sh;
@@ -31,6 +32,8 @@ usage: cargo xtask COMMAND
   system --list    the names
   aims [FILTER] [--write-table]
                    the performance aims, measured; not a part of `test`
+  instructions [--write-table]
+                   the hot functions' instructions, beside the committed baseline; not a part of `test`
   guest [FILTER]   the kernel's own RDMA driver, in a virtual machine, as the peer";
 
 fn main() -> ExitCode {
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         ["system", filter] => system_tests(&workspace, filter, mode, &mut tally),
         ["aims"] => system::aims::run(&workspace, "", mode),
         ["aims", filter] => system::aims::run(&workspace, filter, mode),
+        ["instructions"] => instructions::run(&workspace, mode),
         ["guest"] => guest_tests(&workspace, "", &mut tally),
         ["guest", filter] => guest_tests(&workspace, filter, &mut tally),
         _ => return fail(USAGE),

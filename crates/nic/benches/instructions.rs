@@ -1,0 +1,152 @@
+//! What the hot functions cost, for `cargo xtask instructions`, which runs this under callgrind and counts.
+//!
+//! Each case does the same thing many times between two calls of [`boundary`], at which callgrind writes its counters down. The names
+//! and the number of repetitions go to standard output, in that order.
+#![expect(clippy::unwrap_used, reason = "a failure is for whoever runs it")]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::hint::black_box;
+
+use common::{Buffer, End, pair, pattern, wait_for};
+use ferroce_proto::verbs::{Mtu, SendOp};
+use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
+use ferroce_proto::wire::{Opcode, Packet, padded_len};
+
+/// Repetitions of what is pure.
+const MANY: usize = 1000;
+/// Work requests that are posted one after the other: fewer than a queue holds.
+const POSTED: usize = 200;
+/// Bytes of a small message.
+const SMALL: usize = 64;
+
+/// Callgrind writes down what was counted whenever this is entered.
+#[inline(never)]
+fn boundary() {
+    black_box(());
+}
+
+/// Counts one case.
+fn case(name: &str, repetitions: usize, mut once: impl FnMut(usize)) {
+    println!("{name}\t{repetitions}");
+    boundary();
+    for index in 0..repetitions {
+        once(index);
+    }
+    boundary();
+}
+
+fn main() {
+    packets();
+    crc();
+    queues();
+}
+
+/// Parsing and building each kind of packet.
+fn packets() {
+    for number in 0..=u8::MAX {
+        let opcode = Opcode(number);
+        let Some(info) = opcode.info() else {
+            continue;
+        };
+        let mut bytes = vec![0; 256];
+        (bytes[0], bytes[7]) = (number, 5);
+        let name = format!(
+            "{:?} {:?} {:?}",
+            info.service, info.operation, info.position
+        );
+        case(&format!("parse {name}"), MANY, |_| {
+            black_box(Packet::parse(black_box(&bytes)).unwrap());
+        });
+        let packet = Packet::parse(&bytes).unwrap();
+        let mut out = Vec::with_capacity(512);
+        case(&format!("build {name}"), MANY, |_| {
+            out.clear();
+            let packet = black_box(&packet);
+            Packet::emit_headers(&packet.bth, &packet.ext, packet.payload.len(), &mut out);
+            black_box(&mut out);
+        });
+    }
+}
+
+/// The ICRC of packets that fill a path MTU, and of a short one.
+fn crc() {
+    for (name, src, dst) in [
+        ("IPv4", "10.0.0.1", "10.0.0.2"),
+        ("IPv6", "fd00::1", "fd00::2"),
+    ] {
+        let addresses = match (src.parse(), dst.parse()) {
+            (Ok(src), Ok(dst)) => Addresses::V4 { src, dst },
+            _ => Addresses::V6 {
+                src: src.parse().unwrap(),
+                dst: dst.parse().unwrap(),
+            },
+        };
+        let encap = Encapsulation {
+            addresses,
+            src_port: 49152,
+        };
+        for len in [SMALL, 1024, 4096] {
+            let mut packet = pattern(12 + padded_len(len), 1);
+            case(&format!("ICRC compute {name} {len}"), MANY, |_| {
+                black_box(icrc::compute(&encap, Ident::ZERO, black_box(&packet)));
+            });
+            let crc = icrc::compute(&encap, Ident::ZERO, &packet);
+            packet.extend(crc);
+            case(&format!("ICRC verify {name} {len}"), MANY, |_| {
+                black_box(icrc::verify(&encap, black_box(&packet)).unwrap());
+            });
+        }
+    }
+}
+
+/// Posting to a connected queue pair, and taking completions that are there.
+fn queues() {
+    let (a, b) = pair(Mtu::B1024);
+    let from = Buffer::new(&a.pd, pattern(SMALL * POSTED, 2));
+    let to = Buffer::new(&b.pd, vec![0; SMALL * POSTED]);
+    case("post_recv", POSTED, |index| {
+        b.recv(index as u64, vec![to.sge(index * SMALL, SMALL)]);
+    });
+    posted("SEND", &a, &from, &to, |_| SendOp::Send);
+    case("poll_cq empty", POSTED, |_| {
+        assert_eq!(a.cq.poll(1, &mut |_, _| {}).unwrap(), 0);
+    });
+    drain("receive", &b);
+    posted("WRITE", &a, &from, &to, |index| {
+        SendOp::Write(to.remote(index * SMALL))
+    });
+    posted("READ", &a, &from, &to, |index| {
+        SendOp::Read(to.remote(index * SMALL))
+    });
+}
+
+/// Posts small messages, waits until all have been done, and takes their completions.
+fn posted(name: &str, a: &End, from: &Buffer, to: &Buffer, operation: impl Fn(usize) -> SendOp) {
+    let last = operation(POSTED - 1);
+    case(&format!("post_send {name} {SMALL}"), POSTED, |index| {
+        a.send(
+            index as u64,
+            operation(index),
+            vec![from.sge(index * SMALL, SMALL)],
+        );
+    });
+    wait_for(name, || {
+        matches!(last, SendOp::Read(_)) || to.snapshot() == pattern(SMALL * POSTED, 2)
+    });
+    drain(name, a);
+}
+
+/// Takes the completions of all that was posted. The device's thread brings those that are not there yet.
+fn drain(name: &str, end: &End) {
+    // The first one shows that the last one is near: the thread completes what it finds in one go.
+    end.completion();
+    std::thread::yield_now();
+    case(&format!("poll_cq {name}"), POSTED - 1, |_| {
+        let mut take = |_, wc: &_| {
+            black_box(wc);
+        };
+        while end.cq.poll(1, &mut take).unwrap() == 0 {}
+    });
+}

@@ -1,0 +1,155 @@
+//! Instructions of the hot functions, counted by callgrind: a regression shows on a noisy machine as well as on a quiet one.
+//!
+//! Valgrind is driven from here and not by a benchmark library, since those keep their baselines in cargo's target folder, where no
+//! repository has them, and need a runner that is installed apart.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::document::Mode;
+use crate::workspace::Workspace;
+use crate::{packages, sh};
+
+/// The counts that are committed: name, tabulator, instructions of one repetition.
+const BASELINE: &str = "crates/nic/benches/instructions.baseline";
+/// Changes by less than this are not shown: threads and hash seeds make some counts differ from run to run.
+const NOISE: f64 = 0.02;
+
+type Counts = BTreeMap<String, f64>;
+
+/// Counts, and compares with the baseline or writes it. A change is shown; whether it is right, a person says.
+pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
+    packages::require(&[packages::SYSTEM])?;
+    let program = build(workspace)?;
+    let folder = workspace.target.join("instructions");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let counts = count(&program, &folder)?;
+    let file = workspace.root.join(BASELINE);
+    if mode == Mode::Write {
+        let lines: Vec<String> = counts
+            .iter()
+            .map(|(name, count)| format!("{name}\t{count:.0}\n"))
+            .collect();
+        return std::fs::write(&file, lines.concat())
+            .map_err(|e| format!("{}: {e}", file.display()));
+    }
+    let baseline =
+        std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    for line in compare(&parse(&baseline), &counts) {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// Builds the program that does what is counted; where it is.
+fn build(workspace: &Workspace) -> Result<PathBuf, String> {
+    let mut cargo = workspace.cargo(&[
+        "build",
+        "--release",
+        "--package",
+        "ferroce-nic",
+        "--bench",
+        "instructions",
+        "--message-format=json",
+    ]);
+    let built = cargo.output().map_err(|e| format!("cargo: {e}"))?;
+    if !built.status.success() {
+        return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+    }
+    String::from_utf8_lossy(&built.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "instructions")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .ok_or_else(|| "cargo names no program".into())
+}
+
+/// Runs it under callgrind, which writes a part at each boundary, for each thread a file.
+fn count(program: &Path, folder: &Path) -> Result<Counts, String> {
+    let out = folder.join("part").to_string_lossy().into_owned();
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args([
+        "--tool=callgrind",
+        "--separate-threads=yes",
+        "--dump-before=*instructions*boundary*",
+        &format!("--callgrind-out-file={out}"),
+    ]);
+    valgrind.arg(program);
+    println!("# {}", sh::line(&valgrind));
+    let done = valgrind.output().map_err(|e| format!("valgrind: {e}"))?;
+    if !done.status.success() {
+        return Err(String::from_utf8_lossy(&done.stderr).into_owned());
+    }
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    let mut counts = Counts::new();
+    for (index, line) in said.lines().enumerate() {
+        let (name, repetitions) = line.split_once('\t').ok_or("a line without a number")?;
+        let repetitions: f64 = repetitions.parse().map_err(|e| format!("{line}: {e}"))?;
+        // Part 1 ends at the first boundary; each case lies between two.
+        let part = folder.join(format!("part.{}-01", 2 * index + 2));
+        counts.insert(name.to_owned(), total(&part)? / repetitions);
+    }
+    if counts.is_empty() {
+        return Err("nothing was counted".into());
+    }
+    Ok(counts)
+}
+
+/// The instructions of a part.
+fn total(part: &Path) -> Result<f64, String> {
+    let text = std::fs::read_to_string(part).map_err(|e| format!("{}: {e}", part.display()))?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("totals:")?.trim().parse().ok())
+        .ok_or_else(|| format!("{} has no total", part.display()))
+}
+
+fn parse(baseline: &str) -> Counts {
+    baseline
+        .lines()
+        .filter_map(|line| {
+            let (name, count) = line.split_once('\t')?;
+            Some((name.to_owned(), count.parse().ok()?))
+        })
+        .collect()
+}
+
+/// What has changed, a line each, and how many have not.
+fn compare(before: &Counts, now: &Counts) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut same = 0;
+    for (name, count) in now {
+        match before.get(name) {
+            Some(old) if (count - old).abs() <= (old * NOISE).max(1.0) => same += 1,
+            Some(old) => lines.push(format!(
+                "{name:<44}{old:>10.0} -> {count:>10.0}  {:+.1} %",
+                (count / old - 1.0) * 100.0
+            )),
+            None => lines.push(format!("{name:<44}{:>10} -> {count:>10.0}", "new")),
+        }
+    }
+    let gone = before.keys().filter(|name| !now.contains_key(*name));
+    lines.extend(gone.map(|name| format!("{name:<44}gone")));
+    lines.push(format!("{same} of {} as before", now.len()));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{compare, parse};
+
+    #[test]
+    fn changes_are_told() {
+        let before = parse("a\t100\nb\t1000\nc\t7\n");
+        let now = parse("a\t101\nb\t1100\nd\t5\n");
+        let told = compare(&before, &now);
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert!(told[0].starts_with('b') && told[0].ends_with("+10.0 %"));
+        assert!(told[1].starts_with('d') && told[1].contains("new"));
+        assert!(told[2].starts_with('c') && told[2].ends_with("gone"));
+        assert_eq!(told[3], "1 of 3 as before");
+    }
+}
