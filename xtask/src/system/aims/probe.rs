@@ -108,11 +108,13 @@ impl Probe {
             }
             Self::Qperf => {
                 let client = [
-                    "qperf", server, "-lp", PORT_WORD, "-u", "-t", "1", "-m", "8", "udp_lat",
+                    "qperf", server, "-lp", PORT_WORD, "-uu", "-t", "1", "-m", "8", "udp_lat",
                 ];
                 let output = bare_pair(stage, &["qperf", "-lp", PORT_WORD], &client)?;
                 let line = output.lines().find(|l| l.contains("latency"));
-                last_number(line).ok_or_else(|| unread("qperf"))
+                let line = line.and_then(|l| l.trim_end().strip_suffix("ns"));
+                let nanoseconds = last_number(line).ok_or_else(|| unread("qperf"))?;
+                Ok(nanoseconds / 1e3)
             }
             Self::Connections(count) => connections(stage, count),
             Self::Idle(what) => {
@@ -211,7 +213,6 @@ fn connections(stage: &Stage, count: &str) -> Result<f64, String> {
     // Columns: step, total (ms), max, min (µs), average (µs).
     let all = [
         "create id",
-        "bind addr",
         "resolve addr",
         "resolve route",
         "create qp",

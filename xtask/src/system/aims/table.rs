@@ -99,10 +99,10 @@ const READ: &[&str] = &["ib_read_bw", "-s", "65536", "-n", "5000"];
 const SEND: &[&str] = &["ib_send_bw", "-s", "65536", "-n", "5000"];
 const WRITE_1M: &[&str] = &["ib_write_bw", "-s", "1048576", "-n", "1000"];
 const READ_1M: &[&str] = &["ib_read_bw", "-s", "1048576", "-n", "1000"];
-const SEND_RATE: &[&str] = &["ib_send_bw", "-s", "64", "-n", "200000"];
-const SEND_LAT: &[&str] = &["ib_send_lat", "-s", "8", "-n", "20000"];
-const WRITE_LAT: &[&str] = &["ib_write_lat", "-s", "8", "-n", "20000"];
-const ATOMIC_LAT: &[&str] = &["ib_atomic_lat", "-n", "20000"];
+const SEND_RATE: &[&str] = &["ib_send_bw", "-s", "64", "-n", "50000"];
+const SEND_LAT: &[&str] = &["ib_send_lat", "-s", "8", "-n", "5000"];
+const WRITE_LAT: &[&str] = &["ib_write_lat", "-s", "8", "-n", "5000"];
+const ATOMIC_LAT: &[&str] = &["ib_atomic_lat", "-n", "5000"];
 
 /// All of them.
 pub(super) const AIMS: &[Aim] = &[

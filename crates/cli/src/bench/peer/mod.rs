@@ -173,7 +173,7 @@ impl Peer {
                     "udp_lat"
                 };
                 session.serve(&["-lp", port])?;
-                let client = [&address, "-lp", port, "-u", "-t", SECOND, "-m", &size, test];
+                let client = [&address, "-lp", port, "-t", SECOND, "-m", &size, test];
                 read::qperf(&session.run(&client)?)
             }
             Self::Sockperf => {

@@ -55,18 +55,27 @@ pub(super) fn iperf3(output: &str) -> Outcome<Measured> {
     }
 }
 
-/// `qperf -u`: `bw = 2.9 GB/sec` or `latency = 9.9 us`.
+/// `qperf`: `bw = 2.9 GB/sec` or `latency = 9.9 us`.
 pub(super) fn qperf(output: &str) -> Outcome<Measured> {
     for line in output.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
-            ["latency", "=", number, "us"] => {
-                return number.parse().map(latency).map_err(|e| format!("{e}"));
-            }
-            ["bw", "=", number, "GB/sec"] => {
-                let bandwidth: f64 = number.parse().map_err(|e| format!("{e}"))?;
+        let [name, "=", number, unit] = words[..] else {
+            continue;
+        };
+        let number: f64 = number.parse().map_err(|e| format!("{line}: {e}"))?;
+        let scale = match unit {
+            "ns" => 1e-3,
+            "us" | "bytes/sec" => 1.0,
+            "ms" | "KB/sec" => 1e3,
+            "MB/sec" => 1e6,
+            "GB/sec" => 1e9,
+            _ => continue,
+        };
+        match name {
+            "latency" => return Ok(latency(number * scale)),
+            "bw" => {
                 return Ok(Measured {
-                    bandwidth: bandwidth * 1e9,
+                    bandwidth: number * scale,
                     ..Measured::default()
                 });
             }
@@ -146,6 +155,8 @@ mod tests {
     #[test]
     fn qperf_prints_lines() {
         let latency = qperf("udp_lat:\n    latency  =  8.72 us\n").unwrap();
+        assert!(close(median(&latency), 8.72));
+        let latency = qperf("udp_lat:\n    latency  =  8720 ns\n").unwrap();
         assert!(close(median(&latency), 8.72));
         let stream = qperf("tcp_bw:\n    bw  =  2.5 GB/sec\n").unwrap();
         assert!(close(stream.bandwidth, 2.5e9));
