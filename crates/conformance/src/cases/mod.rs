@@ -4,6 +4,7 @@ mod attributes;
 mod datagrams;
 mod drops;
 mod events;
+mod migration;
 mod operations;
 mod placement;
 mod queues;
@@ -43,6 +44,7 @@ pub fn all() -> Vec<Case> {
         xrc::CASES,
         regions::CASES,
         queues::CASES,
+        migration::CASES,
     ]
     .concat()
 }

@@ -203,6 +203,10 @@ pub const EVENTS: Area = Area {
             "CQ_ERR comes when a completion queue overflows; polling it is an error then.",
         ),
         (
+            "qp.migration",
+            "A queue pair in REARM is ARMED by a packet of its peer without the MigReq bit; ARMED it migrates in place of failing when retries run out, and with a peer that has.",
+        ),
+        (
             "event.path-mig",
             "PATH_MIG comes when the alternate path takes over.",
         ),

@@ -11,6 +11,7 @@ use super::step::Locked;
 use crate::Cq;
 use crate::core::{DropReason, lock};
 use crate::link::Addressing;
+use crate::path::Path;
 
 /// Low 15 bits of the only partition key: the membership bit does not matter on receive.
 const PKEY: u16 = 0x7fff;
@@ -29,6 +30,9 @@ impl Qp {
         now: Time,
     ) -> Result<(), DropReason> {
         let mut locked = lock(&self.locked);
+        if packet.bth.migreq && locked.transport.is_armed() {
+            self.follow_peer(&mut locked, addressing, now);
+        }
         self.check(&locked, addressing, packet)?;
         let route = Route {
             src: addressing.src,
@@ -46,6 +50,15 @@ impl Qp {
         }
         self.pd.context().device().counters().count_rx(len);
         Ok(())
+    }
+
+    /// The peer has migrated: if its packet came over the alternate path, so does this end.
+    fn follow_peer(&self, locked: &mut Locked, addressing: &Addressing, now: Time) {
+        let alternate = locked.alternate.as_ref();
+        if alternate.is_some_and(|(path, _)| comes_over(path, addressing)) {
+            self.with_cx(locked, now, |locked, cx| locked.transport.migrate(cx));
+            locked.use_alternate(self.qpn);
+        }
     }
 
     /// Its turn to transmit: packets came in.
@@ -98,7 +111,7 @@ impl Qp {
     /// A process is gone. Does nothing unless the path ended there.
     pub(crate) fn on_process_gone(&self, now: Time) {
         let mut locked = lock(&self.locked);
-        if !locked.path.as_ref().is_some_and(crate::path::Path::is_dead) {
+        if !locked.path.as_ref().is_some_and(Path::is_dead) {
             return;
         }
         self.with_cx(&mut locked, now, |locked, cx| {
@@ -141,8 +154,14 @@ impl Qp {
 /// Packets of a connected queue pair come from its peer.
 fn check_peer(locked: &Locked, addressing: &Addressing) -> Result<(), DropReason> {
     let path = locked.path.as_ref().ok_or(DropReason::State)?;
-    if addressing.src != path.addressing.dst || addressing.dst != path.addressing.src {
-        return Err(DropReason::Address);
+    if comes_over(path, addressing) {
+        Ok(())
+    } else {
+        Err(DropReason::Address)
     }
-    Ok(())
+}
+
+/// Whether a packet with these addresses comes from the other end of a path.
+fn comes_over(path: &Path, addressing: &Addressing) -> bool {
+    addressing.src == path.addressing.dst && addressing.dst == path.addressing.src
 }

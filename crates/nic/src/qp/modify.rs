@@ -10,10 +10,13 @@ use crate::Error;
 use crate::core::{lock, write};
 use crate::path::{Destination, Path, choose};
 
+/// A path that was looked for, with its traits.
+type Found = Option<(Path, LinkTraits)>;
+
 impl Qp {
     pub(super) fn apply(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         let mask = qp::relevant(self.qp_type, mask);
-        let chosen = self.find_paths(attr, mask)?;
+        let (chosen, alternate) = self.find_paths(attr, mask)?;
         if mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
             // RESET forgets what the peer is still owed for messages that the program has seen.
             self.on_turn(clock::monotonic());
@@ -34,7 +37,11 @@ impl Qp {
             if chosen.is_some() {
                 locked.set_path(self.qpn, chosen);
             }
+            if alternate.is_some() {
+                locked.alternate = alternate;
+            }
             if after == QpState::Reset {
+                locked.alternate = None;
                 locked.set_path(self.qpn, None);
                 self.queues.forget(self.qpn);
             }
@@ -48,13 +55,9 @@ impl Qp {
         Ok(())
     }
 
-    /// The path that the attributes lead to, if they change it. What the state table or the values forbid is refused here, before
+    /// The path and the alternate path that the attributes lead to, if they change them. What the state table or the values forbid is refused here, before
     /// anything else can be wrong with an address.
-    fn find_paths(
-        &self,
-        attr: &QpAttr,
-        mask: AttrMask,
-    ) -> Result<Option<(Path, LinkTraits)>, Error> {
+    fn find_paths(&self, attr: &QpAttr, mask: AttrMask) -> Result<(Found, Found), Error> {
         let now = lock(&self.locked).transport.query();
         let next =
             qp::next_state(now.qp_state, attr, mask).map_err(|e| Error::invalid(e.to_string()))?;
@@ -69,25 +72,23 @@ impl Qp {
             };
             choose(self.nic(), self.pd.context().device(), &to)
         };
-        if mask.contains(AttrMask::ALT_PATH) {
-            // It is not used yet, but must be usable.
+        // It is not used yet, but must be usable.
+        let alternate = mask.contains(AttrMask::ALT_PATH).then(|| {
             find(AddressHandleAttr {
                 port_num: attr.alt_port_num,
                 ..attr.alt_ah_attr
             })
-            .map_err(|e| Error::new(e.errno, format!("alternate path: {}", e.reason)))?;
-        }
-        if mask.contains(AttrMask::AV) {
-            return find(attr.ah_attr).map(Some);
-        }
+            .map_err(|e| Error::new(e.errno, format!("alternate path: {}", e.reason)))
+        });
         let asked = pick(AttrMask::PATH_MIG_STATE, attr).path_mig_state;
-        match migration::destination(&now, asked) {
-            Some(alternate) => find(AddressHandleAttr {
+        let primary = if mask.contains(AttrMask::AV) {
+            Some(attr.ah_attr)
+        } else {
+            migration::destination(&now, asked).map(|alternate| AddressHandleAttr {
                 port_num: now.alt_port_num,
                 ..alternate
             })
-            .map(Some),
-            None => Ok(None),
-        }
+        };
+        Ok((primary.map(find).transpose()?, alternate.transpose()?))
     }
 }

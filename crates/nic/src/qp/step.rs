@@ -26,6 +26,8 @@ pub(super) struct Locked {
     pub(super) path: Option<Path>,
     /// What the transport was told about it.
     pub(super) traits: Option<LinkTraits>,
+    /// The alternate path and its traits, once one is loaded.
+    pub(super) alternate: Option<(Path, LinkTraits)>,
     /// The entry in the table of timers.
     pub(super) timer: Option<Time>,
     /// In the ready list, or waiting for its link: [`Qp::on_queued_turn`] will be called.
@@ -46,6 +48,7 @@ impl Locked {
             transport,
             path: None,
             traits: None,
+            alternate: None,
             timer: None,
             queued: false,
             known: None,
@@ -75,6 +78,15 @@ impl Locked {
             self.queued = false;
         }
         (self.path, self.traits) = path.unzip();
+    }
+
+    /// The alternate path is the path from here.
+    pub(super) fn use_alternate(&mut self, qpn: Qpn) {
+        if let Some((path, traits)) = self.alternate.take() {
+            tracing::debug!(target: "ferroce::qp", qpn = qpn.get(), to = %path.addressing.dst.ip(), "migrated to the alternate path");
+            self.transport.set_link(traits);
+            self.set_path(qpn, Some((path, traits)));
+        }
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -187,6 +199,9 @@ impl Qp {
             self.with_cx(&mut locked, now, |locked, cx| {
                 locked.transport.on_deadline(cx)
             });
+            if locked.transport.take_migrated() {
+                locked.use_alternate(self.qpn);
+            }
             self.transmit(&mut locked, now);
         }
         self.end_wait(&mut locked, now);

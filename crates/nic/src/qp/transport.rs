@@ -167,6 +167,32 @@ impl Transport {
         }
     }
 
+    /// Whether a packet with the MigReq bit over the alternate path makes that the path.
+    pub(super) fn is_armed(&self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.is_armed(),
+            Self::Uc(uc) => uc.is_armed(),
+            Self::Ud(_) => false,
+        }
+    }
+
+    /// The alternate path is the path from here.
+    pub(super) fn migrate(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Rc(rc) => rc.migrate(cx),
+            Self::Uc(uc) => uc.migrate(cx),
+            Self::Ud(_) => {}
+        }
+    }
+
+    /// Whether it has migrated by itself since it was asked last.
+    pub(super) fn take_migrated(&mut self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.take_migrated(),
+            Self::Uc(_) | Self::Ud(_) => false,
+        }
+    }
+
     /// A completion queue of the queue pair is lost.
     pub(super) fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
         match self {

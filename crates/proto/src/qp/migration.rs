@@ -1,7 +1,12 @@
-//! Path migration: what `path_mig_state` may become.
+//! Path migration: what `path_mig_state` may become, and what makes it so (IBTA, automatic path migration).
 //!
-//! The device does not exchange migration requests with the peer and does not migrate by itself when retries run out: the program
-//! arms and migrates, on both sides. (IBTA leaves REARM → ARMED to the channel adapters; here the program says that both are ready.)
+//! | from | to | when |
+//! |---|---|---|
+//! | MIGRATED | REARM | the program has loaded an alternate path and says so |
+//! | REARM | ARMED | a packet of the peer has no MigReq bit: it is ready too; or the program says so |
+//! | ARMED | MIGRATED | retries run out; or a packet with the MigReq bit comes over the alternate path; or the program says so |
+//!
+//! Packets have the MigReq bit in MIGRATED only. The kernel's driver never sets it.
 
 use crate::verbs::{AddressHandleAttr, AttrMask, PathMigState, QpAttr};
 
@@ -69,6 +74,25 @@ pub fn set(attr: &mut QpAttr, asked: PathMigState) -> bool {
     migrated
 }
 
+/// The MigReq bit of packets that are sent.
+#[must_use]
+pub const fn request_bit(attr: &QpAttr) -> bool {
+    matches!(attr.path_mig_state, PathMigState::Migrated)
+}
+
+/// Whether the alternate path is there to be migrated to.
+#[must_use]
+pub const fn is_armed(attr: &QpAttr) -> bool {
+    matches!(attr.path_mig_state, PathMigState::Armed)
+}
+
+/// A packet came with or without the MigReq bit.
+pub fn on_packet(attr: &mut QpAttr, migreq: bool) {
+    if !migreq && attr.path_mig_state == PathMigState::Rearm {
+        attr.path_mig_state = PathMigState::Armed;
+    }
+}
+
 /// The alternate path's address, for a queue pair that is about to become `asked` and migrates by that.
 #[must_use]
 pub fn destination(attr: &QpAttr, asked: PathMigState) -> Option<AddressHandleAttr> {
@@ -100,6 +124,25 @@ mod tests {
         assert_eq!(check(Armed, Armed, true), Ok(()));
         let migrating = [Migrated, Rearm, Armed].map(|now| migrates(now, Migrated));
         assert_eq!(migrating, [false, false, true]);
+    }
+
+    #[test]
+    fn a_peer_that_is_ready_arms() {
+        for (now, migreq, then) in [
+            (Rearm, true, Rearm),
+            (Rearm, false, Armed),
+            (Migrated, false, Migrated),
+            (Armed, true, Armed),
+        ] {
+            let mut attr = QpAttr {
+                path_mig_state: now,
+                ..QpAttr::default()
+            };
+            assert_eq!(request_bit(&attr), now == Migrated);
+            on_packet(&mut attr, migreq);
+            assert_eq!(attr.path_mig_state, then);
+            assert_eq!(is_armed(&attr), then == Armed);
+        }
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use alloc::string::String;
 
-use crate::ids::{PdId, Qpn};
+use crate::ids::{PdId, Psn, Qpn};
 use crate::mr::Accessor;
+use crate::qp::migration;
 use crate::verbs::{Mtu, QpAttr, QpCap, QpType};
-use crate::wire::{Opcode, Operation, Position, Service};
+use crate::wire::{Bth, Opcode, Service};
 
 /// Largest number of READs and atomics that a queue pair has outstanding as requester, or serves as responder.
 pub const MAX_RD_ATOMIC: u8 = 128;
@@ -53,11 +54,6 @@ impl RcConfig {
             QpType::Uc => Service::Uc,
             _ => Service::Rc,
         }
-    }
-
-    /// The opcode of its service for an operation at a position.
-    pub(super) const fn opcode(&self, operation: Operation, position: Position) -> Opcode {
-        self.of_service(Opcode::rc(operation, position))
     }
 
     /// The opcode of its service that does what an RC opcode does.
@@ -118,6 +114,15 @@ impl Shared {
     /// Payload bytes of a full packet.
     pub(crate) fn mtu(&self) -> u32 {
         self.attr.path_mtu.bytes()
+    }
+
+    /// The header of a packet to the peer; `opcode` is that of RC.
+    pub(crate) const fn bth(&self, opcode: Opcode, psn: Psn) -> Bth {
+        let opcode = self.config.of_service(opcode);
+        Bth {
+            migreq: migration::request_bit(&self.attr),
+            ..Bth::new(opcode, self.attr.dest_qp_num, psn)
+        }
     }
 
     /// Back to what a new queue pair has; the link stays.

@@ -45,8 +45,9 @@ mod window;
 
 use alloc::vec::Vec;
 
+use crate::qp::migration;
 use crate::time::Time;
-use crate::verbs::{PostError, QpEvent, QpState, QpType, RecvWr, SendWr};
+use crate::verbs::{PathMigState, PostError, QpEvent, QpState, QpType, RecvWr, SendWr};
 use crate::wire::{Operation, Packet, Position};
 
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
@@ -69,6 +70,8 @@ pub struct RcQp {
     requester_turn: bool,
     /// The end of draining was reported since the move to SQD.
     drain_reported: bool,
+    /// It has migrated by itself, and its owner does not know.
+    migrated: bool,
 }
 
 impl RcQp {
@@ -81,6 +84,7 @@ impl RcQp {
             responder: Responder::default(),
             requester_turn: false,
             drain_reported: false,
+            migrated: false,
         }
     }
 
@@ -169,6 +173,7 @@ impl RcQp {
             // Another service's packet cannot come from our peer.
             return true;
         }
+        migration::on_packet(&mut self.shared.attr, packet.bth.migreq);
         let taken = match (packet.bth.opcode.info(), self.shared.config.qp_type) {
             // What only the other half of XRC would have asked for cannot come from our peer either.
             (Some(info), QpType::XrcRecv) if info.operation.is_response() => true,
@@ -268,7 +273,33 @@ impl RcQp {
     /// The deadline has passed (calling it early does nothing).
     pub fn on_deadline(&mut self, cx: &mut Cx<'_>) {
         let outcome = self.requester.on_deadline(&self.shared, cx);
+        let silent = matches!(&outcome, Err(SendFault::Oldest(f)) if f.cause == Cause::NoAnswer);
+        if silent && self.is_armed() {
+            self.migrate(cx);
+            self.requester.on_migrated();
+            self.migrated = true;
+            return;
+        }
         self.settle_send(cx, outcome);
+    }
+
+    /// Whether the alternate path may become the path at any time: a packet with the MigReq bit that comes over it calls for
+    /// [`migrate`](Self::migrate).
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        migration::is_armed(&self.shared.attr)
+    }
+
+    /// The alternate path is the path from here: the peer has migrated. Give the new path's link to
+    /// [`set_link`](Self::set_link).
+    pub fn migrate(&mut self, cx: &mut Cx<'_>) {
+        modify::set_migration(&mut self.shared.attr, cx, PathMigState::Migrated);
+    }
+
+    /// Whether it has migrated by itself, since retries had run out: the owner is to send over the alternate path from here, and
+    /// to give its link to [`set_link`](Self::set_link). True once.
+    pub fn take_migrated(&mut self) -> bool {
+        core::mem::take(&mut self.migrated)
     }
 
     /// The lossless link says that the peer dropped a packet of ours (no such queue pair, or not ready): from here the local
@@ -280,6 +311,10 @@ impl RcQp {
     /// The lossless link says that the peer's process is gone: outstanding work fails with `RetryExcErr`, and so does work
     /// posted later.
     pub fn on_peer_dead(&mut self, cx: &mut Cx<'_>) {
+        if self.is_armed() {
+            // The alternate path ends in the same process.
+            cx.sink.event(QpEvent::MigrationFailed);
+        }
         let outcome = self.requester.on_peer_gone();
         self.settle_send(cx, outcome);
     }

@@ -11,7 +11,7 @@ use super::resources::{Kind, Resources, Response};
 use crate::ids::{Msn, Psn};
 use crate::mr::Access;
 use crate::wire::{
-    Aeth, Bth, ExtHeaders, NakCode, Opcode, Operation, Packet, Position, Syndrome, padded_len,
+    Aeth, ExtHeaders, NakCode, Opcode, Operation, Packet, Position, Syndrome, padded_len,
 };
 
 /// Answers that are owed.
@@ -107,8 +107,7 @@ impl Replies {
             aeth: Some(Aeth { syndrome, msn }),
             ..ExtHeaders::default()
         };
-        let opcode = shared.config.of_service(Opcode::RC_ACKNOWLEDGE);
-        let bth = Bth::new(opcode, shared.attr.dest_qp_num, psn);
+        let bth = shared.bth(Opcode::RC_ACKNOWLEDGE, psn);
         Packet::emit_headers(&bth, &ext, 0, out);
         Ok(true)
     }
@@ -152,8 +151,7 @@ fn emit_response(
         atomic_ack,
         ..ExtHeaders::default()
     };
-    let opcode = shared.config.opcode(operation, position);
-    let bth = Bth::new(opcode, shared.attr.dest_qp_num, response.psn);
+    let bth = shared.bth(Opcode::rc(operation, position), response.psn);
     let begin = out.len();
     Packet::emit_headers(&bth, &ext, response.len as usize, out);
     let end = out.len() + padded_len(response.len as usize);

@@ -76,6 +76,13 @@ impl Requester {
         }
     }
 
+    /// Retries had run out, and the alternate path is the path: everything that is not acknowledged is sent again, with all retries.
+    pub(super) fn on_migrated(&mut self) {
+        self.retry = Retry::default();
+        self.went_back = false;
+        self.go_back();
+    }
+
     /// Queues a work request that passed the checks.
     pub(super) fn post(&mut self, shared: &Shared, wr: SendWr) -> Result<(), SendFault> {
         self.queue.push(wr, shared);

@@ -156,11 +156,7 @@ impl Requester {
         let bth = Bth {
             solicited: segment.solicited,
             ack_req,
-            ..Bth::new(
-                shared.config.of_service(segment.opcode),
-                shared.attr.dest_qp_num,
-                self.flight.psn(range.0),
-            )
+            ..shared.bth(segment.opcode, self.flight.psn(range.0))
         };
         let begin = out.len();
         let payload_len = len as usize;

@@ -13,11 +13,13 @@ mod modify;
 mod receive;
 mod send;
 
+use crate::qp::migration;
 use crate::rc::config::Shared;
 use crate::rc::fault::{Fault, SendFault};
+use crate::rc::modify::set_migration;
 use crate::rc::responder::Responder;
 use crate::rc::{Cx, LinkTraits, LocalCx, RcConfig, post};
-use crate::verbs::{PostError, QpEvent, QpState, RecvWr, SendOp, SendWr};
+use crate::verbs::{PathMigState, PostError, QpEvent, QpState, RecvWr, SendOp, SendWr};
 
 use send::Sends;
 
@@ -105,6 +107,17 @@ impl UcQp {
             let outcome = self.sends.run_one_local(&self.shared, cx);
             self.settle_send(&mut cx.shared(), outcome);
         }
+    }
+
+    /// As [`RcQp::is_armed`](crate::rc::RcQp::is_armed).
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        migration::is_armed(&self.shared.attr)
+    }
+
+    /// As [`RcQp::migrate`](crate::rc::RcQp::migrate). It never migrates by itself, since it does not learn that a path has failed.
+    pub fn migrate(&mut self, cx: &mut Cx<'_>) {
+        set_migration(&mut self.shared.attr, cx, PathMigState::Migrated);
     }
 
     /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless it is in RESET.

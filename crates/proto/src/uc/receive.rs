@@ -1,6 +1,7 @@
 //! Packets to memory and completions. What a request does is in `rc::execute`; here is what happens where RC would send a NAK.
 
 use super::UcQp;
+use crate::qp::migration;
 use crate::rc::Cx;
 use crate::rc::fault::{Fault, Reject};
 use crate::rc::responder::Stop;
@@ -23,6 +24,7 @@ impl UcQp {
         let Some(info) = info.filter(|info| info.service == Service::Uc) else {
             return true;
         };
+        migration::on_packet(&mut self.shared.attr, packet.bth.migreq);
         let psn = packet.bth.psn;
         let responder = &mut self.responder;
         if psn != responder.expected || info.position.starts() {

@@ -71,10 +71,9 @@ impl Sends {
         else {
             return Ok(false);
         };
-        let opcode = shared.config.of_service(part.opcode);
         let bth = Bth {
             solicited: part.solicited,
-            ..Bth::new(opcode, shared.attr.dest_qp_num, self.next_psn())
+            ..shared.bth(part.opcode, self.next_psn())
         };
         let (begin, len) = (out.len(), part.len as usize);
         Packet::emit_headers(&bth, &part.ext, len, out);

@@ -17,6 +17,8 @@ pub enum QpEvent {
     SqDrained,
     /// `IBV_EVENT_PATH_MIG`: the alternate path is the path now.
     PathMigrated,
+    /// `IBV_EVENT_PATH_MIG_ERR`: the alternate path is as dead as the path.
+    MigrationFailed,
     /// `IBV_EVENT_QP_LAST_WQE_REACHED`
     LastWqeReached,
 }
@@ -57,6 +59,7 @@ impl From<QpEvent> for AsyncEvent {
             QpEvent::CommEstablished => Self::CommEst,
             QpEvent::SqDrained => Self::SqDrained,
             QpEvent::PathMigrated => Self::PathMig,
+            QpEvent::MigrationFailed => Self::PathMigErr,
             QpEvent::LastWqeReached => Self::QpLastWqeReached,
         }
     }

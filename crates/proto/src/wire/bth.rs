@@ -11,7 +11,7 @@ pub struct Bth {
     pub opcode: Opcode,
     /// SE: wakes a CQ that is armed for solicited events only.
     pub solicited: bool,
-    /// M: migration state, ignored on receive.
+    /// M: the sender is in migration state MIGRATED.
     pub migreq: bool,
     /// Partition key.
     pub pkey: u16,

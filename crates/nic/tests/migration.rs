@@ -1,0 +1,121 @@
+//! Automatic path migration: a path that leads nowhere, and one beside it that leads to the peer.
+
+mod common;
+
+use std::net::Ipv4Addr;
+
+use common::{Buffer, End, attributes, cap, has_wire, pattern, run_on_wire, wait_for};
+use ferroce_proto::ids::Gid;
+use ferroce_proto::verbs::{
+    AddressHandleAttr, AsyncEvent, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, SendOp,
+    WcStatus,
+};
+
+/// An address of loopback that no end has as its own: packets to it are for nobody.
+const NOBODY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+fn alternate(end: &End, peer: &End, state: PathMigState) {
+    let attr = QpAttr {
+        alt_ah_attr: AddressHandleAttr {
+            grh: GlobalRoute {
+                dgid: peer.gid(),
+                hop_limit: 64,
+                ..GlobalRoute::default()
+            },
+            is_global: true,
+            port_num: 1,
+            ..AddressHandleAttr::default()
+        },
+        alt_port_num: 1,
+        alt_timeout: 14,
+        path_mig_state: state,
+        ..attributes(peer.qp.qpn(), peer.gid(), Mtu::B1024)
+    };
+    let mask = AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE;
+    end.qp.modify(&attr, mask).expect("an alternate path");
+}
+
+/// Arms by hand: no packet of the peer can come over a path that leads nowhere.
+fn arm(end: &End, peer: &End) {
+    for state in [PathMigState::Rearm, PathMigState::Armed] {
+        alternate(end, peer, state);
+    }
+}
+
+fn migration_state(end: &End) -> PathMigState {
+    end.qp.query().path_mig_state
+}
+
+/// Two ends whose paths lead nowhere.
+fn lost_pair() -> (End, End) {
+    let (a, b) = (End::new(cap()), End::new(cap()));
+    let nowhere = Gid::from_ip(NOBODY.into());
+    a.connect(b.qp.qpn(), nowhere, Mtu::B1024);
+    b.connect(a.qp.qpn(), nowhere, Mtu::B1024);
+    (a, b)
+}
+
+fn both_ends_migrate() {
+    let (a, b) = lost_pair();
+    arm(&a, &b);
+    arm(&b, &a);
+    let (here, there) = (
+        Buffer::new(&a.pd, pattern(5000, 3)),
+        Buffer::new(&b.pd, vec![0; 5000]),
+    );
+    a.send(1, SendOp::Write(there.remote(0)), vec![here.sge(0, 5000)]);
+    a.done(1);
+    assert_eq!(there.snapshot(), pattern(5000, 3));
+    for end in [&a, &b] {
+        assert_eq!(migration_state(end), PathMigState::Migrated);
+        let mut event = None;
+        wait_for("the event", || {
+            event = end.context.pop_async_event();
+            event.is_some()
+        });
+        assert_eq!(event.map(|(kind, _)| kind), Some(AsyncEvent::PathMig));
+    }
+    // And back, over the path that is the only one now.
+    a.recv(2, vec![here.sge(0, 16)]);
+    b.send(3, SendOp::Send, vec![there.sge(0, 16)]);
+    assert_eq!(a.done(2).byte_len, 16);
+    b.done(3);
+}
+
+fn a_peer_without_an_alternate_path_is_not_taken_along() {
+    let (a, b) = lost_pair();
+    arm(&a, &b);
+    a.send(1, SendOp::Write(remote_of(&b)), vec![]);
+    assert_eq!(a.completion().status, WcStatus::RetryExcErr);
+    let (event, _) = a.context.pop_async_event().expect("it has migrated");
+    assert_eq!(event, AsyncEvent::PathMig);
+    assert_eq!(migration_state(&b), PathMigState::Migrated, "as it was");
+    assert!(b.context.pop_async_event().is_none());
+}
+
+fn remote_of(end: &End) -> ferroce_proto::verbs::RemoteAddr {
+    Buffer::new(&end.pd, vec![0; 8]).remote(0)
+}
+
+#[test]
+fn on_the_same_host_both_ends_migrate() {
+    both_ends_migrate();
+}
+
+#[test]
+fn on_the_same_host_a_peer_without_an_alternate_path_is_not_taken_along() {
+    a_peer_without_an_alternate_path_is_not_taken_along();
+}
+
+#[test]
+fn over_the_wire() {
+    run_on_wire("child_over_the_wire", "");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_over_the_wire() {
+    if has_wire() {
+        both_ends_migrate();
+    }
+}
