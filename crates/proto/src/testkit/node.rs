@@ -231,7 +231,10 @@ impl<Q: Machine> Node<Q> {
 
     /// Makes a window of type 2 that some queue pair has bound.
     pub fn bound_window_by(&mut self, by: Accessor, offset: u64, len: u64, access: Access) -> Key {
-        let region = self.register(offset, len, Access::LOCAL_WRITE | Access::MW_BIND);
+        // What a flush reaches the region must promise itself.
+        let flush = Access::FLUSH_GLOBAL | Access::FLUSH_PERSISTENT;
+        let needs = Access::LOCAL_WRITE | Access::MW_BIND | access.intersection(flush);
+        let region = self.register(offset, len, needs);
         let window = self.window(WindowType::Two);
         let key = Key(window.0 | 7);
         let bind = WindowBind {
