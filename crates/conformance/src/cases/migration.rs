@@ -11,11 +11,6 @@ use crate::end::End;
 
 pub(super) const CASES: &[Case] = &[
     Case::new(
-        "migration.program",
-        &["event.path-mig", "qp.migration"],
-        by_the_program,
-    ),
-    Case::new(
         "migration.automatic",
         &["event.path-mig", "qp.migration"],
         when_retries_run_out,
@@ -51,22 +46,6 @@ fn arm(end: &End, to: Qpn) {
 
 fn migration(end: &End) -> PathMigState {
     end.side().query().path_mig_state
-}
-
-fn by_the_program(bench: &Bench) {
-    let (a, b) = bench.pair();
-    arm(&a, b.qpn());
-    a.raises_nothing();
-    let attr = QpAttr {
-        path_mig_state: PathMigState::Migrated,
-        ..QpAttr::default()
-    };
-    let asked = a.side().modify(&attr, AttrMask::PATH_MIG_STATE);
-    asked.expect("migrated");
-    a.raises(AsyncEvent::PathMig);
-    a.send(1, SendOp::Write(b.remote(0)), vec![a.sge(0, 100)]);
-    a.done(1);
-    b.raises_nothing();
 }
 
 /// Both paths lead nowhere; both ends go over to the alternate ones, and nothing of the work fails.
