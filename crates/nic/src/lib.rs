@@ -23,6 +23,7 @@ pub mod srq;
 pub mod xrc;
 
 mod core;
+mod direct;
 mod link;
 mod path;
 

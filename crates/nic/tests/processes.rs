@@ -261,11 +261,8 @@ fn a_stopped_peer_costs_no_retry() {
     let peer = Peer::start();
     peer.stop();
     for wr_id in 0..4 {
-        peer.end.send(
-            wr_id,
-            SendOp::Read(peer.remote),
-            vec![peer.buffer.sge(0, LEN)],
-        );
+        let bytes = vec![peer.buffer.sge(0, LEN)];
+        peer.end.send(wr_id, SendOp::Send, bytes);
     }
     // All retries that the queue pair is allowed would be used up by then, were they counted: 8 x 67 ms.
     let until = Instant::now() + Duration::from_millis(900);
@@ -329,9 +326,7 @@ fn a_queue_pair_that_waits_for_a_stopped_peer_can_be_used_for_another() {
     // More than the link holds.
     for wr_id in 0..8 {
         let bytes = vec![stopped.buffer.sge(0, LEN)];
-        stopped
-            .end
-            .send(wr_id, SendOp::Write(stopped.remote), bytes);
+        stopped.end.send(wr_id, SendOp::Send, bytes);
     }
     let reset = QpAttr {
         qp_state: QpState::Reset,

@@ -24,6 +24,9 @@ static HANDLER: OnceLock<fn()> = OnceLock::new();
 /// Whether `pthread_atfork` took the handler, or its errno.
 static REGISTERED: OnceLock<c_int> = OnceLock::new();
 
+/// Forks that led to this process, since its first ancestor that used this library.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
 unsafe extern "C" {
     /// `pthread_atfork(3)`; the `libc` crate does not declare it for glibc.
     fn pthread_atfork(
@@ -45,6 +48,13 @@ pub fn on_fork_child(handler: fn()) -> io::Result<()> {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
+}
+
+/// A number that changes in a child of `fork`: what was made under another one belongs to the parent. It only does once
+/// something was registered or tracked here.
+#[must_use]
+pub fn generation() -> usize {
+    FORKS.load(Ordering::Relaxed)
 }
 
 fn register() -> c_int {
@@ -74,6 +84,7 @@ pub(crate) fn untrack(fd: RawFd) {
 }
 
 extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
     let mut inert = None;
     for (index, word) in INTERNAL
         .iter()

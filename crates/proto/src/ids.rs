@@ -25,6 +25,11 @@ impl Psn {
     pub const fn plus(self, n: u32) -> Self {
         Self::new(self.0.wrapping_add(n))
     }
+    /// The PSN `n` packets earlier.
+    #[must_use]
+    pub const fn minus(self, n: u32) -> Self {
+        Self::new(self.0.wrapping_sub(n))
+    }
     /// Signed distance `self - other`, in -2^23 .. 2^23.
     #[must_use]
     #[expect(

@@ -43,6 +43,9 @@ pub struct Counters {
     rx_bytes: AtomicU64,
     timeouts: AtomicU64,
     forwarded: AtomicU64,
+    direct: AtomicU64,
+    direct_bytes: AtomicU64,
+    direct_refused: AtomicU64,
     dropped: [AtomicU64; DropReason::ALL.len()],
 }
 
@@ -77,6 +80,21 @@ impl Counters {
     pub fn forwarded(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
     }
+    /// WRITEs and READs, or parts of long ones, that were carried out without packets.
+    #[must_use]
+    pub fn direct(&self) -> u64 {
+        self.direct.load(Ordering::Relaxed)
+    }
+    /// Their bytes.
+    #[must_use]
+    pub fn direct_bytes(&self) -> u64 {
+        self.direct_bytes.load(Ordering::Relaxed)
+    }
+    /// WRITEs and READs within this host that went by packets since the direct way was not open to them.
+    #[must_use]
+    pub fn direct_refused(&self) -> u64 {
+        self.direct_refused.load(Ordering::Relaxed)
+    }
     /// Packets thrown away for a reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
@@ -90,6 +108,13 @@ impl Counters {
     pub(crate) fn count_rx(&self, bytes: usize) {
         self.rx_packets.fetch_add(1, Ordering::Relaxed);
         self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    pub(crate) fn count_direct(&self, bytes: usize) {
+        self.direct.fetch_add(1, Ordering::Relaxed);
+        self.direct_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+    pub(crate) fn count_direct_refused(&self) {
+        self.direct_refused.fetch_add(1, Ordering::Relaxed);
     }
     pub(crate) fn count_timeout(&self) {
         self.timeouts.fetch_add(1, Ordering::Relaxed);

@@ -54,6 +54,12 @@ impl Dispatch {
                 dst,
                 mad,
             } => nic.cm().on_mad(src, dst, mad, Via::Local(from_slot)),
+            LocalFrame::Board {
+                from_slot,
+                pid,
+                link,
+                board,
+            } => nic.boards().acquaint(from_slot, pid, link, board),
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 if let Some(qp) = nic.qps().find(qpn) {
                     qp.on_dropped(from_slot, by, now);

@@ -54,6 +54,7 @@ use self::wire::Wire;
 use crate::ah::AhTable;
 use crate::cm::CmService;
 use crate::device::{DeviceAttr, DeviceList};
+use crate::direct::Boards;
 use crate::link::local::ConnectError;
 use crate::path::{Askers, Egress, Pacer, Policy};
 use crate::xrc::Domains;
@@ -79,6 +80,7 @@ pub struct Nic {
     ready: ReadyList,
     sleeper: Sleeper,
     neighbours: Neighbours,
+    boards: Boards,
     /// Or why there is none.
     wire: Result<Wire, Error>,
     poller: Arc<Poller>,
@@ -135,6 +137,9 @@ impl Nic {
     }
     pub(crate) fn rights(&self) -> &RwLock<Rights> {
         &self.rights
+    }
+    pub(crate) fn boards(&self) -> &Boards {
+        &self.boards
     }
     pub(crate) fn qps(&self) -> &QpTable {
         &self.qps

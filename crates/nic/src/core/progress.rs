@@ -146,6 +146,7 @@ impl Progress {
             }
             Received::Closed(slot) | Received::Cut(slot) => {
                 self.links.remove(&id);
+                nic.boards().on_link_end(id);
                 // What it said before that comes first.
                 self.dispatch.give_turns(now);
                 if let Some(slot) = slot {
@@ -198,6 +199,7 @@ fn slot_of_frame(frame: &LocalFrame<'_>) -> Option<u16> {
     match *frame {
         LocalFrame::Packet { from_slot, .. }
         | LocalFrame::Mad { from_slot, .. }
+        | LocalFrame::Board { from_slot, .. }
         | LocalFrame::Dropped { from_slot, .. } => Some(from_slot),
         LocalFrame::Forwarded(_) => None,
     }

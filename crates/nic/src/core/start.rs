@@ -26,6 +26,7 @@ use crate::Error;
 use crate::ah::AhTable;
 use crate::cm::CmService;
 use crate::device::DeviceList;
+use crate::direct::Boards;
 use crate::link::local::LocalLinks;
 use crate::path::{Askers, Pacer, Policy};
 use crate::xrc::Domains;
@@ -40,7 +41,9 @@ impl Nic {
         let devices = DeviceList::discover(
             &netdev::interfaces().map_err(|e| Error::system("cannot list interfaces", &e))?,
         );
-        let (links, incoming) = LocalLinks::claim()?;
+        let (mut links, incoming) = LocalLinks::claim()?;
+        let boards = Boards::new(links.slot());
+        links.offer_board(boards.own());
         let sleeper = Sleeper::new().map_err(system)?;
         poller
             .add(sleeper.wake_fd(), Token::Wake.raw(), Interest::READ)
@@ -72,6 +75,7 @@ impl Nic {
             delays: Delays::new(),
             ready: ReadyList::default(),
             sleeper,
+            boards,
             neighbours: Neighbours::new(links, &poller),
             wire,
             poller,

@@ -168,12 +168,20 @@ impl Mr {
         let mut rights = write(context.nic().rights());
         check_windows(rights.get(self.key))?;
         rights.get(self.key).ok_or_else(gone)?;
+        let before = context.nic().boards().withdraw(self.key);
         if let Some(pd) = pd {
             pd.attach();
             std::mem::replace(&mut *now_in, Arc::clone(pd)).detach();
         }
         let region = rights.get_mut(self.key).ok_or_else(gone)?;
         *region = described(&now_in, (addr, length, iova), access);
+        drop(rights);
+        context.nic().boards().settle(before);
+        // Unless it was deregistered meanwhile.
+        let rights = write(context.nic().rights());
+        if let Some(region) = rights.get(self.key) {
+            context.nic().boards().publish(self.key, region);
+        }
         Ok(())
     }
     /// The key, both local and remote.
@@ -197,6 +205,10 @@ impl Mr {
         let mut rights = write(self.pd.context().nic().rights());
         check_windows(rights.get(self.key))?;
         rights.remove(self.key);
+        let boards = self.pd.context().nic().boards();
+        let before = boards.withdraw(self.key);
+        drop(rights);
+        boards.settle(before);
         Ok(())
     }
 }
@@ -215,7 +227,13 @@ fn check_windows(region: Option<&Region>) -> Result<(), Error> {
 impl Drop for Mr {
     fn drop(&mut self) {
         // Every step that touches memory holds the table's read lock: with the write lock in hand none is under way.
-        write(self.pd.context().nic().rights()).remove(self.key);
+        // Peers of this host who copy for themselves are waited for.
+        let nic = self.pd.context().nic();
+        let mut rights = write(nic.rights());
+        rights.remove(self.key);
+        let before = nic.boards().withdraw(self.key);
+        drop(rights);
+        nic.boards().settle(before);
         lock(&self.now_in).detach();
         if let Some(Owner::Device(memory)) = &self.owner {
             memory.detach();
@@ -229,7 +247,9 @@ fn insert(pd: &Pd, region: impl Fn() -> Region) -> Key {
     let nic = pd.context().nic();
     loop {
         let key = nic.numbers().random_key();
-        if write(nic.rights()).insert(key, region()) {
+        let mut rights = write(nic.rights());
+        if rights.insert(key, region()) {
+            nic.boards().publish(key, &region());
             return key;
         }
     }

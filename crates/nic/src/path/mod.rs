@@ -37,6 +37,11 @@ impl Path {
         matches!(&self.reach, Reach::Link(egress) if egress.slot() == Some(slot))
     }
 
+    /// Whether it leads to a process of this host, as far as is known.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(&self.reach, Reach::Link(egress) if egress.slot().is_some() && !egress.is_dead())
+    }
+
     /// Whether it leads over a link at whose end there is still somebody.
     pub(crate) fn is_alive(&self) -> bool {
         matches!(&self.reach, Reach::Link(egress) if !egress.is_dead())

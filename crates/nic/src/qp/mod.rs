@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 mod datagram;
+mod direct;
 mod handles;
 mod input;
 mod modify;
@@ -227,6 +228,7 @@ impl Qp {
         if !self.retire() {
             return;
         }
+        self.end_grant();
         self.leave_groups();
         self.nic().qps().remove(self.qpn);
         write(self.nic().rights()).unbind_windows_of(self.qpn);

@@ -21,7 +21,7 @@ impl Qp {
             // RESET forgets what the peer is still owed for messages that the program has seen.
             self.on_turn(clock::monotonic());
         }
-        let applied = self.step(|locked, cx| {
+        let after = self.step(|locked, cx| {
             let before = locked.transport.state();
             // Before the move, since it may start to transmit; taken back if the move is refused.
             if let Some((_, traits)) = &chosen {
@@ -47,10 +47,14 @@ impl Qp {
             }
             tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), ?before, ?after, ?mask, "modified");
             Ok(after)
-        });
-        if applied? == QpState::Reset {
+        })?;
+        if after == QpState::Reset {
             // What it bound was for the peer that it has no more.
             write(self.nic().rights()).unbind_windows_of(self.qpn);
+        }
+        let regrants = mask.contains(AttrMask::ACCESS_FLAGS) && after != QpState::Init;
+        if regrants || matches!(after, QpState::Reset | QpState::Err) {
+            self.renew_grant();
         }
         Ok(())
     }

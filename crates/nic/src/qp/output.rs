@@ -14,6 +14,8 @@ use crate::path::{Egress, Path, Reach, charge};
 const TURN_BYTES: usize = 1 << 18;
 /// Packets that a queue pair may send before others have their turn.
 const TURN_PACKETS: usize = 512;
+/// Bytes that a queue pair may move without packets before others have their turn.
+const TURN_DIRECT: usize = 4 << 20;
 /// Bytes of one batch, before its last packet: enough to make system calls cheap, little enough to stay in the cache.
 const BATCH_BYTES: usize = 56 << 10;
 /// The same on the wire: what the kernel takes as one piece, and a packet with longer headers before and after it.
@@ -28,12 +30,16 @@ impl Qp {
         if locked.queued || locked.retired {
             return;
         }
-        let (mut bytes, mut packets) = (0, 0);
+        let (mut bytes, mut packets, mut moved) = (0, 0, 0);
         while locked.transport.wants_transmit() {
-            if bytes >= TURN_BYTES || packets >= TURN_PACKETS {
+            if bytes >= TURN_BYTES || packets >= TURN_PACKETS || moved >= TURN_DIRECT {
                 locked.queued = true;
                 self.nic().push_ready(self.me());
                 return;
+            }
+            if let Some(bytes) = self.move_directly(locked, now) {
+                moved += bytes;
+                continue;
             }
             let sent = if self.qp_type == QpType::Ud {
                 self.send_datagrams(locked, now)

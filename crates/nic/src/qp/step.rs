@@ -40,6 +40,8 @@ pub(super) struct Locked {
     pub(super) paused: Option<(Time, Paced)>,
     /// Destroyed: nothing happens any more.
     pub(super) retired: bool,
+    /// What peers of this host were told that it grants; none: they have to be told.
+    pub(super) granted: Option<u64>,
 }
 
 impl Locked {
@@ -55,6 +57,7 @@ impl Locked {
             waits_until: None,
             paused: None,
             retired: false,
+            granted: Some(0),
         }
     }
 
@@ -78,6 +81,8 @@ impl Locked {
             self.queued = false;
         }
         (self.path, self.traits) = path.unzip();
+        // A grant names the path.
+        self.granted = None;
     }
 
     /// The alternate path is the path from here.
@@ -152,7 +157,7 @@ impl Qp {
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let rights = read(self.nic().rights());
-        f(
+        let result = f(
             locked,
             &mut Cx {
                 now,
@@ -160,7 +165,9 @@ impl Qp {
                 memory: &RawMemory,
                 sink: &mut Results(self),
             },
-        )
+        );
+        self.publish_grant(locked);
+        result
     }
 
     /// Runs the binds and local invalidates that are due. They change what keys open, so they have the rights table alone:

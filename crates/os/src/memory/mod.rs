@@ -9,11 +9,16 @@
 //! | mapped when it was registered | `guarded`: instructions whose faults are caught; costs nothing while there is none |
 //! | on-demand | `foreign`: the kernel copies, whatever handlers the program has |
 //! | none (null regions) | nothing |
+//! | another process's | `remote`: the kernel copies between address spaces |
+//!
+//! `shared` has words of memory that one process writes and others read.
 
 mod foreign;
 mod guarded;
 mod mapping;
 mod pages;
+mod remote;
+mod shared;
 
 use std::ptr;
 use std::sync::atomic::{Ordering, fence};
@@ -22,6 +27,8 @@ use ferroce_proto::mr::{Backing, Memory, Span, Unmapped};
 
 pub use mapping::{Mapping, file_size};
 pub use pages::{page_size, prefetch, probe_range};
+pub use remote::{MAX_PIECES, Process, is_refusal};
+pub use shared::{OwnWords, PeerWords};
 
 /// This process's memory.
 ///

@@ -46,3 +46,24 @@ pub trait Memory {
     /// [`Unmapped`].
     fn fetch_add(&self, span: Span<'_>, add: u64) -> Result<u64, Unmapped>;
 }
+
+/// Bytes of this process for a copy that does not go through packets.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece<'a> {
+    /// Registered memory.
+    Registered(Span<'a>),
+    /// Inline data, to read from.
+    Inline(&'a [u8]),
+}
+
+impl Piece<'_> {
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a length, not a collection")]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Registered(span) => span.len(),
+            Self::Inline(bytes) => bytes.len(),
+        }
+    }
+}

@@ -77,15 +77,22 @@ impl Region {
         self.windows.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Where the bytes `addr .. addr + len` of the region's `iova` range lie, if all of them are inside. No sum here can
-    /// wrap unnoticed, whatever a peer asks for.
-    pub(super) fn place(&self, addr: u64, len: u64) -> Option<Span<'_>> {
+    /// Where the bytes `addr .. addr + len` of the region's `iova` range lie in the memory of its process, if all of them are
+    /// inside. No sum here can wrap unnoticed, whatever a peer asks for. No bytes are nowhere.
+    #[must_use]
+    pub fn address_of(&self, addr: u64, len: u64) -> Option<u64> {
         let offset = addr.checked_sub(self.iova)?;
         if len > self.length.checked_sub(offset)? {
             return None;
         }
         let start = self.addr.checked_add(offset)?;
         start.checked_add(len.checked_sub(1)?)?;
+        Some(start)
+    }
+
+    /// The same as bytes of this process.
+    pub(super) fn place(&self, addr: u64, len: u64) -> Option<Span<'_>> {
+        let start = self.address_of(addr, len)?;
         Some(Span::new(start, usize::try_from(len).ok()?, self.backing))
     }
 }

@@ -120,6 +120,15 @@ impl Flight {
         cost
     }
 
+    /// The next `packets` were done without packets, while nothing was outstanding: their sequences are used up, their PSNs
+    /// are not.
+    pub(super) fn pass_over(&mut self, packets: u32) {
+        debug_assert!(!self.outstanding() && self.next == self.oldest);
+        self.base = self.base.minus(packets);
+        self.next += u64::from(packets);
+        (self.oldest, self.limit) = (self.next, self.next);
+    }
+
     /// Nothing is outstanding any more: the queue was flushed.
     pub(super) fn abandon(&mut self) {
         self.rewind();

@@ -15,6 +15,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `requester`, `transmit`, `segment`, `send_queue`, `flight`, `window` | posted work to request packets |
+//! | `direct` | WRITEs and READs that are carried out without packets |
 //! | `completer` | response packets to completions |
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
 //! | `responder`, `execute`, `message` | request packets to memory and receive completions |
@@ -25,6 +26,7 @@
 mod completer;
 pub(crate) mod config;
 mod cx;
+mod direct;
 pub(crate) mod execute;
 pub(crate) mod fault;
 mod flight;
@@ -52,6 +54,7 @@ use crate::wire::{Operation, Packet, Position};
 
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
 pub use cx::{Cx, LocalCx, SharedRecv, Sink};
+pub use direct::{Direct, Grant};
 pub use fault::Cause;
 pub use retry::MIN_ACK_TIMEOUT;
 

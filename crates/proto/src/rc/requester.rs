@@ -3,6 +3,7 @@
 //! Sending is in [`transmit`](super::transmit), answers are dealt with in [`completer`](super::completer).
 
 use super::config::{PACKET_COST, Shared};
+use super::direct::Moved;
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
 use super::retry::{Due, Retry};
@@ -40,6 +41,8 @@ pub(super) struct Requester {
     /// Cost of what was sent since the last packet with AckReq.
     pub(super) unasked: u64,
     pub(super) peer_gone: bool,
+    /// What became of the oldest work request without packets.
+    pub(super) moved: Moved,
 }
 
 impl Requester {
@@ -54,6 +57,7 @@ impl Requester {
             stuck: None,
             unasked: 0,
             peer_gone: false,
+            moved: Moved::default(),
         }
     }
 
@@ -187,6 +191,7 @@ impl Requester {
         let Some(wqe) = self.queue.pop() else {
             return Ok(());
         };
+        self.moved = Moved::default();
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let byte_len = match wqe.answer() {
             Answer::Read | Answer::Atomic => wqe.length,
@@ -242,6 +247,7 @@ impl Requester {
         self.retry = Retry::default();
         self.probe = Probe::Idle;
         self.stuck = None;
+        self.moved = Moved::default();
     }
 }
 

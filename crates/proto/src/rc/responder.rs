@@ -67,6 +67,11 @@ impl Responder {
         self.expected
     }
 
+    /// Whether a program that waits in RTR has heard of its peer.
+    pub(super) fn is_established(&self) -> bool {
+        self.comm_established
+    }
+
     /// Receive work requests in the queue.
     pub(crate) fn queued(&self) -> usize {
         self.recv.len()

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::Cx;
 use crate::ids::{Key, PdId};
-use crate::mr::{Access, RightsError};
+use crate::mr::{Access, Piece, Rights, RightsError};
 use crate::verbs::{Payload, Sge};
 
 /// Bytes of a scatter/gather list.
@@ -40,6 +40,29 @@ fn parts(sges: &[Sge], offset: u64, len: u32) -> impl Iterator<Item = Part> {
             len,
         })
     })
+}
+
+/// Bytes `offset .. offset + len` of a payload where they are, if its keys open them for `need`.
+pub(super) fn pieces<'a>(
+    rights: &'a Rights,
+    (pd, need): (PdId, Access),
+    payload: &'a Payload,
+    (offset, len): (u32, u32),
+) -> Result<Vec<Piece<'a>>, RightsError> {
+    match payload {
+        Payload::Inline(bytes) => {
+            let offset = offset as usize;
+            let part = bytes.get(offset..offset + len as usize);
+            Ok(part.map(Piece::Inline).into_iter().collect())
+        }
+        Payload::Sges(sges) => parts(sges, u64::from(offset), len)
+            .map(|part| {
+                rights
+                    .open(part.lkey, pd, part.addr, u64::from(part.len), need)
+                    .map(Piece::Registered)
+            })
+            .collect(),
+    }
 }
 
 /// Appends bytes `offset .. offset + len` of a payload to `out`. On error `out` may have grown.

@@ -56,6 +56,17 @@ pub(crate) enum LocalFrame<'a> {
         /// The MAD; not checked.
         mad: &'a [u8; 256],
     },
+    /// It offers its board (`crate::direct`).
+    Board {
+        /// Its slot.
+        from_slot: u16,
+        /// The process, of our own user.
+        pid: i32,
+        /// The link, which tells when it is gone.
+        link: LinkId,
+        /// The board; not checked.
+        board: &'a Fd,
+    },
     /// It has dropped a packet of ours.
     Dropped {
         /// Its slot.
@@ -202,9 +213,9 @@ impl Incoming {
                 Ok(Arrival::Nothing) => return Received::Drained,
                 Ok(Arrival::Closed) => return Received::Closed(self.forget(id)),
                 Ok(Arrival::Truncated) => Err(Broken::TooLong),
-                Ok(Arrival::Whole(n)) if link.slot.is_none() => {
-                    link.greet(&self.own, &self.room[..n], with).map(|()| 1)
-                }
+                Ok(Arrival::Whole(n)) if link.slot.is_none() => link
+                    .greet((&self.own, id), &self.room[..n], with, each)
+                    .map(|()| 1),
                 Ok(Arrival::Whole(n)) => link.take(&self.own, &self.room[..n], each),
                 Err(e) => Err(e.into()),
             };
@@ -270,7 +281,13 @@ impl Link {
     }
 
     /// Takes the first record, and the descriptors that came with it.
-    fn greet(&mut self, own: &Credentials, record: &[u8], with: Vec<Fd>) -> Result<(), Broken> {
+    fn greet(
+        &mut self,
+        (own, link): (&Credentials, LinkId),
+        record: &[u8],
+        with: Vec<Fd>,
+        each: &mut dyn FnMut(LocalFrame<'_>),
+    ) -> Result<(), Broken> {
         let Record::Hello {
             version,
             slot,
@@ -286,6 +303,17 @@ impl Link {
             return Err(Broken::Slot(slot));
         }
         for offered in offer::parse(offers, with).ok_or(Broken::Offers)? {
+            if let (offer::BOARD, [board]) = (offered.tag, &offered.descriptors[..])
+                && self.peer.uid == own.uid
+            {
+                each(LocalFrame::Board {
+                    from_slot: slot,
+                    pid: self.peer.pid,
+                    link,
+                    board,
+                });
+                continue;
+            }
             tracing::debug!(target: "ferroce::local", slot, tag = offered.tag, bytes = offered.value.len(),
                 descriptors = offered.descriptors.len(), "an offer that this version does not know");
         }

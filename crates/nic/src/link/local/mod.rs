@@ -18,6 +18,7 @@ mod outgoing;
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_os::random;
@@ -31,6 +32,7 @@ pub(crate) use outgoing::Outgoing;
 
 use crate::Error;
 use crate::core::lock;
+use crate::direct::Board;
 
 /// Slots that a network namespace has, numbered from 1: ten bits of every queue pair number and key.
 const SLOTS: u16 = 1023;
@@ -63,6 +65,8 @@ pub(crate) enum ConnectError {
 pub(crate) struct LocalLinks {
     slot: u16,
     send_buffer: usize,
+    /// What every link offers.
+    board: Option<Arc<Board>>,
     /// Whoever uses a link keeps it: one that nobody holds is closed.
     links: Mutex<HashMap<u16, Weak<Outgoing>>>,
 }
@@ -84,10 +88,16 @@ impl LocalLinks {
             Self {
                 slot,
                 send_buffer,
+                board: None,
                 links: Mutex::default(),
             },
             incoming,
         ))
+    }
+
+    /// From now on every link offers the board.
+    pub(crate) fn offer_board(&mut self, board: Option<&Arc<Board>>) {
+        self.board = board.cloned();
     }
 
     /// This process's slot.
@@ -119,7 +129,8 @@ impl LocalLinks {
 
     fn open(&self, slot: u16) -> io::Result<Outgoing> {
         let socket = SeqSocket::connect(&slot_name(slot))?;
-        Outgoing::new(socket, self.slot, slot, self.send_buffer)
+        let board = self.board.as_ref().map(|board| board.as_fd());
+        Outgoing::new(socket, (self.slot, slot), self.send_buffer, board)
     }
 }
 

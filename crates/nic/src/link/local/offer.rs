@@ -6,6 +6,7 @@
 //!
 //! | tag | offer | value | descriptors |
 //! |---|---|---|---|
+//! | 2 | the process's board (`crate::direct`), to processes of its user | none | the board |
 
 use std::os::fd::BorrowedFd;
 
@@ -13,6 +14,9 @@ use ferroce_os::fd::Fd;
 
 /// Most bytes of all offers of a hello.
 const MAX_BYTES: usize = 1024;
+
+/// Tag of the offer of a board.
+pub(super) const BOARD: u8 = 2;
 
 /// Something to offer.
 #[derive(Clone, Copy, Debug)]

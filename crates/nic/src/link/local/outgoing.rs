@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -83,14 +83,20 @@ impl Outgoing {
     /// Greets the peer on a fresh connection.
     pub(super) fn new(
         socket: SeqSocket,
-        own: u16,
-        peer: u16,
+        (own, peer): (u16, u16),
         send_buffer: usize,
+        board: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
         // Four records at least are to fit: a smaller buffer gets smaller records.
         let record = RECORD.min(socket.set_send_buffer(send_buffer)? / 4);
-        greet(&socket, own, &[])?;
         let same_user = socket.peer()?.uid == Credentials::own().uid;
+        let board = board.filter(|_| same_user);
+        let offer = board.as_ref().map(|board| Offer {
+            tag: offer::BOARD,
+            value: &[],
+            descriptors: std::slice::from_ref(board),
+        });
+        greet(&socket, own, offer.as_slice())?;
         Ok(Self {
             socket,
             peer,

@@ -77,6 +77,7 @@ impl Side {
             LocalFrame::Mad { from_slot, mad, .. } => {
                 others.push(format!("mad {from_slot} {}", mad[0]))
             }
+            LocalFrame::Board { from_slot, .. } => others.push(format!("board {from_slot}")),
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 others.push(format!(
                     "dropped {from_slot} {} {}",

@@ -1,0 +1,245 @@
+//! This process's board: what it grants, and what it is in the middle of using of others.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use ferroce_os::memory::OwnWords;
+use ferroce_os::{fork, random};
+use ferroce_proto::ids::{Key, Qpn};
+use ferroce_proto::mr::{Access, Backing, Region};
+use ferroce_proto::rc::Grant;
+
+use super::hazard;
+use super::layout::{self, Named};
+use crate::Error;
+use crate::link::Addressing;
+
+/// What peers may do to a region without packets.
+const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
+
+/// The board of this process.
+#[derive(Debug)]
+pub(crate) struct Board {
+    words: OwnWords,
+    nonce: u64,
+    /// Hazards in use, one bit each.
+    taken: AtomicU64,
+    /// A child of `fork` shares the words, and must leave them alone.
+    generation: usize,
+}
+
+impl Board {
+    pub(super) fn new() -> Result<Self, Error> {
+        let words = OwnWords::new(c"ferroce", layout::WORDS)
+            .map_err(|e| Error::system("no memory that other processes could look at", &e))?;
+        let nonce = u64::from(random::u32()) << 32 | u64::from(random::u32()) | 1;
+        let board = Self {
+            words,
+            nonce,
+            taken: AtomicU64::new(0),
+            generation: fork::generation(),
+        };
+        board.set(layout::AT_NONCE, nonce);
+        board.set(layout::AT_HOME, board.words.addr());
+        board.set(layout::AT_FORMAT, layout::FORMAT);
+        Ok(board)
+    }
+
+    pub(super) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    fn set(&self, index: usize, value: u64) {
+        if fork::generation() == self.generation {
+            self.words.word(index).store(value, Ordering::Release);
+        }
+    }
+
+    fn is(&self, index: usize) -> u64 {
+        self.words.word(index).load(Ordering::Acquire)
+    }
+
+    /// Says (or, with 0, does so no longer) that this process looks for hazards on the board with a nonce, of the process that has
+    /// `slot`.
+    pub(super) fn set_acquainted(&self, slot: u16, nonce: u64) {
+        self.set(layout::acquaintance(slot), nonce);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Publishes a region, if peers can use it and there is a place for it. The caller has the rights table alone.
+    pub(super) fn publish(&self, key: Key, region: &Region) {
+        if !region.access.intersects(REMOTE) || region.backing == Backing::Null {
+            return;
+        }
+        let mut places = (0..layout::PLACES).map(|place| layout::region(key, place));
+        // Without a place it is used by packets only.
+        if let Some(first) = places.find(|first| self.is(*first) == 0) {
+            let words = layout::pack_region(region);
+            for (at, word) in (first + 1..).zip(words) {
+                self.set(at, word);
+            }
+            self.set(first, layout::pack_key(key, region.access));
+        }
+    }
+
+    /// Withdraws a region. Returns its place, which is to be given to [`free`](Self::free) once nobody uses it any more.
+    pub(super) fn withdraw(&self, key: Key) -> Option<Place> {
+        let mut places = (0..layout::PLACES).map(|place| layout::region(key, place));
+        let first = places.find(|first| layout::has_key(self.is(*first), key))?;
+        hazard::withdraw(
+            || self.set(first, layout::withdrawn(self.is(first))),
+            || fence(Ordering::SeqCst),
+        );
+        Some(Place(first))
+    }
+
+    /// Makes a place free for another region.
+    pub(super) fn free(&self, place: Place) {
+        self.set(place.0, 0);
+    }
+
+    /// Publishes what a queue pair with this path and protection domain grants, instead of what it did; nothing if `None`.
+    pub(super) fn grant(&self, qpn: Qpn, pd: u32, grant: Option<(&Grant, &Addressing)>) -> u64 {
+        let first = layout::queue_pair(qpn);
+        let word = grant.map_or(0, |(grant, path)| {
+            self.set(first + 1, u64::from(pd));
+            self.set(first + 2, layout::path_mark(path, true));
+            layout::pack_grant(grant)
+        });
+        self.set(first, word);
+        word
+    }
+
+    /// A queue pair grants nothing from here on.
+    pub(super) fn end_grant(&self, qpn: Qpn) {
+        let first = layout::queue_pair(qpn);
+        hazard::withdraw(|| self.set(first, 0), || fence(Ordering::SeqCst));
+    }
+
+    /// Announces that `named` is about to be used, and looks at it. While the [`Use`] lives, its owner does not take it back.
+    pub(super) fn enter<T>(
+        &self,
+        named: Named,
+        look: impl FnOnce() -> Option<T>,
+    ) -> Option<(Use<'_>, T)> {
+        if fork::generation() != self.generation {
+            return None;
+        }
+        let index = self.take_hazard()?;
+        let user = Use { board: self, index };
+        // Before the hazard, so that whoever looks for it looks far enough.
+        let used = self.words.word(layout::AT_HAZARDS);
+        if used.load(Ordering::Relaxed) <= index as u64 {
+            used.fetch_max(index as u64 + 1, Ordering::Release);
+        }
+        let store = |name| user.store(name);
+        let seen = hazard::enter(&store, || fence(Ordering::SeqCst), named.pack(), look)?;
+        Some((user, seen))
+    }
+
+    /// A hazard that no other thread uses, if one is left.
+    fn take_hazard(&self) -> Option<usize> {
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        loop {
+            let free = (!taken).trailing_zeros();
+            let bit = 1_u64.checked_shl(free)?;
+            match self.taken.compare_exchange_weak(
+                taken,
+                taken | bit,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(free as usize),
+                Err(now) => taken = now,
+            }
+        }
+    }
+}
+
+impl AsFd for Board {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.words.as_fd()
+    }
+}
+
+/// Where a region was published.
+#[derive(Debug)]
+pub(super) struct Place(usize);
+
+/// Something of another process is in use.
+#[derive(Debug)]
+pub(super) struct Use<'a> {
+    board: &'a Board,
+    index: usize,
+}
+
+impl Use<'_> {
+    fn store(&self, name: u64) {
+        let word = self.board.words.word(layout::hazard(self.index));
+        word.store(name, Ordering::Release);
+    }
+}
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        hazard::leave(&|name| self.store(name));
+        let bit = 1 << self.index;
+        self.board.taken.fetch_and(!bit, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferroce_proto::ids::PdId;
+
+    use super::*;
+
+    #[test]
+    fn there_is_a_hazard_per_thread_and_no_more() {
+        let board = Board::new().unwrap();
+        let named = Named {
+            qpn: Qpn::new(1),
+            key: Key(1),
+        };
+        let held: Vec<_> = (0..layout::HAZARDS)
+            .map(|_| board.enter(named, || Some(())).unwrap())
+            .collect();
+        assert!(board.enter(named, || Some(())).is_none());
+        drop(held);
+        assert!(board.enter(named, || None::<()>).is_none());
+        for index in 0..layout::HAZARDS {
+            assert_eq!(board.is(layout::hazard(index)), 0);
+        }
+        assert!(board.enter(named, || Some(())).is_some());
+    }
+
+    #[test]
+    fn keys_that_meet_have_places_until_there_are_none() {
+        let board = Board::new().unwrap();
+        let region = Region::new(PdId(1), 0x1000, 64, Access::REMOTE_READ);
+        let key = |i: usize| Key(u32::try_from(i).unwrap() << 17 | 5);
+        for i in 0..=layout::PLACES {
+            board.publish(key(i), &region);
+        }
+        assert!(board.withdraw(key(layout::PLACES)).is_none());
+        let place = board.withdraw(key(3)).unwrap();
+        assert!(board.withdraw(key(3)).is_none());
+        board.publish(key(layout::PLACES), &region);
+        assert!(
+            board.withdraw(key(layout::PLACES)).is_none(),
+            "not yet free"
+        );
+        board.free(place);
+        board.publish(key(layout::PLACES), &region);
+        assert!(board.withdraw(key(layout::PLACES)).is_some());
+    }
+
+    #[test]
+    fn what_peers_cannot_use_is_not_published() {
+        let board = Board::new().unwrap();
+        board.publish(Key(1), &Region::new(PdId(1), 0, 64, Access::LOCAL_WRITE));
+        let null = Region::new(PdId(1), 0, 64, REMOTE).with_backing(Backing::Null);
+        board.publish(Key(2), &null);
+        assert!(board.withdraw(Key(1)).is_none() && board.withdraw(Key(2)).is_none());
+    }
+}

@@ -1,0 +1,214 @@
+//! What is where on a board, in 64-bit words.
+//!
+//! | words | content |
+//! |---|---|
+//! | 0 .. 512 | format, nonce of the process, address of the board in its memory, number of hazards that were ever used |
+//! | 512 .. 1024 | hazards: what the process is in the middle of using of others, one in eight words (a cache line) |
+//! | 1024 .. 2048 | acquaintances: per slot, the nonce of the board on which this process looks for hazards |
+//! | 2048 .. 67584 | queue pairs by index, four words each |
+//! | 67584 .. | regions, a hash table by key, eight words each |
+//!
+//! Eight and a half megabytes of addresses; of memory only the pages that something was written to.
+
+use ferroce_proto::ids::{Key, PdId, Psn, Qpn};
+use ferroce_proto::mr::{Access, Region};
+use ferroce_proto::rc::Grant;
+
+use crate::link::Addressing;
+
+/// The content of the first word: changes with the layout.
+pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir01");
+pub(super) const AT_FORMAT: usize = 0;
+pub(super) const AT_NONCE: usize = 1;
+pub(super) const AT_HOME: usize = 2;
+pub(super) const AT_HAZARDS: usize = 3;
+
+const HAZARD_BASE: usize = 512;
+/// Hazards of a process: copies that its threads make at the same time.
+pub(super) const HAZARDS: usize = 64;
+const ACQUAINTANCE_BASE: usize = 1024;
+const SLOTS: usize = 1024;
+const QP_BASE: usize = ACQUAINTANCE_BASE + SLOTS;
+const QP_WORDS: usize = 4;
+const QPS: usize = 1 << 14;
+const REGION_BASE: usize = QP_BASE + QPS * QP_WORDS;
+const REGION_WORDS: usize = 8;
+const REGIONS: usize = 1 << 17;
+/// Places that a key may have in the table of regions.
+pub(super) const PLACES: usize = 8;
+
+/// Words of a board.
+pub(super) const WORDS: usize = REGION_BASE + REGIONS * REGION_WORDS;
+
+const VALID: u64 = 1 << 63;
+
+pub(super) const fn hazard(index: usize) -> usize {
+    HAZARD_BASE + index * 8
+}
+
+pub(super) const fn acquaintance(slot: u16) -> usize {
+    ACQUAINTANCE_BASE + slot as usize % SLOTS
+}
+
+/// First word of a queue pair.
+pub(super) const fn queue_pair(qpn: Qpn) -> usize {
+    QP_BASE + (qpn.get() as usize % QPS) * QP_WORDS
+}
+
+/// First word of one of the places that a key may have.
+pub(super) const fn region(key: Key, place: usize) -> usize {
+    REGION_BASE + ((key.0 as usize + place) % REGIONS) * REGION_WORDS
+}
+
+/// What a hazard says: a queue pair and a key of the process whose slot is in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) qpn: Qpn,
+    pub(super) key: Key,
+}
+
+impl Named {
+    pub(super) const fn pack(self) -> u64 {
+        VALID | (self.qpn.get() as u64) << 32 | self.key.0 as u64
+    }
+
+    pub(super) fn unpack(word: u64) -> Option<Self> {
+        (word & VALID != 0).then_some(Self {
+            qpn: Qpn::new(high(word)),
+            key: Key(low(word)),
+        })
+    }
+}
+
+/// A queue pair as it is published: what it grants, in one word that changes as a whole.
+pub(super) const fn pack_grant(grant: &Grant) -> u64 {
+    // REMOTE_WRITE and REMOTE_READ are bits 1 and 2.
+    let access = (grant.access.bits() as u64 >> 1) & 3;
+    VALID | access << 48 | (grant.expected.get() as u64) << 24 | grant.peer.get() as u64
+}
+
+pub(super) fn unpack_grant(word: u64) -> Option<Grant> {
+    (word & VALID != 0).then(|| Grant {
+        peer: Qpn::new(low(word)),
+        expected: Psn::new(low(word >> 24)),
+        access: Access::from_bits_truncate(low(word >> 48 & 3) << 1),
+    })
+}
+
+/// The first word of a region that is published.
+pub(super) const fn pack_key(key: Key, access: Access) -> u64 {
+    VALID | ((access.bits() as u64) << 32 & 0xffff_0000_0000) | key.0 as u64
+}
+
+/// The first word of a region that is published no longer, while somebody may be in the middle of using it: nobody opens it,
+/// and its place stays taken.
+pub(super) const fn withdrawn(key_word: u64) -> u64 {
+    key_word & !VALID
+}
+
+/// Whether a region's first word is that of a key.
+pub(super) const fn has_key(word: u64, key: Key) -> bool {
+    word & VALID != 0 && word & 0xffff_ffff == key.0 as u64
+}
+
+/// The other words of a region.
+pub(super) const fn pack_region(region: &Region) -> [u64; 4] {
+    [region.iova, region.length, region.addr, region.pd.0 as u64]
+}
+
+/// A published region.
+pub(super) fn unpack_region(first: u64, [iova, length, addr, pd]: [u64; 4]) -> Region {
+    let access = Access::from_bits_truncate(high(first) & 0xffff);
+    Region::new(PdId(low(pd)), addr, length, access).with_iova(iova)
+}
+
+/// What stands for the two addresses of a path: both ends have the same, each as it sees them.
+pub(super) fn path_mark(own: &Addressing, mirrored: bool) -> u64 {
+    let (src, dst) = if mirrored {
+        (own.dst, own.src)
+    } else {
+        (own.src, own.dst)
+    };
+    // FNV-1a: two paths that are confused by chance would only be checked less than packets are.
+    src.0
+        .iter()
+        .chain(&dst.0)
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+}
+
+fn low(word: u64) -> u32 {
+    u32::try_from(word & 0xffff_ffff).expect("invariant: masked")
+}
+
+/// Bits 32 to 62.
+fn high(word: u64) -> u32 {
+    low((word & !VALID) >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        let named = Named {
+            qpn: Qpn::new(0x00ff_ffff),
+            key: Key(u32::MAX),
+        };
+        assert_eq!(Named::unpack(named.pack()), Some(named));
+        assert_eq!(Named::unpack(0), None);
+        for access in [
+            Access::empty(),
+            Access::REMOTE_READ,
+            Access::REMOTE_WRITE | Access::REMOTE_READ,
+        ] {
+            let grant = Grant {
+                peer: Qpn::new(0x00ab_cdef),
+                expected: Psn::new(0x00fe_dcba),
+                access,
+            };
+            assert_eq!(unpack_grant(pack_grant(&grant)), Some(grant));
+        }
+        assert_eq!(unpack_grant(0), None);
+    }
+
+    #[test]
+    fn regions_come_back_and_withdrawn_ones_open_nothing() {
+        let region = Region::new(
+            PdId(7),
+            0x1000,
+            0x2000,
+            Access::LOCAL_WRITE | Access::REMOTE_READ,
+        )
+        .with_iova(0x5000);
+        let first = pack_key(Key(0xdead_beef), region.access);
+        assert!(has_key(first, Key(0xdead_beef)) && !has_key(first, Key(0xdead_beee)));
+        assert!(!has_key(withdrawn(first), Key(0xdead_beef)));
+        assert_ne!(withdrawn(first), 0);
+        let back = unpack_region(first, pack_region(&region));
+        assert_eq!(
+            (back.pd, back.iova, back.length, back.addr, back.access),
+            (
+                region.pd,
+                region.iova,
+                region.length,
+                region.addr,
+                region.access
+            )
+        );
+    }
+
+    #[test]
+    fn the_parts_do_not_overlap() {
+        assert!(hazard(HAZARDS - 1) + 8 <= ACQUAINTANCE_BASE);
+        assert!(acquaintance(1023) < queue_pair(Qpn::new(0)));
+        assert!(queue_pair(Qpn::new(0x00ff_ffff)) + QP_WORDS <= REGION_BASE);
+        for key in [0, u32::MAX, 0x1_ffff] {
+            for place in 0..PLACES {
+                assert!(region(Key(key), place) + REGION_WORDS <= WORDS);
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The direct way: WRITEs and READs to another process of this host that the initiator carries out itself, by copies between address
+//! spaces, without that process being scheduled.
+//!
+//! Each process keeps a *board*, memory that it alone writes and that processes of its user may look at: what its regions and queue
+//! pairs grant, and which ones of others it is in the middle of using (*hazards*). It is offered with the hello of every link.
+//! A process that has got another's board says so on its own: from then on it looks at that one's hazards before it gives memory
+//! back, and so the other may use its grants. Who grants nothing, or in any way other than the simplest, is served by packets; so is
+//! whoever the kernel does not let at the other's memory, which a probe finds out when the boards are exchanged.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`layout`] | what is where on a board |
+//! | [`hazard`] | the protocol by which rights are used and taken back |
+//! | [`board`] | this process's board |
+//! | [`peer`] | others' boards, and their memory |
+//! | [`withdraw`] | taking rights back: regions, queue pairs |
+//!
+//! Which work requests may go this way, and what that does to a queue pair, is `proto::rc`'s matter (`rc/direct.rs`); a queue pair's
+//! step does it (`qp/direct.rs`).
+
+mod board;
+mod hazard;
+mod layout;
+mod peer;
+mod withdraw;
+
+use std::collections::HashMap;
+use std::env;
+use std::io;
+use std::sync::{Arc, RwLock};
+
+use ferroce_os::fd::Fd;
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::mr::Piece;
+use ferroce_proto::rc::{Direct, Grant};
+use ferroce_proto::time::Time;
+
+pub(crate) use self::board::Board;
+
+use self::peer::{Peer, Request};
+use crate::core::{read, slot_of, write};
+use crate::link::Addressing;
+use crate::link::local::LinkId;
+
+/// Most bytes of one copy: meanwhile nobody can change the rights table of this process or take back those of the other one.
+pub(crate) const MAX_COPY: u32 = 1 << 20;
+
+/// All boards that this process knows, its own included.
+#[derive(Debug)]
+pub(crate) struct Boards {
+    /// None: it is switched off, or the system does not allow it.
+    own: Option<Arc<Board>>,
+    slot: u16,
+    peers: RwLock<Peers>,
+}
+
+#[derive(Debug, Default)]
+struct Peers {
+    by_slot: HashMap<u16, Acquaintance>,
+    /// Whose links have ended, and who may still be in the middle of using something.
+    leaving: Vec<Arc<Peer>>,
+}
+
+#[derive(Debug)]
+struct Acquaintance {
+    peer: Arc<Peer>,
+    /// Links on which it offered its board.
+    links: Vec<LinkId>,
+}
+
+impl Boards {
+    /// `FERROCE_DIRECT=0` switches the direct way off, for work of this process and for others' work on its memory.
+    pub(crate) fn new(slot: u16) -> Self {
+        let off = env::var_os("FERROCE_DIRECT").is_some_and(|word| word == "0");
+        let own = if off {
+            None
+        } else {
+            Board::new().map_err(|e| {
+            tracing::info!(target: "ferroce::direct", "READs and WRITEs within this host go by packets: {}", e.reason);
+        }).ok()
+        };
+        Self {
+            own: own.map(Arc::new),
+            slot,
+            peers: RwLock::default(),
+        }
+    }
+
+    /// This process's board, to be offered to others.
+    pub(crate) fn own(&self) -> Option<&Arc<Board>> {
+        self.own.as_ref()
+    }
+
+    /// The process in `slot`, which has this number, offered its board on a link.
+    pub(crate) fn acquaint(&self, slot: u16, pid: i32, link: LinkId, board: &Fd) {
+        let Some(own) = &self.own else { return };
+        let peer = match Peer::new(board, pid) {
+            Ok(peer) => Arc::new(peer),
+            Err(e) => {
+                tracing::debug!(target: "ferroce::direct", slot, pid, "no direct way to a process: {e}");
+                return;
+            }
+        };
+        match peer.refused() {
+            None => {
+                tracing::debug!(target: "ferroce::direct", slot, pid, "direct way to a process")
+            }
+            Some(why) => {
+                tracing::debug!(target: "ferroce::direct", slot, pid, "no direct way to a process: {why}");
+            }
+        }
+        let nonce = peer.nonce();
+        write(&self.peers).add(slot, peer, link);
+        own.set_acquainted(slot, nonce);
+    }
+
+    /// A link has ended. If it was the last one of its process, that one uses nothing of this process any more.
+    pub(crate) fn on_link_end(&self, link: LinkId) {
+        let Some(own) = &self.own else { return };
+        let mut peers = write(&self.peers);
+        let ended = peers.by_slot.iter_mut().find_map(|(slot, known)| {
+            let at = known.links.iter().position(|id| *id == link)?;
+            known.links.swap_remove(at);
+            known.links.is_empty().then_some(*slot)
+        });
+        if let Some(slot) = ended {
+            own.set_acquainted(slot, 0);
+            peers.leave(slot);
+        }
+    }
+
+    /// Carries out the next part of a work request. Returns its bytes; `None` if it cannot be done, or not for certain, in this way.
+    /// A part of it may have been done then.
+    ///
+    /// `pieces` gives so many bytes of this process's memory.
+    pub(crate) fn carry_out<'a>(
+        &self,
+        (from, path, direct): (Qpn, &Addressing, Direct),
+        now: Time,
+        pieces: impl FnOnce(u32) -> Option<Vec<Piece<'a>>>,
+    ) -> Option<u32> {
+        let own = self.own.as_ref()?;
+        let peer = self.peer(slot_of(direct.dest))?;
+        if !peer.is_usable(now) {
+            return None;
+        }
+        let request = Request { from, path, direct };
+        let len = direct.len.min(MAX_COPY);
+        let pieces = pieces(len)?;
+        let me = (self.slot, own.nonce());
+        let (in_use, addr) = own.enter(request.named(), || peer.find(me, &request))?;
+        let copied = copy(&peer, direct.is_write, addr, (&pieces, len as usize));
+        drop(in_use);
+        match copied {
+            Ok(()) => Some(len),
+            Err(e) => {
+                tracing::debug!(target: "ferroce::direct", qpn = from.get(), bytes = len, "a copy failed: {e}");
+                peer.on_error(&e);
+                None
+            }
+        }
+    }
+
+    fn peer(&self, slot: u16) -> Option<Arc<Peer>> {
+        let peers = read(&self.peers);
+        Some(Arc::clone(&peers.by_slot.get(&slot)?.peer))
+    }
+
+    /// Publishes what a queue pair grants its peer, if that has changed from `before`, as this function returned it.
+    pub(crate) fn grant(
+        &self,
+        (qpn, pd): (Qpn, u32),
+        before: Option<u64>,
+        grant: Option<(&Grant, &Addressing)>,
+    ) -> u64 {
+        let word = grant.map_or(0, |(grant, _)| layout::pack_grant(grant));
+        if let Some(own) = self.own.as_ref().filter(|_| Some(word) != before) {
+            own.grant(qpn, pd, grant);
+        }
+        word
+    }
+}
+
+fn copy(
+    peer: &Peer,
+    is_write: bool,
+    addr: u64,
+    (pieces, len): (&[Piece<'_>], usize),
+) -> io::Result<()> {
+    if is_write {
+        peer.process().write(pieces, addr, len)
+    } else {
+        peer.process().read(addr, pieces, len)
+    }
+}
+
+impl Peers {
+    fn add(&mut self, slot: u16, peer: Arc<Peer>, link: LinkId) {
+        if let Some(known) = self.by_slot.get_mut(&slot)
+            && known.peer.nonce() == peer.nonce()
+        {
+            known.links.push(link);
+            return;
+        }
+        self.leave(slot);
+        let links = vec![link];
+        self.by_slot.insert(slot, Acquaintance { peer, links });
+    }
+
+    fn leave(&mut self, slot: u16) {
+        if let Some(gone) = self.by_slot.remove(&slot) {
+            self.leaving.push(gone.peer);
+        }
+        self.leaving.retain(|peer| !peer.process().has_ended());
+    }
+}

@@ -1,0 +1,174 @@
+//! Another process of this host that this one is acquainted with: its board, and the way to its memory.
+
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ferroce_os::fd::Fd;
+use ferroce_os::memory::{PeerWords, Process, is_refusal};
+use ferroce_proto::ids::{Key, Qpn};
+use ferroce_proto::mr::{Access, Region};
+use ferroce_proto::rc::Direct;
+use ferroce_proto::time::Time;
+
+use super::layout::{self, Named};
+use crate::link::Addressing;
+
+/// How old the last proof of life may be: process numbers are given out again.
+const LIFE_CHECK: Duration = Duration::from_millis(10);
+
+/// Another process.
+#[derive(Debug)]
+pub(super) struct Peer {
+    words: PeerWords,
+    nonce: u64,
+    process: Process,
+    /// Why its memory cannot be reached from here.
+    refused: OnceLock<String>,
+    /// When it was last seen alive, in nanoseconds.
+    seen: AtomicU64,
+}
+
+/// What is asked of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    /// The queue pair that asks.
+    pub(super) from: Qpn,
+    pub(super) path: &'a Addressing,
+    pub(super) direct: Direct,
+}
+
+impl Request<'_> {
+    pub(super) fn named(&self) -> Named {
+        Named {
+            qpn: self.direct.dest,
+            key: self.direct.remote.rkey,
+        }
+    }
+
+    const fn needs(&self) -> Access {
+        if self.direct.is_write {
+            Access::REMOTE_WRITE
+        } else {
+            Access::REMOTE_READ
+        }
+    }
+}
+
+impl Peer {
+    /// The process with a number, whose board this is.
+    ///
+    /// # Errors
+    /// It is no board of this format, or the process cannot be watched.
+    pub(super) fn new(board: &Fd, pid: i32) -> io::Result<Self> {
+        let words = PeerWords::open(board, layout::WORDS)?;
+        if words.load(layout::AT_FORMAT, Ordering::Acquire) != layout::FORMAT {
+            return Err(io::Error::from_raw_os_error(libc::EPROTO));
+        }
+        let peer = Self {
+            nonce: words.load(layout::AT_NONCE, Ordering::Relaxed),
+            words,
+            process: Process::open(pid)?,
+            refused: OnceLock::new(),
+            seen: AtomicU64::new(0),
+        };
+        peer.probe();
+        Ok(peer)
+    }
+
+    /// Reads a word that only the right process has at that address: the number may be one of another PID namespace, and the
+    /// system may not allow it.
+    fn probe(&self) {
+        let home = self.words.load(layout::AT_HOME, Ordering::Relaxed);
+        let at = home.wrapping_add(layout::AT_NONCE as u64 * 8);
+        let why = match self.process.read_word(at) {
+            Ok(word) if word == self.nonce => return,
+            Ok(_) => "another process has its number here".to_owned(),
+            Err(e) => format!("process_vm_readv: {e}"),
+        };
+        self.refuse(why);
+    }
+
+    fn refuse(&self, why: String) {
+        let _ = self.refused.set(why);
+    }
+
+    /// Why its memory cannot be reached, if so.
+    pub(super) fn refused(&self) -> Option<&str> {
+        self.refused.get().map(String::as_str)
+    }
+
+    pub(super) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// A copy failed. If all others will too, none is tried any more.
+    pub(super) fn on_error(&self, error: &io::Error) {
+        if is_refusal(error) {
+            self.refuse(error.to_string());
+        }
+    }
+
+    /// Whether there is any point in looking at what it grants.
+    pub(super) fn is_usable(&self, now: Time) -> bool {
+        let life_check = u64::try_from(LIFE_CHECK.as_nanos()).unwrap_or(u64::MAX);
+        if self.refused.get().is_some() {
+            return false;
+        }
+        if now.0.saturating_sub(self.seen.load(Ordering::Relaxed)) < life_check {
+            return true;
+        }
+        if self.process.has_ended() {
+            return false;
+        }
+        self.seen.store(now.0, Ordering::Relaxed);
+        true
+    }
+
+    /// Where in its memory the bytes of a request are, if it grants that, and looks at this process's hazards (whose slot and
+    /// nonce are `own`). To be asked with a hazard set, or the answer is worth nothing.
+    pub(super) fn find(&self, own: (u16, u64), request: &Request<'_>) -> Option<u64> {
+        let load = |at| self.words.load(at, Ordering::Acquire);
+        if load(layout::acquaintance(own.0)) != own.1 {
+            return None;
+        }
+        let (direct, need) = (&request.direct, request.needs());
+        let first = layout::queue_pair(direct.dest);
+        let grant = layout::unpack_grant(load(first))?;
+        let granted = grant.peer == request.from
+            && grant.expected == direct.psn
+            && grant.access.contains(need)
+            && load(first + 2) == layout::path_mark(request.path, false);
+        let region = self.region(direct.remote.rkey).filter(|_| granted)?;
+        let open = u64::from(region.pd.0) == load(first + 1) && region.access.contains(need);
+        let (addr, len) = (direct.remote.addr, u64::from(direct.len));
+        region.address_of(addr, len).filter(|_| open)
+    }
+
+    fn region(&self, key: Key) -> Option<Region> {
+        let load = |at| self.words.load(at, Ordering::Acquire);
+        (0..layout::PLACES).find_map(|place| {
+            let at = layout::region(key, place);
+            let first = load(at);
+            layout::has_key(first, key).then(|| {
+                let words = [1, 2, 3, 4].map(|i| load(at + i));
+                layout::unpack_region(first, words)
+            })
+        })
+    }
+
+    /// Whether one of its hazards is for something.
+    pub(super) fn uses(&self, of: impl Fn(Named) -> bool) -> bool {
+        let used = self.words.load(layout::AT_HAZARDS, Ordering::Acquire);
+        let used = usize::try_from(used).map_or(layout::HAZARDS, |n| n.min(layout::HAZARDS));
+        (0..used).any(|index| {
+            let word = self.words.load(layout::hazard(index), Ordering::Acquire);
+            Named::unpack(word).is_some_and(&of)
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! WRITEs and READs that a queue pair carries out itself, in its step, in place of packets.
+
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::QpType;
+
+use super::Qp;
+use super::step::Locked;
+use super::transport::Transport;
+use crate::core::lock;
+use crate::path::Path;
+
+impl Qp {
+    /// Carries out a part of the oldest work request, if the path leads to a process of this host and the transport allows it.
+    /// Returns its bytes. `None`: what there is to send goes by packets.
+    pub(super) fn move_directly(&self, locked: &mut Locked, now: Time) -> Option<usize> {
+        let path = locked.path.as_ref().filter(|path| path.is_local())?;
+        let addressing = path.addressing;
+        let Transport::Rc(rc) = &locked.transport else {
+            return None;
+        };
+        let direct = rc.next_direct()?;
+        let boards = self.nic().boards();
+        boards.own()?;
+        self.with_cx(locked, now, |locked, cx| {
+            let Transport::Rc(rc) = &mut locked.transport else {
+                return None;
+            };
+            let rights = cx.rights;
+            let moved = boards.carry_out((self.qpn, &addressing, direct), now, |len| {
+                rc.direct_pieces(rights, len).ok()
+            });
+            let counters = self.pd.context().device().counters();
+            match moved {
+                Some(len) => {
+                    counters.count_direct(len as usize);
+                    rc.on_direct(cx, len);
+                }
+                None => {
+                    counters.count_direct_refused();
+                    rc.refuse_direct();
+                }
+            }
+            moved.map(|len| len as usize)
+        })
+    }
+
+    /// Tells peers of this host what the queue pair grants now. Called after every change of its state.
+    pub(super) fn publish_grant(&self, locked: &mut Locked) {
+        let Transport::Rc(rc) = &locked.transport else {
+            return;
+        };
+        if self.qp_type != QpType::Rc {
+            return;
+        }
+        let path = locked.path.as_ref().filter(|path| path.is_local());
+        let grant = path.filter(|_| !locked.retired).and_then(|_| rc.grant());
+        let granted = grant
+            .as_ref()
+            .zip(path.map(|Path { addressing, .. }| addressing));
+        let who = (self.qpn, self.pd.id().0);
+        locked.granted = Some(self.nic().boards().grant(who, locked.granted, granted));
+    }
+
+    /// Makes sure that no peer is in the middle of using what it granted before.
+    pub(super) fn renew_grant(&self) {
+        self.end_grant();
+        let mut locked = lock(&self.locked);
+        locked.granted = None;
+        self.publish_grant(&mut locked);
+    }
+
+    /// Takes back what it grants. When it returns no peer is in the middle of using it.
+    pub(super) fn end_grant(&self) {
+        if self.qp_type == QpType::Rc {
+            self.nic().boards().end_grant(self.qpn);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The direct way between two processes: this program starts itself again as the other one.
+
+#[path = "direct/child.rs"]
+mod child;
+mod common;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use child::{CANARY, LEN, Peer, SEED, reconnect};
+use common::{Buffer, End, next_completion, pair, pattern, wait_for};
+use ferroce_proto::ids::Key;
+use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcStatus};
+
+#[test]
+#[ignore = "run by the tests below"]
+fn child_process() {
+    child::run();
+}
+
+fn counted(end: &End) -> u64 {
+    end.context.device().counters().direct()
+}
+
+/// One-sided operations do not need the target to run at all.
+#[test]
+fn a_stopped_process_is_read_and_written() {
+    let mut peer = Peer::start_direct();
+    peer.stop();
+    let before = counted(&peer.end);
+    let all = || vec![peer.buffer.sge(0, LEN)];
+    peer.end.send(1, SendOp::Read(peer.remote), all());
+    assert_eq!(peer.end.done(1).byte_len as usize, LEN);
+    assert_eq!(peer.buffer.snapshot(), pattern(LEN, SEED));
+    let other = Buffer::new(&peer.end.pd, pattern(LEN, 6));
+    let bytes = vec![other.sge(0, 100), other.sge(200, 0), other.sge(100, 4900)];
+    peer.end.send(2, SendOp::Write(peer.remote), bytes);
+    peer.end.done(2);
+    peer.end.send(3, SendOp::Read(peer.remote), all());
+    peer.end.done(3);
+    assert_eq!(peer.buffer.snapshot()[..5000], pattern(LEN, 6)[..5000]);
+    assert_eq!(peer.buffer.snapshot()[5000..], pattern(LEN, SEED)[5000..]);
+    assert!(counted(&peer.end) >= before + 3);
+    peer.signal("-CONT");
+    let byte = peer.ask("byte 4999");
+    assert_eq!(byte, [u64::from(pattern(LEN, 6)[4999])]);
+}
+
+/// A WRITE after a SEND that waits for a receive waits with it.
+#[test]
+fn nothing_overtakes_a_message_that_waits() {
+    let mut peer = Peer::start_direct();
+    let observer = pattern(LEN, SEED)[100];
+    let byte = vec![peer.buffer.sge(0, 1)];
+    let place = RemoteAddr {
+        addr: peer.remote.addr + 100,
+        ..peer.remote
+    };
+    assert_ne!(observer, 0, "our buffer is empty");
+    peer.end.send(1, SendOp::Send, vec![]);
+    peer.end.send(2, SendOp::Write(place), byte);
+    for _ in 0..20 {
+        assert_eq!(peer.ask("byte 100"), [u64::from(observer)]);
+    }
+    peer.ask("receive");
+    peer.end.done(1);
+    peer.end.done(2);
+    assert_eq!(peer.ask("byte 100"), [u64::from(peer.buffer.snapshot()[0])]);
+}
+
+/// What the two ends see of requests that the target refuses, as text.
+fn refusals() -> String {
+    let mut seen = String::new();
+    let mut peer = Peer::start();
+    let beyond = LEN as u64 - 7;
+    for (wrong_key, offset, write) in [
+        (1, 0, true),
+        (1, 0, false),
+        (0, beyond, true),
+        (0, beyond, false),
+    ] {
+        let place = RemoteAddr {
+            addr: peer.remote.addr + offset,
+            rkey: Key(peer.remote.rkey.0 ^ wrong_key),
+        };
+        let op = if write {
+            SendOp::Write(place)
+        } else {
+            SendOp::Read(place)
+        };
+        let own = vec![peer.buffer.sge(0, 8)];
+        peer.end.send(1, SendOp::Read(peer.remote), own.clone());
+        peer.end.done(1);
+        peer.end.send(2, op, own);
+        let wc = peer.end.completion();
+        let theirs = peer.ask("state");
+        seen += &format!(
+            "{:?} {} {:?} {theirs:?}\n",
+            wc.status,
+            wc.vendor_err,
+            peer.end.qp.state()
+        );
+        peer.ask(&format!("connect {} 0 0", peer.end.qp.qpn().get()));
+        reconnect(&peer.end, peer.qpn);
+    }
+    seen
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn print_refusals() {
+    println!("seen\n{}", refusals());
+}
+
+/// Whatever the target refuses ends as it does by packets.
+#[test]
+fn refusals_are_those_of_packets() {
+    let with = |direct: &str| {
+        let output = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "print_refusals", "--ignored", "--nocapture"])
+            .env("FERROCE_DIRECT", direct)
+            .output()
+            .expect("started");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (_, seen) = text.split_once("seen\n").expect("what was seen");
+        seen.lines().take(4).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let packets = with("0");
+    assert_eq!(with("1"), packets);
+    assert!(
+        packets.iter().all(|line| line.starts_with("RemAccessErr")),
+        "{packets:?}"
+    );
+}
+
+/// Rounds of a race; `FERROCE_ROUNDS` for more.
+fn rounds(usual: usize) -> usize {
+    let asked = std::env::var("FERROCE_ROUNDS").ok();
+    asked.map_or(usual, |n| n.parse().expect("a number"))
+}
+
+/// One round: WRITEs and READs until the other side has taken the memory back.
+fn race_once(peer: &mut Peer, kind: u64, scratch: &Buffer) {
+    let theirs = peer.ask("register");
+    let place = RemoteAddr {
+        addr: theirs[0],
+        rkey: Key(u32::try_from(theirs[1]).expect("a key")),
+    };
+    peer.tell(&format!("race {kind}"));
+    let start = Instant::now();
+    for wr_id in 0.. {
+        let (op, from) = if wr_id % 4 == 3 {
+            (SendOp::Read(place), scratch)
+        } else {
+            (SendOp::Write(place), &peer.buffer)
+        };
+        peer.end.send(wr_id, op, vec![from.sge(0, LEN)]);
+        if next_completion(&peer.end.cq).status != WcStatus::Success {
+            break;
+        }
+        assert!(start.elapsed() < common::DEADLINE, "never refused");
+        let stolen = wr_id % 4 == 3 && scratch.snapshot().contains(&CANARY);
+        assert!(!stolen, "a READ of memory that was taken back");
+    }
+    assert_eq!(
+        peer.hear(),
+        [0],
+        "bytes changed after the memory was taken back"
+    );
+    peer.ask(&format!("connect {} 0 0", peer.end.qp.qpn().get()));
+    reconnect(&peer.end, peer.qpn);
+}
+
+/// Promise 1 on the direct way: deregistration, and the queue pair's end, against WRITEs and READs that are under way.
+#[test]
+fn memory_that_was_taken_back_is_not_touched() {
+    for kind in [0, 1] {
+        let mut peer = Peer::start_direct();
+        let ours = Buffer::new(&peer.end.pd, vec![0xaa; LEN]);
+        let scratch = std::mem::replace(&mut peer.buffer, ours);
+        let before = counted(&peer.end);
+        let all = rounds(100);
+        for _ in 0..all {
+            race_once(&mut peer, kind, &scratch);
+        }
+        let direct = counted(&peer.end) - before;
+        println!("kind {kind}: {all} rounds, {direct} copies");
+        assert!(direct > all as u64, "not by the direct way: {direct}");
+    }
+}
+
+/// A process that is killed in the middle of a copy does not hold up those whose memory it used.
+#[test]
+fn an_initiator_that_is_killed_lets_go() {
+    for round in 0..12 {
+        let mut peer = Peer::start_direct();
+        peer.ask("flood");
+        let first = || std::hint::black_box(&peer.buffer).snapshot()[0];
+        wait_for("a WRITE", || first() == pattern(1, SEED)[0]);
+        let until = Instant::now() + Duration::from_micros(round * 97);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        peer.child.kill().expect("killed");
+        let buffer = std::mem::replace(&mut peer.buffer, Buffer::new(&peer.end.pd, vec![0; 8]));
+        let start = Instant::now();
+        let mut bytes = buffer.deregister();
+        assert!(
+            start.elapsed() < Duration::from_secs(2),
+            "held up for {:?}",
+            start.elapsed()
+        );
+        bytes.fill(CANARY);
+        peer.child.wait().expect("ended");
+        assert!(
+            std::hint::black_box(&bytes)
+                .iter()
+                .all(|byte| *byte == CANARY)
+        );
+    }
+}
+
+/// Messages that are longer than a turn are done in several, in order with what comes after them.
+#[test]
+fn long_messages_take_turns() {
+    let (a, b) = pair(Mtu::B4096);
+    let len = 9 << 20;
+    let (from, to) = (
+        Buffer::new(&a.pd, pattern(len, 1)),
+        Buffer::new(&b.pd, vec![0; len]),
+    );
+    wait_for("the direct way", || {
+        a.send(0, SendOp::Write(to.remote(0)), vec![from.sge(0, 8)]);
+        a.done(0);
+        counted(&a) > 0
+    });
+    b.recv(7, vec![]);
+    let before = counted(&a);
+    a.send(1, SendOp::Write(to.remote(0)), vec![from.sge(0, len)]);
+    a.send(2, SendOp::Send, vec![]);
+    a.done(1);
+    b.done(7);
+    a.done(2);
+    assert_eq!(to.snapshot(), pattern(len, 1));
+    assert!(counted(&a) >= before + 9);
+}
+
+/// Nothing of it happens when it is switched off, and everything works.
+#[test]
+fn it_can_be_switched_off() {
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "print_counter", "--ignored", "--nocapture"])
+        .env("FERROCE_DIRECT", "0")
+        .output()
+        .expect("started");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("direct 0 refused 0"), "{text}");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn print_counter() {
+    let peer = Peer::start();
+    for wr_id in 0..100 {
+        let bytes = vec![peer.buffer.sge(0, LEN)];
+        peer.end.send(wr_id, SendOp::Read(peer.remote), bytes);
+        peer.end.done(wr_id);
+    }
+    let counters = peer.end.context.device().counters();
+    println!(
+        "direct {} refused {}",
+        counters.direct(),
+        counters.direct_refused()
+    );
+}

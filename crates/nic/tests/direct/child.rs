@@ -1,0 +1,278 @@
+//! The other process of these tests, and how the two talk: by lines over its standard streams.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ferroce_nic::Mr;
+use ferroce_proto::ids::{Key, Qpn};
+use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp};
+
+use super::common::{ALL, Buffer, End, INIT, RTR, RTS, attributes, cap, pattern, wait_for};
+
+/// Bytes of each side's buffer.
+pub(super) const LEN: usize = 64 << 10;
+/// What the child's buffer holds at first.
+pub(super) const SEED: u64 = 5;
+/// What the child writes into memory that it has taken back.
+pub(super) const CANARY: u8 = 0x5c;
+
+/// Joins numbers to a line.
+fn numbers(all: &[u64]) -> String {
+    let words: Vec<_> = all.iter().map(u64::to_string).collect();
+    words.join(" ")
+}
+
+/// The numbers after the first word of a line.
+fn parse(line: &str) -> Vec<u64> {
+    let words = line.split_whitespace().skip(1);
+    words.map(|word| word.parse().expect("a number")).collect()
+}
+
+fn small(n: u64) -> u32 {
+    u32::try_from(n).expect("32 bits")
+}
+
+/// Takes a queue pair from any state to a new connection, on which nobody waits long for a peer that does not answer.
+pub(super) fn reconnect(end: &End, to: Qpn) {
+    let attr = QpAttr {
+        timeout: 1,
+        retry_cnt: 0,
+        ..attributes(to, end.gid(), Mtu::B4096)
+    };
+    for (qp_state, mask) in [
+        (QpState::Reset, AttrMask::STATE),
+        (QpState::Init, INIT),
+        (QpState::Rtr, RTR),
+        (QpState::Rts, RTS),
+    ] {
+        let attr = QpAttr { qp_state, ..attr };
+        end.qp.modify(&attr, mask).expect("connected");
+    }
+}
+
+/// The child process, with its queue pair connected to ours.
+pub(super) struct Peer {
+    pub(super) child: Child,
+    say: ChildStdin,
+    hear: BufReader<ChildStdout>,
+    pub(super) end: End,
+    pub(super) buffer: Buffer,
+    pub(super) qpn: Qpn,
+    pub(super) remote: RemoteAddr,
+}
+
+impl Peer {
+    pub(super) fn start() -> Self {
+        let end = End::new(cap());
+        let buffer = Buffer::new(&end.pd, vec![0; LEN]);
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "child_process", "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let say = child.stdin.take().expect("a pipe");
+        let hear = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut peer = Self {
+            child,
+            say,
+            hear,
+            end,
+            buffer,
+            qpn: Qpn::default(),
+            remote: RemoteAddr {
+                addr: 0,
+                rkey: Key(0),
+            },
+        };
+        let own = [
+            u64::from(peer.end.qp.qpn().get()),
+            peer.buffer.addr(),
+            u64::from(peer.buffer.key().0),
+        ];
+        let theirs = peer.ask(&format!("connect {}", numbers(&own)));
+        peer.qpn = Qpn::new(small(theirs[0]));
+        peer.remote = RemoteAddr {
+            addr: theirs[1],
+            rkey: Key(small(theirs[2])),
+        };
+        reconnect(&peer.end, peer.qpn);
+        peer
+    }
+
+    /// As [`start`](Self::start), and waits until both know each other's boards.
+    pub(super) fn start_direct() -> Self {
+        let peer = Self::start();
+        let counted = || peer.end.context.device().counters().direct();
+        let before = counted();
+        wait_for("the direct way", || {
+            let bytes = vec![peer.buffer.sge(0, 8)];
+            peer.end.send(0, SendOp::Read(peer.remote), bytes);
+            peer.end.done(0);
+            counted() > before
+        });
+        peer
+    }
+
+    pub(super) fn tell(&mut self, line: &str) {
+        writeln!(self.say, "{line}").expect("told");
+    }
+
+    /// The numbers of the next answer.
+    pub(super) fn hear(&mut self) -> Vec<u64> {
+        loop {
+            let mut line = String::new();
+            let n = self.hear.read_line(&mut line).expect("a line");
+            assert!(n > 0, "the child ended");
+            if let Some(at) = line.find("answer") {
+                return parse(&line[at..]);
+            }
+        }
+    }
+
+    pub(super) fn ask(&mut self, line: &str) -> Vec<u64> {
+        self.tell(line);
+        self.hear()
+    }
+
+    /// Stops all threads of the child.
+    pub(super) fn stop(&self) {
+        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.child.id());
+        wait_for("stop of all threads", || {
+            let tasks = std::fs::read_dir(&tasks).expect("tasks");
+            tasks.map(|t| t.expect("a task").path()).all(|task| {
+                let stat = std::fs::read_to_string(task.join("stat")).expect("stat");
+                let (_, fields) = stat.rsplit_once(')').expect("a name");
+                fields.trim_start().starts_with('T')
+            })
+        });
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args([name, &pid]).status();
+        assert!(status.expect("kill runs").success());
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the child has.
+struct State {
+    end: End,
+    buffer: Buffer,
+    /// For the races: memory that is registered anew in each round.
+    racing: Vec<u8>,
+    region: Option<Arc<Mr>>,
+    theirs: Vec<u64>,
+}
+
+/// Does what it is told until its input ends.
+pub(super) fn run() {
+    let end = End::new(cap());
+    let mut state = State {
+        buffer: Buffer::new(&end.pd, pattern(LEN, SEED)),
+        end,
+        racing: vec![0; LEN],
+        region: None,
+        theirs: Vec::new(),
+    };
+    for line in std::io::stdin().lock().lines() {
+        let line = line.expect("a line");
+        let answer = state.obey(&line);
+        println!("answer {}", numbers(&answer));
+    }
+}
+
+impl State {
+    fn obey(&mut self, line: &str) -> Vec<u64> {
+        let end = &self.end;
+        match line.split_whitespace().next().unwrap_or_default() {
+            "connect" => {
+                self.theirs = parse(line);
+                reconnect(end, Qpn::new(small(self.theirs[0])));
+                vec![
+                    end.qp.qpn().get().into(),
+                    self.buffer.addr(),
+                    self.buffer.key().0.into(),
+                ]
+            }
+            "receive" => {
+                end.recv(1, vec![self.buffer.sge(0, LEN)]);
+                vec![]
+            }
+            "byte" => {
+                let at = usize::try_from(parse(line)[0]).expect("an index");
+                vec![self.buffer.snapshot()[at].into()]
+            }
+            "state" => {
+                let event = end.context.pop_async_event();
+                let event = event.map_or(0, |(event, _)| event as u64);
+                vec![end.qp.state() as u64, event]
+            }
+            "register" => self.register(),
+            "race" => self.race(parse(line)[0]),
+            "flood" => self.flood(),
+            other => panic!("told to {other}"),
+        }
+    }
+
+    fn register(&mut self) -> Vec<u64> {
+        self.racing.fill(0);
+        let addr = self.racing.as_ptr() as u64;
+        let mr = Mr::register(&self.end.pd, addr, LEN as u64, addr, ALL).expect("a region");
+        let key = mr.key();
+        self.region = Some(mr);
+        vec![addr, key.0.into()]
+    }
+
+    /// Takes the memory back when the peer is at it, by deregistration or by an end of the queue pair, and looks whether anybody
+    /// touches it from then on. Answers with the bytes that changed.
+    fn race(&mut self, kind: u64) -> Vec<u64> {
+        let first = || std::hint::black_box(&self.racing)[0];
+        let patience = Instant::now() + Duration::from_millis(2);
+        while first() == 0 && Instant::now() < patience {
+            std::hint::spin_loop();
+        }
+        if kind == 0 {
+            drop(self.region.take());
+        } else {
+            let err = QpAttr {
+                qp_state: QpState::Err,
+                ..QpAttr::default()
+            };
+            self.end.qp.modify(&err, AttrMask::STATE).expect("ERR");
+        }
+        self.racing.fill(CANARY);
+        let until = Instant::now() + Duration::from_micros(100);
+        let mut changed = 0;
+        while Instant::now() < until && changed == 0 {
+            let bytes = std::hint::black_box(&self.racing);
+            changed = bytes.iter().filter(|byte| **byte != CANARY).count();
+        }
+        self.region = None;
+        vec![changed as u64]
+    }
+
+    /// Writes to the peer's memory without end.
+    fn flood(&self) -> Vec<u64> {
+        println!("answer");
+        let remote = RemoteAddr {
+            addr: self.theirs[1],
+            rkey: Key(small(self.theirs[2])),
+        };
+        loop {
+            let bytes = vec![self.buffer.sge(0, LEN)];
+            self.end.send(1, SendOp::Write(remote), bytes);
+            self.end.done(1);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! WRITEs and READs without packets: the owner of the initiating queue pair moves the bytes itself, where it can reach the peer's
+//! memory and knows what the peer grants.
+//!
+//! What the program sees is what packets would have shown it. So the direct way is open only
+//!
+//! - to the oldest work request, while nothing is in flight: an operation neither overtakes earlier ones nor completes before them;
+//! - if the peer expects exactly the PSN that would be sent ([`Grant::expected`]): both ends are in step. Nothing done directly
+//!   consumes PSNs, so they stay so;
+//! - to plain WRITEs and READs with bytes. An immediate takes a receive, a message without bytes needs no key: both are the
+//!   responder's matter.
+//!
+//! Whatever is refused or goes wrong goes by packets, from its first byte on ([`RcQp::refuse_direct`]), and the peer's responder
+//! decides: it makes the NAK, the event and the state that belong to it. Doing a part of a WRITE or READ twice changes nothing.
+
+use alloc::vec::Vec;
+
+use super::fault::SendFault;
+use super::requester::{Probe, Requester};
+use super::scatter;
+use super::send_queue::Wqe;
+use super::{Cx, RcQp, Shared};
+use crate::ids::{Psn, Qpn};
+use crate::mr::{Access, Piece, Rights, RightsError};
+use crate::verbs::{QpState, QpType, RemoteAddr, SendOp};
+
+/// What became of the oldest work request without packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// Bytes that are done.
+    Bytes(u32),
+    /// It goes by packets.
+    Refused,
+}
+
+impl Default for Moved {
+    fn default() -> Self {
+        Self::Bytes(0)
+    }
+}
+
+/// What is left of the oldest work request, for its owner to carry out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Direct {
+    /// The peer's memory is written; otherwise read.
+    pub is_write: bool,
+    /// The peer's queue pair.
+    pub dest: Qpn,
+    /// PSN that the peer must expect.
+    pub psn: Psn,
+    /// First byte in the peer's memory.
+    pub remote: RemoteAddr,
+    /// Bytes, at least 1.
+    pub len: u32,
+}
+
+/// What a queue pair grants its peer for operations without packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The peer's queue pair.
+    pub peer: Qpn,
+    /// PSN of the next request packet.
+    pub expected: Psn,
+    /// `REMOTE_WRITE` and `REMOTE_READ`, as far as requests of that kind are carried out.
+    pub access: Access,
+}
+
+impl RcQp {
+    /// What the owner may do in place of [`poll_transmit`](Self::poll_transmit), if anything.
+    #[must_use]
+    pub fn next_direct(&self) -> Option<Direct> {
+        let (wqe, remote, done) = self.requester.direct(&self.shared)?;
+        Some(Direct {
+            is_write: matches!(wqe.wr.op, SendOp::Write(_)),
+            dest: self.shared.attr.dest_qp_num,
+            psn: self.requester.next_psn(),
+            remote: RemoteAddr {
+                addr: remote.addr.wrapping_add(u64::from(done)),
+                ..remote
+            },
+            len: wqe.length - done,
+        })
+    }
+
+    /// The next `len` bytes in this process's memory, in order.
+    ///
+    /// # Errors
+    /// A local key does not open them.
+    pub fn direct_pieces<'a>(
+        &'a self,
+        rights: &'a Rights,
+        len: u32,
+    ) -> Result<Vec<Piece<'a>>, RightsError> {
+        let Some((wqe, _, done)) = self.requester.direct(&self.shared) else {
+            return Ok(Vec::new());
+        };
+        let need = match wqe.wr.op {
+            SendOp::Read(_) => Access::LOCAL_WRITE,
+            _ => Access::empty(),
+        };
+        let who = (self.shared.config.pd, need);
+        scatter::pieces(rights, who, &wqe.wr.payload, (done, len))
+    }
+
+    /// The next `len` bytes were moved. Completes the work request if they were the last.
+    pub fn on_direct(&mut self, cx: &mut Cx<'_>, len: u32) {
+        let outcome = self.requester.on_direct(&self.shared, cx, len);
+        self.settle_send(cx, outcome);
+    }
+
+    /// The oldest work request cannot be carried out directly: it goes by packets.
+    pub fn refuse_direct(&mut self) {
+        self.requester.moved = Moved::Refused;
+    }
+
+    /// What this queue pair grants its peer now; nothing while the responder has anything to say or to wait for. A program that
+    /// waits in RTR to hear of its peer does so by the first packet.
+    #[must_use]
+    pub fn grant(&self) -> Option<Grant> {
+        let (attr, responder) = (&self.shared.attr, &self.responder);
+        let responds = match attr.qp_state {
+            QpState::Rts | QpState::Sqd => true,
+            QpState::Rtr => responder.is_established(),
+            _ => false,
+        };
+        if !responds || self.shared.config.qp_type != QpType::Rc || responder.message.is_some() {
+            return None;
+        }
+        let mut access = attr.qp_access_flags & (Access::REMOTE_WRITE | Access::REMOTE_READ);
+        if attr.max_dest_rd_atomic == 0 {
+            access.remove(Access::REMOTE_READ);
+        }
+        Some(Grant {
+            peer: attr.dest_qp_num,
+            expected: responder.expected(),
+            access,
+        })
+    }
+}
+
+impl Requester {
+    /// The oldest work request, where it goes and how much of it is done, if it may be carried out without packets.
+    fn direct(&self, shared: &Shared) -> Option<(&Wqe, RemoteAddr, u32)> {
+        let Moved::Bytes(done) = self.moved else {
+            return None;
+        };
+        let idle = !self.flight.outstanding()
+            && self.queue.cursor_is_front()
+            && self.probe == Probe::Idle
+            && self.stuck.is_none()
+            && !self.retry.waits_for_receiver()
+            && !self.peer_gone;
+        let may = shared.config.qp_type == QpType::Rc && shared.attr.qp_state == QpState::Rts;
+        let wqe = self.queue.front().filter(|wqe| wqe.length > 0)?;
+        match wqe.wr.op {
+            SendOp::Write(remote) | SendOp::Read(remote) if idle && may => {
+                Some((wqe, remote, done))
+            }
+            _ => None,
+        }
+    }
+
+    fn on_direct(&mut self, shared: &Shared, cx: &mut Cx<'_>, len: u32) -> Result<(), SendFault> {
+        let Some((wqe, _, done)) = self.direct(shared) else {
+            return Ok(());
+        };
+        let (done, packets) = (done + len, wqe.packets);
+        if done < wqe.length {
+            self.moved = Moved::Bytes(done);
+            return Ok(());
+        }
+        self.flight.pass_over(packets);
+        self.retire(shared, cx)
+    }
+}
