@@ -26,11 +26,23 @@ thread_local! {
 /// with its ignored test `child`, which calls [`play_from_environment`].
 #[track_caller]
 pub fn play(entry: Entry, path: Path) {
+    play_with(entry, path, None);
+}
+
+/// As [`play`], within this host, with packets for all operations: the direct way is switched off.
+#[track_caller]
+pub fn play_by_packets(entry: Entry) {
+    play_with(entry, Path::Local, Some(("FERROCE_DIRECT", "0")));
+}
+
+#[track_caller]
+fn play_with(entry: Entry, path: Path, setting: Option<(&str, &str)>) {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env("FERROCE_PATH", path.variable())
         .env(BENCH, format!("{entry:?} {path:?}"))
+        .envs(setting)
         .output()
         .expect("started");
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

@@ -1,11 +1,16 @@
 //! Every case, on every bench. `FERROCE_CASES=words` plays only those whose name contains the words.
 
-use ferroce_conformance::runner::{play, play_from_environment};
+use ferroce_conformance::runner::{play, play_by_packets, play_from_environment};
 use ferroce_conformance::{Entry, Path};
 
 #[test]
 fn rust_local() {
     play(Entry::Rust, Path::Local);
+}
+
+#[test]
+fn rust_local_by_packets() {
+    play_by_packets(Entry::Rust);
 }
 
 #[test]
@@ -21,6 +26,11 @@ fn rust_wire_ipv6() {
 #[test]
 fn c_local() {
     play(Entry::C, Path::Local);
+}
+
+#[test]
+fn c_local_by_packets() {
+    play_by_packets(Entry::C);
 }
 
 #[test]

@@ -38,6 +38,7 @@ use ferroce_proto::time::Time;
 pub(crate) use self::board::Board;
 
 use self::peer::{Peer, Request};
+use crate::Error;
 use crate::core::{read, slot_of, write};
 use crate::link::Addressing;
 use crate::link::local::LinkId;
@@ -69,15 +70,16 @@ struct Acquaintance {
 }
 
 impl Boards {
-    /// `FERROCE_DIRECT=0` switches the direct way off, for work of this process and for others' work on its memory.
+    /// `FERROCE_DIRECT=0` switches the direct way off, for work of this process and for others' work on its memory. So does
+    /// valgrind, which does not see what other processes write.
     pub(crate) fn new(slot: u16) -> Self {
-        let off = env::var_os("FERROCE_DIRECT").is_some_and(|word| word == "0");
-        let own = if off {
+        let own = if is_switched_off() {
             None
         } else {
-            Board::new().map_err(|e| {
-            tracing::info!(target: "ferroce::direct", "READs and WRITEs within this host go by packets: {}", e.reason);
-        }).ok()
+            let why = |e: &Error| {
+                tracing::info!(target: "ferroce::direct", "READs and WRITEs within this host go by packets: {}", e.reason);
+            };
+            Board::new().inspect_err(why).ok()
         };
         Self {
             own: own.map(Arc::new),
@@ -179,6 +181,14 @@ impl Boards {
         }
         word
     }
+}
+
+fn is_switched_off() -> bool {
+    let has = |name, sign: fn(&str) -> bool| {
+        env::var_os(name).is_some_and(|value| sign(&value.to_string_lossy()))
+    };
+    has("FERROCE_DIRECT", |value| value == "0")
+        || has("LD_PRELOAD", |value| value.contains("vgpreload_"))
 }
 
 fn copy(

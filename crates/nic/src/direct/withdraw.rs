@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ferroce_os::thread::uncancellable;
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::mr::Region;
 
@@ -71,7 +72,7 @@ impl Boards {
             match looks {
                 0..SPINS => std::hint::spin_loop(),
                 SPINS..YIELDS => std::thread::yield_now(),
-                _ => std::thread::sleep(PAUSE),
+                _ => uncancellable(|| std::thread::sleep(PAUSE)),
             }
             let late = looks > YIELDS;
             users.retain(|peer| peer.uses(&of) && !(late && peer.process().has_ended()));

@@ -1,0 +1,153 @@
+//! Work that the owner of a queue pair carries out without packets: when, in which order, and what it leaves behind.
+
+mod common;
+
+use common::{SOON, sent, until_sent, write};
+use ferroce_proto::mr::Access;
+use ferroce_proto::rc::Direct;
+use ferroce_proto::testkit::{Pair, Setup, Side, remote, wr};
+use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, WcStatus};
+
+/// What may be done now.
+fn next(pair: &Pair) -> Option<Direct> {
+    pair.a.qp.next_direct()
+}
+
+/// Says that so many bytes were moved.
+fn moved(pair: &mut Pair, len: u32) {
+    let now = pair.now;
+    pair.a.with(now, |qp, cx| qp.on_direct(cx, len));
+}
+
+#[test]
+fn what_is_done_without_packets_completes_in_order_and_uses_no_numbers() {
+    let mut pair = Pair::new(Setup {
+        psn: 0x00ff_fffe,
+        ..Setup::default()
+    });
+    pair.trace = Some(Vec::new());
+    for n in 0..3 {
+        let request = write(&pair, n, 5000);
+        pair.send(Side::A, request);
+    }
+    let first = next(&pair).expect("nothing is in flight");
+    assert!(first.is_write && first.len == 5000);
+    let granted = pair.b.qp.grant().expect("B is in RTS");
+    assert_eq!(granted.expected, first.psn);
+    assert_eq!(granted.access, Access::REMOTE_READ | Access::REMOTE_WRITE);
+    moved(&mut pair, 4000);
+    let rest = next(&pair).expect("not done yet");
+    assert_eq!(
+        (rest.len, rest.remote.addr),
+        (1000, first.remote.addr + 4000)
+    );
+    assert_eq!(pair.a.results.send_statuses(), []);
+    moved(&mut pair, 1000);
+    moved(&mut pair, 5000);
+    assert_eq!(pair.a.results.send.len(), 2);
+    assert_eq!(next(&pair).map(|direct| direct.psn), Some(first.psn));
+    // The third goes by packets.
+    pair.a.qp.refuse_direct();
+    assert_eq!(next(&pair), None);
+    until_sent(&mut pair, Side::A, 3);
+    let ids: Vec<_> = pair.a.results.send_statuses();
+    assert_eq!(ids, [0, 1, 2].map(|n| (n, WcStatus::Success)));
+    assert_eq!(
+        sent(&mut pair, Side::A).len(),
+        5,
+        "5000 bytes in packets of 1024"
+    );
+    let request = write(&pair, 9, 100);
+    pair.send(Side::A, request);
+    let direct = next(&pair).expect("all is acknowledged");
+    assert_eq!(
+        pair.b.qp.grant().map(|grant| grant.expected),
+        Some(direct.psn)
+    );
+}
+
+#[test]
+fn nothing_goes_past_packets_that_are_under_way() {
+    let mut pair = Pair::new(Setup::default());
+    pair.send(Side::A, wr(1, SendOp::Send, vec![]));
+    let request = write(&pair, 2, 100);
+    pair.send(Side::A, request);
+    assert_eq!(next(&pair), None, "the SEND is first");
+    // Not even while the SEND waits for a receive.
+    for _ in 0..40 {
+        let until = pair.now + SOON;
+        pair.step(until);
+        assert_eq!(next(&pair), None);
+    }
+    pair.recv(Side::B, 1, vec![]);
+    until_sent(&mut pair, Side::A, 2);
+    let request = write(&pair, 3, 100);
+    pair.send(Side::A, request);
+    assert!(next(&pair).is_some());
+}
+
+#[test]
+fn what_needs_the_responder_goes_to_it() {
+    let mut pair = Pair::new(Setup::default());
+    let place = remote(pair.key(Side::B), 0);
+    let eight = vec![pair.sge(Side::A, 0, 8)];
+    let add = SendOp::FetchAdd {
+        remote: place,
+        add: 1,
+    };
+    for op in [
+        SendOp::WriteImm(place, [0; 4]),
+        add,
+        SendOp::AtomicWrite(place),
+    ] {
+        pair.send(Side::A, wr(1, op, eight.clone()));
+        assert_eq!(next(&pair), None, "{op:?}");
+        pair.recv(Side::B, 1, vec![]);
+        let done = pair.a.results.send.len() + 1;
+        until_sent(&mut pair, Side::A, done);
+    }
+    pair.send(Side::A, wr(2, SendOp::Write(place), vec![]));
+    assert_eq!(next(&pair), None, "no bytes");
+}
+
+#[test]
+fn a_queue_pair_that_does_not_send_does_nothing_without_packets_either() {
+    let mut pair = Pair::new(Setup::default());
+    let request = write(&pair, 1, 5000);
+    pair.send(Side::A, request);
+    moved(&mut pair, 1000);
+    let sqd = QpAttr {
+        qp_state: QpState::Sqd,
+        ..QpAttr::default()
+    };
+    pair.modify(Side::A, &sqd, AttrMask::STATE);
+    assert_eq!(next(&pair), None);
+    pair.to_state(Side::A, QpState::Err);
+    assert_eq!(next(&pair), None);
+    assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::WrFlushErr)]);
+    assert_eq!(pair.a.qp.grant(), None);
+}
+
+#[test]
+fn a_grant_says_what_the_responder_would() {
+    let mut pair = Pair::unconnected(Setup {
+        rd_atomic: 0,
+        access: Access::LOCAL_WRITE | Access::REMOTE_READ,
+        ..Setup::default()
+    });
+    assert_eq!(pair.b.qp.grant(), None);
+    for state in [QpState::Init, QpState::Rtr] {
+        pair.to_state(Side::B, state);
+        assert_eq!(
+            pair.b.qp.grant(),
+            None,
+            "its program waits for the first packet"
+        );
+    }
+    pair.to_state(Side::B, QpState::Rts);
+    // READs are refused without resources for them.
+    assert_eq!(
+        pair.b.qp.grant().map(|grant| grant.access),
+        Some(Access::empty())
+    );
+}
