@@ -7,6 +7,7 @@ mod connection;
 mod demo;
 mod devices;
 mod dropin;
+mod needs;
 mod run;
 
 use std::ffi::OsString;
@@ -29,7 +30,7 @@ enum Command {
     /// Its libibverbs and librdmacm are Ferroce's, for it and for the programs that it starts. Streams, signals and the exit
     /// status are the program's own. If it cannot be started the status is 127 (not found), 126 (found, but it cannot be
     /// executed) or 125 (Ferroce's library is missing), as with env(1).
-    #[command(override_usage = "ferroce run [--sysfs] [--] PROGRAM [ARGUMENT]...")]
+    #[command(override_usage = "ferroce run [--sysfs | --no-sysfs] [--] PROGRAM [ARGUMENT]...")]
     Run {
         #[command(flatten)]
         show: Show,
@@ -61,9 +62,20 @@ struct Show {
     ///
     /// Some programs look there and do without a device that they do not see: UCX, Open MPI over UCX, ibstat, ibstatus, anything
     /// that reads counters. A small library is preloaded into the program and those that it starts; nothing is written anywhere.
-    /// Programs that do not go through the C library (static ones, Go) do not see it.
+    /// Programs that do not go through the C library (static ones, Go) do not see it. Without this, `run` does so for programs that
+    /// load UCX at their start.
     #[arg(long)]
     sysfs: bool,
+    /// Do not show them, whatever the program loads
+    #[arg(long, conflicts_with = "sysfs")]
+    no_sysfs: bool,
+}
+
+impl Show {
+    /// Whether a program is shown the devices.
+    fn sysfs_to(self, program: Option<&OsString>) -> bool {
+        self.sysfs || !self.no_sysfs && program.is_some_and(|program| needs::sysfs(program))
+    }
 }
 
 fn main() -> ExitCode {
@@ -72,7 +84,7 @@ fn main() -> ExitCode {
         Err(e) => return usage(&e),
     };
     match cli.command {
-        Command::Run { show, command } => run::run(&command, show.sysfs),
+        Command::Run { show, command } => run::run(&command, show.sysfs_to(command.first())),
         Command::Env { show } => run::env(show.sysfs),
         Command::Devices { json } => devices::list(json),
         Command::Demo(args) => demo::demo(&args),

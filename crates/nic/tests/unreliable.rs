@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::{Buffer, End, INIT, cap, pattern};
-use ferroce_nic::{Ah, Error, Nic};
+use ferroce_nic::{Ah, DropReason, Error, Nic};
 use ferroce_proto::ids::{Gid, Psn, Qpn};
 use ferroce_proto::verbs::{
     AddressHandleAttr, AttrMask, Datagram, GlobalRoute, Mtu, Payload, QpAttr, QpState, QpType,
@@ -272,6 +272,8 @@ fn datagrams_to_nobody_are_sent_all_the_same() {
     post(&a, datagram(&ah, b.qp.qpn(), vec![here.sge(0, 100)]));
     a.done(1);
     assert_eq!(b.done(7).byte_len, 140, "only the last one is taken");
+    let counters = b.pd.context().device().counters();
+    assert!(counters.dropped(DropReason::Qkey) > 0);
     ah.destroy();
     post(&a, datagram(&ah, b.qp.qpn(), vec![here.sge(0, 100)]));
     a.done(1);

@@ -130,7 +130,17 @@ impl Stage {
 
     /// As [`program`](Self::program), with the device shown in `/sys` and `/dev`.
     pub(crate) fn with_sysfs<'s>(&'s self, side: Side, words: &[&str]) -> Launch<'s> {
-        let mut launch = self.bare(side, &[&self.built("ferroce"), "run", "--sysfs", "--"]);
+        self.with_option(side, "--sysfs", words)
+    }
+
+    /// As [`program`](Self::program), with an option of `ferroce run`.
+    pub(crate) fn with_option<'s>(
+        &'s self,
+        side: Side,
+        option: &str,
+        words: &[&str],
+    ) -> Launch<'s> {
+        let mut launch = self.bare(side, &[&self.built("ferroce"), "run", option, "--"]);
         launch.label(words[0].rsplit('/').next().unwrap_or(words[0]));
         launch.words.extend(words.iter().map(|&w| w.to_owned()));
         launch

@@ -36,6 +36,8 @@ impl Qp {
     /// Sends one batch of datagrams. Returns its packets and bytes; `None` if nothing more can be sent now.
     pub(super) fn send_datagrams(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let to = locked.transport.next_datagram()?;
+        let port = self.pd.context().device().port();
+        locked.transport.set_mtu(port.active_mtu);
         let Some(Path {
             addressing,
             reach: Reach::Link(egress),

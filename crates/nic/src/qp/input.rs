@@ -138,6 +138,9 @@ impl Qp {
         if packet.bth.pkey & PKEY != PKEY {
             return Err(DropReason::Pkey);
         }
+        if locked.transport.refuses_key(packet) {
+            return Err(DropReason::Qkey);
+        }
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
 use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::{Route, UdQp};
-use ferroce_proto::verbs::{AttrMask, Datagram, PostError, QpAttr, QpState, RecvWr, SendWr};
+use ferroce_proto::verbs::{AttrMask, Datagram, Mtu, PostError, QpAttr, QpState, RecvWr, SendWr};
 use ferroce_proto::wire::Packet;
 
 /// One per queue pair type; the methods hand on to the state machine.
@@ -56,6 +56,22 @@ impl Transport {
             Self::Rc(rc) => rc.set_link(traits),
             Self::Uc(uc) => uc.set_link(traits),
             Self::Ud(_) => {}
+        }
+    }
+
+    /// Sets the port's MTU, which is that of datagrams.
+    pub(super) fn set_mtu(&mut self, mtu: Mtu) {
+        match self {
+            Self::Ud(ud) => ud.set_mtu(mtu),
+            Self::Rc(_) | Self::Uc(_) => {}
+        }
+    }
+
+    /// Whether a packet has another queue key than the queue pair's.
+    pub(super) fn refuses_key(&self, packet: &Packet<'_>) -> bool {
+        match self {
+            Self::Ud(ud) => ud.refuses_key(packet),
+            Self::Rc(_) | Self::Uc(_) => false,
         }
     }
 

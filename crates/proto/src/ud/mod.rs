@@ -25,6 +25,7 @@ use crate::rc::requester::failed;
 use crate::rc::responder::recv_completion;
 use crate::rc::{Cx, ModifyError, RcConfig};
 use crate::verbs::{AttrMask, Mtu, QpAttr, QpEvent, QpState, RecvWr, SendWr};
+use crate::wire::Packet;
 
 pub use grh::{GRH_LEN, Route};
 
@@ -58,6 +59,18 @@ impl UdQp {
             mtu: mtu.bytes(),
             comm_established: false,
         }
+    }
+
+    /// Sets the port's active MTU, which follows its interface.
+    pub fn set_mtu(&mut self, mtu: Mtu) {
+        self.mtu = mtu.bytes();
+    }
+
+    /// Whether a packet has another queue key than this queue pair's, so that it is not taken.
+    #[must_use]
+    pub fn refuses_key(&self, packet: &Packet<'_>) -> bool {
+        let deth = packet.ext.deth;
+        deth.is_some_and(|deth| deth.qkey != self.shared.attr.qkey)
     }
 
     /// Current state.
