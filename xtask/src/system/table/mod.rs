@@ -60,8 +60,20 @@ enum Due {
         says: &'static str,
         reason: &'static str,
     },
+    /// As [`Pass`](Self::Pass) within one namespace; between two nothing is run, for this reason.
+    PassNear { check: Check, reason: &'static str },
     /// Nothing is run: the program cannot be counted on with these options, whatever the device.
     LeftOut { reason: &'static str },
+}
+
+impl Due {
+    /// What is due on a path.
+    fn on(self, path: Path) -> Self {
+        match self {
+            Self::PassNear { reason, .. } if path == Path::Wire => Self::LeftOut { reason },
+            due => due,
+        }
+    }
 }
 
 /// A line of the table. Options may hold words in capitals, for which an address is put in: see [`run`].

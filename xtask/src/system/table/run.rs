@@ -25,9 +25,10 @@ pub(super) fn group(stage: &Stage, rows: &[Row], path: Path, record: &Record) ->
     }
     let mut failures = Vec::new();
     for row in rows {
-        let outcome = one(stage, row);
-        let result = match (&outcome, row.due) {
-            (Ok(()), Due::Pass(_)) => PASSED.to_owned(),
+        let due = row.due.on(path);
+        let outcome = one(stage, row, due);
+        let result = match (&outcome, due) {
+            (Ok(()), Due::Pass(_) | Due::PassNear { .. }) => PASSED.to_owned(),
             (Ok(()), Due::Refuse { reason, .. }) => format!("refused: {reason}"),
             (Ok(()), Due::LeftOut { reason }) => format!("left out: {reason}"),
             (Err(_), _) => "FAILS".to_owned(),
@@ -49,18 +50,18 @@ pub(super) fn group(stage: &Stage, rows: &[Row], path: Path, record: &Record) ->
     ))
 }
 
-fn one(stage: &Stage, row: &Row) -> Outcome {
+fn one(stage: &Stage, row: &Row, due: Due) -> Outcome {
     if let Sides::Own(body) = row.sides {
         return body(stage, row);
     }
-    match row.due {
+    match due {
         Due::Refuse { says, .. } => {
             let mut process = start(stage, Side::A, row.program, &row.server)?;
             process.refuse()?;
             wants(&process, says)
         }
         Due::LeftOut { .. } => Ok(()),
-        Due::Pass(check) => {
+        Due::Pass(check) | Due::PassNear { check, .. } => {
             let (server, client) = both(stage, row)?;
             check.holds(&server, &client)
         }
