@@ -11,8 +11,11 @@
  * rejected      the server rejects with private data: REJECTED, status 28, the queue pair in ERR
  * wrong-rkey    WRITE with a key that names nothing: REM_ACCESS_ERR; the server's queue pair in ERR
  * too-long      SEND longer than the receive: REM_INV_REQ_ERR here, LOC_LEN_ERR there
+ * too-long-rxe  the same with the kernel's rxe as the server, which takes it for an error of its own: REM_OP_ERR, LOC_QP_OP_ERR
  * no-receive    SEND without a receive and without RNR retries: RNR_RETRY_EXC_ERR
  * deregistered  WRITE to memory that is registered no more: REM_ACCESS_ERR, and no byte changes
+ * server-parts  the server disconnects: DISCONNECTED on both sides, receives are flushed
+ * reply-refused the client rejects the server's acceptance with private data: REJECTED there, status 28
  * exits         the client exits without a disconnect: DISCONNECTED, at once
  * bad-lkey      SEND from memory that is registered no more: LOC_PROT_ERR
  * in-use        a port that another process listens on: EADDRINUSE; free again at once when that is killed
@@ -26,179 +29,12 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
-enum { SIZE = 64 << 10, SHORT = 1024, CYCLES = 200, WARM_UP = 50, TIME = 60 };
+enum { SIDE_SIZE = 64 << 10, SHORT = 1024, CYCLES = 200, WARM_UP = 50, TIME = 60 };
 enum { SEED_CLIENT = 11, SEED_SERVER = 12 };
 
-/* What the server tells with its acceptance. */
-struct offer {
-	uint64_t addr;
-	uint32_t rkey, length;
-};
+#include "side.h"
 
 static const char rejection[] = "this server takes nobody";
-
-struct side {
-	struct rdma_event_channel *channel;
-	struct rdma_cm_id *listener, *id;
-	struct ibv_pd *pd;
-	struct ibv_cq *cq;
-	struct ibv_mr *mr;
-	char *buffer;
-	struct offer peer;
-};
-
-/* Memory, queue and queue pair; `receives` receives of so many bytes each are posted. */
-static void equip(struct side *side, int receives, uint32_t length)
-{
-	struct ibv_qp_init_attr attr = {
-		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 32, .max_recv_wr = 32, .max_send_sge = 1, .max_recv_sge = 1 },
-		.sq_sig_all = 1,
-	};
-
-	MUST_PTR(side->pd = ibv_alloc_pd(side->id->verbs));
-	MUST_PTR(side->cq = ibv_create_cq(side->id->verbs, 64, NULL, NULL, 0));
-	attr.send_cq = attr.recv_cq = side->cq;
-	MUST(rdma_create_qp(side->id, side->pd, &attr));
-	MUST_PTR(side->buffer = malloc(SIZE));
-	MUST_PTR(side->mr = ibv_reg_mr(side->pd, side->buffer, SIZE,
-				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
-	for (int i = 0; i < receives; i++) {
-		struct ibv_sge sge = { (uintptr_t)side->buffer, length, side->mr->lkey };
-		struct ibv_recv_wr wr = { .wr_id = 1000 + i, .sg_list = &sge, .num_sge = 1 }, *bad;
-
-		MUST(ibv_post_recv(side->id->qp, &wr, &bad));
-	}
-}
-
-static void release(struct side *side)
-{
-	rdma_destroy_qp(side->id);
-	if (side->mr != NULL)
-		MUST(ibv_dereg_mr(side->mr));
-	free(side->buffer);
-	MUST(ibv_destroy_cq(side->cq));
-	MUST(ibv_dealloc_pd(side->pd));
-	MUST(rdma_destroy_id(side->id));
-}
-
-static void post(struct side *side, enum ibv_wr_opcode opcode, uint32_t length)
-{
-	struct ibv_sge sge = { (uintptr_t)side->buffer, length, side->mr ? side->mr->lkey : 0 };
-	struct ibv_send_wr wr = { .wr_id = opcode, .sg_list = &sge, .num_sge = 1, .opcode = opcode }, *bad;
-
-	wr.wr.rdma.remote_addr = side->peer.addr;
-	wr.wr.rdma.rkey = side->peer.rkey;
-	MUST(ibv_post_send(side->id->qp, &wr, &bad));
-}
-
-static void expect_completion(struct side *side, enum ibv_wc_status wanted)
-{
-	struct ibv_wc wc = next_completion(side->cq);
-
-	if (wc.status != wanted)
-		die("completion of %llu: %s, not %s", (unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status), ibv_wc_status_str(wanted));
-	EXPECT(wc.qp_num == side->id->qp->qp_num);
-}
-
-static enum ibv_qp_state state_of(struct side *side)
-{
-	struct ibv_qp_attr attr;
-	struct ibv_qp_init_attr init;
-
-	MUST(ibv_query_qp(side->id->qp, &attr, IBV_QP_STATE, &init));
-	return attr.qp_state;
-}
-
-/* Server: listens, announces. */
-static void open_server(struct side *side, const char *port)
-{
-	MUST_PTR(side->channel = rdma_create_event_channel());
-	side->listener = listen_on(side->channel, AF_INET6, port ? number(port, 0, 65535) : 0);
-	announce(side->listener);
-}
-
-/*
- * Server: accepts the next connection, offering its memory. `rnr_retry` is how often the client's queue pair may retry when a receive
- * is missing here.
- */
-static void serve_with(struct side *side, int receives, uint32_t length, uint8_t rnr_retry)
-{
-	struct offer offer;
-	struct rdma_conn_param param = {
-		.private_data = &offer,
-		.private_data_len = sizeof offer,
-		.rnr_retry_count = rnr_retry,
-		.initiator_depth = 1,
-		.responder_resources = 1,
-	};
-
-	side->id = await(side->channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
-	equip(side, receives, length);
-	pattern_fill(side->buffer, SIZE, SEED_SERVER, 0);
-	offer = (struct offer){ (uintptr_t)side->buffer, side->mr->rkey, SIZE };
-	MUST(rdma_accept(side->id, &param));
-	await(side->channel, RDMA_CM_EVENT_ESTABLISHED);
-}
-
-static void serve(struct side *side, int receives, uint32_t length)
-{
-	serve_with(side, receives, length, 7);
-}
-
-static void close_server(struct side *side)
-{
-	MUST(rdma_destroy_id(side->listener));
-	rdma_destroy_event_channel(side->channel);
-}
-
-/* Client: as far as the resolved route. */
-static void find(struct side *side, const char *address, const char *port, int receives, uint32_t length)
-{
-	if (side->channel == NULL)
-		MUST_PTR(side->channel = rdma_create_event_channel());
-	side->id = start_resolving(side->channel, address, port);
-	await(side->channel, RDMA_CM_EVENT_ADDR_RESOLVED);
-	equip(side, receives, length);
-	pattern_fill(side->buffer, SIZE, SEED_CLIENT, 0);
-	MUST(rdma_resolve_route(side->id, 500));
-	await(side->channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
-}
-
-/* Client: connects and learns the server's memory. */
-static void join(struct side *side, const char *address, const char *port, struct rdma_conn_param param)
-{
-	struct rdma_cm_event *event;
-
-	find(side, address, port, 1, SHORT);
-	MUST(rdma_connect(side->id, &param));
-	MUST(rdma_get_cm_event(side->channel, &event));
-	if (event->event != RDMA_CM_EVENT_ESTABLISHED)
-		die("event %s with status %d", rdma_event_str(event->event), event->status);
-	EXPECT(event->param.conn.private_data_len >= sizeof side->peer);
-	memcpy(&side->peer, event->param.conn.private_data, sizeof side->peer);
-	EXPECT(side->peer.length == SIZE);
-	MUST(rdma_ack_cm_event(event));
-}
-
-/* Either side ends what is left of a connection. */
-static void part(struct side *side)
-{
-	MUST(rdma_disconnect(side->id));
-	await(side->channel, RDMA_CM_EVENT_DISCONNECTED);
-	release(side);
-}
-
-/* The server ends when the client does. */
-static void see_off(struct side *side)
-{
-	await(side->channel, RDMA_CM_EVENT_DISCONNECTED);
-	MUST(rdma_disconnect(side->id));
-	release(side);
-	close_server(side);
-}
-
-static const struct rdma_conn_param patient = { .retry_count = 7, .rnr_retry_count = 7, .initiator_depth = 1, .responder_resources = 1 };
 
 /* exits */
 
@@ -284,7 +120,7 @@ static void wrong_rkey_server(const char *port)
 	/* The violation ends the queue pair, which flushes the receive. */
 	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
 	EXPECT(state_of(&side) == IBV_QPS_ERR);
-	pattern_check(side.buffer, SIZE, SEED_SERVER, 0);
+	pattern_check(side.buffer, SIDE_SIZE, SEED_SERVER, 0);
 	see_off(&side);
 }
 
@@ -294,7 +130,7 @@ static void wrong_rkey_client(const char *address, const char *port)
 
 	join(&side, address, port, patient);
 	side.peer.rkey ^= 0x155;
-	post(&side, IBV_WR_RDMA_WRITE, SIZE);
+	post(&side, IBV_WR_RDMA_WRITE, SIDE_SIZE);
 	expect_completion(&side, IBV_WC_REM_ACCESS_ERR);
 	EXPECT(state_of(&side) == IBV_QPS_ERR);
 	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
@@ -307,29 +143,122 @@ static void wrong_rkey_client(const char *address, const char *port)
 
 /* too-long */
 
-static void too_long_server(const char *port)
+static void long_server(const char *port, enum ibv_wc_status status)
 {
 	struct side side = { 0 };
 
 	open_server(&side, port);
 	serve(&side, 2, SHORT);
-	expect_completion(&side, IBV_WC_LOC_LEN_ERR);
+	expect_completion(&side, status);
 	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
 	EXPECT(state_of(&side) == IBV_QPS_ERR);
-	pattern_check(side.buffer + SHORT, SIZE - SHORT, SEED_SERVER, SHORT);
+	pattern_check(side.buffer + SHORT, SIDE_SIZE - SHORT, SEED_SERVER, SHORT);
 	see_off(&side);
 }
 
-static void too_long_client(const char *address, const char *port)
+static void long_client(const char *address, const char *port, enum ibv_wc_status status)
 {
 	struct side side = { 0 };
 
 	join(&side, address, port, patient);
 	post(&side, IBV_WR_SEND, SHORT + 1);
-	expect_completion(&side, IBV_WC_REM_INV_REQ_ERR);
+	expect_completion(&side, status);
 	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
 	part(&side);
 	rdma_destroy_event_channel(side.channel);
+}
+
+static void too_long_server(const char *port)
+{
+	long_server(port, IBV_WC_LOC_LEN_ERR);
+}
+
+static void too_long_client(const char *address, const char *port)
+{
+	long_client(address, port, IBV_WC_REM_INV_REQ_ERR);
+}
+
+static void too_long_rxe_server(const char *port)
+{
+	long_server(port, IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void too_long_rxe_client(const char *address, const char *port)
+{
+	long_client(address, port, IBV_WC_REM_OP_ERR);
+}
+
+/* server-parts */
+
+static void server_parts_server(const char *port)
+{
+	struct side side = { 0 };
+
+	open_server(&side, port);
+	serve(&side, 1, SHORT);
+	MUST(rdma_disconnect(side.id));
+	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	release(&side);
+	close_server(&side);
+}
+
+static void server_parts_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+
+	join(&side, address, port, patient);
+	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
+	MUST(rdma_disconnect(side.id));
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	EXPECT(state_of(&side) == IBV_QPS_ERR);
+	release(&side);
+	rdma_destroy_event_channel(side.channel);
+}
+
+/* reply-refused */
+
+static const char refusal[] = "not at these conditions";
+
+static void reply_refused_server(const char *port)
+{
+	struct side side = { 0 };
+	struct rdma_cm_event *event;
+	const struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7 };
+
+	open_server(&side, port);
+	side.id = await(side.channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
+	equip(&side, 1, SHORT);
+	MUST(rdma_accept(side.id, (struct rdma_conn_param *)&param));
+	MUST(rdma_get_cm_event(side.channel, &event));
+	if (event->event != RDMA_CM_EVENT_REJECTED || event->status != 28)
+		die("event %s with status %d", rdma_event_str(event->event), event->status);
+	EXPECT(event->param.conn.private_data_len >= sizeof refusal);
+	EXPECT(memcmp(event->param.conn.private_data, refusal, sizeof refusal) == 0);
+	MUST(rdma_ack_cm_event(event));
+	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
+	release(&side);
+	close_server(&side);
+}
+
+/* An identifier without a queue pair gets the answer itself, to establish or to reject. */
+static void reply_refused_client(const char *address, const char *port)
+{
+	struct rdma_event_channel *channel;
+	struct rdma_conn_param param = patient;
+	struct rdma_cm_id *id;
+
+	MUST_PTR(channel = rdma_create_event_channel());
+	id = start_resolving(channel, address, port);
+	await(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	MUST(rdma_resolve_route(id, 500));
+	await(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	param.qp_num = 0x1234;
+	MUST(rdma_connect(id, &param));
+	await(channel, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	MUST(rdma_reject(id, refusal, sizeof refusal));
+	MUST(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
 }
 
 /* no-receive */
@@ -372,7 +301,7 @@ static void deregistered_server(const char *port)
 	serve(&side, 2, 1);
 	/* The client asks; the message overwrote the first byte. */
 	expect_completion(&side, IBV_WC_SUCCESS);
-	pattern_fill(side.buffer, SIZE, SEED_SERVER, 0);
+	pattern_fill(side.buffer, SIDE_SIZE, SEED_SERVER, 0);
 	MUST(ibv_dereg_mr(side.mr));
 	side.mr = NULL;
 	MUST_PTR(side.mr = ibv_reg_mr(side.pd, side.buffer, 1, 0));
@@ -380,7 +309,7 @@ static void deregistered_server(const char *port)
 	expect_completion(&side, IBV_WC_SUCCESS);
 	expect_completion(&side, IBV_WC_WR_FLUSH_ERR);
 	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
-	pattern_check(side.buffer, SIZE, SEED_SERVER, 0);
+	pattern_check(side.buffer, SIDE_SIZE, SEED_SERVER, 0);
 	MUST(rdma_disconnect(side.id));
 	release(&side);
 	close_server(&side);
@@ -396,7 +325,7 @@ static void deregistered_client(const char *address, const char *port)
 	/* Own completion and the answer, in either order. */
 	expect_completion(&side, IBV_WC_SUCCESS);
 	expect_completion(&side, IBV_WC_SUCCESS);
-	post(&side, IBV_WR_RDMA_WRITE, SIZE);
+	post(&side, IBV_WR_RDMA_WRITE, SIDE_SIZE);
 	expect_completion(&side, IBV_WC_REM_ACCESS_ERR);
 	EXPECT(ibv_poll_cq(side.cq, 1, &wc) == 0);
 	part(&side);
@@ -414,7 +343,7 @@ static void bad_lkey_server(const char *port)
 	serve(&side, 1, SHORT);
 	await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
 	EXPECT(ibv_poll_cq(side.cq, 1, &wc) == 0);
-	pattern_check(side.buffer, SIZE, SEED_SERVER, 0);
+	pattern_check(side.buffer, SIDE_SIZE, SEED_SERVER, 0);
 	MUST(rdma_disconnect(side.id));
 	release(&side);
 	close_server(&side);
@@ -547,8 +476,8 @@ static enum ibv_wc_status transfer_for_ever(struct side *side, int lucky)
 	for (;;) {
 		struct ibv_wc wc;
 
-		post(side, IBV_WR_RDMA_WRITE, SIZE);
-		post(side, IBV_WR_RDMA_READ, SIZE);
+		post(side, IBV_WR_RDMA_WRITE, SIDE_SIZE);
+		post(side, IBV_WR_RDMA_READ, SIDE_SIZE);
 		for (int i = 0; i < 2; i++) {
 			wc = next_completion(side->cq);
 			if (wc.status != IBV_WC_SUCCESS)
@@ -652,6 +581,9 @@ static const struct failure {
 	{ "rejected", rejected_server, rejected_client },
 	{ "wrong-rkey", wrong_rkey_server, wrong_rkey_client },
 	{ "too-long", too_long_server, too_long_client },
+	{ "too-long-rxe", too_long_rxe_server, too_long_rxe_client },
+	{ "server-parts", server_parts_server, server_parts_client },
+	{ "reply-refused", reply_refused_server, reply_refused_client },
 	{ "no-receive", no_receive_server, no_receive_client },
 	{ "deregistered", deregistered_server, deregistered_client },
 	{ "exits", exits_server, exits_client },
