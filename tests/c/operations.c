@@ -5,8 +5,9 @@
  * same length, and WRITEs with immediate data, which the server compares. Addresses and lengths are odd on purpose, and what is sent
  * is gathered from three pieces. At the end come the atomics. Nothing runs into a receiver that is not ready.
  *
- * usage: operations server [PORT]
- *        operations client ADDRESS PORT
+ * usage: operations server [PORT [LONGEST]]
+ *        operations client ADDRESS PORT [LONGEST]
+ * LONGEST bounds the lengths; both must be given the same.
  */
 #include "common.h"
 
@@ -24,6 +25,7 @@ enum { SEED_CLIENT = 11, SEED_SERVER = 12, SEED_WRITE = 100, SEED_SEND = 200, SE
 /* Around the largest payloads of a packet, 1024 and 4096 bytes. */
 static const uint32_t lengths[] = { 0, 1, 7, 1023, 1024, 1025, 3072, 4095, 4096, 4097, 12288, 65537, MAX_LENGTH };
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
+static uint32_t count = LENGTHS;
 
 /* Posts a request for `length` bytes at `from`, in up to three pieces. `imm` is for operations that have it. */
 static void request(struct side *side, enum ibv_wr_opcode opcode, size_t from, uint32_t length, size_t target, uint32_t imm)
@@ -146,7 +148,7 @@ static void client(const char *address, const char *port)
 
 	find(&side, address, port, LENGTHS, MAX_LENGTH);
 	enter(&side, patient);
-	for (uint32_t index = 0; index < LENGTHS; index++) {
+	for (uint32_t index = 0; index < count; index++) {
 		write_and_read(&side, index);
 		send_and_receive(&side, index);
 		fill(&side, SOURCE + index, index, SEED_IMM);
@@ -185,23 +187,33 @@ static void server(const char *port)
 
 	open_server(&side, port);
 	serve(&side, 2 * LENGTHS, MAX_LENGTH);
-	for (uint32_t index = 0; index < LENGTHS; index++)
+	for (uint32_t index = 0; index < count; index++)
 		answer(&side, index);
 	see_off(&side);
+}
+
+static void leave_out_longer_than(const char *longest)
+{
+	uint32_t bound = longest ? number(longest, 0, MAX_LENGTH) : MAX_LENGTH;
+
+	while (lengths[count - 1] > bound)
+		count--;
 }
 
 int main(int argc, char **argv)
 {
 	deadline(TIME);
-	if (argc >= 2 && argc <= 3 && strcmp(argv[1], "server") == 0) {
+	if (argc >= 2 && argc <= 4 && strcmp(argv[1], "server") == 0) {
+		leave_out_longer_than(argc == 4 ? argv[3] : NULL);
 		server(argv[2]);
 		return 0;
 	}
-	if (argc == 4 && strcmp(argv[1], "client") == 0) {
+	if (argc >= 4 && argc <= 5 && strcmp(argv[1], "client") == 0) {
+		leave_out_longer_than(argv[4]);
 		client(argv[2], argv[3]);
 		return 0;
 	}
-	fputs("usage: operations server [PORT]\n"
-	      "       operations client ADDRESS PORT\n", stderr);
+	fputs("usage: operations server [PORT [LONGEST]]\n"
+	      "       operations client ADDRESS PORT [LONGEST]\n", stderr);
 	return 2;
 }

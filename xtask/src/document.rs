@@ -23,7 +23,7 @@ pub(crate) struct Document {
     /// What stands above the tables.
     pub(crate) introduction: String,
     /// Names of the columns: first those which say what was done, then those which say what came out.
-    pub(crate) columns: &'static [&'static str],
+    pub(crate) columns: Vec<String>,
     /// All lines, in the order in which they shall stand, sections one after the other.
     pub(crate) lines: Vec<Line>,
 }
@@ -144,7 +144,7 @@ mod tests {
         Document {
             file: "docs/none.md",
             introduction: "# Title\n".into(),
-            columns: &["a", "b", "result"],
+            columns: ["a", "b", "result"].map(str::to_owned).to_vec(),
             lines,
         }
     }

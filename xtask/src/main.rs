@@ -34,7 +34,10 @@ usage: cargo xtask COMMAND
                    the performance aims, measured; not a part of `test`
   instructions [--write-table]
                    the hot functions' instructions, beside the committed baseline; not a part of `test`
-  guest [FILTER]   the kernel's own RDMA driver, in a virtual machine, as the peer";
+  guest [FILTER] [--write-table]
+                   the kernel's own RDMA driver, in a virtual machine, as the peer
+  guest pyverbs [--write-table]
+                   rdma-core's suite on that driver, for comparison; not part of `test`";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -64,8 +67,9 @@ fn main() -> ExitCode {
         ["aims"] => system::aims::run(&workspace, "", mode),
         ["aims", filter] => system::aims::run(&workspace, filter, mode),
         ["instructions"] => instructions::run(&workspace, mode),
-        ["guest"] => guest_tests(&workspace, "", &mut tally),
-        ["guest", filter] => guest_tests(&workspace, filter, &mut tally),
+        ["guest", "pyverbs"] => guest_suite(&workspace, mode, &mut tally),
+        ["guest"] => guest_tests(&workspace, "", mode, &mut tally),
+        ["guest", filter] => guest_tests(&workspace, filter, mode, &mut tally),
         _ => return fail(USAGE),
     };
     cleanup::everything();
@@ -81,7 +85,7 @@ fn everything(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     lint::run(workspace, tally)?;
     unit::run(workspace, tally)?;
     system_tests(workspace, "", Mode::Check, tally)?;
-    guest_tests(workspace, "", tally)
+    guest_tests(workspace, "", Mode::Check, tally)
 }
 
 fn system_tests(
@@ -99,11 +103,29 @@ fn system_tests(
     system::run(workspace, filter, mode, tally)
 }
 
-fn guest_tests(workspace: &Workspace, filter: &str, tally: &mut Tally) -> Result<(), String> {
+fn guest_tests(
+    workspace: &Workspace,
+    filter: &str,
+    mode: Mode,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    guest_ready(workspace)?;
+    guest::run(workspace, filter, mode, tally)
+}
+
+/// Not part of `test`: it says nothing about Ferroce.
+fn guest_suite(workspace: &Workspace, mode: Mode, tally: &mut Tally) -> Result<(), String> {
+    guest_ready(workspace)?;
+    guest::run_suite(workspace, mode, tally)
+}
+
+fn guest_ready(workspace: &Workspace) -> Result<(), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("the guest tests make network namespaces and need root".into());
+    }
     packages::require(&[packages::SYSTEM, packages::GUEST])?;
     sh::step(workspace.cargo(&["build", "--release"]))?;
-    cleanup::on_signal()?;
-    guest::run(workspace, filter, tally)
+    cleanup::on_signal()
 }
 
 fn fail(message: &str) -> ExitCode {

@@ -1,18 +1,30 @@
 //! Starting the guest and running programs in it and at the other end of its cable.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::pair::{Family, Outcome};
 use crate::system::Process;
 use crate::workspace::Workspace;
 use crate::{cleanup, sh};
 
 /// Time for building the guest, which is kept, and for booting it.
 const BUILD_LIMIT: Duration = Duration::from_secs(600);
-/// How often a condition inside the guest is looked at.
-const GLANCE: Duration = Duration::from_millis(100);
+/// Time for powering it off.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// How often it is seen whether a condition inside the guest holds.
+const GLANCE: Duration = Duration::from_millis(10);
+/// Our test programs that it runs too; they are built against the libraries that it has.
+const PROGRAMS: [&str; 6] = [
+    "client-server",
+    "epoll",
+    "failures",
+    "file-transfer",
+    "operations",
+    "read-write",
+];
 
 /// A running guest. It is powered off when this is dropped.
 pub(super) struct Guest {
@@ -20,10 +32,10 @@ pub(super) struct Guest {
     namespace: String,
     ferroce: String,
     bin: PathBuf,
-    /// Of the test that runs.
-    logs: RefCell<PathBuf>,
-    deadline: Cell<Instant>,
-    count: Cell<u32>,
+    share: PathBuf,
+    logs: PathBuf,
+    /// Indices of our GIDs, of both families.
+    gids: [String; 2],
 }
 
 impl Guest {
@@ -36,160 +48,185 @@ impl Guest {
     ) -> Result<Self, String> {
         let namespace = format!("{}{}-guest", cleanup::NAMESPACE_PREFIX, std::process::id());
         cleanup::add_namespace(&namespace);
-        let guest = Self {
+        let mut guest = Self {
             script: workspace.root.join("tests/guest/guest"),
             namespace,
             ferroce: bin.join("ferroce").to_string_lossy().into_owned(),
             bin: bin.to_owned(),
-            logs: RefCell::new(logs),
-            deadline: Cell::new(Instant::now() + BUILD_LIMIT),
-            count: Cell::new(0),
+            share: PathBuf::new(),
+            logs: logs.clone(),
+            gids: Default::default(),
         };
-        guest.make_logs()?;
+        let run = Run::new(&guest, logs, BUILD_LIMIT)?;
         let mtu = mtu.to_string();
+        run.script("build", &["build"])?.succeed()?;
         // One virtual processor: on two real ones the programs here need the other.
-        for words in [&["build"][..], &["start", "--smp", "1", "--mtu", &mtu]] {
-            let mut step = guest.script(words[0], words)?;
-            step.succeed()
-                .map_err(|e| format!("{e}\n{}", step.output()))?;
+        run.script("start", &["start", "--smp", "1", "--mtu", &mtu])?
+            .succeed()?;
+        let mut share = run.script("share", &["share"])?;
+        share.succeed()?;
+        let gids = run.gids()?;
+        guest.share = PathBuf::from(share.output().trim());
+        guest.gids = gids;
+        for program in PROGRAMS {
+            let target = guest.share.join(program);
+            std::fs::copy(guest.bin.join(program), &target)
+                .map_err(|e| format!("{}: {e}", target.display()))?;
         }
         Ok(guest)
     }
 
-    /// Runs a test with log files in `folder`.
-    pub(super) fn test(
-        &self,
-        folder: &Path,
-        limit: Duration,
-        body: &dyn Fn(&Self) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let _ = std::fs::remove_dir_all(folder);
-        self.logs.replace(folder.to_owned());
-        self.make_logs()?;
-        self.count.set(0);
-        self.deadline.set(Instant::now() + limit);
-        body(self)
+    /// A folder of this machine that it sees as `/share`.
+    pub(super) fn share(&self) -> &Path {
+        &self.share
     }
 
-    /// Starts a program here under `ferroce run`, as an ordinary user.
-    pub(super) fn here(&self, words: &[&str]) -> Result<Process, String> {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.namespace));
-        command.args([
-            "setpriv",
-            "--reuid",
-            "65534",
-            "--regid",
-            "65534",
-            "--clear-groups",
-        ]);
-        command
-            .args([&self.ferroce, "run", "--"])
-            .args(words)
-            .current_dir("/");
-        if std::env::var_os("FERROCE_LOG").is_none() {
-            // Beside what the program prints: a failure with a foreign peer is hard enough to understand.
-            command.env("FERROCE_LOG", "ferroce=debug,ferroce::cm=trace");
+    /// Index of our GID with our address of this family.
+    pub(super) fn gid_index(&self, family: Family) -> &str {
+        match family {
+            Family::V4 => &self.gids[0],
+            Family::V6 => &self.gids[1],
         }
-        self.process(command, "here", words[0])
     }
 
-    /// Starts a program in the guest.
-    pub(super) fn there(&self, words: &[&str]) -> Result<Process, String> {
-        let limit = self
-            .deadline
-            .get()
-            .saturating_duration_since(Instant::now())
-            .as_secs()
-            .max(1);
-        let line = format!("timeout {limit} {}", words.join(" "));
-        let label = words[0].rsplit('/').next().unwrap_or(words[0]);
-        self.script(label, &["exec", &line])
-    }
-
-    /// Waits until a shell command in the guest ends with 0.
-    pub(super) fn until(&self, what: &str, condition: &str) -> Result<(), String> {
-        while Instant::now() < self.deadline.get() {
-            if self
-                .there(&["sh", "-c", &format!("'{condition}'")])?
-                .succeed()
-                .is_ok()
-            {
-                return Ok(());
-            }
-            std::thread::sleep(GLANCE);
-        }
-        Err(format!("the guest's server has not {what} in time"))
-    }
-
-    /// Copies a program that was built here to where the guest sees it; its name there.
-    pub(super) fn share(&self, name: &str) -> Result<String, String> {
-        let mut asked = self.script("share", &["share"])?;
-        asked.succeed()?;
-        let target = PathBuf::from(asked.output().trim()).join(name);
-        std::fs::copy(self.bin.join(name), &target)
-            .map_err(|e| format!("{}: {e}", target.display()))?;
-        Ok(format!("/share/{name}"))
-    }
-
-    /// The full name of a program that was built here.
-    pub(super) fn built(&self, name: &str) -> String {
-        self.bin.join(name).to_string_lossy().into_owned()
-    }
-
-    /// Index of our GID that is this address.
-    pub(super) fn gid_index(&self, address: &str) -> Result<String, String> {
-        let file = format!("--net=/run/netns/{}", self.namespace);
-        let listed = sh::output("nsenter", &[&file, &self.ferroce, "devices", "--json"])?;
-        let devices: serde_json::Value =
-            serde_json::from_str(&listed).map_err(|e| format!("devices --json: {e}"))?;
-        let gids = devices[0]["ports"][0]["gids"]
-            .as_array()
-            .ok_or("the first device has no GIDs")?;
-        let entry = gids.iter().find(|entry| {
-            entry["gid"]
-                .as_str()
-                .is_some_and(|gid| gid.ends_with(address))
-        });
-        entry
-            .map(|entry| entry["index"].to_string())
-            .ok_or_else(|| format!("no GID is {address}"))
-    }
-
-    fn make_logs(&self) -> Result<(), String> {
-        let logs = self.logs.borrow();
-        std::fs::create_dir_all(&*logs).map_err(|e| format!("{}: {e}", logs.display()))
-    }
-
-    fn script(&self, label: &str, words: &[&str]) -> Result<Process, String> {
-        let mut command = Command::new(&self.script);
-        command.args(words).env("INTEROP_NETNS", &self.namespace);
-        self.process(command, "guest", label)
-    }
-
-    fn process(&self, command: Command, where_: &str, label: &str) -> Result<Process, String> {
-        let label = label.rsplit('/').next().unwrap_or(label);
-        self.count.set(self.count.get() + 1);
-        let log = self
-            .logs
-            .borrow()
-            .join(format!("{:02}-{label}-{where_}.log", self.count.get()));
-        Process::start(
-            command,
-            format!("{label} ({where_})"),
-            log,
-            self.deadline.get(),
-        )
+    /// The name of one of our test programs: here, and in the guest.
+    pub(super) fn program(&self, name: &str) -> [String; 2] {
+        let here = self.bin.join(name).to_string_lossy().into_owned();
+        [here, format!("/share/{name}")]
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.deadline.set(Instant::now() + Duration::from_secs(20));
-        if let Ok(mut stop) = self.script("stop", &["stop", "--all"]) {
+        if let Ok(run) = Run::new(self, self.logs.clone(), STOP_LIMIT)
+            && let Ok(mut stop) = run.script("stop", &["stop", "--all"])
+        {
             // If it does not stop, deleting the namespace kills it.
             let _ = stop.wait();
         }
         cleanup::delete_namespace(&self.namespace);
+        if let Some(folder) = self.share.parent().and_then(Path::parent) {
+            // The console's output and what was shared: of this run alone, as its name has the process id.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// What one test does with the guest: it has a folder for its logs, and a deadline.
+pub(super) struct Run<'a> {
+    pub(super) guest: &'a Guest,
+    logs: PathBuf,
+    deadline: Instant,
+    count: Cell<u32>,
+}
+
+impl<'a> Run<'a> {
+    /// With an empty folder, or the one that is there.
+    pub(super) fn new(guest: &'a Guest, logs: PathBuf, limit: Duration) -> Result<Self, String> {
+        std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
+        Ok(Self {
+            guest,
+            logs,
+            deadline: Instant::now() + limit,
+            count: Cell::new(0),
+        })
+    }
+
+    /// A file among the logs.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.logs.join(name)
+    }
+
+    /// Starts a program here under `ferroce run`, as an ordinary user, its output line by line.
+    pub(super) fn here(&self, words: &[&str]) -> Result<Process, String> {
+        let mut command = self.inside();
+        let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        command.arg("setpriv").args(user);
+        let line = [&*self.guest.ferroce, "run", "--", "stdbuf", "-oL"];
+        command.args(line).args(words).current_dir("/");
+        if std::env::var_os("FERROCE_LOG").is_none() {
+            // Beside what the program prints: a failure with a foreign peer is hard enough to understand.
+            command.env("FERROCE_LOG", "ferroce=debug,ferroce::cm=trace");
+        }
+        let program = words.iter().find(|w| **w != "env" && !w.contains('='));
+        self.process(command, "here", program.unwrap_or(&"env"))
+    }
+
+    /// Starts a program of this machine, as root, at our end of the cable.
+    pub(super) fn bare(&self, words: &[&str]) -> Result<Process, String> {
+        let mut command = self.inside();
+        command.args(words);
+        self.process(command, "here", words[0])
+    }
+
+    /// Starts a program in the guest.
+    pub(super) fn there(&self, words: &[&str]) -> Result<Process, String> {
+        let limit = self.deadline.saturating_duration_since(Instant::now());
+        let line = format!("timeout {} {}", limit.as_secs().max(1), words.join(" "));
+        self.script(words[0], &["exec", &line])
+    }
+
+    /// Waits until a shell command in the guest ends with 0, while a process runs.
+    pub(super) fn until(&self, process: &mut Process, condition: &str) -> Outcome {
+        let line = format!("'until {condition}; do sleep 0.05; done'");
+        let mut waiting = self.there(&["sh", "-c", &line])?;
+        while waiting.runs()? {
+            if !process.runs()? {
+                return Err(format!("{} ended too early", process.label));
+            }
+            if Instant::now() > self.deadline {
+                return Err(format!("not in time: {condition}"));
+            }
+            std::thread::sleep(GLANCE);
+        }
+        waiting.succeed()
+    }
+
+    fn gids(&self) -> Result<[String; 2], String> {
+        let file = format!("--net=/run/netns/{}", self.guest.namespace);
+        let listed = sh::output(
+            "nsenter",
+            &[&file, &self.guest.ferroce, "devices", "--json"],
+        )?;
+        let devices: serde_json::Value =
+            serde_json::from_str(&listed).map_err(|e| format!("devices --json: {e}"))?;
+        let gids = devices[0]["ports"][0]["gids"]
+            .as_array()
+            .ok_or("the first device has no GIDs")?;
+        let index = |family: Family| {
+            let ours = |entry: &&serde_json::Value| {
+                entry["gid"]
+                    .as_str()
+                    .is_some_and(|gid| gid.ends_with(family.ours()))
+            };
+            let found = gids.iter().find(ours);
+            found.map(|entry| entry["index"].to_string())
+        };
+        match (index(Family::V4), index(Family::V6)) {
+            (Some(v4), Some(v6)) => Ok([v4, v6]),
+            _ => Err("our device lacks a GID".into()),
+        }
+    }
+
+    /// A command at our end of the cable.
+    fn inside(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.guest.namespace));
+        command
+    }
+
+    fn script(&self, label: &str, words: &[&str]) -> Result<Process, String> {
+        let mut command = Command::new(&self.guest.script);
+        command
+            .args(words)
+            .env("INTEROP_NETNS", &self.guest.namespace);
+        self.process(command, "guest", label)
+    }
+
+    fn process(&self, command: Command, place: &str, label: &str) -> Result<Process, String> {
+        let label = label.rsplit('/').next().unwrap_or(label);
+        self.count.set(self.count.get() + 1);
+        let log = self.file(&format!("{:02}-{label}-{place}.log", self.count.get()));
+        Process::start(command, format!("{label} ({place})"), log, self.deadline)
     }
 }

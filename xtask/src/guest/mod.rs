@@ -1,57 +1,109 @@
 //! Guest tests: Linux's own software RDMA driver as the peer.
 //!
 //! `tests/guest` boots a small virtual machine with the kernel's `rdma_rxe` and Debian's programs. Its network interface ends in a
-//! network namespace of this machine, where the same programs run on Ferroce. Nobody wrote the one for the other.
+//! network namespace of this machine, where the same programs run on Ferroce. Nobody wrote the one for the other. The [`table`] has
+//! what is run; what came out becomes `docs/interop-rxe.md`.
 
-mod cases;
+mod deviations;
+mod document;
 mod harness;
-mod matrix;
+mod lanes;
+mod own;
+mod pair;
+mod pyverbs;
+mod rows;
+mod table;
 
 use std::time::Instant;
 
 use crate::cleanup;
-use crate::system::{artefacts, show};
+use crate::document::Mode;
+use crate::system::{artefacts, pyverbs as suite};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
+use document::Record;
 use harness::Guest;
+use lanes::Job;
+use rows::Way;
 
 /// MTUs of the link: a usual one, and one that lets a packet carry 4096 bytes.
 const MTUS: [u32; 2] = [1500, 9000];
 
 /// Runs the tests whose names contain `filter`.
-pub(crate) fn run(workspace: &Workspace, filter: &str, tally: &mut Tally) -> Result<(), String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Err("the guest tests make network namespaces and need root".into());
-    }
+pub(crate) fn run(
+    workspace: &Workspace,
+    filter: &str,
+    mode: Mode,
+    tally: &mut Tally,
+) -> Result<(), String> {
     cleanup::left_over();
     let bin = artefacts(workspace)?;
     let logs = workspace.target.join("guest-logs");
-    let mut count = 0;
+    let rows = table::all();
+    let record = Record::default();
+    let (begun, mut count) = (Instant::now(), 0);
     for mtu in MTUS {
-        let named = |name: &str| format!("guest.mtu{mtu}.{name}");
-        let mut cases = cases::all(mtu);
-        cases.retain(|case| named(&case.name).contains(filter));
-        if cases.is_empty() {
+        let mut jobs = jobs(&rows, mtu, &record);
+        jobs.retain(|job| job.name.contains(filter));
+        if jobs.is_empty() {
             continue;
         }
-        count += cases.len();
+        count += jobs.len();
         let guest = Guest::start(workspace, &bin, mtu, logs.join(format!("mtu{mtu}")))?;
-        for case in cases {
-            let name = named(&case.name);
-            let folder = logs.join(&name);
-            let begun = Instant::now();
-            let mut outcome = guest.test(&folder, case.limit, &*case.body);
-            if let Err(reason) = outcome {
-                // An emulated machine misses timeouts now and then: the second try counts, the first is shown.
-                println!("once more: {name}\n    {reason}");
-                outcome = guest.test(&folder, case.limit, &*case.body);
-            }
-            show(&name, &folder, outcome, begun.elapsed(), tally);
-        }
+        lanes::run(&guest, &jobs, &logs, tally);
     }
     if count == 0 {
         return Err(format!("no guest test has {filter:?} in its name"));
     }
-    Ok(())
+    let seconds = begun.elapsed().as_secs();
+    println!("# guest: {count} tests, {seconds}s with the starts of the guest");
+    document::made_of(&rows, &record).settle(workspace, mode, tally)
+}
+
+/// Runs rdma-core's suite on the kernel's driver.
+pub(crate) fn run_suite(
+    workspace: &Workspace,
+    mode: Mode,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    cleanup::left_over();
+    let bin = artefacts(workspace)?;
+    let logs = workspace.target.join("guest-logs");
+    let record = suite::Record::default();
+    let guest = Guest::start(workspace, &bin, MTUS[0], logs.join(pyverbs::NAME))?;
+    lanes::run(&guest, &[pyverbs::job(&record)], &logs, tally);
+    // A check of the numbers alone is none of the day.
+    let taken = match mode {
+        Mode::Check => None,
+        Mode::Write => Some(pyverbs::taken(&guest, &logs)?),
+    };
+    suite::document(&record, taken)?.settle(workspace, mode, tally)
+}
+
+/// The tests of all rows on a link of this MTU.
+fn jobs<'a>(rows: &'a [rows::Row], mtu: u32, record: &'a Record) -> Vec<Job<'a>> {
+    let mut all = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        for &server in row.servers {
+            let way = Way { server, mtu };
+            all.push(Job {
+                name: format!("guest.mtu{mtu}.{}", row.name(server)),
+                waits: row.section.waits,
+                limit: lanes::LIMIT,
+                body: Box::new(move |run| {
+                    let outcome = row.run(run, way);
+                    record.keep(index, way, outcome.is_ok());
+                    outcome
+                }),
+            });
+        }
+    }
+    all.push(Job {
+        name: format!("guest.mtu{mtu}.deviations"),
+        waits: false,
+        limit: lanes::LIMIT,
+        body: Box::new(deviations::still_there),
+    });
+    all
 }

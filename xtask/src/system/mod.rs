@@ -4,10 +4,11 @@
 //! namespaces, so that tests run side by side without meeting.
 
 pub(crate) mod aims;
+pub(crate) mod capture;
 mod family;
 mod net;
 mod process;
-mod pyverbs;
+pub(crate) mod pyverbs;
 mod runner;
 mod stage;
 mod table;
@@ -16,8 +17,9 @@ use std::time::Duration;
 
 use net::{Place, Side};
 pub(crate) use process::Process;
-pub(crate) use runner::{artefacts, show};
+pub(crate) use runner::{artefacts, show, show_failure};
 use stage::{Stage, User};
+pub(crate) use table::check::{Check, Iterations, Sizes};
 
 use crate::document::Mode;
 use crate::tally::Tally;
@@ -138,7 +140,7 @@ pub(crate) fn run(
         table::document::made_of(&record).settle(workspace, mode, tally)?;
     }
     if cases.iter().any(|case| case.family == "pyverbs") {
-        pyverbs::document(&pyverbs).settle(workspace, mode, tally)?;
+        pyverbs::document(&pyverbs, None)?.settle(workspace, mode, tally)?;
     }
     Ok(())
 }

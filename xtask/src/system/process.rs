@@ -58,6 +58,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Whether it has not ended yet.
+    pub(crate) fn runs(&mut self) -> Result<bool, String> {
+        Ok(self.ended()?.is_none())
+    }
+
     /// What it has printed so far.
     pub(crate) fn output(&self) -> String {
         std::fs::read(&self.log)

@@ -99,7 +99,7 @@ pub(crate) fn show(name: &str, folder: &Path, outcome: Outcome, took: Duration, 
 }
 
 /// Prints why a test failed, with the ends of its log files.
-fn show_failure(reason: &str, folder: &Path) {
+pub(crate) fn show_failure(reason: &str, folder: &Path) {
     println!("    {}", reason.replace('\n', "\n    "));
     let mut logs: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()

@@ -1,10 +1,8 @@
 //! What is on the cable: packets as tshark sees them, and a cable that loses or damages them.
 
-use nix::sys::signal::Signal;
-
 use super::{Ready, pair};
-use crate::sh;
-use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
+use crate::system::capture::{self, Seen};
+use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
 const WIRE: Place = Place::Wire(1500);
 
@@ -144,74 +142,11 @@ fn operations(stage: &Stage) -> Outcome {
     seen.clean()
 }
 
-/// A file of packets.
-struct Seen {
-    file: String,
-}
-
-impl Seen {
-    fn count(&self, filter: &str) -> Result<usize, String> {
-        // This protocol is guessed from the payload, wrongly.
-        let guess = ["--disable-protocol", "rpcordma"];
-        let words = [&["-n", "-r", &self.file, "-Y", filter], &guess[..]].concat();
-        let printed = sh::output("tshark", &words)?;
-        Ok(printed.lines().count())
-    }
-
-    /// At least one packet like this.
-    fn has(&self, what: &str, filter: &str) -> Outcome {
-        match self.count(filter)? {
-            0 => Err(format!("tshark sees no {what} ({filter}) in {}", self.file)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Nothing on our port that tshark cannot read.
-    fn clean(&self) -> Outcome {
-        match self.count("udp.port == 4791 && (_ws.malformed || !infiniband)")? {
-            0 => Ok(()),
-            n => Err(format!("tshark cannot read {n} packets in {}", self.file)),
-        }
-    }
-}
-
 /// Captures side A's end of the cable while something happens.
 fn capture(stage: &Stage, happens: impl FnOnce() -> Outcome) -> Result<Seen, String> {
-    let file = stage.file("packets.pcapng").to_string_lossy().into_owned();
-    let words = [
-        "tshark",
-        "-n",
-        "-i",
-        "eth0",
-        "-f",
-        "udp port 4791",
-        "-w",
-        &file,
-    ];
-    let mut tshark = stage.bare(Side::A, &words).user(User::Root).start()?;
-    tshark.until("started to capture", |p| {
-        p.output().contains("Capturing on") && std::path::Path::new(&file).exists()
-    })?;
-    happens()?;
-    settle(&tshark, &file)?;
-    tshark.signal(Signal::SIGINT)?;
-    tshark.succeed()?;
-    Ok(Seen { file })
-}
-
-/// The capture is behind the cable by a buffer: waits until its file has stopped growing.
-fn settle(tshark: &Process, file: &str) -> Outcome {
-    let size = || std::fs::metadata(file).map_or(0, |m| m.len());
-    let mut before = (size(), std::time::Instant::now());
-    while before.1.elapsed() < std::time::Duration::from_millis(700) {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        if size() != before.0 {
-            before = (size(), std::time::Instant::now());
-        }
-    }
-    if before.0 > 0 {
-        Ok(())
-    } else {
-        Err(format!("{} wrote nothing", tshark.label))
-    }
+    let file = stage.file("packets.pcapng");
+    let words = capture::words("eth0", &file);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let tshark = stage.bare(Side::A, &words).user(User::Root).start()?;
+    capture::during(tshark, &file, happens)
 }

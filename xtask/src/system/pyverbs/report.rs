@@ -1,6 +1,8 @@
 //! What the suite's runner wrote.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::iter::Sum;
 
 use super::exceptions::Exception;
 use crate::system::Outcome;
@@ -20,10 +22,31 @@ struct Test {
 
 /// Tests of a module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Count {
+pub(crate) struct Count {
     pub(super) passed: usize,
     pub(super) failed: usize,
     pub(super) skipped: usize,
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            passed,
+            failed,
+            skipped,
+        } = self;
+        write!(f, "{passed}/{failed}/{skipped}")
+    }
+}
+
+impl Sum for Count {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            passed: sum.passed + one.passed,
+            failed: sum.failed + one.failed,
+            skipped: sum.skipped + one.skipped,
+        })
+    }
 }
 
 impl Report {

@@ -7,7 +7,7 @@ const SMALLEST: u64 = 2;
 
 /// What must be seen in the output of a row that passes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Check {
+pub(crate) enum Check {
     /// These texts, from the server (or the only process) and from the client.
     Says(&'static str, &'static str),
     /// This text that many times, from the client.
@@ -24,7 +24,7 @@ pub(super) enum Check {
 
 /// Sizes of perftest's lines.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Sizes {
+pub(crate) enum Sizes {
     /// As many lines as the second number says, all of this size.
     Same(u64, usize),
     /// All powers of two from 2 to this.
@@ -33,7 +33,7 @@ pub(super) enum Sizes {
 
 /// The column of iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Iterations {
+pub(crate) enum Iterations {
     /// This number.
     Exactly(u64),
     /// As many as fit the duration.
@@ -42,7 +42,7 @@ pub(super) enum Iterations {
 
 impl Check {
     /// Whether it is so.
-    pub(super) fn holds(self, server: &str, client: &str) -> Outcome {
+    pub(crate) fn holds(self, server: &str, client: &str) -> Outcome {
         match self {
             Self::Says(by_server, by_client) => {
                 says(server, by_server)?;

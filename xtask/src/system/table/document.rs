@@ -41,7 +41,9 @@ pub(in crate::system) fn made_of(record: &Record) -> Document {
     Document {
         file: "docs/programs.md",
         introduction: INTRODUCTION.to_owned(),
-        columns: &["server", "client", "local", "wire"],
+        columns: ["server", "client", "local", "wire"]
+            .map(str::to_owned)
+            .to_vec(),
         lines: lines.collect(),
     }
 }

@@ -3,7 +3,7 @@
 //! A [`Row`] says what is run and what it must show. Rows of one program and transport form one test, which runs them one after the
 //! other in one pair of namespaces. What came out is kept in a [`Record`], from which [`document`] makes `docs/programs.md`.
 
-mod check;
+pub(crate) mod check;
 pub(super) mod document;
 mod rows;
 mod run;
