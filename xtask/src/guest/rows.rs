@@ -27,6 +27,7 @@ pub(super) struct Row {
     pub(super) client: String,
     pub(super) family: Family,
     pub(super) servers: &'static [Server],
+    pub(super) mtus: &'static [u32],
     pub(super) body: Body,
     /// What the document says when it did what was due.
     pub(super) passed: &'static str,
@@ -63,6 +64,11 @@ impl Row {
         let words = self.client.replace(['/', ' '], "_");
         let (section, family) = (self.section.name, self.family.name());
         format!("{section}.{words}.{family}.{}", server.name())
+    }
+
+    /// Whether it is run there.
+    pub(super) fn has(&self, way: Way) -> bool {
+        self.servers.contains(&way.server) && self.mtus.contains(&way.mtu)
     }
 
     /// Runs it.

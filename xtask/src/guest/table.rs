@@ -1,5 +1,6 @@
 //! All rows of the matrix.
 
+use super::MTUS;
 use super::own;
 use super::pair::{Family, Ready, Server};
 use super::rows::{Body, Row, Section};
@@ -49,7 +50,7 @@ const FEW: &str = "-F -n 20 -u 18 -x GID";
 
 /// All rows, section by section.
 pub(super) fn all() -> Vec<Row> {
-    let mut all = Table(Vec::new());
+    let mut all = Table::default();
     managed(&mut all);
     groups(&mut all);
     ping_pongs(&mut all);
@@ -57,10 +58,15 @@ pub(super) fn all() -> Vec<Row> {
     bytes(&mut all);
     loss(&mut all);
     ends(&mut all);
-    all.0
+    all.rows
 }
 
-struct Table(Vec<Row>);
+#[derive(Default)]
+struct Table {
+    rows: Vec<Row>,
+    /// Index of the first row of those that were added last.
+    added: usize,
+}
 
 impl Table {
     /// A row for each family.
@@ -72,29 +78,38 @@ impl Table {
         client: &str,
         body: Body,
     ) {
+        self.added = self.rows.len();
         for &family in families {
-            self.0.push(Row {
+            self.rows.push(Row {
                 section,
                 server: server.to_owned(),
                 client: client.to_owned(),
                 family,
                 servers: BOTH,
+                mtus: &MTUS,
                 body,
                 passed: "passes",
             });
         }
     }
 
-    /// The row added last has our side as one of both only.
+    /// The rows added last have only these servers.
     fn only(&mut self, servers: &'static [Server]) {
-        if let Some(row) = self.0.last_mut() {
+        for row in &mut self.rows[self.added..] {
             row.servers = servers;
         }
     }
 
-    /// The row added last gives something else than success, in these words.
+    /// The rows added last move nothing that is longer than a packet of the smaller MTU.
+    fn short(&mut self) {
+        for row in &mut self.rows[self.added..] {
+            row.mtus = &MTUS[..1];
+        }
+    }
+
+    /// The rows added last give something else than success, in these words.
     fn gives(&mut self, passed: &'static str) {
-        if let Some(row) = self.0.last_mut() {
+        for row in &mut self.rows[self.added..] {
             row.passed = passed;
         }
     }
@@ -122,6 +137,7 @@ fn managed(all: &mut Table) {
         "rping -c -a SERVER -V -C 10 -q",
         body,
     );
+    all.short();
     let done = "return status 0";
     for (server, client, port, says) in [
         (
@@ -155,6 +171,7 @@ fn managed(all: &mut Table) {
         "cmtime -s SERVER -c 10",
         body,
     );
+    all.short();
 }
 
 fn groups(all: &mut Table) {
@@ -171,6 +188,7 @@ fn groups(all: &mut Table) {
         &send,
         Body::Own(own::no_group),
     );
+    all.short();
     all.only(&[Server::Here]);
     all.gives("the kernel's RDMA CM joins no IPv6 group (ENOTSUPP)");
 }
@@ -240,6 +258,9 @@ fn perftest(all: &mut Table) {
             &client,
             Body::Both(TCP, check),
         );
+        if unit == usec {
+            all.short();
+        }
     }
     for (words, size, unit) in [("ib_write_bw -R", 65536, mb), ("ib_send_lat -R", 2, usec)] {
         let server = format!("{words} -F -n 20");
@@ -385,6 +406,7 @@ fn ends(all: &mut Table) {
             &client,
             Body::Both(Ready::Cm(9151), STATUS),
         );
+        all.short();
         match case {
             "too-long" => all.only(&[Server::Here]),
             "too-long-rxe" => all.only(&[Server::There]),
@@ -394,6 +416,7 @@ fn ends(all: &mut Table) {
     let endless = "-a SERVER -p 7176 -C 1000000 -v -S 100";
     let (server, client) = (format!("rping -s {endless}"), format!("rping -c {endless}"));
     all.add(&DEATHS, V4, &server, &client, Body::Own(own::killed_there));
+    all.short();
     let server = "ib_write_bw -p 18526 -F -D 5 -x GID";
     let client = format!("{server} SERVER4");
     all.add(&DEATHS, V4, server, &client, Body::Own(own::killed_here));

@@ -16,12 +16,18 @@ use crate::wire::ack_timeout;
 /// processor would look dead. Devices round up in the same way.
 pub const MIN_ACK_TIMEOUT: Duration = Duration::from_nanos(4096 << 12);
 
+/// The specification lets the local ACK timer expire anywhere between `timeout` and this many times that. A device that shares its
+/// processors with programs that poll takes the late end: on a busy machine a live peer was seen silent for 560 ms, longer than eight
+/// times the usual 67 ms. Where that would be long for a person it is not worth it, see [`PATIENCE`].
+const LATEST: u32 = 4;
+/// Runs are made longer than `timeout` up to this.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// A probe waits at least this long, and at most [`MAX_PROBE`].
 const MIN_PROBE: Duration = Duration::from_millis(2);
 const MAX_PROBE: Duration = Duration::from_secs(1);
-/// A run of the local ACK timer has room for this many probes: on a path that loses many packets, one attempt per run would
-/// not be enough.
-const PROBES_PER_RUN: u32 = 8;
+/// The local ACK timeout has room for this many probes: on a path that loses many packets, one attempt would not be enough.
+const PROBES_PER_TIMEOUT: u32 = 8;
 /// Smoothed round trips that a probe waits.
 const PROBE_ROUND_TRIPS: u32 = 4;
 /// Assumed round trip before the first measurement.
@@ -187,8 +193,9 @@ impl Retry {
 
     fn probe_wait(&self, shared: &Shared) -> Duration {
         let trips = self.round_trip.unwrap_or(FIRST_ROUND_TRIP) * PROBE_ROUND_TRIPS;
-        let longest =
-            ack_run(shared).map_or(MAX_PROBE, |run| (run / PROBES_PER_RUN).min(MAX_PROBE));
+        let longest = timeout(shared).map_or(MAX_PROBE, |timeout| {
+            (timeout / PROBES_PER_TIMEOUT).min(MAX_PROBE)
+        });
         let wait = trips * (1 << self.probes.min(10));
         wait.min(longest).max(MIN_PROBE)
     }
@@ -201,7 +208,12 @@ impl Retry {
     }
 }
 
-/// How long the local ACK timer runs, `None` for ever.
+/// The local ACK timeout that the program asked for, `None` for ever.
+fn timeout(shared: &Shared) -> Option<Duration> {
+    ack_timeout(shared.attr.timeout).map(|timeout| timeout.max(MIN_ACK_TIMEOUT))
+}
+
+/// How long the local ACK timer runs.
 fn ack_run(shared: &Shared) -> Option<Duration> {
-    ack_timeout(shared.attr.timeout).map(|run| run.max(MIN_ACK_TIMEOUT))
+    timeout(shared).map(|timeout| (timeout * LATEST).min(PATIENCE).max(timeout))
 }
