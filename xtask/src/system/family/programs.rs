@@ -5,8 +5,10 @@ use nix::sys::signal::Signal;
 use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS};
 
 /// Kinds of failure that take a server and a client (see `tests/c/failures.c`).
-pub(super) const PAIRED: [&str; 8] = [
+pub(super) const PAIRED: [&str; 10] = [
     "rejected",
+    "reply-refused",
+    "server-parts",
     "wrong-rkey",
     "too-long",
     "no-receive",
@@ -25,6 +27,9 @@ pub(super) fn add(all: &mut Catalogue) {
     ] {
         all.everywhere(&format!("c.client-server.{name}"), 60, move |stage| {
             served(stage, "client-server", &[], ip(stage), &[], 4)
+        });
+        all.everywhere(&format!("c.operations.{name}"), 60, move |stage| {
+            one_each(stage, "operations", &[], ip(stage))
         });
         all.everywhere(&format!("c.read-write.write.{name}"), 60, move |stage| {
             served(stage, "read-write", &[], ip(stage), &[], 2)
@@ -152,10 +157,16 @@ pub(super) fn served(
 }
 
 pub(super) fn failure(stage: &Stage, case: &str) -> Outcome {
-    let program = stage.built("failures");
-    let mut server = stage.start(Side::A, &[&program, "server", case])?;
+    one_each(stage, "failures", &[case], stage.ipv4())
+}
+
+/// A server for one client, and that.
+pub(super) fn one_each(stage: &Stage, program: &str, case: &[&str], address: &str) -> Outcome {
+    let program = stage.built(program);
+    let mut server = stage.start(Side::A, &[&[&*program, "server"], case].concat())?;
     let port = port_of(&mut server)?;
-    let mut client = stage.start(Side::B, &[&program, "client", case, stage.ipv4(), &port])?;
+    let words = [&[&*program, "client"], case, &[address, &port]].concat();
+    let mut client = stage.start(Side::B, &words)?;
     client.succeed()?;
     server.succeed()
 }

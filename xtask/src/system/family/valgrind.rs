@@ -128,6 +128,10 @@ pub(super) fn add(all: &mut Catalogue) {
         };
         add(name, Box::new(body));
     }
+    add(
+        "operations".into(),
+        Box::new(|stage| programs::one_each(stage, "operations", &[], stage.ipv4())),
+    );
     // Valgrind keeps freed memory, so the case that watches its own size is left to `memory`.
     for case in programs::PAIRED.into_iter().filter(|&c| c != "cycles") {
         let body = move |stage: &Stage| programs::failure(stage, case);
