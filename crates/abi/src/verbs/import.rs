@@ -53,7 +53,9 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     let imported = match identity(cmd_fd).and_then(|id| context::named(&id)) {
         // SAFETY: an open descriptor, as it has an identity; the program gives it away.
         Some(open) => Ok(unsafe { context::import(open, cmd_fd) }),
-        None => Err(unbuilt("import of a device that this process has not open")),
+        None => Err(unbuilt(
+            "import from another process (the objects behind this descriptor are memory of that process)",
+        )),
     };
     result_as_null("ibv_import_device", imported)
 }

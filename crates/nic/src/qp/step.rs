@@ -15,7 +15,7 @@ use super::datagram::Known;
 use super::paced::Paced;
 use super::transport::Transport;
 use crate::Srq;
-use crate::core::{lock, read, write};
+use crate::core::{lock, read, slot_of, write};
 use crate::path::{Egress, Path, Reach};
 
 /// What the lock of a queue pair guards.
@@ -128,7 +128,15 @@ impl Sink for Results<'_> {
         self.0.queues.srq.as_ref()?.take(waits)
     }
     fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
-        self.xrc(srq).map(|srq| srq.pd().id())
+        let found = self.xrc(srq);
+        if found.is_none() {
+            // Numbers of queues carry their owner as those of queue pairs do.
+            let owner = slot_of(Qpn::new(srq.get()));
+            let elsewhere = owner != self.0.nic().numbers().slot();
+            tracing::warn!(target: "ferroce::xrc", qpn = self.0.qpn.get(), srq = srq.get(), elsewhere,
+                "a message for a shared receive queue that the target's domain does not have: domains end at the process");
+        }
+        found.map(|srq| srq.pd().id())
     }
     fn take_xrc_recv(&mut self, srq: Srqn) -> Option<SharedRecv> {
         self.xrc(srq)?.take(Some(self.0))
