@@ -15,6 +15,9 @@ use crate::cm::Via;
 use crate::link::local::{Frame, LocalFrame};
 use crate::link::{Addressing, Inbound};
 
+/// Packets of a round that are no stream: a message or two, or its acknowledgement.
+const FEW: usize = 4;
+
 /// Sorts the packets of a round.
 #[derive(Debug, Default)]
 pub(super) struct Dispatch {
@@ -22,14 +25,30 @@ pub(super) struct Dispatch {
     touched: Vec<Arc<Qp>>,
     /// The last notice that was sent: one says it for many packets.
     noticed: Option<(Qpn, Qpn)>,
+    /// Packets of this round.
+    packets: usize,
 }
 
 impl Dispatch {
     /// Lets queue pairs that got packets answer, all of them at once.
     pub(super) fn give_turns(&mut self, now: Time) {
         self.noticed = None;
+        self.packets = 0;
         for qp in self.touched.drain(..) {
             qp.on_turn(now);
+        }
+    }
+
+    /// As [`give_turns`](Self::give_turns), where a program polls and the device thread looks after what is left undone. After
+    /// few packets, acknowledgements may wait for what the program says to them.
+    pub(super) fn give_polled_turns(&mut self, now: Time) {
+        if self.packets > FEW {
+            return self.give_turns(now);
+        }
+        self.noticed = None;
+        self.packets = 0;
+        for qp in self.touched.drain(..) {
+            qp.on_polled_turn(now);
         }
     }
 
@@ -115,6 +134,7 @@ impl Dispatch {
             (dest_qp(bytes).unwrap_or_default(), DropReason::Malformed)
         })?;
         let dest = packet.bth.dest_qp;
+        self.packets += 1;
         tracing::trace!(target: "ferroce::packet", from = %addressing.src.ip(), bth = ?packet.bth, ext = ?packet.ext,
             payload = packet.payload.len(), "in");
         if dest == Qpn::GSI {

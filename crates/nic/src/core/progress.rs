@@ -27,6 +27,11 @@ const TURN_BUDGET: usize = 64;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
 const LAST_WORDS: usize = 4096;
 
+/// Rounds without a packet after which a socket is as any other.
+const HOT_ROUNDS: u32 = 256;
+/// Of so many rounds of a polling program one asks for all descriptors.
+const LOOK_AROUND: u32 = 8;
+
 /// What only one round at a time uses.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -37,6 +42,33 @@ pub(super) struct Progress {
     due: Vec<Qpn>,
     /// For rounds that no sleep came before.
     polled: Vec<Event>,
+    hot: Hot,
+}
+
+/// The socket that traffic comes by while a program polls: looking there directly is cheaper than to ask which socket has
+/// something.
+#[derive(Debug, Default)]
+struct Hot {
+    /// Number of the socket's token.
+    number: u32,
+    /// Rounds that look there first, from now on.
+    rounds: u32,
+    /// Rounds so far: every few of them look around, however busy the socket is.
+    turn: u32,
+}
+
+impl Hot {
+    /// Something came by a socket.
+    fn heat(&mut self, number: u32) {
+        (self.number, self.rounds) = (number, HOT_ROUNDS);
+    }
+
+    /// The socket to look at in this round; `None`: ask for all.
+    fn next(&mut self) -> Option<u32> {
+        self.turn = self.turn.wrapping_add(1);
+        self.rounds = self.rounds.checked_sub(1)?;
+        (!self.turn.is_multiple_of(LOOK_AROUND)).then_some(self.number)
+    }
 }
 
 impl Progress {
@@ -47,20 +79,27 @@ impl Progress {
             dispatch: Dispatch::default(),
             due: Vec::new(),
             polled: Vec::new(),
+            hot: Hot::default(),
         }
     }
 
     /// A round, with the events that the poller reported.
     pub(super) fn run(&mut self, nic: &Nic, events: &[Event], now: Time) {
+        // What joins the list in this round has its turn in the next one.
+        let turns = nic.ready.len().min(TURN_BUDGET);
         for event in events {
             match Token::from_raw(event.token()) {
                 Some(token) => self.on_event(nic, token, *event, now),
                 None => tracing::warn!(target: "ferroce::device", ?event, "an event for nothing"),
             }
         }
-        self.dispatch.give_turns(now);
+        if nic.sleeper.naps() {
+            self.dispatch.give_polled_turns(now);
+        } else {
+            self.dispatch.give_turns(now);
+        }
         self.on_deadlines(nic, now);
-        for _ in 0..nic.ready.len().min(TURN_BUDGET) {
+        for _ in 0..turns {
             let Some(qp) = nic.ready.pop() else { break };
             qp.on_queued_turn(now);
         }
@@ -68,13 +107,21 @@ impl Progress {
 
     /// A round without a sleep before it. Returns whether there was anything to do.
     pub(super) fn run_polled(&mut self, nic: &Nic, now: Time) -> bool {
+        let due = nic.next_due().is_some_and(|due| due <= now);
+        if !due && let Some(number) = self.hot.next() {
+            let any = self.receive_wire(nic, number, now);
+            if any {
+                self.run(nic, &[], now);
+            }
+            return any;
+        }
         let mut events = std::mem::take(&mut self.polled);
         if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
             tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
         }
         // It is for the device thread, to look at the deadlines anew: taken from it here, it would sleep on.
         events.retain(|event| Token::from_raw(event.token()) != Some(Token::Wake));
-        let any = !events.is_empty() || nic.next_due().is_some_and(|due| due <= now);
+        let any = !events.is_empty() || due;
         if any {
             self.run(nic, &events, now);
         }
@@ -107,12 +154,25 @@ impl Progress {
             give_queued_turns(&egress.on_writable(), now);
         }
         if event.readable() || event.hangup() {
-            let dispatch = &mut self.dispatch;
-            wire.recv(WIRE_BUDGET, &mut |inbound| match inbound {
+            self.receive_wire(nic, number, now);
+        }
+    }
+
+    /// Reads a socket of the wire. Returns whether there was something.
+    fn receive_wire(&mut self, nic: &Nic, number: u32, now: Time) -> bool {
+        let Ok(wire) = &nic.wire else { return false };
+        let (dispatch, mut any) = (&mut self.dispatch, false);
+        wire.recv(number, WIRE_BUDGET, &mut |inbound| {
+            any = true;
+            match inbound {
                 Some(inbound) => dispatch.on_inbound(nic, &inbound, now),
                 None => nic.counters().count_dropped(DropReason::Malformed),
-            });
+            }
+        });
+        if any {
+            self.hot.heat(number);
         }
+        any
     }
 
     fn accept(&mut self, nic: &Nic) {
@@ -261,5 +321,33 @@ impl Nic {
             Some(_) => {}
             None => self.cm().on_process_gone(slot),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_socket_does_not_hide_the_others() {
+        let mut hot = Hot::default();
+        assert_eq!(hot.next(), None);
+        let mut around = 0;
+        for _ in 0..10 * LOOK_AROUND {
+            hot.heat(1);
+            match hot.next() {
+                Some(number) => assert_eq!(number, 1),
+                None => around += 1,
+            }
+        }
+        assert_eq!(around, 10);
+    }
+
+    #[test]
+    fn a_silent_socket_is_as_any_other() {
+        let mut hot = Hot::default();
+        hot.heat(1);
+        assert!((0..HOT_ROUNDS).any(|_| hot.next().is_some()));
+        assert!((0..100).all(|_| hot.next().is_none()));
     }
 }

@@ -130,6 +130,11 @@ impl Sleeper {
             && now.since(Time(self.last_poll.load(Ordering::Relaxed))) < RECENT
     }
 
+    /// Whether the thread leaves the work to a program that polls, for [`LONGEST_NAP`] at most.
+    pub(super) fn naps(&self) -> bool {
+        self.napping.load(Ordering::Relaxed)
+    }
+
     /// Wakes the thread, whatever it sleeps for.
     pub(super) fn wake(&self) {
         // It fails only if the count is at its maximum: then the thread wakes anyway.

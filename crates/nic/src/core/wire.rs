@@ -10,7 +10,7 @@ use super::token::Token;
 use crate::Error;
 use crate::link::Inbound;
 use crate::link::fault::Fault;
-use crate::link::wire::WireLink;
+use crate::link::wire::{Of, WireLink};
 use crate::path::{Egress, WireOutlet};
 
 /// Any address of an IP version stands for the version.
@@ -78,9 +78,19 @@ impl Wire {
         self.link.leave();
     }
 
-    /// Receives; see [`WireLink::recv`].
-    pub(super) fn recv(&self, budget: usize, each: &mut dyn FnMut(Option<Inbound<'_>>)) -> bool {
-        self.link.recv(budget, each)
+    /// Receives from what the number of a token stands for; see [`WireLink::recv`].
+    pub(super) fn recv(
+        &self,
+        number: u32,
+        budget: usize,
+        each: &mut dyn FnMut(Option<Inbound<'_>>),
+    ) -> bool {
+        let of = match number {
+            0 => Of::V4,
+            1 => Of::V6,
+            _ => Of::Both,
+        };
+        self.link.recv(of, budget, each)
     }
 }
 

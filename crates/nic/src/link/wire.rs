@@ -26,6 +26,17 @@ use crate::core::lock;
 use bad_network::BadNetwork;
 use receive::Receiver;
 
+/// Which sockets to receive from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// The one for IPv4.
+    V4,
+    /// The one for IPv6.
+    V6,
+    /// All.
+    Both,
+}
+
 /// UDP sockets for both IP versions.
 #[derive(Debug)]
 pub(crate) struct WireLink {
@@ -119,17 +130,24 @@ impl WireLink {
         }
     }
 
-    /// Receives up to about `budget` datagrams and hands each to `each`: its packet, or `None` if the ICRC is wrong or it is too
+    /// Receives up to about `budget` datagrams of some sockets and hands each to `each`: its packet, or `None` if the ICRC is wrong or it is too
     /// short or too long for one. Returns whether there may be more. Only one thread receives at a time; a second one is told
     /// that there may be more.
-    pub(crate) fn recv(&self, budget: usize, each: &mut dyn FnMut(Option<Inbound<'_>>)) -> bool {
+    pub(crate) fn recv(
+        &self,
+        of: Of,
+        budget: usize,
+        each: &mut dyn FnMut(Option<Inbound<'_>>),
+    ) -> bool {
         if let Some(bad) = &self.bad_network {
             bad.flush(&mut |frame| self.send_frame(frame));
         }
         let Some(mut receiver) = lock(&self.receiver).take() else {
             return true;
         };
-        let more = receiver.recv(self.v4.as_ref(), self.v6.as_ref(), budget, each);
+        let v4 = self.v4.as_ref().filter(|_| of != Of::V6);
+        let v6 = self.v6.as_ref().filter(|_| of != Of::V4);
+        let more = receiver.recv(v4, v6, budget, each);
         *lock(&self.receiver) = Some(receiver);
         more
     }

@@ -15,7 +15,7 @@ const HEADERS: u32 = 120;
 const OUTER: u32 = 66;
 /// Bounds of the unacknowledged payload bytes on the wire.
 const WIRE_MIN: u32 = 16 << 10;
-const WIRE_MAX: u32 = 1 << 20;
+const WIRE_MAX: u32 = 512 << 10;
 
 /// What a packet of so many bytes (BTH through pad) occupies in a socket's buffer.
 pub(crate) fn charge(packet: usize) -> u64 {

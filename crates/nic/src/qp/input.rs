@@ -68,10 +68,26 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
+    /// Its turn to transmit: few packets came in while a program polls. An acknowledgement by itself waits until the program has
+    /// seen its completion, and goes out together with what the program posts then, or else when it polls again.
+    pub(crate) fn on_polled_turn(&self, now: Time) {
+        let mut locked = lock(&self.locked);
+        let lossy = locked.traits.is_some_and(|traits| !traits.lossless);
+        if lossy && !locked.queued && !locked.retired && locked.transport.owes_only_ack() {
+            if !std::mem::replace(&mut locked.holds_ack, true) {
+                self.nic().push_ready(self.me());
+            }
+            return;
+        }
+        self.transmit(&mut locked, now);
+        self.keep_timer(&mut locked);
+    }
+
     /// Its turn to transmit: its link, or its place in the ready list, came up.
     pub(crate) fn on_queued_turn(&self, now: Time) {
         let mut locked = lock(&self.locked);
         locked.queued = false;
+        locked.holds_ack = false;
         locked.waits_until = None;
         locked.paused = None;
         self.transmit(&mut locked, now);

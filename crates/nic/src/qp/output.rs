@@ -34,7 +34,9 @@ impl Qp {
         while locked.transport.wants_transmit() {
             if bytes >= TURN_BYTES || packets >= TURN_PACKETS || moved >= TURN_DIRECT {
                 locked.queued = true;
-                self.nic().push_ready(self.me());
+                if !locked.holds_ack {
+                    self.nic().push_ready(self.me());
+                }
                 return;
             }
             if let Some(bytes) = self.move_directly(locked, now) {

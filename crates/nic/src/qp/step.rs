@@ -32,6 +32,8 @@ pub(super) struct Locked {
     pub(super) timer: Option<Time>,
     /// In the ready list, or waiting for its link: [`Qp::on_queued_turn`] will be called.
     pub(super) queued: bool,
+    /// In the ready list for an acknowledgement that waits for something to go with.
+    pub(super) holds_ack: bool,
     /// Where the last datagram went.
     pub(super) known: Option<Known>,
     /// Until when a datagram waits for its link, which is full.
@@ -53,6 +55,7 @@ impl Locked {
             alternate: None,
             timer: None,
             queued: false,
+            holds_ack: false,
             known: None,
             waits_until: None,
             paused: None,

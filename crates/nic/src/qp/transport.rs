@@ -162,6 +162,11 @@ impl Transport {
         }
     }
 
+    /// As [`RcQp::owes_only_ack`].
+    pub(super) fn owes_only_ack(&self) -> bool {
+        matches!(self, Self::Rc(rc) if rc.owes_only_ack())
+    }
+
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Rc(rc) => rc.deadline(),

@@ -267,6 +267,13 @@ impl RcQp {
         self.responder.wants_transmit() || self.requester.wants_transmit(&self.shared)
     }
 
+    /// Whether all that [`poll_transmit`](Self::poll_transmit) has to send is an acknowledgement of what came in order: it may
+    /// wait a little for something that goes the same way.
+    #[must_use]
+    pub fn owes_only_ack(&self) -> bool {
+        self.responder.owes_only_ack() && !self.requester.wants_transmit(&self.shared)
+    }
+
     /// When [`on_deadline`](Self::on_deadline) must be called, if ever.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {

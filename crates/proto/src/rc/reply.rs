@@ -78,6 +78,11 @@ impl Replies {
         self.nak.is_some() || self.ack || self.resume || self.resources.pending()
     }
 
+    /// Whether nothing but an acknowledgement is owed.
+    pub(super) fn owes_only_ack(&self) -> bool {
+        self.ack && self.nak.is_none() && !self.resume && !self.resources.pending()
+    }
+
     /// Appends the next answer to `out`, if one is owed. `expected` is the PSN after the last request that was taken.
     pub(super) fn transmit(
         &mut self,

@@ -95,6 +95,10 @@ impl Responder {
         self.replies.pending()
     }
 
+    pub(super) fn owes_only_ack(&self) -> bool {
+        self.replies.owes_only_ack()
+    }
+
     /// Appends the next answer to `out`, if one is owed.
     pub(super) fn transmit(
         &mut self,

@@ -25,6 +25,8 @@ pub(super) struct Receiver {
     peers: HashMap<IpAddr, IdentHistory>,
     /// Whose turn it is: the sockets take turns, so that a flood on one does not silence the other.
     v6_first: bool,
+    /// What the last datagram said of those that found no room.
+    lost: u32,
 }
 
 impl Receiver {
@@ -33,6 +35,7 @@ impl Receiver {
             ring: RecvRing::new(SLOTS, RUN),
             peers: HashMap::new(),
             v6_first: false,
+            lost: 0,
         }
     }
 
@@ -70,6 +73,11 @@ impl Receiver {
                 }
             };
             for received in self.ring.iter() {
+                if received.lost != self.lost {
+                    self.lost = received.lost;
+                    tracing::debug!(target: "ferroce::wire", "{} datagrams to UDP port {} were lost since nobody took them in time",
+                        self.lost, socket.port());
+                }
                 let history = received
                     .src
                     .is_ipv4()

@@ -94,7 +94,7 @@ fn receive_all(link: &WireLink, count: usize) -> (Vec<Kept>, usize) {
             }
             None => damaged += 1,
         };
-        if !link.recv(40, &mut keep) && all.len() + damaged < count {
+        if !link.recv(Of::Both, 40, &mut keep) && all.len() + damaged < count {
             poller
                 .wait(&mut events, Some(Duration::from_millis(100)))
                 .unwrap();
@@ -324,7 +324,7 @@ fn a_network_that_only_loses_takes_packets_out_of_runs() {
     let mut sent = batch(addressing("127.0.0.1"), &packets);
     assert_eq!(link.send(&mut sent), Sent::All);
     let mut got = Vec::new();
-    link.recv(1000, &mut |inbound| {
+    link.recv(Of::V4, 1000, &mut |inbound| {
         got.push(inbound.expect("undamaged").packet.to_vec());
     });
     assert!((20..60).contains(&got.len()), "{} came", got.len());
