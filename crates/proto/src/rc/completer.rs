@@ -129,7 +129,8 @@ impl Requester {
             Probe::Wanted => self.probe = Probe::Idle,
             Probe::Sent { until, limit } if oldest >= until => {
                 self.probe = Probe::Idle;
-                if oldest < limit {
+                // More than the probe: the responder was only late, and is still at it.
+                if oldest == until && oldest < limit {
                     self.on_loss(shared);
                 }
             }

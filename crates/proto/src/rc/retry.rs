@@ -24,7 +24,7 @@ const LATEST: u32 = 4;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A probe waits at least this long, and at most [`MAX_PROBE`].
-const MIN_PROBE: Duration = Duration::from_millis(2);
+const MIN_PROBE: Duration = Duration::from_micros(500);
 const MAX_PROBE: Duration = Duration::from_secs(1);
 /// The local ACK timeout has room for this many probes: on a path that loses many packets, one attempt would not be enough.
 const PROBES_PER_TIMEOUT: u32 = 8;

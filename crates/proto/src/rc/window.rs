@@ -1,10 +1,16 @@
 //! How much may be unacknowledged: the link's limit, less after losses.
 //!
-//! The link says what the receiver's socket buffer is good for. Other senders share that buffer and the path, so a loss halves
-//! the window, and acknowledged data opens it again: quickly up to half of where the loss struck, then by a packet per window.
+//! The link says what the receiver's socket buffer is good for. Other senders share that buffer and the path, so a loss makes the
+//! window smaller, and acknowledged data opens it again: quickly up to where it stood after the loss, then by a packet per window.
+//!
+//! Going back costs all that is in flight, so on a path that loses packets at random a small window is as good as any; but below
+//! [`USUAL_PACKETS`] the round trips cost more than the losses. Only losses that follow each other within a window, which are
+//! those of a receiver that many senders press, go lower.
 
 /// The window never falls below this many full packets.
 const MIN_PACKETS: u64 = 8;
+/// Single losses do not make it smaller than this many.
+const USUAL_PACKETS: u64 = 32;
 /// Where it starts: what any receiver can hold. What is acknowledged opens it to the limit.
 const FIRST: u32 = 160 << 10;
 
@@ -17,6 +23,8 @@ pub(super) struct Window {
     threshold: u64,
     /// Acknowledged bytes that have not yet opened the window.
     credit: u64,
+    /// Bytes acknowledged since the last loss.
+    delivered: u64,
     /// Full packet with its overhead.
     packet: u64,
     /// Losses of packets sent before this sequence belong to the last loss that was acted on.
@@ -26,14 +34,12 @@ pub(super) struct Window {
 impl Window {
     /// An open window.
     pub(super) fn new(limit: u32, packet: u32) -> Self {
-        Self {
-            limit: u64::from(limit),
-            current: u64::from(limit.min(FIRST)),
-            threshold: u64::from(limit),
-            credit: 0,
+        let mut window = Self {
             packet: u64::from(packet),
-            recovery: 0,
-        }
+            ..Self::default()
+        };
+        window.set_limit(limit);
+        window
     }
 
     /// Takes over a new limit of the link.
@@ -41,6 +47,7 @@ impl Window {
         self.limit = u64::from(limit);
         self.current = self.limit.min(FIRST.into());
         self.threshold = self.limit;
+        self.delivered = self.limit;
     }
 
     /// Bytes that may be in flight now.
@@ -50,6 +57,7 @@ impl Window {
 
     /// `bytes` were acknowledged.
     pub(super) fn on_progress(&mut self, bytes: u64) {
+        self.delivered = self.delivered.saturating_add(bytes);
         if self.current >= self.limit {
             return;
         }
@@ -71,10 +79,16 @@ impl Window {
             return;
         }
         self.recovery = sent;
-        let floor = (MIN_PACKETS * self.packet).min(self.limit);
-        self.threshold = (self.current / 2).max(floor);
-        self.current = self.threshold;
-        self.credit = 0;
+        let usual = (USUAL_PACKETS * self.packet).min(self.limit);
+        let (least, target) = if self.delivered < self.current {
+            ((MIN_PACKETS * self.packet).min(self.limit), self.current / 2)
+        } else {
+            (usual, self.current / 4 * 3)
+        };
+        // Never more than it was: a single loss does not open a window that many have closed.
+        self.current = target.max(least).min(self.current);
+        self.threshold = self.current.max(usual);
+        (self.credit, self.delivered) = (0, 0);
     }
 }
 
@@ -83,13 +97,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_loss_event_halves_once_and_progress_reopens() {
+    fn a_loss_event_counts_once_and_progress_reopens() {
         let mut w = Window::new(100_000, 1000);
         w.on_loss(5, 90);
         w.on_loss(30, 95);
-        assert_eq!(w.current(), 50_000);
+        assert_eq!(w.current(), 75_000, "one event");
         w.on_loss(90, 120);
-        assert_eq!(w.current(), 25_000);
+        assert_eq!(w.current(), 37_500, "another before a window was delivered");
         for _ in 0..10_000 {
             w.on_progress(1000);
         }
@@ -106,5 +120,21 @@ mod tests {
         let mut tiny = Window::new(500, 1000);
         tiny.on_loss(0, 1);
         assert_eq!(tiny.current(), 500);
+    }
+
+    #[test]
+    fn rare_losses_leave_a_window_that_is_worth_its_round_trips() {
+        let mut w = Window::new(100_000, 1000);
+        for n in 0..100 {
+            w.on_progress(100_000);
+            w.on_loss(n, n + 1);
+            assert!(w.current() >= 32_000);
+        }
+        w.on_loss(200, 201);
+        w.on_loss(201, 202);
+        assert!(w.current() < 32_000, "losses one after the other");
+        let narrow = w.current();
+        w.on_progress(narrow);
+        assert!(w.current() >= 2 * narrow, "it opens quickly again");
     }
 }
