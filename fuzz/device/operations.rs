@@ -1,17 +1,18 @@
-//! Two queue pairs of the device under arbitrary calls: post, modify, register, deregister, destroy, in any order.
+//! Two queue pairs of the device, of any type, under arbitrary calls: post, modify, register, bind, resize, destroy, in any order.
 //!
 //! Whatever the calls: no panic; each work request that was accepted completes once, in order; nothing is written behind the
 //! registered memory.
 
-use ferroce_conformance::bench::{ALL, Path, Spec};
+use ferroce_conformance::bench::{ALL, Path, QKEY, Spec};
+use ferroce_conformance::door::Change;
 use ferroce_conformance::end::{to_init, to_rtr, to_rts};
 use ferroce_conformance::wait::wait_for;
 use ferroce_conformance::{Bench, End, Entry};
-use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
-use ferroce_proto::mr::Access;
+use ferroce_proto::ids::{Gid, Key, Psn, Qpn, Srqn};
+use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{
-    AttrMask, Mtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, RemoteAddr, SendFlags, SendOp,
-    SendTo, SendWr, Sge,
+    AttrMask, Datagram, Mtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, RemoteAddr,
+    SendFlags, SendOp, SendTo, SendWr, Sge,
 };
 
 use super::input::Input;
@@ -23,6 +24,10 @@ const MAX_CALLS: usize = 120;
 const MEMORY: usize = 1 << 14;
 /// Regions that an end has at once, besides the one over everything.
 const MAX_REGIONS: usize = 6;
+/// Memory windows that an end has at once.
+const MAX_WINDOWS: usize = 4;
+
+const TYPES: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend];
 
 const STATES: [QpState; 7] = ferroce_conformance::cases::states::STATES;
 
@@ -34,6 +39,13 @@ struct Player {
     /// Keys besides the one over everything: in use, and gone.
     live: Vec<Key>,
     dead: Vec<Key>,
+    /// Regions that windows may be bound to: they stay until the end goes.
+    bound: Vec<Key>,
+    /// Windows by their first keys, and all keys that they were bound under.
+    windows: Vec<Key>,
+    window_keys: Vec<Key>,
+    /// How a datagram reaches the ends.
+    handle: Option<u32>,
     /// Receives come from a shared queue.
     shared: bool,
     /// The completion queue overflowed: nothing more is known.
@@ -44,7 +56,7 @@ struct World {
     bench: Bench,
     players: [Player; 2],
     next_id: u64,
-    spec: Spec,
+    specs: [Spec; 2],
 }
 
 pub fn run(data: &[u8]) {
@@ -63,8 +75,15 @@ pub fn run(data: &[u8]) {
 
 impl Player {
     fn new(bench: &Bench, spec: Spec) -> Self {
+        let mut end = bench.end(spec);
+        let own = end.gid();
+        let handle = (spec.qp_type == QpType::Ud).then(|| end.handle_to(own));
         Self {
-            end: bench.end(spec),
+            end,
+            bound: Vec::new(),
+            windows: Vec::new(),
+            window_keys: Vec::new(),
+            handle,
             sends: Posted::default(),
             recvs: Posted::default(),
             live: Vec::new(),
@@ -135,11 +154,7 @@ impl World {
             path: Path::Local,
         };
         let kinds = input.u8();
-        let qp_type = if kinds & 3 == 1 {
-            QpType::Uc
-        } else {
-            QpType::Rc
-        };
+        let qp_type = TYPES[usize::from(kinds & 3)];
         let mut spec = Spec {
             memory: MEMORY,
             // Receives of a shared queue stay when the queue pair goes.
@@ -160,12 +175,18 @@ impl World {
         (spec.attr.timeout, spec.attr.retry_cnt) = (1, 0);
         (spec.attr.min_rnr_timer, spec.attr.rnr_retry) = (1, input.u8() & 7);
         spec.attr.max_rd_atomic = 1 + (input.u8() & 3);
-        let players = [Player::new(&bench, spec), Player::new(&bench, spec)];
+        let mut specs = [spec, spec];
+        if qp_type == QpType::XrcSend {
+            specs[0].srq = None;
+            specs[1].srq = Some(8);
+            specs[1].qp_type = QpType::XrcRecv;
+        }
+        let players = specs.map(|spec| Player::new(&bench, spec));
         let world = Self {
             bench,
             players,
             next_id: 1,
-            spec,
+            specs,
         };
         if flags & 8 == 0 {
             for who in 0..2 {
@@ -178,7 +199,7 @@ impl World {
     }
 
     fn call(&mut self, input: &mut Input<'_>, who: usize) {
-        match input.below(16) {
+        match input.below(20) {
             0..=4 => self.post_send(input, who),
             5..=7 => self.post_recv(input, who),
             8 => self.change(input, who),
@@ -187,6 +208,10 @@ impl World {
             12 => self.deregister(input, who),
             13 => self.wait_a_little(input),
             14 => self.reconnect(),
+            15 => self.window(who),
+            16 => self.reregister(input, who),
+            17 => self.resize(input, who),
+            18 => self.arm(input, who),
             _ => self.replace(input, who),
         }
     }
@@ -197,6 +222,7 @@ impl World {
         let key = match input.below(8) {
             0..=3 => Some(player.end.key()),
             4 | 5 => input.pick(&player.live),
+            6 if input.flag() => input.pick(&player.window_keys),
             6 => input.pick(&player.dead),
             _ => Some(other.end.key()),
         };
@@ -239,9 +265,9 @@ impl World {
         }
     }
 
-    fn operation(&self, input: &mut Input<'_>, who: usize) -> SendOp {
+    fn operation(&mut self, input: &mut Input<'_>, who: usize) -> SendOp {
         let remote = self.remote(input, who);
-        match input.below(10) {
+        match input.below(12) {
             0 | 1 => SendOp::Send,
             2 => SendOp::SendImm(input.array()),
             3 => SendOp::SendInvalidate(self.key(input, 1 - who)),
@@ -257,7 +283,52 @@ impl World {
                 remote,
                 add: input.u64(),
             },
+            9 => SendOp::AtomicWrite(remote),
+            10 => self.bind(input, who).unwrap_or(SendOp::Send),
             _ => SendOp::LocalInvalidate(self.key(input, who)),
+        }
+    }
+
+    /// A bind of one of the windows to a part of one of the regions, under any key.
+    fn bind(&mut self, input: &mut Input<'_>, who: usize) -> Option<SendOp> {
+        let player = &mut self.players[who];
+        let window = input.pick(&player.windows)?;
+        let region = input.pick(&player.live).unwrap_or(player.end.key());
+        let key = Key(window.0 ^ u32::from(input.u8()));
+        player.bound.push(region);
+        player.window_keys.push(key);
+        let offset = u64::from(input.u16()) % MEMORY as u64;
+        Some(SendOp::BindWindow(WindowBind {
+            window,
+            key,
+            kind: WindowType::Two,
+            region: Some(region),
+            addr: player.end.memory().base() + offset,
+            length: (input.u16() & 0x0fff).into(),
+            access: Access::from_bits_truncate(u32::from(input.u8()) & ALL.bits()),
+        }))
+    }
+
+    /// Whom a work request is for. Mostly the other end, now and then nobody.
+    fn receiver(&self, input: &mut Input<'_>, who: usize) -> SendTo {
+        let peer = &self.players[1 - who].end;
+        match self.specs[who].qp_type {
+            QpType::Ud => SendTo::Datagram(Datagram {
+                ah: self.players[who].handle.expect("UD ends have one"),
+                qpn: if input.below(8) == 0 {
+                    Qpn::new(input.u32())
+                } else {
+                    peer.qpn()
+                },
+                qkey: if input.below(8) == 0 {
+                    input.u32()
+                } else {
+                    QKEY
+                },
+            }),
+            QpType::XrcSend if input.below(8) == 0 => SendTo::XrcSrq(Srqn::new(input.u32())),
+            QpType::XrcSend => SendTo::XrcSrq(peer.side().srqn()),
+            _ => SendTo::Peer,
         }
     }
 
@@ -272,11 +343,12 @@ impl World {
             Payload::Sges(self.sges(input, who))
         };
         let wr_id = self.next_id();
-        let signalled = self.spec.sq_sig_all || flags.contains(SendFlags::SIGNALED);
+        let to = self.receiver(input, who);
+        let signalled = self.specs[who].sq_sig_all || flags.contains(SendFlags::SIGNALED);
         let player = &mut self.players[who];
         let wr = SendWr {
             wr_id,
-            to: SendTo::Peer,
+            to,
             op,
             flags,
             payload,
@@ -318,7 +390,7 @@ impl World {
             attr.min_rnr_timer = input.u8();
             attr.max_dest_rd_atomic = input.u8();
         }
-        let kind = self.spec.qp_type;
+        let kind = self.specs[who].qp_type;
         let masks = [AttrMask::STATE, to_init(kind), to_rtr(kind), to_rts(kind)];
         let mut mask = input.pick(&masks).unwrap_or_default();
         if input.below(4) == 0 {
@@ -336,10 +408,11 @@ impl World {
     fn go_on(&mut self, who: usize) {
         let peer = self.players[1 - who].end.qpn();
         let end = &self.players[who].end;
+        let kind = self.specs[who].qp_type;
         let (qp_state, mask) = match end.state() {
-            QpState::Reset => (QpState::Init, to_init(self.spec.qp_type)),
-            QpState::Init => (QpState::Rtr, to_rtr(self.spec.qp_type)),
-            QpState::Rtr => (QpState::Rts, to_rts(self.spec.qp_type)),
+            QpState::Reset => (QpState::Init, to_init(kind)),
+            QpState::Init => (QpState::Rtr, to_rtr(kind)),
+            QpState::Rtr => (QpState::Rts, to_rts(kind)),
             _ => return,
         };
         let attr = QpAttr {
@@ -369,10 +442,46 @@ impl World {
 
     fn deregister(&mut self, input: &mut Input<'_>, who: usize) {
         let player = &mut self.players[who];
-        if let Some(key) = input.pick(&player.live) {
+        let free = |key: &Key| !player.bound.contains(key);
+        if let Some(key) = input.pick(&player.live).filter(free) {
             player.live.retain(|k| *k != key);
             player.end.side_mut().deregister(key);
             player.dead.push(key);
+        }
+    }
+
+    fn window(&mut self, who: usize) {
+        let player = &mut self.players[who];
+        if player.windows.len() < MAX_WINDOWS {
+            player.windows.extend(player.end.side_mut().window());
+        }
+    }
+
+    /// Changes a region. A refusal leaves it as it was.
+    fn reregister(&mut self, input: &mut Input<'_>, who: usize) {
+        let player = &mut self.players[who];
+        let offset = usize::from(input.u16()) % MEMORY;
+        let len = usize::from(input.u16()) % (MEMORY - offset + 1);
+        let access = Access::from_bits_truncate(u32::from(input.u8()) & ALL.bits());
+        let change = Change {
+            range: input.flag().then_some((offset, len)),
+            elsewhere: input.flag(),
+            access: input.flag().then_some(access),
+        };
+        if let Some(key) = input.pick(&player.live) {
+            let _ = player.end.side_mut().reregister(key, &change);
+        }
+    }
+
+    /// Changes the size of the completion queue, which keeps what is in it.
+    fn resize(&mut self, input: &mut Input<'_>, who: usize) {
+        let _ = self.players[who].end.side().resize_cq(input.u16().into());
+    }
+
+    fn arm(&mut self, input: &mut Input<'_>, who: usize) {
+        let player = &self.players[who];
+        if player.shared {
+            let _ = player.end.side().arm_srq(input.u8().into());
         }
     }
 
@@ -406,7 +515,7 @@ impl World {
         if input.below(2) == 0 {
             self.players[who].finish();
         }
-        self.players[who] = Player::new(&self.bench, self.spec);
+        self.players[who] = Player::new(&self.bench, self.specs[who]);
     }
 
     fn look(&mut self) {
