@@ -129,13 +129,11 @@ pub(super) fn path_mark(own: &Addressing, mirrored: bool) -> u64 {
     } else {
         (own.src, own.dst)
     };
-    // FNV-1a: two paths that are confused by chance would only be checked less than packets are.
-    src.0
-        .iter()
-        .chain(&dst.0)
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+    // Two paths that are confused by chance would only be checked less than packets are.
+    let halves = src.0.as_chunks().0.iter().chain(dst.0.as_chunks().0);
+    halves.fold(0, |mark: u64, half| {
+        (mark.rotate_left(23) ^ u64::from_ne_bytes(*half)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    })
 }
 
 fn low(word: u64) -> u32 {

@@ -7,7 +7,7 @@ use ferroce_proto::mr::{Backing, Piece};
 
 use super::address;
 use crate::fd::Fd;
-use crate::sys::{check, check_retry, errno, raw_fd};
+use crate::sys::{self, check_retry, errno, raw_fd};
 
 /// Most pieces of one call (`UIO_MAXIOV`).
 pub const MAX_PIECES: usize = 1024;
@@ -38,7 +38,7 @@ impl Process {
     /// ESRCH, EINVAL: there is none; EPERM, ENOSYS: a filter or the kernel (before 5.3) does not allow to look.
     pub fn open(pid: i32) -> io::Result<Self> {
         // SAFETY: takes no pointers.
-        let raw = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        let raw = sys::check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
         let watch = Fd::internal(raw_fd(raw));
         Ok(Self { pid, watch })
     }
@@ -100,9 +100,11 @@ impl Process {
         if !to.iter().all(writable) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let iovecs = iovecs(to, len)?;
+        check(to, len)?;
         // SAFETY: the kernel writes into registered memory, which the spans vouch for; one that is not mapped is an error.
-        unsafe { self.copy(libc::SYS_process_vm_readv, &iovecs, from, len) }
+        with_iovecs(to, |to| unsafe {
+            self.copy(libc::SYS_process_vm_readv, to, from, len)
+        })
     }
 
     /// Copies pieces of this process's memory, `len` bytes in all, to `to` in its memory. Bytes are copied in ascending order,
@@ -111,9 +113,11 @@ impl Process {
     /// # Errors
     /// As [`read_word`](Self::read_word); a part may have been copied.
     pub fn write(&self, from: &[Piece<'_>], to: u64, len: usize) -> io::Result<()> {
-        let iovecs = iovecs(from, len)?;
+        check(from, len)?;
         // SAFETY: the kernel only reads the pieces; what is not mapped is an error.
-        unsafe { self.copy(libc::SYS_process_vm_writev, &iovecs, to, len) }
+        with_iovecs(from, |from| unsafe {
+            self.copy(libc::SYS_process_vm_writev, from, to, len)
+        })
     }
 
     /// # Safety
@@ -130,7 +134,7 @@ impl Process {
             iov_len: len,
         };
         // SAFETY: the caller's promise for `local`; `remote` is an address of the other process, where the kernel checks it.
-        let copied = check(unsafe {
+        let copied = sys::check(unsafe {
             libc::syscall(
                 call,
                 self.pid,
@@ -149,14 +153,27 @@ impl Process {
     }
 }
 
-/// The pieces as the kernel takes them, if they are `len` bytes of memory that it can copy.
-fn iovecs(pieces: &[Piece<'_>], len: usize) -> io::Result<Vec<libc::iovec>> {
+/// Whether the pieces are `len` bytes of memory that the kernel can copy.
+fn check(pieces: &[Piece<'_>], len: usize) -> io::Result<()> {
     let has_memory = |piece: &Piece<'_>| !matches!(piece, Piece::Registered(span) if span.backing() == Backing::Null);
     let total: usize = pieces.iter().map(Piece::len).sum();
     if total != len || pieces.len() > MAX_PIECES || !pieces.iter().all(has_memory) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    Ok(pieces.iter().map(iovec).collect())
+    Ok(())
+}
+
+/// Gives the pieces as the kernel takes them to `call`: a few, as usual, without a place from the allocator.
+fn with_iovecs<R>(pieces: &[Piece<'_>], call: impl FnOnce(&[libc::iovec]) -> R) -> R {
+    const FEW: usize = 8;
+    if pieces.len() > FEW {
+        return call(&pieces.iter().map(iovec).collect::<Vec<_>>());
+    }
+    let mut few = [iovec(&Piece::Inline(&[])); FEW];
+    for (place, piece) in few.iter_mut().zip(pieces) {
+        *place = iovec(piece);
+    }
+    call(&few[..pieces.len()])
 }
 
 /// What an error of a copy means for all copies to come: whether they will fail too.
