@@ -347,7 +347,8 @@ mod tests {
     fn a_silent_socket_is_as_any_other() {
         let mut hot = Hot::default();
         hot.heat(1);
-        assert!((0..HOT_ROUNDS).any(|_| hot.next().is_some()));
+        let first = (0..HOT_ROUNDS).filter(|_| hot.next().is_some()).count();
+        assert!(first > 0);
         assert!((0..100).all(|_| hot.next().is_none()));
     }
 }

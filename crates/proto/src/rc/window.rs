@@ -81,7 +81,10 @@ impl Window {
         self.recovery = sent;
         let usual = (USUAL_PACKETS * self.packet).min(self.limit);
         let (least, target) = if self.delivered < self.current {
-            ((MIN_PACKETS * self.packet).min(self.limit), self.current / 2)
+            (
+                (MIN_PACKETS * self.packet).min(self.limit),
+                self.current / 2,
+            )
         } else {
             (usual, self.current / 4 * 3)
         };
