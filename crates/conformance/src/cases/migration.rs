@@ -78,8 +78,11 @@ fn both_ready(bench: &Bench) {
     let (a, b) = bench.pair();
     load(&a, b.qpn(), PathMigState::Rearm);
     for (wr_id, armed) in [(1, PathMigState::Rearm), (2, PathMigState::Armed)] {
-        a.send(wr_id, SendOp::Write(b.remote(0)), vec![a.sge(0, 100)]);
+        // Not one-sided: on the same host that may go without packets.
+        b.recv(wr_id, vec![b.sge(0, 100)]);
+        a.send(wr_id, SendOp::Send, vec![a.sge(0, 100)]);
         a.completes(wr_id, WcStatus::Success);
+        b.done(wr_id);
         assert_eq!(migration(&a), armed, "after {wr_id} messages");
         if wr_id == 1 {
             load(&b, a.qpn(), PathMigState::Rearm);
