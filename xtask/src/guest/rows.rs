@@ -19,7 +19,7 @@ pub(super) struct Section {
 
 /// A line of the matrix: the words of the server and of the client.
 ///
-/// Words in capitals stand for what depends on role, addresses and MTU, see [`filled_in`].
+/// Words in capitals stand for what depends on role, addresses and MTU, see [`Row::filled_in`].
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) section: &'static Section,
