@@ -77,7 +77,7 @@ impl Route {
         v4[10..12].copy_from_slice(&checksum.to_be_bytes());
         out
     }
-    /// Reads the header that [`grh`](Self::grh) wrote, or a device's; `None` if it is neither an IPv6 nor an IPv4 header.
+    /// Reads the header that `grh` wrote, or a device's; `None` if it is neither an IPv6 nor an IPv4 header.
     #[must_use]
     pub fn parse(bytes: &[u8; GRH_LEN]) -> Option<Self> {
         // The first 20 bytes are undefined in front of IPv4, so it must be recognised first, by its checksum.
