@@ -4,32 +4,16 @@
 #[allow(unreachable_pub, reason = "a library where it lives")]
 mod fuzz;
 
-use std::path::Path;
+#[path = "../../../fuzz/src/corpus.rs"]
+#[allow(unreachable_pub, reason = "a library where it lives")]
+mod corpus;
 
-/// Fewer inputs than this are not a corpus: the folder moved, or was not checked out.
-const MIN_INPUTS: usize = 10;
+use fuzz::Run;
 
+/// Runs a target's corpus.
 #[track_caller]
 fn run_corpus(name: &str) {
-    let target = fuzz::TARGETS.into_iter().find(|(n, _)| *n == name);
-    let (_, run) = target.expect("a target of this name");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus")
-        .join(name);
-    run(&[]);
-    let mut count = 0;
-    for entry in std::fs::read_dir(&folder).expect("the corpus") {
-        let path = entry.expect("an entry").path();
-        // Shown when the input below panics.
-        println!("{}", path.display());
-        run(&std::fs::read(&path).expect("an input"));
-        count += 1;
-    }
-    assert!(
-        count >= MIN_INPUTS,
-        "{count} inputs in {}",
-        folder.display()
-    );
+    corpus::run(&fuzz::TARGETS, name, 10);
 }
 
 #[test]
