@@ -21,7 +21,7 @@ use super::send_queue::Wqe;
 use super::{Cx, RcQp, Shared};
 use crate::ids::{Psn, Qpn};
 use crate::mr::{Access, Piece, Rights, RightsError};
-use crate::verbs::{QpState, QpType, RemoteAddr, SendOp};
+use crate::verbs::{PathMigState, QpState, QpType, RemoteAddr, SendOp};
 
 /// What became of the oldest work request without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,8 @@ impl RcQp {
             QpState::Rtr => responder.is_established(),
             _ => false,
         };
-        if !responds || self.shared.config.qp_type != QpType::Rc || responder.message.is_some() {
+        let packets = listens_for_migreq(&self.shared) || responder.message.is_some();
+        if !responds || self.shared.config.qp_type != QpType::Rc || packets {
             return None;
         }
         let mut access = attr.qp_access_flags & (Access::REMOTE_WRITE | Access::REMOTE_READ);
@@ -137,6 +138,11 @@ impl RcQp {
     }
 }
 
+/// Whether the ends agree on an alternate path just now: they do it by a bit of packets' headers.
+fn listens_for_migreq(shared: &Shared) -> bool {
+    shared.attr.path_mig_state == PathMigState::Rearm
+}
+
 impl Requester {
     /// The oldest work request, where it goes and how much of it is done, if it may be carried out without packets.
     fn direct(&self, shared: &Shared) -> Option<(&Wqe, RemoteAddr, u32)> {
@@ -149,7 +155,9 @@ impl Requester {
             && self.stuck.is_none()
             && !self.retry.waits_for_receiver()
             && !self.peer_gone;
-        let may = shared.config.qp_type == QpType::Rc && shared.attr.qp_state == QpState::Rts;
+        let may = shared.config.qp_type == QpType::Rc
+            && shared.attr.qp_state == QpState::Rts
+            && !listens_for_migreq(shared);
         let wqe = self.queue.front().filter(|wqe| wqe.length > 0)?;
         match wqe.wr.op {
             SendOp::Write(remote) | SendOp::Read(remote) if idle && may => {
