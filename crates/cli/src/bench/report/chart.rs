@@ -75,7 +75,8 @@ fn one(
         .x_label_area_size(42)
         .y_label_area_size(70)
         .build_cartesian_2d(
-            (x.0 / 1.5..x.1 * 1.5).log_scale(),
+            // Labels at powers of 4: sizes are powers of 2.
+            (x.0 / 1.5..x.1 * 1.5).log_scale().base(4.0),
             (y.0 / 1.5..y.1 * 1.5).log_scale(),
         )?;
     chart
