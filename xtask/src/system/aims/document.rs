@@ -52,12 +52,16 @@ fn unit(verdict: &Verdict) -> &'static str {
 }
 
 /// Writes the document.
-pub(super) fn write(workspace: &Workspace, verdicts: &[Verdict]) -> Result<(), String> {
+pub(super) fn write(
+    workspace: &Workspace,
+    verdicts: &[Verdict],
+    failed: &[String],
+) -> Result<(), String> {
     let path = workspace.root.join(FILE);
-    std::fs::write(&path, text(verdicts)?).map_err(|e| format!("{}: {e}", path.display()))
+    std::fs::write(&path, text(verdicts, failed)?).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn text(verdicts: &[Verdict]) -> Result<String, String> {
+fn text(verdicts: &[Verdict], failed: &[String]) -> Result<String, String> {
     let said = |program, words: &[&str]| sh::output(program, words).map(|s| s.trim().to_owned());
     let date = said("date", &["--utc", "+%Y-%m-%d %H:%M UTC"])?;
     let kernel = said("uname", &["-sr"])?;
@@ -85,6 +89,9 @@ fn text(verdicts: &[Verdict]) -> Result<String, String> {
             limit(verdict),
             met(verdict)
         );
+    }
+    for reason in failed {
+        let _ = writeln!(out, "\nNot measured: {reason}");
     }
     out += "\n## Commands\nEach line is ours, then what it is measured against; `SERVER` is the same program without an address.\n\n";
     for verdict in verdicts {

@@ -58,17 +58,17 @@ pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(),
             }
             Err(e) => {
                 println!("{}: {e}", aim.name());
-                failed.push(aim.name());
+                failed.push(format!("{}: {e}", aim.name()));
             }
         }
     }
     if mode == Mode::Write && filter.is_empty() {
-        document::write(workspace, &verdicts)?;
+        document::write(workspace, &verdicts, &failed)?;
     }
     if failed.is_empty() {
         Ok(())
     } else {
-        Err(format!("not measured: {}", failed.join(", ")))
+        Err(format!("not measured: {}", failed.join("\n")))
     }
 }
 
