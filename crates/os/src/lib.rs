@@ -9,6 +9,7 @@
 //! | [`neighbour`] | whether a host of the local network is there |
 //! | [`udp`], [`multicast`] | `RoCEv2` data sockets, and the groups that they are members of |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
+//! | [`ring`] | records from process to process in shared memory |
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
 //! | [`fd`] | the owned descriptor that all of these hold |
 //!
@@ -36,6 +37,7 @@ pub mod netdev;
 pub mod netlink;
 pub mod poll;
 pub mod random;
+pub mod ring;
 pub mod thread;
 pub mod timer;
 pub mod udp;

@@ -229,6 +229,41 @@ impl SeqSocket {
         closed_if_empty(receive(&self.fd, room, Some(with)))
     }
 
+    /// Ends the connection for both sides: either sees a hang-up.
+    pub fn shutdown(&self) {
+        // SAFETY: takes no pointers. It fails only if the connection has ended already.
+        let _ = check(unsafe {
+            libc::syscall(libc::SYS_shutdown, self.fd.as_raw_fd(), libc::SHUT_RDWR)
+        });
+    }
+
+    /// Whether the peer has closed its end or is gone. What it has sent before may still be there.
+    #[must_use]
+    pub fn has_hung_up(&self) -> bool {
+        let mut poll = libc::pollfd {
+            fd: self.fd.as_raw_fd(),
+            events: libc::POLLRDHUP,
+            revents: 0,
+        };
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let null = std::ptr::null::<u8>();
+        // SAFETY: the pointers are to a live structure of integers and a live time; there is no signal mask.
+        let ready = check_retry(|| unsafe {
+            libc::syscall(
+                libc::SYS_ppoll,
+                &raw mut poll,
+                1_usize,
+                &raw const now,
+                null,
+                0_usize,
+            )
+        });
+        !matches!(ready, Ok(0))
+    }
+
     /// Who is at the other end: for an accepted connection who connected, for a connecting one who listens.
     ///
     /// # Errors

@@ -106,11 +106,19 @@ impl Neighbours {
 
     /// Whether the kernel knows that the process at the end of a way out is gone.
     pub(super) fn has_hung_up(&self, id: u32) -> bool {
-        let link = lock(&self.known)
-            .by_id
-            .get(&id)
-            .map(|n| Arc::clone(&n.link));
-        link.is_some_and(|link| link.has_hung_up())
+        self.link(id).is_some_and(|link| link.has_hung_up())
+    }
+
+    /// The process at the end of a way out has answered something.
+    pub(super) fn take_answers(&self, id: u32) {
+        if let Some(link) = self.link(id) {
+            link.take_answers();
+        }
+    }
+
+    fn link(&self, id: u32) -> Option<Arc<Outgoing>> {
+        let known = lock(&self.known);
+        known.by_id.get(&id).map(|n| Arc::clone(&n.link))
     }
 
     /// Forgets a way out, whose process is gone.

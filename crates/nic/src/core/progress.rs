@@ -1,7 +1,6 @@
 //! One round of work: what came in, what is due, whose turn it is. The device thread and polling programs run it, one at a
 //! time.
 
-use std::collections::HashMap;
 use std::sync::{Arc, TryLockError};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use super::dispatch::Dispatch;
 use super::token::Token;
 use super::{DropReason, Nic};
 use crate::Qp;
-use crate::link::local::{Incoming, LinkId, LocalFrame, Received};
+use crate::link::local::{Incoming, LinkId, Received};
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;
@@ -24,6 +23,8 @@ const WIRE_BUDGET: usize = 256;
 const ACCEPT_BUDGET: usize = 64;
 /// Deadlines and turns per round.
 const TURN_BUDGET: usize = 64;
+/// While rings are watched, rounds of a polling program from one look at the descriptors to the next: that is a system call.
+const DESCRIPTORS_EVERY: u32 = 32;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
 const LAST_WORDS: usize = 4096;
 
@@ -36,13 +37,13 @@ const LOOK_AROUND: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Progress {
     incoming: Incoming,
-    /// Open links, with their owner's slot once it sent something.
-    links: HashMap<LinkId, Option<u16>>,
     dispatch: Dispatch,
     due: Vec<Qpn>,
     /// For rounds that no sleep came before.
     polled: Vec<Event>,
     hot: Hot,
+    /// Rounds without a sleep before them.
+    rounds: u32,
 }
 
 /// The socket that traffic comes by while a program polls: looking there directly is cheaper than to ask which socket has
@@ -75,11 +76,11 @@ impl Progress {
     pub(super) fn new(incoming: Incoming) -> Self {
         Self {
             incoming,
-            links: HashMap::new(),
             dispatch: Dispatch::default(),
             due: Vec::new(),
             polled: Vec::new(),
             hot: Hot::default(),
+            rounds: 0,
         }
     }
 
@@ -92,6 +93,9 @@ impl Progress {
                 Some(token) => self.on_event(nic, token, *event, now),
                 None => tracing::warn!(target: "ferroce::device", ?event, "an event for nothing"),
             }
+        }
+        for index in (0..self.incoming.watched()).rev() {
+            self.receive_ring(nic, index, now);
         }
         if nic.sleeper.naps() {
             self.dispatch.give_polled_turns(now);
@@ -108,7 +112,11 @@ impl Progress {
     /// A round without a sleep before it. Returns whether there was anything to do.
     pub(super) fn run_polled(&mut self, nic: &Nic, now: Time) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
-        if !due && let Some(number) = self.hot.next() {
+        let ringing = self.incoming.look();
+        if !due
+            && !ringing
+            && let Some(number) = self.hot.next()
+        {
             let any = self.receive_wire(nic, number, now);
             if any {
                 self.run(nic, &[], now);
@@ -116,17 +124,27 @@ impl Progress {
             return any;
         }
         let mut events = std::mem::take(&mut self.polled);
-        if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
-            tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
+        events.clear();
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.incoming.watched() == 0 || self.rounds.is_multiple_of(DESCRIPTORS_EVERY) {
+            self.incoming.sleep(false);
+            if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
+                tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
+            }
         }
         // It is for the device thread, to look at the deadlines anew: taken from it here, it would sleep on.
         events.retain(|event| Token::from_raw(event.token()) != Some(Token::Wake));
-        let any = !events.is_empty() || due;
+        let any = ringing || !events.is_empty() || due;
         if any {
             self.run(nic, &events, now);
         }
         self.polled = events;
         any
+    }
+
+    /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record already.
+    pub(super) fn sleep_rings(&mut self) -> bool {
+        self.incoming.sleep(true)
     }
 
     fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
@@ -136,6 +154,9 @@ impl Progress {
             Token::In(id) => drop(self.receive(nic, id, now)),
             Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
             Token::Out(id) => {
+                if event.readable() {
+                    nic.neighbours.take_answers(id);
+                }
                 if let Some(egress) = nic.neighbours.find(id) {
                     give_queued_turns(&egress.on_writable(), now);
                 }
@@ -186,35 +207,43 @@ impl Progress {
             if let Err(e) = nic.poller.add(fd, Token::In(id).raw(), Interest::READ) {
                 tracing::warn!(target: "ferroce::local", "cannot watch a new link: {e}");
             }
-            self.links.insert(id, None);
         }
     }
 
     /// Reads a link. Returns whether it is still open and may have more.
     fn receive(&mut self, nic: &Nic, id: LinkId, now: Time) -> bool {
-        let (dispatch, mut slot) = (&mut self.dispatch, None);
+        let (dispatch, watched) = (&mut self.dispatch, self.incoming.watched());
         let received = self.incoming.recv(id, LINK_BUDGET, &mut |frame| {
-            slot = slot_of_frame(&frame).or(slot);
             dispatch.on_local(nic, frame, now);
         });
-        match received {
-            Received::Drained | Received::More => {
-                if let (Some(slot), Some(known)) = (slot, self.links.get_mut(&id)) {
-                    *known = Some(slot);
-                }
-                received == Received::More
-            }
-            Received::Closed(slot) | Received::Cut(slot) => {
-                self.links.remove(&id);
-                nic.boards().on_link_end(id);
-                // What it said before that comes first.
-                self.dispatch.give_turns(now);
-                if let Some(slot) = slot {
-                    nic.on_link_end(slot, matches!(received, Received::Cut(_)), now);
-                }
-                false
+        if self.incoming.watched() > watched {
+            // Somebody must look at the ring from here on, and the program that makes this round may never make another one.
+            nic.sleeper.wake_for(Time(0));
+        }
+        self.on_received(nic, id, received, now)
+    }
+
+    /// Reads a watched ring.
+    fn receive_ring(&mut self, nic: &Nic, index: usize, now: Time) {
+        let (dispatch, id) = (&mut self.dispatch, self.incoming.watched_id(index));
+        let received = self.incoming.recv_ring(index, LINK_BUDGET, &mut |frame| {
+            dispatch.on_local(nic, frame, now);
+        });
+        if let Some(id) = id {
+            self.on_received(nic, id, received, now);
+        }
+    }
+
+    fn on_received(&mut self, nic: &Nic, id: LinkId, received: Received, now: Time) -> bool {
+        if let Received::Closed(slot) | Received::Cut(slot) = received {
+            nic.boards().on_link_end(id);
+            // What it said before that comes first.
+            self.dispatch.give_turns(now);
+            if let Some(slot) = slot {
+                nic.on_link_end(slot, matches!(received, Received::Cut(_)), now);
             }
         }
+        received == Received::More
     }
 
     /// The process that a way out leads to is gone. What it sent before is still to be read.
@@ -222,13 +251,7 @@ impl Progress {
         let Some(slot) = nic.neighbours.find(out).and_then(|egress| egress.slot()) else {
             return;
         };
-        let theirs: Vec<LinkId> = self
-            .links
-            .iter()
-            .filter(|(_, of)| of.is_none_or(|of| of == slot))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in theirs {
+        for id in self.incoming.links_of(slot) {
             for _ in 0..LAST_WORDS {
                 if !self.receive(nic, id, now) {
                     break;
@@ -252,16 +275,6 @@ impl Progress {
                 qp.on_timer(now);
             }
         }
-    }
-}
-
-fn slot_of_frame(frame: &LocalFrame<'_>) -> Option<u16> {
-    match *frame {
-        LocalFrame::Packet { from_slot, .. }
-        | LocalFrame::Mad { from_slot, .. }
-        | LocalFrame::Board { from_slot, .. }
-        | LocalFrame::Dropped { from_slot, .. } => Some(from_slot),
-        LocalFrame::Forwarded(_) => None,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -16,9 +16,11 @@ use ferroce_proto::time::Time;
 
 /// A program that polled this recently does the device's work itself.
 const RECENT: Duration = Duration::from_micros(50);
-/// Polls in a row, none later than [`RECENT`] after the one before, that make a polling program. One that sleeps on a
-/// completion channel polls once or twice per event.
-const STREAK: u32 = 16;
+/// Polls of a loop that does nothing else are this close.
+const CLOSE: Duration = Duration::from_micros(1);
+/// Close polls for this long make a polling program. One that sleeps on a completion channel polls once or twice per event, and one
+/// that watches its memory for a peer's WRITE, which nobody else would bring it, polls in between.
+const STREAK: Duration = Duration::from_micros(50);
 /// How long the thread leaves a polling program alone before it looks again, at first. A program may turn to something else
 /// (watch its memory for a WRITE, compute), and its peers should not wait long then.
 const FIRST_NAP: Duration = Duration::from_micros(50);
@@ -38,7 +40,8 @@ pub(super) struct Sleeper {
     until: AtomicU64,
     napping: AtomicBool,
     last_poll: AtomicU64,
-    streak: AtomicU32,
+    /// When the first of the last close polls was.
+    first_poll: AtomicU64,
 }
 
 impl Sleeper {
@@ -51,7 +54,7 @@ impl Sleeper {
             until: AtomicU64::new(AWAKE),
             napping: AtomicBool::new(false),
             last_poll: AtomicU64::new(0),
-            streak: AtomicU32::new(0),
+            first_poll: AtomicU64::new(0),
         })
     }
 
@@ -90,17 +93,14 @@ impl Sleeper {
     /// A program polled an empty queue that it is not about to sleep on.
     pub(super) fn on_poll(&self, now: Time) {
         let before = Time(self.last_poll.swap(now.0, Ordering::Relaxed));
-        let streak = if now.since(before) < RECENT {
-            self.streak.load(Ordering::Relaxed).saturating_add(1)
-        } else {
-            1
-        };
-        self.streak.store(streak, Ordering::Relaxed);
+        if now.since(before) >= CLOSE {
+            self.first_poll.store(now.0, Ordering::Relaxed);
+        }
     }
 
     /// A program is about to sleep: the thread looks after everything again.
     pub(super) fn end_polling(&self) {
-        self.streak.store(0, Ordering::Relaxed);
+        self.first_poll.store(u64::MAX, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.napping.swap(false, Ordering::Relaxed) {
             self.wake();
@@ -126,8 +126,9 @@ impl Sleeper {
 
     /// Whether a program polls.
     fn is_polled(&self, now: Time) -> bool {
-        self.streak.load(Ordering::Relaxed) >= STREAK
-            && now.since(Time(self.last_poll.load(Ordering::Relaxed))) < RECENT
+        let last = Time(self.last_poll.load(Ordering::Relaxed));
+        last.since(Time(self.first_poll.load(Ordering::Relaxed))) >= STREAK
+            && now.since(last) < RECENT
     }
 
     /// Whether the thread leaves the work to a program that polls, for [`LONGEST_NAP`] at most.
@@ -168,18 +169,29 @@ mod tests {
         assert!(woken(&s));
     }
 
+    /// Close polls until `until`, for `span`.
+    fn poll_closely(s: &Sleeper, until: Time, span: Duration) {
+        let step = CLOSE / 2;
+        let mut at = Time(until.0 - u64::try_from(span.as_nanos()).unwrap());
+        while at < until {
+            s.on_poll(at);
+            at = at + step;
+        }
+        s.on_poll(until);
+    }
+
     #[test]
     fn a_streak_of_polls_makes_a_polling_program_and_sleeping_ends_it() {
         let s = Sleeper::new().unwrap();
         let now = Time(1_000_000_000);
-        for i in 0..STREAK {
-            assert!(!s.is_polled(now), "after {i} polls");
-            s.on_poll(now);
-        }
-        assert!(s.is_polled(now));
-        assert!(!s.is_polled(now + RECENT), "the polls ended");
+        poll_closely(&s, now, STREAK - CLOSE);
+        assert!(!s.is_polled(now), "not for long enough");
+        let later = now + Duration::from_secs(1);
+        poll_closely(&s, later, STREAK);
+        assert!(s.is_polled(later));
+        assert!(!s.is_polled(later + RECENT), "the polls ended");
         s.end_polling();
-        assert!(!s.is_polled(now));
+        assert!(!s.is_polled(later));
         assert!(!woken(&s), "the thread does not nap");
     }
 
@@ -188,7 +200,7 @@ mod tests {
         let s = Sleeper::new().unwrap();
         let mut now = Time(1_000_000_000);
         for _ in 0..100 {
-            now = now + RECENT;
+            now = now + CLOSE;
             s.on_poll(now);
         }
         assert!(!s.is_polled(now));
@@ -200,7 +212,7 @@ mod tests {
         let start = clock::monotonic();
         // Polls from the future: the nap would go on and on.
         let future = start + Duration::from_secs(3600);
-        (0..STREAK).for_each(|_| s.on_poll(future));
+        poll_closely(&s, future, STREAK);
         let napper = {
             let s = std::sync::Arc::clone(&s);
             std::thread::spawn(move || s.nap_while_polled(&mut Vec::new()))

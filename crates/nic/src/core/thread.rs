@@ -34,8 +34,13 @@ fn run(nic: &Nic) {
 /// Waits until something is ready or due.
 fn sleep(nic: &Nic, events: &mut Vec<Event>) {
     nic.sleeper.announce(nic.next_due());
+    let quiet = lock(&nic.progress).sleep_rings();
     // What was published before the announcement woke nobody: look again.
-    let timeout = nic.next_due().map(|due| due.since(clock::monotonic()));
+    let timeout = if quiet {
+        nic.next_due().map(|due| due.since(clock::monotonic()))
+    } else {
+        Some(Duration::ZERO)
+    };
     let waited = nic.poller.wait(events, timeout);
     nic.sleeper.up();
     if let Err(e) = waited {

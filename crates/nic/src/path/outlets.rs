@@ -64,7 +64,7 @@ pub(crate) struct LocalOutlet {
 impl LocalOutlet {
     /// Watches the link under `token`.
     pub(crate) fn new(link: Arc<Outgoing>, poller: &Arc<Poller>, token: u64) -> io::Result<Self> {
-        let watched = Watched::new(poller, link.fd(), token, Interest::HANGUP)?;
+        let watched = Watched::new(poller, link.fd(), token, Interest::READ)?;
         Ok(Self { link, watched })
     }
 }
@@ -79,8 +79,9 @@ impl Outlet for LocalOutlet {
     fn flush(&self) -> Sent {
         self.link.flush()
     }
+    /// A ring that has room again is heard of by an answer, which is always watched for.
     fn watch_writable(&self, wanted: bool) {
-        self.watched.set_writable(wanted);
+        self.watched.set_writable(wanted && !self.link.is_on_ring());
     }
     fn unwatch(&self) {
         self.link.mark_dead();

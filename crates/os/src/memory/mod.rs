@@ -37,7 +37,7 @@ pub use shared::{OwnWords, PeerWords};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RawMemory;
 
-fn address<T>(addr: u64) -> *mut T {
+pub(crate) fn address<T>(addr: u64) -> *mut T {
     ptr::with_exposed_provenance_mut(
         usize::try_from(addr).expect("invariant: addresses have 64 bits"),
     )

@@ -32,6 +32,10 @@ const PACKETS: u8 = 2;
 const FORWARDED: u8 = 3;
 const MADS: u8 = 4;
 const DROPPED: u8 = 5;
+/// Record on the socket: all further ones come through the ring.
+pub(super) const SWITCH: u8 = 6;
+/// Record on the socket: there are records in the ring, which the receiver does not watch now.
+pub(super) const LOOK: u8 = 7;
 
 /// Bytes of what IP says of a packet, without the hop limit.
 const ROUTE: usize = 36;
@@ -92,6 +96,27 @@ pub(super) fn hello(slot: u16, offers: &[u8]) -> Vec<u8> {
     [&[HELLO, a, b, c, v0, v1, s0, s1], offers].concat()
 }
 
+/// What the receiver of a link says to the sender, in one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Answer {
+    /// It has taken the ring.
+    Accepted = 64,
+    /// It does not take the ring.
+    Refused = 65,
+    /// It has made room in the ring.
+    Room = 66,
+}
+
+impl Answer {
+    /// The answer that a byte stands for.
+    pub(super) fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Accepted, Self::Refused, Self::Room]
+            .into_iter()
+            .find(|a| *a as u8 == byte)
+    }
+}
+
 /// What goes before the packets of a packets record.
 pub(super) struct PacketsPrefix {
     bytes: [u8; PACKETS_PREFIX],
@@ -140,6 +165,10 @@ pub(super) enum Record<'a> {
     },
     /// Packets of one queue pair.
     Packets(Packets<'a>),
+    /// All further records come through the ring.
+    Switch,
+    /// There are records in the ring.
+    Look,
     /// Anything else.
     Frame(Frame<'a>),
 }
@@ -200,6 +229,8 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
         FORWARDED => parse_forwarded(record),
         MADS => parse_mad(record),
         DROPPED => parse_dropped(record),
+        SWITCH => (record.len() == 1).then_some(Record::Switch),
+        LOOK => (record.len() == 1).then_some(Record::Look),
         _ => return Err(Nonsense::Kind(kind)),
     };
     parsed.ok_or(Nonsense::Length {
@@ -346,6 +377,6 @@ pub fn fuzz(record: &[u8]) {
             assert_eq!(again, record);
         }
         Ok(Record::Frame(frame)) => assert_eq!(frame.encode().len(), record.len()),
-        Ok(Record::Hello { .. }) | Err(_) => {}
+        Ok(Record::Hello { .. } | Record::Switch | Record::Look) | Err(_) => {}
     }
 }

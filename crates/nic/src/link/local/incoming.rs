@@ -7,16 +7,18 @@
 //! end. The number of links is bounded, and so is the work of a call.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
 
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fd::Fd;
+use ferroce_os::ring::{self, Receiver, Refused};
 use ferroce_os::unix::{Credentials, Record as Arrival, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Qpn};
 
-use super::frame::{self, Frame, MAX_RECORD, Nonsense, Record};
-use super::offer;
+use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
+use super::offer::{self, Offered};
+use super::rings::Rings;
 use super::{SLOTS, slot_name};
 use crate::core::slot_of;
 use crate::link::{Addressing, Inbound};
@@ -24,6 +26,9 @@ use crate::link::{Addressing, Inbound};
 /// Links that other processes may have to this one: more than there are slots, since a dead one is noticed after its
 /// successor may have come.
 const MAX_LINKS: usize = 4096;
+
+/// Bytes of a peer's ring at most.
+const MAX_RING: u32 = 4 << 20;
 
 /// Names an accepted link. Never given out twice by one [`Incoming`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,6 +102,8 @@ pub(crate) struct Incoming {
     own: Credentials,
     listener: SeqListener,
     links: HashMap<LinkId, Link>,
+    /// Those whose records come through a ring that is watched now.
+    rings: Rings,
     next: u32,
     room: Vec<u8>,
     /// A descriptor to give up when there are no more, so that connections can still be refused.
@@ -109,6 +116,20 @@ struct Link {
     peer: Credentials,
     /// After the hello.
     slot: Option<u16>,
+    /// The process runs as our own user.
+    is_own_user: bool,
+    /// Its ring, unless it is watched.
+    ring: Option<Receiver>,
+    /// All records come through the ring.
+    switched: bool,
+}
+
+/// Who sends on a link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    slot: u16,
+    /// It is of our own user and may pass on packets from the wire.
+    forwards: bool,
 }
 
 /// Why a link is cut.
@@ -128,6 +149,10 @@ enum Broken {
     Slot(u16),
     #[error("{0:?} is not the sender's")]
     Qpn(Qpn),
+    #[error("a record on the socket beside the ring, or about a ring that there is not")]
+    Socket,
+    #[error(transparent)]
+    Ring(#[from] ring::Broken),
     #[error("a wire packet from another user's process")]
     Forwarder,
     #[error("receiving failed: {0}")]
@@ -140,6 +165,7 @@ impl Incoming {
             own: Credentials::own(),
             listener,
             links: HashMap::new(),
+            rings: Rings::default(),
             next: 0,
             room: vec![0; MAX_RECORD],
             reserve: Some(EventFd::counter()?),
@@ -177,6 +203,9 @@ impl Incoming {
                 socket,
                 peer,
                 slot: None,
+                is_own_user: false,
+                ring: None,
+                switched: false,
             },
         );
         Some(id)
@@ -190,6 +219,15 @@ impl Incoming {
         self.reserve = EventFd::counter().ok();
     }
 
+    /// The links of a slot's process, and those of which it is not known yet whose they are.
+    pub(crate) fn links_of(&self, slot: u16) -> Vec<LinkId> {
+        let theirs = self.links.iter();
+        theirs
+            .filter(|(_, link)| link.slot.is_none_or(|of| of == slot))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
     /// Reads a link and gives each frame to `each`, until nothing is there or about `budget` frames were given (the rest of a
     /// record always is, up to 511 more).
     pub(crate) fn recv(
@@ -200,54 +238,165 @@ impl Incoming {
     ) -> Received {
         let mut given = 0;
         while given < budget {
-            let Some(link) = self.links.get_mut(&id) else {
-                return Received::Closed(None);
-            };
-            let mut with = Vec::new();
-            let got = if link.slot.is_none() && is_trusted(link.peer, self.own) {
-                link.socket.recv_with(&mut self.room, &mut with)
-            } else {
-                link.socket.recv(&mut self.room)
-            };
-            let one = match got {
-                Ok(Arrival::Nothing) => return Received::Drained,
-                Ok(Arrival::Closed) => return Received::Closed(self.forget(id)),
-                Ok(Arrival::Truncated) => Err(Broken::TooLong),
-                Ok(Arrival::Whole(n)) if link.slot.is_none() => link
-                    .greet((&self.own, id), &self.room[..n], with, each)
-                    .map(|()| 1),
-                Ok(Arrival::Whole(n)) => link.take(&self.own, &self.room[..n], each),
-                Err(e) => Err(e.into()),
-            };
-            match one {
-                Ok(frames) => given += frames,
-                Err(why) => {
-                    let (slot, pid) = (link.slot, link.peer.pid);
-                    tracing::warn!(target: "ferroce::local", slot, pid, %why, "link is cut");
-                    return Received::Cut(self.forget(id));
-                }
+            match self.recv_once(id, budget - given, each) {
+                Ok(Step::Took(frames)) => given += frames,
+                Ok(Step::Nothing) => return Received::Drained,
+                Ok(Step::Closed) => return Received::Closed(self.forget(id)),
+                Err(why) => return self.cut(id, &why),
             }
         }
         Received::More
     }
 
+    /// What is in the ring, or else the next record of the socket: it hangs up after the ring was filled for the last time.
+    fn recv_once(
+        &mut self,
+        id: LinkId,
+        budget: usize,
+        each: &mut dyn FnMut(LocalFrame<'_>),
+    ) -> Result<Step, Broken> {
+        let Some(link) = self.links.get_mut(&id) else {
+            return Ok(Step::Closed);
+        };
+        if link.switched
+            && let Some(ring) = link.ring.take()
+        {
+            self.rings
+                .watch(id, link.origin().ok_or(Broken::Hello)?, ring);
+        }
+        if let Some(index) = self.rings.position(id) {
+            let took = self.drain(index, budget, each)?;
+            if took > 0 {
+                return Ok(Step::Took(took));
+            }
+        }
+        let Some(link) = self.links.get_mut(&id) else {
+            return Ok(Step::Closed);
+        };
+        let mut with = Vec::new();
+        let got = if link.slot.is_none() && is_trusted(link.peer, self.own) {
+            link.socket.recv_with(&mut self.room, &mut with)
+        } else {
+            link.socket.recv(&mut self.room)
+        };
+        match got? {
+            Arrival::Nothing => Ok(Step::Nothing),
+            Arrival::Closed if self.rings.has_more(id) => Ok(Step::Took(0)),
+            Arrival::Closed => Ok(Step::Closed),
+            Arrival::Truncated => Err(Broken::TooLong),
+            Arrival::Whole(n) if link.slot.is_none() => link
+                .greet((&self.own, id), &self.room[..n], with, each)
+                .map(|()| Step::Took(1)),
+            Arrival::Whole(n) => link.take(&self.room[..n], each).map(Step::Took),
+        }
+    }
+
+    /// Gives the frames in a watched ring to `each`; returns their number.
+    fn drain(
+        &mut self,
+        index: usize,
+        budget: usize,
+        each: &mut dyn FnMut(LocalFrame<'_>),
+    ) -> Result<usize, Broken> {
+        let Some(watched) = self.rings.at(index) else {
+            return Ok(0);
+        };
+        let mut given = 0;
+        while given < budget
+            && let Some(record) = watched.pop(&mut self.room)?
+        {
+            given += watched.origin.take(frame::parse(record)?, each)?;
+        }
+        if given > 0
+            && watched.wakes_peer()
+            && let Some(link) = self.links.get(&watched.id)
+        {
+            link.answer(Answer::Room);
+        }
+        Ok(given)
+    }
+
+    /// How many rings are watched: [`recv_ring`](Self::recv_ring) takes their indices.
+    pub(crate) fn watched(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// The link of the watched ring with an index.
+    pub(crate) fn watched_id(&mut self, index: usize) -> Option<LinkId> {
+        self.rings.at(index).map(|w| w.id)
+    }
+
+    /// Whether a watched ring has a record.
+    pub(crate) fn look(&mut self) -> bool {
+        self.rings.look()
+    }
+
+    /// As [`recv`](Self::recv) for the watched ring with an index, without a system call.
+    pub(crate) fn recv_ring(
+        &mut self,
+        index: usize,
+        budget: usize,
+        each: &mut dyn FnMut(LocalFrame<'_>),
+    ) -> Received {
+        match self.drain(index, budget, each) {
+            Ok(given) if given < budget => Received::Drained,
+            Ok(_) => Received::More,
+            Err(why) => match self.watched_id(index) {
+                Some(id) => self.cut(id, &why),
+                None => Received::Drained,
+            },
+        }
+    }
+
+    /// Stops watching rings that bring nothing: `all` of them, or those that have not for long. Their peers send wake-ups from here
+    /// on. Returns whether none is watched any more: if one has a record it is.
+    pub(crate) fn sleep(&mut self, all: bool) -> bool {
+        let links = &mut self.links;
+        self.rings.sleep(all, &mut |id, ring| {
+            if let Some(link) = links.get_mut(&id) {
+                link.ring = Some(ring);
+            }
+        })
+    }
+
+    fn cut(&mut self, id: LinkId, why: &Broken) -> Received {
+        let link = self.links.get(&id);
+        let (slot, pid) = (link.and_then(|l| l.slot), link.map(|l| l.peer.pid));
+        tracing::warn!(target: "ferroce::local", slot, pid, %why, "link is cut");
+        Received::Cut(self.forget(id))
+    }
+
+    /// The socket of a link, for a peer played by hand.
+    #[cfg(test)]
+    pub(super) fn into_socket(mut self, id: LinkId) -> SeqSocket {
+        self.links.remove(&id).expect("a link").socket
+    }
+
     /// Closes a link; returns whose it was.
     fn forget(&mut self, id: LinkId) -> Option<u16> {
+        self.rings.remove(id);
         self.links.remove(&id).and_then(|l| l.slot)
     }
 }
 
-impl Link {
+/// What was there to be received.
+enum Step {
+    /// This many frames.
+    Took(usize),
+    Nothing,
+    Closed,
+}
+
+impl Origin {
     /// Gives the frames of a record to `each`; returns what they count.
     fn take(
-        &mut self,
-        own: &Credentials,
-        record: &[u8],
+        self,
+        record: Record<'_>,
         each: &mut dyn FnMut(LocalFrame<'_>),
     ) -> Result<usize, Broken> {
-        let (from_slot, frame) = match (self.slot, frame::parse(record)?) {
-            (None, _) | (_, Record::Hello { .. }) => return Err(Broken::Hello),
-            (Some(from_slot), Record::Packets(packets)) => {
+        let from_slot = self.slot;
+        let frame = match record {
+            Record::Packets(packets) => {
                 let (src_qpn, addressing) =
                     (owned(packets.src_qpn, from_slot)?, packets.addressing);
                 for bytes in packets.iter() {
@@ -260,10 +409,12 @@ impl Link {
                 }
                 return Ok(packets.len());
             }
-            (Some(from_slot), Record::Frame(frame)) => (from_slot, frame),
+            Record::Frame(frame) => frame,
+            Record::Hello { .. } => return Err(Broken::Hello),
+            Record::Switch | Record::Look => return Err(Broken::Socket),
         };
         each(match frame {
-            Frame::Forwarded(_) if self.peer.uid != own.uid => return Err(Broken::Forwarder),
+            Frame::Forwarded(_) if !self.forwards => return Err(Broken::Forwarder),
             Frame::Forwarded(inbound) => LocalFrame::Forwarded(inbound),
             Frame::Mad { src, dst, mad } => LocalFrame::Mad {
                 from_slot,
@@ -278,6 +429,62 @@ impl Link {
             },
         });
         Ok(1)
+    }
+}
+
+impl Link {
+    /// Takes a record from the socket of a link that has said hello.
+    fn take(
+        &mut self,
+        record: &[u8],
+        each: &mut dyn FnMut(LocalFrame<'_>),
+    ) -> Result<usize, Broken> {
+        match frame::parse(record)? {
+            Record::Look if self.switched => {}
+            Record::Switch if self.ring.is_some() && !self.switched => self.switched = true,
+            _ if self.switched => return Err(Broken::Socket),
+            record => return self.origin().ok_or(Broken::Hello)?.take(record, each),
+        }
+        Ok(1)
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        Some(Origin {
+            slot: self.slot?,
+            forwards: self.is_own_user,
+        })
+    }
+
+    /// Says something to the sender. That it cannot take it means that it is gone, or has not read what it has for long.
+    fn answer(&self, answer: Answer) {
+        if let Err(error) = self.socket.send(&[IoSlice::new(&[answer as u8])]) {
+            tracing::debug!(target: "ferroce::local", slot = self.slot, ?answer, %error, "no answer");
+        }
+    }
+
+    /// Takes the ring that is offered, or says why not.
+    fn take_ring(&mut self, offered: &Offered<'_>) {
+        let taken = match (offered.value, &offered.descriptors[..]) {
+            (&[a, b, c, d], [file]) => {
+                let bytes = u32::from_le_bytes([a, b, c, d]);
+                let fits = (bytes <= MAX_RING).then_some(bytes);
+                let opened = fits.ok_or_else(|| Refused::Size(bytes.into()));
+                opened
+                    .and_then(|bytes| ring::open(file, bytes))
+                    .map_err(|e| e.to_string())
+            }
+            _ => Err("it came without the memory file".to_owned()),
+        };
+        match taken {
+            Ok(ring) => {
+                self.ring = Some(ring);
+                self.answer(Answer::Accepted);
+            }
+            Err(why) => {
+                tracing::debug!(target: "ferroce::local", slot = self.slot, %why, "a shared ring is not taken");
+                self.answer(Answer::Refused);
+            }
+        }
     }
 
     /// Takes the first record, and the descriptors that came with it.
@@ -302,22 +509,22 @@ impl Link {
         if !(1..=SLOTS).contains(&slot) || !is_vouched(slot, self.peer, *own) {
             return Err(Broken::Slot(slot));
         }
+        self.is_own_user = self.peer.uid == own.uid;
+        self.slot = Some(slot);
         for offered in offer::parse(offers, with).ok_or(Broken::Offers)? {
-            if let (offer::BOARD, [board]) = (offered.tag, &offered.descriptors[..])
-                && self.peer.uid == own.uid
-            {
-                each(LocalFrame::Board {
+            match (offered.tag, &offered.descriptors[..]) {
+                (offer::RING, _) => self.take_ring(&offered),
+                (offer::BOARD, [board]) if self.is_own_user => each(LocalFrame::Board {
                     from_slot: slot,
                     pid: self.peer.pid,
                     link,
                     board,
-                });
-                continue;
+                }),
+                (tag, _) => {
+                    tracing::debug!(target: "ferroce::local", slot, tag, "an unknown offer")
+                }
             }
-            tracing::debug!(target: "ferroce::local", slot, tag = offered.tag, bytes = offered.value.len(),
-                descriptors = offered.descriptors.len(), "an offer that this version does not know");
         }
-        self.slot = Some(slot);
         Ok(())
     }
 }

@@ -9,14 +9,20 @@
 //! waits for its descriptor to become writable; receivers always read, so no cycle of waiting can arise. When the process at
 //! the other end is gone, the link hangs up.
 //!
+//! The records of a link go through a ring in shared memory ([`way`], [`rings`]), where the system has such memory and the peer is of
+//! our user, and over the socket otherwise.
+//!
 //! Nothing that comes in is trusted (see [`frame`] and [`Incoming`]).
 
 mod frame;
 mod incoming;
 mod offer;
 mod outgoing;
+mod rings;
+mod way;
 
 use std::collections::HashMap;
+use std::env;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
@@ -29,6 +35,7 @@ pub(crate) use frame::Frame;
 pub use frame::fuzz as fuzz_record;
 pub(crate) use incoming::{Incoming, LinkId, LocalFrame, Received};
 pub(crate) use outgoing::Outgoing;
+use way::Room;
 
 use crate::Error;
 use crate::core::lock;
@@ -39,6 +46,9 @@ const SLOTS: u16 = 1023;
 
 /// Send buffer asked for, per link; the kernel gives at most `net.core.wmem_max` (and counts double).
 const SEND_BUFFER: usize = 1 << 20;
+
+/// Bytes of the ring of a link: several of the longest records, and little enough to stay in a processor's cache.
+const RING: u32 = 256 << 10;
 
 fn slot_name(slot: u16) -> String {
     format!("ferroce/slot/{slot}")
@@ -64,7 +74,7 @@ pub(crate) enum ConnectError {
 #[derive(Debug)]
 pub(crate) struct LocalLinks {
     slot: u16,
-    send_buffer: usize,
+    room: Room,
     /// What every link offers.
     board: Option<Arc<Board>>,
     /// Whoever uses a link keeps it: one that nobody holds is closed.
@@ -77,17 +87,24 @@ impl LocalLinks {
     /// # Errors
     /// ENOSPC when all slots are taken; what the kernel says if it refuses such sockets.
     pub(crate) fn claim() -> Result<(Self, Incoming), Error> {
-        Self::claim_with(SEND_BUFFER)
+        let ring = match env::var("FERROCE_RINGS").as_deref() {
+            Ok("off") => None,
+            _ => Some(RING),
+        };
+        Self::claim_with(Room {
+            send_buffer: SEND_BUFFER,
+            ring,
+        })
     }
 
-    fn claim_with(send_buffer: usize) -> Result<(Self, Incoming), Error> {
+    fn claim_with(room: Room) -> Result<(Self, Incoming), Error> {
         let (slot, listener) = claim_slot()?;
         let incoming = Incoming::new(listener)
             .map_err(|e| Error::system("cannot receive from other processes", &e))?;
         Ok((
             Self {
                 slot,
-                send_buffer,
+                room,
                 board: None,
                 links: Mutex::default(),
             },
@@ -130,7 +147,7 @@ impl LocalLinks {
     fn open(&self, slot: u16) -> io::Result<Outgoing> {
         let socket = SeqSocket::connect(&slot_name(slot))?;
         let board = self.board.as_ref().map(|board| board.as_fd());
-        Outgoing::new(socket, (self.slot, slot), self.send_buffer, board)
+        Outgoing::new(socket, (self.slot, slot), self.room, board)
     }
 }
 

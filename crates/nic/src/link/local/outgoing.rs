@@ -2,22 +2,21 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use ferroce_os::unix::{Credentials, Record, SeqSocket};
+use ferroce_os::unix::{Credentials, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
-use super::frame::{Frame, MAX_PACKETS, MAX_RECORD, PACKETS_HEAD, PacketsPrefix, hello};
-use super::offer::{self, Offer};
+use super::frame::{Frame, MAX_PACKETS, PACKETS_HEAD, PacketsPrefix};
+use super::way::{Put, Room, Way};
 use crate::core::lock;
 use crate::link::{Batch, Sent};
 
-/// Bytes of a record that are aimed at: enough to make the system call cheap against the copy, few enough that several fit
-/// the socket and the receiver can work on one while the next is written.
-const RECORD: usize = 64 * 1024;
+/// Bytes of a frame at most: no packet is nearly as long.
+const LONGEST_FRAME: usize = 32 * 1024;
 
 /// Bytes of frames that wait inside a link. Beyond it forwarded packets are lost, as they may be on a network.
 const STASH: usize = 256 * 1024;
@@ -28,12 +27,9 @@ const MAD_STASH: usize = 16 << 20;
 /// The sending end of a link to another process (or to this one). Any thread may send.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    socket: SeqSocket,
+    way: Way,
     peer: u16,
     same_user: bool,
-    dead: AtomicBool,
-    /// Bytes of a record to aim at; halved when the kernel finds a record too big.
-    record: AtomicUsize,
     /// Whether `stash` holds anything: spares packets the lock.
     stashed: AtomicBool,
     stash: Mutex<Stash>,
@@ -71,38 +67,20 @@ impl Stash {
     }
 }
 
-/// What became of a record.
-enum Put {
-    Done,
-    Full,
-    TooBig,
-    Gone,
-}
-
 impl Outgoing {
     /// Greets the peer on a fresh connection.
     pub(super) fn new(
         socket: SeqSocket,
         (own, peer): (u16, u16),
-        send_buffer: usize,
+        room: Room,
         board: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        // Four records at least are to fit: a smaller buffer gets smaller records.
-        let record = RECORD.min(socket.set_send_buffer(send_buffer)? / 4);
         let same_user = socket.peer()?.uid == Credentials::own().uid;
-        let board = board.filter(|_| same_user);
-        let offer = board.as_ref().map(|board| Offer {
-            tag: offer::BOARD,
-            value: &[],
-            descriptors: std::slice::from_ref(board),
-        });
-        greet(&socket, own, offer.as_slice())?;
+        let way = Way::open(socket, own, room, board.filter(|_| same_user))?;
         Ok(Self {
-            socket,
+            way,
             peer,
             same_user,
-            dead: AtomicBool::new(false),
-            record: AtomicUsize::new(record),
             stashed: AtomicBool::new(false),
             stash: Mutex::default(),
         })
@@ -115,27 +93,36 @@ impl Outgoing {
 
     /// The descriptor to watch: for writability while the link is blocked, for hang-up always.
     pub(crate) fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+        self.way.fd()
     }
 
     /// Whether the process at the other end is known to be gone. It does not come back.
     pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Acquire)
+        self.way.is_dead()
     }
 
     /// The descriptor has reported a hang-up.
     pub(crate) fn mark_dead(&self) {
-        self.dead.store(true, Ordering::Release);
+        self.way.mark_dead();
     }
 
     /// Asks the kernel whether the process at the other end is gone, and remembers it.
     pub(crate) fn has_hung_up(&self) -> bool {
-        // The peer never sends on this connection, so all that can be received is its end.
-        let alive = matches!(self.socket.recv(&mut [0]), Ok(Record::Nothing));
-        if !alive {
+        let gone = self.way.socket().has_hung_up();
+        if gone {
             self.mark_dead();
         }
-        !alive
+        gone
+    }
+
+    /// The descriptor has become readable: the peer has answered something, perhaps that there is room again.
+    pub(crate) fn take_answers(&self) {
+        self.way.take_answers();
+    }
+
+    /// Whether a full link tells of room by becoming readable, not writable.
+    pub(crate) fn is_on_ring(&self) -> bool {
+        self.way.is_on_ring()
     }
 
     /// Sends the packets of a batch from one queue pair, in order. On [`Sent::Blocked`] those that did not go are still in
@@ -148,7 +135,7 @@ impl Outgoing {
             match self.put_packets(src_qpn, batch, done, count) {
                 Put::Done => done += count,
                 Put::Full => sent = Sent::Blocked,
-                Put::TooBig if count > 1 => self.shrink(),
+                Put::TooBig if count > 1 => self.way.shrink(),
                 // A single packet: the kernel is out of memory for now.
                 Put::TooBig => sent = Sent::Blocked,
                 Put::Gone => sent = Sent::PeerGone,
@@ -163,7 +150,7 @@ impl Outgoing {
 
     /// How many packets from `first` on make the next record: at least one.
     fn fitting(&self, batch: &Batch, first: usize) -> usize {
-        let limit = self.record.load(Ordering::Relaxed);
+        let limit = self.way.record();
         let start = batch.start(first);
         let fits = |i: usize, end: usize| PACKETS_HEAD + 2 * (i + 1) + (end - start) <= limit;
         let ends = batch.ends[first..].iter().take(MAX_PACKETS);
@@ -181,13 +168,7 @@ impl Outgoing {
             .scan(start, |from, end| Some(end - std::mem::replace(from, *end)));
         let prefix = PacketsPrefix::new(src_qpn, &batch.addressing, lengths);
         let bytes = &batch.bytes[start..batch.start(first + count)];
-        self.put(&[IoSlice::new(prefix.as_bytes()), IoSlice::new(bytes)])
-    }
-
-    fn shrink(&self) {
-        let smaller = self.record.load(Ordering::Relaxed) / 2;
-        self.record.store(smaller, Ordering::Relaxed);
-        tracing::debug!(target: "ferroce::local", peer = self.peer, bytes = smaller, "smaller records");
+        self.way.put(&[prefix.as_bytes(), bytes])
     }
 
     /// Sends a frame. On [`Sent::Blocked`] the link keeps it: call [`flush`](Self::flush) when the descriptor is writable.
@@ -201,7 +182,12 @@ impl Outgoing {
             }
             Sent::PeerGone => return Sent::PeerGone,
         }
-        match self.put(&[IoSlice::new(&frame.encode())]) {
+        let record = frame.encode();
+        if record.len() > LONGEST_FRAME {
+            tracing::debug!(target: "ferroce::local", peer = self.peer, "a packet from the wire is too long to pass on");
+            return Sent::All;
+        }
+        match self.way.put(&[&record]) {
             Put::Done => Sent::All,
             Put::Full | Put::TooBig => {
                 self.keep(&mut stash, frame);
@@ -250,10 +236,7 @@ impl Outgoing {
             *stash = Stash::default();
             return Sent::PeerGone;
         }
-        while let Some(put) = stash
-            .next()
-            .map(|record| self.put(&[IoSlice::new(&record)]))
-        {
+        while let Some(put) = stash.next().map(|record| self.way.put(&[&record])) {
             match put {
                 Put::Done => stash.pop(),
                 Put::Full | Put::TooBig => return Sent::Blocked,
@@ -266,30 +249,4 @@ impl Outgoing {
         self.stashed.store(false, Ordering::Release);
         Sent::All
     }
-
-    fn put(&self, parts: &[IoSlice<'_>]) -> Put {
-        debug_assert!(parts.iter().map(|p| p.len()).sum::<usize>() <= MAX_RECORD);
-        if self.is_dead() {
-            return Put::Gone;
-        }
-        let Err(error) = self.socket.send(parts) else {
-            return Put::Done;
-        };
-        match error.raw_os_error() {
-            Some(libc::EAGAIN) => Put::Full,
-            Some(libc::EMSGSIZE | libc::ENOBUFS | libc::ENOMEM) => Put::TooBig,
-            _ => {
-                tracing::debug!(target: "ferroce::local", peer = self.peer, %error, "link is down");
-                self.mark_dead();
-                Put::Gone
-            }
-        }
-    }
-}
-
-/// Says hello, with offers.
-fn greet(socket: &SeqSocket, own: u16, offers: &[Offer<'_>]) -> io::Result<()> {
-    let descriptors: Vec<_> = offers.iter().flat_map(|o| o.descriptors).copied().collect();
-    let hello = hello(own, &offer::encode(offers));
-    socket.send_with(&[IoSlice::new(&hello)], &descriptors)
 }

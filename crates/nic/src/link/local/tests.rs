@@ -8,6 +8,8 @@ use super::frame::{self, Nonsense, Record};
 use super::*;
 use crate::link::{Addressing, Batch, Inbound, Sent};
 
+mod rings;
+
 const SRC: Gid = Gid([1; 16]);
 const DST: Gid = Gid([2; 16]);
 /// Hop limit and traffic class.
@@ -27,8 +29,21 @@ struct Side {
 }
 
 impl Side {
+    /// Without shared rings.
     fn new(send_buffer: usize) -> Self {
-        let (links, incoming) = LocalLinks::claim_with(send_buffer).expect("a free slot");
+        let ring = None;
+        Self::with_room(Room { send_buffer, ring })
+    }
+
+    /// With rings of some size.
+    fn with_rings(ring: u32) -> Self {
+        let ring = Some(ring);
+        let send_buffer = SEND_BUFFER;
+        Self::with_room(Room { send_buffer, ring })
+    }
+
+    fn with_room(room: Room) -> Self {
+        let (links, incoming) = LocalLinks::claim_with(room).expect("a free slot");
         let (accepted, packets, others, closed) = Default::default();
         Self {
             links,
@@ -539,7 +554,8 @@ fn no_bytes_make_the_parser_panic_or_leave_the_record() {
                 let total: usize = packets.iter().map(<[u8]>::len).sum();
                 assert_eq!(total + frame::PACKETS_HEAD + 2 * packets.len(), len);
             }
-            Ok(Record::Hello { .. } | Record::Frame(_)) | Err(_) => {}
+            Ok(Record::Hello { .. } | Record::Switch | Record::Look | Record::Frame(_))
+            | Err(_) => {}
         }
     }
     assert!(matches!(frame::parse(&[]), Err(Nonsense::Kind(0))));

@@ -180,7 +180,11 @@ impl Egress {
             }
         }
         match sent {
-            Sent::Blocked => return Vec::new(),
+            Sent::Blocked => {
+                // The link may tell of room by other means now.
+                self.outlet.watch_writable(true);
+                return Vec::new();
+            }
             Sent::All => self.outlet.watch_writable(false),
             Sent::PeerGone => {
                 self.dead.store(true, Ordering::Release);

@@ -1,0 +1,104 @@
+//! The rings of incoming links that this process watches.
+//!
+//! A ring is *watched* while somebody looks at it in every round, at the price of one look at memory, or it is *asleep*, and the
+//! peer sends a wake-up over the socket with its next record. Before the device thread sleeps all rings do; one that brings nothing
+//! for long does too, so the price of a round depends on the links in use, not on those that exist.
+
+use ferroce_os::ring::{Broken, Popped, Receiver};
+
+use super::incoming::{LinkId, Origin};
+
+/// Rounds without a record after which a ring is no longer watched: about a millisecond of polling.
+const IDLE_ROUNDS: u32 = 8192;
+
+/// A ring that is watched.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) id: LinkId,
+    pub(super) origin: Origin,
+    ring: Receiver,
+    idle: u32,
+}
+
+impl Watched {
+    /// Takes the next record into `room`; nothing is there: `None`.
+    pub(super) fn pop<'r>(&mut self, room: &'r mut [u8]) -> Result<Option<&'r [u8]>, Broken> {
+        Ok(match self.ring.pop(room)? {
+            Popped::Record(len) => {
+                self.idle = 0;
+                Some(&room[..len])
+            }
+            Popped::Empty => None,
+        })
+    }
+
+    /// Whether the peer must be told that there is room now.
+    pub(super) fn wakes_peer(&mut self) -> bool {
+        self.ring.wakes()
+    }
+}
+
+/// The rings that are watched.
+#[derive(Debug, Default)]
+pub(super) struct Rings(Vec<Watched>);
+
+impl Rings {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn at(&mut self, index: usize) -> Option<&mut Watched> {
+        self.0.get_mut(index)
+    }
+
+    pub(super) fn position(&self, id: LinkId) -> Option<usize> {
+        self.0.iter().position(|w| w.id == id)
+    }
+
+    /// Whether a ring is watched and has a record.
+    pub(super) fn has_more(&self, id: LinkId) -> bool {
+        self.0.iter().any(|w| w.id == id && w.ring.has_more())
+    }
+
+    /// Begins to watch a ring.
+    pub(super) fn watch(&mut self, id: LinkId, origin: Origin, mut ring: Receiver) {
+        ring.wake();
+        self.0.push(Watched {
+            id,
+            origin,
+            ring,
+            idle: 0,
+        });
+    }
+
+    /// Takes a ring out, whatever is in it.
+    pub(super) fn remove(&mut self, id: LinkId) {
+        self.0.retain(|w| w.id != id);
+    }
+
+    /// Whether any has a record. Counts as a round.
+    pub(super) fn look(&mut self) -> bool {
+        let mut any = false;
+        for watched in &mut self.0 {
+            if watched.ring.has_more() {
+                any = true;
+            } else {
+                watched.idle = watched.idle.saturating_add(1);
+            }
+        }
+        any
+    }
+
+    /// Puts those to sleep that have been idle for long, or `all` of them; gives them to `keep`. One that has a record stays. Returns
+    /// whether none is left.
+    pub(super) fn sleep(&mut self, all: bool, keep: &mut dyn FnMut(LinkId, Receiver)) -> bool {
+        for index in (0..self.0.len()).rev() {
+            let watched = &mut self.0[index];
+            if (all || watched.idle >= IDLE_ROUNDS) && watched.ring.sleep() {
+                let Watched { id, ring, .. } = self.0.swap_remove(index);
+                keep(id, ring);
+            }
+        }
+        self.0.is_empty()
+    }
+}

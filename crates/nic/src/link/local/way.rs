@@ -1,0 +1,280 @@
+//! How the records of an outgoing link get to the peer: through a shared ring once the peer has taken it, over the socket until
+//! then, or for good where there is no shared memory.
+//!
+//! The ring is offered with the hello. When the peer has accepted it, a last record on the socket says that all further ones come
+//! through the ring; so the order is kept. From then on the socket carries only wake-ups, and its hang-up says that the peer is gone.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use ferroce_os::fd::Fd;
+use ferroce_os::ring::{self, Broken, Pushed, Sender};
+use ferroce_os::unix::{Record, SeqSocket};
+
+use super::frame::{Answer, LOOK, MAX_RECORD, SWITCH, hello};
+use super::offer::{self, Offer};
+use crate::core::lock;
+
+/// Bytes of a record that are aimed at: enough to make the work per record cheap, few enough that several fit the link and the
+/// receiver can work on one while the next is written.
+const RECORD: usize = 64 * 1024;
+/// Answers that are read at once; the rest waits for the next look.
+const ANSWERS: usize = 16;
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    Done,
+    Full,
+    TooBig,
+    Gone,
+}
+
+/// How much a link holds that is sent and not received yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Send buffer to ask for.
+    pub(super) send_buffer: usize,
+    /// Bytes of the ring, if there is to be one.
+    pub(super) ring: Option<u32>,
+}
+
+/// Where records go now.
+#[derive(Debug)]
+enum Carrier {
+    /// Onto the socket. The ring is offered, if there is one.
+    Socket(Option<Sender>),
+    /// Onto the socket until it takes the word that the rest comes through the ring.
+    Accepted(Sender),
+    Ring(Sender),
+}
+
+/// The way to the peer.
+#[derive(Debug)]
+pub(super) struct Way {
+    socket: SeqSocket,
+    carrier: Mutex<Carrier>,
+    dead: AtomicBool,
+    on_ring: AtomicBool,
+    /// Bytes of a record to aim at; halved when the kernel finds a record too big.
+    record: AtomicUsize,
+}
+
+impl Way {
+    /// Greets the peer on a fresh connection, and offers it a ring and a board.
+    pub(super) fn open(
+        socket: SeqSocket,
+        own: u16,
+        room: Room,
+        board: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Self> {
+        // Four records at least are to fit: a smaller buffer gets smaller records.
+        let record = RECORD.min(socket.set_send_buffer(room.send_buffer)? / 4);
+        let offered = greet(&socket, own, room.ring, board)?;
+        let longest = offered.as_ref().map_or(record, Sender::longest);
+        Ok(Self {
+            socket,
+            carrier: Mutex::new(Carrier::Socket(offered)),
+            dead: AtomicBool::new(false),
+            on_ring: AtomicBool::new(false),
+            record: AtomicUsize::new(record.min(longest)),
+        })
+    }
+
+    pub(super) fn socket(&self) -> &SeqSocket {
+        &self.socket
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    pub(super) fn mark_dead(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    /// Whether a full link tells of room by an answer, not by being writable.
+    pub(super) fn is_on_ring(&self) -> bool {
+        self.on_ring.load(Ordering::Acquire)
+    }
+
+    /// Bytes of a record to aim at.
+    pub(super) fn record(&self) -> usize {
+        self.record.load(Ordering::Relaxed)
+    }
+
+    /// Sends one record, all of it or nothing.
+    pub(super) fn put(&self, parts: &[&[u8]]) -> Put {
+        debug_assert!(parts.iter().map(|p| p.len()).sum::<usize>() <= MAX_RECORD);
+        if self.is_dead() {
+            return Put::Gone;
+        }
+        let mut carrier = lock(&self.carrier);
+        if let Carrier::Accepted(_) = *carrier {
+            match self.send(&[&[SWITCH]]) {
+                Put::Done => self.switch(&mut carrier),
+                other => return other,
+            }
+        }
+        match &mut *carrier {
+            Carrier::Ring(sender) => match push(sender, parts) {
+                Ok((put, wakes)) => {
+                    drop(carrier);
+                    if wakes {
+                        self.wake();
+                    }
+                    put
+                }
+                Err(broken) => self.cut(&broken),
+            },
+            Carrier::Socket(_) | Carrier::Accepted(_) => self.send(parts),
+        }
+    }
+
+    /// The kernel has found a record too big.
+    pub(super) fn shrink(&self) {
+        let smaller = self.record() / 2;
+        self.record.store(smaller, Ordering::Relaxed);
+        tracing::debug!(target: "ferroce::local", bytes = smaller, "smaller records");
+    }
+
+    /// Reads what the peer has answered: the descriptor is readable.
+    pub(super) fn take_answers(&self) {
+        let mut room = [0; 2];
+        for _ in 0..ANSWERS {
+            match self.socket.recv(&mut room) {
+                Ok(Record::Whole(1)) => match Answer::from_byte(room[0]) {
+                    Some(Answer::Accepted) => self.on_accepted(),
+                    Some(Answer::Refused) => self.on_refused(),
+                    Some(Answer::Room) => {}
+                    None => {
+                        self.cut(&"an answer of unknown kind");
+                        return;
+                    }
+                },
+                Ok(Record::Nothing | Record::Closed) | Err(_) => return,
+                Ok(Record::Whole(_) | Record::Truncated) => {
+                    self.cut(&"an answer that is too long");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn on_accepted(&self) {
+        let mut carrier = lock(&self.carrier);
+        *carrier = match std::mem::replace(&mut *carrier, Carrier::Socket(None)) {
+            Carrier::Socket(Some(sender)) => Carrier::Accepted(sender),
+            other => other,
+        };
+    }
+
+    fn on_refused(&self) {
+        let mut carrier = lock(&self.carrier);
+        if let Carrier::Socket(offered) = &mut *carrier {
+            *offered = None;
+            tracing::debug!(target: "ferroce::local", "the peer does not take the shared ring: records go over the socket");
+        }
+    }
+
+    fn switch(&self, carrier: &mut Carrier) {
+        *carrier = match std::mem::replace(carrier, Carrier::Socket(None)) {
+            Carrier::Accepted(sender) => {
+                // The socket's limits do not count any more.
+                let record = RECORD.min(sender.longest());
+                self.record.store(record, Ordering::Relaxed);
+                self.on_ring.store(true, Ordering::Release);
+                tracing::debug!(target: "ferroce::local", "records go through the shared ring from here");
+                Carrier::Ring(sender)
+            }
+            other => other,
+        };
+    }
+
+    fn send(&self, parts: &[&[u8]]) -> Put {
+        let mut slices = [IoSlice::new(&[]); 2];
+        let used = slices
+            .iter_mut()
+            .zip(parts)
+            .map(|(s, p)| *s = IoSlice::new(p));
+        let used = used.count();
+        let Err(error) = self.socket.send(&slices[..used]) else {
+            return Put::Done;
+        };
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => Put::Full,
+            Some(libc::EMSGSIZE | libc::ENOBUFS | libc::ENOMEM) => Put::TooBig,
+            _ => {
+                tracing::debug!(target: "ferroce::local", %error, "link is down");
+                self.mark_dead();
+                Put::Gone
+            }
+        }
+    }
+
+    /// The peer sleeps. If the socket is full it has not read an earlier wake-up yet.
+    fn wake(&self) {
+        self.send(&[&[LOOK]]);
+    }
+
+    /// The peer breaks the rules. The hang-up of the socket will say that nothing goes to it any more.
+    fn cut(&self, why: &dyn std::fmt::Display) -> Put {
+        tracing::warn!(target: "ferroce::local", %why, "link is cut");
+        self.mark_dead();
+        self.socket.shutdown();
+        Put::Gone
+    }
+}
+
+/// Puts a record into the ring. Returns also whether the peer must be woken.
+fn push(sender: &mut Sender, parts: &[&[u8]]) -> Result<(Put, bool), Broken> {
+    let len = parts.iter().map(|p| p.len()).sum();
+    loop {
+        match sender.push(parts)? {
+            Pushed::Done => return Ok((Put::Done, sender.wakes())),
+            Pushed::Full if sender.wait(len)? => {}
+            Pushed::Full => return Ok((Put::Full, false)),
+        }
+    }
+}
+
+/// Says hello, and offers a ring, if this process can make one, and a board, if there is one.
+fn greet(
+    socket: &SeqSocket,
+    own: u16,
+    bytes: Option<u32>,
+    board: Option<BorrowedFd<'_>>,
+) -> io::Result<Option<Sender>> {
+    let (sender, file) = bytes.and_then(make).unzip();
+    let value = bytes.unwrap_or(0).to_le_bytes();
+    let file: Option<BorrowedFd<'_>> = file.as_ref().map(AsFd::as_fd);
+    let ring = file.as_ref().map(|file| Offer {
+        tag: offer::RING,
+        value: &value,
+        descriptors: std::slice::from_ref(file),
+    });
+    let board = board.as_ref().map(|board| Offer {
+        tag: offer::BOARD,
+        value: &[],
+        descriptors: std::slice::from_ref(board),
+    });
+    let offers: Vec<_> = ring.into_iter().chain(board).collect();
+    let descriptors: Vec<_> = offers.iter().flat_map(|o| o.descriptors).copied().collect();
+    let hello = hello(own, &offer::encode(&offers));
+    socket.send_with(&[IoSlice::new(&hello)], &descriptors)?;
+    Ok(sender)
+}
+
+fn make(bytes: u32) -> Option<(Sender, Fd)> {
+    ring::create(bytes)
+        .inspect_err(
+            |why| tracing::debug!(target: "ferroce::local", %why, "a link without shared ring"),
+        )
+        .ok()
+}

@@ -1,0 +1,245 @@
+//! The memory of a ring between processes: a sealed memory file, mapped by both.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use super::protocol::{Area, Consumer, LINE, Producer, Word};
+use super::{Receiver, Sender};
+use crate::fd::Fd;
+use crate::fork;
+use crate::memory::{Mapping, file_size, page_size};
+use crate::sys::{check, errno, raw_fd};
+
+/// Bytes before those for records: one line for each word, in a page of its own.
+const CONTROL: usize = 4096;
+
+/// The seals that a ring has: its size cannot change, and nothing can be taken back.
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// Why there is no ring.
+#[derive(Debug)]
+pub enum Refused {
+    /// Not a power of two, too small or too big, or not what the file has.
+    Size(u64),
+    /// The file could shrink under us.
+    Seals,
+    /// The kernel refused.
+    System(io::Error),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size(bytes) => {
+                write!(f, "{bytes} bytes are no size for a ring, or not the file's")
+            }
+            Self::Seals => f.write_str("the memory file is not sealed against shrinking"),
+            Self::System(error) => write!(f, "no shared memory: {error}"),
+        }
+    }
+}
+
+impl Error for Refused {}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// Shared memory of a ring.
+#[derive(Debug)]
+pub struct SharedArea {
+    mapping: Option<Mapping>,
+    base: *mut u8,
+    capacity: u32,
+    /// See [`fork::generation`].
+    generation: usize,
+}
+
+// SAFETY: the pointer is to a mapping that belongs to this object; all access is by atomics, or by the copies of `write` and `read`,
+// which the protocol keeps apart and which make no references.
+unsafe impl Send for SharedArea {}
+// SAFETY: as above.
+unsafe impl Sync for SharedArea {}
+
+/// Makes a ring with room for `capacity` bytes of records, a power of two from 4 KiB to 1 GiB: this side sends, and the descriptor is
+/// for the other side's [`open`].
+///
+/// # Errors
+/// [`Refused`]: the system has no memory files, or no memory, or a limit is in the way.
+pub fn create(capacity: u32) -> Result<(Sender, Fd), Refused> {
+    let bytes = file_bytes(capacity)?;
+    check_file_limit(bytes)?;
+    let fd = memory_file()?;
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::syscall(libc::SYS_ftruncate, fd.as_raw_fd(), bytes) })?;
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+    let area = SharedArea::map(&fd, capacity)?;
+    Ok((Producer::new(area), fd))
+}
+
+/// Maps a ring that another process made and sends on. `capacity` is what it says.
+///
+/// # Errors
+/// [`Refused`].
+pub fn open(fd: &Fd, capacity: u32) -> Result<Receiver, Refused> {
+    let bytes = file_bytes(capacity)?;
+    // SAFETY: takes no pointers.
+    let seals = check(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_GET_SEALS) });
+    let seals = i32::try_from(seals?).unwrap_or(0);
+    if seals & libc::F_SEAL_SHRINK == 0 || seals & libc::F_SEAL_WRITE != 0 {
+        return Err(Refused::Seals);
+    }
+    match file_size(fd.as_raw_fd()) {
+        Some(size) if size >= bytes as u64 => {}
+        size => return Err(Refused::Size(size.unwrap_or(0))),
+    }
+    Ok(Consumer::new(SharedArea::map(fd, capacity)?))
+}
+
+fn file_bytes(capacity: u32) -> Result<usize, Refused> {
+    if !capacity.is_power_of_two() || !(4096..=1 << 30).contains(&capacity) {
+        return Err(Refused::Size(capacity.into()));
+    }
+    let page = usize::try_from(page_size()).expect("invariant: 64 bits");
+    Ok((CONTROL + capacity as usize).next_multiple_of(page))
+}
+
+/// A file that grows beyond the limit raises a signal, which would end the process.
+fn check_file_limit(bytes: usize) -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let null = ptr::null::<libc::rlimit>();
+    // SAFETY: the pointer is to a live structure of integers.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_FSIZE,
+            null,
+            &raw mut limit,
+        )
+    })?;
+    if limit.rlim_cur < bytes as u64 {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    Ok(())
+}
+
+pub(super) fn memory_file() -> io::Result<Fd> {
+    let name = c"ferroce-ring";
+    let make = |flags: libc::c_uint| {
+        // SAFETY: the name ends with NUL.
+        check(unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) })
+    };
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // Kernels before 6.3 do not know the first form, and later ones may insist on it.
+    let raw = match make(flags | libc::MFD_NOEXEC_SEAL) {
+        Err(e) if errno(&e) == libc::EINVAL => make(flags)?,
+        other => other?,
+    };
+    Ok(Fd::internal(raw_fd(raw)))
+}
+
+impl SharedArea {
+    fn map(fd: &Fd, capacity: u32) -> Result<Self, Refused> {
+        let mapping = Mapping::of(fd.as_raw_fd(), 0, file_bytes(capacity)?, true)?;
+        let base: *mut u8 = crate::memory::address(mapping.addr());
+        // A child of `fork` would be a second producer or consumer.
+        // SAFETY: the mapping is new and nobody has pointers into it.
+        check(unsafe {
+            libc::syscall(libc::SYS_madvise, base, mapping.len(), libc::MADV_DONTFORK)
+        })?;
+        Ok(Self {
+            mapping: Some(mapping),
+            base,
+            capacity,
+            generation: fork::generation(),
+        })
+    }
+
+    fn word(&self, word: Word) -> &AtomicU32 {
+        let offset = match word {
+            Word::Sleeps => 0,
+            Word::Read => LINE as usize,
+            Word::Waits => 2 * LINE as usize,
+            Word::Length(at) => CONTROL + (at & (self.capacity - 1)) as usize,
+        };
+        // SAFETY: inside the mapping, which lives as long as `self`; aligned, since positions are multiples of a line; the peer may
+        // change it at any time, which an atomic allows.
+        unsafe { AtomicU32::from_ptr(self.base.add(offset).cast()) }
+    }
+
+    /// The two pieces in which `len` bytes from `at` on lie: offsets and lengths.
+    fn pieces(&self, at: u32, len: usize) -> [(usize, usize); 2] {
+        let start = (at & (self.capacity - 1)) as usize;
+        let first = len.min(self.capacity as usize - start);
+        [(CONTROL + start, first), (CONTROL, len - first)]
+    }
+}
+
+impl Area for SharedArea {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    fn load(&self, word: Word, order: Ordering) -> u32 {
+        self.word(word).load(order)
+    }
+
+    fn store(&self, word: Word, value: u32, order: Ordering) {
+        self.word(word).store(value, order);
+    }
+
+    fn swap(&self, word: Word, value: u32, order: Ordering) -> u32 {
+        self.word(word).swap(value, order)
+    }
+
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn write(&self, at: u32, bytes: &[u8]) {
+        assert!(bytes.len() <= self.capacity as usize);
+        let [(start, first), (rest, second)] = self.pieces(at, bytes.len());
+        let (a, b) = bytes.split_at(first);
+        // SAFETY: both pieces lie inside the mapping, and together they have the length of `bytes`, which is the process's own
+        // memory. An honest peer does not look at them now; what a hostile one reads does not matter.
+        unsafe {
+            ptr::copy_nonoverlapping(a.as_ptr(), self.base.add(start), first);
+            ptr::copy_nonoverlapping(b.as_ptr(), self.base.add(rest), second);
+        }
+    }
+
+    fn read(&self, at: u32, to: &mut [u8]) {
+        assert!(to.len() <= self.capacity as usize);
+        let [(start, first), (rest, second)] = self.pieces(at, to.len());
+        let (a, b) = to.split_at_mut(first);
+        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is bytes, of which every value is valid.
+        unsafe {
+            ptr::copy_nonoverlapping(self.base.add(start), a.as_mut_ptr(), first);
+            ptr::copy_nonoverlapping(self.base.add(rest), b.as_mut_ptr(), second);
+        }
+    }
+}
+
+impl Drop for SharedArea {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            // A child of `fork` does not have it, and may have something else in its place.
+            std::mem::forget(self.mapping.take());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use super::protocol::longest;
+use super::*;
+
+const CAPACITY: u32 = 4096;
+
+fn pair() -> (Sender, Receiver) {
+    let (sender, fd) = create(CAPACITY).unwrap();
+    (sender, open(&fd, CAPACITY).unwrap())
+}
+
+#[test]
+fn records_come_out_as_they_went_in() {
+    let (mut sender, mut receiver) = pair();
+    let mut room = [0; 4096];
+    assert_eq!(receiver.pop(&mut room), Ok(Popped::Empty));
+    for round in 0..1000_usize {
+        let len = 1 + round * 37 % sender.longest();
+        let bytes = vec![u8::try_from(round % 251).unwrap(); len];
+        let (a, b) = bytes.split_at(len / 3);
+        assert_eq!(sender.push(&[a, b]), Ok(Pushed::Done));
+        assert!(receiver.has_more());
+        assert_eq!(receiver.pop(&mut room), Ok(Popped::Record(len)));
+        assert_eq!(room[..len], bytes);
+        assert!(!receiver.has_more());
+    }
+}
+
+#[test]
+fn a_full_ring_says_so_until_there_is_room() {
+    let (mut sender, mut receiver) = pair();
+    let longest = sender.longest();
+    let record = vec![1; longest];
+    let mut room = [0; 4096];
+    while sender.push(&[&record]).unwrap() == Pushed::Done {}
+    assert!(!receiver.wakes(), "nobody waits");
+    assert_eq!(sender.wait(longest), Ok(false));
+    assert_eq!(receiver.pop(&mut room), Ok(Popped::Record(longest)));
+    assert!(receiver.wakes() && !receiver.wakes(), "once");
+    assert_eq!(sender.wait(longest), Ok(true));
+    assert!(!receiver.wakes(), "it does not wait after all");
+    assert_eq!(sender.push(&[&record]), Ok(Pushed::Done));
+}
+
+#[test]
+fn a_sleeper_is_woken_once() {
+    let (mut sender, mut receiver) = pair();
+    assert!(receiver.sleep());
+    assert_eq!(sender.push(&[b"a"]), Ok(Pushed::Done));
+    assert!(sender.wakes() && !sender.wakes());
+    assert!(!receiver.sleep(), "there is a record");
+    assert!(!sender.wakes());
+}
+
+#[test]
+fn two_threads_pass_everything_in_order() {
+    let (mut sender, mut receiver) = pair();
+    let total = 200_000_u32;
+    let producer = thread::spawn(move || {
+        let mut next = 0_u32;
+        while next < total {
+            let len = 4 + (next % 61) as usize;
+            let bytes = [&next.to_le_bytes()[..], &[7; 64][..len - 4]];
+            match sender.push(&bytes).unwrap() {
+                Pushed::Done => next += 1,
+                Pushed::Full => thread::yield_now(),
+            }
+        }
+    });
+    let mut room = [0; 4096];
+    for expected in 0..total {
+        let len = loop {
+            match receiver.pop(&mut room).unwrap() {
+                Popped::Record(len) => break len,
+                Popped::Empty => thread::yield_now(),
+            }
+        };
+        assert_eq!(len, 4 + (expected % 61) as usize);
+        assert_eq!(room[..4], expected.to_le_bytes());
+    }
+    producer.join().unwrap();
+}
+
+#[test]
+fn a_peer_that_lies_about_a_length_is_found_out() {
+    let mut room = [0; 4096];
+    for len in [
+        u32::try_from(longest(CAPACITY)).unwrap() + 1,
+        u32::MAX,
+        4096,
+    ] {
+        let (liar, mut receiver) = pair();
+        liar.area.store(Word::Length(0), len, Ordering::Relaxed);
+        assert_eq!(receiver.pop(&mut room), Err(Broken), "{len}");
+    }
+    let (mut sender, mut receiver) = pair();
+    assert_eq!(sender.push(&[&[1; 100]]), Ok(Pushed::Done));
+    assert_eq!(receiver.pop(&mut room[..99]), Err(Broken), "no room");
+}
+
+#[test]
+fn a_peer_that_lies_about_what_it_has_read_is_found_out() {
+    for read in [4096, 1, 0x8000_0000, 0_u32.wrapping_sub(64)] {
+        let (mut sender, liar) = pair();
+        liar.area.store(Word::Read, read, Ordering::Relaxed);
+        let mut pushed = Ok(Pushed::Done);
+        while pushed == Ok(Pushed::Done) {
+            pushed = sender.push(&[&[0; 900]]);
+        }
+        assert_eq!(pushed, Err(Broken), "{read}");
+        assert_eq!(sender.wait(900), Err(Broken), "{read}");
+    }
+}
+
+#[test]
+fn only_sealed_files_of_the_right_size_are_taken() {
+    let (_sender, fd) = create(CAPACITY).unwrap();
+    assert!(matches!(open(&fd, 2 * CAPACITY), Err(Refused::Size(8192))));
+    assert!(matches!(open(&fd, 4095), Err(Refused::Size(4095))));
+    let unsealed = area::memory_file().unwrap();
+    assert!(matches!(open(&unsealed, CAPACITY), Err(Refused::Seals)));
+}
