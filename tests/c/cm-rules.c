@@ -157,7 +157,7 @@ static void bind_rules(void)
 	struct rdma_event_channel *channel = channel_of(O_NONBLOCK);
 	struct sockaddr_in6 any = { .sin6_family = AF_INET6 };
 	struct sockaddr unknown = { .sa_family = AF_UNIX };
-	struct sockaddr_storage exact = address_with_port("0");
+	struct sockaddr_storage exact = address_with_port("0"), named;
 	struct rdma_cm_id *wild, *bound, *other;
 	struct ibv_qp_init_attr attr = small_qp();
 	uint8_t tos = 0;
@@ -179,7 +179,7 @@ static void bind_rules(void)
 
 	MUST(rdma_create_id(channel, &bound, NULL, RDMA_PS_TCP));
 	MUST(rdma_bind_addr(bound, (struct sockaddr *)&exact));
-	/* A loopback address stands for any device's until it is used. */
+	/* A loopback address without a port stands for any device's until it is used. */
 	EXPECT((bound->verbs == NULL) == is_loopback(&exact));
 	MUST(rdma_listen(bound, 1));
 	EXPECT(bound->verbs != NULL && bound->port_num == 1 && bound->pd != NULL && bound->pd->context == bound->verbs);
@@ -187,6 +187,11 @@ static void bind_rules(void)
 	MUST(rdma_create_id(channel, &other, NULL, RDMA_PS_TCP));
 	REFUSED(rdma_bind_addr(other, rdma_get_local_addr(bound)), EADDRINUSE);
 	REFUSED(rdma_bind_addr(other, rdma_get_local_addr(wild)), EADDRINUSE);
+	named = bound->route.addr.src_storage;
+	MUST(rdma_destroy_id(bound));
+	MUST(rdma_create_id(channel, &bound, NULL, RDMA_PS_TCP));
+	MUST(rdma_bind_addr(bound, (struct sockaddr *)&named));
+	EXPECT(bound->verbs != NULL && bound->port_num == 1);
 	MUST(rdma_destroy_id(bound));
 	MUST(rdma_bind_addr(other, (struct sockaddr *)&exact));
 	MUST(rdma_create_qp(other, NULL, &attr));
