@@ -293,7 +293,7 @@ impl World {
     fn bind(&mut self, input: &mut Input<'_>, who: usize) -> Option<SendOp> {
         let player = &mut self.players[who];
         let window = input.pick(&player.windows)?;
-        let region = input.pick(&player.live).unwrap_or(player.end.key());
+        let region = input.pick(&player.live).unwrap_or_else(|| player.end.key());
         let key = Key(window.0 ^ u32::from(input.u8()));
         player.bound.push(region);
         player.window_keys.push(key);

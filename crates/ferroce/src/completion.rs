@@ -87,7 +87,7 @@ impl CompletionQueue {
 }
 
 impl AsFd for CompletionQueue {
-    /// The completion channel. Readable after [`arm`](Self::arm), when the next completion has come.
+    /// The completion channel, for event loops that turn a [`Driver`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -65,7 +65,7 @@ impl QueuePair {
     /// Makes the identifier's queue pair. Its state is INIT: receives can be posted.
     ///
     /// # Errors
-    /// [`Error::Misuse`](crate::Error::Misuse) if the identifier has one or the parts are of different contexts; EINVAL for capacities
+    /// [`Error::Misuse`] if the identifier has one or the parts are of different contexts; EINVAL for capacities
     /// beyond the device's limits or an identifier that is not bound to a device.
     pub fn new(
         id: &Id,
