@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use child::{CANARY, LEN, Peer, SEED, reconnect};
 use common::{Buffer, End, next_completion, pair, pattern, wait_for};
+use ferroce_nic::Way;
 use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcStatus};
 
@@ -19,7 +20,8 @@ fn child_process() {
 }
 
 fn counted(end: &End) -> u64 {
-    end.context.device().counters().direct()
+    let counters = end.context.device().counters();
+    Way::ALL.iter().map(|way| counters.direct(*way)).sum()
 }
 
 /// One-sided operations do not need the target to run at all.
@@ -270,7 +272,7 @@ fn print_counter() {
     let counters = peer.end.context.device().counters();
     println!(
         "direct {} refused {}",
-        counters.direct(),
+        counted(&peer.end),
         counters.direct_refused()
     );
 }

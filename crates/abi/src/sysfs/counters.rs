@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferroce_nic::{Counters, Device, DropReason};
+use ferroce_nic::{Counters, Device, DropReason, Way};
 
 use super::tree::Tree;
 
@@ -12,10 +12,14 @@ type Read = fn(&Counters) -> u64;
 /// Counters of PortCounters and PortCountersExtended (IBTA 16.1.3). Data is counted in units of four bytes. There is no physical
 /// link, so nothing goes wrong on it.
 const ARCHITECTURE: [(&str, Read); 16] = [
-    ("port_xmit_data", |c| c.tx_bytes() / 4),
-    ("port_rcv_data", |c| c.rx_bytes() / 4),
-    ("port_xmit_packets", Counters::tx_packets),
-    ("port_rcv_packets", Counters::rx_packets),
+    ("port_xmit_data", |c| {
+        (c.tx_bytes() + c.direct_bytes(Way::Out)) / 4
+    }),
+    ("port_rcv_data", |c| {
+        (c.rx_bytes() + c.direct_bytes(Way::In)) / 4
+    }),
+    ("port_xmit_packets", sent),
+    ("port_rcv_packets", received),
     ("port_rcv_errors", |c| c.dropped(DropReason::Malformed)),
     ("port_rcv_constraint_errors", |c| {
         c.dropped(DropReason::Pkey)
@@ -33,10 +37,17 @@ const ARCHITECTURE: [(&str, Read); 16] = [
 ];
 
 /// Counters under the names that soft-RoCE gives them.
-const SOFT_ROCE: [(&str, Read); 2] = [
-    ("sent_pkts", Counters::tx_packets),
-    ("rcvd_pkts", Counters::rx_packets),
-];
+const SOFT_ROCE: [(&str, Read); 2] = [("sent_pkts", sent), ("rcvd_pkts", received)];
+
+/// Packets sent. What was carried out without packets counts as one.
+fn sent(counters: &Counters) -> u64 {
+    counters.tx_packets() + counters.direct(Way::Out)
+}
+
+/// Packets received, or what stood for them: only the side that carries it out knows of it.
+fn received(counters: &Counters) -> u64 {
+    counters.rx_packets() + counters.direct(Way::In)
+}
 
 /// What cannot happen here.
 fn none(_: &Counters) -> u64 {

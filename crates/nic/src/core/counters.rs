@@ -34,6 +34,20 @@ impl DropReason {
     ];
 }
 
+/// Which way bytes went that moved without packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// To the peer's memory: WRITEs.
+    Out,
+    /// From the peer's memory: READs.
+    In,
+}
+
+impl Way {
+    /// Both, in the order of the counters.
+    pub const ALL: [Self; 2] = [Self::Out, Self::In];
+}
+
 /// Counters of one device, or of what belongs to none. They only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -43,8 +57,8 @@ pub struct Counters {
     rx_bytes: AtomicU64,
     timeouts: AtomicU64,
     forwarded: AtomicU64,
-    direct: AtomicU64,
-    direct_bytes: AtomicU64,
+    direct: [AtomicU64; Way::ALL.len()],
+    direct_bytes: [AtomicU64; Way::ALL.len()],
     direct_refused: AtomicU64,
     dropped: [AtomicU64; DropReason::ALL.len()],
 }
@@ -80,15 +94,15 @@ impl Counters {
     pub fn forwarded(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
     }
-    /// WRITEs and READs, or parts of long ones, that were carried out without packets.
+    /// WRITEs ([`Way::Out`]) and READs ([`Way::In`]), or parts of long ones, that were carried out without packets.
     #[must_use]
-    pub fn direct(&self) -> u64 {
-        self.direct.load(Ordering::Relaxed)
+    pub fn direct(&self, way: Way) -> u64 {
+        self.direct[way as usize].load(Ordering::Relaxed)
     }
     /// Their bytes.
     #[must_use]
-    pub fn direct_bytes(&self) -> u64 {
-        self.direct_bytes.load(Ordering::Relaxed)
+    pub fn direct_bytes(&self, way: Way) -> u64 {
+        self.direct_bytes[way as usize].load(Ordering::Relaxed)
     }
     /// WRITEs and READs within this host that went by packets since the direct way was not open to them.
     #[must_use]
@@ -109,9 +123,9 @@ impl Counters {
         self.rx_packets.fetch_add(1, Ordering::Relaxed);
         self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
-    pub(crate) fn count_direct(&self, bytes: usize) {
-        self.direct.fetch_add(1, Ordering::Relaxed);
-        self.direct_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    pub(crate) fn count_direct(&self, way: Way, bytes: usize) {
+        self.direct[way as usize].fetch_add(1, Ordering::Relaxed);
+        self.direct_bytes[way as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
     pub(crate) fn count_direct_refused(&self) {
         self.direct_refused.fetch_add(1, Ordering::Relaxed);

@@ -36,7 +36,7 @@ use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::mr::Rights;
 use ferroce_proto::time::Time;
 
-pub use self::counters::{Counters, DropReason};
+pub use self::counters::{Counters, DropReason, Way};
 use self::delays::Delays;
 pub(crate) use self::events::EventQueue;
 pub(crate) use self::groups::GroupAt;

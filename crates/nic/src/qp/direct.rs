@@ -6,7 +6,7 @@ use ferroce_proto::verbs::QpType;
 use super::Qp;
 use super::step::Locked;
 use super::transport::Transport;
-use crate::core::lock;
+use crate::core::{Way, lock};
 use crate::path::Path;
 
 impl Qp {
@@ -26,13 +26,14 @@ impl Qp {
                 return None;
             };
             let rights = cx.rights;
+            let way = if direct.is_write { Way::Out } else { Way::In };
             let moved = boards.carry_out((self.qpn, &addressing, direct), now, |len| {
                 rc.direct_pieces(rights, len).ok()
             });
             let counters = self.pd.context().device().counters();
             match moved {
                 Some(len) => {
-                    counters.count_direct(len as usize);
+                    counters.count_direct(way, len as usize);
                     rc.on_direct(cx, len);
                 }
                 None => {

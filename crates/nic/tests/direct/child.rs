@@ -105,7 +105,7 @@ impl Peer {
     /// As [`start`](Self::start), and waits until both know each other's boards.
     pub(super) fn start_direct() -> Self {
         let peer = Self::start();
-        let counted = || peer.end.context.device().counters().direct();
+        let counted = || super::counted(&peer.end);
         let before = counted();
         wait_for("the direct way", || {
             let bytes = vec![peer.buffer.sge(0, 8)];

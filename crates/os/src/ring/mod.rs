@@ -1,7 +1,7 @@
 //! A ring in shared memory: records from one process to another without a system call.
 //!
-//! One side produces, the other consumes; [`protocol`] has the rules, the same for real memory and for the model checker, and
-//! [`area`] the memory. A ring has no descriptor once both sides have mapped it, and vanishes with the last of them. Its pages
+//! One side produces, the other consumes; `protocol` has the rules, the same for real memory and for the model checker, and
+//! `area` the memory. A ring has no descriptor once both sides have mapped it, and vanishes with the last of them. Its pages
 //! come into being as they are first used.
 //!
 //! The process at the other end may write anything anywhere in the ring at any time. So no Rust reference to its bytes is ever
