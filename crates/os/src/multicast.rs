@@ -1,7 +1,7 @@
 //! Membership of UDP sockets in multicast groups (IGMP, MLD).
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 
 use crate::sockaddr::{in_addr, in6_addr};
@@ -104,9 +104,42 @@ impl UdpSocket {
     }
 }
 
+/// A second member of an IPv4 group, which takes nothing.
+///
+/// Kernels from 6.6 on look for the one socket that a datagram to a group is for before they route it, and then choose anew among
+/// all that share that socket's port and address, members or not: with one member in a namespace, datagrams go to whichever socket.
+/// Where two sockets fit they do not look, and every member gets its copy. This is the second one. It is bound to the group, so it
+/// never fits what is for others, and a filter keeps its copies from it.
+#[derive(Debug)]
+pub struct Witness {
+    _socket: UdpSocket,
+}
+
+impl Witness {
+    /// Joins beside a member of a group on an interface.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::join`]; EADDRINUSE if another user has a port of this number at the group's address.
+    pub fn beside(member: &UdpSocket, group: Ipv4Addr, ifindex: u32) -> io::Result<Self> {
+        let socket = UdpSocket::bind_v4_at(group, member.port())?;
+        let mut nothing = libc::sock_filter {
+            code: (libc::BPF_RET | libc::BPF_K) as u16,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        };
+        let filter = libc::sock_fprog {
+            len: 1,
+            filter: &raw mut nothing,
+        };
+        socket.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+        socket.join(group.into(), ifindex)?;
+        Ok(Self { _socket: socket })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -170,6 +203,11 @@ mod tests {
         send(&c, a.port(), b"three");
         b.join(GROUP, loopback()).expect("joined");
         c.join(GROUP, loopback()).expect("joined");
+        let IpAddr::V4(group) = GROUP else {
+            unreachable!()
+        };
+        // It takes nothing from the members, and neither does it from what is for one of them alone.
+        let _witness = Witness::beside(&c, group, loopback()).expect("joined");
         send(&c, a.port(), b"end");
         assert_eq!(received(&a), [&b"one"[..], b"two", b"three", b"end"]);
         assert_eq!(received(&b), [&b"one"[..], b"two", b"end"]);

@@ -44,6 +44,11 @@ impl UdpSocket {
     /// # Errors
     /// EADDRINUSE if another user, or somebody who does not share, owns the port.
     pub fn bind_v4(port: u16) -> io::Result<Self> {
+        Self::bind_v4_at(Ipv4Addr::UNSPECIFIED, port)
+    }
+
+    /// As [`bind_v4`](Self::bind_v4), on a port of one address, which may be a group's.
+    pub(crate) fn bind_v4_at(ip: Ipv4Addr, port: u16) -> io::Result<Self> {
         let fd = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?;
         for (name, value) in [
             (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
@@ -53,7 +58,7 @@ impl UdpSocket {
         ] {
             sys::set_option(fd.as_raw_fd(), libc::IPPROTO_IP, name, value)?;
         }
-        Self::bind(fd, Ipv4Addr::UNSPECIFIED.into(), port)
+        Self::bind(fd, ip.into(), port)
     }
 
     /// An IPv6-only socket on a port of all addresses, shared with other such sockets of the same user. Port 0: any free one.

@@ -9,11 +9,13 @@ mod membership;
 mod receive;
 mod send;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use ferroce_os::multicast::Witness;
 use ferroce_os::udp::UdpSocket;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::ROCE_UDP_PORT;
@@ -51,6 +53,8 @@ pub(crate) struct WireLink {
     cuts: AtomicBool,
     /// Nothing is sent any more.
     left: AtomicBool,
+    /// See [`Witness`]; by group and interface.
+    witnesses: Mutex<HashMap<(Gid, u32), Witness>>,
 }
 
 impl WireLink {
@@ -82,6 +86,7 @@ impl WireLink {
             last_refusal: AtomicI32::new(0),
             cuts: AtomicBool::new(cuts),
             left: AtomicBool::new(false),
+            witnesses: Mutex::default(),
         })
     }
 

@@ -14,6 +14,7 @@ pub(super) fn add(all: &mut Catalogue) {
         all.at("multicast.ipv4", Place::Loopback, user, 40, |stage| {
             group(stage, "ferroce_lo", "239.255.9.9")
         });
+        all.at("multicast.company", Place::Wire(1500), user, 40, company);
         for place in [Place::OneSpace, Place::Wire(1500), Place::Wire(9000)] {
             all.at("multicast.ipv4", place, user, 40, |stage| {
                 group(stage, "ferroce_eth0", "239.255.9.9")
@@ -23,6 +24,21 @@ pub(super) fn add(all: &mut Catalogue) {
             });
         }
     }
+}
+
+/// The only member of a group gets its datagrams whoever else has the port: kernels like to give them to the others (`Witness`).
+fn company(stage: &Stage) -> Outcome {
+    let (program, device) = (stage.built("multicast"), "ferroce_eth0");
+    let mut other = stage.start(Side::A, &[&program, "receive", device, "239.255.8.8"])?;
+    other.says("in the group")?;
+    // Which socket the kernel would choose depends on the addresses: with some the right one.
+    for group in (1..=8).map(|n| format!("239.255.7.{n}")) {
+        let mut receiver = stage.start(Side::A, &[&program, "receive", device, &group])?;
+        receiver.says("in the group")?;
+        stage.run(Side::B, &[&program, "send", device, &group])?;
+        receiver.succeed()?;
+    }
+    Ok(())
 }
 
 fn group(stage: &Stage, device: &str, group: &str) -> Outcome {

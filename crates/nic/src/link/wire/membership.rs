@@ -1,9 +1,13 @@
 //! Membership in multicast groups.
 
+use std::net::IpAddr;
+
+use ferroce_os::multicast::Witness;
 use ferroce_proto::ids::Gid;
 
 use super::WireLink;
 use crate::Error;
+use crate::core::lock;
 
 impl WireLink {
     /// Becomes a member of a group on an interface.
@@ -20,11 +24,21 @@ impl WireLink {
         })?;
         socket
             .join(ip, ifindex)
-            .map_err(|e| Error::system(&format!("cannot join {ip} on interface {ifindex}"), &e))
+            .map_err(|e| Error::system(&format!("cannot join {ip} on interface {ifindex}"), &e))?;
+        if let IpAddr::V4(v4) = ip {
+            match Witness::beside(socket, v4, ifindex) {
+                Ok(witness) => drop(lock(&self.witnesses).insert((group, ifindex), witness)),
+                Err(error) => {
+                    tracing::debug!(target: "ferroce::wire", group = %ip, ifindex, %error, "beside other processes, datagrams of the group may be lost");
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Ends a membership. An interface that is gone has ended it before.
     pub(crate) fn leave_group(&self, group: Gid, ifindex: u32) {
+        lock(&self.witnesses).remove(&(group, ifindex));
         let left = self
             .socket_to(group)
             .map_or(Ok(()), |socket| socket.leave_group(group.ip(), ifindex));
