@@ -104,6 +104,9 @@ impl UdpSocket {
     }
 }
 
+/// `BPF_RET | BPF_K`: a filter's verdict, the number of bytes to take.
+const TAKE: u16 = 0x06;
+
 /// A second member of an IPv4 group, which takes nothing.
 ///
 /// Kernels from 6.6 on look for the one socket that a datagram to a group is for before they route it, and then choose anew among
@@ -123,7 +126,7 @@ impl Witness {
     pub fn beside(member: &UdpSocket, group: Ipv4Addr, ifindex: u32) -> io::Result<Self> {
         let socket = UdpSocket::bind_v4_at(group, member.port())?;
         let mut nothing = libc::sock_filter {
-            code: (libc::BPF_RET | libc::BPF_K) as u16,
+            code: TAKE,
             jt: 0,
             jf: 0,
             k: 0,
