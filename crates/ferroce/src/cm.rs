@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sys::{Channel, Identifier, SOFTWARE, Verbs};
+use crate::sys::{Channel, FetchedEvent, Identifier, SOFTWARE, Verbs};
 use crate::{Context, Error, Result};
 
 /// Where the events of identifiers arrive. Clones are the same one.
 #[derive(Clone)]
-pub struct EventChannel(Arc<Channel>);
+pub struct EventChannel(pub(crate) Arc<Channel>);
 
 impl EventChannel {
     /// Makes one of the software device; [`Provider::event_channel`](crate::Provider::event_channel) makes one of any provider.
@@ -32,8 +32,8 @@ impl EventChannel {
     /// EAGAIN if the descriptor was made non-blocking and there is none.
     pub fn next_event(&self) -> Result<Event> {
         loop {
-            match self.0.next_event() {
-                Ok(fetched) => return Ok(Event::new(fetched)),
+            match self.0.next_event(|_| ()) {
+                Ok((fetched, ())) => return Ok(Event::new(fetched)),
                 Err(e) if e.is_interrupted() => {}
                 Err(e) => return Err(e),
             }
@@ -81,12 +81,14 @@ pub struct Event {
     pub id: IdKey,
     /// For a connect request: the listener, and the new identifier, to be accepted or rejected. Dropping it rejects.
     pub request: Option<(IdKey, Id)>,
+    /// For a connect request: the peer's address.
+    pub peer: Option<SocketAddr>,
     /// What the peer said, from this side's point of view. Private data may have zeros behind it.
     pub parameters: ConnectionParameters,
 }
 
 impl Event {
-    fn new(fetched: crate::sys::FetchedEvent) -> Self {
+    pub(crate) fn new(fetched: FetchedEvent) -> Self {
         Self {
             kind: EventKind::from_c(fetched.kind),
             status: fetched.status,
@@ -94,6 +96,7 @@ impl Event {
             request: fetched
                 .request
                 .map(|(listener, id)| (IdKey(listener), Id(id))),
+            peer: fetched.peer,
             parameters: fetched.parameters,
         }
     }
@@ -144,7 +147,7 @@ impl EventKind {
 
 /// Tells identifiers apart, in events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct IdKey(usize);
+pub struct IdKey(pub(crate) usize);
 
 /// What the two sides of a connection tell each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +177,7 @@ impl Default for ConnectionParameters {
 }
 
 /// An identifier of the connection manager: what a socket is to TCP.
-pub struct Id(Arc<Identifier>);
+pub struct Id(pub(crate) Arc<Identifier>);
 
 impl Id {
     /// Makes one for reliable connections.

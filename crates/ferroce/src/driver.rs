@@ -1,36 +1,75 @@
 //! What brings completions to futures, without a runtime of its own.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::endpoint::Shared;
 use crate::sys::Queue;
 use crate::{Error, Result};
 
-/// Brings the completions of a queue to their futures. One of these serves any number of queue pairs, in one of three ways:
+/// Brings events to their futures: the completions of a [queue](crate::CompletionQueue::driver), for any number of queue pairs, or
+/// whatever happens to an [endpoint](crate::Endpoint::driver). In one of three ways:
 /// - [`run`](Self::run) is a future for any runtime that can wait for a descriptor,
 /// - [`run_blocking`](Self::run_blocking) is for a thread,
 /// - an event loop waits for the descriptor ([`AsFd`]) and calls [`turn`](Self::turn) when it is readable, and once at the beginning.
-#[derive(Debug)]
-pub struct Driver(Arc<Queue>);
+pub struct Driver(Box<dyn Drive>);
 
-impl Driver {
-    pub(crate) fn new(queue: &Arc<Queue>) -> Result<Self> {
-        queue.begin_driving()?;
-        Ok(Self(Arc::clone(queue)))
-    }
+/// What can be driven.
+pub(crate) trait Drive: Send + Sync {
+    /// Brings what has happened to its futures, and makes sure that the descriptor becomes readable when more happens.
+    fn turn(&self) -> Result<()>;
+    /// Readable when a turn is due.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+    /// Sleeps until the descriptor is readable, the time is over, or a signal comes.
+    fn wait_readable(&self, limit: Duration) -> Result<()>;
+}
 
-    /// Brings what has completed to its futures, and makes sure that the descriptor becomes readable with the next completion.
-    ///
-    /// # Errors
-    /// The queue overflowed.
-    pub fn turn(&self) -> Result<()> {
+/// A queue while it has a driver.
+struct Driven(Arc<Queue>);
+
+impl Drive for Driven {
+    fn turn(&self) -> Result<()> {
         self.0.take_events()?;
         // What completes from here on makes an event; what completed before is delivered below.
         self.0.arm()?;
         self.0.deliver()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn wait_readable(&self, limit: Duration) -> Result<()> {
+        self.0.wait_readable(limit)
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.0.end_driving();
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(queue: &Arc<Queue>) -> Result<Self> {
+        queue.begin_driving()?;
+        Ok(Self(Box::new(Driven(Arc::clone(queue)))))
+    }
+
+    pub(crate) fn of_endpoint(endpoint: Arc<Shared>) -> Self {
+        Self(Box::new(endpoint))
+    }
+
+    /// Brings what has happened to its futures, and makes sure that the descriptor becomes readable when more happens.
+    ///
+    /// # Errors
+    /// The queue overflowed.
+    pub fn turn(&self) -> Result<()> {
+        self.0.turn()
     }
 
     /// Brings completions to their futures until it is dropped. `readable` waits until the descriptor is readable; it may return early.
@@ -86,12 +125,12 @@ impl Driver {
 
 impl AsFd for Driver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.descriptor()
     }
 }
 
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.end_driving();
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Driver")
     }
 }

@@ -40,6 +40,20 @@ pub enum Error {
     /// Arguments that do not fit each other or the state of things; the call was not made.
     #[error("{0}")]
     Misuse(&'static str),
+    /// The peer turned the connection down.
+    #[error("the peer rejected the connection, reason {reason}{}", match reason { 8 => " (nobody listens there)", 28 => " (by its program)", _ => "" })]
+    Rejected {
+        /// Why: 28 for a program's own decision, 8 if nobody listens there (IBTA 1.5 volume 1, 12.6.7.2).
+        reason: i32,
+        /// What its program said. May have zeros behind it.
+        private_data: Vec<u8>,
+    },
+    /// It took longer than was allowed.
+    #[error("not done after {limit:?}")]
+    TimedOut {
+        /// How long it was allowed to take.
+        limit: std::time::Duration,
+    },
     /// The connection manager told something else than what was waited for.
     #[error("{event:?} (status {status}) where {expected:?} was due")]
     Unexpected {

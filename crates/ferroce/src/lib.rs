@@ -32,6 +32,7 @@ mod cm;
 mod completion;
 mod device;
 mod driver;
+mod endpoint;
 mod error;
 mod memory;
 mod pending;
@@ -47,6 +48,7 @@ pub use device::{
     devices,
 };
 pub use driver::Driver;
+pub use endpoint::{Connection, Connector, Endpoint, Eventually, Incoming, Listener, Prepared};
 pub use error::{Error, Result};
 pub use memory::{Access, MemoryRegion, ProtectionDomain, RemoteAddress, RemoteRegion, Slice};
 pub use pending::{Pending, PendingBuffer};

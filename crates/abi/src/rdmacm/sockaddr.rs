@@ -31,7 +31,7 @@ const fn family(family: c_int) -> sa_family_t {
 ///
 /// # Safety
 /// `addr` is NULL or points to an address as long as its family says.
-pub(super) unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Error> {
+pub unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Error> {
     if addr.is_null() {
         return Err(invalid("no address was given"));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use ferroce_abi::rdmacm::types::{
 use ferroce_abi::types::{ibv_qp, ibv_qp_init_attr};
 
 use super::table::Verbs;
-use super::{Domain, OpenDevice};
+use super::{Domain, OpenDevice, descriptor};
 use crate::{ConnectionParameters, Error, Result};
 
 /// An event channel.
@@ -45,6 +45,8 @@ pub(crate) struct FetchedEvent {
     pub(crate) id: usize,
     /// For a connect request: the listener, and the new identifier.
     pub(crate) request: Option<(usize, Arc<Identifier>)>,
+    /// For a connect request: the peer's address.
+    pub(crate) peer: Option<SocketAddr>,
     /// What the peer said.
     pub(crate) parameters: ConnectionParameters,
 }
@@ -63,23 +65,42 @@ impl Channel {
         }))
     }
 
-    /// `rdma_get_cm_event`, then `rdma_ack_cm_event` with what it said copied.
-    pub(crate) fn next_event(self: &Arc<Self>) -> Result<FetchedEvent> {
+    /// Whether fetching waits for an event.
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        descriptor::set_nonblocking(self.as_fd().as_raw_fd(), nonblocking)
+    }
+
+    /// `rdma_get_cm_event`, then `rdma_ack_cm_event` with what it said copied. `look` runs before the acknowledgement, with whom the event
+    /// is for: that identifier (of a connect request, the listener) cannot be destroyed meanwhile, nor its key be given to another one.
+    pub(crate) fn next_event<T>(
+        self: &Arc<Self>,
+        look: impl FnOnce(usize) -> T,
+    ) -> Result<(FetchedEvent, T)> {
         let _alone = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
         let mut event = ptr::null_mut();
         // SAFETY: a live channel and a place for the answer.
         let result = unsafe { (self.verbs.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut event) };
         Error::check_last("rdma_get_cm_event", result)?;
         // SAFETY: the call succeeded, so an event is there until it is acknowledged, below.
-        let fetched = unsafe { self.copy(&*event) };
+        let (fetched, known) = unsafe { self.copy(&*event) };
+        let of = fetched
+            .request
+            .as_ref()
+            .map_or(fetched.id, |(listener, _)| *listener);
+        let seen = look(of);
         // SAFETY: fetched above and not used any more.
         unsafe { (self.verbs.rdma_ack_cm_event)(event) };
-        Ok(fetched)
+        // Not earlier: if this is the last reference, destroying the identifier waits for the acknowledgement.
+        drop(known);
+        Ok((fetched, seen))
     }
 
     /// # Safety
     /// An event that was fetched from this channel and not acknowledged.
-    unsafe fn copy(self: &Arc<Self>, event: &rdma_cm_event) -> FetchedEvent {
+    unsafe fn copy(
+        self: &Arc<Self>,
+        event: &rdma_cm_event,
+    ) -> (FetchedEvent, Option<Arc<Identifier>>) {
         // SAFETY: connected identifiers, the only ones made here, have the `conn` part.
         let conn = unsafe { event.param.conn };
         let mut parameters = ConnectionParameters {
@@ -105,17 +126,24 @@ impl Channel {
             .flatten();
         // In a statement of its own: the lock must be free when the last reference goes.
         let known = self.identifiers().get(&id).and_then(Weak::upgrade);
-        if let Some(known) = known {
+        let mut peer = None;
+        if let Some(known) = &known {
             // SAFETY: the event names a live identifier, and this thread alone fetches events now.
             unsafe { known.note_device() };
+            if request.is_some() {
+                // SAFETY: as above; a connect request has set its addresses.
+                peer = unsafe { known.peer() };
+            }
         }
-        FetchedEvent {
+        let fetched = FetchedEvent {
             kind: event.event,
             status: event.status,
             id,
             request,
+            peer,
             parameters,
-        }
+        };
+        (fetched, known)
     }
 
     fn identifiers(&self) -> MutexGuard<'_, HashMap<usize, Weak<Identifier>>> {
@@ -204,6 +232,18 @@ impl Identifier {
             // SAFETY: the context is an identifier's.
             self.device
                 .get_or_init(|| unsafe { OpenDevice::shared(verbs, context) });
+        }
+    }
+
+    /// `rdma_get_peer_addr`: an inline function of the C header.
+    ///
+    /// # Safety
+    /// As for [`note_device`](Self::note_device), and it has a peer.
+    unsafe fn peer(&self) -> Option<SocketAddr> {
+        // SAFETY: a live identifier whose field nobody writes now, with an address as long as its family says.
+        unsafe {
+            let place = &raw const (*self.raw.as_ptr()).route.addr.dst_storage;
+            sockaddr::read(place.cast()).ok()
         }
     }
 

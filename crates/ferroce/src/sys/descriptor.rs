@@ -1,6 +1,6 @@
 //! File descriptors: their flags, and waiting for them.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use crate::{Error, Result};
@@ -23,28 +23,42 @@ pub(super) fn set_nonblocking(fd: RawFd, nonblocking: bool) -> Result<()> {
     })
 }
 
-/// `poll(2)`, for that long at most. Whether anything is there, the caller finds out.
-pub(super) fn wait_readable(fd: RawFd, limit: Duration) -> Result<()> {
+/// `poll(2)`: sleeps until it is readable, the time is over, or a signal comes. Whether anything is there, the caller finds out.
+pub(crate) fn wait_one(fd: BorrowedFd<'_>, limit: Duration) -> Result<()> {
     // Rounded up, so that a short limit does not spin.
     let limit = limit.as_nanos().div_ceil(1_000_000);
     let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-    let mut place = libc::pollfd {
-        fd,
+    poll(&mut [entry(fd)], limit)
+}
+
+/// `poll(2)`: sleeps until one of two is readable, or a signal comes.
+pub(crate) fn wait_either(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<()> {
+    poll(&mut [entry(one), entry(other)], -1)
+}
+
+fn entry(fd: BorrowedFd<'_>) -> libc::pollfd {
+    libc::pollfd {
+        fd: fd.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
-    };
-    // SAFETY: one place.
-    let ready = unsafe { libc::poll(&raw mut place, 1, limit) };
-    if ready < 0 {
-        return Err(Error::last("poll"));
     }
-    Ok(())
+}
+
+fn poll(entries: &mut [libc::pollfd], milliseconds: i32) -> Result<()> {
+    let count = entries.len() as libc::nfds_t;
+    // SAFETY: that many entries.
+    let ready = unsafe { libc::poll(entries.as_mut_ptr(), count, milliseconds) };
+    match Error::last("poll") {
+        _ if ready >= 0 => Ok(()),
+        e if e.is_interrupted() => Ok(()),
+        e => Err(e),
+    }
 }
 
 /// A duplicate of a descriptor, registered with the tokio runtime for reading.
 #[cfg(feature = "tokio")]
 pub(crate) fn watch(
-    fd: std::os::fd::BorrowedFd<'_>,
+    fd: BorrowedFd<'_>,
 ) -> std::io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
     let fd = fd.try_clone_to_owned()?;
     // SAFETY: an owned descriptor is open, and the same one, for as long as it is registered.

@@ -115,6 +115,11 @@ impl OpenDevice {
         })
     }
 
+    /// Whether both are the same context.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.raw == other.raw
+    }
+
     /// The device's name.
     pub(crate) fn name(&self) -> String {
         // SAFETY: an open context names its device, which stays valid while the context is open.

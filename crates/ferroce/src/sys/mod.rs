@@ -8,11 +8,13 @@
 #![allow(unsafe_code, reason = "the boundary to C")]
 
 mod cm;
+mod completion_channel;
 mod descriptor;
 mod device;
 mod exclusive;
 mod memory;
 mod outstanding;
+mod poller;
 mod queue;
 mod queue_pair;
 mod system;
@@ -20,12 +22,15 @@ mod table;
 mod work;
 
 pub(crate) use cm::{Channel, FetchedEvent, Identifier};
+pub(crate) use completion_channel::CompletionChannel;
 #[cfg(feature = "tokio")]
 pub(crate) use descriptor::watch;
+pub(crate) use descriptor::{wait_either, wait_one};
 pub(crate) use device::{DeviceHandle, DeviceListHandle, OpenDevice};
 pub(crate) use exclusive::Exclusive;
 pub(crate) use memory::{Domain, Region};
 pub(crate) use outstanding::Reader;
+pub(crate) use poller::{Alarm, Poller, Signal};
 pub(crate) use queue::Queue;
 pub(crate) use queue_pair::{QueuePairHandle, Refused};
 pub(crate) use system::system;

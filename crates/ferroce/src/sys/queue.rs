@@ -1,19 +1,19 @@
-//! Completion queues, each with a completion channel of its own.
+//! Completion queues, each with a completion channel of its own, or on one that many share.
 
 use std::ffi::c_int;
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ferroce_abi::types::{ibv_comp_channel, ibv_cq, ibv_wc};
+use ferroce_abi::types::{ibv_cq, ibv_wc};
 
 use super::outstanding::{Outstanding, Reader, Settled};
 use super::work::{Held, Owner};
-use super::{OpenDevice, descriptor};
+use super::{CompletionChannel, OpenDevice, descriptor};
 use crate::{Completion, Error, Result};
 
 /// Completions that one call takes at most.
@@ -22,7 +22,7 @@ const BATCH: c_int = 16;
 /// A completion queue and its channel.
 pub(crate) struct Queue {
     device: Arc<OpenDevice>,
-    channel: NonNull<ibv_comp_channel>,
+    channel: Arc<CompletionChannel>,
     pub(super) raw: NonNull<ibv_cq>,
     outstanding: Mutex<Outstanding>,
     /// Held from taking completions off the device until they are with their readers, so that who finds nothing knows that nothing
@@ -40,45 +40,48 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// `ibv_create_comp_channel` and `ibv_create_cq`.
+    /// A queue with a channel of its own.
     pub(crate) fn new(device: &Arc<OpenDevice>, entries: u32) -> Result<Arc<Self>> {
+        Self::create(&CompletionChannel::new(device)?, entries, false)
+    }
+
+    /// A queue on a channel with others. Its events are taken with [`CompletionChannel::next_queue`]; here it counts as driven.
+    pub(crate) fn shared(channel: &Arc<CompletionChannel>, entries: u32) -> Result<Arc<Self>> {
+        let new = Self::create(channel, entries, true)?;
+        channel.list(&new);
+        Ok(new)
+    }
+
+    /// `ibv_create_cq`
+    fn create(channel: &Arc<CompletionChannel>, entries: u32, driven: bool) -> Result<Arc<Self>> {
         let entries = c_int::try_from(entries)
             .map_err(|_| Error::Misuse("a completion queue of this size is impossible"))?;
-        let verbs = device.verbs;
-        // SAFETY: a live context.
-        let channel = unsafe { (verbs.ibv_create_comp_channel)(device.raw.as_ptr()) };
-        let channel =
-            NonNull::new(channel).ok_or_else(|| Error::last("ibv_create_comp_channel"))?;
+        let device = &channel.device;
         // SAFETY: a live context and a channel of it.
         let raw = unsafe {
-            (verbs.ibv_create_cq)(
+            (device.verbs.ibv_create_cq)(
                 device.raw.as_ptr(),
                 entries,
                 ptr::null_mut(),
-                channel.as_ptr(),
+                channel.raw.as_ptr(),
                 0,
             )
         };
-        let Some(raw) = NonNull::new(raw) else {
-            let error = Error::last("ibv_create_cq");
-            // SAFETY: made above, unused.
-            unsafe { (verbs.ibv_destroy_comp_channel)(channel.as_ptr()) };
-            return Err(error);
-        };
+        let raw = NonNull::new(raw).ok_or_else(|| Error::last("ibv_create_cq"))?;
         Ok(Arc::new(Self {
             device: Arc::clone(device),
-            channel,
+            channel: Arc::clone(channel),
             raw,
             outstanding: Mutex::default(),
             fetching: Mutex::default(),
             sleeper: Mutex::default(),
-            driven: AtomicBool::new(false),
+            driven: AtomicBool::new(driven),
         }))
     }
 
     /// Whether it is of this context.
     pub(super) fn is_of(&self, device: &OpenDevice) -> bool {
-        self.device.raw == device.raw
+        self.device.is(device)
     }
 
     fn outstanding(&self) -> MutexGuard<'_, Outstanding> {
@@ -174,21 +177,9 @@ impl Queue {
         })
     }
 
-    /// `ibv_get_cq_event`, acknowledged at once.
+    /// Waits for an event, and takes it.
     pub(crate) fn sleep(&self) -> Result<()> {
-        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: a live channel and places for the answers.
-        let result = unsafe {
-            (self.device.verbs.ibv_get_cq_event)(
-                self.channel.as_ptr(),
-                &raw mut queue,
-                &raw mut context,
-            )
-        };
-        Error::check_last("ibv_get_cq_event", result)?;
-        // SAFETY: the event is of this queue, the only one of its channel.
-        unsafe { (self.device.verbs.ibv_ack_cq_events)(queue, 1) };
-        Ok(())
+        self.channel.take_event()
     }
 
     /// Takes the events that are there, without waiting.
@@ -208,22 +199,19 @@ impl Queue {
         if self.driven.swap(true, Ordering::AcqRel) {
             return Err(Error::Misuse("the completion queue has a driver already"));
         }
-        descriptor::set_nonblocking(self.as_fd().as_raw_fd(), true)
+        self.channel.set_nonblocking(true)
     }
 
     /// The driver is gone.
     pub(crate) fn end_driving(&self) {
         // It can only fail for a descriptor that is not open, and this one is.
-        let _ = descriptor::set_nonblocking(self.as_fd().as_raw_fd(), false);
+        let _ = self.channel.set_nonblocking(false);
         self.driven.store(false, Ordering::Release);
     }
 
     /// `poll(2)`: sleeps until there are events, the time is over, or a signal comes.
     pub(crate) fn wait_readable(&self, limit: Duration) -> Result<()> {
-        match descriptor::wait_readable(self.as_fd().as_raw_fd(), limit) {
-            Err(e) if !e.is_interrupted() => Err(e),
-            _ => Ok(()),
-        }
+        descriptor::wait_one(self.as_fd(), limit)
     }
 
     /// Whether a driver has the channel's events.
@@ -245,17 +233,14 @@ impl fmt::Debug for Queue {
 
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: a live channel has an open descriptor, and never changes it.
-        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
+        self.channel.as_fd()
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; queue pairs held this object, and every event was acknowledged.
-        unsafe {
-            (self.device.verbs.ibv_destroy_cq)(self.raw.as_ptr());
-            (self.device.verbs.ibv_destroy_comp_channel)(self.channel.as_ptr());
-        }
+        self.channel.strike(self.raw);
+        // SAFETY: made by `create`; queue pairs held this object, and every event is acknowledged as it is taken.
+        unsafe { (self.device.verbs.ibv_destroy_cq)(self.raw.as_ptr()) };
     }
 }

@@ -1,0 +1,224 @@
+//! Connections.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::eventually::within;
+use super::line::Line;
+use super::setup::{Parts, Setup};
+use super::{Endpoint, Eventually};
+use crate::{
+    Access, Buffer, CompletionQueue, ConnectionParameters, EventKind, MemoryRegion,
+    ProtectionDomain, QueuePair, Result,
+};
+
+/// A reliable connection: a queue pair and what belongs to it. When it is dropped, work that has not completed is flushed, and the
+/// connection ends.
+///
+/// Work is posted to its [`queue_pair`](Self::queue_pair). Its completions are brought by the [`Endpoint`]: to futures, which can be
+/// awaited or [waited for](Self::wait), and to [`CompletionQueue::poll`].
+pub struct Connection {
+    // In this order they go.
+    queue_pair: QueuePair,
+    completions: CompletionQueue,
+    domain: ProtectionDomain,
+    line: Arc<Line>,
+    peer: ConnectionParameters,
+}
+
+impl Connection {
+    /// Its queue pair.
+    #[must_use]
+    pub fn queue_pair(&self) -> &QueuePair {
+        &self.queue_pair
+    }
+
+    /// Where its work completes. The endpoint drives it.
+    #[must_use]
+    pub fn completions(&self) -> &CompletionQueue {
+        &self.completions
+    }
+
+    /// Its protection domain, which it shares with the endpoint's other connections on the device.
+    #[must_use]
+    pub fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
+    /// What the peer said when the connection was made. Its private data may have zeros behind it.
+    #[must_use]
+    pub fn peer_parameters(&self) -> &ConnectionParameters {
+        &self.peer
+    }
+
+    /// The endpoint that it is of.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint(Arc::clone(&self.line.shared))
+    }
+
+    /// A buffer of that many zeroed bytes.
+    ///
+    /// # Errors
+    /// As [`Buffer::new`].
+    pub fn buffer(&self, capacity: usize) -> Result<Buffer> {
+        Buffer::new(&self.domain, capacity)
+    }
+
+    /// A buffer with these bytes.
+    ///
+    /// # Errors
+    /// As [`Buffer::new`].
+    pub fn buffer_of(&self, bytes: &[u8]) -> Result<Buffer> {
+        let mut buffer = self.buffer(bytes.len())?;
+        buffer.copy_from_slice(bytes);
+        Ok(buffer)
+    }
+
+    /// A memory region of that many zeroed bytes.
+    ///
+    /// # Errors
+    /// As [`MemoryRegion::new`].
+    pub fn region(&self, length: usize, access: Access) -> Result<MemoryRegion> {
+        MemoryRegion::new(&self.domain, length, access)
+    }
+
+    /// Waits for a future in this thread, and serves the endpoint meanwhile: [`Endpoint::block_on`].
+    ///
+    /// # Errors
+    /// As [`Endpoint::turn`].
+    pub fn wait<F: Future>(&self, future: F) -> Result<F::Output> {
+        self.endpoint().block_on(future)
+    }
+
+    /// Ends the connection (`rdma_disconnect(3)`): work that has not completed is flushed on both sides. Ready when the peer has agreed, or
+    /// was asked often enough. Other peers than those of an [`Endpoint`] may take long to agree.
+    ///
+    /// # Errors
+    /// Those of `rdma_disconnect(3)`, but not that the connection has ended already.
+    pub fn disconnect(&self) -> Eventually<'_, ()> {
+        Eventually::new(&self.line.shared, async {
+            match self.line.id.disconnect() {
+                Err(e) if !self.line.has_ended() => return Err(e),
+                _ => {}
+            }
+            self.ended().await;
+            Ok(())
+        })
+    }
+
+    /// Ready when the connection has ended, whoever ended it. What came before is with its completions; receives that are posted are
+    /// flushed.
+    ///
+    /// # Errors
+    /// None of its own.
+    pub fn disconnected(&self) -> Eventually<'_, ()> {
+        Eventually::new(&self.line.shared, async {
+            self.ended().await;
+            Ok(())
+        })
+    }
+
+    /// Whether the connection has ended, as far as the endpoint was served.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.line.has_ended()
+    }
+
+    async fn ended(&self) {
+        poll_fn(|context| self.line.poll_ended(context)).await;
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("queue_pair", &self.queue_pair)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection that is ready to be made: receives can be posted, so that the peer's first message finds one. Dropping it tells a peer
+/// that asked that it was rejected.
+#[derive(Debug)]
+pub struct Prepared {
+    connection: Connection,
+    setup: Setup,
+    role: Role,
+}
+
+/// Who asks whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Role {
+    Connects,
+    Accepts,
+}
+
+impl Prepared {
+    pub(super) fn new(
+        line: Arc<Line>,
+        mut setup: Setup,
+        role: Role,
+        peer: ConnectionParameters,
+    ) -> Result<Self> {
+        let Parts {
+            queue_pair,
+            completions,
+            domain,
+        } = setup.make(&line)?;
+        let connection = Connection {
+            queue_pair,
+            completions,
+            domain,
+            line,
+            peer,
+        };
+        Ok(Self {
+            connection,
+            setup,
+            role,
+        })
+    }
+
+    /// The connection that is to be. Receives can be posted already, sends not yet.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Agrees with the peer (`rdma_connect(3)` or `rdma_accept(3)`).
+    ///
+    /// # Errors
+    /// [`Error::Rejected`](crate::Error::Rejected) with the peer's reason and private data,
+    /// [`Error::TimedOut`](crate::Error::TimedOut), [`Error::Unexpected`](crate::Error::Unexpected) if the peer cannot be reached or has
+    /// given up, or those of the manual pages.
+    pub fn establish(self) -> Eventually<'static, Connection> {
+        let shared = Arc::clone(&self.connection.line.shared);
+        Eventually::new(&shared, async move {
+            let limit = self.setup.timeout;
+            let shared = Arc::clone(&self.connection.line.shared);
+            let agreed = Box::pin(self.agree());
+            within(shared, agreed, Instant::now() + limit, limit).await
+        })
+    }
+
+    async fn agree(self) -> Result<Connection> {
+        let Self {
+            mut connection,
+            setup,
+            role,
+        } = self;
+        let line = &connection.line;
+        match role {
+            Role::Connects => line.id.connect(&setup.parameters)?,
+            Role::Accepts => line.id.accept(&setup.parameters)?,
+        }
+        let event = line.expect(EventKind::Established).await?;
+        if matches!(role, Role::Connects) {
+            connection.peer = event.parameters;
+        }
+        Ok(connection)
+    }
+}

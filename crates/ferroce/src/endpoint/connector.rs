@@ -1,0 +1,78 @@
+//! Making connections.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::connection::{Prepared, Role};
+use super::eventually::within;
+use super::line::Line;
+use super::setup::{Setup, setup_methods};
+use super::shared::Shared;
+use super::{Connection, Eventually};
+use crate::{ConnectionParameters, EventKind, Result};
+
+/// What makes connections to listeners. It can be used again and again.
+#[derive(Clone)]
+pub struct Connector {
+    shared: Arc<Shared>,
+    setup: Setup,
+}
+
+impl Connector {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            setup: Setup::default(),
+        }
+    }
+
+    setup_methods!();
+
+    /// Connects to a listener: [`prepare`](Self::prepare), then [`Prepared::establish`].
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn connect(&self, to: SocketAddr) -> Eventually<'static, Connection> {
+        let preparing = self.prepare(to);
+        Eventually::new(
+            &self.shared,
+            async move { preparing.await?.establish().await },
+        )
+    }
+
+    /// Finds the device and the way to a listener, and makes the queue pair (`rdma_resolve_addr(3)`, `rdma_resolve_route(3)`,
+    /// `rdma_create_qp(3)`). Before the peer is asked, receives can be posted.
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`](crate::Error::Unexpected) if there is no way to the address,
+    /// [`Error::TimedOut`](crate::Error::TimedOut), or those of the manual pages.
+    pub fn prepare(&self, to: SocketAddr) -> Eventually<'static, Prepared> {
+        let (shared, setup) = (Arc::clone(&self.shared), self.setup.clone());
+        Eventually::new(&self.shared, async move {
+            let limit = setup.timeout;
+            let resolved = Box::pin(resolve(Arc::clone(&shared), to, limit));
+            let line = within(shared, resolved, Instant::now() + limit, limit).await?;
+            let unknown = ConnectionParameters::default();
+            Prepared::new(line, setup, Role::Connects, unknown)
+        })
+    }
+}
+
+async fn resolve(shared: Arc<Shared>, to: SocketAddr, timeout: Duration) -> Result<Arc<Line>> {
+    let line = Line::new(&shared)?;
+    line.id.resolve_address(to, timeout)?;
+    line.expect(EventKind::AddressResolved).await?;
+    line.id.resolve_route(timeout)?;
+    line.expect(EventKind::RouteResolved).await?;
+    Ok(line)
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector")
+            .field("setup", &self.setup)
+            .finish_non_exhaustive()
+    }
+}

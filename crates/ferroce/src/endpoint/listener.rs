@@ -1,0 +1,131 @@
+//! Listeners.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::connection::{Prepared, Role};
+use super::line::Line;
+use super::setup::{Setup, setup_methods};
+use super::shared::Shared;
+use super::{Connection, Eventually};
+use crate::{ConnectionParameters, Result};
+
+/// Connect requests that may be unanswered.
+const BACKLOG: u16 = 1024;
+
+/// What hears connect requests at an address. When it is dropped, those that were not taken are rejected.
+pub struct Listener {
+    line: Arc<Line>,
+}
+
+impl Listener {
+    pub(super) fn new(shared: &Arc<Shared>, address: SocketAddr) -> Result<Self> {
+        let line = Line::new(shared)?;
+        line.id.bind(address)?;
+        line.id.listen(BACKLOG)?;
+        Ok(Self { line })
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.line.id.port()
+    }
+
+    /// The oldest connect request. Dropping the future loses none. Several threads or tasks may wait.
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`](crate::Error::Unexpected) if the device is gone.
+    pub fn accept(&self) -> Eventually<'_, Incoming> {
+        Eventually::new(&self.line.shared, async {
+            loop {
+                if let (event, Some(line)) = self.line.heard().await? {
+                    return Ok(Incoming::new(line, event.parameters, event.peer));
+                }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("port", &self.port())
+            .finish()
+    }
+}
+
+/// A connect request. Dropping it rejects.
+pub struct Incoming {
+    line: Arc<Line>,
+    setup: Setup,
+    asked: ConnectionParameters,
+    peer: Option<SocketAddr>,
+}
+
+impl Incoming {
+    fn new(line: Arc<Line>, asked: ConnectionParameters, peer: Option<SocketAddr>) -> Self {
+        Self {
+            line,
+            setup: Setup::default(),
+            asked,
+            peer,
+        }
+    }
+
+    setup_methods!();
+
+    /// What the peer said: its private data, which may have zeros behind it, and how many READs and atomics it wants to have outstanding
+    /// and to serve, from this side's point of view.
+    #[must_use]
+    pub fn peer_parameters(&self) -> &ConnectionParameters {
+        &self.asked
+    }
+
+    /// The peer's address. `None` if it has none of the internet protocol.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Agrees: [`prepare`](Self::prepare), then [`Prepared::establish`].
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn accept(self) -> Eventually<'static, Connection> {
+        let shared = Arc::clone(&self.line.shared);
+        Eventually::new(&shared, async move { self.prepare()?.establish().await })
+    }
+
+    /// Makes the queue pair (`rdma_create_qp(3)`). Before the peer is answered, receives can be posted.
+    ///
+    /// # Errors
+    /// Those of the manual page.
+    pub fn prepare(mut self) -> Result<Prepared> {
+        let parameters = &mut self.setup.parameters;
+        // Neither side may have more outstanding than the other serves.
+        parameters.responder_resources = parameters
+            .responder_resources
+            .min(self.asked.responder_resources);
+        parameters.initiator_depth = parameters.initiator_depth.min(self.asked.initiator_depth);
+        Prepared::new(self.line, self.setup, Role::Accepts, self.asked)
+    }
+
+    /// Turns it down, with at most 148 bytes for the other program (`rdma_reject(3)`). The peer is told reason 28, the consumer's.
+    ///
+    /// # Errors
+    /// Those of the manual page.
+    pub fn reject(self, private_data: &[u8]) -> Result<()> {
+        self.line.id.reject(private_data)
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming")
+            .field("peer", &self.peer)
+            .field("asked", &self.asked)
+            .finish_non_exhaustive()
+    }
+}

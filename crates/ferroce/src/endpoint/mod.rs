@@ -1,0 +1,131 @@
+//! Endpoints: listeners, connectors and connections that are served together.
+
+mod block;
+mod connection;
+mod connector;
+mod eventually;
+mod line;
+mod listener;
+mod setup;
+mod shared;
+mod timers;
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+pub use connection::{Connection, Prepared};
+pub use connector::Connector;
+pub use eventually::Eventually;
+pub use listener::{Incoming, Listener};
+
+use crate::driver::Driver;
+use crate::{Error, Provider, Result};
+pub(crate) use shared::Shared;
+
+/// Where listeners and connections come from, and what brings them their events. Clones are the same one.
+///
+/// It has one descriptor ([`AsFd`]) for everything that happens to them: events of the connection manager, completions, and time limits.
+/// However many connections there are, they share a few descriptors and one thread can serve them all, in one of these ways:
+/// - [`Eventually::wait`] and [`block_on`](Self::block_on) serve the endpoint while they wait: nothing else is needed in a program whose
+///   threads block;
+/// - a [`Driver`] serves it in a thread, an event loop, or a task of any runtime, for futures that are polled elsewhere.
+///
+/// All connections on one device share a [`ProtectionDomain`](crate::ProtectionDomain): what was registered for one can be used with all.
+///
+/// ```
+/// use ferroce::{Endpoint, Operation, Provider};
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0".parse().unwrap())?;
+/// let address = ([127, 0, 0, 1], listener.port()).into();
+/// let server = std::thread::spawn(move || -> ferroce::Result<()> {
+///     let connection = listener.accept().wait()?.accept().wait()?;
+///     let hello = connection.buffer_of(b"hello")?;
+///     let (sent, _buffer) = connection.wait(connection.queue_pair().submit_buffer(Operation::Send, hello).unwrap())?;
+///     sent.unwrap();
+///     connection.disconnected().wait()
+/// });
+/// let connection = endpoint.connect(address).wait()?;
+/// let receive = connection.queue_pair().receive_buffer(connection.buffer(64)?).unwrap();
+/// let (received, buffer) = connection.wait(receive)?;
+/// received.unwrap();
+/// assert_eq!(&*buffer, b"hello");
+/// connection.disconnect().wait()?;
+/// server.join().unwrap()?;
+/// # Ok::<(), ferroce::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Endpoint(Arc<Shared>);
+
+impl Endpoint {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// ENODEV if the provider has no device, or out of descriptors: it takes four, and one per device that its connections are on.
+    pub fn new(provider: &Provider) -> Result<Self> {
+        Shared::new(provider.event_channel()?).map(|shared| Self(Arc::new(shared)))
+    }
+
+    /// Listens at a local address (`rdma_listen(3)`). Port 0 means any free one; an unspecified address means all of this host.
+    ///
+    /// # Errors
+    /// EADDRINUSE if the port is taken, EADDRNOTAVAIL if the address is not of this host.
+    pub fn listen(&self, address: SocketAddr) -> Result<Listener> {
+        Listener::new(&self.0, address)
+    }
+
+    /// What makes connections otherwise than by default.
+    #[must_use]
+    pub fn connector(&self) -> Connector {
+        Connector::new(&self.0)
+    }
+
+    /// Connects to a listener, with defaults: see [`Connector::connect`].
+    pub fn connect(&self, to: SocketAddr) -> Eventually<'static, Connection> {
+        self.connector().connect(to)
+    }
+
+    /// What serves the endpoint for futures that are polled elsewhere. There may be several.
+    #[must_use]
+    pub fn driver(&self) -> Driver {
+        Driver::of_endpoint(Arc::clone(&self.0))
+    }
+
+    /// Serves what there is to serve, without waiting. Event loops that have its descriptor ([`AsFd`]) call this when it is readable, and
+    /// once at the beginning.
+    ///
+    /// # Errors
+    /// A queue overflowed, or a device is gone.
+    pub fn turn(&self) -> Result<()> {
+        self.0.turn()
+    }
+
+    /// Waits for a future in this thread, and serves the endpoint meanwhile. The future may be of anything that completes through this
+    /// endpoint, or elsewhere.
+    ///
+    /// # Errors
+    /// As [`turn`](Self::turn).
+    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
+        block::on(&self.0, future)
+    }
+}
+
+impl AsFd for Endpoint {
+    /// Readable while there is something to serve.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Endpoint")
+    }
+}
+
+/// Of an identifier that should have met its device by now.
+fn no_device() -> Error {
+    Error::Misuse("the connection manager has not told which device the identifier is on")
+}

@@ -1,0 +1,181 @@
+//! What the parts of an endpoint share, and how it is served.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::line::Line;
+use super::timers::Timers;
+use crate::driver::Drive;
+use crate::sys::{Alarm, CompletionChannel, Poller};
+use crate::{Context, Event, EventChannel, IdKey, ProtectionDomain, Result};
+
+/// Names of descriptors in the poller; devices have their index.
+const EVENTS: u64 = u64::MAX;
+const ALARM: u64 = u64::MAX - 1;
+
+pub(crate) struct Shared {
+    pub(super) channel: EventChannel,
+    poller: Poller,
+    alarm: Alarm,
+    /// Who the events of an identifier are for.
+    lines: Mutex<HashMap<IdKey, Weak<Line>>>,
+    timers: Mutex<Timers>,
+    homes: Mutex<Vec<Arc<Home>>>,
+    /// One thread at a time takes events, so that those of one identifier keep their order.
+    turning: Mutex<()>,
+}
+
+/// What the connections on one device share.
+pub(super) struct Home {
+    context: Context,
+    pub(super) domain: ProtectionDomain,
+    pub(super) channel: Arc<CompletionChannel>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(channel: EventChannel) -> Result<Self> {
+        channel.0.set_nonblocking(true)?;
+        let (poller, alarm) = (Poller::new()?, Alarm::new()?);
+        poller.add(channel.as_fd(), EVENTS)?;
+        poller.add(alarm.as_fd(), ALARM)?;
+        Ok(Self {
+            channel,
+            poller,
+            alarm,
+            lines: Mutex::default(),
+            timers: Mutex::default(),
+            homes: Mutex::default(),
+            turning: Mutex::default(),
+        })
+    }
+
+    pub(super) fn lines(&self) -> MutexGuard<'_, HashMap<IdKey, Weak<Line>>> {
+        lock(&self.lines)
+    }
+
+    pub(super) fn timers(&self) -> MutexGuard<'_, Timers> {
+        lock(&self.timers)
+    }
+
+    /// Has the alarm go off at the earliest of the times.
+    pub(super) fn set_alarm(&self, timers: &Timers) -> Result<()> {
+        let after = timers
+            .earliest()
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        self.alarm.set(after)
+    }
+
+    /// What connections on this device share.
+    pub(super) fn home(&self, context: &Context) -> Result<Arc<Home>> {
+        let mut homes = lock(&self.homes);
+        if let Some(home) = homes.iter().find(|home| home.context.0.is(&context.0)) {
+            return Ok(Arc::clone(home));
+        }
+        let channel = CompletionChannel::new(&context.0)?;
+        channel.set_nonblocking(true)?;
+        self.poller.add(channel.as_fd(), homes.len() as u64)?;
+        let home = Arc::new(Home {
+            context: context.clone(),
+            domain: ProtectionDomain::new(context)?,
+            channel,
+        });
+        homes.push(Arc::clone(&home));
+        Ok(home)
+    }
+
+    /// Serves what there is to serve, without waiting.
+    pub(super) fn turn(self: &Arc<Self>) -> Result<()> {
+        let _alone = lock(&self.turning);
+        for name in self.poller.readable()? {
+            match name {
+                EVENTS => self.take_events()?,
+                ALARM => self.wake_expired()?,
+                device => self.complete(device)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings events of the connection manager to whom they are for.
+    fn take_events(self: &Arc<Self>) -> Result<()> {
+        loop {
+            let look = |id| self.lines().get(&IdKey(id)).and_then(Weak::upgrade);
+            match self.channel.0.next_event(look) {
+                // The event of an identifier that is going away is nobody's.
+                Ok((_, None)) => {}
+                Ok((fetched, Some(line))) => self.deliver(&line, Event::new(fetched)),
+                Err(e) if e.would_block() => return Ok(()),
+                Err(e) if e.is_interrupted() => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn deliver(self: &Arc<Self>, line: &Line, mut event: Event) {
+        // Before the next event is fetched, which may be of the new identifier.
+        let new = event
+            .request
+            .take()
+            .map(|(_, id)| Line::attend(Arc::clone(self), id));
+        line.hear(event, new);
+    }
+
+    fn wake_expired(&self) -> Result<()> {
+        let expired = {
+            let mut timers = self.timers();
+            let expired = timers.expired(Instant::now());
+            self.set_alarm(&timers)?;
+            expired
+        };
+        expired.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    /// Brings completions of a device to their futures.
+    fn complete(&self, device: u64) -> Result<()> {
+        let home = usize::try_from(device)
+            .ok()
+            .and_then(|device| lock(&self.homes).get(device).cloned());
+        let Some(home) = home else { return Ok(()) };
+        loop {
+            match home.channel.next_queue() {
+                Ok(None) => {}
+                Ok(Some(queue)) => {
+                    // What completes from here on makes an event; what completed before is delivered below.
+                    queue.arm()?;
+                    queue.deliver()?;
+                }
+                Err(e) if e.would_block() => return Ok(()),
+                Err(e) if e.is_interrupted() => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl AsFd for Shared {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
+
+impl Drive for Arc<Shared> {
+    fn turn(&self) -> Result<()> {
+        Shared::turn(self)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+
+    fn wait_readable(&self, limit: Duration) -> Result<()> {
+        crate::sys::wait_one(self.as_fd(), limit)
+    }
+}

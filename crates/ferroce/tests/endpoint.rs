@@ -1,0 +1,365 @@
+//! Endpoints: connections made, refused, ended and given up, by threads that block and by futures.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod common;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::provider;
+use ferroce::{Completed, Connection, Endpoint, Error, Incoming, Listener, Operation, WorkStatus};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// Long past what anything here takes.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn endpoint() -> Endpoint {
+    Endpoint::new(&provider()).unwrap()
+}
+
+fn listener(endpoint: &Endpoint) -> (Listener, SocketAddr) {
+    let listener = endpoint.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = ([127, 0, 0, 1], listener.port()).into();
+    (listener, address)
+}
+
+/// A request to a listener, and what the asking side waits for.
+fn asked(endpoint: &Endpoint) -> (Incoming, thread::JoinHandle<ferroce::Result<Connection>>) {
+    let (listener, address) = listener(endpoint);
+    let client = thread::spawn(move || {
+        let connector = Endpoint::new(&provider())?.connector();
+        connector.private_data(b"please").connect(address).wait()
+    });
+    let incoming = listener.accept().within(DEADLINE).wait().unwrap();
+    (incoming, client)
+}
+
+/// Both ends of a connection, of endpoints of their own: server and client.
+fn connected() -> (Connection, Connection) {
+    let (incoming, client) = asked(&endpoint());
+    let server = incoming.accept().wait().unwrap();
+    (server, client.join().unwrap().unwrap())
+}
+
+/// Sends bytes from one end to the other, in one thread.
+fn send(from: &Connection, to: &Connection, bytes: &[u8]) {
+    let receive = to.queue_pair().receive_buffer(to.buffer(256).unwrap());
+    let sent = from
+        .queue_pair()
+        .submit_buffer(Operation::Send, from.buffer_of(bytes).unwrap());
+    let (result, _) = from.wait(sent.unwrap()).unwrap();
+    assert_eq!(result.unwrap().what, Completed::Send);
+    let (result, came) = to.wait(receive.unwrap()).unwrap();
+    result.unwrap();
+    assert_eq!(*came, *bytes);
+}
+
+#[test]
+fn threads_that_block_connect_with_private_data_both_ways_and_disconnect() {
+    let (incoming, client) = asked(&endpoint());
+    let asked = &incoming.peer_parameters().private_data;
+    assert!(asked.starts_with(b"please"), "{asked:?}");
+    assert_eq!(
+        incoming.peer_address().unwrap().ip().to_string(),
+        "127.0.0.1"
+    );
+    let server = incoming.private_data(b"welcome").accept().wait().unwrap();
+    let client = client.join().unwrap().unwrap();
+    let answer = &client.peer_parameters().private_data;
+    assert!(answer.starts_with(b"welcome"), "{answer:?}");
+    send(&client, &server, b"there");
+    send(&server, &client, b"and back");
+    let posted = server
+        .queue_pair()
+        .receive_buffer(server.buffer(8).unwrap());
+    let end = thread::spawn(move || {
+        client.disconnect().wait().unwrap();
+        assert!(client.is_disconnected());
+    });
+    server.disconnected().within(DEADLINE).wait().unwrap();
+    end.join().unwrap();
+    let (result, _buffer) = server.wait(posted.unwrap()).unwrap();
+    assert_eq!(result.unwrap_err().status, WorkStatus::FLUSHED);
+    // Who asks once more is told the same.
+    server.disconnect().wait().unwrap();
+}
+
+#[test]
+fn a_receive_posted_before_the_connection_is_made_is_there_for_the_first_message() {
+    let (incoming, client) = asked(&endpoint());
+    let prepared = incoming.prepare().unwrap();
+    let receive = {
+        let early = prepared.connection();
+        early.queue_pair().receive_buffer(early.buffer(8).unwrap())
+    };
+    let server = prepared.establish().wait().unwrap();
+    let client = client.join().unwrap().unwrap();
+    let hello = client.buffer_of(b"hello").unwrap();
+    let sent = client.queue_pair().submit_buffer(Operation::Send, hello);
+    client.wait(sent.unwrap()).unwrap().0.unwrap();
+    let (result, came) = server.wait(receive.unwrap()).unwrap();
+    result.unwrap();
+    assert_eq!(&*came, b"hello");
+}
+
+#[test]
+fn a_rejection_brings_its_reason_and_its_words() {
+    let (incoming, client) = asked(&endpoint());
+    incoming.reject(b"full").unwrap();
+    match client.join().unwrap() {
+        Err(Error::Rejected {
+            reason: 28,
+            private_data,
+        }) => assert!(private_data.starts_with(b"full"), "{private_data:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_request_that_is_dropped_is_rejected() {
+    let (incoming, client) = asked(&endpoint());
+    drop(incoming);
+    let refused = client.join().unwrap().unwrap_err();
+    assert!(matches!(refused, Error::Rejected { .. }), "{refused}");
+}
+
+#[test]
+fn where_nobody_listens_says_so() {
+    let endpoint = endpoint();
+    let (listener, address) = listener(&endpoint);
+    drop(listener);
+    let refused = endpoint.connect(address).wait().unwrap_err();
+    assert!(
+        matches!(refused, Error::Rejected { reason: 8, .. }),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("nobody listens"), "{refused}");
+}
+
+#[test]
+fn what_takes_too_long_times_out() {
+    let endpoint = endpoint();
+    let (listener, address) = listener(&endpoint);
+    let limit = Duration::from_millis(30);
+    let nobody = listener.accept().within(limit).wait().unwrap_err();
+    assert!(matches!(nobody, Error::TimedOut { .. }), "{nobody}");
+    // The listener hears the request but does not answer.
+    let unanswered = endpoint.connector().timeout(limit).connect(address).wait();
+    let unanswered = unanswered.unwrap_err();
+    assert!(matches!(unanswered, Error::TimedOut { .. }), "{unanswered}");
+    assert!(unanswered.to_string().contains("30ms"), "{unanswered}");
+}
+
+#[test]
+fn the_peer_of_a_connect_that_was_given_up_cannot_accept_it() {
+    let endpoint = endpoint();
+    let (listener, address) = listener(&endpoint);
+    let mut connecting = endpoint.connect(address);
+    let incoming = endpoint.block_on(async {
+        let mut accepting = listener.accept();
+        std::future::poll_fn(|context| {
+            assert!(
+                std::pin::Pin::new(&mut connecting)
+                    .poll(context)
+                    .is_pending()
+            );
+            std::pin::Pin::new(&mut accepting).poll(context)
+        })
+        .await
+    });
+    let incoming = incoming.unwrap().unwrap();
+    drop(connecting);
+    let gone = incoming.accept().within(DEADLINE).wait().unwrap_err();
+    assert!(
+        !matches!(gone, Error::TimedOut { .. }),
+        "the peer was not told: {gone}"
+    );
+}
+
+#[test]
+fn a_listener_that_goes_rejects_who_waits() {
+    let endpoint = endpoint();
+    let (listener, address) = listener(&endpoint);
+    let client = thread::spawn(move || Endpoint::new(&provider())?.connect(address).wait());
+    // The request is with the listener, which is dropped with it.
+    let mut accepted = listener.accept();
+    let incoming = std::pin::Pin::new(&mut accepted)
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .is_ready();
+    assert!(!incoming);
+    endpoint
+        .block_on(std::future::poll_fn(|context| {
+            std::pin::Pin::new(&mut accepted).poll(context)
+        }))
+        .unwrap()
+        .map(drop)
+        .unwrap();
+    drop(accepted);
+    drop(listener);
+    let refused = client.join().unwrap().unwrap_err();
+    assert!(matches!(refused, Error::Rejected { .. }), "{refused}");
+}
+
+#[test]
+fn a_dropped_connection_ends_at_its_peer() {
+    let (server, client) = connected();
+    drop(client);
+    server.disconnected().within(DEADLINE).wait().unwrap();
+}
+
+#[test]
+fn threads_wait_on_one_endpoint_and_none_misses_what_another_served() {
+    const THREADS: usize = 6;
+    let shared = endpoint();
+    let (listener, address) = listener(&shared);
+    let clients: Vec<_> = (0..THREADS)
+        .map(|i| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let connection = shared.connect(address).wait().unwrap();
+                for round in 0..50 {
+                    let bytes = [u8::try_from(i * 30 + round % 7).unwrap(); 32];
+                    let receive = connection
+                        .queue_pair()
+                        .receive_buffer(connection.buffer(32).unwrap());
+                    let sent = connection
+                        .queue_pair()
+                        .submit_buffer(Operation::Send, connection.buffer_of(&bytes).unwrap());
+                    connection.wait(sent.unwrap()).unwrap().0.unwrap();
+                    let (result, came) = connection.wait(receive.unwrap()).unwrap();
+                    result.unwrap();
+                    assert_eq!(*came, bytes);
+                }
+                connection.disconnect().wait().unwrap();
+            })
+        })
+        .collect();
+    let servers: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let prepared = listener.accept().wait().unwrap().prepare().unwrap();
+            thread::spawn(move || echo(prepared))
+        })
+        .collect();
+    for thread in clients.into_iter().chain(servers) {
+        thread.join().unwrap();
+    }
+}
+
+/// Sends back what comes, until the peer disconnects.
+fn echo(prepared: ferroce::Prepared) {
+    let first = {
+        let early = prepared.connection();
+        early.queue_pair().receive_buffer(early.buffer(32).unwrap())
+    };
+    let connection = prepared.establish().wait().unwrap();
+    let mut receive = first.unwrap();
+    loop {
+        let (result, buffer) = connection.wait(receive).unwrap();
+        if result.is_err() {
+            return;
+        }
+        let again = connection.buffer(32).unwrap();
+        receive = connection.queue_pair().receive_buffer(again).unwrap();
+        let sent = connection
+            .queue_pair()
+            .submit_buffer(Operation::Send, buffer);
+        connection.wait(sent.unwrap()).unwrap().0.unwrap();
+    }
+}
+
+struct Noted(AtomicBool);
+
+impl Wake for Noted {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn an_event_loop_needs_the_descriptor_only() {
+    let endpoint = endpoint();
+    let (listener, address) = listener(&endpoint);
+    let noted = Arc::new(Noted(AtomicBool::new(true)));
+    let waker = Waker::from(Arc::clone(&noted));
+    let mut both = pin!(async {
+        let mut connecting = endpoint.connect(address);
+        let mut accepting = pin!(async { listener.accept().await?.accept().await });
+        let (mut client, mut server) = (None, None);
+        std::future::poll_fn(|context| {
+            if client.is_none()
+                && let Poll::Ready(made) = std::pin::Pin::new(&mut connecting).poll(context)
+            {
+                client = Some(made.unwrap());
+            }
+            if server.is_none()
+                && let Poll::Ready(made) = accepting.as_mut().poll(context)
+            {
+                server = Some(made.unwrap());
+            }
+            match (client.take(), server.take()) {
+                (Some(client), Some(server)) => Poll::Ready((client, server)),
+                (one, other) => {
+                    (client, server) = (one, other);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    });
+    let begun = Instant::now();
+    endpoint.turn().unwrap();
+    let (client, server) = loop {
+        if noted.0.swap(false, Ordering::AcqRel)
+            && let Poll::Ready(pair) = both.as_mut().poll(&mut Context::from_waker(&waker))
+        {
+            break pair;
+        }
+        assert!(begun.elapsed() < DEADLINE, "an event was lost");
+        let mut entry = [PollFd::new(endpoint.as_fd(), PollFlags::POLLIN)];
+        poll(&mut entry, PollTimeout::from(10_000_u16)).unwrap();
+        endpoint.turn().unwrap();
+    };
+    send(&client, &server, b"through one descriptor");
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn tokio_serves_many_connections_in_one_thread() {
+    const CLIENTS: usize = 100;
+    let endpoint = endpoint();
+    let driver = tokio::spawn(endpoint.driver().run_on_tokio());
+    let (listener, address) = listener(&endpoint);
+    let work = async {
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..CLIENTS {
+            let connector = endpoint.connector().private_data(&number.to_be_bytes());
+            tasks.spawn(async move {
+                let connection = connector.connect(address).await.unwrap();
+                connection.disconnected().await.unwrap();
+            });
+        }
+        let mut seen = vec![false; CLIENTS];
+        for _ in 0..CLIENTS {
+            let incoming = listener.accept().await.unwrap();
+            let said = &incoming.peer_parameters().private_data;
+            let number = usize::from_be_bytes(*said.first_chunk().unwrap());
+            assert!(!std::mem::replace(&mut seen[number], true), "came twice");
+            tasks.spawn(async move {
+                let connection = incoming.accept().await.unwrap();
+                connection.disconnect().await.unwrap();
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+    };
+    tokio::time::timeout(DEADLINE, work).await.unwrap();
+    driver.abort();
+}
