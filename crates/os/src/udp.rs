@@ -1,8 +1,9 @@
 //! UDP sockets that carry `RoCEv2`.
 //!
-//! IPv4 sockets are never connected and never fragment: the kernel then sends Identification 0 with "don't fragment", which
+//! IPv4 sockets that send are never connected and never fragment: the kernel then sends Identification 0 with "don't fragment", which
 //! the invariant CRC has to know in advance (it covers both and a UDP socket can set neither).
 
+mod flow;
 mod receive;
 mod send;
 
@@ -27,6 +28,32 @@ const IPV6_AUTOFLOWLABEL: c_int = 70;
 /// The bits of a flow label.
 const FLOW_LABEL: u32 = 0x000f_ffff;
 
+const V4_OPTIONS: [(c_int, c_int, c_int); 4] = [
+    (
+        libc::IPPROTO_IP,
+        libc::IP_MTU_DISCOVER,
+        libc::IP_PMTUDISC_PROBE,
+    ),
+    (libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+    (libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+];
+const V6_OPTIONS: [(c_int, c_int, c_int); 8] = [
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1),
+    (
+        libc::IPPROTO_IPV6,
+        libc::IPV6_MTU_DISCOVER,
+        libc::IPV6_PMTUDISC_PROBE,
+    ),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+    (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, 1),
+    // The label is the address handle's: the kernel must not make one up.
+    (libc::IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 0),
+    (libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1),
+];
+
 /// The discard service (RFC 863).
 const DISCARD: u16 = 9;
 
@@ -49,16 +76,7 @@ impl UdpSocket {
 
     /// As [`bind_v4`](Self::bind_v4), on a port of one address, which may be a group's.
     pub(crate) fn bind_v4_at(ip: Ipv4Addr, port: u16) -> io::Result<Self> {
-        let fd = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?;
-        for (name, value) in [
-            (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
-            (libc::IP_PKTINFO, 1),
-            (libc::IP_RECVTTL, 1),
-            (libc::IP_RECVTOS, 1),
-        ] {
-            sys::set_option(fd.as_raw_fd(), libc::IPPROTO_IP, name, value)?;
-        }
-        Self::bind(fd, ip.into(), port)
+        Self::bind(unbound(false)?, ip.into(), port)
     }
 
     /// An IPv6-only socket on a port of all addresses, shared with other such sockets of the same user. Port 0: any free one.
@@ -68,37 +86,24 @@ impl UdpSocket {
     /// # Errors
     /// EAFNOSUPPORT without IPv6, EADDRINUSE if another user, or somebody who does not share, owns the port.
     pub fn bind_v6(port: u16) -> io::Result<Self> {
-        let fd = sys::socket(libc::AF_INET6, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?;
-        for (level, name, value) in [
-            (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1),
-            (
-                libc::IPPROTO_IPV6,
-                libc::IPV6_MTU_DISCOVER,
-                libc::IPV6_PMTUDISC_PROBE,
-            ),
-            (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
-            (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1),
-            (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
-            (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, 1),
-            // The label is the address handle's: the kernel must not make one up.
-            (libc::IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 0),
-            (libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1),
-        ] {
-            sys::set_option(fd.as_raw_fd(), level, name, value)?;
-        }
-        Self::bind(fd, Ipv6Addr::UNSPECIFIED.into(), port)
+        Self::bind(unbound(true)?, Ipv6Addr::UNSPECIFIED.into(), port)
     }
 
     fn bind(fd: Fd, ip: IpAddr, port: u16) -> io::Result<Self> {
+        Self::bind_in(fd, InetAddr::new(ip, port, 0))
+    }
+
+    fn bind_in(fd: Fd, at: InetAddr) -> io::Result<Self> {
+        let (ip, port) = at
+            .get()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
         let share = || sys::set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
         // When the kernel chooses the port it may choose one that others share, too: allow that only afterwards.
         if port != 0 {
             share()?;
         }
         sys::set_buffers(fd.as_raw_fd(), BUFFER)?;
-        let at = InetAddr::new(ip, port, 0);
-        // SAFETY: pointer and length describe `at`.
-        check(unsafe { libc::syscall(libc::SYS_bind, fd.as_raw_fd(), &raw const at, at.len()) })?;
+        bind(&fd, at)?;
         share()?;
         let (_, port) = local_address(&fd)?;
         let socket = Self {
@@ -144,16 +149,7 @@ impl UdpSocket {
             Ipv4Addr::LOCALHOST.into()
         };
         let to = InetAddr::new(nowhere, DISCARD, 0);
-        // SAFETY: pointer and length describe `to`.
-        check(unsafe {
-            libc::syscall(
-                libc::SYS_connect,
-                self.fd.as_raw_fd(),
-                &raw const to,
-                to.len(),
-            )
-        })
-        .map(drop)
+        connect(&self.fd, to)
     }
 }
 
@@ -181,9 +177,34 @@ pub fn source_for(dst: IpAddr, scope: u32) -> io::Result<IpAddr> {
     let fd = sys::socket(domain, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?;
     // The port does not matter: nothing is sent.
     let to = InetAddr::new(dst, 4791, scope);
-    // SAFETY: pointer and length describe `to`.
-    check(unsafe { libc::syscall(libc::SYS_connect, fd.as_raw_fd(), &raw const to, to.len()) })?;
+    connect(&fd, to)?;
     local_address(&fd).map(|(ip, _)| ip)
+}
+
+/// A socket with what all that carry packets have in common.
+fn unbound(v6: bool) -> io::Result<Fd> {
+    let (domain, options) = if v6 {
+        (libc::AF_INET6, &V6_OPTIONS[..])
+    } else {
+        (libc::AF_INET, &V4_OPTIONS[..])
+    };
+    let fd = sys::socket(domain, libc::SOCK_DGRAM, libc::IPPROTO_UDP)?;
+    for &(level, name, value) in options {
+        sys::set_option(fd.as_raw_fd(), level, name, value)?;
+    }
+    Ok(fd)
+}
+
+fn bind(fd: &Fd, at: InetAddr) -> io::Result<()> {
+    // SAFETY: pointer and length describe `at`.
+    check(unsafe { libc::syscall(libc::SYS_bind, fd.as_raw_fd(), &raw const at, at.len()) })
+        .map(drop)
+}
+
+fn connect(fd: &Fd, to: InetAddr) -> io::Result<()> {
+    // SAFETY: pointer and length describe `to`.
+    check(unsafe { libc::syscall(libc::SYS_connect, fd.as_raw_fd(), &raw const to, to.len()) })
+        .map(drop)
 }
 
 fn local_address(fd: &Fd) -> io::Result<(IpAddr, u16)> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
-use ferroce_proto::wire::{Drain, Packet};
+use ferroce_proto::wire::{Drain, Packet, ROCE_UDP_PORT};
 
 use super::Nic;
 use super::counters::DropReason;
@@ -13,6 +13,7 @@ use super::numbers::slot_of;
 use crate::Qp;
 use crate::cm::Via;
 use crate::link::local::{Frame, LocalFrame};
+use crate::link::wire::lanes::{Flow, Strays};
 use crate::link::{Addressing, Inbound};
 
 /// Packets of a round that are no stream: a message or two, or its acknowledgement.
@@ -27,6 +28,7 @@ pub(super) struct Dispatch {
     noticed: Option<(Qpn, Qpn)>,
     /// Packets of this round.
     packets: usize,
+    strays: Strays,
 }
 
 impl Dispatch {
@@ -66,7 +68,10 @@ impl Dispatch {
                     self.send_notice(nic, from_slot, src_qpn, by);
                 }
             }
-            LocalFrame::Forwarded(inbound) => self.on_own(nic, &inbound, now),
+            LocalFrame::Forwarded(inbound) => {
+                self.on_own(nic, &inbound, now);
+                self.on_stray(nic, &inbound);
+            }
             LocalFrame::Mad {
                 from_slot,
                 src,
@@ -105,6 +110,19 @@ impl Dispatch {
             nic.counters().count_forwarded();
         } else {
             nic.counters().count_dropped(DropReason::Forward);
+        }
+    }
+
+    /// A packet for a queue pair of this process went to another one first. If that goes on, its flow gets a socket. What comes
+    /// from the shared port is no flow: it may be of several processes.
+    fn on_stray(&mut self, nic: &Nic, inbound: &Inbound<'_>) {
+        let found = dest_qp(inbound.packet).is_some_and(|dest| nic.qps().find(dest).is_some());
+        if found
+            && inbound.src_port != ROCE_UDP_PORT
+            && !inbound.addressing.dst.is_multicast()
+            && self.strays.count(Flow::of(inbound))
+        {
+            nic.expect_flow(&inbound.addressing, inbound.src_port);
         }
     }
 

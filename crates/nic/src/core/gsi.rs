@@ -14,10 +14,12 @@ use ferroce_proto::wire::{Bth, Deth, ExtHeaders, Opcode, Packet};
 
 use super::Nic;
 use super::counters::DropReason;
+use super::sync::lock;
 use super::token::Token;
 use crate::Device;
 use crate::cm::{Host, Via};
 use crate::link::local::{ConnectError, Frame};
+use crate::link::wire::lanes::LANES;
 use crate::link::{Addressing, Batch};
 
 /// The membership bit of a partition key does not matter on receive.
@@ -41,7 +43,12 @@ impl Host for Nic {
     }
 
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad) {
-        let egress = match self.wire_to(addressing.dst) {
+        let repeated = lock(&self.repeats).count(addressing.dst, mad);
+        let found = match repeated.checked_sub(1) {
+            None => self.wire_to(addressing.dst),
+            Some(lane) => self.wire_to_lane(addressing.dst, lane % LANES),
+        };
+        let egress = match found {
             Ok((egress, _)) => egress,
             Err(e) => {
                 tracing::debug!(target: "ferroce::cm", "MAD not sent: {}", e.reason);

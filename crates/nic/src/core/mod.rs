@@ -17,6 +17,7 @@ mod network;
 mod numbers;
 mod progress;
 mod ready;
+mod repeats;
 mod sleeper;
 mod start;
 mod sync;
@@ -46,6 +47,7 @@ use self::neighbours::Neighbours;
 pub(crate) use self::numbers::{Numbers, slot_of};
 use self::progress::Progress;
 use self::ready::ReadyList;
+use self::repeats::Repeats;
 use self::sleeper::Sleeper;
 pub(crate) use self::sync::{lock, read, write};
 pub(crate) use self::table::QpTable;
@@ -55,7 +57,9 @@ use crate::ah::AhTable;
 use crate::cm::CmService;
 use crate::device::{DeviceAttr, DeviceList};
 use crate::direct::Boards;
+use crate::link::Addressing;
 use crate::link::local::ConnectError;
+use crate::link::wire::lanes::{Flow, lane_port, lane_to};
 use crate::path::{Askers, Egress, Pacer, Policy};
 use crate::xrc::Domains;
 use crate::{Cq, Device, Error, Qp};
@@ -89,6 +93,7 @@ pub struct Nic {
     cm: OnceLock<CmService>,
     /// PSN of the next packet from QP1.
     gsi_psn: AtomicU32,
+    repeats: Mutex<Repeats>,
     progress: Mutex<Progress>,
     leaving: Leaving,
 }
@@ -164,21 +169,56 @@ impl Nic {
     pub(crate) fn egress_to(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
         self.neighbours.reach(slot)
     }
-    /// The way to another host, and the bytes of a receive buffer there, as far as one can guess.
+    /// The way to another host from the shared port, and the bytes of a receive buffer there, as far as one can guess.
     pub(crate) fn wire_to(&self, dst: Gid) -> Result<(Arc<Egress>, u32), Error> {
+        self.wire_by(dst, |wire| wire.to(dst))
+    }
+    /// The same for what goes to a queue pair. Other makes' are of slot 0, or of any.
+    pub(crate) fn wire_to_qp(&self, dst: Gid, dest: Qpn) -> Result<(Arc<Egress>, u32), Error> {
+        self.wire_to_lane(dst, lane_to(slot_of(dest)))
+    }
+    /// The same in a lane.
+    fn wire_to_lane(&self, dst: Gid, lane: u8) -> Result<(Arc<Egress>, u32), Error> {
+        self.wire_by(dst, |wire| wire.to_in_lane(dst, lane))
+    }
+    fn wire_by<'a>(
+        &'a self,
+        dst: Gid,
+        find: impl FnOnce(&'a Wire) -> Option<&'a Arc<Egress>>,
+    ) -> Result<(Arc<Egress>, u32), Error> {
         let wire = self.wire.as_ref().map_err(|e| {
             Error::new(
                 libc::ENETUNREACH,
                 format!("{} is on another host, and: {}", dst.ip(), e.reason),
             )
         })?;
-        let egress = wire.to(dst).ok_or_else(|| {
+        let egress = find(wire).ok_or_else(|| {
             Error::new(
                 libc::ENETUNREACH,
                 format!("this system has no sockets to reach {}", dst.ip()),
             )
         })?;
         Ok((Arc::clone(egress), wire.receive_buffer()))
+    }
+    /// Something is going to come from the process of a queue pair elsewhere: asks the kernel for it.
+    pub(crate) fn expect_from_qp(&self, addressing: &Addressing, qpn: Qpn) {
+        let slot = slot_of(qpn);
+        // No process of our kind has slot 0.
+        if slot != 0 {
+            let port = lane_port(slot, lane_to(self.numbers.slot()));
+            self.expect_flow(&addressing.reversed(), port);
+        }
+    }
+    /// Asks the kernel for what comes with these addresses from a port.
+    fn expect_flow(&self, addressing: &Addressing, port: u16) {
+        let flow = Flow {
+            local: addressing.dst,
+            peer: addressing.src,
+            port,
+        };
+        if let Ok(wire) = &self.wire {
+            wire.receive_flow(flow, addressing.ifindex);
+        }
     }
     /// Attaches a queue pair to a multicast group.
     pub(crate) fn attach_to_group(

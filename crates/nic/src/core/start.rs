@@ -56,7 +56,7 @@ impl Nic {
             )
             .map_err(system)?;
         let policy = Policy::from_env();
-        let wire = open_wire(policy, &poller);
+        let wire = open_wire(policy, links.slot(), &poller);
         tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),
             wire = wire.is_ok(), "started");
         let nic = Arc::new(Self {
@@ -82,6 +82,7 @@ impl Nic {
             counters: Counters::default(),
             cm: OnceLock::new(),
             gsi_psn: AtomicU32::new(random::u32()),
+            repeats: Mutex::default(),
             progress: Mutex::new(Progress::new(incoming)),
             leaving: Leaving::default(),
         });
@@ -96,14 +97,14 @@ impl Nic {
 
 /// Opens the wire link. Without it other hosts cannot be reached, which the program's user must hear of, on stderr, whatever
 /// the log filter is: most programs only say that something failed.
-fn open_wire(policy: Policy, poller: &Arc<Poller>) -> Result<Wire, Error> {
+fn open_wire(policy: Policy, slot: u16, poller: &Arc<Poller>) -> Result<Wire, Error> {
     if policy == Policy::Local {
         return Err(Error::new(
             libc::ENETUNREACH,
             "FERROCE_PATH=local: connections to other hosts are switched off",
         ));
     }
-    let wire = Wire::open(poller);
+    let wire = Wire::open(slot, poller);
     if let Err(e) = &wire {
         eprintln!("ferroce: {}", e.reason);
     }

@@ -1,7 +1,7 @@
-//! The ways out to other hosts, one per IP version.
+//! The ways out to other hosts, one per IP version and lane, and the sockets that bring what comes.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::Gid;
@@ -10,6 +10,7 @@ use super::token::Token;
 use crate::Error;
 use crate::link::Inbound;
 use crate::link::fault::Fault;
+use crate::link::wire::lanes::{Flow, LANES};
 use crate::link::wire::{Of, WireLink};
 use crate::path::{Egress, WireOutlet};
 
@@ -17,30 +18,48 @@ use crate::path::{Egress, WireOutlet};
 const V4: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
 const V6: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
+/// Numbers of tokens: the shared sockets, the bad network's timer, then the lanes out of both versions, then flows.
+const TIMER: u32 = 2;
+const FIRST_LANE: u32 = 3;
+const FIRST_FLOW: u32 = FIRST_LANE + 2 * LANES as u32;
+
+/// The environment variable that turns lanes off.
+const VARIABLE: &str = "FERROCE_LANES";
+
 /// The wire link with its ways out.
 #[derive(Debug)]
 pub(super) struct Wire {
     link: Arc<WireLink>,
     v4: Option<Arc<Egress>>,
     v6: Option<Arc<Egress>>,
+    /// Of version 4, then of version 6; made when they are first needed.
+    lanes: [OnceLock<Option<Arc<Egress>>>; 2 * LANES as usize],
+    poller: Arc<Poller>,
 }
 
 impl Wire {
-    /// Opens the sockets and watches them.
-    pub(super) fn open(poller: &Arc<Poller>) -> Result<Self, Error> {
-        let link = Arc::new(WireLink::open(Fault::from_env()?)?);
+    /// Opens the sockets and watches them, for the process that has `slot`.
+    pub(super) fn open(slot: u16, poller: &Arc<Poller>) -> Result<Self, Error> {
+        let lanes = std::env::var_os(VARIABLE).is_none_or(|value| value != "off");
+        let link = Arc::new(WireLink::open(lanes.then_some(slot), Fault::from_env()?)?);
         let watch = |e| Error::system("cannot watch the UDP sockets", &e);
-        let v4 = egress(&link, V4, poller, 0).map_err(watch)?;
-        let v6 = egress(&link, V6, poller, 1).map_err(watch)?;
+        let v4 = egress(&link, (V4, None), poller, 0).map_err(watch)?;
+        let v6 = egress(&link, (V6, None), poller, 1).map_err(watch)?;
         if let Some(fd) = link.timer_fd() {
             poller
-                .add(fd, Token::Wire(2).raw(), Interest::READ)
+                .add(fd, Token::Wire(TIMER).raw(), Interest::READ)
                 .map_err(watch)?;
         }
-        Ok(Self { link, v4, v6 })
+        Ok(Self {
+            link,
+            v4,
+            v6,
+            lanes: Default::default(),
+            poller: Arc::clone(poller),
+        })
     }
 
-    /// The way to an address.
+    /// The way to an address from the shared port.
     pub(super) fn to(&self, dst: Gid) -> Option<&Arc<Egress>> {
         if dst.ip().is_ipv4() {
             self.v4.as_ref()
@@ -49,12 +68,50 @@ impl Wire {
         }
     }
 
+    /// The way to an address in a lane; without one, from the shared port.
+    pub(super) fn to_in_lane(&self, dst: Gid, lane: u8) -> Option<&Arc<Egress>> {
+        let v6 = u32::from(dst.ip().is_ipv6());
+        let index = v6 * u32::from(LANES) + u32::from(lane);
+        let own = self.lanes.get(index as usize)?.get_or_init(|| {
+            if !self.link.has_lane(dst, lane) {
+                return None;
+            }
+            egress(
+                &self.link,
+                (dst, Some(lane)),
+                &self.poller,
+                FIRST_LANE + index,
+            )
+            .inspect_err(|error| {
+                tracing::warn!(target: "ferroce::wire", %error, "cannot watch a UDP socket");
+            })
+            .ok()
+            .flatten()
+        });
+        own.as_ref().or_else(|| self.to(dst))
+    }
+
     /// The way out with the number of a token.
     pub(super) fn find(&self, number: u32) -> Option<&Arc<Egress>> {
         match number {
             0 => self.v4.as_ref(),
             1 => self.v6.as_ref(),
+            FIRST_LANE..FIRST_FLOW => {
+                let lane = self.lanes.get((number - FIRST_LANE) as usize)?;
+                lane.get()?.as_ref()
+            }
             _ => None,
+        }
+    }
+
+    /// Gives a flow a socket, if it has none; see [`WireLink::receive_flow`].
+    pub(super) fn receive_flow(&self, flow: Flow, ifindex: u32) {
+        let Some((number, fd)) = self.link.receive_flow(flow, ifindex) else {
+            return;
+        };
+        let token = Token::Wire(FIRST_FLOW + number).raw();
+        if let Err(error) = self.poller.add(fd, token, Interest::READ) {
+            tracing::warn!(target: "ferroce::wire", %error, "cannot watch a UDP socket");
         }
     }
 
@@ -88,7 +145,8 @@ impl Wire {
         let of = match number {
             0 => Of::V4,
             1 => Of::V6,
-            _ => Of::Both,
+            FIRST_FLOW.. => Of::Flow(number - FIRST_FLOW),
+            _ => Of::Shared,
         };
         self.link.recv(of, budget, each)
     }
@@ -96,10 +154,10 @@ impl Wire {
 
 fn egress(
     link: &Arc<WireLink>,
-    like: Gid,
+    to: (Gid, Option<u8>),
     poller: &Arc<Poller>,
     number: u32,
 ) -> io::Result<Option<Arc<Egress>>> {
-    let outlet = WireOutlet::new(link, like, poller, Token::Wire(number).raw())?;
+    let outlet = WireOutlet::new(link, to, poller, Token::Wire(number).raw())?;
     Ok(outlet.map(|outlet| Arc::new(Egress::new(Box::new(outlet), None))))
 }

@@ -30,6 +30,17 @@ pub(crate) struct Addressing {
     pub(crate) ifindex: u32,
 }
 
+impl Addressing {
+    /// Of what goes the other way.
+    pub(crate) fn reversed(&self) -> Self {
+        Self {
+            src: self.dst,
+            dst: self.src,
+            ..*self
+        }
+    }
+}
+
 /// Packets for one destination, back to back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
@@ -123,6 +134,8 @@ pub(crate) enum Sent {
 pub(crate) struct Inbound<'a> {
     /// What its IP header said. The interface is the one that it came in by; 0 if another process took it in.
     pub(crate) addressing: Addressing,
+    /// UDP source port.
+    pub(crate) src_port: u16,
     /// BTH through pad.
     pub(crate) packet: &'a [u8],
 }

@@ -1,10 +1,10 @@
 //! The wire link: `RoCEv2` in UDP, to everything that is not a process of this network namespace.
 //!
 //! All sockets of a namespace share port 4791, so a datagram may reach another process than it is meant for; that process
-//! forwards it. Because the socket is bound, every datagram also leaves *from* port 4791: the UDP source port, which may vary
-//! freely in `RoCEv2` to spread flows over parallel routes, does not vary here.
+//! forwards it. What queue pairs send to each other goes in [`lanes`] that are received by nobody else.
 
 mod bad_network;
+pub(crate) mod lanes;
 mod membership;
 mod receive;
 mod send;
@@ -26,6 +26,7 @@ use crate::Error;
 use crate::core::lock;
 
 use bad_network::BadNetwork;
+use lanes::{Receivers, Senders};
 use receive::Receiver;
 
 /// Which sockets to receive from.
@@ -35,8 +36,10 @@ pub(crate) enum Of {
     V4,
     /// The one for IPv6.
     V6,
-    /// All.
-    Both,
+    /// Both of these.
+    Shared,
+    /// The one of a flow, by number: see [`WireLink::receive_flow`].
+    Flow(u32),
 }
 
 /// UDP sockets for both IP versions.
@@ -44,6 +47,9 @@ pub(crate) enum Of {
 pub(crate) struct WireLink {
     v4: Option<UdpSocket>,
     v6: Option<UdpSocket>,
+    /// None: everything is sent from port 4791, and no flow has a socket.
+    senders: Option<Senders>,
+    receivers: Receivers,
     /// Taken out by whoever receives, so that no lock is held while packets are handled.
     receiver: Mutex<Option<Box<Receiver>>>,
     bad_network: Option<BadNetwork>,
@@ -58,16 +64,17 @@ pub(crate) struct WireLink {
 }
 
 impl WireLink {
-    /// Opens UDP port 4791 on all addresses, shared with other processes of the same user.
+    /// Opens UDP port 4791 on all addresses, shared with other processes of the same user, for the process that has `slot`; `None`:
+    /// without lanes.
     ///
     /// # Errors
     /// EADDRINUSE if somebody owns the port who does not share it; EAFNOSUPPORT in a namespace without IP; EMFILE and the
     /// like.
-    pub(crate) fn open(fault: Option<Fault>) -> Result<Self, Error> {
-        Self::open_at(ROCE_UDP_PORT, fault)
+    pub(crate) fn open(slot: Option<u16>, fault: Option<Fault>) -> Result<Self, Error> {
+        Self::open_at(ROCE_UDP_PORT, slot, fault)
     }
 
-    fn open_at(port: u16, fault: Option<Fault>) -> Result<Self, Error> {
+    fn open_at(port: u16, slot: Option<u16>, fault: Option<Fault>) -> Result<Self, Error> {
         let v4 = optional(UdpSocket::bind_v4(port), port)?;
         let v6 = optional(UdpSocket::bind_v6(port), port)?;
         if v4.is_none() && v6.is_none() {
@@ -81,6 +88,8 @@ impl WireLink {
         Ok(Self {
             v4,
             v6,
+            senders: slot.map(Senders::new),
+            receivers: Receivers::default(),
             receiver: Mutex::new(Some(Box::new(Receiver::new()))),
             bad_network,
             last_refusal: AtomicI32::new(0),
@@ -103,9 +112,14 @@ impl WireLink {
         }
     }
 
-    /// The descriptor by which a destination is reached: it is writable when a blocked [`send`](Self::send) can go on.
-    pub(crate) fn fd_to(&self, dst: Gid) -> Option<RawFd> {
-        self.socket_to(dst).map(AsRawFd::as_raw_fd)
+    /// The descriptor by which a destination is reached, in a lane if one is given: it is writable when a blocked
+    /// [`send`](Self::send) can go on.
+    pub(crate) fn fd_to(&self, dst: Gid, lane: Option<u8>) -> Option<RawFd> {
+        match lane {
+            Some(_) => self.sender(dst, lane),
+            None => self.socket_to(dst),
+        }
+        .map(AsRawFd::as_raw_fd)
     }
 
     /// The descriptor of the bad network's timer, if there is one: readable when [`recv`](Self::recv) has to send on what was
@@ -150,9 +164,17 @@ impl WireLink {
         let Some(mut receiver) = lock(&self.receiver).take() else {
             return true;
         };
-        let v4 = self.v4.as_ref().filter(|_| of != Of::V6);
-        let v6 = self.v6.as_ref().filter(|_| of != Of::V4);
-        let more = receiver.recv(v4, v6, budget, each);
+        let more = match of {
+            Of::V4 => receiver.recv([self.v4.as_ref()], budget, each),
+            Of::V6 => receiver.recv([self.v6.as_ref()], budget, each),
+            Of::Shared => receiver.recv([self.v4.as_ref(), self.v6.as_ref()], budget, each),
+            Of::Flow(number) => self.receivers.find(number).is_some_and(|flow| {
+                receiver.recv([Some(&flow.socket)], budget, &mut |inbound| {
+                    flow.mark_used();
+                    each(inbound);
+                })
+            }),
+        };
         *lock(&self.receiver) = Some(receiver);
         more
     }

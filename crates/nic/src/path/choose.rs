@@ -79,7 +79,7 @@ pub(crate) fn choose(
                 ),
             ));
         }
-        Policy::Auto | Policy::Wire => wire(nic, device, to)?,
+        Policy::Auto | Policy::Wire => wire(nic, device, &addressing, to)?,
     };
     tracing::debug!(target: "ferroce::path", from = %addressing.src.ip(), to = %addressing.dst.ip(),
         dest_qp = to.qpn.get(), lossless = traits.lossless, "path chosen");
@@ -137,7 +137,12 @@ fn local_link(nic: &Nic, dest: Qpn) -> Result<(Reach, LinkTraits), Error> {
     }
 }
 
-fn wire(nic: &Nic, device: &Device, to: &Destination) -> Result<(Reach, LinkTraits), Error> {
+fn wire(
+    nic: &Nic,
+    device: &Device,
+    addressing: &Addressing,
+    to: &Destination,
+) -> Result<(Reach, LinkTraits), Error> {
     let port = device.port();
     if to.mtu > port.active_mtu {
         return Err(Error::invalid(format!(
@@ -148,7 +153,8 @@ fn wire(nic: &Nic, device: &Device, to: &Destination) -> Result<(Reach, LinkTrai
             device.netdev()
         )));
     }
-    let (egress, receive_buffer) = nic.wire_to(to.ah.grh.dgid)?;
+    let (egress, receive_buffer) = nic.wire_to_qp(addressing.dst, to.qpn)?;
+    nic.expect_from_qp(addressing, to.qpn);
     Ok((Reach::Link(egress), traits::wire(to.mtu, receive_buffer)))
 }
 

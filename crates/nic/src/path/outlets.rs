@@ -89,27 +89,32 @@ impl Outlet for LocalOutlet {
     }
 }
 
-/// The wire link, for one IP version.
+/// The wire link, for one IP version and lane.
 #[derive(Debug)]
 pub(crate) struct WireOutlet {
     link: Arc<WireLink>,
+    lane: Option<u8>,
     watched: Watched,
 }
 
 impl WireOutlet {
-    /// Watches the socket that leads to addresses like `to` under `token`; `None` if there is no such socket.
+    /// Watches the socket that leads to addresses like `to`, in a lane if one is given, under `token`; `None` if there is no such
+    /// socket.
     pub(crate) fn new(
         link: &Arc<WireLink>,
-        to: Gid,
+        (to, lane): (Gid, Option<u8>),
         poller: &Arc<Poller>,
         token: u64,
     ) -> io::Result<Option<Self>> {
-        let Some(fd) = link.fd_to(to) else {
+        let Some(fd) = link.fd_to(to, lane) else {
             return Ok(None);
         };
-        let watched = Watched::new(poller, fd, token, Interest::READ)?;
+        // What sends in a lane receives nothing.
+        let idle = lane.map_or(Interest::READ, |_| Interest::HANGUP);
+        let watched = Watched::new(poller, fd, token, idle)?;
         Ok(Some(Self {
             link: Arc::clone(link),
+            lane,
             watched,
         }))
     }
@@ -120,7 +125,7 @@ impl Outlet for WireOutlet {
         icrc::LEN
     }
     fn send(&self, _from: Qpn, batch: &mut Batch) -> Sent {
-        self.link.send(batch)
+        self.link.send(self.lane, batch)
     }
     /// Frames exist between processes of one host only.
     fn send_frame(&self, _frame: &Frame<'_>) -> Sent {

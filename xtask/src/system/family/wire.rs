@@ -1,5 +1,7 @@
 //! What is on the cable: packets as tshark sees them, and a cable that loses or damages them.
 
+use nix::sys::signal::Signal;
+
 use super::{Ready, pair};
 use crate::system::capture::{self, Seen};
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
@@ -25,6 +27,7 @@ pub(super) fn add(all: &mut Catalogue) {
         .try_for_each(|(what, filter)| seen.has(what, filter))?;
         seen.clean()
     });
+    all.at("wire.stopped-processes", WIRE, User::Ordinary, 60, stopped);
     for (name, rule) in [
         ("loss-1", "numgen random mod 100 < 1 drop"),
         ("loss-5", "numgen random mod 100 < 5 drop"),
@@ -35,6 +38,26 @@ pub(super) fn add(all: &mut Catalogue) {
             add_impaired(all, name, place, rule);
         }
     }
+}
+
+/// Most processes of a host are stopped, with all that the kernel gives to them: queue pairs of the others do not notice.
+fn stopped(stage: &Stage) -> Outcome {
+    let mut idle = Vec::new();
+    for port in 19001..19007 {
+        let number = port.to_string();
+        let server = ["ibv_rc_pingpong", "-g", "0", "-p", &number];
+        let mut process = stage.start(Side::A, &server)?;
+        process.listens_on_tcp(port)?;
+        process.signal(Signal::SIGSTOP)?;
+        idle.push(process);
+    }
+    for program in ["ib_send_bw", "ib_read_bw", "ib_send_lat"] {
+        let server = [program, "-F", "-n", "500"];
+        let client = [&server[..], &[stage.ipv4()]].concat();
+        pair(stage, Ready::Tcp(18515), &server, &client)?;
+    }
+    idle.iter()
+        .try_for_each(|process| process.signal(Signal::SIGKILL))
 }
 
 fn add_impaired(all: &mut Catalogue, name: &str, place: Place, rule: &'static str) {

@@ -19,6 +19,8 @@ const REORDER_BY: Duration = Duration::from_micros(1000);
 pub(crate) struct Frame {
     /// Where it goes.
     pub(crate) addressing: Addressing,
+    /// The lane that it leaves in.
+    pub(crate) lane: Option<u8>,
     /// BTH through ICRC.
     pub(crate) bytes: Vec<u8>,
 }

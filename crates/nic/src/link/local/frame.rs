@@ -75,7 +75,8 @@ impl Frame<'_> {
     pub(super) fn encode(&self) -> Vec<u8> {
         match *self {
             Self::Forwarded(p) => {
-                let mut record = vec![FORWARDED, p.addressing.hop_limit, 0, 0];
+                let [p0, p1] = p.src_port.to_le_bytes();
+                let mut record = vec![FORWARDED, p.addressing.hop_limit, p0, p1];
                 record.extend(route(&p.addressing));
                 record.extend(p.packet);
                 record
@@ -285,9 +286,13 @@ fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
 }
 
 fn parse_forwarded(record: &[u8]) -> Option<Record<'_>> {
-    let (&[_, hop_limit, _, _], rest) = record.split_first_chunk()?;
+    let (&[_, hop_limit, p0, p1], rest) = record.split_first_chunk()?;
     let (addressing, packet) = split_route(hop_limit, rest)?;
-    let forwarded = Frame::Forwarded(Inbound { addressing, packet });
+    let forwarded = Frame::Forwarded(Inbound {
+        addressing,
+        src_port: u16::from_le_bytes([p0, p1]),
+        packet,
+    });
     (!packet.is_empty()).then_some(Record::Frame(forwarded))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
 
 use ferroce_os::udp::{Received, RecvRing, UdpSocket};
 use ferroce_proto::ids::Gid;
@@ -23,10 +24,8 @@ const MAX_PEERS: usize = 4096;
 pub(super) struct Receiver {
     ring: RecvRing,
     peers: HashMap<IpAddr, IdentHistory>,
-    /// Whose turn it is: the sockets take turns, so that a flood on one does not silence the other.
-    v6_first: bool,
-    /// What the last datagram said of those that found no room.
-    lost: u32,
+    /// What the last datagram of a socket said of those that found no room.
+    lost: HashMap<RawFd, u32>,
 }
 
 impl Receiver {
@@ -34,25 +33,20 @@ impl Receiver {
         Self {
             ring: RecvRing::new(SLOTS, RUN),
             peers: HashMap::new(),
-            v6_first: false,
-            lost: 0,
+            lost: HashMap::new(),
         }
     }
 
-    /// Receives up to about `budget` datagrams from both sockets. Returns whether there may be more.
-    pub(super) fn recv(
+    /// Receives up to about `budget` datagrams from each of some sockets. Returns whether there may be more.
+    pub(super) fn recv<const N: usize>(
         &mut self,
-        v4: Option<&UdpSocket>,
-        v6: Option<&UdpSocket>,
+        sockets: [Option<&UdpSocket>; N],
         budget: usize,
         each: &mut dyn FnMut(Option<Inbound<'_>>),
     ) -> bool {
-        self.v6_first = !self.v6_first;
-        let order = if self.v6_first { [v6, v4] } else { [v4, v6] };
-        let mut left = budget;
         let mut more = false;
-        for socket in order.into_iter().flatten() {
-            more |= self.recv_from(socket, &mut left, each);
+        for socket in sockets.into_iter().flatten() {
+            more |= self.recv_from(socket, budget, each);
         }
         more
     }
@@ -61,10 +55,10 @@ impl Receiver {
     fn recv_from(
         &mut self,
         socket: &UdpSocket,
-        left: &mut usize,
+        mut left: usize,
         each: &mut dyn FnMut(Option<Inbound<'_>>),
     ) -> bool {
-        while *left > 0 {
+        while left > 0 {
             let got = match socket.recv_many(&mut self.ring) {
                 Ok(got) => got,
                 Err(e) => {
@@ -73,17 +67,15 @@ impl Receiver {
                 }
             };
             for received in self.ring.iter() {
-                if received.lost != self.lost {
-                    self.lost = received.lost;
-                    tracing::debug!(target: "ferroce::wire", "{} datagrams to UDP port {} were lost since nobody took them in time",
-                        self.lost, socket.port());
+                if received.lost != 0 {
+                    note_lost(&mut self.lost, socket, received.lost);
                 }
                 let history = received
                     .src
                     .is_ipv4()
                     .then(|| history_of(&mut self.peers, received.src));
                 open(&received, history, each);
-                *left = left.saturating_sub(
+                left = left.saturating_sub(
                     received
                         .payload
                         .len()
@@ -96,6 +88,13 @@ impl Receiver {
             }
         }
         true
+    }
+}
+
+/// A socket says how many datagrams found no room in it so far.
+fn note_lost(known: &mut HashMap<RawFd, u32>, socket: &UdpSocket, lost: u32) {
+    if known.insert(socket.as_raw_fd(), lost) != Some(lost) {
+        tracing::debug!(target: "ferroce::wire", "{lost} datagrams to UDP port {} were lost since nobody took them in time", socket.port());
     }
 }
 
@@ -135,7 +134,11 @@ fn open(
             let (src, port) = (received.src, received.src_port);
             tracing::debug!(target: "ferroce::wire", "{} bytes from {src} port {port} have a wrong ICRC", datagram.len());
         }
-        each(packet.map(|packet| Inbound { addressing, packet }));
+        each(packet.map(|packet| Inbound {
+            addressing,
+            src_port: received.src_port,
+            packet,
+        }));
     }
 }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use ferroce_os::udp::{Datagram, MAX_RUN, MAX_SEGMENTS, UdpSocket};
+use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 
 use super::WireLink;
@@ -18,6 +19,13 @@ use crate::link::{Addressing, Batch, Sent};
 /// Runs per system call.
 const RUNS: usize = 16;
 
+/// A socket that sends, and the port that it sends to: the shared one, which both ends have.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    socket: &'a UdpSocket,
+    port: u16,
+}
+
 /// The socket is full; this many packets went before.
 struct Full(usize);
 
@@ -26,14 +34,16 @@ impl WireLink {
     ///
     /// What the kernel refuses for another reason than a full socket (too long for the interface, no route, an address that
     /// went away …) counts as lost on the way: the transport finds out as it does for any loss.
-    pub(crate) fn send(&self, batch: &mut Batch) -> Sent {
+    ///
+    /// It leaves in a lane if one is given, and from the shared port else.
+    pub(crate) fn send(&self, lane: Option<u8>, batch: &mut Batch) -> Sent {
         if self.left.load(Ordering::Relaxed) {
             batch.clear();
             return Sent::All;
         }
         let addressing = batch.addressing;
-        let (Some(socket), Some(addresses)) = (
-            self.socket_to(addressing.dst),
+        let (Some(way), Some(addresses)) = (
+            self.way_to(addressing.dst, lane),
             Addresses::from_gids(addressing.src, addressing.dst),
         ) else {
             self.refused(batch.ends.len(), libc::EAFNOSUPPORT, &addressing);
@@ -42,11 +52,11 @@ impl WireLink {
         };
         let encap = Encapsulation {
             addresses,
-            src_port: socket.port(),
+            src_port: way.socket.port(),
         };
         if let Some(bad) = &self.bad_network {
             if !bad.only_loses() {
-                bad.admit(&encap, batch);
+                bad.admit(&encap, lane, batch);
                 bad.flush(&mut |frame| self.send_frame(frame));
                 return Sent::All;
             }
@@ -54,7 +64,7 @@ impl WireLink {
         }
         let mut sent = 0;
         while sent < batch.ends.len() {
-            match self.send_runs(socket, &encap, batch, sent) {
+            match self.send_runs(way, &encap, batch, sent) {
                 Ok(more) => sent += more,
                 Err(Full(more)) => {
                     batch.discard(sent + more);
@@ -66,10 +76,18 @@ impl WireLink {
         Sent::All
     }
 
+    /// The way to a destination.
+    fn way_to(&self, dst: Gid, lane: Option<u8>) -> Option<Way<'_>> {
+        let shared = self.socket_to(dst)?;
+        let socket = self.sender(dst, lane).unwrap_or(shared);
+        let port = shared.port();
+        Some(Way { socket, port })
+    }
+
     /// Sends up to [`RUNS`] runs of a batch from the packet `first` on. Returns how many packets went or were lost.
     fn send_runs(
         &self,
-        socket: &UdpSocket,
+        way: Way<'_>,
         encap: &Encapsulation,
         batch: &mut Batch,
         first: usize,
@@ -88,7 +106,7 @@ impl WireLink {
             runs[ready] = run;
             ready += 1;
         }
-        let mut datagrams = [datagram(socket, &batch.addressing, &[]); RUNS];
+        let mut datagrams = [datagram(way.port, &batch.addressing, &[]); RUNS];
         for (slot, run) in datagrams.iter_mut().zip(&runs[..ready]) {
             let bytes = batch.start(run.start)..batch.start(run.end);
             if run.len() > 1 {
@@ -99,7 +117,7 @@ impl WireLink {
         }
         let mut done = 0;
         while done < ready {
-            match socket.send_many(&datagrams[done..ready]) {
+            match way.socket.send_many(&datagrams[done..ready]) {
                 Ok(went) => done += went,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     return Err(Full(runs[done].start - first));
@@ -107,7 +125,7 @@ impl WireLink {
                 Err(_) if runs[done].len() > 1 => {
                     let run = runs[done].clone();
                     return self
-                        .send_singly(socket, encap, batch, run.clone())
+                        .send_singly(way, encap, batch, run.clone())
                         .map(|()| run.end - first)
                         .map_err(|Full(went)| Full(run.start + went - first));
                 }
@@ -123,7 +141,7 @@ impl WireLink {
     /// Sends the packets of a run that the kernel did not want to cut, one by one. If it takes them so, it is not asked again.
     fn send_singly(
         &self,
-        socket: &UdpSocket,
+        way: Way<'_>,
         encap: &Encapsulation,
         batch: &mut Batch,
         run: Range<usize>,
@@ -131,7 +149,10 @@ impl WireLink {
         for index in run.clone() {
             seal(encap, batch, index..index + 1);
             let bytes = &batch.bytes[batch.start(index)..batch.start(index + 1)];
-            match socket.send_many(&[datagram(socket, &batch.addressing, bytes)]) {
+            match way
+                .socket
+                .send_many(&[datagram(way.port, &batch.addressing, bytes)])
+            {
                 Ok(_) => {
                     if self.cuts.swap(false, Ordering::Relaxed) {
                         tracing::debug!(target: "ferroce::wire", "the kernel does not cut runs to {}", batch.addressing.dst.ip());
@@ -158,10 +179,13 @@ impl WireLink {
     /// Sends a frame that came through the bad network. Returns false if the socket is full.
     pub(super) fn send_frame(&self, frame: &Frame) -> bool {
         let to = &frame.addressing;
-        let Some(socket) = self.socket_to(to.dst) else {
+        let Some(way) = self.way_to(to.dst, frame.lane) else {
             return true;
         };
-        match socket.send_many(&[datagram(socket, to, &frame.bytes)]) {
+        match way
+            .socket
+            .send_many(&[datagram(way.port, to, &frame.bytes)])
+        {
             Ok(_) => true,
             Err(e) if e.kind() == ErrorKind::WouldBlock => false,
             Err(e) => {
@@ -199,11 +223,11 @@ fn seal(encap: &Encapsulation, batch: &mut Batch, run: Range<usize>) {
     }
 }
 
-/// A datagram to the port that the socket itself is bound to: both ends use the same.
-pub(super) fn datagram<'a>(socket: &UdpSocket, to: &Addressing, payload: &'a [u8]) -> Datagram<'a> {
+/// A datagram to a port.
+pub(super) fn datagram<'a>(port: u16, to: &Addressing, payload: &'a [u8]) -> Datagram<'a> {
     Datagram {
         dst: to.dst.ip(),
-        port: socket.port(),
+        port,
         src: to.src.ip(),
         ifindex: to.ifindex,
         ttl: to.hop_limit,

@@ -19,7 +19,7 @@ struct Kept {
 }
 
 fn link(fault: Option<&str>) -> WireLink {
-    WireLink::open_at(0, fault.map(|text| Fault::parse(text).unwrap())).unwrap()
+    WireLink::open_at(0, None, fault.map(|text| Fault::parse(text).unwrap())).unwrap()
 }
 
 fn addressing(ip: &str) -> Addressing {
@@ -58,7 +58,7 @@ fn packets(count: u32) -> Vec<Vec<u8>> {
 }
 
 fn fds(link: &WireLink) -> Vec<RawFd> {
-    let sockets = ["127.0.0.1", "::1"].map(|ip| link.fd_to(addressing(ip).dst));
+    let sockets = ["127.0.0.1", "::1"].map(|ip| link.fd_to(addressing(ip).dst, None));
     sockets
         .into_iter()
         .chain([link.timer_fd()])
@@ -82,7 +82,9 @@ fn receive_all(link: &WireLink, count: usize) -> (Vec<Kept>, usize) {
             all.len()
         );
         let mut keep = |inbound: Option<Inbound<'_>>| match inbound {
-            Some(Inbound { addressing, packet }) => {
+            Some(Inbound {
+                addressing, packet, ..
+            }) => {
                 let addressing = Addressing {
                     ifindex: 0,
                     ..addressing
@@ -94,7 +96,7 @@ fn receive_all(link: &WireLink, count: usize) -> (Vec<Kept>, usize) {
             }
             None => damaged += 1,
         };
-        if !link.recv(Of::Both, 40, &mut keep) && all.len() + damaged < count {
+        if !link.recv(Of::Shared, 40, &mut keep) && all.len() + damaged < count {
             poller
                 .wait(&mut events, Some(Duration::from_millis(100)))
                 .unwrap();
@@ -116,7 +118,7 @@ fn exchange(link: &WireLink, to: Addressing, packets: &[Vec<u8>]) -> Vec<Kept> {
     let mut all = Vec::new();
     for part in packets.chunks(20) {
         let mut batch = batch(to, part);
-        assert_eq!(link.send(&mut batch), Sent::All);
+        assert_eq!(link.send(None, &mut batch), Sent::All);
         assert!(batch.bytes.is_empty() && batch.ends.is_empty());
         all.extend(receive(link, part.len()));
     }
@@ -152,13 +154,16 @@ fn what_the_kernel_refuses_is_lost_and_the_rest_goes() {
     let mut packets = packets(5);
     packets[2] = vec![0; 66_000];
     let mut sent = batch(addressing("127.0.0.1"), &packets);
-    assert_eq!(link.send(&mut sent), Sent::All);
+    assert_eq!(link.send(None, &mut sent), Sent::All);
     packets.remove(2);
     let got: Vec<_> = receive(&link, 4).into_iter().map(|k| k.packet).collect();
     assert_eq!(got, packets);
     let mut mixed = addressing("127.0.0.1");
     mixed.dst = Gid::from_ip("::1".parse().unwrap());
-    assert_eq!(link.send(&mut batch(mixed, &[vec![0; 16]])), Sent::All);
+    assert_eq!(
+        link.send(None, &mut batch(mixed, &[vec![0; 16]])),
+        Sent::All
+    );
 }
 
 #[test]
@@ -194,7 +199,11 @@ fn a_peer_is_held_to_the_identification_that_it_uses() {
     let to = addressing("127.0.0.1");
     assert_eq!(
         socket
-            .send_many(&[datagram(socket, &to, &[packet.as_slice(), &crc].concat())])
+            .send_many(&[datagram(
+                socket.port(),
+                &to,
+                &[packet.as_slice(), &crc].concat()
+            )])
             .unwrap(),
         1
     );
@@ -230,7 +239,11 @@ fn a_counting_peer_that_is_new_is_believed() {
         );
         assert_eq!(
             socket
-                .send_many(&[datagram(socket, &to, &[packet.as_slice(), &crc].concat())])
+                .send_many(&[datagram(
+                    socket.port(),
+                    &to,
+                    &[packet.as_slice(), &crc].concat()
+                )])
                 .unwrap(),
             1
         );
@@ -243,7 +256,7 @@ fn a_bad_network_delays_and_doubles() {
     let link = link(Some("delay=2ms,dup=100%"));
     let packets = packets(10);
     assert_eq!(
-        link.send(&mut batch(addressing("127.0.0.1"), &packets)),
+        link.send(None, &mut batch(addressing("127.0.0.1"), &packets)),
         Sent::All
     );
     let got: Vec<_> = receive(&link, 20).into_iter().map(|k| k.packet).collect();
@@ -258,7 +271,7 @@ fn a_bad_network_delays_and_doubles() {
 fn what_a_bad_network_damages_is_noticed() {
     let link = link(Some("corrupt=100%,seed=11"));
     assert_eq!(
-        link.send(&mut batch(addressing("127.0.0.1"), &packets(50))),
+        link.send(None, &mut batch(addressing("127.0.0.1"), &packets(50))),
         Sent::All
     );
     let (undamaged, _) = receive_all(&link, 50);
@@ -271,7 +284,7 @@ fn what_a_bad_network_damages_is_noticed() {
 #[test]
 fn a_port_that_another_owns_is_an_error_that_says_so() {
     let owner = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-    let error = WireLink::open_at(owner.local_addr().unwrap().port(), None).unwrap_err();
+    let error = WireLink::open_at(owner.local_addr().unwrap().port(), None, None).unwrap_err();
     assert_eq!(error.errno, libc::EADDRINUSE);
     assert!(error.reason.contains("owned by another"), "{error}");
 }
@@ -280,7 +293,7 @@ fn a_port_that_another_owns_is_an_error_that_says_so() {
 fn each_ip_version_has_its_descriptor() {
     let link = link(Some("delay=1ms"));
     assert!(link.receive_buffer() > 4096);
-    let to = |ip| link.fd_to(addressing(ip).dst);
+    let to = |ip| link.fd_to(addressing(ip).dst, None);
     assert_ne!(to("127.0.0.1"), to("::1"));
     assert_eq!(fds(&link).len(), 1 + link.sockets().count());
 }
@@ -310,7 +323,7 @@ fn runs_of_packets_of_one_length_arrive() {
             continue;
         }
         let mut sent = batch(addressing(ip), &packets);
-        assert_eq!(link.send(&mut sent), Sent::All);
+        assert_eq!(link.send(None, &mut sent), Sent::All);
         let got: Vec<_> = receive(&link, 200).into_iter().map(|k| k.packet).collect();
         assert_eq!(got, packets);
         assert!(link.cuts.load(Ordering::Relaxed), "the kernel cuts them");
@@ -322,7 +335,7 @@ fn a_network_that_only_loses_takes_packets_out_of_runs() {
     let link = link(Some("drop=30%,seed=4"));
     let packets: Vec<Vec<u8>> = (0..60u32).map(|n| n.to_be_bytes().repeat(100)).collect();
     let mut sent = batch(addressing("127.0.0.1"), &packets);
-    assert_eq!(link.send(&mut sent), Sent::All);
+    assert_eq!(link.send(None, &mut sent), Sent::All);
     let mut got = Vec::new();
     link.recv(Of::V4, 1000, &mut |inbound| {
         got.push(inbound.expect("undamaged").packet.to_vec());
@@ -330,4 +343,119 @@ fn a_network_that_only_loses_takes_packets_out_of_runs() {
     assert!((20..60).contains(&got.len()), "{} came", got.len());
     let mut all = packets.iter();
     assert!(got.iter().all(|p| all.any(|sent| sent == p)), "in order");
+}
+
+/// A link with a lane that nobody else on this host uses, its lane's port, and `others` links on the same port of both versions.
+fn with_lane(others: usize) -> (WireLink, u16, Vec<WireLink>) {
+    let dst = addressing("127.0.0.1").dst;
+    let shared = link(None).v4.as_ref().unwrap().port();
+    let open = |slot| WireLink::open_at(shared, Some(slot), None).unwrap();
+    let (sender, slot) = (600..700)
+        .map(|slot| (open(slot), slot))
+        .find(|(link, _)| link.has_lane(dst, LANE))
+        .unwrap();
+    let links = (700..).map(open).take(others).collect();
+    (sender, lanes::lane_port(slot, LANE), links)
+}
+
+const LANE: u8 = 5;
+
+/// What has come by one flow's socket, or by the shared one.
+fn take(link: &WireLink, of: Of) -> Vec<(u16, Vec<u8>)> {
+    let mut got = Vec::new();
+    while link.recv(of, 1000, &mut |inbound| {
+        let inbound = inbound.expect("undamaged");
+        got.push((inbound.src_port, inbound.packet.to_vec()));
+    }) {}
+    got
+}
+
+#[test]
+fn a_lane_reaches_the_process_that_asked_for_it() {
+    let (sender, port, links) = with_lane(6);
+    let packets: Vec<Vec<u8>> = (0..100u32).map(|n| n.to_be_bytes().repeat(200)).collect();
+    for ip in ["127.0.0.1", "127.1.2.3", "::1"] {
+        let to = addressing(ip);
+        let flow = lanes::Flow {
+            local: to.dst,
+            peer: to.src,
+            port,
+        };
+        if ip == "::1" && std::net::UdpSocket::bind("[::1]:0").is_err() {
+            continue;
+        }
+        let receiver = &links[3];
+        let (number, _) = receiver.receive_flow(flow, 0).unwrap();
+        assert_eq!(receiver.receive_flow(flow, 0), None, "once is enough");
+        let mut sent = batch(to, &packets);
+        assert_eq!(sender.send(Some(LANE), &mut sent), Sent::All);
+        let expected: Vec<_> = packets.iter().map(|p| (port, p.clone())).collect();
+        assert_eq!(take(receiver, Of::Flow(number)), expected, "{ip}");
+        assert!(links.iter().all(|link| take(link, Of::Shared).is_empty()));
+        assert_eq!(take(receiver, Of::Flow(number + 1000)), []);
+    }
+}
+
+#[test]
+fn a_lane_that_nobody_asked_for_reaches_one_of_all() {
+    let (sender, port, links) = with_lane(3);
+    let mut sent = batch(addressing("127.0.0.1"), &[vec![7; 64]]);
+    assert_eq!(sender.send(Some(LANE), &mut sent), Sent::All);
+    let all = links.iter().chain([&sender]);
+    let got: Vec<_> = all.flat_map(|link| take(link, Of::Shared)).collect();
+    assert_eq!(got, [(port, vec![7; 64])]);
+}
+
+#[test]
+fn a_taken_port_is_no_lane() {
+    let (sender, port, _) = with_lane(0);
+    let slot = (port - 0xC000) >> 4;
+    let second = WireLink::open_at(0, Some(slot), None).unwrap();
+    let to = addressing("127.0.0.1");
+    assert!(!second.has_lane(to.dst, LANE));
+    assert_eq!(
+        second.send(Some(LANE), &mut batch(to, &[vec![1; 16]])),
+        Sent::All
+    );
+    let shared = second.v4.as_ref().unwrap().port();
+    assert_eq!(
+        take(&second, Of::Shared),
+        [(shared, vec![1; 16])],
+        "from the shared port"
+    );
+    assert!(sender.has_lane(to.dst, LANE));
+}
+
+#[test]
+fn what_is_sent_to_a_lanes_port_vanishes() {
+    let (sender, port, _) = with_lane(0);
+    let to = addressing("127.0.0.1").dst;
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger
+        .send_to(&[1; 100], (Ipv4Addr::LOCALHOST, port))
+        .unwrap();
+    let poller = Poller::new().unwrap();
+    poller
+        .add(sender.fd_to(to, Some(LANE)).unwrap(), 0, Interest::READ)
+        .unwrap();
+    let mut events = Vec::new();
+    poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+    assert!(events.is_empty());
+}
+
+#[test]
+fn flows_have_a_bounded_number_of_sockets() {
+    let (_, _, links) = with_lane(1);
+    let to = addressing("127.0.0.1");
+    let flow = |port| lanes::Flow {
+        local: to.dst,
+        peer: to.src,
+        port,
+    };
+    let made = (2000..2300)
+        .filter(|&port| links[0].receive_flow(flow(port), 0).is_some())
+        .count();
+    assert!((128..300).contains(&made), "silent ones make room: {made}");
+    let sockets = (0..300).filter(|&n| links[0].receivers.find(n).is_some());
+    assert_eq!(sockets.count(), 128);
 }
