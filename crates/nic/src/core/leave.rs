@@ -69,6 +69,9 @@ impl Nic {
         if let Ok(wire) = &self.wire {
             wire.leave();
         }
+        for qp in self.qps.all() {
+            qp.speak_up(clock::monotonic());
+        }
         let mut progress = lock(&self.progress);
         for _ in 0..ROUNDS {
             if !progress.run_polled(self, clock::monotonic()) {

@@ -12,6 +12,7 @@ mod groups;
 mod gsi;
 mod instance;
 mod leave;
+mod linger;
 mod neighbours;
 mod network;
 mod numbers;

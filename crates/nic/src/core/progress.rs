@@ -147,6 +147,23 @@ impl Progress {
         self.incoming.sleep(true)
     }
 
+    /// Whether any ring is watched.
+    pub(super) fn watches_rings(&self) -> bool {
+        self.incoming.watched() > 0
+    }
+
+    /// A round for what is in watched rings, and what else is due. Returns whether rings had anything; `None`: none is watched.
+    pub(super) fn run_ringing(&mut self, nic: &Nic, now: Time) -> Option<bool> {
+        let ringing = self.incoming.look();
+        if !ringing && !self.watches_rings() {
+            return None;
+        }
+        if ringing || nic.next_due().is_some_and(|due| due <= now) {
+            self.run(nic, &[], now);
+        }
+        Some(ringing)
+    }
+
     fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
         match token {
             Token::Wake => nic.sleeper.clear_wake(),

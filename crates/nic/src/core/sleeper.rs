@@ -125,7 +125,7 @@ impl Sleeper {
     }
 
     /// Whether a program polls.
-    fn is_polled(&self, now: Time) -> bool {
+    pub(super) fn is_polled(&self, now: Time) -> bool {
         let last = Time(self.last_poll.load(Ordering::Relaxed));
         last.since(Time(self.first_poll.load(Ordering::Relaxed))) >= STREAK
             && now.since(last) < RECENT

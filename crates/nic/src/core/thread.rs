@@ -1,7 +1,7 @@
 //! The device thread: answers peers while the program computes or sleeps.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -10,6 +10,7 @@ use ferroce_os::thread::spawn_quiet;
 use ferroce_proto::time::Time;
 
 use super::Nic;
+use super::linger::{Linger, look_on};
 use super::sync::lock;
 
 /// Pause after the poller failed, which it should never do.
@@ -21,12 +22,15 @@ pub(super) fn spawn(nic: Arc<Nic>) -> io::Result<()> {
 }
 
 fn run(nic: &Nic) {
-    let mut events = Vec::new();
+    let (mut events, mut linger) = (Vec::new(), Linger::default());
     loop {
         // A program that polls does the same work: leave the processor and the lock to it.
         nic.sleeper.nap_while_polled(&mut events);
         sleep(nic, &mut events);
         lock(&nic.progress).run(nic, &events, clock::monotonic());
+        if nic.is_busy_with_rings() && linger.tries() {
+            linger.learn(look_on(clock::monotonic, |now| nic.look_at_rings(now)));
+        }
         nic.leaving.take_leave(nic);
     }
 }
@@ -50,6 +54,25 @@ fn sleep(nic: &Nic, events: &mut Vec<Event>) {
 }
 
 impl Nic {
+    /// Whether records have come through rings in the last round: they are watched from then on.
+    fn is_busy_with_rings(&self) -> bool {
+        lock(&self.progress).watches_rings()
+    }
+
+    /// A look of the thread that lingers, and a round if there is something. `None`: a program does the work now, or there is work of
+    /// another kind.
+    fn look_at_rings(&self, now: Time) -> Option<bool> {
+        if self.sleeper.is_polled(now) {
+            return None;
+        }
+        let mut progress = match self.progress.try_lock() {
+            Ok(progress) => progress,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Some(false),
+        };
+        progress.run_ringing(self, now)
+    }
+
     /// When there is work without an event on a descriptor: at once, at a deadline, or never.
     pub(super) fn next_due(&self) -> Option<Time> {
         if !self.ready.is_empty() {

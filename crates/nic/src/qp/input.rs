@@ -61,8 +61,23 @@ impl Qp {
         }
     }
 
-    /// Its turn to transmit: packets came in.
+    /// Its turn to transmit: packets came in. An acknowledgement by itself may wait for the program's answer.
     pub(crate) fn on_turn(&self, now: Time) {
+        let mut locked = lock(&self.locked);
+        self.take_turn(&mut locked, now);
+    }
+
+    fn take_turn(&self, locked: &mut Locked, now: Time) {
+        let lossless = locked.traits.is_some_and(|traits| traits.lossless);
+        let may_wait = lossless && !locked.queued && !locked.retired;
+        if !(may_wait && locked.transport.owes_only_ack() && locked.talk.holds_ack(now)) {
+            self.transmit(locked, now);
+        }
+        self.keep_timer(locked);
+    }
+
+    /// Says at once what might wait: its end, or that of the process, is near.
+    pub(crate) fn speak_up(&self, now: Time) {
         let mut locked = lock(&self.locked);
         self.transmit(&mut locked, now);
         self.keep_timer(&mut locked);
@@ -79,8 +94,7 @@ impl Qp {
             }
             return;
         }
-        self.transmit(&mut locked, now);
-        self.keep_timer(&mut locked);
+        self.take_turn(&mut locked, now);
     }
 
     /// Its turn to transmit: its link, or its place in the ready list, came up.

@@ -10,6 +10,7 @@ mod output;
 mod paced;
 mod queues;
 mod step;
+mod talk;
 mod transport;
 
 use std::sync::atomic::AtomicBool;

@@ -19,7 +19,7 @@ impl Qp {
         let (chosen, alternate) = self.find_paths(attr, mask)?;
         if mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
             // RESET forgets what the peer is still owed for messages that the program has seen.
-            self.on_turn(clock::monotonic());
+            self.speak_up(clock::monotonic());
         }
         let after = self.step(|locked, cx| {
             let before = locked.transport.state();

@@ -13,6 +13,7 @@ use ferroce_proto::verbs::{QpEvent, QpType, Wc};
 use super::Qp;
 use super::datagram::Known;
 use super::paced::Paced;
+use super::talk::Talk;
 use super::transport::Transport;
 use crate::Srq;
 use crate::core::{lock, read, slot_of, write};
@@ -34,6 +35,8 @@ pub(super) struct Locked {
     pub(super) queued: bool,
     /// In the ready list for an acknowledgement that waits for something to go with.
     pub(super) holds_ack: bool,
+    /// Whether acknowledgements wait for the program's answers.
+    pub(super) talk: Talk,
     /// Where the last datagram went.
     pub(super) known: Option<Known>,
     /// Until when a datagram waits for its link, which is full.
@@ -56,6 +59,7 @@ impl Locked {
             timer: None,
             queued: false,
             holds_ack: false,
+            talk: Talk::default(),
             known: None,
             waits_until: None,
             paused: None,
@@ -101,7 +105,9 @@ impl Locked {
         let wait = self.waits_until.as_ref().map(|(until, _)| *until);
         let pause = self.paused.as_ref().map(|(until, _)| *until);
         let transport = self.transport.deadline();
-        transport.into_iter().chain(wait).chain(pause).min()
+        let ack = self.talk.due();
+        let due = transport.into_iter().chain(wait).chain(pause);
+        due.chain(ack).min()
     }
 }
 
@@ -154,6 +160,7 @@ impl Qp {
     pub(super) fn step<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
         let now = clock::monotonic();
         let mut locked = lock(&self.locked);
+        locked.talk.on_post(now);
         let result = self.with_cx(&mut locked, now, f);
         self.transmit(&mut locked, now);
         self.keep_timer(&mut locked);
@@ -222,6 +229,9 @@ impl Qp {
             }
             self.transmit(&mut locked, now);
         }
+        if locked.talk.ends(now) {
+            self.transmit(&mut locked, now);
+        }
         self.end_wait(&mut locked, now);
         self.end_pause(&mut locked, now);
         // The entry is used up: replace it, by a later one too.
@@ -233,7 +243,7 @@ impl Qp {
     /// Ends everything. Returns false if that was done before. When it returns, no step is under way and none will come.
     pub(super) fn retire(&self) -> bool {
         // The program has seen completions whose acknowledgement the peer still waits for.
-        self.on_turn(clock::monotonic());
+        self.speak_up(clock::monotonic());
         let mut locked = lock(&self.locked);
         if std::mem::replace(&mut locked.retired, true) {
             return false;
