@@ -6,6 +6,7 @@
 //! | [`verbs`] | the functions of libibverbs, under their C names but with Rust symbols |
 //! | [`rdmacm`] | types and functions of librdmacm |
 //! | [`sysfs`] | what the kernel would show of the devices in its file systems |
+//! | [`explain`] | why a call is refused, in words |
 //! | [`layout`] | tables of what is declared here, for the comparison with the C headers |
 //!
 //! The drop-in library gives the functions their versioned C symbols; the safe Rust interface calls them directly.
@@ -15,6 +16,7 @@
 //! was not destroyed, an argument points to memory of its type that stays valid for the call. Numbers are not trusted: every
 //! enumeration, index, length and mask is checked, and a bad one gets the errno that the manual page names.
 
+pub mod explain;
 pub mod layout;
 pub mod log;
 pub mod rdmacm;

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ferroce_abi::types::{
-    IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_wc,
+    IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH,
+    IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM,
+    IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
 };
 
 use crate::driver::Driver;
-use crate::sys::Queue;
-use crate::{Context, Error, Result};
+use crate::sys::{Fetched, Queue};
+use crate::{Context, Error, Origin, Result};
 
 /// A completion queue. Clones are the same one.
 #[derive(Clone)]
@@ -23,7 +25,19 @@ impl CompletionQueue {
     /// # Errors
     /// EINVAL for 0 or more than the device can, or out of descriptors.
     pub fn new(context: &Context, entries: u32) -> Result<Self> {
-        Queue::new(&context.0, entries).map(Self)
+        Queue::new(&context.0, entries, Timestamps::None).map(Self)
+    }
+
+    /// As [`new`](Self::new), with the time of each completion (`ibv_create_cq_ex(3)`).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); EOPNOTSUPP or EINVAL if the device does not have such timestamps.
+    pub fn with_timestamps(
+        context: &Context,
+        entries: u32,
+        timestamps: Timestamps,
+    ) -> Result<Self> {
+        Queue::new(&context.0, entries, timestamps).map(Self)
     }
 
     /// Takes the oldest completion, if there is one. Does not block; also lets the device work. Completions of futures go to them and are
@@ -53,26 +67,26 @@ impl CompletionQueue {
     /// # Errors
     /// The queue overflowed; [`Error::Misuse`] if a [driver](Self::driver) has the queue.
     pub fn wait(&self) -> Result<Completion> {
-        let _one_at_a_time = self.0.sleeper();
+        let found = self.0.wait_for(None, || self.take_undriven())?;
+        Ok(found.expect("invariant: without a deadline it waits until there is one"))
+    }
+
+    /// [`wait`](Self::wait), for that long at most; none if nothing completed.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn wait_timeout(&self, limit: Duration) -> Result<Option<Completion>> {
+        let deadline = Instant::now().checked_add(limit);
+        self.0.wait_for(deadline, || self.take_undriven())
+    }
+
+    fn take_undriven(&self) -> Result<Option<Completion>> {
         if self.0.is_driven() {
             return Err(Error::Misuse(
                 "a driver has the queue: completions come to futures, or by polling",
             ));
         }
-        loop {
-            if let Some(completion) = self.poll()? {
-                return Ok(completion);
-            }
-            // What completes from here on makes an event; what completed just before does not.
-            self.0.arm()?;
-            if let Some(completion) = self.poll()? {
-                return Ok(completion);
-            }
-            match self.0.sleep() {
-                Err(e) if !e.is_interrupted() => return Err(e),
-                _ => {}
-            }
-        }
+        self.poll()
     }
 }
 
@@ -108,16 +122,36 @@ pub struct Completion {
     pub queue_pair: u32,
     /// What was done, or why not.
     pub result: std::result::Result<Done, WorkError>,
+    /// When, if the queue was made [with timestamps](CompletionQueue::with_timestamps) and the work succeeded.
+    pub timestamp: Option<Timestamp>,
+}
+
+/// Which time completions carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Timestamps {
+    /// None.
+    #[default]
+    None,
+    /// That of the device's own clock.
+    Device,
+    /// That of the wall clock.
+    WallClock,
+}
+
+/// When work completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timestamp {
+    /// Ticks of the device's clock, of no known beginning.
+    Ticks(u64),
+    /// Nanoseconds of the wall clock, since 1970.
+    Nanoseconds(u64),
 }
 
 impl Completion {
-    pub(crate) fn new(tag: u64, wc: &ibv_wc) -> Self {
+    pub(crate) fn new(tag: u64, fetched: &Fetched) -> Self {
+        let wc = &fetched.wc;
         let result = if wc.status == IBV_WC_SUCCESS {
-            Ok(Done {
-                what: Completed::from_c(wc.opcode),
-                bytes: wc.byte_len,
-                immediate: (wc.wc_flags & IBV_WC_WITH_IMM != 0).then(|| u32::from_be(wc.imm_data)),
-            })
+            Ok(Done::new(wc))
         } else {
             Err(WorkError {
                 status: WorkStatus(wc.status),
@@ -128,6 +162,7 @@ impl Completion {
             tag,
             queue_pair: wc.qp_num,
             result,
+            timestamp: fetched.timestamp,
         }
     }
 
@@ -138,6 +173,7 @@ impl Completion {
             tag,
             queue_pair,
             result: Err(WorkError { status, detail: 0 }),
+            timestamp: None,
         }
     }
 }
@@ -151,6 +187,35 @@ pub struct Done {
     pub bytes: u32,
     /// What the peer sent along.
     pub immediate: Option<u32>,
+    /// Key of the own memory window that the peer's SEND closed.
+    pub invalidated: Option<u32>,
+    /// Of datagrams: where they came from.
+    pub origin: Origin,
+}
+
+impl Done {
+    fn new(wc: &ibv_wc) -> Self {
+        let has = |flag: u32| wc.wc_flags & flag != 0;
+        let what = Completed::from_c(wc.opcode);
+        // Of the other kinds these fields need not be set.
+        let origin = match what {
+            Completed::Receive => Origin {
+                queue_pair: wc.src_qp,
+                has_header: has(IBV_WC_GRH),
+                lid: wc.slid,
+                service_level: wc.sl,
+                path_bits: wc.dlid_path_bits,
+            },
+            _ => Origin::default(),
+        };
+        Self {
+            what,
+            bytes: wc.byte_len,
+            immediate: has(IBV_WC_WITH_IMM).then(|| u32::from_be(wc.imm_data)),
+            invalidated: has(IBV_WC_WITH_INV).then_some(wc.imm_data),
+            origin,
+        }
+    }
 }
 
 /// Kinds of successful work.
@@ -163,6 +228,10 @@ pub enum Completed {
     Read,
     CompareSwap,
     FetchAdd,
+    AtomicWrite,
+    /// The bind of a memory window.
+    Bind,
+    Invalidate,
     Receive,
     /// A receive used up by a WRITE with immediate.
     ReceiveWriteImmediate,
@@ -177,6 +246,9 @@ impl Completed {
             IBV_WC_RDMA_READ => Self::Read,
             IBV_WC_COMP_SWAP => Self::CompareSwap,
             IBV_WC_FETCH_ADD => Self::FetchAdd,
+            IBV_WC_ATOMIC_WRITE => Self::AtomicWrite,
+            IBV_WC_BIND_MW => Self::Bind,
+            IBV_WC_LOCAL_INV => Self::Invalidate,
             IBV_WC_RECV => Self::Receive,
             IBV_WC_RECV_RDMA_WITH_IMM => Self::ReceiveWriteImmediate,
             other => Self::Other(other),

@@ -82,10 +82,9 @@ impl Driver {
     {
         loop {
             self.turn()?;
-            readable().await.map_err(|source| Error::System {
-                call: "waiting for the completion channel",
-                source,
-            })?;
+            readable()
+                .await
+                .map_err(|source| Error::io("waiting for the completion channel", source))?;
         }
     }
 
@@ -95,10 +94,7 @@ impl Driver {
     /// The queue overflowed, or the descriptor cannot be watched.
     #[cfg(feature = "tokio")]
     pub async fn run_on_tokio(self) -> Result<()> {
-        let watch = |source| Error::System {
-            call: "watching the completion channel",
-            source,
-        };
+        let watch = |source| Error::io("watching the completion channel", source);
         let fd = crate::sys::watch(self.as_fd()).map_err(watch)?;
         loop {
             self.turn()?;

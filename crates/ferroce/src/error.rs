@@ -12,10 +12,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The device refused.
-    #[error("{call}: {source}")]
+    #[error("{call}{}{about}: {source}", if about.is_empty() { "" } else { ": " })]
     System {
         /// The C function, whose manual page tells what its errors mean.
         call: &'static str,
+        /// The object, and the attribute or limit that stands in the way as far as this crate can tell. May be empty.
+        about: String,
         /// The errno.
         source: io::Error,
     },
@@ -54,6 +56,18 @@ pub enum Error {
         /// How long it was allowed to take.
         limit: std::time::Duration,
     },
+    /// More than an object holds; the call was not made.
+    #[error("{object}: {asked} {what}, and the limit is {limit}")]
+    Limit {
+        /// The object.
+        object: &'static str,
+        /// What there is too much of.
+        what: &'static str,
+        /// How much was asked for.
+        asked: u64,
+        /// What it holds.
+        limit: u64,
+    },
     /// The connection manager told something else than what was waited for.
     #[error("{event:?} (status {status}) where {expected:?} was due")]
     Unexpected {
@@ -69,18 +83,40 @@ pub enum Error {
 impl Error {
     /// The errno that a C function left.
     pub(crate) fn last(call: &'static str) -> Self {
+        Self::io(call, io::Error::last_os_error())
+    }
+
+    /// An error of the operating system in a call that is not of C's verbs.
+    pub(crate) fn io(call: &'static str, source: io::Error) -> Self {
         Self::System {
             call,
-            source: io::Error::last_os_error(),
+            about: String::new(),
+            source,
+        }
+    }
+
+    /// The same, telling what it is about unless that is known already.
+    pub(crate) fn about(mut self, what: impl FnOnce() -> String) -> Self {
+        if let Self::System { about, .. } = &mut self
+            && about.is_empty()
+        {
+            *about = what();
+        }
+        self
+    }
+
+    /// The errno of the call, if the device or the operating system refused it.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Self::System { source, .. } => source.raw_os_error(),
+            _ => None,
         }
     }
 
     /// An errno that a C function returned.
     pub(crate) fn errno(call: &'static str, errno: i32) -> Self {
-        Self::System {
-            call,
-            source: io::Error::from_raw_os_error(errno),
-        }
+        Self::io(call, io::Error::from_raw_os_error(errno))
     }
 
     /// What a C function returned: 0 or a positive errno.

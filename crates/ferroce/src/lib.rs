@@ -27,22 +27,38 @@
 
 #![deny(unsafe_code)]
 
+mod address;
+mod attributes;
 mod buffer;
+mod builder;
 mod cm;
 mod completion;
 mod device;
 mod driver;
 mod endpoint;
 mod error;
+mod exchange;
 mod memory;
 mod pending;
 mod provider;
 mod queue_pair;
+mod shared;
 mod sys;
+mod transport;
+mod window;
+mod work;
+
+pub use address::{AddressHandle, GRH_BYTES, Origin, Path};
+pub use attributes::{
+    Migration, Mtu, QueuePairAttributes, QueuePairInfo, QueuePairState, RemoteAccess,
+};
 
 pub use buffer::Buffer;
+pub use builder::QueuePairBuilder;
 pub use cm::{ConnectionParameters, Event, EventChannel, EventKind, Id, IdKey};
-pub use completion::{Completed, Completion, CompletionQueue, Done, WorkError, WorkStatus};
+pub use completion::{
+    Completed, Completion, CompletionQueue, Done, Timestamp, Timestamps, WorkError, WorkStatus,
+};
 pub use device::{
     Context, Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, PortAttributes, PortState,
     devices,
@@ -50,7 +66,15 @@ pub use device::{
 pub use driver::Driver;
 pub use endpoint::{Connection, Connector, Endpoint, Eventually, Incoming, Listener, Prepared};
 pub use error::{Error, Result};
+pub use exchange::{LinkParameters, QueuePairAddress};
 pub use memory::{Access, MemoryRegion, ProtectionDomain, RemoteAddress, RemoteRegion, Slice};
 pub use pending::{Pending, PendingBuffer};
 pub use provider::{Provider, ProviderKind};
-pub use queue_pair::{Operation, QueuePair, QueuePairCapacities, RefusedBuffer};
+pub use queue_pair::{QueuePair, QueuePairCapacities, RefusedBuffer};
+pub use shared::{SharedReceiveQueue, SharedReceiveQueueInfo, SharedReceiveQueueNumber, XrcDomain};
+pub use transport::{
+    Binds, Connected, Rc, Reads, Receives, Sends, Transport, TransportKind, Uc, Ud, XrcInitiator,
+    XrcTarget,
+};
+pub use window::{MemoryWindow, WindowType};
+pub use work::{Datagram, Operation, UcOperation, Work};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ferroce_abi::types::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE,
 };
 
 use crate::sys::{Domain, Reader, Region, Request};
-use crate::{Context, Error, Result};
+use crate::{Context, Error, RemoteAccess, Result};
 
 /// A protection domain: its queue pairs use its memory regions and no others.
 #[derive(Clone)]
@@ -44,6 +44,10 @@ pub enum Access {
     RemoteRead,
     /// Everything: READ, WRITE and atomics by peers.
     Remote,
+    /// What [`LocalWrite`](Self::LocalWrite) allows, and what these say by peers.
+    Peers(RemoteAccess),
+    /// What [`LocalWrite`](Self::LocalWrite) allows; peers reach it through [memory windows](crate::MemoryWindow) only.
+    Windows,
 }
 
 impl Access {
@@ -58,6 +62,8 @@ impl Access {
                     | IBV_ACCESS_REMOTE_WRITE
                     | IBV_ACCESS_REMOTE_ATOMIC
             }
+            Self::Peers(access) => IBV_ACCESS_LOCAL_WRITE | access.flags(),
+            Self::Windows => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND,
         };
         flags.cast_signed()
     }
@@ -157,6 +163,10 @@ impl MemoryRegion {
         }
     }
 
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
     fn check(&self, start: usize, length: usize) -> Result<()> {
         match start.checked_add(length) {
             Some(end) if end <= self.length => Ok(()),
@@ -196,6 +206,17 @@ pub struct Slice<'r> {
     region: &'r MemoryRegion,
     start: usize,
     length: u32,
+}
+
+impl Slice<'_> {
+    /// The same bytes, under another key.
+    pub(crate) fn remote(&self, rkey: u32) -> RemoteRegion {
+        RemoteRegion {
+            address: self.region.region.address() + self.start as u64,
+            length: self.length.into(),
+            rkey,
+        }
+    }
 }
 
 /// A request with these bytes; it holds their regions.

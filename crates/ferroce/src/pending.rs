@@ -1,11 +1,12 @@
 //! Work as futures.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::sys::{Held, Queue};
+use crate::sys::{Held, Ledger, Queue};
 use crate::{Buffer, Completion, Done, WorkError};
 
 /// Work that was posted; ready when it has completed. It needs someone who [drives](crate::Driver) or polls its completion queue.
@@ -17,7 +18,11 @@ pub struct Pending(Ticket);
 
 impl Pending {
     pub(crate) fn new(queue: &Arc<Queue>, id: u64) -> Self {
-        Self(Ticket::new(queue, id))
+        Self::of(queue.ledger(), id)
+    }
+
+    pub(crate) fn of(ledger: &Arc<Ledger>, id: u64) -> Self {
+        Self(Ticket::new(ledger, id))
     }
 }
 
@@ -45,12 +50,12 @@ pub struct PendingBuffer {
 
 impl PendingBuffer {
     pub(crate) fn new(
-        (queue, id): (&Arc<Queue>, u64),
+        (ledger, id): (&Arc<Ledger>, u64),
         (length, capacity): (usize, usize),
         receives: bool,
     ) -> Self {
         Self {
-            ticket: Ticket::new(queue, id),
+            ticket: Ticket::new(ledger, id),
             length,
             capacity,
             receives,
@@ -62,10 +67,10 @@ impl Future for PendingBuffer {
     type Output = (Result<Done, WorkError>, Buffer);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.ticket.poll(context).map(|(completion, held)| {
-            let Held::Exclusive(memory) = held else {
-                unreachable!("invariant: this future is made of work on a buffer")
-            };
+        self.ticket.poll(context).map(|(completion, mut held)| {
+            let memory = held
+                .take_exclusive()
+                .expect("invariant: this future is made of work on a buffer");
             let mut length = self.length;
             // Of receives, as many bytes as came.
             if let (true, Ok(done)) = (self.receives, completion.result) {
@@ -78,25 +83,33 @@ impl Future for PendingBuffer {
 }
 
 /// The right to one completion.
-#[derive(Debug)]
-struct Ticket {
-    queue: Arc<Queue>,
+pub(crate) struct Ticket {
+    ledger: Arc<Ledger>,
     id: u64,
     used: bool,
 }
 
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket")
+            .field("id", &self.id)
+            .field("used", &self.used)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Ticket {
-    fn new(queue: &Arc<Queue>, id: u64) -> Self {
+    pub(crate) fn new(ledger: &Arc<Ledger>, id: u64) -> Self {
         Self {
-            queue: Arc::clone(queue),
+            ledger: Arc::clone(ledger),
             id,
             used: false,
         }
     }
 
-    fn poll(&mut self, context: &Context<'_>) -> Poll<(Completion, Held)> {
+    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<(Completion, Held)> {
         assert!(!self.used, "polled after it was ready");
-        let answer = self.queue.poll_future(self.id, context);
+        let answer = self.ledger.poll(self.id, context);
         self.used = answer.is_ready();
         answer
     }
@@ -105,7 +118,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.used {
-            self.queue.abandon(self.id);
+            self.ledger.abandon(self.id);
         }
     }
 }

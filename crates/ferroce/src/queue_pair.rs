@@ -1,15 +1,18 @@
 //! Queue pairs.
 
 use std::fmt;
-use std::sync::Arc;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ferroce_abi::types::ibv_qp_cap;
-
+use crate::attributes::{QueuePairAttributes, QueuePairInfo, QueuePairState};
+use crate::exchange::Local;
 use crate::memory::request;
-use crate::sys::{Held, Queue, QueuePairHandle, Reader, Refused};
+use crate::sys::{Bind, Ledger, QueuePairHandle, Reader, Refused, Request};
+use crate::transport::{Binds, Rc, Receives, Sends, Transport, Ud};
 use crate::{
-    Buffer, CompletionQueue, Error, Id, Pending, PendingBuffer, ProtectionDomain, RemoteAddress,
-    Result, Slice,
+    Buffer, CompletionQueue, Error, Gid, Id, MemoryRegion, MemoryWindow, Pending, PendingBuffer,
+    ProtectionDomain, QueuePairBuilder, RemoteAccess, RemoteRegion, Result, Slice, Work,
 };
 
 /// What a queue pair must hold.
@@ -23,45 +26,17 @@ pub struct QueuePairCapacities {
     pub pieces: u32,
 }
 
-/// What a send-queue work request does with its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Operation {
-    /// SEND: the peer's oldest receive gets them.
-    Send,
-    /// SEND with immediate: as [`Send`](Self::Send), and 32 bits that appear in the peer's completion.
-    SendImmediate(u32),
-    /// RDMA WRITE: they go to this place in the peer's memory. The peer is not told.
-    Write(RemoteAddress),
-    /// RDMA WRITE with immediate: as [`Write`](Self::Write); uses up the peer's oldest receive to tell it.
-    WriteImmediate(RemoteAddress, u32),
-    /// RDMA READ: they come from this place in the peer's memory.
-    Read(RemoteAddress),
-    /// Compare and swap: sets 8 bytes of the peer if they have this value. The old value comes to the work request's 8 bytes.
-    CompareSwap {
-        /// The place, a multiple of 8.
-        target: RemoteAddress,
-        /// Value compared with.
-        compare: u64,
-        /// Value set.
-        swap: u64,
-    },
-    /// Fetch and add: adds to 8 bytes of the peer. The old value comes to the work request's 8 bytes.
-    FetchAdd {
-        /// The place, a multiple of 8.
-        target: RemoteAddress,
-        /// What is added.
-        add: u64,
-    },
-}
-
-/// A queue pair for a reliable connection, made for an [`Id`]. The connection manager takes it through its states.
-pub struct QueuePair {
-    handle: QueuePairHandle,
+/// A queue pair of a [transport](Transport). Made by a [builder](QueuePairBuilder), for an [`Id`] of the connection manager, which then takes it
+/// through its states, or on its own: then [`initialise`](Self::initialise) and [`connect`](Self::connect), or for UD
+/// [`activate`](QueuePair::activate), do.
+pub struct QueuePair<T: Transport = Rc> {
+    pub(crate) handle: Arc<QueuePairHandle>,
     capacities: QueuePairCapacities,
+    local: Mutex<Option<Local>>,
+    transport: PhantomData<T>,
 }
 
-impl QueuePair {
+impl QueuePair<Rc> {
     /// Makes the identifier's queue pair. Its state is INIT: receives can be posted.
     ///
     /// # Errors
@@ -74,27 +49,42 @@ impl QueuePair {
         receive: &CompletionQueue,
         capacities: QueuePairCapacities,
     ) -> Result<Self> {
-        let mut cap = ibv_qp_cap {
-            max_send_wr: capacities.send,
-            max_recv_wr: capacities.receive,
-            max_send_sge: capacities.pieces,
-            max_recv_sge: capacities.pieces,
-            max_inline_data: 0,
+        QueuePairBuilder::new(domain, send)
+            .receive_completions(receive)
+            .capacities(capacities)
+            .build_for(id)
+    }
+}
+
+impl<T: Transport> QueuePair<T> {
+    pub(crate) fn adopt(handle: QueuePairHandle) -> Self {
+        let cap = handle.cap();
+        let pieces = match (cap.max_send_sge, cap.max_recv_sge) {
+            (send, 0) => send,
+            (send, receive) => send.min(receive),
         };
-        let handle =
-            QueuePairHandle::new(id.identifier(), &domain.0, &send.0, &receive.0, &mut cap)?;
-        let pieces = cap.max_send_sge.min(cap.max_recv_sge);
-        Ok(Self {
-            handle,
-            capacities: QueuePairCapacities {
-                send: cap.max_send_wr,
-                receive: cap.max_recv_wr,
-                pieces,
-            },
-        })
+        let capacities = QueuePairCapacities {
+            send: cap.max_send_wr,
+            receive: cap.max_recv_wr,
+            pieces,
+        };
+        Self {
+            handle: Arc::new(handle),
+            capacities,
+            local: Mutex::default(),
+            transport: PhantomData,
+        }
     }
 
-    /// Its number.
+    pub(crate) fn local(&self) -> Option<Local> {
+        *self.local.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_local(&self, local: Local) {
+        *self.local.lock().unwrap_or_else(PoisonError::into_inner) = Some(local);
+    }
+
+    /// Its number: 24 bits.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.handle.number()
@@ -106,46 +96,102 @@ impl QueuePair {
         self.capacities
     }
 
+    /// Bytes that can be sent [inline](Self::post_inline).
+    #[must_use]
+    pub fn inline_capacity(&self) -> u32 {
+        self.handle.cap().max_inline_data
+    }
+
+    /// Changes attributes, the state among them (`ibv_modify_qp(3)`).
+    ///
+    /// # Errors
+    /// EINVAL if the state does not allow it or a value is out of its range; the message names missing and superfluous attributes.
+    pub fn modify(&self, attributes: &QueuePairAttributes) -> Result<()> {
+        let mut attr = attributes.attr;
+        self.handle.modify(&mut attr, attributes.mask)
+    }
+
+    /// Its attributes (`ibv_query_qp(3)`).
+    ///
+    /// # Errors
+    /// ENOMEM; the device is gone.
+    pub fn query(&self) -> Result<QueuePairInfo> {
+        // All of them: devices may leave out what is not asked for.
+        self.handle
+            .query(0x001f_ffff)
+            .map(|(attr, _)| QueuePairInfo::from(&attr))
+    }
+
+    /// Its state.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn state(&self) -> Result<QueuePairState> {
+        self.query().map(|info| info.state)
+    }
+
+    /// Goes to the error state: what is posted completes as flushed.
+    ///
+    /// # Errors
+    /// EINVAL in RESET.
+    pub fn flush(&self) -> Result<()> {
+        self.handle.flush()
+    }
+
+    /// Goes back to RESET: what is posted is forgotten by the device; futures of it end as flushed, and pollers hear nothing of it.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn reset(&self) -> Result<()> {
+        self.handle.reset()
+    }
+}
+
+impl<T: Sends> QueuePair<T> {
     /// Posts work. Its completion comes to the send queue's completion queue with this tag.
     ///
     /// # Errors
-    /// ENOMEM if the queue is full; EINVAL in a state that does not allow it, or for too many pieces; nothing was posted then.
-    pub fn post_send(&self, tag: u64, operation: Operation, bytes: &[Slice<'_>]) -> Result<()> {
+    /// ENOMEM if the queue is full; EINVAL in a state that does not allow it; [`Error::Limit`] for too many pieces, [`Error::Misuse`] for an atomic on
+    /// other than 8 bytes. Nothing was posted then.
+    pub fn post_send(&self, tag: u64, work: impl Into<Work<T>>, bytes: &[Slice<'_>]) -> Result<()> {
         let request = request(tag, Reader::Poller, bytes);
-        let posted = self.handle.post_send(request, operation);
+        let posted = self.handle.post_send(request, work.into().order);
         posted.map(drop).map_err(|(error, _)| error)
     }
 
-    /// Posts a receive for a SEND, or for the notice of a WRITE with immediate, which needs no bytes.
+    /// Posts work that sends bytes which are copied now: they need not be registered, and may be changed when this returns. As many as
+    /// [`inline_capacity`](Self::inline_capacity) says, for SEND, WRITE and ATOMIC WRITE.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send).
-    pub fn post_receive(&self, tag: u64, bytes: &[Slice<'_>]) -> Result<()> {
-        let posted = self
-            .handle
-            .post_receive(request(tag, Reader::Poller, bytes));
-        posted.map(drop).map_err(|(error, _)| error)
+    /// As [`post_send`](Self::post_send); [`Error::Limit`] for more bytes, [`Error::Misuse`] for other operations.
+    pub fn post_inline(&self, tag: u64, work: impl Into<Work<T>>, bytes: &[u8]) -> Result<()> {
+        let posted = Request::inline(tag, Reader::Poller, bytes).map(|request| {
+            self.handle
+                .post_send(request, work.into().order)
+                .map_err(|(error, _)| error)
+        })?;
+        posted.map(drop)
     }
 
     /// Posts work, as a future of its completion.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
-    pub fn submit(&self, operation: Operation, bytes: &[Slice<'_>]) -> Result<Pending> {
-        let request = request(0, Reader::Future, bytes);
-        match self.handle.post_send(request, operation) {
-            Ok(id) => Ok(Pending::new(self.handle.send_queue(), id)),
-            Err((error, _)) => Err(error),
-        }
+    pub fn submit(&self, work: impl Into<Work<T>>, bytes: &[Slice<'_>]) -> Result<Pending> {
+        self.submit_request(request(0, Reader::Future, bytes), work.into())
     }
 
-    /// Posts a receive, as a future of its completion.
+    /// [`post_inline`](Self::post_inline) as a future.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send).
-    pub fn submit_receive(&self, bytes: &[Slice<'_>]) -> Result<Pending> {
-        match self.handle.post_receive(request(0, Reader::Future, bytes)) {
-            Ok(id) => Ok(Pending::new(self.handle.receive_queue(), id)),
+    /// As that.
+    pub fn submit_inline(&self, work: impl Into<Work<T>>, bytes: &[u8]) -> Result<Pending> {
+        self.submit_request(Request::inline(0, Reader::Future, bytes)?, work.into())
+    }
+
+    fn submit_request(&self, request: Request, work: Work<T>) -> Result<Pending> {
+        match self.handle.post_send(request, work.order) {
+            Ok(id) => Ok(Pending::new(self.handle.send_queue(), id)),
             Err((error, _)) => Err(error),
         }
     }
@@ -156,21 +202,46 @@ impl QueuePair {
     /// As [`post_send`](Self::post_send), with the buffer.
     pub fn submit_buffer(
         &self,
-        operation: Operation,
+        work: impl Into<Work<T>>,
         buffer: Buffer,
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
         // A READ changes the bytes, but not how many there are.
         let lengths = (buffer.len(), buffer.capacity());
         let posted = self
             .handle
-            .post_send(buffer.into_request(Reader::Future), operation);
-        pending_buffer(posted, self.handle.send_queue(), lengths, false)
+            .post_send(buffer.into_request(Reader::Future), work.into().order);
+        pending_buffer(posted, self.handle.send_queue().ledger(), lengths, false)
+    }
+}
+
+impl<T: Receives> QueuePair<T> {
+    /// Posts a receive for a SEND, or for the notice of a WRITE with immediate, which needs no bytes. Receives of UD begin with
+    /// [`GRH_BYTES`](crate::GRH_BYTES) bytes of header.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send); [`Error::Misuse`] if the queue pair takes its receives from a shared queue.
+    pub fn post_receive(&self, tag: u64, bytes: &[Slice<'_>]) -> Result<()> {
+        let posted = self
+            .handle
+            .post_receive(request(tag, Reader::Poller, bytes));
+        posted.map(drop).map_err(|(error, _)| error)
+    }
+
+    /// Posts a receive, as a future of its completion.
+    ///
+    /// # Errors
+    /// As [`post_receive`](Self::post_receive).
+    pub fn submit_receive(&self, bytes: &[Slice<'_>]) -> Result<Pending> {
+        match self.handle.post_receive(request(0, Reader::Future, bytes)) {
+            Ok(id) => Ok(Pending::new(self.handle.receive_queue(), id)),
+            Err((error, _)) => Err(error),
+        }
     }
 
     /// Posts a receive into a buffer. It comes back with the bytes that came.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send), with the buffer.
+    /// As [`post_receive`](Self::post_receive), with the buffer.
     pub fn receive_buffer(
         &self,
         buffer: Buffer,
@@ -179,7 +250,51 @@ impl QueuePair {
         let posted = self
             .handle
             .post_receive(buffer.into_request(Reader::Future));
-        pending_buffer(posted, self.handle.receive_queue(), lengths, true)
+        pending_buffer(posted, self.handle.receive_queue().ledger(), lengths, true)
+    }
+}
+
+impl<T: Binds> QueuePair<T> {
+    /// Posts the bind of a memory window: once it has completed, peers reach these bytes of the region with the key of the result, in these ways, until
+    /// the window is bound again, invalidated or dropped. The region was made with [`Access::Windows`](crate::Access::Windows) or more.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::Misuse`] if the parts are of different domains; as [`post_send`](Self::post_send).
+    pub fn post_bind(
+        &self,
+        tag: u64,
+        window: &MemoryWindow,
+        (region, range): (&MemoryRegion, Range<usize>),
+        access: RemoteAccess,
+    ) -> Result<RemoteRegion> {
+        let slice = region.slice(range.clone())?;
+        let bind = Bind {
+            window: &window.0,
+            region: region.region(),
+            range,
+            access: access.flags(),
+        };
+        let (_, rkey) = self.handle.bind(tag, Reader::Poller, &bind)?;
+        Ok(slice.remote(rkey))
+    }
+}
+
+impl QueuePair<Ud> {
+    /// Receives what is sent to a multicast group (`ibv_attach_mcast(3)`). Also at the port's switch the group must be joined, which on `RoCE` the
+    /// device does. The LID is 0 on Ethernet.
+    ///
+    /// # Errors
+    /// EINVAL for an address that is no multicast group, ENOMEM at the device's limit.
+    pub fn attach(&self, group: Gid, lid: u16) -> Result<()> {
+        self.handle.attach(group, lid)
+    }
+
+    /// Takes [`attach`](Self::attach) back. It is taken back too when the queue pair is dropped.
+    ///
+    /// # Errors
+    /// EINVAL if it is not attached.
+    pub fn detach(&self, group: Gid, lid: u16) -> Result<()> {
+        self.handle.detach(group, lid)
     }
 }
 
@@ -194,28 +309,30 @@ pub struct RefusedBuffer {
     pub buffer: Buffer,
 }
 
-fn pending_buffer(
+pub(crate) fn pending_buffer(
     posted: std::result::Result<u64, Refused>,
-    queue: &Arc<Queue>,
+    ledger: &Arc<Ledger>,
     (length, capacity): (usize, usize),
     receives: bool,
 ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
     match posted {
         Ok(id) => Ok(PendingBuffer::new(
-            (queue, id),
+            (ledger, id),
             (length, capacity),
             receives,
         )),
-        Err((error, Held::Exclusive(memory))) => Err(RefusedBuffer {
-            error,
-            buffer: Buffer::from_parts(memory, length, capacity),
-        }),
-        Err(_) => unreachable!("invariant: a request holds what it was made with"),
+        Err((error, mut held)) => {
+            let memory = held
+                .take_exclusive()
+                .expect("invariant: a request holds what it was made with");
+            let buffer = Buffer::from_parts(memory, length, capacity);
+            Err(RefusedBuffer { error, buffer })
+        }
     }
 }
 
-impl fmt::Debug for QueuePair {
+impl<T: Transport> fmt::Debug for QueuePair<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "QueuePair({:#08x})", self.number())
+        write!(f, "QueuePair<{}>({:#08x})", T::KIND, self.number())
     }
 }

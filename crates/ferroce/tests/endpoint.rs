@@ -1,7 +1,6 @@
 //! Endpoints: connections made, refused, ended and given up, by threads that block and by futures.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-#[expect(dead_code, reason = "the pair is for other tests")]
 mod common;
 
 use std::future::Future;

@@ -7,37 +7,13 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::pair::{End, connected};
+use common::{DEADLINE, block_on};
 use ferroce::{Buffer, Completed, Error, Operation, WorkStatus};
-
-/// Long past what anything here takes.
-const DEADLINE: Duration = Duration::from_secs(20);
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Waits for a future in this thread.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    let begun = Instant::now();
-    loop {
-        if let Poll::Ready(out) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return out;
-        }
-        assert!(begun.elapsed() < DEADLINE, "a future was never woken");
-        thread::park_timeout(DEADLINE);
-    }
-}
 
 /// Drives an end's queue in a thread until it is dropped.
 struct Driven {

@@ -84,7 +84,8 @@ impl Region {
             (verbs.ibv_reg_mr)(domain.raw.as_ptr(), bytes.as_ptr().cast(), length, access)
         };
         let Some(raw) = NonNull::new(raw) else {
-            let error = Error::last("ibv_reg_mr");
+            let error = Error::last("ibv_reg_mr")
+                .about(|| format!("{length} bytes with access {access:#x}"));
             // SAFETY: allocated above with this layout, and not registered.
             unsafe { dealloc(bytes.as_ptr(), layout) };
             return Err(error);
@@ -101,8 +102,18 @@ impl Region {
         }))
     }
 
+    /// Its domain.
+    pub(super) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// For binds.
+    pub(super) fn raw(&self) -> NonNull<ibv_mr> {
+        self.raw
+    }
+
     /// Whether a queue pair of this domain may use it.
-    pub(crate) fn is_of(&self, domain: &Arc<Domain>) -> bool {
+    pub(super) fn is_of(&self, domain: &Arc<Domain>) -> bool {
         Arc::ptr_eq(&self.domain, domain)
     }
 

@@ -7,19 +7,27 @@
 //! where no call can be writing them: right after the object was made, or in the thread that fetched the event.
 #![allow(unsafe_code, reason = "the boundary to C")]
 
+mod address;
 mod cm;
 mod completion_channel;
 mod descriptor;
 mod device;
 mod exclusive;
+mod extended;
+mod fetch;
 mod memory;
 mod outstanding;
 mod poller;
 mod queue;
 mod queue_pair;
+mod shared_queue;
+mod sleep;
 mod system;
 mod table;
+mod window;
 mod work;
+
+pub(crate) use address::{AddressObject, Sender, path_from_c, path_to_c};
 
 pub(crate) use cm::{Channel, FetchedEvent, Identifier};
 pub(crate) use completion_channel::CompletionChannel;
@@ -28,11 +36,14 @@ pub(crate) use descriptor::watch;
 pub(crate) use descriptor::{wait_either, wait_one};
 pub(crate) use device::{DeviceHandle, DeviceListHandle, OpenDevice};
 pub(crate) use exclusive::Exclusive;
+pub(crate) use fetch::Fetched;
 pub(crate) use memory::{Domain, Region};
-pub(crate) use outstanding::Reader;
+pub(crate) use outstanding::{Ledger, Reader};
 pub(crate) use poller::{Alarm, Poller, Signal};
 pub(crate) use queue::Queue;
-pub(crate) use queue_pair::{QueuePairHandle, Refused};
+pub(crate) use queue_pair::{Plan, QueuePairHandle, Refused};
+pub(crate) use shared_queue::{SharedQueue, XrcDomainObject};
 pub(crate) use system::system;
 pub(crate) use table::{SOFTWARE, Verbs};
-pub(crate) use work::{Held, Request};
+pub(crate) use window::{Bind, Window, WindowNumber};
+pub(crate) use work::{Destination, Held, Order, Request};

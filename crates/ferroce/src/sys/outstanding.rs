@@ -1,7 +1,10 @@
-//! The work requests whose completions have not been polled, and the completions that wait for their reader.
+//! The work requests whose completions have not been polled.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll, Waker};
+
+use smallvec::SmallVec;
 
 use super::work::{Held, Owner};
 use crate::Completion;
@@ -15,13 +18,135 @@ pub(crate) enum Reader {
     Future,
 }
 
-/// Work by the `wr_id` that C knows it by: the number of its slot, and a count that tells the slot's tenants apart.
+/// The work of one completion queue, or of one shared receive queue, whose completions come to several completion queues.
+pub(crate) struct Ledger {
+    outstanding: Mutex<Outstanding>,
+    /// Of a shared receive queue; its work carries the number.
+    number: Option<u32>,
+}
+
+/// The ledgers of shared receive queues by their numbers. A completion of theirs names no other thing by which it could be found: numbers of
+/// queue pairs come again.
+static SHARED: RwLock<Shared> = RwLock::new(Shared {
+    ledgers: BTreeMap::new(),
+    next: 0,
+});
+
+struct Shared {
+    ledgers: BTreeMap<u32, Weak<Ledger>>,
+    next: u32,
+}
+
+impl Ledger {
+    /// Of a completion queue.
+    pub(super) fn own() -> Arc<Self> {
+        Arc::new(Self {
+            outstanding: Mutex::default(),
+            number: None,
+        })
+    }
+
+    /// Of a shared receive queue.
+    pub(super) fn shared() -> Arc<Self> {
+        let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
+        let number = loop {
+            let number = shared.next;
+            shared.next = (number + 1) & SHARED_NUMBERS;
+            if !shared.ledgers.contains_key(&number) {
+                break number;
+            }
+        };
+        let new = Arc::new(Self {
+            outstanding: Mutex::default(),
+            number: Some(number),
+        });
+        shared.ledgers.insert(number, Arc::downgrade(&new));
+        new
+    }
+
+    /// The ledger of a shared receive queue whose work has this `wr_id`; none if it is not of one, or of one that is gone.
+    pub(super) fn of_shared(id: u64) -> Option<Arc<Self>> {
+        let number = shared_number(id)?;
+        let shared = SHARED.read().unwrap_or_else(PoisonError::into_inner);
+        shared.ledgers.get(&number)?.upgrade()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outstanding> {
+        self.outstanding
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of work that is about to be posted; its `wr_id`.
+    pub(super) fn add(&self, work: NewWork) -> u64 {
+        let (tenant, slot) = self.lock().add(work);
+        match self.number {
+            None => id(tenant, slot),
+            Some(number) => shared_id(number, tenant, slot),
+        }
+    }
+
+    /// Work was not posted after all; its memory.
+    pub(super) fn withdraw(&self, id: u64) -> Held {
+        self.lock().withdraw(id)
+    }
+
+    /// The device has completed work. `completion` makes a completion of its tag; it comes back if it is for whoever polls.
+    pub(super) fn complete(
+        &self,
+        id: u64,
+        completion: impl FnOnce(u64) -> Completion,
+    ) -> (Settled, Option<Completion>) {
+        self.lock().complete(id, completion)
+    }
+
+    /// A future asks for its completion and the memory of its work.
+    pub(crate) fn poll(&self, id: u64, context: &Context<'_>) -> Poll<(Completion, Held)> {
+        self.lock().poll(id, context)
+    }
+
+    /// A future was dropped before it had its completion.
+    pub(crate) fn abandon(&self, id: u64) {
+        // In two statements: the lock must be free when the memory goes.
+        let held = { self.lock().abandon(id) };
+        drop(held);
+    }
+
+    /// The device has let go of the memory of an owner's work. Futures learn that their work was flushed.
+    pub(super) fn forget(&self, owner: Owner, queue_pair: u32) {
+        let settled = { self.lock().forget(owner, queue_pair) };
+        settled.into_iter().for_each(Settled::finish);
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
+            shared.ledgers.remove(&number);
+        }
+    }
+}
+
+/// Work by the number of its slot, and a count that tells the slot's tenants apart: both are in the `wr_id` that C knows it by.
 #[derive(Default)]
-pub(super) struct Outstanding {
+struct Outstanding {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Completions that were taken from the device and not yet by the program.
-    unread: VecDeque<Completion>,
+}
+
+/// Work that is about to be posted.
+pub(super) struct NewWork {
+    /// What the program calls it.
+    pub(super) tag: u64,
+    /// Its queue pair.
+    pub(super) owner: Owner,
+    /// Its memory.
+    pub(super) held: Held,
+    /// Who is told.
+    pub(super) reader: Reader,
+    /// Work before it in the same queue that completes without a word, at the latest when this does.
+    pub(super) before: SmallVec<[u64; 4]>,
 }
 
 struct Slot {
@@ -42,6 +167,7 @@ struct Work {
     owner: Owner,
     held: Held,
     interest: Interest,
+    before: SmallVec<[u64; 4]>,
 }
 
 enum Interest {
@@ -55,7 +181,7 @@ enum Interest {
 #[derive(Default)]
 pub(super) struct Settled {
     waker: Option<Waker>,
-    _held: Held,
+    released: SmallVec<[Held; 1]>,
 }
 
 impl Settled {
@@ -68,17 +194,18 @@ impl Settled {
 }
 
 impl Outstanding {
-    /// Takes note of work that is about to be posted; its `wr_id`.
-    pub(super) fn add(&mut self, tag: u64, owner: Owner, held: Held, reader: Reader) -> u64 {
-        let interest = match reader {
+    /// Tenant and slot of new work.
+    fn add(&mut self, new: NewWork) -> (u32, u32) {
+        let interest = match new.reader {
             Reader::Poller => Interest::Poller,
             Reader::Future => Interest::Future(None),
         };
         let state = State::Posted(Work {
-            tag,
-            owner,
-            held,
+            tag: new.tag,
+            owner: new.owner,
+            held: new.held,
             interest,
+            before: new.before,
         });
         let number = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
@@ -89,14 +216,15 @@ impl Outstanding {
         });
         let slot = &mut self.slots[number as usize];
         slot.state = state;
-        id(slot.tenant, number)
+        (slot.tenant, number)
     }
 
     /// The slot of work that is still known by this number.
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
         let (tenant, number) = parts(id);
         let slot = self.slots.get_mut(number as usize)?;
-        (slot.tenant == tenant).then_some(slot)
+        let mask = tenant_mask(id);
+        (slot.tenant & mask == tenant).then_some(slot)
     }
 
     /// Empties a slot; what was in it.
@@ -110,50 +238,44 @@ impl Outstanding {
         state
     }
 
-    /// Work was not posted after all; its memory.
-    pub(super) fn withdraw(&mut self, id: u64) -> Held {
+    fn withdraw(&mut self, id: u64) -> Held {
         match self.vacate(id) {
             State::Posted(work) => work.held,
             _ => Held::default(),
         }
     }
 
-    /// The device has completed work. `completion` makes a completion of its tag.
-    pub(super) fn complete(
+    fn complete(
         &mut self,
         id: u64,
         completion: impl FnOnce(u64) -> Completion,
-    ) -> Settled {
+    ) -> (Settled, Option<Completion>) {
         // Work of a queue pair that is gone tells nobody anything.
         let Some(slot) = self.slot(id) else {
-            return Settled::default();
+            return Default::default();
         };
         let State::Posted(work) = std::mem::replace(&mut slot.state, State::Free) else {
-            return Settled::default();
+            return Default::default();
         };
         let done = completion(work.tag);
+        let mut settled = Settled::default();
+        for id in work.before {
+            settled.released.push(self.withdraw(id));
+        }
         if let Interest::Future(waker) = work.interest {
-            slot.state = State::Done(done, work.held);
-            let _held = Held::default();
-            return Settled { waker, _held };
+            if let Some(slot) = self.slot(id) {
+                slot.state = State::Done(done, work.held);
+            }
+            settled.waker = waker;
+            return (settled, None);
         }
         self.vacate(id);
-        if matches!(work.interest, Interest::Poller) {
-            self.unread.push_back(done);
-        }
-        Settled {
-            waker: None,
-            _held: work.held,
-        }
+        settled.released.push(work.held);
+        let for_poller = matches!(work.interest, Interest::Poller).then_some(done);
+        (settled, for_poller)
     }
 
-    /// The oldest completion that waits for a poller.
-    pub(super) fn next(&mut self) -> Option<Completion> {
-        self.unread.pop_front()
-    }
-
-    /// A future asks for its completion and the memory of its work.
-    pub(super) fn poll(&mut self, id: u64, context: &Context<'_>) -> Poll<(Completion, Held)> {
+    fn poll(&mut self, id: u64, context: &Context<'_>) -> Poll<(Completion, Held)> {
         let slot = self
             .slot(id)
             .expect("invariant: a slot stays while its future has not had the completion");
@@ -167,8 +289,8 @@ impl Outstanding {
         }
     }
 
-    /// A future was dropped before it had its completion; memory that nothing needs any more.
-    pub(super) fn abandon(&mut self, id: u64) -> Held {
+    /// Memory that nothing needs any more.
+    fn abandon(&mut self, id: u64) -> Held {
         let Some(slot) = self.slot(id) else {
             return Held::default();
         };
@@ -182,8 +304,7 @@ impl Outstanding {
         }
     }
 
-    /// A queue pair was destroyed: the device has let go of the memory of its work. Futures learn that their work was flushed.
-    pub(super) fn forget(&mut self, owner: Owner, queue_pair: u32) -> Vec<Settled> {
+    fn forget(&mut self, owner: Owner, queue_pair: u32) -> Vec<Settled> {
         let mut settled = Vec::new();
         for number in 0..self.slots.len().try_into().unwrap_or(u32::MAX) {
             let slot = &self.slots[number as usize];
@@ -196,10 +317,11 @@ impl Outstanding {
             }
             settled.push(if matches!(work.interest, Interest::Future(_)) {
                 self.complete(id, |tag| Completion::flushed(tag, queue_pair))
+                    .0
             } else {
                 Settled {
                     waker: None,
-                    _held: self.withdraw(id),
+                    released: SmallVec::from_iter([self.withdraw(id)]),
                 }
             });
         }
@@ -207,13 +329,71 @@ impl Outstanding {
     }
 }
 
-/// The `wr_id` of a slot's tenant.
-fn id(tenant: u32, number: u32) -> u64 {
-    u64::from(tenant) << 32 | u64::from(number)
+/// The `wr_id` of a completion queue's own work: tenant (31 bits), slot (32 bits).
+fn id(tenant: u32, slot: u32) -> u64 {
+    u64::from(tenant & !(1 << 31)) << 32 | u64::from(slot)
+}
+
+/// Set in the `wr_id` of work of a shared receive queue.
+const OF_SHARED: u64 = 1 << 63;
+/// Numbers of the ledgers of shared receive queues: 23 bits.
+const SHARED_NUMBERS: u32 = (1 << 23) - 1;
+/// Slots of such a ledger: 24 bits, more than any device's queue holds.
+const SHARED_SLOTS: u32 = (1 << 24) - 1;
+/// Tenants of such a slot: 16 bits.
+const SHARED_TENANTS: u32 = (1 << 16) - 1;
+
+/// The `wr_id` of work of a shared receive queue.
+fn shared_id(number: u32, tenant: u32, slot: u32) -> u64 {
+    OF_SHARED
+        | u64::from(number) << 40
+        | u64::from(tenant & SHARED_TENANTS) << 24
+        | u64::from(slot & SHARED_SLOTS)
+}
+
+fn shared_number(id: u64) -> Option<u32> {
+    (id & OF_SHARED != 0).then(|| low(id >> 40) & SHARED_NUMBERS)
+}
+
+fn tenant_mask(id: u64) -> u32 {
+    if id & OF_SHARED == 0 {
+        !(1 << 31)
+    } else {
+        SHARED_TENANTS
+    }
 }
 
 /// Tenant and slot of a `wr_id`.
-#[expect(clippy::cast_possible_truncation, reason = "the halves of a number")]
 fn parts(id: u64) -> (u32, u32) {
-    ((id >> 32) as u32, (id & u64::from(u32::MAX)) as u32)
+    if id & OF_SHARED == 0 {
+        (low(id >> 32), low(id))
+    } else {
+        (low(id >> 24) & SHARED_TENANTS, low(id) & SHARED_SLOTS)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a part of a number")]
+fn low(number: u64) -> u32 {
+    number as u32
+}
+
+impl Ledger {
+    /// The work that was taken note of last was not posted after all; its memory. Silent work before it waits for another one again.
+    pub(super) fn withdraw_last(&self, id: u64, silent: Option<&mut SmallVec<[u64; 4]>>) -> Held {
+        let mut outstanding = self.lock();
+        let State::Posted(work) = outstanding.vacate(id) else {
+            return Held::default();
+        };
+        if let Some(silent) = silent {
+            if silent.last() == Some(&id) {
+                silent.pop();
+            }
+            if !work.before.is_empty() {
+                let later = std::mem::replace(silent, work.before);
+                silent.extend(later);
+            }
+        }
+        drop(outstanding);
+        work.held
+    }
 }

@@ -1,35 +1,38 @@
 //! Completion queues, each with a completion channel of its own, or on one that many share.
 
-use std::ffi::c_int;
+use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ferroce_abi::types::{ibv_cq, ibv_wc};
+use ferroce_abi::types::ibv_cq;
+use smallvec::SmallVec;
 
-use super::outstanding::{Outstanding, Reader, Settled};
-use super::work::{Held, Owner};
+use super::fetch::{Fetched, Fetcher};
+use super::outstanding::Ledger;
+use super::sleep::Sleepers;
 use super::{CompletionChannel, OpenDevice, descriptor};
-use crate::{Completion, Error, Result};
+use crate::{Completion, Error, Result, Timestamps};
 
 /// Completions that one call takes at most.
-const BATCH: c_int = 16;
+pub(crate) const BATCH: usize = 16;
 
 /// A completion queue and its channel.
 pub(crate) struct Queue {
     device: Arc<OpenDevice>,
     channel: Arc<CompletionChannel>,
     pub(super) raw: NonNull<ibv_cq>,
-    outstanding: Mutex<Outstanding>,
+    fetcher: Fetcher,
+    ledger: Arc<Ledger>,
+    /// Completions that were taken from the device and not yet by whoever polls.
+    unread: Mutex<VecDeque<Completion>>,
     /// Held from taking completions off the device until they are with their readers, so that who finds nothing knows that nothing
     /// is on its way.
     fetching: Mutex<()>,
-    /// One thread sleeps at a time: an event wakes one.
-    sleeper: Mutex<()>,
+    sleepers: Sleepers,
     /// Whether a driver has the channel's events.
     driven: AtomicBool,
 }
@@ -41,40 +44,42 @@ unsafe impl Sync for Queue {}
 
 impl Queue {
     /// A queue with a channel of its own.
-    pub(crate) fn new(device: &Arc<OpenDevice>, entries: u32) -> Result<Arc<Self>> {
-        Self::create(&CompletionChannel::new(device)?, entries, false)
+    pub(crate) fn new(
+        device: &Arc<OpenDevice>,
+        entries: u32,
+        timestamps: Timestamps,
+    ) -> Result<Arc<Self>> {
+        Self::create(
+            &CompletionChannel::new(device)?,
+            entries,
+            (timestamps, false),
+        )
     }
 
     /// A queue on a channel with others. Its events are taken with [`CompletionChannel::next_queue`]; here it counts as driven.
     pub(crate) fn shared(channel: &Arc<CompletionChannel>, entries: u32) -> Result<Arc<Self>> {
-        let new = Self::create(channel, entries, true)?;
+        let new = Self::create(channel, entries, (Timestamps::None, true))?;
         channel.list(&new);
         Ok(new)
     }
 
-    /// `ibv_create_cq`
-    fn create(channel: &Arc<CompletionChannel>, entries: u32, driven: bool) -> Result<Arc<Self>> {
-        let entries = c_int::try_from(entries)
-            .map_err(|_| Error::Misuse("a completion queue of this size is impossible"))?;
+    /// `ibv_create_cq` or `ibv_create_cq_ex`
+    fn create(
+        channel: &Arc<CompletionChannel>,
+        entries: u32,
+        (timestamps, driven): (Timestamps, bool),
+    ) -> Result<Arc<Self>> {
         let device = &channel.device;
-        // SAFETY: a live context and a channel of it.
-        let raw = unsafe {
-            (device.verbs.ibv_create_cq)(
-                device.raw.as_ptr(),
-                entries,
-                ptr::null_mut(),
-                channel.raw.as_ptr(),
-                0,
-            )
-        };
-        let raw = NonNull::new(raw).ok_or_else(|| Error::last("ibv_create_cq"))?;
+        let (raw, fetcher) = Fetcher::create(device, entries, channel.raw, timestamps)?;
         Ok(Arc::new(Self {
             device: Arc::clone(device),
             channel: Arc::clone(channel),
             raw,
-            outstanding: Mutex::default(),
+            fetcher,
+            ledger: Ledger::own(),
+            unread: Mutex::default(),
             fetching: Mutex::default(),
-            sleeper: Mutex::default(),
+            sleepers: Sleepers::default(),
             driven: AtomicBool::new(driven),
         }))
     }
@@ -84,49 +89,24 @@ impl Queue {
         self.device.is(device)
     }
 
-    fn outstanding(&self) -> MutexGuard<'_, Outstanding> {
-        self.outstanding
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Its own work.
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 
-    /// Takes note of work that is about to be posted; its `wr_id`.
-    pub(super) fn add(&self, tag: u64, owner: Owner, held: Held, reader: Reader) -> u64 {
-        self.outstanding().add(tag, owner, held, reader)
-    }
-
-    /// Work was not posted after all; its memory.
-    pub(super) fn withdraw(&self, id: u64) -> Held {
-        self.outstanding().withdraw(id)
-    }
-
-    /// A queue pair was destroyed.
-    pub(super) fn forget(&self, owner: Owner, queue_pair: u32) {
-        let settled = { self.outstanding().forget(owner, queue_pair) };
-        settled.into_iter().for_each(Settled::finish);
-    }
-
-    /// A future asks for its completion.
-    pub(crate) fn poll_future(&self, id: u64, context: &Context<'_>) -> Poll<(Completion, Held)> {
-        self.outstanding().poll(id, context)
-    }
-
-    /// A future was dropped.
-    pub(crate) fn abandon(&self, id: u64) {
-        // In two statements: the lock must be free when the memory goes.
-        let held = { self.outstanding().abandon(id) };
-        drop(held);
+    fn unread(&self) -> MutexGuard<'_, VecDeque<Completion>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The oldest completion that is for pollers.
     pub(crate) fn take(&self) -> Result<Option<Completion>> {
         loop {
-            if let Some(completion) = { self.outstanding().next() } {
+            if let Some(completion) = { self.unread().pop_front() } {
                 return Ok(Some(completion));
             }
             let _fetching = self.fetching();
             // Another thread may have fetched some meanwhile.
-            if let Some(completion) = { self.outstanding().next() } {
+            if let Some(completion) = { self.unread().pop_front() } {
                 return Ok(Some(completion));
             }
             if self.fetch()? == 0 {
@@ -142,27 +122,47 @@ impl Queue {
         Ok(())
     }
 
-    fn fetching(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn fetching(&self) -> MutexGuard<'_, ()> {
         self.fetching.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `ibv_poll_cq`; how many completions went to their readers.
+    /// Takes completions off the device and brings them to their readers; how many. The caller is the one who is `fetching`.
     fn fetch(&self) -> Result<usize> {
-        let mut place = [ibv_wc::zeroed(); BATCH as usize];
-        // SAFETY: an open context has its operations filled in, and does not change them.
-        let poll_cq = unsafe { (*self.device.raw.as_ptr()).ops.poll_cq };
-        let poll_cq = poll_cq.ok_or(Error::Misuse("the device has no ibv_poll_cq"))?;
-        // SAFETY: a live queue and room for that many completions.
-        let count = unsafe { poll_cq(self.raw.as_ptr(), BATCH, place.as_mut_ptr()) };
-        let count = usize::try_from(count).map_err(|_| Error::last("ibv_poll_cq"))?;
-        for wc in &place[..count] {
-            let settled = {
-                self.outstanding()
-                    .complete(wc.wr_id, |tag| Completion::new(tag, wc))
-            };
-            settled.finish();
+        let mut fetched = SmallVec::<[Fetched; BATCH]>::new();
+        self.fetcher.fetch(&self.device, self.raw, &mut fetched)?;
+        for one in &fetched {
+            if let Some(completion) = self.settle(one) {
+                self.unread().push_back(completion);
+            }
         }
-        Ok(count)
+        if !fetched.is_empty() {
+            self.sleepers.delivered();
+        }
+        Ok(fetched.len())
+    }
+
+    /// Completions as they come off the device, for one who reads them in place. The caller is the one who is `fetching`.
+    pub(crate) fn fetch_raw(&self, into: &mut SmallVec<[Fetched; BATCH]>) -> Result<()> {
+        self.fetcher.fetch(&self.device, self.raw, into)
+    }
+
+    /// Brings a completion to its reader: back if that is whoever polls.
+    pub(crate) fn settle(&self, one: &Fetched) -> Option<Completion> {
+        let shared = Ledger::of_shared(one.wc.wr_id);
+        let ledger = shared.as_ref().unwrap_or(&self.ledger);
+        let (settled, completion) = ledger.complete(one.wc.wr_id, |tag| Completion::new(tag, one));
+        settled.finish();
+        completion
+    }
+
+    /// Tells sleepers that completions were brought to their readers.
+    pub(crate) fn delivered(&self) {
+        self.sleepers.delivered();
+    }
+
+    /// Completions for pollers that nobody took.
+    pub(crate) fn next_unread(&self) -> Option<Completion> {
+        self.unread().pop_front()
     }
 
     /// `ibv_req_notify_cq`: the next completion makes an event.
@@ -178,7 +178,7 @@ impl Queue {
     }
 
     /// Waits for an event, and takes it.
-    pub(crate) fn sleep(&self) -> Result<()> {
+    fn sleep(&self) -> Result<()> {
         self.channel.take_event()
     }
 
@@ -196,6 +196,10 @@ impl Queue {
 
     /// Gives the channel's events to a driver: from then on reading them never blocks.
     pub(crate) fn begin_driving(&self) -> Result<()> {
+        // Whoever sleeps now would wait for events that the driver takes.
+        let _nobody_sleeps = self.sleepers.keep_awake().ok_or(Error::Misuse(
+            "a thread is waiting for completions of the queue",
+        ))?;
         if self.driven.swap(true, Ordering::AcqRel) {
             return Err(Error::Misuse("the completion queue has a driver already"));
         }
@@ -207,6 +211,8 @@ impl Queue {
         // It can only fail for a descriptor that is not open, and this one is.
         let _ = self.channel.set_nonblocking(false);
         self.driven.store(false, Ordering::Release);
+        // Who relied on it sleeps itself now.
+        self.sleepers.delivered();
     }
 
     /// `poll(2)`: sleeps until there are events, the time is over, or a signal comes.
@@ -219,9 +225,61 @@ impl Queue {
         self.driven.load(Ordering::Acquire)
     }
 
-    /// Keeps other threads from sleeping on this queue.
-    pub(crate) fn sleeper(&self) -> MutexGuard<'_, ()> {
-        self.sleeper.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until `look` finds something, which it is asked for whenever completions were brought to their readers; none when the time
+    /// is over. One thread at a time sleeps for all, or the queue's driver brings the completions.
+    pub(crate) fn wait_for<R>(
+        &self,
+        deadline: Option<Instant>,
+        mut look: impl FnMut() -> Result<Option<R>>,
+    ) -> Result<Option<R>> {
+        loop {
+            let seen = self.sleepers.seen();
+            if !self.is_driven() {
+                self.deliver()?;
+            }
+            if let Some(found) = look()? {
+                return Ok(Some(found));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(None);
+            }
+            match self.sleepers.try_sleep(|| self.is_driven()) {
+                Some(_sleeping) => self.sleep_until(deadline, seen)?,
+                None => self.sleepers.wait(seen, deadline, || self.is_driven()),
+            }
+        }
+    }
+
+    /// Sleeps until something completes or the time is over, unless something has completed since `seen`.
+    fn sleep_until(&self, deadline: Option<Instant>, seen: u64) -> Result<()> {
+        // What completes from here on makes an event; what completed just before does not.
+        self.arm()?;
+        self.deliver()?;
+        if self.sleepers.seen() != seen {
+            return Ok(());
+        }
+        let asleep = match deadline {
+            None => self.sleep(),
+            Some(deadline) => {
+                self.wait_readable(deadline.saturating_duration_since(Instant::now()))?;
+                if Instant::now() >= deadline {
+                    return Ok(());
+                }
+                self.take_event_if_there()
+            }
+        };
+        match asleep {
+            Err(e) if !e.is_interrupted() => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// One event, if there is one. Nobody else takes events while a thread sleeps.
+    fn take_event_if_there(&self) -> Result<()> {
+        if descriptor::is_readable(self.as_fd())? {
+            return self.sleep();
+        }
+        Ok(())
     }
 }
 

@@ -5,8 +5,9 @@ use std::ffi::{c_char, c_int, c_void};
 use ferroce_abi::rdmacm;
 use ferroce_abi::rdmacm::types::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use ferroce_abi::types::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid_entry, ibv_mr,
-    ibv_pd, ibv_port_attr, ibv_qp_init_attr,
+    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
+    ibv_gid, ibv_gid_entry, ibv_grh, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc,
 };
 use ferroce_abi::verbs;
 use libc::{sockaddr, ssize_t};
@@ -58,6 +59,20 @@ table! {
     ibv_destroy_cq(*mut ibv_cq) -> c_int = verbs::ibv_destroy_cq;
     ibv_get_cq_event(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int = verbs::ibv_get_cq_event;
     ibv_ack_cq_events(*mut ibv_cq, u32) = verbs::ibv_ack_cq_events;
+    ibv_create_qp(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp = verbs::ibv_create_qp;
+    ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int = verbs::ibv_modify_qp;
+    ibv_query_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int = verbs::ibv_query_qp;
+    ibv_destroy_qp(*mut ibv_qp) -> c_int = verbs::ibv_destroy_qp;
+    ibv_qp_to_qp_ex(*mut ibv_qp) -> *mut ibv_qp_ex = verbs::ibv_qp_to_qp_ex;
+    ibv_attach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int = verbs::ibv_attach_mcast;
+    ibv_detach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int = verbs::ibv_detach_mcast;
+    ibv_create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah = verbs::ibv_create_ah;
+    ibv_create_ah_from_wc(*mut ibv_pd, *mut ibv_wc, *mut ibv_grh, u8) -> *mut ibv_ah = verbs::ibv_create_ah_from_wc;
+    ibv_destroy_ah(*mut ibv_ah) -> c_int = verbs::ibv_destroy_ah;
+    ibv_create_srq(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq = verbs::ibv_create_srq;
+    ibv_modify_srq(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int = verbs::ibv_modify_srq;
+    ibv_query_srq(*mut ibv_srq, *mut ibv_srq_attr) -> c_int = verbs::ibv_query_srq;
+    ibv_destroy_srq(*mut ibv_srq) -> c_int = verbs::ibv_destroy_srq;
     rdma_create_event_channel() -> *mut rdma_event_channel = rdmacm::rdma_create_event_channel;
     rdma_destroy_event_channel(*mut rdma_event_channel) = rdmacm::rdma_destroy_event_channel;
     rdma_get_cm_event(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int = rdmacm::rdma_get_cm_event;

@@ -1,8 +1,21 @@
 //! What all tests of the interface share.
 
+#[allow(dead_code, reason = "not every test program needs all of it")]
+pub(crate) mod bare;
+#[allow(dead_code, reason = "not every test program needs all of it")]
 pub(crate) mod pair;
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
 use ferroce::Provider;
+
+/// Long past what anything in a test takes.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The provider that is tested: the software device, or with `FERROCE_TEST_PROVIDER=system` the libraries that the loader finds,
 /// which the system tests point at the drop-in library or at genuine ones.
@@ -11,5 +24,28 @@ pub(crate) fn provider() -> Provider {
         Err(_) | Ok("software") => Provider::software(),
         Ok("system") => Provider::system().expect("the system's libraries load"),
         Ok(other) => panic!("FERROCE_TEST_PROVIDER is `software` or `system`, not `{other}`"),
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future in this thread.
+#[allow(dead_code, reason = "not every test program needs it")]
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    let begun = Instant::now();
+    loop {
+        if let Poll::Ready(out) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return out;
+        }
+        assert!(begun.elapsed() < DEADLINE, "a future was never woken");
+        thread::park_timeout(DEADLINE);
     }
 }

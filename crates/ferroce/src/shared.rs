@@ -1,0 +1,154 @@
+//! Shared receive queues, and XRC domains.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::memory::request;
+use crate::queue_pair::pending_buffer;
+use crate::sys::{Reader, SharedQueue, XrcDomainObject};
+use crate::{
+    Buffer, CompletionQueue, Context, Pending, PendingBuffer, ProtectionDomain, RefusedBuffer,
+    Result, Slice,
+};
+
+/// Receives that several queue pairs share (`ibv_create_srq(3)`). Each completes in the receive completion queue of the queue pair that took
+/// it. Clones are the same one.
+#[derive(Clone)]
+pub struct SharedReceiveQueue(pub(crate) Arc<SharedQueue>);
+
+/// What a shared receive queue holds, and when it warns (`ibv_query_srq(3)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedReceiveQueueInfo {
+    /// Receives.
+    pub receives: u32,
+    /// Pieces of memory of one receive.
+    pub pieces: u32,
+    /// When fewer receives are left, an asynchronous event tells so, once. 0 means never.
+    pub limit: u32,
+}
+
+/// The number by which senders name an XRC shared receive queue: 24 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SharedReceiveQueueNumber(pub u32);
+
+impl SharedReceiveQueue {
+    /// Makes one for at least that many receives of that many pieces of memory.
+    ///
+    /// # Errors
+    /// EINVAL beyond the device's limits, ENOMEM.
+    pub fn new(domain: &ProtectionDomain, receives: u32, pieces: u32) -> Result<Self> {
+        SharedQueue::new(&domain.0, receives, pieces).map(Self)
+    }
+
+    /// Makes one of an XRC domain. Its receives complete in this queue.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); EOPNOTSUPP if the device does not have XRC; [`Error::Misuse`](crate::Error::Misuse) if the parts are of different contexts.
+    pub fn for_xrc(
+        domain: &ProtectionDomain,
+        xrc: &XrcDomain,
+        completions: &CompletionQueue,
+        receives: u32,
+        pieces: u32,
+    ) -> Result<Self> {
+        SharedQueue::for_xrc(&domain.0, &xrc.0, &completions.0, (receives, pieces)).map(Self)
+    }
+
+    /// The number of a queue of an XRC domain, for its senders.
+    ///
+    /// # Errors
+    /// EINVAL for a queue that is not of XRC, or EOPNOTSUPP.
+    pub fn number(&self) -> Result<SharedReceiveQueueNumber> {
+        self.0.number().map(SharedReceiveQueueNumber)
+    }
+
+    /// What it really holds.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn query(&self) -> Result<SharedReceiveQueueInfo> {
+        let (receives, pieces, limit) = self.0.query()?;
+        Ok(SharedReceiveQueueInfo {
+            receives,
+            pieces,
+            limit,
+        })
+    }
+
+    /// Sets the limit below which an event warns (`ibv_modify_srq(3)`). The event disarms it.
+    ///
+    /// # Errors
+    /// EINVAL for more than it holds.
+    pub fn set_limit(&self, limit: u32) -> Result<()> {
+        self.0.set_limit(limit)
+    }
+
+    /// Posts a receive. Its completion comes with this tag to the queue pair that takes it.
+    ///
+    /// # Errors
+    /// ENOMEM if the queue is full; [`Error::Limit`](crate::Error::Limit) for too many pieces.
+    pub fn post_receive(&self, tag: u64, bytes: &[Slice<'_>]) -> Result<()> {
+        let posted = self.0.post(request(tag, Reader::Poller, bytes));
+        posted.map(drop).map_err(|(error, _)| error)
+    }
+
+    /// Posts a receive, as a future. Someone must drive or poll the completion queues of the queue pairs.
+    ///
+    /// # Errors
+    /// As [`post_receive`](Self::post_receive).
+    pub fn submit_receive(&self, bytes: &[Slice<'_>]) -> Result<Pending> {
+        match self.0.post(request(0, Reader::Future, bytes)) {
+            Ok(id) => Ok(Pending::of(self.0.ledger(), id)),
+            Err((error, _)) => Err(error),
+        }
+    }
+
+    /// Posts a receive into a buffer, which comes back with the bytes that came.
+    ///
+    /// # Errors
+    /// As [`post_receive`](Self::post_receive), with the buffer.
+    pub fn receive_buffer(
+        &self,
+        buffer: Buffer,
+    ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
+        let lengths = (buffer.len(), buffer.capacity());
+        let posted = self.0.post(buffer.into_request(Reader::Future));
+        pending_buffer(posted, self.0.ledger(), lengths, true)
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedReceiveQueue")
+    }
+}
+
+/// An XRC domain: shared receive queues, and the targets that serve them (`ibv_open_xrcd(3)`). Clones are the same one.
+#[derive(Clone)]
+pub struct XrcDomain(pub(crate) Arc<XrcDomainObject>);
+
+impl XrcDomain {
+    /// Makes one that only this process has.
+    ///
+    /// # Errors
+    /// ENOMEM at the device's limit; EOPNOTSUPP if the device does not have XRC.
+    pub fn new(context: &Context) -> Result<Self> {
+        XrcDomainObject::open(&context.0, None, libc::O_CREAT).map(Self)
+    }
+
+    /// Opens the domain that belongs to a file, which processes share; makes it if need be.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_file(context: &Context, file: BorrowedFd<'_>) -> Result<Self> {
+        XrcDomainObject::open(&context.0, Some(file), libc::O_CREAT).map(Self)
+    }
+}
+
+impl fmt::Debug for XrcDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("XrcDomain")
+    }
+}

@@ -1,0 +1,130 @@
+//! Address handles.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ferroce_abi::types::{ibv_ah, ibv_ah_attr, ibv_gid, ibv_grh, ibv_wc};
+
+use super::Domain;
+use crate::{Error, Path, Result};
+
+/// C's form of a path.
+pub(crate) fn path_to_c(path: &Path) -> ibv_ah_attr {
+    let mut attr = ibv_ah_attr::zeroed();
+    attr.dlid = path.lid;
+    attr.sl = path.service_level;
+    attr.port_num = path.port;
+    attr.static_rate = path.static_rate;
+    if let Some(gid) = path.gid {
+        attr.is_global = 1;
+        attr.grh.dgid = ibv_gid { raw: gid.0 };
+        attr.grh.sgid_index = path.gid_index;
+        attr.grh.hop_limit = path.hop_limit;
+        attr.grh.traffic_class = path.traffic_class;
+        attr.grh.flow_label = path.flow_label;
+    }
+    attr
+}
+
+/// A path in C's form.
+pub(crate) fn path_from_c(attr: &ibv_ah_attr) -> Path {
+    Path {
+        port: attr.port_num,
+        gid: (attr.is_global != 0).then_some(crate::Gid(attr.grh.dgid.raw)),
+        gid_index: attr.grh.sgid_index,
+        hop_limit: attr.grh.hop_limit,
+        traffic_class: attr.grh.traffic_class,
+        flow_label: attr.grh.flow_label,
+        lid: attr.dlid,
+        service_level: attr.sl,
+        static_rate: attr.static_rate,
+    }
+}
+
+/// What a completion of a datagram tells of its sender.
+pub(crate) struct Sender {
+    pub(crate) wc_flags: u32,
+    pub(crate) queue_pair: u32,
+    pub(crate) slid: u16,
+    pub(crate) service_level: u8,
+    pub(crate) path_bits: u8,
+}
+
+/// An address handle.
+pub(crate) struct AddressObject {
+    domain: Arc<Domain>,
+    raw: NonNull<ibv_ah>,
+}
+
+// SAFETY: C's address handles may be used by several threads at once.
+unsafe impl Send for AddressObject {}
+// SAFETY: as above.
+unsafe impl Sync for AddressObject {}
+
+impl AddressObject {
+    fn adopt(domain: &Arc<Domain>, raw: *mut ibv_ah, call: &'static str) -> Result<Arc<Self>> {
+        let raw = NonNull::new(raw).ok_or_else(|| Error::last(call))?;
+        Ok(Arc::new(Self {
+            domain: Arc::clone(domain),
+            raw,
+        }))
+    }
+
+    /// `ibv_create_ah`
+    pub(crate) fn new(domain: &Arc<Domain>, path: &Path) -> Result<Arc<Self>> {
+        let mut attr = path_to_c(path);
+        // SAFETY: a live domain and an address.
+        let raw =
+            unsafe { (domain.device.verbs.ibv_create_ah)(domain.raw.as_ptr(), &raw mut attr) };
+        Self::adopt(domain, raw, "ibv_create_ah").map_err(|e| e.about(|| path.to_string()))
+    }
+
+    /// `ibv_create_ah_from_wc`, for the sender of a datagram whose first 40 bytes these are.
+    pub(crate) fn of_sender(
+        domain: &Arc<Domain>,
+        port: u8,
+        sender: &Sender,
+        header: &[u8; 40],
+    ) -> Result<Arc<Self>> {
+        let mut wc = ibv_wc::zeroed();
+        wc.wc_flags = sender.wc_flags;
+        wc.src_qp = sender.queue_pair;
+        wc.slid = sender.slid;
+        wc.sl = sender.service_level;
+        wc.dlid_path_bits = sender.path_bits;
+        let mut grh = ibv_grh::zeroed();
+        const { assert!(size_of::<ibv_grh>() == 40) };
+        // SAFETY: a structure of 40 bytes, all of plain numbers.
+        unsafe {
+            std::ptr::copy_nonoverlapping(header.as_ptr(), (&raw mut grh).cast::<u8>(), 40);
+        }
+        // SAFETY: a live domain, a completion and the header of its datagram.
+        let raw = unsafe {
+            (domain.device.verbs.ibv_create_ah_from_wc)(
+                domain.raw.as_ptr(),
+                &raw mut wc,
+                &raw mut grh,
+                port,
+            )
+        };
+        Self::adopt(domain, raw, "ibv_create_ah_from_wc")
+            .map_err(|e| e.about(|| format!("the sender of a datagram at port {port}")))
+    }
+
+    /// For work requests, which hold the object.
+    pub(super) fn raw(&self) -> *mut ibv_ah {
+        self.raw.as_ptr()
+    }
+
+    /// Whether it is of a domain.
+    pub(super) fn is_of(&self, domain: &Arc<Domain>) -> bool {
+        Arc::ptr_eq(&self.domain, domain)
+    }
+}
+
+impl Drop for AddressObject {
+    fn drop(&mut self) {
+        // SAFETY: made by C, and no work request uses it any more: they hold this object.
+        unsafe { (self.domain.device.verbs.ibv_destroy_ah)(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,253 @@
+//! Shared receive queues, and XRC domains.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use ferroce_abi::types::{
+    IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
+    IBV_SRQ_LIMIT, IBV_SRQT_XRC, IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_recv_wr,
+    ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_xrcd, ibv_xrcd_init_attr,
+};
+
+use super::extended::extended;
+use super::outstanding::{Ledger, NewWork};
+use super::queue_pair::{Refused, count};
+use super::work::{Owner, Request};
+use super::{Domain, OpenDevice, Queue};
+use crate::{Error, Result};
+
+/// An XRC domain.
+pub(crate) struct XrcDomainObject {
+    pub(super) device: Arc<OpenDevice>,
+    pub(super) raw: NonNull<ibv_xrcd>,
+}
+
+// SAFETY: C's XRC domains may be used by several threads at once.
+unsafe impl Send for XrcDomainObject {}
+// SAFETY: as above.
+unsafe impl Sync for XrcDomainObject {}
+
+impl XrcDomainObject {
+    /// `ibv_open_xrcd`
+    pub(crate) fn open(
+        device: &Arc<OpenDevice>,
+        file: Option<BorrowedFd<'_>>,
+        flags: c_int,
+    ) -> Result<Arc<Self>> {
+        let mut attr = ibv_xrcd_init_attr {
+            comp_mask: IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+            fd: file.map_or(-1, |file| file.as_raw_fd()),
+            oflags: flags,
+        };
+        let open = extended!(device, open_xrcd)?;
+        // SAFETY: a live context, and attributes with an open descriptor or none.
+        let raw = unsafe { open(device.raw.as_ptr(), &raw mut attr) };
+        let raw = NonNull::new(raw).ok_or_else(|| Error::last("ibv_open_xrcd"))?;
+        Ok(Arc::new(Self {
+            device: Arc::clone(device),
+            raw,
+        }))
+    }
+}
+
+impl Drop for XrcDomainObject {
+    fn drop(&mut self) {
+        if let Ok(close) = extended!(self.device, close_xrcd) {
+            // SAFETY: `ibv_open_xrcd` made it; its queues and queue pairs held this object.
+            unsafe { close(self.raw.as_ptr()) };
+        }
+    }
+}
+
+/// A shared receive queue.
+pub(crate) struct SharedQueue {
+    domain: Arc<Domain>,
+    /// Of an XRC queue: where it belongs, and where its receives complete.
+    _xrc: Option<(Arc<XrcDomainObject>, Arc<Queue>)>,
+    pub(super) raw: NonNull<ibv_srq>,
+    ledger: Arc<Ledger>,
+    owner: Owner,
+    max_sge: u32,
+    max_wr: u32,
+}
+
+// SAFETY: C's shared receive queues may be used by several threads at once.
+unsafe impl Send for SharedQueue {}
+// SAFETY: as above.
+unsafe impl Sync for SharedQueue {}
+
+impl SharedQueue {
+    /// `ibv_create_srq`
+    pub(crate) fn new(domain: &Arc<Domain>, receives: u32, pieces: u32) -> Result<Arc<Self>> {
+        let mut init = ibv_srq_init_attr {
+            srq_context: ptr::null_mut(),
+            attr: attributes(receives, pieces),
+        };
+        // SAFETY: a live domain, and attributes.
+        let raw =
+            unsafe { (domain.device.verbs.ibv_create_srq)(domain.raw.as_ptr(), &raw mut init) };
+        Self::adopt("ibv_create_srq", domain, raw, (init.attr, None))
+            .map_err(|e| e.about(|| format!("{receives} receives of {pieces} pieces")))
+    }
+
+    /// `ibv_create_srq_ex` for XRC.
+    pub(crate) fn for_xrc(
+        domain: &Arc<Domain>,
+        xrc: &Arc<XrcDomainObject>,
+        completions: &Arc<Queue>,
+        (receives, pieces): (u32, u32),
+    ) -> Result<Arc<Self>> {
+        let device = &domain.device;
+        if xrc.device.raw != device.raw || !completions.is_of(device) {
+            return Err(Error::Misuse(
+                "the XRC domain, the protection domain and the completion queue are of different contexts",
+            ));
+        }
+        let mut init = ibv_srq_init_attr_ex::zeroed();
+        init.attr = attributes(receives, pieces);
+        init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE
+            | IBV_SRQ_INIT_ATTR_PD
+            | IBV_SRQ_INIT_ATTR_XRCD
+            | IBV_SRQ_INIT_ATTR_CQ;
+        init.srq_type = IBV_SRQT_XRC;
+        init.pd = domain.raw.as_ptr();
+        init.xrcd = xrc.raw.as_ptr();
+        init.cq = completions.raw.as_ptr();
+        let create = extended!(device, create_srq_ex)?;
+        // SAFETY: a live context, and attributes that name live objects.
+        let raw = unsafe { create(device.raw.as_ptr(), &raw mut init) };
+        let xrc = Some((Arc::clone(xrc), Arc::clone(completions)));
+        Self::adopt("ibv_create_srq_ex", domain, raw, (init.attr, xrc))
+            .map_err(|e| e.about(|| format!("XRC, {receives} receives of {pieces} pieces")))
+    }
+
+    fn adopt(
+        call: &'static str,
+        domain: &Arc<Domain>,
+        raw: *mut ibv_srq,
+        (attr, xrc): (ibv_srq_attr, Option<(Arc<XrcDomainObject>, Arc<Queue>)>),
+    ) -> Result<Arc<Self>> {
+        let raw = NonNull::new(raw).ok_or_else(|| Error::last(call))?;
+        Ok(Arc::new(Self {
+            domain: Arc::clone(domain),
+            _xrc: xrc,
+            raw,
+            ledger: Ledger::shared(),
+            owner: Owner::new(),
+            max_sge: attr.max_sge,
+            max_wr: attr.max_wr,
+        }))
+    }
+
+    /// Its domain.
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// Whether it is an XRC queue.
+    pub(super) fn is_xrc(&self) -> bool {
+        self._xrc.is_some()
+    }
+
+    /// Its work.
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// `ibv_query_srq`: receives, pieces, limit.
+    pub(crate) fn query(&self) -> Result<(u32, u32, u32)> {
+        let mut attr = ibv_srq_attr::zeroed();
+        // SAFETY: a live queue, and room for the answer.
+        let errno =
+            unsafe { (self.domain.device.verbs.ibv_query_srq)(self.raw.as_ptr(), &raw mut attr) };
+        Error::check("ibv_query_srq", errno)?;
+        Ok((attr.max_wr, attr.max_sge, attr.srq_limit))
+    }
+
+    /// `ibv_modify_srq`: the limit.
+    pub(crate) fn set_limit(&self, limit: u32) -> Result<()> {
+        let mut attr = ibv_srq_attr::zeroed();
+        attr.srq_limit = limit;
+        // SAFETY: a live queue, and attributes.
+        let errno = unsafe {
+            (self.domain.device.verbs.ibv_modify_srq)(
+                self.raw.as_ptr(),
+                &raw mut attr,
+                IBV_SRQ_LIMIT.cast_signed(),
+            )
+        };
+        Error::check("ibv_modify_srq", errno).map_err(|e| {
+            e.about(|| format!("limit {limit} of a queue of {} receives", self.max_wr))
+        })
+    }
+
+    /// `ibv_get_srq_num`, of an XRC queue.
+    pub(crate) fn number(&self) -> Result<u32> {
+        let mut number = 0;
+        let get_number = extended!(self.domain.device, get_srq_num)?;
+        // SAFETY: a live queue, and room for the number.
+        let errno = unsafe { get_number(self.raw.as_ptr(), &raw mut number) };
+        Error::check("ibv_get_srq_num", errno)?;
+        Ok(number)
+    }
+
+    /// `ibv_post_srq_recv`; the `wr_id`.
+    pub(crate) fn post(&self, request: Request) -> std::result::Result<u64, Refused> {
+        let fits = request
+            .check(&self.domain)
+            .and_then(|()| super::queue_pair::check_pieces(&request, self.max_sge));
+        if let Err(error) = fits {
+            return Err((error, request.into_held()));
+        }
+        let mut elements = request.elements;
+        let id = self.ledger.add(NewWork {
+            tag: request.tag,
+            owner: self.owner,
+            held: request.held,
+            reader: request.reader,
+            before: Default::default(),
+        });
+        let posted = (|| {
+            let mut posted = ibv_recv_wr::zeroed();
+            posted.wr_id = id;
+            posted.sg_list = elements.as_mut_ptr();
+            posted.num_sge = count(&elements)?;
+            let mut bad: *mut ibv_recv_wr = ptr::null_mut();
+            // SAFETY: an open context has its operations filled in, and does not change them.
+            let post = unsafe { (*self.domain.device.raw.as_ptr()).ops.post_srq_recv };
+            let post = post.ok_or(Error::Misuse("the device has no ibv_post_srq_recv"))?;
+            // SAFETY: a live queue and one request; its memory is held until its completion.
+            Error::check("ibv_post_srq_recv", unsafe {
+                post(self.raw.as_ptr(), &raw mut posted, &raw mut bad)
+            })
+            .map_err(|e| e.about(|| format!("shared receive queue of {} receives", self.max_wr)))
+        })();
+        posted
+            .map(|()| id)
+            .map_err(|e| (e, self.ledger.withdraw(id)))
+    }
+}
+
+fn attributes(max_wr: u32, max_sge: u32) -> ibv_srq_attr {
+    ibv_srq_attr {
+        max_wr,
+        max_sge,
+        srq_limit: 0,
+    }
+}
+
+impl Drop for SharedQueue {
+    fn drop(&mut self) {
+        // SAFETY: made by C; the queue pairs that took receives from it held this object.
+        let refused = unsafe { (self.domain.device.verbs.ibv_destroy_srq)(self.raw.as_ptr()) };
+        if refused == 0 {
+            self.ledger.forget(self.owner, 0);
+        } else {
+            // The device may still write to what was posted: it must never go.
+            std::mem::forget(Arc::clone(&self.ledger));
+            std::mem::forget(Arc::clone(&self.domain));
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Memory windows.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::sys::{Window, WindowNumber};
+use crate::{ProtectionDomain, Result};
+
+/// A memory window: opens a part of a region to peers, and closes it again, by work of a queue pair instead of registrations (`ibv_alloc_mw(3)`).
+/// [`QueuePair::post_bind`](crate::QueuePair::post_bind) binds it. Clones are the same one; it is closed when the last is dropped.
+#[derive(Clone)]
+pub struct MemoryWindow(pub(crate) Arc<Window>);
+
+/// Types of memory windows (IBTA 1.7, 10.6.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WindowType {
+    /// Type 1: any queue pair of the domain reaches it.
+    One,
+    /// Type 2: only the queue pair that bound it, which can also [invalidate](crate::Operation::Invalidate) it; and so can its peer, by
+    /// [`SendInvalidate`](crate::Operation::SendInvalidate).
+    Two,
+}
+
+impl MemoryWindow {
+    /// Makes one that is bound to nothing.
+    ///
+    /// # Errors
+    /// ENOMEM at the device's limit; EOPNOTSUPP if it does not have the type.
+    pub fn new(domain: &ProtectionDomain, kind: WindowType) -> Result<Self> {
+        let kind = match kind {
+            WindowType::One => WindowNumber::One,
+            WindowType::Two => WindowNumber::Two,
+        };
+        Window::new(&domain.0, kind).map(Self)
+    }
+
+    /// Its key, as of the bind that was posted last.
+    #[must_use]
+    pub fn key(&self) -> u32 {
+        self.0.rkey()
+    }
+}
+
+impl fmt::Debug for MemoryWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemoryWindow")
+    }
+}

@@ -1,0 +1,195 @@
+//! What work is to do.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::sys::{Destination, Order};
+use crate::{
+    AddressHandle, Rc, RemoteAddress, SharedReceiveQueueNumber, Transport, Uc, Ud, XrcInitiator,
+};
+
+/// What a send-queue work request does with its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// SEND: the peer's oldest receive gets them.
+    Send,
+    /// SEND with immediate: as [`Send`](Self::Send), and 32 bits that appear in the peer's completion.
+    SendImmediate(u32),
+    /// SEND with invalidate: as [`Send`](Self::Send), and the peer's memory window of this key is closed.
+    SendInvalidate(u32),
+    /// RDMA WRITE: they go to this place in the peer's memory. The peer is not told.
+    Write(RemoteAddress),
+    /// RDMA WRITE with immediate: as [`Write`](Self::Write); uses up the peer's oldest receive to tell it.
+    WriteImmediate(RemoteAddress, u32),
+    /// RDMA READ: they come from this place in the peer's memory.
+    Read(RemoteAddress),
+    /// Compare and swap: sets 8 bytes of the peer if they have this value. The old value comes to the work request's 8 bytes.
+    CompareSwap {
+        /// The place, a multiple of 8.
+        target: RemoteAddress,
+        /// Value compared with.
+        compare: u64,
+        /// Value set.
+        swap: u64,
+    },
+    /// Fetch and add: adds to 8 bytes of the peer. The old value comes to the work request's 8 bytes.
+    FetchAdd {
+        /// The place, a multiple of 8.
+        target: RemoteAddress,
+        /// What is added.
+        add: u64,
+    },
+    /// ATOMIC WRITE (IBTA 1.5): the work request's 8 bytes go to this place, a multiple of 8, in one step. Not all devices have it; the
+    /// others answer EINVAL or EOPNOTSUPP.
+    AtomicWrite(RemoteAddress),
+    /// Closes the own type 2 memory window of this key. Takes no bytes.
+    Invalidate(u32),
+}
+
+impl Operation {
+    /// Work for a queue of the peer's XRC domain. READ, WRITE and atomics use no receive, and go to any.
+    #[must_use]
+    pub fn to(self, queue: SharedReceiveQueueNumber) -> Work<XrcInitiator> {
+        Work::new(self, Destination::Shared(queue.0))
+    }
+}
+
+/// What an unreliable connection can do: see the variants of the same names of [`Operation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the variants are those of `Operation`")]
+pub enum UcOperation {
+    Send,
+    SendImmediate(u32),
+    Write(RemoteAddress),
+    WriteImmediate(RemoteAddress, u32),
+    Invalidate(u32),
+}
+
+impl From<UcOperation> for Operation {
+    fn from(operation: UcOperation) -> Self {
+        match operation {
+            UcOperation::Send => Self::Send,
+            UcOperation::SendImmediate(immediate) => Self::SendImmediate(immediate),
+            UcOperation::Write(to) => Self::Write(to),
+            UcOperation::WriteImmediate(to, immediate) => Self::WriteImmediate(to, immediate),
+            UcOperation::Invalidate(key) => Self::Invalidate(key),
+        }
+    }
+}
+
+/// A datagram: a SEND to any UD queue pair, of at most the path's MTU in bytes.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// The way to the device; held until the work has completed.
+    pub to: AddressHandle,
+    /// Number of the queue pair there; for a multicast group, [`Datagram::MULTICAST`].
+    pub queue_pair: u32,
+    /// Its `Q_Key`; the receiver drops what comes with another.
+    pub qkey: u32,
+    /// 32 bits that appear in the receiver's completion.
+    pub immediate: Option<u32>,
+}
+
+impl Datagram {
+    /// The number that stands for all queue pairs of a multicast group.
+    pub const MULTICAST: u32 = 0xff_ffff;
+
+    /// One without immediate.
+    #[must_use]
+    pub fn new(to: &AddressHandle, queue_pair: u32, qkey: u32) -> Self {
+        Self {
+            to: to.clone(),
+            queue_pair,
+            qkey,
+            immediate: None,
+        }
+    }
+
+    /// With these 32 bits.
+    #[must_use]
+    pub fn immediate(self, immediate: u32) -> Self {
+        Self {
+            immediate: Some(immediate),
+            ..self
+        }
+    }
+}
+
+/// An operation of a transport, with how it is to be done. Made of an [`Operation`], [`UcOperation`] or [`Datagram`] by `into()`, which the
+/// methods that take work do themselves.
+pub struct Work<T: Transport> {
+    pub(crate) order: Order,
+    transport: PhantomData<T>,
+}
+
+impl<T: Transport> Work<T> {
+    fn new(what: Operation, to: Destination) -> Self {
+        Self {
+            order: Order {
+                what,
+                to,
+                fence: false,
+                solicited: false,
+                silent: false,
+            },
+            transport: PhantomData,
+        }
+    }
+
+    /// Begins only when earlier READs and atomics of the queue pair have completed (`IBV_SEND_FENCE`).
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.order.fence = true;
+        self
+    }
+
+    /// Wakes a peer that asked for solicited completions only (`IBV_SEND_SOLICITED`).
+    #[must_use]
+    pub fn solicited(mut self) -> Self {
+        self.order.solicited = true;
+        self
+    }
+
+    /// Gives no completion if it succeeds. Its place in the send queue, and its memory, become free when later work that is signalled
+    /// completes: see [`unsignalled`](crate::QueuePairBuilder::unsignalled).
+    #[must_use]
+    pub fn unsignalled(mut self) -> Self {
+        self.order.silent = true;
+        self
+    }
+}
+
+impl<T: Transport> fmt::Debug for Work<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work")
+            .field("operation", &self.order.what)
+            .field("fenced", &self.order.fence)
+            .field("solicited", &self.order.solicited)
+            .field("unsignalled", &self.order.silent)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<Operation> for Work<Rc> {
+    fn from(operation: Operation) -> Self {
+        Self::new(operation, Destination::Peer)
+    }
+}
+
+impl From<UcOperation> for Work<Uc> {
+    fn from(operation: UcOperation) -> Self {
+        Self::new(operation.into(), Destination::Peer)
+    }
+}
+
+impl From<Datagram> for Work<Ud> {
+    fn from(datagram: Datagram) -> Self {
+        let what = datagram
+            .immediate
+            .map_or(Operation::Send, Operation::SendImmediate);
+        let to = Destination::Datagram(datagram.to.0, datagram.queue_pair, datagram.qkey);
+        Self::new(what, to)
+    }
+}

@@ -1,0 +1,75 @@
+//! Queue pairs of this process that are connected without the connection manager.
+
+use ferroce::{
+    Access, CompletionQueue, Connected, Context, GidEntry, GidType, LinkParameters, MemoryRegion,
+    PortState, ProtectionDomain, QueuePair, QueuePairAddress, RemoteAccess,
+};
+
+use super::provider;
+
+pub(crate) const PORT: u8 = 1;
+
+/// A device with a port that is up, the address of it to use, a domain and a queue.
+pub(crate) struct Bare {
+    pub(crate) context: Context,
+    pub(crate) gid: GidEntry,
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) completions: CompletionQueue,
+}
+
+impl Bare {
+    pub(crate) fn new() -> Self {
+        let devices = provider().devices().expect("devices");
+        // The loopback device first, where there is one: its traffic stays in this host.
+        let mut named: Vec<_> = devices.iter().map(|d| (d.name(), d)).collect();
+        named.sort_by_key(|(name, _)| name != "ferroce_lo");
+        let found = named.iter().find_map(|(_, device)| {
+            let context = device.open().ok()?;
+            let up = context.port(PORT).ok()?.state == PortState::Active;
+            let gids = context.gids(PORT).ok()?;
+            let usable = |gid: &&GidEntry| gid.kind == GidType::RoceV2 && gid.gid.ipv4().is_some();
+            let gid = *gids.iter().find(usable)?;
+            up.then_some((context, gid))
+        });
+        let (context, gid) = found.expect("a device with a port that is up and an IPv4 address");
+        let domain = ProtectionDomain::new(&context).expect("a domain");
+        let completions = CompletionQueue::new(&context, 64).expect("a completion queue");
+        Self {
+            context,
+            gid,
+            domain,
+            completions,
+        }
+    }
+
+    pub(crate) fn region(&self, bytes: &[u8]) -> MemoryRegion {
+        let region =
+            MemoryRegion::new(&self.domain, bytes.len(), Access::Remote).expect("a region");
+        region.write(0, bytes).expect("its bytes");
+        region
+    }
+
+    /// Initialises a queue pair for everything.
+    pub(crate) fn initialise<T: Connected>(&self, queue_pair: &QueuePair<T>) -> QueuePairAddress {
+        let endpoint = queue_pair
+            .initialise(PORT, &self.gid, RemoteAccess::ALL)
+            .expect("INIT");
+        // As it would travel.
+        QueuePairAddress::from_bytes(&endpoint.to_bytes()).expect("an endpoint")
+    }
+
+    /// Connects two queue pairs, which may be of different types, with each other.
+    pub(crate) fn connect<A: Connected, B: Connected>(&self, a: &QueuePair<A>, b: &QueuePair<B>) {
+        let (end_a, end_b) = (self.initialise(a), self.initialise(b));
+        let parameters = LinkParameters::default();
+        a.connect(&end_b, &parameters).expect("connecting");
+        b.connect(&end_a, &parameters).expect("connecting");
+    }
+}
+
+/// What a region holds.
+pub(crate) fn contents(region: &MemoryRegion) -> Vec<u8> {
+    let mut out = vec![0; region.len()];
+    region.read(0, &mut out).expect("its bytes");
+    out
+}
