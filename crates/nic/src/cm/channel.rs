@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Id;
 use super::types::{Event, EventParam};
-use crate::core::EventQueue;
+use crate::core::{EventQueue, Owned};
 use crate::{Error, Nic};
 
 /// An event channel.
@@ -23,11 +23,13 @@ pub(super) struct Queued {
     pub(super) place: Option<BacklogPlace>,
 }
 
-impl Queued {
-    /// Whether it is an event of this identifier (a connect request is one of its listener).
-    pub(super) fn is_of(&self, id: &Id) -> bool {
+impl Owned for Queued {
+    type Owner = u64;
+
+    /// The key of the identifier that it is an event of (a connect request is one of its listener).
+    fn owner(&self) -> u64 {
         let owner = self.event.listen_id.as_ref().unwrap_or(&self.event.id);
-        owner.key() == id.key()
+        owner.key()
     }
 }
 
@@ -36,6 +38,11 @@ impl Queued {
 pub(super) struct BacklogPlace(Arc<AtomicUsize>);
 
 impl BacklogPlace {
+    /// Whether `limit` places are taken.
+    pub(super) fn none_left(taken: &AtomicUsize, limit: usize) -> bool {
+        taken.load(Ordering::Relaxed) >= limit
+    }
+
     /// A place, if fewer than `limit` are taken.
     pub(super) fn take(taken: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
         let add = |n: usize| (n < limit).then_some(n + 1);
@@ -91,14 +98,12 @@ impl EventChannel {
     }
     /// Takes out the events of one of an identifier's joins of multicast groups.
     pub(super) fn extract_join(&self, id: &Id, join: u64) -> Vec<Queued> {
-        self.events.extract(|queued| {
-            let of_join =
-                matches!(queued.event.param, EventParam::Group { join: j, .. } if j == join);
-            of_join && queued.is_of(id)
+        self.events.extract(id.key(), |queued| {
+            matches!(queued.event.param, EventParam::Group { join: j, .. } if j == join)
         })
     }
     /// Takes out the events of an identifier. To be dropped with no lock held: the last reference to an identifier may go.
     pub(super) fn extract(&self, id: &Id) -> Vec<Queued> {
-        self.events.extract(|queued| queued.is_of(id))
+        self.events.extract(id.key(), |_| true)
     }
 }

@@ -8,6 +8,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, IpCmHeader, Message, ServiceId};
 use ferroce_proto::time::Time;
 
+use super::channel::BacklogPlace;
 use super::ports::PortKey;
 use super::routing::{Delivery, port_of};
 use super::service::Work;
@@ -16,9 +17,11 @@ use super::service::Work;
 pub(super) type Request<'a> = (Gid, Gid, &'a CmMad);
 
 /// Requests that wait at this host: those to a port whose owner has not yet read the ones before, because the queue of a datagram
-/// socket is short, and those to a port that nobody has yet or that its owner does not listen on yet.
+/// socket is short, those to a listener whose backlog is full, and those to a port that nobody has yet or that its owner does not
+/// listen on yet.
 ///
-/// The last two wait because programs agree over a first connection to make a second one, and then one end connects while the other
+/// A full backlog is waited for here because its sender would ask again only after seconds, and a crowd of clients fills a short one
+/// at once. The last two wait because programs agree over a first connection to make a second one, and then one end connects while the other
 /// is still on its way to `rdma_listen`. Between machines with adapters, address resolution gives it the time; here a request would
 /// overtake it, and what the program sees would depend on the scheduler.
 #[derive(Debug, Default)]
@@ -56,8 +59,8 @@ impl Blocked {
     const LIMIT: usize = 65536;
     /// How long a request waits for somebody to offer its service.
     const GRACE: Duration = Duration::from_millis(250);
-    /// Requests of others that may do so at once.
-    const LIMIT_FOR_OTHERS: usize = 256;
+    /// Requests of others that may wait at once: about as many as there are processes in a network namespace.
+    const LIMIT_FOR_OTHERS: usize = 1024;
 
     pub(super) fn deadline(&self) -> Option<Time> {
         self.retry.map(|(at, _)| at)
@@ -123,11 +126,10 @@ impl Work<'_> {
         }
     }
 
-    /// A MAD for this process: goes to the conversations, unless it asks for a port that is bound but not listened on yet.
+    /// A MAD for this process: goes to the conversations, unless it asks for a port that is bound but not listened on yet, or whose
+    /// listener has no place for it now.
     pub(super) fn take_in(&mut self, from: Gid, to: Gid, mad: &CmMad) {
-        let early = self
-            .new_request(&mad.message, from)
-            .and_then(|(service, data)| self.bound_only(service, data));
+        let early = self.delivery_here(mad, from).port();
         let waits = early.is_some_and(|port| self.wait(port, (from, to, mad), Whose::Here));
         if !waits {
             self.state.agent.on_mad(self.now, from, to, mad);
@@ -152,12 +154,30 @@ impl Work<'_> {
         }
     }
 
-    /// The port that a request is for, if this process has it without a listener.
-    fn bound_only(&self, service: ServiceId, private_data: &[u8]) -> Option<PortKey> {
-        let port = port_of(service)?;
-        let header = IpCmHeader::parse(private_data).ok()?;
+    /// How far a MAD comes in this process: a request for a port of it may have to wait.
+    fn delivery_here(&self, mad: &CmMad, from: Gid) -> Delivery {
+        let asked = self.new_request(&mad.message, from);
+        let port = asked.and_then(|(service, _)| port_of(service));
+        let header = asked.and_then(|(_, data)| IpCmHeader::parse(data).ok());
+        let (Some(port), Some(header)) = (port, header) else {
+            return Delivery::Done;
+        };
         let ports = &self.state.ports;
-        (ports.is_claimed(port) && ports.listener(port, header.dst).is_none()).then_some(port)
+        if !ports.is_claimed(port) {
+            return Delivery::Done;
+        }
+        let Some(listener) = ports.listener(port, header.dst) else {
+            return Delivery::Unoffered(Some(port));
+        };
+        let full = self.state.ids.get(&listener).is_some_and(|id| {
+            let backlog = &id.backlog;
+            BacklogPlace::none_left(&backlog.taken, backlog.limit)
+        });
+        if full {
+            Delivery::Full(port)
+        } else {
+            Delivery::Done
+        }
     }
 
     /// Tries the requests again that wait. One failed attempt per port and round.
@@ -180,6 +200,8 @@ impl Work<'_> {
             match delivery {
                 Delivery::Done if w.whose == Whose::Here => {
                     self.state.agent.on_mad(self.now, w.from, w.to, &w.mad);
+                    // It takes its place in the backlog before the next one looks.
+                    self.pump();
                 }
                 Delivery::Done => {}
                 Delivery::Unoffered(_) if waited > Blocked::GRACE => {
@@ -202,11 +224,7 @@ impl Work<'_> {
     /// Tries a request that waits, unless `failed` says how that ends for its port.
     fn attempt(&mut self, w: &Waiting, failed: &mut Vec<Delivery>) -> Delivery {
         if w.whose == Whose::Here {
-            let waits = self.new_request(&w.mad.message, w.from);
-            return match waits.and_then(|(service, data)| self.bound_only(service, data)) {
-                Some(port) => Delivery::Unoffered(Some(port)),
-                None => Delivery::Done,
-            };
+            return self.delivery_here(&w.mad, w.from);
         }
         if let Some(fails) = failed.iter().find(|d| d.port() == Some(w.port)) {
             return *fails;

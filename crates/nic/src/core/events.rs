@@ -1,6 +1,8 @@
 //! Events on a descriptor: a queue whose length a semaphore eventfd shows.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 
@@ -9,22 +11,31 @@ use ferroce_os::eventfd::EventFd;
 use super::sync::lock;
 use crate::Error;
 
+/// What can be queued: it is about something, with which it goes.
+pub(crate) trait Owned {
+    /// Tells what an event is about.
+    type Owner: Copy + Eq + Hash + Debug;
+
+    /// What it is about.
+    fn owner(&self) -> Self::Owner;
+}
+
 /// A queue of events with a descriptor that is readable while it is not empty. A consumer reads one count (8 bytes, outside
 /// of any lock, so that it can block there), then [`pop`](Self::pop)s. One count stands for one queued event, so every kind
 /// of waiting (blocking, `O_NONBLOCK`, poll, epoll in both modes) loses no wake-up.
 #[derive(Debug)]
-pub(crate) struct EventQueue<T> {
+pub(crate) struct EventQueue<T: Owned> {
     fd: EventFd,
-    queue: Mutex<VecDeque<T>>,
+    queue: Mutex<Queue<T>>,
 }
 
-impl<T> EventQueue<T> {
+impl<T: Owned> EventQueue<T> {
     /// An empty queue.
     pub(crate) fn new() -> Result<Self, Error> {
         let fd = EventFd::semaphore().map_err(|e| Error::system("eventfd", &e))?;
         Ok(Self {
             fd,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue::new()),
         })
     }
 
@@ -35,7 +46,7 @@ impl<T> EventQueue<T> {
     /// Adds an event.
     pub(crate) fn push(&self, event: T) {
         let mut queue = lock(&self.queue);
-        queue.push_back(event);
+        queue.push(event);
         // It fails only if a stranger has written 2^64 to the descriptor: then it is readable anyway.
         let _ = self.fd.add(1);
     }
@@ -48,26 +59,188 @@ impl<T> EventQueue<T> {
 
     /// Takes the oldest event; the caller has taken its count.
     pub(crate) fn pop(&self) -> Option<T> {
-        lock(&self.queue).pop_front()
+        lock(&self.queue).pop()
     }
 
-    /// Removes the events that match, with their counts. A count that a consumer has already taken stays taken: its
+    /// Removes an owner's events, with their counts. A count that a consumer has already taken stays taken: its
     /// [`pop`](Self::pop) finds nothing and it waits again.
-    pub(crate) fn forget(&self, matches: impl Fn(&T) -> bool) {
-        drop(self.extract(matches));
+    pub(crate) fn forget(&self, owner: T::Owner) {
+        drop(self.extract(owner, |_| true));
     }
 
-    /// Removes the events that match, with their counts, and hands them over in order.
-    pub(crate) fn extract(&self, matches: impl Fn(&T) -> bool) -> Vec<T> {
+    /// Removes those of an owner's events that match, with their counts, and hands them over in order.
+    pub(crate) fn extract(&self, owner: T::Owner, matches: impl Fn(&T) -> bool) -> Vec<T> {
         let mut queue = lock(&self.queue);
-        let (taken, kept): (VecDeque<T>, _) =
-            std::mem::take(&mut *queue).into_iter().partition(matches);
-        *queue = kept;
+        let taken = queue.extract(owner, matches);
         for _ in &taken {
             if !self.fd.try_take().unwrap_or(false) {
                 break;
             }
         }
-        taken.into()
+        taken
+    }
+}
+
+/// Gaps that are left alone.
+const FEW_GAPS: usize = 32;
+
+/// The events in order, and where each owner's are: an identifier among thousands goes without a look at the others' events.
+#[derive(Debug)]
+struct Queue<T: Owned> {
+    /// With gaps where events were taken out before their turn.
+    events: VecDeque<Option<T>>,
+    /// Number of the first place; they are numbered in order.
+    first: u64,
+    places: HashMap<T::Owner, VecDeque<u64>>,
+    gaps: usize,
+}
+
+impl<T: Owned> Queue<T> {
+    fn new() -> Self {
+        Self {
+            events: VecDeque::new(),
+            first: 0,
+            places: HashMap::new(),
+            gaps: 0,
+        }
+    }
+
+    fn push(&mut self, event: T) {
+        let place = self.first + self.events.len() as u64;
+        let owner = event.owner();
+        self.places.entry(owner).or_default().push_back(place);
+        self.events.push_back(Some(event));
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        while let Some(place) = self.events.pop_front() {
+            self.first += 1;
+            let Some(event) = place else {
+                self.gaps -= 1;
+                continue;
+            };
+            let owner = event.owner();
+            if let Some(places) = self.places.get_mut(&owner) {
+                // The oldest of all is the oldest of its owner's.
+                places.pop_front();
+                if places.is_empty() {
+                    self.places.remove(&owner);
+                }
+            }
+            self.close_gaps();
+            return Some(event);
+        }
+        None
+    }
+
+    fn extract(&mut self, owner: T::Owner, matches: impl Fn(&T) -> bool) -> Vec<T> {
+        let (mut taken, mut kept) = (Vec::new(), VecDeque::new());
+        for place in self.places.remove(&owner).unwrap_or_default() {
+            let index = usize::try_from(place - self.first);
+            let event = index.ok().and_then(|index| self.events.get_mut(index));
+            match event.and_then(|event| event.take_if(|event| matches(event))) {
+                Some(event) => taken.push(event),
+                None => kept.push_back(place),
+            }
+        }
+        if !kept.is_empty() {
+            self.places.insert(owner, kept);
+        }
+        self.gaps += taken.len();
+        self.close_gaps();
+        taken
+    }
+
+    /// Keeps the gaps fewer than the events, but for a few.
+    fn close_gaps(&mut self) {
+        while let Some(None) = self.events.front() {
+            self.events.pop_front();
+            self.first += 1;
+            self.gaps -= 1;
+        }
+        if self.gaps <= FEW_GAPS || 2 * self.gaps <= self.events.len() {
+            return;
+        }
+        self.places.clear();
+        self.gaps = 0;
+        for event in std::mem::take(&mut self.events).into_iter().flatten() {
+            self.push(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event (first) of an owner (second).
+    impl Owned for (u32, u32) {
+        type Owner = u32;
+
+        fn owner(&self) -> u32 {
+            self.1
+        }
+    }
+
+    fn filled(count: u32, owners: u32) -> EventQueue<(u32, u32)> {
+        let queue = EventQueue::new().unwrap();
+        for i in 0..count {
+            queue.push((i, i % owners));
+        }
+        queue
+    }
+
+    fn drain(queue: &EventQueue<(u32, u32)>) -> Vec<u32> {
+        let mut all = Vec::new();
+        while queue.take_count() {
+            all.push(queue.pop().unwrap().0);
+        }
+        assert!(queue.pop().is_none());
+        all
+    }
+
+    #[test]
+    fn an_owner_goes_with_its_events_and_counts() {
+        let queue = filled(9, 3);
+        queue.forget(1);
+        assert_eq!(queue.extract(2, |(i, _)| *i > 2), [(5, 2), (8, 2)]);
+        assert_eq!(queue.extract(7, |_| true), []);
+        assert_eq!(drain(&queue), [0, 2, 3, 6]);
+    }
+
+    #[test]
+    fn a_count_that_was_taken_finds_nothing_once_its_event_is_gone() {
+        let queue = filled(1, 1);
+        assert!(queue.take_count());
+        queue.forget(0);
+        assert!(queue.pop().is_none() && !queue.take_count());
+    }
+
+    /// In any order of pushes, pops and ends of owners the events that are left come in the order in which they were pushed.
+    #[test]
+    fn the_order_is_kept_and_gaps_do_not_pile_up() {
+        let queue = filled(0, 1);
+        let mut model: VecDeque<(u32, u32)> = VecDeque::new();
+        let mut state = 1_u32;
+        for i in 0..20_000 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (kind, owner) = (state >> 30, state >> 20 & 63);
+            if kind < 2 {
+                queue.push((i, owner));
+                model.push_back((i, owner));
+            } else if kind == 2 {
+                queue.forget(owner);
+                model.retain(|event| event.1 != owner);
+            } else if state & 1 << 19 == 0 {
+                assert_eq!(queue.take_count(), !model.is_empty());
+                assert_eq!(queue.pop(), model.pop_front());
+            }
+            let inner = lock(&queue.queue);
+            assert_eq!(inner.events.len(), model.len() + inner.gaps);
+            assert!(inner.gaps <= FEW_GAPS.max(model.len()));
+        }
+        let rest: Vec<u32> = model.into_iter().map(|(i, _)| i).collect();
+        assert_eq!(drain(&queue), rest);
+        assert!(lock(&queue.queue).places.is_empty());
     }
 }

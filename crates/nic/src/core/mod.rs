@@ -40,7 +40,7 @@ use ferroce_proto::time::Time;
 
 pub use self::counters::{Counters, DropReason, Way};
 use self::delays::Delays;
-pub(crate) use self::events::EventQueue;
+pub(crate) use self::events::{EventQueue, Owned};
 pub(crate) use self::groups::GroupAt;
 use self::groups::Groups;
 use self::leave::Leaving;

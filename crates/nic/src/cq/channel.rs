@@ -3,13 +3,25 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::core::EventQueue;
+use crate::core::{EventQueue, Owned};
 use crate::{Context, Error};
 
 /// A completion channel.
 #[derive(Debug)]
 pub struct CompChannel {
-    events: EventQueue<usize>,
+    events: EventQueue<CqEvent>,
+}
+
+/// A queue, by its cookie, has news.
+#[derive(Debug)]
+struct CqEvent(usize);
+
+impl Owned for CqEvent {
+    type Owner = usize;
+
+    fn owner(&self) -> usize {
+        self.0
+    }
 }
 
 impl CompChannel {
@@ -29,13 +41,13 @@ impl CompChannel {
     }
     /// Takes the oldest event: the cookie of its CQ.
     pub fn pop(&self) -> Option<usize> {
-        self.events.pop()
+        self.events.pop().map(|event| event.0)
     }
     /// Removes the undelivered events of a CQ that is being destroyed, with their counts.
     pub fn forget(&self, cookie: usize) {
-        self.events.forget(|event| *event == cookie);
+        self.events.forget(cookie);
     }
     pub(super) fn push(&self, cookie: usize) {
-        self.events.push(cookie);
+        self.events.push(CqEvent(cookie));
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use ferroce_proto::verbs::AsyncEvent;
 
 use super::Device;
-use crate::core::EventQueue;
+use crate::core::{EventQueue, Owned};
 use crate::{Error, Nic};
 
 /// What an asynchronous event is about. The numbers are the cookies that the owner gave the objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AsyncSubject {
     /// A completion queue's cookie.
     Cq(usize),
@@ -30,6 +30,14 @@ pub struct Context {
     nic: Arc<Nic>,
     device: Arc<Device>,
     events: EventQueue<(AsyncEvent, AsyncSubject)>,
+}
+
+impl Owned for (AsyncEvent, AsyncSubject) {
+    type Owner = AsyncSubject;
+
+    fn owner(&self) -> AsyncSubject {
+        self.1
+    }
 }
 
 impl Context {
@@ -64,7 +72,7 @@ impl Context {
     }
     /// Removes the undelivered events about an object that is being destroyed, with their counts.
     pub fn forget_async(&self, subject: AsyncSubject) {
-        self.events.forget(|(_, about)| *about == subject);
+        self.events.forget(subject);
     }
 
     /// The process's software device.

@@ -263,7 +263,7 @@ fn only_own_addresses_can_be_bound() {
 }
 
 #[test]
-fn requests_beyond_the_backlog_come_again() {
+fn requests_beyond_the_backlog_wait_for_a_place() {
     let p = Pair::new(0, "127.0.0.1");
     p.listener.destroy();
     let listener = p.server.id(&p.server_events);
@@ -274,13 +274,14 @@ fn requests_beyond_the_backlog_come_again() {
         .collect();
     p.net.settle();
     let first = expect(&p.server_events, EventKind::ConnectRequest, 0);
-    p.net.pass(Duration::from_millis(4700));
+    p.net.pass(Duration::from_millis(60));
     // The one that was taken made room for one more.
     let second = expect(&p.server_events, EventKind::ConnectRequest, 0);
     let third = expect(&p.server_events, EventKind::ConnectRequest, 0);
     expect_nothing(&p.server_events);
-    p.net.pass(Duration::from_millis(4700));
+    p.net.pass(Duration::from_millis(60));
     let fourth = expect(&p.server_events, EventKind::ConnectRequest, 0);
+    p.net.pass(Duration::from_millis(4700));
     p.expect_nothing();
     let peers: BTreeSet<_> = [first, second, third, fourth]
         .iter()
