@@ -98,9 +98,10 @@ impl EventChannel {
     }
     /// Takes out the events of one of an identifier's joins of multicast groups.
     pub(super) fn extract_join(&self, id: &Id, join: u64) -> Vec<Queued> {
-        self.events.extract(id.key(), |queued| {
-            matches!(queued.event.param, EventParam::Group { join: j, .. } if j == join)
-        })
+        self.events.extract(
+            id.key(),
+            |queued| matches!(queued.event.param, EventParam::Group { join: j, .. } if j == join),
+        )
     }
     /// Takes out the events of an identifier. To be dropped with no lock held: the last reference to an identifier may go.
     pub(super) fn extract(&self, id: &Id) -> Vec<Queued> {

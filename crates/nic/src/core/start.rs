@@ -41,7 +41,7 @@ impl Nic {
         let devices = DeviceList::discover(
             &netdev::interfaces().map_err(|e| Error::system("cannot list interfaces", &e))?,
         );
-        let (mut links, incoming) = LocalLinks::claim()?;
+        let (mut links, incoming) = LocalLinks::claim().inspect_err(say)?;
         let boards = Boards::new(links.slot());
         links.offer_board(boards.own());
         let sleeper = Sleeper::new().map_err(system)?;
@@ -95,8 +95,7 @@ impl Nic {
     }
 }
 
-/// Opens the wire link. Without it other hosts cannot be reached, which the program's user must hear of, on stderr, whatever
-/// the log filter is: most programs only say that something failed.
+/// Opens the wire link. Without it other hosts cannot be reached, which the program's user must hear of.
 fn open_wire(policy: Policy, slot: u16, poller: &Arc<Poller>) -> Result<Wire, Error> {
     if policy == Policy::Local {
         return Err(Error::new(
@@ -105,8 +104,11 @@ fn open_wire(policy: Policy, slot: u16, poller: &Arc<Poller>) -> Result<Wire, Er
         ));
     }
     let wire = Wire::open(slot, poller);
-    if let Err(e) = &wire {
-        eprintln!("ferroce: {}", e.reason);
-    }
-    wire
+    wire.inspect_err(say)
+}
+
+/// Tells the program's user why something is not to be had, on stderr, whatever the log filter is: most programs only say that
+/// something failed.
+fn say(error: &Error) {
+    eprintln!("ferroce: {}", error.reason);
 }

@@ -11,6 +11,7 @@ mod multicast;
 mod network;
 mod perftest;
 mod programs;
+mod scale;
 mod sysfs;
 mod valgrind;
 mod verbs;
@@ -33,6 +34,7 @@ pub(super) fn all() -> Catalogue {
         ("sysfs", sysfs::add),
         ("ucx", middleware::add),
         ("memory", memory::add),
+        ("scale", scale::add),
         ("valgrind", valgrind::add),
         ("wire", wire::add),
         ("network", network::add),

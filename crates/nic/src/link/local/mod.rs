@@ -166,7 +166,8 @@ fn claim_slot() -> Result<(u16, SeqListener), Error> {
             }
         }
     }
-    let reason = format!("all {SLOTS} slots for processes of this network namespace are taken");
+    let reason =
+        format!("{SLOTS} processes of this network namespace have a device open, and no more can");
     Err(Error::new(libc::ENOSPC, reason))
 }
 

@@ -1,0 +1,48 @@
+//! Many: queue pairs, clients, processes, sudden deaths.
+
+use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
+
+/// Queue pairs between two processes: how they are connected, how many, where.
+const PAIRS: [(&str, &str, Place); 4] = [
+    ("verbs", "10000", Place::Loopback),
+    ("cm", "2000", Place::Loopback),
+    ("verbs", "2000", Place::Wire(1500)),
+    ("cm", "1000", Place::Wire(9000)),
+];
+/// Programs that play both sides, each with its argument.
+const ALONE: [(&str, &[&str]); 3] = [
+    ("slots", &[]),
+    ("churn", &["1000"]),
+    ("sudden-death", &["120"]),
+];
+
+pub(super) fn add(all: &mut Catalogue) {
+    for (mode, count, place) in PAIRS {
+        let name = format!("scale.pairs.{mode}-{count}");
+        all.at(&name, place, User::Ordinary, 120, move |stage| {
+            pairs(stage, mode, count)
+        });
+    }
+    for (program, arguments) in ALONE {
+        let name = format!("scale.{program}");
+        all.at(&name, Place::Loopback, User::Ordinary, 240, move |stage| {
+            let program = stage.built(program);
+            let words = [&[&*program], arguments].concat();
+            stage.run(Side::A, &words).map(drop)
+        });
+    }
+}
+
+/// The server says where it listens; both sides must end well.
+fn pairs(stage: &Stage, mode: &str, count: &str) -> Outcome {
+    let program = stage.built("many-pairs");
+    let mut server = stage.start(Side::A, &[&program, "server"])?;
+    server.says("listening on port")?;
+    let output = server.output();
+    let line = output.lines().find(|l| l.contains("listening on port"));
+    let port = line.and_then(|line| line.split_whitespace().last());
+    let port = port.ok_or("the server names no port")?.to_owned();
+    let words = [&program, "client", mode, count, stage.ipv4(), &port];
+    stage.run(Side::B, &words)?;
+    server.succeed()
+}
