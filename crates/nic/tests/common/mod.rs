@@ -92,23 +92,17 @@ impl End {
         let context = Context::open(&loopback()).expect("a context");
         let pd = Pd::alloc(&context).expect("a protection domain");
         let cq = Cq::create(&context, 1024, None).expect("a completion queue");
-        let init = QpInit {
-            qp_type,
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            cap,
-            sq_sig_all: true,
-            srq: None,
-        };
-        let qp = Qp::create(&pd, init).expect("a queue pair");
-        // Without a handle nobody would hear of its events.
-        qp.set_cookie(Arc::as_ptr(&qp).addr());
+        let qp = new_qp(&pd, &cq, qp_type, cap);
         Self {
             context,
             pd,
             cq,
             qp,
         }
+    }
+    /// A queue pair like the one that it has.
+    pub(crate) fn another_qp(&self) -> Arc<Qp> {
+        new_qp(&self.pd, &self.cq, self.qp.qp_type(), self.qp.cap())
     }
     pub(crate) fn gid(&self) -> Gid {
         self.context.device().gid(0).expect("a GID")
@@ -161,6 +155,21 @@ impl End {
         assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::Success), "{wc:?}");
         wc
     }
+}
+
+fn new_qp(pd: &Arc<Pd>, cq: &Arc<Cq>, qp_type: QpType, cap: QpCap) -> Arc<Qp> {
+    let init = QpInit {
+        qp_type,
+        send_cq: Arc::clone(cq),
+        recv_cq: Arc::clone(cq),
+        cap,
+        sq_sig_all: true,
+        srq: None,
+    };
+    let qp = Qp::create(pd, init).expect("a queue pair");
+    // Without a handle nobody would hear of its events.
+    qp.set_cookie(Arc::as_ptr(&qp).addr());
+    qp
 }
 
 impl Drop for End {

@@ -234,22 +234,22 @@ impl State {
         vec![addr, key.0.into()]
     }
 
-    /// Takes the memory back when the peer is at it, by deregistration or by an end of the queue pair, and looks whether anybody
-    /// touches it from then on. Answers with the bytes that changed.
+    /// Takes the memory back when the peer is at it, by deregistration, by an error of the queue pair or by its end, and looks
+    /// whether anybody touches it from then on. Answers with the bytes that changed.
     fn race(&mut self, kind: u64) -> Vec<u64> {
         let first = || std::hint::black_box(&self.racing)[0];
         let patience = Instant::now() + Duration::from_millis(2);
         while first() == 0 && Instant::now() < patience {
             std::hint::spin_loop();
         }
-        if kind == 0 {
-            drop(self.region.take());
-        } else {
-            let err = QpAttr {
-                qp_state: QpState::Err,
-                ..QpAttr::default()
-            };
-            self.end.qp.modify(&err, AttrMask::STATE).expect("ERR");
+        let err = QpAttr {
+            qp_state: QpState::Err,
+            ..QpAttr::default()
+        };
+        match kind {
+            0 => drop(self.region.take()),
+            1 => self.end.qp.modify(&err, AttrMask::STATE).expect("ERR"),
+            _ => self.end.qp.destroy(),
         }
         self.racing.fill(CANARY);
         let until = Instant::now() + Duration::from_micros(100);
@@ -259,6 +259,9 @@ impl State {
             changed = bytes.iter().filter(|byte| **byte != CANARY).count();
         }
         self.region = None;
+        if kind == 2 {
+            self.end.qp = self.end.another_qp();
+        }
         vec![changed as u64]
     }
 
