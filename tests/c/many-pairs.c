@@ -23,8 +23,8 @@ enum {
 	SLOT = 4 * PART,	/* a pair's memory: what it sends, receives, is written, has read */
 	WINDOW = 64,		/* pairs that are busy at once */
 	LOTS = 15, IN_LOT = 300,
-	MORE_LOTS = 2000,	/* before something counts as dearer: the machine may be busy with something else */
-	DEARER = 5,
+	PATIENCE = 10,		/* seconds of lots before something counts as dearer: the machine may be busy with something else */
+	DEARER = 20,
 	IDLE_BYTES = 4096,
 };
 
@@ -443,8 +443,10 @@ static double lot_of(int kind)
 static void cost(double best[3], const double limit[3])
 {
 	for (int kind = 0; kind < 3; kind++) {
+		double end = seconds() + PATIENCE;
+
 		best[kind] = 1e9;
-		for (int lot = 0; lot < LOTS || (limit != NULL && best[kind] > limit[kind] && lot < MORE_LOTS); lot++) {
+		for (int lot = 0; lot < LOTS || (limit != NULL && best[kind] > limit[kind] && seconds() < end); lot++) {
 			double each = lot_of(kind);
 
 			if (each < best[kind])
