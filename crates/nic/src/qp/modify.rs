@@ -17,12 +17,16 @@ impl Qp {
     pub(super) fn apply(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         let mask = qp::relevant(self.qp_type, mask);
         let (chosen, alternate) = self.find_paths(attr, mask)?;
-        if mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
-            // RESET forgets what the peer is still owed for messages that the program has seen.
+        let to = mask.contains(AttrMask::STATE).then_some(attr.qp_state);
+        if matches!(to, Some(QpState::Reset | QpState::Err)) {
+            // From there on the peer does not get what it is still owed for messages that the program has seen.
             self.speak_up(clock::monotonic());
         }
         let after = self.step(|locked, cx| {
             let before = locked.transport.state();
+            if to == Some(QpState::Reset) {
+                self.say_end(locked);
+            }
             // Before the move, since it may start to transmit; taken back if the move is refused.
             if let Some((_, traits)) = &chosen {
                 locked.transport.set_link(*traits);

@@ -8,7 +8,7 @@ use ferroce_os::memory::RawMemory;
 use ferroce_proto::ids::{PdId, Qpn, Srqn};
 use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, SharedRecv, Sink};
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::{QpEvent, QpType, Wc};
+use ferroce_proto::verbs::{QpEvent, QpState, QpType, Wc};
 
 use super::Qp;
 use super::datagram::Known;
@@ -17,6 +17,7 @@ use super::talk::Talk;
 use super::transport::Transport;
 use crate::Srq;
 use crate::core::{lock, read, slot_of, write};
+use crate::link::local::Frame;
 use crate::path::{Egress, Path, Reach};
 
 /// What the lock of a queue pair guards.
@@ -175,6 +176,7 @@ impl Qp {
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let rights = read(self.nic().rights());
+        let before = locked.transport.state();
         let result = f(
             locked,
             &mut Cx {
@@ -185,13 +187,39 @@ impl Qp {
             },
         );
         self.publish_grant(locked);
+        self.say_error(locked, before);
         result
+    }
+
+    /// Tells a peer of this host that it is not answered any more, if the state has become ERR.
+    fn say_error(&self, locked: &Locked, before: QpState) {
+        if before != QpState::Err && locked.transport.state() == QpState::Err {
+            self.say_end(locked);
+        }
+    }
+
+    /// Tells a peer of this host that it is not answered any more. What it has sent may have arrived without an acknowledgement having
+    /// gone back, and then no packet of its is dropped that would tell it: on a lossless link it would wait for ever.
+    pub(super) fn say_end(&self, locked: &Locked) {
+        let Transport::Rc(_) = locked.transport else {
+            return;
+        };
+        if let Some(Path {
+            reach: Reach::Link(egress),
+            ..
+        }) = &locked.path
+            && egress.slot().is_some()
+        {
+            let (qpn, by) = (locked.transport.dest(), self.qpn);
+            egress.send_frame(&Frame::Dropped { qpn, by });
+        }
     }
 
     /// Runs the binds and local invalidates that are due. They change what keys open, so they have the rights table alone:
     /// when one completes, no step of another queue pair is in the middle of a copy that was allowed before.
     pub(super) fn run_local(&self, locked: &mut Locked, now: Time) {
         while locked.transport.wants_local() && !locked.retired {
+            let before = locked.transport.state();
             let mut rights = write(self.nic().rights());
             locked.transport.run_local(&mut LocalCx {
                 now,
@@ -199,6 +227,7 @@ impl Qp {
                 memory: &RawMemory,
                 sink: &mut Results(self),
             });
+            self.say_error(locked, before);
         }
     }
 
@@ -249,6 +278,7 @@ impl Qp {
             return false;
         }
         self.nic().set_timer(self.qpn, locked.timer.take(), None);
+        self.say_end(&locked);
         locked.set_path(self.qpn, None);
         true
     }
