@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use common::{Buffer, End, INIT, attributes, cap, has_wire, next_completion, pattern, run_on_wire};
@@ -267,18 +269,20 @@ fn a_target_is_opened_by_number_and_type_within_its_domain() {
 #[test]
 fn a_file_has_one_domain() {
     let end = End::new(cap());
-    let inode = Some(Inode {
+    let program = File::open(std::env::current_exe().expect("this program")).expect("opened");
+    let inode = Inode {
         dev: 0x7e57,
         ino: 0xf11e,
-    });
-    let open = |inode, create, exclusive| {
-        Xrcd::open(&end.context, inode, XrcdFlags { create, exclusive }).map_err(|e| e.errno)
+    };
+    let file = Some((inode, program.as_raw_fd()));
+    let open = |file, create, exclusive| {
+        Xrcd::open(&end.context, file, XrcdFlags { create, exclusive }).map_err(|e| e.errno)
     };
     assert_eq!(open(None, false, false).unwrap_err(), libc::EINVAL);
-    assert_eq!(open(inode, false, false).unwrap_err(), libc::EAGAIN);
-    let first = open(inode, true, true).expect("made");
-    assert_eq!(open(inode, true, true).unwrap_err(), libc::EINVAL);
-    let second = open(inode, false, false).expect("found");
+    assert_eq!(open(file, false, false).unwrap_err(), libc::EAGAIN);
+    let first = open(file, true, true).expect("made");
+    assert_eq!(open(file, true, true).unwrap_err(), libc::EINVAL);
+    let second = open(file, false, false).expect("found");
     let target = Qp::create_target(&first).expect("a target");
     target.set_cookie(1);
     assert_eq!((first.users(), second.users()), (1, 0));
@@ -289,7 +293,7 @@ fn a_file_has_one_domain() {
     drop((first, second));
     // Targets keep the handle that they were made through, so they must go too.
     drop(target);
-    open(inode, true, true).expect("it went with its last handle");
+    open(file, true, true).expect("it went with its last handle");
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub mod clock;
 pub mod eventfd;
 pub mod exit;
 pub mod fd;
+pub mod filemark;
 pub mod fork;
 pub mod memory;
 pub mod multicast;

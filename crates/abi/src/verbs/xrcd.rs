@@ -49,13 +49,13 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     // SAFETY: a live context, and attributes, which are plain numbers.
     let (parent, attr) = unsafe { (context::private(context), &*xrcd_init_attr) };
     let opened = what_to_open(attr)
-        .and_then(|(inode, flags)| Xrcd::open(parent.nic(), inode, flags))
+        .and_then(|(file, flags)| Xrcd::open(parent.nic(), file, flags))
         .map(|nic| object::create(ibv_xrcd { context }, XrcdPrivate { nic }));
     result_as_null("ibv_open_xrcd", opened)
 }
 
 /// The file and the flags that attributes name.
-fn what_to_open(attr: &ibv_xrcd_init_attr) -> Result<(Option<Inode>, XrcdFlags), Error> {
+fn what_to_open(attr: &ibv_xrcd_init_attr) -> Result<(Option<(Inode, c_int)>, XrcdFlags), Error> {
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if attr.comp_mask != NEEDED {
         return Err(invalid(format!(
@@ -73,12 +73,12 @@ fn what_to_open(attr: &ibv_xrcd_init_attr) -> Result<(Option<Inode>, XrcdFlags),
         create: attr.oflags & libc::O_CREAT != 0,
         exclusive: attr.oflags & libc::O_EXCL != 0,
     };
-    let inode = if attr.fd == -1 {
+    let file = if attr.fd == -1 {
         None
     } else {
-        Some(inode_of(attr.fd)?)
+        Some((inode_of(attr.fd)?, attr.fd))
     };
-    Ok((inode, flags))
+    Ok((file, flags))
 }
 
 /// The file behind a descriptor.

@@ -84,6 +84,7 @@ impl Dispatch {
                 link,
                 board,
             } => nic.boards().acquaint(from_slot, pid, link, board),
+            LocalFrame::Lending { from_slot, lending } => nic.on_lending(from_slot, &lending),
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 if let Some(qp) = nic.qps().find(qpn) {
                     qp.on_dropped(from_slot, by, now);

@@ -170,6 +170,10 @@ impl Nic {
     pub(crate) fn egress_to(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
         self.neighbours.reach(slot)
     }
+    /// The way to the process that owns a slot, if it is of our own user.
+    pub(crate) fn egress_to_own_user(&self, slot: u16) -> Option<Arc<Egress>> {
+        self.neighbours.reach_to_forward(slot)
+    }
     /// The way to another host from the shared port, and the bytes of a receive buffer there, as far as one can guess.
     pub(crate) fn wire_to(&self, dst: Gid) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_by(dst, |wire| wire.to(dst))
@@ -266,6 +270,10 @@ impl Nic {
         if let Some(at) = at {
             self.delays.remove(at, id);
         }
+    }
+    /// Somebody must do a round at `at`.
+    pub(crate) fn wake_for(&self, at: Time) {
+        self.sleeper.wake_for(at);
     }
     /// Gives a queue pair a turn to transmit soon.
     pub(crate) fn push_ready(&self, qp: Arc<Qp>) {

@@ -97,6 +97,8 @@ impl Progress {
         for index in (0..self.incoming.watched()).rev() {
             self.receive_ring(nic, index, now);
         }
+        // Before the messages are acknowledged.
+        nic.settle();
         if nic.sleeper.naps() {
             self.dispatch.give_polled_turns(now);
         } else {
@@ -340,6 +342,7 @@ impl Nic {
         give_queued_turns(&waited, now);
         if let Some(slot) = egress.slot() {
             self.cm().on_process_gone(slot);
+            self.end_lending(slot);
         }
     }
 
@@ -349,7 +352,10 @@ impl Nic {
         match self.neighbours.id_of(slot) {
             Some(out) if cut || self.neighbours.has_hung_up(out) => self.on_egress_gone(out, now),
             Some(_) => {}
-            None => self.cm().on_process_gone(slot),
+            None => {
+                self.cm().on_process_gone(slot);
+                self.end_lending(slot);
+            }
         }
     }
 }

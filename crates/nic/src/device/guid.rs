@@ -12,7 +12,7 @@ const LOCAL: u64 = 1 << 57;
 /// others.
 pub(super) fn of_interface(mac: [u8; 6], ifindex: u32) -> Guid {
     if mac == [0; 6] {
-        return Guid(without_mac(&boot_id(), namespace(), ifindex));
+        return Guid(without_mac(&boot_id(), network_namespace(), ifindex));
     }
     let [a, b, c, d, e, f] = mac;
     Guid(u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]))
@@ -36,7 +36,8 @@ fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-fn namespace() -> u64 {
+/// What tells the network namespace of this process from others.
+pub(crate) fn network_namespace() -> u64 {
     fs::metadata("/proc/self/ns/net").map_or(0, |m| m.ino())
 }
 

@@ -17,6 +17,7 @@ use ferroce_proto::verbs::{AsyncEvent, Mtu};
 
 pub use self::attr::{DeviceAttr, PortAttr};
 pub(crate) use self::attr::{MAX_QP, active_mtu};
+pub(crate) use self::guid::network_namespace;
 pub use self::context::{AsyncSubject, Context};
 use self::limits::Usage;
 pub(crate) use self::limits::{Limit, Permit};

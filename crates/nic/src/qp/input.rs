@@ -113,6 +113,15 @@ impl Qp {
         self.step(|locked, _| !locked.retired && locked.transport.on_recv_available())
     }
 
+    /// The process that was asked for a receive has answered.
+    pub(crate) fn on_recv_answer(&self, there: bool) {
+        self.step(|locked, _| {
+            if !locked.retired {
+                locked.transport.on_recv_answer(there);
+            }
+        });
+    }
+
     /// The process in `slot` dropped a packet for its queue pair `dest`. Does nothing if that is not this one's peer.
     pub(crate) fn on_dropped(&self, slot: u16, dest: Qpn, now: Time) {
         let mut locked = lock(&self.locked);

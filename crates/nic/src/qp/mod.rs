@@ -230,6 +230,7 @@ impl Qp {
             return;
         }
         self.end_grant();
+        self.nic().forget_borrower(self.qpn);
         self.leave_groups();
         self.nic().qps().remove(self.qpn);
         write(self.nic().rights()).unbind_windows_of(self.qpn);

@@ -56,6 +56,9 @@ impl Qp {
             // What it bound was for the peer that it has no more.
             write(self.nic().rights()).unbind_windows_of(self.qpn);
         }
+        if matches!(after, QpState::Reset | QpState::Err) {
+            self.nic().forget_borrower(self.qpn);
+        }
         let regrants = mask.contains(AttrMask::ACCESS_FLAGS) && after != QpState::Init;
         if regrants || matches!(after, QpState::Reset | QpState::Err) {
             self.renew_grant();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferroce_os::clock;
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::ids::{PdId, Qpn, Srqn};
-use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, SharedRecv, Sink};
+use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, SharedRecv, Sink, Taken};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpEvent, QpState, QpType, Wc};
 
@@ -16,7 +16,7 @@ use super::paced::Paced;
 use super::talk::Talk;
 use super::transport::Transport;
 use crate::Srq;
-use crate::core::{lock, read, slot_of, write};
+use crate::core::{lock, read, write};
 use crate::link::local::Frame;
 use crate::path::{Egress, Path, Reach};
 
@@ -138,21 +138,31 @@ impl Sink for Results<'_> {
         self.0.queues.srq.as_ref()?.take(waits)
     }
     fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
-        let found = self.xrc(srq);
-        if found.is_none() {
-            // Numbers of queues carry their owner as those of queue pairs do.
-            let owner = slot_of(Qpn::new(srq.get()));
-            let elsewhere = owner != self.0.nic().numbers().slot();
-            tracing::warn!(target: "ferroce::xrc", qpn = self.0.qpn.get(), srq = srq.get(), elsewhere,
-                "a message for a shared receive queue that the target's domain does not have: domains end at the process");
+        if let Some(found) = self.xrc(srq) {
+            return Some(found.pd().id());
         }
-        found.map(|srq| srq.pd().id())
+        let xrcd = self.0.queues.xrcd.as_ref()?;
+        if self.0.nic().may_borrow(self.0, xrcd, srq) {
+            // No memory is open to peers there.
+            return Some(xrcd.pd().id());
+        }
+        tracing::warn!(target: "ferroce::xrc", qpn = self.0.qpn.get(), srq = srq.get(),
+            "a message for a shared receive queue that the target's domain does not have");
+        None
     }
-    fn take_xrc_recv(&mut self, srq: Srqn) -> Option<SharedRecv> {
-        self.xrc(srq)?.take(Some(self.0))
+    fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
+        match (self.xrc(srq), &self.0.queues.xrcd) {
+            (Some(own), _) => own.take(Some(self.0)).into(),
+            (None, Some(xrcd)) => self.0.nic().borrow_recv(self.0, xrcd, srq),
+            (None, None) => Taken::Empty,
+        }
     }
     fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
-        self.xrc(srq).is_none_or(|srq| srq.complete(wc, solicited))
+        let Some(own) = self.xrc(srq) else {
+            self.0.nic().finish_borrowed(self.0, srq, wc, solicited);
+            return true;
+        };
+        own.complete(wc, solicited)
     }
 }
 

@@ -125,6 +125,13 @@ impl Transport {
         }
     }
 
+    /// As [`RcQp::on_recv_answer`]. Only XRC asks.
+    pub(super) fn on_recv_answer(&mut self, there: bool) {
+        if let Self::Rc(rc) = self {
+            rc.on_recv_answer(there);
+        }
+    }
+
     pub(super) fn on_packet(
         &mut self,
         cx: &mut Cx<'_>,

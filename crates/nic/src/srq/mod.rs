@@ -8,13 +8,15 @@ mod queue;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ferroce_proto::ids::Srqn;
-use ferroce_proto::rc::SharedRecv;
+use ferroce_os::memory::RawMemory;
+use ferroce_proto::ids::{Qpn, Srqn};
+use ferroce_proto::rc::{SharedRecv, place};
 use ferroce_proto::verbs::{AsyncEvent, RecvWr, Wc};
 
-use self::queue::Queue;
-use crate::core::lock;
+use self::queue::{Queue, Waiter};
+use crate::core::{lock, read};
 use crate::device::{AsyncSubject, DeviceAttr, Limit, Permit};
+use crate::xrc::Borrower;
 use crate::{Context, Cq, Error, Pd, Qp, Xrcd};
 
 /// Sizes of a shared receive queue and its limit (`struct ibv_srq_attr`).
@@ -179,6 +181,7 @@ impl Srq {
         if !lock(&self.queue).retire() {
             return;
         }
+        self.send_borrowers_away();
         self.pd.detach();
         if let Some(xrc) = &self.xrc {
             xrc.cq.detach();
@@ -198,10 +201,21 @@ impl Srq {
     /// Takes the oldest work request. If there is none, a queue pair that `waits` is told of the next ones by
     /// [`Qp::on_recv_available`].
     pub(crate) fn take(&self, waits: Option<&Qp>) -> Option<SharedRecv> {
+        let wr = self.pop(waits.map(|qp| (qp.qpn(), Waiter::Qp(qp.weak()))))?;
+        Some(SharedRecv {
+            wr,
+            pd: self.pd.id(),
+        })
+    }
+    /// As [`take`](Self::take), for a target of another process.
+    pub(crate) fn take_for(&self, borrower: Borrower) -> Option<RecvWr> {
+        self.pop(Some((borrower.qpn, Waiter::Borrower(borrower))))
+    }
+    fn pop(&self, waits: Option<(Qpn, Waiter)>) -> Option<RecvWr> {
         let mut queue = lock(&self.queue);
         let Some(wr) = queue.pop() else {
-            if let Some(qp) = waits {
-                queue.note_waiting(qp.qpn(), qp.weak());
+            if let Some((qpn, waiter)) = waits {
+                queue.note_waiting(qpn, waiter);
             }
             return None;
         };
@@ -211,10 +225,21 @@ impl Srq {
             self.context()
                 .push_async(AsyncEvent::SrqLimitReached, subject);
         }
-        Some(SharedRecv {
-            wr,
-            pd: self.pd.id(),
-        })
+        Some(wr)
+    }
+    /// Gives back what [`take_for`](Self::take_for) gave: it is the oldest again.
+    pub(crate) fn put_back(&self, wr: RecvWr) {
+        lock(&self.queue).put_back(wr);
+        self.wake(1);
+    }
+    /// Puts a part of a message into the memory of a work request that was taken for another process. Returns whether its keys
+    /// open the memory.
+    pub(crate) fn fill(&self, wr: &RecvWr, offset: u64, part: &[u8]) -> bool {
+        let rights = read(self.context().nic().rights());
+        // Held, so that nothing is written once `destroy` has returned.
+        let queue = lock(&self.queue);
+        queue.is_retired()
+            || place((&rights, &RawMemory), self.pd.id(), &wr.sges, offset, part).is_ok()
     }
 
     /// Queues a completion of a receive from an XRC queue. Returns false if its CQ overflowed.
@@ -227,14 +252,35 @@ impl Srq {
         }
     }
 
+    /// Itself, as its domain has it.
+    fn me(&self) -> Option<Arc<Self>> {
+        let xrc = self.xrc.as_ref()?;
+        xrc.xrcd.domain().srq(xrc.number)
+    }
+
+    /// It has ended: processes that wait for receives from it hear that there is no such queue.
+    fn send_borrowers_away(&self) {
+        while let Some(waiting) = lock(&self.queue).next_waiting() {
+            if let Waiter::Borrower(borrower) = waiting {
+                self.context().nic().refuse_to_lend(borrower);
+            }
+        }
+    }
+
     /// Gives turns to as many waiting queue pairs as there are new work requests.
     fn wake(&self, mut posted: usize) {
         while posted > 0 {
             let Some(waiting) = lock(&self.queue).next_waiting() else {
                 return;
             };
-            // One that has got a receive in the meantime, after its peer came again, leaves its turn to others.
-            if waiting.upgrade().is_some_and(|qp| qp.on_recv_available()) {
+            let used = match waiting {
+                // One that has got a receive in the meantime, after its peer came again, leaves its turn to others.
+                Waiter::Qp(qp) => qp.upgrade().is_some_and(|qp| qp.on_recv_available()),
+                Waiter::Borrower(borrower) => self
+                    .me()
+                    .is_some_and(|me| self.context().nic().lend(me, borrower)),
+            };
+            if used {
                 posted -= 1;
             }
         }

@@ -6,7 +6,17 @@ use std::sync::Weak;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{PostError, RecvWr};
 
+use crate::xrc::Borrower;
 use crate::{Error, Qp};
+
+/// Who found nothing in a queue.
+#[derive(Clone, Debug)]
+pub(super) enum Waiter {
+    /// A queue pair of this process.
+    Qp(Weak<Qp>),
+    /// One of another process.
+    Borrower(Borrower),
+}
 
 /// Work requests, the limit, and who waits.
 #[derive(Debug)]
@@ -16,7 +26,7 @@ pub(super) struct Queue {
     /// 0: not armed.
     limit: u32,
     /// Queue pairs that found nothing, longest waiting first, each once.
-    waiting: VecDeque<(Qpn, Weak<Qp>)>,
+    waiting: VecDeque<(Qpn, Waiter)>,
     is_waiting: HashSet<Qpn>,
     retired: bool,
 }
@@ -89,17 +99,24 @@ impl Queue {
     }
 
     /// A queue pair found nothing.
-    pub(super) fn note_waiting(&mut self, qpn: Qpn, qp: Weak<Qp>) {
+    pub(super) fn note_waiting(&mut self, qpn: Qpn, waiter: Waiter) {
         if self.is_waiting.insert(qpn) {
-            self.waiting.push_back((qpn, qp));
+            self.waiting.push_back((qpn, waiter));
         }
     }
 
     /// The queue pair that has waited longest, off the list.
-    pub(super) fn next_waiting(&mut self) -> Option<Weak<Qp>> {
-        let (qpn, qp) = self.waiting.pop_front()?;
+    pub(super) fn next_waiting(&mut self) -> Option<Waiter> {
+        let (qpn, waiter) = self.waiting.pop_front()?;
         self.is_waiting.remove(&qpn);
-        Some(qp)
+        Some(waiter)
+    }
+
+    /// A work request that was taken and not used is the oldest again.
+    pub(super) fn put_back(&mut self, wr: RecvWr) {
+        if !self.retired {
+            self.wrs.push_front(wr);
+        }
     }
 
     pub(super) fn is_retired(&self) -> bool {

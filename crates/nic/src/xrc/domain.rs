@@ -1,27 +1,35 @@
 //! What is in a domain, and the domains of a process.
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
+use ferroce_os::filemark::FileMark;
 use ferroce_os::random;
 use ferroce_proto::ids::{Qpn, Srqn};
 
+use super::borrow::Borrowing;
+use super::lend::Lender;
 use super::{Inode, XrcdFlags};
 use crate::core::{Numbers, lock, read, write};
-use crate::device::MAX_QP;
+use crate::device::{MAX_QP, network_namespace};
 use crate::{Error, Qp, Srq};
 
 /// Which domain a file stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    /// Index of the device.
-    pub(super) device: u32,
-    pub(super) inode: Inode,
+pub(crate) struct Place {
+    /// The interface of the device, the same in all processes of a network namespace.
+    pub(crate) ifindex: u32,
+    pub(crate) inode: Inode,
 }
 
 /// A domain. It ends with the last handle on it.
 #[derive(Debug, Default)]
 pub(crate) struct Domain {
+    /// None: it stands for no file, so nobody else has it.
+    place: Option<Place>,
+    /// Tells other processes that the file has a domain.
+    _mark: Option<FileMark>,
     /// A lock of its own since every packet looks here; nothing else is locked while it is held.
     srqs: RwLock<HashMap<Srqn, Arc<Srq>>>,
     /// Taken before the lock of a queue pair's handles.
@@ -29,6 +37,9 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.place
+    }
     pub(crate) fn srq(&self, number: Srqn) -> Option<Arc<Srq>> {
         read(&self.srqs).get(&number).cloned()
     }
@@ -49,6 +60,8 @@ impl Domain {
 pub(crate) struct Domains {
     known: Mutex<HashMap<Place, Weak<Domain>>>,
     srqns: Mutex<Srqns>,
+    pub(super) borrowing: Borrowing,
+    pub(super) lender: Lender,
 }
 
 /// Numbers in use. They are given out in turn, so that packets for a queue that is gone do not soon find another one.
@@ -66,16 +79,18 @@ impl Domains {
                 used: HashSet::new(),
                 next: random::u32(),
             }),
+            borrowing: Borrowing::default(),
+            lender: Lender::default(),
         }
     }
 
     /// The domain of a place, or a new one.
     pub(super) fn open(
         &self,
-        place: Option<Place>,
+        file: Option<(Place, RawFd)>,
         flags: XrcdFlags,
     ) -> Result<Arc<Domain>, Error> {
-        let Some(place) = place else {
+        let Some((place, fd)) = file else {
             return if flags.create {
                 Ok(Arc::default())
             } else {
@@ -86,21 +101,30 @@ impl Domains {
         };
         let mut known = lock(&self.known);
         known.retain(|_, domain| domain.strong_count() > 0);
-        match known.get(&place).and_then(Weak::upgrade) {
-            Some(_) if flags.create && flags.exclusive => Err(Error::invalid(
-                "O_EXCL is set and the file has an XRC domain already",
-            )),
-            Some(domain) => Ok(domain),
-            None if flags.create => {
-                let domain = Arc::default();
-                known.insert(place, Arc::downgrade(&domain));
-                Ok(domain)
-            }
-            None => Err(Error::new(
-                libc::EAGAIN,
-                "the file has no XRC domain in this process and O_CREAT is not set",
-            )),
+        if let Some(domain) = known.get(&place).and_then(Weak::upgrade) {
+            return found(flags).map(|()| domain);
         }
+        let mark = mark(place, fd);
+        if mark.as_ref().is_some_and(|mark| mark.is_shared().unwrap_or(false)) {
+            found(flags)?;
+        } else if !flags.create {
+            return Err(Error::new(
+                libc::EAGAIN,
+                "the file has no XRC domain and O_CREAT is not set",
+            ));
+        }
+        let domain = Arc::new(Domain {
+            place: Some(place),
+            _mark: mark,
+            ..Domain::default()
+        });
+        known.insert(place, Arc::downgrade(&domain));
+        Ok(domain)
+    }
+
+    /// The domain of a place, if this process has it.
+    pub(super) fn find(&self, place: Place) -> Option<Arc<Domain>> {
+        lock(&self.known).get(&place).and_then(Weak::upgrade)
     }
 
     /// Takes a number for a shared receive queue.
@@ -122,4 +146,26 @@ impl Domains {
     pub(crate) fn return_srqn(&self, number: Srqn) {
         lock(&self.srqns).used.remove(&number);
     }
+}
+
+/// There is a domain already.
+fn found(flags: XrcdFlags) -> Result<(), Error> {
+    if flags.create && flags.exclusive {
+        return Err(Error::invalid(
+            "O_EXCL is set and the file has an XRC domain already",
+        ));
+    }
+    Ok(())
+}
+
+/// The mark of a domain on its file. The interface and its namespace are in the place of the mark, which lies far behind the end of
+/// the file.
+fn mark(place: Place, fd: RawFd) -> Option<FileMark> {
+    let namespace = network_namespace() & 0xffff_ffff;
+    let at = 1 << 61 | namespace << 24 | u64::from(place.ifindex & 0x00ff_ffff);
+    FileMark::set(fd, at.cast_signed())
+        .inspect_err(|e| {
+            tracing::debug!(target: "ferroce::xrc", "other processes do not see that the file has an XRC domain: {e}");
+        })
+        .ok()
 }

@@ -3,13 +3,20 @@
 //! A domain belongs to a device and, if it was opened with a descriptor, to a file: whoever opens the same file in this process
 //! gets the same domain. Another process gets one of its own, since a target there cannot take receives from here.
 
+mod borrow;
 mod domain;
+mod lend;
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use self::domain::Domains;
-use self::domain::{Domain, Place};
+use self::domain::Domain;
+pub(crate) use self::domain::Place;
+pub(crate) use self::lend::Borrower;
+use crate::core::Nic;
+use crate::link::local::Lending;
 use crate::{Context, Error, Pd};
 
 /// A file, by device and inode number.
@@ -41,19 +48,19 @@ pub struct Xrcd {
 }
 
 impl Xrcd {
-    /// Opens the domain of a file, or a new one that nobody else can open.
+    /// Opens the domain of a file, or a new one that nobody else can open. The file is named by its inode and a descriptor.
     ///
     /// # Errors
     /// EAGAIN if there is none and `create` is not set, EINVAL if there is one and `exclusive` is set, or without a file and
     /// `create`.
     pub fn open(
         context: &Arc<Context>,
-        inode: Option<Inode>,
+        file: Option<(Inode, RawFd)>,
         flags: XrcdFlags,
     ) -> Result<Arc<Self>, Error> {
-        let place = inode.map(|inode| Place {
-            device: context.device().index(),
-            inode,
+        let place = file.map(|(inode, fd)| {
+            let ifindex = context.device().ifindex();
+            (Place { ifindex, inode }, fd)
         });
         let domain = context.nic().domains().open(place, flags)?;
         Ok(Arc::new(Self {
@@ -74,6 +81,7 @@ impl Xrcd {
         self.users.load(Ordering::Acquire)
     }
 
+    /// The domain.
     pub(crate) fn domain(&self) -> &Domain {
         &self.domain
     }
@@ -87,5 +95,28 @@ impl Xrcd {
     /// Counts an object out.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Nic {
+    /// What the process in `slot` says about receives.
+    pub(crate) fn on_lending(&self, slot: u16, word: &Lending<'_>) {
+        match *word {
+            Lending::Ask { qpn, srq, place } => self.on_ask(slot, Borrower { qpn, srq }, place),
+            Lending::Answer { qpn, srq, answer } => self.on_answer(slot, (qpn, srq), answer),
+            Lending::Back { loan } => self.take_back(slot, loan),
+            Lending::Part { loan, bytes } => self.on_part(slot, loan, bytes),
+            Lending::Done {
+                loan,
+                wc,
+                solicited,
+            } => self.on_done(slot, loan, wc, solicited),
+        }
+    }
+
+    /// The process of a slot is gone: nothing is lent to it or borrowed from it any more.
+    pub(crate) fn end_lending(&self, slot: u16) {
+        self.take_all_back(slot);
+        self.end_borrowing_from(slot);
     }
 }

@@ -24,15 +24,32 @@ pub trait Sink {
         None
     }
     /// As [`take_shared_recv`](Self::take_shared_recv), from an XRC shared receive queue.
-    fn take_xrc_recv(&mut self, srq: Srqn) -> Option<SharedRecv> {
+    fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
         let _ = srq;
-        None
+        Taken::Empty
     }
     /// A completion for the CQ of an XRC shared receive queue; nobody gets it if the queue is gone. Returns false when that CQ
     /// overflowed.
     fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
         let _ = (srq, wc, solicited);
         true
+    }
+}
+
+/// What an XRC shared receive queue has for a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// A receive work request.
+    Recv(SharedRecv),
+    /// None now.
+    Empty,
+    /// The queue's owner is asked; [`RcQp::on_recv_answer`](super::RcQp::on_recv_answer) tells what it said.
+    Asked,
+}
+
+impl From<Option<SharedRecv>> for Taken {
+    fn from(taken: Option<SharedRecv>) -> Self {
+        taken.map_or(Self::Empty, Self::Recv)
     }
 }
 

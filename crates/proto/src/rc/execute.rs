@@ -294,14 +294,16 @@ impl Responder {
     /// Makes sure that a receive work request is held.
     fn take_recv(&mut self, shared: &Shared, cx: &mut Cx<'_>, target: Target) -> Result<(), Stop> {
         if self.held.is_none() {
-            self.held = if shared.config.takes_shared() {
-                target.take_shared(cx)
+            let taken = if shared.config.takes_shared() {
+                target.take_shared(cx)?
             } else {
                 let own = self.recv.pop_front();
                 own.map(|wr| Held::own(wr, target))
+                    .ok_or(Stop::NotReady)?
             };
+            self.held = Some(taken);
         }
-        self.held.as_ref().map(|_| ()).ok_or(Stop::NotReady)
+        Ok(())
     }
 
     /// Completes the receive work request in hand.

@@ -53,10 +53,11 @@ use crate::verbs::{PathMigState, PostError, QpEvent, QpState, QpType, RecvWr, Se
 use crate::wire::{Operation, Packet, Position};
 
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
-pub use cx::{Cx, LocalCx, SharedRecv, Sink};
+pub use cx::{Cx, LocalCx, SharedRecv, Sink, Taken};
 pub use direct::{Direct, Grant};
 pub use fault::Cause;
 pub use retry::MIN_ACK_TIMEOUT;
+pub use scatter::{place, total};
 
 use config::Shared;
 use fault::{Fault, Reject, SendFault};
@@ -166,6 +167,12 @@ impl RcQp {
     /// a requester waits for that.
     pub fn on_recv_available(&mut self) -> bool {
         self.responder.on_recv_available()
+    }
+
+    /// The process that [was asked](Taken::Asked) for a receive has answered: whether there is something for the message now. That
+    /// it has no such queue is something too.
+    pub fn on_recv_answer(&mut self, there: bool) {
+        self.responder.on_recv_answer(&self.shared, there);
     }
 
     /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether the packet was taken; false

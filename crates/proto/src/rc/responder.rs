@@ -22,6 +22,8 @@ use crate::wire::{NakCode, Operation, Packet, Syndrome};
 pub(crate) enum Stop {
     /// No receive is posted; the requester has to come again.
     NotReady,
+    /// Whether one is posted only another process knows, which is asked.
+    Asked,
     /// The queue pair ends.
     Reject(Reject),
 }
@@ -48,6 +50,8 @@ pub(crate) struct Responder {
     gap_reported: bool,
     /// A requester waits for a receive.
     not_ready_sent: bool,
+    /// A requester waits for another process's answer.
+    asked: bool,
     comm_established: bool,
     pub(super) replies: Replies,
 }
@@ -89,6 +93,22 @@ impl Responder {
             self.replies.owe_resume();
         }
         waits
+    }
+
+    /// The process that was asked for a receive has answered. The request that waits for it comes again: at once if there is
+    /// something for it, or else as one whose receiver is not ready.
+    pub(super) fn on_recv_answer(&mut self, shared: &Shared, there: bool) {
+        if !core::mem::take(&mut self.asked) {
+            return;
+        }
+        self.gap_reported = true;
+        self.not_ready_sent = !there;
+        let syndrome = if there {
+            Syndrome::Nak(NakCode::Sequence)
+        } else {
+            Syndrome::RnrNak(shared.attr.min_rnr_timer)
+        };
+        self.replies.owe_nak(syndrome, self.expected);
     }
 
     pub(super) fn wants_transmit(&self) -> bool {
@@ -133,6 +153,7 @@ impl Responder {
             }
         }
         self.gap_reported = false;
+        self.asked = false;
         self.replies.drop_nak();
         self.report_established(shared, cx);
         match self.execute(shared, cx, packet) {
@@ -143,6 +164,12 @@ impl Responder {
                 self.not_ready_sent = true;
                 let syndrome = Syndrome::RnrNak(shared.attr.min_rnr_timer);
                 self.replies.owe_nak(syndrome, packet.bth.psn);
+                Ok(())
+            }
+            Err(Stop::Asked) => {
+                // It and what follows will be asked for again.
+                self.gap_reported = true;
+                self.asked = true;
                 Ok(())
             }
             Err(Stop::Reject(reject)) => Err(reject),

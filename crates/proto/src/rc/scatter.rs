@@ -6,11 +6,12 @@ use alloc::vec::Vec;
 
 use super::Cx;
 use crate::ids::{Key, PdId};
-use crate::mr::{Access, Piece, Rights, RightsError};
+use crate::mr::{Access, Memory, Piece, Rights, RightsError};
 use crate::verbs::{Payload, Sge};
 
 /// Bytes of a scatter/gather list.
-pub(crate) fn total(sges: &[Sge]) -> u64 {
+#[must_use]
+pub fn total(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
@@ -96,14 +97,29 @@ pub(crate) fn scatter(
     pd: PdId,
     sges: &[Sge],
     offset: u64,
+    data: &[u8],
+) -> Result<(), RightsError> {
+    place((cx.rights, cx.memory), pd, sges, offset, data)
+}
+
+/// Puts `data` into a list of the protection domain `pd`, from byte `offset` on, as a message that is received does. What does
+/// not fit is left out.
+///
+/// # Errors
+/// A key that does not open its bytes. Those before it are written.
+pub fn place(
+    (rights, memory): (&Rights, &dyn Memory),
+    pd: PdId,
+    sges: &[Sge],
+    offset: u64,
     mut data: &[u8],
 ) -> Result<(), RightsError> {
     let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
     for part in parts(sges, offset, len) {
         let (n, need) = (u64::from(part.len), Access::LOCAL_WRITE);
-        let span = cx.rights.open(part.lkey, pd, part.addr, n, need)?;
+        let span = rights.open(part.lkey, pd, part.addr, n, need)?;
         let (now, later) = data.split_at(part.len as usize);
-        cx.memory.write(span, now)?;
+        memory.write(span, now)?;
         data = later;
     }
     Ok(())

@@ -1,9 +1,10 @@
 //! Whose keys and receives a request uses: RC has those of the queue pair, XRC those of the shared receive queue that each
 //! packet names.
 
-use super::Cx;
 use super::config::Shared;
 use super::fault::Reject;
+use super::responder::Stop;
+use super::{Cx, SharedRecv, Taken};
 use crate::ids::{PdId, Srqn};
 use crate::mr::Accessor;
 use crate::verbs::{RecvWr, Wc};
@@ -60,16 +61,20 @@ impl Target {
     }
 
     /// Takes a receive work request from the shared receive queue that this target has, by itself or through the queue pair.
-    pub(super) fn take_shared(self, cx: &mut Cx<'_>) -> Option<Held> {
+    pub(super) fn take_shared(self, cx: &mut Cx<'_>) -> Result<Held, Stop> {
         let taken = match self.srq {
-            None => cx.sink.take_shared_recv(),
+            None => cx.sink.take_shared_recv().into(),
             Some(srq) => cx.sink.take_xrc_recv(srq),
         };
-        taken.map(|recv| Held {
-            wr: recv.wr,
-            pd: recv.pd,
-            srq: self.srq,
-        })
+        match taken {
+            Taken::Recv(SharedRecv { wr, pd }) => Ok(Held {
+                wr,
+                pd,
+                srq: self.srq,
+            }),
+            Taken::Empty => Err(Stop::NotReady),
+            Taken::Asked => Err(Stop::Asked),
+        }
     }
 }
 

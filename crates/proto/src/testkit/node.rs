@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::Arena;
 use crate::ids::{Key, PdId, Qpn, Srqn};
 use crate::mr::{Access, Accessor, Region, Rights, WINDOW_KEY_BITS, WindowBind, WindowType};
-use crate::rc::{Cx, LocalCx, RcConfig, RcQp, SharedRecv, Sink};
+use crate::rc::{Cx, LocalCx, RcConfig, RcQp, SharedRecv, Sink, Taken};
 use crate::time::Time;
 use crate::uc::UcQp;
 use crate::ud::UdQp;
@@ -93,10 +93,13 @@ impl Sink for Results {
     fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
         self.xrc.get(&srq).map(|queue| queue.pd)
     }
-    fn take_xrc_recv(&mut self, srq: Srqn) -> Option<SharedRecv> {
-        let queue = self.xrc.get_mut(&srq)?;
-        let (pd, wr) = (queue.pd, queue.wrs.pop_front()?);
-        Some(SharedRecv { wr, pd })
+    fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
+        let queue = self.xrc.get_mut(&srq);
+        let taken = queue.and_then(|queue| {
+            let wr = queue.wrs.pop_front()?;
+            Some(SharedRecv { wr, pd: queue.pd })
+        });
+        taken.into()
     }
     fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
         let room = self.cq_room;

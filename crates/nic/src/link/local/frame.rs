@@ -9,15 +9,17 @@
 //! | packet that came over the wire to the wrong process | kind 3, hop limit, reserved (2), traffic (4), source GID, destination GID, packet |
 //! | MAD for QP1 | kind 4, reserved (3), source GID, destination GID, MAD (256) |
 //! | notice that a packet was dropped | kind 5, QPN of its sender (3), reserved, QPN that it was for (3) |
+//! | about receives of an XRC shared receive queue that another process's target needs | kind 8, see [`lending`](super::lending) |
 //!
 //! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6. Packets are BTH through pad. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
 
 use ferroce_proto::ids::{Gid, Qpn};
 
+use super::Lending;
 use crate::link::{Addressing, Inbound};
 
 /// Version of the format. Processes of different versions do not talk over the local link.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// Most bytes of a record that a receiver accepts.
 pub(super) const MAX_RECORD: usize = 128 * 1024;
@@ -36,6 +38,7 @@ const DROPPED: u8 = 5;
 pub(super) const SWITCH: u8 = 6;
 /// Record on the socket: there are records in the ring, which the receiver does not watch now.
 pub(super) const LOOK: u8 = 7;
+const LENDING: u8 = 8;
 
 /// Bytes of what IP says of a packet, without the hop limit.
 const ROUTE: usize = 36;
@@ -68,6 +71,8 @@ pub(crate) enum Frame<'a> {
         /// The queue pair that it was for.
         by: Qpn,
     },
+    /// About receives that one process lends to another.
+    Lending(Lending<'a>),
 }
 
 impl Frame<'_> {
@@ -86,6 +91,7 @@ impl Frame<'_> {
                 let ([a, b, c], [d, e, f]) = (low24(qpn), low24(by));
                 vec![DROPPED, a, b, c, 0, d, e, f]
             }
+            Self::Lending(lending) => lending.encode(LENDING),
         }
     }
 }
@@ -230,6 +236,7 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
         FORWARDED => parse_forwarded(record),
         MADS => parse_mad(record),
         DROPPED => parse_dropped(record),
+        LENDING => Lending::parse(record).map(|lending| Record::Frame(Frame::Lending(lending))),
         SWITCH => (record.len() == 1).then_some(Record::Switch),
         LOOK => (record.len() == 1).then_some(Record::Look),
         _ => return Err(Nonsense::Kind(kind)),

@@ -18,6 +18,7 @@ use ferroce_proto::ids::{Gid, Qpn};
 
 use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
 use super::offer::{self, Offered};
+use super::Lending;
 use super::rings::Rings;
 use super::{SLOTS, slot_name};
 use crate::core::slot_of;
@@ -80,6 +81,13 @@ pub(crate) enum LocalFrame<'a> {
         qpn: Qpn,
         /// The queue pair that it was for, of the peer's slot.
         by: Qpn,
+    },
+    /// About receives that one process lends to another.
+    Lending {
+        /// Its slot.
+        from_slot: u16,
+        /// What it says.
+        lending: Lending<'a>,
     },
 }
 
@@ -422,6 +430,8 @@ impl Origin {
                 dst,
                 mad,
             },
+            Frame::Lending(_) if !self.forwards => return Err(Broken::Forwarder),
+            Frame::Lending(lending) => LocalFrame::Lending { from_slot, lending },
             Frame::Dropped { qpn, by } => LocalFrame::Dropped {
                 from_slot,
                 qpn,

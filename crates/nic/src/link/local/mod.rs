@@ -16,6 +16,7 @@
 
 mod frame;
 mod incoming;
+mod lending;
 mod offer;
 mod outgoing;
 mod rings;
@@ -34,6 +35,7 @@ pub(crate) use frame::Frame;
 #[cfg(feature = "fuzzing")]
 pub use frame::fuzz as fuzz_record;
 pub(crate) use incoming::{Incoming, LinkId, LocalFrame, Received};
+pub(crate) use lending::{Answer, Lending};
 pub(crate) use outgoing::Outgoing;
 use way::Room;
 

@@ -220,6 +220,8 @@ impl Outgoing {
             let limit = match frame {
                 Frame::Mad { .. } => MAD_STASH,
                 Frame::Forwarded(_) | Frame::Dropped { .. } => STASH,
+                // There are never more than the peer has receives for.
+                Frame::Lending(_) => usize::MAX,
             };
             if stash.bytes + record.len() > limit {
                 tracing::debug!(target: "ferroce::local", peer = self.peer, "link is full: a packet or MAD is lost");

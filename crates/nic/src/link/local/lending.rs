@@ -1,0 +1,284 @@
+//! What processes say to each other about receives that one lends to another (see [`crate::xrc`]).
+//!
+//! | word | bytes after the kind and the word |
+//! |---|---|
+//! | 1 ask | target (4), queue (4), interface (4), file: device (8), inode (8) |
+//! | 2 no such queue | target (4), queue (4) |
+//! | 3 empty | target (4), queue (4) |
+//! | 4 lent | target (4), queue (4), loan (4), bytes that it has room for (8) |
+//! | 5 back, unused | loan (4) |
+//! | 6 a part of the message | loan (4), bytes |
+//! | 7 done | loan (4), status, opcode, what the next is, solicited, immediate or key (4), length (4), vendor error (4), target (4) |
+//!
+//! Ask, back, part and done go to the owner of the queue, the others to the owner of the target.
+
+use ferroce_proto::ids::{Key, Qpn, Srqn};
+use ferroce_proto::verbs::{Wc, WcFlags, WcImm, WcOpcode, WcStatus};
+
+use crate::xrc::{Inode, Place};
+
+/// Statuses that a receive may end with.
+const STATUSES: [WcStatus; 7] = [
+    WcStatus::Success,
+    WcStatus::LocLenErr,
+    WcStatus::LocQpOpErr,
+    WcStatus::LocProtErr,
+    WcStatus::WrFlushErr,
+    WcStatus::RemInvReqErr,
+    WcStatus::RemAccessErr,
+];
+
+/// What an owner says to who asks for a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The domain has no such queue.
+    NoSuchQueue,
+    /// It is empty; the owner speaks again when it is not.
+    Empty,
+    /// One, by its number, with room for so many bytes.
+    Lent {
+        /// Names it to the owner.
+        loan: u32,
+        /// Bytes.
+        room: u64,
+    },
+}
+
+/// A word about receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lending<'a> {
+    /// A target needs a receive.
+    Ask {
+        /// The target, of the sender.
+        qpn: Qpn,
+        /// The queue, of the receiver.
+        srq: Srqn,
+        /// The domain of both.
+        place: Place,
+    },
+    /// The answer.
+    Answer {
+        /// The target, of the receiver.
+        qpn: Qpn,
+        /// The queue, of the sender.
+        srq: Srqn,
+        /// What it is.
+        answer: Answer,
+    },
+    /// A receive is not needed.
+    Back {
+        /// Which.
+        loan: u32,
+    },
+    /// The next bytes of the message.
+    Part {
+        /// The receive.
+        loan: u32,
+        /// They.
+        bytes: &'a [u8],
+    },
+    /// A receive is done. `wr_id` is nothing.
+    Done {
+        /// Which.
+        loan: u32,
+        /// Its completion.
+        wc: Wc,
+        /// The sender asks for an event.
+        solicited: bool,
+    },
+}
+
+impl<'a> Lending<'a> {
+    /// The record, of a kind.
+    pub(super) fn encode(&self, kind: u8) -> Vec<u8> {
+        let numbers = |word: u8, numbers: &[u32]| {
+            let bytes = numbers.iter().flat_map(|n| n.to_le_bytes());
+            [kind, word].into_iter().chain(bytes).collect::<Vec<u8>>()
+        };
+        match *self {
+            Self::Ask { qpn, srq, place } => {
+                let mut record = numbers(1, &[qpn.get(), srq.get(), place.ifindex]);
+                record.extend(place.inode.dev.to_le_bytes());
+                record.extend(place.inode.ino.to_le_bytes());
+                record
+            }
+            Self::Answer { qpn, srq, answer } => match answer {
+                Answer::NoSuchQueue => numbers(2, &[qpn.get(), srq.get()]),
+                Answer::Empty => numbers(3, &[qpn.get(), srq.get()]),
+                Answer::Lent { loan, room } => {
+                    let mut record = numbers(4, &[qpn.get(), srq.get(), loan]);
+                    record.extend(room.to_le_bytes());
+                    record
+                }
+            },
+            Self::Back { loan } => numbers(5, &[loan]),
+            Self::Part { loan, bytes } => [&numbers(6, &[loan])[..], bytes].concat(),
+            Self::Done {
+                loan,
+                wc,
+                solicited,
+            } => {
+                let mut record = numbers(7, &[loan]);
+                record.extend(encode_wc(&wc, solicited));
+                record
+            }
+        }
+    }
+
+    /// Reads a record.
+    pub(super) fn parse(record: &'a [u8]) -> Option<Self> {
+        let (&[_, word], rest) = record.split_first_chunk()?;
+        let (first, rest) = number(rest)?;
+        if let 5..=7 = word {
+            return match word {
+                5 => rest.is_empty().then_some(Self::Back { loan: first }),
+                6 => Some(Self::Part {
+                    loan: first,
+                    bytes: rest,
+                }),
+                _ => {
+                    let (wc, solicited) = parse_wc(rest)?;
+                    Some(Self::Done {
+                        loan: first,
+                        wc,
+                        solicited,
+                    })
+                }
+            };
+        }
+        let (second, rest) = number(rest)?;
+        let (qpn, srq) = (Qpn::new(first), Srqn::new(second));
+        let answer = match word {
+            1 => return Some(Self::Ask { qpn, srq, place: parse_place(rest)? }),
+            2 if rest.is_empty() => Answer::NoSuchQueue,
+            3 if rest.is_empty() => Answer::Empty,
+            4 => {
+                let (loan, rest) = number(rest)?;
+                let room = u64::from_le_bytes(rest.try_into().ok()?);
+                Answer::Lent { loan, room }
+            }
+            _ => return None,
+        };
+        Some(Self::Answer { qpn, srq, answer })
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((u32::from_le_bytes(*number), rest))
+}
+
+fn parse_place(bytes: &[u8]) -> Option<Place> {
+    let (ifindex, rest) = number(bytes)?;
+    let (dev, ino) = rest.split_first_chunk()?;
+    Some(Place {
+        ifindex,
+        inode: Inode {
+            dev: u64::from_le_bytes(*dev),
+            ino: u64::from_le_bytes(ino.try_into().ok()?),
+        },
+    })
+}
+
+fn encode_wc(wc: &Wc, solicited: bool) -> Vec<u8> {
+    let status = STATUSES.iter().position(|known| *known == wc.status);
+    let (what, imm) = match wc.imm {
+        None => (0, [0; 4]),
+        Some(WcImm::Imm(bytes)) => (1, bytes),
+        Some(WcImm::Invalidated(key)) => (2, key.0.to_le_bytes()),
+    };
+    let status = status.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX);
+    let with_imm = wc.opcode == WcOpcode::RecvRdmaWithImm;
+    let mut bytes = vec![status, with_imm.into(), what, solicited.into()];
+    bytes.extend(imm);
+    for number in [wc.byte_len, wc.vendor_err, wc.qp_num.get()] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes
+}
+
+fn parse_wc(bytes: &[u8]) -> Option<(Wc, bool)> {
+    let (&[status, with_imm, what, solicited], rest) = bytes.split_first_chunk()?;
+    let (imm, rest) = rest.split_first_chunk()?;
+    let (byte_len, rest) = number(rest)?;
+    let (vendor_err, rest) = number(rest)?;
+    let (qpn, rest) = number(rest)?;
+    let status = STATUSES.get(usize::from(status));
+    let wc = Wc {
+        wr_id: 0,
+        status: status.copied().unwrap_or(WcStatus::GeneralErr),
+        opcode: match with_imm {
+            0 => WcOpcode::Recv,
+            _ => WcOpcode::RecvRdmaWithImm,
+        },
+        vendor_err,
+        byte_len,
+        imm: match what {
+            0 => None,
+            1 => Some(WcImm::Imm(*imm)),
+            _ => Some(WcImm::Invalidated(Key(u32::from_le_bytes(*imm)))),
+        },
+        qp_num: Qpn::new(qpn),
+        src_qp: Qpn::default(),
+        sl: 0,
+        flags: WcFlags::empty(),
+    };
+    rest.is_empty().then_some((wc, solicited != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read_as_it_was_written() {
+        let (qpn, srq) = (Qpn::new(0x0012_3456), Srqn::new(0x0065_4321));
+        let place = Place {
+            ifindex: 3,
+            inode: Inode {
+                dev: 1 << 40,
+                ino: u64::MAX,
+            },
+        };
+        let answer = |answer| Lending::Answer { qpn, srq, answer };
+        let wc = Wc {
+            wr_id: 0,
+            status: WcStatus::WrFlushErr,
+            opcode: WcOpcode::RecvRdmaWithImm,
+            vendor_err: 7,
+            byte_len: u32::MAX,
+            imm: Some(WcImm::Invalidated(Key(0xdead_beef))),
+            qp_num: qpn,
+            src_qp: Qpn::default(),
+            sl: 0,
+            flags: WcFlags::empty(),
+        };
+        for word in [
+            Lending::Ask { qpn, srq, place },
+            answer(Answer::NoSuchQueue),
+            answer(Answer::Empty),
+            answer(Answer::Lent {
+                loan: 9,
+                room: 1 << 33,
+            }),
+            Lending::Back { loan: 9 },
+            Lending::Part {
+                loan: 9,
+                bytes: b"bytes",
+            },
+            Lending::Done {
+                loan: 9,
+                wc,
+                solicited: true,
+            },
+        ] {
+            let record = word.encode(8);
+            assert_eq!(Lending::parse(&record), Some(word));
+            if !matches!(word, Lending::Part { .. }) {
+                assert_eq!(Lending::parse(&record[..record.len() - 1]), None, "{word:?}");
+                assert_eq!(Lending::parse(&[&record[..], &[0]].concat()), None, "{word:?}");
+            }
+        }
+        assert_eq!(Lending::parse(&[8, 9, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Marks on files: a process says with a lock on one byte far behind the end of any file that it has something that belongs to the
+//! file, and others can see that somebody does. The kernel takes the mark back when the process ends, however it ends.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
+
+use crate::fd::Fd;
+use crate::sys::{check, raw_fd};
+
+/// A mark; dropping it takes it back.
+#[derive(Debug)]
+pub struct FileMark {
+    file: Fd,
+    at: i64,
+}
+
+impl FileMark {
+    /// Marks byte `at` of the file that a descriptor leads to. Any number of processes can.
+    ///
+    /// # Errors
+    /// EBADF; EACCES for a file that may not be read; what the file system says that has no locks.
+    pub fn set(fd: RawFd, at: i64) -> io::Result<Self> {
+        let path = format!("/proc/self/fd/{fd}\0");
+        // An open file of our own: the program may close its descriptor, or share it with a child.
+        // SAFETY: the path ends with a zero byte.
+        let raw = check(unsafe {
+            libc::syscall(
+                libc::SYS_openat,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY,
+            )
+        })?;
+        let mark = Self {
+            file: Fd::internal(raw_fd(raw)),
+            at,
+        };
+        mark.lock(libc::F_OFD_SETLK, libc::F_RDLCK)?;
+        Ok(mark)
+    }
+
+    /// Whether somebody else has set the same mark.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn is_shared(&self) -> io::Result<bool> {
+        // Would a lock that excludes others find one?
+        let found = self.lock(libc::F_OFD_GETLK, libc::F_WRLCK)?;
+        Ok(i32::from(found.l_type) != libc::F_UNLCK)
+    }
+
+    fn lock(&self, command: i32, kind: i32) -> io::Result<libc::flock> {
+        let short = |n: i32| libc::c_short::try_from(n).expect("invariant: small constants");
+        let mut lock = libc::flock {
+            l_type: short(kind),
+            l_whence: short(libc::SEEK_SET),
+            l_start: self.at,
+            l_len: 1,
+            l_pid: 0,
+        };
+        // SAFETY: a descriptor of ours, and a lock that the kernel reads and writes.
+        check(unsafe {
+            libc::syscall(
+                libc::SYS_fcntl,
+                self.file.as_raw_fd(),
+                command,
+                &raw mut lock,
+            )
+        })?;
+        Ok(lock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_mark_is_seen_by_others_until_it_is_taken_back() {
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        let set = |at| FileMark::set(file.as_raw_fd(), at).unwrap();
+        let (first, elsewhere) = (set(1 << 61), set((1 << 61) + 1));
+        assert!(!first.is_shared().unwrap());
+        let second = set(1 << 61);
+        assert!(first.is_shared().unwrap() && second.is_shared().unwrap());
+        drop(first);
+        assert!(!second.is_shared().unwrap() && !elsewhere.is_shared().unwrap());
+    }
+
+    #[test]
+    fn what_is_not_open_cannot_be_marked() {
+        assert!(FileMark::set(-1, 0).is_err());
+    }
+}
