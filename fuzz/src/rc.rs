@@ -87,6 +87,7 @@ impl World {
             let queue = XrcQueue {
                 pd: PD,
                 wrs: [].into(),
+                asks: false,
                 completions: Vec::new(),
             };
             pair.b.results.xrc.insert(XRC_SRQ, queue);

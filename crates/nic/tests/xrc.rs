@@ -1,9 +1,11 @@
 //! XRC: domains, initiators, targets, and the shared receive queues that initiators name.
 
 mod common;
+#[path = "xrc/elsewhere.rs"]
+mod elsewhere;
 
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
 
 use common::{Buffer, End, INIT, attributes, cap, has_wire, next_completion, pattern, run_on_wire};
@@ -20,8 +22,11 @@ const CREATE: XrcdFlags = XrcdFlags {
 };
 
 /// Moves a queue pair through INIT and RTR to RTS. The attributes of the half that it does not have are ignored.
-fn connect(qp: &Qp, to: Qpn, dgid: Gid) {
-    let attr = attributes(to, dgid, Mtu::B1024);
+fn connect(qp: &Qp, to: Qpn, dgid: Gid, rnr_retry: u8) {
+    let attr = QpAttr {
+        rnr_retry,
+        ..attributes(to, dgid, Mtu::B1024)
+    };
     for (qp_state, mask) in [
         (QpState::Init, INIT),
         (QpState::Rtr, common::RTR),
@@ -44,8 +49,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with(None, 7)
+    }
+    /// With the domain of a file.
+    fn with(file: Option<(Inode, RawFd)>, rnr_retry: u8) -> Self {
         let host = End::new(cap());
-        let xrcd = Xrcd::open(&host.context, None, CREATE).expect("a domain");
+        let xrcd = Xrcd::open(&host.context, file, CREATE).expect("a domain");
         let srqs = [1, 2].map(|cookie| {
             let attr = SrqAttr {
                 max_wr: 16,
@@ -59,8 +68,8 @@ impl World {
         let target = Qp::create_target(&xrcd).expect("a target");
         target.set_cookie(7);
         let peer = initiator();
-        connect(&target, peer.qp.qpn(), peer.gid());
-        connect(&peer.qp, target.qpn(), host.gid());
+        connect(&target, peer.qp.qpn(), peer.gid(), rnr_retry);
+        connect(&peer.qp, target.qpn(), host.gid(), rnr_retry);
         Self {
             host,
             xrcd,

@@ -2,6 +2,8 @@
 
 mod common;
 
+use core::time::Duration;
+
 use common::workload::{MEMORY, Workload, XRC_SRQ};
 use common::{SOON, expect_send, seeds};
 use ferroce_proto::ids::{Key, PdId, Srqn};
@@ -27,6 +29,7 @@ fn queue(pd: PdId) -> XrcQueue {
     XrcQueue {
         pd,
         wrs: [].into(),
+        asks: false,
         completions: vec![],
     }
 }
@@ -189,11 +192,11 @@ fn a_queue_that_is_not_in_the_domain_is_an_invalid_request() {
 fn an_empty_queue_is_waited_for_and_the_others_go_on_later() {
     let (mut pair, _) = pair();
     pair.send(Side::A, to(XRC_SRQ, 1, SendOp::Send, vec![]));
-    pair.settle(std::time::Duration::from_millis(100));
+    pair.settle(Duration::from_millis(100));
     assert!(pair.a.results.send.is_empty());
     // Another queue's receive does not help.
     pair.xrc_recv(OTHER, 5, vec![]);
-    pair.settle(std::time::Duration::from_millis(100));
+    pair.settle(Duration::from_millis(100));
     assert!(pair.a.results.send.is_empty());
     pair.xrc_recv(XRC_SRQ, 4, vec![]);
     pair.until(SOON, |p| p.a.results.send.len() == 1);
@@ -285,4 +288,39 @@ fn each_half_has_its_queue_only() {
     let mut rc = Pair::new(Setup::default());
     let named = to(XRC_SRQ, 1, SendOp::Send, vec![]);
     assert!(refused(rc.try_send(Side::A, named)));
+}
+
+/// While another process is asked for a receive the initiator hears nothing; what it hears then is not charged.
+#[test]
+fn a_message_waits_for_the_owner_of_its_queue() {
+    for owner_has in [true, false] {
+        let mut pair = Pair::new(Setup {
+            rnr_retry: 0,
+            retry_cnt: 0,
+            ..setup()
+        });
+        let key = pair.b.register_in(SRQ_PD, 0, 1 << 20, ALL);
+        let elsewhere = XrcQueue {
+            asks: true,
+            ..queue(SRQ_PD)
+        };
+        pair.b.results.xrc.insert(OTHER, elsewhere);
+        if owner_has {
+            pair.xrc_recv(OTHER, 4, vec![sge(key, 0, 5000)]);
+        }
+        let from = pair.sge(Side::A, 0, 5000);
+        pair.send(Side::A, to(OTHER, 1, SendOp::Send, vec![from]));
+        pair.settle(Duration::from_micros(100));
+        assert!(pair.a.results.send.is_empty(), "nobody knows yet");
+        let now = pair.now;
+        pair.b.with(now, |qp, _| qp.on_recv_answer(owner_has));
+        pair.until(SOON, |p| p.a.results.send.len() == 1);
+        let due = if owner_has {
+            WcStatus::Success
+        } else {
+            WcStatus::RnrRetryExcErr
+        };
+        assert_eq!(pair.a.results.send_statuses(), [(1, due)]);
+        assert_eq!(statuses(&pair, OTHER).len(), usize::from(owner_has));
+    }
 }

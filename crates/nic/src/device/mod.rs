@@ -17,8 +17,8 @@ use ferroce_proto::verbs::{AsyncEvent, Mtu};
 
 pub use self::attr::{DeviceAttr, PortAttr};
 pub(crate) use self::attr::{MAX_QP, active_mtu};
-pub(crate) use self::guid::network_namespace;
 pub use self::context::{AsyncSubject, Context};
+pub(crate) use self::guid::network_namespace;
 use self::limits::Usage;
 pub(crate) use self::limits::{Limit, Permit};
 pub(crate) use self::list::DeviceList;

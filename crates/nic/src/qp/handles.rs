@@ -6,7 +6,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{AsyncEvent, QpType};
 
 use super::Qp;
-use crate::core::lock;
+use crate::core::{lock, slot_of};
 use crate::device::AsyncSubject;
 use crate::xrc::Xrcd;
 use crate::{Context, Error};
@@ -71,7 +71,7 @@ impl Qp {
     /// Opens the XRC target with a number in a domain (`ibv_open_qp`): `make` gets it, and gives the cookie of the new handle.
     ///
     /// # Errors
-    /// EINVAL if the domain has no such queue pair.
+    /// EINVAL if the domain has no such queue pair; EOPNOTSUPP for one of another process, which ends with that process.
     pub fn open(
         xrcd: &Arc<Xrcd>,
         (qpn, qp_type): (Qpn, QpType),
@@ -82,12 +82,7 @@ impl Qp {
         let qp = targets
             .get(&qpn)
             .filter(|qp| qp.qp_type == qp_type)
-            .ok_or_else(|| {
-                Error::invalid(format!(
-                    "the XRC domain has no queue pair {:#x} of type {qp_type:?}",
-                    qpn.get()
-                ))
-            })?;
+            .ok_or_else(|| no_target(xrcd, qpn, qp_type))?;
         qp.handles.add(make(qp), xrcd.context(), Some(xrcd));
         Ok(())
     }
@@ -107,4 +102,21 @@ impl Qp {
             self.destroy();
         }
     }
+}
+
+/// Why there is no target with a number.
+fn no_target(xrcd: &Xrcd, qpn: Qpn, qp_type: QpType) -> Error {
+    let number = qpn.get();
+    let elsewhere = slot_of(qpn) != xrcd.context().nic().numbers().slot();
+    if elsewhere && xrcd.domain().place().is_some() {
+        return Error::new(
+            libc::EOPNOTSUPP,
+            format!(
+                "queue pair {number:#x} is of another process: queue pairs cannot be shared between processes"
+            ),
+        );
+    }
+    Error::invalid(format!(
+        "the XRC domain has no queue pair {number:#x} of type {qp_type:?}"
+    ))
 }

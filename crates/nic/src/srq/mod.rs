@@ -252,12 +252,6 @@ impl Srq {
         }
     }
 
-    /// Itself, as its domain has it.
-    fn me(&self) -> Option<Arc<Self>> {
-        let xrc = self.xrc.as_ref()?;
-        xrc.xrcd.domain().srq(xrc.number)
-    }
-
     /// It has ended: processes that wait for receives from it hear that there is no such queue.
     fn send_borrowers_away(&self) {
         while let Some(waiting) = lock(&self.queue).next_waiting() {
@@ -273,15 +267,15 @@ impl Srq {
             let Some(waiting) = lock(&self.queue).next_waiting() else {
                 return;
             };
-            let used = match waiting {
+            match waiting {
                 // One that has got a receive in the meantime, after its peer came again, leaves its turn to others.
-                Waiter::Qp(qp) => qp.upgrade().is_some_and(|qp| qp.on_recv_available()),
-                Waiter::Borrower(borrower) => self
-                    .me()
-                    .is_some_and(|me| self.context().nic().lend(me, borrower)),
-            };
-            if used {
-                posted -= 1;
+                Waiter::Qp(qp) => {
+                    if qp.upgrade().is_some_and(|qp| qp.on_recv_available()) {
+                        posted -= 1;
+                    }
+                }
+                // Whether its peer still waits only its process knows.
+                Waiter::Borrower(borrower) => self.context().nic().offer_to_lend(borrower),
             }
         }
     }

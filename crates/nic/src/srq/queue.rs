@@ -178,10 +178,10 @@ mod tests {
     fn whoever_waits_is_listed_once_and_in_order() {
         let mut queue = Queue::new(1);
         for qpn in [5, 7, 5] {
-            queue.note_waiting(Qpn::new(qpn), Weak::new());
+            queue.note_waiting(Qpn::new(qpn), Waiter::Qp(Weak::new()));
         }
         assert!(queue.next_waiting().is_some());
-        queue.note_waiting(Qpn::new(5), Weak::new());
+        queue.note_waiting(Qpn::new(5), Waiter::Qp(Weak::new()));
         let order: Vec<_> = queue.waiting.iter().map(|(qpn, _)| qpn.get()).collect();
         assert_eq!(order, [7, 5]);
     }

@@ -280,6 +280,7 @@ impl Nic {
         let state = match answer {
             Answer::NoSuchQueue => State::Refused,
             Answer::Empty => State::Empty,
+            Answer::Ready => return self.end_wait(&target, srq),
             Answer::Lent { loan, room } => match Loan::new(target.pd(), loan, room) {
                 Ok(loan) => State::Lent(loan),
                 Err(e) => {
@@ -317,6 +318,17 @@ impl Nic {
             waits && entry.srq == srq && entry.owner.slot() == Some(slot)
         })?;
         Some((entry.target.upgrade()?, Arc::clone(&entry.owner)))
+    }
+
+    /// The queue that a target found empty is not any more: its peer may come again, and the owner is asked anew.
+    fn end_wait(&self, target: &Qp, srq: Srqn) {
+        let mut entries = lock(&self.domains().borrowing.entries);
+        let entry = entries.get(&target.qpn());
+        if entry.is_some_and(|entry| entry.srq == srq && matches!(entry.state, State::Empty)) {
+            entries.remove(&target.qpn());
+            drop(entries);
+            target.on_recv_available();
+        }
     }
 
     /// Puts a target's request into another state, and lets its peer come again.

@@ -105,7 +105,10 @@ impl Domains {
             return found(flags).map(|()| domain);
         }
         let mark = mark(place, fd);
-        if mark.as_ref().is_some_and(|mark| mark.is_shared().unwrap_or(false)) {
+        if mark
+            .as_ref()
+            .is_some_and(|mark| mark.is_shared().unwrap_or(false))
+        {
             found(flags)?;
         } else if !flags.create {
             return Err(Error::new(

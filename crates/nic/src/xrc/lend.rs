@@ -87,17 +87,14 @@ impl Nic {
             return self.refuse_to_lend(borrower);
         };
         match srq.take_for(borrower) {
-            Some(wr) => drop(self.hand_over(srq, borrower, wr)),
+            Some(wr) => self.hand_over(srq, borrower, wr),
             None => drop(self.answer(borrower, Answer::Empty)),
         }
     }
 
-    /// A queue that was empty has receives again. Returns whether one was needed.
-    pub(crate) fn lend(&self, srq: Arc<Srq>, borrower: Borrower) -> bool {
-        match srq.take_for(borrower) {
-            Some(wr) => self.hand_over(srq, borrower, wr),
-            None => false,
-        }
+    /// A queue that was empty has receives again.
+    pub(crate) fn offer_to_lend(&self, borrower: Borrower) {
+        self.answer(borrower, Answer::Ready);
     }
 
     /// The queue is not there, or not any more.
@@ -105,7 +102,7 @@ impl Nic {
         self.answer(borrower, Answer::NoSuchQueue);
     }
 
-    fn hand_over(&self, srq: Arc<Srq>, borrower: Borrower, wr: RecvWr) -> bool {
+    fn hand_over(&self, srq: Arc<Srq>, borrower: Borrower, wr: RecvWr) {
         let room = total(&wr.sges);
         let lent = Lent {
             srq,
@@ -115,11 +112,9 @@ impl Nic {
             failed: false,
         };
         let loan = self.domains().lender.add(lent);
-        let told = self.answer(borrower, Answer::Lent { loan, room });
-        if !told {
+        if !self.answer(borrower, Answer::Lent { loan, room }) {
             self.take_back(borrower.slot(), loan);
         }
-        told
     }
 
     fn answer(&self, Borrower { qpn, srq }: Borrower, answer: Answer) -> bool {

@@ -1,7 +1,8 @@
 //! XRC domains: the shared receive queues and target queue pairs that initiators reach through each other (`ibv_open_xrcd`).
 //!
-//! A domain belongs to a device and, if it was opened with a descriptor, to a file: whoever opens the same file in this process
-//! gets the same domain. Another process gets one of its own, since a target there cannot take receives from here.
+//! A domain belongs to a device and, if it was opened with a descriptor, to a file: whoever opens the same file gets the same domain.
+//! Processes share it as far as messages go: [`borrow`] and [`lend`] carry those that come to a target of one process for a queue of
+//! another.
 
 mod borrow;
 mod domain;
@@ -11,8 +12,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(crate) use self::domain::Domains;
 use self::domain::Domain;
+pub(crate) use self::domain::Domains;
 pub(crate) use self::domain::Place;
 pub(crate) use self::lend::Borrower;
 use crate::core::Nic;

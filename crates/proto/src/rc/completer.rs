@@ -138,9 +138,10 @@ impl Requester {
         }
     }
 
-    /// An answer passed over the oldest packet's. Further ones say the same until there is progress.
+    /// An answer passed over the oldest packet's. Further ones say the same until there is progress, and nothing new to who waits
+    /// for a receiver anyway.
     fn on_implied_nak(&mut self, shared: &Shared) {
-        if !self.went_back {
+        if !self.went_back && !self.retry.waits_for_receiver() {
             self.went_back = true;
             self.on_loss(shared);
         }
@@ -156,7 +157,8 @@ impl Requester {
             return Ok(());
         }
         self.go_back();
-        self.went_back = true;
+        // What is sent after the wait may be lost again.
+        self.went_back = false;
         if self.retry.on_rnr_nak(shared, cx.now, rnr_timer(timer_code)) {
             Ok(())
         } else {

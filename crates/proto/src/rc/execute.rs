@@ -298,8 +298,7 @@ impl Responder {
                 target.take_shared(cx)?
             } else {
                 let own = self.recv.pop_front();
-                own.map(|wr| Held::own(wr, target))
-                    .ok_or(Stop::NotReady)?
+                own.map(|wr| Held::own(wr, target)).ok_or(Stop::NotReady)?
             };
             self.held = Some(taken);
         }

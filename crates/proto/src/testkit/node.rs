@@ -24,6 +24,8 @@ pub struct XrcQueue {
     pub pd: PdId,
     /// Work requests.
     pub wrs: VecDeque<RecvWr>,
+    /// Its owner has to be asked the next time.
+    pub asks: bool,
     /// Completions of its CQ, with their solicited flag.
     pub completions: Vec<(Wc, bool)>,
 }
@@ -94,7 +96,12 @@ impl Sink for Results {
         self.xrc.get(&srq).map(|queue| queue.pd)
     }
     fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
-        let queue = self.xrc.get_mut(&srq);
+        let mut queue = self.xrc.get_mut(&srq);
+        if let Some(queue) = &mut queue
+            && core::mem::take(&mut queue.asks)
+        {
+            return Taken::Asked;
+        }
         let taken = queue.and_then(|queue| {
             let wr = queue.wrs.pop_front()?;
             Some(SharedRecv { wr, pd: queue.pd })

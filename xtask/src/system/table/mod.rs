@@ -40,6 +40,8 @@ enum Sides {
     Alone,
     /// A client that starts when the server listens on this TCP port.
     Tcp(u16),
+    /// So many clients at once, which start when the server listens on this TCP port.
+    Clients(u16, usize),
     /// A client that starts when the server listens on this port of the connection manager.
     Cm(u16),
     /// As before, with a server that goes on for ever.

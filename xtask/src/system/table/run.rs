@@ -76,7 +76,7 @@ fn both(stage: &Stage, row: &Row) -> Result<(String, String), String> {
             server.succeed()?;
             return Ok((server.output(), String::new()));
         }
-        Sides::Tcp(port) => server.listens_on_tcp(port)?,
+        Sides::Tcp(port) | Sides::Clients(port, _) => server.listens_on_tcp(port)?,
         Sides::Cm(port) | Sides::Lasting(port) => server.listens_on_cm(port)?,
         Sides::Says(text) => server.says(text)?,
     }
@@ -86,12 +86,20 @@ fn both(stage: &Stage, row: &Row) -> Result<(String, String), String> {
         "rdma_xserver" => "rdma_xclient",
         same => same,
     };
-    let mut client = start(stage, Side::B, program, &row.client)?;
-    client.succeed()?;
+    let count = match row.sides {
+        Sides::Clients(_, count) => count,
+        _ => 1,
+    };
+    let clients = (0..count).map(|_| start(stage, Side::B, program, &row.client));
+    let mut printed = String::new();
+    for mut client in clients.collect::<Result<Vec<_>, _>>()? {
+        client.succeed()?;
+        printed += &client.output();
+    }
     if !matches!(row.sides, Sides::Lasting(_)) {
         server.succeed()?;
     }
-    Ok((server.output(), client.output()))
+    Ok((server.output(), printed))
 }
 
 /// Starts a side of a row. Its lines come out one by one, so that one can wait for them.

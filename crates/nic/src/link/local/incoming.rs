@@ -16,9 +16,9 @@ use ferroce_os::ring::{self, Receiver, Refused};
 use ferroce_os::unix::{Credentials, Record as Arrival, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Qpn};
 
+use super::Lending;
 use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
 use super::offer::{self, Offered};
-use super::Lending;
 use super::rings::Rings;
 use super::{SLOTS, slot_name};
 use crate::core::slot_of;

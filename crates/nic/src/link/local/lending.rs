@@ -4,11 +4,11 @@
 //! |---|---|
 //! | 1 ask | target (4), queue (4), interface (4), file: device (8), inode (8) |
 //! | 2 no such queue | target (4), queue (4) |
-//! | 3 empty | target (4), queue (4) |
+//! | 3 empty, 8 not empty any more | target (4), queue (4) |
 //! | 4 lent | target (4), queue (4), loan (4), bytes that it has room for (8) |
 //! | 5 back, unused | loan (4) |
 //! | 6 a part of the message | loan (4), bytes |
-//! | 7 done | loan (4), status, opcode, what the next is, solicited, immediate or key (4), length (4), vendor error (4), target (4) |
+//! | 7 done | loan (4), status, opcode, what the next is, solicited, immediate or key (4), length (4), vendor error (4), target (4), source (4) |
 //!
 //! Ask, back, part and done go to the owner of the queue, the others to the owner of the target.
 
@@ -35,6 +35,8 @@ pub(crate) enum Answer {
     NoSuchQueue,
     /// It is empty; the owner speaks again when it is not.
     Empty,
+    /// It is not empty any more: whoever still needs a receive may ask again.
+    Ready,
     /// One, by its number, with room for so many bytes.
     Lent {
         /// Names it to the owner.
@@ -105,6 +107,7 @@ impl<'a> Lending<'a> {
             Self::Answer { qpn, srq, answer } => match answer {
                 Answer::NoSuchQueue => numbers(2, &[qpn.get(), srq.get()]),
                 Answer::Empty => numbers(3, &[qpn.get(), srq.get()]),
+                Answer::Ready => numbers(8, &[qpn.get(), srq.get()]),
                 Answer::Lent { loan, room } => {
                     let mut record = numbers(4, &[qpn.get(), srq.get(), loan]);
                     record.extend(room.to_le_bytes());
@@ -149,9 +152,16 @@ impl<'a> Lending<'a> {
         let (second, rest) = number(rest)?;
         let (qpn, srq) = (Qpn::new(first), Srqn::new(second));
         let answer = match word {
-            1 => return Some(Self::Ask { qpn, srq, place: parse_place(rest)? }),
+            1 => {
+                return Some(Self::Ask {
+                    qpn,
+                    srq,
+                    place: parse_place(rest)?,
+                });
+            }
             2 if rest.is_empty() => Answer::NoSuchQueue,
             3 if rest.is_empty() => Answer::Empty,
+            8 if rest.is_empty() => Answer::Ready,
             4 => {
                 let (loan, rest) = number(rest)?;
                 let room = u64::from_le_bytes(rest.try_into().ok()?);
@@ -187,11 +197,13 @@ fn encode_wc(wc: &Wc, solicited: bool) -> Vec<u8> {
         Some(WcImm::Imm(bytes)) => (1, bytes),
         Some(WcImm::Invalidated(key)) => (2, key.0.to_le_bytes()),
     };
-    let status = status.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX);
+    let status = status
+        .and_then(|at| u8::try_from(at).ok())
+        .unwrap_or(u8::MAX);
     let with_imm = wc.opcode == WcOpcode::RecvRdmaWithImm;
     let mut bytes = vec![status, with_imm.into(), what, solicited.into()];
     bytes.extend(imm);
-    for number in [wc.byte_len, wc.vendor_err, wc.qp_num.get()] {
+    for number in [wc.byte_len, wc.vendor_err, wc.qp_num.get(), wc.src_qp.get()] {
         bytes.extend(number.to_le_bytes());
     }
     bytes
@@ -203,6 +215,7 @@ fn parse_wc(bytes: &[u8]) -> Option<(Wc, bool)> {
     let (byte_len, rest) = number(rest)?;
     let (vendor_err, rest) = number(rest)?;
     let (qpn, rest) = number(rest)?;
+    let (source, rest) = number(rest)?;
     let status = STATUSES.get(usize::from(status));
     let wc = Wc {
         wr_id: 0,
@@ -219,7 +232,7 @@ fn parse_wc(bytes: &[u8]) -> Option<(Wc, bool)> {
             _ => Some(WcImm::Invalidated(Key(u32::from_le_bytes(*imm)))),
         },
         qp_num: Qpn::new(qpn),
-        src_qp: Qpn::default(),
+        src_qp: Qpn::new(source),
         sl: 0,
         flags: WcFlags::empty(),
     };
@@ -233,6 +246,7 @@ mod tests {
     #[test]
     fn every_word_is_read_as_it_was_written() {
         let (qpn, srq) = (Qpn::new(0x0012_3456), Srqn::new(0x0065_4321));
+        let initiator = Qpn::new(0x0011_2233);
         let place = Place {
             ifindex: 3,
             inode: Inode {
@@ -249,7 +263,7 @@ mod tests {
             byte_len: u32::MAX,
             imm: Some(WcImm::Invalidated(Key(0xdead_beef))),
             qp_num: qpn,
-            src_qp: Qpn::default(),
+            src_qp: initiator,
             sl: 0,
             flags: WcFlags::empty(),
         };
@@ -257,6 +271,7 @@ mod tests {
             Lending::Ask { qpn, srq, place },
             answer(Answer::NoSuchQueue),
             answer(Answer::Empty),
+            answer(Answer::Ready),
             answer(Answer::Lent {
                 loan: 9,
                 room: 1 << 33,
@@ -275,8 +290,16 @@ mod tests {
             let record = word.encode(8);
             assert_eq!(Lending::parse(&record), Some(word));
             if !matches!(word, Lending::Part { .. }) {
-                assert_eq!(Lending::parse(&record[..record.len() - 1]), None, "{word:?}");
-                assert_eq!(Lending::parse(&[&record[..], &[0]].concat()), None, "{word:?}");
+                assert_eq!(
+                    Lending::parse(&record[..record.len() - 1]),
+                    None,
+                    "{word:?}"
+                );
+                assert_eq!(
+                    Lending::parse(&[&record[..], &[0]].concat()),
+                    None,
+                    "{word:?}"
+                );
             }
         }
         assert_eq!(Lending::parse(&[8, 9, 0, 0, 0, 0, 0, 0, 0, 0]), None);

@@ -90,6 +90,9 @@ impl Side {
             LocalFrame::Mad { from_slot, mad, .. } => {
                 others.push(format!("mad {from_slot} {}", mad[0]))
             }
+            LocalFrame::Lending { from_slot, lending } => {
+                others.push(format!("lending {from_slot} {lending:?}"));
+            }
             LocalFrame::Board { from_slot, .. } => others.push(format!("board {from_slot}")),
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 others.push(format!(

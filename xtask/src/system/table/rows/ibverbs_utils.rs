@@ -104,6 +104,11 @@ pub(super) fn all() -> Vec<Row> {
         all.push(shared(options, ""));
     }
     all.push(shared("", "-c 1"));
+    for (options, clients) in [("", 2), ("-e", 2), ("-s 100000 -m 1024", 2), ("-n 100", 5)] {
+        let mut row = shared(options, &format!("-c {clients}"));
+        row.sides = Sides::Clients(PORT, clients);
+        all.push(row);
+    }
     all
 }
 
@@ -139,11 +144,12 @@ fn ping_pong(program: &PingPong, gid: &str, options: &str) -> Row {
 /// `ibv_xsrq_pingpong`, which prints nothing but errors: its status is its report.
 fn shared(options: &str, of_server: &str) -> Row {
     let port = if options.contains("-p") { 20001 } else { PORT };
-    let server = format!("-g 0 {options} {of_server}");
-    let client = format!("-g 0 {options} SERVER");
+    let one_space = |line: String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let server = one_space(format!("-g 0 {options} {of_server}"));
+    let client = one_space(format!("-g 0 {options} SERVER"));
     pair(
         ("ibv_xsrq_pingpong", "XRC"),
-        (server.trim(), &client.replace("  ", " ")),
+        (&server, &client),
         Sides::Tcp(port),
         Check::Says("", ""),
     )
