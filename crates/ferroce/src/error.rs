@@ -50,6 +50,9 @@ pub enum Error {
         /// What its program said. May have zeros behind it.
         private_data: Vec<u8>,
     },
+    /// The peer does not keep to what was agreed.
+    #[error("{0}")]
+    Protocol(&'static str),
     /// It took longer than was allowed.
     #[error("not done after {limit:?}")]
     TimedOut {

@@ -43,6 +43,7 @@ mod pending;
 mod provider;
 mod queue_pair;
 mod shared;
+mod stream;
 mod sys;
 mod transport;
 mod window;
@@ -72,6 +73,7 @@ pub use pending::{Pending, PendingBuffer};
 pub use provider::{Provider, ProviderKind};
 pub use queue_pair::{QueuePair, QueuePairCapacities, RefusedBuffer};
 pub use shared::{SharedReceiveQueue, SharedReceiveQueueInfo, SharedReceiveQueueNumber, XrcDomain};
+pub use stream::{Blocking, Stream, StreamRoom};
 pub use transport::{
     Binds, Connected, Rc, Reads, Receives, Sends, Transport, TransportKind, Uc, Ud, XrcInitiator,
     XrcTarget,

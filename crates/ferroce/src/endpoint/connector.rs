@@ -30,6 +30,17 @@ impl Connector {
 
     setup_methods!();
 
+    /// A future that can be waited for.
+    pub(crate) fn eventually<T>(
+        &self,
+        future: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Eventually<'static, T>
+    where
+        T: 'static,
+    {
+        Eventually::new(&self.shared, future)
+    }
+
     /// Connects to a listener: [`prepare`](Self::prepare), then [`Prepared::establish`].
     ///
     /// # Errors

@@ -76,6 +76,19 @@ impl Incoming {
 
     setup_methods!();
 
+    /// What is to be done with it, as a future that can be waited for.
+    pub(crate) fn eventually<T, F>(
+        self,
+        work: impl FnOnce(Self) -> F + Send + 'static,
+    ) -> Eventually<'static, T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+        T: 'static,
+    {
+        let shared = Arc::clone(&self.line.shared);
+        Eventually::new(&shared, work(self))
+    }
+
     /// What the peer said: its private data, which may have zeros behind it, and how many READs and atomics it wants to have outstanding
     /// and to serve, from this side's point of view.
     #[must_use]

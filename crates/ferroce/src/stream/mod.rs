@@ -1,0 +1,248 @@
+//! Bytes in order over a connection.
+
+mod credits;
+mod end;
+mod frame;
+mod traits;
+mod wakers;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use crate::{Connection, Connector, Error, Eventually, Incoming, Prepared, Result};
+use end::End;
+use frame::Offer;
+
+pub use traits::Blocking;
+
+/// A stream of bytes in both directions over a reliable connection, like a TCP stream.
+///
+/// The bytes travel in SENDs into buffers that the other end keeps posted; who has no room left to send to waits until the peer's
+/// program has read. So a message never finds no receive, and a slow reader slows its peer down, in that direction only.
+///
+/// # The end
+/// - [`close`](Self::close) ends one direction: the peer reads what was written, then the end of the stream. Reading goes on.
+/// - A connection that ends before the peer has closed is an error for the reader ([`ConnectionReset`](io::ErrorKind::ConnectionReset)),
+///   after all bytes that came: like a file that was cut, it shows.
+/// - Dropping a stream ends the connection. What was written and not [flushed](Self::flush) may be lost then, and the peer sees the error
+///   unless the stream was closed before.
+///
+/// # Ways to use it
+/// Its own methods are futures that need nothing but someone who serves the [`Endpoint`](crate::Endpoint). With the feature `tokio` it has
+/// tokio's `AsyncRead`, `AsyncBufRead` and `AsyncWrite`, with the feature `futures-io` those of the `futures` family; [`blocking`](Self::blocking)
+/// has [`std::io`]'s. None of their futures loses or repeats a byte if it is dropped. One task may read while another one writes (`split`
+/// of either library).
+///
+/// Both ends must be streams. To other programs it is a connection with SENDs.
+pub struct Stream(End);
+
+/// Room of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamRoom {
+    /// Messages that can be here and unread; as many may be written and on their way. At least 1.
+    pub buffers: u16,
+    /// Bytes of one message; at least 1.
+    pub bytes: u32,
+}
+
+impl Default for StreamRoom {
+    /// 8 messages of 16 KiB.
+    fn default() -> Self {
+        Self {
+            buffers: 8,
+            bytes: 16 << 10,
+        }
+    }
+}
+
+impl StreamRoom {
+    fn offer(self) -> Offer {
+        let Self { buffers, bytes } = self;
+        Offer { buffers, bytes }
+    }
+}
+
+impl Stream {
+    /// Connects to a listener whose program [accepts](Self::accept) streams. The connector's capacities and private data do not matter.
+    ///
+    /// # Errors
+    /// Those of [`Connector::connect`]; [`Error::Misuse`] for room of nothing, [`Error::Protocol`] if the peer's end is no stream.
+    pub fn connect(
+        connector: &Connector,
+        to: SocketAddr,
+        room: StreamRoom,
+    ) -> Eventually<'static, Self> {
+        let connector = connector
+            .clone()
+            .private_data(&room.offer().to_bytes())
+            .capacities(end::capacities(room));
+        let preparing = connector.prepare(to);
+        connector.eventually(async move {
+            let (prepared, receives) = with_receives(preparing.await?, room)?;
+            let connection = prepared.establish().await?;
+            let offer = peers_offer(&connection)?;
+            Ok(Self(End::new(connection, receives, room, offer)))
+        })
+    }
+
+    /// Accepts a request for a stream. One for something else is rejected.
+    ///
+    /// # Errors
+    /// Those of [`Incoming::accept`]; [`Error::Misuse`] for room of nothing, [`Error::Protocol`] if the peer's end is no stream.
+    pub fn accept(incoming: Incoming, room: StreamRoom) -> Eventually<'static, Self> {
+        let incoming = incoming
+            .private_data(&room.offer().to_bytes())
+            .capacities(end::capacities(room));
+        incoming.eventually(move |incoming| async move {
+            let Some(offer) = Offer::parse(&incoming.peer_parameters().private_data) else {
+                incoming.reject(b"a ferroce stream is wanted here")?;
+                return Err(NO_STREAM);
+            };
+            let (prepared, receives) = with_receives(incoming.prepare()?, room)?;
+            let connection = prepared.establish().await?;
+            Ok(Self(End::new(connection, receives, room, offer)))
+        })
+    }
+
+    /// Reads what is there, at least one byte; 0 is the end of the stream, or no room in `to`.
+    ///
+    /// # Errors
+    /// [`ConnectionReset`](io::ErrorKind::ConnectionReset) if the connection ended before the peer closed its end.
+    pub async fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|context| self.poll_read(context, to)).await
+    }
+
+    /// Writes some bytes, at least one unless there are none; how many. It returns when they are on their way: see [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the connection or this direction has ended.
+    pub async fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        poll_fn(|context| self.poll_write(context, from)).await
+    }
+
+    /// Writes all bytes. If it is dropped, nobody knows how many were written.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_all(&mut self, from: &[u8]) -> io::Result<()> {
+        let mut rest = from;
+        while !rest.is_empty() {
+            let written = self.write(rest).await?;
+            rest = &rest[written..];
+        }
+        Ok(())
+    }
+
+    /// Ready when all that was written is in the memory of the peer.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), if some is not and never will be.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        poll_fn(|context| self.poll_flush(context)).await
+    }
+
+    /// Ends this direction: the peer reads all that was written, then the end. Ready when it is in the memory of the peer.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub async fn close(&mut self) -> io::Result<()> {
+        poll_fn(|context| self.poll_close(context)).await
+    }
+
+    /// For threads that block: [`io::Read`] and [`io::Write`].
+    pub fn blocking(&mut self) -> Blocking<'_> {
+        Blocking::new(self)
+    }
+
+    /// The connection below. Work of one's own on its queue pair confuses both ends.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        self.0.connection()
+    }
+
+    /// [`read`](Self::read) for hand-written futures.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        to: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        if to.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let filled = match self.poll_fill(context)? {
+            Poll::Ready(bytes) => {
+                let count = bytes.len().min(to.len());
+                to[..count].copy_from_slice(&bytes[..count]);
+                count
+            }
+            Poll::Pending => return Poll::Pending,
+        };
+        self.consume(filled);
+        Poll::Ready(Ok(filled))
+    }
+
+    /// The bytes that are there, without taking them; none at the end of the stream.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        self.0.poll_fill(context)
+    }
+
+    /// Takes that many of the bytes that [`poll_fill`](Self::poll_fill) gave.
+    pub fn consume(&mut self, count: usize) {
+        self.0.consume(count);
+    }
+
+    /// [`write`](Self::write) for hand-written futures.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_write(context, from)
+    }
+
+    /// [`flush`](Self::flush) for hand-written futures.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_flush(context)
+    }
+
+    /// [`close`](Self::close) for hand-written futures.
+    ///
+    /// # Errors
+    /// As [`close`](Self::close).
+    pub fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_close(context)
+    }
+}
+
+const NO_STREAM: Error = Error::Protocol("the peer's end of the connection is not a stream");
+
+fn peers_offer(connection: &Connection) -> Result<Offer> {
+    Offer::parse(&connection.peer_parameters().private_data).ok_or(NO_STREAM)
+}
+
+/// Posts the receives, so that the peer's first message finds one.
+fn with_receives(prepared: Prepared, room: StreamRoom) -> Result<(Prepared, end::Receives)> {
+    let receives = end::post_receives(prepared.connection(), room)?;
+    Ok((prepared, receives))
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stream").field(self.connection()).finish()
+    }
+}

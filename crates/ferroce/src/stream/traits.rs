@@ -1,0 +1,169 @@
+//! The stream as others know streams.
+
+use std::fmt;
+use std::io;
+
+use super::Stream;
+use crate::Endpoint;
+
+/// A [`Stream`] for threads that block: they serve its endpoint while they wait. `flush` and dropping do not close it.
+pub struct Blocking<'s> {
+    stream: &'s mut Stream,
+    endpoint: Endpoint,
+}
+
+impl<'s> Blocking<'s> {
+    pub(super) fn new(stream: &'s mut Stream) -> Self {
+        let endpoint = stream.connection().endpoint();
+        Self { stream, endpoint }
+    }
+
+    /// [`Stream::close`].
+    ///
+    /// # Errors
+    /// As [`Stream::close`].
+    pub fn close(&mut self) -> io::Result<()> {
+        on(&self.endpoint, self.stream.close())
+    }
+}
+
+/// Waits in this thread.
+fn on<T>(endpoint: &Endpoint, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    endpoint.block_on(future).map_err(io::Error::other)?
+}
+
+impl io::Read for Blocking<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        on(&self.endpoint, self.stream.read(to))
+    }
+}
+
+impl io::Write for Blocking<'_> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        on(&self.endpoint, self.stream.write(from))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        on(&self.endpoint, self.stream.flush())
+    }
+}
+
+impl fmt::Debug for Blocking<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Blocking").field(&self.stream).finish()
+    }
+}
+
+#[cfg(feature = "tokio")]
+mod on_tokio {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, ready};
+
+    use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
+
+    use crate::Stream;
+
+    impl AsyncRead for Stream {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            to: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if to.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            let bytes = ready!(self.poll_fill(context))?;
+            let count = bytes.len().min(to.remaining());
+            to.put_slice(&bytes[..count]);
+            Stream::consume(&mut self, count);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncBufRead for Stream {
+        fn poll_fill_buf(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<&[u8]>> {
+            self.get_mut().poll_fill(context)
+        }
+
+        fn consume(mut self: Pin<&mut Self>, count: usize) {
+            Stream::consume(&mut self, count);
+        }
+    }
+
+    impl AsyncWrite for Stream {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            from: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Stream::poll_write(&mut self, context, from)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Stream::poll_flush(&mut self, context)
+        }
+
+        fn poll_shutdown(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.poll_close(context)
+        }
+    }
+}
+
+#[cfg(feature = "futures-io")]
+mod on_futures {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use futures_io::{AsyncBufRead, AsyncRead, AsyncWrite};
+
+    use crate::Stream;
+
+    impl AsyncRead for Stream {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            to: &mut [u8],
+        ) -> Poll<io::Result<usize>> {
+            Stream::poll_read(&mut self, context, to)
+        }
+    }
+
+    impl AsyncBufRead for Stream {
+        fn poll_fill_buf(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<io::Result<&[u8]>> {
+            self.get_mut().poll_fill(context)
+        }
+
+        fn consume(mut self: Pin<&mut Self>, count: usize) {
+            Stream::consume(&mut self, count);
+        }
+    }
+
+    impl AsyncWrite for Stream {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            from: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Stream::poll_write(&mut self, context, from)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Stream::poll_flush(&mut self, context)
+        }
+
+        fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Stream::poll_close(&mut self, context)
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Streams: every byte once and in order, whatever is dropped; room that runs out; ends of every kind.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+#[expect(dead_code, reason = "the pair is for other tests")]
+mod common;
+
+use std::future::{Future, poll_fn};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use common::provider;
+use ferroce::{Endpoint, Error, Listener, Stream, StreamRoom};
+
+/// Long past what anything here takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+const SMALL: StreamRoom = StreamRoom {
+    buffers: 4,
+    bytes: 100,
+};
+
+fn endpoint() -> Endpoint {
+    Endpoint::new(&provider()).unwrap()
+}
+
+fn listener(endpoint: &Endpoint) -> (Listener, SocketAddr) {
+    let listener = endpoint.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = ([127, 0, 0, 1], listener.port()).into();
+    (listener, address)
+}
+
+/// Two ends, of endpoints of their own.
+fn pair(one: StreamRoom, other: StreamRoom) -> (Stream, Stream) {
+    let (listener, address) = listener(&endpoint());
+    let connecting = thread::spawn(move || {
+        Stream::connect(&endpoint().connector(), address, other)
+            .wait()
+            .unwrap()
+    });
+    let incoming = listener.accept().wait().unwrap();
+    let accepted = Stream::accept(incoming, one).wait().unwrap();
+    (accepted, connecting.join().unwrap())
+}
+
+/// A small generator of numbers that look random.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit as u64).unwrap()
+    }
+}
+
+/// The byte at a place of the stream: no other place nearby has the same neighbourhood.
+fn byte(at: usize) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]
+}
+
+fn bytes(from: usize, count: usize) -> Vec<u8> {
+    (from..from + count).map(byte).collect()
+}
+
+#[test]
+fn threads_that_block_exchange_and_both_directions_end_by_themselves() {
+    let (mut server, mut client) = pair(StreamRoom::default(), SMALL);
+    let length = 300_000;
+    let echo = thread::spawn(move || {
+        let mut all = Vec::new();
+        server.blocking().read_to_end(&mut all).unwrap();
+        // The other direction is still open.
+        let mut server = server.blocking();
+        server.write_all(&all).unwrap();
+        server.close().unwrap();
+    });
+    let mut client = client.blocking();
+    client.write_all(&bytes(0, length)).unwrap();
+    client.flush().unwrap();
+    client.close().unwrap();
+    assert_eq!(
+        client.write(b"more").unwrap_err().kind(),
+        io::ErrorKind::BrokenPipe
+    );
+    let mut back = Vec::new();
+    client.read_to_end(&mut back).unwrap();
+    assert!(back == bytes(0, length));
+    assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+    echo.join().unwrap();
+}
+
+/// Polls a future once and drops it, as `select!` does with the one that was too slow.
+fn once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(out) => Some(out),
+        Poll::Pending => None,
+    }
+}
+
+/// One end of the soak: writes and reads random amounts, drops half of the futures, closes at the end.
+fn wander(mut stream: Stream, seed: u64, length: usize) {
+    let mut random = Random(seed);
+    let endpoint = stream.connection().endpoint();
+    let (mut written, mut read, mut room) = (0, 0, vec![0; 1000]);
+    while written < length || read < length {
+        let size = random.below(700) + 1;
+        let dropped = random.below(2) == 0;
+        endpoint.turn().unwrap();
+        if written < length && random.below(2) == 0 {
+            let some = bytes(written, size.min(length - written));
+            let done = once(stream.write(&some));
+            written += done.transpose().unwrap().unwrap_or(0);
+            if random.below(8) == 0 {
+                once(stream.flush()).transpose().unwrap();
+            }
+        } else {
+            let to = &mut room[..size];
+            let came = if dropped || written < length {
+                once(stream.read(to))
+            } else {
+                Some(endpoint.block_on(stream.read(to)).unwrap())
+            };
+            let came = came.transpose().unwrap().unwrap_or(0);
+            assert!(room[..came] == bytes(read, came), "wrong bytes at {read}");
+            read += came;
+        }
+    }
+    endpoint
+        .block_on(async {
+            stream.close().await?;
+            assert_eq!(stream.read(&mut room).await?, 0);
+            io::Result::Ok(())
+        })
+        .unwrap()
+        .unwrap();
+}
+
+#[test]
+fn random_sizes_rooms_and_dropped_futures_lose_and_repeat_nothing() {
+    let seeds = std::env::var("FERROCE_SEEDS").map_or(6, |seeds| seeds.parse().unwrap());
+    for seed in 1..=seeds {
+        println!("seed {seed}");
+        let mut random = Random(seed * 0x9e37_79b9_7f4a_7c15);
+        let mut room = || StreamRoom {
+            buffers: u16::try_from(random.below(6) + 1).unwrap(),
+            bytes: u32::try_from(random.below(300) + 1).unwrap(),
+        };
+        let (server, client) = pair(room(), room());
+        let length = 40_000;
+        let ends = [(server, seed * 2 + 1), (client, seed * 2 + 2)];
+        for end in ends.map(|(end, seed)| thread::spawn(move || wander(end, seed, length))) {
+            end.join().unwrap();
+        }
+    }
+}
+
+/// Writes as long as there is room; how much.
+fn fill(stream: &mut Stream) -> usize {
+    let mut all = 0;
+    loop {
+        stream.connection().endpoint().turn().unwrap();
+        match once(stream.write(&[1; 100])) {
+            Some(written) => all += written.unwrap(),
+            // What is on its way has to arrive before there is certainly no room.
+            None => match stream.connection().endpoint().block_on(stream.flush()) {
+                Ok(flushed) => {
+                    flushed.unwrap();
+                    match once(stream.write(&[1; 100])) {
+                        Some(written) => all += written.unwrap(),
+                        None => return all,
+                    }
+                }
+                Err(e) => panic!("{e}"),
+            },
+        }
+    }
+}
+
+#[test]
+fn who_does_not_read_holds_up_one_direction_and_not_the_other() {
+    let (mut silent, mut eager) = pair(SMALL, SMALL);
+    let full = fill(&mut eager);
+    assert_eq!(full, 400, "4 messages of 100 bytes");
+    // The other way, many times the room.
+    let writer = thread::spawn(move || {
+        silent.blocking().write_all(&bytes(0, 20_000)).unwrap();
+        silent
+    });
+    let mut came = vec![0; 20_000];
+    eager.blocking().read_exact(&mut came).unwrap();
+    assert!(came == bytes(0, 20_000));
+    let mut silent = writer.join().unwrap();
+    assert!(once(eager.write(&[2; 100])).is_none(), "still no room");
+    // Once it reads there is room again.
+    let mut held = vec![0; full];
+    silent.blocking().read_exact(&mut held).unwrap();
+    eager.blocking().write_all(&[3; 400]).unwrap();
+    eager.connection().disconnect().wait().unwrap();
+    drop(silent);
+}
+
+#[test]
+fn a_connection_that_ends_without_a_close_is_an_error_behind_all_that_came() {
+    let (mut reader, mut writer) = pair(StreamRoom::default(), StreamRoom::default());
+    writer.blocking().write_all(b"the last words").unwrap();
+    writer.blocking().flush().unwrap();
+    drop(writer);
+    reader.connection().disconnected().wait().unwrap();
+    let mut all = Vec::new();
+    let cut = reader.blocking().read_to_end(&mut all).unwrap_err();
+    assert_eq!(
+        (cut.kind(), &all[..]),
+        (io::ErrorKind::ConnectionReset, &b"the last words"[..])
+    );
+    let refused = reader.blocking().write(b"hello?").unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
+    assert!(reader.blocking().close().is_err());
+}
+
+#[test]
+fn a_peer_that_has_closed_and_gone_leaves_everything_and_the_end() {
+    let (mut reader, mut writer) = pair(SMALL, SMALL);
+    writer.blocking().write_all(&bytes(0, 350)).unwrap();
+    writer.blocking().close().unwrap();
+    drop(writer);
+    reader.connection().disconnected().wait().unwrap();
+    let mut all = Vec::new();
+    reader.blocking().read_to_end(&mut all).unwrap();
+    assert!(all == bytes(0, 350));
+    reader.blocking().close().unwrap();
+}
+
+#[test]
+fn a_waiting_reader_and_a_waiting_writer_learn_that_the_peer_is_gone() {
+    for closes in [false, true] {
+        let (peer, mut stream) = pair(SMALL, SMALL);
+        fill(&mut stream);
+        let gone = thread::spawn(move || {
+            let mut peer = peer;
+            if closes {
+                peer.blocking().close().unwrap();
+            }
+            drop(peer);
+        });
+        let endpoint = stream.connection().endpoint();
+        let written = endpoint.block_on(stream.write(b"x")).unwrap();
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        let read = endpoint.block_on(stream.read(&mut [0])).unwrap();
+        assert_eq!(read.is_ok(), closes, "{read:?}");
+        gone.join().unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_stream_is_told_so() {
+    let (listener, address) = listener(&endpoint());
+    let other = thread::spawn(move || endpoint().connect(address).wait());
+    let incoming = listener.accept().wait().unwrap();
+    let refused = Stream::accept(incoming, SMALL).wait().unwrap_err();
+    assert!(matches!(refused, Error::Protocol(_)), "{refused}");
+    assert!(matches!(
+        other.join().unwrap().unwrap_err(),
+        Error::Rejected { reason: 28, .. }
+    ));
+    let stream =
+        thread::spawn(move || Stream::connect(&endpoint().connector(), address, SMALL).wait());
+    let plain = listener.accept().wait().unwrap().accept().wait();
+    let refused = stream.join().unwrap().unwrap_err();
+    assert!(matches!(refused, Error::Protocol(_)), "{refused}");
+    drop(plain);
+}
+
+#[test]
+fn bytes_can_be_looked_at_before_they_are_taken() {
+    let (mut reader, mut writer) = pair(SMALL, SMALL);
+    writer.blocking().write_all(b"abcdef").unwrap();
+    let endpoint = reader.connection().endpoint();
+    for expected in [&b"abcdef"[..], b"cdef"] {
+        let seen = endpoint.block_on(poll_fn(|context| {
+            reader.poll_fill(context).map_ok(<[u8]>::to_vec)
+        }));
+        assert_eq!(seen.unwrap().unwrap(), expected);
+        reader.consume(2);
+    }
+    reader.consume(usize::MAX);
+    writer.blocking().close().unwrap();
+    assert_eq!(reader.blocking().read(&mut [0; 9]).unwrap(), 0);
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test]
+async fn tokio_copies_through_a_stream_whose_halves_are_in_two_tasks() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let endpoint = endpoint();
+    let driver = tokio::spawn(endpoint.driver().run_on_tokio());
+    let work = async {
+        let (listener, address) = listener(&endpoint);
+        let connector = endpoint.connector();
+        let (server, client) = tokio::join!(
+            async { Stream::accept(listener.accept().await.unwrap(), SMALL).await },
+            Stream::connect(&connector, address, SMALL),
+        );
+        let (mut from, mut to) = tokio::io::split(server.unwrap());
+        let echo = tokio::spawn(async move {
+            tokio::io::copy(&mut from, &mut to).await.unwrap();
+            to.shutdown().await.unwrap();
+        });
+        let (mut read, mut write) = tokio::io::split(client.unwrap());
+        let writer = tokio::spawn(async move {
+            write.write_all(&bytes(0, 100_000)).await.unwrap();
+            write.shutdown().await.unwrap();
+        });
+        let mut back = Vec::new();
+        read.read_to_end(&mut back).await.unwrap();
+        assert!(back == bytes(0, 100_000));
+        echo.await.unwrap();
+        writer.await.unwrap();
+    };
+    tokio::time::timeout(DEADLINE, work).await.unwrap();
+    driver.abort();
+}
+
+#[cfg(feature = "futures-io")]
+#[test]
+fn the_traits_of_the_futures_family_are_there() {
+    fn has<S: futures_io::AsyncBufRead + futures_io::AsyncWrite + Unpin + Send>() {}
+    has::<Stream>();
+}
