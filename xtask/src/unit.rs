@@ -13,7 +13,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "test",
             "--workspace",
             "--features",
-            "ferroce/tokio",
+            "ferroce/tokio,ferroce/futures-io",
             "--no-fail-fast",
         ]),
         "cargo test",
