@@ -1,7 +1,6 @@
 //! Streams: every byte once and in order, whatever is dropped; room that runs out; ends of every kind.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-#[expect(dead_code, reason = "the pair is for other tests")]
 mod common;
 
 use std::future::{Future, poll_fn};
