@@ -1,0 +1,7 @@
+//! Nothing but the completion gives a buffer back.
+use ferroce::{Buffer, PendingBuffer};
+
+pub async fn case(pending: PendingBuffer) -> Buffer {
+    let early: Buffer = pending.buffer; //~ E0609
+    pending.await.1
+}
