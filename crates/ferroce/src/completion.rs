@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferroce_abi::types::{
-    IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH,
-    IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM,
-    IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
+    IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOCAL_INV,
+    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND,
 };
 
 use crate::driver::Driver;
-use crate::sys::{Fetched, Queue};
-use crate::{Context, Error, Origin, Result};
+use crate::sys::Queue;
+use crate::{Completions, Context, Error, Origin, Result};
 
 /// A completion queue. Clones are the same one.
 #[derive(Clone)]
@@ -47,6 +46,12 @@ impl CompletionQueue {
     /// The queue overflowed.
     pub fn poll(&self) -> Result<Option<Completion>> {
         self.0.take()
+    }
+
+    /// The completions that are there, to be read in place: no more is read of each than is asked for. See [`Completions`].
+    #[must_use]
+    pub fn completions(&self) -> Completions<'_> {
+        Completions::new(&self.0)
     }
 
     /// Takes the oldest completion, polling until there is one. The quickest answer, at the price of a processor.
@@ -148,24 +153,6 @@ pub enum Timestamp {
 }
 
 impl Completion {
-    pub(crate) fn new(tag: u64, fetched: &Fetched) -> Self {
-        let wc = &fetched.wc;
-        let result = if wc.status == IBV_WC_SUCCESS {
-            Ok(Done::new(wc))
-        } else {
-            Err(WorkError {
-                status: WorkStatus(wc.status),
-                detail: wc.vendor_err,
-            })
-        };
-        Self {
-            tag,
-            queue_pair: wc.qp_num,
-            result,
-            timestamp: fetched.timestamp,
-        }
-    }
-
     /// Of work whose queue pair was destroyed.
     pub(crate) fn flushed(tag: u64, queue_pair: u32) -> Self {
         let status = WorkStatus::FLUSHED;
@@ -193,31 +180,6 @@ pub struct Done {
     pub origin: Origin,
 }
 
-impl Done {
-    fn new(wc: &ibv_wc) -> Self {
-        let has = |flag: u32| wc.wc_flags & flag != 0;
-        let what = Completed::from_c(wc.opcode);
-        // Of the other kinds these fields need not be set.
-        let origin = match what {
-            Completed::Receive => Origin {
-                queue_pair: wc.src_qp,
-                has_header: has(IBV_WC_GRH),
-                lid: wc.slid,
-                service_level: wc.sl,
-                path_bits: wc.dlid_path_bits,
-            },
-            _ => Origin::default(),
-        };
-        Self {
-            what,
-            bytes: wc.byte_len,
-            immediate: has(IBV_WC_WITH_IMM).then(|| u32::from_be(wc.imm_data)),
-            invalidated: has(IBV_WC_WITH_INV).then_some(wc.imm_data),
-            origin,
-        }
-    }
-}
-
 /// Kinds of successful work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -239,7 +201,7 @@ pub enum Completed {
 }
 
 impl Completed {
-    fn from_c(opcode: u32) -> Self {
+    pub(crate) fn from_c(opcode: u32) -> Self {
         match opcode {
             IBV_WC_SEND => Self::Send,
             IBV_WC_RDMA_WRITE => Self::Write,

@@ -28,11 +28,14 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod atomic;
 mod attributes;
+mod batch;
 mod buffer;
 mod builder;
 mod cm;
 mod completion;
+mod completions;
 mod device;
 mod driver;
 mod endpoint;
@@ -42,6 +45,7 @@ mod memory;
 mod pending;
 mod provider;
 mod queue_pair;
+mod scope;
 mod shared;
 mod stream;
 mod sys;
@@ -50,16 +54,19 @@ mod window;
 mod work;
 
 pub use address::{AddressHandle, GRH_BYTES, Origin, Path};
+pub use atomic::{PendingAtomic, RemoteAtomic};
 pub use attributes::{
     Migration, Mtu, QueuePairAttributes, QueuePairInfo, QueuePairState, RemoteAccess,
 };
 
+pub use batch::{Batch, RefusedBatch};
 pub use buffer::Buffer;
 pub use builder::QueuePairBuilder;
 pub use cm::{ConnectionParameters, Event, EventChannel, EventKind, Id, IdKey};
 pub use completion::{
     Completed, Completion, CompletionQueue, Done, Timestamp, Timestamps, WorkError, WorkStatus,
 };
+pub use completions::{Arrived, Completions};
 pub use device::{
     Context, Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, PortAttributes, PortState,
     devices,
@@ -68,10 +75,13 @@ pub use driver::Driver;
 pub use endpoint::{Connection, Connector, Endpoint, Eventually, Incoming, Listener, Prepared};
 pub use error::{Error, Result};
 pub use exchange::{LinkParameters, QueuePairAddress};
-pub use memory::{Access, MemoryRegion, ProtectionDomain, RemoteAddress, RemoteRegion, Slice};
+pub use memory::{
+    Access, MemoryRegion, ProtectionDomain, RawPiece, RemoteAddress, RemoteRegion, Slice,
+};
 pub use pending::{Pending, PendingBuffer};
 pub use provider::{Provider, ProviderKind};
 pub use queue_pair::{QueuePair, QueuePairCapacities, RefusedBuffer};
+pub use scope::{Lent, Receiving, RefusedLent, Scope, Sending, Shared};
 pub use shared::{SharedReceiveQueue, SharedReceiveQueueInfo, SharedReceiveQueueNumber, XrcDomain};
 pub use stream::{Blocking, Stream, StreamRoom};
 pub use transport::{

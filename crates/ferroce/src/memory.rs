@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use ferroce_abi::types::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
@@ -51,7 +52,7 @@ pub enum Access {
 }
 
 impl Access {
-    fn flags(self) -> i32 {
+    pub(crate) fn flags(self) -> i32 {
         let flags = match self {
             Self::LocalRead => 0,
             Self::LocalWrite => IBV_ACCESS_LOCAL_WRITE,
@@ -88,6 +89,66 @@ impl MemoryRegion {
             region: Region::new(&domain.0, length, access.flags())?,
             length,
         })
+    }
+
+    /// Registers bytes that the program has allocated; the region owns them from now on.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_bytes(
+        domain: &ProtectionDomain,
+        bytes: impl Into<Box<[u8]>>,
+        access: Access,
+    ) -> Result<Self> {
+        let bytes = bytes.into();
+        let length = bytes.len();
+        Ok(Self {
+            region: Region::of_box(&domain.0, bytes, access.flags())?,
+            length,
+        })
+    }
+
+    /// Registers bytes that stay the program's: of a type of its own, mapped from a file, or whatever (`ibv_reg_mr(3)`).
+    ///
+    /// # Safety
+    /// The bytes are valid for reads and writes until the last clone of the region is dropped and all work on it has completed. Meanwhile the
+    /// device and, as `access` allows, peers read and write them at any time: they may be borrowed as atomics and not otherwise, and hold only
+    /// types for which any bytes are a value.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    #[allow(unsafe_code, reason = "the caller's promise")]
+    pub unsafe fn of_raw(
+        domain: &ProtectionDomain,
+        start: NonNull<u8>,
+        length: usize,
+        access: Access,
+    ) -> Result<Self> {
+        if length == 0 {
+            return Err(Error::Misuse("a memory region has at least one byte"));
+        }
+        // SAFETY: the caller's promise.
+        let region = unsafe { Region::of_raw(&domain.0, start, length, access.flags())? };
+        Ok(Self { region, length })
+    }
+
+    /// The bytes as peers and the device leave them to the program: anyone may change them at any time.
+    #[must_use]
+    pub fn atomic_bytes(&self) -> &[AtomicU8] {
+        self.region.atomic_bytes(self.length)
+    }
+
+    /// The whole words of eight bytes, as [`atomic_bytes`](Self::atomic_bytes). None if the region does not begin at a multiple of 8, which those
+    /// that the library allocated do.
+    #[must_use]
+    pub fn atomic_words(&self) -> Option<&[AtomicU64]> {
+        self.region.atomic_words(self.length / size_of::<u64>())
+    }
+
+    /// The key by which own [raw](crate::QueuePair::post_send_raw) work requests name it.
+    #[must_use]
+    pub fn local_key(&self) -> u32 {
+        self.region.lkey()
     }
 
     /// Bytes.
@@ -176,7 +237,7 @@ impl MemoryRegion {
 
     fn check_word(&self, start: usize) -> Result<()> {
         self.check(start, size_of::<u64>())?;
-        if start.is_multiple_of(size_of::<u64>()) {
+        if self.region.is_word(start) {
             Ok(())
         } else {
             Err(self.out_of_range(start, start + size_of::<u64>()))
@@ -217,6 +278,17 @@ impl Slice<'_> {
             rkey,
         }
     }
+}
+
+/// A piece of registered memory by its numbers, for [raw](crate::QueuePair::post_send_raw) work requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawPiece {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Key of the region: [`MemoryRegion::local_key`].
+    pub local_key: u32,
 }
 
 /// A request with these bytes; it holds their regions.

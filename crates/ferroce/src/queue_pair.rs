@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::atomic::Results;
 use crate::attributes::{QueuePairAttributes, QueuePairInfo, QueuePairState};
 use crate::exchange::Local;
 use crate::memory::request;
@@ -12,7 +13,7 @@ use crate::sys::{Bind, Ledger, QueuePairHandle, Reader, Refused, Request};
 use crate::transport::{Binds, Rc, Receives, Sends, Transport, Ud};
 use crate::{
     Buffer, CompletionQueue, Error, Gid, Id, MemoryRegion, MemoryWindow, Pending, PendingBuffer,
-    ProtectionDomain, QueuePairBuilder, RemoteAccess, RemoteRegion, Result, Slice, Work,
+    ProtectionDomain, QueuePairBuilder, RawPiece, RemoteAccess, RemoteRegion, Result, Slice, Work,
 };
 
 /// What a queue pair must hold.
@@ -33,6 +34,7 @@ pub struct QueuePair<T: Transport = Rc> {
     pub(crate) handle: Arc<QueuePairHandle>,
     capacities: QueuePairCapacities,
     local: Mutex<Option<Local>>,
+    pub(crate) results: Arc<Results>,
     transport: PhantomData<T>,
 }
 
@@ -72,6 +74,7 @@ impl<T: Transport> QueuePair<T> {
             handle: Arc::new(handle),
             capacities,
             local: Mutex::default(),
+            results: Arc::default(),
             transport: PhantomData,
         }
     }
@@ -173,6 +176,26 @@ impl<T: Sends> QueuePair<T> {
         posted.map(drop)
     }
 
+    /// Posts work on memory that nothing here keeps: the third way, for those who manage registrations themselves.
+    ///
+    /// # Safety
+    /// Until the completion was polled, or the queue pair has been dropped or [reset](Self::reset): the memory stays valid and registered with these
+    /// keys; what is sent from is not written; what READ and atomics write into is not touched at all.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    #[allow(unsafe_code, reason = "the caller's promise")]
+    pub unsafe fn post_send_raw(
+        &self,
+        tag: u64,
+        work: impl Into<Work<T>>,
+        pieces: &[RawPiece],
+    ) -> Result<()> {
+        let request = Request::raw(tag, pieces.iter().copied());
+        let posted = self.handle.post_send(request, work.into().order);
+        posted.map(drop).map_err(|(error, _)| error)
+    }
+
     /// Posts work, as a future of its completion.
     ///
     /// # Errors
@@ -227,6 +250,20 @@ impl<T: Receives> QueuePair<T> {
         posted.map(drop).map_err(|(error, _)| error)
     }
 
+    /// Posts a receive into memory that nothing here keeps.
+    ///
+    /// # Safety
+    /// As for [`post_send_raw`](Self::post_send_raw): the memory stays valid, registered and untouched.
+    ///
+    /// # Errors
+    /// As [`post_receive`](Self::post_receive).
+    #[allow(unsafe_code, reason = "the caller's promise")]
+    pub unsafe fn post_receive_raw(&self, tag: u64, pieces: &[RawPiece]) -> Result<()> {
+        let request = Request::raw(tag, pieces.iter().copied());
+        let posted = self.handle.post_receive(request);
+        posted.map(drop).map_err(|(error, _)| error)
+    }
+
     /// Posts a receive, as a future of its completion.
     ///
     /// # Errors
@@ -256,7 +293,8 @@ impl<T: Receives> QueuePair<T> {
 
 impl<T: Binds> QueuePair<T> {
     /// Posts the bind of a memory window: once it has completed, peers reach these bytes of the region with the key of the result, in these ways, until
-    /// the window is bound again, invalidated or dropped. The region was made with [`Access::Windows`](crate::Access::Windows) or more.
+    /// the window is bound again, invalidated or dropped. The region was made with [`Access::Windows`](crate::Access::Windows). A type 2 window that is
+    /// open must be invalidated before it is bound again: the work fails otherwise (`IBV_WC_MW_BIND_ERR`).
     ///
     /// # Errors
     /// [`Error::OutOfRange`]; [`Error::Misuse`] if the parts are of different domains; as [`post_send`](Self::post_send).

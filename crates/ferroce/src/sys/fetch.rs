@@ -16,6 +16,7 @@ use super::queue::BATCH;
 use crate::{Error, Result, Timestamp, Timestamps};
 
 /// A completion as the device gave it.
+#[derive(Clone, Copy)]
 pub(crate) struct Fetched {
     pub(crate) wc: ibv_wc,
     pub(crate) timestamp: Option<Timestamp>,

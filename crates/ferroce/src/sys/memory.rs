@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -46,7 +47,9 @@ pub(crate) struct Region {
     domain: Arc<Domain>,
     raw: NonNull<ibv_mr>,
     bytes: NonNull<u8>,
-    layout: Layout,
+    size: usize,
+    /// How the bytes were allocated; none if they are not this object's to free.
+    layout: Option<Layout>,
     lkey: u32,
     rkey: u32,
 }
@@ -78,16 +81,52 @@ impl Region {
         let Some(bytes) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
+        Self::register(domain, (bytes, length), Some(layout), access)
+    }
+
+    /// Registers bytes that the program has allocated, which are this object's from now on.
+    pub(crate) fn of_box(domain: &Arc<Domain>, bytes: Box<[u8]>, access: i32) -> Result<Arc<Self>> {
+        if bytes.is_empty() {
+            return Err(Error::Misuse("a memory region has at least one byte"));
+        }
+        let layout = Layout::for_value(&*bytes);
+        let bytes = NonNull::from(Box::leak(bytes));
+        Self::register(domain, (bytes.cast(), bytes.len()), Some(layout), access)
+    }
+
+    /// Registers bytes that stay the program's.
+    ///
+    /// # Safety
+    /// They are valid for reads and writes until this is dropped, and nobody borrows them meanwhile but as atomics.
+    pub(crate) unsafe fn of_raw(
+        domain: &Arc<Domain>,
+        bytes: NonNull<u8>,
+        length: usize,
+        access: i32,
+    ) -> Result<Arc<Self>> {
+        Self::register(domain, (bytes, length), None, access)
+    }
+
+    /// `ibv_reg_mr`. Frees the bytes if they were allocated with a layout and cannot be registered.
+    fn register(
+        domain: &Arc<Domain>,
+        (bytes, length): (NonNull<u8>, usize),
+        layout: Option<Layout>,
+        access: i32,
+    ) -> Result<Arc<Self>> {
         let verbs = domain.device.verbs;
-        // SAFETY: a live domain and bytes of our own.
+        bytes.as_ptr().expose_provenance();
+        // SAFETY: a live domain, and bytes that are there until the region is deregistered.
         let raw = unsafe {
             (verbs.ibv_reg_mr)(domain.raw.as_ptr(), bytes.as_ptr().cast(), length, access)
         };
         let Some(raw) = NonNull::new(raw) else {
             let error = Error::last("ibv_reg_mr")
                 .about(|| format!("{length} bytes with access {access:#x}"));
-            // SAFETY: allocated above with this layout, and not registered.
-            unsafe { dealloc(bytes.as_ptr(), layout) };
+            if let Some(layout) = layout {
+                // SAFETY: allocated with this layout, and not registered.
+                unsafe { dealloc(bytes.as_ptr(), layout) };
+            }
             return Err(error);
         };
         // SAFETY: a live region; nobody else has it yet.
@@ -96,6 +135,8 @@ impl Region {
             domain: Arc::clone(domain),
             raw,
             bytes,
+            // What was allocated here is whole words.
+            size: layout.map_or(length, |layout| layout.size()),
             layout,
             lkey,
             rkey,
@@ -129,10 +170,15 @@ impl Region {
     /// The first of that many bytes.
     pub(super) fn start(&self, length: usize) -> NonNull<u8> {
         assert!(
-            length <= self.layout.size(),
+            length <= self.size,
             "{length} bytes are not within the region"
         );
         self.bytes
+    }
+
+    /// Key for own work requests.
+    pub(crate) fn lkey(&self) -> u32 {
+        self.lkey
     }
 
     /// Key for peers.
@@ -150,7 +196,7 @@ impl Region {
         let mut at = start;
         let mut rest = to;
         while !rest.is_empty() {
-            let whole = at.is_multiple_of(WORD) && rest.len() >= WORD;
+            let whole = self.is_word(at) && rest.len() >= WORD;
             let (now, later) = rest.split_at_mut(if whole { WORD } else { 1 });
             if whole {
                 now.copy_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
@@ -168,7 +214,7 @@ impl Region {
         let mut rest = from;
         while let [first, tail @ ..] = rest {
             match rest.first_chunk() {
-                Some(whole) if at.is_multiple_of(WORD) => {
+                Some(whole) if self.is_word(at) => {
                     self.word(at)
                         .store(u64::from_ne_bytes(*whole), Ordering::Relaxed);
                     at += WORD;
@@ -184,21 +230,38 @@ impl Region {
     }
 
     fn byte(&self, at: usize) -> &AtomicU8 {
-        assert!(
-            at < self.layout.size(),
-            "byte {at} is outside of the region"
-        );
+        assert!(at < self.size, "byte {at} is outside of the region");
         // SAFETY: within the allocation, which lives as long as `self`; atomics allow for writers elsewhere.
         unsafe { AtomicU8::from_ptr(self.bytes.add(at).as_ptr()) }
+    }
+
+    /// Whether a word could be there.
+    pub(crate) fn is_word(&self, at: usize) -> bool {
+        (self.bytes.as_ptr().addr() + at).is_multiple_of(WORD)
+    }
+
+    /// The first bytes, for whoever allows for others that change them.
+    pub(crate) fn atomic_bytes(&self, length: usize) -> &[AtomicU8] {
+        let start = self.start(length);
+        // SAFETY: that many bytes, which live as long as `self`, and are borrowed as atomics only.
+        unsafe { slice::from_raw_parts(start.as_ptr().cast(), length) }
+    }
+
+    /// The first words, as [`atomic_bytes`](Self::atomic_bytes). None if the bytes are not aligned.
+    pub(crate) fn atomic_words(&self, count: usize) -> Option<&[AtomicU64]> {
+        let start = self.start(count * WORD);
+        // SAFETY: as above, and aligned.
+        self.is_word(0)
+            .then(|| unsafe { slice::from_raw_parts(start.as_ptr().cast(), count) })
     }
 
     /// The eight bytes at a multiple of eight.
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(
-            at.is_multiple_of(WORD) && at < self.layout.size(),
+            self.is_word(at) && at + WORD <= self.size,
             "no word of the region is at {at}"
         );
-        // SAFETY: aligned, and within the allocation, whose size is a multiple of a word.
+        // SAFETY: aligned, and within the bytes.
         unsafe { AtomicU64::from_ptr(self.bytes.add(at).as_ptr().cast()) }
     }
 }
@@ -208,9 +271,9 @@ impl Drop for Region {
         // SAFETY: `ibv_reg_mr` made it, and work requests held this object until their completion.
         let refused = unsafe { (self.domain.device.verbs.ibv_dereg_mr)(self.raw.as_ptr()) };
         // If it is still registered, peers may still write there: the bytes must stay.
-        if refused == 0 {
+        if let (0, Some(layout)) = (refused, self.layout) {
             // SAFETY: allocated with this layout; after deregistration nobody reaches the bytes any more.
-            unsafe { dealloc(self.bytes.as_ptr(), self.layout) };
+            unsafe { dealloc(self.bytes.as_ptr(), layout) };
         }
     }
 }

@@ -8,6 +8,7 @@
 #![allow(unsafe_code, reason = "the boundary to C")]
 
 mod address;
+mod borrowed;
 mod cm;
 mod completion_channel;
 mod descriptor;
@@ -29,6 +30,7 @@ mod work;
 
 pub(crate) use address::{AddressObject, Sender, path_from_c, path_to_c};
 
+pub(crate) use borrowed::{BorrowedMut, BorrowedRegion, Posts};
 pub(crate) use cm::{Channel, FetchedEvent, Identifier};
 pub(crate) use completion_channel::CompletionChannel;
 #[cfg(feature = "tokio")]
@@ -40,7 +42,7 @@ pub(crate) use fetch::Fetched;
 pub(crate) use memory::{Domain, Region};
 pub(crate) use outstanding::{Ledger, Reader};
 pub(crate) use poller::{Alarm, Poller, Signal};
-pub(crate) use queue::Queue;
+pub(crate) use queue::{BATCH, Queue};
 pub(crate) use queue_pair::{Plan, QueuePairHandle, Refused};
 pub(crate) use shared_queue::{SharedQueue, XrcDomainObject};
 pub(crate) use system::system;

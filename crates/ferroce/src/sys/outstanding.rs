@@ -91,13 +91,21 @@ impl Ledger {
         self.lock().withdraw(id)
     }
 
-    /// The device has completed work. `completion` makes a completion of its tag; it comes back if it is for whoever polls.
+    /// The device has completed work. `completion` makes a completion of its tag, for a future; the tag comes back if it is for whoever
+    /// polls.
     pub(super) fn complete(
         &self,
         id: u64,
         completion: impl FnOnce(u64) -> Completion,
-    ) -> (Settled, Option<Completion>) {
+    ) -> (Settled, Option<u64>) {
         self.lock().complete(id, completion)
+    }
+
+    /// Whether the device works on it.
+    pub(super) fn is_posted(&self, id: u64) -> bool {
+        let mut outstanding = self.lock();
+        let slot = outstanding.slot(id);
+        slot.is_some_and(|slot| matches!(slot.state, State::Posted(_)))
     }
 
     /// A future asks for its completion and the memory of its work.
@@ -249,7 +257,7 @@ impl Outstanding {
         &mut self,
         id: u64,
         completion: impl FnOnce(u64) -> Completion,
-    ) -> (Settled, Option<Completion>) {
+    ) -> (Settled, Option<u64>) {
         // Work of a queue pair that is gone tells nobody anything.
         let Some(slot) = self.slot(id) else {
             return Default::default();
@@ -257,21 +265,20 @@ impl Outstanding {
         let State::Posted(work) = std::mem::replace(&mut slot.state, State::Free) else {
             return Default::default();
         };
-        let done = completion(work.tag);
         let mut settled = Settled::default();
         for id in work.before {
             settled.released.push(self.withdraw(id));
         }
         if let Interest::Future(waker) = work.interest {
             if let Some(slot) = self.slot(id) {
-                slot.state = State::Done(done, work.held);
+                slot.state = State::Done(completion(work.tag), work.held);
             }
             settled.waker = waker;
             return (settled, None);
         }
         self.vacate(id);
         settled.released.push(work.held);
-        let for_poller = matches!(work.interest, Interest::Poller).then_some(done);
+        let for_poller = matches!(work.interest, Interest::Poller).then_some(work.tag);
         (settled, for_poller)
     }
 

@@ -15,7 +15,7 @@ use super::fetch::{Fetched, Fetcher};
 use super::outstanding::Ledger;
 use super::sleep::Sleepers;
 use super::{CompletionChannel, OpenDevice, descriptor};
-use crate::{Completion, Error, Result, Timestamps};
+use crate::{Arrived, Completion, Error, Result, Timestamps};
 
 /// Completions that one call takes at most.
 pub(crate) const BATCH: usize = 16;
@@ -28,7 +28,7 @@ pub(crate) struct Queue {
     fetcher: Fetcher,
     ledger: Arc<Ledger>,
     /// Completions that were taken from the device and not yet by whoever polls.
-    unread: Mutex<VecDeque<Completion>>,
+    unread: Mutex<VecDeque<Arrived>>,
     /// Held from taking completions off the device until they are with their readers, so that who finds nothing knows that nothing
     /// is on its way.
     fetching: Mutex<()>,
@@ -94,24 +94,47 @@ impl Queue {
         &self.ledger
     }
 
-    fn unread(&self) -> MutexGuard<'_, VecDeque<Completion>> {
+    fn unread(&self) -> MutexGuard<'_, VecDeque<Arrived>> {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The oldest completion that is for pollers.
     pub(crate) fn take(&self) -> Result<Option<Completion>> {
         loop {
-            if let Some(completion) = { self.unread().pop_front() } {
-                return Ok(Some(completion));
+            if let Some(arrived) = { self.unread().pop_front() } {
+                return Ok(Some(arrived.completion()));
             }
             let _fetching = self.fetching();
             // Another thread may have fetched some meanwhile.
-            if let Some(completion) = { self.unread().pop_front() } {
-                return Ok(Some(completion));
+            if let Some(arrived) = { self.unread().pop_front() } {
+                return Ok(Some(arrived.completion()));
             }
             if self.fetch()? == 0 {
                 return Ok(None);
             }
+        }
+    }
+
+    /// Some of the oldest completions that are for pollers.
+    pub(crate) fn take_some(&self, into: &mut SmallVec<[Arrived; BATCH]>) -> Result<()> {
+        loop {
+            let _fetching = self.fetching();
+            {
+                let mut unread = self.unread();
+                let count = unread.len().min(BATCH);
+                into.extend(unread.drain(..count));
+            }
+            if !into.is_empty() || self.fetch()? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives back completions that were taken and not read, the oldest first.
+    pub(crate) fn give_back(&self, untouched: impl DoubleEndedIterator<Item = Arrived>) {
+        let mut unread = self.unread();
+        for arrived in untouched.rev() {
+            unread.push_front(arrived);
         }
     }
 
@@ -122,7 +145,7 @@ impl Queue {
         Ok(())
     }
 
-    pub(crate) fn fetching(&self) -> MutexGuard<'_, ()> {
+    fn fetching(&self) -> MutexGuard<'_, ()> {
         self.fetching.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,39 +153,31 @@ impl Queue {
     fn fetch(&self) -> Result<usize> {
         let mut fetched = SmallVec::<[Fetched; BATCH]>::new();
         self.fetcher.fetch(&self.device, self.raw, &mut fetched)?;
-        for one in &fetched {
-            if let Some(completion) = self.settle(one) {
-                self.unread().push_back(completion);
-            }
+        let count = fetched.len();
+        for one in fetched {
+            self.settle(one);
         }
-        if !fetched.is_empty() {
+        if count > 0 {
             self.sleepers.delivered();
         }
-        Ok(fetched.len())
+        Ok(count)
     }
 
-    /// Completions as they come off the device, for one who reads them in place. The caller is the one who is `fetching`.
-    pub(crate) fn fetch_raw(&self, into: &mut SmallVec<[Fetched; BATCH]>) -> Result<()> {
-        self.fetcher.fetch(&self.device, self.raw, into)
-    }
-
-    /// Brings a completion to its reader: back if that is whoever polls.
-    pub(crate) fn settle(&self, one: &Fetched) -> Option<Completion> {
+    /// Brings a completion to its reader.
+    fn settle(&self, one: Fetched) {
         let shared = Ledger::of_shared(one.wc.wr_id);
         let ledger = shared.as_ref().unwrap_or(&self.ledger);
-        let (settled, completion) = ledger.complete(one.wc.wr_id, |tag| Completion::new(tag, one));
+        let (settled, for_poller) =
+            ledger.complete(one.wc.wr_id, |tag| Arrived::new(tag, one).completion());
+        if let Some(tag) = for_poller {
+            self.unread().push_back(Arrived::new(tag, one));
+        }
         settled.finish();
-        completion
     }
 
     /// Tells sleepers that completions were brought to their readers.
     pub(crate) fn delivered(&self) {
         self.sleepers.delivered();
-    }
-
-    /// Completions for pollers that nobody took.
-    pub(crate) fn next_unread(&self) -> Option<Completion> {
-        self.unread().pop_front()
     }
 
     /// `ibv_req_notify_cq`: the next completion makes an event.

@@ -375,52 +375,47 @@ impl QueuePairHandle {
         }
     }
 
-    /// `ibv_post_send` of several work requests at once, in order. Which were posted, by their `wr_id`s; and why the next one was not.
+    /// `ibv_post_send` of several work requests at once, in order. How many were posted, and why the next one was not.
     pub(crate) fn post_batch(
         &self,
-        batch: impl Iterator<Item = (Request, Order)>,
-    ) -> (SmallVec<[u64; 8]>, Option<Error>) {
+        batch: SmallVec<[(Request, Order); 4]>,
+    ) -> (usize, Option<Error>) {
+        let checked = |(request, order): &(Request, Order)| self.check_send(request, order);
+        if let Err(error) = batch.iter().try_for_each(checked) {
+            return (0, Some(error));
+        }
         let mut silent = self
             .silent
             .as_ref()
             .map(|silent| silent.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut refused = None;
-        let mut ids = SmallVec::<[u64; 8]>::new();
-        let mut chain = SmallVec::<[(ibv_send_wr, Elements); 4]>::new();
-        for (request, order) in batch {
-            if let Err(error) = self.check_send(&request, &order) {
-                refused = Some(error);
-                break;
-            }
-            let (id, posted, elements) = self.prepare(request, order, silent.as_deref_mut());
-            ids.push(id);
-            chain.push((posted, elements));
-        }
+        let mut chain: SmallVec<[(u64, ibv_send_wr, Elements); 4]> = batch
+            .into_iter()
+            .map(|(request, order)| self.prepare(request, order, silent.as_deref_mut()))
+            .collect();
         // Linked from the end on, now that nothing moves any more.
         let mut next: *mut ibv_send_wr = ptr::null_mut();
-        for (posted, elements) in chain.iter_mut().rev() {
+        for (_, posted, elements) in chain.iter_mut().rev() {
             posted.sg_list = elements.as_mut_ptr();
             posted.next = next;
             next = &raw mut *posted;
         }
         if next.is_null() {
-            return (ids, refused);
+            return (0, None);
         }
-        if let Err((error, bad)) = self.post_chain(next) {
-            refused = Some(error);
-            // SAFETY: C names one of the chain, which is still there.
-            let bad = unsafe { bad.as_ref() }.map(|bad| bad.wr_id);
-            let posted = ids.iter().position(|id| Some(*id) == bad).unwrap_or(0);
-            while ids.len() > posted {
-                let id = ids.pop().expect("invariant: more than were posted");
-                drop(
-                    self.send_queue()
-                        .ledger()
-                        .withdraw_last(id, silent.as_deref_mut()),
-                );
-            }
+        let Err((error, bad)) = self.post_chain(next) else {
+            return (chain.len(), None);
+        };
+        // C names the one that it refused. If it did not, the device might work on any of them: all stay held.
+        let is_bad = |(_, posted, _): &(u64, ibv_send_wr, Elements)| ptr::eq(posted, bad);
+        let posted = chain.iter().position(is_bad).unwrap_or(chain.len());
+        for (id, ..) in chain[posted..].iter().rev() {
+            drop(
+                self.send_queue()
+                    .ledger()
+                    .withdraw_last(*id, silent.as_deref_mut()),
+            );
         }
-        (ids, refused)
+        (posted, Some(error))
     }
 
     /// Takes note of work, and puts it into C's form but for the list of its elements.

@@ -13,8 +13,8 @@ use ferroce_abi::types::{
 };
 use smallvec::SmallVec;
 
-use super::{AddressObject, Domain, Exclusive, Reader, Region};
-use crate::{Error, Operation, RemoteAddress, Result};
+use super::{AddressObject, BorrowedRegion, Domain, Exclusive, Reader, Region};
+use crate::{Error, Operation, RawPiece, RemoteAddress, Result};
 
 /// C's list of the pieces of memory of a work request. Few need more than these, and only they allocate.
 pub(super) type Elements = SmallVec<[ibv_sge; 4]>;
@@ -95,6 +95,30 @@ impl Request {
         new.elements.push(memory.region().element(0, length));
         new.use_domain(memory.region().domain());
         new.held.exclusive = Some(memory);
+        new
+    }
+
+    /// Work on memory for which the caller of an unsafe function stands.
+    pub(crate) fn raw(tag: u64, pieces: impl Iterator<Item = RawPiece>) -> Self {
+        let mut new = Self::new(tag, Reader::Poller);
+        new.elements.extend(pieces.map(|piece| ibv_sge {
+            addr: piece.address,
+            length: piece.length,
+            lkey: piece.local_key,
+        }));
+        new
+    }
+
+    /// Work on pieces of borrowed regions.
+    pub(crate) fn borrowed<'r>(
+        pieces: impl Iterator<Item = (&'r Arc<BorrowedRegion>, usize, u32)>,
+    ) -> Self {
+        let mut new = Self::new(0, Reader::Future);
+        for (region, start, length) in pieces {
+            new.elements.push(region.element(start, length));
+            new.use_domain(region.domain());
+            new.held.hold(Arc::clone(region) as Thing);
+        }
         new
     }
 

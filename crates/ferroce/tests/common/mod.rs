@@ -49,3 +49,20 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
         thread::park_timeout(DEADLINE);
     }
 }
+
+/// Waits for a future in this thread, which also does what brings the completions.
+#[allow(dead_code, reason = "not every test program needs it")]
+pub(crate) fn block_on_driving<F: Future>(future: F, mut turn: impl FnMut()) -> F::Output {
+    let mut future = pin!(future);
+    let begun = Instant::now();
+    loop {
+        if let Poll::Ready(out) = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            return out;
+        }
+        assert!(begun.elapsed() < DEADLINE, "a future was never ready");
+        turn();
+    }
+}

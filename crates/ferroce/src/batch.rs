@@ -1,0 +1,110 @@
+//! Several work requests, posted at once.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use smallvec::SmallVec;
+
+use crate::memory::request;
+use crate::sys::{Order, Reader, Request};
+use crate::transport::Sends;
+use crate::{Error, QueuePair, Slice, Work};
+
+/// Work requests that are collected, then handed to the device in one call, with one doorbell: see [`QueuePair::batch`].
+#[must_use = "nothing is done until it is posted"]
+pub struct Batch<'b, T: Sends> {
+    queue_pair: &'b QueuePair<T>,
+    work: SmallVec<[(Request, Order); 4]>,
+    /// The first mistake.
+    refused: Option<Error>,
+    inline: PhantomData<&'b [u8]>,
+}
+
+/// A batch that was not posted, or not wholly.
+#[derive(Debug, thiserror::Error)]
+#[error("after {posted} of the batch: {error}")]
+pub struct RefusedBatch {
+    /// Why the next one was refused.
+    #[source]
+    pub error: Error,
+    /// How many were posted before it; their completions will come. The refused one and those after it were not posted.
+    pub posted: usize,
+}
+
+impl<T: Sends> QueuePair<T> {
+    /// Begins a batch.
+    pub fn batch(&self) -> Batch<'_, T> {
+        Batch {
+            queue_pair: self,
+            work: SmallVec::new(),
+            refused: None,
+            inline: PhantomData,
+        }
+    }
+}
+
+impl<'b, T: Sends> Batch<'b, T> {
+    /// Adds work, as [`QueuePair::post_send`] would post it.
+    pub fn send(mut self, tag: u64, work: impl Into<Work<T>>, bytes: &[Slice<'_>]) -> Self {
+        let request = request(tag, Reader::Poller, bytes);
+        self.work.push((request, work.into().order));
+        self
+    }
+
+    /// Adds work, as [`QueuePair::post_inline`] would post it. The bytes are copied when the batch is posted.
+    pub fn inline(mut self, tag: u64, work: impl Into<Work<T>>, bytes: &'b [u8]) -> Self {
+        match Request::inline(tag, Reader::Poller, bytes) {
+            Ok(request) => self.work.push((request, work.into().order)),
+            Err(e) => {
+                self.refused.get_or_insert(e);
+            }
+        }
+        self
+    }
+
+    /// How many work requests it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.work.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.work.is_empty()
+    }
+
+    /// Posts it, in order; no other work of the queue pair comes between. An empty batch is posted by doing nothing.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::post_send`]. What this crate refuses ([`Error::Misuse`], [`Error::Limit`]) it refuses before anything is posted. Otherwise
+    /// it is as `ibv_post_send(3)` says: the device takes the work requests one by one, those before the refused one are posted, and that one and
+    /// those behind it are not. So a batch that is larger than the free part of the send queue is posted in part, with ENOMEM;
+    /// [`RefusedBatch::posted`] tells how much.
+    pub fn post(self) -> Result<(), RefusedBatch> {
+        if let Some(error) = self.refused {
+            return Err(RefusedBatch { error, posted: 0 });
+        }
+        let (posted, refused) = self.queue_pair.handle.post_batch(self.work);
+        match refused {
+            None => Ok(()),
+            Some(error) => Err(RefusedBatch { error, posted }),
+        }
+    }
+}
+
+impl<T: Sends> fmt::Debug for Batch<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("queue_pair", self.queue_pair)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// So that `?` turns a refused batch into an error where how much was posted does not matter.
+impl From<RefusedBatch> for Error {
+    fn from(refused: RefusedBatch) -> Self {
+        refused.error
+    }
+}

@@ -1,0 +1,423 @@
+//! Work on borrowed memory, within a scope.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::pending::Ticket;
+use crate::sys::{BorrowedMut, BorrowedRegion, Order, Posts, Queue, Request};
+use crate::transport::{Receives, Sends};
+use crate::{
+    Access, Done, Error, Operation, ProtectionDomain, QueuePair, RemoteAccess, RemoteRegion,
+    Result, Work, WorkError,
+};
+
+/// A scope in which borrowed memory can be sent from and received into: see [`ProtectionDomain::scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    domain: &'scope ProtectionDomain,
+    posts: &'scope Posts,
+    /// Neither lifetime may be shortened or lengthened, as in [`std::thread::Scope`].
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl ProtectionDomain {
+    /// Runs `work` with a scope, in the manner of [`std::thread::scope`]. Inside, memory that lives longer than the scope (of the stack, the heap, or
+    /// wherever) is registered with [`share`](Scope::share), [`lend`](Scope::lend) or [`expose`](Scope::expose), and queue pairs of this domain work on it.
+    ///
+    /// When `work` has returned, the scope waits up to `limit` for what it posted. Queue pairs whose work is not done by then go to the error state,
+    /// which flushes it; so do they at once if `work` panics. Then all registrations end, and the memory is the program's again. This holds whatever
+    /// became of the scope's values, also if they were leaked with [`std::mem::forget`].
+    ///
+    /// ```no_run
+    /// # fn talk(domain: &ferroce::ProtectionDomain, a: &ferroce::QueuePair, b: &ferroce::QueuePair) -> ferroce::Result<()> {
+    /// use ferroce::Operation;
+    /// let mut room = [0; 64];
+    /// let bytes = domain.scope(std::time::Duration::from_secs(1), |scope| {
+    ///     let receiving = scope.receive(a, scope.lend(&mut room)?)?;
+    ///     let hello = scope.share(b"hello")?;
+    ///     scope.send(b, Operation::Send, &[hello])?.wait()??;
+    ///     let (done, _room) = receiving.wait()?;
+    ///     Ok::<_, ferroce::Error>(done?.bytes)
+    /// })?;
+    /// assert_eq!(&room[..bytes as usize], b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Aborts
+    /// If the device refuses to end a registration, which no device does for memory without windows: it could still write there.
+    pub fn scope<'env, R>(
+        &self,
+        limit: Duration,
+        work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+    ) -> R {
+        let posts = Posts::default();
+        let scope = Scope {
+            domain: self,
+            posts: &posts,
+            scope: PhantomData,
+            env: PhantomData,
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| work(&scope)));
+        match result {
+            Ok(result) => {
+                posts.end(limit);
+                result
+            }
+            Err(panic) => {
+                posts.end(Duration::ZERO);
+                resume_unwind(panic)
+            }
+        }
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Registers bytes to send from.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for no bytes, ENOMEM at the device's limit.
+    pub fn share(&'scope self, bytes: &'scope [u8]) -> Result<Shared<'scope>> {
+        let region = BorrowedRegion::shared(&self.domain.0, bytes)?;
+        self.posts.add_region(&region);
+        Ok(Shared {
+            bytes,
+            region,
+            offset: 0,
+        })
+    }
+
+    /// Registers bytes to receive and to read into.
+    ///
+    /// # Errors
+    /// As [`share`](Self::share).
+    pub fn lend(&'scope self, bytes: &'scope mut [u8]) -> Result<Lent<'scope>> {
+        let memory = BorrowedMut::lend(&self.domain.0, bytes)?;
+        self.posts.add_region(memory.piece().0);
+        Ok(Lent {
+            memory,
+            scope: PhantomData,
+        })
+    }
+
+    /// Registers bytes for peers, until the scope ends. Peers may change them at any time, so they are atomics.
+    ///
+    /// # Errors
+    /// As [`share`](Self::share).
+    pub fn expose(
+        &'scope self,
+        bytes: &'scope [AtomicU8],
+        access: RemoteAccess,
+    ) -> Result<RemoteRegion> {
+        let access = Access::Peers(access).flags();
+        let region = BorrowedRegion::exposed(&self.domain.0, bytes, access)?;
+        self.posts.add_region(&region);
+        Ok(RemoteRegion {
+            address: region.address(),
+            length: bytes.len() as u64,
+            rkey: region.rkey(),
+        })
+    }
+
+    /// Posts work that sends or writes shared bytes.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`]; [`Error::Misuse`] for READ and atomics, which write to the bytes: [`fetch`](Self::fetch) is for those.
+    pub fn send<T: Sends>(
+        &'scope self,
+        queue_pair: &QueuePair<T>,
+        work: impl Into<Work<T>>,
+        pieces: &[Shared<'scope>],
+    ) -> Result<Sending<'scope>> {
+        let order = work.into().order;
+        if fetches(&order) {
+            return Err(Error::Misuse(
+                "READ and atomics write to the bytes, which are only shared",
+            ));
+        }
+        let mut listed = smallvec::SmallVec::<[_; 4]>::new();
+        for piece in pieces {
+            listed.push((&piece.region, piece.offset, length(piece.bytes.len())?));
+        }
+        let request = Request::borrowed(listed.into_iter());
+        let ticket = self.post_send(queue_pair, request, order)?;
+        let queue = Arc::clone(queue_pair.handle.send_queue());
+        Ok(Sending {
+            waiting: Waiting { ticket, queue },
+            scope: PhantomData,
+        })
+    }
+
+    /// Posts a READ or an atomic operation, into lent bytes.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`], with the bytes; [`Error::Misuse`] for other operations.
+    pub fn fetch<T: Sends>(
+        &'scope self,
+        queue_pair: &QueuePair<T>,
+        work: impl Into<Work<T>>,
+        into: Lent<'scope>,
+    ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
+        let order = work.into().order;
+        let error = Error::Misuse("only READ and atomics bring bytes");
+        if !fetches(&order) {
+            return Err(RefusedLent { error, lent: into });
+        }
+        let posted = into
+            .request()
+            .and_then(|request| self.post_send(queue_pair, request, order));
+        into.receiving(posted, queue_pair.handle.send_queue())
+    }
+
+    /// Posts a receive into lent bytes.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_receive`], with the bytes.
+    pub fn receive<T: Receives>(
+        &'scope self,
+        queue_pair: &QueuePair<T>,
+        into: Lent<'scope>,
+    ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
+        let handle = &queue_pair.handle;
+        let posted = into.request().and_then(|request| {
+            let id = handle.post_receive(request).map_err(|(error, _)| error)?;
+            self.posts.add(handle, handle.receive_queue(), id);
+            Ok(Ticket::new(handle.receive_queue().ledger(), id))
+        });
+        into.receiving(posted, handle.receive_queue())
+    }
+
+    fn post_send<T: Sends>(
+        &self,
+        queue_pair: &QueuePair<T>,
+        request: Request,
+        order: Order,
+    ) -> Result<Ticket> {
+        let handle = &queue_pair.handle;
+        let id = handle
+            .post_send(request, order)
+            .map_err(|(error, _)| error)?;
+        self.posts.add(handle, handle.send_queue(), id);
+        Ok(Ticket::new(handle.send_queue().ledger(), id))
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scope")
+    }
+}
+
+/// Whether work writes to its own bytes.
+fn fetches(order: &Order) -> bool {
+    matches!(
+        order.what,
+        Operation::Read(_) | Operation::FetchAdd { .. } | Operation::CompareSwap { .. }
+    )
+}
+
+fn length(bytes: usize) -> Result<u32> {
+    u32::try_from(bytes).map_err(|_| Error::Misuse("a piece of 4 GiB and more is impossible"))
+}
+
+/// Bytes that are shared with the device until the scope ends.
+#[derive(Clone)]
+pub struct Shared<'scope> {
+    bytes: &'scope [u8],
+    region: Arc<BorrowedRegion>,
+    offset: usize,
+}
+
+impl Shared<'_> {
+    /// A part of them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]
+    pub fn slice(&self, range: Range<usize>) -> Result<Self> {
+        let bytes = self.bytes.get(range.clone()).ok_or(Error::OutOfRange {
+            start: range.start,
+            end: range.end,
+            length: self.bytes.len(),
+        })?;
+        Ok(Self {
+            bytes,
+            region: Arc::clone(&self.region),
+            offset: self.offset + range.start,
+        })
+    }
+}
+
+impl Deref for Shared<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl fmt::Debug for Shared<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({} bytes)", self.bytes.len())
+    }
+}
+
+/// Bytes that the program and the device have in turn, until the scope ends. While the program has this, they are ordinary bytes; work takes
+/// it away and gives it back.
+pub struct Lent<'scope> {
+    memory: BorrowedMut,
+    scope: PhantomData<&'scope mut [u8]>,
+}
+
+impl<'scope> Lent<'scope> {
+    /// In two parts, the first of `at` bytes, which go their own ways.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[must_use]
+    pub fn split_at(self, at: usize) -> (Self, Self) {
+        let (first, second) = self.memory.split(at);
+        let lent = |memory| Self {
+            memory,
+            scope: PhantomData,
+        };
+        (lent(first), lent(second))
+    }
+
+    fn request(&self) -> Result<Request> {
+        let (region, start, bytes) = self.memory.piece();
+        let length = length(bytes)?;
+        Ok(Request::borrowed(std::iter::once((region, start, length))))
+    }
+
+    fn receiving(
+        self,
+        posted: Result<Ticket>,
+        queue: &Arc<Queue>,
+    ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
+        match posted {
+            Ok(ticket) => Ok(Receiving {
+                waiting: Waiting {
+                    ticket,
+                    queue: Arc::clone(queue),
+                },
+                lent: self,
+            }),
+            Err(error) => Err(RefusedLent { error, lent: self }),
+        }
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.memory.bytes()
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.memory.bytes_mut()
+    }
+}
+
+impl fmt::Debug for Lent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({} bytes)", self.len())
+    }
+}
+
+/// Work that was not posted, and its bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RefusedLent<'scope> {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// The bytes.
+    pub lent: Lent<'scope>,
+}
+
+impl From<RefusedLent<'_>> for Error {
+    fn from(refused: RefusedLent<'_>) -> Self {
+        refused.error
+    }
+}
+
+/// A completion that someone waits for.
+struct Waiting {
+    ticket: Ticket,
+    queue: Arc<Queue>,
+}
+
+impl Waiting {
+    fn wait(&mut self) -> Result<std::result::Result<Done, WorkError>> {
+        let mut context = Context::from_waker(Waker::noop());
+        let ticket = &mut self.ticket;
+        let found = self
+            .queue
+            .wait_for(None, || match ticket.poll(&mut context) {
+                Poll::Ready((completion, _)) => Ok(Some(completion.result)),
+                Poll::Pending => Ok(None),
+            })?;
+        Ok(found.expect("invariant: without a deadline it waits until there is one"))
+    }
+}
+
+/// Work on shared bytes. Dropping it takes nothing back.
+#[must_use = "the work is done either way, but nobody learns how it ended"]
+pub struct Sending<'scope> {
+    waiting: Waiting,
+    scope: PhantomData<&'scope [u8]>,
+}
+
+impl Sending<'_> {
+    /// Sleeps until it has completed. If the queue has a [driver](crate::Driver), that must run in another thread.
+    ///
+    /// # Errors
+    /// The queue overflowed. How the work ended is the inner result.
+    pub fn wait(mut self) -> Result<std::result::Result<Done, WorkError>> {
+        self.waiting.wait()
+    }
+}
+
+impl fmt::Debug for Sending<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sending")
+            .field(&self.waiting.ticket)
+            .finish()
+    }
+}
+
+/// Work on lent bytes. If it is dropped, the bytes come back when the scope ends.
+#[must_use = "the bytes come back through it"]
+pub struct Receiving<'scope> {
+    waiting: Waiting,
+    lent: Lent<'scope>,
+}
+
+impl<'scope> Receiving<'scope> {
+    /// Sleeps until it has completed; the bytes come back. If the queue has a [driver](crate::Driver), that must run in another thread.
+    ///
+    /// # Errors
+    /// The queue overflowed; the bytes come back when the scope ends. How the work ended is the inner result.
+    pub fn wait(mut self) -> Result<(std::result::Result<Done, WorkError>, Lent<'scope>)> {
+        let result = self.waiting.wait()?;
+        Ok((result, self.lent))
+    }
+}
+
+impl fmt::Debug for Receiving<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiving")
+            .field("ticket", &self.waiting.ticket)
+            .field("lent", &self.lent)
+            .finish()
+    }
+}

@@ -1,0 +1,413 @@
+//! Batches, unsignalled work, atomics, memory windows, completions read in place, timestamps, memory of the program.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod common;
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::bare::{Bare, contents};
+use ferroce::{
+    Access, Arrived, Completed, CompletionQueue, Error, MemoryRegion, MemoryWindow, Operation,
+    QueuePair, QueuePairBuilder, RawPiece, Rc, RemoteAccess, Timestamp, Timestamps, WindowType,
+    WorkStatus,
+};
+
+fn pair(bare: &Bare, unsignalled: bool) -> (QueuePair<Rc>, QueuePair<Rc>) {
+    let build = || {
+        QueuePairBuilder::new(&bare.domain, &bare.completions)
+            .send(8)
+            .receive(8)
+            .pieces(2)
+            .inline(64)
+            .unsignalled(unsignalled)
+            .build()
+            .unwrap()
+    };
+    let pair = (build(), build());
+    bare.connect(&pair.0, &pair.1);
+    pair
+}
+
+fn done(bare: &Bare, tag: u64) -> ferroce::Done {
+    let completion = bare.completions.wait().unwrap();
+    assert_eq!(completion.tag, tag, "{completion:?}");
+    completion.result.unwrap()
+}
+
+#[test]
+fn a_batch_is_done_in_order() {
+    let bare = Bare::new();
+    let (a, _b) = pair(&bare, false);
+    let (local, remote) = (bare.region(&[5; 8]), bare.region(&[0; 24]));
+    let place = remote.remote();
+    let text = *b"inline__";
+    let batch = a
+        .batch()
+        .send(
+            1,
+            Operation::Write(place.at(0)),
+            &[local.slice(0..8).unwrap()],
+        )
+        .inline(2, Operation::Write(place.at(8)), &text)
+        .send(
+            3,
+            Operation::Read(place.at(8)),
+            &[local.slice(0..8).unwrap()],
+        )
+        .send(
+            4,
+            ferroce::Work::from(Operation::Write(place.at(16))).fenced(),
+            &[local.slice(0..8).unwrap()],
+        );
+    assert_eq!(batch.len(), 4);
+    batch.post().unwrap();
+    for tag in 1..=4 {
+        done(&bare, tag);
+    }
+    // The fenced WRITE has sent what the READ had brought.
+    assert_eq!(
+        contents(&remote),
+        *b"\x05\x05\x05\x05\x05\x05\x05\x05inline__inline__"
+    );
+    a.batch().post().unwrap();
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_posted_in_part_and_says_how_much() {
+    let bare = Bare::new();
+    let (a, b) = pair(&bare, false);
+    let room = a.capacities().send as usize;
+    let mut batch = a.batch();
+    for tag in 0..=room as u64 {
+        batch = batch.inline(tag, Operation::Send, b"x");
+    }
+    let refused = batch.post().unwrap_err();
+    assert_eq!(
+        (refused.posted, refused.error.raw_os_error()),
+        (room, Some(libc::ENOMEM)),
+        "{refused}"
+    );
+    // Those that were posted are done, and nothing else.
+    let sink = bare.region(&[0; 1]);
+    for _ in 0..b.capacities().receive.min(8) {
+        b.post_receive(100, &[sink.slice(0..1).unwrap()]).unwrap();
+    }
+    let mut sent = Vec::new();
+    while sent.len() < room {
+        let completion = bare.completions.wait().unwrap();
+        completion.result.unwrap();
+        if completion.tag == 100 {
+            let _ = b.post_receive(100, &[sink.slice(0..1).unwrap()]);
+        } else {
+            sent.push(completion.tag);
+        }
+    }
+    assert_eq!(sent, (0..room as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_mistake_in_a_batch_keeps_all_of_it_back() {
+    let bare = Bare::new();
+    let (other, (a, _b)) = (Bare::new(), pair(&bare, false));
+    let foreign = other.region(&[0; 8]);
+    let refused = a
+        .batch()
+        .inline(1, Operation::Send, b"fine")
+        .send(2, Operation::Send, &[foreign.slice(0..8).unwrap()])
+        .post()
+        .unwrap_err();
+    assert!(matches!(refused.error, Error::Misuse(_)), "{refused}");
+    assert_eq!(refused.posted, 0);
+    a.flush().unwrap();
+    assert_eq!(bare.completions.poll().unwrap(), None);
+}
+
+#[test]
+fn unsignalled_work_is_silent_and_lets_go_of_its_memory_with_the_next() {
+    let bare = Bare::new();
+    let (a, b) = pair(&bare, true);
+    let remote = bare.region(&[0; 64]);
+    let silent = |at| ferroce::Work::from(Operation::Write(remote.remote().at(at))).unsignalled();
+    // Many times the send queue: places become free with each signalled one.
+    for round in 0..50_u8 {
+        for i in 0..4 {
+            let local = bare.region(&[round; 8]);
+            a.post_send(99, silent(i * 8), &[local.slice(0..8).unwrap()])
+                .unwrap();
+        }
+        let last = Operation::Write(remote.remote().at(32));
+        a.post_inline(round.into(), last, &[round; 8]).unwrap();
+        done(&bare, round.into());
+        assert_eq!(contents(&remote)[..40], [round; 40]);
+    }
+    // Of work that fails they tell all the same.
+    b.flush().unwrap();
+    a.flush().unwrap();
+    a.post_inline(7, ferroce::Work::from(Operation::Send).unsignalled(), b"x")
+        .unwrap();
+    let failed = bare.completions.wait().unwrap();
+    assert_eq!(
+        (failed.tag, failed.result.unwrap_err().status),
+        (7, WorkStatus::FLUSHED)
+    );
+    let (c, _d) = pair(&bare, false);
+    let refused = c
+        .post_inline(8, ferroce::Work::from(Operation::Send).unsignalled(), b"x")
+        .unwrap_err();
+    assert!(matches!(refused, Error::Misuse(_)), "{refused}");
+}
+
+#[test]
+fn atomics_give_the_old_value() {
+    let bare = Bare::new();
+    let (a, _b) = pair(&bare, false);
+    let remote = bare.region(&40_u64.to_ne_bytes());
+    let counter = remote.remote().atomic(0).unwrap();
+    let drive = bare.completions.driver().unwrap();
+    let result = |pending: ferroce::PendingAtomic| {
+        common::block_on_driving(pending, || drive.turn().unwrap()).unwrap()
+    };
+    assert_eq!(result(a.submit_atomic(counter.fetch_add(2)).unwrap()), 40);
+    let swap = counter.compare_swap(42, 7);
+    assert_eq!(result(a.submit_atomic(swap).unwrap()), 42);
+    assert_eq!(result(a.submit_atomic(swap).unwrap()), 7);
+    // Several at once have results of their own.
+    let many: Vec<_> = (0..4)
+        .map(|_| a.submit_atomic(counter.fetch_add(1)).unwrap())
+        .collect();
+    let mut values: Vec<u64> = many.into_iter().map(result).collect();
+    values.sort_unstable();
+    assert_eq!(values, [7, 8, 9, 10]);
+    assert_eq!(remote.load(0).unwrap(), 11);
+    let refused = a.submit_atomic(Operation::Send).unwrap_err();
+    assert!(matches!(refused, Error::Misuse(_)), "{refused}");
+}
+
+#[test]
+fn an_atomic_write_sets_eight_bytes() {
+    let bare = Bare::new();
+    let (a, _b) = pair(&bare, false);
+    let (local, remote) = (bare.region(&[0; 8]), bare.region(&[0; 8]));
+    local.store(0, 77).unwrap();
+    let place = remote.remote().atomic(0).unwrap();
+    a.post_send(1, place.write(), &[local.slice(0..8).unwrap()])
+        .unwrap();
+    assert_eq!(done(&bare, 1).what, Completed::AtomicWrite);
+    assert_eq!(remote.load(0).unwrap(), 77);
+    let refused = a
+        .post_send(2, place.write(), &[local.slice(0..4).unwrap()])
+        .unwrap_err();
+    assert!(matches!(refused, Error::Misuse(_)), "{refused}");
+}
+
+/// Whether a READ by this queue pair succeeds.
+fn readable(bare: &Bare, queue_pair: &QueuePair<Rc>, from: ferroce::RemoteRegion) -> bool {
+    let local = bare.region(&[0; 4]);
+    let read = Operation::Read(from.at(0));
+    queue_pair
+        .post_send(50, read, &[local.slice(0..4).unwrap()])
+        .unwrap();
+    let read = bare.completions.wait().unwrap();
+    assert_eq!(read.tag, 50, "{read:?}");
+    if read.result.is_ok() {
+        assert_eq!(contents(&local), [9; 4]);
+    }
+    read.result.is_ok()
+}
+
+#[test]
+fn windows_of_both_types_open_and_close_a_part_of_a_region() {
+    for kind in [WindowType::One, WindowType::Two] {
+        let bare = Bare::new();
+        let (a, b) = pair(&bare, false);
+        let region = MemoryRegion::new(&bare.domain, 64, Access::Windows).unwrap();
+        region.write(16, &[9; 32]).unwrap();
+        let window = MemoryWindow::new(&bare.domain, kind).unwrap();
+        let open = a
+            .post_bind(1, &window, (&region, 16..48), RemoteAccess::READ)
+            .unwrap();
+        assert_eq!(done(&bare, 1).what, Completed::Bind);
+        assert_eq!((open.length, open.rkey), (32, window.key()));
+        assert!(readable(&bare, &b, open));
+        // Bound again, it has another key, and the old one is of no use. One of type 2 must be closed first.
+        if kind == WindowType::Two {
+            a.post_send(3, Operation::Invalidate(open.rkey), &[])
+                .unwrap();
+            done(&bare, 3);
+        }
+        let again = a
+            .post_bind(2, &window, (&region, 20..24), RemoteAccess::READ)
+            .unwrap();
+        done(&bare, 2);
+        assert_ne!(again.rkey, open.rkey);
+        assert!(readable(&bare, &b, again));
+        assert!(!readable(&bare, &b, open));
+    }
+}
+
+#[test]
+fn a_window_can_be_closed_from_both_sides() {
+    let bare = Bare::new();
+    let region = MemoryRegion::new(&bare.domain, 64, Access::Windows).unwrap();
+    region.write(0, &[9; 64]).unwrap();
+    let window = MemoryWindow::new(&bare.domain, WindowType::Two).unwrap();
+    for by_peer in [false, true] {
+        let (a, b) = pair(&bare, false);
+        let open = a
+            .post_bind(1, &window, (&region, 0..64), RemoteAccess::READ)
+            .unwrap();
+        done(&bare, 1);
+        assert!(readable(&bare, &b, open));
+        if by_peer {
+            a.post_receive(2, &[]).unwrap();
+            b.post_send(3, Operation::SendInvalidate(open.rkey), &[])
+                .unwrap();
+            let found = [(); 2].map(|()| bare.completions.wait().unwrap());
+            let received = found.iter().find(|c| c.tag == 2).unwrap().result.unwrap();
+            assert_eq!(received.invalidated, Some(open.rkey));
+        } else {
+            a.post_send(2, Operation::Invalidate(open.rkey), &[])
+                .unwrap();
+            assert_eq!(done(&bare, 2).what, Completed::Invalidate);
+        }
+        assert!(!readable(&bare, &b, open));
+    }
+}
+
+#[test]
+fn a_window_keeps_what_it_shows() {
+    let bare = Bare::new();
+    let (a, b) = pair(&bare, false);
+    let region = MemoryRegion::new(&bare.domain, 64, Access::Windows).unwrap();
+    region.write(0, &[9; 64]).unwrap();
+    let window = MemoryWindow::new(&bare.domain, WindowType::One).unwrap();
+    let open = a
+        .post_bind(1, &window, (&region, 0..64), RemoteAccess::READ)
+        .unwrap();
+    done(&bare, 1);
+    drop(region);
+    assert!(readable(&bare, &b, open));
+    drop(window);
+    assert!(!readable(&bare, &b, open));
+}
+
+#[test]
+fn completions_are_lent_one_by_one() {
+    let bare = Bare::new();
+    let (a, b) = pair(&bare, false);
+    let room = bare.region(&[0; 8]);
+    b.post_receive(1, &[room.slice(0..8).unwrap()]).unwrap();
+    a.post_inline(2, Operation::SendImmediate(5), b"12345678")
+        .unwrap();
+    a.post_inline(3, Operation::Write(room.remote().at(0)), b"w")
+        .unwrap();
+    // All three are there once the first is back in the queue behind the others.
+    let mut seen: Vec<(u64, Completed, Option<u32>)> = Vec::new();
+    let begun = std::time::Instant::now();
+    while seen.len() < 3 {
+        let mut completions = bare.completions.completions();
+        if let Some(arrived) = completions.next().unwrap() {
+            let note = |arrived: &Arrived| (arrived.tag(), arrived.what(), arrived.immediate());
+            arrived.status().unwrap();
+            assert_eq!(arrived.completion().tag, arrived.tag());
+            seen.push(note(arrived));
+            // The others stay for the next round.
+        }
+        assert!(begun.elapsed() < common::DEADLINE, "{seen:?}");
+    }
+    seen.sort_unstable_by_key(|(tag, ..)| *tag);
+    assert_eq!(
+        seen,
+        [
+            (1, Completed::Receive, Some(5)),
+            (2, Completed::Send, None),
+            (3, Completed::Write, None)
+        ]
+    );
+    assert!(bare.completions.completions().next().unwrap().is_none());
+}
+
+#[test]
+fn waiting_ends_with_the_time() {
+    let bare = Bare::new();
+    let waited = bare.completions.wait_timeout(Duration::from_millis(20));
+    assert_eq!(waited.unwrap(), None);
+}
+
+#[test]
+fn completions_carry_the_time_if_asked() {
+    let mut bare = Bare::new();
+    for (timestamps, is_wall) in [(Timestamps::Device, false), (Timestamps::WallClock, true)] {
+        let queue = CompletionQueue::with_timestamps(&bare.context, 16, timestamps);
+        bare.completions = queue.unwrap();
+        let (a, _b) = pair(&bare, false);
+        let remote = bare.region(&[0; 8]);
+        let mut last = None;
+        for tag in 0..3 {
+            a.post_inline(tag, Operation::Write(remote.remote().at(0)), b"x")
+                .unwrap();
+            let stamp = bare.completions.wait().unwrap().timestamp.unwrap();
+            assert_eq!(matches!(stamp, Timestamp::Nanoseconds(_)), is_wall);
+            assert!(last.is_none_or(|last| last <= stamp), "{last:?} {stamp:?}");
+            last = Some(stamp);
+        }
+    }
+}
+
+#[test]
+fn memory_of_the_program_is_registered_as_it_is() {
+    let bare = Bare::new();
+    let (a, _b) = pair(&bare, false);
+    let owned = MemoryRegion::of_bytes(&bare.domain, *b"seven!!", Access::Remote).unwrap();
+    assert_eq!(contents(&owned), b"seven!!");
+    owned.write(1, b"EVE").unwrap();
+    let local = bare.region(&[0; 7]);
+    let read = Operation::Read(owned.remote().at(0));
+    a.post_send(1, read, &[local.slice(0..7).unwrap()]).unwrap();
+    done(&bare, 1);
+    assert_eq!(contents(&local), b"sEVEn!!");
+    let words: Vec<AtomicU64> = (0..4).map(AtomicU64::new).collect();
+    let start = NonNull::from(&words[..]).cast();
+    // SAFETY: the words live until the end of the test, behind the region, and are only touched as atomics.
+    let raw = unsafe { MemoryRegion::of_raw(&bare.domain, start, 32, Access::Remote) }.unwrap();
+    let place = raw.remote().atomic(24).unwrap();
+    a.post_send(
+        2,
+        place.fetch_add(10),
+        &[local_word(&bare).slice(0..8).unwrap()],
+    )
+    .unwrap();
+    done(&bare, 2);
+    assert_eq!(words[3].load(Ordering::Acquire), 13);
+    assert_eq!(raw.atomic_words().unwrap()[3].load(Ordering::Acquire), 13);
+    assert_eq!(raw.atomic_bytes().len(), 32);
+    drop(raw);
+}
+
+fn local_word(bare: &Bare) -> MemoryRegion {
+    bare.region(&[0; 8])
+}
+
+#[test]
+fn raw_work_takes_numbers() {
+    let bare = Bare::new();
+    let (a, b) = pair(&bare, false);
+    let (from, to) = (bare.region(&[1, 2, 3, 4]), bare.region(&[0; 4]));
+    let piece = |region: &MemoryRegion| RawPiece {
+        address: region.remote().address,
+        length: 4,
+        local_key: region.local_key(),
+    };
+    // SAFETY: both regions outlive the completions, and nobody touches their bytes meanwhile.
+    unsafe {
+        b.post_receive_raw(1, &[piece(&to)]).unwrap();
+        a.post_send_raw(2, Operation::Send, &[piece(&from)])
+            .unwrap();
+    }
+    for _ in 0..2 {
+        bare.completions.wait().unwrap().result.unwrap();
+    }
+    assert_eq!(contents(&to), [1, 2, 3, 4]);
+}
