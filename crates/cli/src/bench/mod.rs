@@ -5,6 +5,7 @@
 
 mod floor;
 mod lead;
+mod load;
 mod measured;
 mod pattern;
 mod peer;

@@ -51,27 +51,33 @@ fn unit(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Writes the document.
-pub(super) fn write(
-    workspace: &Workspace,
-    verdicts: &[Verdict],
-    failed: &[String],
-) -> Result<(), String> {
-    let path = workspace.root.join(FILE);
-    std::fs::write(&path, text(verdicts, failed)?).map_err(|e| format!("{}: {e}", path.display()))
+/// The load average of the last minute.
+pub(super) fn load() -> String {
+    let all = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    all.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-fn text(verdicts: &[Verdict], failed: &[String]) -> Result<String, String> {
+/// Writes the document. `before`: the load average before anything was measured.
+pub(super) fn write(
+    workspace: &Workspace,
+    (verdicts, failed): (&[Verdict], &[String]),
+    before: &str,
+) -> Result<(), String> {
+    let path = workspace.root.join(FILE);
+    std::fs::write(&path, text(verdicts, failed, before)?)
+        .map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn text(verdicts: &[Verdict], failed: &[String], before: &str) -> Result<String, String> {
     let said = |program, words: &[&str]| sh::output(program, words).map(|s| s.trim().to_owned());
     let date = said("date", &["--utc", "+%Y-%m-%d %H:%M UTC"])?;
     let kernel = said("uname", &["-sr"])?;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').nth(1).unwrap_or("unknown");
+    let after = load();
     let mut out = format!(
         "# Performance\n\n\
-         Written by `cargo xtask aims --write-table` on {date}: {kernel}, {cores} processors, load average {load} at the end \
-         (on an idle machine it is about 2: what is measured).\n\
+         Written by `cargo xtask aims --write-table` on {date}: {kernel}, {cores} processors, load average {before} before it \
+         and {after} at the end (what is measured makes about 2).\n\
          Ours is measured by unmodified perftest on the drop-in libraries, by turns with what the aim is measured against. \
          The numbers are medians of the rounds, the ratio is the median of the rounds' ratios.\n\n\
          | work | ours | measured against | theirs | ratio | aim | |\n|---|---|---|---|---|---|---|\n"

@@ -48,6 +48,8 @@ pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(),
     cleanup::left_over();
     let bin = super::artefacts(workspace)?;
     let logs = workspace.target.join("aims-logs");
+    let load = document::load();
+    println!("load average {load} at the start");
     let mut verdicts = Vec::new();
     let mut failed = Vec::new();
     for aim in AIMS.iter().filter(|aim| aim.name().contains(filter)) {
@@ -63,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(),
         }
     }
     if mode == Mode::Write && filter.is_empty() {
-        document::write(workspace, &verdicts, &failed)?;
+        document::write(workspace, (&verdicts, &failed), &load)?;
     }
     if failed.is_empty() {
         Ok(())

@@ -156,6 +156,13 @@ pub(super) const AIMS: &[Aim] = &[
         Some(Limit::AtLeast(0.95)),
     ),
     here(
+        "READ 1 MiB",
+        Number::Bandwidth,
+        READ_1M,
+        bench("UCX posix+cma stream", "1M"),
+        Some(Limit::AtLeast(1.0)),
+    ),
+    here(
         "SEND 64 KiB",
         Number::Bandwidth,
         SEND,
@@ -206,12 +213,13 @@ pub(super) const AIMS: &[Aim] = &[
     ping("SEND 8 B latency", 1500, SEND_LAT, Probe::Sockperf),
     ping("SEND 8 B latency", 1500, SEND_LAT, Probe::Qperf),
     ping("WRITE 8 B latency", 1500, WRITE_LAT, Probe::Sockperf),
+    ping("SEND 8 B latency", 9000, SEND_LAT, Probe::Sockperf),
     Aim {
-        work: "set-up per connection, 4,000 against 500",
+        work: "set-up per connection, 10,000 against 1,000",
         place: HERE,
         number: Number::Latency,
-        ours: Probe::Connections("4000"),
-        theirs: Probe::Connections("500"),
+        ours: Probe::Connections("10000"),
+        theirs: Probe::Connections("1000"),
         limit: Some(Limit::AtMost(1.2)),
     },
     Aim {

@@ -23,6 +23,7 @@ pub(super) fn document(results: &Results) -> Value {
         "unix_time": seconds,
         "command": std::env::args().collect::<Vec<_>>(),
         "machine": machine(),
+        "load_average": results.load.map(|load| load.average),
         "rounds": results.count,
         "milliseconds": results.time,
         "units": {"latency": "µs", "bandwidth": "bytes/s", "rate": "operations/s", "size": "bytes"},

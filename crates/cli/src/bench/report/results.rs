@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::bench::Options;
+use crate::bench::load::Load;
 use crate::bench::measured::{Measured, median, medians};
 use crate::bench::task::{Floor, Kind, Path, Series};
 use crate::connection::Outcome;
@@ -16,6 +17,8 @@ pub(crate) struct Results {
     pub(super) time: u64,
     /// How often everything was measured.
     pub(super) count: u32,
+    /// The machine before the first of them.
+    pub(super) load: Option<Load>,
 }
 
 /// One of ours beside its floor.
@@ -37,6 +40,7 @@ impl Results {
             left_out: BTreeMap::new(),
             time: options.time,
             count: options.rounds,
+            load: Load::now(),
         }
     }
 

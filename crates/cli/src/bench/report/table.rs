@@ -20,6 +20,9 @@ fn write(results: &Results, out: &mut impl Write) -> std::io::Result<()> {
         "Medians of {} rounds of {} ms each, by turns; all bytes verified.",
         results.count, results.time
     )?;
+    if let Some(load) = results.load {
+        writeln!(out, "{load}")?;
+    }
     for path in [Path::Local, Path::Wire] {
         latency(results, path, out)?;
         stream(results, path, out)?;
