@@ -282,13 +282,14 @@ static void on_request(struct rdma_cm_event *event)
 {
 	struct offer offer;
 	struct rdma_conn_param param;
+	struct rdma_cm_id *stale = event->id;
 
 	memcpy(&offer, event->param.conn.private_data, sizeof offer);
 	if (offer.round != me.round || me.id != NULL) {
 		EXPECT(offer.round < me.round);
-		rdma_reject(event->id, NULL, 0);
+		rdma_reject(stale, NULL, 0);
 		MUST(rdma_ack_cm_event(event));
-		MUST(rdma_destroy_id(event->id));
+		MUST(rdma_destroy_id(stale));
 		return;
 	}
 	equip(event->id);

@@ -3,6 +3,8 @@
 //! Valgrind is driven from here and not by a benchmark library, since those keep their baselines in cargo's target folder, where no
 //! repository has them, and need a runner that is installed apart.
 
+mod functions;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,14 +22,18 @@ const NOISE: f64 = 0.02;
 
 type Counts = BTreeMap<String, f64>;
 
+/// Something that was counted.
+#[derive(Debug)]
+struct Case {
+    name: String,
+    repetitions: f64,
+    /// What callgrind wrote of it.
+    part: PathBuf,
+}
+
 /// Counts, and compares with the baseline or writes it. A change is shown; whether it is right, a person says.
 pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
-    packages::require(&[packages::SYSTEM])?;
-    let program = build(workspace)?;
-    let folder = workspace.target.join("instructions");
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let counts = count(&program, &folder)?;
+    let counts = count(&cases(workspace)?)?;
     let file = workspace.root.join(BASELINE);
     if mode == Mode::Write {
         let lines: Vec<String> = counts
@@ -43,6 +49,31 @@ pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
         println!("{line}");
     }
     Ok(())
+}
+
+/// Shows where the instructions of the case with a name go.
+pub(crate) fn profile(workspace: &Workspace, name: &str) -> Result<(), String> {
+    let all = cases(workspace)?;
+    let case = all.iter().find(|case| case.name == name);
+    let case = case.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|case| &*case.name).collect();
+        format!("there is no case {name:?}, only\n{}", names.join("\n"))
+    })?;
+    println!("# {name}");
+    for line in functions::table(case)? {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// Runs everything under callgrind.
+fn cases(workspace: &Workspace) -> Result<Vec<Case>, String> {
+    packages::require(&[packages::SYSTEM])?;
+    let program = build(workspace)?;
+    let folder = workspace.target.join("instructions");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    watch(&program, &folder)
 }
 
 /// Builds the program that does what is counted; where it is.
@@ -69,12 +100,14 @@ fn build(workspace: &Workspace) -> Result<PathBuf, String> {
 }
 
 /// Runs it under callgrind, which writes a part at each boundary, for each thread a file.
-fn count(program: &Path, folder: &Path) -> Result<Counts, String> {
+fn watch(program: &Path, folder: &Path) -> Result<Vec<Case>, String> {
     let out = folder.join("part").to_string_lossy().into_owned();
     let mut valgrind = Command::new("valgrind");
     valgrind.args([
         "--tool=callgrind",
         "--separate-threads=yes",
+        "--compress-strings=no",
+        "--compress-pos=no",
         "--dump-before=*instructions*boundary*",
         &format!("--callgrind-out-file={out}"),
     ]);
@@ -85,18 +118,28 @@ fn count(program: &Path, folder: &Path) -> Result<Counts, String> {
         return Err(String::from_utf8_lossy(&done.stderr).into_owned());
     }
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    let mut counts = Counts::new();
+    let mut all = Vec::new();
     for (index, line) in said.lines().enumerate() {
         let (name, repetitions) = line.split_once('\t').ok_or("a line without a number")?;
-        let repetitions: f64 = repetitions.parse().map_err(|e| format!("{line}: {e}"))?;
-        // Part 1 ends at the first boundary; each case lies between two.
-        let part = folder.join(format!("part.{}-01", 2 * index + 2));
-        counts.insert(name.to_owned(), total(&part)? / repetitions);
+        all.push(Case {
+            name: name.to_owned(),
+            repetitions: repetitions.parse().map_err(|e| format!("{line}: {e}"))?,
+            // Part 1 ends at the first boundary; each case lies between two.
+            part: folder.join(format!("part.{}-01", 2 * index + 2)),
+        });
     }
-    if counts.is_empty() {
+    if all.is_empty() {
         return Err("nothing was counted".into());
     }
-    Ok(counts)
+    Ok(all)
+}
+
+fn count(all: &[Case]) -> Result<Counts, String> {
+    let each = |case: &Case| {
+        let total = total(&case.part)?;
+        Ok((case.name.clone(), total / case.repetitions))
+    };
+    all.iter().map(each).collect()
 }
 
 /// The instructions of a part.

@@ -32,8 +32,9 @@ usage: cargo xtask COMMAND
   system --list    the names
   aims [FILTER] [--write-table]
                    the performance aims, measured; not a part of `test`
-  instructions [--write-table]
-                   the hot functions' instructions, beside the committed baseline; not a part of `test`
+  instructions [--write-table | CASE]
+                   the hot functions' instructions, beside the committed baseline, or where those of one
+                   case go; not a part of `test`
   guest [FILTER] [--write-table]
                    the kernel's own RDMA driver, in a virtual machine, as the peer
   guest pyverbs [--write-table]
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         ["aims"] => system::aims::run(&workspace, "", mode),
         ["aims", filter] => system::aims::run(&workspace, filter, mode),
         ["instructions"] => instructions::run(&workspace, mode),
+        ["instructions", case] => instructions::profile(&workspace, case),
         ["guest", "pyverbs"] => guest_suite(&workspace, mode, &mut tally),
         ["guest"] => guest_tests(&workspace, "", mode, &mut tally),
         ["guest", filter] => guest_tests(&workspace, filter, mode, &mut tally),
