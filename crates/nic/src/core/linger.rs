@@ -1,4 +1,5 @@
-//! When the device thread looks on for a little after a round, before it sleeps: as long as that pays.
+//! What the device thread does as long as experience says that it pays: it looks on for a little after a round before it sleeps, and it
+//! leaves the work to a program that polls now and then.
 //!
 //! What comes while it looks costs its peer no wake-up and the thread no sleep, which are most of the time of a short exchange. But
 //! whoever looks on keeps a processor: where a program on the same one would have to answer first, nothing can come, and the program
@@ -16,26 +17,26 @@ const LONGEST: Duration = Duration::from_millis(1);
 /// Most chances that are left out between two tries, as a power of 2.
 const RAREST: u32 = 6;
 
-/// What experience says.
+/// What experience says of something that pays or does not.
 #[derive(Debug, Default)]
-pub(super) struct Linger {
-    /// Tries in a row that brought nothing.
+pub(super) struct Habit {
+    /// Tries in a row that did not pay.
     misses: u32,
     /// Chances to be left out.
     skip: u32,
 }
 
-impl Linger {
-    /// A round brought something through a ring: whether to look on.
+impl Habit {
+    /// There is a chance: whether to take it.
     pub(super) fn tries(&mut self) -> bool {
         let tries = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         tries
     }
 
-    /// A try is over: it brought something, or nothing.
-    pub(super) fn learn(&mut self, brought: bool) {
-        if brought {
+    /// A try is over.
+    pub(super) fn learn(&mut self, paid: bool) {
+        if paid {
             self.misses = 0;
         } else {
             self.misses = (self.misses + 1).min(RAREST);
@@ -69,20 +70,20 @@ mod tests {
 
     #[test]
     fn what_does_not_pay_becomes_rare_and_what_pays_goes_on() {
-        let mut linger = Linger::default();
+        let mut habit = Habit::default();
         let mut tries = 0;
         for _ in 0..100_000 {
-            if linger.tries() {
-                linger.learn(false);
+            if habit.tries() {
+                habit.learn(false);
                 tries += 1;
             }
         }
         assert!((100..2000).contains(&tries), "{tries} of 100000");
-        while !linger.tries() {}
-        linger.learn(true);
+        while !habit.tries() {}
+        habit.learn(true);
         assert!((0..100).all(|_| {
-            let tries = linger.tries();
-            linger.learn(true);
+            let tries = habit.tries();
+            habit.learn(true);
             tries
         }));
     }

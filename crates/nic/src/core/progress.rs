@@ -25,6 +25,8 @@ const ACCEPT_BUDGET: usize = 64;
 const TURN_BUDGET: usize = 64;
 /// While rings are watched, rounds of a polling program from one look at the descriptors to the next: that is a system call.
 const DESCRIPTORS_EVERY: u32 = 32;
+/// Rounds of a polling program without anything to do after which it gives way now and then: some 20 µs.
+const IDLE_ROUNDS: u32 = 256;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
 const LAST_WORDS: usize = 4096;
 
@@ -44,6 +46,10 @@ pub(super) struct Progress {
     hot: Hot,
     /// Rounds without a sleep before them.
     rounds: u32,
+    /// Those since the last one that had something to do.
+    idle: u32,
+    /// Rounds that had something to do.
+    served: u64,
 }
 
 /// The socket that traffic comes by while a program polls: looking there directly is cheaper than to ask which socket has
@@ -81,11 +87,14 @@ impl Progress {
             polled: Vec::new(),
             hot: Hot::default(),
             rounds: 0,
+            idle: 0,
+            served: 0,
         }
     }
 
     /// A round, with the events that the poller reported.
     pub(super) fn run(&mut self, nic: &Nic, events: &[Event], now: Time) {
+        self.served += 1;
         // What joins the list in this round has its turn in the next one.
         let turns = nic.ready.len().min(TURN_BUDGET);
         for event in events {
@@ -113,6 +122,17 @@ impl Progress {
 
     /// A round without a sleep before it. Returns whether there was anything to do.
     pub(super) fn run_polled(&mut self, nic: &Nic, now: Time) -> bool {
+        let any = self.run_without_sleep(nic, now);
+        self.idle = if any { 0 } else { self.idle.wrapping_add(1) };
+        any
+    }
+
+    /// Whether a program that polls has found nothing for so long that its peer may well wait for this processor.
+    fn gives_way(&self) -> bool {
+        self.idle >= IDLE_ROUNDS && self.idle.is_multiple_of(DESCRIPTORS_EVERY)
+    }
+
+    fn run_without_sleep(&mut self, nic: &Nic, now: Time) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
         let ringing = self.incoming.look();
         if !due
@@ -152,6 +172,11 @@ impl Progress {
     /// Whether any ring is watched.
     pub(super) fn watches_rings(&self) -> bool {
         self.incoming.watched() > 0
+    }
+
+    /// If a watched ring has a record: how many rounds there were so far.
+    pub(super) fn waiting_records(&mut self) -> Option<u64> {
+        self.incoming.look().then_some(self.served)
     }
 
     /// A round for what is in watched rings, and what else is due. Returns whether rings had anything; `None`: none is watched.
@@ -321,7 +346,12 @@ impl Nic {
                 return false;
             }
         };
-        progress.run_polled(self, now)
+        let any = progress.run_polled(self, now);
+        if progress.gives_way() {
+            drop(progress);
+            std::thread::yield_now();
+        }
+        any
     }
 
     /// A program is about to sleep.

@@ -16,6 +16,8 @@ use ferroce_proto::time::Time;
 
 /// A program that polled this recently does the device's work itself.
 const RECENT: Duration = Duration::from_micros(50);
+/// A program that polled as lately does it now and then, between other things.
+const LATELY: Duration = Duration::from_micros(300);
 /// Polls of a loop that does nothing else are this close.
 const CLOSE: Duration = Duration::from_micros(1);
 /// Close polls for this long make a polling program. One that sleeps on a completion channel polls once or twice per event, and one
@@ -111,17 +113,33 @@ impl Sleeper {
     pub(super) fn nap_while_polled(&self, events: &mut Vec<Event>) {
         let mut nap = FIRST_NAP;
         while self.is_polled(clock::monotonic()) {
-            self.napping.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-            if self.is_polled(clock::monotonic()) {
-                let _ = self.nap.wait(events, Some(nap));
-                if !events.is_empty() {
-                    self.clear_wake();
-                }
-            }
-            self.napping.store(false, Ordering::Relaxed);
+            self.nap_if(Self::is_polled, nap, events);
             nap = (nap * 2).min(LONGEST_NAP);
         }
+    }
+
+    /// Naps once, if a program polls now and then.
+    pub(super) fn nap(&self, nap: Duration, events: &mut Vec<Event>) {
+        self.nap_if(Self::was_polled, nap, events);
+    }
+
+    fn nap_if(&self, polled: fn(&Self, Time) -> bool, nap: Duration, events: &mut Vec<Event>) {
+        self.napping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if polled(self, clock::monotonic()) {
+            let _ = self.nap.wait(events, Some(nap));
+            if !events.is_empty() {
+                self.clear_wake();
+            }
+        }
+        self.napping.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a program has polled just now, however close its polls are.
+    pub(super) fn was_polled(&self, now: Time) -> bool {
+        let first = self.first_poll.load(Ordering::Relaxed);
+        let last = Time(self.last_poll.load(Ordering::Relaxed));
+        first != u64::MAX && now.since(last) < LATELY
     }
 
     /// Whether a program polls.

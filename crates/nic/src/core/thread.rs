@@ -10,11 +10,15 @@ use ferroce_os::thread::spawn_quiet;
 use ferroce_proto::time::Time;
 
 use super::Nic;
-use super::linger::{Linger, look_on};
+use super::linger::{Habit, look_on};
 use super::sync::lock;
 
 /// Pause after the poller failed, which it should never do.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How long the thread leaves a program alone that polls now and then, at first.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+/// The same, once it has found nothing undone.
+const SERVED_NAP: Duration = Duration::from_micros(200);
 
 /// Starts it. It ends with the process.
 pub(super) fn spawn(nic: Arc<Nic>) -> io::Result<()> {
@@ -22,16 +26,36 @@ pub(super) fn spawn(nic: Arc<Nic>) -> io::Result<()> {
 }
 
 fn run(nic: &Nic) {
-    let (mut events, mut linger) = (Vec::new(), Linger::default());
+    let mut events = Vec::new();
+    let (mut linger, mut trust) = (Habit::default(), Habit::default());
     loop {
         // A program that polls does the same work: leave the processor and the lock to it.
         nic.sleeper.nap_while_polled(&mut events);
+        nap_while_served(nic, &mut trust, &mut events);
         sleep(nic, &mut events);
         lock(&nic.progress).run(nic, &events, clock::monotonic());
         if nic.is_busy_with_rings() && linger.tries() {
             linger.learn(look_on(clock::monotonic, |now| nic.look_at_rings(now)));
         }
         nic.leaving.take_leave(nic);
+    }
+}
+
+/// Naps for as long as a program that polls now and then (after some messages that it posts, say) leaves nothing undone: what waits
+/// at the end of a nap is gone, or at least fewer, at the end of the next.
+fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
+    let (mut nap, mut waiting) = (FIRST_NAP, None);
+    while nic.sleeper.was_polled(clock::monotonic()) && nic.is_busy_with_rings() && trust.tries() {
+        nic.sleeper.nap(nap, events);
+        nap = (nap * 2).min(SERVED_NAP);
+        let waits = lock(&nic.progress).waiting_records();
+        if waits.is_some() && waits == waiting {
+            return trust.learn(false);
+        }
+        if waits.is_none() {
+            trust.learn(true);
+        }
+        waiting = waits;
     }
 }
 
