@@ -11,7 +11,7 @@ use child::{CANARY, LEN, Peer, SEED, reconnect};
 use common::{Buffer, End, next_completion, pair, pattern, wait_for};
 use ferroce_nic::Way;
 use ferroce_proto::ids::{Key, Qpn};
-use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcStatus};
+use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcOpcode, WcStatus};
 
 #[test]
 #[ignore = "run by the tests below"]
@@ -322,4 +322,56 @@ fn print_counter() {
         counted(&peer.end),
         counters.direct_refused()
     );
+}
+
+/// An immediate is told of when the bytes are there, and waits for a receive as it does on the wire.
+#[test]
+fn an_immediate_comes_after_its_bytes() {
+    let mut peer = Peer::start_direct();
+    let bytes = |n| vec![peer.buffer.sge(0, n)];
+    let (op, len) = (SendOp::WriteImm(peer.remote, [1, 2, 3, 4]), 5000);
+    let before = counted(&peer.end);
+    peer.end.send(1, op, bytes(len));
+    peer.end.send(2, SendOp::Read(peer.remote), bytes(1));
+    assert_eq!(
+        peer.end.cq.poll(1, &mut |_, _| ()).ok(),
+        Some(0),
+        "no receive yet"
+    );
+    peer.ask("receive");
+    peer.end.done(1);
+    peer.end.done(2);
+    let [opcode, byte_len, imm, status] = peer.ask("completion")[..] else {
+        panic!("what a completion is made of");
+    };
+    assert_eq!(byte_len as usize, len);
+    assert_eq!(opcode, WcOpcode::RecvRdmaWithImm as u64);
+    assert_eq!(imm, u64::from(u32::from_be_bytes([1, 2, 3, 4])));
+    assert_eq!(status, WcStatus::Success as u64);
+    let first = peer.buffer.snapshot();
+    for at in [0, len - 1] {
+        assert_eq!(peer.ask(&format!("byte {at}")), [u64::from(first[at])]);
+    }
+    assert!(counted(&peer.end) > before, "not by the direct way");
+}
+
+/// A READ of many turns.
+#[test]
+fn long_reads_take_turns() {
+    let (a, b) = pair(Mtu::B1024);
+    let len = (9 << 20) + 1;
+    let (to, from) = (
+        Buffer::new(&a.pd, vec![0; len]),
+        Buffer::new(&b.pd, pattern(len, 3)),
+    );
+    wait_for("the direct way", || {
+        a.send(0, SendOp::Read(from.remote(0)), vec![to.sge(0, 8)]);
+        a.done(0);
+        counted(&a) > 0
+    });
+    let before = counted(&a);
+    a.send(1, SendOp::Read(from.remote(0)), vec![to.sge(0, len)]);
+    assert_eq!(a.done(1).byte_len as usize, len);
+    assert_eq!(to.snapshot(), pattern(len, 3));
+    assert!(counted(&a) >= before + 10);
 }

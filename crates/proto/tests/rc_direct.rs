@@ -4,9 +4,10 @@ mod common;
 
 use common::{SOON, sent, until_sent, write};
 use ferroce_proto::mr::Access;
-use ferroce_proto::rc::Direct;
+use ferroce_proto::rc::{Direct, LinkTraits};
 use ferroce_proto::testkit::{Pair, Setup, Side, remote, wr};
-use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, WcStatus};
+use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, WcImm, WcStatus};
+use ferroce_proto::wire::Opcode;
 
 /// What may be done now.
 fn next(pair: &Pair) -> Option<Direct> {
@@ -95,11 +96,7 @@ fn what_needs_the_responder_goes_to_it() {
         remote: place,
         add: 1,
     };
-    for op in [
-        SendOp::WriteImm(place, [0; 4]),
-        add,
-        SendOp::AtomicWrite(place),
-    ] {
+    for op in [add, SendOp::AtomicWrite(place)] {
         pair.send(Side::A, wr(1, op, eight.clone()));
         assert_eq!(next(&pair), None, "{op:?}");
         pair.recv(Side::B, 1, vec![]);
@@ -108,6 +105,76 @@ fn what_needs_the_responder_goes_to_it() {
     }
     pair.send(Side::A, wr(2, SendOp::Write(place), vec![]));
     assert_eq!(next(&pair), None, "no bytes");
+}
+
+/// One packet without bytes tells of an immediate; it uses one number, is checked as its bytes would be, and waits for a receive.
+#[test]
+fn an_immediate_is_told_of_by_one_packet() {
+    let mut pair = Pair::new(Setup {
+        link: LinkTraits {
+            lossless: true,
+            ..Setup::default().link
+        },
+        ..Setup::default()
+    });
+    pair.trace = Some(Vec::new());
+    let place = remote(pair.key(Side::B), 0);
+    let bytes = vec![pair.sge(Side::A, 0, 5000)];
+    let request = wr(1, SendOp::WriteImm(place, [7; 4]), bytes.clone());
+    pair.send(Side::A, request);
+    let direct = next(&pair).expect("nothing is in flight");
+    assert!(direct.is_write && direct.len == 5000);
+    let psn = direct.psn;
+    moved(&mut pair, 5000);
+    assert_eq!(next(&pair), None, "the packet is in flight, or to be sent");
+    assert_eq!(pair.a.results.send_statuses(), []);
+    for _ in 0..20 {
+        let until = pair.now + SOON;
+        pair.step(until);
+    }
+    assert_eq!(pair.b.results.recv.len(), 0, "there is no receive");
+    pair.recv(Side::B, 9, vec![]);
+    until_sent(&mut pair, Side::A, 1);
+    assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::Success)]);
+    let wc = pair.b.results.recv[0].0;
+    assert_eq!((wc.wr_id, wc.byte_len), (9, 5000));
+    assert_eq!(wc.imm, Some(WcImm::Imm([7; 4])));
+    let all = sent(&mut pair, Side::A);
+    assert!(
+        !all.is_empty() && all.iter().all(|op| *op == Opcode::PLACED_IMM),
+        "{all:?}"
+    );
+    // Both ends are in step.
+    let request = write(&pair, 2, 5000);
+    pair.send(Side::A, request);
+    let direct = next(&pair).expect("all is acknowledged");
+    let granted = pair.b.qp.grant().map(|grant| grant.expected);
+    assert_eq!(granted, Some(direct.psn));
+    assert_eq!(direct.psn, psn.plus(1), "one number for the immediate");
+}
+
+/// A key that has gone in the meantime is refused as it would be with the bytes.
+#[test]
+fn an_immediate_whose_key_is_gone_is_refused() {
+    let mut pair = Pair::new(Setup {
+        link: LinkTraits {
+            lossless: true,
+            ..Setup::default().link
+        },
+        ..Setup::default()
+    });
+    let mut place = remote(pair.key(Side::B), 0);
+    place.rkey.0 ^= 1;
+    let bytes = vec![pair.sge(Side::A, 0, 8)];
+    pair.recv(Side::B, 9, vec![]);
+    pair.send(Side::A, wr(1, SendOp::WriteImm(place, [7; 4]), bytes));
+    moved(&mut pair, 8);
+    until_sent(&mut pair, Side::A, 1);
+    assert_eq!(
+        pair.a.results.send_statuses(),
+        [(1, WcStatus::RemAccessErr)]
+    );
+    assert_eq!(pair.b.qp.state(), QpState::Err);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use ferroce_proto::rc::Grant;
 use crate::link::Addressing;
 
 /// The content of the first word: changes with the layout.
-pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir01");
+pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir02");
 pub(super) const AT_FORMAT: usize = 0;
 pub(super) const AT_NONCE: usize = 1;
 pub(super) const AT_HOME: usize = 2;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ferroce_nic::Mr;
 use ferroce_proto::ids::{Key, Qpn};
-use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp};
+use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcImm};
 
 use super::common::{ALL, Buffer, End, INIT, RTR, RTS, attributes, cap, pattern, wait_for};
 
@@ -208,6 +208,15 @@ impl State {
             "receive" => {
                 end.recv(1, vec![self.buffer.sge(0, LEN)]);
                 vec![]
+            }
+            "completion" => {
+                let wc = end.completion();
+                let imm = match wc.imm {
+                    Some(WcImm::Imm(imm)) => u32::from_be_bytes(imm),
+                    _ => 0,
+                };
+                let (opcode, status) = (wc.opcode as u64, wc.status as u64);
+                vec![opcode, wc.byte_len.into(), imm.into(), status]
             }
             "byte" => {
                 let at = usize::try_from(parse(line)[0]).expect("an index");

@@ -6,8 +6,9 @@
 //! - to the oldest work request, while nothing is in flight: an operation neither overtakes earlier ones nor completes before them;
 //! - if the peer expects exactly the PSN that would be sent ([`Grant::expected`]): both ends are in step. Nothing done directly
 //!   consumes PSNs, so they stay so;
-//! - to plain WRITEs and READs with bytes. An immediate takes a receive, a message without bytes needs no key: both are the
-//!   responder's matter.
+//! - to WRITEs and READs with bytes. A message without bytes needs no key: that is the responder's matter. So is an immediate, which
+//!   takes a receive: a packet without bytes ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it, once the bytes are
+//!   in place, and is waited for like any other, a receiver that is not ready included.
 //!
 //! Whatever is refused or goes wrong goes by packets, from its first byte on ([`RcQp::refuse_direct`]), and the peer's responder
 //! decides: it makes the NAK, the event and the state that belong to it. Doing a part of a WRITE or READ twice changes nothing.
@@ -70,7 +71,7 @@ impl RcQp {
     pub fn next_direct(&self) -> Option<Direct> {
         let (wqe, remote, done) = self.requester.direct(&self.shared)?;
         Some(Direct {
-            is_write: matches!(wqe.wr.op, SendOp::Write(_)),
+            is_write: !matches!(wqe.wr.op, SendOp::Read(_)),
             dest: self.shared.attr.dest_qp_num,
             psn: self.requester.next_psn(),
             remote: RemoteAddr {
@@ -160,7 +161,9 @@ impl Requester {
             && !listens_for_migreq(shared);
         let wqe = self.queue.front().filter(|wqe| wqe.length > 0)?;
         match wqe.wr.op {
-            SendOp::Write(remote) | SendOp::Read(remote) if idle && may => {
+            SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote)
+                if idle && may =>
+            {
                 Some((wqe, remote, done))
             }
             _ => None,
@@ -174,6 +177,12 @@ impl Requester {
         let (done, packets) = (done + len, wqe.packets);
         if done < wqe.length {
             self.moved = Moved::Bytes(done);
+            return Ok(());
+        }
+        if matches!(wqe.wr.op, SendOp::WriteImm(..)) {
+            self.flight.pass_over(packets - 1);
+            self.queue.place_front();
+            self.moved = Moved::Refused;
             return Ok(());
         }
         self.flight.pass_over(packets);

@@ -41,6 +41,12 @@ impl Responder {
             Operation::Write | Operation::WriteImm => {
                 self.on_write(shared, cx, packet, (info, target))
             }
+            Operation::PlacedImm => match (packet.ext.reth, packet.ext.imm) {
+                (Some(reth), Some(imm)) if self.message.is_none() && shared.link.lossless => {
+                    self.on_placed(shared, cx, packet, (reth, imm, target))
+                }
+                _ => Err(invalid.into()),
+            },
             Operation::ReadRequest => match packet.ext.reth {
                 Some(reth) if self.message.is_none() => self
                     .on_read(shared, cx, packet, (reth, target))
@@ -131,6 +137,33 @@ impl Responder {
             }
             self.finish_message();
         }
+        self.took(packet);
+        Ok(())
+    }
+
+    /// A WRITE with immediate whose bytes the peer has put in place itself (see [`direct`](super::direct)). What it needs is what it
+    /// would need with its bytes.
+    fn on_placed(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (reth, imm, target): (Reth, [u8; 4], Target),
+    ) -> Result<(), Stop> {
+        let psn = packet.bth.psn;
+        let need = Access::REMOTE_WRITE;
+        if !allows(shared, need) || !(1..=MAX_MESSAGE).contains(&reth.length) {
+            return Err(Reject::invalid(psn).into());
+        }
+        self.take_recv(shared, cx, target)?;
+        let (by, len) = (target.accessor(shared), u64::from(reth.length));
+        cx.rights
+            .open_remote(reth.rkey, by, reth.va, len, need)
+            .map_err(|_| Reject::access(psn))?;
+        let imm = Some(WcImm::Imm(imm));
+        let result = (WcOpcode::RecvRdmaWithImm, reth.length, imm);
+        self.complete_recv(shared, cx, packet, result)?;
+        self.finish_message();
         self.took(packet);
         Ok(())
     }

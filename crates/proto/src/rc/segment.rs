@@ -73,6 +73,16 @@ pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option
             solicited: false,
             ..message(Operation::AtomicWrite, Some(to), none)
         },
+        SendOp::WriteImm(to, data) if wqe.placed => Segment {
+            opcode: Opcode::PLACED_IMM,
+            ext: ExtHeaders {
+                reth: reth_if(true, Some(to), wqe.length),
+                ..imm(data)
+            },
+            offset: 0,
+            len: 0,
+            ..message(Operation::WriteImm, None, none)
+        },
         SendOp::WriteImm(to, data) => message(Operation::WriteImm, Some(to), imm(data)),
         SendOp::Read(from) => request(
             Operation::ReadRequest,

@@ -38,6 +38,8 @@ pub(crate) struct Wqe {
     pub(super) length: u32,
     /// READ: some of it was asked for again, so an answer may start in the middle of what was asked for first.
     pub(super) repeated: bool,
+    /// WRITE with immediate: its bytes are in place, one packet is left to tell of it.
+    pub(super) placed: bool,
 }
 
 impl Wqe {
@@ -117,6 +119,14 @@ impl SendQueue {
         self.ring.front_mut()
     }
 
+    /// The bytes of the oldest work request, of which nothing was sent, are in place: its last packet is left.
+    pub(super) fn place_front(&mut self) {
+        if let Some(wqe) = self.ring.front_mut() {
+            wqe.start += u64::from(wqe.packets) - 1;
+            (wqe.packets, wqe.placed) = (1, true);
+        }
+    }
+
     /// The work request that the next packet belongs to.
     pub(super) fn at_cursor(&self) -> Option<&Wqe> {
         self.ring.get(self.cursor)
@@ -159,6 +169,7 @@ impl SendQueue {
             packets,
             length,
             repeated: false,
+            placed: false,
         };
         self.tail = wqe.end();
         self.ring.push_back(wqe);

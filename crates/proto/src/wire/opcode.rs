@@ -74,6 +74,8 @@ pub enum Operation {
     FetchAdd,
     Flush,
     AtomicWrite,
+    /// WRITE with immediate whose bytes the requester has put in place itself: [`Opcode::PLACED_IMM`].
+    PlacedImm,
 }
 
 impl Operation {
@@ -160,6 +162,9 @@ impl Opcode {
     pub const UD_SEND_ONLY: Self = Self(Self::UD | 0x04);
     /// UD SEND with immediate.
     pub const UD_SEND_ONLY_IMM: Self = Self(Self::UD | 0x05);
+    /// RC WRITE with immediate between Ferroce processes of one host: the bytes are in place already, only the immediate is to be
+    /// told of. Of the range that the specification leaves to manufacturers (IBTA 9.2.1); never on a wire.
+    pub const PLACED_IMM: Self = Self(0xc2);
     /// Congestion notification packet: belongs to no service, carries 16 zero bytes. [`info`](Self::info) has none for it.
     pub const CNP: Self = Self(0x81);
 
@@ -204,6 +209,9 @@ impl Opcode {
     /// The service that the upper three bits name, also when the operation is not defined.
     #[must_use]
     pub const fn service(self) -> Option<Service> {
+        if self.0 == Self::PLACED_IMM.0 {
+            return Some(Service::Rc);
+        }
         Some(match self.0 & 0xe0 {
             Self::RC => Service::Rc,
             Self::UC => Service::Uc,

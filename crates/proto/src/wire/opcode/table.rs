@@ -27,6 +27,7 @@ const fn describe(opcode: u8) -> Option<OpInfo> {
         Opcode::UD => (Service::Ud, number == 0x04 || number == 0x05),
         // FLUSH and ATOMIC WRITE are defined for RC alone.
         Opcode::XRC => (Service::Xrc, number <= 0x17),
+        _ if opcode == Opcode::PLACED_IMM.0 => return Some(PLACED_IMM),
         _ => return None,
     };
     if !defined {
@@ -57,6 +58,14 @@ const fn describe(opcode: u8) -> Option<OpInfo> {
         has_payload,
     })
 }
+
+const PLACED_IMM: OpInfo = OpInfo {
+    service: Service::Rc,
+    operation: Operation::PlacedImm,
+    position: Position::Only,
+    headers: HeaderSet::RETH.union(HeaderSet::IMM),
+    has_payload: false,
+};
 
 /// What the lower five bits of an opcode stand for, with the headers that RC uses.
 const fn describe_number(number: u8) -> Option<(Operation, Position, HeaderSet)> {
@@ -91,7 +100,7 @@ const fn describe_number(number: u8) -> Option<(Operation, Position, HeaderSet)>
     })
 }
 
-/// The lower five bits of the opcode of the packet at `position` of a message of `operation`.
+/// The lower five bits (of a manufacturer's, all) of the opcode of the packet at `position` of a message of `operation`.
 pub(super) const fn number_of(operation: Operation, position: Position) -> u8 {
     use {Operation as O, Position as P};
     match (operation, position) {
@@ -120,5 +129,6 @@ pub(super) const fn number_of(operation: Operation, position: Position) -> u8 {
         (O::SendInvalidate, P::Only) => 0x17,
         (O::Flush, _) => 0x1c,
         (O::AtomicWrite, _) => 0x1d,
+        (O::PlacedImm, _) => Opcode::PLACED_IMM.0,
     }
 }
