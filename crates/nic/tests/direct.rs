@@ -344,7 +344,7 @@ fn an_immediate_comes_after_its_bytes() {
     let [opcode, byte_len, imm, status] = peer.ask("completion")[..] else {
         panic!("what a completion is made of");
     };
-    assert_eq!(byte_len as usize, len);
+    assert_eq!(usize::try_from(byte_len), Ok(len));
     assert_eq!(opcode, WcOpcode::RecvRdmaWithImm as u64);
     assert_eq!(imm, u64::from(u32::from_be_bytes([1, 2, 3, 4])));
     assert_eq!(status, WcStatus::Success as u64);
