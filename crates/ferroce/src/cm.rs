@@ -40,6 +40,27 @@ impl EventChannel {
         }
     }
 
+    /// Whether [`next_event`](Self::next_event) waits; it does unless this is called. Event loops that watch the descriptor do not want
+    /// it to.
+    ///
+    /// # Errors
+    /// None that a channel should give (`fcntl(2)`).
+    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        self.0.set_nonblocking(nonblocking)
+    }
+
+    /// The oldest event of a [non-blocking](Self::set_nonblocking) channel, if there is one.
+    ///
+    /// # Errors
+    /// Those of `rdma_get_cm_event(3)`.
+    pub fn try_next_event(&self) -> Result<Option<Event>> {
+        match self.next_event() {
+            Ok(event) => Ok(Some(event)),
+            Err(e) if e.would_block() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// The next event, which must be of this kind.
     ///
     /// # Errors

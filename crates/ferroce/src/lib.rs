@@ -37,6 +37,7 @@ mod cm;
 mod completion;
 mod completions;
 mod device;
+mod device_event;
 mod driver;
 mod endpoint;
 mod error;
@@ -71,6 +72,7 @@ pub use device::{
     Context, Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, PortAttributes, PortState,
     devices,
 };
+pub use device_event::{DeviceEvent, DeviceEventKind, DeviceEvents, EventSubject};
 pub use driver::Driver;
 pub use endpoint::{Connection, Connector, Endpoint, Eventually, Incoming, Listener, Prepared};
 pub use error::{Error, Result};

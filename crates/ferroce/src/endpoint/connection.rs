@@ -10,7 +10,7 @@ use super::line::Line;
 use super::setup::{Parts, Setup};
 use super::{Endpoint, Eventually};
 use crate::{
-    Access, Buffer, CompletionQueue, ConnectionParameters, EventKind, MemoryRegion,
+    Access, Buffer, CompletionQueue, ConnectionParameters, Context, EventKind, MemoryRegion,
     ProtectionDomain, QueuePair, Result,
 };
 
@@ -51,6 +51,13 @@ impl Connection {
     #[must_use]
     pub fn peer_parameters(&self) -> &ConnectionParameters {
         &self.peer
+    }
+
+    /// The device that it is on.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        let met = self.line.id.context();
+        met.expect("invariant: a queue pair was made on it")
     }
 
     /// The endpoint that it is of.
@@ -186,6 +193,13 @@ impl Prepared {
     #[must_use]
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Bytes for the other program, in place of those that were set before: what is known only now, such as the key of a memory region.
+    #[must_use]
+    pub fn private_data(mut self, bytes: &[u8]) -> Self {
+        self.setup.parameters.private_data = bytes.to_vec();
+        self
     }
 
     /// Agrees with the peer (`rdma_connect(3)` or `rdma_accept(3)`).

@@ -8,6 +8,7 @@
 #![allow(unsafe_code, reason = "the boundary to C")]
 
 mod address;
+mod async_event;
 mod borrowed;
 mod cm;
 mod completion_channel;
@@ -30,6 +31,7 @@ mod work;
 
 pub(crate) use address::{AddressObject, Sender, path_from_c, path_to_c};
 
+pub(crate) use async_event::{AsyncEvent, AsyncEvents, Element};
 pub(crate) use borrowed::{BorrowedMut, BorrowedRegion, Posts};
 pub(crate) use cm::{Channel, FetchedEvent, Identifier};
 pub(crate) use completion_channel::CompletionChannel;

@@ -63,6 +63,11 @@ impl Queue {
         Ok(new)
     }
 
+    /// What asynchronous events call it.
+    pub(crate) fn key(&self) -> usize {
+        self.raw.as_ptr().addr()
+    }
+
     /// `ibv_create_cq` or `ibv_create_cq_ex`
     fn create(
         channel: &Arc<CompletionChannel>,

@@ -5,9 +5,9 @@ use std::ffi::{c_char, c_int, c_void};
 use ferroce_abi::rdmacm;
 use ferroce_abi::rdmacm::types::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
 use ferroce_abi::types::{
-    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
-    ibv_gid, ibv_gid_entry, ibv_grh, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_ex,
-    ibv_qp_init_attr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc,
+    ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
+    ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_grh, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp,
+    ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc,
 };
 use ferroce_abi::verbs;
 use libc::{sockaddr, ssize_t};
@@ -73,6 +73,8 @@ table! {
     ibv_modify_srq(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int = verbs::ibv_modify_srq;
     ibv_query_srq(*mut ibv_srq, *mut ibv_srq_attr) -> c_int = verbs::ibv_query_srq;
     ibv_destroy_srq(*mut ibv_srq) -> c_int = verbs::ibv_destroy_srq;
+    ibv_get_async_event(*mut ibv_context, *mut ibv_async_event) -> c_int = verbs::ibv_get_async_event;
+    ibv_ack_async_event(*mut ibv_async_event) = verbs::ibv_ack_async_event;
     rdma_create_event_channel() -> *mut rdma_event_channel = rdmacm::rdma_create_event_channel;
     rdma_destroy_event_channel(*mut rdma_event_channel) = rdmacm::rdma_destroy_event_channel;
     rdma_get_cm_event(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int = rdmacm::rdma_get_cm_event;

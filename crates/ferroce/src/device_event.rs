@@ -1,0 +1,203 @@
+//! Asynchronous events of devices.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use crate::sys::{AsyncEvent, AsyncEvents, Element};
+use crate::{CompletionQueue, Context, Error, Result};
+
+/// What happens to a device, its ports, and its queues besides completions (`ibv_get_async_event(3)`). Each event of a [`Context`] comes
+/// once: to whoever asks first. Contexts of one device that were opened each by itself have events each.
+///
+/// Three ways to wait: [`wait`](Self::wait) in a thread, [`take`](Self::take) when the descriptor ([`AsFd`]) is readable, and
+/// [`next`](Self::next) as a future.
+pub struct DeviceEvents(AsyncEvents);
+
+impl DeviceEvents {
+    /// Those of a context.
+    ///
+    /// # Errors
+    /// The descriptor cannot be made non-blocking.
+    pub fn new(context: &Context) -> Result<Self> {
+        AsyncEvents::new(&context.0).map(Self)
+    }
+
+    /// The oldest event, if there is one.
+    ///
+    /// # Errors
+    /// Those of the manual page.
+    pub fn take(&self) -> Result<Option<DeviceEvent>> {
+        match self.0.take() {
+            Ok(event) => Ok(Some(DeviceEvent(event))),
+            Err(e) if e.would_block() || e.is_interrupted() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The oldest event; sleeps until there is one.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn wait(&self) -> Result<DeviceEvent> {
+        loop {
+            if let Some(event) = self.take()? {
+                return Ok(event);
+            }
+            self.0.wait_readable(Duration::MAX)?;
+        }
+    }
+
+    /// The oldest event, as a future. `readable` waits until the descriptor is readable; it may return early. Dropping the future loses no
+    /// event.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take), or what `readable` says.
+    pub async fn next<F>(&self, mut readable: impl FnMut() -> F) -> Result<DeviceEvent>
+    where
+        F: Future<Output = io::Result<()>>,
+    {
+        loop {
+            if let Some(event) = self.take()? {
+                return Ok(event);
+            }
+            readable().await.map_err(watching)?;
+        }
+    }
+
+    /// [`next`](Self::next) on a tokio runtime with I/O enabled.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take), or the descriptor cannot be watched.
+    #[cfg(feature = "tokio")]
+    pub async fn next_on_tokio(&self) -> Result<DeviceEvent> {
+        let fd = crate::sys::watch(self.as_fd()).map_err(watching)?;
+        loop {
+            if let Some(event) = self.take()? {
+                return Ok(event);
+            }
+            // Readiness is cleared before events are taken, so none comes unseen.
+            fd.readable().await.map_err(watching)?.clear_ready();
+        }
+    }
+}
+
+fn watching(source: io::Error) -> Error {
+    Error::io("watching the device's events", source)
+}
+
+impl AsFd for DeviceEvents {
+    /// Readable while there are events.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl fmt::Debug for DeviceEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeviceEvents")
+    }
+}
+
+/// An asynchronous event. It is acknowledged when it is dropped (`ibv_ack_async_event(3)`), and what it is about is not destroyed before
+/// that: dropping the last handle of that object waits. So a thread should not hold an event and drop what it is about.
+pub struct DeviceEvent(AsyncEvent);
+
+impl DeviceEvent {
+    /// What happened.
+    #[must_use]
+    pub fn kind(&self) -> DeviceEventKind {
+        DeviceEventKind::from_c(self.0.kind())
+    }
+
+    /// What it happened to.
+    #[must_use]
+    pub fn subject(&self) -> EventSubject {
+        match self.0.element() {
+            Element::CompletionQueue(_) => EventSubject::CompletionQueue,
+            Element::QueuePair(number) => EventSubject::QueuePair(number),
+            Element::SharedReceiveQueue(_) => EventSubject::SharedReceiveQueue,
+            Element::Port(port) => EventSubject::Port(u8::try_from(port).unwrap_or(0)),
+            Element::Device => EventSubject::Device,
+        }
+    }
+
+    /// Whether it is about this completion queue.
+    #[must_use]
+    pub fn is_about(&self, queue: &CompletionQueue) -> bool {
+        self.0.element() == Element::CompletionQueue(queue.0.key())
+    }
+}
+
+impl fmt::Debug for DeviceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceEvent")
+            .field("kind", &self.kind())
+            .field("subject", &self.subject())
+            .finish()
+    }
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EventSubject {
+    /// A completion queue: [`DeviceEvent::is_about`] tells which.
+    CompletionQueue,
+    /// The queue pair of this number.
+    QueuePair(u32),
+    /// A shared receive queue.
+    SharedReceiveQueue,
+    /// The port of this number, from 1.
+    Port(u8),
+    /// The device.
+    Device,
+}
+
+/// Makes the enumeration and its reading of C's numbers of one list.
+macro_rules! kinds {
+    ($($name:ident = $number:literal,)*) => {
+        /// Kinds of events.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[expect(missing_docs, reason = "the names are those of ibv_get_async_event(3)")]
+        pub enum DeviceEventKind {
+            $($name,)*
+            /// One that this crate does not know, by its number in C.
+            Other(u32),
+        }
+
+        impl DeviceEventKind {
+            fn from_c(number: u32) -> Self {
+                match number {
+                    $($number => Self::$name,)*
+                    other => Self::Other(other),
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    CompletionQueueError = 0,
+    QueuePairFatal = 1,
+    QueuePairRequestError = 2,
+    QueuePairAccessError = 3,
+    CommunicationEstablished = 4,
+    SendQueueDrained = 5,
+    PathMigrated = 6,
+    PathMigrationError = 7,
+    DeviceFatal = 8,
+    PortActive = 9,
+    PortError = 10,
+    LidChange = 11,
+    PkeyChange = 12,
+    SubnetManagerChange = 13,
+    SharedReceiveQueueError = 14,
+    SharedReceiveQueueLimitReached = 15,
+    QueuePairLastWorkRequestReached = 16,
+    ClientReregister = 17,
+    GidChange = 18,
+}

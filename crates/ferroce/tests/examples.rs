@@ -1,0 +1,177 @@
+//! Runs every example, both sides in one process and each in its own, and looks at what they print.
+//!
+//! The examples are modules of this program, which starts itself for each: so a test run needs no other build.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::{env, thread};
+
+#[path = "../examples/epoll_loop.rs"]
+mod epoll_loop;
+#[path = "../examples/file_transfer.rs"]
+mod file_transfer;
+#[path = "../examples/key_value.rs"]
+mod key_value;
+#[path = "../examples/ping_pong.rs"]
+mod ping_pong;
+#[path = "../examples/read_write.rs"]
+mod read_write;
+#[cfg(feature = "tokio")]
+#[path = "../examples/tokio_server.rs"]
+mod tokio_server;
+
+type Main = fn() -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+/// Name, program, what the server says, what the client says.
+struct Example(
+    &'static str,
+    Main,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+const EXAMPLES: &[Example] = &[
+    Example(
+        "epoll_loop",
+        epoll_loop::main,
+        &["server: echoed 5 ticks"],
+        &["client: tick 5 came back"],
+    ),
+    Example(
+        "file_transfer",
+        file_transfer::main,
+        &["server: ", " bytes, FNV-1a "],
+        &["client: ", " bytes, FNV-1a "],
+    ),
+    Example(
+        "key_value",
+        key_value::main,
+        &["server: served 3 clients without doing anything"],
+        &["client: 3 clients put and got 40 keys each"],
+    ),
+    Example(
+        "ping_pong",
+        ping_pong::main,
+        &["server: returned 1000 messages"],
+        &["client: 1000 round trips of 64 bytes"],
+    ),
+    Example(
+        "read_write",
+        read_write::main,
+        &["server: found \"written by the client\""],
+        &[
+            "client: read \"from the server's memory\"",
+            "client: a wrong key gave Err(IBV_WC_REM_ACCESS_ERR)",
+        ],
+    ),
+    #[cfg(feature = "tokio")]
+    Example(
+        "tokio_server",
+        tokio_server::main,
+        &["server: answered 2000 lines of 1000 clients"],
+        &["client: 1000 clients were answered"],
+    ),
+];
+
+/// Which example a child is.
+const VARIABLE: &str = "FERROCE_EXAMPLE";
+
+fn main() -> ExitCode {
+    if let Ok(name) = env::var(VARIABLE) {
+        let Example(_, example, ..) = EXAMPLES.iter().find(|e| e.0 == name).unwrap();
+        return match example() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("{name}: {e}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    // As the usual test programs have it: a word that names must contain.
+    let filter = env::args().skip(1).find(|a| !a.starts_with('-'));
+    let cases = EXAMPLES
+        .iter()
+        .flat_map(|example| [(example, false), (example, true)])
+        .map(|(example, apart)| {
+            let place = if apart {
+                "two processes"
+            } else {
+                "one process"
+            };
+            (format!("{} in {place}", example.0), example, apart)
+        })
+        .filter(|(name, ..)| filter.as_ref().is_none_or(|f| name.contains(f.as_str())));
+    let running: Vec<_> = cases
+        .map(|(name, example, apart)| {
+            (
+                name,
+                thread::spawn(move || {
+                    if apart {
+                        in_two(example)
+                    } else {
+                        in_one(example)
+                    }
+                }),
+            )
+        })
+        .collect();
+    println!("\nrunning {} tests", running.len());
+    let (mut passed, mut failed) = (0, 0);
+    for (name, thread) in running {
+        let well = thread.join().is_ok();
+        *(if well { &mut passed } else { &mut failed }) += 1;
+        println!("test {name} ... {}", if well { "ok" } else { "FAILED" });
+    }
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {verdict}. {passed} passed; {failed} failed; 0 ignored");
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn start(example: &Example, arguments: &[&str]) -> Child {
+    Command::new(env::current_exe().unwrap())
+        .env(VARIABLE, example.0)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for the end; all that was printed.
+fn finish(mut child: Child, mut output: impl Read) -> String {
+    let mut said = String::new();
+    output.read_to_string(&mut said).unwrap();
+    assert!(child.wait().unwrap().success(), "it said: {said}");
+    said
+}
+
+fn check(said: &str, expected: &[&str]) {
+    for part in expected {
+        assert!(said.contains(part), "no \"{part}\" in: {said}");
+    }
+}
+
+fn in_one(example: &Example) {
+    let mut both = start(example, &[]);
+    let output = both.stdout.take().unwrap();
+    let said = finish(both, output);
+    check(&said, example.2);
+    check(&said, example.3);
+}
+
+fn in_two(example: &Example) {
+    let mut server = start(example, &["server", "127.0.0.1:0"]);
+    let mut output = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let port = line.trim().strip_prefix("listening at port ").unwrap();
+    let mut client = start(example, &["client", &format!("127.0.0.1:{port}")]);
+    let heard = client.stdout.take().unwrap();
+    check(&finish(client, heard), example.3);
+    check(&finish(server, output), example.2);
+}
