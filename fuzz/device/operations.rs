@@ -7,7 +7,7 @@ use ferroce_conformance::bench::{ALL, Path, QKEY, Spec};
 use ferroce_conformance::door::Change;
 use ferroce_conformance::end::{to_init, to_rtr, to_rts};
 use ferroce_conformance::wait::wait_for;
-use ferroce_conformance::{Bench, End, Entry};
+use ferroce_conformance::{Bench, End, Ends, Entry};
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn, Srqn};
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{
@@ -152,6 +152,7 @@ impl World {
         let bench = Bench {
             entry,
             path: Path::Local,
+            ends: Ends::Together,
         };
         let kinds = input.u8();
         let qp_type = TYPES[usize::from(kinds & 3)];

@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Tests only: it ships nowhere.
     (
         "ferroce-conformance",
-        &["ferroce-abi", "ferroce-nic", "ferroce-proto"],
+        &["ferroce-abi", "ferroce-nic", "ferroce-os", "ferroce-proto"],
     ),
     // Loaded into every program: it finds the drop-in library at run time, and only in those that look for devices.
     ("ferroce-sysfs", &[]),

@@ -37,6 +37,25 @@ pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Re
     count(command, "ferroce on the drop-in library", tally)
 }
 
+/// The conformance cases that only an optimised build plays, with the ends in two processes.
+pub(crate) fn run_slow_cases(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
+    const CASE: &str = "1-GiB";
+    let mut command = workspace.cargo(&["run", "--release", "-p", "ferroce-conformance"]);
+    command.env("FERROCE_PATH", "local");
+    command.env("FERROCE_CONFORMANCE", "C Local Apart");
+    command.env("FERROCE_CASES", CASE);
+    println!("# {}", crate::sh::line(&command));
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|e| format!("{CASE}: {e}"))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    print!("{said}");
+    let held = output.status.success() && said.contains("every case holds: 1 on");
+    tally.add(usize::from(held), usize::from(!held), "conformance 1-GiB");
+    Ok(())
+}
+
 /// Runs a test command and adds up its results.
 fn count(mut command: Command, name: &str, tally: &mut Tally) -> Result<(), String> {
     println!("# {}", crate::sh::line(&command));

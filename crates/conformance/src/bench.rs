@@ -8,7 +8,7 @@ use ferroce_proto::verbs::{Mtu, QpAttr, QpCap, QpType};
 
 use ferroce_proto::wire::{Operation, Position, Syndrome};
 
-use crate::door::{self, Side};
+use crate::door::{self, Memory, Side};
 use crate::end::End;
 use crate::raw::{RawPeer, Received};
 
@@ -49,11 +49,32 @@ impl Path {
 pub struct Bench {
     pub entry: Entry,
     pub path: Path,
+    pub ends: Ends,
+}
+
+/// Where the two ends of a connection live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// In one process.
+    Together,
+    /// In two.
+    Apart,
+}
+
+impl Entry {
+    /// A side through it.
+    #[must_use]
+    pub fn open(self, spec: &Spec, memory: Memory) -> Box<dyn Side> {
+        match self {
+            Self::Rust => Box::new(door::rust::RustSide::open(spec, memory)),
+            Self::C => Box::new(door::c::CSide::open(spec, memory)),
+        }
+    }
 }
 
 impl fmt::Display for Bench {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?}", self.entry, self.path)
+        write!(f, "{:?} {:?} {:?}", self.entry, self.path, self.ends)
     }
 }
 
@@ -159,16 +180,26 @@ impl Bench {
     /// One side, through this bench's entry; its queue pair is in RESET.
     #[must_use]
     pub fn side(&self, spec: &Spec) -> Box<dyn Side> {
-        match self.entry {
-            Entry::Rust => Box::new(door::rust::RustSide::open(spec)),
-            Entry::C => Box::new(door::c::CSide::open(spec)),
-        }
+        self.entry.open(spec, Memory::new(spec.memory))
     }
 
     /// An end that is not connected.
     #[must_use]
     pub fn end(&self, spec: Spec) -> End {
         End::new(self.side(&spec), spec, self.path)
+    }
+
+    /// An end that is not connected, for the other side of a connection: in another process if this bench has two.
+    #[must_use]
+    pub fn peer(&self, spec: Spec) -> End {
+        match self.ends {
+            Ends::Together => self.end(spec),
+            Ends::Apart => End::new(
+                Box::new(door::Apart::open(self.entry, &spec)),
+                spec,
+                self.path,
+            ),
+        }
     }
 
     /// Two ends, connected to each other.
@@ -180,7 +211,10 @@ impl Bench {
     /// Two ends made to measure, connected to each other.
     #[must_use]
     pub fn pair_of(&self, a: Spec, b: Spec) -> (End, End) {
-        let (a, b) = (self.end(a), self.end(b));
+        let (a, b) = (self.end(a), self.peer(b));
+        // The upper bits of a number are its process's.
+        let together = a.qpn().get() >> 14 == b.qpn().get() >> 14;
+        assert_eq!(together, self.ends == Ends::Together);
         a.connect(b.qpn());
         b.connect(a.qpn());
         (a, b)

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | entry | the device's Rust objects; the functions that C programs call | [`door`] |
 //! | path | local link; wire over IPv4; wire over IPv6 | [`mod@bench`] |
+//! | ends | both in one process; each in its own | [`door`] |
 //! | peer | a queue pair of the device; one played by hand, which breaks rules | [`end`], [`raw`] |
 //!
 //! [`list`] writes which statement is shown by which case, and which by none, to `docs/conformance.md`.
@@ -26,6 +27,6 @@ pub mod runner;
 pub mod statements;
 pub mod wait;
 
-pub use bench::{Bench, Entry, Path};
+pub use bench::{Bench, Ends, Entry, Path};
 pub use case::Case;
 pub use end::End;

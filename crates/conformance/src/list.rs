@@ -24,8 +24,9 @@ const INTRODUCTION: &str = "\
 # Conformance
 
 Which case shows which statement of the specifications. Cases are in `crates/conformance/src/cases`; each is played through the Rust
-objects and through the C functions, on the local path and over the wire (IPv4 and IPv6), except those marked \u{2020}, whose peer is
-played by hand over IPv4, and those marked \u{2021}, which move very much and are played in optimised builds only, and those marked \u{a7}, whose multicast groups
+objects and through the C functions, on the local path and over the wire (IPv4 and IPv6), with both ends of a connection in one process and with
+each in its own (the wire: Rust, IPv4), except those marked \u{2020}, whose peer is
+played by hand over IPv4, and those marked \u{2021}, which move very much and are played in optimised builds only (`cargo xtask test` plays them once), and those marked \u{a7}, whose multicast groups
 the kernel has on loopback over IPv4 only.
 
 Generated from the cases: `FERROCE_UPDATE_LISTS=1 cargo test -p ferroce-conformance --test list` writes it anew, and the same test

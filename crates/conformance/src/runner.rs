@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::bench::{Bench, Entry, Path};
+use crate::bench::{Bench, Ends, Entry, Path};
 use crate::case::Case;
 use crate::cases;
 
@@ -26,22 +26,33 @@ thread_local! {
 /// with its ignored test `child`, which calls [`play_from_environment`].
 #[track_caller]
 pub fn play(entry: Entry, path: Path) {
-    play_with(entry, path, None);
+    play_with(entry, path, Ends::Together, None);
 }
 
 /// As [`play`], within this host, with packets for all operations: the direct way is switched off.
 #[track_caller]
 pub fn play_by_packets(entry: Entry) {
-    play_with(entry, Path::Local, Some(("FERROCE_DIRECT", "0")));
+    play_with(
+        entry,
+        Path::Local,
+        Ends::Together,
+        Some(("FERROCE_DIRECT", "0")),
+    );
+}
+
+/// As [`play`], with the ends of each connection in two processes.
+#[track_caller]
+pub fn play_apart(entry: Entry, path: Path) {
+    play_with(entry, path, Ends::Apart, None);
 }
 
 #[track_caller]
-fn play_with(entry: Entry, path: Path, setting: Option<(&str, &str)>) {
+fn play_with(entry: Entry, path: Path, ends: Ends, setting: Option<(&str, &str)>) {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env("FERROCE_PATH", path.variable())
-        .env(BENCH, format!("{entry:?} {path:?}"))
+        .env(BENCH, Bench { entry, path, ends }.to_string())
         .envs(setting)
         .output()
         .expect("started");
@@ -54,20 +65,7 @@ fn play_with(entry: Entry, path: Path, setting: Option<(&str, &str)>) {
 /// What the child of [`play`] does.
 pub fn play_from_environment() {
     let word = std::env::var(BENCH).expect("set by the parent");
-    let (entry, path) = word.split_once(' ').expect("two words");
-    let bench = Bench {
-        entry: match entry {
-            "Rust" => Entry::Rust,
-            "C" => Entry::C,
-            other => panic!("{other} is no entry"),
-        },
-        path: match path {
-            "Local" => Path::Local,
-            "Wire4" => Path::Wire4,
-            "Wire6" => Path::Wire6,
-            other => panic!("{other} is no path"),
-        },
-    };
+    let bench = bench_of(&word).expect("three words that this program wrote");
     let filter = std::env::var(FILTER).unwrap_or_default();
     let chosen = |case: &&Case| case.runs_on(path_of(bench)) && case.name.contains(&filter);
     let cases: Vec<Case> = cases::all().iter().filter(chosen).copied().collect();
@@ -82,6 +80,28 @@ pub fn play_from_environment() {
         cases.len()
     );
     println!("every case holds: {} on {bench}", cases.len());
+}
+
+fn bench_of(words: &str) -> Option<Bench> {
+    let mut words = words.split(' ');
+    Some(Bench {
+        entry: match words.next()? {
+            "Rust" => Entry::Rust,
+            "C" => Entry::C,
+            _ => return None,
+        },
+        path: match words.next()? {
+            "Local" => Path::Local,
+            "Wire4" => Path::Wire4,
+            "Wire6" => Path::Wire6,
+            _ => return None,
+        },
+        ends: match words.next()? {
+            "Together" => Ends::Together,
+            "Apart" => Ends::Apart,
+            _ => return None,
+        },
+    })
 }
 
 fn path_of(bench: Bench) -> Path {

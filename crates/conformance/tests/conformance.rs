@@ -1,6 +1,7 @@
 //! Every case, on every bench. `FERROCE_CASES=words` plays only those whose name contains the words.
 
-use ferroce_conformance::runner::{play, play_by_packets, play_from_environment};
+use ferroce_conformance::door::serve;
+use ferroce_conformance::runner::{play, play_apart, play_by_packets, play_from_environment};
 use ferroce_conformance::{Entry, Path};
 
 #[test]
@@ -47,4 +48,25 @@ fn c_wire_ipv6() {
 #[ignore = "run by the tests above"]
 fn child() {
     play_from_environment();
+}
+
+#[test]
+fn rust_local_apart() {
+    play_apart(Entry::Rust, Path::Local);
+}
+
+#[test]
+fn rust_wire_apart() {
+    play_apart(Entry::Rust, Path::Wire4);
+}
+
+#[test]
+fn c_local_apart() {
+    play_apart(Entry::C, Path::Local);
+}
+
+#[test]
+#[ignore = "the other process of the tests above"]
+fn child_side() {
+    serve();
 }

@@ -20,7 +20,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ferroce_conformance::{Bench, Entry, Path};
+use ferroce_conformance::{Bench, Ends, Entry, Path};
 use healthy::{Connection, Service};
 use resources::Resources;
 
@@ -70,6 +70,7 @@ fn child() {
     let bench = Bench {
         entry: Entry::Rust,
         path,
+        ends: Ends::Together,
     };
     let connections: Vec<_> = (0..CONNECTIONS)
         .map(|n| Connection::new(&bench, n))

@@ -62,7 +62,7 @@ fn refuses(end: &End, attr: &QpAttr, mask: AttrMask, what: &str) {
 #[expect(clippy::too_many_lines, reason = "a list")]
 fn out_of_range(bench: &Bench) {
     let end = bench.end(Spec::default());
-    let peer = bench.end(Spec::default());
+    let peer = bench.peer(Spec::default());
     let right = |qp_state| QpAttr {
         qp_state,
         ..end.attr(peer.qpn(), peer.gid())

@@ -152,7 +152,7 @@ fn group() -> Gid {
 fn multicast(bench: &Bench) {
     let (mut a, members, _) = pair(bench);
     let spec = Spec::of(QpType::Ud);
-    let others = [bench.end(spec), bench.end(spec)];
+    let others = [bench.end(spec), bench.peer(spec)];
     for end in &others {
         end.connect(a.qpn());
     }

@@ -58,7 +58,7 @@ fn path_mig(bench: &Bench) {
 }
 
 fn comm_est(bench: &Bench) {
-    let (a, b) = (bench.end(Spec::default()), bench.end(Spec::default()));
+    let (a, b) = (bench.end(Spec::default()), bench.peer(Spec::default()));
     a.connect(b.qpn());
     b.go_to(QpState::Rtr, a.qpn(), a.gid());
     b.raises_nothing();

@@ -50,7 +50,7 @@ fn migration(end: &End) -> PathMigState {
 
 /// Both paths lead nowhere; both ends go over to the alternate ones, and nothing of the work fails.
 fn when_retries_run_out(bench: &Bench) {
-    let (a, b) = (bench.end(Spec::default()), bench.end(Spec::default()));
+    let (a, b) = (bench.end(Spec::default()), bench.peer(Spec::default()));
     a.connect_to(b.qpn(), nobody(&a));
     b.connect_to(a.qpn(), nobody(&b));
     arm(&a, b.qpn());

@@ -104,7 +104,7 @@ fn all_attributes(end: &End, peer: &End, qp_state: QpState) -> QpAttr {
 }
 
 fn every_pair(bench: &Bench, kind: QpType) {
-    let peer = bench.end(Spec::of(kind));
+    let peer = bench.peer(Spec::of(kind));
     let full = to_init(kind) | to_rtr(kind) | to_rts(kind);
     for from in STATES {
         for to in STATES {
@@ -142,7 +142,7 @@ fn every_pair(bench: &Bench, kind: QpType) {
 /// Each required attribute is missed; each of those that no change here takes is refused.
 fn every_attribute(bench: &Bench) {
     use QpState::{Init, Reset, Rtr, Rts};
-    let peer = bench.end(Spec::default());
+    let peer = bench.peer(Spec::default());
     for (from, to) in [(Reset, Init), (Init, Rtr), (Rtr, Rts)] {
         let mask = required(QpType::Rc, from, to).expect("it exists");
         let end = in_state(bench, (QpType::Rc, from), &peer).expect("reachable");
@@ -218,7 +218,7 @@ fn reset_refuses_work(bench: &Bench) {
 }
 
 fn init_takes_receives(bench: &Bench) {
-    let (a, b) = (bench.end(Spec::default()), bench.end(Spec::default()));
+    let (a, b) = (bench.end(Spec::default()), bench.peer(Spec::default()));
     a.connect(b.qpn());
     b.go_to(QpState::Init, a.qpn(), a.gid());
     refuses_sends(&b);
@@ -238,7 +238,7 @@ fn init_takes_receives(bench: &Bench) {
 }
 
 fn rtr_receives(bench: &Bench) {
-    let (a, b) = (bench.end(Spec::default()), bench.end(Spec::default()));
+    let (a, b) = (bench.end(Spec::default()), bench.peer(Spec::default()));
     a.connect(b.qpn());
     b.go_to(QpState::Rtr, a.qpn(), a.gid());
     refuses_sends(&b);

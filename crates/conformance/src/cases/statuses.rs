@@ -232,7 +232,7 @@ fn retry_exceeded(bench: &Bench) {
     spec.attr.timeout = 12;
     spec.attr.retry_cnt = 1;
     // A queue pair that is in RESET takes no packets.
-    let (a, silent) = (bench.end(spec), bench.end(Spec::default()));
+    let (a, silent) = (bench.end(spec), bench.peer(Spec::default()));
     a.connect(silent.qpn());
     a.send(1, SendOp::Send, vec![]);
     a.send(2, SendOp::Send, vec![]);

@@ -1,5 +1,7 @@
 //! The ways into the device, under one interface.
 
+mod apart;
+mod area;
 pub mod c;
 mod c_attr;
 mod c_work;
@@ -11,6 +13,7 @@ use ferroce_proto::ids::{Gid, Key, Qpn, Srqn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, RecvWr, SendWr, Wc};
 
+pub use apart::{Apart, serve};
 pub use memory::Memory;
 
 /// A refusal: a positive errno.

@@ -54,7 +54,7 @@ pub fn loopback() -> Arc<Device> {
 impl RustSide {
     /// Makes the objects; the queue pair is in RESET.
     #[must_use]
-    pub fn open(spec: &Spec) -> Self {
+    pub fn open(spec: &Spec, memory: Memory) -> Self {
         let context = Context::open(&loopback()).expect("a context");
         let pd = Pd::alloc(&context).expect("a protection domain");
         let other_pd = Pd::alloc(&context).expect("a protection domain");
@@ -106,7 +106,7 @@ impl RustSide {
             pd,
             other_pd,
             context,
-            memory: Memory::new(spec.memory),
+            memory,
         }
     }
 

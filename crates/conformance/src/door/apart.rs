@@ -1,0 +1,389 @@
+//! A side in another process: this program again. Each call of a side is carried there and its answer back; the memory is shared.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferroce_proto::ids::{Gid, Key, Qpn, Srqn};
+use ferroce_proto::mr::Access;
+use ferroce_proto::verbs::{
+    AddressHandleAttr, AsyncEvent, AttrMask, Payload, QpAttr, RecvWr, SendFlags, SendOp, SendTo,
+    SendWr, Sge, Wc,
+};
+
+use super::area::Area;
+use super::memory::GUARD;
+use super::{About, Change, Errno, Memory, Side};
+use crate::bench::{Entry, Spec};
+
+/// Elements of a scatter/gather list, and inline bytes, at most.
+const SGES: usize = 64;
+const INLINE: usize = 1024;
+
+/// A scatter/gather list or inline data, without pointers.
+#[derive(Clone, Copy)]
+enum Flat {
+    Sges([Sge; SGES], usize),
+    Inline([u8; INLINE], usize),
+}
+
+/// What is asked of the other process.
+#[derive(Clone, Copy)]
+enum Call {
+    Open(Entry, Spec),
+    Close,
+    Gid(u8),
+    Register(usize, usize, Access),
+    RegisterElsewhere(usize, usize, Access),
+    Reregister(Key, Change),
+    Deregister(Key),
+    Modify(QpAttr, AttrMask),
+    Query,
+    PostSend(u64, SendTo, SendOp, SendFlags, Flat),
+    PostRecv(u64, Flat),
+    Poll,
+    AddressHandle(AddressHandleAttr),
+    HandleToSender(Wc, usize),
+    Attach(Gid),
+    Detach(Gid),
+    ResizeCq(u32),
+    Srqn,
+    AnotherSrq,
+    ArmSrq(u32),
+    SrqLimit,
+    Window,
+    Event,
+}
+
+/// What it answers.
+#[derive(Clone, Copy)]
+enum Answer {
+    Opened(u64, Qpn),
+    Gid(Option<Gid>),
+    Key(Result<Key, Errno>),
+    Nothing(Result<(), Errno>),
+    Attr(QpAttr),
+    Polled(Result<Option<Wc>, Errno>),
+    Number(Result<u32, Errno>),
+    Srqn(Srqn),
+    Event(Option<(AsyncEvent, About)>),
+}
+
+impl Flat {
+    fn of(payload: &Payload) -> Self {
+        match payload {
+            Payload::Sges(sges) => Self::of_sges(sges),
+            Payload::Inline(bytes) => {
+                let mut flat = [0; INLINE];
+                flat[..bytes.len()].copy_from_slice(bytes);
+                Self::Inline(flat, bytes.len())
+            }
+        }
+    }
+    fn of_sges(sges: &[Sge]) -> Self {
+        let none = Sge {
+            addr: 0,
+            length: 0,
+            lkey: Key::default(),
+        };
+        let mut flat = [none; SGES];
+        flat[..sges.len()].copy_from_slice(sges);
+        Self::Sges(flat, sges.len())
+    }
+    fn payload(&self) -> Payload {
+        match self {
+            Self::Sges(sges, count) => Payload::Sges(sges[..*count].to_vec()),
+            Self::Inline(bytes, count) => Payload::Inline(bytes[..*count].to_vec()),
+        }
+    }
+    fn sges(&self) -> Vec<Sge> {
+        match self.payload() {
+            Payload::Sges(sges) => sges,
+            Payload::Inline(_) => Vec::new(),
+        }
+    }
+}
+
+/// The other process. It ends when this one does.
+#[derive(Debug)]
+struct Worker {
+    stream: UnixStream,
+    _process: Child,
+}
+
+/// Processes without a side.
+static IDLE: Mutex<Vec<Worker>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Worker {
+    fn take() -> Self {
+        lock(&IDLE).pop().unwrap_or_else(Self::start)
+    }
+
+    fn start() -> Self {
+        let (stream, theirs) = UnixStream::pair().expect("a socket pair");
+        let process = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "child_side", "--ignored", "--nocapture"])
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("started");
+        Self {
+            stream,
+            _process: process,
+        }
+    }
+
+    /// Says that there is a call, and waits for the answer.
+    fn turn(&self, word: i32) {
+        (&self.stream).write_all(&word.to_le_bytes()).expect("told");
+        let answered = (&self.stream).read_exact(&mut [0]);
+        answered.expect("the other process answers");
+    }
+}
+
+/// A side that lives in another process.
+pub struct Apart {
+    worker: Mutex<Option<Worker>>,
+    area: Arc<Area>,
+    memory: Memory,
+    qpn: Qpn,
+}
+
+impl Apart {
+    /// Makes the objects there; the queue pair is in RESET.
+    #[must_use]
+    pub fn open(entry: Entry, spec: &Spec) -> Self {
+        let worker = Worker::take();
+        let (area, file) = Area::new(spec.memory + GUARD).expect("memory");
+        area.put_call(Call::Open(entry, *spec));
+        worker.turn(file.as_raw_fd());
+        let Answer::Opened(base, qpn) = area.answer() else {
+            panic!("another answer");
+        };
+        let area = Arc::new(area);
+        Self {
+            worker: Mutex::new(Some(worker)),
+            memory: Memory::of_other_process(Arc::clone(&area), base),
+            area,
+            qpn,
+        }
+    }
+
+    fn ask(&self, call: Call) -> Answer {
+        let worker = lock(&self.worker);
+        self.area.put_call(call);
+        worker.as_ref().expect("until it is dropped").turn(-1);
+        self.area.answer()
+    }
+    fn nothing(&self, call: Call) -> Result<(), Errno> {
+        match self.ask(call) {
+            Answer::Nothing(result) => result,
+            _ => panic!("another answer"),
+        }
+    }
+    fn key(&self, call: Call) -> Result<Key, Errno> {
+        match self.ask(call) {
+            Answer::Key(result) => result,
+            _ => panic!("another answer"),
+        }
+    }
+    fn number(&self, call: Call) -> Result<u32, Errno> {
+        match self.ask(call) {
+            Answer::Number(result) => result,
+            _ => panic!("another answer"),
+        }
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // After a failure the process is of no use.
+        if !std::thread::panicking() {
+            let _ = self.nothing(Call::Close);
+            lock(&IDLE).extend(lock(&self.worker).take());
+        }
+    }
+}
+
+impl Side for Apart {
+    fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+    fn gid(&self, index: u8) -> Option<Gid> {
+        match self.ask(Call::Gid(index)) {
+            Answer::Gid(gid) => gid,
+            _ => panic!("another answer"),
+        }
+    }
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno> {
+        self.key(Call::Register(offset, len, access))
+    }
+    fn register_elsewhere(
+        &mut self,
+        offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<Key, Errno> {
+        self.key(Call::RegisterElsewhere(offset, len, access))
+    }
+    fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
+        self.nothing(Call::Reregister(key, *change))
+    }
+    fn deregister(&mut self, key: Key) {
+        let _ = self.nothing(Call::Deregister(key));
+    }
+    fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Errno> {
+        self.nothing(Call::Modify(*attr, mask))
+    }
+    fn query(&self) -> QpAttr {
+        match self.ask(Call::Query) {
+            Answer::Attr(attr) => attr,
+            _ => panic!("another answer"),
+        }
+    }
+    fn post_send(&self, wr: SendWr) -> Result<(), Errno> {
+        let flat = Flat::of(&wr.payload);
+        self.nothing(Call::PostSend(wr.wr_id, wr.to, wr.op, wr.flags, flat))
+    }
+    fn post_recv(&self, wr: RecvWr) -> Result<(), Errno> {
+        self.nothing(Call::PostRecv(wr.wr_id, Flat::of_sges(&wr.sges)))
+    }
+    fn poll(&self) -> Result<Option<Wc>, Errno> {
+        match self.ask(Call::Poll) {
+            Answer::Polled(polled) => polled,
+            _ => panic!("another answer"),
+        }
+    }
+    fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
+        self.number(Call::AddressHandle(*attr))
+    }
+    fn handle_to_sender(&mut self, wc: &Wc, offset: usize) -> Result<u32, Errno> {
+        self.number(Call::HandleToSender(*wc, offset))
+    }
+    fn attach(&self, group: Gid) -> Result<(), Errno> {
+        self.nothing(Call::Attach(group))
+    }
+    fn detach(&self, group: Gid) -> Result<(), Errno> {
+        self.nothing(Call::Detach(group))
+    }
+    fn resize_cq(&self, cqe: u32) -> Result<(), Errno> {
+        self.nothing(Call::ResizeCq(cqe))
+    }
+    fn srqn(&self) -> Srqn {
+        match self.ask(Call::Srqn) {
+            Answer::Srqn(number) => number,
+            _ => panic!("another answer"),
+        }
+    }
+    fn another_srq(&mut self) {
+        let _ = self.nothing(Call::AnotherSrq);
+    }
+    fn arm_srq(&self, limit: u32) -> Result<(), Errno> {
+        self.nothing(Call::ArmSrq(limit))
+    }
+    fn srq_limit(&self) -> u32 {
+        self.number(Call::SrqLimit).expect("a limit")
+    }
+    fn window(&mut self) -> Result<Key, Errno> {
+        self.key(Call::Window)
+    }
+    fn event(&self) -> Option<(AsyncEvent, About)> {
+        match self.ask(Call::Event) {
+            Answer::Event(event) => event,
+            _ => panic!("another answer"),
+        }
+    }
+}
+
+/// What the other process does: one side after the other, until its parent ends.
+pub fn serve() {
+    let input = std::io::stdin().as_fd().try_clone_to_owned();
+    let mut stream = UnixStream::from(input.expect("a socket"));
+    let parent = std::os::unix::process::parent_id();
+    let side: RefCell<Option<Box<dyn Side>>> = RefCell::new(None);
+    let mut area = None;
+    let mut word = [0; 4];
+    while stream.read_exact(&mut word).is_ok() {
+        let fd = i32::from_le_bytes(word);
+        if fd >= 0 {
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .open(format!("/proc/{parent}/fd/{fd}"));
+            area = Some(Arc::new(
+                Area::of(&file.expect("the parent's memory")).expect("mapped"),
+            ));
+        }
+        let area: &Arc<Area> = area.as_ref().expect("opened first");
+        let answer = match area.call() {
+            Call::Open(entry, spec) => {
+                let made = entry.open(&spec, Memory::of_this_process(Arc::clone(area)));
+                let opened = Answer::Opened(made.memory().base(), made.qpn());
+                side.replace(Some(made));
+                opened
+            }
+            Call::Close => {
+                drop(side.take());
+                Answer::Nothing(Ok(()))
+            }
+            call => carry_out(&mut **side.borrow_mut().as_mut().expect("open"), call),
+        };
+        area.put_answer(answer);
+        stream.write_all(&[1]).expect("the parent waits");
+    }
+}
+
+fn carry_out(side: &mut dyn Side, call: Call) -> Answer {
+    match call {
+        Call::Open(..) | Call::Close => panic!("not here"),
+        Call::Gid(index) => Answer::Gid(side.gid(index)),
+        Call::Register(offset, len, access) => Answer::Key(side.register(offset, len, access)),
+        Call::RegisterElsewhere(offset, len, access) => {
+            Answer::Key(side.register_elsewhere(offset, len, access))
+        }
+        Call::Reregister(key, change) => Answer::Nothing(side.reregister(key, &change)),
+        Call::Deregister(key) => {
+            side.deregister(key);
+            Answer::Nothing(Ok(()))
+        }
+        Call::Modify(attr, mask) => Answer::Nothing(side.modify(&attr, mask)),
+        Call::Query => Answer::Attr(side.query()),
+        Call::PostSend(wr_id, to, op, flags, flat) => Answer::Nothing(side.post_send(SendWr {
+            wr_id,
+            to,
+            op,
+            flags,
+            payload: flat.payload(),
+        })),
+        Call::PostRecv(wr_id, flat) => Answer::Nothing(side.post_recv(RecvWr {
+            wr_id,
+            sges: flat.sges(),
+        })),
+        Call::Poll => Answer::Polled(side.poll()),
+        Call::AddressHandle(attr) => Answer::Number(side.address_handle(&attr)),
+        Call::HandleToSender(wc, offset) => Answer::Number(side.handle_to_sender(&wc, offset)),
+        Call::Attach(group) => Answer::Nothing(side.attach(group)),
+        Call::Detach(group) => Answer::Nothing(side.detach(group)),
+        Call::ResizeCq(cqe) => Answer::Nothing(side.resize_cq(cqe)),
+        Call::Srqn => Answer::Srqn(side.srqn()),
+        Call::AnotherSrq => {
+            side.another_srq();
+            Answer::Nothing(Ok(()))
+        }
+        Call::ArmSrq(limit) => Answer::Nothing(side.arm_srq(limit)),
+        Call::SrqLimit => Answer::Number(Ok(side.srq_limit())),
+        Call::Window => Answer::Key(side.window()),
+        Call::Event => Answer::Event(side.event()),
+    }
+}
