@@ -11,8 +11,8 @@ use ferroce_conformance::{Bench, End, Ends, Entry};
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn, Srqn};
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{
-    AttrMask, Datagram, Mtu, Payload, QpAttr, QpCap, QpState, QpType, RecvWr, RemoteAddr,
-    SendFlags, SendOp, SendTo, SendWr, Sge,
+    AttrMask, Datagram, Flush, Mtu, Payload, Placement, QpAttr, QpCap, QpState, QpType, RecvWr,
+    RemoteAddr, Selectivity, SendFlags, SendOp, SendTo, SendWr, Sge,
 };
 
 use super::input::Input;
@@ -141,6 +141,17 @@ impl Player {
     }
 }
 
+/// Any rights.
+fn rights(input: &mut Input<'_>) -> Access {
+    let byte = input.u8();
+    let flush = if byte & 0x80 == 0 {
+        Access::empty()
+    } else {
+        Access::FLUSH_GLOBAL
+    };
+    Access::from_bits_truncate(u32::from(byte) & ALL.bits()) | flush
+}
+
 impl World {
     fn new(input: &mut Input<'_>) -> Self {
         let flags = input.u8();
@@ -172,6 +183,10 @@ impl World {
             ..Spec::of(qp_type)
         };
         spec.attr.path_mtu = Mtu::B256;
+        if qp_type == QpType::Rc {
+            spec.access |= Access::FLUSH_GLOBAL;
+            spec.attr.qp_access_flags |= Access::FLUSH_GLOBAL;
+        }
         // Short, so that silence does not take long.
         (spec.attr.timeout, spec.attr.retry_cnt) = (1, 0);
         (spec.attr.min_rnr_timer, spec.attr.rnr_retry) = (1, input.u8() & 7);
@@ -268,7 +283,8 @@ impl World {
 
     fn operation(&mut self, input: &mut Input<'_>, who: usize) -> SendOp {
         let remote = self.remote(input, who);
-        match input.below(12) {
+        match input.below(13) {
+            12 => self.flush(input, remote),
             0 | 1 => SendOp::Send,
             2 => SendOp::SendImm(input.array()),
             3 => SendOp::SendInvalidate(self.key(input, 1 - who)),
@@ -290,6 +306,21 @@ impl World {
         }
     }
 
+    /// A FLUSH of a range or a region, with any placement.
+    fn flush(&self, input: &mut Input<'_>, remote: RemoteAddr) -> SendOp {
+        let flags = input.u8();
+        SendOp::Flush(Flush {
+            remote,
+            length: input.u32() >> input.below(32),
+            placement: Placement::from_bits_truncate(flags & 3),
+            selectivity: if flags & 4 == 0 {
+                Selectivity::Range
+            } else {
+                Selectivity::Region
+            },
+        })
+    }
+
     /// A bind of one of the windows to a part of one of the regions, under any key.
     fn bind(&mut self, input: &mut Input<'_>, who: usize) -> Option<SendOp> {
         let player = &mut self.players[who];
@@ -306,7 +337,7 @@ impl World {
             region: Some(region),
             addr: player.end.memory().base() + offset,
             length: (input.u16() & 0x0fff).into(),
-            access: Access::from_bits_truncate(u32::from(input.u8()) & ALL.bits()),
+            access: rights(input),
         }))
     }
 
@@ -380,7 +411,7 @@ impl World {
         let mut attr = player.end.attr(peer, player.end.gid());
         attr.qp_state = input.pick(&STATES).unwrap_or(QpState::Reset);
         attr.cur_qp_state = input.pick(&STATES).unwrap_or(QpState::Reset);
-        attr.qp_access_flags = Access::from_bits_truncate(u32::from(input.u8()) & ALL.bits());
+        attr.qp_access_flags = rights(input);
         attr.en_sqd_async_notify = input.flag();
         if input.below(4) == 0 {
             attr.rq_psn = Psn::new(input.u32());
@@ -431,7 +462,7 @@ impl World {
         }
         let offset = usize::from(input.u16()) % MEMORY;
         let len = usize::from(input.u16()) % (MEMORY - offset + 1);
-        let access = Access::from_bits_truncate(u32::from(input.u8()) & ALL.bits());
+        let access = rights(input);
         let side = player.end.side_mut();
         let key = if input.below(4) == 0 {
             side.register_elsewhere(offset, len, access)
@@ -463,7 +494,7 @@ impl World {
         let player = &mut self.players[who];
         let offset = usize::from(input.u16()) % MEMORY;
         let len = usize::from(input.u16()) % (MEMORY - offset + 1);
-        let access = Access::from_bits_truncate(u32::from(input.u8()) & ALL.bits());
+        let access = rights(input);
         let change = Change {
             range: input.flag().then_some((offset, len)),
             elsewhere: input.flag(),
