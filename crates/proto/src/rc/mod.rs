@@ -232,13 +232,12 @@ impl RcQp {
         // At most one turn of each half, and answers that a failure of the first brought.
         for _ in 0..3 {
             let requester_first = self.requester_turn || !self.responder.wants_transmit();
-            let sent = if requester_first && self.requester.wants_transmit(&self.shared) {
+            if requester_first && self.transmit_request(cx, out) {
                 self.requester_turn = false;
-                self.transmit_request(cx, out)
-            } else {
-                self.requester_turn = true;
-                self.transmit_answer(cx, out)
-            };
+                return true;
+            }
+            self.requester_turn = true;
+            let sent = self.transmit_answer(cx, out);
             if sent || !self.wants_transmit() {
                 return sent;
             }

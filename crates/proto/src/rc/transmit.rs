@@ -15,6 +15,16 @@ use crate::wire::{Bth, ExtHeaders, Packet, padded_len};
 /// Most PSNs of one READ request.
 const MAX_READ: u64 = 1 << 21;
 
+/// A request packet.
+struct Next<'a> {
+    /// Its work request.
+    wqe: &'a Wqe,
+    /// Sequence after the last packet that it accounts for.
+    to: u64,
+    /// What it takes of the window.
+    cost: u64,
+}
+
 impl Requester {
     /// Whether [`transmit`](Self::transmit) would send a packet (or find that it cannot be built).
     pub(super) fn wants_transmit(&self, shared: &Shared) -> bool {
@@ -22,8 +32,8 @@ impl Requester {
             && (self.probe == Probe::Wanted || self.next_request(shared).is_some())
     }
 
-    /// The work request whose packet is next, if that may go out now.
-    fn next_request(&self, shared: &Shared) -> Option<&Wqe> {
+    /// The packet that is next, if it may go out now.
+    fn next_request(&self, shared: &Shared) -> Option<Next<'_>> {
         let wqe = self.queue.at_cursor().filter(|_| self.stuck.is_none())?;
         let flight = &self.flight;
         let may_start = match shared.attr.qp_state {
@@ -48,7 +58,7 @@ impl Requester {
         let cost = wqe.cost(flight.next(), to, shared.mtu());
         flight
             .has_room(to, cost, self.window.current())
-            .then_some(wqe)
+            .then_some(Next { wqe, to, cost })
     }
 
     /// Sequence after the last packet that the request packet with this sequence accounts for: a READ request answers for all
@@ -82,12 +92,10 @@ impl Requester {
         if self.probe == Probe::Wanted {
             return self.transmit_probe(shared, cx, out).map(|()| true);
         }
-        let Some(wqe) = self.next_request(shared) else {
+        let Some(Next { wqe, to, cost }) = self.next_request(shared) else {
             return Ok(false);
         };
         let sequence = self.flight.next();
-        let to = self.request_end(shared, wqe, sequence);
-        let cost = wqe.cost(sequence, to, shared.mtu());
         let counts = wqe.counts();
         let ask = self.must_ask(shared, cost);
         let asked = match self.emit(shared, cx, (wqe, (sequence, to), ask), out) {
