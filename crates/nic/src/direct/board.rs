@@ -71,20 +71,25 @@ impl Board {
         if !region.access.intersects(REMOTE) || region.backing == Backing::Null {
             return;
         }
-        let mut places = (0..layout::PLACES).map(|place| layout::region(key, place));
-        // Without a place it is used by packets only.
-        if let Some(first) = places.find(|first| self.is(*first) == 0) {
-            let words = layout::pack_region(region);
-            for (at, word) in (first + 1..).zip(words) {
-                self.set(at, word);
-            }
-            self.set(first, layout::pack_key(key, region.access));
+        let Some(first) = layout::places(key, true).find(|first| self.is(*first) == 0) else {
+            tracing::info!(target: "ferroce::direct", key = key.0, "no place on the board for a region: it is reached by packets");
+            return;
+        };
+        if layout::is_overflow(first) {
+            // Before the region can be found: who finds its key nowhere goes by packets.
+            self.count_overflow(|count| count.fetch_add(1, Ordering::Release));
         }
+        let words = layout::pack_region(region);
+        for (at, word) in (first + 1..).zip(words) {
+            self.set(at, word);
+        }
+        self.set(first, layout::pack_key(key, region.access));
     }
 
     /// Withdraws a region. Returns its place, which is to be given to [`free`](Self::free) once nobody uses it any more.
     pub(super) fn withdraw(&self, key: Key) -> Option<Place> {
-        let mut places = (0..layout::PLACES).map(|place| layout::region(key, place));
+        let overflow = self.is(layout::AT_OVERFLOW) > 0;
+        let mut places = layout::places(key, overflow);
         let first = places.find(|first| layout::has_key(self.is(*first), key))?;
         hazard::withdraw(
             || self.set(first, layout::withdrawn(self.is(first))),
@@ -96,6 +101,15 @@ impl Board {
     /// Makes a place free for another region.
     pub(super) fn free(&self, place: Place) {
         self.set(place.0, 0);
+        if layout::is_overflow(place.0) {
+            self.count_overflow(|count| count.fetch_sub(1, Ordering::Release));
+        }
+    }
+
+    fn count_overflow(&self, change: impl FnOnce(&AtomicU64) -> u64) {
+        if fork::generation() == self.generation {
+            change(self.words.word(layout::AT_OVERFLOW));
+        }
     }
 
     /// Publishes what a queue pair with this path and protection domain grants, instead of what it did; nothing if `None`.
@@ -217,21 +231,42 @@ mod tests {
     fn keys_that_meet_have_places_until_there_are_none() {
         let board = Board::new().unwrap();
         let region = Region::new(PdId(1), 0x1000, 64, Access::REMOTE_READ);
-        let key = |i: usize| Key(u32::try_from(i).unwrap() << 17 | 5);
-        for i in 0..=layout::PLACES {
+        for key in 0..layout::PLACES {
+            board.publish(Key(5 + u32::try_from(key).unwrap()), &region);
+        }
+        // These meet in both tables, and the first is full.
+        let keys = (1..1 << 20).map(|i| Key(i << 12 | 5));
+        let meets = |key: &Key| layout::places(*key, true).eq(layout::places(Key(0x1005), true));
+        let mut keys = keys.filter(meets);
+        let first: Vec<_> = keys.by_ref().take(layout::PLACES).collect();
+        for &key in &first {
+            board.publish(key, &region);
+        }
+        let overflow = || board.is(layout::AT_OVERFLOW);
+        assert_eq!(overflow(), layout::PLACES as u64);
+        let late = keys.next().unwrap();
+        board.publish(late, &region);
+        assert!(board.withdraw(late).is_none());
+        let place = board.withdraw(first[3]).unwrap();
+        assert!(board.withdraw(first[3]).is_none());
+        board.publish(late, &region);
+        assert!(board.withdraw(late).is_none(), "not yet free");
+        board.free(place);
+        board.publish(late, &region);
+        let place = board.withdraw(late).unwrap();
+        board.free(place);
+        assert_eq!(overflow(), layout::PLACES as u64 - 1);
+    }
+
+    #[test]
+    fn many_regions_have_places() {
+        let board = Board::new().unwrap();
+        let region = Region::new(PdId(1), 0x1000, 64, Access::REMOTE_READ);
+        let key = |i: u32| Key(0x1_0000 + i * 7);
+        for i in 0..20_000 {
             board.publish(key(i), &region);
         }
-        assert!(board.withdraw(key(layout::PLACES)).is_none());
-        let place = board.withdraw(key(3)).unwrap();
-        assert!(board.withdraw(key(3)).is_none());
-        board.publish(key(layout::PLACES), &region);
-        assert!(
-            board.withdraw(key(layout::PLACES)).is_none(),
-            "not yet free"
-        );
-        board.free(place);
-        board.publish(key(layout::PLACES), &region);
-        assert!(board.withdraw(key(layout::PLACES)).is_some());
+        assert!((0..20_000).all(|i| board.withdraw(key(i)).is_some()));
     }
 
     #[test]

@@ -6,10 +6,12 @@
 //! | 512 .. 1024 | hazards: what the process is in the middle of using of others, one in eight words (a cache line) |
 //! | 1024 .. 2048 | acquaintances: per slot, the nonce of the board on which this process looks for hazards |
 //! | 2048 .. 67584 | queue pairs by index, four words each |
-//! | 67584 .. | regions, a hash table by key, eight words each |
+//! | 67584 .. 100352 | regions, a hash table by key, eight words each |
+//! | 100352 .. | the same, 16 times as many, for regions that find no place in the first table |
 //!
-//! 784 KiB; of memory only the pages that something was looked at. A region that finds no place is used by packets only: the table is
-//! small so that the random keys of a program that registers and deregisters all the time do not touch more and more pages.
+//! 4.8 MiB; of memory only the pages that something was looked at. The first table is small so that the random keys of a program that
+//! registers and deregisters all the time do not touch more and more pages; the second is looked at only while there is something
+//! in it (word 4 counts). A region that finds no place there either is used by packets only, which the log tells.
 
 use ferroce_proto::ids::{Key, PdId, Psn, Qpn};
 use ferroce_proto::mr::{Access, Region};
@@ -18,11 +20,13 @@ use ferroce_proto::rc::Grant;
 use crate::link::Addressing;
 
 /// The content of the first word: changes with the layout.
-pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir02");
+pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir03");
 pub(super) const AT_FORMAT: usize = 0;
 pub(super) const AT_NONCE: usize = 1;
 pub(super) const AT_HOME: usize = 2;
 pub(super) const AT_HAZARDS: usize = 3;
+/// How many regions are in the second table.
+pub(super) const AT_OVERFLOW: usize = 4;
 
 const HAZARD_BASE: usize = 512;
 /// Hazards of a process: copies that its threads make at the same time.
@@ -35,11 +39,13 @@ const QPS: usize = 1 << 14;
 const REGION_BASE: usize = QP_BASE + QPS * QP_WORDS;
 const REGION_WORDS: usize = 8;
 const REGIONS: usize = 1 << 12;
-/// Places that a key may have in the table of regions.
+/// Places that a key may have in each table of regions.
 pub(super) const PLACES: usize = 8;
+const OVERFLOW_BASE: usize = REGION_BASE + REGIONS * REGION_WORDS;
+const OVERFLOW_REGIONS: usize = 1 << 16;
 
 /// Words of a board.
-pub(super) const WORDS: usize = REGION_BASE + REGIONS * REGION_WORDS;
+pub(super) const WORDS: usize = OVERFLOW_BASE + OVERFLOW_REGIONS * REGION_WORDS;
 
 const VALID: u64 = 1 << 63;
 
@@ -56,9 +62,26 @@ pub(super) const fn queue_pair(qpn: Qpn) -> usize {
     QP_BASE + (qpn.get() as usize % QPS) * QP_WORDS
 }
 
-/// First word of one of the places that a key may have.
-pub(super) const fn region(key: Key, place: usize) -> usize {
+const fn region(key: Key, place: usize) -> usize {
     REGION_BASE + ((key.0 as usize + place) % REGIONS) * REGION_WORDS
+}
+
+/// Keys that meet in the first table do not meet in this one.
+const fn overflow_region(key: Key, place: usize) -> usize {
+    let hash = key.0.wrapping_mul(0x9e37_79b1) >> 16;
+    OVERFLOW_BASE + ((hash as usize + place) % OVERFLOW_REGIONS) * REGION_WORDS
+}
+
+/// First words of the places that a key may have, in the order in which they are tried; `overflow`: those of the second table too.
+pub(super) fn places(key: Key, overflow: bool) -> impl Iterator<Item = usize> {
+    let second = if overflow { PLACES } else { 0 };
+    let first = (0..PLACES).map(move |place| region(key, place));
+    first.chain((0..second).map(move |place| overflow_region(key, place)))
+}
+
+/// Whether a place is in the second table.
+pub(super) const fn is_overflow(place: usize) -> bool {
+    place >= OVERFLOW_BASE
 }
 
 /// What a hazard says: a queue pair and a key of the process whose slot is in both.
@@ -205,9 +228,12 @@ mod tests {
         assert!(acquaintance(1023) < queue_pair(Qpn::new(0)));
         assert!(queue_pair(Qpn::new(0x00ff_ffff)) + QP_WORDS <= REGION_BASE);
         for key in [0, u32::MAX, 0x1_ffff] {
-            for place in 0..PLACES {
-                assert!(region(Key(key), place) + REGION_WORDS <= WORDS);
+            for place in places(Key(key), false) {
+                assert!(place + REGION_WORDS <= OVERFLOW_BASE && !is_overflow(place));
             }
+            let second: Vec<_> = places(Key(key), true).skip(PLACES).collect();
+            assert!(second.len() == PLACES && second.iter().all(|place| is_overflow(*place)));
+            assert!(second.iter().all(|place| place + REGION_WORDS <= WORDS));
         }
     }
 }

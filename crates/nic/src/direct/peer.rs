@@ -152,8 +152,8 @@ impl Peer {
 
     fn region(&self, key: Key) -> Option<Region> {
         let load = |at| self.words.load(at, Ordering::Acquire);
-        (0..layout::PLACES).find_map(|place| {
-            let at = layout::region(key, place);
+        let overflow = load(layout::AT_OVERFLOW) > 0;
+        layout::places(key, overflow).find_map(|at| {
             let first = load(at);
             layout::has_key(first, key).then(|| {
                 let words = [1, 2, 3, 4].map(|i| load(at + i));

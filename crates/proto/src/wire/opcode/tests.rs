@@ -34,9 +34,11 @@ fn each_service_defines_the_operations_that_the_specification_gives_it() {
         defined(0xa0),
         (0..=0x17).filter(|&n| n != 0x15).collect::<Vec<_>>()
     );
-    for class in [0x40, 0x80, 0xc0, 0xe0] {
+    for class in [0x40, 0x80, 0xe0] {
         assert!(defined(class).is_empty());
     }
+    // A manufacturer's own.
+    assert_eq!(defined(0xc0), [Opcode::PLACED_IMM.0 & 0x1f]);
 }
 
 #[test]
