@@ -1,6 +1,6 @@
 //! What must not compile, does not; and for the reason that is meant.
 //!
-//! Each file in `refused` is a program in which some lines are wrong, marked with the compiler's error code: `//~ E0382`. The compiler
+//! Each file in `refused` is a program in which some lines are wrong, marked with the compiler's error codes: `//~ E0382`. The compiler
 //! must complain about exactly these lines, with these codes. Without them the same program must compile, so no case can pass because
 //! of something else that is wrong with it. Only codes are compared: what the compiler says in words changes with its versions.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
@@ -68,12 +68,15 @@ fn judge(compiler: &Compiler, case: &Path) -> Result<(), String> {
 fn marks(text: &str) -> Complaints {
     let lines = text.lines().enumerate();
     lines
-        .filter_map(|(index, line)| Some((index + 1, mark(line)?.to_owned())))
+        .flat_map(|(index, line)| {
+            let codes = mark(line).unwrap_or_default().split_whitespace();
+            codes.map(move |code| (index + 1, code.to_owned()))
+        })
         .collect()
 }
 
 fn mark(line: &str) -> Option<&str> {
-    line.split_once("//~ ").map(|(_, code)| code.trim())
+    line.split_once("//~ ").map(|(_, codes)| codes)
 }
 
 /// The compiler of this build, and the library that it made.
