@@ -3,9 +3,10 @@
 use std::fmt;
 
 use ferroce_abi::types::{
-    IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_MIG_ARMED,
-    IBV_MIG_MIGRATED, IBV_MIG_REARM, IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV,
-    IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC,
+    IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT, IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_MIG_ARMED, IBV_MIG_MIGRATED,
+    IBV_MIG_REARM, IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CUR_STATE,
+    IBV_QP_DEST_QPN, IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC,
     IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU,
     IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT,
     IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR,
@@ -89,6 +90,10 @@ pub struct RemoteAccess {
     pub write: bool,
     /// Compare and swap, fetch and add.
     pub atomic: bool,
+    /// FLUSH to [where all see it](crate::FlushPlacement::Global). Devices without FLUSH refuse it.
+    pub flush_global: bool,
+    /// FLUSH to [memory that keeps it](crate::FlushPlacement::Persistent). As above.
+    pub flush_persistent: bool,
 }
 
 impl RemoteAccess {
@@ -97,6 +102,8 @@ impl RemoteAccess {
         read: false,
         write: false,
         atomic: false,
+        flush_global: false,
+        flush_persistent: false,
     };
     /// READ.
     pub const READ: Self = Self {
@@ -113,6 +120,7 @@ impl RemoteAccess {
         read: true,
         write: true,
         atomic: true,
+        ..Self::NONE
     };
 
     /// `IBV_ACCESS_REMOTE_*`
@@ -121,6 +129,8 @@ impl RemoteAccess {
         flag(self.read, IBV_ACCESS_REMOTE_READ)
             | flag(self.write, IBV_ACCESS_REMOTE_WRITE)
             | flag(self.atomic, IBV_ACCESS_REMOTE_ATOMIC)
+            | flag(self.flush_global, IBV_ACCESS_FLUSH_GLOBAL)
+            | flag(self.flush_persistent, IBV_ACCESS_FLUSH_PERSISTENT)
     }
 
     pub(crate) fn from_flags(flags: u32) -> Self {
@@ -128,6 +138,8 @@ impl RemoteAccess {
             read: flags & IBV_ACCESS_REMOTE_READ != 0,
             write: flags & IBV_ACCESS_REMOTE_WRITE != 0,
             atomic: flags & IBV_ACCESS_REMOTE_ATOMIC != 0,
+            flush_global: flags & IBV_ACCESS_FLUSH_GLOBAL != 0,
+            flush_persistent: flags & IBV_ACCESS_FLUSH_PERSISTENT != 0,
         }
     }
 }

@@ -33,6 +33,7 @@ pub struct QueuePairBuilder<T: Sends = Rc> {
     capacities: QueuePairCapacities,
     inline: u32,
     unsignalled: bool,
+    flush: bool,
     transport: PhantomData<T>,
 }
 
@@ -51,6 +52,7 @@ impl<T: Sends> QueuePairBuilder<T> {
             },
             inline: 0,
             unsignalled: false,
+            flush: false,
             transport: PhantomData,
         }
     }
@@ -116,6 +118,7 @@ impl<T: Sends> QueuePairBuilder<T> {
                 max_inline_data: self.inline,
             },
             silent: self.unsignalled,
+            flush: self.flush,
         }
     }
 }
@@ -141,6 +144,13 @@ impl<T: Sends + Receives> QueuePairBuilder<T> {
 }
 
 impl QueuePairBuilder<Rc> {
+    /// Whether it must have [FLUSH](QueuePair::post_flush). Not for queue pairs of an identifier. [`build`](Self::build) then gives EOPNOTSUPP
+    /// or EINVAL if the device or the library does not have it.
+    pub fn flush(mut self, needed: bool) -> Self {
+        self.flush = needed;
+        self
+    }
+
     /// Makes it as the queue pair of an identifier, which takes it through its states (`rdma_create_qp(3)`). Its state is INIT.
     ///
     /// # Errors
@@ -166,6 +176,7 @@ impl QueuePair<XrcTarget> {
             xrc: Some(&domain.0),
             cap: ibv_qp_cap::zeroed(),
             silent: false,
+            flush: false,
         };
         QueuePairHandle::new(&plan).map(Self::adopt)
     }

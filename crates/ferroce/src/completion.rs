@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferroce_abi::types::{
-    IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOCAL_INV,
-    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND,
+    IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_FLUSH,
+    IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM,
+    IBV_WC_SEND,
 };
 
 use crate::driver::Driver;
@@ -191,6 +192,7 @@ pub enum Completed {
     CompareSwap,
     FetchAdd,
     AtomicWrite,
+    Flush,
     /// The bind of a memory window.
     Bind,
     Invalidate,
@@ -209,6 +211,7 @@ impl Completed {
             IBV_WC_COMP_SWAP => Self::CompareSwap,
             IBV_WC_FETCH_ADD => Self::FetchAdd,
             IBV_WC_ATOMIC_WRITE => Self::AtomicWrite,
+            IBV_WC_FLUSH => Self::Flush,
             IBV_WC_BIND_MW => Self::Bind,
             IBV_WC_LOCAL_INV => Self::Invalidate,
             IBV_WC_RECV => Self::Receive,

@@ -4,22 +4,31 @@
 //! device that is linked in, which needs no RDMA hardware, no kernel module and no privileges, or the system's libraries, loaded while
 //! the program runs, with the adapters and drivers that they know. Building needs neither those libraries nor their headers.
 //!
-//! This is the beginning of the interface: reliable connections made by the connection manager, memory that the library owns, and
-//! work that ends in a completion, which is polled, waited for, or a future.
+//! # From a device to a message
+//! A [`Provider`] lists [`Device`]s; an open one is a [`Context`]. A [`ProtectionDomain`] holds memory and queue pairs together, a
+//! [`CompletionQueue`] tells what was done. A [`QueuePair`] is typed by its [`Transport`]: what a transport cannot do, its queue pairs do not
+//! have. It is made by a [`QueuePairBuilder`] and connected
+//! - by the connection manager: an [`Endpoint`] with its listeners and connectors, or the [`Id`]s below it; or
+//! - by hand: [`initialise`](QueuePair::initialise), exchange the [`QueuePairAddress`]es somehow, [`connect`](QueuePair::connect). Datagrams
+//!   ([`Ud`]) need no peer but an [`AddressHandle`] for each.
 //!
-//! # Three ways to do work
+//! # Ways to do work
 //! - [`QueuePair::post_send`] takes a *tag*, which comes back with the completion from [`CompletionQueue::poll`] or
-//!   [`wait`](CompletionQueue::wait). The bytes are parts of [`MemoryRegion`]s.
-//! - [`QueuePair::submit`] gives a [future](Pending) of the completion instead.
+//!   [`wait`](CompletionQueue::wait). The bytes are parts of [`MemoryRegion`]s. A [batch](QueuePair::batch) posts several at once.
+//! - [`QueuePair::submit`] gives a [future](Pending) of the completion instead, [`submit_atomic`](QueuePair::submit_atomic) one of the old value.
 //! - [`QueuePair::submit_buffer`] and [`receive_buffer`](QueuePair::receive_buffer) take a [`Buffer`] away, and the [future](PendingBuffer)
 //!   gives it back. Since nobody else can reach a buffer, it is ordinary `&mut [u8]` while the program has it.
+//! - In a [scope](ProtectionDomain::scope) any bytes that outlive it can be sent from and received into.
+//! - [`QueuePair::post_send_raw`] trusts the caller, and is `unsafe`.
 //!
 //! Futures need a [`Driver`]: a thread, an event loop, or a task of a runtime. They may be dropped at any time.
 //!
 //! # What keeps it sound
 //! - An object keeps alive what it was made from: a region its domain, a queue pair its queues and its identifier.
 //! - A [`MemoryRegion`] owns its bytes. A work request holds its regions until its completion was polled, so the device never works
-//!   on memory that was freed. Peers may change the bytes at any time, so they are copied in and out, never borrowed.
+//!   on memory that was freed. Peers may change the bytes at any time, so they are copied in and out, or seen as atomics, never borrowed.
+//! - A scope ends only when the device has let go of what was borrowed, whatever was leaked and whatever panicked.
+//! - What the C libraries leave to their callers (lengths of atomics, inline data, domains) is checked before anything is posted.
 //! - All calls into C are in one private module.
 //!
 //! # Words
@@ -91,4 +100,4 @@ pub use transport::{
     XrcTarget,
 };
 pub use window::{MemoryWindow, WindowType};
-pub use work::{Datagram, Operation, UcOperation, Work};
+pub use work::{Datagram, FlushPlacement, Operation, UcOperation, Work};

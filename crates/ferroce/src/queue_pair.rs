@@ -12,8 +12,9 @@ use crate::memory::request;
 use crate::sys::{Bind, Ledger, QueuePairHandle, Reader, Refused, Request};
 use crate::transport::{Binds, Rc, Receives, Sends, Transport, Ud};
 use crate::{
-    Buffer, CompletionQueue, Error, Gid, Id, MemoryRegion, MemoryWindow, Pending, PendingBuffer,
-    ProtectionDomain, QueuePairBuilder, RawPiece, RemoteAccess, RemoteRegion, Result, Slice, Work,
+    Buffer, CompletionQueue, Error, FlushPlacement, Gid, Id, MemoryRegion, MemoryWindow, Pending,
+    PendingBuffer, ProtectionDomain, QueuePairBuilder, RawPiece, RemoteAccess, RemoteRegion,
+    Result, Slice, Work,
 };
 
 /// What a queue pair must hold.
@@ -314,6 +315,22 @@ impl<T: Binds> QueuePair<T> {
         };
         let (_, rkey) = self.handle.bind(tag, Reader::Poller, &bind)?;
         Ok(slice.remote(rkey))
+    }
+}
+
+impl QueuePair<Rc> {
+    /// Posts a FLUSH (IBTA 1.5, annex A19): once it has completed, what was written to these bytes of the peer before is where `placement` says. The
+    /// region was registered, and the peer's queue pair initialised, with the access that it needs.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] unless the queue pair was [built](QueuePairBuilder::flush) for it; as [`post_send`](Self::post_send).
+    pub fn post_flush(
+        &self,
+        tag: u64,
+        range: RemoteRegion,
+        placement: FlushPlacement,
+    ) -> Result<()> {
+        self.handle.post_flush(tag, range, placement).map(drop)
     }
 }
 

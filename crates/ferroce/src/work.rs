@@ -3,6 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use ferroce_abi::types::{IBV_FLUSH_GLOBAL, IBV_FLUSH_PERSISTENT};
+
 use crate::sys::{Destination, Order};
 use crate::{
     AddressHandle, Rc, RemoteAddress, SharedReceiveQueueNumber, Transport, Uc, Ud, XrcInitiator,
@@ -52,6 +54,24 @@ impl Operation {
     #[must_use]
     pub fn to(self, queue: SharedReceiveQueueNumber) -> Work<XrcInitiator> {
         Work::new(self, Destination::Shared(queue.0))
+    }
+}
+
+/// How far a [FLUSH](crate::QueuePair::post_flush) brings what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlushPlacement {
+    /// To where the peer's processors and other devices see it.
+    Global,
+    /// To memory that keeps it without power.
+    Persistent,
+}
+
+impl FlushPlacement {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Global => IBV_FLUSH_GLOBAL,
+            Self::Persistent => IBV_FLUSH_PERSISTENT,
+        }
     }
 }
 

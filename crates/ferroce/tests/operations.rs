@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use common::bare::{Bare, contents};
 use ferroce::{
-    Access, Arrived, Completed, CompletionQueue, Error, MemoryRegion, MemoryWindow, Operation,
-    QueuePair, QueuePairBuilder, RawPiece, Rc, RemoteAccess, Timestamp, Timestamps, WindowType,
-    WorkStatus,
+    Access, Arrived, Completed, CompletionQueue, Error, FlushPlacement, LinkParameters,
+    MemoryRegion, MemoryWindow, Operation, QueuePair, QueuePairBuilder, RawPiece, Rc, RemoteAccess,
+    Timestamp, Timestamps, WindowType, WorkStatus,
 };
 
 fn pair(bare: &Bare, unsignalled: bool) -> (QueuePair<Rc>, QueuePair<Rc>) {
@@ -199,6 +199,46 @@ fn an_atomic_write_sets_eight_bytes() {
     let refused = a
         .post_send(2, place.write(), &[local.slice(0..4).unwrap()])
         .unwrap_err();
+    assert!(matches!(refused, Error::Misuse(_)), "{refused}");
+}
+
+#[test]
+fn a_flush_follows_the_write_that_it_is_for() {
+    let bare = Bare::new();
+    let access = RemoteAccess {
+        flush_global: true,
+        ..RemoteAccess::ALL
+    };
+    let [a, b] = [(); 2].map(|()| {
+        QueuePairBuilder::new(&bare.domain, &bare.completions)
+            .inline(8)
+            .flush(true)
+            .build()
+            .unwrap()
+    });
+    let [end_a, end_b] = [&a, &b].map(|queue_pair: &QueuePair<Rc>| {
+        queue_pair
+            .initialise(common::bare::PORT, &bare.gid, access)
+            .unwrap()
+    });
+    a.connect(&end_b, &LinkParameters::default()).unwrap();
+    b.connect(&end_a, &LinkParameters::default()).unwrap();
+    let remote = MemoryRegion::new(&bare.domain, 8, Access::Peers(access)).unwrap();
+    let place = remote.remote();
+    a.post_inline(1, Operation::Write(place.at(0)), b"now")
+        .unwrap();
+    a.post_flush(2, place, FlushPlacement::Global).unwrap();
+    assert_eq!(done(&bare, 1).what, Completed::Write);
+    assert_eq!(done(&bare, 2).what, Completed::Flush);
+    assert_eq!(contents(&remote)[..3], *b"now");
+    // A region that does not allow it refuses.
+    let other = bare.region(&[0; 8]);
+    a.post_flush(3, other.remote(), FlushPlacement::Global)
+        .unwrap();
+    let refused = bare.completions.wait().unwrap().result.unwrap_err();
+    assert_eq!(refused.status.to_string(), "IBV_WC_REM_ACCESS_ERR");
+    let (c, _d) = pair(&bare, false);
+    let refused = c.post_flush(4, place, FlushPlacement::Global).unwrap_err();
     assert!(matches!(refused, Error::Misuse(_)), "{refused}");
 }
 

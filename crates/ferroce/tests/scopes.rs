@@ -216,6 +216,21 @@ fn a_driver_in_another_thread_serves_scopes() {
 }
 
 #[test]
+fn a_driver_of_the_same_thread_does_not_stop_a_scope() {
+    let bare = Bare::new();
+    let (a, b) = pair(&bare);
+    let driver = bare.completions.driver().unwrap();
+    driver.turn().unwrap();
+    let mut room = [0; 4];
+    bare.domain.scope(DEADLINE, |scope| {
+        let receiving = scope.receive(&a, scope.lend(&mut room).unwrap()).unwrap();
+        drop(scope.send(&b, Operation::Send, &[scope.share(b"both").unwrap()]));
+        receiving.wait().unwrap().0.unwrap();
+    });
+    assert_eq!(&room, b"both");
+}
+
+#[test]
 fn threads_wait_for_one_queue_together() {
     let bare = Bare::new();
     let pairs = [(); 4].map(|()| pair(&bare));

@@ -1,22 +1,21 @@
-//! Queue pairs, and posting to them.
+//! Queue pairs.
 
-use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferroce_abi::types::{
+    IBV_QP_EX_WITH_FLUSH, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     IBV_QP_INIT_ATTR_XRCD, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPT_XRC_RECV,
-    IBV_QPT_XRC_SEND, ibv_context, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_recv_wr, ibv_send_wr,
+    IBV_QPT_XRC_SEND, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex_flush, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex,
 };
 use smallvec::SmallVec;
 
 use super::extended::extended;
-use super::outstanding::NewWork;
 use super::shared_queue::{SharedQueue, XrcDomainObject};
-use super::work::{Destination, Elements, Held, Order, Owner, Request, send_request};
-use super::{Bind, Domain, Identifier, OpenDevice, Queue, Reader};
-use crate::{Error, Gid, Operation, Result};
+use super::work::Owner;
+use super::{Domain, Identifier, OpenDevice, Queue};
+use crate::{Error, Gid, Result};
 
 /// What a queue pair is to be.
 pub(crate) struct Plan<'p> {
@@ -35,26 +34,30 @@ pub(crate) struct Plan<'p> {
     pub(crate) cap: ibv_qp_cap,
     /// Whether successful work may complete without a word.
     pub(crate) silent: bool,
+    /// Whether it must have FLUSH.
+    pub(crate) flush: bool,
 }
 
 /// A queue pair.
 pub(crate) struct QueuePairHandle {
     maker: Maker,
-    device: Arc<OpenDevice>,
-    domain: Option<Arc<Domain>>,
-    send: Option<Arc<Queue>>,
-    receive: Option<Arc<Queue>>,
-    shared: Option<Arc<SharedQueue>>,
+    pub(super) device: Arc<OpenDevice>,
+    pub(super) domain: Option<Arc<Domain>>,
+    pub(super) send: Option<Arc<Queue>>,
+    pub(super) receive: Option<Arc<Queue>>,
+    pub(super) shared: Option<Arc<SharedQueue>>,
     _xrc: Option<Arc<XrcDomainObject>>,
-    raw: NonNull<ibv_qp>,
-    number: u32,
-    kind: u32,
-    cap: ibv_qp_cap,
+    pub(super) raw: NonNull<ibv_qp>,
+    pub(super) number: u32,
+    pub(super) kind: u32,
+    pub(super) cap: ibv_qp_cap,
     /// Tells its work from that of others. Numbers of queue pairs come again.
-    owner: Owner,
+    pub(super) owner: Owner,
     /// Work posted since the last that tells of its success, oldest first. Only of queue pairs that may have such; held while posting, so
     /// that it is in the order of the queue.
-    silent: Option<Mutex<SmallVec<[u64; 4]>>>,
+    pub(super) silent: Option<Mutex<SmallVec<[u64; 4]>>>,
+    /// The structure with the function that posts FLUSH, if it was made to have it.
+    pub(super) extended: Option<NonNull<ibv_qp_ex_flush>>,
     /// Multicast groups that it is attached to.
     groups: Mutex<Vec<(Gid, u16)>>,
 }
@@ -66,9 +69,6 @@ enum Maker {
     /// `ibv_create_qp`, or `ibv_create_qp_ex`
     Verbs,
 }
-
-/// A work request that was not posted: why, and its memory.
-pub(crate) type Refused = (Error, Held);
 
 // SAFETY: C's queue pairs may be used by several threads at once.
 unsafe impl Send for QueuePairHandle {}
@@ -133,6 +133,11 @@ impl QueuePairHandle {
             .domain
             .ok_or(Error::Misuse("the queue pair needs a protection domain"))?;
         plan.check(&domain.device)?;
+        if plan.flush {
+            return Err(Error::Misuse(
+                "FLUSH is for queue pairs without the connection manager",
+            ));
+        }
         let mut init = plan.init();
         let raw = identifier
             .create_queue_pair(domain, &mut init)
@@ -150,6 +155,9 @@ impl QueuePairHandle {
             .domain
             .ok_or(Error::Misuse("the queue pair needs a protection domain"))?;
         plan.check(&domain.device)?;
+        if plan.flush {
+            return Self::with_flush(domain, plan);
+        }
         let mut init = plan.init();
         if plan.kind == IBV_QPT_XRC_SEND {
             // The interface demands one, and does not use it.
@@ -166,6 +174,29 @@ impl QueuePairHandle {
             (raw, init.cap),
             plan,
         ))
+    }
+
+    /// `ibv_create_qp_ex`, and `ibv_qp_to_qp_ex`
+    fn with_flush(domain: &Arc<Domain>, plan: &Plan<'_>) -> Result<Self> {
+        let device = &domain.device;
+        let plain = plan.init();
+        let mut init = ibv_qp_init_attr_ex::zeroed();
+        (init.send_cq, init.recv_cq, init.srq) = (plain.send_cq, plain.recv_cq, plain.srq);
+        (init.cap, init.qp_type) = (plain.cap, plain.qp_type);
+        init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        init.pd = domain.raw.as_ptr();
+        init.send_ops_flags = IBV_QP_EX_WITH_FLUSH.into();
+        let create = extended!(device, create_qp_ex)?;
+        // SAFETY: a live context, and attributes that name live objects.
+        let raw = unsafe { create(device.raw.as_ptr(), &raw mut init) };
+        let raw = NonNull::new(raw).ok_or_else(|| {
+            Error::last("ibv_create_qp_ex").about(|| format!("{}, with FLUSH", plan.describe()))
+        })?;
+        let mut new = Self::adopt(Maker::Verbs, device, (raw, init.cap), plan);
+        // SAFETY: a live queue pair. A library that made it with FLUSH has the larger structure.
+        let extended = unsafe { (device.verbs.ibv_qp_to_qp_ex)(raw.as_ptr()) };
+        new.extended = NonNull::new(extended.cast());
+        Ok(new)
     }
 
     fn target(xrc: &Arc<XrcDomainObject>, plan: &Plan<'_>) -> Result<Self> {
@@ -204,6 +235,7 @@ impl QueuePairHandle {
             cap,
             owner: Owner::new(),
             silent: plan.silent.then(Mutex::default),
+            extended: None,
             groups: Mutex::default(),
         }
     }
@@ -242,7 +274,7 @@ impl QueuePairHandle {
             .expect("invariant: only transports that receive get here")
     }
 
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!("queue pair {:#08x}", self.number)
     }
 
@@ -259,7 +291,7 @@ impl QueuePairHandle {
                 match self.state() {
                     Ok(from) if refused => {
                         let why = ferroce_abi::explain::modify(self.kind, from, attr, mask);
-                        why.map_or(about.clone(), |why| format!("{about}: {why}"))
+                        why.map_or_else(|| about.clone(), |why| format!("{about}: {why}"))
                     }
                     _ => about,
                 }
@@ -283,7 +315,7 @@ impl QueuePairHandle {
         Ok((attr, init))
     }
 
-    fn state(&self) -> Result<u32> {
+    pub(super) fn state(&self) -> Result<u32> {
         self.query(IBV_QP_STATE).map(|(attr, _)| attr.qp_state)
     }
 
@@ -348,300 +380,6 @@ impl QueuePairHandle {
             queue.delivered();
         }
     }
-
-    /// `ibv_post_send` of one work request; the `wr_id`.
-    pub(crate) fn post_send(
-        &self,
-        request: Request,
-        order: Order,
-    ) -> std::result::Result<u64, Refused> {
-        if let Err(error) = self.check_send(&request, &order) {
-            return Err((error, request.into_held()));
-        }
-        let mut silent = self
-            .silent
-            .as_ref()
-            .map(|silent| silent.lock().unwrap_or_else(PoisonError::into_inner));
-        let (id, mut posted, mut elements) = self.prepare(request, order, silent.as_deref_mut());
-        posted.sg_list = elements.as_mut_ptr();
-        match self.post_chain(&raw mut posted) {
-            Ok(()) => Ok(id),
-            Err((error, _)) => Err((
-                error,
-                self.send_queue()
-                    .ledger()
-                    .withdraw_last(id, silent.as_deref_mut()),
-            )),
-        }
-    }
-
-    /// `ibv_post_send` of several work requests at once, in order. How many were posted, and why the next one was not.
-    pub(crate) fn post_batch(
-        &self,
-        batch: SmallVec<[(Request, Order); 4]>,
-    ) -> (usize, Option<Error>) {
-        let checked = |(request, order): &(Request, Order)| self.check_send(request, order);
-        if let Err(error) = batch.iter().try_for_each(checked) {
-            return (0, Some(error));
-        }
-        let mut silent = self
-            .silent
-            .as_ref()
-            .map(|silent| silent.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut chain: SmallVec<[(u64, ibv_send_wr, Elements); 4]> = batch
-            .into_iter()
-            .map(|(request, order)| self.prepare(request, order, silent.as_deref_mut()))
-            .collect();
-        // Linked from the end on, now that nothing moves any more.
-        let mut next: *mut ibv_send_wr = ptr::null_mut();
-        for (_, posted, elements) in chain.iter_mut().rev() {
-            posted.sg_list = elements.as_mut_ptr();
-            posted.next = next;
-            next = &raw mut *posted;
-        }
-        if next.is_null() {
-            return (0, None);
-        }
-        let Err((error, bad)) = self.post_chain(next) else {
-            return (chain.len(), None);
-        };
-        // C names the one that it refused. If it did not, the device might work on any of them: all stay held.
-        let is_bad = |(_, posted, _): &(u64, ibv_send_wr, Elements)| ptr::eq(posted, bad);
-        let posted = chain.iter().position(is_bad).unwrap_or(chain.len());
-        for (id, ..) in chain[posted..].iter().rev() {
-            drop(
-                self.send_queue()
-                    .ledger()
-                    .withdraw_last(*id, silent.as_deref_mut()),
-            );
-        }
-        (posted, Some(error))
-    }
-
-    /// Takes note of work, and puts it into C's form but for the list of its elements.
-    fn prepare(
-        &self,
-        request: Request,
-        order: Order,
-        silent: Option<&mut SmallVec<[u64; 4]>>,
-    ) -> (u64, ibv_send_wr, Elements) {
-        let mut posted = send_request(&order, request.inline);
-        let mut held = request.held;
-        if let Destination::Datagram(address, ..) = order.to {
-            held.hold(address);
-        }
-        let quiet = order.silent;
-        let mut silent = silent;
-        let before = match &mut silent {
-            Some(silent) if !quiet => std::mem::take(*silent),
-            _ => SmallVec::new(),
-        };
-        let id = self.send_queue().ledger().add(NewWork {
-            tag: request.tag,
-            owner: self.owner,
-            held,
-            reader: request.reader,
-            before,
-        });
-        if let (true, Some(silent)) = (quiet, silent) {
-            silent.push(id);
-        }
-        posted.wr_id = id;
-        posted.num_sge = count_of(&request.elements);
-        (id, posted, request.elements)
-    }
-
-    /// Whether work can be posted at all. What C's libraries do not check is checked here.
-    fn check_send(&self, request: &Request, order: &Order) -> Result<()> {
-        if let Some(domain) = &self.domain {
-            request.check(domain)?;
-            if let Destination::Datagram(address, ..) = &order.to
-                && !address.is_of(domain)
-            {
-                return Err(Error::Misuse(
-                    "the address handle is of another protection domain than the queue pair",
-                ));
-            }
-        }
-        if order.silent && (self.silent.is_none() || request.reader != Reader::Poller) {
-            return Err(Error::Misuse(
-                "only tagged work of a queue pair built with unsignalled(true) can be unsignalled",
-            ));
-        }
-        check_pieces(request, self.cap.max_send_sge)?;
-        let length = request.elements.iter().map(|e| u64::from(e.length)).sum();
-        check_operation(order.what, request.inline, length)?;
-        if request.inline && length > self.cap.max_inline_data.into() {
-            return Err(Error::Limit {
-                object: "queue pair",
-                what: "bytes of inline data",
-                asked: length,
-                limit: self.cap.max_inline_data.into(),
-            });
-        }
-        Ok(())
-    }
-
-    /// `ibv_post_send`; why not, and from which one on.
-    fn post_chain(
-        &self,
-        first: *mut ibv_send_wr,
-    ) -> std::result::Result<(), (Error, *mut ibv_send_wr)> {
-        let mut bad: *mut ibv_send_wr = ptr::null_mut();
-        // SAFETY: an open context has its operations filled in, and does not change them.
-        let post_send = unsafe { (*self.context()).ops.post_send };
-        let Some(post_send) = post_send else {
-            return Err((Error::Misuse("the device has no ibv_post_send"), first));
-        };
-        // SAFETY: a live queue pair and a chain of requests; their memory is held until their completion.
-        let errno = unsafe { post_send(self.raw.as_ptr(), first, &raw mut bad) };
-        Error::check("ibv_post_send", errno).map_err(|e| {
-            let what = || format!("{}: {}", self.describe(), self.full("send", errno));
-            (e.about(what), bad)
-        })
-    }
-
-    /// `ibv_post_recv`; the `wr_id`.
-    pub(crate) fn post_receive(&self, request: Request) -> std::result::Result<u64, Refused> {
-        let fits = match &self.domain {
-            _ if self.shared.is_some() => Err(Error::Misuse(
-                "the queue pair takes its receives from a shared receive queue",
-            )),
-            Some(domain) => request.check(domain),
-            None => Ok(()),
-        };
-        let fits = fits.and_then(|()| check_pieces(&request, self.cap.max_recv_sge));
-        if let Err(error) = fits {
-            return Err((error, request.into_held()));
-        }
-        let mut elements = request.elements;
-        let ledger = self.receive_queue().ledger();
-        let id = ledger.add(NewWork {
-            tag: request.tag,
-            owner: self.owner,
-            held: request.held,
-            reader: request.reader,
-            before: SmallVec::new(),
-        });
-        match self.post_one_receive(id, &mut elements) {
-            Ok(()) => Ok(id),
-            Err(error) => Err((error, ledger.withdraw(id))),
-        }
-    }
-
-    fn post_one_receive(&self, id: u64, elements: &mut Elements) -> Result<()> {
-        let mut posted = ibv_recv_wr::zeroed();
-        posted.wr_id = id;
-        posted.sg_list = elements.as_mut_ptr();
-        posted.num_sge = count(elements)?;
-        let mut bad: *mut ibv_recv_wr = ptr::null_mut();
-        // SAFETY: an open context has its operations filled in, and does not change them.
-        let post_recv = unsafe { (*self.context()).ops.post_recv };
-        let post_recv = post_recv.ok_or(Error::Misuse("the device has no ibv_post_recv"))?;
-        // SAFETY: a live queue pair and one request; its memory is held until its completion.
-        let errno = unsafe { post_recv(self.raw.as_ptr(), &raw mut posted, &raw mut bad) };
-        Error::check("ibv_post_recv", errno).map_err(|e| {
-            e.about(|| format!("{}: {}", self.describe(), self.full("receive", errno)))
-        })
-    }
-
-    /// Binds a window: `ibv_bind_mw`, or `IBV_WR_BIND_MW`. The `wr_id`, and the window's new key.
-    pub(crate) fn bind(&self, tag: u64, reader: Reader, bind: &Bind<'_>) -> Result<(u64, u32)> {
-        if let Some(domain) = &self.domain {
-            bind.check(domain)?;
-        }
-        let mut held = Held::default();
-        // What the window shows until then must stay registered until then.
-        if let Some(before) = bind.window.region() {
-            held.hold(before);
-        }
-        held.hold(Arc::clone(bind.region) as _);
-        held.hold(Arc::clone(bind.window) as _);
-        let mut silent = self
-            .silent
-            .as_ref()
-            .map(|silent| silent.lock().unwrap_or_else(PoisonError::into_inner));
-        let ledger = self.send_queue().ledger();
-        let id = ledger.add(NewWork {
-            tag,
-            owner: self.owner,
-            held,
-            reader,
-            before: silent
-                .as_deref_mut()
-                .map(std::mem::take)
-                .unwrap_or_default(),
-        });
-        // SAFETY: a live queue pair of the window's domain.
-        match unsafe { bind.post(self.raw, id) } {
-            Ok(key) => Ok((id, key)),
-            Err(error) => {
-                drop(ledger.withdraw_last(id, silent.as_deref_mut()));
-                Err(error.about(|| self.describe()))
-            }
-        }
-    }
-
-    fn context(&self) -> *mut ibv_context {
-        self.device.raw.as_ptr()
-    }
-
-    /// What may stand in the way of posting.
-    fn full(&self, queue: &str, errno: c_int) -> String {
-        let room = match queue {
-            "send" => self.cap.max_send_wr,
-            _ => self.cap.max_recv_wr,
-        };
-        match errno {
-            libc::ENOMEM => format!("its {queue} queue holds {room} work requests and is full"),
-            _ => match self.state() {
-                Ok(state) => format!("it is in state {}", ferroce_abi::explain::state(state)),
-                Err(_) => format!("its {queue} queue"),
-            },
-        }
-    }
-}
-
-/// Whether work can have this many pieces of memory.
-pub(super) fn check_pieces(request: &Request, limit: u32) -> Result<()> {
-    // Inline bytes are one piece, which even a queue for none takes.
-    if request.elements.len() as u64 <= limit.into() || request.inline {
-        return Ok(());
-    }
-    Err(Error::Limit {
-        object: "work queue",
-        what: "pieces of memory in a work request",
-        asked: request.elements.len() as u64,
-        limit: limit.into(),
-    })
-}
-
-/// Whether an operation goes with its bytes.
-fn check_operation(operation: Operation, inline: bool, length: u64) -> Result<()> {
-    match operation {
-        Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::AtomicWrite(_)
-            if length != 8 =>
-        {
-            Err(Error::Misuse("an atomic operation works on 8 bytes"))
-        }
-        Operation::Read(_) | Operation::CompareSwap { .. } | Operation::FetchAdd { .. }
-            if inline =>
-        {
-            Err(Error::Misuse(
-                "what reads from a peer needs registered memory: inline data is only sent",
-            ))
-        }
-        _ => Ok(()),
-    }
-}
-
-pub(super) fn count(elements: &Elements) -> Result<c_int> {
-    c_int::try_from(elements.len())
-        .map_err(|_| Error::Misuse("too many pieces of memory for one work request"))
-}
-
-fn count_of(elements: &Elements) -> c_int {
-    c_int::try_from(elements.len()).expect("invariant: checked against the queue's limit")
 }
 
 impl Drop for QueuePairHandle {

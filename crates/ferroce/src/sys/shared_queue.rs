@@ -13,7 +13,7 @@ use ferroce_abi::types::{
 
 use super::extended::extended;
 use super::outstanding::{Ledger, NewWork};
-use super::queue_pair::{Refused, count};
+use super::post::{Refused, check_pieces, count};
 use super::work::{Owner, Request};
 use super::{Domain, OpenDevice, Queue};
 use crate::{Error, Result};
@@ -61,11 +61,13 @@ impl Drop for XrcDomainObject {
     }
 }
 
+/// Of an XRC queue: where it belongs, and where its receives complete.
+type XrcParts = (Arc<XrcDomainObject>, Arc<Queue>);
+
 /// A shared receive queue.
 pub(crate) struct SharedQueue {
     domain: Arc<Domain>,
-    /// Of an XRC queue: where it belongs, and where its receives complete.
-    _xrc: Option<(Arc<XrcDomainObject>, Arc<Queue>)>,
+    _xrc: Option<XrcParts>,
     pub(super) raw: NonNull<ibv_srq>,
     ledger: Arc<Ledger>,
     owner: Owner,
@@ -127,7 +129,7 @@ impl SharedQueue {
         call: &'static str,
         domain: &Arc<Domain>,
         raw: *mut ibv_srq,
-        (attr, xrc): (ibv_srq_attr, Option<(Arc<XrcDomainObject>, Arc<Queue>)>),
+        (attr, xrc): (ibv_srq_attr, Option<XrcParts>),
     ) -> Result<Arc<Self>> {
         let raw = NonNull::new(raw).ok_or_else(|| Error::last(call))?;
         Ok(Arc::new(Self {
@@ -197,7 +199,7 @@ impl SharedQueue {
     pub(crate) fn post(&self, request: Request) -> std::result::Result<u64, Refused> {
         let fits = request
             .check(&self.domain)
-            .and_then(|()| super::queue_pair::check_pieces(&request, self.max_sge));
+            .and_then(|()| check_pieces(&request, self.max_sge));
         if let Err(error) = fits {
             return Err((error, request.into_held()));
         }

@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::pending::Ticket;
 use crate::sys::{BorrowedMut, BorrowedRegion, Order, Posts, Queue, Request};
@@ -16,6 +15,10 @@ use crate::{
     Access, Done, Error, Operation, ProtectionDomain, QueuePair, RemoteAccess, RemoteRegion,
     Result, Work, WorkError,
 };
+
+mod memory;
+
+pub use memory::{Lent, RefusedLent, Shared};
 
 /// A scope in which borrowed memory can be sent from and received into: see [`ProtectionDomain::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -226,147 +229,32 @@ fn length(bytes: usize) -> Result<u32> {
     u32::try_from(bytes).map_err(|_| Error::Misuse("a piece of 4 GiB and more is impossible"))
 }
 
-/// Bytes that are shared with the device until the scope ends.
-#[derive(Clone)]
-pub struct Shared<'scope> {
-    bytes: &'scope [u8],
-    region: Arc<BorrowedRegion>,
-    offset: usize,
-}
-
-impl Shared<'_> {
-    /// A part of them.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`]
-    pub fn slice(&self, range: Range<usize>) -> Result<Self> {
-        let bytes = self.bytes.get(range.clone()).ok_or(Error::OutOfRange {
-            start: range.start,
-            end: range.end,
-            length: self.bytes.len(),
-        })?;
-        Ok(Self {
-            bytes,
-            region: Arc::clone(&self.region),
-            offset: self.offset + range.start,
-        })
-    }
-}
-
-impl Deref for Shared<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.bytes
-    }
-}
-
-impl fmt::Debug for Shared<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Shared({} bytes)", self.bytes.len())
-    }
-}
-
-/// Bytes that the program and the device have in turn, until the scope ends. While the program has this, they are ordinary bytes; work takes
-/// it away and gives it back.
-pub struct Lent<'scope> {
-    memory: BorrowedMut,
-    scope: PhantomData<&'scope mut [u8]>,
-}
-
-impl<'scope> Lent<'scope> {
-    /// In two parts, the first of `at` bytes, which go their own ways.
-    ///
-    /// # Panics
-    /// If there are fewer.
-    #[must_use]
-    pub fn split_at(self, at: usize) -> (Self, Self) {
-        let (first, second) = self.memory.split(at);
-        let lent = |memory| Self {
-            memory,
-            scope: PhantomData,
-        };
-        (lent(first), lent(second))
-    }
-
-    fn request(&self) -> Result<Request> {
-        let (region, start, bytes) = self.memory.piece();
-        let length = length(bytes)?;
-        Ok(Request::borrowed(std::iter::once((region, start, length))))
-    }
-
-    fn receiving(
-        self,
-        posted: Result<Ticket>,
-        queue: &Arc<Queue>,
-    ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
-        match posted {
-            Ok(ticket) => Ok(Receiving {
-                waiting: Waiting {
-                    ticket,
-                    queue: Arc::clone(queue),
-                },
-                lent: self,
-            }),
-            Err(error) => Err(RefusedLent { error, lent: self }),
-        }
-    }
-}
-
-impl Deref for Lent<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.memory.bytes()
-    }
-}
-
-impl DerefMut for Lent<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.memory.bytes_mut()
-    }
-}
-
-impl fmt::Debug for Lent<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lent({} bytes)", self.len())
-    }
-}
-
-/// Work that was not posted, and its bytes.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct RefusedLent<'scope> {
-    /// Why.
-    #[source]
-    pub error: Error,
-    /// The bytes.
-    pub lent: Lent<'scope>,
-}
-
-impl From<RefusedLent<'_>> for Error {
-    fn from(refused: RefusedLent<'_>) -> Self {
-        refused.error
-    }
-}
-
 /// A completion that someone waits for.
 struct Waiting {
     ticket: Ticket,
     queue: Arc<Queue>,
 }
 
+/// How often the queue is looked at although it has a driver: that may be this thread.
+const LOOK: Duration = Duration::from_millis(5);
+
 impl Waiting {
     fn wait(&mut self) -> Result<std::result::Result<Done, WorkError>> {
-        let mut context = Context::from_waker(Waker::noop());
-        let ticket = &mut self.ticket;
-        let found = self
-            .queue
-            .wait_for(None, || match ticket.poll(&mut context) {
-                Poll::Ready((completion, _)) => Ok(Some(completion.result)),
-                Poll::Pending => Ok(None),
+        let context = Context::from_waker(Waker::noop());
+        let (ticket, queue) = (&mut self.ticket, &self.queue);
+        loop {
+            let deadline = queue.is_driven().then(|| Instant::now() + LOOK);
+            let found = queue.wait_for(deadline, || {
+                queue.deliver()?;
+                match ticket.poll(&context) {
+                    Poll::Ready((completion, _)) => Ok(Some(completion.result)),
+                    Poll::Pending => Ok(None),
+                }
             })?;
-        Ok(found.expect("invariant: without a deadline it waits until there is one"))
+            if let Some(result) = found {
+                return Ok(result);
+            }
+        }
     }
 }
 
@@ -378,7 +266,7 @@ pub struct Sending<'scope> {
 }
 
 impl Sending<'_> {
-    /// Sleeps until it has completed. If the queue has a [driver](crate::Driver), that must run in another thread.
+    /// Sleeps until it has completed.
     ///
     /// # Errors
     /// The queue overflowed. How the work ended is the inner result.
@@ -403,7 +291,7 @@ pub struct Receiving<'scope> {
 }
 
 impl<'scope> Receiving<'scope> {
-    /// Sleeps until it has completed; the bytes come back. If the queue has a [driver](crate::Driver), that must run in another thread.
+    /// Sleeps until it has completed; the bytes come back.
     ///
     /// # Errors
     /// The queue overflowed; the bytes come back when the scope ends. How the work ended is the inner result.

@@ -1,0 +1,136 @@
+//! Borrowed memory while the device has it, or the program.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
+
+use crate::pending::Ticket;
+use crate::sys::{BorrowedMut, BorrowedRegion, Queue, Request};
+use crate::{Error, Result};
+
+use super::{Receiving, Waiting, length};
+
+/// Bytes that are shared with the device until the scope ends.
+#[derive(Clone)]
+pub struct Shared<'scope> {
+    pub(super) bytes: &'scope [u8],
+    pub(super) region: Arc<BorrowedRegion>,
+    pub(super) offset: usize,
+}
+
+impl Shared<'_> {
+    /// A part of them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]
+    pub fn slice(&self, range: Range<usize>) -> Result<Self> {
+        let bytes = self.bytes.get(range.clone()).ok_or(Error::OutOfRange {
+            start: range.start,
+            end: range.end,
+            length: self.bytes.len(),
+        })?;
+        Ok(Self {
+            bytes,
+            region: Arc::clone(&self.region),
+            offset: self.offset + range.start,
+        })
+    }
+}
+
+impl Deref for Shared<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl fmt::Debug for Shared<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({} bytes)", self.bytes.len())
+    }
+}
+
+/// Bytes that the program and the device have in turn, until the scope ends. While the program has this, they are ordinary bytes; work takes
+/// it away and gives it back.
+pub struct Lent<'scope> {
+    pub(super) memory: BorrowedMut,
+    pub(super) scope: PhantomData<&'scope mut [u8]>,
+}
+
+impl<'scope> Lent<'scope> {
+    /// In two parts, the first of `at` bytes, which go their own ways.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[must_use]
+    pub fn split_at(self, at: usize) -> (Self, Self) {
+        let (first, second) = self.memory.split(at);
+        let lent = |memory| Self {
+            memory,
+            scope: PhantomData,
+        };
+        (lent(first), lent(second))
+    }
+
+    pub(super) fn request(&self) -> Result<Request> {
+        let (region, start, bytes) = self.memory.piece();
+        let length = length(bytes)?;
+        Ok(Request::borrowed(std::iter::once((region, start, length))))
+    }
+
+    pub(super) fn receiving(
+        self,
+        posted: Result<Ticket>,
+        queue: &Arc<Queue>,
+    ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
+        match posted {
+            Ok(ticket) => Ok(Receiving {
+                waiting: Waiting {
+                    ticket,
+                    queue: Arc::clone(queue),
+                },
+                lent: self,
+            }),
+            Err(error) => Err(RefusedLent { error, lent: self }),
+        }
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.memory.bytes()
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.memory.bytes_mut()
+    }
+}
+
+impl fmt::Debug for Lent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({} bytes)", self.len())
+    }
+}
+
+/// Work that was not posted, and its bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RefusedLent<'scope> {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// The bytes.
+    pub lent: Lent<'scope>,
+}
+
+impl From<RefusedLent<'_>> for Error {
+    fn from(refused: RefusedLent<'_>) -> Self {
+        refused.error
+    }
+}
