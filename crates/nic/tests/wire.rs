@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{Buffer, has_wire, pair, pattern, run_on_wire};
-use ferroce_proto::verbs::{Mtu, SendOp, WcImm};
+use common::{Buffer, End, has_wire, pair, pattern, run_on_wire, wait_for};
+use ferroce_proto::rc::Noted;
+use ferroce_proto::verbs::{Mtu, SendOp, WcImm, WcStatus};
 
 #[test]
 fn operations_over_a_good_wire() {
@@ -120,4 +121,54 @@ fn child_long_transfer() {
     }
     assert_eq!(there.snapshot(), pattern(len, 3));
     println!("timers: {}", a.context.device().counters().timeouts());
+}
+
+#[test]
+fn what_goes_wrong_on_a_wire_is_counted() {
+    run_on_wire("child_counts", "drop=5%,dup=5%,seed=3");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_counts() {
+    if !has_wire() {
+        return;
+    }
+    let counted = |end: &End| Noted::ALL.map(|what| end.context.device().counters().noted(what));
+    let (a, b) = pair(Mtu::B256);
+    assert_eq!(counted(&a), [0; 10]);
+    let here = Buffer::new(&a.pd, pattern(60_000, 9));
+    let there = Buffer::new(&b.pd, vec![0; 60_000]);
+    // Before there is a receive.
+    a.send(0, SendOp::Send, vec![here.sge(0, 100)]);
+    wait_for("receiver that is not ready", || {
+        counted(&a)[Noted::NotReadyHeard as usize] > 0
+    });
+    b.recv(0, vec![there.sge(0, 60_000)]);
+    (a.done(0), b.done(0));
+    for wr_id in 1..20 {
+        b.recv(wr_id, vec![there.sge(0, 60_000)]);
+        a.send(wr_id, SendOp::Send, vec![here.sge(0, 60_000)]);
+        a.send(wr_id, SendOp::Write(there.remote(0)), vec![here.sge(0, 9)]);
+        (a.done(wr_id), a.done(wr_id), b.done(wr_id));
+    }
+    let all = counted(&a);
+    let of = |what: Noted| all[what as usize];
+    assert_eq!((of(Noted::Sent), of(Noted::Received)), (20, 20));
+    for what in [
+        Noted::DuplicateRequest,
+        Noted::OutOfSequenceRequest,
+        Noted::SequenceErrorHeard,
+        Noted::NotReadySent,
+    ] {
+        assert!(of(what) > 0, "no {what:?} in {all:?}");
+    }
+    assert_eq!(of(Noted::RetryExceeded) + of(Noted::NotReadyExceeded), 0);
+    // Nobody there any more: `b` speaks no more, and no packet finds it.
+    b.qp.destroy();
+    a.send(30, SendOp::Send, vec![here.sge(0, 9)]);
+    assert_eq!(a.completion().status, WcStatus::RetryExcErr);
+    let all = counted(&a);
+    assert_eq!(all[Noted::RetryExceeded as usize], 1);
+    assert!(all[Noted::Resent as usize] > 0);
 }

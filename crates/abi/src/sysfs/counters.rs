@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ferroce_nic::{Counters, Device, DropReason, Way};
 
 use super::tree::Tree;
+use ferroce_proto::rc::Noted;
 
 /// Reads a counter.
 type Read = fn(&Counters) -> u64;
@@ -30,14 +31,35 @@ const ARCHITECTURE: [(&str, Read); 16] = [
     ("port_rcv_remote_physical_errors", none),
     ("symbol_error", none),
     ("link_error_recovery", none),
-    ("link_downed", none),
+    ("link_downed", Counters::port_errors),
     ("local_link_integrity_errors", none),
     ("excessive_buffer_overrun_errors", none),
     ("VL15_dropped", none),
 ];
 
-/// Counters under the names that soft-RoCE gives them.
-const SOFT_ROCE: [(&str, Read); 2] = [("sent_pkts", sent), ("rcvd_pkts", received)];
+/// Counters under the names that soft-RoCE gives them: all that it has but `lifespan`, a setting.
+const SOFT_ROCE: [(&str, Read); 15] = [
+    ("sent_pkts", sent),
+    ("rcvd_pkts", received),
+    ("duplicate_request", |c| c.noted(Noted::DuplicateRequest)),
+    ("out_of_seq_request", |c| {
+        c.noted(Noted::OutOfSequenceRequest)
+    }),
+    ("rcvd_rnr_err", |c| c.noted(Noted::NotReadyHeard)),
+    ("send_rnr_err", |c| c.noted(Noted::NotReadySent)),
+    ("rcvd_seq_err", |c| c.noted(Noted::SequenceErrorHeard)),
+    // Answers are not deferred, and a full socket holds packets back.
+    ("ack_deferred", none),
+    ("send_err", none),
+    ("retry_exceeded_err", |c| c.noted(Noted::RetryExceeded)),
+    ("retry_rnr_exceeded_err", |c| {
+        c.noted(Noted::NotReadyExceeded)
+    }),
+    ("completer_retry_err", |c| c.noted(Noted::Resent)),
+    ("link_downed", Counters::port_errors),
+    ("rdma_sends", |c| c.noted(Noted::Sent)),
+    ("rdma_recvs", |c| c.noted(Noted::Received)),
+];
 
 /// Packets sent. What was carried out without packets counts as one.
 fn sent(counters: &Counters) -> u64 {

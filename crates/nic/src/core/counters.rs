@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ferroce_proto::rc::Noted;
+
 /// Why a packet that came in was thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
@@ -61,6 +63,8 @@ pub struct Counters {
     direct_bytes: [AtomicU64; Way::ALL.len()],
     direct_refused: AtomicU64,
     dropped: [AtomicU64; DropReason::ALL.len()],
+    noted: [AtomicU64; Noted::ALL.len()],
+    port_errors: AtomicU64,
 }
 
 impl Counters {
@@ -115,6 +119,23 @@ impl Counters {
         self.dropped[reason as usize].load(Ordering::Relaxed)
     }
 
+    /// What queue pairs noted.
+    #[must_use]
+    pub fn noted(&self, what: Noted) -> u64 {
+        self.noted[what as usize].load(Ordering::Relaxed)
+    }
+    /// How often the port went down.
+    #[must_use]
+    pub fn port_errors(&self) -> u64 {
+        self.port_errors.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_noted(&self, what: Noted, times: u32) {
+        self.noted[what as usize].fetch_add(times.into(), Ordering::Relaxed);
+    }
+    pub(crate) fn count_port_error(&self) {
+        self.port_errors.fetch_add(1, Ordering::Relaxed);
+    }
     pub(crate) fn count_tx(&self, packets: usize, bytes: usize) {
         self.tx_packets.fetch_add(packets as u64, Ordering::Relaxed);
         self.tx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);

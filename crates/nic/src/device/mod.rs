@@ -157,6 +157,9 @@ impl Device {
     fn update(&self, interface: &Interface) {
         let events = write(&self.state).update(interface);
         for event in events {
+            if event == AsyncEvent::PortErr {
+                self.counters.count_port_error();
+            }
             self.tell(event, AsyncSubject::Port(1));
         }
     }

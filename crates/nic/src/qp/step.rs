@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ferroce_os::clock;
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::ids::{PdId, Qpn, Srqn};
-use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, SharedRecv, Sink, Taken};
+use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, Noted, SharedRecv, Sink, Taken};
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::{QpEvent, QpState, QpType, Wc};
+use ferroce_proto::verbs::{QpEvent, QpState, QpType, Wc, WcOpcode, WcStatus};
 
 use super::Qp;
 use super::datagram::Known;
@@ -113,56 +113,98 @@ impl Locked {
 }
 
 /// Takes what the transport has to say to the program.
-struct Results<'a>(&'a Qp);
+struct Results<'a> {
+    qp: &'a Qp,
+    /// What is noted often is counted once per step: SENDs done, and received.
+    sent: u32,
+    received: u32,
+}
 
-impl Results<'_> {
+impl<'a> Results<'a> {
+    const fn new(qp: &'a Qp) -> Self {
+        Self {
+            qp,
+            sent: 0,
+            received: 0,
+        }
+    }
+    fn count(&self, what: Noted, times: u32) {
+        if times > 0 {
+            let counters = self.qp.pd.context().device().counters();
+            counters.count_noted(what, times);
+        }
+    }
+    fn count_received(&mut self, wc: &Wc) {
+        let is_send = wc.opcode == WcOpcode::Recv && wc.status == WcStatus::Success;
+        self.received += u32::from(is_send);
+    }
     fn xrc(&self, srq: Srqn) -> Option<Arc<Srq>> {
-        self.0.queues.xrcd.as_ref()?.domain().srq(srq)
+        self.qp.queues.xrcd.as_ref()?.domain().srq(srq)
     }
 }
 
 impl Sink for Results<'_> {
     fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool {
-        let cq = self.0.queues.send_cq.as_ref();
+        match wc.status {
+            WcStatus::RetryExcErr => self.count(Noted::RetryExceeded, 1),
+            WcStatus::RnrRetryExcErr => self.count(Noted::NotReadyExceeded, 1),
+            _ => {}
+        }
+        let cq = self.qp.queues.send_cq.as_ref();
         cq.is_none_or(|cq| cq.push(wc, solicited))
     }
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
-        let cq = self.0.queues.recv_cq.as_ref();
+        self.count_received(&wc);
+        let cq = self.qp.queues.recv_cq.as_ref();
         cq.is_none_or(|cq| cq.push(wc, solicited))
     }
+    fn note(&mut self, what: Noted) {
+        match what {
+            Noted::Sent => self.sent += 1,
+            what => self.count(what, 1),
+        }
+    }
     fn event(&mut self, event: QpEvent) {
-        self.0.handles.push_async(event.into());
+        self.qp.handles.push_async(event.into());
     }
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
-        let waits = (self.0.qp_type == QpType::Rc).then_some(self.0);
-        self.0.queues.srq.as_ref()?.take(waits)
+        let waits = (self.qp.qp_type == QpType::Rc).then_some(self.qp);
+        self.qp.queues.srq.as_ref()?.take(waits)
     }
     fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
         if let Some(found) = self.xrc(srq) {
             return Some(found.pd().id());
         }
-        let xrcd = self.0.queues.xrcd.as_ref()?;
-        if self.0.nic().may_borrow(self.0, xrcd, srq) {
+        let xrcd = self.qp.queues.xrcd.as_ref()?;
+        if self.qp.nic().may_borrow(self.qp, xrcd, srq) {
             // No memory is open to peers there.
             return Some(xrcd.pd().id());
         }
-        tracing::warn!(target: "ferroce::xrc", qpn = self.0.qpn.get(), srq = srq.get(),
+        tracing::warn!(target: "ferroce::xrc", qpn = self.qp.qpn.get(), srq = srq.get(),
             "a message for a shared receive queue that the target's domain does not have");
         None
     }
     fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
-        match (self.xrc(srq), &self.0.queues.xrcd) {
-            (Some(own), _) => own.take(Some(self.0)).into(),
-            (None, Some(xrcd)) => self.0.nic().borrow_recv(self.0, xrcd, srq),
+        match (self.xrc(srq), &self.qp.queues.xrcd) {
+            (Some(own), _) => own.take(Some(self.qp)).into(),
+            (None, Some(xrcd)) => self.qp.nic().borrow_recv(self.qp, xrcd, srq),
             (None, None) => Taken::Empty,
         }
     }
     fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
+        self.count_received(&wc);
         let Some(own) = self.xrc(srq) else {
-            self.0.nic().finish_borrowed(self.0, srq, wc, solicited);
+            self.qp.nic().finish_borrowed(self.qp, srq, wc, solicited);
             return true;
         };
         own.complete(wc, solicited)
+    }
+}
+
+impl Drop for Results<'_> {
+    fn drop(&mut self) {
+        self.count(Noted::Sent, self.sent);
+        self.count(Noted::Received, self.received);
     }
 }
 
@@ -193,7 +235,7 @@ impl Qp {
                 now,
                 rights: &rights,
                 memory: &RawMemory,
-                sink: &mut Results(self),
+                sink: &mut Results::new(self),
             },
         );
         self.publish_grant(locked);
@@ -235,7 +277,7 @@ impl Qp {
                 now,
                 rights: &mut rights,
                 memory: &RawMemory,
-                sink: &mut Results(self),
+                sink: &mut Results::new(self),
             });
             self.say_error(locked, before);
         }

@@ -3,12 +3,12 @@
 //! Work requests complete strictly in order. A SEND or WRITE is done when it or anything later is acknowledged; a READ or
 //! atomic only by its own response, so an answer that passes it over says that the response was lost.
 
-use super::Cx;
 use super::config::Shared;
 use super::fault::{Cause, Fault, SendFault};
 use super::requester::{Probe, Requester};
 use super::scatter;
 use super::send_queue::Answer;
+use super::{Cx, Noted};
 use crate::verbs::WcStatus;
 use crate::wire::{NakCode, Operation, Packet, Position, Syndrome, rnr_timer};
 
@@ -66,12 +66,16 @@ impl Requester {
                 Ok(())
             }
             Syndrome::RnrNak(code) => {
+                cx.sink.note(Noted::NotReadyHeard);
                 if self.acknowledge(shared, cx, sequence)? {
                     self.on_rnr_nak(shared, cx, code)?;
                 }
                 Ok(())
             }
             Syndrome::Nak(code) => {
+                if code == NakCode::Sequence {
+                    cx.sink.note(Noted::SequenceErrorHeard);
+                }
                 if self.acknowledge(shared, cx, sequence)? {
                     self.on_nak(shared, code)?;
                 }

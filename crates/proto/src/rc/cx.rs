@@ -13,6 +13,10 @@ pub trait Sink {
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool;
     /// An asynchronous event.
     fn event(&mut self, event: QpEvent);
+    /// Something to count.
+    fn note(&mut self, what: Noted) {
+        let _ = what;
+    }
     /// Takes a receive work request from the shared receive queue, if the queue pair has one and it is not empty. A queue pair
     /// that finds it empty and waits is told by [`RcQp::on_recv_available`](super::RcQp::on_recv_available) when that changes.
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
@@ -34,6 +38,47 @@ pub trait Sink {
         let _ = (srq, wc, solicited);
         true
     }
+}
+
+/// What devices count of queue pairs' work, besides packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Noted {
+    /// A SEND of any kind is done: it was acknowledged, or handed out where nobody acknowledges.
+    Sent,
+    /// A SEND of any kind was received.
+    Received,
+    /// A request came that had been taken before.
+    DuplicateRequest,
+    /// A request came while an earlier one was missing.
+    OutOfSequenceRequest,
+    /// A receiver-not-ready NAK went out.
+    NotReadySent,
+    /// A receiver-not-ready NAK came.
+    NotReadyHeard,
+    /// A NAK came that says that a request is missing.
+    SequenceErrorHeard,
+    /// Requests were sent again since an answer did not come in time.
+    Resent,
+    /// A work request failed since no answer came however often it was sent.
+    RetryExceeded,
+    /// A work request failed since the receiver was not ready however often it was asked.
+    NotReadyExceeded,
+}
+
+impl Noted {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Sent,
+        Self::Received,
+        Self::DuplicateRequest,
+        Self::OutOfSequenceRequest,
+        Self::NotReadySent,
+        Self::NotReadyHeard,
+        Self::SequenceErrorHeard,
+        Self::Resent,
+        Self::RetryExceeded,
+        Self::NotReadyExceeded,
+    ];
 }
 
 /// What an XRC shared receive queue has for a message.

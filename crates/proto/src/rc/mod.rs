@@ -53,7 +53,7 @@ use crate::verbs::{PathMigState, PostError, QpEvent, QpState, QpType, RecvWr, Se
 use crate::wire::{Operation, Packet, Position};
 
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
-pub use cx::{Cx, LocalCx, SharedRecv, Sink, Taken};
+pub use cx::{Cx, LocalCx, Noted, SharedRecv, Sink, Taken};
 pub use direct::{Direct, Grant};
 pub use fault::Cause;
 pub use retry::MIN_ACK_TIMEOUT;

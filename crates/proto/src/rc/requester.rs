@@ -9,7 +9,7 @@ use super::flight::Flight;
 use super::retry::{Due, Retry};
 use super::send_queue::{Answer, SendQueue};
 use super::window::Window;
-use super::{Cx, LocalCx, Sink};
+use super::{Cx, LocalCx, Noted, Sink};
 use crate::ids::Psn;
 use crate::time::Time;
 use crate::verbs::{QpState, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus};
@@ -162,12 +162,17 @@ impl Requester {
     }
 
     /// What is due now.
-    pub(super) fn on_deadline(&mut self, shared: &Shared, cx: &Cx<'_>) -> Result<(), SendFault> {
+    pub(super) fn on_deadline(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), SendFault> {
         match self.retry.on_deadline(shared, cx.now) {
             Due::Nothing => {}
             Due::Probe if self.flight.next() > self.flight.oldest() => self.probe = Probe::Wanted,
             Due::Probe => {}
             Due::Resend => {
+                cx.sink.note(Noted::Resent);
                 self.went_back = false;
                 self.on_loss(shared);
             }
@@ -203,6 +208,9 @@ impl Requester {
         };
         if signalled && !sink.send_completion(wc, false) {
             return Err(SendFault::CqOverflow);
+        }
+        if wqe.wr.op.is_send() {
+            sink.note(Noted::Sent);
         }
         Ok(())
     }

@@ -6,13 +6,13 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::Cx;
 use super::config::Shared;
 use super::fault::{Fault, Reject};
 use super::message::Message;
 use super::reply::Replies;
 use super::requester::failed;
 use super::target::Held;
+use super::{Cx, Noted};
 use crate::ids::{Msn, Psn};
 use crate::verbs::{QpEvent, QpState, RecvWr, Wc, WcFlags, WcOpcode, WcStatus};
 use crate::wire::{NakCode, Operation, Packet, Syndrome};
@@ -140,6 +140,7 @@ impl Responder {
         match packet.bth.psn.distance(self.expected) {
             0 => {}
             1.. => {
+                cx.sink.note(Noted::OutOfSequenceRequest);
                 if !self.gap_reported {
                     self.gap_reported = true;
                     let syndrome = Syndrome::Nak(NakCode::Sequence);
@@ -148,6 +149,7 @@ impl Responder {
                 return Ok(());
             }
             _ => {
+                cx.sink.note(Noted::DuplicateRequest);
                 self.on_duplicate(shared, packet);
                 return Ok(());
             }
@@ -162,6 +164,7 @@ impl Responder {
                 // What follows comes too early as well, and is dropped without a word.
                 self.gap_reported = true;
                 self.not_ready_sent = true;
+                cx.sink.note(Noted::NotReadySent);
                 let syndrome = Syndrome::RnrNak(shared.attr.min_rnr_timer);
                 self.replies.owe_nak(syndrome, packet.bth.psn);
                 Ok(())

@@ -10,7 +10,7 @@ use crate::rc::requester::{completion, failed, run_one_local};
 use crate::rc::scatter;
 use crate::rc::segment::segment;
 use crate::rc::send_queue::{Answer, SendQueue};
-use crate::rc::{Cx, LocalCx, Sink};
+use crate::rc::{Cx, LocalCx, Noted, Sink};
 use crate::verbs::{QpState, SendFlags, SendWr};
 use crate::wire::{Bth, Packet, padded_len};
 
@@ -124,6 +124,9 @@ impl Sends {
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         if signalled && !sink.send_completion(completion(shared, &wqe.wr), false) {
             return Err(SendFault::CqOverflow);
+        }
+        if wqe.wr.op.is_send() {
+            sink.note(Noted::Sent);
         }
         Ok(())
     }

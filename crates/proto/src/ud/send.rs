@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 
 use super::UdQp;
-use crate::rc::Cx;
 use crate::rc::fault::{Cause, Fault};
 use crate::rc::post;
 use crate::rc::requester::{completion, failed};
 use crate::rc::scatter;
 use crate::rc::send_queue::payload_len;
+use crate::rc::{Cx, Noted};
 use crate::verbs::{Datagram, PostError, QpState, SendFlags, SendOp, SendTo, SendWr, WcStatus};
 use crate::wire::{Bth, Deth, ExtHeaders, Opcode, Packet, padded_len};
 
@@ -144,6 +144,9 @@ impl UdQp {
     fn complete(&mut self, cx: &mut Cx<'_>, wr: &SendWr, fault: Option<Fault>) {
         let wc = completion(&self.shared, wr);
         let signalled = self.shared.config.sq_sig_all || wr.flags.contains(SendFlags::SIGNALED);
+        if fault.is_none() {
+            cx.sink.note(Noted::Sent);
+        }
         match fault {
             None if !signalled || cx.sink.send_completion(wc, false) => {}
             None => self.on_overflow(cx),

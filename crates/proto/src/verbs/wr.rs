@@ -95,6 +95,17 @@ pub enum SendOp {
     BindWindow(WindowBind),
 }
 
+impl SendOp {
+    /// Whether it is a SEND of any kind.
+    #[must_use]
+    pub const fn is_send(&self) -> bool {
+        matches!(
+            self,
+            Self::Send | Self::SendImm(_) | Self::SendInvalidate(_)
+        )
+    }
+}
+
 /// Where a message's bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {

@@ -116,7 +116,7 @@ fn find(stage: &Stage) -> Outcome {
 fn counters(stage: &Stage) -> Outcome {
     let (iterations, size) = (2000_u64, 4096_u64);
     let server = ["ib_write_bw", "-F", "-n", "2000", "-s", "4096"];
-    let list = "--report-counters=counters/port_xmit_data,hw_counters/sent_pkts";
+    let list = "--report-counters=counters/port_xmit_data,hw_counters/sent_pkts,hw_counters/retry_exceeded_err";
     let client = [&server[..], &[list, stage.ipv4()]].concat();
     let mut served = stage.start(Side::A, &server)?;
     served.listens_on_tcp(18515)?;
@@ -134,6 +134,9 @@ fn counters(stage: &Stage) -> Outcome {
             .and_then(|digits| digits.parse::<u64>().ok())
             .ok_or_else(|| format!("no value of {name}"))
     };
+    if value("retry_exceeded_err")? > 0 {
+        return Err("retries were exceeded".to_owned());
+    }
     let (words, packets) = (value("port_xmit_data")?, value("sent_pkts")?);
     if words >= iterations * size / 4 && packets >= iterations {
         Ok(())
