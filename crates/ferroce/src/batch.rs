@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::memory::request;
 use crate::sys::{Order, Reader, Request};
-use crate::transport::Sends;
+use crate::transport::{Receives, Sends};
 use crate::{Error, QueuePair, Slice, Work};
 
 /// Work requests that are collected, then handed to the device in one call, with one doorbell: see [`QueuePair::batch`].
@@ -39,6 +39,25 @@ impl<T: Sends> QueuePair<T> {
             work: SmallVec::new(),
             refused: None,
             inline: PhantomData,
+        }
+    }
+}
+
+impl<T: Receives> QueuePair<T> {
+    /// Posts several receives in one call, each with its tag, in order.
+    ///
+    /// # Errors
+    /// As for [`post_receive`](Self::post_receive), and as for [`Batch::post`]: those before the refused one were posted.
+    pub fn post_receives<'s>(
+        &self,
+        receives: impl IntoIterator<Item = (u64, &'s [Slice<'s>])>,
+    ) -> Result<(), RefusedBatch> {
+        let receives = receives
+            .into_iter()
+            .map(|(tag, bytes)| request(tag, Reader::Poller, bytes));
+        match self.handle.post_receives(receives) {
+            (_, None) => Ok(()),
+            (posted, Some(error)) => Err(RefusedBatch { error, posted }),
         }
     }
 }

@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ferroce_abi::types::{
-    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, IBV_LINK_LAYER_ETHERNET,
-    IBV_PORT_ACTIVE, IBV_PORT_DOWN, ibv_device_attr, ibv_gid_entry, ibv_port_attr,
+    IBV_ATOMIC_GLOB, IBV_ATOMIC_NONE, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2,
+    IBV_LINK_LAYER_ETHERNET, IBV_PORT_ACTIVE, IBV_PORT_DOWN, ibv_device_attr, ibv_gid_entry,
+    ibv_port_attr,
 };
 
 use crate::sys::{DeviceHandle, OpenDevice};
@@ -128,6 +129,34 @@ pub struct DeviceLimits {
     pub max_qp_rd_atom: u32,
     /// READs and atomics that a queue pair has outstanding.
     pub max_qp_init_rd_atom: u32,
+    /// Memory windows; 0 if it has none.
+    pub max_mw: u32,
+    /// Address handles.
+    pub max_ah: u32,
+    /// Shared receive queues; 0 if it has none.
+    pub max_srq: u32,
+    /// Receives of a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Pieces of memory of a receive of a shared receive queue.
+    pub max_srq_sge: u32,
+    /// Multicast groups; 0 if it has none.
+    pub max_mcast_grp: u32,
+    /// Queue pairs attached to one multicast group.
+    pub max_mcast_qp_attach: u32,
+    /// Among whom atomic operations are atomic.
+    pub atomics: Atomicity,
+}
+
+/// Among whom atomic operations on a device's memory are atomic (`enum ibv_atomic_cap`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Atomicity {
+    /// There are no atomic operations.
+    None,
+    /// Those that this device serves.
+    Device,
+    /// Those and the processors'.
+    Global,
 }
 
 /// C's signed limits; a negative one would be none.
@@ -157,6 +186,18 @@ impl From<&ibv_device_attr> for DeviceLimits {
             max_cqe: limit(attr.max_cqe),
             max_qp_rd_atom: limit(attr.max_qp_rd_atom),
             max_qp_init_rd_atom: limit(attr.max_qp_init_rd_atom),
+            max_mw: limit(attr.max_mw),
+            max_ah: limit(attr.max_ah),
+            max_srq: limit(attr.max_srq),
+            max_srq_wr: limit(attr.max_srq_wr),
+            max_srq_sge: limit(attr.max_srq_sge),
+            max_mcast_grp: limit(attr.max_mcast_grp),
+            max_mcast_qp_attach: limit(attr.max_mcast_qp_attach),
+            atomics: match attr.atomic_cap {
+                IBV_ATOMIC_NONE => Atomicity::None,
+                IBV_ATOMIC_GLOB => Atomicity::Global,
+                _ => Atomicity::Device,
+            },
         }
     }
 }

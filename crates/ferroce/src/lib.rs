@@ -78,8 +78,8 @@ pub use completion::{
 };
 pub use completions::{Arrived, Completions};
 pub use device::{
-    Context, Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, PortAttributes, PortState,
-    devices,
+    Atomicity, Context, Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, PortAttributes,
+    PortState, devices,
 };
 pub use device_event::{DeviceEvent, DeviceEventKind, DeviceEvents, EventSubject};
 pub use driver::Driver;

@@ -337,6 +337,17 @@ impl RemoteRegion {
         })
     }
 
+    /// A part of it. None if it is not within.
+    #[must_use]
+    pub fn slice(self, range: Range<u64>) -> Option<Self> {
+        let within = range.start <= range.end && range.end <= self.length;
+        within.then(|| Self {
+            address: self.address.wrapping_add(range.start),
+            length: range.end - range.start,
+            rkey: self.rkey,
+        })
+    }
+
     /// The place `offset` bytes from its start.
     #[must_use]
     pub fn at(self, offset: u64) -> RemoteAddress {
@@ -372,5 +383,19 @@ mod tests {
         bytes.push(0); // private data comes padded
         assert_eq!(RemoteRegion::from_bytes(&bytes), Some(region));
         assert_eq!(RemoteRegion::from_bytes(&bytes[..19]), None);
+    }
+
+    #[test]
+    fn a_part_of_a_remote_region_lies_within_it() {
+        let region = RemoteRegion {
+            address: 0x1000,
+            length: 64,
+            rkey: 1,
+        };
+        let part = region.slice(16..64).map(|part| (part.address, part.length));
+        assert_eq!(part, Some((0x1010, 48)));
+        assert_eq!(region.slice(16..65), None);
+        let (start, end) = (20, 16);
+        assert_eq!(region.slice(start..end), None);
     }
 }

@@ -108,6 +108,47 @@ fn a_batch_that_does_not_fit_is_posted_in_part_and_says_how_much() {
 }
 
 #[test]
+fn receives_are_posted_several_at_once() {
+    let bare = Bare::new();
+    let (a, b) = pair(&bare, false);
+    let room = bare.region(&[0; 16]);
+    let slices: Vec<_> = (0..4)
+        .map(|i| [room.slice(i * 4..i * 4 + 4).unwrap()])
+        .collect();
+    let list = || (0..).zip(&slices).map(|(tag, slice)| (tag, &slice[..]));
+    b.post_receives(list()).unwrap();
+    for i in 0..4_u8 {
+        a.post_inline(10 + u64::from(i), Operation::Send, &[i; 4])
+            .unwrap();
+    }
+    let mut received = Vec::new();
+    for _ in 0..8 {
+        let completion = bare.completions.wait().unwrap();
+        completion.result.unwrap();
+        received.extend((completion.tag < 10).then_some(completion.tag));
+    }
+    assert_eq!(received, [0, 1, 2, 3]);
+    assert_eq!(
+        contents(&room),
+        *b"\0\0\0\0\x01\x01\x01\x01\x02\x02\x02\x02\x03\x03\x03\x03"
+    );
+    // One that does not fit leaves those before it.
+    let room = b.capacities().receive as usize;
+    let many = list().cycle().take(room + 1);
+    let refused = b.post_receives(many).unwrap_err();
+    assert_eq!(
+        (refused.posted, refused.error.raw_os_error()),
+        (room, Some(libc::ENOMEM)),
+        "{refused}"
+    );
+    b.flush().unwrap();
+    for _ in 0..room {
+        assert!(bare.completions.wait().unwrap().result.is_err());
+    }
+    assert_eq!(bare.completions.poll().unwrap(), None);
+}
+
+#[test]
 fn a_mistake_in_a_batch_keeps_all_of_it_back() {
     let bare = Bare::new();
     let (other, (a, _b)) = (Bare::new(), pair(&bare, false));

@@ -86,6 +86,16 @@ fn reliable_connections_go_through_their_states_and_move_bytes() {
 }
 
 #[test]
+fn limits_say_what_the_device_has() {
+    let limits = Bare::new().context.limits().unwrap();
+    assert!(
+        limits.max_ah > 0 && limits.max_srq > 0 && limits.max_srq_wr > 0 && limits.max_srq_sge > 0
+    );
+    assert!(limits.max_mw > 0 && limits.max_mcast_grp > 0 && limits.max_mcast_qp_attach > 0);
+    assert_ne!(limits.atomics, ferroce::Atomicity::None);
+}
+
+#[test]
 fn a_missing_attribute_is_named() {
     let bare = Bare::new();
     let queue_pair: QueuePair<Rc> = builder(&bare).build().unwrap();

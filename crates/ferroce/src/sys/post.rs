@@ -173,47 +173,100 @@ impl QueuePairHandle {
         })
     }
 
-    /// `ibv_post_recv`; the `wr_id`.
+    /// `ibv_post_recv` of one work request; the `wr_id`.
     pub(crate) fn post_receive(&self, request: Request) -> std::result::Result<u64, Refused> {
-        let fits = match &self.domain {
-            _ if self.shared.is_some() => Err(Error::Misuse(
-                "the queue pair takes its receives from a shared receive queue",
-            )),
-            Some(domain) => request.check(domain),
-            None => Ok(()),
-        };
-        let fits = fits.and_then(|()| check_pieces(&request, self.cap.max_recv_sge));
-        if let Err(error) = fits {
+        if let Err(error) = self.check_receive(&request) {
             return Err((error, request.into_held()));
         }
-        let mut elements = request.elements;
-        let ledger = self.receive_queue().ledger();
-        let id = ledger.add(NewWork {
+        let (id, mut posted, mut elements) = self.prepare_receive(request);
+        posted.sg_list = elements.as_mut_ptr();
+        match self.post_receive_chain(&raw mut posted) {
+            Ok(()) => Ok(id),
+            Err((error, _)) => Err((error, self.receive_queue().ledger().withdraw(id))),
+        }
+    }
+
+    /// `ibv_post_recv` of several work requests at once, in order. How many were posted, and why the next one was not.
+    pub(crate) fn post_receives(
+        &self,
+        requests: impl Iterator<Item = Request>,
+    ) -> (usize, Option<Error>) {
+        let requests: SmallVec<[Request; 4]> = requests.collect();
+        if let Err(error) = requests
+            .iter()
+            .try_for_each(|request| self.check_receive(request))
+        {
+            return (0, Some(error));
+        }
+        let mut chain: SmallVec<[(u64, ibv_recv_wr, Elements); 4]> = requests
+            .into_iter()
+            .map(|request| self.prepare_receive(request))
+            .collect();
+        // Linked from the end on, now that nothing moves any more.
+        let mut next: *mut ibv_recv_wr = ptr::null_mut();
+        for (_, posted, elements) in chain.iter_mut().rev() {
+            posted.sg_list = elements.as_mut_ptr();
+            posted.next = next;
+            next = &raw mut *posted;
+        }
+        if next.is_null() {
+            return (0, None);
+        }
+        let Err((error, bad)) = self.post_receive_chain(next) else {
+            return (chain.len(), None);
+        };
+        // As in `post_batch`.
+        let is_bad = |(_, posted, _): &(u64, ibv_recv_wr, Elements)| ptr::eq(posted, bad);
+        let posted = chain.iter().position(is_bad).unwrap_or(chain.len());
+        for (id, ..) in &chain[posted..] {
+            drop(self.receive_queue().ledger().withdraw(*id));
+        }
+        (posted, Some(error))
+    }
+
+    fn check_receive(&self, request: &Request) -> Result<()> {
+        if self.shared.is_some() {
+            return Err(Error::Misuse(
+                "the queue pair takes its receives from a shared receive queue",
+            ));
+        }
+        if let Some(domain) = &self.domain {
+            request.check(domain)?;
+        }
+        check_pieces(request, self.cap.max_recv_sge)
+    }
+
+    /// Takes note of a receive, and puts it into C's form but for the list of its elements.
+    fn prepare_receive(&self, request: Request) -> (u64, ibv_recv_wr, Elements) {
+        let id = self.receive_queue().ledger().add(NewWork {
             tag: request.tag,
             owner: self.owner,
             held: request.held,
             reader: request.reader,
             before: SmallVec::new(),
         });
-        match self.post_one_receive(id, &mut elements) {
-            Ok(()) => Ok(id),
-            Err(error) => Err((error, ledger.withdraw(id))),
-        }
-    }
-
-    fn post_one_receive(&self, id: u64, elements: &mut Elements) -> Result<()> {
         let mut posted = ibv_recv_wr::zeroed();
         posted.wr_id = id;
-        posted.sg_list = elements.as_mut_ptr();
-        posted.num_sge = count(elements)?;
+        posted.num_sge = count_of(&request.elements);
+        (id, posted, request.elements)
+    }
+
+    /// `ibv_post_recv`; why not, and from which one on.
+    fn post_receive_chain(
+        &self,
+        first: *mut ibv_recv_wr,
+    ) -> std::result::Result<(), (Error, *mut ibv_recv_wr)> {
         let mut bad: *mut ibv_recv_wr = ptr::null_mut();
         // SAFETY: an open context has its operations filled in, and does not change them.
         let post_recv = unsafe { (*self.context()).ops.post_recv };
-        let post_recv = post_recv.ok_or(Error::Misuse("the device has no ibv_post_recv"))?;
-        // SAFETY: a live queue pair and one request; its memory is held until its completion.
-        let errno = unsafe { post_recv(self.raw.as_ptr(), &raw mut posted, &raw mut bad) };
+        let Some(post_recv) = post_recv else {
+            return Err((Error::Misuse("the device has no ibv_post_recv"), first));
+        };
+        // SAFETY: a live queue pair and a chain of requests; their memory is held until their completion.
+        let errno = unsafe { post_recv(self.raw.as_ptr(), first, &raw mut bad) };
         Error::check("ibv_post_recv", errno).map_err(|e| {
-            e.about(|| format!("{}: {}", self.describe(), self.full("receive", errno)))
+            let what = || format!("{}: {}", self.describe(), self.full("receive", errno));
+            (e.about(what), bad)
         })
     }
 
