@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use child::{CANARY, LEN, Peer, SEED, reconnect};
 use common::{Buffer, End, next_completion, pair, pattern, wait_for};
-use ferroce_nic::Way;
+use ferroce_nic::{Carrier, Refusal, Way};
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcOpcode, WcStatus};
 
@@ -374,4 +374,55 @@ fn long_reads_take_turns() {
     assert_eq!(a.done(1).byte_len as usize, len);
     assert_eq!(to.snapshot(), pattern(len, 3));
     assert!(counted(&a) >= before + 10);
+}
+
+/// Works with a peer until packets go by ring, and returns how often the direct way was refused for `why`. No work fails.
+fn work_by_packets(peer: &Peer, why: Refusal) -> u64 {
+    let counters = peer.end.context.device().counters();
+    let before = counters.direct_refused_for(why);
+    wait_for("a ring", || {
+        let bytes = || vec![peer.buffer.sge(0, 100)];
+        peer.end.send(1, SendOp::Write(peer.remote), bytes());
+        peer.end.done(1);
+        peer.end.send(2, SendOp::Read(peer.remote), bytes());
+        peer.end.done(2);
+        peer.end.qp.path_report().packets == Some(Carrier::Ring)
+    });
+    assert_eq!(peer.end.qp.path_report().direct, Some(Err(why)));
+    counters.direct_refused_for(why) - before
+}
+
+/// A queue pair says which way its work goes, and why not directly.
+#[test]
+fn the_path_and_its_reason_are_told() {
+    let peer = Peer::start_direct();
+    assert_eq!(peer.end.qp.path_report().direct, Some(Ok(())));
+    let mut without = Command::new(std::env::current_exe().expect("this program"));
+    without.env("FERROCE_DIRECT", "0");
+    let peer = Peer::start_by(without);
+    assert!(work_by_packets(&peer, Refusal::Unacquainted) >= 2);
+    let told = peer.end.qp.path_report().to_string();
+    assert_eq!(
+        told,
+        "WRITE and READ by packets (the other process offers no direct way, or not yet), packets by shared ring"
+    );
+}
+
+/// Processes of different PID and mount namespaces do not know each other by number: packets do it. As a user who may not make
+/// namespaces it is not to be had.
+#[test]
+#[ignore = "makes namespaces: run by cargo xtask unit"]
+fn other_namespaces_go_by_packets() {
+    let mut apart = Command::new("unshare");
+    apart.args([
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--mount",
+        "--fork",
+        "--kill-child",
+    ]);
+    apart.arg(std::env::current_exe().expect("this program"));
+    let peer = Peer::start_by(apart);
+    work_by_packets(&peer, Refusal::Unacquainted);
 }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferroce_proto::rc::Noted;
 
+use crate::direct::Refusal;
+
 /// Why a packet that came in was thrown away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
@@ -61,7 +63,7 @@ pub struct Counters {
     forwarded: AtomicU64,
     direct: [AtomicU64; Way::ALL.len()],
     direct_bytes: [AtomicU64; Way::ALL.len()],
-    direct_refused: AtomicU64,
+    direct_refused: [AtomicU64; Refusal::ALL.len()],
     dropped: [AtomicU64; DropReason::ALL.len()],
     noted: [AtomicU64; Noted::ALL.len()],
     port_errors: AtomicU64,
@@ -111,7 +113,13 @@ impl Counters {
     /// WRITEs and READs within this host that went by packets since the direct way was not open to them.
     #[must_use]
     pub fn direct_refused(&self) -> u64 {
-        self.direct_refused.load(Ordering::Relaxed)
+        let refused = Refusal::ALL.iter().map(|why| self.direct_refused_for(*why));
+        refused.sum()
+    }
+    /// Those of them that had this reason.
+    #[must_use]
+    pub fn direct_refused_for(&self, why: Refusal) -> u64 {
+        self.direct_refused[why as usize].load(Ordering::Relaxed)
     }
     /// Packets thrown away for a reason.
     #[must_use]
@@ -148,8 +156,8 @@ impl Counters {
         self.direct[way as usize].fetch_add(1, Ordering::Relaxed);
         self.direct_bytes[way as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
-    pub(crate) fn count_direct_refused(&self) {
-        self.direct_refused.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_direct_refused(&self, why: Refusal) {
+        self.direct_refused[why as usize].fetch_add(1, Ordering::Relaxed);
     }
     pub(crate) fn count_timeout(&self) {
         self.timeouts.fetch_add(1, Ordering::Relaxed);

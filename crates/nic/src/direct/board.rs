@@ -11,6 +11,7 @@ use ferroce_proto::rc::Grant;
 
 use super::hazard;
 use super::layout::{self, Named};
+use super::refusal::Refusal;
 use crate::Error;
 use crate::link::Addressing;
 
@@ -134,12 +135,12 @@ impl Board {
     pub(super) fn enter<T>(
         &self,
         named: Named,
-        look: impl FnOnce() -> Option<T>,
-    ) -> Option<(Use<'_>, T)> {
+        look: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<(Use<'_>, T), Refusal> {
         if fork::generation() != self.generation {
-            return None;
+            return Err(Refusal::Unacquainted);
         }
-        let index = self.take_hazard()?;
+        let index = self.take_hazard().ok_or(Refusal::Busy)?;
         let user = Use { board: self, index };
         // Before the hazard, so that whoever looks for it looks far enough.
         let used = self.words.word(layout::AT_HAZARDS);
@@ -147,8 +148,12 @@ impl Board {
             used.fetch_max(index as u64 + 1, Ordering::Release);
         }
         let store = |name| user.store(name);
-        let seen = hazard::enter(&store, || fence(Ordering::SeqCst), named.pack(), look)?;
-        Some((user, seen))
+        let mut why = Refusal::NotGranted;
+        let look = || look().inspect_err(|refusal| why = *refusal).ok();
+        match hazard::enter(&store, || fence(Ordering::SeqCst), named.pack(), look) {
+            Some(seen) => Ok((user, seen)),
+            None => Err(why),
+        }
     }
 
     /// A hazard that no other thread uses, if one is left.
@@ -216,15 +221,16 @@ mod tests {
             key: Key(1),
         };
         let held: Vec<_> = (0..layout::HAZARDS)
-            .map(|_| board.enter(named, || Some(())).unwrap())
+            .map(|_| board.enter(named, || Ok(())).unwrap())
             .collect();
-        assert!(board.enter(named, || Some(())).is_none());
+        assert_eq!(board.enter(named, || Ok(())).err(), Some(Refusal::Busy));
         drop(held);
-        assert!(board.enter(named, || None::<()>).is_none());
+        let refused = board.enter(named, || Err::<(), _>(Refusal::NotGranted));
+        assert_eq!(refused.err(), Some(Refusal::NotGranted));
         for index in 0..layout::HAZARDS {
             assert_eq!(board.is(layout::hazard(index)), 0);
         }
-        assert!(board.enter(named, || Some(())).is_some());
+        assert!(board.enter(named, || Ok(())).is_ok());
     }
 
     #[test]

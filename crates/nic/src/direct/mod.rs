@@ -13,6 +13,7 @@
 //! | [`hazard`] | the protocol by which rights are used and taken back |
 //! | [`board`] | this process's board |
 //! | [`peer`] | others' boards, and their memory |
+//! | [`refusal`] | why work goes by packets |
 //! | [`withdraw`] | taking rights back: regions, queue pairs |
 //!
 //! Which work requests may go this way, and what that does to a queue pair, is `proto::rc`'s matter (`rc/direct.rs`); a queue pair's
@@ -22,6 +23,7 @@ mod board;
 mod hazard;
 mod layout;
 mod peer;
+mod refusal;
 mod withdraw;
 
 use std::collections::HashMap;
@@ -36,6 +38,7 @@ use ferroce_proto::rc::{Direct, Grant};
 use ferroce_proto::time::Time;
 
 pub(crate) use self::board::Board;
+pub use self::refusal::Refusal;
 
 use self::peer::{Peer, Request};
 use crate::Error;
@@ -131,8 +134,10 @@ impl Boards {
         }
     }
 
-    /// Carries out the next part of a work request. Returns its bytes; `None` if it cannot be done, or not for certain, in this way.
-    /// A part of it may have been done then.
+    /// Carries out the next part of a work request. Returns its bytes.
+    ///
+    /// # Errors
+    /// Why it cannot be done, or not for certain, in this way. A part of it may have been done then.
     ///
     /// `pieces` gives so many bytes of this process's memory.
     pub(crate) fn carry_out<'a>(
@@ -140,25 +145,26 @@ impl Boards {
         (from, path, direct): (Qpn, &Addressing, Direct),
         now: Time,
         pieces: impl FnOnce(u32) -> Option<Vec<Piece<'a>>>,
-    ) -> Option<u32> {
-        let own = self.own.as_ref()?;
-        let peer = self.peer(slot_of(direct.dest))?;
+    ) -> Result<u32, Refusal> {
+        let own = self.own.as_ref().ok_or(Refusal::Unacquainted)?;
+        let peer = self.peer(slot_of(direct.dest));
+        let peer = peer.ok_or(Refusal::Unacquainted)?;
         if !peer.is_usable(now) {
-            return None;
+            return Err(Refusal::Unreachable);
         }
         let request = Request { from, path, direct };
         let len = direct.len.min(MAX_COPY);
-        let pieces = pieces(len)?;
+        let pieces = pieces(len).ok_or(Refusal::OwnMemory)?;
         let me = (self.slot, own.nonce());
         let (in_use, addr) = own.enter(request.named(), || peer.find(me, &request))?;
         let copied = copy(&peer, direct.is_write, addr, (&pieces, len as usize));
         drop(in_use);
         match copied {
-            Ok(()) => Some(len),
+            Ok(()) => Ok(len),
             Err(e) => {
                 tracing::debug!(target: "ferroce::direct", qpn = from.get(), bytes = len, "a copy failed: {e}");
                 peer.on_error(&e);
-                None
+                Err(Refusal::Failed)
             }
         }
     }

@@ -13,6 +13,7 @@ use ferroce_proto::rc::Direct;
 use ferroce_proto::time::Time;
 
 use super::layout::{self, Named};
+use super::refusal::Refusal;
 use crate::link::Addressing;
 
 /// How old the last proof of life may be: process numbers are given out again.
@@ -132,11 +133,19 @@ impl Peer {
 
     /// Where in its memory the bytes of a request are, if it grants that, and looks at this process's hazards (whose slot and
     /// nonce are `own`). To be asked with a hazard set, or the answer is worth nothing.
-    pub(super) fn find(&self, own: (u16, u64), request: &Request<'_>) -> Option<u64> {
-        let load = |at| self.words.load(at, Ordering::Acquire);
-        if load(layout::acquaintance(own.0)) != own.1 {
-            return None;
+    pub(super) fn find(&self, own: (u16, u64), request: &Request<'_>) -> Result<u64, Refusal> {
+        if self
+            .words
+            .load(layout::acquaintance(own.0), Ordering::Acquire)
+            != own.1
+        {
+            return Err(Refusal::Unacquainted);
         }
+        self.granted(request).ok_or(Refusal::NotGranted)
+    }
+
+    fn granted(&self, request: &Request<'_>) -> Option<u64> {
+        let load = |at| self.words.load(at, Ordering::Acquire);
         let (direct, need) = (&request.direct, request.needs());
         let first = layout::queue_pair(direct.dest);
         let grant = layout::unpack_grant(load(first))?;

@@ -4,6 +4,7 @@ mod choose;
 mod egress;
 mod outlets;
 mod pace;
+mod report;
 mod traits;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ pub(crate) use self::choose::{Destination, Policy, check_datagram, choose, choos
 pub(crate) use self::egress::{Egress, Outlet};
 pub(crate) use self::outlets::{LocalOutlet, WireOutlet};
 pub(crate) use self::pace::{Askers, Flow, Pacer};
+pub use self::report::{Carrier, PathReport};
 pub(crate) use self::traits::charge;
 use crate::link::Addressing;
 

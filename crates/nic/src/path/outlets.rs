@@ -8,7 +8,7 @@ use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::wire::icrc;
 
-use super::Outlet;
+use super::{Carrier, Outlet};
 use crate::link::local::{Frame, Outgoing};
 use crate::link::wire::WireLink;
 use crate::link::{Batch, Sent};
@@ -70,6 +70,13 @@ impl LocalOutlet {
 }
 
 impl Outlet for LocalOutlet {
+    fn carrier(&self) -> Carrier {
+        if self.link.is_on_ring() {
+            Carrier::Ring
+        } else {
+            Carrier::Socket
+        }
+    }
     fn send(&self, from: Qpn, batch: &mut Batch) -> Sent {
         self.link.send_packets(from, batch)
     }
@@ -121,6 +128,9 @@ impl WireOutlet {
 }
 
 impl Outlet for WireOutlet {
+    fn carrier(&self) -> Carrier {
+        Carrier::Wire
+    }
     fn trailer(&self) -> usize {
         icrc::LEN
     }

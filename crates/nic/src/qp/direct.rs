@@ -7,7 +7,8 @@ use super::Qp;
 use super::step::Locked;
 use super::transport::Transport;
 use crate::core::{Way, lock};
-use crate::path::Path;
+use crate::direct::Refusal;
+use crate::path::{Carrier, Path, PathReport};
 
 impl Qp {
     /// Carries out a part of the oldest work request, if the path leads to a process of this host and the transport allows it.
@@ -32,17 +33,42 @@ impl Qp {
             });
             let counters = self.pd.context().device().counters();
             match moved {
-                Some(len) => {
+                Ok(len) => {
                     counters.count_direct(way, len as usize);
                     rc.on_direct(cx, len);
                 }
-                None => {
-                    counters.count_direct_refused();
+                Err(why) => {
+                    counters.count_direct_refused(why);
                     rc.refuse_direct();
                 }
             }
-            moved.map(|len| len as usize)
+            self.note_direct(locked, moved.map(drop));
+            moved.ok().map(|len| len as usize)
         })
+    }
+
+    /// Notes how the last WRITE or READ went, and says so if that is news.
+    fn note_direct(&self, locked: &mut Locked, direct: Result<(), Refusal>) {
+        if locked.report.direct.replace(direct) != Some(direct) {
+            self.tell_path(&locked.report);
+        }
+    }
+
+    /// Notes what carries packets, and says so if that is news.
+    pub(super) fn note_packets(&self, locked: &mut Locked, carrier: Carrier) {
+        if locked.report.packets.replace(carrier) != Some(carrier) {
+            self.tell_path(&locked.report);
+        }
+    }
+
+    fn tell_path(&self, report: &PathReport) {
+        tracing::debug!(target: "ferroce::path", qpn = self.qpn.get(), "{report}");
+    }
+
+    /// Which way its work went last, and why not a better one.
+    #[must_use]
+    pub fn path_report(&self) -> PathReport {
+        lock(&self.locked).report
     }
 
     /// Tells peers of this host what the queue pair grants now. Called after every change of its state.

@@ -97,6 +97,7 @@ impl Qp {
             return None;
         }
         if egress.send(self.qpn, batch) {
+            self.note_packets(locked, egress.carrier());
             self.on_paced(paced.as_ref(), cost, now);
             return Some(size);
         }

@@ -18,7 +18,7 @@ use super::transport::Transport;
 use crate::Srq;
 use crate::core::{lock, read, write};
 use crate::link::local::Frame;
-use crate::path::{Egress, Path, Reach};
+use crate::path::{Egress, Path, PathReport, Reach};
 
 /// What the lock of a queue pair guards.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub(super) struct Locked {
     pub(super) queued: bool,
     /// In the ready list for an acknowledgement that waits for something to go with.
     pub(super) holds_ack: bool,
+    /// Which way its work went.
+    pub(super) report: PathReport,
     /// Whether acknowledgements wait for the program's answers.
     pub(super) talk: Talk,
     /// Where the last datagram went.
@@ -60,6 +62,7 @@ impl Locked {
             timer: None,
             queued: false,
             holds_ack: false,
+            report: PathReport::default(),
             talk: Talk::default(),
             known: None,
             waits_until: None,

@@ -65,9 +65,14 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn start() -> Self {
+        Self::start_by(Command::new(std::env::current_exe().expect("this program")))
+    }
+
+    /// As [`start`](Self::start), by a command that runs this program with the arguments that it is given.
+    pub(super) fn start_by(mut command: Command) -> Self {
         let end = End::new(cap());
         let buffer = Buffer::new(&end.pd, vec![0; LEN]);
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
+        let mut child = command
             .args(["--exact", "child_process", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

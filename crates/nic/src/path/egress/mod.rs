@@ -16,12 +16,15 @@ use crate::Qp;
 use crate::core::lock;
 use crate::link::local::Frame;
 use crate::link::{Batch, Sent};
+use crate::path::Carrier;
 
 /// Batches that are kept for reuse.
 const SPARE: usize = 4;
 
 /// A link as a sender sees it.
 pub(crate) trait Outlet: fmt::Debug + Send + Sync {
+    /// What carries packets now.
+    fn carrier(&self) -> Carrier;
     /// Room that it needs behind each packet of a batch, in bytes.
     fn trailer(&self) -> usize {
         0
@@ -77,6 +80,11 @@ impl Egress {
     /// The process that it leads to; none for the wire.
     pub(crate) fn slot(&self) -> Option<u16> {
         self.slot
+    }
+
+    /// What carries packets now.
+    pub(crate) fn carrier(&self) -> Carrier {
+        self.outlet.carrier()
     }
 
     /// Whether the process at its end is gone.

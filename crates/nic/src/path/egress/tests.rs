@@ -13,6 +13,9 @@ struct Pipe {
 }
 
 impl Outlet for Arc<Pipe> {
+    fn carrier(&self) -> Carrier {
+        Carrier::Socket
+    }
     fn send(&self, from: Qpn, batch: &mut Batch) -> Sent {
         if self.gone.load(Ordering::Relaxed) {
             batch.clear();

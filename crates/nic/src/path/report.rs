@@ -1,0 +1,72 @@
+//! Which way a queue pair's work goes, and why not a better one.
+
+use std::fmt;
+
+use crate::direct::Refusal;
+
+/// What carries packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    /// A ring in memory that both processes share.
+    Ring,
+    /// A Unix socket between two processes of the host.
+    Socket,
+    /// UDP 4791.
+    Wire,
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ring => "shared ring",
+            Self::Socket => "Unix socket",
+            Self::Wire => "wire",
+        })
+    }
+}
+
+/// Which way the work of a queue pair went last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PathReport {
+    /// What carried its last packets; `None`: it has sent none.
+    pub packets: Option<Carrier>,
+    /// Its last WRITE or READ within the host: carried out directly, or why it went by packets. `None`: there was none, or the
+    /// direct way is off.
+    pub direct: Option<Result<(), Refusal>>,
+}
+
+impl fmt::Display for PathReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.direct {
+            Some(Ok(())) => f.write_str("WRITE and READ direct")?,
+            Some(Err(why)) => write!(f, "WRITE and READ by packets ({why})")?,
+            None => f.write_str("no direct way")?,
+        }
+        match self.packets {
+            Some(carrier) => write!(f, ", packets by {carrier}"),
+            None => f.write_str(", no packets so far"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_says_which_way_and_why() {
+        let report = |direct, packets| PathReport { packets, direct }.to_string();
+        assert_eq!(
+            report(Some(Ok(())), None),
+            "WRITE and READ direct, no packets so far"
+        );
+        assert_eq!(
+            report(Some(Err(Refusal::Failed)), Some(Carrier::Socket)),
+            "WRITE and READ by packets (the copy failed), packets by Unix socket"
+        );
+        assert_eq!(
+            report(None, Some(Carrier::Wire)),
+            "no direct way, packets by wire"
+        );
+    }
+}
