@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::EventKind;
+use crate::{EventKind, WorkError};
 
 /// What this crate's functions answer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -59,6 +59,9 @@ pub enum Error {
         /// How long it was allowed to take.
         limit: std::time::Duration,
     },
+    /// Work failed. Calls do not give this; it is what `?` makes of a [`WorkError`] where both can occur.
+    #[error("work failed: {0}")]
+    Work(#[from] WorkError),
     /// More than an object holds; the call was not made.
     #[error("{object}: {asked} {what}, and the limit is {limit}")]
     Limit {
