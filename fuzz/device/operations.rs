@@ -284,6 +284,10 @@ impl World {
     fn operation(&mut self, input: &mut Input<'_>, who: usize) -> SendOp {
         let remote = self.remote(input, who);
         match input.below(13) {
+            // C programs post it with the builders, which the ends of other types are made without.
+            12 if self.bench.entry == Entry::C && self.specs[who].qp_type != QpType::Rc => {
+                SendOp::Send
+            }
             12 => self.flush(input, remote),
             0 | 1 => SendOp::Send,
             2 => SendOp::SendImm(input.array()),
