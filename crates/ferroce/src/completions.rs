@@ -62,18 +62,25 @@ impl Arrived {
         self.fetched.wc.byte_len
     }
 
+    /// Whether it is of a receive. Some devices set flags of receives for the sender, too.
+    fn is_receive(&self) -> bool {
+        matches!(
+            self.what(),
+            Completed::Receive | Completed::ReceiveWriteImmediate
+        )
+    }
+
     /// What the peer sent along.
     #[must_use]
     pub fn immediate(&self) -> Option<u32> {
-        self.has(IBV_WC_WITH_IMM)
+        (self.is_receive() && self.has(IBV_WC_WITH_IMM))
             .then(|| u32::from_be(self.fetched.wc.imm_data))
     }
 
     /// Key of the own memory window that the peer's SEND closed.
     #[must_use]
     pub fn invalidated(&self) -> Option<u32> {
-        self.has(IBV_WC_WITH_INV)
-            .then_some(self.fetched.wc.imm_data)
+        (self.is_receive() && self.has(IBV_WC_WITH_INV)).then_some(self.fetched.wc.imm_data)
     }
 
     /// Where a datagram came from.

@@ -43,7 +43,7 @@ pub enum Operation {
         add: u64,
     },
     /// ATOMIC WRITE (IBTA 1.5): the work request's 8 bytes go to this place, a multiple of 8, in one step. Not all devices have it; the
-    /// others answer EINVAL or EOPNOTSUPP.
+    /// others refuse it when it is posted, or with its completion.
     AtomicWrite(RemoteAddress),
     /// Closes the own type 2 memory window of this key. Takes no bytes.
     Invalidate(u32),

@@ -16,8 +16,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// Server and client.
 fn connected() -> (Connection, Connection) {
     let endpoint = Endpoint::new(&provider()).unwrap();
-    let listener = endpoint.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = ([127, 0, 0, 1], listener.port()).into();
+    let listener = endpoint.listen((common::address(), 0).into()).unwrap();
+    let address = (common::address(), listener.port()).into();
     let client = thread::spawn(move || {
         let endpoint = Endpoint::new(&provider()).unwrap();
         endpoint.connect(address).wait().unwrap()

@@ -25,8 +25,8 @@ fn endpoint() -> Endpoint {
 }
 
 fn listener(endpoint: &Endpoint) -> (Listener, SocketAddr) {
-    let listener = endpoint.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = ([127, 0, 0, 1], listener.port()).into();
+    let listener = endpoint.listen((common::address(), 0).into()).unwrap();
+    let address = (common::address(), listener.port()).into();
     (listener, address)
 }
 
@@ -68,7 +68,7 @@ fn threads_that_block_connect_with_private_data_both_ways_and_disconnect() {
     assert!(asked.starts_with(b"please"), "{asked:?}");
     assert_eq!(
         incoming.peer_address().unwrap().ip().to_string(),
-        "127.0.0.1"
+        common::address().to_string()
     );
     let server = incoming.private_data(b"welcome").accept().wait().unwrap();
     let client = client.join().unwrap().unwrap();

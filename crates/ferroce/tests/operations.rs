@@ -80,22 +80,22 @@ fn a_batch_that_does_not_fit_is_posted_in_part_and_says_how_much() {
     let (a, b) = pair(&bare, false);
     let room = a.capacities().send as usize;
     let mut batch = a.batch();
-    for tag in 0..=room as u64 {
+    // rxe takes some more than it says.
+    let more = if common::on_rxe() { 3 * room } else { 0 };
+    for tag in 0..=(room + more) as u64 {
         batch = batch.inline(tag, Operation::Send, b"x");
     }
     let refused = batch.post().unwrap_err();
-    assert_eq!(
-        (refused.posted, refused.error.raw_os_error()),
-        (room, Some(libc::ENOMEM)),
-        "{refused}"
-    );
+    let posted = refused.posted;
+    assert_eq!(refused.error.raw_os_error(), Some(libc::ENOMEM));
+    assert!((room..=room + more).contains(&posted), "{refused}");
     // Those that were posted are done, and nothing else.
     let sink = bare.region(&[0; 1]);
     for _ in 0..b.capacities().receive.min(8) {
         b.post_receive(100, &[sink.slice(0..1).unwrap()]).unwrap();
     }
     let mut sent = Vec::new();
-    while sent.len() < room {
+    while sent.len() < posted {
         let completion = bare.completions.wait().unwrap();
         completion.result.unwrap();
         if completion.tag == 100 {
@@ -104,7 +104,7 @@ fn a_batch_that_does_not_fit_is_posted_in_part_and_says_how_much() {
             sent.push(completion.tag);
         }
     }
-    assert_eq!(sent, (0..room as u64).collect::<Vec<_>>());
+    assert_eq!(sent, (0..posted as u64).collect::<Vec<_>>());
 }
 
 #[test]
@@ -235,6 +235,12 @@ fn an_atomic_write_sets_eight_bytes() {
     let place = remote.remote().atomic(0).unwrap();
     a.post_send(1, place.write(), &[local.slice(0..8).unwrap()])
         .unwrap();
+    if common::on_rxe() {
+        // Its kernel has none, and says so when the work runs.
+        let refused = bare.completions.wait().unwrap().result.unwrap_err();
+        assert_eq!(refused.status.to_string(), "IBV_WC_LOC_QP_OP_ERR");
+        return;
+    }
     assert_eq!(done(&bare, 1).what, Completed::AtomicWrite);
     assert_eq!(remote.load(0).unwrap(), 77);
     let refused = a
@@ -347,7 +353,9 @@ fn a_window_can_be_closed_from_both_sides() {
                 .unwrap();
             let found = [(); 2].map(|()| bare.completions.wait().unwrap());
             let received = found.iter().find(|c| c.tag == 2).unwrap().result.unwrap();
-            assert_eq!(received.invalidated, Some(open.rkey));
+            // rxe closes it without telling which.
+            let told = (!common::on_rxe()).then_some(open.rkey);
+            assert_eq!(received.invalidated, told);
         } else {
             a.post_send(2, Operation::Invalidate(open.rkey), &[])
                 .unwrap();
@@ -422,6 +430,11 @@ fn completions_carry_the_time_if_asked() {
     let mut bare = Bare::new();
     for (timestamps, is_wall) in [(Timestamps::Device, false), (Timestamps::WallClock, true)] {
         let queue = CompletionQueue::with_timestamps(&bare.context, 16, timestamps);
+        if common::on_rxe() {
+            let refused = queue.unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP), "{refused}");
+            continue;
+        }
         bare.completions = queue.unwrap();
         let (a, _b) = pair(&bare, false);
         let remote = bare.region(&[0; 8]);

@@ -147,6 +147,10 @@ fn what_does_not_end_in_time_is_flushed() {
     let late = bare.region(b"too late");
     b.post_send(1, Operation::Send, &[late.slice(0..8).unwrap()])
         .unwrap();
+    if common::on_rxe() {
+        // It answers nothing for a queue pair in error, and takes seven retries for ever.
+        b.flush().unwrap();
+    }
     let failed = bare.completions.wait().unwrap();
     assert!(failed.result.is_err(), "{failed:?}");
     assert_eq!(room, [7; 8]);

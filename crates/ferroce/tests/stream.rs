@@ -27,8 +27,8 @@ fn endpoint() -> Endpoint {
 }
 
 fn listener(endpoint: &Endpoint) -> (Listener, SocketAddr) {
-    let listener = endpoint.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = ([127, 0, 0, 1], listener.port()).into();
+    let listener = endpoint.listen((common::address(), 0).into()).unwrap();
+    let address = (common::address(), listener.port()).into();
     (listener, address)
 }
 

@@ -231,15 +231,20 @@ fn a_multicast_group_reaches_its_members() {
     let to = AddressHandle::new(&bare.domain, &path).unwrap();
     let datagram = Datagram::new(&to, Datagram::MULTICAST, QKEY);
     sender.post_inline(9, datagram, b"news").unwrap();
-    let mut tags = [(); 3].map(|()| {
-        let completion = bare.completions.wait().unwrap();
-        completion.result.unwrap();
-        completion.tag
-    });
+    // What rxe sends to a group goes out only: members of its own host do not hear it.
+    let hearing = if common::on_rxe() { 0 } else { 2 };
+    let mut tags: Vec<u64> = (0..=hearing)
+        .map(|_| {
+            let completion = bare.completions.wait().unwrap();
+            completion.result.unwrap();
+            completion.tag
+        })
+        .collect();
     tags.sort_unstable();
-    assert_eq!(tags, [0, 1, 9]);
-    assert_eq!(contents(&room)[GRH_BYTES..][..4], *b"news");
-    assert_eq!(contents(&room)[2 * GRH_BYTES + 4..], *b"news");
+    assert_eq!(tags, &[0, 1, 9][2 - hearing..]);
+    for start in [0, GRH_BYTES + 4].into_iter().take(hearing) {
+        assert_eq!(contents(&room)[start + GRH_BYTES..][..4], *b"news");
+    }
     members[0].detach(group, 0).unwrap();
     let again = members[0].detach(group, 0).unwrap_err();
     assert!(again.to_string().contains("ibv_detach_mcast"), "{again}");
@@ -248,6 +253,11 @@ fn a_multicast_group_reaches_its_members() {
 #[test]
 fn xrc_names_the_queue_with_each_message() {
     let bare = Bare::new();
+    if common::on_rxe() {
+        let refused = XrcDomain::new(&bare.context).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP), "{refused}");
+        return;
+    }
     let xrc = XrcDomain::new(&bare.context).unwrap();
     let queues = [(); 2].map(|()| {
         SharedReceiveQueue::for_xrc(&bare.domain, &xrc, &bare.completions, 8, 1).unwrap()
@@ -360,11 +370,17 @@ fn a_full_send_queue_says_so() {
     let bare = Bare::new();
     let (a, _b) = pair::<Rc>(&bare);
     let room = a.capacities().send;
-    // Without a receive there they wait.
-    for tag in 0..u64::from(room) {
-        a.post_inline(tag, Operation::Send, b"wait").unwrap();
-    }
-    let refused = a.post_inline(99, Operation::Send, b"full").unwrap_err();
+    // Without a receive there they wait. rxe takes some more than it says.
+    let spare = if common::on_rxe() { 3 * room } else { 0 };
+    let mut posted = 0;
+    let refused = loop {
+        match a.post_inline(posted, Operation::Send, b"wait") {
+            Ok(()) => posted += 1,
+            Err(refused) => break refused,
+        }
+        assert!(posted <= u64::from(room + spare), "{posted} of {room}");
+    };
+    assert!(posted >= u64::from(room), "{posted} of {room}");
     assert_eq!(refused.raw_os_error(), Some(libc::ENOMEM));
     let text = refused.to_string();
     assert!(
@@ -372,7 +388,7 @@ fn a_full_send_queue_says_so() {
         "{text}"
     );
     a.flush().unwrap();
-    for tag in 0..u64::from(room) {
+    for tag in 0..posted {
         let flushed = bare.completions.wait().unwrap();
         assert_eq!(
             (flushed.tag, flushed.result.unwrap_err().status),

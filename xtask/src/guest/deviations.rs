@@ -23,6 +23,10 @@ in the driver of Linux 6.1 and 6.12.
 | A queue pair in RTR raises COMM_EST at its first packet; QP_REQ_ERR and QP_ACCESS_ERR tell a responder of violations. | raises none | raises them | source |
 | An error of a UD or UC send queue moves it to SQE; receiving goes on. | moves to ERR | SQE | source |
 | A work request of a datagram whose `Q_Key` has the highest bit set uses the queue pair's own. | uses the work request's | the queue pair's own | source |
+| A queue that says that it holds N work requests holds N. | takes some more | N | seen: `rust-interface` |
+| `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV` belong to receives. | sets the first for senders too, and the second for nobody | for receives | seen: `rust-interface` |
+| Members of a multicast group on the sender's host hear it. | what is sent goes out only | they hear it | seen: `rust-interface` |
+| ATOMIC WRITE is refused by a device that has none when it is posted. | 6.1 completes it with LOC_QP_OP_ERR | has it | seen: `rust-interface` |
 | A failed invalidate of a SEND with invalidate is answered by a NAK. | acknowledges it | NAK | source |
 
 Worth knowing beside these: rxe sends the UDP checksum 0 over IPv6 too, which a receiving socket has to allow (RFC 6935; Ferroce's

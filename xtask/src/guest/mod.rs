@@ -7,6 +7,7 @@
 mod deviations;
 mod document;
 mod harness;
+mod interface;
 mod lanes;
 mod own;
 mod pair;
@@ -46,6 +47,9 @@ pub(crate) fn run(
     let (begun, mut count) = (Instant::now(), 0);
     for mtu in MTUS {
         let mut jobs = jobs(&rows, mtu, &record);
+        if mtu == MTUS[0] {
+            jobs.push(interface::job(workspace));
+        }
         jobs.retain(|job| job.name.contains(filter));
         if jobs.is_empty() {
             continue;

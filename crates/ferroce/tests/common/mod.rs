@@ -6,6 +6,7 @@ pub(crate) mod bare;
 pub(crate) mod pair;
 
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -25,6 +26,21 @@ pub(crate) fn provider() -> Provider {
         Ok("system") => Provider::system().expect("the system's libraries load"),
         Ok(other) => panic!("FERROCE_TEST_PROVIDER is `software` or `system`, not `{other}`"),
     }
+}
+
+/// Where the tests meet themselves: the loopback, or `FERROCE_TEST_ADDRESS` where that has no device.
+#[allow(dead_code, reason = "not every test program needs it")]
+pub(crate) fn address() -> IpAddr {
+    let told = std::env::var("FERROCE_TEST_ADDRESS");
+    told.map_or(Ipv4Addr::LOCALHOST.into(), |told| {
+        told.parse().expect("FERROCE_TEST_ADDRESS")
+    })
+}
+
+/// Whether the device is the kernel's rxe (`FERROCE_TEST_DEVICE=rxe`), which refuses some things. What it does then is tested instead.
+#[allow(dead_code, reason = "not every test program needs it")]
+pub(crate) fn on_rxe() -> bool {
+    std::env::var_os("FERROCE_TEST_DEVICE").is_some_and(|device| device == "rxe")
 }
 
 struct Unpark(Thread);

@@ -8,7 +8,7 @@ use ferroce::{
     ProtectionDomain, QueuePair, QueuePairCapacities,
 };
 
-use super::provider;
+use super::{address, provider};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const CAPACITIES: QueuePairCapacities = QueuePairCapacities {
@@ -53,8 +53,7 @@ impl End {
 pub(crate) fn listener() -> (EventChannel, Id) {
     let channel = provider().event_channel().expect("a channel");
     let id = Id::new(&channel).expect("an identifier");
-    id.bind("127.0.0.1:0".parse().expect("an address"))
-        .expect("a free port");
+    id.bind((address(), 0).into()).expect("a free port");
     id.listen(4).expect("listening");
     (channel, id)
 }
@@ -63,7 +62,7 @@ pub(crate) fn listener() -> (EventChannel, Id) {
 pub(crate) fn resolved(port: u16) -> (EventChannel, Id) {
     let channel = provider().event_channel().expect("a channel");
     let id = Id::new(&channel).expect("an identifier");
-    id.resolve_address(([127, 0, 0, 1], port).into(), TIMEOUT)
+    id.resolve_address((address(), port).into(), TIMEOUT)
         .expect("resolving");
     channel
         .expect(EventKind::AddressResolved)

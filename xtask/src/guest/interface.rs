@@ -1,0 +1,98 @@
+//! The tests of the Rust interface in the guest: on genuine rdma-core, with the kernel's driver below.
+//!
+//! They are the test programs that `cargo test` runs, told to use the system's libraries and the address of the guest's device. What
+//! that driver does otherwise than the software device, the tests assert themselves.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::harness::Run;
+use super::lanes::Job;
+use super::pair::{Family, Outcome};
+use crate::sh;
+use crate::workspace::Workspace;
+
+/// Part of the test's name.
+const NAME: &str = "rust-interface";
+/// They take half a minute there.
+const LIMIT: Duration = Duration::from_secs(240);
+/// The test programs. The others test the compiler, the examples, and what only the software device has.
+const PROGRAMS: [&str; 8] = [
+    "connection",
+    "endpoint",
+    "futures",
+    "operations",
+    "providers",
+    "scopes",
+    "stream",
+    "typed",
+];
+
+/// The test, on the link of the smaller MTU.
+pub(super) fn job(workspace: &Workspace) -> Job<'_> {
+    Job {
+        name: format!("guest.mtu1500.{NAME}"),
+        waits: false,
+        limit: LIMIT,
+        body: Box::new(|run| tests(workspace, run)),
+    }
+}
+
+fn tests(workspace: &Workspace, run: &Run) -> Outcome {
+    for (name, program) in built(workspace)? {
+        let target = run.guest.share().join(name);
+        sh::output("strip", &["-o", &target.to_string_lossy(), &program])?;
+    }
+    let address = format!("FERROCE_TEST_ADDRESS={}", Family::V4.theirs());
+    for name in PROGRAMS {
+        let program = format!("/share/{name}");
+        let words = [
+            "env",
+            "FERROCE_TEST_PROVIDER=system",
+            "FERROCE_TEST_DEVICE=rxe",
+            "FERROCE_SEEDS=1",
+            &address,
+            &program,
+            "--test-threads=1",
+        ];
+        let mut tests = run.there(&words)?;
+        tests.succeed()?;
+        if !tests.output().contains("test result: ok") {
+            return Err(format!("{name} has no result"));
+        }
+    }
+    Ok(())
+}
+
+/// Builds them: names, and where they are.
+fn built(workspace: &Workspace) -> Result<Vec<(&'static str, String)>, String> {
+    let mut cargo = workspace.cargo(&[
+        "test",
+        "--package=ferroce",
+        "--features=tokio,futures-io",
+        "--tests",
+        "--no-run",
+        "--message-format=json",
+    ]);
+    let built = cargo.output().map_err(|e| format!("cargo: {e}"))?;
+    if !built.status.success() {
+        return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+    }
+    let said = String::from_utf8_lossy(&built.stdout).into_owned();
+    let messages: Vec<Value> = said
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let program = |name: &'static str| {
+        let of = |message: &&Value| {
+            message["target"]["name"] == name && message["target"]["kind"][0] == "test"
+        };
+        let found = messages.iter().find(of);
+        found
+            .and_then(|message| message["executable"].as_str())
+            .map(|path| (name, path.to_owned()))
+            .ok_or_else(|| format!("cargo names no test program {name}"))
+    };
+    PROGRAMS.into_iter().map(program).collect()
+}
