@@ -7,8 +7,12 @@ use super::PortSpace;
 use super::ports::{PortKey, none_left};
 use crate::Error;
 
-/// Ports of a block: one per bit of its map.
-const BLOCK: u16 = 64;
+/// Ports of a small block: a process takes one first, so that there are enough for a thousand processes.
+const SMALL: u16 = 8;
+/// Ports of a large block: one per bit of its map. They are for processes with more connections, which need fewer sockets so.
+const LARGE: u16 = 64;
+/// Every other so many ports are in small blocks: whoever looks at a port knows its block, whatever the range is.
+const CHUNK: u16 = 1024;
 /// Draws before a search from the start of the range.
 const DRAWS: u32 = 64;
 
@@ -38,34 +42,41 @@ impl SourcePorts {
                 return Ok(port);
             }
         }
-        for start in candidates((range.0 / BLOCK, range.1 / BLOCK)) {
-            let first = start * BLOCK;
-            if self.blocks.iter().any(|b| b.ps == ps && b.first == first) {
-                continue;
-            }
-            match Dgram::bind(&format!("ferroce/ports/{}/{first}", ps.name())) {
-                Ok(socket) => {
-                    let mut block = Block {
-                        ps,
-                        first,
-                        used: 0,
-                        _socket: socket,
-                    };
-                    if let Some(port) = block.take(range) {
-                        self.blocks.push(block);
-                        return Ok(port);
-                    }
-                }
-                Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) => {}
-                Err(e) => return Err(Error::system("claim of RDMA source ports", &e)),
+        let size = match self.blocks.iter().any(|b| b.ps == ps) {
+            false => SMALL,
+            true => LARGE,
+        };
+        let of_size = |&port: &u16| block_size(port) == size;
+        let others = candidates(range).filter(|port| !of_size(port));
+        for port in candidates(range).filter(of_size).chain(others) {
+            if let Some(port) = self.claim(ps, first_of_block(port))? {
+                return Ok(port);
             }
         }
         Err(none_left(ps))
     }
 
+    /// Claims a block. Returns a port of it; `None` if it is somebody's or has no port to give.
+    fn claim(&mut self, ps: PortSpace, first: u16) -> Result<Option<u16>, Error> {
+        let socket = match Dgram::bind(&format!("ferroce/ports/{}/{first}", ps.name())) {
+            Ok(socket) => socket,
+            Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) => return Ok(None),
+            Err(e) => return Err(Error::system("claim of RDMA source ports", &e)),
+        };
+        let mut block = Block {
+            ps,
+            first,
+            used: 0,
+            _socket: socket,
+        };
+        let port = block.take(self.range());
+        self.blocks.extend(port.map(|_| block));
+        Ok(port)
+    }
+
     /// Gives a source port back. An unused block stays if it is the only one of its port space.
     pub(super) fn release(&mut self, key: PortKey) {
-        let first = key.port - key.port % BLOCK;
+        let first = first_of_block(key.port);
         let Some(at) = self
             .blocks
             .iter()
@@ -90,7 +101,7 @@ impl SourcePorts {
 
     /// Whether a port is the source of a connection of this process.
     pub(super) fn uses(&self, key: PortKey) -> bool {
-        let first = key.port - key.port % BLOCK;
+        let first = first_of_block(key.port);
         let mut blocks = self.blocks.iter();
         blocks
             .any(|b| b.ps == key.ps && b.first == first && b.used & (1 << (key.port - first)) != 0)
@@ -100,7 +111,11 @@ impl SourcePorts {
 impl Block {
     /// A free port of the block that is in the range and that nobody has claimed by itself.
     fn take(&mut self, (low, high): (u16, u16)) -> Option<u16> {
-        for offset in 0..BLOCK {
+        let size = block_size(self.first);
+        if self.used.count_ones() == u32::from(size) {
+            return None;
+        }
+        for offset in 0..size {
             let port = self.first + offset;
             if self.used & (1 << offset) != 0 || port < low || port > high {
                 continue;
@@ -113,6 +128,19 @@ impl Block {
         }
         None
     }
+}
+
+/// Ports of the block that a port belongs to.
+const fn block_size(port: u16) -> u16 {
+    if (port / CHUNK).is_multiple_of(2) {
+        SMALL
+    } else {
+        LARGE
+    }
+}
+
+const fn first_of_block(port: u16) -> u16 {
+    port - port % block_size(port)
 }
 
 /// Numbers of a range: some random ones, then all in order.
@@ -137,4 +165,28 @@ fn ephemeral_range() -> (u16, u16) {
         .ok()
         .and_then(parse)
         .unwrap_or(DEFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_port_is_in_one_block_which_ends_with_its_chunk() {
+        for port in 0..=u16::MAX {
+            let (first, size) = (first_of_block(port), block_size(port));
+            assert_eq!((first_of_block(first), block_size(first)), (first, size));
+            assert!(first <= port && port - first < size);
+            assert_eq!(first / CHUNK, (first + (size - 1)) / CHUNK);
+        }
+    }
+
+    #[test]
+    fn there_is_a_small_block_for_each_process_of_a_namespace() {
+        let usual = (32768..=60999).filter(|&port| block_size(port) == SMALL);
+        let blocks: BTreeSet<u16> = usual.map(first_of_block).collect();
+        assert!(blocks.len() > 1023, "{}", blocks.len());
+    }
 }
