@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::system::family::pairs;
 use crate::system::{Side, Stage};
 
 /// Which of a measurement's numbers counts.
@@ -33,8 +34,10 @@ pub(super) enum Probe {
     Qperf,
     /// `cmtime`: microseconds per connection, with that many.
     Connections(&'static str),
-    /// What an idle device costs: `memory` or `time`.
-    Idle(&'static str),
+    /// `many-pairs` of the system tests: resident bytes of one of so many connected, idle queue pairs.
+    Pairs(&'static str),
+    /// What an idle device costs.
+    Idle,
     /// A number that needs no measurement.
     Given(f64),
 }
@@ -55,7 +58,8 @@ impl Probe {
             Self::Sockperf => "sockperf UDP".into(),
             Self::Qperf => "qperf udp_lat".into(),
             Self::Connections(count) => format!("cmtime -c {count}"),
-            Self::Idle(what) => format!("idle.py {what}"),
+            Self::Pairs(count) => format!("many-pairs {count}"),
+            Self::Idle => "idle.py".into(),
             Self::Given(_) => "given".into(),
         }
     }
@@ -73,7 +77,10 @@ impl Probe {
             Self::Sockperf => "sockperf pp -i SERVER -t 1 -m 14".into(),
             Self::Qperf => "qperf SERVER -t 1 -m 8 udp_lat".into(),
             Self::Connections(count) => format!("ferroce run -- cmtime -s SERVER -c {count}"),
-            Self::Idle(what) => format!("ferroce run -- python3 idle.py {what}"),
+            Self::Pairs(count) => {
+                format!("ferroce run -- many-pairs client verbs {count} SERVER PORT")
+            }
+            Self::Idle => "ferroce run -- python3 idle.py".into(),
             Self::Given(number) => number.to_string(),
         }
     }
@@ -117,8 +124,14 @@ impl Probe {
                 Ok(nanoseconds / 1e3)
             }
             Self::Connections(count) => connections(stage, count),
-            Self::Idle(what) => {
-                let words = ["/usr/bin/python3", "-c", IDLE, what];
+            Self::Pairs(count) => {
+                let output = pairs(stage, "verbs", count)?;
+                let mut lines = output.lines().rev();
+                let line = lines.find(|l| l.contains("resident memory per idle queue pair"));
+                last_number(line).ok_or_else(|| unread("many-pairs"))
+            }
+            Self::Idle => {
+                let words = ["/usr/bin/python3", "-c", IDLE];
                 let output = stage.run(Side::A, &words)?;
                 last_number(output.lines().last()).ok_or_else(|| unread("idle.py"))
             }
@@ -219,8 +232,10 @@ fn connections(stage: &Stage, count: &str) -> Result<f64, String> {
         "connect",
     ];
     let step = |name: &str| {
-        let line = output.lines().find(|line| line.starts_with(name))?;
-        numbers(line.split(':').nth(1)?).first().copied()
+        // It also says "connecting" and the like.
+        let mut steps = output.lines().filter_map(|line| line.split_once(':'));
+        let (_, columns) = steps.find(|(step, _)| step.trim() == name)?;
+        numbers(columns).first().copied()
     };
     let total: Option<f64> = all.into_iter().map(step).sum();
     let count: f64 = count.parse().map_err(|e| format!("{e}"))?;

@@ -17,6 +17,8 @@ mod valgrind;
 mod verbs;
 mod wire;
 
+pub(super) use scale::pairs;
+
 use super::{Catalogue, Outcome, Process, Side, Stage};
 
 /// All of them.

@@ -1,6 +1,6 @@
 //! Many: queue pairs, clients, processes, sudden deaths.
 
-use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
+use crate::system::{Catalogue, Place, Side, Stage, User};
 
 /// Queue pairs between two processes: how they are connected, how many, where.
 const PAIRS: [(&str, &str, Place); 4] = [
@@ -20,7 +20,7 @@ pub(super) fn add(all: &mut Catalogue) {
     for (mode, count, place) in PAIRS {
         let name = format!("scale.pairs.{mode}-{count}");
         all.at(&name, place, User::Ordinary, 120, move |stage| {
-            pairs(stage, mode, count)
+            pairs(stage, mode, count).map(drop)
         });
     }
     for (program, arguments) in ALONE {
@@ -33,8 +33,8 @@ pub(super) fn add(all: &mut Catalogue) {
     }
 }
 
-/// The server says where it listens; both sides must end well.
-fn pairs(stage: &Stage, mode: &str, count: &str) -> Outcome {
+/// Connects so many queue pairs. The server says where it listens; both sides must end well. What the client printed.
+pub(in crate::system) fn pairs(stage: &Stage, mode: &str, count: &str) -> Result<String, String> {
     let program = stage.built("many-pairs");
     let mut server = stage.start(Side::A, &[&program, "server"])?;
     server.says("listening on port")?;
@@ -43,6 +43,7 @@ fn pairs(stage: &Stage, mode: &str, count: &str) -> Outcome {
     let port = line.and_then(|line| line.split_whitespace().last());
     let port = port.ok_or("the server names no port")?.to_owned();
     let words = [&program, "client", mode, count, stage.ipv4(), &port];
-    stage.run(Side::B, &words)?;
-    server.succeed()
+    let output = stage.run(Side::B, &words)?;
+    server.succeed()?;
+    Ok(output)
 }
