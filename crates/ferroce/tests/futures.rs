@@ -184,6 +184,45 @@ fn a_queue_has_one_driver_and_no_sleepers_beside_it() {
     drop(server.completions.driver().unwrap());
 }
 
+/// A task that owns futures, of which a waker is the last owner.
+struct Owning {
+    _futures: std::sync::Mutex<Vec<ferroce::Pending>>,
+}
+
+impl std::task::Wake for Owning {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_waker_may_be_the_last_owner_of_other_futures() {
+    let (_server, client) = connected();
+    let region = client.region(&[1; 8]);
+    let submit = || {
+        let bytes = [region.slice(0..8).unwrap()];
+        client.queue_pair.submit(Operation::Send, &bytes).unwrap()
+    };
+    let owning = || {
+        let _futures = vec![submit(), submit()].into();
+        Waker::from(Arc::new(Owning { _futures }))
+    };
+    let (mut replaced, mut abandoned) = (submit(), submit());
+    // Who is stuck here is stuck for ever: another thread tells whether it went on.
+    let (done, waiting) = std::sync::mpsc::channel();
+    let [first, second] = [owning(), owning()];
+    thread::spawn(move || {
+        let poll = |future: &mut ferroce::Pending, waker: Waker| {
+            let answer = std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker));
+            assert!(answer.is_pending());
+        };
+        poll(&mut replaced, first);
+        poll(&mut replaced, Waker::noop().clone());
+        poll(&mut abandoned, second);
+        drop(abandoned);
+        done.send(()).unwrap();
+    });
+    waiting.recv_timeout(DEADLINE).unwrap();
+}
+
 #[cfg(feature = "tokio")]
 #[tokio::test]
 async fn tokio_serves_both_ends_in_one_thread() {

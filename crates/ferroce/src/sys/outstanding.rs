@@ -110,19 +110,33 @@ impl Ledger {
 
     /// A future asks for its completion and the memory of its work.
     pub(crate) fn poll(&self, id: u64, context: &Context<'_>) -> Poll<(Completion, Held)> {
-        self.lock().poll(id, context)
+        // Wakers are anyone's code, which may come back here: none is cloned or dropped under the lock.
+        let waker = context.waker().clone();
+        let (answer, unused) = { self.lock().poll(id, waker) };
+        drop(unused);
+        answer
     }
 
     /// A future was dropped before it had its completion.
     pub(crate) fn abandon(&self, id: u64) {
-        // In two statements: the lock must be free when the memory goes.
-        let held = { self.lock().abandon(id) };
-        drop(held);
+        // In two statements: the lock must be free when the memory goes, and the waker.
+        let unused = { self.lock().abandon(id) };
+        drop(unused);
     }
 
     /// The device has let go of the memory of an owner's work. Futures learn that their work was flushed.
     pub(super) fn forget(&self, owner: Owner, queue_pair: u32) {
-        let settled = { self.lock().forget(owner, queue_pair) };
+        self.forget_these(&self.posted(owner), queue_pair);
+    }
+
+    /// The work of an owner that the device may have.
+    pub(super) fn posted(&self, owner: Owner) -> Vec<u64> {
+        self.lock().posted(owner)
+    }
+
+    /// [`forget`](Self::forget) of some work, as far as it has not completed.
+    pub(super) fn forget_these(&self, work: &[u64], queue_pair: u32) {
+        let settled = { self.lock().forget(work, queue_pair) };
         settled.into_iter().for_each(Settled::finish);
     }
 }
@@ -183,6 +197,15 @@ enum Interest {
     Future(Option<Waker>),
     /// The future was dropped. The memory stays held for the device.
     Nobody,
+}
+
+impl Interest {
+    fn waker(self) -> Option<Waker> {
+        match self {
+            Self::Future(waker) => waker,
+            Self::Poller | Self::Nobody => None,
+        }
+    }
 }
 
 /// What is left to do when a completion was settled, without the lock: wake its future, let go of its memory.
@@ -286,46 +309,51 @@ impl Outstanding {
         (settled, for_poller)
     }
 
-    fn poll(&mut self, id: u64, context: &Context<'_>) -> Poll<(Completion, Held)> {
+    /// The answer, and a waker that is of no use any more.
+    fn poll(&mut self, id: u64, waker: Waker) -> (Poll<(Completion, Held)>, Option<Waker>) {
         let slot = self
             .slot(id)
             .expect("invariant: a slot stays while its future has not had the completion");
         if let State::Posted(work) = &mut slot.state {
-            work.interest = Interest::Future(Some(context.waker().clone()));
-            return Poll::Pending;
+            let before = std::mem::replace(&mut work.interest, Interest::Future(Some(waker)));
+            return (Poll::Pending, before.waker());
         }
         match self.vacate(id) {
-            State::Done(completion, held) => Poll::Ready((completion, held)),
+            State::Done(completion, held) => (Poll::Ready((completion, held)), Some(waker)),
             State::Free | State::Posted(_) => unreachable!("invariant: the future's own slot"),
         }
     }
 
-    /// Memory that nothing needs any more.
-    fn abandon(&mut self, id: u64) -> Held {
+    /// Memory, and a waker, that nothing needs any more.
+    fn abandon(&mut self, id: u64) -> (Held, Option<Waker>) {
         let Some(slot) = self.slot(id) else {
-            return Held::default();
+            return Default::default();
         };
         if let State::Posted(work) = &mut slot.state {
-            work.interest = Interest::Nobody;
-            return Held::default();
+            let before = std::mem::replace(&mut work.interest, Interest::Nobody);
+            return (Held::default(), before.waker());
         }
         match self.vacate(id) {
-            State::Done(_, held) => held,
-            State::Free | State::Posted(_) => Held::default(),
+            State::Done(_, held) => (held, None),
+            State::Free | State::Posted(_) => Default::default(),
         }
     }
 
-    fn forget(&mut self, owner: Owner, queue_pair: u32) -> Vec<Settled> {
+    fn posted(&self, owner: Owner) -> Vec<u64> {
+        let numbered = (0..).zip(&self.slots);
+        numbered
+            .filter(|(_, slot)| matches!(&slot.state, State::Posted(work) if work.owner == owner))
+            .map(|(number, slot)| id(slot.tenant, number))
+            .collect()
+    }
+
+    fn forget(&mut self, work: &[u64], queue_pair: u32) -> Vec<Settled> {
         let mut settled = Vec::new();
-        for number in 0..self.slots.len().try_into().unwrap_or(u32::MAX) {
-            let slot = &self.slots[number as usize];
-            let id = id(slot.tenant, number);
-            let State::Posted(work) = &slot.state else {
+        for &id in work {
+            let state = self.slot(id).map(|slot| &slot.state);
+            let Some(State::Posted(work)) = state else {
                 continue;
             };
-            if work.owner != owner {
-                continue;
-            }
             settled.push(if matches!(work.interest, Interest::Future(_)) {
                 self.complete(id, |tag| Completion::flushed(tag, queue_pair))
                     .0

@@ -362,9 +362,20 @@ impl QueuePairHandle {
     pub(crate) fn reset(&self) -> Result<()> {
         let mut attr = ibv_qp_attr::zeroed();
         attr.qp_state = IBV_QPS_RESET;
+        // What another thread posts after this, when it has made the queue pair ready again, is the device's: it is not forgotten below.
+        let known = self.queues().map(|queue| queue.ledger().posted(self.owner));
+        let known = SmallVec::<[_; 2]>::from_iter(known);
         self.modify(&mut attr, IBV_QP_STATE)?;
-        self.forget();
+        for (queue, work) in self.queues().zip(&known) {
+            queue.ledger().forget_these(work, self.number);
+            queue.delivered();
+        }
         Ok(())
+    }
+
+    /// Where its work completes.
+    fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        [&self.send, &self.receive].into_iter().flatten()
     }
 
     /// The device has let go of the memory of its work.
@@ -375,7 +386,7 @@ impl QueuePairHandle {
                 .unwrap_or_else(PoisonError::into_inner)
                 .clear();
         }
-        for queue in [&self.send, &self.receive].into_iter().flatten() {
+        for queue in self.queues() {
             queue.ledger().forget(self.owner, self.number);
             queue.delivered();
         }
