@@ -29,6 +29,8 @@ pub(super) struct Dispatch {
     /// Packets of this round.
     packets: usize,
     strays: Strays,
+    /// Where the packet in hand came from, if it came over the wire.
+    src_port: u16,
 }
 
 impl Dispatch {
@@ -135,9 +137,11 @@ impl Dispatch {
             }
             return;
         }
+        self.src_port = inbound.src_port;
         if let Err((by, why)) = self.deliver(nic, &inbound.addressing, inbound.packet, now) {
             nic.drop_packet(&inbound.addressing, by, why);
         }
+        self.src_port = 0;
     }
 
     /// Gives a packet to its queue pair. An error says why that was not possible, and which queue pair it was for.
@@ -168,7 +172,11 @@ impl Dispatch {
         if dest == Qpn::MULTICAST {
             return self.deliver_to_group(nic, addressing, (&packet, bytes.len()), now);
         }
+        let src_port = self.src_port;
         let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
+        if src_port != 0 {
+            qp.on_source_port(src_port);
+        }
         qp.on_packet(addressing, &packet, bytes.len(), now)
             .map_err(|why| (dest, why))
     }

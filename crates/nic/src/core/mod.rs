@@ -205,12 +205,15 @@ impl Nic {
         })?;
         Ok((Arc::clone(egress), wire.receive_buffer()))
     }
-    /// Something is going to come from the process of a queue pair elsewhere: asks the kernel for it.
-    pub(crate) fn expect_from_qp(&self, addressing: &Addressing, qpn: Qpn) {
+    /// The port from which the process of a queue pair elsewhere sends to this one, if it is of our kind.
+    pub(crate) fn lane_from(&self, qpn: Qpn) -> Option<u16> {
         let slot = slot_of(qpn);
         // No process of our kind has slot 0.
-        if slot != 0 {
-            let port = lane_port(slot, lane_to(self.numbers.slot()));
+        (slot != 0).then(|| lane_port(slot, lane_to(self.numbers.slot())))
+    }
+    /// Something is going to come from the process of a queue pair elsewhere: asks the kernel for it.
+    pub(crate) fn expect_from_qp(&self, addressing: &Addressing, qpn: Qpn) {
+        if let Some(port) = self.lane_from(qpn) {
             self.expect_flow(&addressing.reversed(), port);
         }
     }

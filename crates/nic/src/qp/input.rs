@@ -1,10 +1,12 @@
 //! What comes from peers and links.
 
+use std::sync::atomic::Ordering;
+
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::ud::Route;
 use ferroce_proto::verbs::QpType;
-use ferroce_proto::wire::Packet;
+use ferroce_proto::wire::{Packet, ROCE_UDP_PORT};
 
 use super::Qp;
 use super::step::Locked;
@@ -50,6 +52,18 @@ impl Qp {
         }
         self.pd.context().device().counters().count_rx(len);
         Ok(())
+    }
+
+    /// A packet for it came from this port: that of its peer's lane tells that the peer is a Ferroce.
+    pub(crate) fn on_source_port(&self, port: u16) {
+        if self.kin.load(Ordering::Relaxed) || port == ROCE_UDP_PORT {
+            return;
+        }
+        let mut locked = lock(&self.locked);
+        if self.nic().lane_from(locked.transport.dest()) == Some(port) {
+            locked.transport.meet_kin();
+            self.kin.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The peer has migrated: if its packet came over the alternate path, so does this end.

@@ -56,6 +56,8 @@ pub struct Qp {
     handles: Handles,
     /// Own multicast packets are not received (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
     deaf_to_itself: AtomicBool,
+    /// Its peer is known to be a Ferroce on another host.
+    kin: AtomicBool,
     /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them at once.
     locked: Mutex<Locked>,
     _permit: Permit,
@@ -137,6 +139,7 @@ impl Qp {
                 cap: config.cap,
                 sq_sig_all: config.sq_sig_all,
                 handles: Handles::default(),
+                kin: AtomicBool::new(false),
                 deaf_to_itself: AtomicBool::new(false),
                 locked: Mutex::new(Locked::new(transport)),
                 _permit: permit,

@@ -1,5 +1,7 @@
 //! `ibv_modify_qp`: the path is chosen here, everything else is the transport's.
 
+use std::sync::atomic::Ordering;
+
 use ferroce_os::clock;
 use ferroce_proto::qp::{self, migration};
 use ferroce_proto::rc::LinkTraits;
@@ -53,6 +55,7 @@ impl Qp {
             Ok(after)
         })?;
         if after == QpState::Reset {
+            self.kin.store(false, Ordering::Relaxed);
             // What it bound was for the peer that it has no more.
             write(self.nic().rights()).unbind_windows_of(self.qpn);
         }

@@ -195,6 +195,13 @@ impl Transport {
         }
     }
 
+    /// The peer is a Ferroce, too.
+    pub(super) fn meet_kin(&mut self) {
+        if let Self::Rc(rc) = self {
+            rc.meet_kin();
+        }
+    }
+
     /// Whether a packet with the MigReq bit over the alternate path makes that the path.
     pub(super) fn is_armed(&self) -> bool {
         match self {

@@ -75,9 +75,13 @@ impl Requester {
             Syndrome::Nak(code) => {
                 if code == NakCode::Sequence {
                     cx.sink.note(Noted::SequenceErrorHeard);
+                    // The report of a gap says what becomes of the packets behind the probe.
+                    if !packet.payload.is_empty() {
+                        self.probe = Probe::Idle;
+                    }
                 }
                 if self.acknowledge(shared, cx, sequence)? {
-                    self.on_nak(shared, code)?;
+                    self.on_nak(shared, code, packet.payload)?;
                 }
                 Ok(())
             }
@@ -128,12 +132,13 @@ impl Requester {
         self.window.on_progress(bytes);
         self.retry.on_progress(shared, cx.now, oldest, outstanding);
         self.went_back = false;
+        self.repairs.on_progress(oldest);
         match self.probe {
             Probe::Idle => {}
             Probe::Wanted => self.probe = Probe::Idle,
             Probe::Sent { until, limit } if oldest >= until => {
                 self.probe = Probe::Idle;
-                // More than the probe: the responder was only late, and is still at it.
+                // More than the probe: the responder was only late, and is still at it; or it has kept what came early.
                 if oldest == until && oldest < limit {
                     self.on_loss(shared);
                 }
@@ -144,7 +149,7 @@ impl Requester {
 
     /// An answer passed over the oldest packet's. Further ones say the same until there is progress, and nothing new to who waits
     /// for a receiver anyway.
-    fn on_implied_nak(&mut self, shared: &Shared) {
+    pub(super) fn on_implied_nak(&mut self, shared: &Shared) {
         if !self.went_back && !self.retry.waits_for_receiver() {
             self.went_back = true;
             self.on_loss(shared);
@@ -171,10 +176,10 @@ impl Requester {
     }
 
     /// A NAK about the oldest packet.
-    fn on_nak(&mut self, shared: &Shared, code: NakCode) -> Result<(), SendFault> {
+    fn on_nak(&mut self, shared: &Shared, code: NakCode, report: &[u8]) -> Result<(), SendFault> {
         let fault = match code {
             NakCode::Sequence => {
-                self.on_implied_nak(shared);
+                self.on_gap(shared, report);
                 return Ok(());
             }
             NakCode::InvalidRequest => (WcStatus::RemInvReqErr, Cause::NakInvalidRequest),
@@ -241,7 +246,12 @@ impl Requester {
             return Ok(());
         };
         let ended = sequence + 1 == wqe.end();
+        let jumped = sequence >= self.flight.next();
         let bytes = self.flight.on_acknowledged(shared, wqe, sequence + 1);
+        if jumped {
+            // It went back, and an answer came all the same: from here it may be asked for in the middle.
+            self.mark_repeated();
+        }
         let outcome = if ended {
             self.retire(shared, cx)
         } else {

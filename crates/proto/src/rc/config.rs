@@ -86,6 +86,8 @@ pub(crate) struct Shared {
     /// Current attributes. The state in it is the queue pair's state.
     pub(crate) attr: QpAttr,
     pub(crate) link: LinkTraits,
+    /// The peer is one of our kind: see [`RcQp::meet_kin`](super::RcQp::meet_kin).
+    pub(crate) kin: bool,
 }
 
 impl Shared {
@@ -100,6 +102,7 @@ impl Shared {
                 lossless: false,
                 max_in_flight: 64 << 10,
             },
+            kin: false,
         }
     }
 
@@ -127,6 +130,7 @@ impl Shared {
 
     /// Back to what a new queue pair has; the link stays.
     pub(crate) fn reset(&mut self) {
+        self.kin = false;
         self.attr = QpAttr {
             cap: self.config.cap,
             ..QpAttr::default()

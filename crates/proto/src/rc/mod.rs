@@ -17,6 +17,7 @@
 //! | `requester`, `transmit`, `segment`, `send_queue`, `flight`, `window` | posted work to request packets |
 //! | `direct` | WRITEs and READs that are carried out without packets |
 //! | `completer` | response packets to completions |
+//! | `repair`, `early` | a lone loss between two of our kind |
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
 //! | `responder`, `execute`, `message` | request packets to memory and receive completions |
 //! | `resources`, `reply` | READ responses, atomic results, NAKs, acknowledgements |
@@ -27,12 +28,14 @@ mod completer;
 pub(crate) mod config;
 mod cx;
 mod direct;
+mod early;
 pub(crate) mod execute;
 pub(crate) mod fault;
 mod flight;
 mod message;
 pub(crate) mod modify;
 pub(crate) mod post;
+mod repair;
 mod reply;
 pub(crate) mod requester;
 mod resources;
@@ -109,6 +112,12 @@ impl RcQp {
     pub fn set_link(&mut self, link: LinkTraits) {
         self.shared.link = link;
         self.requester.on_link_change(&self.shared);
+    }
+
+    /// The peer is a Ferroce, too: what comes behind a gap is kept, and the peer is told what is missing. Towards others the rule
+    /// holds: it is dropped.
+    pub fn meet_kin(&mut self) {
+        self.shared.kin = true;
     }
 
     /// Queues a send work request. In ERR it is accepted and flushed.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::Cx;
 use super::config::Shared;
+use super::early::EarlyPackets;
 use super::fault::Reject;
 use super::resources::{Kind, Resources, Response};
 use crate::ids::{Msn, Psn};
@@ -83,12 +84,19 @@ impl Replies {
         self.ack && self.nak.is_none() && !self.resume && !self.resources.pending()
     }
 
-    /// Appends the next answer to `out`, if one is owed. `expected` is the PSN after the last request that was taken.
+    /// Whether the next answer reports a gap.
+    fn reports_gap(&self) -> bool {
+        let gap = Syndrome::Nak(NakCode::Sequence);
+        self.nak.is_some_and(|(syndrome, _)| syndrome == gap)
+    }
+
+    /// Appends the next answer to `out`, if one is owed. `expected` is the PSN after the last request that was taken, `early` what
+    /// came ahead of it.
     pub(super) fn transmit(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,
-        (expected, msn): (Psn, Msn),
+        (expected, msn, early): (Psn, Msn, &EarlyPackets),
         out: &mut Vec<u8>,
     ) -> Result<bool, Reject> {
         if let Some(response) = self.resources.next_response(shared.mtu()) {
@@ -98,6 +106,10 @@ impl Replies {
                 self.ack = false;
             }
             return Ok(true);
+        }
+        let mut report = Vec::new();
+        if self.reports_gap() {
+            early.report(expected, shared.mtu(), &mut report);
         }
         let (syndrome, psn) = match self.nak.take() {
             Some(nak) => nak,
@@ -113,7 +125,8 @@ impl Replies {
             ..ExtHeaders::default()
         };
         let bth = shared.bth(Opcode::RC_ACKNOWLEDGE, psn);
-        Packet::emit_headers(&bth, &ext, 0, out);
+        Packet::emit_headers(&bth, &ext, report.len(), out);
+        out.append(&mut report);
         Ok(true)
     }
 }

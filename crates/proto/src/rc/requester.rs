@@ -6,6 +6,7 @@ use super::config::{PACKET_COST, Shared};
 use super::direct::Moved;
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
+use super::repair::Repairs;
 use super::retry::{Due, Retry};
 use super::send_queue::{Answer, SendQueue};
 use super::window::Window;
@@ -36,6 +37,8 @@ pub(super) struct Requester {
     pub(super) probe: Probe,
     /// Went back already because of a NAK or a response passed over; not again before there is progress.
     pub(super) went_back: bool,
+    /// What a peer that has kept the rest misses.
+    pub(super) repairs: Repairs,
     /// The next packet cannot be built. Earlier work requests are completed first.
     pub(super) stuck: Option<Fault>,
     /// Cost of what was sent since the last packet with AckReq.
@@ -54,6 +57,7 @@ impl Requester {
             retry: Retry::default(),
             probe: Probe::Idle,
             went_back: false,
+            repairs: Repairs::default(),
             stuck: None,
             unasked: 0,
             peer_gone: false,
@@ -140,6 +144,7 @@ impl Requester {
         self.queue.rewind_cursor();
         self.retry.on_resend();
         self.probe = Probe::Idle;
+        self.repairs.restart(self.flight.oldest());
         self.stuck = None;
         self.unasked = 0;
         self.mark_repeated();
@@ -169,7 +174,7 @@ impl Requester {
     ) -> Result<(), SendFault> {
         match self.retry.on_deadline(shared, cx.now) {
             Due::Nothing => {}
-            Due::Probe if self.flight.next() > self.flight.oldest() => self.probe = Probe::Wanted,
+            Due::Probe if self.flight.next() > self.flight.oldest() => self.ask_again(),
             Due::Probe => {}
             Due::Resend => {
                 cx.sink.note(Noted::Resent);
@@ -181,6 +186,12 @@ impl Requester {
             }
         }
         Ok(())
+    }
+
+    /// Nobody answers: the oldest packet goes once more. What was repaired may have been lost again.
+    fn ask_again(&mut self) {
+        self.probe = Probe::Wanted;
+        self.repairs.restart(self.flight.oldest() + 1);
     }
 
     /// Takes the oldest work request, which is done, off the queue.
@@ -254,6 +265,7 @@ impl Requester {
         self.flight.abandon();
         self.retry = Retry::default();
         self.probe = Probe::Idle;
+        self.repairs = Repairs::default();
         self.stuck = None;
         self.moved = Moved::default();
     }

@@ -7,6 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::config::Shared;
+use super::early::EarlyPackets;
 use super::fault::{Fault, Reject};
 use super::message::Message;
 use super::reply::Replies;
@@ -48,6 +49,10 @@ pub(crate) struct Responder {
     pub(super) msn: Msn,
     /// The requester was told to go back to `expected`; it is told once.
     gap_reported: bool,
+    /// What comes behind the gap.
+    early: EarlyPackets,
+    /// The gap is a request for which there was no receive: the requester comes again with it and what follows.
+    halted: bool,
     /// A requester waits for a receive.
     not_ready_sent: bool,
     /// A requester waits for another process's answer.
@@ -126,7 +131,7 @@ impl Responder {
         cx: &mut Cx<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, Reject> {
-        let now = (self.expected, self.msn);
+        let now = (self.expected, self.msn, &self.early);
         self.replies.transmit(shared, cx, now, out)
     }
 
@@ -141,30 +146,52 @@ impl Responder {
             0 => {}
             1.. => {
                 cx.sink.note(Noted::OutOfSequenceRequest);
+                if shared.kin && !shared.link.lossless && !self.halted {
+                    self.early.keep(packet, self.expected);
+                }
                 if !self.gap_reported {
-                    self.gap_reported = true;
-                    let syndrome = Syndrome::Nak(NakCode::Sequence);
-                    self.replies.owe_nak(syndrome, self.expected);
+                    self.report_gap();
                 }
                 return Ok(());
             }
             _ => {
                 cx.sink.note(Noted::DuplicateRequest);
                 self.on_duplicate(shared, packet);
+                if !self.early.is_empty() {
+                    // Our word about the gap was lost.
+                    self.report_gap();
+                }
                 return Ok(());
             }
         }
         self.gap_reported = false;
         self.asked = false;
+        self.halted = false;
         self.replies.drop_nak();
         self.report_established(shared, cx);
+        self.take(shared, cx, packet)?;
+        if !self.early.is_empty() {
+            self.take_early(shared, cx)?;
+        }
+        Ok(())
+    }
+
+    /// Executes the expected request.
+    fn take(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Reject> {
         match self.execute(shared, cx, packet) {
             Ok(()) => Ok(()),
             Err(Stop::NotReady) => {
                 // What follows comes too early as well, and is dropped without a word.
                 self.gap_reported = true;
+                self.halted = true;
                 self.not_ready_sent = true;
                 cx.sink.note(Noted::NotReadySent);
+                self.early.clear();
                 let syndrome = Syndrome::RnrNak(shared.attr.min_rnr_timer);
                 self.replies.owe_nak(syndrome, packet.bth.psn);
                 Ok(())
@@ -172,11 +199,38 @@ impl Responder {
             Err(Stop::Asked) => {
                 // It and what follows will be asked for again.
                 self.gap_reported = true;
+                self.halted = true;
+                self.early.clear();
                 self.asked = true;
                 Ok(())
             }
             Err(Stop::Reject(reject)) => Err(reject),
         }
+    }
+
+    /// A gap was filled: executes what came early, up to the next gap, which is reported.
+    fn take_early(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), Reject> {
+        let mut early = core::mem::take(&mut self.early);
+        while !self.halted
+            && let Some(taken) = early.take(self.expected, |packet| self.take(shared, cx, packet))
+        {
+            // The requester waits for a word about the gap, whatever the packets behind it ask for.
+            self.replies.owe_ack();
+            taken?;
+        }
+        if self.halted || early.is_empty() {
+            return Ok(());
+        }
+        self.early = early;
+        self.report_gap();
+        Ok(())
+    }
+
+    /// The requester is told that the expected packet is missing.
+    fn report_gap(&mut self) {
+        self.gap_reported = true;
+        let syndrome = Syndrome::Nak(NakCode::Sequence);
+        self.replies.owe_nak(syndrome, self.expected);
     }
 
     /// The first packet that came in order tells a program that waits in RTR that its peer is there.
@@ -246,6 +300,7 @@ impl Responder {
             cx.sink.recv_completion(wc, true);
         }
         self.message = None;
+        self.early.clear();
         self.not_ready_sent = false;
     }
 }

@@ -132,6 +132,12 @@ impl SendQueue {
         self.ring.get(self.cursor)
     }
 
+    /// The work request that a packet belongs to.
+    pub(super) fn find(&self, sequence: u64) -> Option<&Wqe> {
+        let index = self.ring.partition_point(|wqe| wqe.end() <= sequence);
+        self.ring.get(index).filter(|wqe| wqe.start <= sequence)
+    }
+
     /// Whether the next packet belongs to the oldest work request.
     pub(super) fn cursor_is_front(&self) -> bool {
         self.cursor == 0

@@ -29,7 +29,9 @@ impl Requester {
     /// Whether [`transmit`](Self::transmit) would send a packet (or find that it cannot be built).
     pub(super) fn wants_transmit(&self, shared: &Shared) -> bool {
         !self.retry.waits_for_receiver()
-            && (self.probe == Probe::Wanted || self.next_request(shared).is_some())
+            && (self.probe == Probe::Wanted
+                || !self.repairs.is_empty()
+                || self.next_request(shared).is_some())
     }
 
     /// The packet that is next, if it may go out now.
@@ -66,7 +68,7 @@ impl Requester {
     ///
     /// A READ longer than the window allows is several requests, so that what comes back at once is bounded: each asks for as
     /// much as the window holds, or half of it if two may be outstanding, so that one is always on its way.
-    fn request_end(&self, shared: &Shared, wqe: &Wqe, sequence: u64) -> u64 {
+    pub(super) fn request_end(&self, shared: &Shared, wqe: &Wqe, sequence: u64) -> u64 {
         if wqe.answer() != Answer::Read {
             return sequence + 1;
         }
@@ -91,6 +93,9 @@ impl Requester {
         }
         if self.probe == Probe::Wanted {
             return self.transmit_probe(shared, cx, out).map(|()| true);
+        }
+        if !self.repairs.is_empty() && self.transmit_repair(shared, cx, out)? {
+            return Ok(true);
         }
         let Some(Next { wqe, to, cost }) = self.next_request(shared) else {
             return Ok(false);
@@ -149,7 +154,7 @@ impl Requester {
     }
 
     /// Appends one packet. Returns whether it asks for an acknowledgement. On error `out` is as it was.
-    fn emit(
+    pub(super) fn emit(
         &self,
         shared: &Shared,
         cx: &Cx<'_>,

@@ -11,6 +11,8 @@
 const MIN_PACKETS: u64 = 8;
 /// Single losses do not make it smaller than this many.
 const USUAL_PACKETS: u64 = 32;
+/// Repaired losses count if for each fewer than this many packets came through.
+const DENSE_PACKETS: u64 = 16;
 /// Where it starts: what any receiver can hold. What is acknowledged opens it to the limit.
 const FIRST: u32 = 160 << 10;
 
@@ -71,6 +73,20 @@ impl Window {
             }
         }
         self.current = self.current.min(self.limit);
+    }
+
+    /// So many packets were lost, and nothing else is sent again. That costs what they cost, so only if they are a large part of all
+    /// does it count: then the receiver cannot follow.
+    pub(super) fn on_gaps(&mut self, packets: u64) {
+        if self.delivered < packets * DENSE_PACKETS * self.packet {
+            let least = (MIN_PACKETS * self.packet).min(self.limit);
+            self.current = (self.current / 4 * 3).max(least);
+            self.threshold = self.current;
+        } else if self.current > u64::from(FIRST) {
+            self.current = (self.current / 8 * 7).max(FIRST.into());
+            self.threshold = self.current;
+        }
+        (self.credit, self.delivered) = (0, 0);
     }
 
     /// The packet `oldest` was lost, when those before `sent` had been sent.

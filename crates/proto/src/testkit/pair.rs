@@ -55,6 +55,8 @@ pub struct Setup {
     pub xrc: bool,
     pub access: Access,
     pub link: LinkTraits,
+    /// Both know that the other is of their kind.
+    pub kin: bool,
     pub faults: Faults,
 }
 
@@ -88,6 +90,7 @@ impl Default for Setup {
                 lossless: false,
                 max_in_flight: 64 << 10,
             },
+            kin: false,
             faults: Faults::default(),
         }
     }
@@ -152,6 +155,9 @@ impl Pair {
             };
             let mut node = Node::new(config, setup.memory);
             node.qp.set_link(setup.link);
+            if setup.kin {
+                node.qp.meet_kin();
+            }
             let key = node.register(0, setup.memory as u64, setup.access);
             (node, key)
         };
