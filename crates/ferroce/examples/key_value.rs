@@ -6,34 +6,29 @@
 
 mod common;
 
-use std::net::SocketAddr;
-use std::thread;
+use std::{net::SocketAddr, thread};
 
 use common::Outcome;
-use ferroce::RemoteRegion;
-use ferroce::{Access, Buffer, Connection, Endpoint, Listener, Operation, RemoteAddress};
+use ferroce::{Access, Connection, Endpoint, Listener, Operation, RemoteAddress, RemoteRegion};
 
 const SLOTS: u64 = 256;
+/// Bytes of a key, and of a value.
+const TEXT: usize = 28;
 /// Version, key, value.
 const SLOT: usize = 8 + TEXT + TEXT;
-const TEXT: usize = 28;
 const CLIENTS: usize = 3;
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 pub(crate) fn main() -> Outcome {
     common::run(server, client)
 }
 
 fn server(listener: &Listener) -> Outcome {
-    let mut connections = Vec::new();
-    // The clients' connections share the endpoint's protection domain, so one region serves them all.
     let first = listener.accept().wait()?.prepare()?;
-    let table = first
-        .connection()
-        .region(SLOTS as usize * SLOT, Access::Remote)?;
+    // The connections of an endpoint share their protection domain, so one region serves them all.
+    let bytes = usize::try_from(SLOTS)? * SLOT;
+    let table = first.connection().region(bytes, Access::Remote)?;
     let key = table.remote().to_bytes();
-    connections.push(first.private_data(&key).establish().wait()?);
+    let mut connections = vec![first.private_data(&key).establish().wait()?];
     for _ in 1..CLIENTS {
         let next = listener.accept().wait()?.private_data(&key);
         connections.push(next.accept().wait()?);
@@ -46,35 +41,34 @@ fn server(listener: &Listener) -> Outcome {
 }
 
 fn client(endpoint: &Endpoint, address: SocketAddr) -> Outcome {
-    let clients = [(); CLIENTS].map(|()| endpoint.clone());
-    let clients = clients.into_iter().enumerate().map(|(number, endpoint)| {
-        thread::spawn(move || -> Outcome {
-            let store = Store::open(&endpoint, address)?;
-            for i in 0..40 {
-                store.put(
-                    &format!("key {number}/{i}"),
-                    &format!("value {i} of {number}"),
-                )?;
-                // All fight for this one.
-                store.put("shared", &format!("{number} {number} {number}"))?;
-                let shared = store.get("shared")?.ok_or("it was put")?;
-                let mut words = shared.split(' ');
-                assert!(words.all(|word| shared.starts_with(word)), "torn: {shared}");
-            }
-            for i in 0..40 {
-                let found = store.get(&format!("key {number}/{i}"))?;
-                assert_eq!(found, Some(format!("value {i} of {number}")));
-            }
-            assert_eq!(store.get("what nobody put")?, None);
-            store.connection.disconnect().wait()?;
-            Ok(())
-        })
-    });
-    for client in clients.collect::<Vec<_>>() {
-        client.join().map_err(|_| "a client panicked")??;
+    let clients = [(); CLIENTS].map(|()| endpoint.connect(address).wait());
+    let mut threads = Vec::new();
+    for (number, connection) in clients.into_iter().enumerate() {
+        let store = Store::new(connection?)?;
+        threads.push(thread::spawn(move || use_it(&store, number)));
+    }
+    for thread in threads {
+        thread.join().map_err(|_| "a client panicked")??;
     }
     println!("client: {CLIENTS} clients put and got 40 keys each");
     Ok(())
+}
+
+fn use_it(store: &Store, number: usize) -> Outcome {
+    for i in 0..40 {
+        store.put(&format!("{number}/{i}"), &format!("value {i} of {number}"))?;
+        // All fight for this one.
+        store.put("shared", &format!("{number} {number} {number}"))?;
+        let shared = store.get("shared")?.ok_or("it was put")?;
+        let mut words = shared.split(' ');
+        assert!(words.all(|word| shared.starts_with(word)), "torn: {shared}");
+    }
+    for i in 0..40 {
+        let found = store.get(&format!("{number}/{i}"))?;
+        assert_eq!(found, Some(format!("value {i} of {number}")));
+    }
+    assert_eq!(store.get("what nobody put")?, None);
+    Ok(store.connection.disconnect().wait()?)
 }
 
 struct Store {
@@ -83,35 +77,29 @@ struct Store {
 }
 
 impl Store {
-    fn open(endpoint: &Endpoint, address: SocketAddr) -> Result<Self> {
-        let connection = endpoint.connect(address).wait()?;
+    fn new(connection: Connection) -> Outcome<Self> {
         let told = &connection.peer_parameters().private_data;
         let table = RemoteRegion::from_bytes(told).ok_or("the server sent no key")?;
         Ok(Self { connection, table })
     }
 
     fn put(&self, key: &str, value: &str) -> Outcome {
-        let text = [padded(key)?, padded(value)?].concat();
+        let text = format!("{key:\0<TEXT$}{value:\0<TEXT$}");
         for slot in self.slots(key) {
             loop {
                 let (version, found, _) = self.read(slot)?;
                 if !found.is_empty() && found != key {
                     break;
                 }
-                let (compare, swap) = (version, version + 1);
                 let take = Operation::CompareSwap {
-                    target: slot,
-                    compare,
-                    swap,
+                    target: slot.at(0),
+                    compare: version,
+                    swap: version + 1,
                 };
-                let was = self.work(take, self.connection.buffer(8)?)?;
-                if version % 2 == 0 && number(&was) == version {
-                    self.work(
-                        Operation::Write(plus(slot, 8)),
-                        self.connection.buffer_of(&text)?,
-                    )?;
-                    let free = self.connection.buffer_of(&(version + 2).to_ne_bytes())?;
-                    self.work(Operation::Write(slot), free)?;
+                if number(&self.work(take, &[0; 8])?) == version {
+                    self.work(Operation::Write(slot.at(8)), text.as_bytes())?;
+                    let free = (version + 2).to_ne_bytes();
+                    self.work(Operation::Write(slot.at(0)), &free)?;
                     return Ok(());
                 }
             }
@@ -119,7 +107,7 @@ impl Store {
         Err("the table is full there".into())
     }
 
-    fn get(&self, key: &str) -> Result<Option<String>> {
+    fn get(&self, key: &str) -> Outcome<Option<String>> {
         for slot in self.slots(key) {
             let (_, found, value) = self.read(slot)?;
             if found == key {
@@ -130,55 +118,47 @@ impl Store {
     }
 
     /// Version, key and value of a slot, of one piece.
-    fn read(&self, slot: RemoteAddress) -> Result<(u64, String, String)> {
+    fn read(&self, slot: Slot) -> Outcome<(u64, String, String)> {
         loop {
-            let bytes = self.work(Operation::Read(slot), self.connection.buffer(SLOT)?)?;
-            let again = self.work(Operation::Read(slot), self.connection.buffer(8)?)?;
-            let version = number(&bytes);
-            if version % 2 == 0 && number(&again) == version {
-                let text = |at| String::from_utf8_lossy(&bytes[at..at + TEXT]).into_owned();
-                let [key, value] = [text(8), text(8 + TEXT)];
-                let trim = |text: String| text.trim_end_matches('\0').to_owned();
-                return Ok((version, trim(key), trim(value)));
+            let bytes = self.work(Operation::Read(slot.at(0)), &[0; SLOT])?;
+            let again = self.work(Operation::Read(slot.at(0)), &[0; 8])?;
+            if number(&bytes) % 2 == 0 && number(&bytes) == number(&again) {
+                let (key, value) = bytes[8..].split_at(TEXT);
+                let text = |bytes| String::from_utf8_lossy(bytes).replace('\0', "");
+                return Ok((number(&bytes), text(key), text(value)));
             }
         }
     }
 
     /// Where a key may be.
-    fn slots(&self, key: &str) -> impl Iterator<Item = RemoteAddress> {
-        let hash = key
-            .bytes()
-            .fold(7, |hash: u64, byte| (hash * 31 + u64::from(byte)) % 65_521);
-        let table = self.table;
-        (0..16).map(move |i| table.at((hash + i) % SLOTS * SLOT as u64))
+    fn slots(&self, key: &str) -> impl Iterator<Item = Slot> {
+        let add = |hash, byte| (hash * 31 + u64::from(byte)) % 65_521;
+        let (hash, table) = (key.bytes().fold(7, add), self.table);
+        (0..16).map(move |i| Slot(table, (hash + i) % SLOTS * SLOT as u64))
     }
 
-    fn work(&self, operation: Operation, buffer: Buffer) -> Result<Buffer> {
-        let work = self
+    /// Does one operation with these bytes; what they are afterwards.
+    fn work(&self, operation: Operation, bytes: &[u8]) -> Outcome<Vec<u8>> {
+        let buffer = self.connection.buffer_of(bytes)?;
+        let queue_pair = self.connection.queue_pair();
+        let (done, buffer) = self
             .connection
-            .queue_pair()
-            .submit_buffer(operation, buffer)?;
-        let (done, buffer) = self.connection.wait(work)?;
+            .wait(queue_pair.submit_buffer(operation, buffer)?)?;
         done?;
-        Ok(buffer)
+        Ok(buffer.to_vec())
     }
 }
 
-fn padded(text: &str) -> Result<[u8; TEXT]> {
-    let mut out = [0; TEXT];
-    out.get_mut(..text.len())
-        .ok_or("too long")?
-        .copy_from_slice(text.as_bytes());
-    Ok(out)
+/// The table, and where in it the slot begins.
+#[derive(Clone, Copy)]
+struct Slot(RemoteRegion, u64);
+
+impl Slot {
+    fn at(self, offset: u64) -> RemoteAddress {
+        self.0.at(self.1 + offset)
+    }
 }
 
 fn number(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(*bytes.first_chunk().expect("8 bytes"))
-}
-
-fn plus(place: RemoteAddress, offset: u64) -> RemoteAddress {
-    RemoteAddress {
-        address: place.address + offset,
-        ..place
-    }
 }

@@ -54,18 +54,13 @@ fn client(endpoint: &Endpoint, address: SocketAddr) -> Outcome {
     Ok(())
 }
 
-fn post(
-    connection: &Connection,
-) -> Result<PendingBuffer, Box<dyn std::error::Error + Send + Sync>> {
+fn post(connection: &Connection) -> Outcome<PendingBuffer> {
     let buffer = connection.buffer(SIZE)?;
     Ok(connection.queue_pair().receive_buffer(buffer)?)
 }
 
 /// Sends a message; its buffer, when it is free again.
-fn send(
-    connection: &Connection,
-    message: Buffer,
-) -> Result<Buffer, Box<dyn std::error::Error + Send + Sync>> {
+fn send(connection: &Connection, message: Buffer) -> Outcome<Buffer> {
     let work = connection
         .queue_pair()
         .submit_buffer(Operation::Send, message)?;

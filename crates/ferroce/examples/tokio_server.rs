@@ -46,8 +46,6 @@ pub(crate) fn main() -> Outcome {
     })
 }
 
-type Lines = Result<usize, Box<dyn std::error::Error + Send + Sync>>;
-
 /// Answers each line of each client, until all clients have come and gone.
 async fn server(listener: Listener) -> Outcome {
     let mut served = JoinSet::new();
@@ -65,7 +63,7 @@ async fn server(listener: Listener) -> Outcome {
                 lines += 1;
             }
             stream.shutdown().await?;
-            Lines::Ok(lines)
+            Outcome::Ok(lines)
         });
     }
     let mut lines = 0;

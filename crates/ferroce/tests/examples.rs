@@ -5,8 +5,11 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::{env, thread};
+use std::time::Duration;
+use std::{env, process, thread};
 
+#[path = "../examples/datagrams.rs"]
+mod datagrams;
 #[path = "../examples/epoll_loop.rs"]
 mod epoll_loop;
 #[path = "../examples/file_transfer.rs"]
@@ -32,6 +35,12 @@ struct Example(
 );
 
 const EXAMPLES: &[Example] = &[
+    Example(
+        "datagrams",
+        datagrams::main,
+        &["server: somebody said good-bye"],
+        &["client: hello? \"hello\" came", "good-bye"],
+    ),
     Example(
         "epoll_loop",
         epoll_loop::main,
@@ -74,11 +83,18 @@ const EXAMPLES: &[Example] = &[
     ),
 ];
 
+/// Long past what any of them takes.
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Which example a child is.
 const VARIABLE: &str = "FERROCE_EXAMPLE";
 
 fn main() -> ExitCode {
     if let Ok(name) = env::var(VARIABLE) {
+        thread::spawn(|| {
+            thread::park_timeout(DEADLINE);
+            eprintln!("it did not end");
+            process::exit(1);
+        });
         let Example(_, example, ..) = EXAMPLES.iter().find(|e| e.0 == name).unwrap();
         return match example() {
             Ok(()) => ExitCode::SUCCESS,

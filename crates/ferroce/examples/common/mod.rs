@@ -5,7 +5,7 @@ use std::{env, thread};
 
 use ferroce::{Endpoint, Listener, Provider};
 
-pub(crate) type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Where a server listens that is not told: at all addresses of this host.
 #[allow(dead_code, reason = "not every example needs all of it")]

@@ -76,7 +76,7 @@ mod on_tokio {
             let bytes = ready!(self.poll_fill(context))?;
             let count = bytes.len().min(to.remaining());
             to.put_slice(&bytes[..count]);
-            Stream::consume(&mut self, count);
+            Self::consume(&mut self, count);
             Poll::Ready(Ok(()))
         }
     }
@@ -90,7 +90,7 @@ mod on_tokio {
         }
 
         fn consume(mut self: Pin<&mut Self>, count: usize) {
-            Stream::consume(&mut self, count);
+            Self::consume(&mut self, count);
         }
     }
 
@@ -100,11 +100,11 @@ mod on_tokio {
             context: &mut Context<'_>,
             from: &[u8],
         ) -> Poll<io::Result<usize>> {
-            Stream::poll_write(&mut self, context, from)
+            Self::poll_write(&mut self, context, from)
         }
 
         fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Stream::poll_flush(&mut self, context)
+            Self::poll_flush(&mut self, context)
         }
 
         fn poll_shutdown(
@@ -132,7 +132,7 @@ mod on_futures {
             context: &mut Context<'_>,
             to: &mut [u8],
         ) -> Poll<io::Result<usize>> {
-            Stream::poll_read(&mut self, context, to)
+            Self::poll_read(&mut self, context, to)
         }
     }
 
@@ -145,7 +145,7 @@ mod on_futures {
         }
 
         fn consume(mut self: Pin<&mut Self>, count: usize) {
-            Stream::consume(&mut self, count);
+            Self::consume(&mut self, count);
         }
     }
 
@@ -155,15 +155,15 @@ mod on_futures {
             context: &mut Context<'_>,
             from: &[u8],
         ) -> Poll<io::Result<usize>> {
-            Stream::poll_write(&mut self, context, from)
+            Self::poll_write(&mut self, context, from)
         }
 
         fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Stream::poll_flush(&mut self, context)
+            Self::poll_flush(&mut self, context)
         }
 
         fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Stream::poll_close(&mut self, context)
+            Self::poll_close(&mut self, context)
         }
     }
 }
