@@ -144,11 +144,11 @@ impl Loop {
         let context = id.context().ok_or("no device")?;
         let (domain, completions) = (
             ProtectionDomain::new(&context)?,
-            CompletionQueue::new(&context, 8)?,
+            CompletionQueue::new(&context, 16)?,
         );
         let builder = QueuePairBuilder::new(&domain, &completions)
-            .send(4)
-            .receive(4);
+            .send(8)
+            .receive(8);
         let (queue_pair, driver) = (
             builder.pieces(1).inline(8).build_for(&id)?,
             completions.driver()?,
