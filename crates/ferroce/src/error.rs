@@ -7,7 +7,7 @@ use crate::{EventKind, WorkError};
 /// What this crate's functions answer.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call did not do what was asked. Failed work is not an error of a call: see [`WorkError`](crate::WorkError).
+/// Why a call did not do what was asked. Failed work is not an error of a call: see [`WorkError`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -32,9 +32,10 @@ pub(crate) fn provider() -> Provider {
 #[allow(dead_code, reason = "not every test program needs it")]
 pub(crate) fn address() -> IpAddr {
     let told = std::env::var("FERROCE_TEST_ADDRESS");
-    told.map_or(Ipv4Addr::LOCALHOST.into(), |told| {
-        told.parse().expect("FERROCE_TEST_ADDRESS")
-    })
+    told.map_or_else(
+        |_| Ipv4Addr::LOCALHOST.into(),
+        |told| told.parse().expect("FERROCE_TEST_ADDRESS"),
+    )
 }
 
 /// Whether the device is the kernel's rxe (`FERROCE_TEST_DEVICE=rxe`), which refuses some things. What it does then is tested instead.

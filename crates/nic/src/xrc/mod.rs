@@ -1,7 +1,7 @@
 //! XRC domains: the shared receive queues and target queue pairs that initiators reach through each other (`ibv_open_xrcd`).
 //!
 //! A domain belongs to a device and, if it was opened with a descriptor, to a file: whoever opens the same file gets the same domain.
-//! Processes share it as far as messages go: [`borrow`] and [`lend`] carry those that come to a target of one process for a queue of
+//! Processes share it as far as messages go: `borrow` and `lend` carry those that come to a target of one process for a queue of
 //! another.
 
 mod borrow;
