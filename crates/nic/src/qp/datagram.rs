@@ -10,6 +10,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::Datagram;
 
 use super::Qp;
+use super::output::BATCH_BYTES;
 use super::step::Locked;
 use crate::core::slot_of;
 use crate::link::Batch;
@@ -60,7 +61,8 @@ impl Qp {
         let room = self.room(locked, paced.as_ref(), now)?;
         let mut batch = egress.batch();
         batch.addressing = addressing;
-        let cost = self.fill_datagrams(locked, &mut batch, room, now);
+        let one_place = (BATCH_BYTES, room, Locked::same_destination);
+        let cost = self.fill(locked, &mut batch, one_place, now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
             egress.put_back(batch);
@@ -84,25 +86,10 @@ impl Qp {
     /// Completes a run of datagrams to one place that nobody will get.
     fn drop_datagrams(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let mut batch = Batch::default();
-        self.fill_datagrams(locked, &mut batch, u64::MAX, now);
+        let one_place = (BATCH_BYTES, u64::MAX, Locked::same_destination);
+        self.fill(locked, &mut batch, one_place, now);
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), packets = batch.ends.len(), "datagrams to nowhere");
         Some((batch.ends.len(), batch.bytes.len()))
-    }
-
-    /// As `fill`, for datagrams to one place.
-    fn fill_datagrams(&self, locked: &mut Locked, batch: &mut Batch, room: u64, now: Time) -> u64 {
-        let mut cost = 0;
-        self.with_cx(locked, now, |locked, cx| {
-            while super::output::has_room(batch)
-                && cost < room
-                && locked.same_destination()
-                && locked.transport.poll_transmit(cx, &mut batch.bytes)
-            {
-                batch.end_packet();
-                cost += super::output::last_cost(batch);
-            }
-        });
-        cost
     }
 
     /// The path to a destination; `None` if there is none.

@@ -17,7 +17,7 @@ const TURN_PACKETS: usize = 512;
 /// Bytes that a queue pair may move without packets before others have their turn.
 const TURN_DIRECT: usize = 4 << 20;
 /// Bytes of one batch, before its last packet: enough to make system calls cheap, little enough to stay in the cache.
-const BATCH_BYTES: usize = 56 << 10;
+pub(super) const BATCH_BYTES: usize = 56 << 10;
 /// The same on the wire: what the kernel takes as one piece, and a packet with longer headers before and after it.
 const WIRE_BATCH_BYTES: usize = 64 << 10;
 /// Packets of one batch.
@@ -90,7 +90,7 @@ impl Qp {
             Some(_) => BATCH_BYTES,
             None => WIRE_BATCH_BYTES,
         };
-        let cost = self.fill(locked, &mut batch, (max, room), now);
+        let cost = self.fill(locked, &mut batch, (max, room, |_| true), now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
             egress.put_back(batch);
@@ -113,16 +113,18 @@ impl Qp {
     /// Pulls packets that nobody will get.
     fn send_nowhere(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let mut batch = Batch::default();
-        self.fill(locked, &mut batch, (TURN_BYTES, u64::MAX), now);
+        let all = (TURN_BYTES, u64::MAX, |_: &Locked| true);
+        self.fill(locked, &mut batch, all, now);
         (!batch.ends.is_empty()).then_some((batch.ends.len(), batch.bytes.len()))
     }
 
-    /// Pulls packets up to so many bytes, or so much room at the receiver. Returns what of that they take.
-    fn fill(
+    /// Pulls packets up to so many bytes, or so much room at the receiver, while they belong to the batch. Returns what of the room they
+    /// take.
+    pub(super) fn fill(
         &self,
         locked: &mut Locked,
         batch: &mut Batch,
-        (max, room): (usize, u64),
+        (max, room, belongs): (usize, u64, impl Fn(&Locked) -> bool),
         now: Time,
     ) -> u64 {
         let mut cost = 0;
@@ -130,6 +132,7 @@ impl Qp {
             while batch.ends.len() < BATCH_PACKETS
                 && batch.bytes.len() < max
                 && cost < room
+                && belongs(locked)
                 && locked.transport.poll_transmit(cx, &mut batch.bytes)
             {
                 batch.end_packet();
@@ -141,12 +144,7 @@ impl Qp {
 }
 
 /// What the last packet of a batch takes at its receiver.
-pub(super) fn last_cost(batch: &Batch) -> u64 {
+fn last_cost(batch: &Batch) -> u64 {
     let count = batch.ends.len();
     charge(batch.start(count) - batch.start(count.saturating_sub(1)))
-}
-
-/// Whether a batch takes another packet.
-pub(super) fn has_room(batch: &Batch) -> bool {
-    batch.ends.len() < BATCH_PACKETS && batch.bytes.len() < BATCH_BYTES
 }

@@ -255,19 +255,30 @@ impl Requester {
 
     /// Completes everything in error: the oldest work request with `first` if that is given, the others as flushed.
     pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
-        let mut fault = first.unwrap_or(Fault::FLUSHED);
-        while let Some(wqe) = self.queue.pop() {
-            let wc = failed(completion(shared, &wqe.wr), fault);
-            // A full CQ loses the completion; the owner raises the CQ error and the queue pair is in ERR already.
-            cx.sink.send_completion(wc, true);
-            fault = Fault::FLUSHED;
-        }
+        let all = core::iter::from_fn(|| self.queue.pop().map(|wqe| wqe.wr));
+        flush_sends(all, shared, cx, first);
         self.flight.abandon();
         self.retry = Retry::default();
         self.probe = Probe::Idle;
         self.repairs = Repairs::default();
         self.stuck = None;
         self.moved = Moved::default();
+    }
+}
+
+/// Completes work requests in error: the first with `first` if that is given, the others as flushed. A full CQ loses completions; its
+/// owner raises the CQ error, and the queue pair is in ERR already.
+pub(crate) fn flush_sends(
+    all: impl Iterator<Item = SendWr>,
+    shared: &Shared,
+    cx: &mut Cx<'_>,
+    first: Option<Fault>,
+) {
+    let mut fault = first.unwrap_or(Fault::FLUSHED);
+    for wr in all {
+        let wc = failed(completion(shared, &wr), fault);
+        cx.sink.send_completion(wc, true);
+        fault = Fault::FLUSHED;
     }
 }
 

@@ -295,13 +295,18 @@ impl Responder {
             let wc = failed(recv_completion(shared, &recv.wr), fault);
             recv.complete(cx, wc, true);
         }
-        while let Some(recv) = self.recv.pop_front() {
-            let wc = failed(recv_completion(shared, &recv), Fault::FLUSHED);
-            cx.sink.recv_completion(wc, true);
-        }
+        flush_recvs(&mut self.recv, shared, cx);
         self.message = None;
         self.early.clear();
         self.not_ready_sent = false;
+    }
+}
+
+/// Completes receives as flushed.
+pub(crate) fn flush_recvs(all: &mut VecDeque<RecvWr>, shared: &Shared, cx: &mut Cx<'_>) {
+    for recv in all.drain(..) {
+        let wc = failed(recv_completion(shared, &recv), Fault::FLUSHED);
+        cx.sink.recv_completion(wc, true);
     }
 }
 

@@ -6,7 +6,7 @@ use super::UcQp;
 use crate::ids::Psn;
 use crate::rc::config::Shared;
 use crate::rc::fault::{Fault, SendFault};
-use crate::rc::requester::{completion, failed, run_one_local};
+use crate::rc::requester::{completion, flush_sends, run_one_local};
 use crate::rc::scatter;
 use crate::rc::segment::segment;
 use crate::rc::send_queue::{Answer, SendQueue};
@@ -133,15 +133,13 @@ impl Sends {
 
     /// Completes everything in error: the oldest work request with `first` if that is given, the others as flushed.
     pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
-        let mut fault = first.unwrap_or(Fault::FLUSHED);
-        while let Some(wqe) = self.queue.pop() {
+        let all = core::iter::from_fn(|| {
+            let wqe = self.queue.pop()?;
             // A later message must not look like the rest of one that was broken off.
             self.next = wqe.end();
-            // A full CQ loses the completion; the owner raises the CQ error.
-            let wc = failed(completion(shared, &wqe.wr), fault);
-            cx.sink.send_completion(wc, true);
-            fault = Fault::FLUSHED;
-        }
+            Some(wqe.wr)
+        });
+        flush_sends(all, shared, cx, first);
     }
 }
 

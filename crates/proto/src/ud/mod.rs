@@ -19,10 +19,8 @@ use alloc::collections::VecDeque;
 use crate::ids::Psn;
 use crate::qp::Limits;
 use crate::rc::config::Shared;
-use crate::rc::fault::Fault;
 use crate::rc::modify::{assign, check};
-use crate::rc::requester::failed;
-use crate::rc::responder::recv_completion;
+use crate::rc::responder::flush_recvs;
 use crate::rc::{Cx, ModifyError, RcConfig};
 use crate::verbs::{AttrMask, Mtu, QpAttr, QpEvent, QpState, RecvWr, SendWr};
 use crate::wire::Packet;
@@ -148,10 +146,7 @@ impl UdQp {
         let first_time = self.state() != QpState::Err;
         self.shared.attr.qp_state = QpState::Err;
         self.flush_send(cx);
-        while let Some(recv) = self.recv.pop_front() {
-            let wc = failed(recv_completion(&self.shared, &recv), Fault::FLUSHED);
-            cx.sink.recv_completion(wc, true);
-        }
+        flush_recvs(&mut self.recv, &self.shared, cx);
         if self.shared.config.shared_recv && first_time {
             cx.sink.event(QpEvent::LastWqeReached);
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::UdQp;
 use crate::rc::fault::{Cause, Fault};
 use crate::rc::post;
-use crate::rc::requester::{completion, failed};
+use crate::rc::requester::{completion, failed, flush_sends};
 use crate::rc::scatter;
 use crate::rc::send_queue::payload_len;
 use crate::rc::{Cx, Noted};
@@ -161,9 +161,6 @@ impl UdQp {
 
     /// Completes all send work as flushed.
     pub(super) fn flush_send(&mut self, cx: &mut Cx<'_>) {
-        while let Some(wr) = self.send.pop_front() {
-            let wc = failed(completion(&self.shared, &wr), Fault::FLUSHED);
-            cx.sink.send_completion(wc, true);
-        }
+        flush_sends(self.send.drain(..), &self.shared, cx, None);
     }
 }
