@@ -47,6 +47,10 @@ pub trait Area {
     fn fence(&self);
     /// Writes bytes from a position on.
     fn write(&self, at: u32, bytes: &[u8]);
+    /// The lines from a position on will be written next: a hint.
+    fn will_write(&self, at: u32) {
+        let _ = at;
+    }
     /// Reads bytes from a position on.
     fn read(&self, at: u32, to: &mut [u8]);
 }
@@ -144,6 +148,7 @@ impl<A: Area> Producer<A> {
         self.area.store(Word::Length(next), 0, Ordering::Relaxed);
         self.area
             .store(Word::Length(self.at), len, Ordering::Release);
+        self.area.will_write(next.wrapping_add(LINE));
         self.at = next;
         Ok(Pushed::Done)
     }
