@@ -122,7 +122,7 @@ impl Store {
         loop {
             let bytes = self.work(Operation::Read(slot.at(0)), &[0; SLOT])?;
             let again = self.work(Operation::Read(slot.at(0)), &[0; 8])?;
-            if number(&bytes) % 2 == 0 && number(&bytes) == number(&again) {
+            if number(&bytes).is_multiple_of(2) && number(&bytes) == number(&again) {
                 let (key, value) = bytes[8..].split_at(TEXT);
                 let text = |bytes| String::from_utf8_lossy(bytes).replace('\0', "");
                 return Ok((number(&bytes), text(key), text(value)));

@@ -2,6 +2,10 @@
 //!
 //! The examples are modules of this program, which starts itself for each: so a test run needs no other build.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+#![expect(
+    clippy::duplicate_mod,
+    reason = "each example is a program of its own elsewhere, with what they share"
+)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitCode, Stdio};
