@@ -145,12 +145,15 @@ fn child_counts() {
         counted(&a)[Noted::NotReadyHeard as usize] > 0
     });
     b.recv(0, vec![there.sge(0, 60_000)]);
-    (a.done(0), b.done(0));
+    a.done(0);
+    b.done(0);
     for wr_id in 1..20 {
         b.recv(wr_id, vec![there.sge(0, 60_000)]);
         a.send(wr_id, SendOp::Send, vec![here.sge(0, 60_000)]);
         a.send(wr_id, SendOp::Write(there.remote(0)), vec![here.sge(0, 9)]);
-        (a.done(wr_id), a.done(wr_id), b.done(wr_id));
+        a.done(wr_id);
+        a.done(wr_id);
+        b.done(wr_id);
     }
     let all = counted(&a);
     let of = |what: Noted| all[what as usize];
