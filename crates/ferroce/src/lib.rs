@@ -4,6 +4,8 @@
 //! device that is linked in, which needs no RDMA hardware, no kernel module and no privileges, or the system's libraries, loaded while
 //! the program runs, with the adapters and drivers that they know. Building needs neither those libraries nor their headers.
 //!
+//! New to RDMA? Take the [tour].
+//!
 //! # From a device to a message
 //! A [`Provider`] lists [`Device`]s; an open one is a [`Context`]. A [`ProtectionDomain`] holds memory and queue pairs together, a
 //! [`CompletionQueue`] tells what was done. A [`QueuePair`] is typed by its [`Transport`]: what a transport cannot do, its queue pairs do not
@@ -62,6 +64,9 @@ mod sys;
 mod transport;
 mod window;
 mod work;
+
+#[doc = include_str!("tour.md")]
+pub mod tour {}
 
 pub use address::{AddressHandle, GRH_BYTES, Origin, Path};
 pub use atomic::{PendingAtomic, RemoteAtomic};
