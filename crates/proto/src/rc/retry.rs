@@ -25,8 +25,6 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A probe waits at least this long, and at most [`MAX_PROBE`].
 const MIN_PROBE: Duration = Duration::from_micros(500);
-/// The same for a peer of our kind, for which a probe that was not necessary is one packet too many and nothing else.
-const MIN_PROBE_OF_KIN: Duration = Duration::from_micros(100);
 const MAX_PROBE: Duration = Duration::from_secs(1);
 /// The local ACK timeout has room for this many probes: on a path that loses many packets, one attempt would not be enough.
 const PROBES_PER_TIMEOUT: u32 = 8;
@@ -199,12 +197,7 @@ impl Retry {
             (timeout / PROBES_PER_TIMEOUT).min(MAX_PROBE)
         });
         let wait = trips * (1 << self.probes.min(10));
-        let least = if shared.kin {
-            MIN_PROBE_OF_KIN
-        } else {
-            MIN_PROBE
-        };
-        wait.min(longest).max(least)
+        wait.min(longest).max(MIN_PROBE)
     }
 
     fn measured(&mut self, round_trip: Duration) {
