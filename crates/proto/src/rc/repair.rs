@@ -1,7 +1,7 @@
 //! Repairing a loss.
 //!
 //! A NAK names the first packet that is missing. The rule is to go back to it and to send everything from there again. A peer of our
-//! kind keeps what came behind the gap ([`early`](super::early)) and says so: its NAK carries a report of all gaps, as payload. Then
+//! kind keeps what came behind the gap ([`early`]) and says so: its NAK carries a report of all gaps, as payload. Then
 //! only what is missing is sent again.
 
 use alloc::collections::VecDeque;
