@@ -39,8 +39,25 @@ pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Re
     let mut command = workspace.cargo(&["test", "-p", "ferroce", "--tests"]);
     command.env("LD_LIBRARY_PATH", &library);
     command.env("FERROCE_TEST_PROVIDER", "system");
-    count(command, "ferroce on the drop-in library", tally)
+    count(command, "ferroce on the drop-in library", tally)?;
+    let mut command = workspace.cargo(&WATCHED);
+    // Fewer random programs: they are some fifty times slower.
+    command.env("FERROCE_SEEDS", "4");
+    count(command, "ferroce under valgrind", tally)
 }
+
+/// The tests of the Rust interface that drop, leak and unwind what the device works on, each access to memory watched.
+const WATCHED: [&str; 9] = [
+    "--config",
+    "target.'cfg(all())'.runner = ['valgrind', '--quiet', '--error-exitcode=99', '--fair-sched=yes']",
+    "test",
+    "-p",
+    "ferroce",
+    "--test",
+    "programs",
+    "--test",
+    "scopes",
+];
 
 /// The conformance cases that only an optimised build plays, with the ends in two processes.
 pub(crate) fn run_slow_cases(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
