@@ -134,15 +134,15 @@ fn receives_are_posted_several_at_once() {
     );
     // One that does not fit leaves those before it.
     let room = b.capacities().receive as usize;
-    let many = list().cycle().take(room + 1);
+    // rxe takes some more than it says.
+    let more = if common::on_rxe() { 3 * room } else { 0 };
+    let many = list().cycle().take(room + more + 1);
     let refused = b.post_receives(many).unwrap_err();
-    assert_eq!(
-        (refused.posted, refused.error.raw_os_error()),
-        (room, Some(libc::ENOMEM)),
-        "{refused}"
-    );
+    assert_eq!(refused.error.raw_os_error(), Some(libc::ENOMEM));
+    let posted = refused.posted;
+    assert!((room..=room + more).contains(&posted), "{refused}");
     b.flush().unwrap();
-    for _ in 0..room {
+    for _ in 0..posted {
         assert!(bare.completions.wait().unwrap().result.is_err());
     }
     assert_eq!(bare.completions.poll().unwrap(), None);
