@@ -21,6 +21,9 @@ use super::waiting::Blocked;
 use crate::Error;
 use crate::core::lock;
 
+/// DREQs per connection to another host when the process exits, since nobody is left to repeat one that is lost.
+const FAREWELLS: u32 = 3;
+
 /// Requests that may wait for an answer of the program at once, over all listeners.
 const MAX_HALF_OPEN: usize = 16384;
 /// No deadline.
@@ -160,7 +163,16 @@ impl CmService {
         for id in ids {
             id.destroy();
         }
-        self.step(|work| work.send_all_waiting());
+        self.step(|work| {
+            let host = work.host;
+            for _ in 1..FAREWELLS {
+                work.state
+                    .agent
+                    .repeat_dreqs(|peer| !host.is_local(peer.ip()));
+            }
+            work.pump();
+            work.send_all_waiting();
+        });
     }
 
     /// Runs `f` with the state locked, then passes on what the state machines put out. `None` if the engine is gone.

@@ -1,11 +1,12 @@
 //! Messages that end a conversation: REJ, DREQ, DREP.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use super::agent::Agent;
 use super::conversation::{Phase, State};
 use super::{EventKind, MadPath};
-use crate::ids::Guid;
+use crate::ids::{Gid, Guid};
 use crate::mad::{Answered, CmMad, CommId, Drep, Dreq, Rej, RejReason};
 use crate::time::Time;
 
@@ -96,6 +97,22 @@ impl Agent {
     pub(super) fn answer_dreq(&mut self, now: Time, id: CommId, tid: u64) {
         self.send_to_peer(id, |c| c.drep(tid));
         self.enter_timewait(now, id);
+    }
+
+    /// Sends each DREQ that has no answer yet once more, without a regard to time, if `far` says so for the peer's GID. For an owner
+    /// that is about to vanish: nobody will repeat them when the network loses one, and the peer would wait for ever.
+    pub fn repeat_dreqs(&mut self, far: impl Fn(Gid) -> bool) {
+        let unanswered: Vec<_> = self
+            .conversations
+            .values()
+            .filter_map(|c| match &c.state {
+                State::DreqSent(r) if far(c.path.remote) => Some((c.path, r.to, (*r.mad).clone())),
+                _ => None,
+            })
+            .collect();
+        for (path, to, mad) in unanswered {
+            self.send(path, to, mad);
+        }
     }
 
     pub(super) fn on_drep(&mut self, now: Time, drep: &Drep) {

@@ -246,3 +246,25 @@ fn timewait_lasts_as_long_as_the_peers_acknowledgements_may_take() {
     assert_eq!(own.since(w.now).as_millis().next_multiple_of(2), 2048);
     assert_eq!(peers.since(w.now).as_millis().next_multiple_of(2), 512);
 }
+
+#[test]
+fn an_owner_that_vanishes_repeats_its_dreqs_to_far_peers_until_they_are_answered() {
+    let mut w = World::new(21);
+    let (a, b) = w.established();
+    w.faults.lose = 1000;
+    w.agents[A].destroy(w.now, a);
+    w.settle();
+    w.faults.lose = 0;
+    w.agents[A].repeat_dreqs(|_| false);
+    w.collect();
+    w.expect_sent(A, &["DREQ"]);
+    w.agents[A].repeat_dreqs(|peer| peer == gid(B));
+    w.settle();
+    w.expect_sent(A, &["DREQ"]);
+    w.expect_events(B, &["Disconnected"]);
+    w.agents[B].disconnect(w.now, b).unwrap();
+    w.settle();
+    w.agents[A].repeat_dreqs(|_| true);
+    w.collect();
+    w.expect_sent(A, &[]);
+}
