@@ -174,9 +174,25 @@ impl Progress {
         self.incoming.watched() > 0
     }
 
-    /// If a watched ring has a record: how many rounds there were so far.
-    pub(super) fn waiting_records(&mut self) -> Option<u64> {
-        self.incoming.look().then_some(self.served)
+    /// Whether traffic comes by a socket.
+    pub(super) fn has_hot_socket(&self) -> bool {
+        self.hot.rounds > 0
+    }
+
+    /// If a watched ring has a record, or while a socket is hot any descriptor something: how many rounds there were so far.
+    pub(super) fn waiting(&mut self, nic: &Nic) -> Option<u64> {
+        let waits = self.incoming.look() || (self.has_hot_socket() && self.has_events(nic));
+        waits.then_some(self.served)
+    }
+
+    /// Whether a descriptor has something.
+    fn has_events(&mut self, nic: &Nic) -> bool {
+        self.polled.clear();
+        // If it cannot be asked, the round that comes next says so.
+        nic.poller
+            .wait(&mut self.polled, Some(Duration::ZERO))
+            .is_err()
+            || !self.polled.is_empty()
     }
 
     /// A round for what is in watched rings, and what else is due. Returns whether rings had anything; `None`: none is watched.

@@ -45,10 +45,10 @@ fn run(nic: &Nic) {
 /// at the end of a nap is gone, or at least fewer, at the end of the next.
 fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
     let (mut nap, mut waiting) = (FIRST_NAP, None);
-    while nic.sleeper.was_polled(clock::monotonic()) && nic.is_busy_with_rings() && trust.tries() {
+    while nic.sleeper.was_polled(clock::monotonic()) && nic.is_busy() && trust.tries() {
         nic.sleeper.nap(nap, events);
         nap = (nap * 2).min(SERVED_NAP);
-        let waits = lock(&nic.progress).waiting_records();
+        let waits = lock(&nic.progress).waiting(nic);
         if waits.is_some() && waits == waiting {
             return trust.learn(false);
         }
@@ -81,6 +81,12 @@ impl Nic {
     /// Whether records have come through rings in the last round: they are watched from then on.
     fn is_busy_with_rings(&self) -> bool {
         lock(&self.progress).watches_rings()
+    }
+
+    /// Whether something has come lately, through rings or by a socket that a program has looked at since.
+    fn is_busy(&self) -> bool {
+        let progress = lock(&self.progress);
+        progress.watches_rings() || progress.has_hot_socket()
     }
 
     /// A look of the thread that lingers, and a round if there is something. `None`: a program does the work now, or there is work of
