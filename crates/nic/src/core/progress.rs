@@ -27,6 +27,8 @@ const TURN_BUDGET: usize = 64;
 const DESCRIPTORS_EVERY: u32 = 32;
 /// Rounds of a polling program without anything to do after which it gives way now and then: some 20 µs.
 const IDLE_ROUNDS: u32 = 256;
+/// What a round with a system call counts as: it takes as long as so many without.
+const CALL_ROUNDS: u32 = 8;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
 const LAST_WORDS: usize = 4096;
 
@@ -123,23 +125,28 @@ impl Progress {
     /// A round without a sleep before it. Returns whether there was anything to do.
     pub(super) fn run_polled(&mut self, nic: &Nic, now: Time) -> bool {
         let any = self.run_without_sleep(nic, now);
-        self.idle = if any { 0 } else { self.idle.wrapping_add(1) };
+        self.idle = match (any, self.watches_rings()) {
+            (true, _) => 0,
+            (false, true) => self.idle + 1,
+            (false, false) => self.idle + CALL_ROUNDS,
+        };
         any
     }
 
     /// Whether a program that polls has found nothing for so long that its peer may well wait for this processor.
-    fn gives_way(&self) -> bool {
-        self.idle >= IDLE_ROUNDS && self.idle.is_multiple_of(DESCRIPTORS_EVERY)
+    fn gives_way(&mut self) -> bool {
+        let gives_way = self.idle >= IDLE_ROUNDS;
+        if gives_way {
+            self.idle -= DESCRIPTORS_EVERY;
+        }
+        gives_way
     }
 
     fn run_without_sleep(&mut self, nic: &Nic, now: Time) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
         let ringing = self.incoming.look();
-        if !due
-            && !ringing
-            && let Some(number) = self.hot.next()
-        {
-            let any = self.receive_wire(nic, number, now);
+        if !ringing && let Some(number) = self.hot.next() {
+            let any = self.receive_wire(nic, number, now) || due;
             if any {
                 self.run(nic, &[], now);
             }

@@ -224,7 +224,7 @@ impl Qp {
     /// # Errors
     /// As [`post_send`](Self::post_send).
     pub fn post_recv(&self, wrs: &mut dyn Iterator<Item = RecvWr>) -> Result<(), (usize, Error)> {
-        self.step(|locked, cx| post_each(wrs, |wr| locked.transport.post_recv(cx, wr)))
+        self.step_receiving(|locked, cx| post_each(wrs, |wr| locked.transport.post_recv(cx, wr)))
     }
     /// Removes it from the device. Returns when no packet and no completion of it is in work; completions already queued stay
     /// in the CQ, as the manual page says. A second call does nothing.

@@ -214,11 +214,29 @@ impl Drop for Results<'_> {
 impl Qp {
     /// Runs one step for the program: `f`, then transmits, then keeps the timer.
     pub(super) fn step<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
+        self.step_with(f, |_| false)
+    }
+
+    /// As [`step`](Self::step), for a program that makes room for the next message: its answer to the last one is still to come, and an
+    /// acknowledgement that waits for it goes on waiting.
+    pub(super) fn step_receiving<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
+        self.step_with(f, |locked| {
+            locked.holds_ack && locked.transport.owes_only_ack()
+        })
+    }
+
+    fn step_with<R>(
+        &self,
+        f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
+        is_silent: impl FnOnce(&Locked) -> bool,
+    ) -> R {
         let now = clock::monotonic();
         let mut locked = lock(&self.locked);
         locked.talk.on_post(now);
         let result = self.with_cx(&mut locked, now, f);
-        self.transmit(&mut locked, now);
+        if !is_silent(&locked) {
+            self.transmit(&mut locked, now);
+        }
         self.keep_timer(&mut locked);
         result
     }
