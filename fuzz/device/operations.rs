@@ -376,7 +376,7 @@ impl World {
             let len = usize::from(input.u8() & 63);
             Payload::Inline(input.take(len).to_vec())
         } else {
-            Payload::Sges(self.sges(input, who))
+            Payload::Sges(self.sges(input, who).into())
         };
         let wr_id = self.next_id();
         let to = self.receiver(input, who);
@@ -398,7 +398,15 @@ impl World {
         let sges = self.sges(input, who);
         let wr_id = self.next_id();
         let player = &mut self.players[who];
-        if player.end.side().post_recv(RecvWr { wr_id, sges }).is_ok() {
+        if player
+            .end
+            .side()
+            .post_recv(RecvWr {
+                wr_id,
+                sges: sges.into(),
+            })
+            .is_ok()
+        {
             player.recvs.0.push_back((wr_id, true));
         }
     }

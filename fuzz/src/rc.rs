@@ -215,7 +215,7 @@ impl World {
             let len = input.u8().into();
             Payload::Inline(input.take(len).to_vec())
         } else {
-            Payload::Sges(self.sges(input, side))
+            Payload::Sges(self.sges(input, side).into())
         };
         self.wr_id += 1;
         let to = if self.setup.xrc {
@@ -269,7 +269,10 @@ impl World {
             return;
         }
         let now = self.pair.now;
-        let wr = RecvWr { wr_id, sges };
+        let wr = RecvWr {
+            wr_id,
+            sges: sges.into(),
+        };
         if self
             .pair
             .node(side)

@@ -276,7 +276,12 @@ impl End {
     /// Posts a receive.
     #[track_caller]
     pub fn recv(&self, wr_id: u64, sges: Vec<Sge>) {
-        self.side.post_recv(RecvWr { wr_id, sges }).expect("posted");
+        self.side
+            .post_recv(RecvWr {
+                wr_id,
+                sges: sges.into(),
+            })
+            .expect("posted");
     }
 
     /// The next completion.
@@ -323,7 +328,7 @@ pub fn send_wr(wr_id: u64, op: SendOp, sges: Vec<Sge>, flags: SendFlags) -> Send
         to: SendTo::Peer,
         op,
         flags,
-        payload: Payload::Sges(sges),
+        payload: Payload::Sges(sges.into()),
     }
 }
 

@@ -112,7 +112,7 @@ fn a_stock_for_many() {
                 let at = usize::try_from(wr_id).expect("small") * LEN;
                 let wr = RecvWr {
                     wr_id,
-                    sges: vec![into.sge(at, LEN)],
+                    sges: vec![into.sge(at, LEN)].into(),
                 };
                 // Full while the queue pairs have not caught up.
                 wait_for("room", || {
@@ -226,7 +226,7 @@ fn sizes_are_held_and_can_change() {
     let shared = Shared::new(1, 2);
     let wr = || RecvWr {
         wr_id: 0,
-        sges: vec![],
+        sges: vec![].into(),
     };
     let (index, full) = shared
         .srq

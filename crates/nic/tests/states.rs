@@ -122,7 +122,7 @@ impl Bench {
             to,
             op: SendOp::Send,
             flags: SendFlags::SIGNALED,
-            payload: Payload::Sges(vec![sge]),
+            payload: Payload::Sges(vec![sge].into()),
         };
         qp.post_send(&mut [wr].into_iter()).unwrap();
         let failed = next_completion(&self.cq);

@@ -164,7 +164,7 @@ fn datagram(ah: &Ah, qpn: Qpn, sges: Vec<Sge>) -> SendWr {
         wr_id: 1,
         op: SendOp::SendImm([4, 3, 2, 1]),
         flags: SendFlags::SIGNALED,
-        payload: Payload::Sges(sges),
+        payload: Payload::Sges(sges.into()),
     }
 }
 

@@ -83,7 +83,13 @@ impl World {
     }
     fn post(&self, at: usize, wr_id: u64, sges: Vec<Sge>) {
         self.srqs[at]
-            .post_recv(&mut [RecvWr { wr_id, sges }].into_iter())
+            .post_recv(
+                &mut [RecvWr {
+                    wr_id,
+                    sges: sges.into(),
+                }]
+                .into_iter(),
+            )
             .expect("posted");
     }
     fn send(&self, to: Srqn, wr_id: u64, op: SendOp, sges: Vec<Sge>) {
@@ -92,7 +98,7 @@ impl World {
             to: SendTo::XrcSrq(to),
             op,
             flags: SendFlags::empty(),
-            payload: Payload::Sges(sges),
+            payload: Payload::Sges(sges.into()),
         };
         self.peer
             .qp

@@ -225,7 +225,7 @@ impl Victim {
         let sges = self.list();
         let wr = ferroce_proto::verbs::RecvWr {
             wr_id: self.next,
-            sges,
+            sges: sges.into(),
         };
         let now = self.pair.now;
         if self.pair.a.with(now, |qp, cx| qp.post_recv(cx, wr)).is_ok() {

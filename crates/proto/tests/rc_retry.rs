@@ -338,7 +338,7 @@ fn work_behind_a_bad_buffer_does_not_keep_losses_from_being_repaired() {
     let good = write(&pair, 1, 3000);
     pair.send(Side::A, good);
     let mut bad = write(&pair, 2, 3000);
-    bad.payload = Payload::Sges(vec![sge(Key(0xbad), 0, 3000)]);
+    bad.payload = Payload::Sges(vec![sge(Key(0xbad), 0, 3000)].into());
     pair.send(Side::A, bad);
     pair.transmit(Side::A);
     pair.lose_into(Side::B);

@@ -48,7 +48,7 @@ fn keys_of_receives_belong_to_the_domain_of_the_queue() {
             .register_in(other, 0, 64, ferroce_proto::mr::Access::LOCAL_WRITE);
         let wr_b = RecvWr {
             wr_id: 4,
-            sges: vec![sge(key, 0, 64)],
+            sges: vec![sge(key, 0, 64)].into(),
         };
         let recv = SharedRecv { wr: wr_b, pd };
         pair.b.results.shared_recv.push_back(recv);
@@ -103,7 +103,7 @@ fn receives_are_not_posted_to_the_queue_pair() {
     let refused = pair.b.with(now, |qp, cx| {
         let wr = RecvWr {
             wr_id: 1,
-            sges: vec![],
+            sges: vec![].into(),
         };
         qp.post_recv(cx, wr)
     });

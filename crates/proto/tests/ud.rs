@@ -242,14 +242,14 @@ fn shared_receives_are_used_and_their_end_is_an_event() {
     let mut a = end(0x4011, QKEY, false);
     let mut b = end(0x8022, QKEY, true);
     let refused = b.with(|qp, cx| {
-        let sges = Vec::new();
+        let sges = vec![].into();
         qp.post_recv(cx, RecvWr { wr_id: 1, sges })
     });
     assert!(matches!(refused, Err(PostError::Invalid(_))));
     a.send(datagram(&a, 1, 8));
     let packet = a.packet().unwrap();
     assert!(take(&mut b, &packet, &v4()), "an empty queue drops");
-    let sges = vec![b.sge(0, 100)];
+    let sges = vec![b.sge(0, 100)].into();
     let recv = SharedRecv {
         wr: RecvWr { wr_id: 5, sges },
         pd: PD,

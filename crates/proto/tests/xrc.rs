@@ -280,7 +280,7 @@ fn each_half_has_its_queue_only() {
     for side in [Side::A, Side::B] {
         let wr = RecvWr {
             wr_id: 1,
-            sges: vec![],
+            sges: vec![].into(),
         };
         let outcome = pair.node(side).with(now, |qp, cx| qp.post_recv(cx, wr));
         assert!(refused(outcome));

@@ -6,7 +6,7 @@ use ferroce_nic::mr::WindowRange;
 use ferroce_nic::{Error, Window};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::WindowType;
-use ferroce_proto::verbs::{Payload, SendFlags, SendOp, SendTo, SendWr};
+use ferroce_proto::verbs::{Payload, SendFlags, SendOp, SendTo, SendWr, Sges};
 
 use super::wr::send_flags;
 use super::{mr, pd, qp};
@@ -118,7 +118,7 @@ unsafe fn bind_type_1(
             wr_id: request.wr_id,
             op: SendOp::BindWindow(bind),
             flags,
-            payload: Payload::Sges(Vec::new()),
+            payload: Payload::Sges(Sges::new()),
         };
         qp.nic()
             .post_send(&mut std::iter::once(wr))

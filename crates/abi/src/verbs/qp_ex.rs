@@ -8,7 +8,7 @@ use ferroce_nic::Error;
 use ferroce_proto::ids::{Key, Srqn};
 use ferroce_proto::verbs::{
     Flush, Payload, Placement, PostError, RemoteAddr, Selectivity, SendFlags, SendOp, SendTo,
-    SendWr,
+    SendWr, Sges,
 };
 use libc::{c_void, pthread_mutex_t};
 
@@ -248,7 +248,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
                 wr_id,
                 op,
                 flags: flags - SendFlags::INLINE,
-                payload: Payload::Sges(Vec::new()),
+                payload: Payload::Sges(Sges::new()),
             }),
             Err(e) => batch.refuse(e),
         });

@@ -6,6 +6,7 @@ use ferroce_nic::Error;
 use ferroce_proto::ids::{Key, Srqn};
 use ferroce_proto::verbs::{
     Payload, PostError, QpCap, QpType, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge,
+    Sges,
 };
 
 use super::ah;
@@ -119,7 +120,7 @@ pub(super) unsafe fn send_wr(
     // SAFETY: as above; these are the fields that the opcode needs.
     let op = unsafe { send_op(wr, opcode) }?;
     let payload = if matches!(op, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_)) {
-        Payload::Sges(Vec::new())
+        Payload::Sges(Sges::new())
     } else {
         // SAFETY: as above.
         let sges = unsafe { elements((*wr).sg_list, (*wr).num_sge, cap.max_send_sge) }?;

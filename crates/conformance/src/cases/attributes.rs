@@ -194,7 +194,10 @@ fn post_limits(bench: &Bench) {
     let many = |n: u32| vec![a.sge(0, 1); n as usize];
     let wr = |sges| send_wr(1, SendOp::Write(b.remote(0)), sges, SendFlags::SIGNALED);
     assert_eq!(a.post(wr(many(cap.max_send_sge + 1))), Err(EINVAL));
-    let recv = |sges| ferroce_proto::verbs::RecvWr { wr_id: 1, sges };
+    let recv = |sges: Vec<_>| ferroce_proto::verbs::RecvWr {
+        wr_id: 1,
+        sges: sges.into(),
+    };
     let too_many = recv(many(cap.max_recv_sge + 1));
     assert_eq!(a.side().post_recv(too_many), Err(EINVAL));
     for _ in 0..cap.max_recv_wr {

@@ -211,7 +211,7 @@ fn reset_refuses_work(bench: &Bench) {
     refuses_sends(&end);
     let wr = ferroce_proto::verbs::RecvWr {
         wr_id: 1,
-        sges: vec![],
+        sges: vec![].into(),
     };
     assert_eq!(end.side().post_recv(wr), Err(EINVAL));
     end.is_silent();

@@ -12,7 +12,7 @@ use ferroce_proto::ids::{Gid, Key, Qpn, Srqn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, Payload, QpAttr, RecvWr, SendFlags, SendOp, SendTo,
-    SendWr, Sge, Wc,
+    SendWr, Sge, Sges, Wc,
 };
 
 use super::area::Area;
@@ -96,14 +96,14 @@ impl Flat {
     }
     fn payload(&self) -> Payload {
         match self {
-            Self::Sges(sges, count) => Payload::Sges(sges[..*count].to_vec()),
+            Self::Sges(sges, count) => Payload::Sges(sges[..*count].into()),
             Self::Inline(bytes, count) => Payload::Inline(bytes[..*count].to_vec()),
         }
     }
-    fn sges(&self) -> Vec<Sge> {
+    fn sges(&self) -> Sges {
         match self.payload() {
             Payload::Sges(sges) => sges,
-            Payload::Inline(_) => Vec::new(),
+            Payload::Inline(_) => Sges::new(),
         }
     }
 }

@@ -18,6 +18,8 @@ use super::sync::lock;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Rounds of work for what has already come.
 const ROUNDS: usize = 64;
+/// How long full links have to take what was kept for them, and how often they are asked.
+const LINGER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_micros(100));
 
 /// How far the leave is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +79,10 @@ impl Nic {
             if !progress.run_polled(self, clock::monotonic()) {
                 break;
             }
+        }
+        let until = clock::monotonic() + LINGER.0;
+        while self.neighbours.flush() && clock::monotonic() < until {
+            std::thread::sleep(LINGER.1);
         }
     }
 }

@@ -91,6 +91,18 @@ impl Neighbours {
         there.link.is_same_user().then_some(there.egress)
     }
 
+    /// Sends what full links have kept. Returns whether some are still full.
+    pub(super) fn flush(&self) -> bool {
+        let known: Vec<_> = lock(&self.known).by_id.values().cloned().collect();
+        let mut full = false;
+        for Neighbour { egress, .. } in known {
+            // Who waits there has no turn any more.
+            drop(egress.on_writable());
+            full |= egress.is_blocked() && !egress.is_dead();
+        }
+        full
+    }
+
     /// The way out with a number.
     pub(super) fn find(&self, id: u32) -> Option<Arc<Egress>> {
         lock(&self.known)

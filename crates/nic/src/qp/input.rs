@@ -94,6 +94,7 @@ impl Qp {
     pub(crate) fn speak_up(&self, now: Time) {
         let mut locked = lock(&self.locked);
         self.transmit(&mut locked, now);
+        self.leave_last_word(&mut locked, now);
         self.keep_timer(&mut locked);
     }
 

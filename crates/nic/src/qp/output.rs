@@ -110,6 +110,34 @@ impl Qp {
         (self.qp_type == QpType::Uc).then_some(size)
     }
 
+    /// If the link is full, so that there will be no turn before the end: leaves what it owes to the peer's requests with the link. The
+    /// peer would take what this program has received for lost.
+    pub(super) fn leave_last_word(&self, locked: &mut Locked, now: Time) {
+        let Some(Path {
+            reach: Reach::Link(egress),
+            addressing,
+            ..
+        }) = locked.path.clone()
+        else {
+            return;
+        };
+        if !locked.queued || locked.retired {
+            return;
+        }
+        let mut batch = egress.batch();
+        batch.addressing = addressing;
+        let any = self.with_cx(locked, now, |locked, cx| {
+            locked.transport.poll_last_word(cx, &mut batch.bytes)
+        });
+        if any {
+            batch.end_packet();
+            // The way that a packet has gone makes no difference any more, nor does a peer that is gone.
+            let _ = egress.send(self.qpn, batch);
+        } else {
+            egress.put_back(batch);
+        }
+    }
+
     /// Pulls packets that nobody will get.
     fn send_nowhere(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let mut batch = Batch::default();

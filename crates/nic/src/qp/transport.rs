@@ -174,6 +174,14 @@ impl Transport {
         matches!(self, Self::Rc(rc) if rc.owes_only_ack())
     }
 
+    /// As [`RcQp::poll_last_word`].
+    pub(super) fn poll_last_word(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Rc(rc) => rc.poll_last_word(cx, out),
+            Self::Uc(_) | Self::Ud(_) => false,
+        }
+    }
+
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Rc(rc) => rc.deadline(),

@@ -134,10 +134,10 @@ impl Queue {
 mod tests {
     use super::*;
 
-    const fn wr(wr_id: u64) -> RecvWr {
+    fn wr(wr_id: u64) -> RecvWr {
         RecvWr {
             wr_id,
-            sges: Vec::new(),
+            sges: Default::default(),
         }
     }
 

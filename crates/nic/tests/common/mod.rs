@@ -136,13 +136,19 @@ impl End {
             wr_id,
             op,
             flags,
-            payload: Payload::Sges(sges),
+            payload: Payload::Sges(sges.into()),
         };
         self.qp.post_send(&mut [wr].into_iter()).expect("posted");
     }
     pub(crate) fn recv(&self, wr_id: u64, sges: Vec<Sge>) {
         self.qp
-            .post_recv(&mut [RecvWr { wr_id, sges }].into_iter())
+            .post_recv(
+                &mut [RecvWr {
+                    wr_id,
+                    sges: sges.into(),
+                }]
+                .into_iter(),
+            )
             .expect("posted");
     }
     /// The next completion.

@@ -48,7 +48,11 @@ fn child_with_a_queue() {
         match (words.next(), words.next().and_then(|n| n.parse().ok())) {
             (Some("post"), Some(wr_id)) => {
                 let sges = vec![buffer.sge(0, 1000), buffer.sge(1000, LEN - 1000)];
-                let mut wrs = [RecvWr { wr_id, sges }].into_iter();
+                let mut wrs = [RecvWr {
+                    wr_id,
+                    sges: sges.into(),
+                }]
+                .into_iter();
                 srq.post_recv(&mut wrs).expect("posted");
                 println!("posted");
             }

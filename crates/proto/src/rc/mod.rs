@@ -289,6 +289,12 @@ impl RcQp {
         self.responder.owes_only_ack() && !self.requester.wants_transmit(&self.shared)
     }
 
+    /// Produces the acknowledgement or NAK that the responder owes, unless READ responses go before it, whatever the requester has
+    /// to send: for a queue pair whose end is near. Returns whether it did.
+    pub fn poll_last_word(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
+        self.responder.owes_word() && self.transmit_answer(cx, out)
+    }
+
     /// When [`on_deadline`](Self::on_deadline) must be called, if ever.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {

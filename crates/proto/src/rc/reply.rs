@@ -84,6 +84,11 @@ impl Replies {
         self.ack && self.nak.is_none() && !self.resume && !self.resources.pending()
     }
 
+    /// Whether an acknowledgement or a NAK is owed, and no response before it.
+    pub(super) fn owes_word(&self) -> bool {
+        (self.nak.is_some() || self.ack || self.resume) && !self.resources.pending()
+    }
+
     /// Whether the next answer reports a gap.
     fn reports_gap(&self) -> bool {
         let gap = Syndrome::Nak(NakCode::Sequence);

@@ -124,6 +124,11 @@ impl Responder {
         self.replies.owes_only_ack()
     }
 
+    /// Whether an acknowledgement or a NAK is what it sends next.
+    pub(super) fn owes_word(&self) -> bool {
+        self.replies.owes_word()
+    }
+
     /// Appends the next answer to `out`, if one is owed.
     pub(super) fn transmit(
         &mut self,

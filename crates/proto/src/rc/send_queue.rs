@@ -196,7 +196,7 @@ mod tests {
     use crate::ids::{Key, PdId, Qpn};
     use crate::rc::segment::segment;
     use crate::rc::{MAX_MESSAGE, RcConfig};
-    use crate::verbs::{Mtu, QpCap, QpType, RemoteAddr};
+    use crate::verbs::{Mtu, QpCap, QpType, RemoteAddr, Sges};
     use crate::wire::Position;
     use alloc::vec;
 
@@ -227,7 +227,7 @@ mod tests {
                 wr_id: 0,
                 op,
                 flags: SendFlags::empty(),
-                payload: Payload::Sges(vec![sge]),
+                payload: Payload::Sges(Sges::from_buf([sge])),
             };
             queue.push(wr, &shared);
         }

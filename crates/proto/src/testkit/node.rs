@@ -282,12 +282,12 @@ pub const fn remote(rkey: Key, offset: u64) -> RemoteAddr {
 
 /// A signalled send work request.
 #[must_use]
-pub const fn wr(wr_id: u64, op: SendOp, sges: Vec<Sge>) -> SendWr {
+pub fn wr(wr_id: u64, op: SendOp, sges: Vec<Sge>) -> SendWr {
     SendWr {
         to: SendTo::Peer,
         wr_id,
         op,
         flags: SendFlags::SIGNALED,
-        payload: Payload::Sges(sges),
+        payload: Payload::Sges(sges.into()),
     }
 }

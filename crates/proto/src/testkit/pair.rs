@@ -298,7 +298,10 @@ impl Pair {
     #[track_caller]
     pub fn recv(&mut self, side: Side, wr_id: u64, sges: Vec<Sge>) {
         let now = self.now;
-        let wr = RecvWr { wr_id, sges };
+        let wr = RecvWr {
+            wr_id,
+            sges: sges.into(),
+        };
         let outcome = self.node(side).with(now, |qp, cx| qp.post_recv(cx, wr));
         assert_eq!(outcome, Ok(()));
     }
@@ -456,7 +459,10 @@ impl Pair {
     /// A receive work request of `sges`; for shared receive queues.
     pub fn shared_recv(&mut self, side: Side, wr_id: u64, sges: Vec<Sge>) {
         let node = self.node(side);
-        let wr = RecvWr { wr_id, sges };
+        let wr = RecvWr {
+            wr_id,
+            sges: sges.into(),
+        };
         node.results
             .shared_recv
             .push_back(SharedRecv { wr, pd: PD });
@@ -466,7 +472,10 @@ impl Pair {
     /// A receive work request for an XRC shared receive queue of B, which [`Results::xrc`](super::Results::xrc) must have.
     pub fn xrc_recv(&mut self, srq: Srqn, wr_id: u64, sges: Vec<Sge>) {
         if let Some(queue) = self.b.results.xrc.get_mut(&srq) {
-            queue.wrs.push_back(RecvWr { wr_id, sges });
+            queue.wrs.push_back(RecvWr {
+                wr_id,
+                sges: sges.into(),
+            });
             self.b.qp.on_recv_available();
         }
     }

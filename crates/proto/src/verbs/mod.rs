@@ -14,5 +14,5 @@ pub use event::{AsyncEvent, QpEvent};
 pub use wc::{Wc, WcFlags, WcImm, WcOpcode, WcStatus};
 pub use wr::{
     Datagram, Flush, Payload, Placement, PostError, RecvWr, RemoteAddr, Selectivity, SendFlags,
-    SendOp, SendTo, SendWr, Sge,
+    SendOp, SendTo, SendWr, Sge, Sges,
 };

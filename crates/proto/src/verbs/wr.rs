@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use smallvec::SmallVec;
+
 use crate::ids::{Key, Qpn, Srqn};
 use crate::mr::WindowBind;
 pub use crate::wire::{Placement, Selectivity};
@@ -106,11 +108,14 @@ impl SendOp {
     }
 }
 
+/// A scatter/gather list. One element, the usual number, takes no memory of its own.
+pub type Sges = SmallVec<[Sge; 1]>;
+
 /// Where a message's bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// In registered memory.
-    Sges(Vec<Sge>),
+    Sges(Sges),
     /// Copied at post time (`IBV_SEND_INLINE`).
     Inline(Vec<u8>),
 }
@@ -159,7 +164,7 @@ pub struct RecvWr {
     /// The program's tag.
     pub wr_id: u64,
     /// Where the message goes, in order.
-    pub sges: Vec<Sge>,
+    pub sges: Sges,
 }
 
 /// Why a work request was not accepted; nothing of it is queued.

@@ -122,7 +122,15 @@ impl<Q: Loose> End<Q> {
 
     #[track_caller]
     pub(crate) fn recv(&mut self, wr_id: u64, sges: Vec<Sge>) {
-        let posted = self.with(|qp, cx| qp.post_recv(cx, RecvWr { wr_id, sges }));
+        let posted = self.with(|qp, cx| {
+            qp.post_recv(
+                cx,
+                RecvWr {
+                    wr_id,
+                    sges: sges.into(),
+                },
+            )
+        });
         assert_eq!(posted, Ok(()));
     }
 
