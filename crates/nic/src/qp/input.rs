@@ -1,6 +1,7 @@
 //! What comes from peers and links.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
@@ -17,6 +18,9 @@ use crate::path::Path;
 
 /// Low 15 bits of the only partition key: the membership bit does not matter on receive.
 const PKEY: u16 = 0x7fff;
+/// How long after the end of a peer's process work for it fails. With an adapter retries take that long and more: a program that has
+/// more work in flight than it waits for must have the time to see that it is done.
+const LAST_LOOK: Duration = Duration::from_millis(30);
 
 impl Qp {
     /// A packet of `len` bytes for this queue pair, ICRC checked. Answers wait for [`on_turn`](Self::on_turn), so that one
@@ -168,10 +172,19 @@ impl Qp {
         if !locked.path.as_ref().is_some_and(Path::is_dead) {
             return;
         }
-        self.with_cx(&mut locked, now, |locked, cx| {
-            locked.transport.on_peer_dead(cx)
-        });
+        fail_soon(&mut locked, now);
         self.keep_timer(&mut locked);
+    }
+
+    /// Fails work for a process that is gone, once its time has come.
+    pub(super) fn fail_if_due(&self, locked: &mut Locked, now: Time) {
+        if locked.fails_at.is_none_or(|at| at > now) {
+            return;
+        }
+        locked.fails_at = None;
+        if locked.path.as_ref().is_some_and(Path::is_dead) {
+            self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
+        }
     }
 
     /// What must be right before the transport looks at a packet.
@@ -206,6 +219,11 @@ impl Qp {
         }
         Err(DropReason::Address)
     }
+}
+
+/// The process at the end of the path is gone. Its work fails after [`LAST_LOOK`].
+pub(super) fn fail_soon(locked: &mut Locked, now: Time) {
+    locked.fails_at.get_or_insert(now + LAST_LOOK);
 }
 
 /// Packets of a connected queue pair come from its peer.

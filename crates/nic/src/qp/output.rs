@@ -6,6 +6,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
 use super::Qp;
+use super::input::fail_soon;
 use super::step::Locked;
 use crate::link::Batch;
 use crate::path::{Egress, Path, Reach, charge};
@@ -104,7 +105,7 @@ impl Qp {
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), slot = egress.slot(), "the peer's process is gone");
         // Before that its acknowledgement of our work may still be there to be read: the hang-up of the link comes then.
         if egress.has_ended() {
-            self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
+            fail_soon(locked, now);
         }
         // Without acknowledgements the rest goes to nobody too; a reliable queue pair is in ERR now.
         (self.qp_type == QpType::Uc).then_some(size)

@@ -46,6 +46,8 @@ pub(super) struct Locked {
     pub(super) waits_until: Option<(Time, Arc<Egress>)>,
     /// Until when it waits for an answer that opens the window of its receiver.
     pub(super) paused: Option<(Time, Paced)>,
+    /// When work for a process that is gone fails.
+    pub(super) fails_at: Option<Time>,
     /// Destroyed: nothing happens any more.
     pub(super) retired: bool,
     /// What peers of this host were told that it grants; none: they have to be told.
@@ -67,6 +69,7 @@ impl Locked {
             known: None,
             waits_until: None,
             paused: None,
+            fails_at: None,
             retired: false,
             granted: Some(0),
         }
@@ -111,7 +114,7 @@ impl Locked {
         let transport = self.transport.deadline();
         let ack = self.talk.due();
         let due = transport.into_iter().chain(wait).chain(pause);
-        due.chain(ack).min()
+        due.chain(ack).chain(self.fails_at).min()
     }
 }
 
@@ -331,6 +334,7 @@ impl Qp {
             }
             self.transmit(&mut locked, now);
         }
+        self.fail_if_due(&mut locked, now);
         if locked.talk.ends(now) {
             self.transmit(&mut locked, now);
         }
