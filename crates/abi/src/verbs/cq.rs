@@ -177,6 +177,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: as above; its context and channel are live as long as it is.
     unsafe {
         context::private((*cq).context).forget(AsyncSubject::Cq(cq.addr()));
+        private.nic.end_events();
         let channel = (*cq).channel;
         if !channel.is_null() {
             channel::private(channel).forget(cq.addr());

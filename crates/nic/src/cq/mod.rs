@@ -224,7 +224,14 @@ impl Cq {
         }
     }
 
-    /// One event on the channel.
+    /// The queue is about to be destroyed and nobody uses it: not even an event that moderation delays comes from here on.
+    pub fn end_events(&self) {
+        let mut ring = lock(&self.ring);
+        self.context.nic().end_delay(ring.due(), self.id());
+        ring.disarm();
+    }
+
+    /// One event on the channel. Under the lock of the ring, so that [`end_events`](Self::end_events) is the end.
     fn notify(&self) {
         if let Some(channel) = &self.channel {
             channel.push(self.cookie.load(Ordering::Relaxed));

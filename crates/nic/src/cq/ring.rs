@@ -99,7 +99,7 @@ impl Ring {
     /// A completion came that the program waits for.
     fn on_awaited(&mut self, now: impl FnOnce() -> Time) -> Pushed {
         if !self.moderation.delays() || self.waiting.add() >= self.moderation.count {
-            self.fire();
+            self.disarm();
             return Pushed::Notify;
         }
         match self.waiting.start(self.moderation, now) {
@@ -108,8 +108,8 @@ impl Ring {
         }
     }
 
-    /// The event is on its way.
-    fn fire(&mut self) {
+    /// The event is on its way, or there will be none.
+    pub(super) fn disarm(&mut self) {
         self.armed = Armed::No;
         self.waiting = Waiting::default();
     }
@@ -118,7 +118,7 @@ impl Ring {
     pub(super) fn on_period(&mut self, now: Time) -> Result<(), Option<Time>> {
         match self.waiting.until() {
             Some(until) if until <= now => {
-                self.fire();
+                self.disarm();
                 Ok(())
             }
             later => Err(later),
@@ -135,7 +135,7 @@ impl Ring {
         self.moderation = moderation;
         let waits = self.waiting.until().is_some();
         if waits {
-            self.fire();
+            self.disarm();
         }
         waits
     }

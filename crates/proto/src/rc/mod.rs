@@ -240,7 +240,9 @@ impl RcQp {
     pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         // At most one turn of each half, and answers that a failure of the first brought.
         for _ in 0..3 {
-            let requester_first = self.requester_turn || !self.responder.wants_transmit();
+            // A word goes first: the program has seen what it acknowledges, and its next request may well be the end of the peer.
+            let requester_first = !self.responder.owes_word()
+                && (self.requester_turn || !self.responder.wants_transmit());
             if requester_first && self.transmit_request(cx, out) {
                 self.requester_turn = false;
                 return true;
