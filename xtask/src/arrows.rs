@@ -6,7 +6,8 @@ use crate::workspace::Workspace;
 
 /// Every crate of the workspace with those that it may name.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("ferroce-cli", &["ferroce"]),
+    // The device itself only to ask processes what they say of their paths.
+    ("ferroce-cli", &["ferroce", "ferroce-nic"]),
     ("ferroce-dropin", &["ferroce-abi"]),
     ("ferroce", &["ferroce-abi"]),
     (

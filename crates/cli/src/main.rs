@@ -8,9 +8,11 @@ mod demo;
 mod devices;
 mod dropin;
 mod needs;
+mod paths;
 mod run;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -48,6 +50,19 @@ enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        /// Show paths in place of devices: which ones this machine allows, and which ones the connections of the running processes
+        /// use, with the reasons
+        ///
+        /// Two processes of this command try the path within the host and the one between hosts. Processes of your user (for root: of
+        /// all users) that have a device open in this network namespace are asked; nothing of them is changed.
+        #[arg(long)]
+        paths: bool,
+    },
+    /// Try a path (started by `devices --paths`)
+    #[command(hide = true)]
+    TryPath {
+        /// Where the other process listens; without it this one does
+        to: Option<SocketAddr>,
     },
     /// Show the whole RDMA workflow between two processes of this machine, every byte verified, then measure it
     Demo(demo::Args),
@@ -86,7 +101,9 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run { show, command } => run::run(&command, show.sysfs_to(command.first())),
         Command::Env { show } => run::env(show.sysfs),
-        Command::Devices { json } => devices::list(json),
+        Command::Devices { json, paths: true } => paths::show(json),
+        Command::Devices { json, .. } => devices::list(json),
+        Command::TryPath { to } => paths::take_part(to),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => bench::bench(args),
     }

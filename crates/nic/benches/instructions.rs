@@ -10,9 +10,11 @@ mod common;
 use std::hint::black_box;
 
 use common::{Buffer, End, pair, pattern, wait_for};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::verbs::{Mtu, SendOp};
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
-use ferroce_proto::wire::{Opcode, Packet, padded_len};
+use ferroce_proto::wire::{Drain, Opcode, Packet, padded_len};
 
 /// Repetitions of what is pure.
 const MANY: usize = 1000;
@@ -39,6 +41,8 @@ fn case(name: &str, repetitions: usize, mut once: impl FnMut(usize)) {
 
 fn main() {
     packets();
+    questions();
+    datagrams();
     crc();
     queues();
 }
@@ -66,6 +70,47 @@ fn packets() {
             let packet = black_box(&packet);
             Packet::emit_headers(&packet.bth, &packet.ext, packet.payload.len(), &mut out);
             black_box(&mut out);
+        });
+    }
+}
+
+/// The same for the questions between two of our kind.
+fn questions() {
+    for (name, room) in [("question", None), ("answer", Some(1 << 20))] {
+        let drain = Drain {
+            room,
+            to: Qpn::new(0x11_2233),
+            from: Qpn::new(0x44_5566),
+            mark: 7,
+        };
+        let mut bytes = Vec::new();
+        drain.emit(&mut bytes);
+        case(&format!("parse drain {name}"), MANY, |_| {
+            black_box(Drain::parse(black_box(&bytes)).unwrap());
+        });
+        let mut out = Vec::with_capacity(512);
+        case(&format!("build drain {name}"), MANY, |_| {
+            out.clear();
+            black_box(&drain).emit(&mut out);
+            black_box(&mut out);
+        });
+    }
+}
+
+/// The same for the connection manager's messages: attributes 0x10 (REQ) to 0x18 (SIDR REP).
+fn datagrams() {
+    for attribute in 0x10..=0x18 {
+        let mut bytes: Mad = [0; 256];
+        // Base version, class, class version, method; attribute.
+        bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
+        bytes[17] = attribute;
+        let mad = CmMad::parse(&bytes).unwrap();
+        let name = mad.message.name();
+        case(&format!("parse CM {name}"), MANY, |_| {
+            black_box(CmMad::parse(black_box(&bytes)).unwrap());
+        });
+        case(&format!("build CM {name}"), MANY, |_| {
+            black_box(black_box(&mad).emit());
         });
     }
 }
@@ -120,16 +165,24 @@ fn queues() {
     posted("READ", &a, &from, &to, |index| {
         SendOp::Read(to.remote(index * SMALL))
     });
+    posted("FETCH_ADD", &a, &from, &to, |index| SendOp::FetchAdd {
+        remote: to.remote(index * SMALL),
+        add: 0,
+    });
 }
 
 /// Posts small messages, waits until all have been done, and takes their completions.
 fn posted(name: &str, a: &End, from: &Buffer, to: &Buffer, operation: impl Fn(usize) -> SendOp) {
     let last = operation(POSTED - 1);
-    case(&format!("post_send {name} {SMALL}"), POSTED, |index| {
+    let len = match last {
+        SendOp::FetchAdd { .. } => size_of::<u64>(),
+        _ => SMALL,
+    };
+    case(&format!("post_send {name} {len}"), POSTED, |index| {
         a.send(
             index as u64,
             operation(index),
-            vec![from.sge(index * SMALL, SMALL)],
+            vec![from.sge(index * SMALL, len)],
         );
     });
     wait_for(name, || {

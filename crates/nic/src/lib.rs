@@ -20,6 +20,7 @@ pub mod error;
 pub mod mr;
 pub mod qp;
 pub mod srq;
+pub mod survey;
 pub mod xrc;
 
 mod core;

@@ -270,6 +270,54 @@ fn an_initiator_that_is_killed_lets_go() {
     }
 }
 
+/// Stops an initiator at some moment of its copies and takes the memory back. Returns whether that had to wait: then `release` let it
+/// go on, and nothing has touched the memory since.
+fn taken_back_from_a_stopped_one(release: impl FnOnce(&mut Peer)) -> bool {
+    const SOON: Duration = Duration::from_millis(100);
+    let mut peer = Peer::start_direct();
+    peer.ask("flood");
+    let first = || std::hint::black_box(&peer.buffer).snapshot()[0];
+    wait_for("a WRITE", || first() == pattern(1, SEED)[0]);
+    peer.stop();
+    let buffer = std::mem::replace(&mut peer.buffer, Buffer::new(&peer.end.pd, vec![0; 8]));
+    let (done, taken) = std::sync::mpsc::channel();
+    let taker = std::thread::spawn(move || {
+        let mut bytes = buffer.deregister();
+        bytes.fill(CANARY);
+        done.send(bytes).expect("heard");
+    });
+    let (held_up, bytes) = match taken.recv_timeout(SOON) {
+        Ok(bytes) => {
+            peer.signal("-CONT");
+            (false, bytes)
+        }
+        Err(_) => {
+            release(&mut peer);
+            (true, taken.recv_timeout(common::DEADLINE).expect("let go"))
+        }
+    };
+    taker.join().expect("taken");
+    // What the other one still has in its hands fails.
+    let until = Instant::now() + Duration::from_millis(5);
+    while Instant::now() < until {
+        let now = std::hint::black_box(&bytes);
+        assert!(now.iter().all(|byte| *byte == CANARY), "touched");
+    }
+    held_up
+}
+
+/// A process that is stopped between its look at the rights and the end of its copy would go on with the copy later: nobody gets
+/// the memory back before it has gone on, or has ended.
+#[test]
+fn a_stopped_initiator_is_waited_for_until_it_goes_on_or_ends() {
+    let hit = |release: fn(&mut Peer)| (0..100).any(|_| taken_back_from_a_stopped_one(release));
+    assert!(hit(|peer| peer.signal("-CONT")), "never in a copy");
+    assert!(
+        hit(|peer| peer.child.kill().expect("killed")),
+        "never in a copy"
+    );
+}
+
 /// Messages that are longer than a turn are done in several, in order with what comes after them.
 #[test]
 fn long_messages_take_turns() {

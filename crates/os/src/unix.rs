@@ -406,6 +406,19 @@ impl Dgram {
     }
 }
 
+/// Whether a socket for single messages has an abstract name.
+///
+/// # Errors
+/// EMFILE, ENFILE, ENOMEM: it cannot be told now.
+pub fn has_owner(name: &str) -> io::Result<bool> {
+    let (socket, name) = (Dgram::unbound()?, Name::new(name)?);
+    match name.apply(libc::SYS_connect, &socket.fd) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
 /// The abstract names of this network namespace that begin with `prefix`, each once, in order, without the leading NUL.
 ///
 /// # Errors

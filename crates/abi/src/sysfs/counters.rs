@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferroce_nic::{Counters, Device, DropReason, Refusal, Way};
+use ferroce_nic::{Counters, Device, DropReason, Way};
 
 use super::tree::Tree;
 use ferroce_proto::rc::Noted;
@@ -61,30 +61,6 @@ const SOFT_ROCE: [(&str, Read); 15] = [
     ("rdma_recvs", |c| c.noted(Noted::Received)),
 ];
 
-/// Counters of our own: what was carried out without packets, and why the rest within the host was not.
-const DIRECT: [(&str, Read); 8] = [
-    ("direct_writes", |c| c.direct(Way::Out)),
-    ("direct_reads", |c| c.direct(Way::In)),
-    ("direct_refused_unacquainted", |c| {
-        c.direct_refused_for(Refusal::Unacquainted)
-    }),
-    ("direct_refused_unreachable", |c| {
-        c.direct_refused_for(Refusal::Unreachable)
-    }),
-    ("direct_refused_busy", |c| {
-        c.direct_refused_for(Refusal::Busy)
-    }),
-    ("direct_refused_not_granted", |c| {
-        c.direct_refused_for(Refusal::NotGranted)
-    }),
-    ("direct_refused_own_memory", |c| {
-        c.direct_refused_for(Refusal::OwnMemory)
-    }),
-    ("direct_refused_failed", |c| {
-        c.direct_refused_for(Refusal::Failed)
-    }),
-];
-
 /// Packets sent. What was carried out without packets counts as one.
 fn sent(counters: &Counters) -> u64 {
     counters.tx_packets() + counters.direct(Way::Out)
@@ -103,7 +79,7 @@ fn none(_: &Counters) -> u64 {
 /// Adds both folders.
 pub(super) fn add(tree: &mut Tree, device: &Arc<Device>, port: &str) {
     let all = ARCHITECTURE.iter().map(|counter| ("counters", counter));
-    let own = SOFT_ROCE.iter().chain(&DIRECT);
+    let own = SOFT_ROCE.iter().chain(&Counters::DIRECT);
     let all = all.chain(own.map(|counter| ("hw_counters", counter)));
     for (folder, (name, read)) in all {
         let device = Arc::clone(device);

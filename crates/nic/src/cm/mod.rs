@@ -16,6 +16,7 @@
 //! | `qp_attr` | queue pair attributes of a connection |
 //! | `ports`, `source_ports` | who has which port |
 //! | `routing` | which process a MAD is for |
+//! | `waiting`, `lookout` | requests that wait here, and those that lie with a listener of this host |
 //! | `service`, `host` | the lock around it all, and what it needs of the engine |
 
 mod channel;
@@ -24,6 +25,7 @@ mod datagram;
 mod events;
 mod host;
 mod id;
+mod lookout;
 mod multicast;
 mod neighbour;
 mod network;

@@ -14,6 +14,7 @@ use super::ports::PortKey;
 use super::service::{Work, slot_of};
 use super::waiting::Whose;
 use crate::link::Addressing;
+use crate::link::local::SLOT_NAMES;
 
 /// What goes to the socket that claims a port: source GID, destination GID, MAD.
 const FRAME: usize = 16 + 16 + 256;
@@ -21,8 +22,6 @@ const FRAME: usize = 16 + 16 + 256;
 const READ_BATCH: usize = 64;
 /// A list of processes is good for this long.
 const SLOTS_FRESH: Duration = Duration::from_secs(1);
-/// Prefix of the names that processes claim their slots by.
-const SLOT_NAMES: &str = "ferroce/slot/";
 
 /// The processes of this network namespace, as the kernel last listed them.
 #[derive(Debug, Default)]
@@ -78,7 +77,7 @@ impl Work<'_> {
         let (from, to) = (path.local, path.remote);
         match outgoing.to {
             Recipient::Service(service) => match self.deliver(service, from, to, mad) {
-                Delivery::Done => {}
+                Delivery::Done => self.note_delivery(service, mad),
                 Delivery::Full(port) => {
                     self.wait(port, (from, to, mad), Whose::Own);
                 }
@@ -92,6 +91,13 @@ impl Work<'_> {
                     self.state.gone.push(slot);
                 }
             }
+        }
+    }
+
+    /// A request of ours is where it is to go: if that is another process, somebody must see whether it lives to answer.
+    pub(super) fn note_delivery(&mut self, service: ServiceId, mad: &CmMad) {
+        if let Some(port) = port_of(service) {
+            self.look_after(port, mad);
         }
     }
 

@@ -12,6 +12,7 @@ use ferroce_proto::time::Time;
 
 use super::channel::Queued;
 use super::host::{Host, Via};
+use super::lookout::Lookout;
 use super::neighbour::Resolving;
 use super::pace::Pace;
 use super::ports::{PortKey, Ports};
@@ -54,6 +55,7 @@ pub(super) struct State {
     /// Processes that turned out to be gone while we sent.
     pub(super) gone: Vec<u16>,
     pub(super) blocked: Blocked,
+    pub(super) lookout: Lookout,
     pub(super) slots: Slots,
     pub(super) pace: Pace,
     pub(super) resolving: Resolving,
@@ -92,6 +94,7 @@ impl CmService {
             inbox: VecDeque::new(),
             gone: Vec::new(),
             blocked: Blocked::default(),
+            lookout: Lookout::default(),
             slots: Slots::default(),
             pace: Pace::default(),
             resolving: Resolving::default(),
@@ -141,6 +144,7 @@ impl CmService {
             work.now = now;
             work.state.agent.on_deadline(now);
             work.retry_blocked();
+            work.look_out();
             work.send_waiting();
             work.look_at_links();
         });
@@ -239,6 +243,7 @@ impl State {
         [
             self.agent.deadline(),
             self.blocked.deadline(),
+            self.lookout.deadline(),
             self.pace.deadline(),
             self.resolving.deadline(),
         ]

@@ -203,6 +203,7 @@ impl Work<'_> {
                     // It takes its place in the backlog before the next one looks.
                     self.pump();
                 }
+                Delivery::Done if w.whose == Whose::Own => self.look_after(w.port, &w.mad),
                 Delivery::Done => {}
                 Delivery::Unoffered(_) if waited > Blocked::GRACE => {
                     self.refuse((w.from, w.to, &w.mad), w.whose);

@@ -70,6 +70,30 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// What was carried out without packets, and why the rest within the host was not: names, as under `hw_counters`, and counters.
+    pub const DIRECT: [(&str, fn(&Self) -> u64); 8] = [
+        ("direct_writes", |c| c.direct(Way::Out)),
+        ("direct_reads", |c| c.direct(Way::In)),
+        ("direct_refused_unacquainted", |c| {
+            c.direct_refused_for(Refusal::Unacquainted)
+        }),
+        ("direct_refused_unreachable", |c| {
+            c.direct_refused_for(Refusal::Unreachable)
+        }),
+        ("direct_refused_busy", |c| {
+            c.direct_refused_for(Refusal::Busy)
+        }),
+        ("direct_refused_not_granted", |c| {
+            c.direct_refused_for(Refusal::NotGranted)
+        }),
+        ("direct_refused_own_memory", |c| {
+            c.direct_refused_for(Refusal::OwnMemory)
+        }),
+        ("direct_refused_failed", |c| {
+            c.direct_refused_for(Refusal::Failed)
+        }),
+    ];
+
     /// Packets given to a link.
     #[must_use]
     pub fn tx_packets(&self) -> u64 {

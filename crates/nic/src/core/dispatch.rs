@@ -12,7 +12,7 @@ use super::groups::GroupAt;
 use super::numbers::slot_of;
 use crate::Qp;
 use crate::cm::Via;
-use crate::link::local::{Frame, LocalFrame};
+use crate::link::local::{Frame, LinkId, LocalFrame};
 use crate::link::wire::lanes::{Flow, Strays};
 use crate::link::{Addressing, Inbound};
 
@@ -29,6 +29,8 @@ pub(super) struct Dispatch {
     /// Packets of this round.
     packets: usize,
     strays: Strays,
+    /// Who wants to know which paths there are.
+    questions: Vec<LinkId>,
     /// Where the packet in hand came from, if it came over the wire.
     src_port: u16,
 }
@@ -54,6 +56,11 @@ impl Dispatch {
         for qp in self.touched.drain(..) {
             qp.on_polled_turn(now);
         }
+    }
+
+    /// Who has asked which paths there are.
+    pub(super) fn take_questions(&mut self) -> Vec<LinkId> {
+        std::mem::take(&mut self.questions)
     }
 
     /// What another process of this host sent.
@@ -86,6 +93,7 @@ impl Dispatch {
                 link,
                 board,
             } => nic.boards().acquaint(from_slot, pid, link, board),
+            LocalFrame::Question(link) => self.questions.push(link),
             LocalFrame::Lending { from_slot, lending } => nic.on_lending(from_slot, &lending),
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 if let Some(qp) = nic.qps().find(qpn) {

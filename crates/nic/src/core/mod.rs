@@ -174,6 +174,20 @@ impl Nic {
     pub(crate) fn egress_to_own_user(&self, slot: u16) -> Option<Arc<Egress>> {
         self.neighbours.reach_to_forward(slot)
     }
+    /// Whether links are offered a ring, and why not.
+    pub(crate) fn offers_rings(&self) -> Result<(), String> {
+        self.neighbours.offers_rings()
+    }
+    /// The slots of the processes of this host that it talks to, and whether they are of our own user.
+    pub(crate) fn neighbour_slots(&self) -> Vec<(u16, bool)> {
+        self.neighbours.all()
+    }
+    /// The IP versions of the wire, and whether the kernel cuts and joins runs of packets; or why there is no wire.
+    pub(crate) fn runs(&self) -> Result<(&'static str, bool, bool), String> {
+        let wire = self.wire.as_ref().map_err(|e| e.reason.clone())?;
+        let (cuts, joins) = wire.runs();
+        Ok((wire.versions(), cuts, joins))
+    }
     /// The way to another host from the shared port, and the bytes of a receive buffer there, as far as one can guess.
     pub(crate) fn wire_to(&self, dst: Gid) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_by(dst, |wire| wire.to(dst))

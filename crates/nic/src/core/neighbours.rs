@@ -91,6 +91,21 @@ impl Neighbours {
         there.link.is_same_user().then_some(there.egress)
     }
 
+    /// Whether links are offered a ring, and why not.
+    pub(super) fn offers_rings(&self) -> Result<(), String> {
+        self.links.offers_rings()
+    }
+
+    /// The slots of all processes that there is a way to, and whether they are of our own user.
+    pub(super) fn all(&self) -> Vec<(u16, bool)> {
+        let known = lock(&self.known);
+        let alive = known.by_slot.iter().filter_map(|(slot, id)| {
+            let there = known.by_id.get(id).filter(|n| !n.egress.is_dead())?;
+            Some((*slot, there.link.is_same_user()))
+        });
+        alive.collect()
+    }
+
     /// Sends what full links have kept. Returns whether some are still full.
     pub(super) fn flush(&self) -> bool {
         let known: Vec<_> = lock(&self.known).by_id.values().cloned().collect();

@@ -120,6 +120,9 @@ impl Progress {
             let Some(qp) = nic.ready.pop() else { break };
             qp.on_queued_turn(now);
         }
+        for id in self.dispatch.take_questions() {
+            self.incoming.tell(id, &nic.survey());
+        }
     }
 
     /// A round without a sleep before it. Returns whether there was anything to do.

@@ -120,6 +120,20 @@ impl Wire {
         self.link.receive_buffer()
     }
 
+    /// Whether the kernel cuts what is sent in runs, and joins what comes.
+    pub(super) fn runs(&self) -> (bool, bool) {
+        self.link.runs()
+    }
+
+    /// The IP versions that it has.
+    pub(super) fn versions(&self) -> &'static str {
+        match (&self.v4, &self.v6) {
+            (Some(_), Some(_)) => "IPv4 and IPv6",
+            (Some(_), None) => "IPv4, no IPv6",
+            _ => "IPv6, no IPv4",
+        }
+    }
+
     /// Becomes a member of a multicast group; see [`WireLink::join`].
     pub(super) fn join(&self, group: Gid, ifindex: u32) -> Result<(), Error> {
         self.link.join(group, ifindex)

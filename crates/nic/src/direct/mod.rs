@@ -41,7 +41,6 @@ pub(crate) use self::board::Board;
 pub use self::refusal::Refusal;
 
 use self::peer::{Peer, Request};
-use crate::Error;
 use crate::core::{read, slot_of, write};
 use crate::link::Addressing;
 use crate::link::local::LinkId;
@@ -52,8 +51,8 @@ pub(crate) const MAX_COPY: u32 = 1 << 20;
 /// All boards that this process knows, its own included.
 #[derive(Debug)]
 pub(crate) struct Boards {
-    /// None: it is switched off, or the system does not allow it.
-    own: Option<Arc<Board>>,
+    /// Or why there is none: it is switched off, or the system does not allow it.
+    own: Result<Arc<Board>, String>,
     slot: u16,
     peers: RwLock<Peers>,
 }
@@ -61,6 +60,8 @@ pub(crate) struct Boards {
 #[derive(Debug, Default)]
 struct Peers {
     by_slot: HashMap<u16, Acquaintance>,
+    /// Why there is no acquaintance with a process that offered its board.
+    strange: HashMap<u16, String>,
     /// Whose links have ended, and who may still be in the middle of using something.
     leaving: Vec<Arc<Peer>>,
 }
@@ -76,16 +77,15 @@ impl Boards {
     /// `FERROCE_DIRECT=0` switches the direct way off, for work of this process and for others' work on its memory. So does
     /// valgrind, which does not see what other processes write.
     pub(crate) fn new(slot: u16) -> Self {
-        let own = if is_switched_off() {
-            None
-        } else {
-            let why = |e: &Error| {
+        let own = match switched_off() {
+            Some(why) => Err(why.to_owned()),
+            None => Board::new().map(Arc::new).map_err(|e| {
                 tracing::info!(target: "ferroce::direct", "READs and WRITEs within this host go by packets: {}", e.reason);
-            };
-            Board::new().inspect_err(why).ok()
+                e.reason.to_string()
+            }),
         };
         Self {
-            own: own.map(Arc::new),
+            own,
             slot,
             peers: RwLock::default(),
         }
@@ -93,16 +93,46 @@ impl Boards {
 
     /// This process's board, to be offered to others.
     pub(crate) fn own(&self) -> Option<&Arc<Board>> {
-        self.own.as_ref()
+        self.own.as_ref().ok()
+    }
+
+    /// Why there is none.
+    pub(crate) fn why_none(&self) -> Option<&str> {
+        self.own.as_ref().err().map(String::as_str)
+    }
+
+    /// Whether READs and WRITEs of the memory of the process in `slot` can be done without it; if not, why.
+    pub(crate) fn reaches(&self, slot: u16) -> Result<(), String> {
+        let own = self.own.as_ref().map_err(String::clone)?;
+        let peers = read(&self.peers);
+        let Some(known) = peers.by_slot.get(&slot) else {
+            return Err(peers.strange.get(&slot).cloned().unwrap_or_else(|| {
+                "it has offered no direct way: it is switched off there, or nothing has come from it so far".to_owned()
+            }));
+        };
+        match known.peer.refused() {
+            Some(why) => Err(why.to_owned()),
+            None if known.peer.process().has_ended() => Err("it has ended".to_owned()),
+            None if !known.peer.is_acquainted((self.slot, own.nonce())) => Err(
+                "it does not look at what this process is doing: it cannot, or has heard nothing of it so far"
+                    .to_owned(),
+            ),
+            None => Ok(()),
+        }
     }
 
     /// The process in `slot`, which has this number, offered its board on a link.
     pub(crate) fn acquaint(&self, slot: u16, pid: i32, link: LinkId, board: &Fd) {
-        let Some(own) = &self.own else { return };
+        let Ok(own) = &self.own else { return };
         let peer = match Peer::new(board, pid) {
             Ok(peer) => Arc::new(peer),
             Err(e) => {
-                tracing::debug!(target: "ferroce::direct", slot, pid, "no direct way to a process: {e}");
+                let why = match pid {
+                    0 => "it is of another PID namespace and not to be seen from here".to_owned(),
+                    _ => format!("it cannot be watched, or has another version: {e}"),
+                };
+                tracing::debug!(target: "ferroce::direct", slot, pid, "no direct way to a process: {why}");
+                write(&self.peers).strange.insert(slot, why);
                 return;
             }
         };
@@ -121,7 +151,7 @@ impl Boards {
 
     /// A link has ended. If it was the last one of its process, that one uses nothing of this process any more.
     pub(crate) fn on_link_end(&self, link: LinkId) {
-        let Some(own) = &self.own else { return };
+        let Ok(own) = &self.own else { return };
         let mut peers = write(&self.peers);
         let ended = peers.by_slot.iter_mut().find_map(|(slot, known)| {
             let at = known.links.iter().position(|id| *id == link)?;
@@ -146,7 +176,7 @@ impl Boards {
         now: Time,
         pieces: impl FnOnce(u32) -> Option<Vec<Piece<'a>>>,
     ) -> Result<u32, Refusal> {
-        let own = self.own.as_ref().ok_or(Refusal::Unacquainted)?;
+        let own = self.own.as_ref().map_err(|_| Refusal::Unacquainted)?;
         let peer = self.peer(slot_of(direct.dest));
         let peer = peer.ok_or(Refusal::Unacquainted)?;
         if !peer.is_usable(now) {
@@ -182,19 +212,23 @@ impl Boards {
         grant: Option<(&Grant, &Addressing)>,
     ) -> u64 {
         let word = grant.map_or(0, |(grant, _)| layout::pack_grant(grant));
-        if let Some(own) = self.own.as_ref().filter(|_| Some(word) != before) {
+        if let Some(own) = self.own().filter(|_| Some(word) != before) {
             own.grant(qpn, pd, grant);
         }
         word
     }
 }
 
-fn is_switched_off() -> bool {
+/// Why this process is not to have it, whatever the system allows.
+fn switched_off() -> Option<&'static str> {
     let has = |name, sign: fn(&str) -> bool| {
         env::var_os(name).is_some_and(|value| sign(&value.to_string_lossy()))
     };
-    has("FERROCE_DIRECT", |value| value == "0")
-        || has("LD_PRELOAD", |value| value.contains("vgpreload_"))
+    if has("FERROCE_DIRECT", |value| value == "0") {
+        return Some("FERROCE_DIRECT=0");
+    }
+    has("LD_PRELOAD", |value| value.contains("vgpreload_"))
+        .then_some("valgrind, which watches the process, does not see what others write")
 }
 
 fn copy(
@@ -212,6 +246,7 @@ fn copy(
 
 impl Peers {
     fn add(&mut self, slot: u16, peer: Arc<Peer>, link: LinkId) {
+        self.strange.remove(&slot);
         if let Some(known) = self.by_slot.get_mut(&slot)
             && known.peer.nonce() == peer.nonce()
         {

@@ -1,5 +1,6 @@
 //! Another process of this host that this one is acquainted with: its board, and the way to its memory.
 
+use std::fs;
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,7 +87,7 @@ impl Peer {
         let why = match self.process.read_word(at) {
             Ok(word) if word == self.nonce => return,
             Ok(_) => "another process has its number here".to_owned(),
-            Err(e) => format!("process_vm_readv: {e}"),
+            Err(e) => format!("process_vm_readv: {e}{}", causes(&e)),
         };
         self.refuse(why);
     }
@@ -100,6 +101,12 @@ impl Peer {
         self.refused.get().map(String::as_str)
     }
 
+    /// Whether it looks at the hazards of the process with this slot and nonce.
+    pub(super) fn is_acquainted(&self, (slot, nonce): (u16, u64)) -> bool {
+        let known = layout::acquaintance(slot);
+        self.words.load(known, Ordering::Acquire) == nonce
+    }
+
     pub(super) fn nonce(&self) -> u64 {
         self.nonce
     }
@@ -111,7 +118,7 @@ impl Peer {
     /// A copy failed. If all others will too, none is tried any more.
     pub(super) fn on_error(&self, error: &io::Error) {
         if is_refusal(error) {
-            self.refuse(error.to_string());
+            self.refuse(format!("{error}{}", causes(error)));
         }
     }
 
@@ -134,11 +141,7 @@ impl Peer {
     /// Where in its memory the bytes of a request are, if it grants that, and looks at this process's hazards (whose slot and
     /// nonce are `own`). To be asked with a hazard set, or the answer is worth nothing.
     pub(super) fn find(&self, own: (u16, u64), request: &Request<'_>) -> Result<u64, Refusal> {
-        if self
-            .words
-            .load(layout::acquaintance(own.0), Ordering::Acquire)
-            != own.1
-        {
+        if !self.is_acquainted(own) {
             return Err(Refusal::Unacquainted);
         }
         self.granted(request).ok_or(Refusal::NotGranted)
@@ -179,5 +182,51 @@ impl Peer {
             let word = self.words.load(layout::hazard(index), Ordering::Acquire);
             Named::unpack(word).is_some_and(&of)
         })
+    }
+}
+
+/// What may be behind a refusal of the kernel, as far as this process can see.
+fn causes(error: &io::Error) -> String {
+    let read = |file| fs::read_to_string(file).unwrap_or_default();
+    let status = read("/proc/self/status");
+    let seccomp = status.lines().find_map(|l| l.strip_prefix("Seccomp:"));
+    let scope = read("/proc/sys/kernel/yama/ptrace_scope");
+    list_causes(error, seccomp.unwrap_or_default().trim(), scope.trim())
+}
+
+fn list_causes(error: &io::Error, seccomp: &str, scope: &str) -> String {
+    let mut causes = Vec::new();
+    if !is_refusal(error) {
+        return String::new();
+    }
+    if seccomp == "2" {
+        causes.push("a filter of system calls is on this process".to_owned());
+    }
+    if !matches!(scope, "" | "0") {
+        causes.push(format!("kernel.yama.ptrace_scope is {scope}"));
+    }
+    if causes.is_empty() {
+        causes.push(
+            "that process may not be traced (not dumpable, or it has more rights)".to_owned(),
+        );
+    }
+    format!("; {}", causes.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::list_causes;
+
+    #[test]
+    fn likely_causes_are_named() {
+        let told = |errno, seccomp, scope| {
+            list_causes(&io::Error::from_raw_os_error(errno), seccomp, scope)
+        };
+        assert!(told(libc::EPERM, "2", "").contains("filter"));
+        assert!(told(libc::EPERM, "0", "1").contains("ptrace_scope is 1"));
+        assert!(told(libc::EPERM, "0", "0").contains("dumpable"));
+        assert_eq!(told(libc::ESRCH, "2", "1"), "");
     }
 }

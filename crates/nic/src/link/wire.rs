@@ -139,6 +139,12 @@ impl WireLink {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
+    /// Whether the kernel cuts runs of packets that are sent, and joins those that come.
+    pub(crate) fn runs(&self) -> (bool, bool) {
+        let joins = self.sockets().all(UdpSocket::can_join);
+        (self.cuts.load(Ordering::Relaxed), joins)
+    }
+
     /// Leaves the port to the other processes. What has come so far can still be received; what is sent from now on is lost.
     pub(crate) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);

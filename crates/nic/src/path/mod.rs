@@ -36,7 +36,23 @@ pub(crate) struct Path {
 impl Path {
     /// Whether it ends in the process that has `slot`, on this host.
     pub(crate) fn leads_to(&self, slot: u16) -> bool {
-        matches!(&self.reach, Reach::Link(egress) if egress.slot() == Some(slot))
+        self.slot() == Some(slot)
+    }
+
+    /// The process of this host to which it leads, if it is one.
+    pub(crate) fn slot(&self) -> Option<u16> {
+        match &self.reach {
+            Reach::Link(egress) => egress.slot(),
+            Reach::Nowhere => None,
+        }
+    }
+
+    /// Why nothing better carries its packets, if anything better could.
+    pub(crate) fn why(&self) -> Option<String> {
+        match &self.reach {
+            Reach::Link(egress) => egress.why(),
+            Reach::Nowhere => None,
+        }
     }
 
     /// Whether it leads to a process of this host, as far as is known.

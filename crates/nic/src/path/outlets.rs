@@ -77,6 +77,9 @@ impl Outlet for LocalOutlet {
             Carrier::Socket
         }
     }
+    fn why(&self) -> Option<String> {
+        self.link.why_no_ring().map(str::to_owned)
+    }
     fn send(&self, from: Qpn, batch: &mut Batch) -> Sent {
         self.link.send_packets(from, batch)
     }

@@ -71,6 +71,12 @@ impl Qp {
         lock(&self.locked).report
     }
 
+    /// The same, with the path on which it goes, if it is connected.
+    pub(crate) fn path_and_report(&self) -> (Option<Path>, PathReport) {
+        let locked = lock(&self.locked);
+        (locked.path.clone(), locked.report)
+    }
+
     /// Tells peers of this host what the queue pair grants now. Called after every change of its state.
     pub(super) fn publish_grant(&self, locked: &mut Locked) {
         let Transport::Rc(rc) = &locked.transport else {

@@ -87,6 +87,13 @@ impl UdpSocket {
         Ok(())
     }
 
+    /// Whether the kernel joins datagrams of one flow to runs.
+    #[must_use]
+    pub fn can_join(&self) -> bool {
+        // Asking for it once more is the only question that all kernels answer.
+        sys::set_option(self.as_raw_fd(), libc::IPPROTO_UDP, UDP_GRO, 1).is_ok()
+    }
+
     /// Receives what is there, as much as the ring holds, and replaces the ring's content by it. Returns how many slots were
     /// filled; 0: there is nothing.
     ///

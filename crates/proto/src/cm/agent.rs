@@ -110,14 +110,26 @@ impl Agent {
         }
     }
 
+    /// Sends a request again at once, if nobody has answered it: it was lost with the process that it was given to.
+    pub fn repeat_request(&mut self, id: CommId) {
+        let Some(c) = self.conversations.get(&id) else {
+            return;
+        };
+        if let State::ReqSent(resend) | State::SidrReqSent(resend) = &c.state
+            && c.remote_id.is_none()
+        {
+            let (path, to, mad) = (c.path, resend.to, (*resend.mad).clone());
+            self.send(path, to, mad);
+        }
+    }
+
     fn peer_gone(&mut self, now: Time, id: CommId) {
         let Some(c) = self.conversations.get(&id) else {
             return;
         };
         match &c.state {
-            State::ReqSent(resend) | State::SidrReqSent(resend) if c.remote_id.is_none() => {
-                let (path, to, mad) = (c.path, resend.to, (*resend.mad).clone());
-                self.send(path, to, mad);
+            State::ReqSent(_) | State::SidrReqSent(_) if c.remote_id.is_none() => {
+                self.repeat_request(id);
             }
             State::Established => {
                 let tid = c.tid;

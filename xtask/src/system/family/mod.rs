@@ -9,6 +9,7 @@ mod memory;
 mod middleware;
 mod multicast;
 mod network;
+mod paths;
 mod perftest;
 mod programs;
 mod scale;
@@ -40,6 +41,7 @@ pub(super) fn all() -> Catalogue {
         ("valgrind", valgrind::add),
         ("wire", wire::add),
         ("network", network::add),
+        ("paths", paths::add),
         ("multicast", multicast::add),
         ("table", super::table::add),
         ("pyverbs", super::pyverbs::add),

@@ -7,6 +7,7 @@ use ferroce_proto::verbs::QpType;
 
 use super::net::*;
 use crate::cm::{EventKind, IdOption, PortSpace};
+use crate::core::lock;
 
 #[test]
 fn a_port_belongs_to_one_process() {
@@ -308,4 +309,29 @@ fn a_request_waits_a_moment_for_its_listener() {
     p.net.pass(Duration::from_millis(100));
     let event = expect(&p.server_events, EventKind::ConnectRequest, 0);
     assert_eq!(event.id.peer_addr(), early.local_addr());
+}
+
+/// A listener that ends with a request that it has not even read: the client hears of it soon, not when it would ask again.
+#[test]
+fn a_listener_that_ends_before_it_looks_is_missed_soon() {
+    let Pair {
+        net,
+        server,
+        client,
+        client_events,
+        server_events,
+        listener,
+        to,
+    } = Pair::new(0, "127.0.0.1");
+    *lock(&server.asleep) = true;
+    let _asking = client.connecting(&client_events, to);
+    net.pass(Duration::from_millis(200));
+    expect_nothing(&client_events);
+    // There is no link to it so far, so nobody hears of its end. Here the test holds the last references.
+    net.forget(&server);
+    drop((listener, server_events, server));
+    net.pass(Duration::from_millis(500) + GRACE);
+    expect(&client_events, EventKind::Rejected, 8);
+    net.pass(Duration::from_secs(10));
+    assert_eq!(client.service().deadline(), None);
 }

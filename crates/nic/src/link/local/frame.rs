@@ -9,6 +9,7 @@
 //! | packet that came over the wire to the wrong process | kind 3, hop limit, reserved (2), traffic (4), source GID, destination GID, packet |
 //! | MAD for QP1 | kind 4, reserved (3), source GID, destination GID, MAD (256) |
 //! | notice that a packet was dropped | kind 5, QPN of its sender (3), reserved, QPN that it was for (3) |
+//! | question about this process's paths, the first and only record of a connection (see `crate::survey`) | kind 32, `FRC` |
 //! | about receives of an XRC shared receive queue that another process's target needs | kind 8, see [`lending`](super::lending) |
 //!
 //! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6. Packets are BTH through pad. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
@@ -39,6 +40,10 @@ pub(super) const SWITCH: u8 = 6;
 /// Record on the socket: there are records in the ring, which the receiver does not watch now.
 pub(super) const LOOK: u8 = 7;
 const LENDING: u8 = 8;
+const ASK: u8 = 32;
+
+/// Record: which paths does the process have? It is answered with text.
+pub(crate) const QUESTION: [u8; 4] = [ASK, MAGIC[0], MAGIC[1], MAGIC[2]];
 
 /// Bytes of what IP says of a packet, without the hop limit.
 const ROUTE: usize = 36;
@@ -176,6 +181,8 @@ pub(super) enum Record<'a> {
     Switch,
     /// There are records in the ring.
     Look,
+    /// Which paths are there?
+    Ask,
     /// Anything else.
     Frame(Frame<'a>),
 }
@@ -239,6 +246,7 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
         LENDING => Lending::parse(record).map(|lending| Record::Frame(Frame::Lending(lending))),
         SWITCH => (record.len() == 1).then_some(Record::Switch),
         LOOK => (record.len() == 1).then_some(Record::Look),
+        ASK => (record == QUESTION).then_some(Record::Ask),
         _ => return Err(Nonsense::Kind(kind)),
     };
     parsed.ok_or(Nonsense::Length {
@@ -389,6 +397,6 @@ pub fn fuzz(record: &[u8]) {
             assert_eq!(again, record);
         }
         Ok(Record::Frame(frame)) => assert_eq!(frame.encode().len(), record.len()),
-        Ok(Record::Hello { .. } | Record::Switch | Record::Look) | Err(_) => {}
+        Ok(Record::Hello { .. } | Record::Switch | Record::Look | Record::Ask) | Err(_) => {}
     }
 }

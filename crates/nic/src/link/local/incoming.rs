@@ -1,7 +1,7 @@
 //! The receiving ends of links.
 //!
 //! The process at the other end may run as any user and send anything. What is checked here: the first record is a hello of
-//! our version; the claimed slot is really the sender's, if it is another user's process (by the credentials that the kernel
+//! our version, or the question of `crate::survey`; the claimed slot is really the sender's, if it is another user's process (by the credentials that the kernel
 //! keeps for both sockets); queue pair numbers that it sends from are of its slot; wire packets come only from processes of our
 //! own user, who alone could have received them; every length. A link that breaks a rule is closed, which its peer sees as our
 //! end. The number of links is bounded, and so is the work of a call.
@@ -82,6 +82,8 @@ pub(crate) enum LocalFrame<'a> {
         /// The queue pair that it was for, of the peer's slot.
         by: Qpn,
     },
+    /// Somebody of our own user, or root, wants to know which paths this process has: [`Incoming::tell`] answers.
+    Question(LinkId),
     /// About receives that one process lends to another.
     Lending {
         /// Its slot.
@@ -163,6 +165,8 @@ enum Broken {
     Ring(#[from] ring::Broken),
     #[error("a wire packet from another user's process")]
     Forwarder,
+    #[error("a question from another user's process")]
+    Curious,
     #[error("receiving failed: {0}")]
     Io(#[from] io::Error),
 }
@@ -367,6 +371,16 @@ impl Incoming {
         })
     }
 
+    /// Answers a question with one record, and ends the connection.
+    pub(crate) fn tell(&mut self, id: LinkId, answer: &str) {
+        if let Some(link) = self.links.get(&id)
+            && let Err(error) = link.socket.send(&[IoSlice::new(answer.as_bytes())])
+        {
+            tracing::debug!(target: "ferroce::local", %error, "a question is not answered");
+        }
+        self.forget(id);
+    }
+
     fn cut(&mut self, id: LinkId, why: &Broken) -> Received {
         let link = self.links.get(&id);
         let (slot, pid) = (link.and_then(|l| l.slot), link.map(|l| l.peer.pid));
@@ -418,7 +432,7 @@ impl Origin {
                 return Ok(packets.len());
             }
             Record::Frame(frame) => frame,
-            Record::Hello { .. } => return Err(Broken::Hello),
+            Record::Hello { .. } | Record::Ask => return Err(Broken::Hello),
             Record::Switch | Record::Look => return Err(Broken::Socket),
         };
         each(match frame {
@@ -505,13 +519,18 @@ impl Link {
         with: Vec<Fd>,
         each: &mut dyn FnMut(LocalFrame<'_>),
     ) -> Result<(), Broken> {
-        let Record::Hello {
-            version,
-            slot,
-            offers,
-        } = frame::parse(record)?
-        else {
-            return Err(Broken::Hello);
+        let (version, slot, offers) = match frame::parse(record)? {
+            Record::Hello {
+                version,
+                slot,
+                offers,
+            } => (version, slot, offers),
+            Record::Ask if is_trusted(self.peer, *own) => {
+                each(LocalFrame::Question(link));
+                return Ok(());
+            }
+            Record::Ask => return Err(Broken::Curious),
+            _ => return Err(Broken::Hello),
         };
         if version != frame::VERSION {
             return Err(Broken::Version(version));

@@ -31,9 +31,9 @@ use std::sync::{Arc, Mutex, Weak};
 use ferroce_os::random;
 use ferroce_os::unix::{SeqListener, SeqSocket};
 
-pub(crate) use frame::Frame;
 #[cfg(feature = "fuzzing")]
 pub use frame::fuzz as fuzz_record;
+pub(crate) use frame::{Frame, QUESTION};
 pub(crate) use incoming::{Incoming, LinkId, LocalFrame, Received};
 pub(crate) use lending::{Answer, Lending};
 pub(crate) use outgoing::Outgoing;
@@ -46,6 +46,9 @@ use crate::direct::Board;
 /// Slots that a network namespace has, numbered from 1: ten bits of every queue pair number and key.
 const SLOTS: u16 = 1023;
 
+/// Prefix of the abstract names by which processes own their slots.
+pub(crate) const SLOT_NAMES: &str = "ferroce/slot/";
+
 /// Send buffer asked for, per link; the kernel gives at most `net.core.wmem_max` (and counts double).
 const SEND_BUFFER: usize = 1 << 20;
 
@@ -53,7 +56,7 @@ const SEND_BUFFER: usize = 1 << 20;
 const RING: u32 = 256 << 10;
 
 fn slot_name(slot: u16) -> String {
-    format!("ferroce/slot/{slot}")
+    format!("{SLOT_NAMES}{slot}")
 }
 
 /// Why there is no link to a slot.
@@ -117,6 +120,11 @@ impl LocalLinks {
     /// From now on every link offers the board.
     pub(crate) fn offer_board(&mut self, board: Option<&Arc<Board>>) {
         self.board = board.cloned();
+    }
+
+    /// Whether links are offered a ring, and why not.
+    pub(crate) fn offers_rings(&self) -> Result<(), String> {
+        way::ring(self.room.ring).map(drop)
     }
 
     /// This process's slot.

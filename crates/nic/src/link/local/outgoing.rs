@@ -125,6 +125,11 @@ impl Outgoing {
         self.way.is_on_ring()
     }
 
+    /// Why records go over the socket, if they do.
+    pub(crate) fn why_no_ring(&self) -> Option<&str> {
+        self.way.why_no_ring()
+    }
+
     /// Sends the packets of a batch from one queue pair, in order. On [`Sent::Blocked`] those that did not go are still in
     /// the batch; call again when the descriptor is writable.
     pub(crate) fn send_packets(&self, src_qpn: Qpn, batch: &mut Batch) -> Sent {

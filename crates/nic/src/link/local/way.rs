@@ -6,8 +6,8 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use ferroce_os::fd::Fd;
 use ferroce_os::ring::{self, Broken, Pushed, Sender};
@@ -22,6 +22,12 @@ use crate::core::lock;
 const RECORD: usize = 64 * 1024;
 /// Answers that are read at once; the rest waits for the next look.
 const ANSWERS: usize = 16;
+
+/// A ring was offered, and the peer has not said anything to that.
+const NOT_YET: &str = "the other process has not taken the shared ring yet";
+/// It has.
+const NOT_TAKEN: &str =
+    "the other process does not take the shared ring: it cannot, or is another user's";
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +62,8 @@ enum Carrier {
 pub(super) struct Way {
     socket: SeqSocket,
     carrier: Mutex<Carrier>,
+    /// Why it has no ring, if that is settled.
+    ringless: OnceLock<String>,
     dead: AtomicBool,
     on_ring: AtomicBool,
     /// Bytes of a record to aim at; halved when the kernel finds a record too big.
@@ -72,11 +80,15 @@ impl Way {
     ) -> io::Result<Self> {
         // Four records at least are to fit: a smaller buffer gets smaller records.
         let record = RECORD.min(socket.set_send_buffer(room.send_buffer)? / 4);
-        let offered = greet(&socket, own, room.ring, board)?;
+        let (offered, ringless) = match greet(&socket, own, room.ring, board)? {
+            Ok(offered) => (Some(offered), OnceLock::new()),
+            Err(why) => (None, OnceLock::from(why)),
+        };
         let longest = offered.as_ref().map_or(record, Sender::longest);
         Ok(Self {
             socket,
             carrier: Mutex::new(Carrier::Socket(offered)),
+            ringless,
             dead: AtomicBool::new(false),
             on_ring: AtomicBool::new(false),
             record: AtomicUsize::new(record.min(longest)),
@@ -102,6 +114,14 @@ impl Way {
     /// Whether a full link tells of room by an answer, not by being writable.
     pub(super) fn is_on_ring(&self) -> bool {
         self.on_ring.load(Ordering::Acquire)
+    }
+
+    /// Why records go over the socket, if they do.
+    pub(super) fn why_no_ring(&self) -> Option<&str> {
+        if self.is_on_ring() {
+            return None;
+        }
+        Some(self.ringless.get().map_or(NOT_YET, String::as_str))
     }
 
     /// Bytes of a record to aim at.
@@ -179,6 +199,7 @@ impl Way {
         let mut carrier = lock(&self.carrier);
         if let Carrier::Socket(offered) = &mut *carrier {
             *offered = None;
+            let _ = self.ringless.set(NOT_TAKEN.to_owned());
             tracing::debug!(target: "ferroce::local", "the peer does not take the shared ring: records go over the socket");
         }
     }
@@ -250,8 +271,11 @@ fn greet(
     own: u16,
     bytes: Option<u32>,
     board: Option<BorrowedFd<'_>>,
-) -> io::Result<Option<Sender>> {
-    let (sender, file) = bytes.and_then(make).unzip();
+) -> io::Result<Result<Sender, String>> {
+    let (sender, file) = match ring(bytes) {
+        Ok((sender, file)) => (Ok(sender), Some(file)),
+        Err(why) => (Err(why), None),
+    };
     let value = bytes.unwrap_or(0).to_le_bytes();
     let file: Option<BorrowedFd<'_>> = file.as_ref().map(AsFd::as_fd);
     let ring = file.as_ref().map(|file| Offer {
@@ -271,10 +295,11 @@ fn greet(
     Ok(sender)
 }
 
-fn make(bytes: u32) -> Option<(Sender, Fd)> {
-    ring::create(bytes)
-        .inspect_err(
-            |why| tracing::debug!(target: "ferroce::local", %why, "a link without shared ring"),
-        )
-        .ok()
+/// A ring for a new link, or why there is none.
+pub(super) fn ring(bytes: Option<u32>) -> Result<(Sender, Fd), String> {
+    let bytes = bytes.ok_or("FERROCE_RINGS=off")?;
+    ring::create(bytes).map_err(|why| {
+        tracing::debug!(target: "ferroce::local", %why, "a link without shared ring");
+        why.to_string()
+    })
 }

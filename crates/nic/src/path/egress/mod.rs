@@ -25,6 +25,10 @@ const SPARE: usize = 4;
 pub(crate) trait Outlet: fmt::Debug + Send + Sync {
     /// What carries packets now.
     fn carrier(&self) -> Carrier;
+    /// Why nothing better carries them, if anything better could.
+    fn why(&self) -> Option<String> {
+        None
+    }
     /// Room that it needs behind each packet of a batch, in bytes.
     fn trailer(&self) -> usize {
         0
@@ -85,6 +89,11 @@ impl Egress {
     /// What carries packets now.
     pub(crate) fn carrier(&self) -> Carrier {
         self.outlet.carrier()
+    }
+
+    /// Why nothing better carries them, if anything better could.
+    pub(crate) fn why(&self) -> Option<String> {
+        self.outlet.why()
     }
 
     /// Whether the process at its end is gone.

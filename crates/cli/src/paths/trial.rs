@@ -1,0 +1,253 @@
+//! Trying the paths: two processes of this program connect and work, and are asked what became of it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ferroce::{Access, Connection, Endpoint, Operation, Provider, RemoteRegion};
+use ferroce_nic::survey::{Flow, Means, Said, Survey};
+
+use crate::connection::{Outcome, text};
+
+/// What the serving process prints before its port.
+const PORT_LINE: &str = "port ";
+/// Where the two meet.
+const HERE: [u8; 4] = [127, 0, 0, 1];
+/// The best path may take a moment: the two must have heard of each other's offers.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two rounds of work, and between two questions.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Bytes of a WRITE and a READ.
+const SIZE: usize = 4096;
+
+/// Which path is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// That between processes of a host.
+    Host,
+    /// The one to other hosts, by way of the loopback interface.
+    Wire,
+}
+
+impl Which {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Host => "same host",
+            Self::Wire => "between hosts",
+        }
+    }
+
+    /// Whether nothing better can come.
+    fn is_best(self, flow: &Flow) -> bool {
+        match self {
+            Self::Host => flow.direct == Some(true) && flow.packets == "shared ring",
+            Self::Wire => flow.packets == "wire",
+        }
+    }
+}
+
+/// What came of it.
+pub(super) struct Tried {
+    pub(super) which: Which,
+    /// What the calling process had, and its queue pair; or why it did not work.
+    pub(super) found: Outcome<Found>,
+}
+
+/// What a trial has found.
+pub(super) struct Found {
+    pub(super) means: Vec<Means>,
+    pub(super) flow: Flow,
+    /// Why READs and WRITEs are not done directly, as the process knows of its peer.
+    pub(super) direct_why: String,
+}
+
+/// Tries a path.
+pub(super) fn run(which: Which) -> Tried {
+    let found = attempt(which);
+    Tried { which, found }
+}
+
+fn attempt(which: Which) -> Outcome<Found> {
+    let mut server = Worker::start(which, None)?;
+    let port = server.port()?;
+    let client = Worker::start(which, Some((HERE, port).into()))?;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let seen = client.look()?;
+        match seen {
+            Some(found) if which.is_best(&found.flow) || Instant::now() > until => {
+                return Ok(found);
+            }
+            None if Instant::now() > until => return Err("nothing has moved".to_owned()),
+            _ => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// One of the two processes. Dropping it ends it.
+struct Worker(Child);
+
+impl Worker {
+    fn start(which: Which, to: Option<SocketAddr>) -> Outcome<Self> {
+        let program = std::env::current_exe().map_err(|e| format!("cannot find myself: {e}"))?;
+        let mut command = Command::new(program);
+        command.arg("try-path");
+        command.args(to.map(|to| to.to_string()));
+        if which == Which::Wire {
+            command.env("FERROCE_PATH", "wire");
+        }
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("cannot start a process: {e}"))?;
+        Ok(Self(child))
+    }
+
+    /// Where it listens.
+    fn port(&mut self) -> Outcome<u16> {
+        let output = self.0.stdout.take().ok_or("a process without output")?;
+        let mut line = String::new();
+        BufReader::new(output)
+            .read_line(&mut line)
+            .map_err(|e| e.to_string())?;
+        let port = line.trim().strip_prefix(PORT_LINE);
+        port.and_then(|port| port.parse().ok())
+            .ok_or_else(|| "no device that can be used".to_owned())
+    }
+
+    /// What it says of its queue pair; `None`: nothing has moved so far.
+    fn look(&self) -> Outcome<Option<Found>> {
+        let own = i32::try_from(self.0.id()).map_err(text_of)?;
+        let all = super::processes()?;
+        let Some(process) = all.into_iter().find(|process| process.pid == own) else {
+            return Ok(None);
+        };
+        match process.said {
+            Said::All(survey) => Ok(found(survey)),
+            Said::Nothing(why) => Err(why),
+        }
+    }
+}
+
+fn found(survey: Survey) -> Option<Found> {
+    let flow = survey
+        .flows
+        .into_iter()
+        .find(|flow| flow.direct.is_some() || !flow.packets.is_empty())?;
+    let peer = survey
+        .neighbours
+        .into_iter()
+        .find(|n| Some(n.slot) == flow.slot);
+    let no_direct = survey
+        .means
+        .iter()
+        .find(|m| m.name == "direct" && !m.usable);
+    let direct_why = match (no_direct, peer) {
+        (Some(means), _) => means.why.clone(),
+        (None, Some(peer)) => peer.why,
+        (None, None) => String::new(),
+    };
+    Some(Found {
+        means: survey.means,
+        flow,
+        direct_why,
+    })
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Nothing that it does is worth waiting for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The life of one of the two processes: with an address it calls there, without it serves.
+pub(crate) fn take_part(to: Option<SocketAddr>) -> ExitCode {
+    let done = match to {
+        Some(to) => call(to),
+        None => serve(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("ferroce: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> Outcome {
+    end_with_parent();
+    let endpoint = Endpoint::new(&Provider::software()).map_err(text)?;
+    let listener = endpoint.listen((HERE, 0).into()).map_err(text)?;
+    println!("{PORT_LINE}{}", listener.port());
+    let prepared = listener
+        .accept()
+        .wait()
+        .and_then(|it| it.prepare())
+        .map_err(text)?;
+    let region = prepared
+        .connection()
+        .region(SIZE, Access::Remote)
+        .map_err(text)?;
+    let key = region.remote().to_bytes();
+    let connection = prepared
+        .private_data(&key)
+        .establish()
+        .wait()
+        .map_err(text)?;
+    connection.disconnected().wait().map_err(text)
+}
+
+fn call(to: SocketAddr) -> Outcome {
+    let over = end_with_parent();
+    let endpoint = Endpoint::new(&Provider::software()).map_err(text)?;
+    let connection = endpoint.connect(to).wait().map_err(text)?;
+    let told = &connection.peer_parameters().private_data;
+    let remote = RemoteRegion::from_bytes(told).ok_or("the other side sent no key")?;
+    let mut round = 0_u8;
+    while !over.load(Ordering::Relaxed) {
+        round = round.wrapping_add(1);
+        there_and_back(&connection, remote, [round; SIZE])?;
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Writes bytes into the other side's memory and reads them again.
+fn there_and_back(connection: &Connection, remote: RemoteRegion, bytes: [u8; SIZE]) -> Outcome {
+    let queue_pair = connection.queue_pair();
+    let to = Operation::Write(remote.at(0));
+    let work = queue_pair.submit_buffer(to, connection.buffer_of(&bytes).map_err(text)?);
+    let (written, _) = connection.wait(work.map_err(text_of)?).map_err(text)?;
+    written.map_err(text_of)?;
+    let from = Operation::Read(remote.at(0));
+    let work = queue_pair.submit_buffer(from, connection.buffer(SIZE).map_err(text)?);
+    let (read, came) = connection.wait(work.map_err(text_of)?).map_err(text)?;
+    read.map_err(text_of)?;
+    if came[..] == bytes {
+        Ok(())
+    } else {
+        Err("other bytes were read than were written".to_owned())
+    }
+}
+
+fn text_of(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Ends the process when its parent has gone, whatever it waits for.
+fn end_with_parent() -> &'static AtomicBool {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        OVER.store(true, Ordering::Relaxed);
+        std::process::exit(0);
+    });
+    &OVER
+}

@@ -1,0 +1,90 @@
+//! What the running processes of a host say of their paths: which ones they have, which ones their queue pairs use, and why not
+//! better ones. `ferroce devices --paths` shows it.
+//!
+//! Whoever wants to know connects to the slot of each process (`link/local`) and sends one record, in the place of a hello; the device
+//! thread answers with one record of text. Only processes of its own user, and root, are answered.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`ask`] | the side that asks: all processes of this network namespace |
+//! | [`tell`] | the side that answers, for its own process |
+//! | [`text`] | the answer as text |
+
+mod ask;
+mod tell;
+mod text;
+
+pub use ask::{Process, Said, processes};
+
+/// What a process says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// What it has to reach others with.
+    pub means: Vec<Means>,
+    /// The processes of this host that it has talked to.
+    pub neighbours: Vec<Neighbour>,
+    /// Its queue pairs, those alike together.
+    pub flows: Vec<Flow>,
+    /// Queue pairs that are in no entry of `flows`, since there would be too many.
+    pub untold: usize,
+    /// What its devices have counted about paths; zeros are left out.
+    pub counts: Vec<Count>,
+}
+
+/// Something to reach others with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Means {
+    /// `direct`, `rings`, `wire`, `segments` or `joined`.
+    pub name: String,
+    /// Whether it is to be had.
+    pub usable: bool,
+    /// What it is, or why it is not to be had.
+    pub why: String,
+}
+
+/// Another process of this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its slot.
+    pub slot: u16,
+    /// Whether READs and WRITEs of its memory are done without it.
+    pub direct: bool,
+    /// Why not, if so.
+    pub why: String,
+}
+
+/// Queue pairs that do the same: same device, transport, destination and path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// How many.
+    pub count: usize,
+    /// The number of one of them.
+    pub example: u32,
+    /// Their device.
+    pub device: String,
+    /// Their transport: `RC`, `UC`, `UD` …
+    pub transport: String,
+    /// Where they lead: an address, or nothing as long as they are not connected (datagrams have an address each).
+    pub to: String,
+    /// The slot of the process there, if it is one of this host.
+    pub slot: Option<u16>,
+    /// What carried their last packets ([`Carrier`](crate::Carrier)); nothing: none were sent so far.
+    pub packets: String,
+    /// Why nothing better carries them, if anything better could.
+    pub packets_why: String,
+    /// Their last WRITE or READ: whether it was done directly. None: there was none that could be.
+    pub direct: Option<bool>,
+    /// Why it was not.
+    pub direct_why: String,
+}
+
+/// A counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// The device.
+    pub device: String,
+    /// What was counted, as under `hw_counters`.
+    pub what: String,
+    /// How often.
+    pub value: u64,
+}

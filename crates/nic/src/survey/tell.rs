@@ -1,0 +1,205 @@
+//! Answering for this process.
+
+use std::collections::BTreeMap;
+
+use super::{Count, Flow, Means, Neighbour, Survey};
+use crate::core::Counters;
+use crate::path::{Carrier, Path, PathReport, Policy, Reach};
+use crate::{Nic, Qp};
+
+/// Entries of one list at most: the answer must fit a record.
+const MOST: usize = 200;
+
+/// What queue pairs that are told of together have in common.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    device: String,
+    transport: String,
+    to: String,
+    slot: Option<u16>,
+    packets: String,
+    packets_why: String,
+    direct: Option<bool>,
+    direct_why: String,
+}
+
+impl Nic {
+    /// What this process says of its paths, as text.
+    pub(crate) fn survey(&self) -> String {
+        let mut survey = Survey {
+            means: self.means(),
+            neighbours: self.neighbours_told(),
+            counts: self.counts(),
+            ..Survey::default()
+        };
+        let mut flows: BTreeMap<Alike, (usize, u32)> = BTreeMap::new();
+        for qp in self.qps().all() {
+            let alike = self.alike(&qp);
+            let (count, _) = flows.entry(alike).or_insert((0, qp.qpn().get()));
+            *count += 1;
+        }
+        let told = |(alike, (count, example))| flow(alike, count, example);
+        survey.flows = flows.into_iter().map(told).collect();
+        survey
+            .flows
+            .sort_by_key(|flow| std::cmp::Reverse(flow.count));
+        let rest = survey.flows.iter().skip(MOST);
+        survey.untold = rest.map(|flow| flow.count).sum();
+        survey.flows.truncate(MOST);
+        survey.to_text()
+    }
+
+    fn means(&self) -> Vec<Means> {
+        let direct = self.boards().why_none().map_or_else(
+            || Ok("READ and WRITE between address spaces".to_owned()),
+            |why| Err(why.to_owned()),
+        );
+        let rings = self.offers_rings();
+        let mut all = vec![
+            means("direct", direct),
+            means(
+                "rings",
+                rings.map(|()| "shared memory for packets".to_owned()),
+            ),
+        ];
+        match self.runs() {
+            Err(why) => all.push(means("wire", Err(why))),
+            Ok((versions, cuts, joins)) => {
+                let can = |able, what: &str, not: &str| {
+                    if able {
+                        Ok(what.to_owned())
+                    } else {
+                        Err(not.to_owned())
+                    }
+                };
+                all.push(means("wire", Ok(format!("UDP port 4791, {versions}"))));
+                all.push(means(
+                    "segments",
+                    can(
+                        cuts,
+                        "the kernel cuts runs of packets (UDP_SEGMENT)",
+                        "the kernel or an interface does not cut runs of packets (UDP_SEGMENT): they go one by one",
+                    ),
+                ));
+                all.push(means(
+                    "joined",
+                    can(
+                        joins,
+                        "the kernel joins packets that come (UDP_GRO)",
+                        "the kernel does not join packets that come (UDP_GRO)",
+                    ),
+                ));
+            }
+        }
+        all
+    }
+
+    fn neighbours_told(&self) -> Vec<Neighbour> {
+        let mut all: Vec<Neighbour> = self
+            .neighbour_slots()
+            .into_iter()
+            .map(|(slot, same_user)| {
+                let reaches = if same_user {
+                    self.boards().reaches(slot)
+                } else {
+                    Err("it is another user's process".to_owned())
+                };
+                Neighbour {
+                    slot,
+                    direct: reaches.is_ok(),
+                    why: reaches.err().unwrap_or_default(),
+                }
+            })
+            .collect();
+        all.sort_by_key(|neighbour| neighbour.slot);
+        all.truncate(MOST);
+        all
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        let devices = self.devices();
+        let of = |device: &crate::Device| {
+            let (name, counters) = (device.name().to_owned(), device.counters());
+            let each = move |(what, read): (&str, fn(&Counters) -> u64)| Count {
+                device: name.clone(),
+                what: what.to_owned(),
+                value: read(counters),
+            };
+            Vec::from_iter(Counters::DIRECT.map(each))
+        };
+        let all = devices.iter().flat_map(|device| of(device));
+        all.filter(|count| count.value > 0).take(MOST).collect()
+    }
+
+    fn alike(&self, qp: &Qp) -> Alike {
+        let (path, report) = qp.path_and_report();
+        let (packets, packets_why) = self.packets(path.as_ref(), &report);
+        let direct_why = report.direct.and_then(Result::err);
+        let slot = path.as_ref().and_then(Path::slot);
+        Alike {
+            device: qp.pd().context().device().name().to_owned(),
+            transport: qp.qp_type().to_string(),
+            to: path.map_or_else(String::new, |path| path.addressing.dst.ip().to_string()),
+            slot,
+            packets,
+            packets_why,
+            direct: report.direct.map(|direct| direct.is_ok()),
+            direct_why: direct_why.map_or_else(String::new, |why| why.to_string()),
+        }
+    }
+
+    /// What carried the last packets of a queue pair, and why nothing better.
+    fn packets(&self, path: Option<&Path>, report: &PathReport) -> (String, String) {
+        let carried = report.packets.map_or_else(String::new, |c| c.to_string());
+        let why = match (path, report.packets) {
+            (
+                Some(Path {
+                    reach: Reach::Nowhere,
+                    ..
+                }),
+                _,
+            ) => "no process of this host has that queue pair: what is sent vanishes".to_owned(),
+            (_, None | Some(Carrier::Ring)) => String::new(),
+            (Some(path), Some(Carrier::Socket)) => path.why().unwrap_or_default(),
+            (None, Some(Carrier::Socket)) => String::new(),
+            (_, Some(Carrier::Wire)) => self.why_wire(path),
+        };
+        (carried, why)
+    }
+
+    fn why_wire(&self, path: Option<&Path>) -> String {
+        match (self.policy(), path) {
+            (Policy::Wire, _) => "FERROCE_PATH=wire".to_owned(),
+            (_, Some(path)) => format!(
+                "{} is not an address of this host, or of a network namespace of its own",
+                path.addressing.dst.ip()
+            ),
+            (_, None) => String::new(),
+        }
+    }
+}
+
+fn means(name: &str, is: Result<String, String>) -> Means {
+    let usable = is.is_ok();
+    let (Ok(why) | Err(why)) = is;
+    Means {
+        name: name.to_owned(),
+        usable,
+        why,
+    }
+}
+
+fn flow(alike: Alike, count: usize, example: u32) -> Flow {
+    Flow {
+        count,
+        example,
+        device: alike.device,
+        transport: alike.transport,
+        to: alike.to,
+        slot: alike.slot,
+        packets: alike.packets,
+        packets_why: alike.packets_why,
+        direct: alike.direct,
+        direct_why: alike.direct_why,
+    }
+}

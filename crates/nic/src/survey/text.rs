@@ -1,0 +1,227 @@
+//! A survey as text: a line per entry, its kind first, fields separated by tabulators.
+
+use std::fmt::Write as _;
+use std::str::Split;
+
+use super::{Count, Flow, Means, Neighbour, Survey};
+
+/// Version of the format, the first line.
+const FORMAT: &str = "ferroce survey 1";
+
+/// The fields of a line.
+type Fields<'a> = Split<'a, char>;
+
+impl Survey {
+    /// The text.
+    pub(super) fn to_text(&self) -> String {
+        let mut text = format!("{FORMAT}\n");
+        for m in &self.means {
+            line(&mut text, "means", &[&m.name, &flag(m.usable), &m.why]);
+        }
+        for n in &self.neighbours {
+            let slot = n.slot.to_string();
+            line(&mut text, "neighbour", &[&slot, &flag(n.direct), &n.why]);
+        }
+        for flow in &self.flows {
+            line(
+                &mut text,
+                "flow",
+                &flow_fields(flow).each_ref().map(|f| &**f),
+            );
+        }
+        line(&mut text, "untold", &[&self.untold.to_string()]);
+        for c in &self.counts {
+            line(
+                &mut text,
+                "count",
+                &[&c.device, &c.what, &c.value.to_string()],
+            );
+        }
+        text
+    }
+
+    /// Reads such a text. `None`: it is none. Lines of a kind that is not known are passed over.
+    pub(super) fn from_text(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        if lines.next()? != FORMAT {
+            return None;
+        }
+        let mut survey = Self::default();
+        for line in lines {
+            let mut fields = line.split('\t');
+            match fields.next()? {
+                "means" => survey.means.push(read_means(&mut fields)?),
+                "neighbour" => survey.neighbours.push(read_neighbour(&mut fields)?),
+                "flow" => survey.flows.push(read_flow(&mut fields)?),
+                "untold" => survey.untold = fields.next()?.parse().ok()?,
+                "count" => survey.counts.push(read_count(&mut fields)?),
+                _ => {}
+            }
+        }
+        Some(survey)
+    }
+}
+
+fn flag(is: bool) -> String {
+    if is { "1" } else { "0" }.to_owned()
+}
+
+fn line(text: &mut String, kind: &str, fields: &[&str]) {
+    text.push_str(kind);
+    for field in fields {
+        // No name or reason has any; a peer's could.
+        let field = field.replace(['\t', '\n', '\r'], " ");
+        write!(text, "\t{field}").expect("invariant: strings can be written to");
+    }
+    text.push('\n');
+}
+
+fn flow_fields(flow: &Flow) -> [String; 10] {
+    let direct = flow.direct.map(flag).unwrap_or_default();
+    [
+        flow.count.to_string(),
+        flow.example.to_string(),
+        flow.device.clone(),
+        flow.transport.clone(),
+        flow.to.clone(),
+        flow.slot.map(|slot| slot.to_string()).unwrap_or_default(),
+        flow.packets.clone(),
+        flow.packets_why.clone(),
+        direct,
+        flow.direct_why.clone(),
+    ]
+}
+
+fn read_means(fields: &mut Fields<'_>) -> Option<Means> {
+    Some(Means {
+        name: string(fields)?,
+        usable: read_flag(fields.next()?)?,
+        why: string(fields)?,
+    })
+}
+
+fn read_neighbour(fields: &mut Fields<'_>) -> Option<Neighbour> {
+    Some(Neighbour {
+        slot: fields.next()?.parse().ok()?,
+        direct: read_flag(fields.next()?)?,
+        why: string(fields)?,
+    })
+}
+
+fn read_flow(fields: &mut Fields<'_>) -> Option<Flow> {
+    Some(Flow {
+        count: fields.next()?.parse().ok()?,
+        example: fields.next()?.parse().ok()?,
+        device: string(fields)?,
+        transport: string(fields)?,
+        to: string(fields)?,
+        slot: optional(fields.next()?, |slot| slot.parse().ok())?,
+        packets: string(fields)?,
+        packets_why: string(fields)?,
+        direct: optional(fields.next()?, read_flag)?,
+        direct_why: string(fields)?,
+    })
+}
+
+fn read_count(fields: &mut Fields<'_>) -> Option<Count> {
+    Some(Count {
+        device: string(fields)?,
+        what: string(fields)?,
+        value: fields.next()?.parse().ok()?,
+    })
+}
+
+fn string(fields: &mut Fields<'_>) -> Option<String> {
+    fields.next().map(str::to_owned)
+}
+
+fn read_flag(field: &str) -> Option<bool> {
+    match field {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+/// An empty field stands for nothing; another one must be readable.
+fn optional<T>(field: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
+    if field.is_empty() {
+        return Some(None);
+    }
+    read(field).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn survey() -> Survey {
+        Survey {
+            means: vec![Means {
+                name: "direct".into(),
+                usable: false,
+                why: "FERROCE_DIRECT=0".into(),
+            }],
+            neighbours: vec![Neighbour {
+                slot: 7,
+                direct: true,
+                why: String::new(),
+            }],
+            flows: vec![
+                Flow {
+                    count: 3,
+                    example: 0x1234,
+                    device: "ferroce_lo".into(),
+                    transport: "RC".into(),
+                    to: "127.0.0.1".into(),
+                    slot: Some(7),
+                    packets: "shared ring".into(),
+                    direct: Some(false),
+                    direct_why: "because".into(),
+                    ..Flow::default()
+                },
+                Flow::default(),
+            ],
+            untold: 2,
+            counts: vec![Count {
+                device: "ferroce_lo".into(),
+                what: "direct_writes".into(),
+                value: 9,
+            }],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let survey = survey();
+        assert_eq!(Survey::from_text(&survey.to_text()), Some(survey));
+    }
+
+    #[test]
+    fn nothing_makes_it_panic() {
+        assert_eq!(Survey::from_text(""), None);
+        assert_eq!(Survey::from_text("another format\n"), None);
+        let text = survey().to_text();
+        for at in 0..text.len() {
+            // Cut anywhere: something is missing, or the last lines are.
+            let _ = Survey::from_text(&text[..at]);
+        }
+        assert_eq!(
+            Survey::from_text(&format!("{FORMAT}\nflow\tx\n")),
+            None,
+            "a count that is no number"
+        );
+        assert_eq!(
+            Survey::from_text(&format!("{FORMAT}\nsomething new\t1\n")),
+            Some(Survey::default())
+        );
+    }
+
+    #[test]
+    fn separators_in_names_do_no_harm() {
+        let mut survey = survey();
+        survey.means[0].why = "a\tb\nc".into();
+        let read = Survey::from_text(&survey.to_text()).unwrap();
+        assert_eq!(read.means[0].why, "a b c");
+    }
+}

@@ -1,0 +1,369 @@
+//! What the kernel, a user or a namespace refuses makes nothing fail: the next best path is taken, and `ferroce devices --paths`, the
+//! log and a counter say which one and why. Every byte is verified (`tests/c/paths.c`).
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::contains;
+use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
+
+/// Log filter under which a process tells of its paths.
+const LOG: (&str, &str) = ("FERROCE_LOG", "ferroce::path=debug,ferroce::direct=debug");
+
+/// What one side has to do without.
+#[derive(Clone, Copy, Default)]
+struct Lacks {
+    /// What `tests/c/paths.c` gives up itself.
+    refused: &'static [&'static str],
+    /// Programs that start it.
+    inside: &'static [&'static str],
+    /// A variable.
+    env: Option<(&'static str, &'static str)>,
+    /// Who runs it, if not the test's user.
+    user: Option<User>,
+}
+
+/// What becomes of the client's queue pair.
+#[derive(Clone, Copy)]
+struct Due {
+    /// What carries its packets.
+    packets: &'static str,
+    /// Part of the reason why nothing better does.
+    packets_why: &'static str,
+    /// Its READs and WRITEs are done directly; none: they cannot be.
+    direct: Option<bool>,
+    /// Part of the reason why not, as its queue pair and its process know it.
+    direct_why: &'static str,
+    /// The counter that has counted it.
+    counter: &'static str,
+}
+
+/// All that could be.
+const BEST: Due = Due {
+    packets: "shared ring",
+    packets_why: "",
+    direct: Some(true),
+    direct_why: "",
+    counter: "direct_writes",
+};
+
+/// The two copies that the kernel makes are not to be had.
+const NO_COPIES: Due = Due {
+    direct: Some(false),
+    counter: "direct_refused_unreachable",
+    ..BEST
+};
+
+/// The two processes do not use each other's boards.
+const STRANGERS: Due = Due {
+    direct: Some(false),
+    counter: "direct_refused_unacquainted",
+    ..BEST
+};
+
+/// A refusal: its name, who runs the test, what the server and the client lack, and what becomes of the client.
+type Refusal = (&'static str, User, Lacks, Lacks, Due);
+
+const NOTHING: Lacks = Lacks {
+    refused: &[],
+    inside: &[],
+    env: None,
+    user: None,
+};
+
+const REFUSALS: [Refusal; 12] = [
+    ("nothing", User::Root, NOTHING, NOTHING, BEST),
+    (
+        "seccomp-copies",
+        User::Root,
+        NOTHING,
+        lacks(&["process-vm"]),
+        Due {
+            direct_why: "a filter of system calls",
+            ..NO_COPIES
+        },
+    ),
+    // The other side's filter is no matter of ours.
+    (
+        "seccomp-copies-of-server",
+        User::Ordinary,
+        lacks(&["process-vm"]),
+        NOTHING,
+        BEST,
+    ),
+    (
+        "seccomp-memfd",
+        User::Ordinary,
+        NOTHING,
+        lacks(&["memfd"]),
+        Due {
+            packets: "Unix socket",
+            packets_why: "not permitted",
+            // Without a board of its own it does not even try.
+            direct: None,
+            counter: "",
+            direct_why: "",
+        },
+    ),
+    (
+        "seccomp-memfd-of-server",
+        User::Ordinary,
+        lacks(&["memfd"]),
+        NOTHING,
+        Due {
+            direct_why: "it has offered no direct way",
+            ..STRANGERS
+        },
+    ),
+    (
+        "seccomp-pidfd",
+        User::Ordinary,
+        NOTHING,
+        lacks(&["pidfd"]),
+        Due {
+            direct_why: "it cannot be watched",
+            ..STRANGERS
+        },
+    ),
+    (
+        "not-dumpable",
+        User::Ordinary,
+        lacks(&["dump"]),
+        NOTHING,
+        Due {
+            direct_why: "process_vm_readv: Operation not permitted",
+            ..NO_COPIES
+        },
+    ),
+    (
+        "other-user",
+        User::Ordinary,
+        NOTHING,
+        Lacks {
+            user: Some(User::Root),
+            ..NOTHING
+        },
+        Due {
+            direct_why: "another user's",
+            ..STRANGERS
+        },
+    ),
+    (
+        "pid-namespace",
+        User::Root,
+        NOTHING,
+        Lacks {
+            inside: &["unshare", "--pid", "--fork", "--kill-child"],
+            ..NOTHING
+        },
+        Due {
+            direct_why: "another PID namespace",
+            ..STRANGERS
+        },
+    ),
+    (
+        "mount-namespace",
+        User::Root,
+        NOTHING,
+        Lacks {
+            inside: &["unshare", "--mount"],
+            ..NOTHING
+        },
+        BEST,
+    ),
+    (
+        "no-rings",
+        User::Ordinary,
+        NOTHING,
+        with("FERROCE_RINGS", "off"),
+        Due {
+            packets: "Unix socket",
+            packets_why: "FERROCE_RINGS=off",
+            ..BEST
+        },
+    ),
+    (
+        "wire-asked-for",
+        User::Ordinary,
+        with("FERROCE_PATH", "wire"),
+        with("FERROCE_PATH", "wire"),
+        Due {
+            packets: "wire",
+            packets_why: "FERROCE_PATH=wire",
+            direct: None,
+            direct_why: "",
+            counter: "",
+        },
+    ),
+];
+
+const fn lacks(refused: &'static [&'static str]) -> Lacks {
+    Lacks { refused, ..NOTHING }
+}
+
+const fn with(name: &'static str, value: &'static str) -> Lacks {
+    Lacks {
+        env: Some((name, value)),
+        ..NOTHING
+    }
+}
+
+pub(super) fn add(all: &mut Catalogue) {
+    for (name, user, server, client, due) in REFUSALS {
+        let name = format!("paths.{name}");
+        all.at(&name, Place::Loopback, user, 60, move |stage| {
+            refusal(stage, (server, client), due)
+        });
+    }
+    all.at(
+        "paths.ptrace-scope",
+        Place::Loopback,
+        User::Ordinary,
+        60,
+        |stage| refusal(stage, (NOTHING, NOTHING), by_ptrace_scope()),
+    );
+    for mtu in [1500, 9000] {
+        all.at(
+            "paths.network-namespace",
+            Place::Wire(mtu),
+            User::Ordinary,
+            60,
+            |stage| {
+                let due = Due {
+                    packets: "wire",
+                    packets_why: "not an address of this host",
+                    direct: None,
+                    direct_why: "",
+                    counter: "",
+                };
+                refusal(stage, (NOTHING, NOTHING), due)
+            },
+        );
+    }
+    for user in [User::Root, User::Ordinary] {
+        all.at("paths.machine", Place::Loopback, user, 30, machine);
+    }
+}
+
+/// What this machine's `kernel.yama.ptrace_scope` means for two processes of an ordinary user, neither the other one's child.
+fn by_ptrace_scope() -> Due {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    match scope.as_deref().map(str::trim) {
+        Err(_) | Ok("0") => BEST,
+        Ok(_) => Due {
+            direct_why: "kernel.yama.ptrace_scope",
+            ..NO_COPIES
+        },
+    }
+}
+
+/// The two work on each other; then the client's path is as it is due, and told everywhere.
+fn refusal(stage: &Stage, (server, client): (Lacks, Lacks), due: Due) -> Outcome {
+    let mut server = start(stage, Side::A, server, &["server"])?;
+    let port = super::programs::port_of(&mut server)?;
+    let mut client = start(stage, Side::B, client, &["client", stage.ipv4(), &port])?;
+    client.says("done")?;
+    server.says("done")?;
+    let told = told(stage, Side::B)?;
+    check(&told, server.pid(), due)?;
+    if let Some(direct) = due.direct {
+        let way = if direct {
+            "WRITE and READ direct"
+        } else {
+            "WRITE and READ by packets ("
+        };
+        contains(&client.output(), way)?;
+    }
+    contains(&client.output(), &format!("packets by {}", due.packets))?;
+    server.signal(Signal::SIGTERM)?;
+    client.succeed()?;
+    server.succeed()
+}
+
+fn start(stage: &Stage, side: Side, lacks: Lacks, words: &[&str]) -> Result<Process, String> {
+    let program = stage.built("paths");
+    let words = [lacks.inside, &[&*program], words, lacks.refused].concat();
+    let mut launch = stage.program(side, &words);
+    launch.label("paths").env(LOG.0, LOG.1);
+    if let Some((name, value)) = lacks.env {
+        launch.env(name, value);
+    }
+    if let Some(user) = lacks.user {
+        launch.user(user);
+    }
+    launch.start()
+}
+
+/// What `ferroce devices --paths` says. Root is told of all users' processes.
+fn told(stage: &Stage, side: Side) -> Result<Value, String> {
+    let words = [&stage.built("ferroce"), "devices", "--paths", "--json"];
+    let mut asker = stage
+        .bare(side, &words)
+        .user(User::Root)
+        .label("ask")
+        .start()?;
+    asker.succeed()?;
+    serde_json::from_str(&asker.output()).map_err(|e| format!("devices --paths --json: {e}"))
+}
+
+/// Looks at the process that is not the server.
+fn check(told: &Value, server: u32, due: Due) -> Outcome {
+    let processes = told["processes"].as_array().map_or(&[][..], Vec::as_slice);
+    let client = processes.iter().find(|p| p["pid"] != server);
+    let client = client.ok_or_else(|| format!("the client is not told of: {told}"))?;
+    let flow = &client["survey"]["flows"][0];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let wrong = |what: &str| Err(format!("{what}: {client:#}"));
+    if text(&flow["packets"]) != due.packets
+        || !text(&flow["packets_why"]).contains(due.packets_why)
+    {
+        return wrong("the way of packets");
+    }
+    if flow["direct"].as_bool() != due.direct {
+        return wrong("the way of READ and WRITE");
+    }
+    let neighbours = client["survey"]["neighbours"].to_string();
+    if !(text(&flow["direct_why"]) + &neighbours).contains(due.direct_why) {
+        return wrong("the reason of READ and WRITE");
+    }
+    let counts = client["survey"]["counts"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let counted = |c: &Value| c["what"] == due.counter && c["value"].as_u64() > Some(0);
+    if !due.counter.is_empty() && !counts.iter().any(counted) {
+        return wrong("the counter");
+    }
+    Ok(())
+}
+
+/// With no process there, both paths of the machine are tried, and a process that is stopped is told of as such.
+fn machine(stage: &Stage) -> Outcome {
+    let told = told(stage, Side::A)?;
+    for (path, packets) in [("same host", "shared ring"), ("between hosts", "wire")] {
+        let all = told["tried"].as_array().map_or(&[][..], Vec::as_slice);
+        let tried = all.iter().find(|tried| tried["path"] == path);
+        let tried = tried.ok_or_else(|| format!("{path} was not tried: {told:#}"))?;
+        if tried["flow"]["packets"] != packets {
+            return Err(format!("{path} is not by {packets}: {tried:#}"));
+        }
+    }
+    let mut server = stage.start(Side::A, &[&stage.built("paths"), "server"])?;
+    super::programs::port_of(&mut server)?;
+    server.signal(Signal::SIGSTOP)?;
+    let ferroce = stage.built("ferroce");
+    let mut table = stage
+        .bare(Side::A, &[&ferroce, "devices", "--paths"])
+        .start()?;
+    table.succeed()?;
+    for text in [
+        "same host",
+        "UDP port 4791",
+        "does not answer: it is stopped",
+    ] {
+        contains(&table.output(), text)?;
+    }
+    server.signal(Signal::SIGKILL)?;
+    server.killed_by(Signal::SIGKILL)
+}
