@@ -42,11 +42,8 @@ pub(crate) fn show(as_json: bool) -> ExitCode {
 }
 
 fn look() -> Outcome<Seen> {
-    let processes = processes()?;
+    let failed = |e| format!("cannot look at the processes: {e}");
+    let processes = survey::processes().map_err(failed)?;
     let tried = [Which::Host, Which::Wire].map(trial::run).into();
     Ok(Seen { tried, processes })
-}
-
-fn processes() -> Outcome<Vec<Process>> {
-    survey::processes().map_err(|e| format!("cannot look at the processes: {e}"))
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferroce::{Access, Connection, Endpoint, Operation, Provider, RemoteRegion};
-use ferroce_nic::survey::{Flow, Means, Said, Survey};
+use ferroce::{Access, Connection, Endpoint, Operation, PendingBuffer, Provider, RemoteRegion};
+use ferroce_nic::survey::{self, Flow, Means, Said, Survey};
 
 use crate::connection::{Outcome, text};
 
@@ -73,17 +73,24 @@ pub(super) fn run(which: Which) -> Tried {
 fn attempt(which: Which) -> Outcome<Found> {
     let mut server = Worker::start(which, None)?;
     let port = server.port()?;
-    let client = Worker::start(which, Some((HERE, port).into()))?;
+    let mut client = Worker::start(which, Some((HERE, port).into()))?;
     let until = Instant::now() + PATIENCE;
     loop {
         let seen = client.look()?;
         match seen {
-            Some(found) if which.is_best(&found.flow) || Instant::now() > until => {
+            Some(mut found) if which.is_best(&found.flow) || Instant::now() > until => {
+                if which == Which::Wire {
+                    // That it was asked for here is no news.
+                    found.flow.packets_why.clear();
+                }
                 return Ok(found);
             }
             None if Instant::now() > until => return Err("nothing has moved".to_owned()),
             _ => thread::sleep(PAUSE),
         }
+        [&mut client, &mut server]
+            .into_iter()
+            .try_for_each(Worker::check)?;
     }
 }
 
@@ -99,9 +106,12 @@ impl Worker {
         if which == Which::Wire {
             command.env("FERROCE_PATH", "wire");
         }
+        // What it says, other than why it fails, is of no use here.
+        command.env_remove("FERROCE_LOG");
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| format!("cannot start a process: {e}"))?;
         Ok(Self(child))
@@ -115,15 +125,37 @@ impl Worker {
             .read_line(&mut line)
             .map_err(|e| e.to_string())?;
         let port = line.trim().strip_prefix(PORT_LINE);
-        port.and_then(|port| port.parse().ok())
-            .ok_or_else(|| "no device that can be used".to_owned())
+        match port.and_then(|port| port.parse().ok()) {
+            Some(port) => Ok(port),
+            None => Err(self.reason()),
+        }
+    }
+
+    /// An error if it has ended: neither does by itself.
+    fn check(&mut self) -> Outcome {
+        match self.0.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(self.reason()),
+            Err(e) => Err(text_of(e)),
+        }
+    }
+
+    /// Why it has ended, in its own words: the first ones name the cause.
+    fn reason(&mut self) -> String {
+        let mut said = String::new();
+        if let Some(mut errors) = self.0.stderr.take() {
+            // Whatever can be read helps.
+            let _ = errors.read_to_string(&mut said);
+        }
+        let first = said.lines().next().unwrap_or("a process has ended");
+        first.strip_prefix("ferroce: ").unwrap_or(first).to_owned()
     }
 
     /// What it says of its queue pair; `None`: nothing has moved so far.
     fn look(&self) -> Outcome<Option<Found>> {
         let own = i32::try_from(self.0.id()).map_err(text_of)?;
-        let all = super::processes()?;
-        let Some(process) = all.into_iter().find(|process| process.pid == own) else {
+        let asked = survey::process(own).map_err(text_of)?;
+        let Some(process) = asked else {
             return Ok(None);
         };
         match process.said {
@@ -195,13 +227,29 @@ fn serve() -> Outcome {
         .connection()
         .region(SIZE, Access::Remote)
         .map_err(text)?;
+    let mut message = receive(prepared.connection())?;
     let key = region.remote().to_bytes();
     let connection = prepared
         .private_data(&key)
         .establish()
         .wait()
         .map_err(text)?;
-    connection.disconnected().wait().map_err(text)
+    loop {
+        let (received, _) = connection.wait(message).map_err(text)?;
+        if received.is_err() {
+            // The other side has gone.
+            return Ok(());
+        }
+        message = receive(&connection)?;
+    }
+}
+
+fn receive(connection: &Connection) -> Outcome<PendingBuffer> {
+    let buffer = connection.buffer(SIZE).map_err(text)?;
+    connection
+        .queue_pair()
+        .receive_buffer(buffer)
+        .map_err(text_of)
 }
 
 fn call(to: SocketAddr) -> Outcome {
@@ -219,7 +267,7 @@ fn call(to: SocketAddr) -> Outcome {
     Ok(())
 }
 
-/// Writes bytes into the other side's memory and reads them again.
+/// Writes bytes into the other side's memory, reads them again, and sends them, too.
 fn there_and_back(connection: &Connection, remote: RemoteRegion, bytes: [u8; SIZE]) -> Outcome {
     let queue_pair = connection.queue_pair();
     let to = Operation::Write(remote.at(0));
@@ -230,11 +278,12 @@ fn there_and_back(connection: &Connection, remote: RemoteRegion, bytes: [u8; SIZ
     let work = queue_pair.submit_buffer(from, connection.buffer(SIZE).map_err(text)?);
     let (read, came) = connection.wait(work.map_err(text_of)?).map_err(text)?;
     read.map_err(text_of)?;
-    if came[..] == bytes {
-        Ok(())
-    } else {
-        Err("other bytes were read than were written".to_owned())
+    if came[..] != bytes {
+        return Err("other bytes were read than were written".to_owned());
     }
+    let work = queue_pair.submit_buffer(Operation::Send, came);
+    let (sent, _) = connection.wait(work.map_err(text_of)?).map_err(text)?;
+    sent.map(drop).map_err(text_of)
 }
 
 fn text_of(error: impl std::fmt::Display) -> String {

@@ -48,22 +48,34 @@ struct Asked {
     said: Option<Said>,
 }
 
-/// Asks every process of this network namespace that has a device open, in order of their slots. Starts no device.
+/// Asks every process of this network namespace that has a device open; in order of their slots. Starts no device.
 ///
 /// # Errors
 /// The kernel does not list its sockets, or gives no descriptors.
 pub fn processes() -> io::Result<Vec<Process>> {
+    ask(|_| true)
+}
+
+/// Asks one process. `None`: it has no device open in this network namespace.
+///
+/// # Errors
+/// As [`processes`].
+pub fn process(pid: i32) -> io::Result<Option<Process>> {
+    ask(|peer| peer.pid == pid).map(|mut all| all.pop())
+}
+
+/// Asks those that are `wanted`.
+fn ask(wanted: impl Fn(&Credentials) -> bool) -> io::Result<Vec<Process>> {
     let mut asked = Vec::new();
     for name in unix::abstract_names(SLOT_NAMES)? {
-        let Some(slot) = name
-            .strip_prefix(SLOT_NAMES)
-            .and_then(|slot| slot.parse().ok())
-        else {
+        let slot = name.strip_prefix(SLOT_NAMES).and_then(|n| n.parse().ok());
+        // Who is not there any more has ended since the list was made.
+        let (Some(slot), Ok(socket)) = (slot, SeqSocket::connect(&name)) else {
             continue;
         };
-        // Who is not there any more has ended since the list was made.
-        if let Ok(socket) = SeqSocket::connect(&name) {
-            asked.push(Asked::new(slot, socket)?);
+        let peer = socket.peer()?;
+        if wanted(&peer) {
+            asked.push(Asked::new(slot, peer, socket));
         }
     }
     asked.sort_by_key(|one| one.slot);
@@ -103,20 +115,20 @@ fn hear(asked: &mut [Asked]) -> io::Result<()> {
 
 impl Asked {
     /// Asks, unless the answer is known.
-    fn new(slot: u16, socket: SeqSocket) -> io::Result<Self> {
-        let (peer, own) = (socket.peer()?, Credentials::own());
+    fn new(slot: u16, peer: Credentials, socket: SeqSocket) -> Self {
+        let own = Credentials::own();
         let said = if own.uid != 0 && own.uid != peer.uid {
             Some(Said::Nothing("it is another user's".into()))
         } else {
             let sent = socket.send(&[IoSlice::new(&QUESTION)]);
             sent.err().map(|e| Said::Nothing(e.to_string()))
         };
-        Ok(Self {
+        Self {
             slot,
             peer,
             socket,
             said,
-        })
+        }
     }
 
     /// Reads the answer. Returns whether there is nothing more to wait for.

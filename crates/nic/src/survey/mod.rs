@@ -14,7 +14,7 @@ mod ask;
 mod tell;
 mod text;
 
-pub use ask::{Process, Said, processes};
+pub use ask::{Process, Said, process, processes};
 
 /// What a process says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

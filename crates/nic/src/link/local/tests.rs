@@ -93,6 +93,7 @@ impl Side {
             LocalFrame::Lending { from_slot, lending } => {
                 others.push(format!("lending {from_slot} {lending:?}"));
             }
+            LocalFrame::Question(_) => others.push("question".to_owned()),
             LocalFrame::Board { from_slot, .. } => others.push(format!("board {from_slot}")),
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 others.push(format!(
@@ -553,7 +554,13 @@ fn no_bytes_make_the_parser_panic_or_leave_the_record() {
                 let total: usize = packets.iter().map(<[u8]>::len).sum();
                 assert_eq!(total + frame::PACKETS_HEAD + 2 * packets.len(), len);
             }
-            Ok(Record::Hello { .. } | Record::Switch | Record::Look | Record::Frame(_))
+            Ok(
+                Record::Hello { .. }
+                | Record::Switch
+                | Record::Look
+                | Record::Ask
+                | Record::Frame(_),
+            )
             | Err(_) => {}
         }
     }
