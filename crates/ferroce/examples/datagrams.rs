@@ -5,9 +5,9 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
-use std::{env, process, thread};
+use std::{process, thread};
 
 use common::Outcome;
 use ferroce::{
@@ -24,23 +24,20 @@ const RECEIVE: u64 = 2;
 const QUESTIONS: [&str; 3] = ["hello", "how are you", "good-bye"];
 
 pub(crate) fn main() -> Outcome {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let (side, address) = match &arguments[..] {
-        [] => ("both", "127.0.0.1:0"),
-        [side, address] => (&side[..], &address[..]),
-        _ => return Err("usage: [server ADDRESS:PORT | client ADDRESS:PORT]".into()),
+    let (run, address) = common::arguments()?;
+    let SocketAddr::V4(mut address) = address else {
+        return Err("this example is for IPv4".into());
     };
-    let mut address: SocketAddrV4 = address.parse()?;
     if address.port() == 0 {
         address.set_port(u16::try_from(process::id() % 65_535)? + 1);
     }
-    if side == "client" {
+    if run == common::Side::Client {
         return client(address);
     }
     let server = Side::new(address)?;
     server.queue_pair.attach(group(address), 0)?;
     println!("listening at port {}", address.port());
-    if side == "server" {
+    if run == common::Side::Server {
         return server.serve();
     }
     let serving = thread::spawn(move || server.serve());
@@ -53,15 +50,12 @@ fn client(address: SocketAddrV4) -> Outcome {
     let path = Path::new(PORT, &this.gid, group(address))?;
     let to = AddressHandle::new(&this.domain, &path)?;
     for question in QUESTIONS {
-        let mut answer = None;
-        for _ in 0..20 {
+        let ask = |_| -> Outcome<_> {
             this.send(Datagram::new(&to, Datagram::MULTICAST, QKEY), question)?;
-            answer = this.next(Duration::from_millis(500))?;
-            if answer.is_some() {
-                break;
-            }
-        }
-        let (answer, ..) = answer.ok_or("nobody answers")?;
+            this.next(Duration::from_millis(500))
+        };
+        let mut answers = (0..20).filter_map(|i| ask(i).transpose());
+        let (answer, ..) = answers.next().ok_or("nobody answers")??;
         println!("client: {question}? {answer}");
     }
     Ok(())
@@ -85,8 +79,8 @@ struct Side {
 
 impl Side {
     fn new(address: SocketAddrV4) -> Outcome<Self> {
-        let ours =
-            |gid: &GidEntry| gid.kind == GidType::RoceV2 && gid.gid.ipv4() == Some(*address.ip());
+        let ip = Some(*address.ip());
+        let ours = |gid: &GidEntry| gid.kind == GidType::RoceV2 && gid.gid.ipv4() == ip;
         for device in Provider::auto().devices()? {
             let context = device.open()?;
             let Some(gid) = context.gids(PORT)?.into_iter().find(ours) else {
@@ -94,8 +88,8 @@ impl Side {
             };
             let domain = ProtectionDomain::new(&context)?;
             let completions = CompletionQueue::new(&context, 16)?;
-            let builder = QueuePairBuilder::new(&domain, &completions);
-            let queue_pair: QueuePair<Ud> = builder.send(8).receive(8).inline(64).build()?;
+            let builder = QueuePairBuilder::<Ud>::new(&domain, &completions);
+            let queue_pair = builder.send(8).receive(8).inline(64).build()?;
             let room = MemoryRegion::new(&domain, GRH_BYTES + 256, Access::LocalWrite)?;
             queue_pair.activate(PORT, &gid, QKEY)?;
             queue_pair.post_receive(RECEIVE, &[room.slice(0..room.len())?])?;
@@ -127,31 +121,29 @@ impl Side {
     }
 
     fn send(&self, datagram: Datagram, text: &str) -> Outcome {
-        let sent = self.queue_pair.post_inline(SEND, datagram, text.as_bytes());
-        Ok(sent?)
+        Ok(self
+            .queue_pair
+            .post_inline(SEND, datagram, text.as_bytes())?)
     }
 
     /// The next datagram: its text, the way to the sender, and the number of the sender's queue pair.
     fn next(&self, limit: Duration) -> Outcome<Option<(String, AddressHandle, u32)>> {
         while let Some(completion) = self.completions.wait_timeout(limit)? {
-            let done = completion.result?;
-            if completion.tag == RECEIVE {
-                let (mut header, mut text) =
-                    ([0; GRH_BYTES], vec![0; done.bytes as usize - GRH_BYTES]);
-                self.room.read(0, &mut header)?;
-                self.room.read(GRH_BYTES, &mut text)?;
-                // The header's last 20 bytes are that of IPv4, the sender's address 12 bytes behind its beginning.
-                let from = Ipv4Addr::from([header[32], header[33], header[34], header[35]]);
-                let from = Gid(from.to_ipv6_mapped().octets());
-                let sender = AddressHandle::new(&self.domain, &Path::new(PORT, &self.gid, from)?)?;
-                self.queue_pair
-                    .post_receive(RECEIVE, &[self.room.slice(0..self.room.len())?])?;
-                return Ok(Some((
-                    String::from_utf8(text)?,
-                    sender,
-                    done.origin.queue_pair,
-                )));
+            let (done, room) = (completion.result?, &self.room);
+            if completion.tag == SEND {
+                continue;
             }
+            let mut text = vec![0; done.bytes as usize - GRH_BYTES];
+            room.read(GRH_BYTES, &mut text)?;
+            // The header's last 20 bytes are that of IPv4, the sender's address 12 bytes behind its beginning.
+            let mut from = [0; 4];
+            room.read(32, &mut from)?;
+            let from = Gid(Ipv4Addr::from(from).to_ipv6_mapped().octets());
+            let sender = AddressHandle::new(&self.domain, &Path::new(PORT, &self.gid, from)?)?;
+            self.queue_pair
+                .post_receive(RECEIVE, &[room.slice(0..room.len())?])?;
+            let (text, number) = (String::from_utf8(text)?, done.origin.queue_pair);
+            return Ok(Some((text, sender, number)));
         }
         Ok(None)
     }

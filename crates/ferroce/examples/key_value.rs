@@ -1,15 +1,15 @@
 //! A key-value store whose clients do everything: the server only gives its memory.
 //!
-//! The memory is a table of slots: a version, a key, a value. A key may be in any of a few slots from the one on that its hash names.
-//! Who changes a slot takes it first, by a compare-and-swap that makes its version odd, and gives it back with the next even one. Who
-//! reads a slot reads the version again afterwards: if it is the same even one, what was read between is of one piece.
+//! The memory is a table of slots: version, key, value. A key may be in any of a few slots from the one on that its hash names. Who changes
+//! a slot takes it first, by a compare-and-swap that makes its version odd, and gives it back with the next even one. Who reads a slot
+//! reads the version again afterwards: if it is the same even one, what was read between is of one piece.
 
 mod common;
 
 use std::{net::SocketAddr, thread};
 
 use common::Outcome;
-use ferroce::{Access, Connection, Endpoint, Listener, Operation, RemoteAddress, RemoteRegion};
+use ferroce::{Access, Connection, Endpoint, Listener, Operation, RemoteRegion};
 
 const SLOTS: u64 = 256;
 /// Bytes of a key, and of a value.
@@ -41,10 +41,9 @@ fn server(listener: &Listener) -> Outcome {
 }
 
 fn client(endpoint: &Endpoint, address: SocketAddr) -> Outcome {
-    let clients = [(); CLIENTS].map(|()| endpoint.connect(address).wait());
     let mut threads = Vec::new();
-    for (number, connection) in clients.into_iter().enumerate() {
-        let store = Store::new(connection?)?;
+    for number in 0..CLIENTS {
+        let store = Store::new(endpoint.connect(address).wait()?)?;
         threads.push(thread::spawn(move || use_it(&store, number)));
     }
     for thread in threads {
@@ -60,8 +59,8 @@ fn use_it(store: &Store, number: usize) -> Outcome {
         // All fight for this one.
         store.put("shared", &format!("{number} {number} {number}"))?;
         let shared = store.get("shared")?.ok_or("it was put")?;
-        let mut words = shared.split(' ');
-        assert!(words.all(|word| shared.starts_with(word)), "torn: {shared}");
+        let whole = shared.split(' ').all(|word| shared.starts_with(word));
+        assert!(whole, "torn: {shared}");
     }
     for i in 0..40 {
         let found = store.get(&format!("{number}/{i}"))?;
@@ -99,8 +98,7 @@ impl Store {
                 if number(&self.work(take, &[0; 8])?) == version {
                     self.work(Operation::Write(slot.at(8)), text.as_bytes())?;
                     let free = (version + 2).to_ne_bytes();
-                    self.work(Operation::Write(slot.at(0)), &free)?;
-                    return Ok(());
+                    return self.work(Operation::Write(slot.at(0)), &free).map(drop);
                 }
             }
         }
@@ -118,7 +116,7 @@ impl Store {
     }
 
     /// Version, key and value of a slot, of one piece.
-    fn read(&self, slot: Slot) -> Outcome<(u64, String, String)> {
+    fn read(&self, slot: RemoteRegion) -> Outcome<(u64, String, String)> {
         loop {
             let bytes = self.work(Operation::Read(slot.at(0)), &[0; SLOT])?;
             let again = self.work(Operation::Read(slot.at(0)), &[0; 8])?;
@@ -131,31 +129,21 @@ impl Store {
     }
 
     /// Where a key may be.
-    fn slots(&self, key: &str) -> impl Iterator<Item = Slot> {
+    fn slots(&self, key: &str) -> impl Iterator<Item = RemoteRegion> {
         let add = |hash, byte| (hash * 31 + u64::from(byte)) % 65_521;
-        let (hash, table) = (key.bytes().fold(7, add), self.table);
-        (0..16).map(move |i| Slot(table, (hash + i) % SLOTS * SLOT as u64))
+        let (hash, table, size) = (key.bytes().fold(7, add), self.table, SLOT as u64);
+        let places = (0..16).map(move |i| (hash + i) % SLOTS * size);
+        places.filter_map(move |at| table.slice(at..at + size))
     }
 
     /// Does one operation with these bytes; what they are afterwards.
     fn work(&self, operation: Operation, bytes: &[u8]) -> Outcome<Vec<u8>> {
         let buffer = self.connection.buffer_of(bytes)?;
         let queue_pair = self.connection.queue_pair();
-        let (done, buffer) = self
-            .connection
-            .wait(queue_pair.submit_buffer(operation, buffer)?)?;
+        let work = queue_pair.submit_buffer(operation, buffer)?;
+        let (done, buffer) = self.connection.wait(work)?;
         done?;
         Ok(buffer.to_vec())
-    }
-}
-
-/// The table, and where in it the slot begins.
-#[derive(Clone, Copy)]
-struct Slot(RemoteRegion, u64);
-
-impl Slot {
-    fn at(self, offset: u64) -> RemoteAddress {
-        self.0.at(self.1 + offset)
     }
 }
 

@@ -4,10 +4,9 @@
 
 mod common;
 
-use std::env;
 use std::net::SocketAddr;
 
-use common::Outcome;
+use common::{Outcome, Side};
 use ferroce::{Endpoint, Listener, Provider, Stream, StreamRoom};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
@@ -20,26 +19,24 @@ const ROOM: StreamRoom = StreamRoom {
 };
 
 pub(crate) fn main() -> Outcome {
-    let arguments: Vec<String> = env::args().skip(1).collect();
+    let (side, mut address) = common::arguments()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let endpoint = Endpoint::new(&Provider::auto())?;
         let driver = tokio::spawn(endpoint.driver().run_on_tokio());
-        match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-            [] => {
-                let listener = endpoint.listen("127.0.0.1:0".parse()?)?;
-                let address = ([127, 0, 0, 1], listener.port()).into();
+        if side == Side::Client {
+            clients(endpoint.clone(), address).await?;
+        } else {
+            let listener = endpoint.listen(address)?;
+            address.set_port(listener.port());
+            println!("listening at port {}", address.port());
+            if side == Side::Server {
+                server(listener).await?;
+            } else {
                 tokio::try_join!(server(listener), clients(endpoint.clone(), address))?;
             }
-            ["server", address] => {
-                let listener = endpoint.listen(address.parse()?)?;
-                println!("listening at port {}", listener.port());
-                server(listener).await?;
-            }
-            ["client", address] => clients(endpoint.clone(), address.parse()?).await?,
-            _ => return Err("usage: [server ADDRESS:PORT | client ADDRESS:PORT]".into()),
         }
         driver.abort();
         Ok(())

@@ -7,38 +7,47 @@ use ferroce::{Endpoint, Listener, Provider};
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where a server listens that is not told: at all addresses of this host.
-#[allow(dead_code, reason = "not every example needs all of it")]
-const ANYWHERE: &str = "0.0.0.0:7471";
+/// What is to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Both,
+    Server,
+    Client,
+}
+
+/// What is to run, and where the server listens: if nobody says, at all addresses of this host.
+pub(crate) fn arguments() -> Outcome<(Side, SocketAddr)> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let (side, address) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => (Side::Both, "127.0.0.1:0"),
+        ["server"] => (Side::Server, "0.0.0.0:7471"),
+        ["server", address] => (Side::Server, address),
+        ["client", address] => (Side::Client, address),
+        _ => return Err("usage: [server [ADDRESS:PORT] | client ADDRESS:PORT]".into()),
+    };
+    Ok((side, address.parse()?))
+}
 
 /// Runs one side, or both.
-#[allow(dead_code, reason = "not every example needs all of it")]
+#[allow(dead_code, reason = "not every example needs it")]
 pub(crate) fn run(
     server: fn(&Listener) -> Outcome,
     client: fn(&Endpoint, SocketAddr) -> Outcome,
 ) -> Outcome {
+    let (side, mut address) = arguments()?;
     // A real adapter where there is one, else the software device.
     let provider = Provider::auto();
     let endpoint = Endpoint::new(&provider)?;
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => {
-            let listener = endpoint.listen("127.0.0.1:0".parse()?)?;
-            let address = ([127, 0, 0, 1], listener.port()).into();
-            let serving = thread::spawn(move || server(&listener));
-            client(&Endpoint::new(&provider)?, address)?;
-            serving.join().map_err(|_| "the server panicked")?
-        }
-        ["server"] => serve(&endpoint, ANYWHERE, server),
-        ["server", address] => serve(&endpoint, address, server),
-        ["client", address] => client(&endpoint, address.parse()?),
-        _ => Err("usage: [server [ADDRESS:PORT] | client ADDRESS:PORT]".into()),
+    if side == Side::Client {
+        return client(&endpoint, address);
     }
-}
-
-#[allow(dead_code, reason = "not every example needs all of it")]
-fn serve(endpoint: &Endpoint, address: &str, server: fn(&Listener) -> Outcome) -> Outcome {
-    let listener = endpoint.listen(address.parse()?)?;
-    println!("listening at port {}", listener.port());
-    server(&listener)
+    let listener = endpoint.listen(address)?;
+    address.set_port(listener.port());
+    println!("listening at port {}", address.port());
+    if side == Side::Server {
+        return server(&listener);
+    }
+    let serving = thread::spawn(move || server(&listener));
+    client(&Endpoint::new(&provider)?, address)?;
+    serving.join().map_err(|_| "the server panicked")?
 }
