@@ -1,8 +1,12 @@
 //! Completion queues.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(feature = "futures-core")]
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as Task, Poll};
 use std::time::{Duration, Instant};
 
 use ferroce_abi::types::{
@@ -86,6 +90,30 @@ impl CompletionQueue {
         self.0.wait_for(deadline, || self.take_undriven())
     }
 
+    /// The oldest completion, for a task of any runtime; a [driver](Self::driver) brings it. Completions of futures go to them and are not
+    /// shown here. Dropping it loses none. With the feature `futures-core` the queue is a stream of them.
+    ///
+    /// # Errors
+    /// The queue overflowed.
+    pub async fn next(&self) -> Result<Completion> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// [`next`](Self::next) for hand-written futures.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn poll_next(&self, context: &mut Task<'_>) -> Poll<Result<Completion>> {
+        self.0.poll_take(context)
+    }
+
+    /// Which completions end a sleep, of a thread or a driver, from the next one on: all, or only those of messages that the peer sent
+    /// [solicited](crate::Work::solicited) and of work that failed (`solicited_only` of `ibv_req_notify_cq(3)`). The others wait until then, or
+    /// until they are polled for.
+    pub fn set_solicited_only(&self, only: bool) {
+        self.0.set_solicited_only(only);
+    }
+
     fn take_undriven(&self) -> Result<Option<Completion>> {
         if self.0.is_driven() {
             return Err(Error::Misuse(
@@ -103,6 +131,16 @@ impl CompletionQueue {
     /// [`Error::Misuse`] if there is one.
     pub fn driver(&self) -> Result<Driver> {
         Driver::new(&self.0)
+    }
+}
+
+#[cfg(feature = "futures-core")]
+impl futures_core::Stream for CompletionQueue {
+    type Item = Result<Completion>;
+
+    /// As [`CompletionQueue::poll_next`]. It has no end.
+    fn poll_next(self: Pin<&mut Self>, context: &mut Task<'_>) -> Poll<Option<Self::Item>> {
+        Self::poll_next(&self, context).map(Some)
     }
 }
 

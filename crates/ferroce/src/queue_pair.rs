@@ -313,7 +313,7 @@ impl<T: Binds> QueuePair<T> {
             range,
             access: access.flags(),
         };
-        let (_, rkey) = self.handle.bind(tag, Reader::Poller, &bind)?;
+        let rkey = self.handle.bind(tag, &bind)?;
         Ok(slice.remote(rkey))
     }
 }
@@ -330,7 +330,7 @@ impl QueuePair<Rc> {
         range: RemoteRegion,
         placement: FlushPlacement,
     ) -> Result<()> {
-        self.handle.post_flush(tag, range, placement).map(drop)
+        self.handle.post_flush(tag, range, placement)
     }
 }
 

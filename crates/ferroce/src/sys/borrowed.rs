@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ferroce_abi::types::{IBV_ACCESS_LOCAL_WRITE, ibv_mr, ibv_sge};
 
-use super::outstanding::Ledger;
+use super::ledger::Ledger;
 use super::{Domain, Queue, QueuePairHandle};
 use crate::{Error, Result};
 

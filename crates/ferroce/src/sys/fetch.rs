@@ -8,7 +8,6 @@ use ferroce_abi::types::{
     IBV_WC_STANDARD_FLAGS, ibv_comp_channel, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
     ibv_poll_cq_attr, ibv_wc,
 };
-use smallvec::SmallVec;
 
 use super::OpenDevice;
 use super::extended::extended;
@@ -20,6 +19,15 @@ use crate::{Error, Result, Timestamp, Timestamps};
 pub(crate) struct Fetched {
     pub(crate) wc: ibv_wc,
     pub(crate) timestamp: Option<Timestamp>,
+}
+
+/// Where C writes completions. It may leave fields out that have no meaning, so all of it is initialised once.
+pub(super) struct Place([ibv_wc; BATCH]);
+
+impl Default for Place {
+    fn default() -> Self {
+        Self([ibv_wc::zeroed(); BATCH])
+    }
 }
 
 /// How the completions of a queue are taken.
@@ -84,13 +92,14 @@ impl Fetcher {
         &self,
         device: &OpenDevice,
         queue: NonNull<ibv_cq>,
-        into: &mut SmallVec<[Fetched; BATCH]>,
+        place: &mut Place,
+        each: impl FnMut(Fetched),
     ) -> Result<()> {
         match self {
-            Self::Plain => fetch_plain(device, queue, into),
+            Self::Plain => fetch_plain(device, queue, place, each),
             // SAFETY: a live extended queue.
             Self::Extended(queue, timestamps) => unsafe {
-                fetch_extended(*queue, *timestamps, into)
+                fetch_extended(*queue, *timestamps, each)
             },
         }
     }
@@ -100,9 +109,9 @@ impl Fetcher {
 fn fetch_plain(
     device: &OpenDevice,
     queue: NonNull<ibv_cq>,
-    into: &mut SmallVec<[Fetched; BATCH]>,
+    Place(place): &mut Place,
+    each: impl FnMut(Fetched),
 ) -> Result<()> {
-    let mut place = [ibv_wc::zeroed(); BATCH];
     // SAFETY: an open context has its operations filled in, and does not change them.
     let poll_cq = unsafe { (*device.raw.as_ptr()).ops.poll_cq };
     let poll_cq = poll_cq.ok_or(Error::Misuse("the device has no ibv_poll_cq"))?;
@@ -110,10 +119,11 @@ fn fetch_plain(
     // SAFETY: a live queue and room for that many completions.
     let count = unsafe { poll_cq(queue.as_ptr(), room, place.as_mut_ptr()) };
     let count = usize::try_from(count).map_err(|_| Error::last("ibv_poll_cq"))?;
-    into.extend(place[..count].iter().map(|&wc| Fetched {
+    let fetched = place[..count].iter().map(|&wc| Fetched {
         wc,
         timestamp: None,
-    }));
+    });
+    fetched.for_each(each);
     Ok(())
 }
 
@@ -124,7 +134,7 @@ fn fetch_plain(
 unsafe fn fetch_extended(
     queue: NonNull<ibv_cq_ex>,
     timestamps: Timestamps,
-    into: &mut SmallVec<[Fetched; BATCH]>,
+    mut each: impl FnMut(Fetched),
 ) -> Result<()> {
     const MISSING: Error = Error::Misuse("the device's extended queue lacks a function");
     let raw = queue.as_ptr();
@@ -140,17 +150,19 @@ unsafe fn fetch_extended(
         return Ok(());
     }
     Error::check("ibv_start_poll", errno)?;
+    let mut count = 0;
     while errno == 0 {
         // SAFETY: between start and end, with a completion to read.
         match unsafe { read(queue, timestamps) } {
-            Some(fetched) => into.push(fetched),
+            Some(fetched) => each(fetched),
             None => {
                 // SAFETY: polling has begun.
                 unsafe { end(raw) };
                 return Err(MISSING);
             }
         }
-        if into.len() == BATCH {
+        count += 1;
+        if count == BATCH {
             break;
         }
         // SAFETY: polling has begun.

@@ -1,6 +1,5 @@
 //! Completion queues, each with a completion channel of its own, or on one that many share.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -9,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferroce_abi::types::ibv_cq;
-use smallvec::SmallVec;
 
-use super::fetch::{Fetched, Fetcher};
-use super::outstanding::Ledger;
+use super::fetch::{Fetched, Fetcher, Place};
+use super::inbox::Inbox;
+use super::ledger::Ledger;
 use super::sleep::Sleepers;
 use super::{CompletionChannel, OpenDevice, descriptor};
-use crate::{Arrived, Completion, Error, Result, Timestamps};
+use crate::{Error, Result, Timestamps};
 
 /// Completions that one call takes at most.
 pub(crate) const BATCH: usize = 16;
@@ -27,14 +26,12 @@ pub(crate) struct Queue {
     pub(super) raw: NonNull<ibv_cq>,
     fetcher: Fetcher,
     ledger: Arc<Ledger>,
-    /// Completions that were taken from the device and not yet by whoever polls.
-    unread: Mutex<VecDeque<Arrived>>,
-    /// Held from taking completions off the device until they are with their readers, so that who finds nothing knows that nothing
-    /// is on its way.
-    fetching: Mutex<()>,
+    inbox: Mutex<Inbox>,
     sleepers: Sleepers,
     /// Whether a driver has the channel's events.
     driven: AtomicBool,
+    /// Whether only completions that the peer marked, and failures, make events.
+    solicited_only: AtomicBool,
 }
 
 // SAFETY: C's queues and channels may be used by several threads at once.
@@ -82,10 +79,10 @@ impl Queue {
             raw,
             fetcher,
             ledger: Ledger::own(),
-            unread: Mutex::default(),
-            fetching: Mutex::default(),
+            inbox: Mutex::default(),
             sleepers: Sleepers::default(),
             driven: AtomicBool::new(driven),
+            solicited_only: AtomicBool::new(false),
         }))
     }
 
@@ -99,90 +96,23 @@ impl Queue {
         &self.ledger
     }
 
-    fn unread(&self) -> MutexGuard<'_, VecDeque<Arrived>> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The oldest completion that is for pollers.
-    pub(crate) fn take(&self) -> Result<Option<Completion>> {
-        loop {
-            if let Some(arrived) = { self.unread().pop_front() } {
-                return Ok(Some(arrived.completion()));
-            }
-            let _fetching = self.fetching();
-            // Another thread may have fetched some meanwhile.
-            if let Some(arrived) = { self.unread().pop_front() } {
-                return Ok(Some(arrived.completion()));
-            }
-            if self.fetch()? == 0 {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Some of the oldest completions that are for pollers.
-    pub(crate) fn take_some(&self, into: &mut SmallVec<[Arrived; BATCH]>) -> Result<()> {
-        loop {
-            let _fetching = self.fetching();
-            {
-                let mut unread = self.unread();
-                let count = unread.len().min(BATCH);
-                into.extend(unread.drain(..count));
-            }
-            if !into.is_empty() || self.fetch()? == 0 {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Gives back completions that were taken and not read, the oldest first.
-    pub(crate) fn give_back(&self, untouched: impl DoubleEndedIterator<Item = Arrived>) {
-        let mut unread = self.unread();
-        for arrived in untouched.rev() {
-            unread.push_front(arrived);
-        }
-    }
-
-    /// Takes everything off the device, for its readers.
-    pub(crate) fn deliver(&self) -> Result<()> {
-        let _fetching = self.fetching();
-        while self.fetch()? > 0 {}
-        Ok(())
-    }
-
-    fn fetching(&self) -> MutexGuard<'_, ()> {
-        self.fetching.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes completions off the device and brings them to their readers; how many. The caller is the one who is `fetching`.
-    fn fetch(&self) -> Result<usize> {
-        let mut fetched = SmallVec::<[Fetched; BATCH]>::new();
-        self.fetcher.fetch(&self.device, self.raw, &mut fetched)?;
-        let count = fetched.len();
-        for one in fetched {
-            self.settle(one);
-        }
-        if count > 0 {
-            self.sleepers.delivered();
-        }
-        Ok(count)
-    }
-
-    /// Brings a completion to its reader.
-    fn settle(&self, one: Fetched) {
-        let shared = Ledger::of_shared(one.wc.wr_id);
-        let ledger = shared.as_ref().unwrap_or(&self.ledger);
-        let (settled, for_poller) =
-            ledger.complete(one.wc.wr_id, |tag| Arrived::new(tag, one).completion());
-        if let Some(tag) = for_poller {
-            self.unread().push_back(Arrived::new(tag, one));
-        }
-        settled.finish();
+    /// Takes up to a batch of completions off the device. The caller has the inbox.
+    pub(super) fn fetch(&self, place: &mut Place, each: impl FnMut(Fetched)) -> Result<()> {
+        self.fetcher.fetch(&self.device, self.raw, place, each)
     }
 
     /// Tells sleepers that completions were brought to their readers.
     pub(crate) fn delivered(&self) {
         self.sleepers.delivered();
+    }
+
+    /// Which completions make events from the next time on that it is armed.
+    pub(crate) fn set_solicited_only(&self, only: bool) {
+        self.solicited_only.store(only, Ordering::Release);
     }
 
     /// `ibv_req_notify_cq`: the next completion makes an event.
@@ -191,9 +121,10 @@ impl Queue {
         let req_notify_cq = unsafe { (*self.device.raw.as_ptr()).ops.req_notify_cq };
         let req_notify_cq =
             req_notify_cq.ok_or(Error::Misuse("the device has no ibv_req_notify_cq"))?;
+        let solicited_only = self.solicited_only.load(Ordering::Acquire).into();
         // SAFETY: a live queue.
         Error::check("ibv_req_notify_cq", unsafe {
-            req_notify_cq(self.raw.as_ptr(), 0)
+            req_notify_cq(self.raw.as_ptr(), solicited_only)
         })
     }
 

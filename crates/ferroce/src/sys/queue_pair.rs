@@ -12,6 +12,7 @@ use ferroce_abi::types::{
 use smallvec::SmallVec;
 
 use super::extended::extended;
+use super::post::Silent;
 use super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::work::Owner;
 use super::{Domain, Identifier, OpenDevice, Queue};
@@ -53,9 +54,8 @@ pub(crate) struct QueuePairHandle {
     pub(super) cap: ibv_qp_cap,
     /// Tells its work from that of others. Numbers of queue pairs come again.
     pub(super) owner: Owner,
-    /// Work posted since the last that tells of its success, oldest first. Only of queue pairs that may have such; held while posting, so
-    /// that it is in the order of the queue.
-    pub(super) silent: Option<Mutex<SmallVec<[u64; 4]>>>,
+    /// Only of queue pairs that may have work that completes without a word.
+    pub(super) silent: Option<Silent>,
     /// The structure with the function that posts FLUSH, if it was made to have it.
     pub(super) extended: Option<NonNull<ibv_qp_ex_flush>>,
     /// Multicast groups that it is attached to.
@@ -234,7 +234,7 @@ impl QueuePairHandle {
             kind: plan.kind,
             cap,
             owner: Owner::new(),
-            silent: plan.silent.then(Mutex::default),
+            silent: plan.silent.then(Silent::default),
             extended: None,
             groups: Mutex::default(),
         }
@@ -381,10 +381,7 @@ impl QueuePairHandle {
     /// The device has let go of the memory of its work.
     fn forget(&self) {
         if let Some(silent) = &self.silent {
-            silent
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clear();
+            silent.clear();
         }
         for queue in self.queues() {
             queue.ledger().forget(self.owner, self.number);

@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use ferroce_abi::types::{
     IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
-    IBV_SRQ_LIMIT, IBV_SRQT_XRC, IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_recv_wr,
-    ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_xrcd, ibv_xrcd_init_attr,
+    IBV_SRQ_LIMIT, IBV_SRQT_XRC, IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_srq,
+    ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_xrcd, ibv_xrcd_init_attr,
 };
 
 use super::extended::extended;
-use super::outstanding::{Ledger, NewWork};
-use super::post::{Refused, check_pieces, count};
-use super::work::{Owner, Request};
+use super::ledger::Ledger;
+use super::work::Owner;
 use super::{Domain, OpenDevice, Queue};
 use crate::{Error, Result};
 
@@ -70,9 +69,9 @@ pub(crate) struct SharedQueue {
     _xrc: Option<XrcParts>,
     pub(super) raw: NonNull<ibv_srq>,
     ledger: Arc<Ledger>,
-    owner: Owner,
-    max_sge: u32,
-    max_wr: u32,
+    pub(super) owner: Owner,
+    pub(super) max_sge: u32,
+    pub(super) max_wr: u32,
 }
 
 // SAFETY: C's shared receive queues may be used by several threads at once.
@@ -193,42 +192,6 @@ impl SharedQueue {
         let errno = unsafe { get_number(self.raw.as_ptr(), &raw mut number) };
         Error::check("ibv_get_srq_num", errno)?;
         Ok(number)
-    }
-
-    /// `ibv_post_srq_recv`; the `wr_id`.
-    pub(crate) fn post(&self, request: Request) -> std::result::Result<u64, Refused> {
-        let fits = request
-            .check(&self.domain)
-            .and_then(|()| check_pieces(&request, self.max_sge));
-        if let Err(error) = fits {
-            return Err((error, request.into_held()));
-        }
-        let mut elements = request.elements;
-        let id = self.ledger.add(NewWork {
-            tag: request.tag,
-            owner: self.owner,
-            held: request.held,
-            reader: request.reader,
-            before: Default::default(),
-        });
-        let posted = (|| {
-            let mut posted = ibv_recv_wr::zeroed();
-            posted.wr_id = id;
-            posted.sg_list = elements.as_mut_ptr();
-            posted.num_sge = count(&elements)?;
-            let mut bad: *mut ibv_recv_wr = ptr::null_mut();
-            // SAFETY: an open context has its operations filled in, and does not change them.
-            let post = unsafe { (*self.domain.device.raw.as_ptr()).ops.post_srq_recv };
-            let post = post.ok_or(Error::Misuse("the device has no ibv_post_srq_recv"))?;
-            // SAFETY: a live queue and one request; its memory is held until its completion.
-            Error::check("ibv_post_srq_recv", unsafe {
-                post(self.raw.as_ptr(), &raw mut posted, &raw mut bad)
-            })
-            .map_err(|e| e.about(|| format!("shared receive queue of {} receives", self.max_wr)))
-        })();
-        posted
-            .map(|()| id)
-            .map_err(|e| (e, self.ledger.withdraw(id)))
     }
 }
 

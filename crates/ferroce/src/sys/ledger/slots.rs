@@ -1,174 +1,33 @@
-//! The work requests whose completions have not been polled.
+//! Where work is noted: a slot for each work request, used again and again.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::work::{Held, Owner};
+use super::super::work::{Held, Owner};
+use super::{Reader, number};
 use crate::Completion;
 
-/// Who is told of a completion.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reader {
-    /// Whoever polls the queue next.
-    Poller,
-    /// One future, which is woken.
-    Future,
-}
-
-/// The work of one completion queue, or of one shared receive queue, whose completions come to several completion queues.
-pub(crate) struct Ledger {
-    outstanding: Mutex<Outstanding>,
-    /// Of a shared receive queue; its work carries the number.
-    number: Option<u32>,
-}
-
-/// The ledgers of shared receive queues by their numbers. A completion of theirs names no other thing by which it could be found: numbers of
-/// queue pairs come again.
-static SHARED: RwLock<Shared> = RwLock::new(Shared {
-    ledgers: BTreeMap::new(),
-    next: 0,
-});
-
-struct Shared {
-    ledgers: BTreeMap<u32, Weak<Ledger>>,
-    next: u32,
-}
-
-impl Ledger {
-    /// Of a completion queue.
-    pub(super) fn own() -> Arc<Self> {
-        Arc::new(Self {
-            outstanding: Mutex::default(),
-            number: None,
-        })
-    }
-
-    /// Of a shared receive queue.
-    pub(super) fn shared() -> Arc<Self> {
-        let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
-        let number = loop {
-            let number = shared.next;
-            shared.next = (number + 1) & SHARED_NUMBERS;
-            if !shared.ledgers.contains_key(&number) {
-                break number;
-            }
-        };
-        let new = Arc::new(Self {
-            outstanding: Mutex::default(),
-            number: Some(number),
-        });
-        shared.ledgers.insert(number, Arc::downgrade(&new));
-        new
-    }
-
-    /// The ledger of a shared receive queue whose work has this `wr_id`; none if it is not of one, or of one that is gone.
-    pub(super) fn of_shared(id: u64) -> Option<Arc<Self>> {
-        let number = shared_number(id)?;
-        let shared = SHARED.read().unwrap_or_else(PoisonError::into_inner);
-        shared.ledgers.get(&number)?.upgrade()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Outstanding> {
-        self.outstanding
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes note of work that is about to be posted; its `wr_id`.
-    pub(super) fn add(&self, work: NewWork) -> u64 {
-        let (tenant, slot) = self.lock().add(work);
-        match self.number {
-            None => id(tenant, slot),
-            Some(number) => shared_id(number, tenant, slot),
-        }
-    }
-
-    /// Work was not posted after all; its memory.
-    pub(super) fn withdraw(&self, id: u64) -> Held {
-        self.lock().withdraw(id)
-    }
-
-    /// The device has completed work. `completion` makes a completion of its tag, for a future; the tag comes back if it is for whoever
-    /// polls.
-    pub(super) fn complete(
-        &self,
-        id: u64,
-        completion: impl FnOnce(u64) -> Completion,
-    ) -> (Settled, Option<u64>) {
-        self.lock().complete(id, completion)
-    }
-
-    /// Whether the device works on it.
-    pub(super) fn is_posted(&self, id: u64) -> bool {
-        let mut outstanding = self.lock();
-        let slot = outstanding.slot(id);
-        slot.is_some_and(|slot| matches!(slot.state, State::Posted(_)))
-    }
-
-    /// A future asks for its completion and the memory of its work.
-    pub(crate) fn poll(&self, id: u64, context: &Context<'_>) -> Poll<(Completion, Held)> {
-        // Wakers are anyone's code, which may come back here: none is cloned or dropped under the lock.
-        let waker = context.waker().clone();
-        let (answer, unused) = { self.lock().poll(id, waker) };
-        drop(unused);
-        answer
-    }
-
-    /// A future was dropped before it had its completion.
-    pub(crate) fn abandon(&self, id: u64) {
-        // In two statements: the lock must be free when the memory goes, and the waker.
-        let unused = { self.lock().abandon(id) };
-        drop(unused);
-    }
-
-    /// The device has let go of the memory of an owner's work. Futures learn that their work was flushed.
-    pub(super) fn forget(&self, owner: Owner, queue_pair: u32) {
-        self.forget_these(&self.posted(owner), queue_pair);
-    }
-
-    /// The work of an owner that the device may have.
-    pub(super) fn posted(&self, owner: Owner) -> Vec<u64> {
-        self.lock().posted(owner)
-    }
-
-    /// [`forget`](Self::forget) of some work, as far as it has not completed.
-    pub(super) fn forget_these(&self, work: &[u64], queue_pair: u32) {
-        let settled = { self.lock().forget(work, queue_pair) };
-        settled.into_iter().for_each(Settled::finish);
-    }
-}
-
-impl Drop for Ledger {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
-            shared.ledgers.remove(&number);
-        }
-    }
-}
-
-/// Work by the number of its slot, and a count that tells the slot's tenants apart: both are in the `wr_id` that C knows it by.
+/// Work by the number of its slot.
 #[derive(Default)]
-struct Outstanding {
+pub(super) struct Outstanding {
     slots: Vec<Slot>,
     free: Vec<u32>,
 }
 
 /// Work that is about to be posted.
-pub(super) struct NewWork {
+pub(in crate::sys) struct NewWork {
     /// What the program calls it.
-    pub(super) tag: u64,
+    pub(in crate::sys) tag: u64,
     /// Its queue pair.
-    pub(super) owner: Owner,
+    pub(in crate::sys) owner: Owner,
     /// Its memory.
-    pub(super) held: Held,
+    pub(in crate::sys) held: Held,
     /// Who is told.
-    pub(super) reader: Reader,
-    /// Work before it in the same queue that completes without a word, at the latest when this does.
-    pub(super) before: SmallVec<[u64; 4]>,
+    pub(in crate::sys) reader: Reader,
+    /// The work before it in the same queue, if that completes without a word: at the latest when this does. It names the one before it in
+    /// turn.
+    pub(in crate::sys) before: Option<u64>,
 }
 
 struct Slot {
@@ -189,7 +48,7 @@ struct Work {
     owner: Owner,
     held: Held,
     interest: Interest,
-    before: SmallVec<[u64; 4]>,
+    before: Option<u64>,
 }
 
 enum Interest {
@@ -210,14 +69,14 @@ impl Interest {
 
 /// What is left to do when a completion was settled, without the lock: wake its future, let go of its memory.
 #[derive(Default)]
-pub(super) struct Settled {
+pub(in crate::sys) struct Settled {
     waker: Option<Waker>,
     released: SmallVec<[Held; 1]>,
 }
 
 impl Settled {
     /// Does it.
-    pub(super) fn finish(self) {
+    pub(in crate::sys) fn finish(self) {
         if let Some(waker) = self.waker {
             waker.wake();
         }
@@ -226,7 +85,7 @@ impl Settled {
 
 impl Outstanding {
     /// Tenant and slot of new work.
-    fn add(&mut self, new: NewWork) -> (u32, u32) {
+    pub(super) fn add(&mut self, new: NewWork) -> (u32, u32) {
         let interest = match new.reader {
             Reader::Poller => Interest::Poller,
             Reader::Future => Interest::Future(None),
@@ -252,9 +111,9 @@ impl Outstanding {
 
     /// The slot of work that is still known by this number.
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
-        let (tenant, number) = parts(id);
+        let (tenant, number) = number::parts(id);
         let slot = self.slots.get_mut(number as usize)?;
-        let mask = tenant_mask(id);
+        let mask = number::tenant_mask(id);
         (slot.tenant & mask == tenant).then_some(slot)
     }
 
@@ -265,18 +124,24 @@ impl Outstanding {
         };
         slot.tenant = slot.tenant.wrapping_add(1);
         let state = std::mem::replace(&mut slot.state, State::Free);
-        self.free.push(parts(id).1);
+        self.free.push(number::parts(id).1);
         state
     }
 
-    fn withdraw(&mut self, id: u64) -> Held {
+    /// Its memory, and the silent work before it.
+    pub(super) fn withdraw(&mut self, id: u64) -> (Held, Option<u64>) {
         match self.vacate(id) {
-            State::Posted(work) => work.held,
-            _ => Held::default(),
+            State::Posted(work) => (work.held, work.before),
+            _ => Default::default(),
         }
     }
 
-    fn complete(
+    pub(super) fn is_posted(&mut self, id: u64) -> bool {
+        let slot = self.slot(id);
+        slot.is_some_and(|slot| matches!(slot.state, State::Posted(_)))
+    }
+
+    pub(super) fn complete(
         &mut self,
         id: u64,
         completion: impl FnOnce(u64) -> Completion,
@@ -293,8 +158,11 @@ impl Outstanding {
             return Default::default();
         };
         let mut settled = Settled::default();
-        for id in work.before {
-            settled.released.push(self.withdraw(id));
+        let mut silent = work.before;
+        while let Some(before) = silent {
+            let (held, earlier) = self.withdraw(before);
+            settled.released.push(held);
+            silent = earlier;
         }
         if let Interest::Future(waker) = work.interest {
             if let Some(slot) = self.slot(id) {
@@ -310,7 +178,11 @@ impl Outstanding {
     }
 
     /// The answer, and a waker that is of no use any more.
-    fn poll(&mut self, id: u64, waker: Waker) -> (Poll<(Completion, Held)>, Option<Waker>) {
+    pub(super) fn poll(
+        &mut self,
+        id: u64,
+        waker: Waker,
+    ) -> (Poll<(Completion, Held)>, Option<Waker>) {
         let slot = self
             .slot(id)
             .expect("invariant: a slot stays while its future has not had the completion");
@@ -325,7 +197,7 @@ impl Outstanding {
     }
 
     /// Memory, and a waker, that nothing needs any more.
-    fn abandon(&mut self, id: u64) -> (Held, Option<Waker>) {
+    pub(super) fn abandon(&mut self, id: u64) -> (Held, Option<Waker>) {
         let Some(slot) = self.slot(id) else {
             return Default::default();
         };
@@ -339,15 +211,15 @@ impl Outstanding {
         }
     }
 
-    fn posted(&self, owner: Owner) -> Vec<u64> {
+    pub(super) fn posted(&self, owner: Owner) -> Vec<u64> {
         let numbered = (0..).zip(&self.slots);
         numbered
             .filter(|(_, slot)| matches!(&slot.state, State::Posted(work) if work.owner == owner))
-            .map(|(number, slot)| id(slot.tenant, number))
+            .map(|(at, slot)| number::own(slot.tenant, at))
             .collect()
     }
 
-    fn forget(&mut self, work: &[u64], queue_pair: u32) -> Vec<Settled> {
+    pub(super) fn forget(&mut self, work: &[u64], queue_pair: u32) -> Vec<Settled> {
         let mut settled = Vec::new();
         for &id in work {
             let state = self.slot(id).map(|slot| &slot.state);
@@ -360,79 +232,10 @@ impl Outstanding {
             } else {
                 Settled {
                     waker: None,
-                    released: SmallVec::from_iter([self.withdraw(id)]),
+                    released: SmallVec::from_iter([self.withdraw(id).0]),
                 }
             });
         }
         settled
-    }
-}
-
-/// The `wr_id` of a completion queue's own work: tenant (31 bits), slot (32 bits).
-fn id(tenant: u32, slot: u32) -> u64 {
-    u64::from(tenant & !(1 << 31)) << 32 | u64::from(slot)
-}
-
-/// Set in the `wr_id` of work of a shared receive queue.
-const OF_SHARED: u64 = 1 << 63;
-/// Numbers of the ledgers of shared receive queues: 23 bits.
-const SHARED_NUMBERS: u32 = (1 << 23) - 1;
-/// Slots of such a ledger: 24 bits, more than any device's queue holds.
-const SHARED_SLOTS: u32 = (1 << 24) - 1;
-/// Tenants of such a slot: 16 bits.
-const SHARED_TENANTS: u32 = (1 << 16) - 1;
-
-/// The `wr_id` of work of a shared receive queue.
-fn shared_id(number: u32, tenant: u32, slot: u32) -> u64 {
-    OF_SHARED
-        | u64::from(number) << 40
-        | u64::from(tenant & SHARED_TENANTS) << 24
-        | u64::from(slot & SHARED_SLOTS)
-}
-
-fn shared_number(id: u64) -> Option<u32> {
-    (id & OF_SHARED != 0).then(|| low(id >> 40) & SHARED_NUMBERS)
-}
-
-fn tenant_mask(id: u64) -> u32 {
-    if id & OF_SHARED == 0 {
-        !(1 << 31)
-    } else {
-        SHARED_TENANTS
-    }
-}
-
-/// Tenant and slot of a `wr_id`.
-fn parts(id: u64) -> (u32, u32) {
-    if id & OF_SHARED == 0 {
-        (low(id >> 32), low(id))
-    } else {
-        (low(id >> 24) & SHARED_TENANTS, low(id) & SHARED_SLOTS)
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a part of a number")]
-fn low(number: u64) -> u32 {
-    number as u32
-}
-
-impl Ledger {
-    /// The work that was taken note of last was not posted after all; its memory. Silent work before it waits for another one again.
-    pub(super) fn withdraw_last(&self, id: u64, silent: Option<&mut SmallVec<[u64; 4]>>) -> Held {
-        let mut outstanding = self.lock();
-        let State::Posted(work) = outstanding.vacate(id) else {
-            return Held::default();
-        };
-        if let Some(silent) = silent {
-            if silent.last() == Some(&id) {
-                silent.pop();
-            }
-            if !work.before.is_empty() {
-                let later = std::mem::replace(silent, work.before);
-                silent.extend(later);
-            }
-        }
-        drop(outstanding);
-        work.held
     }
 }
