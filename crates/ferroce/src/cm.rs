@@ -254,7 +254,21 @@ impl Id {
     /// # Errors
     /// EINVAL in the wrong state.
     pub fn resolve_address(&self, to: SocketAddr, timeout: Duration) -> Result<()> {
-        self.0.resolve_address(to, milliseconds(timeout)?)
+        self.0.resolve_address(None, to, milliseconds(timeout)?)
+    }
+
+    /// [`resolve_address`](Self::resolve_address), from a local address, which says which device to use. Port 0 means any free one.
+    ///
+    /// # Errors
+    /// As that, and as [`bind`](Self::bind).
+    pub fn resolve_address_from(
+        &self,
+        from: SocketAddr,
+        to: SocketAddr,
+        timeout: Duration,
+    ) -> Result<()> {
+        self.0
+            .resolve_address(Some(from), to, milliseconds(timeout)?)
     }
 
     /// Finds the way to the peer. [`RouteResolved`](EventKind::RouteResolved) or [`RouteError`](EventKind::RouteError) follows.

@@ -59,6 +59,7 @@ mod provider;
 mod queue_pair;
 mod scope;
 mod shared;
+mod shared_memory;
 mod stream;
 mod sys;
 mod transport;
@@ -99,6 +100,7 @@ pub use provider::{Provider, ProviderKind};
 pub use queue_pair::{QueuePair, QueuePairCapacities, RefusedBuffer};
 pub use scope::{Lent, Receiving, RefusedLent, Scope, Sending, Shared};
 pub use shared::{SharedReceiveQueue, SharedReceiveQueueInfo, SharedReceiveQueueNumber, XrcDomain};
+pub use shared_memory::SharedMemory;
 pub use stream::{Blocking, Stream, StreamRoom};
 pub use transport::{
     Binds, Connected, Rc, Reads, Receives, Sends, Transport, TransportKind, Uc, Ud, XrcInitiator,

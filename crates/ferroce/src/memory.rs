@@ -12,7 +12,7 @@ use ferroce_abi::types::{
 };
 
 use crate::sys::{Domain, Reader, Region, Request};
-use crate::{Context, Error, RemoteAccess, Result};
+use crate::{Context, Error, RemoteAccess, Result, SharedMemory};
 
 /// A protection domain: its queue pairs use its memory regions and no others.
 #[derive(Clone)]
@@ -105,6 +105,21 @@ impl MemoryRegion {
         Ok(Self {
             region: Region::of_box(&domain.0, bytes, access.flags())?,
             length,
+        })
+    }
+
+    /// Registers memory that other processes can map, too; the region holds it.
+    ///
+    /// # Errors
+    /// ENOMEM at the device's limit.
+    pub fn of_shared(
+        domain: &ProtectionDomain,
+        memory: &SharedMemory,
+        access: Access,
+    ) -> Result<Self> {
+        Ok(Self {
+            region: Region::of_mapping(&domain.0, &memory.0, access.flags())?,
+            length: memory.len(),
         })
     }
 

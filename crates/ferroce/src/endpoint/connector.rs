@@ -18,6 +18,7 @@ use crate::{ConnectionParameters, EventKind, Result};
 pub struct Connector {
     shared: Arc<Shared>,
     setup: Setup,
+    source: Option<SocketAddr>,
 }
 
 impl Connector {
@@ -25,10 +26,19 @@ impl Connector {
         Self {
             shared: Arc::clone(shared),
             setup: Setup::default(),
+            source: None,
         }
     }
 
     setup_methods!();
+
+    /// The local address to connect from, which says which device to use. Port 0 means any free one. Whichever leads to the peer unless
+    /// this is called.
+    #[must_use]
+    pub fn source(mut self, address: SocketAddr) -> Self {
+        self.source = Some(address);
+        self
+    }
 
     /// A future that can be waited for.
     pub(crate) fn eventually<T>(
@@ -61,9 +71,10 @@ impl Connector {
     /// [`Error::TimedOut`](crate::Error::TimedOut), or those of the manual pages.
     pub fn prepare(&self, to: SocketAddr) -> Eventually<'static, Prepared> {
         let (shared, setup) = (Arc::clone(&self.shared), self.setup.clone());
+        let way = (self.source, to);
         Eventually::new(&self.shared, async move {
             let limit = setup.timeout;
-            let resolved = Box::pin(resolve(Arc::clone(&shared), to, limit));
+            let resolved = Box::pin(resolve(Arc::clone(&shared), way, limit));
             let line = within(shared, resolved, Instant::now() + limit, limit).await?;
             let unknown = ConnectionParameters::default();
             Prepared::new(line, setup, Role::Connects, unknown)
@@ -71,9 +82,16 @@ impl Connector {
     }
 }
 
-async fn resolve(shared: Arc<Shared>, to: SocketAddr, timeout: Duration) -> Result<Arc<Line>> {
+async fn resolve(
+    shared: Arc<Shared>,
+    (from, to): (Option<SocketAddr>, SocketAddr),
+    timeout: Duration,
+) -> Result<Arc<Line>> {
     let line = Line::new(&shared)?;
-    line.id.resolve_address(to, timeout)?;
+    match from {
+        Some(from) => line.id.resolve_address_from(from, to, timeout)?,
+        None => line.id.resolve_address(to, timeout)?,
+    }
     line.expect(EventKind::AddressResolved).await?;
     line.id.resolve_route(timeout)?;
     line.expect(EventKind::RouteResolved).await?;

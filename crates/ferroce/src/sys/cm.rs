@@ -270,14 +270,20 @@ impl Identifier {
         Error::check_last("rdma_listen", result)
     }
 
-    /// `rdma_resolve_addr`
-    pub(crate) fn resolve_address(&self, to: SocketAddr, milliseconds: c_int) -> Result<()> {
-        let mut to = sockaddr::store(to);
-        // SAFETY: a live identifier, no source, and an address.
+    /// `rdma_resolve_addr`, from a local address or from whichever leads there.
+    pub(crate) fn resolve_address(
+        &self,
+        from: Option<SocketAddr>,
+        to: SocketAddr,
+        milliseconds: c_int,
+    ) -> Result<()> {
+        let (mut from, mut to) = (from.map(sockaddr::store), sockaddr::store(to));
+        let from = from.as_mut();
+        // SAFETY: a live identifier, and addresses that live for the call.
         let result = unsafe {
             (self.channel.verbs.rdma_resolve_addr)(
                 self.raw.as_ptr(),
-                ptr::null_mut(),
+                from.map_or(ptr::null_mut(), |from| ptr::from_mut(from).cast()),
                 (&raw mut to).cast(),
                 milliseconds,
             )

@@ -1,14 +1,14 @@
-//! Protection domains, and memory regions that own their bytes.
+//! Protection domains, and memory regions.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
-use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use ferroce_abi::types::{ibv_mr, ibv_pd, ibv_sge};
 
-use super::OpenDevice;
+use super::bytes::{Bytes, WORD};
+use super::{Mapping, OpenDevice};
 use crate::{Error, Result};
 
 /// A protection domain.
@@ -42,25 +42,31 @@ impl Drop for Domain {
     }
 }
 
-/// Registered bytes. Other processes and the device's thread change them at any time, so they are only ever touched through atomics.
+/// Registered bytes.
 pub(crate) struct Region {
     domain: Arc<Domain>,
     raw: NonNull<ibv_mr>,
-    bytes: NonNull<u8>,
-    size: usize,
-    /// How the bytes were allocated; none if they are not this object's to free.
-    layout: Option<Layout>,
+    bytes: Bytes,
+    home: Home,
     lkey: u32,
     rkey: u32,
 }
 
-// SAFETY: the bytes are accessed through atomics only; C's regions may be used by several threads at once.
+/// Whose bytes they are, and what becomes of them when the region goes.
+enum Home {
+    /// Allocated with this layout, to be freed.
+    Heap(Layout),
+    /// Part of what is mapped.
+    Shared(#[expect(dead_code, reason = "held")] Arc<Mapping>),
+    /// The program's.
+    Elsewhere,
+}
+
+// SAFETY: the bytes are touched through atomics only; C's regions may be used by several threads at once.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
-/// Bytes that one atomic access moves.
-const WORD: usize = size_of::<u64>();
 /// Where regions start: on a page, so that the start of none shares one with something else.
 const PAGE: usize = 4096;
 
@@ -81,7 +87,7 @@ impl Region {
         let Some(bytes) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
-        Self::register(domain, (bytes, length), Some(layout), access)
+        Self::register(domain, (bytes, length), Home::Heap(layout), access)
     }
 
     /// Registers bytes that the program has allocated, which are this object's from now on.
@@ -91,7 +97,18 @@ impl Region {
         }
         let layout = Layout::for_value(&*bytes);
         let bytes = NonNull::from(Box::leak(bytes));
-        Self::register(domain, (bytes.cast(), bytes.len()), Some(layout), access)
+        let bytes = (bytes.cast(), bytes.len());
+        Self::register(domain, bytes, Home::Heap(layout), access)
+    }
+
+    /// Registers mapped bytes, all of them.
+    pub(crate) fn of_mapping(
+        domain: &Arc<Domain>,
+        mapping: &Arc<Mapping>,
+        access: i32,
+    ) -> Result<Arc<Self>> {
+        let bytes = (mapping.start(), mapping.length());
+        Self::register(domain, bytes, Home::Shared(Arc::clone(mapping)), access)
     }
 
     /// Registers bytes that stay the program's.
@@ -104,40 +121,43 @@ impl Region {
         length: usize,
         access: i32,
     ) -> Result<Arc<Self>> {
-        Self::register(domain, (bytes, length), None, access)
+        Self::register(domain, (bytes, length), Home::Elsewhere, access)
     }
 
-    /// `ibv_reg_mr`. Frees the bytes if they were allocated with a layout and cannot be registered.
+    /// `ibv_reg_mr`. Lets go of the bytes' home if they cannot be registered.
     fn register(
         domain: &Arc<Domain>,
-        (bytes, length): (NonNull<u8>, usize),
-        layout: Option<Layout>,
+        (start, length): (NonNull<u8>, usize),
+        home: Home,
         access: i32,
     ) -> Result<Arc<Self>> {
         let verbs = domain.device.verbs;
-        bytes.as_ptr().expose_provenance();
+        start.as_ptr().expose_provenance();
         // SAFETY: a live domain, and bytes that are there until the region is deregistered.
         let raw = unsafe {
-            (verbs.ibv_reg_mr)(domain.raw.as_ptr(), bytes.as_ptr().cast(), length, access)
+            (verbs.ibv_reg_mr)(domain.raw.as_ptr(), start.as_ptr().cast(), length, access)
         };
         let Some(raw) = NonNull::new(raw) else {
             let error = Error::last("ibv_reg_mr")
                 .about(|| format!("{length} bytes with access {access:#x}"));
-            if let Some(layout) = layout {
-                // SAFETY: allocated with this layout, and not registered.
-                unsafe { dealloc(bytes.as_ptr(), layout) };
-            }
+            // SAFETY: not registered.
+            unsafe { home.free(start) };
             return Err(error);
         };
         // SAFETY: a live region; nobody else has it yet.
         let (lkey, rkey) = unsafe { ((*raw.as_ptr()).lkey, (*raw.as_ptr()).rkey) };
+        // What was allocated here is whole words, and so is what is mapped.
+        let size = match &home {
+            Home::Heap(layout) => layout.size(),
+            Home::Shared(_) => length.next_multiple_of(WORD),
+            Home::Elsewhere => length,
+        };
         Ok(Arc::new(Self {
             domain: Arc::clone(domain),
             raw,
-            bytes,
-            // What was allocated here is whole words.
-            size: layout.map_or(length, |layout| layout.size()),
-            layout,
+            // SAFETY: valid until the region is dropped, and touched through this only, or as atomics.
+            bytes: unsafe { Bytes::new(start, size) },
+            home,
             lkey,
             rkey,
         }))
@@ -169,11 +189,7 @@ impl Region {
 
     /// The first of that many bytes.
     pub(super) fn start(&self, length: usize) -> NonNull<u8> {
-        assert!(
-            length <= self.size,
-            "{length} bytes are not within the region"
-        );
-        self.bytes
+        self.bytes.start(length)
     }
 
     /// Key for own work requests.
@@ -188,81 +204,48 @@ impl Region {
 
     /// Address of the first byte, as peers and work requests name it.
     pub(crate) fn address(&self) -> u64 {
-        self.bytes.as_ptr().addr() as u64
+        self.bytes.address()
     }
 
     /// Copies bytes out. The range must lie within the region's words.
     pub(crate) fn load(&self, start: usize, to: &mut [u8]) {
-        let mut at = start;
-        let mut rest = to;
-        while !rest.is_empty() {
-            let whole = self.is_word(at) && rest.len() >= WORD;
-            let (now, later) = rest.split_at_mut(if whole { WORD } else { 1 });
-            if whole {
-                now.copy_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
-            } else {
-                now[0] = self.byte(at).load(Ordering::Relaxed);
-            }
-            at += now.len();
-            rest = later;
-        }
+        self.bytes.load(start, to);
     }
 
     /// Copies bytes in. The range must lie within the region's words.
     pub(crate) fn store(&self, start: usize, from: &[u8]) {
-        let mut at = start;
-        let mut rest = from;
-        while let [first, tail @ ..] = rest {
-            match rest.first_chunk() {
-                Some(whole) if self.is_word(at) => {
-                    self.word(at)
-                        .store(u64::from_ne_bytes(*whole), Ordering::Relaxed);
-                    at += WORD;
-                    rest = &rest[WORD..];
-                }
-                _ => {
-                    self.byte(at).store(*first, Ordering::Relaxed);
-                    at += 1;
-                    rest = tail;
-                }
-            }
-        }
-    }
-
-    fn byte(&self, at: usize) -> &AtomicU8 {
-        assert!(at < self.size, "byte {at} is outside of the region");
-        // SAFETY: within the allocation, which lives as long as `self`; atomics allow for writers elsewhere.
-        unsafe { AtomicU8::from_ptr(self.bytes.add(at).as_ptr()) }
+        self.bytes.store(start, from);
     }
 
     /// Whether a word could be there.
     pub(crate) fn is_word(&self, at: usize) -> bool {
-        (self.bytes.as_ptr().addr() + at).is_multiple_of(WORD)
+        self.bytes.is_word(at)
     }
 
     /// The first bytes, for whoever allows for others that change them.
     pub(crate) fn atomic_bytes(&self, length: usize) -> &[AtomicU8] {
-        let start = self.start(length);
-        // SAFETY: that many bytes, which live as long as `self`, and are borrowed as atomics only.
-        unsafe { slice::from_raw_parts(start.as_ptr().cast(), length) }
+        self.bytes.atomic_bytes(length)
     }
 
     /// The first words, as [`atomic_bytes`](Self::atomic_bytes). None if the bytes are not aligned.
     pub(crate) fn atomic_words(&self, count: usize) -> Option<&[AtomicU64]> {
-        let start = self.start(count * WORD);
-        // SAFETY: as above, and aligned.
-        self.is_word(0)
-            .then(|| unsafe { slice::from_raw_parts(start.as_ptr().cast(), count) })
+        self.bytes.atomic_words(count)
     }
 
     /// The eight bytes at a multiple of eight.
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(
-            self.is_word(at) && at + WORD <= self.size,
-            "no word of the region is at {at}"
-        );
-        // SAFETY: aligned, and within the bytes.
-        unsafe { AtomicU64::from_ptr(self.bytes.add(at).as_ptr().cast()) }
+        self.bytes.word(at)
+    }
+}
+
+impl Home {
+    /// # Safety
+    /// These bytes are at home there, and nobody uses them any more.
+    unsafe fn free(self, start: NonNull<u8>) {
+        if let Self::Heap(layout) = self {
+            // SAFETY: the caller's promise.
+            unsafe { dealloc(start.as_ptr(), layout) };
+        }
     }
 }
 
@@ -270,10 +253,13 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: `ibv_reg_mr` made it, and work requests held this object until their completion.
         let refused = unsafe { (self.domain.device.verbs.ibv_dereg_mr)(self.raw.as_ptr()) };
-        // If it is still registered, peers may still write there: the bytes must stay.
-        if let (0, Some(layout)) = (refused, self.layout) {
-            // SAFETY: allocated with this layout; after deregistration nobody reaches the bytes any more.
-            unsafe { dealloc(self.bytes.as_ptr(), layout) };
+        let home = std::mem::replace(&mut self.home, Home::Elsewhere);
+        if refused == 0 {
+            // SAFETY: after deregistration nobody reaches the bytes any more.
+            unsafe { home.free(self.bytes.start(0)) };
+        } else {
+            // It is still registered, so peers may still write there: the bytes must stay.
+            std::mem::forget(home);
         }
     }
 }
