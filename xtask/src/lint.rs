@@ -28,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "--workspace",
             "--all-targets",
             "--features",
-            "ferroce/tokio,ferroce/futures-io",
+            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io",
             "--",
             "-D",
             "warnings",
@@ -41,7 +41,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "--quiet",
             "--workspace",
             "--features",
-            "ferroce/tokio,ferroce/futures-io",
+            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io",
             "--no-deps",
             "--document-private-items",
         ]);

@@ -13,7 +13,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "test",
             "--workspace",
             "--features",
-            "ferroce/tokio,ferroce/futures-io",
+            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io",
             "--no-fail-fast",
         ]),
         "cargo test",
@@ -47,7 +47,7 @@ pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Re
 }
 
 /// The tests of the Rust interface that drop, leak and unwind what the device works on, each access to memory watched.
-const WATCHED: [&str; 9] = [
+const WATCHED: [&str; 11] = [
     "--config",
     "target.'cfg(all())'.runner = ['valgrind', '--quiet', '--error-exitcode=99', '--fair-sched=yes']",
     "test",
@@ -57,6 +57,8 @@ const WATCHED: [&str; 9] = [
     "programs",
     "--test",
     "scopes",
+    "--test",
+    "connections",
 ];
 
 /// The conformance cases that only an optimised build plays, with the ends in two processes.

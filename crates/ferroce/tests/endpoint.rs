@@ -357,3 +357,20 @@ async fn tokio_serves_many_connections_in_one_thread() {
     tokio::time::timeout(DEADLINE, work).await.unwrap();
     driver.abort();
 }
+
+#[test]
+fn a_connector_with_a_source_connects_from_there() {
+    let endpoint = endpoint();
+    let (listener, address) = listener(&endpoint);
+    let connector = endpoint.connector().source((common::address(), 0).into());
+    let client = thread::spawn(move || connector.connect(address).wait());
+    let incoming = listener.accept().within(DEADLINE).wait().unwrap();
+    let from = incoming.peer_address().unwrap();
+    assert_eq!(from.ip(), common::address());
+    let server = incoming.accept().wait().unwrap();
+    send(&client.join().unwrap().unwrap(), &server, b"from there");
+    // An address that is not of this host is none to connect from.
+    let foreign = endpoint.connector().source(([192, 0, 2, 1], 0).into());
+    let refused = foreign.connect(address).wait().unwrap_err();
+    assert!(!matches!(refused, Error::TimedOut { .. }), "{refused}");
+}

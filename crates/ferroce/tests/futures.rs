@@ -4,6 +4,7 @@
 mod common;
 
 use std::future::Future;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -251,4 +252,137 @@ async fn tokio_serves_both_ends_in_one_thread() {
     for driver in drivers {
         driver.abort();
     }
+}
+
+/// A task that polls a queue when it is woken, as some executors do at once.
+struct Polling {
+    queue: ferroce::CompletionQueue,
+    woken: std::sync::mpsc::Sender<ferroce::Result<Option<ferroce::Completion>>>,
+}
+
+impl std::task::Wake for Polling {
+    fn wake(self: Arc<Self>) {
+        self.woken.send(self.queue.poll()).unwrap();
+    }
+}
+
+#[test]
+fn a_waker_may_poll_the_queue_that_woke_it() {
+    let (server, client) = connected();
+    let region = server.region(&[0; 8]);
+    let receiving = server
+        .queue_pair
+        .submit_receive(&[region.slice(0..8).unwrap()]);
+    let mut receiving = pin!(receiving.unwrap());
+    let mut waiting = pin!(client.completions.next());
+    let (woken, told) = std::sync::mpsc::channel();
+    let waker = |end: &End| {
+        Waker::from(Arc::new(Polling {
+            queue: end.completions.clone(),
+            woken: woken.clone(),
+        }))
+    };
+    let (of_server, of_client) = (waker(&server), waker(&client));
+    let of_server = receiving
+        .as_mut()
+        .poll(&mut Context::from_waker(&of_server));
+    let of_client = waiting.as_mut().poll(&mut Context::from_waker(&of_client));
+    assert!(of_server.is_pending() && of_client.is_pending());
+    let bytes = [1; 8];
+    let from = client.region(&bytes);
+    let from = [from.slice(0..8).unwrap()];
+    client
+        .queue_pair
+        .post_send(7, Operation::Send, &from)
+        .unwrap();
+    // Who is stuck is stuck for ever: other threads drive.
+    for queue in [server.completions.clone(), client.completions.clone()] {
+        thread::spawn(move || {
+            let driver = queue.driver().unwrap();
+            driver.run_blocking(Duration::from_millis(1), || false)
+        });
+    }
+    let polled = [(); 2].map(|()| told.recv_timeout(DEADLINE).unwrap().unwrap());
+    // The future has its completion; the waker of the other one took what it was woken for.
+    assert_eq!(
+        polled.iter().flatten().map(|c| c.tag).collect::<Vec<_>>(),
+        [7]
+    );
+    let received = receiving
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    assert!(received.is_ready());
+}
+
+#[test]
+fn tagged_completions_are_awaited_in_their_order() {
+    let (server, client) = connected();
+    let _drivers = [Driven::new(&server), Driven::new(&client)];
+    let (from, to) = (client.region(&[1; 8]), server.region(&[0; 8]));
+    // One task waits before anything is posted, another one is given up.
+    let mut waiting = pin!(server.completions.next());
+    drop(server.completions.next());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waiting.as_mut().poll(&mut context).is_pending());
+    for tag in 0..4 {
+        let bytes = [to.slice(0..8).unwrap()];
+        server.queue_pair.post_receive(tag, &bytes).unwrap();
+        let bytes = [from.slice(0..8).unwrap()];
+        client
+            .queue_pair
+            .post_send(tag, Operation::Send, &bytes)
+            .unwrap();
+    }
+    assert_eq!(block_on(waiting).unwrap().tag, 0);
+    for tag in 1..4 {
+        assert_eq!(block_on(server.completions.next()).unwrap().tag, tag);
+    }
+    for tag in 0..4 {
+        assert_eq!(block_on(client.completions.next()).unwrap().tag, tag);
+    }
+}
+
+#[cfg(feature = "futures-core")]
+#[test]
+fn a_queue_is_a_stream_of_completions() {
+    use futures_core::Stream;
+    let (server, client) = connected();
+    let _driver = Driven::new(&client);
+    server.queue_pair.post_receive(1, &[]).unwrap();
+    client
+        .queue_pair
+        .post_send(2, Operation::Send, &[])
+        .unwrap();
+    let mut queue = client.completions.clone();
+    let next = std::future::poll_fn(|context| std::pin::Pin::new(&mut queue).poll_next(context));
+    assert_eq!(block_on(next).unwrap().unwrap().tag, 2);
+}
+
+#[test]
+fn solicited_messages_and_failures_make_events_where_others_do_not() {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let (server, client) = connected();
+    server.completions.set_solicited_only(true);
+    let driver = server.completions.driver().unwrap();
+    let readable = |limit: Duration| {
+        let limit = PollTimeout::try_from(limit).unwrap();
+        poll(&mut [PollFd::new(driver.as_fd(), PollFlags::POLLIN)], limit).unwrap() == 1
+    };
+    for tag in 0..3 {
+        server.queue_pair.post_receive(tag, &[]).unwrap();
+    }
+    driver.turn().unwrap();
+    let send = |work: ferroce::Work<ferroce::Rc>| {
+        client.queue_pair.post_send(9, work, &[]).unwrap();
+        client.completions.wait().unwrap().result.unwrap();
+    };
+    send(Operation::Send.into());
+    assert!(!readable(Duration::ZERO));
+    send(ferroce::Work::from(Operation::Send).solicited());
+    assert!(readable(DEADLINE));
+    driver.turn().unwrap();
+    let tags = [(); 2].map(|()| server.completions.poll().unwrap().unwrap().tag);
+    assert_eq!((tags, readable(Duration::ZERO)), ([0, 1], false));
+    server.queue_pair.flush().unwrap();
+    assert!(readable(DEADLINE));
 }

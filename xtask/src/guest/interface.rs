@@ -70,7 +70,7 @@ fn built(workspace: &Workspace) -> Result<Vec<(&'static str, String)>, String> {
     let mut cargo = workspace.cargo(&[
         "test",
         "--package=ferroce",
-        "--features=tokio,futures-io",
+        "--features=tokio,futures-core,futures-io",
         "--tests",
         "--no-run",
         "--message-format=json",

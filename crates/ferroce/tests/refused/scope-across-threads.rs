@@ -1,0 +1,24 @@
+//! What a scope lends goes to no thread that may outlive it, and a future that waits for many threads holds nothing that is of one.
+use std::time::Duration;
+
+use ferroce::{Endpoint, ProtectionDomain, QueuePair};
+
+pub fn lent(domain: &ProtectionDomain, room: &mut [u8]) {
+    domain.scope(Duration::ZERO, |scope| {
+        let lent = scope.lend(room).unwrap();
+        std::thread::spawn(move || drop(lent)); //~ E0521
+    });
+}
+
+pub fn receiving(domain: &ProtectionDomain, queue_pair: &QueuePair, room: &mut [u8]) {
+    domain.scope(Duration::ZERO, |scope| {
+        let receiving = scope.receive(queue_pair, scope.lend(room).unwrap()).unwrap();
+        std::thread::spawn(move || drop(receiving)); //~ E0521
+    });
+}
+
+pub fn accepting(endpoint: &Endpoint) {
+    let listener = endpoint.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    #[rustfmt::skip]
+    std::thread::spawn({ let accepting = listener.accept(); move || accepting.wait().is_ok() }); //~ E0597
+}

@@ -1,0 +1,96 @@
+//! Memory of processes of this host: what a peer writes by its key, another process sees in its own mapping, and the other way round.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod common;
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::{env, fs};
+
+use common::bare::{Bare, contents};
+use ferroce::{
+    Access, Error, MemoryRegion, Operation, QueuePair, QueuePairBuilder, Rc, SharedMemory,
+};
+
+/// Where the other process finds the memory.
+const VARIABLE: &str = "FERROCE_TEST_MEMORY";
+const LENGTH: usize = 3 * 4096 + 5;
+
+#[test]
+fn a_process_that_maps_it_sees_what_a_peer_writes_and_is_read_by_it() {
+    if let Some(path) = env::var_os(VARIABLE) {
+        return other_process(
+            fs::File::options()
+                .read(true)
+                .write(true)
+                .open(path)
+                .unwrap()
+                .into(),
+        );
+    }
+    let bare = Bare::new();
+    let build = || {
+        QueuePairBuilder::new(&bare.domain, &bare.completions)
+            .build()
+            .unwrap()
+    };
+    let (a, b): (QueuePair<Rc>, QueuePair<Rc>) = (build(), build());
+    bare.connect(&a, &b);
+    let memory = SharedMemory::new(LENGTH).unwrap();
+    let shared = MemoryRegion::of_shared(&bare.domain, &memory, Access::Remote).unwrap();
+    assert_eq!((memory.len(), shared.len()), (LENGTH, LENGTH));
+    let own = bare.region(b"from the peer");
+    let bytes = [own.slice(0..own.len()).unwrap()];
+    let place = shared.remote().at(LENGTH as u64 - 13);
+    a.post_send(1, Operation::Write(place), &bytes).unwrap();
+    bare.completions.wait().unwrap().result.unwrap();
+    // The same test in another process does its part, and has ended when this returns.
+    let path = format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        memory.as_fd().as_raw_fd()
+    );
+    let this = "a_process_that_maps_it_sees_what_a_peer_writes_and_is_read_by_it";
+    let mut other = Command::new(env::current_exe().unwrap());
+    let status = other.args(["--exact", this]).env(VARIABLE, path).status();
+    assert!(status.unwrap().success());
+    let place = shared.remote().at(0);
+    a.post_send(2, Operation::Read(place), &bytes).unwrap();
+    bare.completions.wait().unwrap().result.unwrap();
+    assert_eq!(&contents(&own), b"from another ");
+    drop((memory, b));
+    // The region holds the memory.
+    assert_eq!(shared.atomic_bytes()[0].load(Ordering::Relaxed), b'f');
+}
+
+fn other_process(descriptor: OwnedFd) {
+    let memory = SharedMemory::of_descriptor(descriptor).unwrap();
+    assert_eq!(memory.len(), LENGTH.next_multiple_of(8));
+    let bytes = memory.atomic_bytes();
+    let seen: Vec<u8> = bytes[LENGTH - 13..LENGTH]
+        .iter()
+        .map(|b| b.load(Ordering::Acquire))
+        .collect();
+    assert_eq!(seen, b"from the peer");
+    for (byte, said) in bytes.iter().zip(b"from another process") {
+        byte.store(*said, Ordering::Release);
+    }
+    assert_eq!(memory.atomic_words().len(), LENGTH.div_ceil(8));
+}
+
+#[test]
+fn its_pages_cannot_be_taken_away() {
+    let memory = SharedMemory::new(100_000).unwrap();
+    let file = fs::File::from(memory.as_fd().try_clone_to_owned().unwrap());
+    let refused = file.set_len(10).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+    assert!(matches!(SharedMemory::new(0), Err(Error::Misuse(_))));
+    // What could shrink is not mapped.
+    let file = fs::File::open("/proc/self/exe").unwrap();
+    let refused = SharedMemory::of_descriptor(file.into()).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EINVAL), "{refused}");
+    let unsealed = nix::sys::memfd::memfd_create(c"unsealed", nix::sys::memfd::MFdFlags::empty());
+    let refused = SharedMemory::of_descriptor(unsealed.unwrap()).unwrap_err();
+    assert!(matches!(refused, Error::Misuse(_)), "{refused}");
+}
