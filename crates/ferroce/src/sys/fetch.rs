@@ -88,6 +88,7 @@ impl Fetcher {
     }
 
     /// Takes up to a batch of completions of a live queue. One thread at a time.
+    #[inline]
     pub(super) fn fetch(
         &self,
         device: &OpenDevice,
@@ -106,6 +107,7 @@ impl Fetcher {
 }
 
 /// `ibv_poll_cq`
+#[inline]
 fn fetch_plain(
     device: &OpenDevice,
     queue: NonNull<ibv_cq>,

@@ -24,62 +24,66 @@ pub(super) struct Inbox {
     waiting: Vec<Waker>,
 }
 
-/// What is left to do when completions were settled.
-type Afterwards = (SmallVec<[Settled; BATCH]>, Vec<Waker>);
-
 impl Inbox {
-    /// Takes completions off the device: how many, and what is to be done without the lock.
-    fn fetch(&mut self, queue: &Queue) -> Result<(usize, Afterwards)> {
-        let Self { unread, place, .. } = self;
-        let (mut count, mut settled) = (0, SmallVec::new());
-        let unread_before = unread.len();
+    /// Takes completions off the device: how many. What is to be done without the lock is added to `settled`.
+    #[inline]
+    fn fetch(&mut self, queue: &Queue, settled: &mut Settled) -> Result<usize> {
+        let Self {
+            unread,
+            place,
+            waiting,
+        } = self;
+        let (mut count, before) = (0, unread.len());
         queue.fetch(place, |one| {
             count += 1;
-            settled.push(settle(one, queue.ledger(), unread));
+            settle(one, queue.ledger(), unread, settled);
         })?;
-        let waiting = if unread.len() > unread_before {
-            std::mem::take(&mut self.waiting)
-        } else {
-            Vec::new()
-        };
-        Ok((count, (settled, waiting)))
+        if !waiting.is_empty() && unread.len() > before {
+            waiting.drain(..).for_each(|waker| settled.wake(waker));
+        }
+        Ok(count)
     }
 }
 
 /// Brings a completion to its reader.
-fn settle(one: Fetched, own: &Arc<Ledger>, unread: &mut VecDeque<Arrived>) -> Settled {
-    let shared = Ledger::of_shared(one.wc.wr_id);
-    let ledger = shared.as_ref().unwrap_or(own);
-    let (settled, for_poller) =
-        ledger.complete(one.wc.wr_id, |tag| Arrived::new(tag, one).completion());
+#[inline]
+fn settle(one: Fetched, own: &Arc<Ledger>, unread: &mut VecDeque<Arrived>, settled: &mut Settled) {
+    let id = one.wc.wr_id;
+    let completion = |tag| Arrived::new(tag, one).completion();
+    let for_poller = match Ledger::number_of_shared(id) {
+        None => own.complete(id, completion, settled),
+        // Of a queue that is gone nobody is told.
+        Some(number) => {
+            Ledger::shared_by(number).and_then(|shared| shared.complete(id, completion, settled))
+        }
+    };
     if let Some(tag) = for_poller {
         unread.push_back(Arrived::new(tag, one));
     }
-    settled
 }
 
 impl Queue {
     /// What `look` finds among the unread completions, to which those of the device are added until it finds something or the device has
     /// no more.
+    #[inline]
     fn look<R>(
         &self,
         mut look: impl FnMut(&mut VecDeque<Arrived>) -> Option<R>,
     ) -> Result<Option<R>> {
         loop {
-            let (count, afterwards) = {
+            let mut settled = Settled::default();
+            let count = {
                 let mut inbox = self.inbox();
                 if let Some(found) = look(&mut inbox.unread) {
                     return Ok(Some(found));
                 }
-                inbox.fetch(self)?
+                inbox.fetch(self, &mut settled)?
             };
             if count == 0 {
                 return Ok(None);
             }
             self.delivered();
-            let (settled, waiting) = afterwards;
-            settled.into_iter().for_each(Settled::finish);
-            waiting.into_iter().for_each(Waker::wake);
+            settled.finish();
         }
     }
 

@@ -96,11 +96,13 @@ impl Queue {
         &self.ledger
     }
 
+    #[inline]
     pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes up to a batch of completions off the device. The caller has the inbox.
+    #[inline]
     pub(super) fn fetch(&self, place: &mut Place, each: impl FnMut(Fetched)) -> Result<()> {
         self.fetcher.fetch(&self.device, self.raw, place, each)
     }

@@ -39,8 +39,9 @@ pub(crate) struct Request {
 /// What is held for the device.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// Things that others may have too.
-    things: SmallVec<[Thing; 2]>,
+    /// Things that others may have too: few have more than two.
+    things: [Option<Thing>; 2],
+    more: Vec<Thing>,
     /// Memory that the program gave away until the work completes.
     exclusive: Option<Exclusive>,
 }
@@ -52,16 +53,28 @@ impl Held {
     }
 
     /// Holds one thing more.
+    #[inline]
     pub(super) fn hold(&mut self, thing: Thing) {
         // Pieces of one region need it once.
-        let is_last = |last: &Thing| std::ptr::addr_eq(Arc::as_ptr(last), Arc::as_ptr(&thing));
-        if !self.things.last().is_some_and(is_last) {
-            self.things.push(thing);
+        let is_known = |known: &Thing| std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&thing));
+        for place in &mut self.things {
+            match place {
+                None => {
+                    *place = Some(thing);
+                    return;
+                }
+                Some(known) if is_known(known) => return,
+                Some(_) => {}
+            }
+        }
+        if !self.more.last().is_some_and(is_known) {
+            self.more.push(thing);
         }
     }
 }
 
 impl Request {
+    #[inline]
     fn new(tag: u64, reader: Reader) -> Self {
         Self {
             tag,
@@ -75,6 +88,7 @@ impl Request {
     }
 
     /// Work on pieces of regions: region, first byte, length.
+    #[inline]
     pub(crate) fn shared<'r>(
         tag: u64,
         reader: Reader,
@@ -136,12 +150,14 @@ impl Request {
         Ok(new)
     }
 
+    #[inline]
     fn use_domain(&mut self, domain: &Arc<Domain>) {
         let address = Arc::as_ptr(domain).addr();
         self.mixed |= *self.domain.get_or_insert(address) != address;
     }
 
     /// Whether all its memory is of a domain.
+    #[inline]
     pub(super) fn check(&self, domain: &Arc<Domain>) -> Result<()> {
         let fits = !self.mixed
             && self
@@ -194,6 +210,7 @@ pub(crate) enum Destination {
 }
 
 /// C's form of a send-queue work request. `wr_id` and the list of elements are filled in by the caller.
+#[inline]
 pub(super) fn send_request(order: &Order, inline: bool) -> ibv_send_wr {
     let mut request = ibv_send_wr::zeroed();
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
@@ -233,6 +250,7 @@ fn atomic(to: RemoteAddress, compare_add: u64, swap: u64) -> ibv_send_wr_atomic 
     }
 }
 
+#[inline]
 fn set_operation(request: &mut ibv_send_wr, operation: Operation) {
     request.opcode = match operation {
         Operation::Send => IBV_WR_SEND,

@@ -19,6 +19,5 @@ pub fn receiving(domain: &ProtectionDomain, queue_pair: &QueuePair, room: &mut [
 
 pub fn accepting(endpoint: &Endpoint) {
     let listener = endpoint.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    #[rustfmt::skip]
     std::thread::spawn({ let accepting = listener.accept(); move || accepting.wait().is_ok() }); //~ E0597
 }

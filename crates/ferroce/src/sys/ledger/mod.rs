@@ -68,13 +68,19 @@ impl Ledger {
         new
     }
 
-    /// The ledger of a shared receive queue whose work has this `wr_id`; none if it is not of one, or of one that is gone.
-    pub(super) fn of_shared(id: u64) -> Option<Arc<Self>> {
-        let number = number::ledger(id)?;
+    /// If work with this `wr_id` is of a shared receive queue, the number of its ledger.
+    #[inline]
+    pub(super) fn number_of_shared(id: u64) -> Option<u32> {
+        number::ledger(id)
+    }
+
+    /// The ledger of a shared receive queue; none if that is gone.
+    pub(super) fn shared_by(number: u32) -> Option<Arc<Self>> {
         let shared = SHARED.read().unwrap_or_else(PoisonError::into_inner);
         shared.ledgers.get(&number)?.upgrade()
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Outstanding> {
         self.outstanding
             .lock()
@@ -82,6 +88,7 @@ impl Ledger {
     }
 
     /// Takes note of work that is about to be posted; its `wr_id`.
+    #[inline]
     pub(super) fn add(&self, work: NewWork) -> u64 {
         let (tenant, slot) = self.lock().add(work);
         match self.number {
@@ -97,12 +104,14 @@ impl Ledger {
 
     /// The device has completed work. `completion` makes a completion of its tag, for a future; the tag comes back if it is for whoever
     /// polls.
+    #[inline]
     pub(super) fn complete(
         &self,
         id: u64,
         completion: impl FnOnce(u64) -> Completion,
-    ) -> (Settled, Option<u64>) {
-        self.lock().complete(id, completion)
+        settled: &mut Settled,
+    ) -> Option<u64> {
+        self.lock().complete(id, completion, settled)
     }
 
     /// Whether the device works on it.
@@ -138,8 +147,9 @@ impl Ledger {
 
     /// [`forget`](Self::forget) of some work, as far as it has not completed.
     pub(super) fn forget_these(&self, work: &[u64], queue_pair: u32) {
-        let settled = { self.lock().forget(work, queue_pair) };
-        settled.into_iter().for_each(Settled::finish);
+        let mut settled = Settled::default();
+        self.lock().forget(work, queue_pair, &mut settled);
+        settled.finish();
     }
 }
 

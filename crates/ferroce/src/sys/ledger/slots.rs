@@ -4,6 +4,7 @@ use std::task::{Poll, Waker};
 
 use smallvec::SmallVec;
 
+use super::super::queue::BATCH;
 use super::super::work::{Held, Owner};
 use super::{Reader, number};
 use crate::Completion;
@@ -67,24 +68,29 @@ impl Interest {
     }
 }
 
-/// What is left to do when a completion was settled, without the lock: wake its future, let go of its memory.
+/// What is left to do when completions were settled, without the lock: wake their futures, let go of their memory.
 #[derive(Default)]
 pub(in crate::sys) struct Settled {
-    waker: Option<Waker>,
-    released: SmallVec<[Held; 1]>,
+    wakers: SmallVec<[Waker; BATCH]>,
+    released: SmallVec<[Held; BATCH]>,
 }
 
 impl Settled {
+    /// One more is to be woken.
+    pub(in crate::sys) fn wake(&mut self, waker: Waker) {
+        self.wakers.push(waker);
+    }
+
     /// Does it.
+    #[inline]
     pub(in crate::sys) fn finish(self) {
-        if let Some(waker) = self.waker {
-            waker.wake();
-        }
+        self.wakers.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Outstanding {
     /// Tenant and slot of new work.
+    #[inline]
     pub(super) fn add(&mut self, new: NewWork) -> (u32, u32) {
         let interest = match new.reader {
             Reader::Poller => Interest::Poller,
@@ -105,11 +111,13 @@ impl Outstanding {
             u32::try_from(self.slots.len() - 1).expect("invariant: work requests take memory")
         });
         let slot = &mut self.slots[number as usize];
-        slot.state = state;
+        // It is free: there is nothing to drop.
+        std::mem::forget(std::mem::replace(&mut slot.state, state));
         (slot.tenant, number)
     }
 
     /// The slot of work that is still known by this number.
+    #[inline]
     fn slot(&mut self, id: u64) -> Option<&mut Slot> {
         let (tenant, number) = number::parts(id);
         let slot = self.slots.get_mut(number as usize)?;
@@ -141,40 +149,46 @@ impl Outstanding {
         slot.is_some_and(|slot| matches!(slot.state, State::Posted(_)))
     }
 
+    #[inline]
     pub(super) fn complete(
         &mut self,
         id: u64,
         completion: impl FnOnce(u64) -> Completion,
-    ) -> (Settled, Option<u64>) {
-        // Work of a queue pair that is gone tells nobody anything.
-        let Some(slot) = self.slot(id) else {
-            return Default::default();
+        settled: &mut Settled,
+    ) -> Option<u64> {
+        // Work of a queue pair that is gone tells nobody anything. Other work may be settled already: flushed with its queue pair, whose
+        // completions come all the same. Its future has that still to come.
+        let slot = self.slot(id)?;
+        let State::Posted(work) = &mut slot.state else {
+            return None;
         };
-        // It may be settled already: flushed with its queue pair, whose completions come all the same. Its future has that still to come.
-        if !matches!(slot.state, State::Posted(_)) {
-            return Default::default();
+        let silent = work.before.take();
+        let mut for_poller = None;
+        if let Interest::Future(waker) = &mut work.interest {
+            settled.wakers.extend(waker.take());
+            let (tag, held) = (work.tag, std::mem::take(&mut work.held));
+            slot.state = State::Done(completion(tag), held);
+        } else {
+            for_poller = matches!(work.interest, Interest::Poller).then_some(work.tag);
+            settled.released.push(std::mem::take(&mut work.held));
+            // Nothing is left in it that needs to be dropped.
+            std::mem::forget(std::mem::replace(&mut slot.state, State::Free));
+            slot.tenant = slot.tenant.wrapping_add(1);
+            self.free.push(number::parts(id).1);
         }
-        let State::Posted(work) = std::mem::replace(&mut slot.state, State::Free) else {
-            return Default::default();
-        };
-        let mut settled = Settled::default();
-        let mut silent = work.before;
+        if silent.is_some() {
+            self.release_silent(silent, settled);
+        }
+        for_poller
+    }
+
+    /// Silent work has completed, and so has what it names.
+    fn release_silent(&mut self, mut silent: Option<u64>, settled: &mut Settled) {
         while let Some(before) = silent {
             let (held, earlier) = self.withdraw(before);
             settled.released.push(held);
             silent = earlier;
         }
-        if let Interest::Future(waker) = work.interest {
-            if let Some(slot) = self.slot(id) {
-                slot.state = State::Done(completion(work.tag), work.held);
-            }
-            settled.waker = waker;
-            return (settled, None);
-        }
-        self.vacate(id);
-        settled.released.push(work.held);
-        let for_poller = matches!(work.interest, Interest::Poller).then_some(work.tag);
-        (settled, for_poller)
     }
 
     /// The answer, and a waker that is of no use any more.
@@ -219,23 +233,16 @@ impl Outstanding {
             .collect()
     }
 
-    pub(super) fn forget(&mut self, work: &[u64], queue_pair: u32) -> Vec<Settled> {
-        let mut settled = Vec::new();
+    pub(super) fn forget(&mut self, work: &[u64], queue_pair: u32, settled: &mut Settled) {
         for &id in work {
             let state = self.slot(id).map(|slot| &slot.state);
-            let Some(State::Posted(work)) = state else {
-                continue;
-            };
-            settled.push(if matches!(work.interest, Interest::Future(_)) {
-                self.complete(id, |tag| Completion::flushed(tag, queue_pair))
-                    .0
-            } else {
-                Settled {
-                    waker: None,
-                    released: SmallVec::from_iter([self.withdraw(id).0]),
+            match state {
+                Some(State::Posted(work)) if matches!(work.interest, Interest::Future(_)) => {
+                    self.complete(id, |tag| Completion::flushed(tag, queue_pair), settled);
                 }
-            });
+                Some(State::Posted(_)) => settled.released.push(self.withdraw(id).0),
+                _ => {}
+            }
         }
-        settled
     }
 }

@@ -18,6 +18,7 @@ pub(in crate::sys) trait WorkRequest: Sized {
 macro_rules! work_request {
     ($form:ty) => {
         impl WorkRequest for $form {
+            #[inline]
             fn link(&mut self, next: *mut Self, elements: &mut Elements) {
                 self.next = next;
                 self.sg_list = elements.as_mut_ptr();
@@ -47,6 +48,7 @@ type Operation<Q, W> = Option<unsafe extern "C" fn(*mut Q, *mut W, *mut *mut W) 
 ///
 /// # Safety
 /// The operation is of the queue's context; the queue lives, and so does the memory of the chain until its completions.
+#[inline]
 pub(in crate::sys) unsafe fn call<Q, W>(
     name: &'static str,
     operation: Operation<Q, W>,
@@ -63,8 +65,10 @@ pub(in crate::sys) unsafe fn call<Q, W>(
 }
 
 /// Posts one.
+#[inline]
 pub(in crate::sys) fn post_one<W: WorkRequest>(
-    (_, form, elements): &mut Noted<W>,
+    form: &mut W,
+    elements: &mut Elements,
     post: impl FnOnce(*mut W) -> std::result::Result<(), Stopped<W>>,
 ) -> Result<()> {
     form.link(ptr::null_mut(), elements);

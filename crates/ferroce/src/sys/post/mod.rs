@@ -9,13 +9,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ferroce_abi::types::{ibv_context_ops, ibv_send_wr};
 use smallvec::SmallVec;
 
-pub(super) use chain::{call, post_one};
-
 use super::ledger::NewWork;
 use super::work::{Destination, Elements, Held, Order, Request, send_request};
 use super::{QueuePairHandle, Reader};
 use crate::{Error, Operation, Result};
-use chain::{Chain, Noted, Stopped, post_all};
+use chain::{Chain, Stopped, call, post_all, post_one};
 
 /// A work request that was not posted: why, and its memory.
 pub(crate) type Refused = (Error, Held);
@@ -46,17 +44,19 @@ impl QueuePairHandle {
     /// `ibv_post_send` of one work request; the `wr_id`.
     pub(crate) fn post_send(
         &self,
-        request: Request,
+        mut request: Request,
         order: Order,
     ) -> std::result::Result<u64, Refused> {
         if let Err(error) = self.check_send(&request, &order) {
             return Err((error, request.into_held()));
         }
         let mut turn = self.turn();
-        let mut noted = self.prepare(request, order, &mut turn);
-        match post_one(&mut noted, |first| self.call_send(first)) {
-            Ok(()) => Ok(noted.0),
-            Err(error) => Err((error, self.withdraw_send(noted.0, &mut turn))),
+        let mut form = self.prepare(&mut request, order, &mut turn);
+        match post_one(&mut form, &mut request.elements, |first| {
+            self.call_send(first)
+        }) {
+            Ok(()) => Ok(form.wr_id),
+            Err(error) => Err((error, self.withdraw_send(form.wr_id, &mut turn))),
         }
     }
 
@@ -72,7 +72,10 @@ impl QueuePairHandle {
         let mut turn = self.turn();
         let mut chain: Chain<ibv_send_wr> = batch
             .into_iter()
-            .map(|(request, order)| self.prepare(request, order, &mut turn))
+            .map(|(mut request, order)| {
+                let form = self.prepare(&mut request, order, &mut turn);
+                (form.wr_id, form, request.elements)
+            })
             .collect();
         let (posted, error) = post_all(&mut chain, |first| self.call_send(first));
         for (id, ..) in chain[posted..].iter().rev() {
@@ -81,18 +84,20 @@ impl QueuePairHandle {
         (posted, error)
     }
 
-    /// Takes note of work, and puts it into C's form but for what points elsewhere.
-    fn prepare(&self, request: Request, order: Order, turn: &mut Turn<'_>) -> Noted<ibv_send_wr> {
+    /// Takes note of work, and puts it into C's form but for what points elsewhere. The ledger has its memory from then on.
+    #[inline]
+    fn prepare(&self, request: &mut Request, order: Order, turn: &mut Turn<'_>) -> ibv_send_wr {
         let mut form = send_request(&order, request.inline);
-        let mut held = request.held;
         if let Destination::Datagram(address, ..) = order.to {
-            held.hold(address);
+            request.held.hold(address);
         }
+        let held = std::mem::take(&mut request.held);
         form.wr_id = self.note_send((request.tag, request.reader), held, order.silent, turn);
-        (form.wr_id, form, request.elements)
+        form
     }
 
     /// Takes note of work of the send queue; its `wr_id`.
+    #[inline]
     fn note_send(
         &self,
         (tag, reader): (u64, Reader),
@@ -124,6 +129,7 @@ impl QueuePairHandle {
     }
 
     /// Whether work can be posted at all. What C's libraries do not check is checked here.
+    #[inline]
     fn check_send(&self, request: &Request, order: &Order) -> Result<()> {
         if let Some(domain) = &self.domain {
             request.check(domain)?;
@@ -155,6 +161,7 @@ impl QueuePairHandle {
     }
 
     /// `ibv_post_send`; why not, and from which one on.
+    #[inline]
     fn call_send(&self, first: *mut ibv_send_wr) -> std::result::Result<(), Stopped<ibv_send_wr>> {
         // SAFETY: the operation of the live queue pair's own context; the memory of the chain is held until its completions.
         let posted = unsafe {
@@ -197,6 +204,7 @@ impl QueuePairHandle {
 }
 
 /// Whether work can have this many pieces of memory.
+#[inline]
 pub(super) fn check_pieces(request: &Request, limit: u32) -> Result<()> {
     // Inline bytes are one piece, which even a queue for none takes.
     if request.elements.len() as u64 <= limit.into() || request.inline {
@@ -215,6 +223,7 @@ fn length_of(elements: &Elements) -> u64 {
 }
 
 /// Whether an operation goes with its bytes.
+#[inline]
 fn check_operation(operation: Operation, inline: bool, length: u64) -> Result<()> {
     match operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::AtomicWrite(_)

@@ -8,33 +8,35 @@ use smallvec::SmallVec;
 use super::super::ledger::{Ledger, NewWork};
 use super::super::work::{Owner, Request};
 use super::super::{QueuePairHandle, SharedQueue};
-use super::chain::{Chain, Noted, Stopped, call, post_all, post_one};
+use super::chain::{Chain, Stopped, call, post_all, post_one};
 use super::{Refused, check_pieces};
 use crate::{Error, Result};
 
-/// Takes note of a receive, and puts it into C's form but for what points elsewhere.
-fn prepare(ledger: &Arc<Ledger>, owner: Owner, request: Request) -> Noted<ibv_recv_wr> {
+/// Takes note of a receive, and puts it into C's form but for what points elsewhere. The ledger has its memory from then on.
+#[inline]
+fn prepare(ledger: &Arc<Ledger>, owner: Owner, request: &mut Request) -> ibv_recv_wr {
     let mut form = ibv_recv_wr::zeroed();
     form.wr_id = ledger.add(NewWork {
         tag: request.tag,
         owner,
-        held: request.held,
+        held: std::mem::take(&mut request.held),
         reader: request.reader,
         before: None,
     });
-    (form.wr_id, form, request.elements)
+    form
 }
 
 /// Takes note of one receive and posts it; the `wr_id`.
+#[inline]
 fn post(
     (ledger, owner): (&Arc<Ledger>, Owner),
-    request: Request,
+    mut request: Request,
     post: impl FnOnce(*mut ibv_recv_wr) -> std::result::Result<(), Stopped<ibv_recv_wr>>,
 ) -> std::result::Result<u64, Refused> {
-    let mut noted = prepare(ledger, owner, request);
-    match post_one(&mut noted, post) {
-        Ok(()) => Ok(noted.0),
-        Err(error) => Err((error, ledger.withdraw(noted.0).0)),
+    let mut form = prepare(ledger, owner, &mut request);
+    match post_one(&mut form, &mut request.elements, post) {
+        Ok(()) => Ok(form.wr_id),
+        Err(error) => Err((error, ledger.withdraw(form.wr_id).0)),
     }
 }
 
@@ -61,7 +63,10 @@ impl QueuePairHandle {
         let ledger = self.receive_queue().ledger();
         let mut chain: Chain<ibv_recv_wr> = requests
             .into_iter()
-            .map(|request| prepare(ledger, self.owner, request))
+            .map(|mut request| {
+                let form = prepare(ledger, self.owner, &mut request);
+                (form.wr_id, form, request.elements)
+            })
             .collect();
         let (posted, error) = post_all(&mut chain, |first| self.call_receive(first));
         for (id, ..) in &chain[posted..] {
@@ -70,6 +75,7 @@ impl QueuePairHandle {
         (posted, error)
     }
 
+    #[inline]
     fn check_receive(&self, request: &Request) -> Result<()> {
         if self.shared.is_some() {
             return Err(Error::Misuse(
