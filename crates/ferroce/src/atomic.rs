@@ -93,14 +93,14 @@ impl<T: Reads> QueuePair<T> {
             .domain()
             .ok_or(Error::Misuse("the queue pair has no protection domain"))?;
         let memory = self.results.take(domain)?;
-        let request = Request::exclusive(0, Reader::Future, memory, 8);
-        match self.handle.post_send(request, order) {
+        let mut request = Request::exclusive(0, Reader::Future, memory, 8);
+        match self.handle.post_send(&mut request, order) {
             Ok(id) => Ok(PendingAtomic {
                 ticket: Ticket::new(self.handle.send_queue().ledger(), id),
                 results: Arc::clone(&self.results),
             }),
-            Err((error, mut held)) => {
-                if let Some(memory) = held.take_exclusive() {
+            Err(error) => {
+                if let Some(memory) = request.into_held().take_exclusive() {
                     self.results.give_back(memory);
                 }
                 Err(error)

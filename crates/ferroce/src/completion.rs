@@ -49,6 +49,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// The queue overflowed.
+    #[inline]
     pub fn poll(&self) -> Result<Option<Completion>> {
         self.0.take()
     }
@@ -63,6 +64,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// The queue overflowed.
+    #[inline]
     pub fn spin(&self) -> Result<Completion> {
         loop {
             if let Some(completion) = self.poll()? {

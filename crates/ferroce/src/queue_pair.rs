@@ -9,7 +9,7 @@ use crate::atomic::Results;
 use crate::attributes::{QueuePairAttributes, QueuePairInfo, QueuePairState};
 use crate::exchange::Local;
 use crate::memory::request;
-use crate::sys::{Bind, Ledger, QueuePairHandle, Reader, Refused, Request};
+use crate::sys::{Bind, Ledger, QueuePairHandle, Reader, Request};
 use crate::transport::{Binds, Rc, Receives, Sends, Transport, Ud};
 use crate::{
     Buffer, CompletionQueue, Error, FlushPlacement, Gid, Id, MemoryRegion, MemoryWindow, Pending,
@@ -158,9 +158,9 @@ impl<T: Sends> QueuePair<T> {
     /// ENOMEM if the queue is full; EINVAL in a state that does not allow it; [`Error::Limit`] for too many pieces, [`Error::Misuse`] for an atomic on
     /// other than 8 bytes. Nothing was posted then.
     pub fn post_send(&self, tag: u64, work: impl Into<Work<T>>, bytes: &[Slice<'_>]) -> Result<()> {
-        let request = request(tag, Reader::Poller, bytes);
-        let posted = self.handle.post_send(request, work.into().order);
-        posted.map(drop).map_err(|(error, _)| error)
+        let mut request = request(tag, Reader::Poller, bytes);
+        let posted = self.handle.post_send(&mut request, work.into().order);
+        posted.map(drop)
     }
 
     /// Posts work that sends bytes which are copied now: they need not be registered, and may be changed when this returns. As many as
@@ -169,11 +169,8 @@ impl<T: Sends> QueuePair<T> {
     /// # Errors
     /// As [`post_send`](Self::post_send); [`Error::Limit`] for more bytes, [`Error::Misuse`] for other operations.
     pub fn post_inline(&self, tag: u64, work: impl Into<Work<T>>, bytes: &[u8]) -> Result<()> {
-        let posted = Request::inline(tag, Reader::Poller, bytes).map(|request| {
-            self.handle
-                .post_send(request, work.into().order)
-                .map_err(|(error, _)| error)
-        })?;
+        let posted = Request::inline(tag, Reader::Poller, bytes)
+            .map(|mut request| self.handle.post_send(&mut request, work.into().order))?;
         posted.map(drop)
     }
 
@@ -192,9 +189,9 @@ impl<T: Sends> QueuePair<T> {
         work: impl Into<Work<T>>,
         pieces: &[RawPiece],
     ) -> Result<()> {
-        let request = Request::raw(tag, pieces.iter().copied());
-        let posted = self.handle.post_send(request, work.into().order);
-        posted.map(drop).map_err(|(error, _)| error)
+        let mut request = Request::raw(tag, pieces.iter().copied());
+        let posted = self.handle.post_send(&mut request, work.into().order);
+        posted.map(drop)
     }
 
     /// Posts work, as a future of its completion.
@@ -213,11 +210,9 @@ impl<T: Sends> QueuePair<T> {
         self.submit_request(Request::inline(0, Reader::Future, bytes)?, work.into())
     }
 
-    fn submit_request(&self, request: Request, work: Work<T>) -> Result<Pending> {
-        match self.handle.post_send(request, work.order) {
-            Ok(id) => Ok(Pending::new(self.handle.send_queue(), id)),
-            Err((error, _)) => Err(error),
-        }
+    fn submit_request(&self, mut request: Request, work: Work<T>) -> Result<Pending> {
+        let id = self.handle.post_send(&mut request, work.order)?;
+        Ok(Pending::new(self.handle.send_queue(), id))
     }
 
     /// Posts work on a buffer, which comes back with the completion.
@@ -231,10 +226,10 @@ impl<T: Sends> QueuePair<T> {
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
         // A READ changes the bytes, but not how many there are.
         let lengths = (buffer.len(), buffer.capacity());
-        let posted = self
-            .handle
-            .post_send(buffer.into_request(Reader::Future), work.into().order);
-        pending_buffer(posted, self.handle.send_queue().ledger(), lengths, false)
+        let mut request = buffer.into_request(Reader::Future);
+        let posted = self.handle.post_send(&mut request, work.into().order);
+        let ledger = self.handle.send_queue().ledger();
+        pending_buffer((posted, request), ledger, lengths, false)
     }
 }
 
@@ -245,10 +240,8 @@ impl<T: Receives> QueuePair<T> {
     /// # Errors
     /// As [`post_send`](Self::post_send); [`Error::Misuse`] if the queue pair takes its receives from a shared queue.
     pub fn post_receive(&self, tag: u64, bytes: &[Slice<'_>]) -> Result<()> {
-        let posted = self
-            .handle
-            .post_receive(request(tag, Reader::Poller, bytes));
-        posted.map(drop).map_err(|(error, _)| error)
+        let mut request = request(tag, Reader::Poller, bytes);
+        self.handle.post_receive(&mut request).map(drop)
     }
 
     /// Posts a receive into memory that nothing here keeps.
@@ -260,9 +253,8 @@ impl<T: Receives> QueuePair<T> {
     /// As [`post_receive`](Self::post_receive).
     #[allow(unsafe_code, reason = "the caller's promise")]
     pub unsafe fn post_receive_raw(&self, tag: u64, pieces: &[RawPiece]) -> Result<()> {
-        let request = Request::raw(tag, pieces.iter().copied());
-        let posted = self.handle.post_receive(request);
-        posted.map(drop).map_err(|(error, _)| error)
+        let mut request = Request::raw(tag, pieces.iter().copied());
+        self.handle.post_receive(&mut request).map(drop)
     }
 
     /// Posts a receive, as a future of its completion.
@@ -270,10 +262,9 @@ impl<T: Receives> QueuePair<T> {
     /// # Errors
     /// As [`post_receive`](Self::post_receive).
     pub fn submit_receive(&self, bytes: &[Slice<'_>]) -> Result<Pending> {
-        match self.handle.post_receive(request(0, Reader::Future, bytes)) {
-            Ok(id) => Ok(Pending::new(self.handle.receive_queue(), id)),
-            Err((error, _)) => Err(error),
-        }
+        let mut request = request(0, Reader::Future, bytes);
+        let id = self.handle.post_receive(&mut request)?;
+        Ok(Pending::new(self.handle.receive_queue(), id))
     }
 
     /// Posts a receive into a buffer. It comes back with the bytes that came.
@@ -285,10 +276,10 @@ impl<T: Receives> QueuePair<T> {
         buffer: Buffer,
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
         let lengths = (buffer.len(), buffer.capacity());
-        let posted = self
-            .handle
-            .post_receive(buffer.into_request(Reader::Future));
-        pending_buffer(posted, self.handle.receive_queue().ledger(), lengths, true)
+        let mut request = buffer.into_request(Reader::Future);
+        let posted = self.handle.post_receive(&mut request);
+        let ledger = self.handle.receive_queue().ledger();
+        pending_buffer((posted, request), ledger, lengths, true)
     }
 }
 
@@ -365,7 +356,7 @@ pub struct RefusedBuffer {
 }
 
 pub(crate) fn pending_buffer(
-    posted: std::result::Result<u64, Refused>,
+    (posted, request): (Result<u64>, Request),
     ledger: &Arc<Ledger>,
     (length, capacity): (usize, usize),
     receives: bool,
@@ -376,8 +367,9 @@ pub(crate) fn pending_buffer(
             (length, capacity),
             receives,
         )),
-        Err((error, mut held)) => {
-            let memory = held
+        Err(error) => {
+            let memory = request
+                .into_held()
                 .take_exclusive()
                 .expect("invariant: a request holds what it was made with");
             let buffer = Buffer::from_parts(memory, length, capacity);

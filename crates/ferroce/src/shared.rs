@@ -90,8 +90,8 @@ impl SharedReceiveQueue {
     /// # Errors
     /// ENOMEM if the queue is full; [`Error::Limit`](crate::Error::Limit) for too many pieces.
     pub fn post_receive(&self, tag: u64, bytes: &[Slice<'_>]) -> Result<()> {
-        let posted = self.0.post(request(tag, Reader::Poller, bytes));
-        posted.map(drop).map_err(|(error, _)| error)
+        let posted = self.0.post(&mut request(tag, Reader::Poller, bytes));
+        posted.map(drop)
     }
 
     /// Posts a receive, as a future. Someone must drive or poll the completion queues of the queue pairs.
@@ -99,10 +99,8 @@ impl SharedReceiveQueue {
     /// # Errors
     /// As [`post_receive`](Self::post_receive).
     pub fn submit_receive(&self, bytes: &[Slice<'_>]) -> Result<Pending> {
-        match self.0.post(request(0, Reader::Future, bytes)) {
-            Ok(id) => Ok(Pending::of(self.0.ledger(), id)),
-            Err((error, _)) => Err(error),
-        }
+        let id = self.0.post(&mut request(0, Reader::Future, bytes))?;
+        Ok(Pending::of(self.0.ledger(), id))
     }
 
     /// Posts a receive into a buffer, which comes back with the bytes that came.
@@ -114,8 +112,9 @@ impl SharedReceiveQueue {
         buffer: Buffer,
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
         let lengths = (buffer.len(), buffer.capacity());
-        let posted = self.0.post(buffer.into_request(Reader::Future));
-        pending_buffer(posted, self.0.ledger(), lengths, true)
+        let mut request = buffer.into_request(Reader::Future);
+        let posted = self.0.post(&mut request);
+        pending_buffer((posted, request), self.0.ledger(), lengths, true)
     }
 }
 

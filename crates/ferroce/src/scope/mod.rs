@@ -188,8 +188,8 @@ impl<'scope> Scope<'scope, '_> {
         into: Lent<'scope>,
     ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
         let handle = &queue_pair.handle;
-        let posted = into.request().and_then(|request| {
-            let id = handle.post_receive(request).map_err(|(error, _)| error)?;
+        let posted = into.request().and_then(|mut request| {
+            let id = handle.post_receive(&mut request)?;
             self.posts.add(handle, handle.receive_queue(), id);
             Ok(Ticket::new(handle.receive_queue().ledger(), id))
         });
@@ -199,13 +199,11 @@ impl<'scope> Scope<'scope, '_> {
     fn post_send<T: Sends>(
         &self,
         queue_pair: &QueuePair<T>,
-        request: Request,
+        mut request: Request,
         order: Order,
     ) -> Result<Ticket> {
         let handle = &queue_pair.handle;
-        let id = handle
-            .post_send(request, order)
-            .map_err(|(error, _)| error)?;
+        let id = handle.post_send(&mut request, order)?;
         self.posts.add(handle, handle.send_queue(), id);
         Ok(Ticket::new(handle.send_queue().ledger(), id))
     }

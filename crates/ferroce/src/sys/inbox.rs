@@ -36,7 +36,7 @@ impl Inbox {
         let (mut count, before) = (0, unread.len());
         queue.fetch(place, |one| {
             count += 1;
-            settle(one, queue.ledger(), unread, settled);
+            settle(&one, queue.ledger(), unread, settled);
         })?;
         if !waiting.is_empty() && unread.len() > before {
             waiting.drain(..).for_each(|waker| settled.wake(waker));
@@ -47,9 +47,9 @@ impl Inbox {
 
 /// Brings a completion to its reader.
 #[inline]
-fn settle(one: Fetched, own: &Arc<Ledger>, unread: &mut VecDeque<Arrived>, settled: &mut Settled) {
+fn settle(one: &Fetched, own: &Arc<Ledger>, unread: &mut VecDeque<Arrived>, settled: &mut Settled) {
     let id = one.wc.wr_id;
-    let completion = |tag| Arrived::new(tag, one).completion();
+    let completion = |tag| Arrived::new(tag, *one).completion();
     let for_poller = match Ledger::number_of_shared(id) {
         None => own.complete(id, completion, settled),
         // Of a queue that is gone nobody is told.
@@ -58,7 +58,7 @@ fn settle(one: Fetched, own: &Arc<Ledger>, unread: &mut VecDeque<Arrived>, settl
         }
     };
     if let Some(tag) = for_poller {
-        unread.push_back(Arrived::new(tag, one));
+        unread.push_back(Arrived::new(tag, *one));
     }
 }
 
@@ -88,6 +88,7 @@ impl Queue {
     }
 
     /// The oldest completion that is for pollers.
+    #[inline]
     pub(crate) fn take(&self) -> Result<Option<Completion>> {
         let found = self.look(VecDeque::pop_front)?;
         Ok(found.map(|arrived| arrived.completion()))

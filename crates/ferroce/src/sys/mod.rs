@@ -49,7 +49,6 @@ pub(crate) use ledger::{Ledger, Reader};
 pub(crate) use mapping::Mapping;
 pub(crate) use memory::{Domain, Region};
 pub(crate) use poller::{Alarm, Poller, Signal};
-pub(crate) use post::Refused;
 pub(crate) use queue::{BATCH, Queue};
 pub(crate) use queue_pair::{Plan, QueuePairHandle};
 pub(crate) use shared_queue::{SharedQueue, XrcDomainObject};

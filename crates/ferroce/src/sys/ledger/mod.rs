@@ -88,7 +88,7 @@ impl Ledger {
     }
 
     /// Takes note of work that is about to be posted; its `wr_id`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(&self, work: NewWork) -> u64 {
         let (tenant, slot) = self.lock().add(work);
         match self.number {

@@ -90,7 +90,7 @@ impl Settled {
 
 impl Outstanding {
     /// Tenant and slot of new work.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(&mut self, new: NewWork) -> (u32, u32) {
         let interest = match new.reader {
             Reader::Poller => Interest::Poller,

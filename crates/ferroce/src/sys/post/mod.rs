@@ -15,9 +15,6 @@ use super::{QueuePairHandle, Reader};
 use crate::{Error, Operation, Result};
 use chain::{Chain, Stopped, call, post_all, post_one};
 
-/// A work request that was not posted: why, and its memory.
-pub(crate) type Refused = (Error, Held);
-
 /// The last work request of a send queue, if it will complete without a word. Held while posting, so that it is in the order of the queue.
 #[derive(Default)]
 pub(super) struct Silent(Mutex<Option<u64>>);
@@ -41,22 +38,19 @@ impl QueuePairHandle {
         self.silent.as_ref().map(Silent::lock)
     }
 
-    /// `ibv_post_send` of one work request; the `wr_id`.
-    pub(crate) fn post_send(
-        &self,
-        mut request: Request,
-        order: Order,
-    ) -> std::result::Result<u64, Refused> {
-        if let Err(error) = self.check_send(&request, &order) {
-            return Err((error, request.into_held()));
-        }
+    /// `ibv_post_send` of one work request; the `wr_id`. If it is refused, its memory is the request's again.
+    pub(crate) fn post_send(&self, request: &mut Request, order: Order) -> Result<u64> {
+        self.check_send(request, &order)?;
         let mut turn = self.turn();
-        let mut form = self.prepare(&mut request, order, &mut turn);
+        let mut form = self.prepare(request, order, &mut turn);
         match post_one(&mut form, &mut request.elements, |first| {
             self.call_send(first)
         }) {
             Ok(()) => Ok(form.wr_id),
-            Err(error) => Err((error, self.withdraw_send(form.wr_id, &mut turn))),
+            Err(error) => {
+                request.held = self.withdraw_send(form.wr_id, &mut turn);
+                Err(error)
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use super::super::ledger::{Ledger, NewWork};
 use super::super::work::{Owner, Request};
 use super::super::{QueuePairHandle, SharedQueue};
 use super::chain::{Chain, Stopped, call, post_all, post_one};
-use super::{Refused, check_pieces};
+use super::check_pieces;
 use crate::{Error, Result};
 
 /// Takes note of a receive, and puts it into C's form but for what points elsewhere. The ledger has its memory from then on.
@@ -30,22 +30,23 @@ fn prepare(ledger: &Arc<Ledger>, owner: Owner, request: &mut Request) -> ibv_rec
 #[inline]
 fn post(
     (ledger, owner): (&Arc<Ledger>, Owner),
-    mut request: Request,
+    request: &mut Request,
     post: impl FnOnce(*mut ibv_recv_wr) -> std::result::Result<(), Stopped<ibv_recv_wr>>,
-) -> std::result::Result<u64, Refused> {
-    let mut form = prepare(ledger, owner, &mut request);
+) -> Result<u64> {
+    let mut form = prepare(ledger, owner, request);
     match post_one(&mut form, &mut request.elements, post) {
         Ok(()) => Ok(form.wr_id),
-        Err(error) => Err((error, ledger.withdraw(form.wr_id).0)),
+        Err(error) => {
+            request.held = ledger.withdraw(form.wr_id).0;
+            Err(error)
+        }
     }
 }
 
 impl QueuePairHandle {
-    /// `ibv_post_recv` of one work request; the `wr_id`.
-    pub(crate) fn post_receive(&self, request: Request) -> std::result::Result<u64, Refused> {
-        if let Err(error) = self.check_receive(&request) {
-            return Err((error, request.into_held()));
-        }
+    /// `ibv_post_recv` of one work request; the `wr_id`. If it is refused, its memory is the request's again.
+    pub(crate) fn post_receive(&self, request: &mut Request) -> Result<u64> {
+        self.check_receive(request)?;
         let place = (self.receive_queue().ledger(), self.owner);
         post(place, request, |first| self.call_receive(first))
     }
@@ -107,14 +108,10 @@ impl QueuePairHandle {
 }
 
 impl SharedQueue {
-    /// `ibv_post_srq_recv`; the `wr_id`.
-    pub(crate) fn post(&self, request: Request) -> std::result::Result<u64, Refused> {
-        let fits = request
-            .check(self.domain())
-            .and_then(|()| check_pieces(&request, self.max_sge));
-        if let Err(error) = fits {
-            return Err((error, request.into_held()));
-        }
+    /// `ibv_post_srq_recv`; the `wr_id`. If it is refused, its memory is the request's again.
+    pub(crate) fn post(&self, request: &mut Request) -> Result<u64> {
+        request.check(self.domain())?;
+        check_pieces(request, self.max_sge)?;
         let place = (self.ledger(), self.owner);
         post(place, request, |first| self.call_receive(first))
     }
