@@ -15,8 +15,11 @@ use crate::document::Mode;
 use crate::workspace::Workspace;
 use crate::{packages, sh};
 
-/// The counts that are committed: name, tabulator, instructions of one repetition.
-const BASELINE: &str = "crates/nic/benches/instructions.baseline";
+/// Programs that do what is counted: their package, and the counts that are committed: name, tabulator, instructions of one repetition.
+const PROGRAMS: [(&str, &str); 2] = [
+    ("ferroce-nic", "crates/nic/benches/instructions.baseline"),
+    ("ferroce", "crates/ferroce/benches/instructions.baseline"),
+];
 /// Changes by less than this are not shown: threads and hash seeds make some counts differ from run to run.
 const NOISE: f64 = 0.02;
 
@@ -31,58 +34,82 @@ struct Case {
     part: PathBuf,
 }
 
-/// Counts, and compares with the baseline or writes it. A change is shown; whether it is right, a person says.
+/// Counts, and compares with the baselines or writes them. A change is shown; whether it is right, a person says.
 pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
-    let counts = count(&cases(workspace)?)?;
-    let file = workspace.root.join(BASELINE);
-    if mode == Mode::Write {
-        let lines: Vec<String> = counts
-            .iter()
-            .map(|(name, count)| format!("{name}\t{count:.0}\n"))
-            .collect();
-        return std::fs::write(&file, lines.concat())
-            .map_err(|e| format!("{}: {e}", file.display()));
-    }
-    let baseline =
-        std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-    for line in compare(&parse(&baseline), &counts) {
-        println!("{line}");
+    for (package, baseline) in PROGRAMS {
+        let counts = count(&cases(workspace, package)?)?;
+        let file = workspace.root.join(baseline);
+        if mode == Mode::Write {
+            let lines: Vec<String> = counts
+                .iter()
+                .map(|(name, count)| format!("{name}\t{count:.0}\n"))
+                .collect();
+            std::fs::write(&file, lines.concat())
+                .map_err(|e| format!("{}: {e}", file.display()))?;
+        } else {
+            let before =
+                std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            for line in compare(&parse(&before), &counts) {
+                println!("{line}");
+            }
+        }
+        for line in overhead(&counts) {
+            println!("{line}");
+        }
     }
     Ok(())
+}
+
+/// Of what is there as `raw` and as `safe`: how much more the safe way takes.
+fn overhead(counts: &Counts) -> Vec<String> {
+    counts
+        .iter()
+        .filter_map(|(name, safe)| {
+            let name = name.strip_prefix("safe ")?;
+            let raw = counts.get(&format!("raw {name}"))?;
+            let percent = (safe / raw - 1.0) * 100.0;
+            Some(format!("{name:<44}{:+10.0}  {percent:+.1} %", safe - raw))
+        })
+        .collect()
 }
 
 /// Shows where the instructions of the case with a name go.
 pub(crate) fn profile(workspace: &Workspace, name: &str) -> Result<(), String> {
-    let all = cases(workspace)?;
-    let case = all.iter().find(|case| case.name == name);
-    let case = case.ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|case| &*case.name).collect();
-        format!("there is no case {name:?}, only\n{}", names.join("\n"))
-    })?;
-    println!("# {name}");
-    for line in functions::table(case)? {
-        println!("{line}");
+    let mut names = Vec::new();
+    for (package, _) in PROGRAMS {
+        let all = cases(workspace, package)?;
+        if let Some(case) = all.iter().find(|case| case.name == name) {
+            println!("# {name}");
+            for line in functions::table(case)? {
+                println!("{line}");
+            }
+            return Ok(());
+        }
+        names.extend(all.into_iter().map(|case| case.name));
     }
-    Ok(())
+    Err(format!(
+        "there is no case {name:?}, only\n{}",
+        names.join("\n")
+    ))
 }
 
-/// Runs everything under callgrind.
-fn cases(workspace: &Workspace) -> Result<Vec<Case>, String> {
+/// Runs everything of a package under callgrind.
+fn cases(workspace: &Workspace, package: &str) -> Result<Vec<Case>, String> {
     packages::require(&[packages::SYSTEM])?;
-    let program = build(workspace)?;
+    let program = build(workspace, package)?;
     let folder = workspace.target.join("instructions");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     watch(&program, &folder)
 }
 
-/// Builds the program that does what is counted; where it is.
-fn build(workspace: &Workspace) -> Result<PathBuf, String> {
+/// Builds the program of a package that does what is counted; where it is.
+fn build(workspace: &Workspace, package: &str) -> Result<PathBuf, String> {
     let mut cargo = workspace.cargo(&[
         "build",
         "--release",
         "--package",
-        "ferroce-nic",
+        package,
         "--bench",
         "instructions",
         "--message-format=json",
@@ -182,7 +209,14 @@ fn compare(before: &Counts, now: &Counts) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{compare, parse};
+    use super::{compare, overhead, parse};
+
+    #[test]
+    fn what_is_there_twice_is_compared() {
+        let told = overhead(&parse("raw a\t200\nsafe a\t210\nsafe b\t7\n"));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("a ") && told[0].ends_with("+10  +5.0 %"));
+    }
 
     #[test]
     fn changes_are_told() {

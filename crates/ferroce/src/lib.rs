@@ -16,11 +16,13 @@
 //!
 //! # Ways to do work
 //! - [`QueuePair::post_send`] takes a *tag*, which comes back with the completion from [`CompletionQueue::poll`] or
-//!   [`wait`](CompletionQueue::wait). The bytes are parts of [`MemoryRegion`]s. A [batch](QueuePair::batch) posts several at once.
+//!   [`wait`](CompletionQueue::wait), or is awaited with [`next`](CompletionQueue::next). The bytes are parts of [`MemoryRegion`]s. A
+//!   [batch](QueuePair::batch) posts several at once.
 //! - [`QueuePair::submit`] gives a [future](Pending) of the completion instead, [`submit_atomic`](QueuePair::submit_atomic) one of the old value.
 //! - [`QueuePair::submit_buffer`] and [`receive_buffer`](QueuePair::receive_buffer) take a [`Buffer`] away, and the [future](PendingBuffer)
 //!   gives it back. Since nobody else can reach a buffer, it is ordinary `&mut [u8]` while the program has it.
 //! - In a [scope](ProtectionDomain::scope) any bytes that outlive it can be sent from and received into.
+//! - [`SharedMemory`] can be a region, and other processes of the host map the same bytes.
 //! - [`QueuePair::post_send_raw`] trusts the caller, and is `unsafe`.
 //!
 //! Futures need a [`Driver`]: a thread, an event loop, or a task of a runtime. They may be dropped at any time.

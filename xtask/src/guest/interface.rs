@@ -18,13 +18,14 @@ const NAME: &str = "rust-interface";
 /// They take half a minute there.
 const LIMIT: Duration = Duration::from_secs(240);
 /// The test programs. The others test the compiler, the examples, and what only the software device has.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
     "connection",
     "endpoint",
     "futures",
     "operations",
     "providers",
     "scopes",
+    "shared_memory",
     "stream",
     "typed",
 ];
