@@ -342,6 +342,35 @@ fn tagged_completions_are_awaited_in_their_order() {
     }
 }
 
+#[test]
+fn completions_that_were_taken_and_given_back_wake_who_looked_meanwhile() {
+    let (server, client) = connected();
+    for tag in 0..2 {
+        server.queue_pair.post_receive(tag, &[]).unwrap();
+        let posted = client.queue_pair.post_send(tag, Operation::Send, &[]);
+        posted.unwrap();
+        client.completions.wait().unwrap().result.unwrap();
+    }
+    let mut taken = server.completions.completions();
+    let begun = Instant::now();
+    while taken.next().unwrap().is_none() {
+        assert!(begun.elapsed() < DEADLINE, "nothing came");
+    }
+    let (woken, told) = std::sync::mpsc::channel();
+    let queue = server.completions.clone();
+    let waker = Waker::from(Arc::new(Polling { queue, woken }));
+    let mut next = pin!(server.completions.next());
+    match next.as_mut().poll(&mut Context::from_waker(&waker)) {
+        // Both were taken at once: the second one comes back.
+        Poll::Pending => {
+            drop(taken);
+            let found = told.try_recv().unwrap().unwrap().unwrap();
+            assert_eq!(found.tag, 1);
+        }
+        Poll::Ready(second) => assert_eq!(second.unwrap().tag, 1),
+    }
+}
+
 #[cfg(feature = "futures-core")]
 #[test]
 fn a_queue_is_a_stream_of_completions() {

@@ -106,10 +106,16 @@ impl Queue {
 
     /// Gives back completions that were taken and not read, the oldest first.
     pub(crate) fn give_back(&self, untouched: impl DoubleEndedIterator<Item = Arrived>) {
-        let mut inbox = self.inbox();
-        for arrived in untouched.rev() {
-            inbox.unread.push_front(arrived);
-        }
+        let waiting = {
+            let mut inbox = self.inbox();
+            for arrived in untouched.rev() {
+                inbox.unread.push_front(arrived);
+            }
+            std::mem::take(&mut inbox.waiting)
+        };
+        // Who looked meanwhile found nothing.
+        self.delivered();
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Takes everything off the device, for its readers.
