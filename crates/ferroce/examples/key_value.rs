@@ -33,9 +33,9 @@ fn server(listener: &Listener) -> Outcome {
         let next = listener.accept().wait()?.private_data(&key);
         connections.push(next.accept().wait()?);
     }
-    for connection in connections {
-        connection.disconnected().wait()?;
-    }
+    connections
+        .iter()
+        .try_for_each(|one| one.disconnected().wait())?;
     println!("server: served {CLIENTS} clients without doing anything");
     Ok(())
 }
