@@ -6,8 +6,8 @@
  * A client connects, sends a message, checks the answer, and ends: by a disconnect, by a return from main, or without a word.
  */
 #include "common.h"
+#include "holdings.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -224,33 +224,6 @@ static void run_wave(uint32_t first, uint32_t count)
 	}
 }
 
-static unsigned int entries(const char *name)
-{
-	DIR *dir;
-	unsigned int count = 0;
-
-	MUST_PTR(dir = opendir(name));
-	while (readdir(dir) != NULL)
-		count++;
-	closedir(dir);
-	return count;
-}
-
-static long resident_kib(void)
-{
-	FILE *file;
-	char line[128];
-	long kib = -1;
-
-	MUST_PTR(file = fopen("/proc/self/status", "re"));
-	while (fgets(line, sizeof line, file) != NULL)
-		if (sscanf(line, "VmRSS: %ld", &kib) == 1)
-			break;
-	fclose(file);
-	EXPECT(kib > 0);
-	return kib;
-}
-
 int main(int argc, char **argv)
 {
 	uint32_t clients;
@@ -271,12 +244,12 @@ int main(int argc, char **argv)
 	for (uint32_t first = 0; first < clients; first += WAVE) {
 		run_wave(first, clients - first < WAVE ? clients - first : WAVE);
 		if (first <= clients / 5) {
-			files = entries("/proc/self/fd");
+			files = descriptors();
 			kib = resident_kib();
 		}
 	}
 	/* That a process is gone may be noticed a moment later than its connection's end. The deadline ends a wait in vain. */
-	while ((files_now = entries("/proc/self/fd")) > files + KEPT)
+	while ((files_now = descriptors()) > files + KEPT)
 		turn();
 	kib_now = resident_kib();
 	printf("%u clients served; %u descriptors after a fifth, then %u; %ld KiB, then %ld\n", me.served, files, files_now, kib, kib_now);

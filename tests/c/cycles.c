@@ -6,39 +6,11 @@
  * After the first fifth, when pools and tables have their size, descriptors and resident memory are counted, and again at the end.
  */
 #include "common.h"
-
-#include <dirent.h>
+#include "holdings.h"
 
 enum { TIME = 240, SIZE = 256, GROWTH_KIB = 1024, JUDGED = 1000 };
 
 static const char *address = "127.0.0.1";
-
-static unsigned int descriptors(void)
-{
-	DIR *dir;
-	unsigned int count = 0;
-
-	MUST_PTR(dir = opendir("/proc/self/fd"));
-	while (readdir(dir) != NULL)
-		count++;
-	closedir(dir);
-	return count;
-}
-
-static long resident_kib(void)
-{
-	FILE *file;
-	char line[128];
-	long kib = -1;
-
-	MUST_PTR(file = fopen("/proc/self/status", "re"));
-	while (fgets(line, sizeof line, file) != NULL)
-		if (sscanf(line, "VmRSS: %ld", &kib) == 1)
-			break;
-	fclose(file);
-	EXPECT(kib > 0);
-	return kib;
-}
 
 /* Verbs: a connected pair in one context. */
 

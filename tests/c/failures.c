@@ -25,13 +25,13 @@
  */
 #include "common.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/wait.h>
 
 enum { SIDE_SIZE = 64 << 10, SHORT = 1024, CYCLES = 200, WARM_UP = 50, TIME = 60 };
 enum { SEED_CLIENT = 11, SEED_SERVER = 12 };
 
+#include "holdings.h"
 #include "side.h"
 
 static const char rejection[] = "this server takes nobody";
@@ -396,41 +396,27 @@ static int bind_to(struct rdma_event_channel *channel, const char *address, cons
 
 /* cycles */
 
-static void look_at_self(unsigned long *descriptors, unsigned long *kilobytes)
-{
-	struct dirent *entry;
-	unsigned long pages;
-	FILE *statm;
-	DIR *folder;
-
-	MUST_PTR(folder = opendir("/proc/self/fd"));
-	for (*descriptors = 0; (entry = readdir(folder)) != NULL;)
-		*descriptors += entry->d_name[0] != '.';
-	closedir(folder);
-	MUST_PTR(statm = fopen("/proc/self/statm", "r"));
-	EXPECT(fscanf(statm, "%*u %lu", &pages) == 1);
-	fclose(statm);
-	*kilobytes = pages * (sysconf(_SC_PAGESIZE) >> 10);
-}
-
 /* Counts descriptors and memory after the warm-up and at the end. */
 static void watch_growth(int cycle)
 {
-	static unsigned long descriptors, kilobytes;
-	unsigned long now_descriptors, now_kilobytes;
+	static unsigned int files;
+	static long kib;
+	unsigned int files_now;
+	long kib_now;
 
 	if (cycle != WARM_UP && cycle != CYCLES)
 		return;
-	look_at_self(&now_descriptors, &now_kilobytes);
+	files_now = descriptors();
+	kib_now = resident_kib();
 	if (cycle == CYCLES) {
-		if (now_descriptors > descriptors)
-			die("%lu descriptors open after %d cycles, %lu after %d", now_descriptors, CYCLES, descriptors, WARM_UP);
+		if (files_now > files)
+			die("%u descriptors open after %d cycles, %u after %d", files_now, CYCLES, files, WARM_UP);
 		/* Allocators breathe; what a connection needs would add up to far more. */
-		if (now_kilobytes > kilobytes + 2048)
-			die("%lu KiB resident after %d cycles, %lu after %d", now_kilobytes, CYCLES, kilobytes, WARM_UP);
+		if (kib_now > kib + 2048)
+			die("%ld KiB resident after %d cycles, %ld after %d", kib_now, CYCLES, kib, WARM_UP);
 	}
-	descriptors = now_descriptors;
-	kilobytes = now_kilobytes;
+	files = files_now;
+	kib = kib_now;
 }
 
 static void cycles_server(const char *port)

@@ -8,8 +8,8 @@
  * and some milliseconds later, in half soon after the connection stands.
  */
 #include "common.h"
+#include "holdings.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -500,44 +500,15 @@ struct holdings {
 	long kib;
 };
 
-static unsigned int entries(const char *folder, const char *with)
-{
-	DIR *dir;
-	struct dirent *entry;
-	unsigned int count = 0;
-
-	MUST_PTR(dir = opendir(folder));
-	while ((entry = readdir(dir)) != NULL)
-		count += strstr(entry->d_name, with) != NULL;
-	closedir(dir);
-	return count;
-}
-
-static unsigned int lines(const char *name, const char *with, long *kib)
-{
-	FILE *file;
-	char line[512];
-	unsigned int count = 0;
-
-	MUST_PTR(file = fopen(name, "re"));
-	while (fgets(line, sizeof line, file) != NULL) {
-		count += strstr(line, with) != NULL;
-		if (kib != NULL)
-			sscanf(line, "VmRSS: %ld", kib);
-	}
-	fclose(file);
-	return count;
-}
-
 static struct holdings look(void)
 {
 	struct holdings now;
 
-	now.descriptors = entries("/proc/self/fd", "");
+	now.descriptors = descriptors();
 	now.names = entries("/dev/shm", "ferroce");
-	now.sockets = lines("/proc/net/unix", "@ferroce", NULL);
-	now.mappings = lines("/proc/self/maps", "memfd:", NULL);
-	lines("/proc/self/status", "VmRSS", &now.kib);
+	now.sockets = lines("/proc/net/unix", "@ferroce");
+	now.mappings = lines("/proc/self/maps", "memfd:");
+	now.kib = resident_kib();
 	return now;
 }
 

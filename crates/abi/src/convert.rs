@@ -15,16 +15,7 @@ use crate::types::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_c
 /// # Errors
 /// EINVAL out of range.
 pub(crate) fn qp_state(code: u32) -> Result<QpState, Error> {
-    Ok(match code {
-        0 => QpState::Reset,
-        1 => QpState::Init,
-        2 => QpState::Rtr,
-        3 => QpState::Rts,
-        4 => QpState::Sqd,
-        5 => QpState::Sqe,
-        6 => QpState::Err,
-        _ => return Err(invalid(format!("{code} is no queue pair state"))),
-    })
+    QpState::from_code(code).ok_or_else(|| invalid(format!("{code} is no queue pair state")))
 }
 
 /// `enum ibv_qp_type`.
@@ -63,12 +54,8 @@ fn mtu(code: u32) -> Result<Mtu, Error> {
 
 /// `enum ibv_mig_state`.
 fn mig_state(code: u32) -> Result<PathMigState, Error> {
-    Ok(match code {
-        0 => PathMigState::Migrated,
-        1 => PathMigState::Rearm,
-        2 => PathMigState::Armed,
-        _ => return Err(invalid(format!("{code} is no path migration state"))),
-    })
+    PathMigState::from_code(code)
+        .ok_or_else(|| invalid(format!("{code} is no path migration state")))
 }
 
 /// `union ibv_gid`.

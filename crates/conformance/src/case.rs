@@ -1,6 +1,6 @@
 //! What a case is.
 
-use crate::bench::{Bench, Path};
+use crate::bench::{Bench, Ends, Path};
 
 /// Which paths a case makes sense on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +77,12 @@ impl Case {
 
     /// Whether it can be played there.
     #[must_use]
-    pub fn runs_on(&self, path: Path) -> bool {
+    pub fn runs_on(&self, bench: Bench) -> bool {
         match self.on {
             On::Every => true,
-            On::Groups => path == Path::Wire4,
-            On::Raw => path == Path::Wire4,
+            On::Groups => bench.path == Path::Wire4,
+            // There is no second end, so it lives in no other process.
+            On::Raw => bench.path == Path::Wire4 && bench.ends == Ends::Together,
             On::Slow => !cfg!(debug_assertions),
         }
     }

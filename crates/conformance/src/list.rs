@@ -11,21 +11,27 @@ use crate::statements::AREAS;
 /// Set to anything, the test of the list writes it anew instead of comparing.
 pub const UPDATE: &str = "FERROCE_UPDATE_LISTS";
 
-/// Statements that need more than one device on a network that stays as it is, with the system tests that show them.
-const ELSEWHERE: &[(&str, &[&str])] = &[(
-    "event.port",
-    &[
-        "`cargo xtask system network`",
-        "`cargo xtask system ibv_asyncwatch`",
-    ],
-)];
+/// Statements that need more than one device on a network that stays as it is, or a process that goes, with the tests that show them.
+const ELSEWHERE: &[(&str, &[&str])] = &[
+    (
+        "event.port",
+        &[
+            "`cargo xtask system network`",
+            "`cargo xtask system ibv_asyncwatch`",
+        ],
+    ),
+    (
+        "event.path-mig-err",
+        &["proto `rc_migration.rs` `nothing_is_migrated_to_a_process_that_is_gone`"],
+    ),
+];
 
 const INTRODUCTION: &str = "\
 # Conformance
 
 Which case shows which statement of the specifications. Cases are in `crates/conformance/src/cases`; each is played through the Rust
 objects and through the C functions, on the local path and over the wire (IPv4 and IPv6), with both ends of a connection in one process and with
-each in its own (the wire: Rust, IPv4), except those marked \u{2020}, whose peer is
+each in its own, except those marked \u{2020}, whose peer is
 played by hand over IPv4, and those marked \u{2021}, which move very much and are played in optimised builds only (`cargo xtask test` plays them once), and those marked \u{a7}, whose multicast groups
 the kernel has on loopback over IPv4 only.
 

@@ -67,7 +67,7 @@ pub fn play_from_environment() {
     let word = std::env::var(BENCH).expect("set by the parent");
     let bench = bench_of(&word).expect("three words that this program wrote");
     let filter = std::env::var(FILTER).unwrap_or_default();
-    let chosen = |case: &&Case| case.runs_on(path_of(bench)) && case.name.contains(&filter);
+    let chosen = |case: &&Case| case.runs_on(bench) && case.name.contains(&filter);
     let cases: Vec<Case> = cases::all().iter().filter(chosen).copied().collect();
     let failed = play_all(bench, &cases);
     for (name, why) in &failed {
@@ -102,10 +102,6 @@ fn bench_of(words: &str) -> Option<Bench> {
             _ => return None,
         },
     })
-}
-
-fn path_of(bench: Bench) -> Path {
-    bench.path
 }
 
 /// Plays cases; returns those that do not hold, and why.

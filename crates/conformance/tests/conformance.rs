@@ -56,13 +56,28 @@ fn rust_local_apart() {
 }
 
 #[test]
-fn rust_wire_apart() {
+fn rust_wire_ipv4_apart() {
     play_apart(Entry::Rust, Path::Wire4);
+}
+
+#[test]
+fn rust_wire_ipv6_apart() {
+    play_apart(Entry::Rust, Path::Wire6);
 }
 
 #[test]
 fn c_local_apart() {
     play_apart(Entry::C, Path::Local);
+}
+
+#[test]
+fn c_wire_ipv4_apart() {
+    play_apart(Entry::C, Path::Wire4);
+}
+
+#[test]
+fn c_wire_ipv6_apart() {
+    play_apart(Entry::C, Path::Wire6);
 }
 
 #[test]

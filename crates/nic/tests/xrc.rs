@@ -3,6 +3,8 @@
 mod common;
 #[path = "xrc/elsewhere.rs"]
 mod elsewhere;
+#[path = "xrc/opened.rs"]
+mod opened;
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, RawFd};

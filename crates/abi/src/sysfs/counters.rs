@@ -37,7 +37,7 @@ const ARCHITECTURE: [(&str, Read); 16] = [
     ("VL15_dropped", none),
 ];
 
-/// Counters under the names that soft-RoCE gives them: all that it has but `lifespan`, a setting.
+/// Counters under the names that soft-RoCE gives them.
 const SOFT_ROCE: [(&str, Read); 15] = [
     ("sent_pkts", sent),
     ("rcvd_pkts", received),
@@ -76,6 +76,9 @@ fn none(_: &Counters) -> u64 {
     0
 }
 
+/// `lifespan`: for how many milliseconds a value that was read is given out again. Each look counts anew here.
+const LIFESPAN: &str = "0\n";
+
 /// Adds both folders.
 pub(super) fn add(tree: &mut Tree, device: &Arc<Device>, port: &str) {
     let all = ARCHITECTURE.iter().map(|counter| ("counters", counter));
@@ -87,4 +90,5 @@ pub(super) fn add(tree: &mut Tree, device: &Arc<Device>, port: &str) {
             Ok(format!("{}\n", read(device.counters())))
         });
     }
+    tree.text(format!("{port}/hw_counters/lifespan"), LIFESPAN);
 }

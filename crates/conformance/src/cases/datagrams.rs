@@ -6,6 +6,7 @@ use ferroce_proto::verbs::{
 };
 use ferroce_proto::wire::{Opcode, Operation};
 
+use super::operations::{layout, sges};
 use crate::bench::{Bench, Path, QKEY, Spec};
 use crate::case::Case;
 use crate::end::{End, pattern, send_wr};
@@ -13,6 +14,7 @@ use crate::raw::{Building, RawPeer};
 
 pub(super) const CASES: &[Case] = &[
     Case::new("ud.send", &["ud.only", "ud.source", "wire.grh-area"], send),
+    Case::new("ud.lengths", &["op.send", "op.lengths", "op.sges"], lengths),
     Case::new("ud.qkey", &["ud.qkey", "ud.qkey-high-bit"], qkey),
     Case::new(
         "ud.buffer-too-small",
@@ -34,6 +36,8 @@ pub(super) const CASES: &[Case] = &[
 
 /// Bytes in front of the payload.
 const GRH: usize = 40;
+/// Bytes of the longest datagram: the port's MTU.
+const LONGEST: usize = 4096;
 
 /// Two queue pairs, and how the first reaches the second.
 fn pair(bench: &Bench) -> (End, End, Datagram) {
@@ -60,6 +64,37 @@ fn send(bench: &Bench) {
         assert!(wc.flags.contains(WcFlags::GRH));
         assert!(b.memory().bytes(GRH, len) == content);
         check_grh(bench, &b.memory().bytes(0, GRH));
+    }
+}
+
+/// Of every class of length that a datagram may have, out of and into every number of pieces: the 40 bytes are the first of the message.
+fn lengths(bench: &Bench) {
+    let (a, b, to) = pair(bench);
+    for (wr_id, len) in (1..).zip([0, 1, LONGEST - 1, LONGEST]) {
+        for pieces in [1, 2, 4] {
+            let content = pattern(len, wr_id);
+            let (out, into) = (layout(len, pieces), layout(GRH + len, pieces));
+            let mut rest = &content[..];
+            for &(at, len) in &out {
+                a.memory().fill(at, &rest[..len]);
+                rest = &rest[len..];
+            }
+            b.memory().fill(0, &[0x55; 2 * LONGEST]);
+            b.recv(wr_id, sges(&b, &into));
+            a.send_to(wr_id, to, sges(&a, &out));
+            a.done(wr_id);
+            assert_eq!(b.done(wr_id).byte_len as usize, GRH + len);
+            let parts = into.iter().map(|&(at, len)| b.memory().bytes(at, len));
+            let message = parts.collect::<Vec<_>>().concat();
+            assert!(message[GRH..] == content, "{len} bytes in {pieces} pieces");
+            let mut expected = vec![0x55; 2 * LONGEST];
+            let mut rest = &message[..];
+            for &(at, len) in &into {
+                expected[at..at + len].copy_from_slice(&rest[..len]);
+                rest = &rest[len..];
+            }
+            assert!(b.memory().bytes(0, 2 * LONGEST) == expected, "between them");
+        }
     }
 }
 
@@ -111,7 +146,12 @@ fn too_long(bench: &Bench) {
     b.recv(1, vec![b.sge(0, 10_000)]);
     let wr = SendWr {
         to: SendTo::Datagram(to),
-        ..send_wr(1, SendOp::Send, vec![a.sge(0, 4097)], SendFlags::SIGNALED)
+        ..send_wr(
+            1,
+            SendOp::Send,
+            vec![a.sge(0, LONGEST + 1)],
+            SendFlags::SIGNALED,
+        )
     };
     if a.post(wr).is_ok() {
         a.completes(1, WcStatus::LocLenErr);

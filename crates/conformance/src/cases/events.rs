@@ -17,12 +17,12 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::new(
         "event.cq-err.responder",
-        &["event.cq-err", "violation.cq-overflow"],
+        &["event.cq-err", "event.qp-fatal", "violation.cq-overflow"],
         cq_overflow_of_responder,
     ),
     Case::new(
         "event.cq-err.requester",
-        &["event.cq-err"],
+        &["event.cq-err", "event.qp-fatal"],
         cq_overflow_of_requester,
     ),
     Case::new("event.path-mig", &["event.path-mig"], path_mig),
@@ -124,6 +124,7 @@ fn cq_overflow_of_responder(bench: &Bench) {
     }
     let event = wait_for("event", || b.side().event());
     assert_eq!(event, (AsyncEvent::CqErr, About::Cq));
+    b.raises(AsyncEvent::QpFatal);
     b.reaches(QpState::Err);
     // The requester hears nothing.
     let failed = (0..MANY)
@@ -151,6 +152,7 @@ fn cq_overflow_of_requester(bench: &Bench) {
     }
     let event = wait_for("event", || a.side().event());
     assert_eq!(event, (AsyncEvent::CqErr, About::Cq));
+    a.raises(AsyncEvent::QpFatal);
     a.reaches(QpState::Err);
     assert_eq!(b.state(), QpState::Rts);
 }

@@ -2,38 +2,83 @@
 
 use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{
-    Payload, QpState, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcImm, WcOpcode, WcStatus,
+    Payload, QpState, QpType, SendFlags, SendOp, SendTo, SendWr, Sge, Wc, WcImm, WcOpcode, WcStatus,
 };
 
+use super::xrc;
 use crate::bench::{Bench, MTU, Spec};
 use crate::case::Case;
-use crate::end::{End, pattern};
+use crate::end::{End, pattern, send_wr};
 use crate::wait::wait_within;
 
 pub(super) const CASES: &[Case] = &[
     Case::new("send.lengths", &["op.send", "op.lengths", "op.sges"], |b| {
-        transfers(b, Form::Send);
+        transfers(b, QpType::Rc, Form::Send)
     }),
     Case::new(
         "send-imm.lengths",
         &["op.send", "op.imm", "op.lengths", "op.sges"],
-        |b| transfers(b, Form::SendImm),
+        |b| transfers(b, QpType::Rc, Form::SendImm),
     ),
     Case::new(
         "write.lengths",
         &["op.write", "op.lengths", "op.sges"],
-        |b| {
-            transfers(b, Form::Write);
-        },
+        |b| transfers(b, QpType::Rc, Form::Write),
     ),
     Case::new(
         "write-imm.lengths",
         &["op.write", "op.imm", "op.lengths", "op.sges"],
-        |b| transfers(b, Form::WriteImm),
+        |b| transfers(b, QpType::Rc, Form::WriteImm),
     ),
     Case::new("read.lengths", &["op.read", "op.lengths", "op.sges"], |b| {
-        transfers(b, Form::Read);
+        transfers(b, QpType::Rc, Form::Read)
     }),
+    Case::new(
+        "uc.send.lengths",
+        &["op.send", "op.lengths", "op.sges"],
+        |b| transfers(b, QpType::Uc, Form::Send),
+    ),
+    Case::new(
+        "uc.send-imm.lengths",
+        &["op.send", "op.imm", "op.lengths", "op.sges"],
+        |b| transfers(b, QpType::Uc, Form::SendImm),
+    ),
+    Case::new(
+        "uc.write-imm.lengths",
+        &["op.write", "op.imm", "op.lengths", "op.sges"],
+        |b| transfers(b, QpType::Uc, Form::WriteImm),
+    ),
+    Case::new(
+        "xrc.send.lengths",
+        &["op.send", "op.lengths", "op.sges", "xrc.delivers"],
+        |b| transfers(b, QpType::XrcSend, Form::Send),
+    ),
+    Case::new(
+        "xrc.send-imm.lengths",
+        &["op.send", "op.imm", "op.lengths", "op.sges", "xrc.delivers"],
+        |b| transfers(b, QpType::XrcSend, Form::SendImm),
+    ),
+    Case::new(
+        "xrc.write.lengths",
+        &["op.write", "op.lengths", "op.sges"],
+        |b| transfers(b, QpType::XrcSend, Form::Write),
+    ),
+    Case::new(
+        "xrc.write-imm.lengths",
+        &[
+            "op.write",
+            "op.imm",
+            "op.lengths",
+            "op.sges",
+            "xrc.delivers",
+        ],
+        |b| transfers(b, QpType::XrcSend, Form::WriteImm),
+    ),
+    Case::new(
+        "xrc.read.lengths",
+        &["op.read", "op.lengths", "op.sges"],
+        |b| transfers(b, QpType::XrcSend, Form::Read),
+    ),
     Case::new("atomic.compare-swap", &["op.atomic"], compare_swap),
     Case::new("atomic.fetch-add", &["op.atomic"], fetch_add),
     Case::new("send.inline", &["op.inline"], inline),
@@ -62,7 +107,8 @@ const PIECES: [usize; 4] = [0, 1, 2, 4];
 const GAP: usize = 5;
 const IMM: [u8; 4] = [0xde, 0xad, 0xbe, 0xef];
 
-/// A way to move a message from A to B, or for a READ from B to A.
+/// A way to move a message from A to B, or for a READ from B to A. (Nothing tells a UC requester that a WRITE without immediate has
+/// arrived.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Send,
@@ -73,7 +119,7 @@ enum Form {
 }
 
 /// Where `len` bytes lie if they are cut in `pieces` with gaps: (offset in memory, length) of each.
-fn layout(len: usize, pieces: usize) -> Vec<(usize, usize)> {
+pub(super) fn layout(len: usize, pieces: usize) -> Vec<(usize, usize)> {
     let mut at = 0;
     let mut left = len;
     (0..pieces)
@@ -87,27 +133,39 @@ fn layout(len: usize, pieces: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-fn sges(end: &End, pieces: &[(usize, usize)]) -> Vec<Sge> {
+pub(super) fn sges(end: &End, pieces: &[(usize, usize)]) -> Vec<Sge> {
     pieces.iter().map(|&(at, len)| end.sge(at, len)).collect()
 }
 
-fn transfers(bench: &Bench, form: Form) {
+fn transfers(bench: &Bench, kind: QpType, form: Form) {
+    let memory = (1 << 20) + 64;
     let spec = Spec {
-        memory: (1 << 20) + 64,
-        ..Spec::default()
+        memory,
+        ..Spec::of(kind)
     };
-    let (a, b) = bench.pair_of(spec, spec);
+    let (a, b) = match kind {
+        QpType::XrcSend => xrc::pair_with(bench, memory),
+        _ => bench.pair_of(spec, spec),
+    };
+    let to = match kind {
+        QpType::XrcSend => SendTo::XrcSrq(b.side().srqn()),
+        _ => SendTo::Peer,
+    };
     for (seed, len) in (1..).zip(LENGTHS) {
         for pieces in PIECES {
             if pieces > 0 || len == 0 {
-                transfer(&a, &b, form, (len, pieces, seed));
+                transfer((&a, &b), (form, to), (len, pieces, seed));
             }
         }
     }
 }
 
 /// Moves one message out of and into pieces, and looks at every byte of the receiver's memory.
-fn transfer(a: &End, b: &End, form: Form, (len, pieces, seed): (usize, usize, u64)) {
+fn transfer(
+    (a, b): (&End, &End),
+    (form, to_whom): (Form, SendTo),
+    (len, pieces, seed): (usize, usize, u64),
+) {
     let content = pattern(len, seed);
     let (cut, whole) = (layout(len, pieces), vec![(0, len)]);
     let receives = matches!(form, Form::Send | Form::SendImm);
@@ -135,7 +193,11 @@ fn transfer(a: &End, b: &End, form: Form, (len, pieces, seed): (usize, usize, u6
         Form::WriteImm => b.recv(seed, vec![]),
         Form::Write | Form::Read => {}
     }
-    a.send(seed, op, sges(a, &cut));
+    let wr = SendWr {
+        to: to_whom,
+        ..send_wr(seed, op, sges(a, &cut), SendFlags::SIGNALED)
+    };
+    a.post(wr).expect("posted");
     let sent = a.done(seed);
     check_completions(b, form, len, (seed, &sent));
     let mut expected = vec![0x55; size];

@@ -18,9 +18,31 @@ pub(super) const CASES: &[Case] = &[
         every_pair(b, QpType::Ud);
     }),
     Case::new(
-        "states.rc.every-attribute",
+        "states.xrc-initiator.every-pair",
+        &["qp.transitions"],
+        |b| every_pair(b, QpType::XrcSend),
+    ),
+    Case::new("states.xrc-target.every-pair", &["qp.transitions"], |b| {
+        every_pair(b, QpType::XrcRecv);
+    }),
+    Case::new("states.rc.every-attribute", &["qp.attributes"], |b| {
+        every_attribute(b, QpType::Rc);
+    }),
+    Case::new("states.uc.every-attribute", &["qp.attributes"], |b| {
+        every_attribute(b, QpType::Uc);
+    }),
+    Case::new("states.ud.every-attribute", &["qp.attributes"], |b| {
+        every_attribute(b, QpType::Ud);
+    }),
+    Case::new(
+        "states.xrc-initiator.every-attribute",
         &["qp.attributes"],
-        every_attribute,
+        |b| every_attribute(b, QpType::XrcSend),
+    ),
+    Case::new(
+        "states.xrc-target.every-attribute",
+        &["qp.attributes"],
+        |b| every_attribute(b, QpType::XrcRecv),
     ),
     Case::new(
         "states.refused-changes-nothing",
@@ -139,20 +161,29 @@ fn every_pair(bench: &Bench, kind: QpType) {
     }
 }
 
+/// Attributes that no change between RESET and RTS takes.
+fn superfluous(kind: QpType) -> AttrMask {
+    let never = AttrMask::CAP | AttrMask::RATE_LIMIT;
+    match kind {
+        QpType::Ud => never | AttrMask::AV | AttrMask::DEST_QPN | AttrMask::ACCESS_FLAGS,
+        _ => never | AttrMask::QKEY,
+    }
+}
+
 /// Each required attribute is missed; each of those that no change here takes is refused.
-fn every_attribute(bench: &Bench) {
+fn every_attribute(bench: &Bench, kind: QpType) {
     use QpState::{Init, Reset, Rtr, Rts};
-    let peer = bench.peer(Spec::default());
+    let peer = bench.peer(Spec::of(kind));
     for (from, to) in [(Reset, Init), (Init, Rtr), (Rtr, Rts)] {
-        let mask = required(QpType::Rc, from, to).expect("it exists");
-        let end = in_state(bench, (QpType::Rc, from), &peer).expect("reachable");
+        let mask = required(kind, from, to).expect("it exists");
+        let end = in_state(bench, (kind, from), &peer).expect("reachable");
         let attr = all_attributes(&end, &peer, to);
         for missing in mask.difference(AttrMask::STATE).iter() {
             let got = end.side().modify(&attr, mask.difference(missing));
             assert_eq!(got, Err(EINVAL), "{from} to {to} without {missing}");
             assert_eq!(end.state(), from);
         }
-        for superfluous in [AttrMask::QKEY, AttrMask::CAP, AttrMask::RATE_LIMIT] {
+        for superfluous in superfluous(kind).iter() {
             let got = end.side().modify(&attr, mask | superfluous);
             assert_eq!(got, Err(EINVAL), "{from} to {to} with {superfluous}");
             assert_eq!(end.state(), from);
@@ -160,9 +191,9 @@ fn every_attribute(bench: &Bench) {
         assert_eq!(end.side().modify(&attr, mask), Ok(()));
     }
     for to in [Reset, QpState::Err] {
-        let end = in_state(bench, (QpType::Rc, Rts), &peer).expect("reachable");
+        let end = in_state(bench, (kind, Rts), &peer).expect("reachable");
         let attr = all_attributes(&end, &peer, to);
-        for superfluous in to_rts(QpType::Rc).difference(AttrMask::STATE).iter() {
+        for superfluous in to_rts(kind).difference(AttrMask::STATE).iter() {
             let got = end.side().modify(&attr, AttrMask::STATE | superfluous);
             assert_eq!(got, Err(EINVAL), "to {to} with {superfluous}");
         }

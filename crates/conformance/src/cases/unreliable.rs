@@ -1,24 +1,19 @@
 //! Unreliable connections.
 
 use ferroce_proto::ids::Key;
-use ferroce_proto::verbs::{QpState, QpType, SendOp, WcImm, WcOpcode, WcStatus};
+use ferroce_proto::verbs::{QpState, QpType, SendOp, WcImm, WcStatus};
 use ferroce_proto::wire::{Opcode, Operation, Position};
 
 use crate::bench::{Bench, MTU, Spec};
 use crate::case::Case;
 use crate::door::EINVAL;
-use crate::end::{End, pattern};
+use crate::end::End;
 use crate::raw::{Building, RawPeer};
 
 use Operation::{Send, SendImm, Write};
 use Position::{First, Last, Middle, Only};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new(
-        "uc.lengths",
-        &["op.send", "op.write", "op.lengths"],
-        lengths,
-    ),
     Case::new("uc.operations", &["uc.operations"], no_reads),
     Case::new("uc.local-error", &["sqe.stops-sends-only"], local_error),
     Case::raw("uc.no-answers", &["uc.no-answers"], no_answers),
@@ -31,34 +26,6 @@ pub(super) const CASES: &[Case] = &[
         wrong_service,
     ),
 ];
-
-fn lengths(bench: &Bench) {
-    let spec = Spec {
-        memory: 64 << 10,
-        ..Spec::of(QpType::Uc)
-    };
-    let (a, b) = bench.pair_of(spec, spec);
-    for (wr_id, len) in (1..).zip([0, 1, MTU - 1, MTU, MTU + 1, 3 * MTU, 20_000]) {
-        let content = pattern(len, wr_id);
-        a.memory().fill(0, &content);
-        b.recv(wr_id, vec![b.sge(0, 30_000)]);
-        a.send(wr_id, SendOp::SendImm([1, 2, 3, 4]), vec![a.sge(0, len)]);
-        assert_eq!(a.done(wr_id).opcode, WcOpcode::Send);
-        let received = b.done(wr_id);
-        assert_eq!(received.byte_len as usize, len);
-        assert_eq!(received.imm, Some(WcImm::Imm([1, 2, 3, 4])));
-        assert!(b.memory().bytes(0, len) == content);
-        b.recv(wr_id, vec![]);
-        a.send(
-            wr_id,
-            SendOp::WriteImm(b.remote(30_000), [0; 4]),
-            vec![a.sge(0, len)],
-        );
-        a.done(wr_id);
-        b.done(wr_id);
-        assert!(b.memory().bytes(30_000, len) == content);
-    }
-}
 
 fn no_reads(bench: &Bench) {
     let spec = Spec::of(QpType::Uc);

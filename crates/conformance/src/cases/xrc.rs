@@ -6,60 +6,54 @@ use ferroce_proto::wire::{Operation, Position, Service};
 
 use crate::bench::{Bench, MTU, Spec};
 use crate::case::Case;
-use crate::end::{End, pattern};
+use crate::end::End;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new(
-        "xrc.operations",
-        &["xrc.delivers", "op.lengths"],
-        operations,
-    ),
+    Case::new("xrc.operations", &["xrc.delivers", "op.atomic"], operations),
     Case::new("xrc.names-the-queue", &["xrc.delivers"], names_the_queue),
     Case::new("xrc.wrong-srq", &["xrc.wrong-srq"], wrong_srq),
     Case::raw("xrc.header", &["xrc.header"], header),
 ];
 
-/// An initiator, and a target with a shared receive queue.
-fn pair(bench: &Bench) -> (End, End) {
+/// An initiator, and a target with a shared receive queue, each with so many bytes of memory.
+pub(super) fn pair_with(bench: &Bench, memory: usize) -> (End, End) {
     let target = Spec {
         srq: Some(16),
+        memory,
         ..Spec::of(QpType::XrcRecv)
     };
-    bench.pair_of(Spec::of(QpType::XrcSend), target)
+    let initiator = Spec {
+        memory,
+        ..Spec::of(QpType::XrcSend)
+    };
+    bench.pair_of(initiator, target)
 }
 
+fn pair(bench: &Bench) -> (End, End) {
+    pair_with(bench, Spec::default().memory)
+}
+
+/// Completions tell who has sent; atomics go to the target.
 fn operations(bench: &Bench) {
     let (a, b) = pair(bench);
     let to = b.side().srqn();
-    for (wr_id, len) in (1..).zip([0, 1, MTU - 1, MTU, MTU + 1, 3 * MTU, 20_000]) {
-        let content = pattern(len, wr_id);
-        a.memory().fill(0, &content);
-        b.recv(wr_id, vec![b.sge(0, 30_000)]);
-        a.send_xrc(wr_id, to, SendOp::Send, vec![a.sge(0, len)]);
-        a.done(wr_id);
-        let wc = b.done(wr_id);
-        assert_eq!((wc.byte_len as usize, wc.src_qp), (len, a.qpn()));
-        assert!(b.memory().bytes(0, len) == content);
-        a.send_xrc(1, to, SendOp::Write(b.remote(30_000)), vec![a.sge(0, len)]);
-        a.done(1);
-        assert!(b.memory().bytes(30_000, len) == content);
-        a.send_xrc(
-            2,
-            to,
-            SendOp::Read(b.remote(30_000)),
-            vec![a.sge(30_000, len)],
-        );
-        a.done(2);
-        assert!(a.memory().bytes(30_000, len) == content);
-    }
-    let add = SendOp::FetchAdd {
-        remote: b.remote(0),
-        add: 5,
-    };
+    b.recv(1, vec![b.sge(0, 8)]);
+    a.send_xrc(1, to, SendOp::Send, vec![a.sge(0, 8)]);
+    a.done(1);
+    assert_eq!(b.done(1).src_qp, a.qpn());
     b.memory().fill(0, &7_u64.to_ne_bytes());
-    a.send_xrc(3, to, add, vec![a.sge(0, 8)]);
-    a.done(3);
-    assert_eq!((a.memory().word(0), b.memory().word(0)), (7, 12));
+    let remote = b.remote(0);
+    let swap = SendOp::CompareSwap {
+        remote,
+        compare: 12,
+        swap: 1,
+    };
+    let add = SendOp::FetchAdd { remote, add: 5 };
+    for (op, before, after) in [(add, 7, 12), (swap, 12, 1)] {
+        a.send_xrc(3, to, op, vec![a.sge(0, 8)]);
+        a.done(3);
+        assert_eq!((a.memory().word(0), b.memory().word(0)), (before, after));
+    }
 }
 
 fn names_the_queue(bench: &Bench) {

@@ -17,7 +17,7 @@ use ferroce_proto::verbs::{
 
 use super::area::Area;
 use super::memory::GUARD;
-use super::{About, Change, Errno, Memory, Side};
+use super::{About, Change, Domain, Errno, Memory, Side};
 use crate::bench::{Entry, Spec};
 
 /// Elements of a scatter/gather list, and inline bytes, at most.
@@ -37,8 +37,7 @@ enum Call {
     Open(Entry, Spec),
     Close,
     Gid(u8),
-    Register(usize, usize, Access),
-    RegisterElsewhere(usize, usize, Access),
+    Register(Domain, (usize, usize), Access),
     Reregister(Key, Change),
     Deregister(Key),
     Modify(QpAttr, AttrMask),
@@ -149,6 +148,16 @@ impl Worker {
     }
 }
 
+/// What is in the answer to a call, which is of one kind.
+macro_rules! answered {
+    ($side:expr, $call:expr, $kind:path) => {
+        match $side.ask($call) {
+            $kind(answer) => answer,
+            _ => panic!("another answer"),
+        }
+    };
+}
+
 /// A side that lives in another process.
 pub struct Apart {
     worker: Mutex<Option<Worker>>,
@@ -184,22 +193,10 @@ impl Apart {
         self.area.answer()
     }
     fn nothing(&self, call: Call) -> Result<(), Errno> {
-        match self.ask(call) {
-            Answer::Nothing(result) => result,
-            _ => panic!("another answer"),
-        }
-    }
-    fn key(&self, call: Call) -> Result<Key, Errno> {
-        match self.ask(call) {
-            Answer::Key(result) => result,
-            _ => panic!("another answer"),
-        }
+        answered!(self, call, Answer::Nothing)
     }
     fn number(&self, call: Call) -> Result<u32, Errno> {
-        match self.ask(call) {
-            Answer::Number(result) => result,
-            _ => panic!("another answer"),
-        }
+        answered!(self, call, Answer::Number)
     }
 }
 
@@ -218,24 +215,18 @@ impl Side for Apart {
         self.qpn
     }
     fn gid(&self, index: u8) -> Option<Gid> {
-        match self.ask(Call::Gid(index)) {
-            Answer::Gid(gid) => gid,
-            _ => panic!("another answer"),
-        }
+        answered!(self, Call::Gid(index), Answer::Gid)
     }
     fn memory(&self) -> &Memory {
         &self.memory
     }
-    fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno> {
-        self.key(Call::Register(offset, len, access))
-    }
-    fn register_elsewhere(
+    fn register_in(
         &mut self,
-        offset: usize,
-        len: usize,
+        domain: Domain,
+        range: (usize, usize),
         access: Access,
     ) -> Result<Key, Errno> {
-        self.key(Call::RegisterElsewhere(offset, len, access))
+        answered!(self, Call::Register(domain, range, access), Answer::Key)
     }
     fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
         self.nothing(Call::Reregister(key, *change))
@@ -247,10 +238,7 @@ impl Side for Apart {
         self.nothing(Call::Modify(*attr, mask))
     }
     fn query(&self) -> QpAttr {
-        match self.ask(Call::Query) {
-            Answer::Attr(attr) => attr,
-            _ => panic!("another answer"),
-        }
+        answered!(self, Call::Query, Answer::Attr)
     }
     fn post_send(&self, wr: SendWr) -> Result<(), Errno> {
         let flat = Flat::of(&wr.payload);
@@ -260,10 +248,7 @@ impl Side for Apart {
         self.nothing(Call::PostRecv(wr.wr_id, Flat::of_sges(&wr.sges)))
     }
     fn poll(&self) -> Result<Option<Wc>, Errno> {
-        match self.ask(Call::Poll) {
-            Answer::Polled(polled) => polled,
-            _ => panic!("another answer"),
-        }
+        answered!(self, Call::Poll, Answer::Polled)
     }
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
         self.number(Call::AddressHandle(*attr))
@@ -281,10 +266,7 @@ impl Side for Apart {
         self.nothing(Call::ResizeCq(cqe))
     }
     fn srqn(&self) -> Srqn {
-        match self.ask(Call::Srqn) {
-            Answer::Srqn(number) => number,
-            _ => panic!("another answer"),
-        }
+        answered!(self, Call::Srqn, Answer::Srqn)
     }
     fn another_srq(&mut self) {
         let _ = self.nothing(Call::AnotherSrq);
@@ -296,13 +278,10 @@ impl Side for Apart {
         self.number(Call::SrqLimit).expect("a limit")
     }
     fn window(&mut self) -> Result<Key, Errno> {
-        self.key(Call::Window)
+        answered!(self, Call::Window, Answer::Key)
     }
     fn event(&self) -> Option<(AsyncEvent, About)> {
-        match self.ask(Call::Event) {
-            Answer::Event(event) => event,
-            _ => panic!("another answer"),
-        }
+        answered!(self, Call::Event, Answer::Event)
     }
 }
 
@@ -348,9 +327,8 @@ fn carry_out(side: &mut dyn Side, call: Call) -> Answer {
     match call {
         Call::Open(..) | Call::Close => panic!("not here"),
         Call::Gid(index) => Answer::Gid(side.gid(index)),
-        Call::Register(offset, len, access) => Answer::Key(side.register(offset, len, access)),
-        Call::RegisterElsewhere(offset, len, access) => {
-            Answer::Key(side.register_elsewhere(offset, len, access))
+        Call::Register(domain, range, access) => {
+            Answer::Key(side.register_in(domain, range, access))
         }
         Call::Reregister(key, change) => Answer::Nothing(side.reregister(key, &change)),
         Call::Deregister(key) => {

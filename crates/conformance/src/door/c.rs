@@ -12,7 +12,7 @@ use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, QpType, RecvWr, SendOp, SendWr, Wc, WcFlags,
 };
 
-use super::{About, Change, Errno, Memory, Side, c_attr, c_work, c_xrc};
+use super::{About, Change, Domain, Errno, Memory, Side, c_attr, c_work, c_xrc};
 use crate::bench::Spec;
 
 /// A side through the C interface.
@@ -137,28 +137,6 @@ impl CSide {
         self.handles.push(ah);
         Ok(u32::try_from(self.handles.len() - 1).expect("few"))
     }
-
-    fn register_in(
-        &mut self,
-        pd: *mut ibv_pd,
-        (offset, len): (usize, usize),
-        access: Access,
-    ) -> Result<Key, Errno> {
-        let addr = self.memory.base() + offset as u64;
-        let addr = ptr::with_exposed_provenance_mut(usize::try_from(addr).expect("an address"));
-        // SAFETY: a live protection domain; the range lies in memory that outlives the region.
-        let mr = unsafe { ibv_reg_mr(pd, addr, len, access.bits().cast_signed()) };
-        if mr.is_null() {
-            return Err(errno());
-        }
-        // SAFETY: a live region.
-        let key = unsafe {
-            assert_eq!((*mr).lkey, (*mr).rkey, "one key for both");
-            Key((*mr).lkey)
-        };
-        self.regions.insert(key, mr);
-        Ok(key)
-    }
 }
 
 impl Side for CSide {
@@ -180,16 +158,30 @@ impl Side for CSide {
     fn memory(&self) -> &Memory {
         &self.memory
     }
-    fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno> {
-        self.register_in(self.pd, (offset, len), access)
-    }
-    fn register_elsewhere(
+    fn register_in(
         &mut self,
-        offset: usize,
-        len: usize,
+        domain: Domain,
+        (offset, len): (usize, usize),
         access: Access,
     ) -> Result<Key, Errno> {
-        self.register_in(self.other_pd, (offset, len), access)
+        let pd = match domain {
+            Domain::Own => self.pd,
+            Domain::Other => self.other_pd,
+        };
+        let addr = self.memory.base() + offset as u64;
+        let addr = ptr::with_exposed_provenance_mut(usize::try_from(addr).expect("an address"));
+        // SAFETY: a live protection domain; the range lies in memory that outlives the region.
+        let mr = unsafe { ibv_reg_mr(pd, addr, len, access.bits().cast_signed()) };
+        if mr.is_null() {
+            return Err(errno());
+        }
+        // SAFETY: a live region.
+        let key = unsafe {
+            assert_eq!((*mr).lkey, (*mr).rkey, "one key for both");
+            Key((*mr).lkey)
+        };
+        self.regions.insert(key, mr);
+        Ok(key)
     }
     fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
         let mut flags = 0;

@@ -38,6 +38,15 @@ pub enum About {
     Other,
 }
 
+/// A protection domain of a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// The queue pair's.
+    Own,
+    /// One with nothing else in it.
+    Other,
+}
+
 /// What [`Side::reregister`] changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
@@ -58,11 +67,23 @@ pub trait Side: Send + Sync {
     fn gid(&self, index: u8) -> Option<Gid>;
     /// The memory.
     fn memory(&self) -> &Memory;
-    /// Registers a part of the memory.
+    /// Registers a part of the memory, in the queue pair's protection domain or in another one.
     ///
     /// # Errors
     /// As `ibv_reg_mr(3)`.
-    fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno>;
+    fn register_in(
+        &mut self,
+        domain: Domain,
+        range: (usize, usize),
+        access: Access,
+    ) -> Result<Key, Errno>;
+    /// Registers a part of the memory in the queue pair's protection domain.
+    ///
+    /// # Errors
+    /// As `ibv_reg_mr(3)`.
+    fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno> {
+        self.register_in(Domain::Own, (offset, len), access)
+    }
     /// Registers a part of the memory in a protection domain that is not the queue pair's.
     ///
     /// # Errors
@@ -72,7 +93,9 @@ pub trait Side: Send + Sync {
         offset: usize,
         len: usize,
         access: Access,
-    ) -> Result<Key, Errno>;
+    ) -> Result<Key, Errno> {
+        self.register_in(Domain::Other, (offset, len), access)
+    }
     /// Changes a registration.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, GlobalRoute, QpAttr, QpType, RecvWr, SendWr, Wc,
 };
 
-use super::{About, Change, Errno, Memory, Side};
+use super::{About, Change, Domain, Errno, Memory, Side};
 use crate::bench::Spec;
 
 /// Cookies of the objects in events.
@@ -113,19 +113,6 @@ impl RustSide {
     fn srq(&self) -> &Srq {
         self.srqs.last().expect("a shared receive queue")
     }
-
-    fn register_in(
-        &mut self,
-        pd: &Arc<Pd>,
-        (offset, len): (usize, usize),
-        access: Access,
-    ) -> Result<Key, Errno> {
-        let addr = self.memory.base() + offset as u64;
-        let mr = Mr::register(pd, addr, len as u64, addr, access).map_err(errno)?;
-        let key = mr.key();
-        self.regions.insert(key, mr);
-        Ok(key)
-    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -143,18 +130,21 @@ impl Side for RustSide {
     fn memory(&self) -> &Memory {
         &self.memory
     }
-    fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno> {
-        let pd = Arc::clone(&self.pd);
-        self.register_in(&pd, (offset, len), access)
-    }
-    fn register_elsewhere(
+    fn register_in(
         &mut self,
-        offset: usize,
-        len: usize,
+        domain: Domain,
+        (offset, len): (usize, usize),
         access: Access,
     ) -> Result<Key, Errno> {
-        let pd = Arc::clone(&self.other_pd);
-        self.register_in(&pd, (offset, len), access)
+        let pd = match domain {
+            Domain::Own => &self.pd,
+            Domain::Other => &self.other_pd,
+        };
+        let addr = self.memory.base() + offset as u64;
+        let mr = Mr::register(pd, addr, len as u64, addr, access).map_err(errno)?;
+        let key = mr.key();
+        self.regions.insert(key, mr);
+        Ok(key)
     }
     fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
         let base = self.memory.base();

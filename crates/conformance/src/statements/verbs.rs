@@ -203,6 +203,10 @@ pub const EVENTS: Area = Area {
             "CQ_ERR comes when a completion queue overflows; polling it is an error then.",
         ),
         (
+            "event.qp-fatal",
+            "QP_FATAL tells each queue pair of a completion queue that overflows that its completions cannot be reported.",
+        ),
+        (
             "qp.migration",
             "A queue pair in REARM is ARMED by a packet of its peer without the MigReq bit; ARMED it migrates in place of failing when retries run out, and with a peer that has.",
         ),
@@ -211,8 +215,12 @@ pub const EVENTS: Area = Area {
             "PATH_MIG comes when the alternate path takes over.",
         ),
         (
+            "event.path-mig-err",
+            "PATH_MIG_ERR comes when an armed queue pair has nowhere to migrate to.",
+        ),
+        (
             "event.port",
-            "PORT_ERR, PORT_ACTIVE and GID_CHANGE follow the network interface.",
+            "PORT_ERR, PORT_ACTIVE and GID_CHANGE follow the network interface; DEVICE_FATAL tells that it is gone.",
         ),
     ],
 };

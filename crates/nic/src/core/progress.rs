@@ -398,7 +398,7 @@ impl Nic {
         give_queued_turns(&waited, now);
         if let Some(slot) = egress.slot() {
             self.cm().on_process_gone(slot);
-            self.end_lending(slot);
+            self.end_domains_with(slot);
         }
     }
 
@@ -410,7 +410,7 @@ impl Nic {
             Some(_) => {}
             None => {
                 self.cm().on_process_gone(slot);
-                self.end_lending(slot);
+                self.end_domains_with(slot);
             }
         }
     }

@@ -28,6 +28,7 @@ use self::step::Locked;
 use self::transport::Transport;
 use crate::core::{lock, write};
 use crate::device::{DeviceAttr, Limit, Permit};
+use crate::xrc::Opened;
 use crate::{Cq, Error, Nic, Pd, Srq, Xrcd};
 
 /// What `ibv_create_qp` needs.
@@ -54,6 +55,8 @@ pub struct Qp {
     cap: QpCap,
     sq_sig_all: bool,
     handles: Handles,
+    /// A target of another process: this is a handle's face of it.
+    opened: Option<Opened>,
     /// Own multicast packets are not received (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
     deaf_to_itself: AtomicBool,
     /// Its peer is known to be a Ferroce on another host.
@@ -98,16 +101,8 @@ impl Qp {
     /// # Errors
     /// ENOMEM at the device's limit.
     pub fn create_target(xrcd: &Arc<Xrcd>) -> Result<Arc<Self>, Error> {
-        let config = |qpn| RcConfig {
-            qpn,
-            qp_type: QpType::XrcRecv,
-            pd: xrcd.pd().id(),
-            cap: QpCap::default(),
-            sq_sig_all: false,
-            shared_recv: true,
-        };
         let queues = Queues::of_target(Arc::clone(xrcd));
-        let qp = Self::build(xrcd.pd(), config, queues)?;
+        let qp = Self::build(xrcd.pd(), |qpn| target_config(xrcd, qpn), queues)?;
         lock(xrcd.domain().targets()).insert(qp.qpn, Arc::clone(&qp));
         Ok(qp)
     }
@@ -130,25 +125,48 @@ impl Qp {
                 }
                 _ => Transport::Rc(Box::new(RcQp::new(config))),
             };
-            Arc::new_cyclic(|me| Self {
-                me: Weak::clone(me),
-                pd: Arc::clone(pd),
-                queues,
-                qpn,
-                qp_type: config.qp_type,
-                cap: config.cap,
-                sq_sig_all: config.sq_sig_all,
-                handles: Handles::default(),
-                kin: AtomicBool::new(false),
-                deaf_to_itself: AtomicBool::new(false),
-                locked: Mutex::new(Locked::new(transport)),
-                _permit: permit,
-            })
+            Arc::new_cyclic(|me| Self::bare(me, (pd, permit), config, (queues, transport)))
         })?;
         qp.pd.attach();
         qp.queues.attach();
         tracing::debug!(target: "ferroce::qp", qpn = qp.qpn.get(), qp_type = ?qp.qp_type, device = device.name(), "created");
         Ok(qp)
+    }
+
+    /// A handle's face of a target that another process has made. Its own transport stays in RESET, where nothing can be posted.
+    fn face_of(xrcd: &Arc<Xrcd>, opened: Opened) -> Result<Arc<Self>, Error> {
+        let pd = xrcd.pd();
+        let permit = pd.context().device().permit(Limit::Qp)?;
+        let config = target_config(xrcd, opened.qpn());
+        let transport = Transport::Rc(Box::new(RcQp::new(config)));
+        let queues = Queues::of_target(Arc::clone(xrcd));
+        Ok(Arc::new_cyclic(|me| Self {
+            opened: Some(opened),
+            ..Self::bare(me, (pd, permit), config, (queues, transport))
+        }))
+    }
+
+    fn bare(
+        me: &Weak<Self>,
+        (pd, permit): (&Arc<Pd>, Permit),
+        config: RcConfig,
+        (queues, transport): (Queues, Transport),
+    ) -> Self {
+        Self {
+            me: Weak::clone(me),
+            pd: Arc::clone(pd),
+            queues,
+            qpn: config.qpn,
+            qp_type: config.qp_type,
+            cap: config.cap,
+            sq_sig_all: config.sq_sig_all,
+            handles: Handles::default(),
+            opened: None,
+            kin: AtomicBool::new(false),
+            deaf_to_itself: AtomicBool::new(false),
+            locked: Mutex::new(Locked::new(transport)),
+            _permit: permit,
+        }
     }
     /// Its number.
     #[must_use]
@@ -183,19 +201,29 @@ impl Qp {
     /// Current state.
     #[must_use]
     pub fn state(&self) -> QpState {
-        lock(&self.locked).transport.state()
+        match &self.opened {
+            Some(opened) => opened.last().qp_state,
+            None => lock(&self.locked).transport.state(),
+        }
     }
     /// `ibv_modify_qp`.
     ///
     /// # Errors
-    /// EINVAL with the reason; ENETUNREACH for a destination on another host while UDP 4791 is not available.
+    /// EINVAL with the reason; ENETUNREACH for a destination on another host while UDP 4791 is not available; for a target of another
+    /// process, EIO if that process is gone and ETIMEDOUT if it does not answer.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
-        self.apply(attr, mask)
+        match &self.opened {
+            Some(opened) => opened.modify(self, attr, mask),
+            None => self.apply(attr, mask),
+        }
     }
-    /// `ibv_query_qp`.
+    /// `ibv_query_qp`. Of a target of another process that does not answer: what it said last, and ERR if that process is gone.
     #[must_use]
     pub fn query(&self) -> QpAttr {
-        lock(&self.locked).transport.query()
+        match &self.opened {
+            Some(opened) => opened.query(self),
+            None => lock(&self.locked).transport.query(),
+        }
     }
     /// Queues send work and transmits what can go at once. Stops at the first that is refused: the error tells its index.
     ///
@@ -229,6 +257,10 @@ impl Qp {
     /// Removes it from the device. Returns when no packet and no completion of it is in work; completions already queued stay
     /// in the CQ, as the manual page says. A second call does nothing.
     pub fn destroy(&self) {
+        if let Some(opened) = &self.opened {
+            opened.close(self.nic());
+            return self.handles.clear();
+        }
         if !self.retire() {
             return;
         }
@@ -251,12 +283,27 @@ impl Qp {
             .upgrade()
             .expect("invariant: a queue pair that runs is in an Arc")
     }
+    /// What stands behind the face of another process's target.
+    pub(crate) fn opened(&self) -> Option<&Opened> {
+        self.opened.as_ref()
+    }
     /// For lists that must not keep it.
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.me)
     }
     pub(crate) fn nic(&self) -> &Arc<Nic> {
         self.pd.context().nic()
+    }
+}
+
+fn target_config(xrcd: &Xrcd, qpn: Qpn) -> RcConfig {
+    RcConfig {
+        qpn,
+        qp_type: QpType::XrcRecv,
+        pd: xrcd.pd().id(),
+        cap: QpCap::default(),
+        sq_sig_all: false,
+        shared_recv: true,
     }
 }
 

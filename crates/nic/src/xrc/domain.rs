@@ -10,6 +10,7 @@ use ferroce_proto::ids::{Qpn, Srqn};
 
 use super::borrow::Borrowing;
 use super::lend::Lender;
+use super::opened::Opening;
 use super::{Inode, XrcdFlags};
 use crate::core::{Numbers, lock, read, write};
 use crate::device::{MAX_QP, network_namespace};
@@ -62,6 +63,7 @@ pub(crate) struct Domains {
     srqns: Mutex<Srqns>,
     pub(super) borrowing: Borrowing,
     pub(super) lender: Lender,
+    pub(super) opening: Opening,
 }
 
 /// Numbers in use. They are given out in turn, so that packets for a queue that is gone do not soon find another one.
@@ -81,6 +83,7 @@ impl Domains {
             }),
             borrowing: Borrowing::default(),
             lender: Lender::default(),
+            opening: Opening::default(),
         }
     }
 
@@ -128,6 +131,12 @@ impl Domains {
     /// The domain of a place, if this process has it.
     pub(super) fn find(&self, place: Place) -> Option<Arc<Domain>> {
         lock(&self.known).get(&place).and_then(Weak::upgrade)
+    }
+
+    /// The domains of files that this process has.
+    pub(super) fn all(&self) -> Vec<Arc<Domain>> {
+        let known = lock(&self.known);
+        known.values().filter_map(Weak::upgrade).collect()
     }
 
     /// Takes a number for a shared receive queue.

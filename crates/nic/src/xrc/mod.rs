@@ -1,12 +1,14 @@
 //! XRC domains: the shared receive queues and target queue pairs that initiators reach through each other (`ibv_open_xrcd`).
 //!
 //! A domain belongs to a device and, if it was opened with a descriptor, to a file: whoever opens the same file gets the same domain.
-//! Processes share it as far as messages go: `borrow` and `lend` carry those that come to a target of one process for a queue of
-//! another.
+//! Processes share it: `borrow` and `lend` carry messages that come to a target of one process for a queue of another, and a target may
+//! be opened by other processes than the one that made it (`opened` there, `shared` here).
 
 mod borrow;
 mod domain;
 mod lend;
+mod opened;
+mod shared;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -16,8 +18,9 @@ use self::domain::Domain;
 pub(crate) use self::domain::Domains;
 pub(crate) use self::domain::Place;
 pub(crate) use self::lend::Borrower;
+pub(crate) use self::opened::Opened;
 use crate::core::Nic;
-use crate::link::local::Lending;
+use crate::link::local::{Lending, Sharing};
 use crate::{Context, Error, Pd};
 
 /// A file, by device and inode number.
@@ -115,9 +118,33 @@ impl Nic {
         }
     }
 
-    /// The process of a slot is gone: nothing is lent to it or borrowed from it any more.
-    pub(crate) fn end_lending(&self, slot: u16) {
+    /// What the process in `slot` says about targets.
+    pub(crate) fn on_sharing(&self, slot: u16, word: &Sharing<'_>) {
+        match *word {
+            Sharing::Ask {
+                request,
+                handle,
+                qpn,
+                asked,
+            } => self.on_asked(slot, request, (qpn, handle), asked),
+            Sharing::Done {
+                request,
+                attributes,
+            } => self.on_answered(slot, request, Ok(*attributes)),
+            Sharing::Refused {
+                request,
+                errno,
+                reason,
+            } => self.on_answered(slot, request, Err(Error::new(errno, reason))),
+            Sharing::Event { handle, event } => self.on_event_elsewhere(slot, handle, event),
+        }
+    }
+
+    /// The process of a slot is gone: nothing is lent to it or borrowed from it any more, and no target is shared with it.
+    pub(crate) fn end_domains_with(&self, slot: u16) {
         self.take_all_back(slot);
         self.end_borrowing_from(slot);
+        self.close_handles_of(slot);
+        self.end_opened(slot);
     }
 }

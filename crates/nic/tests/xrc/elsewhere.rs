@@ -1,13 +1,14 @@
-//! Shared receive queues of another process in the domain of one file: this program starts itself again as that process.
+//! What another process has in the domain of one file: this program starts itself again as that process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 
 use ferroce_nic::{Inode, Qp, Srq, SrqAttr, Xrcd, XrcdFlags};
-use ferroce_proto::ids::Srqn;
+use ferroce_proto::ids::{Qpn, Srqn};
 use ferroce_proto::verbs::{QpType, RecvWr, SendOp, WcImm, WcStatus};
 
 use super::common::{Buffer, End, cap, has_wire, next_completion, pattern, run_on_wire, wait_for};
@@ -17,11 +18,11 @@ const LEN: usize = 200_000;
 const SEED: u64 = 21;
 
 /// A file that every process finds.
-fn file() -> File {
+pub(super) fn file() -> File {
     File::open(std::env::current_exe().expect("this program")).expect("opened")
 }
 
-fn named(file: &File) -> Option<(Inode, RawFd)> {
+pub(super) fn named(file: &File) -> Option<(Inode, RawFd)> {
     let found = file.metadata().expect("a file");
     let (dev, ino) = (found.dev(), found.ino());
     Some((Inode { dev, ino }, file.as_raw_fd()))
@@ -42,7 +43,7 @@ fn child_with_a_queue() {
     };
     let srq = Srq::create_xrc(&end.pd, attr, (&xrcd, &end.cq)).expect("a queue");
     println!("queue {}", srq.number().expect("a number").get());
-    let mut line = String::new();
+    let (mut line, mut own) = (String::new(), None);
     while std::io::stdin().read_line(&mut line).expect("a line") > 0 {
         let mut words = line.split_whitespace();
         match (words.next(), words.next().and_then(|n| n.parse().ok())) {
@@ -75,21 +76,48 @@ fn child_with_a_queue() {
                 println!("destroyed");
             }
             (Some("stay"), _) => println!("waiting {}", srq.users()),
+            (Some("make"), _) => {
+                let target = Qp::create_target(&xrcd).expect("a target");
+                target.set_cookie(7);
+                println!("target {}", target.qpn().get());
+                own = Some(target);
+            }
+            (Some("open"), Some(number)) => {
+                let number = Qpn::new(u32::try_from(number).expect("a number"));
+                let state = open(&xrcd, number, 7).map(|qp| qp.state());
+                println!("opened {state:?}");
+            }
+            (Some("close"), _) => {
+                own.take().expect("made").close(7);
+                println!("closed");
+            }
             other => panic!("told to {other:?}"),
         }
         line.clear();
     }
 }
 
-struct Other {
+/// Opens a target, with a cookie.
+pub(super) fn open(xrcd: &Arc<Xrcd>, qpn: Qpn, cookie: usize) -> Result<Arc<Qp>, i32> {
+    let mut opened = None;
+    let which = (qpn, QpType::XrcRecv);
+    Qp::open(xrcd, which, |qp| {
+        opened = Some(Arc::clone(qp));
+        cookie
+    })
+    .map_err(|e| e.errno)?;
+    Ok(opened.expect("set"))
+}
+
+pub(super) struct Other {
     child: Child,
     say: ChildStdin,
     hear: BufReader<ChildStdout>,
-    srq: Srqn,
+    pub(super) srq: Srqn,
 }
 
 impl Other {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "elsewhere::child_with_a_queue"])
             .args(["--ignored", "--nocapture"])
@@ -109,7 +137,7 @@ impl Other {
         }
     }
 
-    fn tell(&mut self, what: &str, word: &str) -> String {
+    pub(super) fn tell(&mut self, what: &str, word: &str) -> String {
         writeln!(self.say, "{what}").expect("told");
         answer(&mut self.hear, word)
     }
@@ -120,7 +148,7 @@ impl Other {
         assert_eq!(self.tell("receive", "received"), due);
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");
     }
@@ -297,9 +325,6 @@ fn a_domain_of_a_file_is_known_to_all_processes() {
     };
     assert_eq!(open(true, true).unwrap_err(), libc::EINVAL);
     let xrcd = open(false, false).expect("the other process has it");
-    let number = ferroce_proto::ids::Qpn::new(other.srq.get());
-    let refused = Qp::open(&xrcd, (number, QpType::XrcRecv), |_| 1).expect_err("refused");
-    assert_eq!(refused.errno, libc::EOPNOTSUPP, "{}", refused.reason);
     drop(xrcd);
     other.kill();
     wait_for("the end of the domain", || {

@@ -19,6 +19,23 @@ pub enum QpState {
     Err = 6,
 }
 
+impl QpState {
+    /// From the C interface's number.
+    #[must_use]
+    pub const fn from_code(code: u32) -> Option<Self> {
+        Some(match code {
+            0 => Self::Reset,
+            1 => Self::Init,
+            2 => Self::Rtr,
+            3 => Self::Rts,
+            4 => Self::Sqd,
+            5 => Self::Sqe,
+            6 => Self::Err,
+            _ => return None,
+        })
+    }
+}
+
 impl fmt::Display for QpState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -112,6 +129,19 @@ pub enum PathMigState {
     Migrated = 0,
     Rearm = 1,
     Armed = 2,
+}
+
+impl PathMigState {
+    /// From the C interface's number.
+    #[must_use]
+    pub const fn from_code(code: u32) -> Option<Self> {
+        Some(match code {
+            0 => Self::Migrated,
+            1 => Self::Rearm,
+            2 => Self::Armed,
+            _ => return None,
+        })
+    }
 }
 
 /// `struct ibv_global_route`.

@@ -11,16 +11,17 @@
 //! | notice that a packet was dropped | kind 5, QPN of its sender (3), reserved, QPN that it was for (3) |
 //! | question about this process's paths, the first and only record of a connection (see `crate::survey`) | kind 32, `FRC` |
 //! | about receives of an XRC shared receive queue that another process's target needs | kind 8, see [`lending`](super::lending) |
+//! | about an XRC target that another process has opened | kind 9, see [`sharing`](super::sharing) |
 //!
 //! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6. Packets are BTH through pad. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
 
 use ferroce_proto::ids::{Gid, Qpn};
 
-use super::Lending;
+use super::{Lending, Sharing};
 use crate::link::{Addressing, Inbound};
 
 /// Version of the format. Processes of different versions do not talk over the local link.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// Most bytes of a record that a receiver accepts.
 pub(super) const MAX_RECORD: usize = 128 * 1024;
@@ -44,6 +45,7 @@ const ASK: u8 = 32;
 
 /// Record: which paths does the process have? It is answered with text.
 pub(crate) const QUESTION: [u8; 4] = [ASK, MAGIC[0], MAGIC[1], MAGIC[2]];
+const SHARING: u8 = 9;
 
 /// Bytes of what IP says of a packet, without the hop limit.
 const ROUTE: usize = 36;
@@ -78,6 +80,8 @@ pub(crate) enum Frame<'a> {
     },
     /// About receives that one process lends to another.
     Lending(Lending<'a>),
+    /// About a target that one process has opened of another.
+    Sharing(Sharing<'a>),
 }
 
 impl Frame<'_> {
@@ -97,6 +101,7 @@ impl Frame<'_> {
                 vec![DROPPED, a, b, c, 0, d, e, f]
             }
             Self::Lending(lending) => lending.encode(LENDING),
+            Self::Sharing(sharing) => sharing.encode(SHARING),
         }
     }
 }
@@ -244,6 +249,7 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
         MADS => parse_mad(record),
         DROPPED => parse_dropped(record),
         LENDING => Lending::parse(record).map(|lending| Record::Frame(Frame::Lending(lending))),
+        SHARING => Sharing::parse(record).map(|sharing| Record::Frame(Frame::Sharing(sharing))),
         SWITCH => (record.len() == 1).then_some(Record::Switch),
         LOOK => (record.len() == 1).then_some(Record::Look),
         ASK => (record == QUESTION).then_some(Record::Ask),

@@ -16,11 +16,10 @@ use ferroce_os::ring::{self, Receiver, Refused};
 use ferroce_os::unix::{Credentials, Record as Arrival, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Qpn};
 
-use super::Lending;
 use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
 use super::offer::{self, Offered};
 use super::rings::Rings;
-use super::{SLOTS, slot_name};
+use super::{Lending, SLOTS, Sharing, slot_name};
 use crate::core::slot_of;
 use crate::link::{Addressing, Inbound};
 
@@ -90,6 +89,13 @@ pub(crate) enum LocalFrame<'a> {
         from_slot: u16,
         /// What it says.
         lending: Lending<'a>,
+    },
+    /// About a target that one process has opened of another.
+    Sharing {
+        /// Its slot.
+        from_slot: u16,
+        /// What it says.
+        sharing: Sharing<'a>,
     },
 }
 
@@ -444,8 +450,11 @@ impl Origin {
                 dst,
                 mad,
             },
-            Frame::Lending(_) if !self.forwards => return Err(Broken::Forwarder),
+            Frame::Lending(_) | Frame::Sharing(_) if !self.forwards => {
+                return Err(Broken::Forwarder);
+            }
             Frame::Lending(lending) => LocalFrame::Lending { from_slot, lending },
+            Frame::Sharing(sharing) => LocalFrame::Sharing { from_slot, sharing },
             Frame::Dropped { qpn, by } => LocalFrame::Dropped {
                 from_slot,
                 qpn,

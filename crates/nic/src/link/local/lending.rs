@@ -99,9 +99,8 @@ impl<'a> Lending<'a> {
         };
         match *self {
             Self::Ask { qpn, srq, place } => {
-                let mut record = numbers(1, &[qpn.get(), srq.get(), place.ifindex]);
-                record.extend(place.inode.dev.to_le_bytes());
-                record.extend(place.inode.ino.to_le_bytes());
+                let mut record = numbers(1, &[qpn.get(), srq.get()]);
+                record.extend(place_bytes(place));
                 record
             }
             Self::Answer { qpn, srq, answer } => match answer {
@@ -173,12 +172,21 @@ impl<'a> Lending<'a> {
     }
 }
 
-fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
+/// The number at the beginning of bytes, and what follows it.
+pub(super) fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = bytes.split_first_chunk()?;
     Some((u32::from_le_bytes(*number), rest))
 }
 
-fn parse_place(bytes: &[u8]) -> Option<Place> {
+/// The bytes of a place.
+pub(super) fn place_bytes(place: Place) -> Vec<u8> {
+    let Inode { dev, ino } = place.inode;
+    let file = [dev, ino].map(u64::to_le_bytes).concat();
+    [&place.ifindex.to_le_bytes()[..], &file].concat()
+}
+
+/// The place that all of the bytes are.
+pub(super) fn parse_place(bytes: &[u8]) -> Option<Place> {
     let (ifindex, rest) = number(bytes)?;
     let (dev, ino) = rest.split_first_chunk()?;
     Some(Place {

@@ -14,12 +14,14 @@
 //!
 //! Nothing that comes in is trusted (see [`frame`] and [`Incoming`]).
 
+mod attributes;
 mod frame;
 mod incoming;
 mod lending;
 mod offer;
 mod outgoing;
 mod rings;
+mod sharing;
 mod way;
 
 use std::collections::HashMap;
@@ -31,12 +33,14 @@ use std::sync::{Arc, Mutex, Weak};
 use ferroce_os::random;
 use ferroce_os::unix::{SeqListener, SeqSocket};
 
+pub(crate) use attributes::{Encoded, decode as decode_attributes, encode as encode_attributes};
 #[cfg(feature = "fuzzing")]
 pub use frame::fuzz as fuzz_record;
 pub(crate) use frame::{Frame, QUESTION};
 pub(crate) use incoming::{Incoming, LinkId, LocalFrame, Received};
 pub(crate) use lending::{Answer, Lending};
 pub(crate) use outgoing::Outgoing;
+pub(crate) use sharing::{Asked, Sharing};
 use way::Room;
 
 use crate::Error;

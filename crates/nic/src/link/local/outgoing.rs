@@ -225,6 +225,8 @@ impl Outgoing {
             let limit = match frame {
                 Frame::Mad { .. } => MAD_STASH,
                 Frame::Forwarded(_) | Frame::Dropped { .. } => STASH,
+                // Who asked and hears nothing gives up after a while.
+                Frame::Sharing(_) => STASH,
                 // There are never more than the peer has receives for.
                 Frame::Lending(_) => usize::MAX,
             };

@@ -94,6 +94,9 @@ impl Side {
                 others.push(format!("lending {from_slot} {lending:?}"));
             }
             LocalFrame::Question(_) => others.push("question".to_owned()),
+            LocalFrame::Sharing { from_slot, sharing } => {
+                others.push(format!("sharing {from_slot} {sharing:?}"));
+            }
             LocalFrame::Board { from_slot, .. } => others.push(format!("board {from_slot}")),
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 others.push(format!(

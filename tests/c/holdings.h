@@ -1,0 +1,61 @@
+/*
+ * What a process has of the system, for programs that look whether it grows: descriptors, lines of /proc, resident memory.
+ */
+#ifndef FERROCE_TESTS_HOLDINGS_H
+#define FERROCE_TESTS_HOLDINGS_H
+
+#include "common.h"
+
+#include <dirent.h>
+
+/* Entries of a folder whose names have these letters. */
+static unsigned int UNUSED entries(const char *folder, const char *with)
+{
+	DIR *dir;
+	struct dirent *entry;
+	unsigned int count = 0;
+
+	MUST_PTR(dir = opendir(folder));
+	while ((entry = readdir(dir)) != NULL)
+		count += strstr(entry->d_name, with) != NULL;
+	closedir(dir);
+	return count;
+}
+
+/* Open descriptors of this process, and the same few entries besides each time. */
+static unsigned int UNUSED descriptors(void)
+{
+	return entries("/proc/self/fd", "");
+}
+
+/* Lines of a file that have these letters. */
+static unsigned int UNUSED lines(const char *name, const char *with)
+{
+	FILE *file;
+	char line[512];
+	unsigned int count = 0;
+
+	MUST_PTR(file = fopen(name, "re"));
+	while (fgets(line, sizeof line, file) != NULL)
+		count += strstr(line, with) != NULL;
+	fclose(file);
+	return count;
+}
+
+/* Resident memory of this process. */
+static long UNUSED resident_kib(void)
+{
+	FILE *file;
+	char line[128];
+	long kib = -1;
+
+	MUST_PTR(file = fopen("/proc/self/status", "re"));
+	while (fgets(line, sizeof line, file) != NULL)
+		if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+			break;
+	fclose(file);
+	EXPECT(kib > 0);
+	return kib;
+}
+
+#endif
