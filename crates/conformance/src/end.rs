@@ -1,5 +1,7 @@
 //! An end of a connection, and what cases do with it.
 
+use std::time::Duration;
+
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn, Srqn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
@@ -9,7 +11,12 @@ use ferroce_proto::verbs::{
 
 use crate::bench::{Path, Spec};
 use crate::door::{About, Errno, Memory, Side};
-use crate::wait::wait_for;
+use crate::wait::{wait_at_most, wait_for};
+
+/// Unreliable messages that have not arrived by then are lost.
+const LOST_AFTER: Duration = Duration::from_secs(3);
+/// Unreliable messages that a case may lose.
+pub const LOSSES: usize = 10;
 
 /// A side with a region over all of its memory.
 pub struct End {
@@ -301,6 +308,14 @@ impl End {
     #[track_caller]
     pub fn done(&self, wr_id: u64) -> Wc {
         self.completes(wr_id, WcStatus::Success)
+    }
+    /// The success of a receive of an unreliable queue pair; none: a network under load has lost the message. Who sends it again takes
+    /// other queue pairs, since it may only be late.
+    #[track_caller]
+    pub fn arrival(&self, wr_id: u64) -> Option<Wc> {
+        let wc = wait_at_most(LOST_AFTER, || self.side.poll().expect("no overflow"))?;
+        assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::Success), "{wc:?}");
+        Some(wc)
     }
     /// There is no completion.
     #[track_caller]

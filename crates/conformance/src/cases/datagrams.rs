@@ -9,7 +9,7 @@ use ferroce_proto::wire::{Opcode, Operation};
 use super::operations::{layout, sges};
 use crate::bench::{Bench, Path, QKEY, Spec};
 use crate::case::Case;
-use crate::end::{End, pattern, send_wr};
+use crate::end::{End, LOSSES, pattern, send_wr};
 use crate::raw::{Building, RawPeer};
 
 pub(super) const CASES: &[Case] = &[
@@ -69,33 +69,50 @@ fn send(bench: &Bench) {
 
 /// Of every class of length that a datagram may have, out of and into every number of pieces: the 40 bytes are the first of the message.
 fn lengths(bench: &Bench) {
-    let (a, b, to) = pair(bench);
-    for (wr_id, len) in (1..).zip([0, 1, LONGEST - 1, LONGEST]) {
+    let mut ends = pair(bench);
+    let mut lost = 0;
+    for (seed, len) in (1..).zip([0, 1, LONGEST - 1, LONGEST]) {
         for pieces in [1, 2, 4] {
-            let content = pattern(len, wr_id);
-            let (out, into) = (layout(len, pieces), layout(GRH + len, pieces));
-            let mut rest = &content[..];
-            for &(at, len) in &out {
-                a.memory().fill(at, &rest[..len]);
-                rest = &rest[len..];
+            while !in_pieces(&ends, (len, pieces, seed)) {
+                lost += 1;
+                assert!(lost <= LOSSES, "{len} bytes in {pieces} pieces");
+                ends = pair(bench);
             }
-            b.memory().fill(0, &[0x55; 2 * LONGEST]);
-            b.recv(wr_id, sges(&b, &into));
-            a.send_to(wr_id, to, sges(&a, &out));
-            a.done(wr_id);
-            assert_eq!(b.done(wr_id).byte_len as usize, GRH + len);
-            let parts = into.iter().map(|&(at, len)| b.memory().bytes(at, len));
-            let message = parts.collect::<Vec<_>>().concat();
-            assert!(message[GRH..] == content, "{len} bytes in {pieces} pieces");
-            let mut expected = vec![0x55; 2 * LONGEST];
-            let mut rest = &message[..];
-            for &(at, len) in &into {
-                expected[at..at + len].copy_from_slice(&rest[..len]);
-                rest = &rest[len..];
-            }
-            assert!(b.memory().bytes(0, 2 * LONGEST) == expected, "between them");
         }
     }
+}
+
+/// Returns false if it was lost.
+fn in_pieces((a, b, to): &(End, End, Datagram), (len, pieces, seed): (usize, usize, u64)) -> bool {
+    let content = pattern(len, seed);
+    let (out, into) = (layout(len, pieces), layout(GRH + len, pieces));
+    let mut rest = &content[..];
+    for &(at, len) in &out {
+        a.memory().fill(at, &rest[..len]);
+        rest = &rest[len..];
+    }
+    b.memory().fill(0, &[0x55; 2 * LONGEST]);
+    b.recv(seed, sges(b, &into));
+    a.send_to(seed, *to, sges(a, &out));
+    a.done(seed);
+    let Some(wc) = b.arrival(seed) else {
+        return false;
+    };
+    assert_eq!(wc.byte_len as usize, GRH + len);
+    let parts = into.iter().map(|&(at, len)| b.memory().bytes(at, len));
+    let message = parts.collect::<Vec<_>>().concat();
+    assert!(message[GRH..] == content, "{len} bytes in {pieces} pieces");
+    let mut expected = vec![0x55; 2 * LONGEST];
+    let mut rest = &message[..];
+    for &(at, len) in &into {
+        expected[at..at + len].copy_from_slice(&rest[..len]);
+        rest = &rest[len..];
+    }
+    assert!(
+        b.memory().bytes(0, 2 * LONGEST) == expected,
+        "between the pieces"
+    );
+    true
 }
 
 /// An IPv6 header, or 20 bytes and an IPv4 header whose checksum is right.

@@ -8,7 +8,7 @@ use ferroce_proto::verbs::{
 use super::xrc;
 use crate::bench::{Bench, MTU, Spec};
 use crate::case::Case;
-use crate::end::{End, pattern, send_wr};
+use crate::end::{End, LOSSES, pattern, send_wr};
 use crate::wait::wait_within;
 
 pub(super) const CASES: &[Case] = &[
@@ -137,35 +137,42 @@ pub(super) fn sges(end: &End, pieces: &[(usize, usize)]) -> Vec<Sge> {
     pieces.iter().map(|&(at, len)| end.sge(at, len)).collect()
 }
 
-fn transfers(bench: &Bench, kind: QpType, form: Form) {
+/// Two ends, with room for the longest message in pieces.
+fn ends(bench: &Bench, kind: QpType) -> (End, End) {
     let memory = (1 << 20) + 64;
     let spec = Spec {
         memory,
         ..Spec::of(kind)
     };
-    let (a, b) = match kind {
+    match kind {
         QpType::XrcSend => xrc::pair_with(bench, memory),
         _ => bench.pair_of(spec, spec),
-    };
-    let to = match kind {
-        QpType::XrcSend => SendTo::XrcSrq(b.side().srqn()),
-        _ => SendTo::Peer,
-    };
+    }
+}
+
+fn transfers(bench: &Bench, kind: QpType, form: Form) {
+    let mut pair = ends(bench, kind);
+    let mut lost = 0;
     for (seed, len) in (1..).zip(LENGTHS) {
         for pieces in PIECES {
-            if pieces > 0 || len == 0 {
-                transfer((&a, &b), (form, to), (len, pieces, seed));
+            if pieces == 0 && len > 0 {
+                continue;
+            }
+            while !transfer(&pair, (kind, form), (len, pieces, seed)) {
+                lost += 1;
+                assert!(kind == QpType::Uc && lost <= LOSSES, "{form:?} of {len}");
+                pair = ends(bench, kind);
             }
         }
     }
 }
 
-/// Moves one message out of and into pieces, and looks at every byte of the receiver's memory.
+/// Moves one message out of and into pieces, and looks at every byte of the receiver's memory. Returns false if it was lost.
 fn transfer(
-    (a, b): (&End, &End),
-    (form, to_whom): (Form, SendTo),
+    (a, b): &(End, End),
+    (kind, form): (QpType, Form),
     (len, pieces, seed): (usize, usize, u64),
-) {
+) -> bool {
     let content = pattern(len, seed);
     let (cut, whole) = (layout(len, pieces), vec![(0, len)]);
     let receives = matches!(form, Form::Send | Form::SendImm);
@@ -193,13 +200,19 @@ fn transfer(
         Form::WriteImm => b.recv(seed, vec![]),
         Form::Write | Form::Read => {}
     }
+    let to_whom = match kind {
+        QpType::XrcSend => SendTo::XrcSrq(b.side().srqn()),
+        _ => SendTo::Peer,
+    };
     let wr = SendWr {
         to: to_whom,
         ..send_wr(seed, op, sges(a, &cut), SendFlags::SIGNALED)
     };
     a.post(wr).expect("posted");
     let sent = a.done(seed);
-    check_completions(b, form, len, (seed, &sent));
+    if !check_completions(b, (kind, form), len, (seed, &sent)) {
+        return false;
+    }
     let mut expected = vec![0x55; size];
     let mut rest = &content[..];
     for &(at, len) in to_cut {
@@ -210,9 +223,16 @@ fn transfer(
         to.memory().bytes(0, size) == expected,
         "{form:?} of {len} bytes in {pieces} pieces"
     );
+    true
 }
 
-fn check_completions(b: &End, form: Form, len: usize, (wr_id, sent): (u64, &Wc)) {
+/// Returns false if the message was lost.
+fn check_completions(
+    b: &End,
+    (kind, form): (QpType, Form),
+    len: usize,
+    (wr_id, sent): (u64, &Wc),
+) -> bool {
     let (send, recv) = match form {
         Form::Send | Form::SendImm => (WcOpcode::Send, Some(WcOpcode::Recv)),
         Form::Write => (WcOpcode::RdmaWrite, None),
@@ -222,7 +242,13 @@ fn check_completions(b: &End, form: Form, len: usize, (wr_id, sent): (u64, &Wc))
     assert_eq!(sent.opcode, send);
     match recv {
         Some(opcode) => {
-            let received = b.done(wr_id);
+            let received = match kind {
+                QpType::Uc => b.arrival(wr_id),
+                _ => Some(b.done(wr_id)),
+            };
+            let Some(received) = received else {
+                return false;
+            };
             let imm = matches!(form, Form::SendImm | Form::WriteImm).then_some(WcImm::Imm(IMM));
             assert_eq!(
                 (received.opcode, received.byte_len as usize, received.imm),
@@ -231,6 +257,7 @@ fn check_completions(b: &End, form: Form, len: usize, (wr_id, sent): (u64, &Wc))
         }
         None => b.is_silent(),
     }
+    true
 }
 
 fn compare_swap(bench: &Bench) {

@@ -11,7 +11,7 @@
 //! | notice that a packet was dropped | kind 5, QPN of its sender (3), reserved, QPN that it was for (3) |
 //! | question about this process's paths, the first and only record of a connection (see `crate::survey`) | kind 32, `FRC` |
 //! | about receives of an XRC shared receive queue that another process's target needs | kind 8, see [`lending`](super::lending) |
-//! | about an XRC target that another process has opened | kind 9, see [`sharing`](super::sharing) |
+//! | about an XRC target that another process has opened | kind 11, see [`sharing`](super::sharing) |
 //!
 //! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6. Packets are BTH through pad. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
 
@@ -45,7 +45,7 @@ const ASK: u8 = 32;
 
 /// Record: which paths does the process have? It is answered with text.
 pub(crate) const QUESTION: [u8; 4] = [ASK, MAGIC[0], MAGIC[1], MAGIC[2]];
-const SHARING: u8 = 9;
+const SHARING: u8 = 11;
 
 /// Bytes of what IP says of a packet, without the hop limit.
 const ROUTE: usize = 36;
