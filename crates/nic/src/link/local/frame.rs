@@ -41,11 +41,11 @@ pub(super) const SWITCH: u8 = 6;
 /// Record on the socket: there are records in the ring, which the receiver does not watch now.
 pub(super) const LOOK: u8 = 7;
 const LENDING: u8 = 8;
+const SHARING: u8 = 11;
 const ASK: u8 = 32;
 
 /// Record: which paths does the process have? It is answered with text.
 pub(crate) const QUESTION: [u8; 4] = [ASK, MAGIC[0], MAGIC[1], MAGIC[2]];
-const SHARING: u8 = 11;
 
 /// Bytes of what IP says of a packet, without the hop limit.
 const ROUTE: usize = 36;
