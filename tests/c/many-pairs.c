@@ -22,7 +22,8 @@ enum {
 	PART = 256,		/* bytes of a message */
 	SLOT = 4 * PART,	/* a pair's memory: what it sends, receives, is written, has read */
 	WINDOW = 64,		/* pairs that are busy at once */
-	LOTS = 15, IN_LOT = 300,
+	LOTS = 15, FEWEST_LOTS = 3, IN_LOT = 300,
+	LOTS_MS = 200,		/* after which no more than the fewest are made: on a busy machine each takes long */
 	PATIENCE = 10,		/* seconds of lots before something counts as dearer: the machine may be busy with something else */
 	DEARER = 20,
 	IDLE_BYTES = 4096,
@@ -443,10 +444,11 @@ static double lot_of(int kind)
 static void cost(double best[3], const double limit[3])
 {
 	for (int kind = 0; kind < 3; kind++) {
-		double end = seconds() + PATIENCE;
+		double enough = seconds() + LOTS_MS * 1e-3, end = seconds() + PATIENCE;
 
 		best[kind] = 1e9;
-		for (int lot = 0; lot < LOTS || (limit != NULL && best[kind] > limit[kind] && seconds() < end); lot++) {
+		for (int lot = 0; lot < FEWEST_LOTS || (lot < LOTS && seconds() < enough) ||
+				  (limit != NULL && best[kind] > limit[kind] && seconds() < end); lot++) {
 			double each = lot_of(kind);
 
 			if (each < best[kind])
