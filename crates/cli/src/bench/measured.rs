@@ -24,8 +24,16 @@ pub(crate) struct Measured {
 /// Times of single operations, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
-    pub(crate) min: f64,
     pub(crate) median: f64,
+    /// None: whoever measured tells the median only.
+    #[serde(flatten)]
+    pub(crate) spread: Option<Spread>,
+}
+
+/// How far they are from the median.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spread {
+    pub(crate) min: f64,
     pub(crate) p90: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
@@ -58,11 +66,13 @@ impl Times {
         }
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 * share / 1e3;
         Ok(Latency {
-            min: self.0.min() as f64 * share / 1e3,
             median: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p999: at(0.999),
+            spread: Some(Spread {
+                min: self.0.min() as f64 * share / 1e3,
+                p90: at(0.9),
+                p99: at(0.99),
+                p999: at(0.999),
+            }),
         })
     }
 }
@@ -95,16 +105,17 @@ pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
 pub(crate) fn medians(rounds: &[Measured]) -> Option<Measured> {
     let of = |number: fn(&Measured) -> f64| median(rounds.iter().map(number));
     let times: Vec<Latency> = rounds.iter().filter_map(|m| m.latency).collect();
-    let time = |number: fn(&Latency) -> f64| median(times.iter().map(number));
-    let latency = (|| {
-        Some(Latency {
-            min: time(|l| l.min)?,
-            median: time(|l| l.median)?,
-            p90: time(|l| l.p90)?,
-            p99: time(|l| l.p99)?,
-            p999: time(|l| l.p999)?,
+    let spreads: Vec<Spread> = times.iter().filter_map(|l| l.spread).collect();
+    let time = |number: fn(&Spread) -> f64| median(spreads.iter().map(number));
+    let spread = (|| {
+        Some(Spread {
+            min: time(|s| s.min)?,
+            p90: time(|s| s.p90)?,
+            p99: time(|s| s.p99)?,
+            p999: time(|s| s.p999)?,
         })
     })();
+    let latency = median(times.iter().map(|l| l.median)).map(|median| Latency { median, spread });
     Some(Measured {
         latency,
         bandwidth: of(|m| m.bandwidth)?,
@@ -135,8 +146,9 @@ mod tests {
         }
         let latency = times.latency(0.5).unwrap();
         assert!((latency.median - 250.0).abs() < 1.0, "{latency:?}");
-        assert!((latency.p99 - 495.0).abs() < 1.0, "{latency:?}");
-        assert!((latency.min - 0.5).abs() < 0.01, "{latency:?}");
+        let spread = latency.spread.unwrap();
+        assert!((spread.p99 - 495.0).abs() < 1.0, "{latency:?}");
+        assert!((spread.min - 0.5).abs() < 0.01, "{latency:?}");
     }
 
     #[test]

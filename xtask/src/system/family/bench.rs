@@ -29,6 +29,7 @@ const FLOORS: [&str; 7] = [
 
 pub(super) fn add(all: &mut Catalogue) {
     all.at("bench.quick", Place::Loopback, User::Root, 60, quick);
+    all.at("bench.peers", Place::Loopback, User::Ordinary, 60, peers);
     all.at("bench.hosts", Place::Wire(1500), User::Ordinary, 60, hosts);
 }
 
@@ -97,6 +98,27 @@ fn has_numbers(results: &Value, name: &str) -> Outcome {
     }
     if points.is_empty() {
         return Err(format!("{name} has no points"));
+    }
+    Ok(())
+}
+
+/// Other programs, beside one of ours: what is installed is measured, and what is not is named.
+fn peers(stage: &Stage) -> Outcome {
+    let ferroce = stage.built("ferroce");
+    let words = ["bench", "--quick", "--json", "--peers", "--only"];
+    let only = [
+        "ucx posix latency",
+        "--only",
+        "qperf udp",
+        "--only",
+        "cache line",
+    ];
+    let words = [&[&*ferroce], &words[..], &only].concat();
+    let mut bench = stage.bare(Side::A, &words).label("bench").start()?;
+    bench.succeed()?;
+    let results: Value = serde_json::from_str(&bench.output()).map_err(|e| e.to_string())?;
+    for name in ["UCX posix latency", "qperf udp_lat latency", "cache line"] {
+        has_numbers(&results, name)?;
     }
     Ok(())
 }

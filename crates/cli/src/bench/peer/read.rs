@@ -1,6 +1,6 @@
 //! What other programs print.
 
-use crate::bench::measured::{Latency, Measured};
+use crate::bench::measured::{Latency, Measured, Spread};
 use crate::bench::task::Kind;
 use crate::connection::Outcome;
 
@@ -8,11 +8,8 @@ use crate::connection::Outcome;
 fn latency(median: f64) -> Measured {
     Measured {
         latency: Some(Latency {
-            min: median,
             median,
-            p90: median,
-            p99: median,
-            p999: median,
+            spread: None,
         }),
         ..Measured::default()
     }
@@ -100,11 +97,15 @@ pub(super) fn sockperf(output: &str) -> Outcome<Measured> {
     match (min, percentile("50.000"), percentile("99.000")) {
         (Some(min), Some(median), Some(p99)) => Ok(Measured {
             latency: Some(Latency {
-                min,
                 median,
-                p90: percentile("90.000").unwrap_or(median),
-                p99,
-                p999: percentile("99.900").unwrap_or(p99),
+                spread: percentile("90.000")
+                    .zip(percentile("99.900"))
+                    .map(|(p90, p999)| Spread {
+                        min,
+                        p90,
+                        p99,
+                        p999,
+                    }),
             }),
             ..Measured::default()
         }),
@@ -166,9 +167,11 @@ mod tests {
     #[test]
     fn sockperf_prints_percentiles() {
         let output = "sockperf: ---> percentile 99.900 =   30.5\nsockperf: ---> percentile 99.000 =   20.1\n\
+                      sockperf: ---> percentile 90.000 =   12.5\n\
                       sockperf: ---> percentile 50.000 =    9.2\nsockperf: ---> <MIN> observation =    7.4\n";
         let latency = sockperf(output).unwrap().latency.unwrap();
-        assert!(close(latency.median, 9.2) && close(latency.p999, 30.5) && close(latency.min, 7.4));
+        let spread = latency.spread.unwrap();
+        assert!(close(latency.median, 9.2) && close(spread.p999, 30.5) && close(spread.min, 7.4));
         assert!(sockperf("").is_err());
     }
 

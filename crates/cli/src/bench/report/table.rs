@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::bytes;
 use super::results::{Held, Results};
-use crate::bench::measured::Measured;
+use crate::bench::measured::{Measured, Spread};
 use crate::bench::task::{Kind, Path, Series};
 
 /// Prints everything.
@@ -64,8 +64,15 @@ fn latency(results: &Results, path: Path, out: &mut impl Write) -> std::io::Resu
             return Ok(());
         };
         write!(out, "{:<18}{:>9}", series.short(), bytes(size))?;
-        for time in [l.min, l.median, l.p90, l.p99, l.p999] {
-            write!(out, "{time:>10.2}")?;
+        let spread = |number: fn(&Spread) -> f64| l.spread.as_ref().map(number);
+        for time in [
+            spread(|s| s.min),
+            Some(l.median),
+            spread(|s| s.p90),
+            spread(|s| s.p99),
+            spread(|s| s.p999),
+        ] {
+            write!(out, "{:>10}", known(time, 2))?;
         }
         ratio(held, Kind::Latency, out)
     })
@@ -89,14 +96,20 @@ fn stream(results: &Results, path: Path, out: &mut impl Write) -> std::io::Resul
     for_each(results, &all, |series, size, measured, held| {
         write!(
             out,
-            "{:<18}{:>9}{:>12.3}{:>14.3}",
+            "{:<18}{:>9}{:>12}{:>14}",
             series.short(),
             bytes(size),
-            measured.bandwidth / 1e9,
-            measured.rate / 1e6
+            known(Some(measured.bandwidth / 1e9), 3),
+            // Some programs tell the bandwidth only.
+            known((measured.rate > 0.0).then_some(measured.rate / 1e6), 3)
         )?;
         ratio(held, Kind::Stream, out)
     })
+}
+
+/// A number, or a sign that there is none.
+fn known(number: Option<f64>, digits: usize) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| format!("{number:.digits$}"))
 }
 
 fn for_each(
