@@ -52,6 +52,9 @@ impl Way {
     pub const ALL: [Self; 2] = [Self::Out, Self::In];
 }
 
+/// A name, and what reads its counter.
+pub type NamedCounter = (&'static str, fn(&Counters) -> u64);
+
 /// Counters of one device, or of what belongs to none. They only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -71,7 +74,7 @@ pub struct Counters {
 
 impl Counters {
     /// What was carried out without packets, and why the rest within the host was not: names, as under `hw_counters`, and counters.
-    pub const DIRECT: [(&str, fn(&Self) -> u64); 8] = [
+    pub const DIRECT: [NamedCounter; 8] = [
         ("direct_writes", |c| c.direct(Way::Out)),
         ("direct_reads", |c| c.direct(Way::In)),
         ("direct_refused_unacquainted", |c| {

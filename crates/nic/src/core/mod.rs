@@ -38,7 +38,7 @@ use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::mr::Rights;
 use ferroce_proto::time::Time;
 
-pub use self::counters::{Counters, DropReason, Way};
+pub use self::counters::{Counters, DropReason, NamedCounter, Way};
 use self::delays::Delays;
 pub(crate) use self::events::{EventQueue, Owned};
 pub(crate) use self::groups::GroupAt;

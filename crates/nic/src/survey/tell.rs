@@ -35,7 +35,7 @@ impl Nic {
         let mut flows: BTreeMap<Alike, (usize, u32)> = BTreeMap::new();
         for qp in self.qps().all() {
             let alike = self.alike(&qp);
-            let (count, _) = flows.entry(alike).or_insert((0, qp.qpn().get()));
+            let (count, _) = flows.entry(alike).or_insert_with(|| (0, qp.qpn().get()));
             *count += 1;
         }
         let told = |(alike, (count, example))| flow(alike, count, example);
