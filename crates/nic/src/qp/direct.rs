@@ -22,7 +22,7 @@ impl Qp {
         let direct = rc.next_direct()?;
         let boards = self.nic().boards();
         boards.own()?;
-        self.with_cx(locked, now, |locked, cx| {
+        self.with_sending_cx(locked, now, |locked, cx| {
             let Transport::Rc(rc) = &mut locked.transport else {
                 return None;
             };

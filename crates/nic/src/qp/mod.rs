@@ -230,7 +230,7 @@ impl Qp {
     /// # Errors
     /// Index of the refused request, errno and reason; those before it are queued.
     pub fn post_send(&self, wrs: &mut dyn Iterator<Item = SendWr>) -> Result<(), (usize, Error)> {
-        self.step(|locked, cx| post_each(wrs, |wr| locked.transport.post_send(cx, wr)))
+        self.step_sending(|locked, cx| post_each(wrs, |wr| locked.transport.post_send(cx, wr)))
     }
     /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list is empty afterwards if it was
     /// queued.
@@ -238,7 +238,7 @@ impl Qp {
     /// # Errors
     /// Of the first that is refused.
     pub fn post_send_all(&self, wrs: &mut Vec<SendWr>) -> Result<(), Error> {
-        self.step(|locked, cx| {
+        self.step_sending(|locked, cx| {
             locked
                 .transport
                 .check_sends(wrs)

@@ -79,13 +79,15 @@ impl Qp {
         egress: &Arc<Egress>,
         now: Time,
     ) -> Option<(usize, usize)> {
-        if egress.wait_if_blocked(|| self.me()) {
+        let Some(mut batch) = egress.batch_unless_blocked(|| self.me()) else {
             locked.queued = true;
             return None;
-        }
+        };
         let paced = self.pacing(egress, &path.addressing, || locked.transport.dest());
-        let room = self.room(locked, paced.as_ref(), now)?;
-        let mut batch = egress.batch();
+        let Some(room) = self.room(locked, paced.as_ref(), now) else {
+            egress.put_back(batch);
+            return None;
+        };
         batch.addressing = path.addressing;
         let max = match egress.slot() {
             Some(_) => BATCH_BYTES,
@@ -157,7 +159,7 @@ impl Qp {
         now: Time,
     ) -> u64 {
         let mut cost = 0;
-        self.with_cx(locked, now, |locked, cx| {
+        self.with_sending_cx(locked, now, |locked, cx| {
             while batch.ends.len() < BATCH_PACKETS
                 && batch.bytes.len() < max
                 && cost < room

@@ -217,26 +217,33 @@ impl Drop for Results<'_> {
 impl Qp {
     /// Runs one step for the program: `f`, then transmits, then keeps the timer.
     pub(super) fn step<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
-        self.step_with(f, |_| false)
+        self.step_with(|locked, now| self.with_cx(locked, now, f), |_| false)
+    }
+
+    /// As [`step`](Self::step), for a program that posts work to be sent.
+    pub(super) fn step_sending<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
+        let run = |locked: &mut _, now| self.with_sending_cx(locked, now, f);
+        self.step_with(run, |_| false)
     }
 
     /// As [`step`](Self::step), for a program that makes room for the next message: its answer to the last one is still to come, and an
     /// acknowledgement that waits for it goes on waiting.
     pub(super) fn step_receiving<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
-        self.step_with(f, |locked| {
+        let run = |locked: &mut _, now| self.with_sending_cx(locked, now, f);
+        self.step_with(run, |locked| {
             locked.holds_ack && locked.transport.owes_only_ack()
         })
     }
 
     fn step_with<R>(
         &self,
-        f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
+        run: impl FnOnce(&mut Locked, Time) -> R,
         is_silent: impl FnOnce(&Locked) -> bool,
     ) -> R {
         let now = clock::monotonic();
         let mut locked = lock(&self.locked);
         locked.talk.on_post(now);
-        let result = self.with_cx(&mut locked, now, f);
+        let result = run(&mut locked, now);
         if !is_silent(&locked) {
             self.transmit(&mut locked, now);
         }
@@ -251,9 +258,38 @@ impl Qp {
         now: Time,
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
-        let rights = read(self.nic().rights());
         let before = locked.transport.state();
-        let result = f(
+        let result = self.run_with_cx(locked, now, f);
+        self.publish_grant(locked);
+        self.say_error(locked, before);
+        result
+    }
+
+    /// As [`with_cx`](Self::with_cx), for what the program posts and for what is sent: that changes nothing of what the queue pair grants,
+    /// unless it is its end.
+    pub(super) fn with_sending_cx<R>(
+        &self,
+        locked: &mut Locked,
+        now: Time,
+        f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
+    ) -> R {
+        let before = locked.transport.state();
+        let result = self.run_with_cx(locked, now, f);
+        if locked.granted.is_none() || locked.transport.state() != before {
+            self.publish_grant(locked);
+            self.say_error(locked, before);
+        }
+        result
+    }
+
+    fn run_with_cx<R>(
+        &self,
+        locked: &mut Locked,
+        now: Time,
+        f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
+    ) -> R {
+        let rights = read(self.nic().rights());
+        f(
             locked,
             &mut Cx {
                 now,
@@ -261,10 +297,7 @@ impl Qp {
                 memory: &RawMemory,
                 sink: &mut Results::new(self),
             },
-        );
-        self.publish_grant(locked);
-        self.say_error(locked, before);
-        result
+        )
     }
 
     /// Tells a peer of this host that it is not answered any more, if the state has become ERR.

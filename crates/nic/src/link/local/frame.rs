@@ -10,10 +10,13 @@
 //! | MAD for QP1 | kind 4, reserved (3), source GID, destination GID, MAD (256) |
 //! | notice that a packet was dropped | kind 5, QPN of its sender (3), reserved, QPN that it was for (3) |
 //! | question about this process's paths, the first and only record of a connection (see `crate::survey`) | kind 32, `FRC` |
+//! | packets of one queue pair on the known route | kind 9, source QPN (3), count (2), length of each (2 × count), packets |
+//! | one packet on the known route | kind 10, source QPN (3), packet |
 //! | about receives of an XRC shared receive queue that another process's target needs | kind 8, see [`lending`](super::lending) |
 //! | about an XRC target that another process has opened | kind 11, see [`sharing`](super::sharing) |
 //!
-//! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6. Packets are BTH through pad. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
+//! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6. Packets are BTH through pad. The *known route* is that of the last
+//! record of kind 2 of the same ring: a short message and what goes with it fit one cache line then. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
 
 use ferroce_proto::ids::{Gid, Qpn};
 
@@ -46,6 +49,8 @@ const ASK: u8 = 32;
 
 /// Record: which paths does the process have? It is answered with text.
 pub(crate) const QUESTION: [u8; 4] = [ASK, MAGIC[0], MAGIC[1], MAGIC[2]];
+const PACKETS_ON: u8 = 9;
+const PACKET_ON: u8 = 10;
 
 /// Bytes of what IP says of a packet, without the hop limit.
 const ROUTE: usize = 36;
@@ -56,6 +61,8 @@ const FLOW_LABEL: u32 = 0x000f_ffff;
 pub(super) const PACKETS_HEAD: usize = 8 + ROUTE;
 /// Most bytes of a packets record before the packets.
 const PACKETS_PREFIX: usize = PACKETS_HEAD + 2 * MAX_PACKETS;
+/// Bytes of a record of packets on the known route before the lengths.
+const PACKETS_ON_HEAD: usize = 6;
 
 /// Something small to send to another process.
 #[derive(Clone, Copy, Debug)]
@@ -141,14 +148,18 @@ pub(super) struct PacketsPrefix {
 }
 
 impl PacketsPrefix {
-    /// For packets of one queue pair, of which `lengths` yields 1 to [`MAX_PACKETS`] lengths.
+    /// For packets of one queue pair, of which `lengths` yields 1 to [`MAX_PACKETS`] lengths; without `addressing` they go on the known
+    /// route.
     pub(super) fn new(
         src_qpn: Qpn,
-        addressing: &Addressing,
+        addressing: Option<&Addressing>,
         lengths: impl Iterator<Item = usize>,
     ) -> Self {
         let mut bytes = [0; PACKETS_PREFIX];
-        let mut used = PACKETS_HEAD;
+        let mut used = match addressing {
+            Some(_) => PACKETS_HEAD,
+            None => PACKETS_ON_HEAD,
+        };
         let mut count = 0u16;
         for length in lengths {
             let length =
@@ -157,11 +168,14 @@ impl PacketsPrefix {
             used += 2;
             count += 1;
         }
-        bytes[0] = PACKETS;
+        bytes[0] = PACKETS_ON;
         bytes[1..4].copy_from_slice(&low24(src_qpn));
         bytes[4..6].copy_from_slice(&count.to_le_bytes());
-        bytes[6] = addressing.hop_limit;
-        bytes[8..PACKETS_HEAD].copy_from_slice(&route(addressing));
+        if let Some(addressing) = addressing {
+            bytes[0] = PACKETS;
+            bytes[6] = addressing.hop_limit;
+            bytes[8..PACKETS_HEAD].copy_from_slice(&route(addressing));
+        }
         Self { bytes, used }
     }
 
@@ -171,7 +185,13 @@ impl PacketsPrefix {
     }
 }
 
-/// A record that makes sense by itself.
+/// What goes before a packet that is alone in its record and goes on the known route.
+pub(super) fn packet_prefix(src_qpn: Qpn) -> [u8; 4] {
+    let [a, b, c] = low24(src_qpn);
+    [PACKET_ON, a, b, c]
+}
+
+/// A record.
 #[derive(Debug)]
 pub(super) enum Record<'a> {
     /// The link's first.
@@ -197,9 +217,10 @@ pub(super) enum Record<'a> {
 pub(super) struct Packets<'a> {
     /// The queue pair that they come from.
     pub(super) src_qpn: Qpn,
-    /// What would be in the IP header, without the interface.
-    pub(super) addressing: Addressing,
-    lengths: &'a [[u8; 2]],
+    /// What would be in the IP header, without the interface; none: the known route.
+    pub(super) addressing: Option<Addressing>,
+    /// None: there is one packet.
+    lengths: Option<&'a [[u8; 2]]>,
     bytes: &'a [u8],
 }
 
@@ -207,16 +228,18 @@ impl<'a> Packets<'a> {
     /// Each packet, none empty.
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.bytes;
-        self.lengths.iter().map_while(move |length| {
+        let alone = self.lengths.is_none().then_some(rest);
+        let several = self.lengths.unwrap_or_default().iter();
+        alone.into_iter().chain(several.map_while(move |length| {
             let (packet, after) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
             rest = after;
             Some(packet)
-        })
+        }))
     }
 
     /// How many.
     pub(super) fn len(&self) -> usize {
-        self.lengths.len()
+        self.lengths.map_or(1, <[_]>::len)
     }
 }
 
@@ -245,6 +268,8 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
     let parsed = match kind {
         HELLO => return parse_hello(record),
         PACKETS => parse_packets(record),
+        PACKETS_ON => parse_packets_on(record),
+        PACKET_ON => parse_packet_on(record),
         FORWARDED => parse_forwarded(record),
         MADS => parse_mad(record),
         DROPPED => parse_dropped(record),
@@ -283,7 +308,40 @@ fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
         return None;
     };
     let (addressing, rest) = split_route(hop_limit, rest)?;
-    let count = usize::from(u16::from_le_bytes([n0, n1]));
+    let (lengths, bytes) = split_lengths([n0, n1], rest)?;
+    Some(Record::Packets(Packets {
+        src_qpn: qpn([q0, q1, q2]),
+        addressing: Some(addressing),
+        lengths: Some(lengths),
+        bytes,
+    }))
+}
+
+fn parse_packets_on(record: &[u8]) -> Option<Record<'_>> {
+    let (&[_, q0, q1, q2, n0, n1], rest) = record.split_first_chunk()?;
+    let (lengths, bytes) = split_lengths([n0, n1], rest)?;
+    Some(Record::Packets(Packets {
+        src_qpn: qpn([q0, q1, q2]),
+        addressing: None,
+        lengths: Some(lengths),
+        bytes,
+    }))
+}
+
+fn parse_packet_on(record: &[u8]) -> Option<Record<'_>> {
+    let (&[_, q0, q1, q2], bytes) = record.split_first_chunk()?;
+    let packet = Packets {
+        src_qpn: qpn([q0, q1, q2]),
+        addressing: None,
+        lengths: None,
+        bytes,
+    };
+    (!bytes.is_empty()).then_some(Record::Packets(packet))
+}
+
+/// The lengths of so many packets, and the packets, which have just these.
+fn split_lengths(count: [u8; 2], rest: &[u8]) -> Option<(&[[u8; 2]], &[u8])> {
+    let count = usize::from(u16::from_le_bytes(count));
     if !(1..=MAX_PACKETS).contains(&count) {
         return None;
     }
@@ -297,13 +355,7 @@ fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
         }
         sum += length;
     }
-    let src_qpn = qpn([q0, q1, q2]);
-    (sum == bytes.len()).then_some(Record::Packets(Packets {
-        src_qpn,
-        addressing,
-        lengths,
-        bytes,
-    }))
+    (sum == bytes.len()).then_some((lengths, bytes))
 }
 
 fn parse_forwarded(record: &[u8]) -> Option<Record<'_>> {
@@ -396,9 +448,13 @@ pub fn fuzz(record: &[u8]) {
         Ok(Record::Packets(packets)) => {
             assert!(packets.len() <= MAX_PACKETS && packets.iter().all(|p| !p.is_empty()));
             let lengths = packets.iter().map(<[u8]>::len);
-            let mut again = PacketsPrefix::new(packets.src_qpn, &packets.addressing, lengths)
-                .as_bytes()
-                .to_vec();
+            let route = packets.addressing.as_ref();
+            let mut again = match packets.lengths {
+                None => packet_prefix(packets.src_qpn).to_vec(),
+                Some(_) => PacketsPrefix::new(packets.src_qpn, route, lengths)
+                    .as_bytes()
+                    .to_vec(),
+            };
             packets.iter().for_each(|p| again.extend_from_slice(p));
             assert_eq!(again, record);
         }

@@ -12,13 +12,13 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fd::Fd;
-use ferroce_os::ring::{self, Receiver, Refused};
+use ferroce_os::ring::{self, Refused};
 use ferroce_os::unix::{Credentials, Record as Arrival, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Qpn};
 
 use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
 use super::offer::{self, Offered};
-use super::rings::Rings;
+use super::rings::{Inlet, Rings};
 use super::{Lending, SLOTS, Sharing, slot_name};
 use crate::core::slot_of;
 use crate::link::{Addressing, Inbound};
@@ -135,7 +135,7 @@ struct Link {
     /// The process runs as our own user.
     is_own_user: bool,
     /// Its ring, unless it is watched.
-    ring: Option<Receiver>,
+    ring: Option<Inlet>,
     /// All records come through the ring.
     switched: bool,
 }
@@ -165,6 +165,8 @@ enum Broken {
     Slot(u16),
     #[error("{0:?} is not the sender's")]
     Qpn(Qpn),
+    #[error("packets on a route that was not told")]
+    Route,
     #[error("a record on the socket beside the ring, or about a ring that there is not")]
     Socket,
     #[error(transparent)]
@@ -323,7 +325,8 @@ impl Incoming {
         while given < budget
             && let Some(record) = watched.pop(&mut self.room)?
         {
-            given += watched.origin.take(frame::parse(record)?, each)?;
+            let origin = watched.origin;
+            given += origin.take(frame::parse(record)?, watched.route(), each)?;
         }
         if given > 0
             && watched.wakes_peer()
@@ -420,13 +423,15 @@ impl Origin {
     fn take(
         self,
         record: Record<'_>,
+        route: &mut Option<Addressing>,
         each: &mut dyn FnMut(LocalFrame<'_>),
     ) -> Result<usize, Broken> {
         let from_slot = self.slot;
         let frame = match record {
             Record::Packets(packets) => {
-                let (src_qpn, addressing) =
-                    (owned(packets.src_qpn, from_slot)?, packets.addressing);
+                let src_qpn = owned(packets.src_qpn, from_slot)?;
+                *route = packets.addressing.or(*route);
+                let addressing = route.ok_or(Broken::Route)?;
                 for bytes in packets.iter() {
                     each(LocalFrame::Packet {
                         from_slot,
@@ -476,7 +481,11 @@ impl Link {
             Record::Look if self.switched => {}
             Record::Switch if self.ring.is_some() && !self.switched => self.switched = true,
             _ if self.switched => return Err(Broken::Socket),
-            record => return self.origin().ok_or(Broken::Hello)?.take(record, each),
+            record => {
+                // On the socket every record tells its route.
+                let origin = self.origin().ok_or(Broken::Hello)?;
+                return origin.take(record, &mut None, each);
+            }
         }
         Ok(1)
     }
@@ -510,7 +519,7 @@ impl Link {
         };
         match taken {
             Ok(ring) => {
-                self.ring = Some(ring);
+                self.ring = Some(Inlet::new(ring));
                 self.answer(Answer::Accepted);
             }
             Err(why) => {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use ferroce_os::unix::{Credentials, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
-use super::frame::{Frame, MAX_PACKETS, PACKETS_HEAD, PacketsPrefix};
+use super::frame::{Frame, MAX_PACKETS, PACKETS_HEAD};
 use super::way::{Put, Room, Way};
 use crate::core::lock;
 use crate::link::{Batch, Sent};
@@ -137,7 +137,7 @@ impl Outgoing {
         let mut done = 0;
         while sent == Sent::All && done < batch.ends.len() {
             let count = self.fitting(batch, done);
-            match self.put_packets(src_qpn, batch, done, count) {
+            match self.way.put_packets(src_qpn, batch, done..done + count) {
                 Put::Done => done += count,
                 Put::Full => sent = Sent::Blocked,
                 Put::TooBig if count > 1 => self.way.shrink(),
@@ -163,17 +163,6 @@ impl Outgoing {
             .take_while(|(i, end)| fits(*i, **end))
             .count()
             .max(1)
-    }
-
-    fn put_packets(&self, src_qpn: Qpn, batch: &Batch, first: usize, count: usize) -> Put {
-        let ends = &batch.ends[first..first + count];
-        let start = batch.start(first);
-        let lengths = ends
-            .iter()
-            .scan(start, |from, end| Some(end - std::mem::replace(from, *end)));
-        let prefix = PacketsPrefix::new(src_qpn, &batch.addressing, lengths);
-        let bytes = &batch.bytes[start..batch.start(first + count)];
-        self.way.put(&[prefix.as_bytes(), bytes])
     }
 
     /// Sends a frame. On [`Sent::Blocked`] the link keeps it: call [`flush`](Self::flush) when the descriptor is writable.

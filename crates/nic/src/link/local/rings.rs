@@ -7,23 +7,38 @@
 use ferroce_os::ring::{Broken, Popped, Receiver};
 
 use super::incoming::{LinkId, Origin};
+use crate::link::Addressing;
 
 /// Rounds without a record after which a ring is no longer watched: about a millisecond of polling.
 const IDLE_ROUNDS: u32 = 8192;
+
+/// The receiving end of a ring, with what its records refer to.
+#[derive(Debug)]
+pub(super) struct Inlet {
+    ring: Receiver,
+    /// The known route.
+    route: Option<Addressing>,
+}
+
+impl Inlet {
+    pub(super) fn new(ring: Receiver) -> Self {
+        Self { ring, route: None }
+    }
+}
 
 /// A ring that is watched.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) id: LinkId,
     pub(super) origin: Origin,
-    ring: Receiver,
+    inlet: Inlet,
     idle: u32,
 }
 
 impl Watched {
     /// Takes the next record into `room`; nothing is there: `None`.
     pub(super) fn pop<'r>(&mut self, room: &'r mut [u8]) -> Result<Option<&'r [u8]>, Broken> {
-        Ok(match self.ring.pop(room)? {
+        Ok(match self.inlet.ring.pop(room)? {
             Popped::Record(len) => {
                 self.idle = 0;
                 Some(&room[..len])
@@ -34,7 +49,12 @@ impl Watched {
 
     /// Whether the peer must be told that there is room now.
     pub(super) fn wakes_peer(&mut self) -> bool {
-        self.ring.wakes()
+        self.inlet.ring.wakes()
+    }
+
+    /// The known route.
+    pub(super) fn route(&mut self) -> &mut Option<Addressing> {
+        &mut self.inlet.route
     }
 }
 
@@ -57,16 +77,16 @@ impl Rings {
 
     /// Whether a ring is watched and has a record.
     pub(super) fn has_more(&self, id: LinkId) -> bool {
-        self.0.iter().any(|w| w.id == id && w.ring.has_more())
+        self.0.iter().any(|w| w.id == id && w.inlet.ring.has_more())
     }
 
     /// Begins to watch a ring.
-    pub(super) fn watch(&mut self, id: LinkId, origin: Origin, mut ring: Receiver) {
-        ring.wake();
+    pub(super) fn watch(&mut self, id: LinkId, origin: Origin, mut inlet: Inlet) {
+        inlet.ring.wake();
         self.0.push(Watched {
             id,
             origin,
-            ring,
+            inlet,
             idle: 0,
         });
     }
@@ -80,7 +100,7 @@ impl Rings {
     pub(super) fn look(&mut self) -> bool {
         let mut any = false;
         for watched in &mut self.0 {
-            if watched.ring.has_more() {
+            if watched.inlet.ring.has_more() {
                 any = true;
             } else {
                 watched.idle = watched.idle.saturating_add(1);
@@ -91,12 +111,12 @@ impl Rings {
 
     /// Puts those to sleep that have been idle for long, or `all` of them; gives them to `keep`. One that has a record stays. Returns
     /// whether none is left.
-    pub(super) fn sleep(&mut self, all: bool, keep: &mut dyn FnMut(LinkId, Receiver)) -> bool {
+    pub(super) fn sleep(&mut self, all: bool, keep: &mut dyn FnMut(LinkId, Inlet)) -> bool {
         for index in (0..self.0.len()).rev() {
             let watched = &mut self.0[index];
-            if (all || watched.idle >= IDLE_ROUNDS) && watched.ring.sleep() {
-                let Watched { id, ring, .. } = self.0.swap_remove(index);
-                keep(id, ring);
+            if (all || watched.idle >= IDLE_ROUNDS) && watched.inlet.ring.sleep() {
+                let Watched { id, inlet, .. } = self.0.swap_remove(index);
+                keep(id, inlet);
             }
         }
         self.0.is_empty()

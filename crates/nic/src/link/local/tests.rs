@@ -498,7 +498,7 @@ fn a_link_that_breaks_a_rule_is_cut() {
             flow_label: FLOW,
             ..Addressing::default()
         };
-        frame::PacketsPrefix::new(Qpn::new(qpn), &addressing, lengths.iter().copied())
+        frame::PacketsPrefix::new(Qpn::new(qpn), Some(&addressing), lengths.iter().copied())
             .as_bytes()
             .to_vec()
     };
@@ -517,7 +517,10 @@ fn a_link_that_breaks_a_rule_is_cut() {
         by: Qpn::new(alien),
     }
     .encode();
-    let bad: [&[&[u8]]; 16] = [
+    // Nobody has told the route.
+    let on = frame::PacketsPrefix::new(Qpn::new(ours), None, [2, 1].into_iter());
+    let alone = frame::packet_prefix(Qpn::new(ours));
+    let bad: [&[&[u8]]; 19] = [
         &[&good],
         &[&hello[..7]],
         &[b"\x01XXX\x01\x00\x05\x00"],
@@ -532,6 +535,9 @@ fn a_link_that_breaks_a_rule_is_cut() {
         &[&hello, &[prefix(ours, &[2, 2]), vec![1; 3]].concat()],
         &[&hello, &[prefix(ours, &[3, 0]), vec![1; 3]].concat()],
         &[&hello, &prefix(ours, &[])],
+        &[&hello, &[on.as_bytes(), &[1; 3]].concat()],
+        &[&hello, &[&alone[..], &[1; 3]].concat()],
+        &[&hello, &alone],
         &[&hello, &notice],
         &[&hello, &vec![2; frame::MAX_RECORD + 1]],
     ];
@@ -549,13 +555,18 @@ fn no_bytes_make_the_parser_panic_or_leave_the_record() {
             .map(|_| u8::try_from(seeded.below(4)).expect("small"))
             .collect();
         if let Some(kind) = record.first_mut() {
-            *kind = u8::try_from(seeded.below(7)).expect("small");
+            *kind = u8::try_from(seeded.below(11)).expect("small");
         }
         match frame::parse(&record) {
             Ok(Record::Packets(packets)) => {
                 assert_eq!(packets.iter().count(), packets.len());
                 let total: usize = packets.iter().map(<[u8]>::len).sum();
-                assert_eq!(total + frame::PACKETS_HEAD + 2 * packets.len(), len);
+                let head = match (packets.addressing, record[0]) {
+                    (Some(_), _) => frame::PACKETS_HEAD + 2 * packets.len(),
+                    (None, 9) => 6 + 2 * packets.len(),
+                    (None, _) => 4,
+                };
+                assert_eq!(total + head, len);
             }
             Ok(
                 Record::Hello { .. }

@@ -6,16 +6,19 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use ferroce_os::fd::Fd;
 use ferroce_os::ring::{self, Broken, Pushed, Sender};
 use ferroce_os::unix::{Record, SeqSocket};
+use ferroce_proto::ids::Qpn;
 
-use super::frame::{Answer, LOOK, MAX_RECORD, SWITCH, hello};
+use super::frame::{Answer, LOOK, MAX_RECORD, PacketsPrefix, SWITCH, hello, packet_prefix};
 use super::offer::{self, Offer};
 use crate::core::lock;
+use crate::link::{Addressing, Batch};
 
 /// Bytes of a record that are aimed at: enough to make the work per record cheap, few enough that several fit the link and the
 /// receiver can work on one while the next is written.
@@ -54,7 +57,8 @@ enum Carrier {
     Socket(Option<Sender>),
     /// Onto the socket until it takes the word that the rest comes through the ring.
     Accepted(Sender),
-    Ring(Sender),
+    /// Into the ring, with the route that its last packets had: the receiver knows it.
+    Ring(Sender, Option<Addressing>),
 }
 
 /// The way to the peer.
@@ -131,20 +135,59 @@ impl Way {
 
     /// Sends one record, all of it or nothing.
     pub(super) fn put(&self, parts: &[&[u8]]) -> Put {
-        debug_assert!(parts.iter().map(|p| p.len()).sum::<usize>() <= MAX_RECORD);
+        match self.carrier() {
+            Ok(carrier) => self.put_on(carrier, parts, None),
+            Err(put) => put,
+        }
+    }
+
+    /// Sends a record of packets of one queue pair, which are given by their indices, all of them or none.
+    pub(super) fn put_packets(&self, from: Qpn, batch: &Batch, which: Range<usize>) -> Put {
+        // What the receiver knows must not change before the record is in its place.
+        let carrier = match self.carrier() {
+            Ok(carrier) => carrier,
+            Err(put) => return put,
+        };
+        let bytes = &batch.bytes[batch.start(which.start)..batch.start(which.end)];
+        let route = batch.addressing;
+        let is_known = matches!(&*carrier, Carrier::Ring(_, Some(known)) if *known == route);
+        if is_known && which.len() == 1 {
+            return self.put_on(carrier, &[&packet_prefix(from), bytes], None);
+        }
+        let lengths = which.map(|i| batch.start(i + 1) - batch.start(i));
+        let prefix = PacketsPrefix::new(from, (!is_known).then_some(&route), lengths);
+        self.put_on(carrier, &[prefix.as_bytes(), bytes], Some(route))
+    }
+
+    /// What carries records now; an error says that nothing does.
+    fn carrier(&self) -> Result<MutexGuard<'_, Carrier>, Put> {
         if self.is_dead() {
-            return Put::Gone;
+            return Err(Put::Gone);
         }
         let mut carrier = lock(&self.carrier);
         if let Carrier::Accepted(_) = *carrier {
             match self.send(&[&[SWITCH]]) {
                 Put::Done => self.switch(&mut carrier),
-                other => return other,
+                other => return Err(other),
             }
         }
+        Ok(carrier)
+    }
+
+    /// Sends one record. With it the receiver learns of a route, if it is one of packets.
+    fn put_on(
+        &self,
+        mut carrier: MutexGuard<'_, Carrier>,
+        parts: &[&[u8]],
+        route: Option<Addressing>,
+    ) -> Put {
+        debug_assert!(parts.iter().map(|p| p.len()).sum::<usize>() <= MAX_RECORD);
         match &mut *carrier {
-            Carrier::Ring(sender) => match push(sender, parts) {
+            Carrier::Ring(sender, known) => match push(sender, parts) {
                 Ok((put, wakes)) => {
+                    if put == Put::Done {
+                        *known = route.or(*known);
+                    }
                     drop(carrier);
                     if wakes {
                         self.wake();
@@ -212,7 +255,7 @@ impl Way {
                 self.record.store(record, Ordering::Relaxed);
                 self.on_ring.store(true, Ordering::Release);
                 tracing::debug!(target: "ferroce::local", "records go through the shared ring from here");
-                Carrier::Ring(sender)
+                Carrier::Ring(sender, None)
             }
             other => other,
         };

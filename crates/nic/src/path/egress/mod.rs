@@ -109,10 +109,25 @@ impl Egress {
     /// An empty batch, used before if possible.
     pub(crate) fn batch(&self) -> Batch {
         let spare = lock(&self.inner).spare.pop();
-        spare.unwrap_or_else(|| Batch {
+        spare.unwrap_or_else(|| self.new_batch())
+    }
+
+    /// An empty batch; none if the link is blocked: then `qp` is noted as waiting, and will have its turn when the link is free.
+    pub(crate) fn batch_unless_blocked(&self, qp: impl FnOnce() -> Arc<Qp>) -> Option<Batch> {
+        let mut inner = lock(&self.inner);
+        if inner.blocked {
+            inner.waiting.push(qp());
+            return None;
+        }
+        let spare = inner.spare.pop();
+        Some(spare.unwrap_or_else(|| self.new_batch()))
+    }
+
+    fn new_batch(&self) -> Batch {
+        Batch {
             trailer: self.outlet.trailer(),
             ..Batch::default()
-        })
+        }
     }
 
     /// Gives back a batch that was not sent.

@@ -223,3 +223,24 @@ fn a_receiver_that_breaks_a_rule_is_given_up() {
     link.take_answers();
     assert!(link.is_dead());
 }
+
+#[test]
+fn packets_have_the_route_that_they_were_sent_on() {
+    let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
+    let link = on_ring(&a, &mut b);
+    let id = b.accepted[0];
+    for (hop_limit, sleeps) in [(63, false), (63, true), (7, true), (7, false), (63, false)] {
+        for count in [1, 3, 1] {
+            let mut batch = batch(&vec![vec![1; 20]; count]);
+            batch.addressing.hop_limit = hop_limit;
+            assert_eq!(link.send_packets(a.qpn(1), &mut batch), Sent::All);
+        }
+        let mut seen = Vec::new();
+        b.incoming.recv(id, 64, &mut |frame| match frame {
+            LocalFrame::Packet { addressing, .. } => seen.push(addressing.hop_limit),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(seen, [hop_limit; 5]);
+        assert!(!sleeps || b.incoming.sleep(true));
+    }
+}
