@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use ferroce_os::memory::OwnWords;
 use ferroce_os::{fork, random};
 use ferroce_proto::ids::{Key, Qpn};
-use ferroce_proto::mr::{Access, Backing, Region};
+use ferroce_proto::mr::{Backing, Region};
 use ferroce_proto::rc::Grant;
 
 use super::hazard;
@@ -14,9 +14,6 @@ use super::layout::{self, Named};
 use super::refusal::Refusal;
 use crate::Error;
 use crate::link::Addressing;
-
-/// What peers may do to a region without packets.
-const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 
 /// The board of this process.
 #[derive(Debug)]
@@ -67,9 +64,10 @@ impl Board {
         fence(Ordering::SeqCst);
     }
 
-    /// Publishes a region, if peers can use it and there is a place for it. The caller has the rights table alone.
+    /// Publishes a region, if there is memory behind it and a place for it: what peers may not use otherwise they fetch offered SENDs
+    /// from. The caller has the rights table alone.
     pub(super) fn publish(&self, key: Key, region: &Region) {
-        if !region.access.intersects(REMOTE) || region.backing == Backing::Null {
+        if region.backing == Backing::Null {
             return;
         }
         let Some(first) = layout::places(key, true).find(|first| self.is(*first) == 0) else {
@@ -127,8 +125,23 @@ impl Board {
 
     /// A queue pair grants nothing from here on.
     pub(super) fn end_grant(&self, qpn: Qpn) {
-        let first = layout::queue_pair(qpn);
-        hazard::withdraw(|| self.set(first, 0), || fence(Ordering::SeqCst));
+        let withdraw = || {
+            self.set(layout::queue_pair(qpn), 0);
+            self.set(layout::offers(qpn), 0);
+        };
+        hazard::withdraw(withdraw, || fence(Ordering::SeqCst));
+    }
+
+    /// What a queue pair of a protection domain offers with this token may be fetched.
+    pub(super) fn offer(&self, qpn: Qpn, pd: u32, token: u64) {
+        self.set(layout::queue_pair(qpn) + 1, u64::from(pd));
+        self.set(layout::offers(qpn), token);
+    }
+
+    /// What a queue pair has offered may be fetched no longer. Who is at it finds out when he looks once more.
+    pub(super) fn end_offers(&self, qpn: Qpn) {
+        let withdraw = || self.set(layout::offers(qpn), 0);
+        hazard::withdraw(withdraw, || fence(Ordering::SeqCst));
     }
 
     /// Announces that `named` is about to be used, and looks at it. While the [`Use`] lives, its owner does not take it back.
@@ -210,6 +223,7 @@ impl Drop for Use<'_> {
 #[cfg(test)]
 mod tests {
     use ferroce_proto::ids::PdId;
+    use ferroce_proto::mr::Access;
 
     use super::*;
 
@@ -276,11 +290,11 @@ mod tests {
     }
 
     #[test]
-    fn what_peers_cannot_use_is_not_published() {
+    fn what_has_no_memory_is_not_published() {
         let board = Board::new().unwrap();
         board.publish(Key(1), &Region::new(PdId(1), 0, 64, Access::LOCAL_WRITE));
-        let null = Region::new(PdId(1), 0, 64, REMOTE).with_backing(Backing::Null);
+        let null = Region::new(PdId(1), 0, 64, Access::LOCAL_WRITE).with_backing(Backing::Null);
         board.publish(Key(2), &null);
-        assert!(board.withdraw(Key(1)).is_none() && board.withdraw(Key(2)).is_none());
+        assert!(board.withdraw(Key(1)).is_some() && board.withdraw(Key(2)).is_none());
     }
 }

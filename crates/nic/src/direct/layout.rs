@@ -5,7 +5,7 @@
 //! | 0 .. 512 | format, nonce of the process, address of the board in its memory, number of hazards that were ever used |
 //! | 512 .. 1024 | hazards: what the process is in the middle of using of others, one in eight words (a cache line) |
 //! | 1024 .. 2048 | acquaintances: per slot, the nonce of the board on which this process looks for hazards |
-//! | 2048 .. 67584 | queue pairs by index, four words each |
+//! | 2048 .. 67584 | queue pairs by index, four words each: grant, protection domain, path, token of offered SENDs |
 //! | 67584 .. 100352 | regions, a hash table by key, eight words each |
 //! | 100352 .. | the same, 16 times as many, for regions that find no place in the first table |
 //!
@@ -20,7 +20,7 @@ use ferroce_proto::rc::Grant;
 use crate::link::Addressing;
 
 /// The content of the first word: changes with the layout.
-pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir03");
+pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir04");
 pub(super) const AT_FORMAT: usize = 0;
 pub(super) const AT_NONCE: usize = 1;
 pub(super) const AT_HOME: usize = 2;
@@ -60,6 +60,11 @@ pub(super) const fn acquaintance(slot: u16) -> usize {
 /// First word of a queue pair.
 pub(super) const fn queue_pair(qpn: Qpn) -> usize {
     QP_BASE + (qpn.get() as usize % QPS) * QP_WORDS
+}
+
+/// Word with the token that makes a queue pair's offers valid; 0: none is.
+pub(super) const fn offers(qpn: Qpn) -> usize {
+    queue_pair(qpn) + 3
 }
 
 const fn region(key: Key, place: usize) -> usize {

@@ -32,14 +32,16 @@ use std::io;
 use std::sync::{Arc, RwLock};
 
 use ferroce_os::fd::Fd;
+use ferroce_os::random;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mr::Piece;
-use ferroce_proto::rc::{Direct, Grant};
+use ferroce_proto::rc::{Direct, Grant, Offer};
 use ferroce_proto::time::Time;
 
 pub(crate) use self::board::Board;
 pub use self::refusal::Refusal;
 
+use self::layout::Named;
 use self::peer::{Peer, Request};
 use crate::core::{read, slot_of, write};
 use crate::link::Addressing;
@@ -189,13 +191,56 @@ impl Boards {
         let (in_use, addr) = own.enter(request.named(), || peer.find(me, &request))?;
         let copied = copy(&peer, direct.is_write, addr, (&pieces, len as usize));
         drop(in_use);
-        match copied {
-            Ok(()) => Ok(len),
-            Err(e) => {
-                tracing::debug!(target: "ferroce::direct", qpn = from.get(), bytes = len, "a copy failed: {e}");
-                peer.on_error(&e);
-                Err(Refusal::Failed)
-            }
+        copied
+            .map(|()| len)
+            .map_err(|e| on_failure(&peer, from, &e))
+    }
+
+    /// Fetches what a peer offers, into memory of this process. Returns its bytes.
+    ///
+    /// # Errors
+    /// Why it cannot be done, or not for certain. A part of it may have been done then.
+    pub(crate) fn fetch(&self, offer: &Offer, now: Time, to: &[Piece<'_>]) -> Result<u32, Refusal> {
+        let own = self.own.as_ref().ok_or(Refusal::Unacquainted)?;
+        let peer = self.peer(slot_of(offer.from));
+        let peer = peer.ok_or(Refusal::Unacquainted)?;
+        if !peer.is_usable(now) {
+            return Err(Refusal::Unreachable);
+        }
+        let named = Named {
+            qpn: offer.from,
+            key: offer.key,
+        };
+        let me = (self.slot, own.nonce());
+        let (in_use, addr) = own.enter(named, || peer.find_offer(me, offer))?;
+        let copied = copy(&peer, false, addr, (to, offer.len as usize));
+        // The offer may have ended without a wait for who is at it: then the bytes may be others.
+        let valid = peer.still_offers(offer);
+        drop(in_use);
+        copied.map_err(|e| on_failure(&peer, offer.from, &e))?;
+        valid.then_some(offer.len).ok_or(Refusal::NotGranted)
+    }
+
+    /// A queue pair of a protection domain begins to offer SENDs. Returns the token that goes with each; none: nobody could fetch them.
+    pub(crate) fn begin_offers(&self, qpn: Qpn, pd: u32) -> Option<u64> {
+        let own = self.own.as_ref()?;
+        // Valid for this connection only: an offer may come late, when the queue pair has another.
+        let token = u64::from(random::u32()) << 32 | u64::from(random::u32()) | 1;
+        own.offer(qpn, pd, token);
+        Some(token)
+    }
+
+    /// What a queue pair goes on offering, after [`end_grant`](Self::end_grant).
+    pub(crate) fn go_on_offering(&self, qpn: Qpn, pd: u32, token: u64) {
+        if let Some(own) = &self.own {
+            own.offer(qpn, pd, token);
+        }
+    }
+
+    /// Nobody begins to fetch what a queue pair has offered, and who is at it finds out.
+    pub(crate) fn end_offers(&self, qpn: Qpn) {
+        if let Some(own) = &self.own {
+            own.end_offers(qpn);
         }
     }
 
@@ -229,6 +274,13 @@ fn switched_off() -> Option<&'static str> {
     }
     has("LD_PRELOAD", |value| value.contains("vgpreload_"))
         .then_some("valgrind, which watches the process, does not see what others write")
+}
+
+/// What a copy that failed means.
+fn on_failure(peer: &Peer, qpn: Qpn, error: &io::Error) -> Refusal {
+    tracing::debug!(target: "ferroce::direct", qpn = qpn.get(), "a copy failed: {error}");
+    peer.on_error(error);
+    Refusal::Failed
 }
 
 fn copy(

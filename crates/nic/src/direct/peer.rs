@@ -3,14 +3,14 @@
 use std::fs;
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use ferroce_os::fd::Fd;
 use ferroce_os::memory::{PeerWords, Process, is_refusal};
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::mr::{Access, Region};
-use ferroce_proto::rc::Direct;
+use ferroce_proto::rc::{Direct, Offer};
 use ferroce_proto::time::Time;
 
 use super::layout::{self, Named};
@@ -141,10 +141,42 @@ impl Peer {
     /// Where in its memory the bytes of a request are, if it grants that, and looks at this process's hazards (whose slot and
     /// nonce are `own`). To be asked with a hazard set, or the answer is worth nothing.
     pub(super) fn find(&self, own: (u16, u64), request: &Request<'_>) -> Result<u64, Refusal> {
-        if !self.is_acquainted(own) {
-            return Err(Refusal::Unacquainted);
-        }
+        self.check_acquainted(own)?;
         self.granted(request).ok_or(Refusal::NotGranted)
+    }
+
+    /// Where in its memory the bytes are that a queue pair of its offers. The same is true as of [`find`](Self::find).
+    pub(super) fn find_offer(&self, own: (u16, u64), offer: &Offer) -> Result<u64, Refusal> {
+        self.check_acquainted(own)?;
+        let pd = self
+            .words
+            .load(layout::queue_pair(offer.from) + 1, Ordering::Acquire);
+        let region = self
+            .region(offer.key)
+            .filter(|region| self.has_offered(offer) && u64::from(region.pd.0) == pd);
+        region
+            .and_then(|region| region.address_of(offer.addr, u64::from(offer.len)))
+            .ok_or(Refusal::NotGranted)
+    }
+
+    /// Whether an offer still was valid when all that was read before was read.
+    pub(super) fn still_offers(&self, offer: &Offer) -> bool {
+        fence(Ordering::SeqCst);
+        self.has_offered(offer)
+    }
+
+    fn has_offered(&self, offer: &Offer) -> bool {
+        let valid = self
+            .words
+            .load(layout::offers(offer.from), Ordering::Acquire);
+        valid != 0 && valid == offer.token
+    }
+
+    /// Whether it looks at the hazards of this process, whose slot and nonce these are.
+    fn check_acquainted(&self, own: (u16, u64)) -> Result<(), Refusal> {
+        self.is_acquainted(own)
+            .then_some(())
+            .ok_or(Refusal::Unacquainted)
     }
 
     fn granted(&self, request: &Request<'_>) -> Option<u64> {

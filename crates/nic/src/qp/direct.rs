@@ -1,5 +1,8 @@
 //! WRITEs and READs that a queue pair carries out itself, in its step, in place of packets.
 
+use ferroce_os::clock;
+use ferroce_proto::mr::Piece;
+use ferroce_proto::rc::Offer;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
@@ -100,6 +103,41 @@ impl Qp {
         let mut locked = lock(&self.locked);
         locked.granted = None;
         self.publish_grant(&mut locked);
+        if let Transport::Rc(rc) = &locked.transport
+            && let Some(token) = rc.offers()
+        {
+            let boards = self.nic().boards();
+            boards.go_on_offering(self.qpn, self.pd.id().0, token);
+        }
+    }
+
+    /// From here long SENDs are offered, if the path leads to a process of this host. Called in RTS.
+    pub(super) fn begin_offers(&self, locked: &mut Locked) {
+        let is_local = locked.path.as_ref().is_some_and(Path::is_local);
+        let Transport::Rc(rc) = &mut locked.transport else {
+            return;
+        };
+        if !is_local || self.qp_type != QpType::Rc || rc.offers().is_some() {
+            return;
+        }
+        let boards = self.nic().boards();
+        if let Some(token) = boards.begin_offers(self.qpn, self.pd.id().0) {
+            rc.offer_sends(token);
+        }
+    }
+
+    /// Copies what the peer offers. Returns whether all of it is there.
+    pub(super) fn fetch(&self, offer: &Offer, to: &[Piece<'_>]) -> bool {
+        let fetched = self.nic().boards().fetch(offer, clock::monotonic(), to);
+        let counters = self.pd.context().device().counters();
+        match fetched {
+            Ok(len) => counters.count_direct(Way::In, len as usize),
+            Err(why) => {
+                tracing::debug!(target: "ferroce::path", qpn = self.qpn.get(), "a SEND comes by packets: {why}");
+                counters.count_direct_refused(why);
+            }
+        }
+        fetched.is_ok()
     }
 
     /// Takes back what it grants. When it returns no peer is in the middle of using it.

@@ -43,6 +43,9 @@ impl Qp {
             if chosen.is_some() {
                 locked.set_path(self.qpn, chosen);
             }
+            if after == QpState::Rts {
+                self.begin_offers(locked);
+            }
             if alternate.is_some() {
                 locked.alternate = alternate;
             }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use ferroce_os::clock;
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::ids::{PdId, Qpn, Srqn};
-use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, Noted, SharedRecv, Sink, Taken};
+use ferroce_proto::mr::Piece;
+use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, Noted, Offer, SharedRecv, Sink, Taken};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpEvent, QpState, QpType, Wc, WcOpcode, WcStatus};
 
@@ -169,6 +170,12 @@ impl Sink for Results<'_> {
             Noted::Sent => self.sent += 1,
             what => self.count(what, 1),
         }
+    }
+    fn fetch(&mut self, offer: &Offer, to: &[Piece<'_>]) -> bool {
+        self.qp.fetch(offer, to)
+    }
+    fn end_offers(&mut self) {
+        self.qp.nic().boards().end_offers(self.qp.qpn);
     }
     fn event(&mut self, event: QpEvent) {
         self.qp.handles.push_async(event.into());

@@ -182,6 +182,10 @@ impl Requester {
                 self.on_gap(shared, report);
                 return Ok(());
             }
+            NakCode::NOT_FETCHED => {
+                self.on_not_fetched(shared);
+                return Ok(());
+            }
             NakCode::InvalidRequest => (WcStatus::RemInvReqErr, Cause::NakInvalidRequest),
             NakCode::RemoteAccess => (WcStatus::RemAccessErr, Cause::NakRemoteAccess),
             NakCode::RemoteOperational => (WcStatus::RemOpErr, Cause::NakRemoteOperational),

@@ -1,7 +1,8 @@
 //! What a step of the state machine gets from its owner.
 
+use super::Offer;
 use crate::ids::{PdId, Srqn};
-use crate::mr::{Memory, Rights};
+use crate::mr::{Memory, Piece, Rights};
 use crate::time::Time;
 use crate::verbs::{QpEvent, RecvWr, Wc};
 
@@ -13,6 +14,15 @@ pub trait Sink {
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool;
     /// An asynchronous event.
     fn event(&mut self, event: QpEvent);
+    /// Copies what a peer offers into memory of this process, of the same length. Returns whether all of it was there, and was the peer's
+    /// to offer until the copy was done; if not, a part of it may have been copied.
+    fn fetch(&mut self, offer: &Offer, to: &[Piece<'_>]) -> bool {
+        let _ = (offer, to);
+        false
+    }
+    /// Work is about to be flushed: its program may use the memory of what was offered for something else then. Nobody begins to fetch
+    /// it any more when this returns, and whoever is at it finds out.
+    fn end_offers(&mut self) {}
     /// Something to count.
     fn note(&mut self, what: Noted) {
         let _ = what;

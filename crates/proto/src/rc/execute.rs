@@ -6,6 +6,7 @@ use super::Cx;
 use super::config::{MAX_MESSAGE, Shared, packets_of};
 use super::fault::{Fault, Reject};
 use super::message::Message;
+use super::offer::MAX_OFFER;
 use super::resources::{Kind, Resource};
 use super::responder::{Responder, Stop, recv_completion};
 use super::scatter;
@@ -44,6 +45,12 @@ impl Responder {
             Operation::PlacedImm => match (packet.ext.reth, packet.ext.imm) {
                 (Some(reth), Some(imm)) if self.message.is_none() && shared.link.lossless => {
                     self.on_placed(shared, cx, packet, (reth, imm, target))
+                }
+                _ => Err(invalid.into()),
+            },
+            Operation::Offer | Operation::OfferImm => match packet.ext.atomic {
+                Some(request) if self.message.is_none() && shared.link.lossless => {
+                    self.on_offer(shared, cx, packet, (request, target))
                 }
                 _ => Err(invalid.into()),
             },
@@ -163,6 +170,39 @@ impl Responder {
         let imm = Some(WcImm::Imm(imm));
         let result = (WcOpcode::RecvRdmaWithImm, reth.length, imm);
         self.complete_recv(shared, cx, packet, result)?;
+        self.finish_message();
+        self.took(packet);
+        Ok(())
+    }
+
+    /// A SEND whose bytes are to be fetched (see [`offer`](super::offer)). What it needs is what it would need with its bytes.
+    fn on_offer(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (request, target): (AtomicEth, Target),
+    ) -> Result<(), Stop> {
+        let psn = packet.bth.psn;
+        let len = u32::try_from(request.compare)
+            .ok()
+            .filter(|len| (1..=MAX_OFFER).contains(len))
+            .ok_or_else(|| Reject::invalid(psn))?;
+        self.take_recv(shared, cx, target)?;
+        let room = self
+            .held
+            .as_ref()
+            .map_or(0, |recv| scatter::total(&recv.wr.sges));
+        if u64::from(len) > room {
+            return Err(Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG).into());
+        }
+        if self.not_fetched == Some(psn) {
+            // The requester is about to send it by packets.
+            return Err(Stop::NotFetched);
+        }
+        self.fetch(shared, cx, (&request, len))?;
+        let imm = packet.ext.imm.map(WcImm::Imm);
+        self.complete_recv(shared, cx, packet, (WcOpcode::Recv, len, imm))?;
         self.finish_message();
         self.took(packet);
         Ok(())

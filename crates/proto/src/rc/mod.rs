@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `requester`, `transmit`, `segment`, `send_queue`, `flight`, `window` | posted work to request packets |
 //! | `direct` | WRITEs and READs that are carried out without packets |
+//! | `offer` | long SENDs whose bytes the responder fetches |
 //! | `completer` | response packets to completions |
 //! | `repair`, `early` | a lone loss between two of our kind |
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
@@ -34,6 +35,7 @@ pub(crate) mod fault;
 mod flight;
 mod message;
 pub(crate) mod modify;
+mod offer;
 pub(crate) mod post;
 mod repair;
 mod reply;
@@ -59,6 +61,7 @@ pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COS
 pub use cx::{Cx, LocalCx, Noted, SharedRecv, Sink, Taken};
 pub use direct::{Direct, Grant};
 pub use fault::Cause;
+pub use offer::{MAX_OFFER, MIN_OFFER, Offer};
 pub use retry::MIN_ACK_TIMEOUT;
 pub use scatter::{place, total};
 

@@ -6,6 +6,7 @@ use super::config::{PACKET_COST, Shared};
 use super::direct::Moved;
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
+use super::offer::Offers;
 use super::repair::Repairs;
 use super::retry::{Due, Retry};
 use super::send_queue::{Answer, SendQueue};
@@ -46,6 +47,7 @@ pub(super) struct Requester {
     pub(super) peer_gone: bool,
     /// What became of the oldest work request without packets.
     pub(super) moved: Moved,
+    pub(super) offers: Offers,
 }
 
 impl Requester {
@@ -62,6 +64,7 @@ impl Requester {
             unasked: 0,
             peer_gone: false,
             moved: Moved::default(),
+            offers: Offers::default(),
         }
     }
 
@@ -75,6 +78,9 @@ impl Requester {
     pub(super) fn on_link_change(&mut self, shared: &Shared) {
         self.window.set_limit(shared.link.max_in_flight);
         self.peer_gone = false;
+        if !shared.link.lossless && self.offers.token.take().is_some() {
+            self.send_offered(shared);
+        }
         if self.flight.outstanding() {
             self.retry.on_link_change();
         }
@@ -93,7 +99,8 @@ impl Requester {
 
     /// Queues a work request that passed the checks.
     pub(super) fn post(&mut self, shared: &Shared, wr: SendWr) -> Result<(), SendFault> {
-        self.queue.push(wr, shared);
+        let offered = self.offers.token_for(&wr);
+        self.queue.push(wr, shared, offered);
         if self.peer_gone && !self.wants_local(shared) {
             return Err(Fault::PEER_GONE.into());
         }
@@ -208,6 +215,9 @@ impl Requester {
             return Ok(());
         };
         self.moved = Moved::default();
+        if wqe.offered.is_some() {
+            self.offers.on_taken();
+        }
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let byte_len = match wqe.answer() {
             Answer::Read | Answer::Atomic => wqe.length,
@@ -255,6 +265,9 @@ impl Requester {
 
     /// Completes everything in error: the oldest work request with `first` if that is given, the others as flushed.
     pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
+        if self.offers.token.take().is_some() {
+            cx.sink.end_offers();
+        }
         let all = core::iter::from_fn(|| self.queue.pop().map(|wqe| wqe.wr));
         flush_sends(all, shared, cx, first);
         self.flight.abandon();

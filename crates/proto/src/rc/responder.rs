@@ -25,6 +25,8 @@ pub(crate) enum Stop {
     NotReady,
     /// Whether one is posted only another process knows, which is asked.
     Asked,
+    /// What is offered cannot be fetched: it is to come by packets.
+    NotFetched,
     /// The queue pair ends.
     Reject(Reject),
 }
@@ -58,6 +60,8 @@ pub(crate) struct Responder {
     /// A requester waits for another process's answer.
     asked: bool,
     comm_established: bool,
+    /// PSN of the last offer that was refused.
+    pub(super) not_fetched: Option<Psn>,
     pub(super) replies: Replies,
 }
 
@@ -207,6 +211,16 @@ impl Responder {
                 self.halted = true;
                 self.early.clear();
                 self.asked = true;
+                Ok(())
+            }
+            Err(Stop::NotFetched) => {
+                // As for a receiver that is not ready, but it comes again at once.
+                self.gap_reported = true;
+                self.halted = true;
+                self.early.clear();
+                self.not_fetched = Some(packet.bth.psn);
+                let syndrome = Syndrome::Nak(NakCode::NOT_FETCHED);
+                self.replies.owe_nak(syndrome, packet.bth.psn);
                 Ok(())
             }
             Err(Stop::Reject(reject)) => Err(reject),

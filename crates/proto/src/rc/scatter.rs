@@ -56,14 +56,24 @@ pub(super) fn pieces<'a>(
             let part = bytes.get(offset..offset + len as usize);
             Ok(part.map(Piece::Inline).into_iter().collect())
         }
-        Payload::Sges(sges) => parts(sges, u64::from(offset), len)
-            .map(|part| {
-                rights
-                    .open(part.lkey, pd, part.addr, u64::from(part.len), need)
-                    .map(Piece::Registered)
-            })
-            .collect(),
+        Payload::Sges(sges) => pieces_of(rights, (pd, need), sges, (offset, len)),
     }
+}
+
+/// Bytes `offset .. offset + len` of a list where they are, if its keys open them for `need`.
+pub(super) fn pieces_of<'a>(
+    rights: &'a Rights,
+    (pd, need): (PdId, Access),
+    sges: &[Sge],
+    (offset, len): (u32, u32),
+) -> Result<Vec<Piece<'a>>, RightsError> {
+    parts(sges, u64::from(offset), len)
+        .map(|part| {
+            rights
+                .open(part.lkey, pd, part.addr, u64::from(part.len), need)
+                .map(Piece::Registered)
+        })
+        .collect()
 }
 
 /// Appends bytes `offset .. offset + len` of a payload to `out`. On error `out` may have grown.

@@ -53,6 +53,9 @@ pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option
         imm: Some(imm),
         ..none
     };
+    if let Some(token) = wqe.offered {
+        return offer(wqe, token);
+    }
     Some(match wqe.wr.op {
         SendOp::Send => message(Operation::Send, None, none),
         SendOp::SendImm(data) => message(Operation::SendImm, None, imm(data)),
@@ -103,6 +106,32 @@ pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option
         SendOp::FetchAdd { remote, add } => request(Operation::FetchAdd, atomic(remote, add, 0)),
         SendOp::Flush(flush) => request(Operation::Flush, flush_headers(&flush)),
         SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => return None,
+    })
+}
+
+/// The packet that offers a SEND's bytes.
+fn offer(wqe: &Wqe, token: u64) -> Option<Segment> {
+    let [sge] = wqe.sges() else {
+        return None;
+    };
+    let place = RemoteAddr {
+        addr: sge.addr,
+        rkey: sge.lkey,
+    };
+    let (opcode, imm) = match wqe.wr.op {
+        SendOp::SendImm(imm) => (Opcode::OFFER_IMM, Some(imm)),
+        _ => (Opcode::OFFER, None),
+    };
+    Some(Segment {
+        opcode,
+        ext: ExtHeaders {
+            imm,
+            ..atomic(place, token, u64::from(wqe.length))
+        },
+        offset: 0,
+        len: 0,
+        ends: true,
+        solicited: wqe.wr.flags.contains(SendFlags::SOLICITED),
     })
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Wqe {
     pub(crate) start: u64,
     /// PSNs that it takes.
     pub(super) packets: u32,
+    /// SEND: its bytes are offered, in one packet with this token.
+    pub(super) offered: Option<u64>,
     /// Bytes of the message; READ: to be read; atomic: 8.
     pub(super) length: u32,
     /// READ: some of it was asked for again, so an answer may start in the middle of what was asked for first.
@@ -157,8 +159,19 @@ impl SendQueue {
         self.ring.pop_front()
     }
 
-    /// Appends a work request that passed the checks of posting.
-    pub(crate) fn push(&mut self, wr: SendWr, shared: &Shared) {
+    /// Lets `change` say how many packets each work request has, and numbers them anew. Nothing of them is outstanding.
+    pub(super) fn renumber(&mut self, mut change: impl FnMut(&mut Wqe)) {
+        let mut at = self.ring.front().map_or(self.tail, |wqe| wqe.start);
+        for wqe in &mut self.ring {
+            change(wqe);
+            wqe.start = at;
+            at = wqe.end();
+        }
+        self.tail = at;
+    }
+
+    /// Appends a work request that passed the checks of posting; `offered`: with this token.
+    pub(crate) fn push(&mut self, wr: SendWr, shared: &Shared, offered: Option<u64>) {
         let length = match wr.op {
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => 0,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 8,
@@ -167,12 +180,14 @@ impl SendQueue {
         };
         let packets = match wr.op {
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => 0,
+            _ if offered.is_some() => 1,
             _ => packets_of(length, shared.attr.path_mtu),
         };
         let wqe = Wqe {
             wr,
             start: self.tail,
             packets,
+            offered,
             length,
             repeated: false,
             placed: false,
@@ -229,7 +244,7 @@ mod tests {
                 flags: SendFlags::empty(),
                 payload: Payload::Sges(Sges::from_buf([sge])),
             };
-            queue.push(wr, &shared);
+            queue.push(wr, &shared, None);
         }
         queue
     }

@@ -9,6 +9,7 @@ use super::requester::{Probe, Requester};
 use super::scatter;
 use super::segment::{Segment, segment};
 use super::send_queue::{Answer, Wqe};
+use crate::mr::Access;
 use crate::verbs::QpState;
 use crate::wire::{Bth, ExtHeaders, Packet, padded_len};
 
@@ -171,6 +172,11 @@ impl Requester {
             ack_req,
             ..shared.bth(segment.opcode, self.flight.psn(range.0))
         };
+        if wqe.offered.is_some() {
+            let all = (0, wqe.length);
+            let who = (shared.config.pd, Access::empty());
+            scatter::pieces_of(cx.rights, who, wqe.sges(), all).map_err(|_| Fault::LOCAL_KEY)?;
+        }
         let begin = out.len();
         let payload_len = len as usize;
         let ext = ExtHeaders {

@@ -55,7 +55,9 @@ impl UcQp {
             Err(Stop::Reject(Reject {
                 recv: Some(fault), ..
             })) if fault != Fault::MESSAGE_TOO_LONG => self.enter_error(cx, Some(fault)),
-            Err(Stop::Reject(_) | Stop::NotReady | Stop::Asked) => self.responder.message = None,
+            Err(Stop::Reject(_) | Stop::NotReady | Stop::Asked | Stop::NotFetched) => {
+                self.responder.message = None
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ impl Sends {
 
     /// Queues a work request that passed the checks.
     pub(super) fn push(&mut self, wr: SendWr, shared: &Shared) {
-        self.queue.push(wr, shared);
+        self.queue.push(wr, shared, None);
     }
 
     /// Whether the oldest work request is a local operation.

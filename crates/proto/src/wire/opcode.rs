@@ -76,6 +76,10 @@ pub enum Operation {
     AtomicWrite,
     /// WRITE with immediate whose bytes the requester has put in place itself: [`Opcode::PLACED_IMM`].
     PlacedImm,
+    /// SEND whose bytes the responder fetches itself: [`Opcode::OFFER`].
+    Offer,
+    /// The same with immediate.
+    OfferImm,
 }
 
 impl Operation {
@@ -165,6 +169,12 @@ impl Opcode {
     /// RC WRITE with immediate between Ferroce processes of one host: the bytes are in place already, only the immediate is to be
     /// told of. Of the range that the specification leaves to manufacturers (IBTA 9.2.1); never on a wire.
     pub const PLACED_IMM: Self = Self(0xc2);
+    /// RC SEND between Ferroce processes of one host: the packet says where in the requester's memory the bytes are, and the responder
+    /// fetches them. Of the manufacturers' range, too; never on a wire. Its header is that of atomics: address, local key, a token in the
+    /// place of the first operand and the length in that of the second.
+    pub const OFFER: Self = Self(0xc3);
+    /// The same with immediate.
+    pub const OFFER_IMM: Self = Self(0xc4);
     /// Congestion notification packet: belongs to no service, carries 16 zero bytes. [`info`](Self::info) has none for it.
     pub const CNP: Self = Self(0x81);
 
@@ -206,18 +216,21 @@ impl Opcode {
         TABLE[self.0 as usize]
     }
 
+    /// Whether it is one of our own, of the range that is left to manufacturers.
+    const fn is_own(self) -> bool {
+        Self::PLACED_IMM.0 <= self.0 && self.0 <= Self::OFFER_IMM.0
+    }
+
     /// The service that the upper three bits name, also when the operation is not defined.
     #[must_use]
     pub const fn service(self) -> Option<Service> {
-        if self.0 == Self::PLACED_IMM.0 {
-            return Some(Service::Rc);
-        }
         Some(match self.0 & 0xe0 {
             Self::RC => Service::Rc,
             Self::UC => Service::Uc,
             0x40 => Service::Rd,
             Self::UD => Service::Ud,
             Self::XRC => Service::Xrc,
+            _ if self.is_own() => Service::Rc,
             _ => return None,
         })
     }

@@ -5,8 +5,8 @@
 //! through the ring; so the order is kept. From then on the socket carries only wake-ups, and its hang-up says that the peer is gone.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 

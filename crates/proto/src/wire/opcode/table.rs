@@ -28,6 +28,8 @@ const fn describe(opcode: u8) -> Option<OpInfo> {
         // FLUSH and ATOMIC WRITE are defined for RC alone.
         Opcode::XRC => (Service::Xrc, number <= 0x17),
         _ if opcode == Opcode::PLACED_IMM.0 => return Some(PLACED_IMM),
+        _ if opcode == Opcode::OFFER.0 => return Some(OFFER),
+        _ if opcode == Opcode::OFFER_IMM.0 => return Some(OFFER_IMM),
         _ => return None,
     };
     if !defined {
@@ -65,6 +67,20 @@ const PLACED_IMM: OpInfo = OpInfo {
     position: Position::Only,
     headers: HeaderSet::RETH.union(HeaderSet::IMM),
     has_payload: false,
+};
+
+const OFFER: OpInfo = OpInfo {
+    service: Service::Rc,
+    operation: Operation::Offer,
+    position: Position::Only,
+    headers: HeaderSet::ATOMIC,
+    has_payload: false,
+};
+
+const OFFER_IMM: OpInfo = OpInfo {
+    operation: Operation::OfferImm,
+    headers: HeaderSet::ATOMIC.union(HeaderSet::IMM),
+    ..OFFER
 };
 
 /// What the lower five bits of an opcode stand for, with the headers that RC uses.
@@ -130,5 +146,7 @@ pub(super) const fn number_of(operation: Operation, position: Position) -> u8 {
         (O::Flush, _) => 0x1c,
         (O::AtomicWrite, _) => 0x1d,
         (O::PlacedImm, _) => Opcode::PLACED_IMM.0,
+        (O::Offer, _) => Opcode::OFFER.0,
+        (O::OfferImm, _) => Opcode::OFFER_IMM.0,
     }
 }

@@ -1,0 +1,186 @@
+//! Long SENDs within a host, whose bytes the receiver's process fetches.
+
+mod common;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use common::{ALL, Buffer, DEADLINE, End, pair, pattern, wait_for};
+use ferroce_nic::{Mr, Way};
+use ferroce_proto::rc::MAX_OFFER;
+use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendOp, WcOpcode, WcStatus};
+
+const LEN: usize = 64 << 10;
+/// What is put into memory that was taken back.
+const CANARY: u8 = 0x5c;
+
+fn fetched(end: &End) -> u64 {
+    end.context.device().counters().direct(Way::In)
+}
+
+/// Bytes that are nowhere alike, none of them [`CANARY`].
+fn without_canary() -> Vec<u8> {
+    let mut bytes = pattern(LEN, 4);
+    bytes.iter_mut().for_each(|byte| *byte &= 0x3f);
+    bytes
+}
+
+/// Two ends of which each knows the other's board.
+fn acquainted() -> (End, End) {
+    let (a, b) = pair(Mtu::B4096);
+    let (from, to) = (
+        Buffer::new(&a.pd, vec![1; 8]),
+        Buffer::new(&b.pd, vec![0; 8]),
+    );
+    let direct = || a.context.device().counters().direct(Way::Out);
+    let before = direct();
+    wait_for("the direct way", || {
+        a.send(0, SendOp::Write(to.remote(0)), vec![from.sge(0, 8)]);
+        a.done(0);
+        direct() > before
+    });
+    (a, b)
+}
+
+#[test]
+fn long_messages_are_fetched_and_arrive_as_they_were() {
+    let (a, b) = acquainted();
+    let most = MAX_OFFER as usize;
+    for (n, len) in [20_000, LEN, (3 << 20) + 1, most, most + 1]
+        .into_iter()
+        .enumerate()
+    {
+        let (from, to) = (
+            Buffer::new(&a.pd, pattern(len, n as u64)),
+            Buffer::new(&b.pd, vec![0; len]),
+        );
+        let before = fetched(&b);
+        let third = len / 3;
+        b.recv(1, vec![to.sge(0, third), to.sge(third, len - third)]);
+        a.send(2, SendOp::SendImm([9; 4]), vec![from.sge(0, len)]);
+        assert_eq!(b.done(1).byte_len as usize, len);
+        a.done(2);
+        assert!(to.snapshot() == pattern(len, n as u64), "{len} bytes");
+        assert_eq!(fetched(&b) > before, len <= most, "{len} bytes");
+    }
+}
+
+/// In order with what else is sent, and waiting for a receive as everything does.
+#[test]
+fn a_long_message_keeps_its_place() {
+    let (a, b) = acquainted();
+    let (from, to) = (
+        Buffer::new(&a.pd, pattern(LEN, 1)),
+        Buffer::new(&b.pd, vec![0; LEN]),
+    );
+    for n in 0..6_u64 {
+        let len = if n % 2 == 0 { LEN } else { 100 };
+        a.send(n, SendOp::Send, vec![from.sge(0, len)]);
+    }
+    a.send(6, SendOp::Read(to.remote(0)), vec![from.sge(0, 8)]);
+    for n in 0..6 {
+        b.recv(n, vec![to.sge(0, LEN)]);
+    }
+    for n in 0..6 {
+        assert_eq!(
+            b.done(n).byte_len as usize,
+            if n % 2 == 0 { LEN } else { 100 }
+        );
+    }
+    for n in 0..=6 {
+        a.done(n);
+    }
+}
+
+/// How a program takes back what it has offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    Deregistered,
+    MovedToErr,
+    /// By a work request that fails: what is behind it is flushed.
+    Failed,
+}
+
+/// One round: SENDs under way while their memory is taken back and filled with something else.
+fn race(kind: Taken, wait: Duration) {
+    const COUNT: usize = 6;
+    let (a, b) = acquainted();
+    let to = Buffer::new(&b.pd, vec![0; COUNT * LEN]);
+    let mut memory = without_canary();
+    let addr = memory.as_ptr() as u64;
+    let mr = Mr::register(&a.pd, addr, LEN as u64, addr, ALL).expect("a region");
+    let sge = |lkey| ferroce_proto::verbs::Sge {
+        addr,
+        length: LEN as u32,
+        lkey,
+    };
+    for n in 0..COUNT {
+        b.recv(n as u64, vec![to.sge(n * LEN, LEN)]);
+    }
+    for n in 0..COUNT {
+        a.send(n as u64, SendOp::Send, vec![sge(mr.key())]);
+    }
+    let start = Instant::now();
+    while start.elapsed() < wait {
+        std::hint::spin_loop();
+    }
+    let to_err = QpAttr {
+        qp_state: QpState::Err,
+        ..QpAttr::default()
+    };
+    match kind {
+        Taken::Deregistered => drop(mr),
+        Taken::MovedToErr => a.qp.modify(&to_err, AttrMask::STATE).expect("moved"),
+        Taken::Failed => {
+            let mut wrong = mr.key();
+            wrong.0 ^= 1;
+            a.send(99, SendOp::Send, vec![sge(wrong)]);
+            wait_for("the end", || {
+                let mut last = None;
+                let polled = a.cq.poll(1, &mut |_, wc| last = Some(wc.status));
+                polled.expect("no overflow");
+                last.is_some_and(|status| status != WcStatus::Success)
+            });
+        }
+    }
+    memory.fill(CANARY);
+    black_box(&memory);
+    // Until the last of them is through: nothing is under way then.
+    wait_for("the end of all", || {
+        a.cq.poll(64, &mut |_, _| ()).expect("no overflow");
+        a.qp.state() == QpState::Err || start.elapsed() > Duration::from_millis(20)
+    });
+    b.qp.modify(&to_err, AttrMask::STATE).expect("moved");
+    let seen = to.snapshot();
+    let mut received = 0;
+    while received < COUNT {
+        let wc = b.completion();
+        if wc.opcode == WcOpcode::Send {
+            continue;
+        }
+        received += 1;
+        let slot = usize::try_from(wc.wr_id).expect("small") * LEN;
+        let spoilt = seen[slot..slot + LEN].contains(&CANARY);
+        let expected = wc.status == WcStatus::Success;
+        assert!(
+            !expected || seen[slot..slot + LEN] == without_canary(),
+            "{kind:?}"
+        );
+        // Who is told by a completion only is not waited for: a message that fails may have some of what is there now.
+        assert!(
+            kind == Taken::Failed || !spoilt,
+            "{kind:?}: read after it was taken back"
+        );
+    }
+    assert!(start.elapsed() < DEADLINE);
+}
+
+#[test]
+fn what_was_offered_and_taken_back_is_not_read() {
+    let rounds = std::env::var("FERROCE_ROUNDS").map_or(40, |n| n.parse().expect("a number"));
+    for kind in [Taken::Deregistered, Taken::MovedToErr, Taken::Failed] {
+        for round in 0..rounds {
+            race(kind, Duration::from_nanos(round % 40 * 1300));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Long SENDs whose bytes the responder's owner fetches: one packet each, and by packets like any other where that cannot be.
+#![expect(clippy::unwrap_used, reason = "test data is small")]
+
+mod common;
+
+use common::{SOON, bytes, seeds, sent, until_sent};
+use ferroce_proto::mr::Rights;
+use ferroce_proto::rc::{LinkTraits, MIN_OFFER};
+use ferroce_proto::testkit::{Arena, Pair, Rng, Setup, Side, remote, wr};
+use ferroce_proto::verbs::{QpState, SendOp, WcImm, WcStatus};
+use ferroce_proto::wire::Opcode;
+
+const TOKEN: u64 = 0x1234_5678_9abc_def1;
+const LONG: u32 = MIN_OFFER + 100;
+
+/// A pair within a host, of which A offers.
+fn pair(setup: Setup) -> Pair {
+    let mut pair = Pair::new(Setup {
+        link: LinkTraits {
+            lossless: true,
+            ..setup.link
+        },
+        ..setup
+    });
+    pair.a.qp.offer_sends(TOKEN);
+    pair.trace = Some(Vec::new());
+    pair
+}
+
+fn send(pair: &mut Pair, id: u64, (at, len): (u64, u32)) {
+    let sges = vec![pair.sge(Side::A, at, len)];
+    pair.send(Side::A, wr(id, SendOp::Send, sges));
+}
+
+fn recv(pair: &mut Pair, id: u64, (at, len): (u64, u32)) {
+    let sges = vec![pair.sge(Side::B, at, len)];
+    pair.recv(Side::B, id, sges);
+}
+
+#[test]
+fn a_long_send_is_one_packet_that_waits_for_a_receive() {
+    let mut pair = pair(Setup::default());
+    pair.b.results.fetches = 1;
+    let sges = vec![pair.sge(Side::A, 64, LONG)];
+    pair.send(Side::A, wr(1, SendOp::SendImm([7; 4]), sges));
+    for _ in 0..20 {
+        let until = pair.now + SOON;
+        pair.step(until);
+    }
+    assert_eq!(pair.b.results.offers, [], "there is no receive");
+    recv(&mut pair, 9, (0, LONG + 1));
+    until_sent(&mut pair, Side::A, 1);
+    assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::Success)]);
+    let wc = pair.b.results.recv[0].0;
+    assert_eq!((wc.wr_id, wc.byte_len), (9, LONG));
+    assert_eq!(wc.imm, Some(WcImm::Imm([7; 4])));
+    let [offer] = pair.b.results.offers[..] else {
+        panic!("one offer");
+    };
+    assert_eq!((offer.token, offer.len), (TOKEN, LONG));
+    assert_eq!(offer.addr, Arena::BASE + 64);
+    assert_eq!(offer.key, pair.key(Side::A));
+    let all = sent(&mut pair, Side::A);
+    assert!(all.iter().all(|op| *op == Opcode::OFFER_IMM), "{all:?}");
+}
+
+#[test]
+fn what_cannot_be_fetched_comes_by_packets_and_so_does_what_follows() {
+    let mut pair = pair(Setup::default());
+    let data = bytes(&mut Rng::new(3), 4 * LONG as usize);
+    pair.a.memory.put(Arena::BASE, &data);
+    let lens = [LONG, 10, LONG, LONG];
+    let at = |n: usize| (u64::from(LONG) * n as u64, lens[n]);
+    for n in 0..4 {
+        recv(&mut pair, n as u64, at(n));
+    }
+    for n in 0..4 {
+        send(&mut pair, n as u64, at(n));
+    }
+    let place = remote(pair.key(Side::B), 500_000);
+    let eight = vec![pair.sge(Side::A, 400_000, 8)];
+    pair.send(Side::A, wr(4, SendOp::Read(place), eight));
+    until_sent(&mut pair, Side::A, 5);
+    let all: Vec<_> = (0..5).map(|n| (n, WcStatus::Success)).collect();
+    assert_eq!(pair.a.results.send_statuses(), all);
+    for (n, &len) in lens.iter().enumerate() {
+        let (from, len) = (LONG as usize * n, len as usize);
+        let got = pair.b.memory.get(Arena::BASE + from as u64, len);
+        assert_eq!(got, data[from..from + len], "message {n}");
+    }
+    assert_eq!(pair.b.results.offers.len(), 1, "the first was refused");
+    // After some messages it is tried again.
+    pair.b.results.fetches = 1;
+    for n in 5.. {
+        recv(&mut pair, n, (0, LONG));
+        send(&mut pair, n, (0, LONG));
+        until_sent(&mut pair, Side::A, n as usize + 1);
+        if pair.b.results.offers.len() == 2 {
+            break;
+        }
+        assert!(n < 50);
+    }
+    assert_eq!(
+        pair.b.results.recv_statuses().len(),
+        pair.a.results.send.len() - 1
+    );
+    // Both ends are in step.
+    let request = common::write(&pair, 99, 100);
+    pair.send(Side::A, request);
+    let direct = pair.a.qp.next_direct().unwrap();
+    assert_eq!(pair.b.qp.grant().unwrap().expected, direct.psn);
+}
+
+#[test]
+fn offers_end_before_work_is_flushed() {
+    let mut pair = pair(Setup::default());
+    send(&mut pair, 1, (0, LONG));
+    pair.to_state(Side::A, QpState::Err);
+    assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::WrFlushErr)]);
+    assert_eq!(pair.a.results.offers_ended, Some(0), "before the first");
+    assert_eq!(pair.a.qp.offers(), None);
+}
+
+#[test]
+fn what_would_fail_by_packets_fails_as_an_offer() {
+    let mut pair = pair(Setup::default());
+    pair.b.results.fetches = 9;
+    recv(&mut pair, 9, (0, LONG - 1));
+    send(&mut pair, 1, (0, LONG));
+    until_sent(&mut pair, Side::A, 1);
+    assert_eq!(
+        pair.a.results.send_statuses(),
+        [(1, WcStatus::RemInvReqErr)]
+    );
+    assert_eq!(pair.b.results.recv_statuses(), [(9, WcStatus::LocLenErr)]);
+    assert_eq!(pair.b.results.offers, []);
+
+    let mut pair = self::pair(Setup::default());
+    let key = pair.key(Side::A);
+    recv(&mut pair, 9, (0, LONG));
+    let sges = vec![pair.sge(Side::A, 0, LONG)];
+    pair.a.rights = Rights::default();
+    pair.send(Side::A, wr(1, SendOp::Send, sges));
+    assert_eq!(
+        pair.a.results.send_statuses(),
+        [(1, WcStatus::LocProtErr)],
+        "{key:?}"
+    );
+}
+
+/// Offers that are fetched or refused at random, among shorter messages and receives that come late: all arrive once, in order.
+#[test]
+fn whatever_is_refused_everything_arrives_once_and_in_order() {
+    for seed in seeds(200) {
+        let mut rng = Rng::new(seed);
+        let mut pair = pair(Setup {
+            seed,
+            psn: 0x00ff_fff0,
+            ..Setup::default()
+        });
+        let (mut lens, mut posted) = (Vec::new(), 0);
+        for n in 0..30_u64 {
+            let len = if rng.per_mille(600) { LONG } else { 5000 };
+            lens.push(len);
+            pair.b.results.fetches += usize::try_from(rng.below32(3)).unwrap();
+            send(&mut pair, n, (0, len));
+            if rng.per_mille(700) || n == 29 {
+                (posted..=n).for_each(|id| recv(&mut pair, id, (0, LONG)));
+                posted = n + 1;
+            }
+            for _ in 0..rng.below32(12) {
+                let until = pair.now + SOON;
+                pair.step(until);
+            }
+        }
+        until_sent(&mut pair, Side::A, 30);
+        let all: Vec<_> = (0..30).map(|n| (n, WcStatus::Success)).collect();
+        assert_eq!(pair.a.results.send_statuses(), all, "seed {seed}");
+        assert_eq!(pair.b.results.recv_statuses(), all, "seed {seed}");
+        let got = pair.b.results.recv.iter().map(|(wc, _)| wc.byte_len);
+        assert!(got.eq(lens.iter().copied()), "seed {seed}");
+        let offers = pair.b.results.offers.len();
+        assert!(offers > 0, "seed {seed}");
+    }
+}
