@@ -61,7 +61,8 @@ fn long_messages_are_fetched_and_arrive_as_they_were() {
         assert_eq!(b.done(1).byte_len as usize, len);
         a.done(2);
         assert!(to.snapshot() == pattern(len, n as u64), "{len} bytes");
-        assert_eq!(fetched(&b) > before, len <= most, "{len} bytes");
+        // Of other tests, too: that the last one goes by packets cannot be told.
+        assert!(fetched(&b) > before || len > most, "{len} bytes");
     }
 }
 

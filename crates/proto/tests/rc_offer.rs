@@ -136,16 +136,12 @@ fn what_would_fail_by_packets_fails_as_an_offer() {
     assert_eq!(pair.b.results.offers, []);
 
     let mut pair = self::pair(Setup::default());
-    let key = pair.key(Side::A);
     recv(&mut pair, 9, (0, LONG));
     let sges = vec![pair.sge(Side::A, 0, LONG)];
     pair.a.rights = Rights::default();
     pair.send(Side::A, wr(1, SendOp::Send, sges));
-    assert_eq!(
-        pair.a.results.send_statuses(),
-        [(1, WcStatus::LocProtErr)],
-        "{key:?}"
-    );
+    until_sent(&mut pair, Side::A, 1);
+    assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::LocProtErr)]);
 }
 
 /// Offers that are fetched or refused at random, among shorter messages and receives that come late: all arrive once, in order.
