@@ -43,7 +43,7 @@ impl DropReason {
 pub enum Way {
     /// To the peer's memory: WRITEs.
     Out,
-    /// From the peer's memory: READs.
+    /// From the peer's memory: READs, and long SENDs that are fetched.
     In,
 }
 
@@ -127,7 +127,7 @@ impl Counters {
     pub fn forwarded(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
     }
-    /// WRITEs ([`Way::Out`]) and READs ([`Way::In`]), or parts of long ones, that were carried out without packets.
+    /// WRITEs ([`Way::Out`]), READs and SENDs received ([`Way::In`]), or parts of long ones, that were carried out without packets.
     #[must_use]
     pub fn direct(&self, way: Way) -> u64 {
         self.direct[way as usize].load(Ordering::Relaxed)
@@ -137,7 +137,7 @@ impl Counters {
     pub fn direct_bytes(&self, way: Way) -> u64 {
         self.direct_bytes[way as usize].load(Ordering::Relaxed)
     }
-    /// WRITEs and READs within this host that went by packets since the direct way was not open to them.
+    /// WRITEs, READs and SENDs received within this host that went by packets since the direct way was not open to them.
     #[must_use]
     pub fn direct_refused(&self) -> u64 {
         let refused = Refusal::ALL.iter().map(|why| self.direct_refused_for(*why));

@@ -13,6 +13,10 @@
 //! initiator sees that the right is gone. Each word has one writer, so a process that dies can leave a hazard behind but nothing
 //! half done; the kernel tells of its end.
 //!
+//! Where the owner cannot wait (a queue pair fails in the middle of its work, and programs are told by completions), it withdraws all the
+//! same before it tells; who only read looks at the right once more behind what was read ([`holds_still`]), and throws that away if the
+//! right has gone.
+//!
 //! Written on closures, so that a model checker can run it on its own atomics.
 
 /// The initiator's side: announces `name` by `hazard`, then looks with `look` at the rights. If they are there, the hazard stays
@@ -35,6 +39,12 @@ pub(super) fn enter<T>(
 /// The initiator has finished. `hazard` stores with release ordering: what was done comes before.
 pub(super) fn leave(hazard: &impl Fn(u64)) {
     hazard(0);
+}
+
+/// The initiator has read: whether the right was there until then. What was read is worth nothing if not.
+pub(super) fn holds_still(fence: impl FnOnce(), look: impl FnOnce() -> bool) -> bool {
+    fence();
+    look()
 }
 
 /// The owner's side: takes a right back by `withdraw`. From then on every hazard that matters can be seen.
@@ -102,6 +112,35 @@ mod tests {
                 thread::spawn(move || world.initiate(0))
             };
             world.take_back();
+            initiator.join().unwrap();
+        });
+    }
+
+    /// An owner that does not wait: who has read what was put there later finds out.
+    #[test]
+    fn nobody_keeps_what_was_read_too_late() {
+        loom::model(|| {
+            let memory = Arc::new(AtomicU64::new(7));
+            let world = Arc::new(World::new());
+            let initiator = {
+                let (world, memory) = (Arc::clone(&world), Arc::clone(&memory));
+                thread::spawn(move || {
+                    let hazard = |name| world.hazards[0].store(name, Ordering::Release);
+                    let right = || world.right.load(Ordering::Acquire) == 1;
+                    let look = || right().then_some(());
+                    if enter(&hazard, || fence(Ordering::SeqCst), 1, look).is_some() {
+                        let read = memory.load(Ordering::Relaxed);
+                        let kept = holds_still(|| fence(Ordering::SeqCst), right);
+                        leave(&hazard);
+                        assert!(!kept || read == 7);
+                    }
+                })
+            };
+            withdraw(
+                || world.right.store(0, Ordering::Release),
+                || fence(Ordering::SeqCst),
+            );
+            memory.store(8, Ordering::Relaxed);
             initiator.join().unwrap();
         });
     }

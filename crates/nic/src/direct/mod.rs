@@ -7,6 +7,10 @@
 //! back, and so the other may use its grants. Who grants nothing, or in any way other than the simplest, is served by packets; so is
 //! whoever the kernel does not let at the other's memory, which a probe finds out when the boards are exchanged.
 //!
+//! Long SENDs go the same way in the other direction: the sender says where its bytes are, and the receiver's process fetches them, with
+//! the same hazards. So the regions that only their own process uses are on the board, too, and the right to fetch is a queue pair's
+//! token ([`layout::offers`]).
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`layout`] | what is where on a board |

@@ -13,6 +13,7 @@ use ferroce_proto::mr::{Access, Region};
 use ferroce_proto::rc::{Direct, Offer};
 use ferroce_proto::time::Time;
 
+use super::hazard;
 use super::layout::{self, Named};
 use super::refusal::Refusal;
 use crate::link::Addressing;
@@ -161,8 +162,7 @@ impl Peer {
 
     /// Whether an offer still was valid when all that was read before was read.
     pub(super) fn still_offers(&self, offer: &Offer) -> bool {
-        fence(Ordering::SeqCst);
-        self.has_offered(offer)
+        hazard::holds_still(|| fence(Ordering::SeqCst), || self.has_offered(offer))
     }
 
     fn has_offered(&self, offer: &Offer) -> bool {

@@ -1,4 +1,4 @@
-//! Why a WRITE or READ within this host goes by packets.
+//! Why a WRITE or READ within this host, or a long SEND, goes by packets.
 
 use std::fmt;
 
