@@ -112,7 +112,7 @@ fn race(kind: Taken, wait: Duration) {
     let mr = Mr::register(&a.pd, addr, LEN as u64, addr, ALL).expect("a region");
     let sge = |lkey| ferroce_proto::verbs::Sge {
         addr,
-        length: LEN as u32,
+        length: u32::try_from(LEN).expect("32 bits"),
         lkey,
     };
     for n in 0..COUNT {

@@ -140,7 +140,8 @@ fn what_would_fail_by_packets_fails_as_an_offer() {
     let sges = vec![pair.sge(Side::A, 0, LONG)];
     pair.a.rights = Rights::default();
     pair.send(Side::A, wr(1, SendOp::Send, sges));
-    until_sent(&mut pair, Side::A, 1);
+    let until = pair.now + SOON;
+    pair.step(until);
     assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::LocProtErr)]);
 }
 

@@ -90,7 +90,10 @@ impl Session {
             if begun.elapsed() > PATIENCE {
                 let _ = client.kill();
                 let _ = client.wait();
-                return Err("it does not end".into());
+                return Err(format!(
+                    "it has not ended after {} s: programs that poll without giving way take a time slice per message where others keep the processors busy",
+                    PATIENCE.as_secs()
+                ));
             }
             std::thread::sleep(GLANCE);
         }
