@@ -205,7 +205,7 @@ impl Boards {
     /// # Errors
     /// Why it cannot be done, or not for certain. A part of it may have been done then.
     pub(crate) fn fetch(&self, offer: &Offer, now: Time, to: &[Piece<'_>]) -> Result<u32, Refusal> {
-        let own = self.own.as_ref().ok_or(Refusal::Unacquainted)?;
+        let own = self.own().ok_or(Refusal::Unacquainted)?;
         let peer = self.peer(slot_of(offer.from));
         let peer = peer.ok_or(Refusal::Unacquainted)?;
         if !peer.is_usable(now) {
@@ -227,7 +227,7 @@ impl Boards {
 
     /// A queue pair of a protection domain begins to offer SENDs. Returns the token that goes with each; none: nobody could fetch them.
     pub(crate) fn begin_offers(&self, qpn: Qpn, pd: u32) -> Option<u64> {
-        let own = self.own.as_ref()?;
+        let own = self.own()?;
         // Valid for this connection only: an offer may come late, when the queue pair has another.
         let token = u64::from(random::u32()) << 32 | u64::from(random::u32()) | 1;
         own.offer(qpn, pd, token);
@@ -236,14 +236,14 @@ impl Boards {
 
     /// What a queue pair goes on offering, after [`end_grant`](Self::end_grant).
     pub(crate) fn go_on_offering(&self, qpn: Qpn, pd: u32, token: u64) {
-        if let Some(own) = &self.own {
+        if let Some(own) = self.own() {
             own.offer(qpn, pd, token);
         }
     }
 
     /// Nobody begins to fetch what a queue pair has offered, and who is at it finds out.
     pub(crate) fn end_offers(&self, qpn: Qpn) {
-        if let Some(own) = &self.own {
+        if let Some(own) = self.own() {
             own.end_offers(qpn);
         }
     }
