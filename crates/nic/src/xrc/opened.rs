@@ -32,7 +32,7 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 enum Wait {
     For(u16),
-    Over(Result<Encoded, Error>),
+    Over(Result<Box<Encoded>, Error>),
 }
 
 /// What this process has opened and asked.
@@ -58,7 +58,7 @@ impl Opening {
     }
 
     /// Waits for the answer to a request, which is forgotten then.
-    fn answer(&self, request: u32) -> Result<Encoded, Error> {
+    fn answer(&self, request: u32) -> Result<Box<Encoded>, Error> {
         let waits = |inner: &mut Inner| matches!(inner.waits.get(&request), Some(Wait::For(_)));
         let (mut inner, _) = self
             .answered
@@ -82,7 +82,7 @@ impl Opening {
         if let Some(wait) = inner.waits.get_mut(&request)
             && matches!(wait, Wait::For(asked) if *asked == slot)
         {
-            *wait = Wait::Over(answer);
+            *wait = Wait::Over(answer.map(Box::new));
             self.answered.notify_all();
         }
     }
