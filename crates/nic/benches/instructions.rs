@@ -193,13 +193,25 @@ fn posted(name: &str, a: &End, from: &Buffer, to: &Buffer, operation: impl Fn(us
 
 /// Takes the completions of all that was posted. The device's thread brings those that are not there yet.
 fn drain(name: &str, end: &End) {
-    // The first one shows that the last one is near: the thread completes what it finds in one go.
     end.completion();
-    std::thread::yield_now();
+    settle(end);
     case(&format!("poll_cq {name}"), POSTED - 1, |_| {
         let mut take = |_, wc: &_| {
             black_box(wc);
         };
         while end.cq.poll(1, &mut take).unwrap() == 0 {}
     });
+}
+
+/// Waits until the device has nothing more to do, as far as one can see: no packet comes while its thread has many chances. What is
+/// counted next must not wait for it.
+fn settle(end: &End) {
+    let received = || end.context.device().counters().rx_packets();
+    let (mut last, mut quiet) = (received(), 0);
+    while quiet < 500 {
+        std::thread::yield_now();
+        let now = received();
+        quiet = if now == last { quiet + 1 } else { 0 };
+        last = now;
+    }
 }
