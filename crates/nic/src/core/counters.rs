@@ -175,8 +175,8 @@ impl Counters {
         self.tx_packets.fetch_add(packets as u64, Ordering::Relaxed);
         self.tx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
-    pub(crate) fn count_rx(&self, bytes: usize) {
-        self.rx_packets.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_rx(&self, packets: usize, bytes: usize) {
+        self.rx_packets.fetch_add(packets as u64, Ordering::Relaxed);
         self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
     pub(crate) fn count_direct(&self, way: Way, bytes: usize) {

@@ -14,7 +14,7 @@ use crate::Qp;
 use crate::cm::Via;
 use crate::link::local::{Frame, LinkId, LocalFrame};
 use crate::link::wire::lanes::{Flow, Strays};
-use crate::link::{Addressing, Inbound};
+use crate::link::{Addressing, Inbound, InboundRun};
 
 /// Packets of a round that are no stream: a message or two, or its acknowledgement.
 const FEW: usize = 4;
@@ -104,8 +104,46 @@ impl Dispatch {
         }
     }
 
+    /// Packets that came over the wire together. A stream's are given to its queue pair together.
+    pub(super) fn on_inbound_run(&mut self, nic: &Nic, run: &InboundRun<'_>, now: Time) {
+        let of_stream = run.packets.chunk_by(|a, b| dest_qp(a) == dest_qp(b));
+        for packets in of_stream {
+            let run = InboundRun { packets, ..*run };
+            if !self.deliver_run(nic, &run, now) {
+                for inbound in run.singly() {
+                    self.on_inbound(nic, &inbound, now);
+                }
+            }
+        }
+    }
+
+    /// Gives packets with the same destination to that queue pair of this process. Returns false if there is no such, or if they are not
+    /// all for it.
+    fn deliver_run(&mut self, nic: &Nic, run: &InboundRun<'_>, now: Time) -> bool {
+        let Some(dest) = run.packets.first().and_then(|packet| dest_qp(packet)) else {
+            return false;
+        };
+        let is_own = slot_of(dest) == nic.numbers().slot()
+            && dest != Qpn::GSI
+            && dest != Qpn::MULTICAST
+            && !run.addressing.dst.is_multicast()
+            && !run.packets.iter().any(|packet| Drain::is_one(packet));
+        if !is_own {
+            return false;
+        }
+        let Some(qp) = self.find(nic, dest) else {
+            return false;
+        };
+        qp.on_source_port(run.src_port);
+        for why in qp.on_run(run, now) {
+            nic.drop_packet(&run.addressing, dest, why);
+        }
+        self.packets += run.packets.len();
+        true
+    }
+
     /// A packet that came over the wire; it may be for any process of this host.
-    pub(super) fn on_inbound(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+    fn on_inbound(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
         if Drain::is_one(inbound.packet) && nic.answer_drain(inbound, now) {
             return;
         }
@@ -161,17 +199,24 @@ impl Dispatch {
         bytes: &[u8],
         now: Time,
     ) -> Result<(), (Qpn, DropReason)> {
-        let packet = Packet::parse(bytes).map_err(|e| {
-            tracing::debug!(target: "ferroce::packet", from = %addressing.src.ip(), "not a packet: {e}");
-            (dest_qp(bytes).unwrap_or_default(), DropReason::Malformed)
-        })?;
+        addressing.read(bytes, |packet| match packet {
+            Ok(packet) => self.deliver_packet(nic, addressing, (packet, bytes.len()), now),
+            Err(why) => Err((dest_qp(bytes).unwrap_or_default(), why)),
+        })
+    }
+
+    fn deliver_packet(
+        &mut self,
+        nic: &Nic,
+        addressing: &Addressing,
+        (packet, len): (&Packet<'_>, usize),
+        now: Time,
+    ) -> Result<(), (Qpn, DropReason)> {
         let dest = packet.bth.dest_qp;
         self.packets += 1;
-        tracing::trace!(target: "ferroce::packet", from = %addressing.src.ip(), bth = ?packet.bth, ext = ?packet.ext,
-            payload = packet.payload.len(), "in");
         if dest == Qpn::GSI {
             return nic
-                .on_gsi_packet(addressing, &packet)
+                .on_gsi_packet(addressing, packet)
                 .map_err(|why| (dest, why));
         }
         // A group's packets name no queue pair, and others are not sent to groups.
@@ -179,14 +224,14 @@ impl Dispatch {
             return Err((dest, DropReason::Address));
         }
         if dest == Qpn::MULTICAST {
-            return self.deliver_to_group(nic, addressing, (&packet, bytes.len()), now);
+            return self.deliver_to_group(nic, addressing, (packet, len), now);
         }
         let src_port = self.src_port;
         let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
         if src_port != 0 {
             qp.on_source_port(src_port);
         }
-        qp.on_packet(addressing, &packet, bytes.len(), now)
+        qp.on_packet(addressing, packet, len, now)
             .map_err(|why| (dest, why))
     }
 

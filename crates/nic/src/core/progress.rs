@@ -17,7 +17,7 @@ use crate::link::local::{Incoming, LinkId, Received};
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;
-/// Datagrams per round.
+/// Datagrams per round, or 128 KiB of long ones: they are acknowledged before more is received, so that the sender goes on meanwhile.
 const WIRE_BUDGET: usize = 256;
 /// New links per round.
 const ACCEPT_BUDGET: usize = 64;
@@ -253,10 +253,10 @@ impl Progress {
     fn receive_wire(&mut self, nic: &Nic, number: u32, now: Time) -> bool {
         let Ok(wire) = &nic.wire else { return false };
         let (dispatch, mut any) = (&mut self.dispatch, false);
-        wire.recv(number, WIRE_BUDGET, &mut |inbound| {
+        wire.recv(number, WIRE_BUDGET, &mut |run| {
             any = true;
-            match inbound {
-                Some(inbound) => dispatch.on_inbound(nic, &inbound, now),
+            match run {
+                Some(run) => dispatch.on_inbound_run(nic, &run, now),
                 None => nic.counters().count_dropped(DropReason::Malformed),
             }
         });

@@ -8,7 +8,7 @@ use ferroce_proto::ids::Gid;
 
 use super::token::Token;
 use crate::Error;
-use crate::link::Inbound;
+use crate::link::InboundRun;
 use crate::link::fault::Fault;
 use crate::link::wire::lanes::{Flow, LANES};
 use crate::link::wire::{Of, WireLink};
@@ -154,7 +154,7 @@ impl Wire {
         &self,
         number: u32,
         budget: usize,
-        each: &mut dyn FnMut(Option<Inbound<'_>>),
+        each: &mut dyn FnMut(Option<InboundRun<'_>>),
     ) -> bool {
         let of = match number {
             0 => Of::V4,

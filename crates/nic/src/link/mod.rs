@@ -12,6 +12,9 @@ pub(crate) mod local;
 pub(crate) mod wire;
 
 use ferroce_proto::ids::Gid;
+use ferroce_proto::wire::Packet;
+
+use crate::core::DropReason;
 
 /// Addresses of a packet and what the IP header carries of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +40,28 @@ impl Addressing {
             src: self.dst,
             dst: self.src,
             ..*self
+        }
+    }
+
+    /// Reads a packet that came with these addresses, and gives it to `take`, or why it is none. (By reference: a packet has room for
+    /// all headers, and moving it costs more than reading it.)
+    #[inline]
+    pub(crate) fn read<'a, R>(
+        &self,
+        bytes: &'a [u8],
+        take: impl FnOnce(Result<&Packet<'a>, DropReason>) -> R,
+    ) -> R {
+        let from = || self.src.ip();
+        match &Packet::parse(bytes) {
+            Ok(packet) => {
+                tracing::trace!(target: "ferroce::packet", from = %from(), bth = ?packet.bth, ext = ?packet.ext,
+                    payload = packet.payload.len(), "in");
+                take(Ok(packet))
+            }
+            Err(e) => {
+                tracing::debug!(target: "ferroce::packet", from = %from(), "not a packet: {e}");
+                take(Err(DropReason::Malformed))
+            }
         }
     }
 }
@@ -127,6 +152,33 @@ pub(crate) enum Sent {
     Blocked,
     /// The process at the other end is gone (local link only); the batch is empty again.
     PeerGone,
+}
+
+/// Packets that came in over the wire together, from one sender in one way; each as [`Inbound`] shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InboundRun<'a> {
+    /// What their IP headers said.
+    pub(crate) addressing: Addressing,
+    /// UDP source port.
+    pub(crate) src_port: u16,
+    /// In the order in which they came; at least one.
+    pub(crate) packets: &'a [&'a [u8]],
+}
+
+impl<'a> InboundRun<'a> {
+    /// The packets by themselves.
+    pub(crate) fn singly(&self) -> impl Iterator<Item = Inbound<'a>> + use<'a> {
+        let Self {
+            addressing,
+            src_port,
+            packets,
+        } = *self;
+        packets.iter().map(move |packet| Inbound {
+            addressing,
+            src_port,
+            packet,
+        })
+    }
 }
 
 /// A packet that came in over the wire, ICRC checked.

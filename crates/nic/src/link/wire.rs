@@ -20,7 +20,7 @@ use ferroce_os::udp::UdpSocket;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::ROCE_UDP_PORT;
 
-use super::Inbound;
+use super::InboundRun;
 use super::fault::Fault;
 use crate::Error;
 use crate::core::lock;
@@ -155,14 +155,14 @@ impl WireLink {
         }
     }
 
-    /// Receives up to about `budget` datagrams of some sockets and hands each to `each`: its packet, or `None` if the ICRC is wrong or it is too
-    /// short or too long for one. Returns whether there may be more. Only one thread receives at a time; a second one is told
-    /// that there may be more.
+    /// Receives from some sockets, up to about `budget` of each (see [`Receiver`]), and hands to `each` the packets of a few datagrams,
+    /// or `None` for one whose ICRC is wrong or that is too short or too long for a packet. Returns whether there may be more. Only
+    /// one thread receives at a time; a second one is told that there may be more.
     pub(crate) fn recv(
         &self,
         of: Of,
         budget: usize,
-        each: &mut dyn FnMut(Option<Inbound<'_>>),
+        each: &mut dyn FnMut(Option<InboundRun<'_>>),
     ) -> bool {
         if let Some(bad) = &self.bad_network {
             bad.flush(&mut |frame| self.send_frame(frame));
@@ -175,9 +175,9 @@ impl WireLink {
             Of::V6 => receiver.recv([self.v6.as_ref()], budget, each),
             Of::Shared => receiver.recv([self.v4.as_ref(), self.v6.as_ref()], budget, each),
             Of::Flow(number) => self.receivers.find(number).is_some_and(|flow| {
-                receiver.recv([Some(&flow.socket)], budget, &mut |inbound| {
+                receiver.recv([Some(&flow.socket)], budget, &mut |run| {
                     flow.mark_used();
-                    each(inbound);
+                    each(run);
                 })
             }),
         };

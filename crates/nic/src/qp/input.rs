@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferroce_proto::ids::Qpn;
+use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
 use ferroce_proto::ud::Route;
 use ferroce_proto::verbs::QpType;
@@ -13,7 +14,7 @@ use super::Qp;
 use super::step::Locked;
 use crate::Cq;
 use crate::core::{DropReason, lock};
-use crate::link::Addressing;
+use crate::link::{Addressing, InboundRun};
 use crate::path::Path;
 
 /// Low 15 bits of the only partition key: the membership bit does not matter on receive.
@@ -39,7 +40,57 @@ impl Qp {
         if packet.bth.migreq && locked.transport.is_armed() {
             self.follow_peer(&mut locked, addressing, now);
         }
-        self.check(&locked, addressing, packet)?;
+        let taken = self.with_cx(&mut locked, now, |locked, cx| {
+            self.take(locked, cx, (addressing, packet))
+        });
+        self.keep_timer(&mut locked);
+        taken?;
+        self.count_rx(1, len);
+        Ok(())
+    }
+
+    /// As [`on_packet`](Self::on_packet), for packets that came over the wire together: what is to be done around packets is done
+    /// once. Returns why some were dropped.
+    pub(crate) fn on_run(&self, run: &InboundRun<'_>, now: Time) -> Vec<DropReason> {
+        let addressing = &run.addressing;
+        let (mut count, mut bytes, mut dropped) = (0, 0, Vec::new());
+        let mut locked = lock(&self.locked);
+        if locked.transport.is_armed() {
+            // Any of them may change the path.
+            drop(locked);
+            let singly = |bytes: &&[u8]| {
+                let taken = addressing.read(bytes, |packet| {
+                    self.on_packet(addressing, packet?, bytes.len(), now)
+                });
+                taken.err()
+            };
+            return run.packets.iter().filter_map(singly).collect();
+        }
+        self.with_cx(&mut locked, now, |locked, cx| {
+            for packet in run.packets {
+                let taken = addressing.read(packet, |packet| {
+                    self.take(locked, cx, (addressing, packet?))
+                });
+                match taken {
+                    Ok(()) => (count, bytes) = (count + 1, bytes + packet.len()),
+                    Err(why) => dropped.push(why),
+                }
+            }
+        });
+        self.keep_timer(&mut locked);
+        drop(locked);
+        self.count_rx(count, bytes);
+        dropped
+    }
+
+    /// Gives a packet to the transport, if it may have it.
+    fn take(
+        &self,
+        locked: &mut Locked,
+        cx: &mut Cx<'_>,
+        (addressing, packet): (&Addressing, &Packet<'_>),
+    ) -> Result<(), DropReason> {
+        self.check(locked, addressing, packet)?;
         let route = Route {
             src: addressing.src,
             dst: addressing.dst,
@@ -47,15 +98,16 @@ impl Qp {
             traffic_class: addressing.traffic_class,
             flow_label: addressing.flow_label,
         };
-        let taken = self.with_cx(&mut locked, now, |locked, cx| {
-            locked.transport.on_packet(cx, packet, &route)
-        });
-        self.keep_timer(&mut locked);
-        if !taken {
-            return Err(DropReason::State);
+        if locked.transport.on_packet(cx, packet, &route) {
+            Ok(())
+        } else {
+            Err(DropReason::State)
         }
-        self.pd.context().device().counters().count_rx(len);
-        Ok(())
+    }
+
+    fn count_rx(&self, packets: usize, bytes: usize) {
+        let counters = self.pd.context().device().counters();
+        counters.count_rx(packets, bytes);
     }
 
     /// A packet for it came from this port: that of its peer's lane tells that the peer is a Ferroce.

@@ -11,8 +11,8 @@ use crate::cmsg::Control;
 use crate::sockaddr::{InetAddr, ipv4, ipv6};
 use crate::sys::{self, check_retry, errno};
 
-/// Most slots of a ring.
-const BATCH: usize = 32;
+/// Most slots of a ring. Headers for so many are made for each call, also for one that finds nothing.
+const BATCH: usize = 8;
 
 /// `UDP_GRO` of `linux/udp.h`, at level `IPPROTO_UDP`.
 const UDP_GRO: c_int = 104;
@@ -22,6 +22,8 @@ pub struct RecvRing {
     bytes: Vec<u8>,
     size: usize,
     slots: Vec<Slot>,
+    /// Slots that are to be filled at most.
+    most: usize,
     filled: usize,
 }
 
@@ -104,9 +106,8 @@ impl UdpSocket {
         // SAFETY: null pointers, lengths and flags, for which zero is a value.
         let (mut iovs, mut headers): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
             unsafe { zeroed() };
-        let slots = ring.slots.len();
-        for (i, (slot, bytes)) in ring
-            .slots
+        let slots = ring.capacity();
+        for (i, (slot, bytes)) in ring.slots[..slots]
             .iter_mut()
             .zip(ring.bytes.chunks_exact_mut(ring.size))
             .enumerate()
@@ -151,7 +152,7 @@ impl UdpSocket {
 }
 
 impl RecvRing {
-    /// Room for up to `slots` datagrams or runs (1..=32) of `size` bytes (at least 1) each. A run has up to 64 KiB.
+    /// Room for up to `slots` datagrams or runs (1..=8) of `size` bytes (at least 1) each. A run has up to 64 KiB.
     #[must_use]
     pub fn new(slots: usize, size: usize) -> Self {
         let (slots, size) = (slots.clamp(1, BATCH), size.max(1));
@@ -165,14 +166,20 @@ impl RecvRing {
             bytes: vec![0; slots * size],
             size,
             slots: std::iter::repeat_with(empty).take(slots).collect(),
+            most: slots,
             filled: 0,
         }
     }
 
-    /// Slots that it has.
+    /// Slots that the next call fills at most.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.slots.len()
+        self.most
+    }
+
+    /// From now on fills at most `slots` of its slots (at least 1).
+    pub fn limit(&mut self, slots: usize) {
+        self.most = slots.clamp(1, self.slots.len());
     }
 
     /// What the last [`recv_many`](UdpSocket::recv_many) has brought.

@@ -13,6 +13,8 @@ use crate::sys::{self, check_retry};
 
 /// Messages per system call.
 const BATCH: usize = 16;
+/// The same, where there are no more.
+const FEW: usize = 4;
 
 /// `UDP_SEGMENT` of `linux/udp.h`, at level `IPPROTO_UDP`.
 const UDP_SEGMENT: c_int = 103;
@@ -63,9 +65,10 @@ impl UdpSocket {
     pub fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
         let mut sent = 0;
         for chunk in datagrams.chunks(BATCH) {
-            // The usual single datagram is spared the room for many.
-            let went = match chunk {
-                [_] => self.send_chunk::<1>(chunk),
+            // One datagram, or the few runs of a stream, are spared the room for many, which has to be cleared.
+            let went = match chunk.len() {
+                0..=1 => self.send_chunk::<1>(chunk),
+                2..=FEW => self.send_chunk::<FEW>(chunk),
                 _ => self.send_chunk::<BATCH>(chunk),
             };
             match went {

@@ -33,6 +33,8 @@ const UDP_LEN: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 /// Offset of the Identification in the IPv4 header.
 const IDENT_AT: usize = 4;
+/// Offset of the byte with FECN and BECN in the BTH.
+const CONGESTION_AT: usize = 4;
 
 /// The addresses of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,63 +67,95 @@ pub struct Encapsulation {
     pub src_port: u16,
 }
 
-/// The headers up to and including the BTH, with ones where the ICRC does not look.
-struct MaskedHeaders {
-    bytes: [u8; IPV6_LEN + UDP_LEN + Bth::LEN],
-    len: usize,
+/// The ICRCs of datagrams of one encapsulation, one after the other: what they have in common is prepared once.
+#[derive(Debug)]
+pub struct Icrc {
+    addresses: Addresses,
+    /// IP and UDP headers and BTH, with ones where the ICRC does not look.
+    headers: [u8; IPV6_LEN + UDP_LEN + Bth::LEN],
+    /// Where the BTH begins.
+    bth_at: usize,
+    /// Behind the bytes of ones.
+    start: Hasher,
 }
 
-impl MaskedHeaders {
-    fn push(&mut self, part: &[u8]) {
-        let end = self.len + part.len();
-        self.bytes[self.len..end].copy_from_slice(part);
-        self.len = end;
-    }
-
-    fn new(encap: &Encapsulation, ident: Ident, bth: &[u8], packet_len: usize) -> Self {
-        let mut headers = Self {
-            bytes: [0; IPV6_LEN + UDP_LEN + Bth::LEN],
-            len: 0,
+impl Icrc {
+    /// For datagrams of one encapsulation.
+    #[must_use]
+    pub fn new(encap: &Encapsulation) -> Self {
+        let mut headers = [0; IPV6_LEN + UDP_LEN + Bth::LEN];
+        let mut len = 0;
+        let mut push = |part: &[u8]| {
+            headers[len..len + part.len()].copy_from_slice(part);
+            len += part.len();
         };
-        let udp_len = UDP_LEN + packet_len + LEN;
         match encap.addresses {
             Addresses::V4 { src, dst } => {
-                let [t0, t1] = wire_u16(IPV4_LEN + udp_len);
-                let [i0, i1, f0, f1] = ident.to_bytes();
-                headers.push(&[
-                    0x45,
-                    0xff,
-                    t0,
-                    t1,
-                    i0,
-                    i1,
-                    f0,
-                    f1,
-                    0xff,
-                    PROTOCOL_UDP,
-                    0xff,
-                    0xff,
-                ]);
-                headers.push(&src.octets());
-                headers.push(&dst.octets());
+                push(&[0x45, 0xff, 0, 0, 0, 0, 0, 0, 0xff, PROTOCOL_UDP, 0xff, 0xff]);
+                push(&src.octets());
+                push(&dst.octets());
             }
             Addresses::V6 { src, dst } => {
-                let [p0, p1] = wire_u16(udp_len);
-                headers.push(&[0x6f, 0xff, 0xff, 0xff, p0, p1, PROTOCOL_UDP, 0xff]);
-                headers.push(&src.octets());
-                headers.push(&dst.octets());
+                push(&[0x6f, 0xff, 0xff, 0xff, 0, 0, PROTOCOL_UDP, 0xff]);
+                push(&src.octets());
+                push(&dst.octets());
             }
         }
-        headers.push(&encap.src_port.to_be_bytes());
-        headers.push(&ROCE_UDP_PORT.to_be_bytes());
-        headers.push(&wire_u16(udp_len));
-        headers.push(&[0xff, 0xff]);
-        let bth_at = headers.len;
-        headers.push(bth);
-        if bth.len() > 4 {
-            headers.bytes[bth_at + 4] = 0xff;
+        push(&encap.src_port.to_be_bytes());
+        push(&ROCE_UDP_PORT.to_be_bytes());
+        push(&[0, 0, 0xff, 0xff]);
+        Self {
+            addresses: encap.addresses,
+            headers,
+            bth_at: len,
+            start: Hasher::new_with_initial(AFTER_ONES),
         }
-        headers
+    }
+
+    /// The CRC as the number whose little-endian bytes go on the wire.
+    fn crc(&mut self, ident: Ident, packet: &[u8]) -> u32 {
+        let (headers, bth_at) = (&mut self.headers, self.bth_at);
+        let udp_len = UDP_LEN + packet.len() + LEN;
+        match self.addresses {
+            Addresses::V4 { .. } => {
+                headers[2..4].copy_from_slice(&wire_u16(IPV4_LEN + udp_len));
+                headers[IDENT_AT..IDENT_AT + 4].copy_from_slice(&ident.to_bytes());
+            }
+            Addresses::V6 { .. } => headers[4..6].copy_from_slice(&wire_u16(udp_len)),
+        }
+        headers[bth_at - 4..bth_at - 2].copy_from_slice(&wire_u16(udp_len));
+        let (bth, rest) = packet.split_at(packet.len().min(Bth::LEN));
+        let end = bth_at + bth.len();
+        headers[bth_at..end].copy_from_slice(bth);
+        if bth.len() > CONGESTION_AT {
+            headers[bth_at + CONGESTION_AT] = 0xff;
+        }
+        let mut hasher = self.start.clone();
+        hasher.update(&headers[..end]);
+        hasher.update(rest);
+        hasher.finalize()
+    }
+
+    /// The four bytes that follow `packet` (BTH through pad) on the wire. `ident` only matters for IPv4.
+    #[must_use]
+    pub fn compute(&mut self, ident: Ident, packet: &[u8]) -> [u8; LEN] {
+        self.crc(ident, packet).to_le_bytes()
+    }
+
+    /// As [`verify`], with a guess of the fields: the result is the same, and comes sooner if the guess is right.
+    #[must_use]
+    pub fn verify<'a>(&mut self, guess: Ident, datagram: &'a [u8]) -> Option<(&'a [u8], Ident)> {
+        let (packet, received) = datagram.split_last_chunk()?;
+        let difference = u32::from_le_bytes(*received) ^ self.crc(guess, packet);
+        let Addresses::V4 { .. } = self.addresses else {
+            return (difference == 0).then_some((packet, Ident::ZERO));
+        };
+        if difference == 0 {
+            return Some((packet, guess));
+        }
+        let covered_from_ident = IPV4_LEN - IDENT_AT + UDP_LEN + packet.len();
+        let changed = polynomial::undo_zero_bytes(difference, covered_from_ident)?;
+        Ident::from_change(guess, changed.to_le_bytes()).map(|ident| (packet, ident))
     }
 }
 
@@ -130,20 +164,10 @@ fn wire_u16(len: usize) -> [u8; 2] {
     u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
 }
 
-/// The CRC as the number whose little-endian bytes go on the wire.
-fn crc(encap: &Encapsulation, ident: Ident, packet: &[u8]) -> u32 {
-    let (bth, rest) = packet.split_at(packet.len().min(Bth::LEN));
-    let headers = MaskedHeaders::new(encap, ident, bth, packet.len());
-    let mut hasher = Hasher::new_with_initial(AFTER_ONES);
-    hasher.update(&headers.bytes[..headers.len]);
-    hasher.update(rest);
-    hasher.finalize()
-}
-
 /// The four bytes that follow `packet` (BTH through pad) on the wire. `ident` only matters for IPv4.
 #[must_use]
 pub fn compute(encap: &Encapsulation, ident: Ident, packet: &[u8]) -> [u8; LEN] {
-    crc(encap, ident, packet).to_le_bytes()
+    Icrc::new(encap).compute(ident, packet)
 }
 
 /// Checks the ICRC at the end of `datagram` (BTH through ICRC). Returns the packet without it, and the IPv4 fields that the
@@ -152,27 +176,7 @@ pub fn compute(encap: &Encapsulation, ident: Ident, packet: &[u8]) -> [u8; LEN] 
 /// `None`: too short, or corrupt.
 #[must_use]
 pub fn verify<'a>(encap: &Encapsulation, datagram: &'a [u8]) -> Option<(&'a [u8], Ident)> {
-    verify_as(encap, Ident::ZERO, datagram)
-}
-
-/// As [`verify`], with a guess of the fields: the result is the same, and comes sooner if the guess is right.
-#[must_use]
-pub fn verify_as<'a>(
-    encap: &Encapsulation,
-    guess: Ident,
-    datagram: &'a [u8],
-) -> Option<(&'a [u8], Ident)> {
-    let (packet, received) = datagram.split_last_chunk()?;
-    let difference = u32::from_le_bytes(*received) ^ crc(encap, guess, packet);
-    let Addresses::V4 { .. } = encap.addresses else {
-        return (difference == 0).then_some((packet, Ident::ZERO));
-    };
-    if difference == 0 {
-        return Some((packet, guess));
-    }
-    let covered_from_ident = IPV4_LEN - IDENT_AT + UDP_LEN + packet.len();
-    let changed = polynomial::undo_zero_bytes(difference, covered_from_ident)?;
-    Ident::from_change(guess, changed.to_le_bytes()).map(|ident| (packet, ident))
+    Icrc::new(encap).verify(Ident::ZERO, datagram)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use ferroce_os::udp::{Datagram, MAX_RUN, MAX_SEGMENTS, UdpSocket};
 use ferroce_proto::ids::Gid;
-use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
+use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Icrc, Ident};
 
 use super::WireLink;
 use crate::link::fault::Frame;
@@ -216,10 +216,11 @@ fn run_from(batch: &Batch, first: usize, most: usize) -> Range<usize> {
 
 /// Fills in the ICRCs of a run.
 fn seal(encap: &Encapsulation, batch: &mut Batch, run: Range<usize>) {
+    let mut icrc = Icrc::new(encap);
     for (index, ident) in run.zip((0..).map(Ident::of_segment)) {
         let (start, end) = (batch.start(index), batch.start(index + 1));
         let (packet, trailer) = batch.bytes[start..end].split_at_mut(end - start - icrc::LEN);
-        trailer.copy_from_slice(&icrc::compute(encap, ident, packet));
+        trailer.copy_from_slice(&icrc.compute(ident, packet));
     }
 }
 

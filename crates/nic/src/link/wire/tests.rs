@@ -81,19 +81,14 @@ fn receive_all(link: &WireLink, count: usize) -> (Vec<Kept>, usize) {
             "{} packets and {damaged} damaged came",
             all.len()
         );
-        let mut keep = |inbound: Option<Inbound<'_>>| match inbound {
-            Some(Inbound {
-                addressing, packet, ..
-            }) => {
-                let addressing = Addressing {
+        let mut keep = |run: Option<InboundRun<'_>>| match run {
+            Some(run) => all.extend(run.singly().map(|inbound| Kept {
+                addressing: Addressing {
                     ifindex: 0,
-                    ..addressing
-                };
-                all.push(Kept {
-                    addressing,
-                    packet: packet.to_vec(),
-                });
-            }
+                    ..inbound.addressing
+                },
+                packet: inbound.packet.to_vec(),
+            })),
             None => damaged += 1,
         };
         if !link.recv(Of::Shared, 40, &mut keep) && all.len() + damaged < count {
@@ -337,8 +332,9 @@ fn a_network_that_only_loses_takes_packets_out_of_runs() {
     let mut sent = batch(addressing("127.0.0.1"), &packets);
     assert_eq!(link.send(None, &mut sent), Sent::All);
     let mut got = Vec::new();
-    link.recv(Of::V4, 1000, &mut |inbound| {
-        got.push(inbound.expect("undamaged").packet.to_vec());
+    link.recv(Of::V4, 1000, &mut |run| {
+        let packets = run.expect("undamaged").packets;
+        got.extend(packets.iter().map(|packet| packet.to_vec()));
     });
     assert!((20..60).contains(&got.len()), "{} came", got.len());
     let mut all = packets.iter();
@@ -363,9 +359,9 @@ const LANE: u8 = 5;
 /// What has come by one flow's socket, or by the shared one.
 fn take(link: &WireLink, of: Of) -> Vec<(u16, Vec<u8>)> {
     let mut got = Vec::new();
-    while link.recv(of, 1000, &mut |inbound| {
-        let inbound = inbound.expect("undamaged");
-        got.push((inbound.src_port, inbound.packet.to_vec()));
+    while link.recv(of, 1000, &mut |run| {
+        let singly = run.expect("undamaged").singly();
+        got.extend(singly.map(|inbound| (inbound.src_port, inbound.packet.to_vec())));
     }) {}
     got
 }
