@@ -17,7 +17,7 @@ use crate::link::local::{Incoming, LinkId, Received};
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;
-/// Datagrams per round, or 128 KiB of long ones: they are acknowledged before more is received, so that the sender goes on meanwhile.
+/// Datagrams per round, or 256 KiB of long ones: they are acknowledged before more is received, so that the sender goes on meanwhile.
 const WIRE_BUDGET: usize = 256;
 /// New links per round.
 const ACCEPT_BUDGET: usize = 64;

@@ -18,11 +18,11 @@ const RUN: usize = 1 << 16;
 const SLOTS: usize = 8;
 /// The same while long runs come: more would push each other out of the cache before their bytes are moved, and the sender would
 /// wait for a word about the first of them until the last is done.
-const LONG_SLOTS: usize = 2;
+const LONG_SLOTS: usize = 4;
 /// A run of so many bytes is long.
 const LONG: usize = RUN / 4;
 /// So many bytes count as a datagram against the budget, if there are no more datagrams in them.
-const UNIT: usize = 512;
+const UNIT: usize = 1024;
 /// Packets that are handed on at once, at most: while they are worked on, their queue pair is locked, and they are to stay in the
 /// cache from the check of the ICRC until their bytes are moved.
 const TOGETHER: usize = 16;
@@ -31,7 +31,7 @@ const MAX_PEERS: usize = 4096;
 
 /// Room to receive, and what is known of the peers.
 ///
-/// What it may receive at once is counted in datagrams, long ones as several: 512 bytes each.
+/// What it may receive at once is counted in datagrams, long ones as several: 1024 bytes each.
 #[derive(Debug)]
 pub(super) struct Receiver {
     ring: RecvRing,
