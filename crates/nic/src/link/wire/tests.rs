@@ -326,6 +326,22 @@ fn runs_of_packets_of_one_length_arrive() {
 }
 
 #[test]
+fn packets_of_a_run_are_handed_on_together() {
+    let link = link(None);
+    let packets: Vec<Vec<u8>> = (0..40u32).map(|n| n.to_be_bytes().repeat(50)).collect();
+    let mut sent = batch(addressing("127.0.0.1"), &packets);
+    assert_eq!(link.send(None, &mut sent), Sent::All);
+    let (mut together, mut got) = (Vec::new(), Vec::new());
+    link.recv(Of::V4, 1000, &mut |run| {
+        let packets = run.expect("undamaged").packets;
+        together.push(packets.len());
+        got.extend(packets.iter().map(|packet| packet.to_vec()));
+    });
+    assert_eq!(got, packets);
+    assert_eq!(together, [16, 16, 8]);
+}
+
+#[test]
 fn a_network_that_only_loses_takes_packets_out_of_runs() {
     let link = link(Some("drop=30%,seed=4"));
     let packets: Vec<Vec<u8>> = (0..60u32).map(|n| n.to_be_bytes().repeat(100)).collect();
