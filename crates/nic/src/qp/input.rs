@@ -37,6 +37,10 @@ impl Qp {
         now: Time,
     ) -> Result<(), DropReason> {
         let mut locked = lock(&self.locked);
+        if locked.retired {
+            // Its number may have a new owner.
+            return Err(DropReason::NoQp);
+        }
         if packet.bth.migreq && locked.transport.is_armed() {
             self.follow_peer(&mut locked, addressing, now);
         }
@@ -55,6 +59,9 @@ impl Qp {
         let addressing = &run.addressing;
         let (mut count, mut bytes, mut dropped) = (0, 0, Vec::new());
         let mut locked = lock(&self.locked);
+        if locked.retired {
+            return vec![DropReason::NoQp; run.packets.len()];
+        }
         if locked.transport.is_armed() {
             // Any of them may change the path.
             drop(locked);
@@ -246,9 +253,6 @@ impl Qp {
         addressing: &Addressing,
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
-        if locked.retired {
-            return Err(DropReason::NoQp);
-        }
         if self.qp_type == QpType::Ud {
             self.check_own(addressing)?;
         } else {
