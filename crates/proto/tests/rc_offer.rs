@@ -1,5 +1,5 @@
 //! Long SENDs whose bytes the responder's owner fetches: one packet each, and by packets like any other where that cannot be.
-#![expect(clippy::unwrap_used, reason = "test data is small")]
+#![expect(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;
 

@@ -6,9 +6,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`ask`] | the side that asks: all processes of this network namespace |
-//! | [`tell`] | the side that answers, for its own process |
-//! | [`text`] | the answer as text |
+//! | `ask` | the side that asks: all processes of this network namespace |
+//! | `tell` | the side that answers, for its own process |
+//! | `text` | the answer as text |
 
 mod ask;
 mod tell;
