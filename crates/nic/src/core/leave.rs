@@ -76,7 +76,7 @@ impl Nic {
         }
         let mut progress = lock(&self.progress);
         for _ in 0..ROUNDS {
-            if !progress.run_polled(self, clock::monotonic()) {
+            if !progress.run_everywhere(self, clock::monotonic()) {
                 break;
             }
         }

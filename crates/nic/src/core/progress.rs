@@ -145,6 +145,13 @@ impl Progress {
         gives_way
     }
 
+    /// A round that looks everywhere, whatever is busy. Returns whether there was anything to do.
+    pub(super) fn run_everywhere(&mut self, nic: &Nic, now: Time) -> bool {
+        self.hot.rounds = 0;
+        self.rounds = 0;
+        self.run_without_sleep(nic, now)
+    }
+
     fn run_without_sleep(&mut self, nic: &Nic, now: Time) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
         let ringing = self.incoming.look();
@@ -157,8 +164,9 @@ impl Progress {
         }
         let mut events = std::mem::take(&mut self.polled);
         events.clear();
+        let looks = self.incoming.watched() == 0 || self.rounds.is_multiple_of(DESCRIPTORS_EVERY);
         self.rounds = self.rounds.wrapping_add(1);
-        if self.incoming.watched() == 0 || self.rounds.is_multiple_of(DESCRIPTORS_EVERY) {
+        if looks {
             self.incoming.sleep(false);
             if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
                 tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
