@@ -99,16 +99,5 @@ fn is_about_srq(event_type: u32) -> bool {
 
 /// Whether events of this type carry a queue pair.
 fn is_about_qp(event_type: u32) -> bool {
-    [
-        AsyncEvent::QpFatal,
-        AsyncEvent::QpReqErr,
-        AsyncEvent::QpAccessErr,
-        AsyncEvent::CommEst,
-        AsyncEvent::SqDrained,
-        AsyncEvent::PathMig,
-        AsyncEvent::PathMigErr,
-        AsyncEvent::QpLastWqeReached,
-    ]
-    .iter()
-    .any(|&e| e as u32 == event_type)
+    AsyncEvent::OF_QPS.iter().any(|&e| e as u32 == event_type)
 }

@@ -9,6 +9,7 @@ use ferroce_proto::verbs::{QpAttr, QpType};
 
 use crate::core::{Nic, lock};
 use crate::link::local::{Asked, Frame, Sharing, decode_attributes, encode_attributes};
+use crate::path::Egress;
 use crate::{Error, Qp};
 
 impl Nic {
@@ -27,7 +28,7 @@ impl Nic {
         let answer = |word| {
             egress.send_frame(&Frame::Sharing(word));
         };
-        match self.carry_out(slot, (qpn, handle), asked) {
+        match self.carry_out((slot, &egress), (qpn, handle), asked) {
             Ok((target, attr)) => answer(Sharing::Done {
                 request,
                 attributes: &encode_attributes(&attr, target.pd().context().device()),
@@ -42,7 +43,7 @@ impl Nic {
 
     fn carry_out(
         &self,
-        slot: u16,
+        (slot, egress): (u16, &Arc<Egress>),
         (qpn, handle): (Qpn, u32),
         asked: Asked<'_>,
     ) -> Result<(Arc<Qp>, QpAttr), Error> {
@@ -53,8 +54,7 @@ impl Nic {
             // Held, so that the last handle is not closed in between.
             let targets = lock(domain.targets());
             let target = targets.get(&qpn).ok_or_else(|| no_target(qpn))?;
-            let egress = self.egress_to_own_user(slot);
-            target.add_handle_of(by, egress.ok_or_else(|| no_target(qpn))?);
+            target.add_handle_of(by, Arc::clone(egress));
             return Ok((Arc::clone(target), target.query()));
         }
         let target = self.qps().find(qpn);

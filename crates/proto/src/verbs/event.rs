@@ -50,6 +50,20 @@ pub enum AsyncEvent {
     WqFatal = 19,
 }
 
+impl AsyncEvent {
+    /// Those that are about a queue pair.
+    pub const OF_QPS: [Self; 8] = [
+        Self::QpFatal,
+        Self::QpReqErr,
+        Self::QpAccessErr,
+        Self::CommEst,
+        Self::SqDrained,
+        Self::PathMig,
+        Self::PathMigErr,
+        Self::QpLastWqeReached,
+    ];
+}
+
 impl From<QpEvent> for AsyncEvent {
     fn from(e: QpEvent) -> Self {
         match e {

@@ -18,18 +18,6 @@ use super::attributes::Encoded;
 use super::lending::{number, parse_place, place_bytes};
 use crate::xrc::Place;
 
-/// Events that targets raise.
-const EVENTS: [AsyncEvent; 8] = [
-    AsyncEvent::QpFatal,
-    AsyncEvent::QpReqErr,
-    AsyncEvent::QpAccessErr,
-    AsyncEvent::CommEst,
-    AsyncEvent::SqDrained,
-    AsyncEvent::PathMig,
-    AsyncEvent::PathMigErr,
-    AsyncEvent::QpLastWqeReached,
-];
-
 /// What is asked of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked<'a> {
@@ -141,7 +129,9 @@ impl<'a> Sharing<'a> {
             }
             7 => {
                 let (code, rest) = number(rest)?;
-                let event = EVENTS.into_iter().find(|event| *event as u32 == code)?;
+                let event = AsyncEvent::OF_QPS
+                    .into_iter()
+                    .find(|event| *event as u32 == code)?;
                 rest.is_empty().then_some(Self::Event {
                     handle: first,
                     event,
