@@ -16,6 +16,7 @@
 use alloc::vec::Vec;
 
 use super::fault::SendFault;
+use super::offer::MIN_OFFER;
 use super::requester::{Probe, Requester};
 use super::scatter;
 use super::send_queue::Wqe;
@@ -111,6 +112,7 @@ impl RcQp {
     /// The oldest work request cannot be carried out directly: it goes by packets.
     pub fn refuse_direct(&mut self) {
         self.requester.moved = Moved::Refused;
+        self.requester.waiting.on_refused();
     }
 
     /// What this queue pair grants its peer now; nothing while the responder has anything to say or to wait for. A program that
@@ -170,16 +172,33 @@ impl Requester {
         }
     }
 
+    /// Whether a work request that has its turn waits for what is in flight, so that it and what follows it can go without packets. (A
+    /// queue that never runs empty would stay with packets for ever, if it began with them. Short ones are as fast there.)
+    pub(super) fn waits_to_be_moved(&self, wqe: &Wqe) -> bool {
+        let is_kind = matches!(
+            wqe.wr.op,
+            SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Read(_)
+        );
+        is_kind
+            && wqe.length >= MIN_OFFER
+            && wqe.start >= self.flight.limit()
+            && self.flight.outstanding()
+            && self.offers.token.is_some()
+            && self.waiting.tries()
+    }
+
     fn on_direct(&mut self, shared: &Shared, cx: &mut Cx<'_>, len: u32) -> Result<(), SendFault> {
         let Some((wqe, _, done)) = self.direct(shared) else {
             return Ok(());
         };
-        let (done, packets) = (done + len, wqe.packets);
-        if done < wqe.length {
+        let (done, packets, length) = (done + len, wqe.packets, wqe.length);
+        let has_imm = matches!(wqe.wr.op, SendOp::WriteImm(..));
+        self.waiting.on_taken();
+        if done < length {
             self.moved = Moved::Bytes(done);
             return Ok(());
         }
-        if matches!(wqe.wr.op, SendOp::WriteImm(..)) {
+        if has_imm {
             self.flight.pass_over(packets - 1);
             self.queue.place_front();
             self.moved = Moved::Refused;

@@ -37,6 +37,7 @@ mod message;
 pub(crate) mod modify;
 mod offer;
 pub(crate) mod post;
+mod reluctance;
 mod repair;
 mod reply;
 pub(crate) mod requester;

@@ -12,6 +12,7 @@
 //! PSN for an offer again, so both ends agree about what has become of it.
 
 use super::config::{Shared, packets_of};
+use super::reluctance::Reluctance;
 use super::requester::Requester;
 use super::responder::{Responder, Stop};
 use super::scatter;
@@ -27,8 +28,6 @@ pub const MIN_OFFER: u32 = 8 << 10;
 pub const MAX_OFFER: u32 = 16 << 20;
 /// Bytes that are fetched at once: in between the requester may take its memory back.
 const PART: u32 = 1 << 20;
-/// Most messages that go by packets after a refusal, as a power of 2.
-const RAREST: u32 = 10;
 
 /// Bytes that a peer offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +49,7 @@ pub struct Offer {
 pub(super) struct Offers {
     /// What makes them valid; none: none is made.
     pub(super) token: Option<u64>,
-    /// Refusals in a row.
-    refused: u32,
-    /// Messages that are not offered, from now on.
-    skip: u32,
+    reluctance: Reluctance,
 }
 
 impl Offers {
@@ -69,8 +65,8 @@ impl Offers {
         if !(MIN_OFFER..=MAX_OFFER).contains(&sge.length) {
             return None;
         }
-        if self.skip > 0 {
-            self.skip -= 1;
+        if !self.reluctance.tries() {
+            self.reluctance.pass();
             return None;
         }
         Some(token)
@@ -78,12 +74,7 @@ impl Offers {
 
     /// An offer was taken.
     pub(super) fn on_taken(&mut self) {
-        self.refused = 0;
-    }
-
-    fn on_refused(&mut self) {
-        self.refused = (self.refused + 1).min(RAREST);
-        self.skip = 1 << self.refused;
+        self.reluctance.on_taken();
     }
 }
 
@@ -109,7 +100,7 @@ impl Requester {
         if self.queue.front().is_none_or(|wqe| wqe.offered.is_none()) {
             return;
         }
-        self.offers.on_refused();
+        self.offers.reluctance.on_refused();
         self.send_offered(shared);
     }
 

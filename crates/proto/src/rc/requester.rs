@@ -7,6 +7,7 @@ use super::direct::Moved;
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
 use super::offer::Offers;
+use super::reluctance::Reluctance;
 use super::repair::Repairs;
 use super::retry::{Due, Retry};
 use super::send_queue::{Answer, SendQueue};
@@ -48,6 +49,8 @@ pub(super) struct Requester {
     /// What became of the oldest work request without packets.
     pub(super) moved: Moved,
     pub(super) offers: Offers,
+    /// Whether WRITEs and READs wait for what is in flight, to go without packets then.
+    pub(super) waiting: Reluctance,
 }
 
 impl Requester {
@@ -65,6 +68,7 @@ impl Requester {
             peer_gone: false,
             moved: Moved::default(),
             offers: Offers::default(),
+            waiting: Reluctance::default(),
         }
     }
 

@@ -54,7 +54,8 @@ impl Requester {
                     && flight.requests() >= usize::from(shared.attr.max_rd_atomic)
             }
         };
-        if waits || at_start && (!may_start || wqe.fenced() && flight.answer_due()) {
+        let may_start = may_start && !(wqe.fenced() && flight.answer_due());
+        if waits || at_start && (!may_start || self.waits_to_be_moved(wqe)) {
             return None;
         }
         let to = self.request_end(shared, wqe, flight.next());
@@ -114,6 +115,9 @@ impl Requester {
         };
         let ended = to == wqe.end();
         let is_new = sequence >= self.flight.limit();
+        if is_new && sequence == wqe.start {
+            self.waiting.pass();
+        }
         self.unasked = if asked { 0 } else { self.unasked + cost };
         self.flight.on_sent(to, cost, counts);
         if ended {

@@ -1,0 +1,36 @@
+//! How often a better way is tried again that was refused: after the first refusal soon, after more of them in a row rarely.
+
+/// Most messages that go the usual way after a refusal, as a power of 2.
+const RAREST: u32 = 10;
+
+/// What is known of the refusals.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reluctance {
+    /// Refusals in a row.
+    refused: u32,
+    /// Messages that go the usual way, from now on.
+    skip: u32,
+}
+
+impl Reluctance {
+    /// Whether the next message is to try.
+    pub(super) fn tries(self) -> bool {
+        self.skip == 0
+    }
+
+    /// A message goes the usual way.
+    pub(super) fn pass(&mut self) {
+        self.skip = self.skip.saturating_sub(1);
+    }
+
+    /// A message went the better way.
+    pub(super) fn on_taken(&mut self) {
+        self.refused = 0;
+    }
+
+    /// It was refused.
+    pub(super) fn on_refused(&mut self) {
+        self.refused = (self.refused + 1).min(RAREST);
+        self.skip = 1 << self.refused;
+    }
+}
