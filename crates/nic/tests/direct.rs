@@ -70,6 +70,23 @@ fn nothing_overtakes_a_message_that_waits() {
     assert_eq!(peer.ask("byte 100"), [u64::from(peer.buffer.snapshot()[0])]);
 }
 
+/// Long WRITEs that were posted behind a message's packets: they do not stay with packets because something was in flight.
+#[test]
+fn a_queue_that_began_with_packets_goes_over() {
+    let mut peer = Peer::start_direct();
+    let before = counted(&peer.end);
+    peer.end.send(1, SendOp::Send, vec![]);
+    for id in 2..6 {
+        let part = vec![peer.buffer.sge(0, 16 << 10)];
+        peer.end.send(id, SendOp::Write(peer.remote), part);
+    }
+    peer.ask("receive");
+    for id in 1..6 {
+        peer.end.done(id);
+    }
+    assert_eq!(counted(&peer.end), before + 4);
+}
+
 /// What the two ends see of requests that the target refuses, as text.
 fn refusals() -> String {
     let mut seen = String::new();

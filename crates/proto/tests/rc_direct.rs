@@ -4,10 +4,11 @@ mod common;
 
 use common::{SOON, sent, until_sent, write};
 use ferroce_proto::mr::Access;
-use ferroce_proto::rc::{Direct, LinkTraits};
+use ferroce_proto::rc::{Direct, LinkTraits, MIN_OFFER};
 use ferroce_proto::testkit::{Pair, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, WcImm, WcStatus};
-use ferroce_proto::wire::Opcode;
+
+use ferroce_proto::wire::{Opcode, Operation, Position};
 
 /// What may be done now.
 fn next(pair: &Pair) -> Option<Direct> {
@@ -85,6 +86,68 @@ fn nothing_goes_past_packets_that_are_under_way() {
     let request = write(&pair, 3, 100);
     pair.send(Side::A, request);
     assert!(next(&pair).is_some());
+}
+
+/// Within a host: a queue that began with packets and never runs empty must not stay with them.
+fn deep_queue(len: u32) -> Pair {
+    let setup = Setup::default();
+    let mut pair = Pair::new(Setup {
+        link: LinkTraits {
+            lossless: true,
+            ..setup.link
+        },
+        ..setup
+    });
+    pair.a.qp.offer_sends(1);
+    pair.trace = Some(Vec::new());
+    pair.send(Side::A, wr(0, SendOp::Send, vec![]));
+    for n in 1..5 {
+        let request = write(&pair, n, len);
+        pair.send(Side::A, request);
+    }
+    pair
+}
+
+#[test]
+fn long_work_behind_packets_waits_for_them_and_goes_without() {
+    let mut pair = deep_queue(MIN_OFFER);
+    pair.recv(Side::B, 9, vec![]);
+    until_sent(&mut pair, Side::A, 1);
+    for n in 1..5 {
+        assert!(next(&pair).is_some(), "{n} has nothing in its way");
+        moved(&mut pair, MIN_OFFER);
+    }
+    assert_eq!(
+        sent(&mut pair, Side::A),
+        [Opcode::rc(Operation::Send, Position::Only)]
+    );
+    let all = [0, 1, 2, 3, 4].map(|n| (n, WcStatus::Success));
+    assert_eq!(pair.a.results.send_statuses(), all);
+}
+
+#[test]
+fn short_work_does_not_wait_for_what_is_in_flight() {
+    let mut pair = deep_queue(MIN_OFFER - 1);
+    pair.recv(Side::B, 9, vec![]);
+    until_sent(&mut pair, Side::A, 5);
+    let packets = (MIN_OFFER - 1).div_ceil(1024) as usize;
+    assert_eq!(sent(&mut pair, Side::A).len(), 1 + 4 * packets);
+}
+
+/// A target that refuses is asked more and more rarely: what follows goes by packets, without waiting.
+#[test]
+fn what_was_refused_waits_no_more_for_a_while() {
+    let mut pair = deep_queue(MIN_OFFER);
+    pair.recv(Side::B, 9, vec![]);
+    until_sent(&mut pair, Side::A, 1);
+    assert!(next(&pair).is_some());
+    pair.a.qp.refuse_direct();
+    pair.step(pair.now + SOON);
+    assert_eq!(next(&pair), None, "the next one did not wait");
+    until_sent(&mut pair, Side::A, 3);
+    assert!(next(&pair).is_some(), "the third waits again");
+    pair.a.qp.refuse_direct();
+    until_sent(&mut pair, Side::A, 5);
 }
 
 #[test]
