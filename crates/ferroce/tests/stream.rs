@@ -215,7 +215,7 @@ fn a_connection_that_ends_without_a_close_is_an_error_behind_all_that_came() {
     let (mut reader, mut writer) = pair(StreamRoom::default(), StreamRoom::default());
     writer.blocking().write_all(b"the last words").unwrap();
     writer.blocking().flush().unwrap();
-    drop(writer);
+    writer.abort();
     reader.connection().disconnected().wait().unwrap();
     let mut all = Vec::new();
     let cut = reader.blocking().read_to_end(&mut all).unwrap_err();
@@ -251,7 +251,7 @@ fn a_waiting_reader_and_a_waiting_writer_learn_that_the_peer_is_gone() {
             if closes {
                 peer.blocking().close().unwrap();
             }
-            drop(peer);
+            peer.abort();
         });
         let endpoint = stream.connection().endpoint();
         let written = endpoint.block_on(stream.write(b"x")).unwrap();

@@ -1,5 +1,6 @@
 //! Endpoints: listeners, connectors and connections that are served together.
 
+mod background;
 mod block;
 mod connection;
 mod connector;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use super::background::Background;
 use super::line::Line;
 use super::timers::Timers;
 use crate::driver::Drive;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     homes: Mutex<Vec<Arc<Home>>>,
     /// One thread at a time takes events, so that those of one identifier keep their order.
     turning: Mutex<()>,
+    pub(super) background: Background,
 }
 
 /// What the connections on one device share.
@@ -53,6 +55,7 @@ impl Shared {
             timers: Mutex::default(),
             homes: Mutex::default(),
             turning: Mutex::default(),
+            background: Background::default(),
         })
     }
 

@@ -10,7 +10,8 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use crate::{Connection, Connector, Error, Eventually, Incoming, Prepared, Result};
 use end::End;
@@ -27,8 +28,12 @@ pub use traits::Blocking;
 /// - [`close`](Self::close) ends one direction: the peer reads what was written, then the end of the stream. Reading goes on.
 /// - A connection that ends before the peer has closed is an error for the reader ([`ConnectionReset`](io::ErrorKind::ConnectionReset)),
 ///   after all bytes that came: like a file that was cut, it shows.
-/// - Dropping a stream ends the connection. What was written and not [flushed](Self::flush) may be lost then, and the peer sees the error
-///   unless the stream was closed before.
+/// - Dropping a stream ends both directions: what was written arrives, and the end behind it, as when a socket of TCP is closed. A thread of
+///   the endpoint sees to it, for 10 seconds at most unless [`set_linger`](Self::set_linger) says otherwise; the drop itself does not wait.
+///   The memory and the queue pair go when the peer has everything, or the time is over. Then the peer sees the error.
+/// - Returning from `main` and `exit(3)` wait for such threads. A process that ends otherwise (by a signal, or in a child of `fork(2)`)
+///   finishes nothing; whoever must know that the peer has it [closes](Self::close) or [flushes](Self::flush).
+/// - [`abort`](Self::abort) drops what is on its way, and tells the peer by the error.
 ///
 /// # Ways to use it
 /// Its own methods are futures that need nothing but someone who serves the [`Endpoint`](crate::Endpoint). With the feature `tokio` it has
@@ -37,7 +42,14 @@ pub use traits::Blocking;
 /// of either library).
 ///
 /// Both ends must be streams. To other programs it is a connection with SENDs.
-pub struct Stream(End);
+pub struct Stream {
+    /// There until it is dropped.
+    end: Option<End>,
+    linger: Duration,
+}
+
+/// How long what was written has to arrive, from the drop on.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// Room of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +96,7 @@ impl Stream {
             let (prepared, receives) = with_receives(preparing.await?, room)?;
             let connection = prepared.establish().await?;
             let offer = peers_offer(&connection)?;
-            Ok(Self(End::new(connection, receives, room, offer)))
+            Ok(Self::new(End::new(connection, receives, room, offer)))
         })
     }
 
@@ -103,8 +115,23 @@ impl Stream {
             };
             let (prepared, receives) = with_receives(incoming.prepare()?, room)?;
             let connection = prepared.establish().await?;
-            Ok(Self(End::new(connection, receives, room, offer)))
+            Ok(Self::new(End::new(connection, receives, room, offer)))
         })
+    }
+
+    fn new(end: End) -> Self {
+        Self {
+            end: Some(end),
+            linger: LINGER,
+        }
+    }
+
+    fn end(&self) -> &End {
+        self.end.as_ref().expect(UNDROPPED)
+    }
+
+    fn end_mut(&mut self) -> &mut End {
+        self.end.as_mut().expect(UNDROPPED)
     }
 
     /// Reads what is there, at least one byte; 0 is the end of the stream, or no room in `to`.
@@ -152,6 +179,18 @@ impl Stream {
         poll_fn(|context| self.poll_close(context)).await
     }
 
+    /// How long what was written has to arrive once the stream is dropped: 10 seconds unless this is called. Nothing of it waits for the
+    /// peer's program, only for its device. With no time at all dropping is [aborting](Self::abort).
+    pub fn set_linger(&mut self, limit: Duration) {
+        self.linger = limit;
+    }
+
+    /// Ends the connection now. What is on its way may be lost, and the peer's reader finds
+    /// [`ConnectionReset`](io::ErrorKind::ConnectionReset) behind what came.
+    pub fn abort(mut self) {
+        self.linger = Duration::ZERO;
+    }
+
     /// For threads that block: [`io::Read`] and [`io::Write`].
     pub fn blocking(&mut self) -> Blocking<'_> {
         Blocking::new(self)
@@ -160,7 +199,7 @@ impl Stream {
     /// The connection below. Work of one's own on its queue pair confuses both ends.
     #[must_use]
     pub fn connection(&self) -> &Connection {
-        self.0.connection()
+        self.end().connection()
     }
 
     /// [`read`](Self::read) for hand-written futures.
@@ -192,12 +231,12 @@ impl Stream {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        self.0.poll_fill(context)
+        self.end_mut().poll_fill(context)
     }
 
     /// Takes that many of the bytes that [`poll_fill`](Self::poll_fill) gave.
     pub fn consume(&mut self, count: usize) {
-        self.0.consume(count);
+        self.end_mut().consume(count);
     }
 
     /// [`write`](Self::write) for hand-written futures.
@@ -209,7 +248,7 @@ impl Stream {
         context: &mut Context<'_>,
         from: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.0.poll_write(context, from)
+        self.end_mut().poll_write(context, from)
     }
 
     /// [`flush`](Self::flush) for hand-written futures.
@@ -217,7 +256,7 @@ impl Stream {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_flush(context)
+        self.end_mut().poll_flush(context)
     }
 
     /// [`close`](Self::close) for hand-written futures.
@@ -225,10 +264,11 @@ impl Stream {
     /// # Errors
     /// As [`close`](Self::close).
     pub fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_close(context)
+        self.end_mut().poll_close(context)
     }
 }
 
+const UNDROPPED: &str = "invariant: only dropping takes it";
 const NO_STREAM: Error = Error::Protocol("the peer's end of the connection is not a stream");
 
 fn peers_offer(connection: &Connection) -> Result<Offer> {
@@ -239,6 +279,26 @@ fn peers_offer(connection: &Connection) -> Result<Offer> {
 fn with_receives(prepared: Prepared, room: StreamRoom) -> Result<(Prepared, end::Receives)> {
     let receives = end::post_receives(prepared.connection(), room)?;
     Ok((prepared, receives))
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let Some(mut end) = self.end.take() else {
+            return;
+        };
+        let mut noop = Context::from_waker(Waker::noop());
+        if self.linger.is_zero() || end.poll_close(&mut noop).is_ready() {
+            return;
+        }
+        let endpoint = end.connection().endpoint();
+        endpoint.finish(
+            self.linger,
+            poll_fn(move |context| {
+                let closed = end.poll_close(context);
+                closed.map_err(|e| Error::io("closing a stream", e))
+            }),
+        );
+    }
 }
 
 impl fmt::Debug for Stream {

@@ -6,7 +6,8 @@ use std::io;
 use super::Stream;
 use crate::Endpoint;
 
-/// A [`Stream`] for threads that block: they serve its endpoint while they wait. `flush` and dropping do not close it.
+/// A [`Stream`] for threads that block: they serve its endpoint while they wait. Neither `flush` nor dropping this
+/// closes it.
 pub struct Blocking<'s> {
     stream: &'s mut Stream,
     endpoint: Endpoint,

@@ -30,6 +30,7 @@ mod shared_queue;
 mod sleep;
 mod system;
 mod table;
+mod unfinished;
 mod window;
 mod work;
 
@@ -54,5 +55,6 @@ pub(crate) use queue_pair::{Plan, QueuePairHandle};
 pub(crate) use shared_queue::{SharedQueue, XrcDomainObject};
 pub(crate) use system::system;
 pub(crate) use table::{SOFTWARE, Verbs};
+pub(crate) use unfinished::{Unfinished, spawn};
 pub(crate) use window::{Bind, Window, WindowNumber};
 pub(crate) use work::{Destination, Held, Order, Request};
