@@ -45,6 +45,10 @@ pub(super) enum Probe {
 /// The TCP or UDP port of the servers.
 const PORT: u16 = 18515;
 const PORT_WORD: &str = "18515";
+/// sockperf's alone: it does not reuse addresses, so it cannot listen where a connection of the program before it, of which the server
+/// was the first to close, is remembered for a minute. The others can.
+const SOCKPERF_PORT: u16 = 18516;
+const SOCKPERF_PORT_WORD: &str = "18516";
 /// Measures what an idle device costs.
 const IDLE: &str = include_str!("idle.py");
 
@@ -95,21 +99,36 @@ impl Probe {
                 let client = [
                     "iperf3", "-c", server, "-J", "-t", "1", "-l", "65536", "-p", PORT_WORD,
                 ];
-                let output = bare_pair(stage, &["iperf3", "-s", "-1", "-p", PORT_WORD], &client)?;
+                let output = bare_pair(
+                    stage,
+                    PORT,
+                    &["iperf3", "-s", "-1", "-p", PORT_WORD],
+                    &client,
+                )?;
                 let parsed: Value = serde_json::from_str(&output).map_err(|e| e.to_string())?;
                 let bits = parsed["end"]["sum_received"]["bits_per_second"].as_f64();
                 bits.map(|bits| bits / 8e9).ok_or_else(|| unread("iperf3"))
             }
             Self::Sockperf => {
                 // With a listener on TCP as well one knows when it is ready: it takes both from a list of addresses.
+                let both = format!("T:{server}:{SOCKPERF_PORT}\nU:{server}:{SOCKPERF_PORT}\n");
                 let list = stage.file("sockperf.list");
-                std::fs::write(&list, format!("T:{server}:{PORT}\nU:{server}:{PORT}\n"))
-                    .map_err(|e| e.to_string())?;
+                std::fs::write(&list, both).map_err(|e| e.to_string())?;
                 let list = list.to_string_lossy();
                 let client = [
-                    "sockperf", "pp", "-i", server, "-p", PORT_WORD, "-t", "1", "-m", "14",
+                    "sockperf",
+                    "pp",
+                    "-i",
+                    server,
+                    "-p",
+                    SOCKPERF_PORT_WORD,
+                    "-t",
+                    "1",
+                    "-m",
+                    "14",
                 ];
-                let output = bare_pair(stage, &["sockperf", "sr", "-f", &list], &client)?;
+                let server = ["sockperf", "sr", "-f", &list];
+                let output = bare_pair(stage, SOCKPERF_PORT, &server, &client)?;
                 let line = output.lines().find(|l| l.contains("percentile 50.000"));
                 last_number(line).ok_or_else(|| unread("sockperf"))
             }
@@ -117,7 +136,7 @@ impl Probe {
                 let client = [
                     "qperf", server, "-lp", PORT_WORD, "-uu", "-t", "1", "-m", "8", "udp_lat",
                 ];
-                let output = bare_pair(stage, &["qperf", "-lp", PORT_WORD], &client)?;
+                let output = bare_pair(stage, PORT, &["qperf", "-lp", PORT_WORD], &client)?;
                 let line = output.lines().find(|l| l.contains("latency"));
                 let line = line.and_then(|l| l.trim_end().strip_suffix("ns"));
                 let nanoseconds = last_number(line).ok_or_else(|| unread("qperf"))?;
@@ -155,9 +174,9 @@ fn last_number(line: Option<&str>) -> Option<f64> {
 }
 
 /// A server and a client of a program that has nothing to do with RDMA; what the client printed.
-fn bare_pair(stage: &Stage, server: &[&str], client: &[&str]) -> Result<String, String> {
+fn bare_pair(stage: &Stage, port: u16, server: &[&str], client: &[&str]) -> Result<String, String> {
     let mut server = stage.bare(Side::A, server).label("server").start()?;
-    server.listens_on_tcp(PORT)?;
+    server.listens_on_tcp(port)?;
     let mut client = stage.bare(Side::B, client).start()?;
     client.succeed()?;
     Ok(client.output())
