@@ -7,23 +7,29 @@
 //! - if the peer expects exactly the PSN that would be sent ([`Grant::expected`]): both ends are in step. Nothing done directly
 //!   consumes PSNs, so they stay so;
 //! - to WRITEs and READs with bytes. A message without bytes needs no key: that is the responder's matter. So is an immediate, which
-//!   takes a receive: a packet without bytes ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it, once the bytes are
-//!   in place, and is waited for like any other, a receiver that is not ready included.
+//!   takes a receive. What has one and is not [offered](super::offer) though it is long is put in place, and a packet without bytes
+//!   ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it, which is waited for like any other, a receiver that is
+//!   not ready included.
 //!
 //! Whatever is refused or goes wrong goes by packets, from its first byte on ([`RcQp::refuse_direct`]), and the peer's responder
 //! decides: it makes the NAK, the event and the state that belong to it. Doing a part of a WRITE or READ twice changes nothing.
 
 use alloc::vec::Vec;
 
-use super::fault::SendFault;
+use super::config::MAX_MESSAGE;
+use super::execute::allows;
+use super::fault::{Reject, SendFault};
 use super::offer::MIN_OFFER;
 use super::requester::{Probe, Requester};
+use super::responder::{Responder, Stop};
 use super::scatter;
 use super::send_queue::Wqe;
+use super::target::Target;
 use super::{Cx, RcQp, Shared};
 use crate::ids::{Psn, Qpn};
 use crate::mr::{Access, Piece, Rights, RightsError};
-use crate::verbs::{PathMigState, QpState, QpType, RemoteAddr, SendOp};
+use crate::verbs::{PathMigState, QpState, QpType, RemoteAddr, SendOp, WcImm, WcOpcode};
+use crate::wire::{Packet, Reth};
 
 /// What became of the oldest work request without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,9 +169,10 @@ impl Requester {
             && !listens_for_migreq(shared);
         let wqe = self.queue.front().filter(|wqe| wqe.length > 0)?;
         match wqe.wr.op {
-            SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote)
-                if idle && may =>
-            {
+            SendOp::Write(remote) | SendOp::Read(remote) if idle && may => {
+                Some((wqe, remote, done))
+            }
+            SendOp::WriteImm(remote, _) if idle && may && is_placed(wqe) => {
                 Some((wqe, remote, done))
             }
             _ => None,
@@ -175,10 +182,11 @@ impl Requester {
     /// Whether a work request that has its turn waits for what is in flight, so that it and what follows it can go without packets. (A
     /// queue that never runs empty would stay with packets for ever, if it began with them. Short ones are as fast there.)
     pub(super) fn waits_to_be_moved(&self, wqe: &Wqe) -> bool {
-        let is_kind = matches!(
-            wqe.wr.op,
-            SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Read(_)
-        );
+        let is_kind = match wqe.wr.op {
+            SendOp::Write(_) | SendOp::Read(_) => true,
+            SendOp::WriteImm(..) => is_placed(wqe),
+            _ => false,
+        };
         is_kind
             && wqe.length >= MIN_OFFER
             && wqe.start >= self.flight.limit()
@@ -206,5 +214,39 @@ impl Requester {
         }
         self.flight.pass_over(packets);
         self.retire(shared, cx)
+    }
+}
+
+/// Whether the bytes of a WRITE with immediate are put in place before a packet tells of it. Short ones are as fast in packets, of which
+/// any number may be on their way; and long ones are [offered](super::offer), if they can be.
+fn is_placed(wqe: &Wqe) -> bool {
+    wqe.offered.is_none() && wqe.length >= MIN_OFFER
+}
+
+impl Responder {
+    /// A WRITE with immediate whose bytes the peer has put in place itself. What it needs is what it would need with its bytes.
+    pub(super) fn on_placed(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (reth, imm, target): (Reth, [u8; 4], Target),
+    ) -> Result<(), Stop> {
+        let psn = packet.bth.psn;
+        let need = Access::REMOTE_WRITE;
+        if !allows(shared, need) || !(1..=MAX_MESSAGE).contains(&reth.length) {
+            return Err(Reject::invalid(psn).into());
+        }
+        self.take_recv(shared, cx, target)?;
+        let (by, len) = (target.accessor(shared), u64::from(reth.length));
+        cx.rights
+            .open_remote(reth.rkey, by, reth.va, len, need)
+            .map_err(|_| Reject::access(psn))?;
+        let imm = Some(WcImm::Imm(imm));
+        let result = (WcOpcode::RecvRdmaWithImm, reth.length, imm);
+        self.complete_recv(shared, cx, packet, result)?;
+        self.finish_message();
+        self.took(packet);
+        Ok(())
     }
 }

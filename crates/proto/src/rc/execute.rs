@@ -6,7 +6,6 @@ use super::Cx;
 use super::config::{MAX_MESSAGE, Shared, packets_of};
 use super::fault::{Fault, Reject};
 use super::message::Message;
-use super::offer::MAX_OFFER;
 use super::resources::{Kind, Resource};
 use super::responder::{Responder, Stop, recv_completion};
 use super::scatter;
@@ -48,12 +47,14 @@ impl Responder {
                 }
                 _ => Err(invalid.into()),
             },
-            Operation::Offer | Operation::OfferImm => match packet.ext.atomic {
-                Some(request) if self.message.is_none() && shared.link.lossless => {
-                    self.on_offer(shared, cx, packet, (request, target))
+            Operation::Offer | Operation::OfferImm | Operation::OfferWriteImm => {
+                match packet.ext.atomic {
+                    Some(request) if self.message.is_none() && shared.link.lossless => {
+                        self.on_offer(shared, cx, packet, (request, target))
+                    }
+                    _ => Err(invalid.into()),
                 }
-                _ => Err(invalid.into()),
-            },
+            }
             Operation::ReadRequest => match packet.ext.reth {
                 Some(reth) if self.message.is_none() => self
                     .on_read(shared, cx, packet, (reth, target))
@@ -144,66 +145,6 @@ impl Responder {
             }
             self.finish_message();
         }
-        self.took(packet);
-        Ok(())
-    }
-
-    /// A WRITE with immediate whose bytes the peer has put in place itself (see [`direct`](super::direct)). What it needs is what it
-    /// would need with its bytes.
-    fn on_placed(
-        &mut self,
-        shared: &Shared,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        (reth, imm, target): (Reth, [u8; 4], Target),
-    ) -> Result<(), Stop> {
-        let psn = packet.bth.psn;
-        let need = Access::REMOTE_WRITE;
-        if !allows(shared, need) || !(1..=MAX_MESSAGE).contains(&reth.length) {
-            return Err(Reject::invalid(psn).into());
-        }
-        self.take_recv(shared, cx, target)?;
-        let (by, len) = (target.accessor(shared), u64::from(reth.length));
-        cx.rights
-            .open_remote(reth.rkey, by, reth.va, len, need)
-            .map_err(|_| Reject::access(psn))?;
-        let imm = Some(WcImm::Imm(imm));
-        let result = (WcOpcode::RecvRdmaWithImm, reth.length, imm);
-        self.complete_recv(shared, cx, packet, result)?;
-        self.finish_message();
-        self.took(packet);
-        Ok(())
-    }
-
-    /// A SEND whose bytes are to be fetched (see [`offer`](super::offer)). What it needs is what it would need with its bytes.
-    fn on_offer(
-        &mut self,
-        shared: &Shared,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        (request, target): (AtomicEth, Target),
-    ) -> Result<(), Stop> {
-        let psn = packet.bth.psn;
-        let len = u32::try_from(request.compare)
-            .ok()
-            .filter(|len| (1..=MAX_OFFER).contains(len))
-            .ok_or_else(|| Reject::invalid(psn))?;
-        self.take_recv(shared, cx, target)?;
-        let room = self
-            .held
-            .as_ref()
-            .map_or(0, |recv| scatter::total(&recv.wr.sges));
-        if u64::from(len) > room {
-            return Err(Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG).into());
-        }
-        if self.not_fetched == Some(psn) {
-            // The requester is about to send it by packets.
-            return Err(Stop::NotFetched);
-        }
-        self.fetch(shared, cx, (&request, len))?;
-        let imm = packet.ext.imm.map(WcImm::Imm);
-        self.complete_recv(shared, cx, packet, (WcOpcode::Recv, len, imm))?;
-        self.finish_message();
         self.took(packet);
         Ok(())
     }
@@ -365,7 +306,12 @@ impl Responder {
     }
 
     /// Makes sure that a receive work request is held.
-    fn take_recv(&mut self, shared: &Shared, cx: &mut Cx<'_>, target: Target) -> Result<(), Stop> {
+    pub(super) fn take_recv(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        target: Target,
+    ) -> Result<(), Stop> {
         if self.held.is_none() {
             let taken = if shared.config.takes_shared() {
                 target.take_shared(cx)?
@@ -379,7 +325,7 @@ impl Responder {
     }
 
     /// Completes the receive work request in hand.
-    fn complete_recv(
+    pub(super) fn complete_recv(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,
@@ -403,21 +349,21 @@ impl Responder {
     }
 
     /// A SEND or WRITE packet is done with. (READs and atomics are acknowledged by their answers.)
-    fn took(&mut self, packet: &Packet<'_>) {
+    pub(super) fn took(&mut self, packet: &Packet<'_>) {
         self.expected = self.expected.plus(1);
         if packet.bth.ack_req {
             self.replies.owe_ack();
         }
     }
 
-    fn finish_message(&mut self) {
+    pub(super) fn finish_message(&mut self) {
         self.message = None;
         self.msn = self.msn.next();
     }
 }
 
 /// Whether the queue pair itself lets peers do this.
-fn allows(shared: &Shared, need: Access) -> bool {
+pub(super) fn allows(shared: &Shared, need: Access) -> bool {
     shared.attr.qp_access_flags.contains(need)
 }
 

@@ -109,7 +109,7 @@ pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option
     })
 }
 
-/// The packet that offers a SEND's bytes.
+/// The packet that offers a message's bytes.
 fn offer(wqe: &Wqe, token: u64) -> Option<Segment> {
     let [sge] = wqe.sges() else {
         return None;
@@ -118,14 +118,16 @@ fn offer(wqe: &Wqe, token: u64) -> Option<Segment> {
         addr: sge.addr,
         rkey: sge.lkey,
     };
-    let (opcode, imm) = match wqe.wr.op {
-        SendOp::SendImm(imm) => (Opcode::OFFER_IMM, Some(imm)),
-        _ => (Opcode::OFFER, None),
+    let (opcode, imm, to) = match wqe.wr.op {
+        SendOp::WriteImm(to, imm) => (Opcode::OFFER_WRITE_IMM, Some(imm), Some(to)),
+        SendOp::SendImm(imm) => (Opcode::OFFER_IMM, Some(imm), None),
+        _ => (Opcode::OFFER, None, None),
     };
     Some(Segment {
         opcode,
         ext: ExtHeaders {
             imm,
+            reth: reth_if(true, to, wqe.length),
             ..atomic(place, token, u64::from(wqe.length))
         },
         offset: 0,

@@ -80,6 +80,8 @@ pub enum Operation {
     Offer,
     /// The same with immediate.
     OfferImm,
+    /// WRITE with immediate whose bytes the responder fetches itself: [`Opcode::OFFER_WRITE_IMM`].
+    OfferWriteImm,
 }
 
 impl Operation {
@@ -175,6 +177,8 @@ impl Opcode {
     pub const OFFER: Self = Self(0xc3);
     /// The same with immediate.
     pub const OFFER_IMM: Self = Self(0xc4);
+    /// RC WRITE with immediate between Ferroce processes of one host, as [`OFFER`](Self::OFFER); where the bytes go stands in a RETH.
+    pub const OFFER_WRITE_IMM: Self = Self(0xc5);
     /// Congestion notification packet: belongs to no service, carries 16 zero bytes. [`info`](Self::info) has none for it.
     pub const CNP: Self = Self(0x81);
 
@@ -218,7 +222,7 @@ impl Opcode {
 
     /// Whether it is one of our own, of the range that is left to manufacturers.
     const fn is_own(self) -> bool {
-        Self::PLACED_IMM.0 <= self.0 && self.0 <= Self::OFFER_IMM.0
+        Self::PLACED_IMM.0 <= self.0 && self.0 <= Self::OFFER_WRITE_IMM.0
     }
 
     /// The service that the upper three bits name, also when the operation is not defined.

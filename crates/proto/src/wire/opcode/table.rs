@@ -30,6 +30,7 @@ const fn describe(opcode: u8) -> Option<OpInfo> {
         _ if opcode == Opcode::PLACED_IMM.0 => return Some(PLACED_IMM),
         _ if opcode == Opcode::OFFER.0 => return Some(OFFER),
         _ if opcode == Opcode::OFFER_IMM.0 => return Some(OFFER_IMM),
+        _ if opcode == Opcode::OFFER_WRITE_IMM.0 => return Some(OFFER_WRITE_IMM),
         _ => return None,
     };
     if !defined {
@@ -80,6 +81,14 @@ const OFFER: OpInfo = OpInfo {
 const OFFER_IMM: OpInfo = OpInfo {
     operation: Operation::OfferImm,
     headers: HeaderSet::ATOMIC.union(HeaderSet::IMM),
+    ..OFFER
+};
+
+const OFFER_WRITE_IMM: OpInfo = OpInfo {
+    operation: Operation::OfferWriteImm,
+    headers: HeaderSet::RETH
+        .union(HeaderSet::ATOMIC)
+        .union(HeaderSet::IMM),
     ..OFFER
 };
 
@@ -148,5 +157,6 @@ pub(super) const fn number_of(operation: Operation, position: Position) -> u8 {
         (O::PlacedImm, _) => Opcode::PLACED_IMM.0,
         (O::Offer, _) => Opcode::OFFER.0,
         (O::OfferImm, _) => Opcode::OFFER_IMM.0,
+        (O::OfferWriteImm, _) => Opcode::OFFER_WRITE_IMM.0,
     }
 }
