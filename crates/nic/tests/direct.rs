@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use child::{CANARY, LEN, Peer, SEED, reconnect};
-use common::{Buffer, End, next_completion, pair, pattern, wait_for};
+use common::{Buffer, End, next_completion, pair, pattern, rounds, wait_for};
 use ferroce_nic::{Carrier, Refusal, Way};
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcOpcode, WcStatus};
@@ -84,7 +84,8 @@ fn a_queue_that_began_with_packets_goes_over() {
     for id in 1..6 {
         peer.end.done(id);
     }
-    assert_eq!(counted(&peer.end), before + 4);
+    // Of other tests, too.
+    assert!(counted(&peer.end) >= before + 4);
 }
 
 /// What the two ends see of requests that the target refuses, as text.
@@ -150,12 +151,6 @@ fn refusals_are_those_of_packets() {
         packets.iter().all(|line| line.starts_with("RemAccessErr")),
         "{packets:?}"
     );
-}
-
-/// Rounds of a race; `FERROCE_ROUNDS` for more.
-fn rounds(usual: usize) -> usize {
-    let asked = std::env::var("FERROCE_ROUNDS").ok();
-    asked.map_or(usual, |n| n.parse().expect("a number"))
 }
 
 /// What the peer's memory is in for: WRITEs, READs and atomics by turns. READs go to `scratch`.
@@ -393,8 +388,9 @@ fn print_counter() {
 #[test]
 fn an_immediate_comes_after_its_bytes() {
     let mut peer = Peer::start_direct();
-    let bytes = |n| vec![peer.buffer.sge(0, n)];
-    let (op, len) = (SendOp::WriteImm(peer.remote, [1, 2, 3, 4]), 5000);
+    // In two pieces, so that it is not offered.
+    let bytes = |n| vec![peer.buffer.sge(0, 1), peer.buffer.sge(1, n - 1)];
+    let (op, len) = (SendOp::WriteImm(peer.remote, [1, 2, 3, 4]), 9000);
     let before = counted(&peer.end);
     peer.end.send(1, op, bytes(len));
     peer.end.send(2, SendOp::Read(peer.remote), bytes(1));

@@ -1,11 +1,11 @@
-//! Long SENDs within a host, whose bytes the receiver's process fetches.
+//! Long SENDs and WRITEs with immediate within a host, whose bytes the receiver's process fetches.
 
 mod common;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use common::{ALL, Buffer, DEADLINE, End, pair, pattern, wait_for};
+use common::{ALL, Buffer, DEADLINE, End, pair, pattern, rounds, wait_for};
 use ferroce_nic::{Mr, Way};
 use ferroce_proto::rc::MAX_OFFER;
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendOp, WcOpcode, WcStatus};
@@ -66,6 +66,31 @@ fn long_messages_are_fetched_and_arrive_as_they_were() {
     }
 }
 
+/// Many on their way to one place: the bytes of each are there when its receive completes, and those of the next only when it has one too.
+#[test]
+fn writes_with_immediate_are_a_stream_and_wait_for_receives() {
+    const COUNT: u64 = 8;
+    let (a, b) = acquainted();
+    let to = Buffer::new(&b.pd, vec![0; LEN]);
+    let from: Vec<_> = (0..COUNT)
+        .map(|n| Buffer::new(&a.pd, pattern(LEN, n)))
+        .collect();
+    let before = fetched(&b);
+    for (n, from) in (0..).zip(&from) {
+        let op = SendOp::WriteImm(to.remote(0), [n; 4]);
+        a.send(n.into(), op, vec![from.sge(0, LEN)]);
+    }
+    for n in 0..COUNT {
+        b.recv(n, vec![]);
+        let wc = b.done(n);
+        assert_eq!(wc.opcode, WcOpcode::RecvRdmaWithImm);
+        assert_eq!(wc.byte_len as usize, LEN);
+        assert!(to.snapshot() == pattern(LEN, n), "message {n}");
+        a.done(n);
+    }
+    assert!(fetched(&b) >= before + COUNT);
+}
+
 /// In order with what else is sent, and waiting for a receive as everything does.
 #[test]
 fn a_long_message_keeps_its_place() {
@@ -119,7 +144,11 @@ fn race(kind: Taken, wait: Duration) {
         b.recv(n as u64, vec![to.sge(n * LEN, LEN)]);
     }
     for n in 0..COUNT {
-        a.send(n as u64, SendOp::Send, vec![sge(mr.key())]);
+        let op = match n % 2 {
+            0 => SendOp::Send,
+            _ => SendOp::WriteImm(to.remote(n * LEN), [0; 4]),
+        };
+        a.send(n as u64, op, vec![sge(mr.key())]);
     }
     let start = Instant::now();
     while start.elapsed() < wait {
@@ -156,7 +185,7 @@ fn race(kind: Taken, wait: Duration) {
     let mut received = 0;
     while received < COUNT {
         let wc = b.completion();
-        if wc.opcode == WcOpcode::Send {
+        if matches!(wc.opcode, WcOpcode::Send | WcOpcode::RdmaWrite) {
             continue;
         }
         received += 1;
@@ -178,10 +207,11 @@ fn race(kind: Taken, wait: Duration) {
 
 #[test]
 fn what_was_offered_and_taken_back_is_not_read() {
-    let rounds = std::env::var("FERROCE_ROUNDS").map_or(40, |n| n.parse().expect("a number"));
     for kind in [Taken::Deregistered, Taken::MovedToErr, Taken::Failed] {
-        for round in 0..rounds {
+        let (all, start) = (rounds(40), Instant::now());
+        for round in 0..all as u64 {
             race(kind, Duration::from_nanos(round % 40 * 1300));
         }
+        println!("{kind:?}: {all} rounds, {:?}", start.elapsed());
     }
 }

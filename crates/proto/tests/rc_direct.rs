@@ -159,7 +159,11 @@ fn what_needs_the_responder_goes_to_it() {
         remote: place,
         add: 1,
     };
-    for op in [add, SendOp::AtomicWrite(place)] {
+    for op in [
+        add,
+        SendOp::AtomicWrite(place),
+        SendOp::WriteImm(place, [7; 4]),
+    ] {
         pair.send(Side::A, wr(1, op, eight.clone()));
         assert_eq!(next(&pair), None, "{op:?}");
         pair.recv(Side::B, 1, vec![]);
@@ -182,13 +186,13 @@ fn an_immediate_is_told_of_by_one_packet() {
     });
     pair.trace = Some(Vec::new());
     let place = remote(pair.key(Side::B), 0);
-    let bytes = vec![pair.sge(Side::A, 0, 5000)];
+    let bytes = vec![pair.sge(Side::A, 0, 9000)];
     let request = wr(1, SendOp::WriteImm(place, [7; 4]), bytes.clone());
     pair.send(Side::A, request);
     let direct = next(&pair).expect("nothing is in flight");
-    assert!(direct.is_write && direct.len == 5000);
+    assert!(direct.is_write && direct.len == 9000);
     let psn = direct.psn;
-    moved(&mut pair, 5000);
+    moved(&mut pair, 9000);
     assert_eq!(next(&pair), None, "the packet is in flight, or to be sent");
     assert_eq!(pair.a.results.send_statuses(), []);
     for _ in 0..20 {
@@ -200,7 +204,7 @@ fn an_immediate_is_told_of_by_one_packet() {
     until_sent(&mut pair, Side::A, 1);
     assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::Success)]);
     let wc = pair.b.results.recv[0].0;
-    assert_eq!((wc.wr_id, wc.byte_len), (9, 5000));
+    assert_eq!((wc.wr_id, wc.byte_len), (9, 9000));
     assert_eq!(wc.imm, Some(WcImm::Imm([7; 4])));
     let all = sent(&mut pair, Side::A);
     assert!(
@@ -208,7 +212,7 @@ fn an_immediate_is_told_of_by_one_packet() {
         "{all:?}"
     );
     // Both ends are in step.
-    let request = write(&pair, 2, 5000);
+    let request = write(&pair, 2, 9000);
     pair.send(Side::A, request);
     let direct = next(&pair).expect("all is acknowledged");
     let granted = pair.b.qp.grant().map(|grant| grant.expected);
@@ -228,10 +232,10 @@ fn an_immediate_whose_key_is_gone_is_refused() {
     });
     let mut place = remote(pair.key(Side::B), 0);
     place.rkey.0 ^= 1;
-    let bytes = vec![pair.sge(Side::A, 0, 8)];
+    let bytes = vec![pair.sge(Side::A, 0, 9000)];
     pair.recv(Side::B, 9, vec![]);
     pair.send(Side::A, wr(1, SendOp::WriteImm(place, [7; 4]), bytes));
-    moved(&mut pair, 8);
+    moved(&mut pair, 9000);
     until_sent(&mut pair, Side::A, 1);
     assert_eq!(
         pair.a.results.send_statuses(),

@@ -4,10 +4,10 @@
 mod common;
 
 use common::{SOON, bytes, seeds, sent, until_sent};
-use ferroce_proto::mr::Rights;
+use ferroce_proto::mr::{Access, Rights};
 use ferroce_proto::rc::{LinkTraits, MIN_OFFER};
 use ferroce_proto::testkit::{Arena, Pair, Rng, Setup, Side, remote, wr};
-use ferroce_proto::verbs::{QpState, SendOp, WcImm, WcStatus};
+use ferroce_proto::verbs::{QpState, SendOp, WcImm, WcOpcode, WcStatus};
 use ferroce_proto::wire::Opcode;
 
 const TOKEN: u64 = 0x1234_5678_9abc_def1;
@@ -62,6 +62,59 @@ fn a_long_send_is_one_packet_that_waits_for_a_receive() {
     assert_eq!(offer.key, pair.key(Side::A));
     let all = sent(&mut pair, Side::A);
     assert!(all.iter().all(|op| *op == Opcode::OFFER_IMM), "{all:?}");
+}
+
+/// A stream of WRITEs with immediate: all are on their way at once, and the bytes of one are in place when its receive was there, not before.
+#[test]
+fn long_writes_with_immediate_are_a_stream_in_order() {
+    let mut pair = pair(Setup::default());
+    pair.b.results.fetches = 9;
+    let place = remote(pair.key(Side::B), 100);
+    for n in 0..4 {
+        let sges = vec![pair.sge(Side::A, 64 * n, LONG)];
+        let op = SendOp::WriteImm(place, [n as u8; 4]);
+        pair.send(Side::A, wr(n, op, sges));
+        assert_eq!(pair.a.qp.next_direct(), None);
+    }
+    assert_eq!(sent(&mut pair, Side::A), [], "all of it is to be sent");
+    for _ in 0..20 {
+        let until = pair.now + SOON;
+        pair.step(until);
+    }
+    assert_eq!(pair.b.results.offers, [], "there is no receive");
+    let all = sent(&mut pair, Side::A);
+    assert!(all.len() >= 4, "one did not wait for the other: {all:?}");
+    assert!(all.iter().all(|op| *op == Opcode::OFFER_WRITE_IMM));
+    for n in 0..4 {
+        recv(&mut pair, 9, (0, 0));
+        until_sent(&mut pair, Side::A, n + 1);
+        assert_eq!(pair.b.results.offers.len(), n + 1);
+        assert_eq!(pair.b.results.offers[n].addr, Arena::BASE + 64 * n as u64);
+        let wc = pair.b.results.recv[n].0;
+        assert_eq!((wc.opcode, wc.byte_len), (WcOpcode::RecvRdmaWithImm, LONG));
+        assert_eq!(wc.imm, Some(WcImm::Imm([n as u8; 4])));
+    }
+}
+
+#[test]
+fn a_write_with_immediate_that_is_not_allowed_is_refused_as_by_packets() {
+    let refused = |wrong_key: u32, access: Access, status| {
+        let mut pair = pair(Setup {
+            access,
+            ..Setup::default()
+        });
+        pair.b.results.fetches = 1;
+        recv(&mut pair, 9, (0, 0));
+        let mut place = remote(pair.key(Side::B), 0);
+        place.rkey.0 ^= wrong_key;
+        let sges = vec![pair.sge(Side::A, 0, LONG)];
+        pair.send(Side::A, wr(1, SendOp::WriteImm(place, [0; 4]), sges));
+        until_sent(&mut pair, Side::A, 1);
+        assert_eq!(pair.a.results.send_statuses(), [(1, status)]);
+        assert_eq!(pair.b.results.offers, [], "nothing is touched");
+    };
+    refused(1, Setup::default().access, WcStatus::RemAccessErr);
+    refused(0, Access::REMOTE_READ, WcStatus::RemInvReqErr);
 }
 
 #[test]
@@ -160,7 +213,13 @@ fn whatever_is_refused_everything_arrives_once_and_in_order() {
             let len = if rng.per_mille(600) { LONG } else { 5000 };
             lens.push(len);
             pair.b.results.fetches += usize::try_from(rng.below32(3)).unwrap();
-            send(&mut pair, n, (0, len));
+            if rng.per_mille(500) {
+                send(&mut pair, n, (0, len));
+            } else {
+                let op = SendOp::WriteImm(remote(pair.key(Side::B), 0), [n as u8; 4]);
+                let sges = vec![pair.sge(Side::A, 0, len)];
+                pair.send(Side::A, wr(n, op, sges));
+            }
             if rng.per_mille(700) || n == 29 {
                 (posted..=n).for_each(|id| recv(&mut pair, id, (0, LONG)));
                 posted = n + 1;

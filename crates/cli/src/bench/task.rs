@@ -35,6 +35,8 @@ pub(crate) enum Verb {
     Send,
     /// RDMA WRITE.
     Write,
+    /// RDMA WRITE with immediate, of which the peer is told by a receive.
+    WriteImmediate,
     /// RDMA READ.
     Read,
     /// Compare and swap.
@@ -45,9 +47,10 @@ pub(crate) enum Verb {
 
 impl Verb {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Send,
         Self::Write,
+        Self::WriteImmediate,
         Self::Read,
         Self::CompareSwap,
         Self::FetchAdd,
@@ -58,10 +61,21 @@ impl Verb {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
+    /// Whether it brings bytes to the peer. (The others bring some back.)
+    pub(crate) fn is_one_way(self) -> bool {
+        matches!(self, Self::Send | Self::Write | Self::WriteImmediate)
+    }
+
+    /// Whether the peer is told of it by a receive.
+    pub(crate) fn takes_receive(self) -> bool {
+        matches!(self, Self::Send | Self::WriteImmediate)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Send => "SEND",
             Self::Write => "WRITE",
+            Self::WriteImmediate => "WRITE_IMM",
             Self::Read => "READ",
             Self::CompareSwap => "CAS",
             Self::FetchAdd => "FETCH_ADD",
@@ -73,7 +87,7 @@ impl Verb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Time of one: half a round trip for SEND, WRITE and the bare pings, from post to completion for READ and atomics.
+    /// Time of one: half a round trip for SEND, WRITE (with and without immediate) and the bare pings, from post to completion for READ and atomics.
     Latency,
     /// A window of them under way: bandwidth and message rate.
     Stream,
@@ -233,7 +247,7 @@ impl Series {
             (Path::Wire, Kind::Latency) => Floor::UdpPing,
             (Path::Wire, Kind::Stream) => Floor::TcpStream,
             (Path::Local, Kind::Latency) if verb.is_atomic() => Floor::CacheLine,
-            (Path::Local, Kind::Latency) if verb == Verb::Send && size <= Self::LINE => {
+            (Path::Local, Kind::Latency) if verb.takes_receive() && size <= Self::LINE => {
                 Floor::CacheLine
             }
             (Path::Local, Kind::Stream) if verb.is_atomic() => return None,
@@ -241,7 +255,7 @@ impl Series {
             (Path::Local, _) => Floor::VmWrite,
         };
         // An answer from another host travels as far as the question.
-        let both_ways = floor == Floor::UdpPing && !matches!(verb, Verb::Send | Verb::Write);
+        let both_ways = floor == Floor::UdpPing && !verb.is_one_way();
         let measured_at = if floor == Floor::CacheLine { 8 } else { size };
         floor
             .takes(measured_at)

@@ -16,6 +16,12 @@ use ferroce_proto::verbs::{
 /// Nothing here takes this long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
+/// Rounds of a race; `FERROCE_ROUNDS` for more.
+pub(crate) fn rounds(usual: usize) -> usize {
+    let asked = std::env::var("FERROCE_ROUNDS").ok();
+    asked.map_or(usual, |n| n.parse().expect("a number"))
+}
+
 /// All remote rights.
 pub(crate) const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_READ)

@@ -34,7 +34,7 @@ fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
     let (mut before, mut operations) = (begun, 0);
     while before - begun < task.warm_up() + task.time {
         match verb {
-            Verb::Send => bounce_message(end, operations)?,
+            Verb::Send | Verb::WriteImmediate => bounce_message(end, verb, operations)?,
             Verb::Write => bounce_write(end, operations)?,
             _ => {
                 end.post(verb, operations)?;
@@ -48,19 +48,18 @@ fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
         }
         before = now;
     }
-    let one_way = matches!(verb, Verb::Send | Verb::Write);
     Ok(Measured {
-        latency: Some(times.latency(if one_way { 0.5 } else { 1.0 })?),
+        latency: Some(times.latency(if verb.is_one_way() { 0.5 } else { 1.0 })?),
         operations,
         ..Measured::default()
     })
 }
 
-/// A SEND there, and a SEND back.
-fn bounce_message(end: &End, number: u64) -> Outcome {
-    end.post(Verb::Send, number)?;
+/// A message there, and a message back.
+fn bounce_message(end: &End, verb: Verb, number: u64) -> Outcome {
+    end.post(verb, number)?;
     end.take(number, end.received.spin().map_err(text)?)?;
-    end.complete(Verb::Send, number)
+    end.complete(verb, number)
 }
 
 /// A WRITE there, and a WRITE back; both sides only look at their memory.

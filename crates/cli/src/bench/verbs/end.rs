@@ -156,6 +156,10 @@ impl End {
         let operation = match verb {
             Verb::Send => Operation::Send,
             Verb::Write => Operation::Write(there),
+            Verb::WriteImmediate => {
+                let low = u32::try_from(number & 0xffff_ffff).expect("invariant: masked");
+                Operation::WriteImmediate(there, low)
+            }
             // The peer's memory holds what the slots of the first operations have.
             Verb::Read => Operation::Read(peer.at(self.sender.start(number) as u64)),
             Verb::CompareSwap => Operation::CompareSwap {
@@ -168,9 +172,10 @@ impl End {
                 add: 1,
             },
         };
-        match verb {
-            Verb::Send | Verb::Write => self.sender.stamp(&self.near, number)?,
-            _ => self.sender.wipe(&self.near, number)?,
+        if verb.is_one_way() {
+            self.sender.stamp(&self.near, number)?;
+        } else {
+            self.sender.wipe(&self.near, number)?;
         }
         let start = self.sender.start(number);
         let bytes = self.near.slice(start..start + self.sender.size);
@@ -190,7 +195,7 @@ impl End {
         }
         done(completion)?;
         match verb {
-            Verb::Send | Verb::Write => Ok(()),
+            Verb::Send | Verb::Write | Verb::WriteImmediate => Ok(()),
             // What the peer's slot has, whichever operation it is.
             Verb::Read => {
                 let slot = number % self.sender.count as u64;

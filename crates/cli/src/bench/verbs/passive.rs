@@ -24,13 +24,15 @@ pub(in crate::bench) fn serve(
 ) -> Outcome {
     let end = End::accept(task, listening, |end| prepare(end, verb))?;
     let operations = match (verb, kind) {
-        (Verb::Send, Kind::Latency) => answer_messages(&end, finish)?,
+        (Verb::Send | Verb::WriteImmediate, Kind::Latency) => answer_messages(&end, verb, finish)?,
         (Verb::Write, Kind::Latency) => answer_writes(&end, finish)?,
-        (Verb::Send, Kind::Stream) => receive(&end, finish)?,
+        (Verb::Send | Verb::WriteImmediate, Kind::Stream) => receive(&end, finish)?,
         _ => finish.wait(),
     };
     match verb {
-        Verb::Send | Verb::Write => end.receiver.verify(&end.far, operations, end.sender),
+        Verb::Send | Verb::Write | Verb::WriteImmediate => {
+            end.receiver.verify(&end.far, operations, end.sender)
+        }
         Verb::Read => Ok(()),
         Verb::CompareSwap | Verb::FetchAdd => match end.far.load(0).map_err(text)? {
             value if value == operations => Ok(()),
@@ -52,12 +54,12 @@ fn prepare(end: &End, verb: Verb) -> Outcome {
 }
 
 /// Sends each message back; how many.
-fn answer_messages(end: &End, finish: &Finish) -> Outcome<u64> {
+fn answer_messages(end: &End, verb: Verb, finish: &Finish) -> Outcome<u64> {
     let mut next = 0;
     while let Some(completion) = arrival(end, finish, next)? {
         end.take(next, completion)?;
-        end.post(Verb::Send, next)?;
-        end.complete(Verb::Send, next)?;
+        end.post(verb, next)?;
+        end.complete(verb, next)?;
         next += 1;
     }
     Ok(next)
