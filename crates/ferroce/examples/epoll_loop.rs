@@ -39,7 +39,6 @@ pub(crate) fn main() -> Outcome {
     epoll.add(&channel, EpollEvent::new(EpollFlags::EPOLLIN, EVENTS))?;
     let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK)?;
     epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
-    let every = Expiration::Interval(Duration::from_millis(5).into());
     let (listener, id) = (Id::new(&channel)?, Id::new(&channel)?);
     if side != Side::Client {
         listener.bind(address)?;
@@ -60,10 +59,7 @@ pub(crate) fn main() -> Outcome {
                 EVENTS => {
                     while let Some(event) = channel.try_next_event()? {
                         left -= usize::from(event.kind == EventKind::Disconnected);
-                        if event.kind == EventKind::Established {
-                            timer.set(every, TimerSetTimeFlags::empty())?;
-                        }
-                        if let Some(end) = on_event(event, &mut connecting, &ends)? {
+                        if let Some(end) = on_event(event, &mut connecting, &ends, &timer)? {
                             let number = EpollEvent::new(EpollFlags::EPOLLIN, ends.len() as u64);
                             epoll.add(&end.driver, number)?;
                             ends.push(end);
@@ -83,7 +79,12 @@ pub(crate) fn main() -> Outcome {
 }
 
 /// Does what an event asks for; the new end, if it makes one.
-fn on_event(event: Event, connecting: &mut Option<Id>, ends: &[End]) -> Outcome<Option<End>> {
+fn on_event(
+    event: Event,
+    connecting: &mut Option<Id>,
+    ends: &[End],
+    timer: &TimerFd,
+) -> Outcome<Option<End>> {
     match (event.kind, event.request) {
         (EventKind::AddressResolved, _) => {
             let id = connecting.as_ref().ok_or("no identifier")?;
@@ -93,16 +94,18 @@ fn on_event(event: Event, connecting: &mut Option<Id>, ends: &[End]) -> Outcome<
             return End::new(connecting.take().ok_or("no identifier")?, true).map(Some);
         }
         (EventKind::ConnectRequest, Some((_, id))) => return End::new(id, false).map(Some),
+        (EventKind::Established, _) => {
+            let every = Expiration::Interval(Duration::from_millis(5).into());
+            timer.set(every, TimerSetTimeFlags::empty())?;
+        }
         (EventKind::Disconnected, _) => {
-            for end in ends
-                .iter()
-                .filter(|end| end.id.key() == event.id && !end.is_client)
-            {
-                println!("server: echoed {} ticks", end.ticks);
-                end.id.disconnect()?; // the answer
+            let of = |end: &&End| end.id.key() == event.id && !end.is_client;
+            if let Some(server) = ends.iter().find(of) {
+                println!("server: echoed {} ticks", server.ticks);
+                server.id.disconnect()?; // the answer
             }
         }
-        (EventKind::Established | EventKind::TimewaitExit, _) => {}
+        (EventKind::TimewaitExit, _) => {}
         (kind, _) => return Err(format!("{kind:?}, status {}", event.status).into()),
     }
     Ok(None)

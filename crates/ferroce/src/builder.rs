@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use ferroce_abi::types::ibv_qp_cap;
 
 use crate::sys::{Plan, QueuePairHandle};
-use crate::transport::{Rc, Receives, Sends, XrcTarget};
+use crate::transport::{Managed, Rc, Receives, Sends, XrcTarget};
 use crate::{
     CompletionQueue, Id, ProtectionDomain, QueuePair, QueuePairCapacities, Result,
     SharedReceiveQueue, Transport, XrcDomain,
@@ -150,12 +150,16 @@ impl QueuePairBuilder<Rc> {
         self.flush = needed;
         self
     }
+}
 
-    /// Makes it as the queue pair of an identifier, which takes it through its states (`rdma_create_qp(3)`). Its state is INIT.
+impl<T: Managed> QueuePairBuilder<T> {
+    /// Makes it as the queue pair of an identifier, which takes it through its states (`rdma_create_qp(3)`). Its state is INIT; RTS of UD,
+    /// with [`Id::QKEY`].
     ///
     /// # Errors
-    /// As [`build`](Self::build); [`Error::Misuse`](crate::Error::Misuse) if the identifier has one, EINVAL if it is not bound to a device.
-    pub fn build_for(self, id: &Id) -> Result<QueuePair<Rc>> {
+    /// As [`build`](Self::build); [`Error::Misuse`](crate::Error::Misuse) if the identifier has one or is for the other transport, EINVAL if it
+    /// is not bound to a device.
+    pub fn build_for(self, id: &Id) -> Result<QueuePair<T>> {
         QueuePairHandle::for_identifier(id.identifier(), &self.plan()).map(QueuePair::adopt)
     }
 }

@@ -80,7 +80,9 @@ pub use attributes::{
 pub use batch::{Batch, RefusedBatch};
 pub use buffer::Buffer;
 pub use builder::QueuePairBuilder;
-pub use cm::{ConnectionParameters, Event, EventChannel, EventKind, Id, IdKey};
+pub use cm::{
+    ConnectionParameters, DatagramService, Event, EventChannel, EventKind, Id, IdKey, Membership,
+};
 pub use completion::{
     Completed, Completion, CompletionQueue, Done, Timestamp, Timestamps, WorkError, WorkStatus,
 };
@@ -105,8 +107,8 @@ pub use shared::{SharedReceiveQueue, SharedReceiveQueueInfo, SharedReceiveQueueN
 pub use shared_memory::SharedMemory;
 pub use stream::{Blocking, Stream, StreamRoom};
 pub use transport::{
-    Binds, Connected, Rc, Reads, Receives, Sends, Transport, TransportKind, Uc, Ud, XrcInitiator,
-    XrcTarget,
+    Binds, Connected, Managed, Rc, Reads, Receives, Sends, Transport, TransportKind, Uc, Ud,
+    XrcInitiator, XrcTarget,
 };
 pub use window::{MemoryWindow, WindowType};
 pub use work::{Datagram, FlushPlacement, Operation, UcOperation, Work};

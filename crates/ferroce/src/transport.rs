@@ -33,6 +33,9 @@ pub trait Receives: Transport {}
 /// Transports whose queue pairs have one peer.
 pub trait Connected: Transport {}
 
+/// Transports whose queue pairs an [`Id`](crate::Id) of the connection manager can have.
+pub trait Managed: Sends + Receives {}
+
 /// Transports with READ and atomic operations.
 pub trait Reads: Sends {}
 
@@ -104,11 +107,11 @@ macro_rules! transports {
 
 transports! {
     /// Reliable connection: everything arrives, once and in order, or the queue pair fails.
-    Rc = IBV_QPT_RC: Sends Receives Connected Reads Binds;
+    Rc = IBV_QPT_RC: Sends Receives Connected Reads Binds Managed;
     /// Unreliable connection: what is lost is lost, and nobody is told.
     Uc = IBV_QPT_UC: Sends Receives Connected Binds;
     /// Unreliable datagrams: each message is one packet, to any queue pair.
-    Ud = IBV_QPT_UD: Sends Receives;
+    Ud = IBV_QPT_UD: Sends Receives Managed;
     /// The sending side of an extended reliable connection: names the shared receive queue of the peer with each message.
     XrcInitiator = IBV_QPT_XRC_SEND: Sends Connected Reads Binds;
     /// The receiving side of an extended reliable connection: serves all shared receive queues of its XRC domain.

@@ -18,11 +18,15 @@ const NAME: &str = "rust-interface";
 /// They take half a minute there.
 const LIMIT: Duration = Duration::from_secs(240);
 /// The test programs. The others test the compiler, the examples, and what only the software device has.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 13] = [
     "connection",
+    "connections",
     "endpoint",
     "futures",
+    "identifiers",
+    "linger",
     "operations",
+    "programs",
     "providers",
     "scopes",
     "shared_memory",
@@ -52,7 +56,7 @@ fn tests(workspace: &Workspace, run: &Run) -> Outcome {
             "env",
             "FERROCE_TEST_PROVIDER=system",
             "FERROCE_TEST_DEVICE=rxe",
-            "FERROCE_SEEDS=1",
+            "FERROCE_SEEDS=3",
             &address,
             &program,
             "--test-threads=1",

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -51,6 +52,18 @@ impl Connection {
     #[must_use]
     pub fn peer_parameters(&self) -> &ConnectionParameters {
         &self.peer
+    }
+
+    /// Its own address (`rdma_get_local_addr(3)`). `None` if it has none of the internet protocol.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.line.id.local_address()
+    }
+
+    /// The peer's address (`rdma_get_peer_addr(3)`). `None` if it has none of the internet protocol.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.line.id.peer_address()
     }
 
     /// The device that it is on.

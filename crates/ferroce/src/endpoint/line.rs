@@ -46,6 +46,22 @@ impl Line {
         new
     }
 
+    /// The same identifier at another endpoint, with what it has heard here.
+    pub(super) fn migrate(&self, to: &Arc<Shared>) -> Result<Arc<Self>> {
+        // It may hear of something there before the call returns.
+        let new = Self::attend(Arc::clone(to), Id(Arc::clone(&self.id.0)));
+        let _all_is_heard = self.shared.hold();
+        self.id.migrate(&to.channel)?;
+        let before = std::mem::take(&mut *self.inbox());
+        let mut inbox = new.inbox();
+        let since = std::mem::replace(&mut inbox.heard, before.heard);
+        inbox.heard.extend(since);
+        inbox.ended = before.ended.or(inbox.ended);
+        drop(inbox);
+        before.waiting.into_iter().for_each(Waker::wake);
+        Ok(new)
+    }
+
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,5 +159,41 @@ impl Drop for Line {
     fn drop(&mut self) {
         // Before the identifier goes, whose key may then be another one's.
         self.shared.lines().remove(&self.id.key());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::Line;
+    use crate::{ConnectionParameters, Endpoint, Event, EventKind, Provider};
+
+    #[test]
+    fn what_was_heard_before_a_move_is_heard_behind_it() {
+        let endpoint = || Endpoint::new(&Provider::software()).expect("an endpoint");
+        let (here, there) = (endpoint(), endpoint());
+        let line = Line::new(&here.0).expect("an identifier");
+        let event = |kind| Event {
+            kind,
+            status: 0,
+            id: line.id.key(),
+            request: None,
+            peer: None,
+            parameters: ConnectionParameters::default(),
+            datagrams: None,
+        };
+        line.hear(event(EventKind::Rejected), None);
+        line.hear(event(EventKind::DeviceRemoval), None);
+        let moved = line.migrate(&there.0).expect("moved");
+        drop(line);
+        let context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Ok((heard, _))) = moved.poll_heard(&context) else {
+            panic!("nothing was heard");
+        };
+        assert_eq!(heard.kind, EventKind::Rejected);
+        assert!(moved.has_ended());
+        assert!(there.0.lines().contains_key(&moved.id.key()));
+        assert!(here.0.lines().is_empty());
     }
 }

@@ -8,11 +8,8 @@ use super::connection::{Prepared, Role};
 use super::line::Line;
 use super::setup::{Setup, setup_methods};
 use super::shared::Shared;
-use super::{Connection, Eventually};
+use super::{Connection, Endpoint, Eventually};
 use crate::{ConnectionParameters, Result};
-
-/// Connect requests that may be unanswered.
-const BACKLOG: u16 = 1024;
 
 /// What hears connect requests at an address. When it is dropped, those that were not taken are rejected.
 pub struct Listener {
@@ -20,10 +17,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(shared: &Arc<Shared>, address: SocketAddr) -> Result<Self> {
+    pub(super) fn new(shared: &Arc<Shared>, address: SocketAddr, backlog: u16) -> Result<Self> {
         let line = Line::new(shared)?;
         line.id.bind(address)?;
-        line.id.listen(BACKLOG)?;
+        line.id.listen(backlog)?;
         Ok(Self { line })
     }
 
@@ -31,6 +28,12 @@ impl Listener {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.line.id.port()
+    }
+
+    /// Its address (`rdma_get_local_addr(3)`), with the port that it got. `None` if it has none of the internet protocol.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.line.id.local_address()
     }
 
     /// The oldest connect request. Dropping the future loses none. Several threads or tasks may wait.
@@ -75,6 +78,16 @@ impl Incoming {
     }
 
     setup_methods!();
+
+    /// Hands it to another endpoint of the same provider (`rdma_migrate_id(3)`): what is made of it is served there. So one listener can
+    /// feed several endpoints, each with a thread of its own.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`](crate::Error::Misuse) for an endpoint of another provider. It is rejected then.
+    pub fn migrate(self, to: &Endpoint) -> Result<Self> {
+        let line = self.line.migrate(&to.0)?;
+        Ok(Self { line, ..self })
+    }
 
     /// What is to be done with it, as a future that can be waited for.
     pub(crate) fn eventually<T, F>(

@@ -74,7 +74,16 @@ impl Endpoint {
     /// # Errors
     /// EADDRINUSE if the port is taken, EADDRNOTAVAIL if the address is not of this host.
     pub fn listen(&self, address: SocketAddr) -> Result<Listener> {
-        Listener::new(&self.0, address)
+        self.listen_with_backlog(address, BACKLOG)
+    }
+
+    /// The same with another number of connect requests that may be unanswered than 1024; more are turned away, or come again later. Linux
+    /// has a limit in `/proc/sys/net/rdma_ucm/max_backlog`.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_with_backlog(&self, address: SocketAddr, backlog: u16) -> Result<Listener> {
+        Listener::new(&self.0, address, backlog)
     }
 
     /// What makes connections otherwise than by default.
@@ -125,6 +134,9 @@ impl fmt::Debug for Endpoint {
         f.write_str("Endpoint")
     }
 }
+
+/// Connect requests of a listener that may be unanswered.
+const BACKLOG: u16 = 1024;
 
 /// Of an identifier that should have met its device by now.
 fn no_device() -> Error {

@@ -93,6 +93,11 @@ impl Shared {
         Ok(home)
     }
 
+    /// While the answer is held, events that were taken have been brought to whom they are for.
+    pub(super) fn hold(&self) -> MutexGuard<'_, ()> {
+        lock(&self.turning)
+    }
+
     /// Serves what there is to serve, without waiting.
     pub(super) fn turn(self: &Arc<Self>) -> Result<()> {
         let _alone = lock(&self.turning);

@@ -38,7 +38,7 @@ pub(crate) use address::{AddressObject, Sender, path_from_c, path_to_c};
 
 pub(crate) use async_event::{AsyncEvent, AsyncEvents, Element};
 pub(crate) use borrowed::{BorrowedMut, BorrowedRegion, Posts};
-pub(crate) use cm::{Channel, FetchedEvent, Identifier};
+pub(crate) use cm::{Channel, FetchedEvent, IdOption, Identifier, Service};
 pub(crate) use completion_channel::CompletionChannel;
 #[cfg(feature = "tokio")]
 pub(crate) use descriptor::watch;

@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use ferroce_abi::rdmacm;
-use ferroce_abi::rdmacm::types::{rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel};
+use ferroce_abi::rdmacm::types::{
+    rdma_cm_event, rdma_cm_id, rdma_cm_join_mc_attr_ex, rdma_conn_param, rdma_event_channel,
+};
 use ferroce_abi::types::{
     ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
     ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_grh, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp,
@@ -91,5 +93,10 @@ table! {
     rdma_connect(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int = rdmacm::rdma_connect;
     rdma_accept(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int = rdmacm::rdma_accept;
     rdma_reject(*mut rdma_cm_id, *const c_void, u8) -> c_int = rdmacm::rdma_reject;
+    rdma_migrate_id(*mut rdma_cm_id, *mut rdma_event_channel) -> c_int = rdmacm::rdma_migrate_id;
+    rdma_set_option(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int = rdmacm::rdma_set_option;
+    rdma_notify(*mut rdma_cm_id, u32) -> c_int = rdmacm::rdma_notify;
+    rdma_join_multicast_ex(*mut rdma_cm_id, *mut rdma_cm_join_mc_attr_ex, *mut c_void) -> c_int = rdmacm::rdma_join_multicast_ex;
+    rdma_leave_multicast(*mut rdma_cm_id, *mut sockaddr) -> c_int = rdmacm::rdma_leave_multicast;
     rdma_disconnect(*mut rdma_cm_id) -> c_int = rdmacm::rdma_disconnect;
 }

@@ -1,0 +1,91 @@
+//! Event channels.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::{Event, EventKind};
+use crate::sys::{Channel, SOFTWARE, Verbs};
+use crate::{Error, Result};
+
+/// Where the events of identifiers arrive. Clones are the same one.
+#[derive(Clone)]
+pub struct EventChannel(pub(crate) Arc<Channel>);
+
+impl EventChannel {
+    /// Makes one of the software device; [`Provider::event_channel`](crate::Provider::event_channel) makes one of any provider.
+    ///
+    /// # Errors
+    /// ENODEV if there is no device, or out of descriptors.
+    pub fn new() -> Result<Self> {
+        Self::of(&SOFTWARE)
+    }
+
+    pub(crate) fn of(verbs: &'static Verbs) -> Result<Self> {
+        Channel::new(verbs).map(Self)
+    }
+
+    /// The oldest event; sleeps until there is one.
+    ///
+    /// # Errors
+    /// EAGAIN if the descriptor was made non-blocking and there is none.
+    pub fn next_event(&self) -> Result<Event> {
+        loop {
+            match self.0.next_event(|_| ()) {
+                Ok((fetched, ())) => return Ok(Event::new(fetched)),
+                Err(e) if e.is_interrupted() => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Whether [`next_event`](Self::next_event) waits; it does unless this is called. Event loops that watch the descriptor do not want
+    /// it to.
+    ///
+    /// # Errors
+    /// None that a channel should give (`fcntl(2)`).
+    pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        self.0.set_nonblocking(nonblocking)
+    }
+
+    /// The oldest event of a [non-blocking](Self::set_nonblocking) channel, if there is one.
+    ///
+    /// # Errors
+    /// Those of `rdma_get_cm_event(3)`.
+    pub fn try_next_event(&self) -> Result<Option<Event>> {
+        match self.next_event() {
+            Ok(event) => Ok(Some(event)),
+            Err(e) if e.would_block() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The next event, which must be of this kind.
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`] for any other.
+    pub fn expect(&self, expected: EventKind) -> Result<Event> {
+        let event = self.next_event()?;
+        if event.kind == expected && event.status == 0 {
+            return Ok(event);
+        }
+        Err(Error::Unexpected {
+            expected,
+            event: event.kind,
+            status: event.status,
+        })
+    }
+}
+
+impl AsFd for EventChannel {
+    /// Readable while there are events.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl fmt::Debug for EventChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EventChannel")
+    }
+}

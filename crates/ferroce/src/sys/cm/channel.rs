@@ -1,0 +1,145 @@
+//! Event channels.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ferroce_abi::rdmacm::types::{
+    RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_event_channel,
+};
+
+use super::Identifier;
+use super::parameters::{self, Service};
+use crate::sys::descriptor;
+use crate::sys::table::Verbs;
+use crate::{ConnectionParameters, Error, Result};
+
+/// An event channel.
+pub(crate) struct Channel {
+    pub(super) verbs: &'static Verbs,
+    pub(super) raw: NonNull<rdma_event_channel>,
+    /// The identifiers of this channel, by C's address of them.
+    identifiers: Mutex<HashMap<usize, Weak<Identifier>>>,
+    /// Events are fetched by one thread at a time, which alone may look at the fields that fetching sets.
+    fetching: Mutex<()>,
+}
+
+// SAFETY: C's event channels may be used by several threads at once.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+/// What an event said. The C event was acknowledged.
+pub(crate) struct FetchedEvent {
+    /// `enum rdma_cm_event_type`
+    pub(crate) kind: u32,
+    /// Status as C has it.
+    pub(crate) status: i32,
+    /// The identifier.
+    pub(crate) id: usize,
+    /// For a connect request: the listener, and the new identifier.
+    pub(crate) request: Option<(usize, Arc<Identifier>)>,
+    /// What the peer said.
+    pub(crate) parameters: ConnectionParameters,
+    /// Where datagrams are to be sent.
+    pub(crate) datagrams: Option<Service>,
+}
+
+impl Channel {
+    /// `rdma_create_event_channel`
+    pub(crate) fn new(verbs: &'static Verbs) -> Result<Arc<Self>> {
+        // SAFETY: no arguments.
+        let raw = unsafe { (verbs.rdma_create_event_channel)() };
+        let raw = NonNull::new(raw).ok_or_else(|| Error::last("rdma_create_event_channel"))?;
+        Ok(Arc::new(Self {
+            verbs,
+            raw,
+            identifiers: Mutex::default(),
+            fetching: Mutex::default(),
+        }))
+    }
+
+    /// Whether fetching waits for an event.
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        descriptor::set_nonblocking(self.as_fd().as_raw_fd(), nonblocking)
+    }
+
+    /// `rdma_get_cm_event`, then `rdma_ack_cm_event` with what it said copied. `look` runs before the acknowledgement, with whom the event
+    /// is for: that identifier (of a connect request, the listener) cannot be destroyed meanwhile, nor its key be given to another one.
+    pub(crate) fn next_event<T>(
+        self: &Arc<Self>,
+        look: impl FnOnce(usize) -> T,
+    ) -> Result<(FetchedEvent, T)> {
+        let _alone = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut event = ptr::null_mut();
+        // SAFETY: a live channel and a place for the answer.
+        let result = unsafe { (self.verbs.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut event) };
+        Error::check_last("rdma_get_cm_event", result)?;
+        // SAFETY: the call succeeded, so an event is there until it is acknowledged, below.
+        let (fetched, known) = unsafe { self.copy(&*event) };
+        let of = fetched
+            .request
+            .as_ref()
+            .map_or(fetched.id, |(listener, _)| *listener);
+        let seen = look(of);
+        // SAFETY: fetched above and not used any more.
+        unsafe { (self.verbs.rdma_ack_cm_event)(event) };
+        // Not earlier: if this is the last reference, destroying the identifier waits for the acknowledgement.
+        drop(known);
+        Ok((fetched, seen))
+    }
+
+    /// # Safety
+    /// An event that was fetched from this channel and not acknowledged.
+    unsafe fn copy(
+        self: &Arc<Self>,
+        event: &rdma_cm_event,
+    ) -> (FetchedEvent, Option<Arc<Identifier>>) {
+        // SAFETY: the event's.
+        let (parameters, datagrams) = unsafe { parameters::of_event(event) };
+        let id = event.id.addr();
+        let request = (event.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+            .then(|| {
+                NonNull::new(event.id)
+                    .map(|new| (event.listen_id.addr(), Identifier::adopt(self, new)))
+            })
+            .flatten();
+        // In a statement of its own: the lock must be free when the last reference goes.
+        let known = self.identifiers().get(&id).and_then(Weak::upgrade);
+        if let Some(known) = &known {
+            // SAFETY: the event names a live identifier, and this thread alone fetches events now.
+            unsafe { known.note_place() };
+        }
+        let fetched = FetchedEvent {
+            kind: event.event,
+            status: event.status,
+            id,
+            request,
+            parameters,
+            datagrams,
+        };
+        (fetched, known)
+    }
+
+    /// The identifiers whose events come here, by C's address of them.
+    pub(super) fn identifiers(&self) -> MutexGuard<'_, HashMap<usize, Weak<Identifier>>> {
+        self.identifiers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: a live channel has an open descriptor, and never changes it.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; its identifiers held this object, and every event was acknowledged.
+        unsafe { (self.verbs.rdma_destroy_event_channel)(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,91 @@
+//! What the two sides tell each other, between C and Rust.
+
+use std::slice;
+
+use ferroce_abi::rdmacm::types::{
+    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN,
+    rdma_cm_event, rdma_conn_param,
+};
+
+use super::identifier::is_for_datagrams;
+use crate::sys::path_from_c;
+use crate::{ConnectionParameters, Error, Path, Result};
+
+/// Where datagrams are to be sent: a queue pair, or a group of them.
+pub(crate) struct Service {
+    pub(crate) path: Path,
+    pub(crate) queue_pair: u32,
+    pub(crate) qkey: u32,
+}
+
+/// What an event says.
+///
+/// # Safety
+/// An event that was fetched and not acknowledged.
+pub(super) unsafe fn of_event(event: &rdma_cm_event) -> (ConnectionParameters, Option<Service>) {
+    // SAFETY: the event names a live identifier, whose port space was set when it was made.
+    let datagrams = unsafe { is_for_datagrams((*event.id).ps) };
+    if !datagrams {
+        // SAFETY: identifiers for connections have the `conn` part.
+        let conn = unsafe { event.param.conn };
+        let parameters = ConnectionParameters {
+            // SAFETY: the event holds that many bytes until it is acknowledged.
+            private_data: unsafe { copied(conn.private_data.cast(), conn.private_data_len) },
+            responder_resources: conn.responder_resources,
+            initiator_depth: conn.initiator_depth,
+            retry_count: conn.retry_count,
+            rnr_retry_count: conn.rnr_retry_count,
+        };
+        return (parameters, None);
+    }
+    // SAFETY: identifiers for datagrams have the `ud` part.
+    let ud = unsafe { event.param.ud };
+    let joins = matches!(
+        event.event,
+        RDMA_CM_EVENT_MULTICAST_JOIN | RDMA_CM_EVENT_MULTICAST_ERROR
+    );
+    let mut parameters = ConnectionParameters::default();
+    // With a group's events the pointer is the program's own.
+    if !joins {
+        // SAFETY: the event holds that many bytes until it is acknowledged.
+        parameters.private_data = unsafe { copied(ud.private_data.cast(), ud.private_data_len) };
+    }
+    let told = event.status == 0
+        && matches!(
+            event.event,
+            RDMA_CM_EVENT_ESTABLISHED | RDMA_CM_EVENT_MULTICAST_JOIN
+        );
+    let service = told.then(|| Service {
+        path: path_from_c(&ud.ah_attr),
+        queue_pair: ud.qp_num,
+        qkey: ud.qkey,
+    });
+    (parameters, service)
+}
+
+/// # Safety
+/// NULL, or that many bytes.
+unsafe fn copied(bytes: *const u8, length: u8) -> Vec<u8> {
+    if bytes.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(bytes, length.into()) }.to_vec()
+}
+
+/// C's form, which borrows the private data.
+pub(super) fn in_c(parameters: &ConnectionParameters) -> Result<rdma_conn_param> {
+    let mut out = rdma_conn_param::zeroed();
+    out.private_data = parameters.private_data.as_ptr().cast();
+    out.private_data_len = length_of(&parameters.private_data)?;
+    out.responder_resources = parameters.responder_resources;
+    out.initiator_depth = parameters.initiator_depth;
+    out.retry_count = parameters.retry_count;
+    out.rnr_retry_count = parameters.rnr_retry_count;
+    Ok(out)
+}
+
+pub(super) fn length_of(private_data: &[u8]) -> Result<u8> {
+    u8::try_from(private_data.len())
+        .map_err(|_| Error::Misuse("private data is longer than 255 bytes"))
+}
