@@ -150,6 +150,20 @@ fn what_was_refused_waits_no_more_for_a_while() {
     until_sent(&mut pair, Side::A, 5);
 }
 
+/// What the window cut in two, all of it so far acknowledged, has nothing in flight and is no new work for all that.
+#[test]
+fn what_began_by_packets_ends_by_packets() {
+    let mut pair = deep_queue(100 << 10);
+    pair.recv(Side::B, 9, vec![]);
+    until_sent(&mut pair, Side::A, 1);
+    pair.a.qp.refuse_direct();
+    pair.until(SOON, |p| {
+        let granted = p.b.qp.grant();
+        assert!(p.a.qp.next_direct().is_none() || granted.is_some());
+        p.a.results.send.len() == 3
+    });
+}
+
 #[test]
 fn what_needs_the_responder_goes_to_it() {
     let mut pair = Pair::new(Setup::default());

@@ -167,7 +167,9 @@ impl Requester {
         let may = shared.config.qp_type == QpType::Rc
             && shared.attr.qp_state == QpState::Rts
             && !listens_for_migreq(shared);
-        let wqe = self.queue.front().filter(|wqe| wqe.length > 0)?;
+        // One of which packets have gone, all of them acknowledged, ends as it began.
+        let begins = |wqe: &&Wqe| wqe.length > 0 && wqe.start == self.flight.next();
+        let wqe = self.queue.front().filter(begins)?;
         match wqe.wr.op {
             SendOp::Write(remote) | SendOp::Read(remote) if idle && may => {
                 Some((wqe, remote, done))
