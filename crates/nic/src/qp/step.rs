@@ -18,6 +18,7 @@ use super::talk::Talk;
 use super::transport::Transport;
 use crate::Srq;
 use crate::core::{lock, read, write};
+use crate::link::Batch;
 use crate::link::local::Frame;
 use crate::path::{Egress, Path, PathReport, Reach};
 
@@ -41,6 +42,8 @@ pub(super) struct Locked {
     pub(super) report: PathReport,
     /// Whether acknowledgements wait for the program's answers.
     pub(super) talk: Talk,
+    /// Room for a short message, and an acknowledgement before it.
+    pub(super) short: Batch,
     /// Where the last datagram went.
     pub(super) known: Option<Known>,
     /// Until when a datagram waits for its link, which is full.
@@ -67,6 +70,7 @@ impl Locked {
             holds_ack: false,
             report: PathReport::default(),
             talk: Talk::default(),
+            short: Batch::default(),
             known: None,
             waits_until: None,
             paused: None,
@@ -229,8 +233,19 @@ impl Qp {
 
     /// As [`step`](Self::step), for a program that posts work to be sent.
     pub(super) fn step_sending<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
-        let run = |locked: &mut _, now| self.with_sending_cx(locked, now, f);
-        self.step_with(run, |_| false)
+        let now = clock::monotonic();
+        let mut locked = lock(&self.locked);
+        locked.talk.on_post(now);
+        let (result, is_short) = self.with_sending_cx(&mut locked, now, |locked, cx| {
+            (f(locked, cx), self.build_short(locked, cx))
+        });
+        if is_short {
+            self.send_short(&mut locked, now);
+        } else {
+            self.transmit(&mut locked, now);
+        }
+        self.keep_timer(&mut locked);
+        result
     }
 
     /// As [`step`](Self::step), for a program that makes room for the next message: its answer to the last one is still to come, and an

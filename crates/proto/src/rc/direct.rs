@@ -154,7 +154,7 @@ fn listens_for_migreq(shared: &Shared) -> bool {
 
 impl Requester {
     /// The oldest work request, where it goes and how much of it is done, if it may be carried out without packets.
-    fn direct(&self, shared: &Shared) -> Option<(&Wqe, RemoteAddr, u32)> {
+    pub(super) fn direct(&self, shared: &Shared) -> Option<(&Wqe, RemoteAddr, u32)> {
         let Moved::Bytes(done) = self.moved else {
             return None;
         };

@@ -15,6 +15,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `requester`, `transmit`, `segment`, `send_queue`, `flight`, `window` | posted work to request packets |
+//! | `short` | the same at once, for a short message and nothing else |
 //! | `direct` | WRITEs and READs that are carried out without packets |
 //! | `offer` | long SENDs whose bytes the responder fetches |
 //! | `completer` | response packets to completions |
@@ -47,6 +48,7 @@ mod retry;
 pub(crate) mod scatter;
 pub(crate) mod segment;
 pub(crate) mod send_queue;
+mod short;
 mod target;
 mod transmit;
 mod window;
@@ -65,6 +67,7 @@ pub use fault::Cause;
 pub use offer::{MAX_OFFER, MIN_OFFER, Offer};
 pub use retry::MIN_ACK_TIMEOUT;
 pub use scatter::{place, total};
+pub use short::MAX_SHORT;
 
 use config::Shared;
 use fault::{Fault, Reject, SendFault};

@@ -134,6 +134,12 @@ impl SendQueue {
         self.ring.get(self.cursor)
     }
 
+    /// The same, if it was posted last.
+    pub(super) fn last_at_cursor(&self) -> Option<&Wqe> {
+        let is_last = self.cursor + 1 == self.ring.len();
+        self.ring.back().filter(|_| is_last)
+    }
+
     /// The work request that a packet belongs to.
     pub(super) fn find(&self, sequence: u64) -> Option<&Wqe> {
         let index = self.ring.partition_point(|wqe| wqe.end() <= sequence);

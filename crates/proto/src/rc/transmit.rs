@@ -10,6 +10,7 @@ use super::scatter;
 use super::segment::{Segment, segment};
 use super::send_queue::{Answer, Wqe};
 use crate::mr::Access;
+use crate::time::Time;
 use crate::verbs::QpState;
 use crate::wire::{Bth, ExtHeaders, Packet, padded_len};
 
@@ -17,13 +18,38 @@ use crate::wire::{Bth, ExtHeaders, Packet, padded_len};
 const MAX_READ: u64 = 1 << 21;
 
 /// A request packet.
-struct Next<'a> {
+pub(super) struct Next<'a> {
     /// Its work request.
-    wqe: &'a Wqe,
+    pub(super) wqe: &'a Wqe,
     /// Sequence after the last packet that it accounts for.
-    to: u64,
+    pub(super) to: u64,
     /// What it takes of the window.
+    pub(super) cost: u64,
+}
+
+/// What is noted of a request packet that went out.
+pub(super) struct Went {
+    /// Sequence of the first packet of its work request.
+    start: u64,
+    to: u64,
     cost: u64,
+    /// Its work request ends with it.
+    ended: bool,
+    /// Its answer counts among the READs and atomics.
+    counts: bool,
+}
+
+impl Next<'_> {
+    /// What is to be noted once it has gone out.
+    pub(super) fn sent(&self) -> Went {
+        Went {
+            start: self.wqe.start,
+            to: self.to,
+            cost: self.cost,
+            ended: self.to == self.wqe.end(),
+            counts: self.wqe.counts(),
+        }
+    }
 }
 
 impl Requester {
@@ -99,13 +125,13 @@ impl Requester {
         if !self.repairs.is_empty() && self.transmit_repair(shared, cx, out)? {
             return Ok(true);
         }
-        let Some(Next { wqe, to, cost }) = self.next_request(shared) else {
+        let Some(next) = self.next_request(shared) else {
             return Ok(false);
         };
-        let sequence = self.flight.next();
-        let counts = wqe.counts();
-        let ask = self.must_ask(shared, cost);
-        let asked = match self.emit(shared, cx, (wqe, (sequence, to), ask), out) {
+        let ask = self.must_ask(shared, next.cost);
+        let packet = (next.wqe, (self.flight.next(), next.to), ask);
+        let sent = next.sent();
+        let asked = match self.emit(shared, cx, packet, out) {
             Ok(asked) => asked,
             Err(fault) if self.queue.cursor_is_front() => return Err(fault.into()),
             Err(fault) => {
@@ -113,19 +139,24 @@ impl Requester {
                 return Ok(false);
             }
         };
-        let ended = to == wqe.end();
+        self.on_sent(shared, cx.now, &sent, asked);
+        Ok(true)
+    }
+
+    /// The next packet went out, and `asked` for an acknowledgement or not.
+    pub(super) fn on_sent(&mut self, shared: &Shared, now: Time, sent: &Went, asked: bool) {
+        let sequence = self.flight.next();
         let is_new = sequence >= self.flight.limit();
-        if is_new && sequence == wqe.start {
+        if is_new && sequence == sent.start {
             self.waiting.pass();
         }
-        self.unasked = if asked { 0 } else { self.unasked + cost };
-        self.flight.on_sent(to, cost, counts);
-        if ended {
+        self.unasked = if asked { 0 } else { self.unasked + sent.cost };
+        self.flight.on_sent(sent.to, sent.cost, sent.counts);
+        if sent.ended {
             self.queue.advance_cursor();
         }
         self.retry
-            .on_sent(shared, cx.now, (is_new && asked).then_some(sequence));
-        Ok(true)
+            .on_sent(shared, now, (is_new && asked).then_some(sequence));
     }
 
     /// Whether a packet of this cost must ask for an acknowledgement although its message goes on.

@@ -121,6 +121,9 @@ pub struct Pair {
     pub keys: [Key; 2],
     /// Packets seen on the way, if wanted: sender, and the bytes.
     pub trace: Option<Vec<(Side, Vec<u8>)>>,
+    /// Both ends send short messages at once where they can ([`RcQp::poll_short`](crate::rc::RcQp::poll_short)); how many they have
+    /// sent.
+    pub shorts: Option<usize>,
     setup: Setup,
     to_b: Channel,
     to_a: Channel,
@@ -169,6 +172,7 @@ impl Pair {
             rng: Rng::new(setup.seed),
             keys: [key_a, key_b],
             trace: None,
+            shorts: None,
             setup,
             to_b: Channel::new(setup.faults),
             to_a: Channel::new(setup.faults),
@@ -401,6 +405,7 @@ impl Pair {
     /// # Panics
     /// It did not.
     pub fn transmit(&mut self, side: Side) {
+        self.transmit_short(side);
         let mut buffer = core::mem::take(&mut self.buffer);
         loop {
             buffer.clear();
@@ -416,16 +421,45 @@ impl Pair {
             if !sent {
                 break;
             }
-            if let Some(trace) = &mut self.trace {
-                trace.push((side, buffer.clone()));
-            }
-            let channel = match side {
-                Side::A => &mut self.to_b,
-                Side::B => &mut self.to_a,
-            };
-            channel.send(now, &mut self.rng, &buffer);
+            self.put_under_way(side, &buffer);
         }
         self.buffer = buffer;
+    }
+
+    fn transmit_short(&mut self, side: Side) {
+        let Some(shorts) = self.shorts else {
+            return;
+        };
+        let (now, mut out) = (self.now, Vec::new());
+        let first = self.node(side).with(now, |qp, cx| {
+            let first = qp.poll_short(cx, &mut out);
+            assert!(
+                first.is_none() || !qp.wants_transmit(),
+                "there is more to send"
+            );
+            first
+        });
+        let Some(first) = first else {
+            assert!(out.is_empty(), "bytes of no packet");
+            return;
+        };
+        self.shorts = Some(shorts + 1);
+        let (acknowledgement, message) = out.split_at(first);
+        if !acknowledgement.is_empty() {
+            self.put_under_way(side, acknowledgement);
+        }
+        self.put_under_way(side, message);
+    }
+
+    fn put_under_way(&mut self, from: Side, packet: &[u8]) {
+        if let Some(trace) = &mut self.trace {
+            trace.push((from, packet.to_vec()));
+        }
+        let channel = match from {
+            Side::A => &mut self.to_b,
+            Side::B => &mut self.to_a,
+        };
+        channel.send(self.now, &mut self.rng, packet);
     }
 
     fn deliver(&mut self, side: Side) {

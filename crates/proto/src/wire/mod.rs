@@ -20,6 +20,7 @@ pub use drain::Drain;
 pub use feth::{Feth, Placement, Selectivity};
 pub use headers::{AtomicEth, Deth, ExtHeaders, Reth};
 pub use opcode::{HeaderSet, OpInfo, Opcode, Operation, Position, Service};
+pub(crate) use packet::pad_count;
 pub use packet::{Packet, WireError, padded_len};
 pub use timers::{ack_timeout, rnr_timer};
 

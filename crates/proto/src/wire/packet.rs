@@ -45,7 +45,7 @@ pub const fn padded_len(len: usize) -> usize {
 }
 
 /// Pad bytes after a payload of `len` bytes, 0 to 3.
-const fn pad_count(len: usize) -> u8 {
+pub(crate) const fn pad_count(len: usize) -> u8 {
     match len % 4 {
         0 => 0,
         1 => 3,

@@ -54,13 +54,13 @@ pub(crate) struct Egress {
     dead: AtomicBool,
     /// It is dead, and what the process said before its end was read.
     ended: AtomicBool,
+    /// The link is full: nothing is sent until it says that it is writable. Changed under the lock of `inner` only.
+    blocked: AtomicBool,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The link is full: nothing is sent until it says that it is writable.
-    blocked: bool,
     /// When the link last became full.
     blocked_at: Time,
     /// Packets that it did not take, in order.
@@ -77,6 +77,7 @@ impl Egress {
             slot,
             dead: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
             inner: Mutex::default(),
         }
     }
@@ -115,7 +116,7 @@ impl Egress {
     /// An empty batch; none if the link is blocked: then `qp` is noted as waiting, and will have its turn when the link is free.
     pub(crate) fn batch_unless_blocked(&self, qp: impl FnOnce() -> Arc<Qp>) -> Option<Batch> {
         let mut inner = lock(&self.inner);
-        if inner.blocked {
+        if self.is_blocked() {
             inner.waiting.push(qp());
             return None;
         }
@@ -137,22 +138,23 @@ impl Egress {
 
     /// Whether the link is full.
     pub(crate) fn is_blocked(&self) -> bool {
-        lock(&self.inner).blocked
+        self.blocked.load(Ordering::Relaxed)
     }
 
     /// Since when the link is full, if it is.
     pub(crate) fn blocked_since(&self) -> Option<Time> {
         let inner = lock(&self.inner);
-        inner.blocked.then_some(inner.blocked_at)
+        self.is_blocked().then_some(inner.blocked_at)
     }
 
     /// If the link is blocked, notes `qp` as waiting and returns true. It will have its turn when the link is free.
     pub(crate) fn wait_if_blocked(&self, qp: impl FnOnce() -> Arc<Qp>) -> bool {
         let mut inner = lock(&self.inner);
-        if inner.blocked {
+        let blocked = self.is_blocked();
+        if blocked {
             inner.waiting.push(qp());
         }
-        inner.blocked
+        blocked
     }
 
     /// Ends the wait of a queue pair that goes another way now, or nowhere.
@@ -164,23 +166,37 @@ impl Egress {
     /// is gone.
     pub(crate) fn send(&self, from: Qpn, mut batch: Batch) -> bool {
         let mut inner = lock(&self.inner);
+        let sent = self.send_locked(&mut inner, from, &mut batch);
+        inner.keep(batch);
+        sent
+    }
+
+    /// As [`send`](Self::send); leaves an empty batch to the caller.
+    pub(crate) fn send_from(&self, from: Qpn, batch: &mut Batch) -> bool {
+        self.send_locked(&mut lock(&self.inner), from, batch)
+    }
+
+    fn send_locked(&self, inner: &mut Inner, from: Qpn, batch: &mut Batch) -> bool {
         if self.is_dead() {
+            batch.clear();
             return false;
         }
-        if inner.blocked {
-            // Another queue pair was faster since the caller looked.
-            inner.left.push_back((from, batch));
-            return true;
-        }
-        match self.outlet.send(from, &mut batch) {
-            Sent::All => inner.keep(batch),
+        // Otherwise another queue pair was faster since the caller looked.
+        let sent = if self.is_blocked() {
+            Sent::Blocked
+        } else {
+            self.outlet.send(from, batch)
+        };
+        match sent {
+            Sent::All => {}
             Sent::Blocked => {
-                inner.left.push_back((from, batch));
-                self.block(&mut inner);
+                let left = std::mem::replace(batch, self.new_batch());
+                inner.left.push_back((from, left));
+                self.block(inner);
             }
             Sent::PeerGone => self.dead.store(true, Ordering::Release),
         }
-        !self.is_dead()
+        sent != Sent::PeerGone
     }
 
     /// Sends something small beside packets. Returns false if the process at the other end is gone.
@@ -197,7 +213,7 @@ impl Egress {
     /// The link has room again: sends what was left. Returns who waited, once all went out.
     pub(crate) fn on_writable(&self) -> Vec<Arc<Qp>> {
         let mut inner = lock(&self.inner);
-        if !inner.blocked {
+        if !self.is_blocked() {
             return Vec::new();
         }
         let mut sent = self.outlet.flush();
@@ -223,7 +239,7 @@ impl Egress {
                 inner.left.clear();
             }
         }
-        inner.blocked = false;
+        self.blocked.store(false, Ordering::Relaxed);
         std::mem::take(&mut inner.waiting)
     }
 
@@ -234,12 +250,12 @@ impl Egress {
         self.ended.store(true, Ordering::Release);
         self.outlet.unwatch();
         inner.left.clear();
-        inner.blocked = false;
+        self.blocked.store(false, Ordering::Relaxed);
         std::mem::take(&mut inner.waiting)
     }
 
     fn block(&self, inner: &mut Inner) {
-        if !std::mem::replace(&mut inner.blocked, true) {
+        if !self.blocked.swap(true, Ordering::Relaxed) {
             inner.blocked_at = clock::monotonic();
             self.outlet.watch_writable(true);
         }

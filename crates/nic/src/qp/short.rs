@@ -1,0 +1,58 @@
+//! Short messages to a process of this host go out at once: see [`RcQp::poll_short`](ferroce_proto::rc::RcQp::poll_short). What is sent,
+//! and what is known afterwards, is as after [`Qp::transmit`], which does everything else.
+
+use ferroce_proto::rc::Cx;
+use ferroce_proto::time::Time;
+
+use super::Qp;
+use super::input::fail_soon;
+use super::step::Locked;
+use super::transport::Transport;
+use crate::path::{Carrier, Path, Reach};
+
+impl Qp {
+    /// Builds what there is to send, if that is a short message and nothing else, and its link is a ring that has room. Returns whether it
+    /// did: then [`send_short`](Self::send_short) is next, and there is nothing to transmit.
+    pub(super) fn build_short(&self, locked: &mut Locked, cx: &mut Cx<'_>) -> bool {
+        if locked.queued || locked.retired || locked.report.packets != Some(Carrier::Ring) {
+            return false;
+        }
+        let (Transport::Rc(rc), Some(path)) = (&mut locked.transport, &locked.path) else {
+            return false;
+        };
+        let Reach::Link(egress) = &path.reach else {
+            return false;
+        };
+        if egress.carrier() != Carrier::Ring || egress.is_blocked() {
+            return false;
+        }
+        let batch = &mut locked.short;
+        let Some(first) = rc.poll_short(cx, &mut batch.bytes) else {
+            return false;
+        };
+        batch.addressing = path.addressing;
+        if first > 0 {
+            batch.ends.push(first);
+        }
+        batch.ends.push(batch.bytes.len());
+        true
+    }
+
+    /// Sends what was built.
+    pub(super) fn send_short(&self, locked: &mut Locked, now: Time) {
+        let Some(Path {
+            reach: Reach::Link(egress),
+            ..
+        }) = &locked.path
+        else {
+            return;
+        };
+        let (packets, bytes) = (locked.short.ends.len(), locked.short.bytes.len());
+        if egress.send_from(self.qpn, &mut locked.short) {
+            let counters = self.pd.context().device().counters();
+            counters.count_tx(packets, bytes);
+        } else if egress.has_ended() {
+            fail_soon(locked, now);
+        }
+    }
+}
