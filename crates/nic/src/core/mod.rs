@@ -61,7 +61,7 @@ use crate::direct::Boards;
 use crate::link::Addressing;
 use crate::link::local::ConnectError;
 use crate::link::wire::lanes::{Flow, lane_port, lane_to};
-use crate::path::{Askers, Egress, Pacer, Policy};
+use crate::path::{Askers, Budgets, Egress, Pacer, Policy};
 use crate::xrc::Domains;
 use crate::{Cq, Device, Error, Qp};
 
@@ -79,6 +79,7 @@ pub struct Nic {
     domains: Domains,
     ahs: AhTable,
     pacer: Pacer,
+    budgets: Budgets,
     askers: Askers,
     timers: Timers,
     delays: Delays,
@@ -158,6 +159,9 @@ impl Nic {
     }
     pub(crate) fn pacer(&self) -> &Pacer {
         &self.pacer
+    }
+    pub(crate) fn budgets(&self) -> &Budgets {
+        &self.budgets
     }
     pub(crate) fn policy(&self) -> Policy {
         self.policy

@@ -28,7 +28,7 @@ use crate::cm::CmService;
 use crate::device::DeviceList;
 use crate::direct::Boards;
 use crate::link::local::LocalLinks;
-use crate::path::{Askers, Pacer, Policy};
+use crate::path::{Askers, Budgets, Pacer, Policy};
 use crate::xrc::Domains;
 
 impl Nic {
@@ -70,6 +70,7 @@ impl Nic {
             domains: Domains::new(),
             ahs: AhTable::default(),
             pacer: Pacer::default(),
+            budgets: Budgets::default(),
             askers: Askers::default(),
             timers: Timers::new(),
             delays: Delays::new(),

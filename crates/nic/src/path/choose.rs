@@ -68,8 +68,11 @@ pub(crate) fn choose(
         )));
     }
     let local = nic.is_local(addressing.dst.ip());
-    let (reach, traits) = match nic.policy() {
-        Policy::Auto | Policy::Local if local => local_link(nic, to.qpn)?,
+    let (reach, traits, together) = match nic.policy() {
+        Policy::Auto | Policy::Local if local => {
+            let (reach, traits) = local_link(nic, to.qpn)?;
+            (reach, traits, None)
+        }
         Policy::Local => {
             return Err(Error::new(
                 libc::ENETUNREACH,
@@ -83,7 +86,12 @@ pub(crate) fn choose(
     };
     tracing::debug!(target: "ferroce::path", from = %addressing.src.ip(), to = %addressing.dst.ip(),
         dest_qp = to.qpn.get(), lossless = traits.lossless, "path chosen");
-    Ok((Path { addressing, reach }, traits))
+    let path = Path {
+        addressing,
+        reach,
+        together,
+    };
+    Ok((path, traits))
 }
 
 /// Chooses the path of a datagram to the queue pair `dest`. A group is always reached over the wire: who is in it is known to the
@@ -101,7 +109,11 @@ pub(crate) fn choose_datagram(
         let addressing = addressing(device, ah)?;
         let (egress, _) = nic.wire_to(addressing.dst)?;
         let reach = Reach::Link(egress);
-        return Ok(Path { addressing, reach });
+        return Ok(Path {
+            addressing,
+            reach,
+            together: None,
+        });
     }
     let to = Destination {
         ah: *ah,
@@ -142,7 +154,7 @@ fn wire(
     device: &Device,
     addressing: &Addressing,
     to: &Destination,
-) -> Result<(Reach, LinkTraits), Error> {
+) -> Result<(Reach, LinkTraits, Option<u32>), Error> {
     let port = device.port();
     if to.mtu > port.active_mtu {
         return Err(Error::invalid(format!(
@@ -155,7 +167,11 @@ fn wire(
     }
     let (egress, receive_buffer) = nic.wire_to_qp(addressing.dst, to.qpn)?;
     nic.expect_from_qp(addressing, to.qpn);
-    Ok((Reach::Link(egress), traits::wire(to.mtu, receive_buffer)))
+    Ok((
+        Reach::Link(egress),
+        traits::wire(to.mtu, receive_buffer),
+        Some(traits::wire_together(to.mtu, receive_buffer)),
+    ))
 }
 
 fn addressing(device: &Device, ah: &AddressHandleAttr) -> Result<Addressing, Error> {

@@ -1,5 +1,6 @@
 //! Paths: which link a queue pair uses, and what it may expect of it.
 
+mod budgets;
 mod choose;
 mod egress;
 mod outlets;
@@ -9,6 +10,7 @@ mod traits;
 
 use std::sync::Arc;
 
+pub(crate) use self::budgets::{Account, Budgets};
 pub(crate) use self::choose::{Destination, Policy, check_datagram, choose, choose_datagram};
 pub(crate) use self::egress::{Egress, Outlet};
 pub(crate) use self::outlets::{LocalOutlet, WireOutlet};
@@ -31,6 +33,9 @@ pub(crate) enum Reach {
 pub(crate) struct Path {
     pub(crate) addressing: Addressing,
     pub(crate) reach: Reach,
+    /// What all queue pairs that send to its end may have in flight together, in [costs](ferroce_proto::rc::RcQp::in_flight) of its MTU;
+    /// none: the link has back-pressure.
+    pub(crate) together: Option<u32>,
 }
 
 impl Path {

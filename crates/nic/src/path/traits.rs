@@ -16,6 +16,8 @@ const OUTER: u32 = 66;
 /// Bounds of the unacknowledged payload bytes on the wire.
 const WIRE_MIN: u32 = 16 << 10;
 const WIRE_MAX: u32 = 512 << 10;
+/// The same for all queue pairs that send to a process.
+const TOGETHER_MAX: u32 = 1 << 20;
 
 /// What a packet of so many bytes (BTH through pad) occupies in a socket's buffer.
 pub(crate) fn charge(packet: usize) -> u64 {
@@ -44,14 +46,23 @@ pub(super) fn local() -> LinkTraits {
 ///
 /// A quarter is left out: the kernel gives room back late, only when that much was read.
 pub(super) fn wire(mtu: Mtu, receive_buffer: u32) -> LinkTraits {
-    let block = (mtu.bytes() + HEADERS + SKB_TAIL).next_power_of_two();
-    let payload = receive_buffer / 4 * 3 / (block + SKB) * mtu.bytes();
-    // The transport counts a cost per packet beside the payload.
-    let packets = payload.clamp(WIRE_MIN, WIRE_MAX) / mtu.bytes();
     LinkTraits {
         lossless: false,
-        max_in_flight: packets * (mtu.bytes() + PACKET_COST),
+        max_in_flight: in_flight(mtu, receive_buffer, WIRE_MAX),
     }
+}
+
+/// What all queue pairs that send to a process over the wire may have in flight together: it has one socket buffer for all of them.
+pub(super) fn wire_together(mtu: Mtu, receive_buffer: u32) -> u32 {
+    in_flight(mtu, receive_buffer, TOGETHER_MAX)
+}
+
+/// What of a buffer packets may take, in the cost that the transport counts, which is a little per packet beside the payload.
+fn in_flight(mtu: Mtu, receive_buffer: u32, most: u32) -> u32 {
+    let block = (mtu.bytes() + HEADERS + SKB_TAIL).next_power_of_two();
+    let payload = receive_buffer / 4 * 3 / (block + SKB) * mtu.bytes();
+    let packets = payload.clamp(WIRE_MIN, most) / mtu.bytes();
+    packets * (mtu.bytes() + PACKET_COST)
 }
 
 #[cfg(test)]
@@ -67,5 +78,8 @@ mod tests {
         assert_eq!(packets(Mtu::B256, 212_992), 124);
         assert_eq!(packets(Mtu::B4096, 1 << 30), WIRE_MAX / 4096);
         assert_eq!(packets(Mtu::B4096, 0), WIRE_MIN / 4096);
+        // One has the usual buffer alone, but not all of a large one.
+        let together = |buffer| wire_together(Mtu::B1024, buffer) / (1024 + PACKET_COST);
+        assert_eq!((together(212_992), together(1 << 30)), (69, 1024));
     }
 }

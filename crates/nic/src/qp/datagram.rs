@@ -42,6 +42,7 @@ impl Qp {
         let Some(Path {
             addressing,
             reach: Reach::Link(egress),
+            ..
         }) = self.path_of(locked, &to)
         else {
             return self.drop_datagrams(locked, now);

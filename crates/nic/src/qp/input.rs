@@ -135,6 +135,7 @@ impl Qp {
         if alternate.is_some_and(|(path, _)| comes_over(path, addressing)) {
             self.with_cx(locked, now, |locked, cx| locked.transport.migrate(cx));
             locked.use_alternate(self.qpn);
+            self.change_account(locked);
         }
     }
 

@@ -9,6 +9,7 @@ mod multicast;
 mod output;
 mod paced;
 mod queues;
+mod share;
 mod short;
 mod step;
 mod talk;

@@ -42,6 +42,7 @@ impl Qp {
             let after = locked.transport.state();
             if chosen.is_some() {
                 locked.set_path(self.qpn, chosen);
+                self.change_account(locked);
             }
             if after == QpState::Rts {
                 self.begin_offers(locked);
@@ -52,6 +53,7 @@ impl Qp {
             if after == QpState::Reset {
                 locked.alternate = None;
                 locked.set_path(self.qpn, None);
+                self.change_account(locked);
                 self.queues.forget(self.qpn);
             }
             tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), ?before, ?after, ?mask, "modified");

@@ -31,6 +31,16 @@ impl Qp {
         if locked.queued || locked.retired {
             return;
         }
+        if locked.share.is_none() {
+            self.transmit_allowed(locked, now);
+            return;
+        }
+        Self::take_share(locked, now);
+        self.transmit_allowed(locked, now);
+        self.settle_share(locked, now);
+    }
+
+    fn transmit_allowed(&self, locked: &mut Locked, now: Time) {
         let (mut bytes, mut packets, mut moved) = (0, 0, 0);
         while locked.transport.wants_transmit() {
             if bytes >= TURN_BYTES || packets >= TURN_PACKETS || moved >= TURN_DIRECT {

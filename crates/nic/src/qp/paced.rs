@@ -29,8 +29,8 @@ impl Qp {
         addressing: &Addressing,
         dest: impl FnOnce() -> Qpn,
     ) -> Option<Paced> {
-        let unpaced =
-            self.qp_type == QpType::Rc || egress.slot().is_some() || addressing.dst.is_multicast();
+        let acknowledged = !matches!(self.qp_type, QpType::Uc | QpType::Ud);
+        let unpaced = acknowledged || egress.slot().is_some() || addressing.dst.is_multicast();
         (!unpaced).then(|| {
             let dest = dest();
             Paced {

@@ -14,6 +14,7 @@ use ferroce_proto::verbs::{QpEvent, QpState, QpType, Wc, WcOpcode, WcStatus};
 use super::Qp;
 use super::datagram::Known;
 use super::paced::Paced;
+use super::share::Share;
 use super::talk::Talk;
 use super::transport::Transport;
 use crate::Srq;
@@ -30,6 +31,8 @@ pub(super) struct Locked {
     pub(super) path: Option<Path>,
     /// What the transport was told about it.
     pub(super) traits: Option<LinkTraits>,
+    /// Its part of what may be in flight to its peer's process, of a reliable queue pair on the wire.
+    pub(super) share: Option<Box<Share>>,
     /// The alternate path and its traits, once one is loaded.
     pub(super) alternate: Option<(Path, LinkTraits)>,
     /// The entry in the table of timers.
@@ -64,6 +67,7 @@ impl Locked {
             transport,
             path: None,
             traits: None,
+            share: None,
             alternate: None,
             timer: None,
             queued: false,
@@ -386,6 +390,7 @@ impl Qp {
             });
             if locked.transport.take_migrated() {
                 locked.use_alternate(self.qpn);
+                self.change_account(&mut locked);
             }
             self.transmit(&mut locked, now);
         }
@@ -412,6 +417,7 @@ impl Qp {
         self.nic().set_timer(self.qpn, locked.timer.take(), None);
         self.say_end(&locked);
         locked.set_path(self.qpn, None);
+        self.change_account(&mut locked);
         true
     }
 }

@@ -86,9 +86,17 @@ impl Flight {
             .ok_or(distance)
     }
 
-    /// Whether the packets up to `to` may be in flight too, at this cost and window. One request is always allowed.
+    /// Cost of what is in flight.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the packets up to `to` may be in flight too, at this cost and window. One request is always allowed if there is a window
+    /// at all, and one that was sent before even then.
     pub(super) fn has_room(&self, to: u64, cost: u64, window: u64) -> bool {
-        self.bytes == 0 || (self.bytes + cost <= window && to - self.oldest <= MAX_PSNS)
+        let may_be_first = window > 0 || self.next < self.limit;
+        self.bytes == 0 && may_be_first
+            || (self.bytes + cost <= window && to - self.oldest <= MAX_PSNS)
     }
 
     /// A request was sent that accounts for the packets up to `to`. READs and atomics are noted, the first time.

@@ -20,12 +20,14 @@
 //! | `offer` | long SENDs whose bytes the responder fetches |
 //! | `completer` | response packets to completions |
 //! | `repair`, `early` | a lone loss between two of our kind |
+//! | `budget` | what the queue pairs of a process have in flight to another one together |
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
 //! | `responder`, `execute`, `message` | request packets to memory and receive completions |
 //! | `resources`, `reply` | READ responses, atomic results, NAKs, acknowledgements |
 //! | `target` | shared receive queues and XRC: whose keys and receives a request uses |
 //! | `modify`, `post`, `config`, `fault`, `scatter` | attributes, checks, settings, failures, byte moving |
 
+mod budget;
 mod completer;
 pub(crate) mod config;
 mod cx;
@@ -60,6 +62,7 @@ use crate::time::Time;
 use crate::verbs::{PathMigState, PostError, QpEvent, QpState, QpType, RecvWr, SendWr};
 use crate::wire::{Operation, Packet, Position};
 
+pub use budget::{Budget, Stake};
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
 pub use cx::{Cx, LocalCx, Noted, SharedRecv, Sink, Taken};
 pub use direct::{Direct, Grant};
@@ -289,6 +292,25 @@ impl RcQp {
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         self.responder.wants_transmit() || self.requester.wants_transmit(&self.shared)
+    }
+
+    /// The cost of what is in flight: of each packet that is not acknowledged, and of each that a READ has asked for, its payload and
+    /// [`PACKET_COST`].
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.requester.flight.bytes()
+    }
+
+    /// Bounds what may be in flight besides its own window, until it is called again: with what other queue pairs leave of a buffer
+    /// that they share. One packet of what was sent before may always be sent again, since its time runs.
+    pub fn set_allowance(&mut self, most: u64) {
+        self.requester.allowance = most;
+    }
+
+    /// Whether it has a request packet that its own window allows.
+    #[must_use]
+    pub fn wants_request(&self) -> bool {
+        self.requester.wants_request(&self.shared)
     }
 
     /// Whether all that [`poll_transmit`](Self::poll_transmit) has to send is an acknowledgement of what came in order: it may

@@ -35,6 +35,8 @@ pub(super) struct Requester {
     pub(super) queue: SendQueue,
     pub(super) flight: Flight,
     pub(super) window: Window,
+    /// Bounds what is in flight besides the window.
+    pub(super) allowance: u64,
     pub(super) retry: Retry,
     pub(super) probe: Probe,
     /// Went back already because of a NAK or a response passed over; not again before there is progress.
@@ -59,6 +61,7 @@ impl Requester {
             queue: SendQueue::default(),
             flight: Flight::default(),
             window: Window::default(),
+            allowance: u64::MAX,
             retry: Retry::default(),
             probe: Probe::Idle,
             went_back: false,

@@ -61,6 +61,16 @@ impl Requester {
                 || self.next_request(shared).is_some())
     }
 
+    /// Whether there is a packet that is neither a probe nor a repair.
+    pub(super) fn wants_request(&self, shared: &Shared) -> bool {
+        !self.retry.waits_for_receiver() && self.next_request(shared).is_some()
+    }
+
+    /// What may be in flight now.
+    fn most(&self) -> u64 {
+        self.window.current().min(self.allowance)
+    }
+
     /// The packet that is next, if it may go out now.
     fn next_request(&self, shared: &Shared) -> Option<Next<'_>> {
         let wqe = self.queue.at_cursor().filter(|_| self.stuck.is_none())?;
@@ -87,7 +97,7 @@ impl Requester {
         let to = self.request_end(shared, wqe, flight.next());
         let cost = wqe.cost(flight.next(), to, shared.mtu());
         flight
-            .has_room(to, cost, self.window.current())
+            .has_room(to, cost, self.most())
             .then_some(Next { wqe, to, cost })
     }
 
@@ -103,7 +113,7 @@ impl Requester {
         if let Some(request) = self.flight.request_at(sequence) {
             return request.end;
         }
-        let packets = self.window.current() / u64::from(shared.mtu() + PACKET_COST);
+        let packets = self.most() / u64::from(shared.mtu() + PACKET_COST);
         let depth = u64::from(shared.attr.max_rd_atomic).clamp(1, 2);
         wqe.end()
             .min(sequence + (packets / depth).clamp(1, MAX_READ))
@@ -161,7 +171,7 @@ impl Requester {
 
     /// Whether a packet of this cost must ask for an acknowledgement although its message goes on.
     fn must_ask(&self, shared: &Shared, cost: u64) -> bool {
-        let window = self.window.current();
+        let window = self.most();
         let next = self.flight.next() + 2;
         let full = u64::from(shared.mtu() + PACKET_COST);
         self.unasked + cost >= window / 4 || !self.flight.has_room(next, cost + full, window)
