@@ -22,9 +22,9 @@ const MESSAGE: u32 = 16 << 10;
 /// Packets of 1 KiB that the buffer holds.
 const BUFFER: usize = 64;
 /// Those that are meant to be in it: as in the device a part is left, for what is sent again.
-const MEANT: usize = 48;
+const MEANT: u32 = 48;
 /// What queue pairs count for that.
-const WHOLE: u32 = MEANT as u32 * (1024 + PACKET_COST);
+const WHOLE: u32 = MEANT * (1024 + PACKET_COST);
 
 /// Something on its way: the pair that it belongs to, and the bytes.
 type Flying = BTreeMap<(Time, u64), (usize, Vec<u8>)>;
@@ -213,7 +213,7 @@ const QUICK: Duration = Duration::from_micros(2);
 fn thirty_two_queue_pairs_do_not_overrun_one_buffer_and_have_equal_parts() {
     let mut crowd = Crowd::new(32, QUICK, Setup::default());
     let done = crowd.run(Duration::from_millis(40));
-    assert_eq!((crowd.deepest, crowd.dropped), (MEANT, 0));
+    assert_eq!((crowd.deepest, crowd.dropped), (MEANT as usize, 0));
     assert_fair(&done);
     // The receiver was never idle: that is its pace.
     let packets: usize = done.iter().sum::<usize>() * 16;

@@ -85,7 +85,7 @@ impl Requester {
             flight.next() + 1,
             u64::from(PACKET_COST) + u64::from(wqe.length),
         );
-        let has_room = || flight.has_room(to, cost, self.window.current());
+        let has_room = || flight.has_room(to, cost, self.most());
         let goes = is_whole && goes_by_packet && is_new && nothing_else && may && has_room();
         goes.then_some(Next { wqe, to, cost })
     }

@@ -67,7 +67,7 @@ impl Requester {
     }
 
     /// What may be in flight now.
-    fn most(&self) -> u64 {
+    pub(super) fn most(&self) -> u64 {
         self.window.current().min(self.allowance)
     }
 

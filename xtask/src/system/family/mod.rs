@@ -88,6 +88,18 @@ fn pair(
     Ok((server.output(), client.output()))
 }
 
+/// The value of a counter that perftest reports.
+fn reported(output: &str, counter: &str) -> Result<u64, String> {
+    let line = output.lines().find(|line| line.contains(counter));
+    let digits = line.and_then(|line| {
+        line.split(|c: char| !c.is_ascii_digit())
+            .rfind(|word| !word.is_empty())
+    });
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| format!("no value of {counter}"))
+}
+
 /// Wants a text in some program's output.
 fn contains(output: &str, text: &str) -> Outcome {
     if output.contains(text) {

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::contains;
+use super::{contains, reported};
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, USERS, User};
 
 /// Where the devices are seen.
@@ -124,16 +124,7 @@ fn counters(stage: &Stage) -> Outcome {
     called.succeed()?;
     served.succeed()?;
     let output = called.output();
-    let value = |name: &str| {
-        let line = output.lines().find(|line| line.contains(name));
-        let digits = line.and_then(|line| {
-            line.split(|c: char| !c.is_ascii_digit())
-                .rfind(|word| !word.is_empty())
-        });
-        digits
-            .and_then(|digits| digits.parse::<u64>().ok())
-            .ok_or_else(|| format!("no value of {name}"))
-    };
+    let value = |name: &str| reported(&output, name);
     if value("retry_exceeded_err")? > 0 {
         return Err("retries were exceeded".to_owned());
     }

@@ -2,7 +2,8 @@
 
 use nix::sys::signal::Signal;
 
-use super::{Ready, pair};
+use super::programs::port_of;
+use super::{Ready, contains, pair, reported};
 use crate::system::capture::{self, Seen};
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
@@ -28,6 +29,23 @@ pub(super) fn add(all: &mut Catalogue) {
         seen.clean()
     });
     all.at("wire.stopped-processes", WIRE, User::Ordinary, 60, stopped);
+    for (mtu, pairs) in [(1500, "16"), (9000, "64")] {
+        let place = Place::Wire(mtu);
+        all.at(
+            &format!("wire.shares.{pairs}"),
+            place,
+            User::Ordinary,
+            120,
+            move |stage| fair_shares(stage, pairs),
+        );
+        all.at(
+            "wire.shares.ib_write_bw",
+            place,
+            User::Ordinary,
+            120,
+            no_losses,
+        );
+    }
     for (name, rule) in [
         ("loss-1", "numgen random mod 100 < 1 drop"),
         ("loss-5", "numgen random mod 100 < 5 drop"),
@@ -58,6 +76,40 @@ fn stopped(stage: &Stage) -> Outcome {
     }
     idle.iter()
         .try_for_each(|process| process.signal(Signal::SIGKILL))
+}
+
+/// Many queue pairs of a process send to one other process: none gets far ahead, and what they send together its buffer can hold.
+fn fair_shares(stage: &Stage, pairs: &str) -> Outcome {
+    let program = stage.built("fair-shares");
+    let mut server = stage.start(Side::A, &[&program, "server", pairs])?;
+    let port = port_of(&mut server)?;
+    let words = [&program, "client", pairs, stage.ipv4(), &port];
+    stage.with_sysfs(Side::B, &words).start()?.succeed()?;
+    server.succeed()?;
+    contains(&server.output(), "regions are right")
+}
+
+/// Nothing is lost for want of room, and so nothing sent again.
+fn no_losses(stage: &Stage) -> Outcome {
+    let server = ["ib_write_bw", "-F", "-n", "300", "-q", "16"];
+    let list = "--report-counters=hw_counters/rcvd_seq_err,hw_counters/sent_pkts";
+    let client = [&server[..], &[list, stage.ipv4()]].concat();
+    let mut served = stage.start(Side::A, &server)?;
+    served.listens_on_tcp(18515)?;
+    let mut called = stage.with_sysfs(Side::B, &client).start()?;
+    called.succeed()?;
+    served.succeed()?;
+    let output = called.output();
+    let (lost, sent) = (
+        reported(&output, "rcvd_seq_err")?,
+        reported(&output, "sent_pkts")?,
+    );
+    // 4800 messages of 64 KiB, as packets of at most 4 KiB.
+    if lost == 0 && sent >= 4800 * 16 {
+        Ok(())
+    } else {
+        Err(format!("{lost} losses among {sent} packets"))
+    }
 }
 
 fn add_impaired(all: &mut Catalogue, name: &str, place: Place, rule: &'static str) {
