@@ -3,25 +3,23 @@
 #[path = "direct/child.rs"]
 mod child;
 mod common;
+#[path = "direct/race.rs"]
+mod race;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use child::{CANARY, LEN, Peer, SEED, reconnect};
-use common::{Buffer, End, next_completion, pair, pattern, rounds, wait_for};
-use ferroce_nic::{Carrier, Refusal, Way};
-use ferroce_proto::ids::{Key, Qpn};
+use common::{Buffer, pair, pattern, rounds, wait_for};
+use ferroce_nic::{Carrier, Refusal};
+use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcOpcode, WcStatus};
+use race::{counted, race_once};
 
 #[test]
 #[ignore = "run by the tests below"]
 fn child_process() {
     child::run();
-}
-
-fn counted(end: &End) -> u64 {
-    let counters = end.context.device().counters();
-    Way::ALL.iter().map(|way| counters.direct(*way)).sum()
 }
 
 /// One-sided operations do not need the target to run at all.
@@ -153,49 +151,6 @@ fn refusals_are_those_of_packets() {
     );
 }
 
-/// What the peer's memory is in for: WRITEs, READs and atomics by turns. READs go to `scratch`.
-fn assault(peer: &Peer, wr_id: u64, place: RemoteAddr, scratch: &Buffer) {
-    let add = SendOp::FetchAdd {
-        remote: place,
-        add: 1,
-    };
-    let (op, own, len) = match wr_id % 4 {
-        2 => (add, &peer.buffer, 8),
-        3 => (SendOp::Read(place), scratch, LEN),
-        _ => (SendOp::Write(place), &peer.buffer, LEN),
-    };
-    peer.end.send(wr_id, op, vec![own.sge(0, len)]);
-}
-
-/// One round: work on the other side's memory until that has taken it back.
-fn race_once(peer: &mut Peer, kind: u64, scratch: &Buffer) {
-    let theirs = peer.ask("register");
-    let place = RemoteAddr {
-        addr: theirs[0],
-        rkey: Key(u32::try_from(theirs[1]).expect("a key")),
-    };
-    peer.tell(&format!("race {kind}"));
-    let start = Instant::now();
-    for wr_id in 0.. {
-        assault(peer, wr_id, place, scratch);
-        if next_completion(&peer.end.cq).status != WcStatus::Success {
-            break;
-        }
-        assert!(start.elapsed() < common::DEADLINE, "never refused");
-        let stolen = wr_id % 4 == 3 && scratch.snapshot().contains(&CANARY);
-        assert!(!stolen, "a READ of memory that was taken back");
-    }
-    assert_eq!(
-        peer.hear(),
-        [0],
-        "bytes changed after the memory was taken back"
-    );
-    // It may have another queue pair now.
-    let theirs = peer.ask(&format!("connect {} 0 0", peer.end.qp.qpn().get()));
-    peer.qpn = Qpn::new(u32::try_from(theirs[0]).expect("a number"));
-    reconnect(&peer.end, peer.qpn);
-}
-
 /// Rounds of each kind of end: deregistration, the queue pair's move to ERR, its destruction. Returns the copies by the direct way.
 fn race(mut peer: Peer) -> u64 {
     let ours = Buffer::new(&peer.end.pd, vec![0xaa; LEN]);
@@ -205,7 +160,7 @@ fn race(mut peer: Peer) -> u64 {
     for (kind, usual) in [(0, 100), (1, 12), (2, 12)] {
         let (all, start) = (rounds(usual), Instant::now());
         for _ in 0..all {
-            race_once(&mut peer, kind, &scratch);
+            race_once(&mut peer, "register", kind, &scratch);
         }
         println!("kind {kind}: {all} rounds, {:?}", start.elapsed());
     }

@@ -10,7 +10,7 @@ use ferroce_proto::mr::{Backing, Region};
 use ferroce_proto::rc::Grant;
 
 use super::hazard;
-use super::layout::{self, Named};
+use super::layout::{self, Named, Serves};
 use super::refusal::Refusal;
 use crate::Error;
 use crate::link::Addressing;
@@ -66,7 +66,7 @@ impl Board {
 
     /// Publishes a region, if there is memory behind it and a place for it: what peers may not use otherwise they fetch offered SENDs
     /// from. The caller has the rights table alone.
-    pub(super) fn publish(&self, key: Key, region: &Region) {
+    pub(super) fn publish(&self, key: Key, region: &Region, serves: Serves) {
         if region.backing == Backing::Null {
             return;
         }
@@ -78,18 +78,26 @@ impl Board {
             // Before the region can be found: who finds its key nowhere goes by packets.
             self.count_overflow(|count| count.fetch_add(1, Ordering::Release));
         }
-        let words = layout::pack_region(region);
+        let words = layout::pack_region(region, serves);
         for (at, word) in (first + 1..).zip(words) {
             self.set(at, word);
         }
         self.set(first, layout::pack_key(key, region.access));
     }
 
+    /// Whether something is published under a key.
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.find(key).is_some()
+    }
+
+    fn find(&self, key: Key) -> Option<usize> {
+        let overflow = self.is(layout::AT_OVERFLOW) > 0;
+        layout::places(key, overflow).find(|first| layout::has_key(self.is(*first), key))
+    }
+
     /// Withdraws a region. Returns its place, which is to be given to [`free`](Self::free) once nobody uses it any more.
     pub(super) fn withdraw(&self, key: Key) -> Option<Place> {
-        let overflow = self.is(layout::AT_OVERFLOW) > 0;
-        let mut places = layout::places(key, overflow);
-        let first = places.find(|first| layout::has_key(self.is(*first), key))?;
+        let first = self.find(key)?;
         hazard::withdraw(
             || self.set(first, layout::withdrawn(self.is(first))),
             || fence(Ordering::SeqCst),
@@ -252,7 +260,7 @@ mod tests {
         let board = Board::new().unwrap();
         let region = Region::new(PdId(1), 0x1000, 64, Access::REMOTE_READ);
         for key in 0..layout::PLACES {
-            board.publish(Key(5 + u32::try_from(key).unwrap()), &region);
+            board.publish(Key(5 + u32::try_from(key).unwrap()), &region, Serves::Owner);
         }
         // These meet in both tables, and the first is full.
         let keys = (1..1 << 20).map(|i| Key(i << 12 | 5));
@@ -260,19 +268,19 @@ mod tests {
         let mut keys = keys.filter(meets);
         let first: Vec<_> = keys.by_ref().take(layout::PLACES).collect();
         for &key in &first {
-            board.publish(key, &region);
+            board.publish(key, &region, Serves::Owner);
         }
         let overflow = || board.is(layout::AT_OVERFLOW);
         assert_eq!(overflow(), layout::PLACES as u64);
         let late = keys.next().unwrap();
-        board.publish(late, &region);
+        board.publish(late, &region, Serves::Owner);
         assert!(board.withdraw(late).is_none());
         let place = board.withdraw(first[3]).unwrap();
         assert!(board.withdraw(first[3]).is_none());
-        board.publish(late, &region);
+        board.publish(late, &region, Serves::Owner);
         assert!(board.withdraw(late).is_none(), "not yet free");
         board.free(place);
-        board.publish(late, &region);
+        board.publish(late, &region, Serves::Owner);
         let place = board.withdraw(late).unwrap();
         board.free(place);
         assert_eq!(overflow(), layout::PLACES as u64 - 1);
@@ -284,7 +292,7 @@ mod tests {
         let region = Region::new(PdId(1), 0x1000, 64, Access::REMOTE_READ);
         let key = |i: u32| Key(0x1_0000 + i * 7);
         for i in 0..20_000 {
-            board.publish(key(i), &region);
+            board.publish(key(i), &region, Serves::Owner);
         }
         assert!((0..20_000).all(|i| board.withdraw(key(i)).is_some()));
     }
@@ -292,9 +300,13 @@ mod tests {
     #[test]
     fn what_has_no_memory_is_not_published() {
         let board = Board::new().unwrap();
-        board.publish(Key(1), &Region::new(PdId(1), 0, 64, Access::LOCAL_WRITE));
+        board.publish(
+            Key(1),
+            &Region::new(PdId(1), 0, 64, Access::LOCAL_WRITE),
+            Serves::Owner,
+        );
         let null = Region::new(PdId(1), 0, 64, Access::LOCAL_WRITE).with_backing(Backing::Null);
-        board.publish(Key(2), &null);
+        board.publish(Key(2), &null, Serves::Owner);
         assert!(board.withdraw(Key(1)).is_some() && board.withdraw(Key(2)).is_none());
     }
 }

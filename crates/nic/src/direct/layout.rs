@@ -6,7 +6,7 @@
 //! | 512 .. 1024 | hazards: what the process is in the middle of using of others, one in eight words (a cache line) |
 //! | 1024 .. 2048 | acquaintances: per slot, the nonce of the board on which this process looks for hazards |
 //! | 2048 .. 67584 | queue pairs by index, four words each: grant, protection domain, path, token of offered SENDs |
-//! | 67584 .. 100352 | regions, a hash table by key, eight words each |
+//! | 67584 .. 100352 | regions, and what windows open, a hash table by key, eight words each |
 //! | 100352 .. | the same, 16 times as many, for regions that find no place in the first table |
 //!
 //! 4.8 MiB; of memory only the pages that something was looked at. The first table is small so that the random keys of a program that
@@ -20,7 +20,7 @@ use ferroce_proto::rc::Grant;
 use crate::link::Addressing;
 
 /// The content of the first word: changes with the layout.
-pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir04");
+pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir05");
 pub(super) const AT_FORMAT: usize = 0;
 pub(super) const AT_NONCE: usize = 1;
 pub(super) const AT_HOME: usize = 2;
@@ -140,15 +140,60 @@ pub(super) const fn has_key(word: u64, key: Key) -> bool {
     word & VALID != 0 && word & 0xffff_ffff == key.0 as u64
 }
 
-/// The other words of a region.
-pub(super) const fn pack_region(region: &Region) -> [u64; 4] {
-    [region.iova, region.length, region.addr, region.pd.0 as u64]
+/// Whom a published key serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Serves {
+    /// A region: its protection domain, and its owner's own work.
+    Owner,
+    /// A window of type 1: its protection domain.
+    Domain,
+    /// A window of type 2: the peer of one queue pair.
+    QueuePair(Qpn),
 }
 
-/// A published region.
-pub(super) fn unpack_region(first: u64, [iova, length, addr, pd]: [u64; 4]) -> Region {
+impl Serves {
+    /// Whether the peer of a queue pair of the protection domain may use it.
+    pub(super) fn peer_of(self, qpn: Qpn) -> bool {
+        match self {
+            Self::Owner | Self::Domain => true,
+            Self::QueuePair(only) => only == qpn,
+        }
+    }
+
+    const fn pack(self) -> u64 {
+        match self {
+            Self::Owner => 0,
+            Self::Domain => VALID,
+            Self::QueuePair(qpn) => VALID | 1 << 32 | qpn.get() as u64,
+        }
+    }
+
+    fn unpack(word: u64) -> Self {
+        match (word & VALID, high(word)) {
+            (0, _) => Self::Owner,
+            (_, 0) => Self::Domain,
+            _ => Self::QueuePair(Qpn::new(low(word))),
+        }
+    }
+}
+
+/// Words of a region besides the first.
+pub(super) const MORE_WORDS: usize = 5;
+
+/// The other words of a region, or of what a window opens.
+pub(super) const fn pack_region(region: &Region, serves: Serves) -> [u64; MORE_WORDS] {
+    let pd = region.pd.0 as u64;
+    [region.iova, region.length, region.addr, pd, serves.pack()]
+}
+
+/// What is published under a key.
+pub(super) fn unpack_region(
+    first: u64,
+    [iova, length, addr, pd, serves]: [u64; MORE_WORDS],
+) -> (Region, Serves) {
     let access = Access::from_bits_truncate(high(first) & 0xffff);
-    Region::new(PdId(low(pd)), addr, length, access).with_iova(iova)
+    let region = Region::new(PdId(low(pd)), addr, length, access).with_iova(iova);
+    (region, Serves::unpack(serves))
 }
 
 /// What stands for the two addresses of a path: both ends have the same, each as it sees them.
@@ -214,7 +259,16 @@ mod tests {
         assert!(has_key(first, Key(0xdead_beef)) && !has_key(first, Key(0xdead_beee)));
         assert!(!has_key(withdrawn(first), Key(0xdead_beef)));
         assert_ne!(withdrawn(first), 0);
-        let back = unpack_region(first, pack_region(&region));
+        for serves in [
+            Serves::Owner,
+            Serves::Domain,
+            Serves::QueuePair(Qpn::new(0)),
+            Serves::QueuePair(Qpn::new(0x00ff_ffff)),
+        ] {
+            let (_, back) = unpack_region(first, pack_region(&region, serves));
+            assert_eq!(back, serves);
+        }
+        let (back, _) = unpack_region(first, pack_region(&region, Serves::Owner));
         assert_eq!(
             (back.pd, back.iova, back.length, back.addr, back.access),
             (

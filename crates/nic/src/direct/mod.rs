@@ -19,6 +19,7 @@
 //! | [`peer`] | others' boards, and their memory |
 //! | [`refusal`] | why work goes by packets |
 //! | [`withdraw`] | taking rights back: regions, queue pairs |
+//! | [`windows`] | memory windows |
 //!
 //! Which work requests may go this way, and what that does to a queue pair, is `proto::rc`'s matter (`rc/direct.rs`); a queue pair's
 //! step does it (`qp/direct.rs`).
@@ -28,12 +29,13 @@ mod hazard;
 mod layout;
 mod peer;
 mod refusal;
+mod windows;
 mod withdraw;
 
 use std::collections::HashMap;
 use std::env;
 use std::io;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use ferroce_os::fd::Fd;
 use ferroce_os::random;
@@ -47,6 +49,7 @@ pub use self::refusal::Refusal;
 
 use self::layout::Named;
 use self::peer::{Peer, Request};
+use self::withdraw::Withdrawn;
 use crate::core::{read, slot_of, write};
 use crate::link::Addressing;
 use crate::link::local::LinkId;
@@ -61,6 +64,8 @@ pub(crate) struct Boards {
     own: Result<Arc<Board>, String>,
     slot: u16,
     peers: RwLock<Peers>,
+    /// Keys of windows that were withdrawn and are in use, or were when somebody looked last.
+    closing: Mutex<Vec<Withdrawn>>,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +99,7 @@ impl Boards {
             own,
             slot,
             peers: RwLock::default(),
+            closing: Mutex::default(),
         }
     }
 

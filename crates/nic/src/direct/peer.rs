@@ -14,7 +14,7 @@ use ferroce_proto::rc::{Direct, Offer};
 use ferroce_proto::time::Time;
 
 use super::hazard;
-use super::layout::{self, Named};
+use super::layout::{self, Named, Serves};
 use super::refusal::Refusal;
 use crate::link::Addressing;
 
@@ -152,11 +152,12 @@ impl Peer {
         let pd = self
             .words
             .load(layout::queue_pair(offer.from) + 1, Ordering::Acquire);
-        let region = self
-            .region(offer.key)
-            .filter(|region| self.has_offered(offer) && u64::from(region.pd.0) == pd);
+        // Windows have no local keys.
+        let region = self.published(offer.key).filter(|(region, serves)| {
+            self.has_offered(offer) && *serves == Serves::Owner && u64::from(region.pd.0) == pd
+        });
         region
-            .and_then(|region| region.address_of(offer.addr, u64::from(offer.len)))
+            .and_then(|(region, _)| region.address_of(offer.addr, u64::from(offer.len)))
             .ok_or(Refusal::NotGranted)
     }
 
@@ -188,19 +189,22 @@ impl Peer {
             && grant.expected == direct.psn
             && grant.access.contains(need)
             && load(first + 2) == layout::path_mark(request.path, false);
-        let region = self.region(direct.remote.rkey).filter(|_| granted)?;
-        let open = u64::from(region.pd.0) == load(first + 1) && region.access.contains(need);
+        let (region, serves) = self.published(direct.remote.rkey).filter(|_| granted)?;
+        let open = u64::from(region.pd.0) == load(first + 1)
+            && serves.peer_of(direct.dest)
+            && region.access.contains(need);
         let (addr, len) = (direct.remote.addr, u64::from(direct.len));
         region.address_of(addr, len).filter(|_| open)
     }
 
-    fn region(&self, key: Key) -> Option<Region> {
+    /// What is published under a key. With a hazard for the key in place, its words do not change.
+    fn published(&self, key: Key) -> Option<(Region, Serves)> {
         let load = |at| self.words.load(at, Ordering::Acquire);
         let overflow = load(layout::AT_OVERFLOW) > 0;
         layout::places(key, overflow).find_map(|at| {
             let first = load(at);
             layout::has_key(first, key).then(|| {
-                let words = [1, 2, 3, 4].map(|i| load(at + i));
+                let words = std::array::from_fn(|i| load(at + 1 + i));
                 layout::unpack_region(first, words)
             })
         })

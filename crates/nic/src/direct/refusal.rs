@@ -13,7 +13,7 @@ pub enum Refusal {
     Unreachable,
     /// As many threads as there are hazards are at it.
     Busy,
-    /// The peer does not grant it: a key, a range, a right, a memory window, a state, or packets that are still to be answered. Its
+    /// The peer does not grant it: a key, a range, a right, a state, or packets that are still to be answered. Its
     /// responder will say which.
     NotGranted,
     /// A key of this process does not open its own memory.

@@ -9,7 +9,7 @@ use ferroce_proto::mr::Region;
 
 use super::Boards;
 use super::board::Place;
-use super::layout::Named;
+use super::layout::{Named, Serves};
 use super::peer::Peer;
 use crate::core::read;
 
@@ -26,15 +26,15 @@ const LONG: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Withdrawn {
-    key: Key,
-    place: Option<Place>,
+    pub(super) key: Key,
+    pub(super) place: Option<Place>,
 }
 
 impl Boards {
     /// Publishes a region. The caller has the rights table alone.
     pub(crate) fn publish(&self, key: Key, region: &Region) {
         if let Some(own) = self.own() {
-            own.publish(key, region);
+            own.publish(key, region, Serves::Owner);
         }
     }
 
@@ -47,8 +47,15 @@ impl Boards {
 
     /// Waits until nobody uses a region that was withdrawn.
     pub(crate) fn settle(&self, Withdrawn { key, place }: Withdrawn) {
-        if let (Some(own), Some(place)) = (self.own(), place) {
+        if place.is_some() {
             self.wait_until_unused(|named| named.key == key);
+            self.free(Withdrawn { key, place });
+        }
+    }
+
+    /// Makes the place of what nobody uses any more free for something else.
+    pub(super) fn free(&self, Withdrawn { place, .. }: Withdrawn) {
+        if let (Some(own), Some(place)) = (self.own(), place) {
             own.free(place);
         }
     }
@@ -81,6 +88,12 @@ impl Boards {
                 tracing::warn!(target: "ferroce::direct", ?pids, "processes are in the middle of using memory that is to be given back");
             }
         }
+    }
+
+    /// Whether a process that lives is in the middle of using something.
+    pub(super) fn in_use(&self, of: impl Fn(Named) -> bool) -> bool {
+        let users = self.users(of);
+        users.iter().any(|peer| !peer.process().has_ended())
     }
 
     fn users(&self, of: impl Fn(Named) -> bool) -> Vec<Arc<Peer>> {

@@ -230,10 +230,15 @@ impl Drop for Mr {
         // Peers of this host who copy for themselves are waited for.
         let nic = self.pd.context().nic();
         let mut rights = write(nic.rights());
+        let windows = rights.windows_on(self.key).into_iter();
+        let windows: Vec<_> = windows.map(|key| nic.boards().withdraw(key)).collect();
         rights.remove(self.key);
         let before = nic.boards().withdraw(self.key);
         drop(rights);
         nic.boards().settle(before);
+        for window in windows {
+            nic.boards().settle_window(window);
+        }
         lock(&self.now_in).detach();
         if let Some(Owner::Device(memory)) = &self.owner {
             memory.detach();

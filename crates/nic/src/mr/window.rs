@@ -107,7 +107,14 @@ pub struct WindowRange {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        write(self.pd.context().nic().rights()).remove_window(self.first_key);
+        let nic = self.pd.context().nic();
+        let mut rights = write(nic.rights());
+        let open = rights.remove_window(self.first_key);
+        let before = open.map(|key| nic.boards().withdraw(key));
+        drop(rights);
+        if let Some(before) = before {
+            nic.boards().settle_window(before);
+        }
         self.pd.detach();
     }
 }

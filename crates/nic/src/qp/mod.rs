@@ -270,7 +270,7 @@ impl Qp {
         self.nic().forget_borrower(self.qpn);
         self.leave_groups();
         self.nic().qps().remove(self.qpn);
-        write(self.nic().rights()).unbind_windows_of(self.qpn);
+        self.unbind_windows();
         self.pd.detach();
         self.queues.detach();
         if let Some(xrcd) = &self.queues.xrcd {
@@ -278,6 +278,15 @@ impl Qp {
         }
         self.handles.clear();
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "destroyed");
+    }
+
+    /// What it bound, of type 2, opens nothing any more.
+    fn unbind_windows(&self) {
+        let mut rights = write(self.nic().rights());
+        for key in rights.unbind_windows_of(self.qpn) {
+            // Who is at it is waited for by the queue pair's number.
+            let _ = self.nic().boards().close_window(key);
+        }
     }
 
     fn me(&self) -> Arc<Self> {

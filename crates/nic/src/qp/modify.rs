@@ -9,7 +9,7 @@ use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, QpAttr, QpState};
 
 use super::Qp;
 use crate::Error;
-use crate::core::{lock, write};
+use crate::core::lock;
 use crate::path::{Destination, Path, choose};
 
 /// A path that was looked for, with its traits.
@@ -62,7 +62,7 @@ impl Qp {
         if after == QpState::Reset {
             self.kin.store(false, Ordering::Relaxed);
             // What it bound was for the peer that it has no more.
-            write(self.nic().rights()).unbind_windows_of(self.qpn);
+            self.unbind_windows();
         }
         if matches!(after, QpState::Reset | QpState::Err) {
             self.nic().forget_borrower(self.qpn);

@@ -2,14 +2,15 @@
 //! lock of the rights table; then it transmits what there is and keeps the timer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::memory::RawMemory;
-use ferroce_proto::ids::{PdId, Qpn, Srqn};
-use ferroce_proto::mr::Piece;
+use ferroce_proto::ids::{Key, PdId, Qpn, Srqn};
+use ferroce_proto::mr::{Accessor, Piece, Rights};
 use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, Noted, Offer, SharedRecv, Sink, Taken};
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::{QpEvent, QpState, QpType, Wc, WcOpcode, WcStatus};
+use ferroce_proto::verbs::{QpEvent, QpState, QpType, SendOp, Wc, WcOpcode, WcStatus};
 
 use super::Qp;
 use super::datagram::Known;
@@ -22,6 +23,9 @@ use crate::core::{lock, read, write};
 use crate::link::Batch;
 use crate::link::local::Frame;
 use crate::path::{Egress, Path, PathReport, Reach};
+
+/// Time until a bind or local invalidate that waits for somebody's copy is tried again: copies take microseconds.
+const CLOSE_AGAIN: Duration = Duration::from_micros(50);
 
 /// What the lock of a queue pair guards.
 #[derive(Debug)]
@@ -55,6 +59,8 @@ pub(super) struct Locked {
     pub(super) paused: Option<(Time, Paced)>,
     /// When work for a process that is gone fails.
     pub(super) fails_at: Option<Time>,
+    /// When a bind or local invalidate is tried again.
+    pub(super) closes_at: Option<Time>,
     /// Destroyed: nothing happens any more.
     pub(super) retired: bool,
     /// What peers of this host were told that it grants; none: they have to be told.
@@ -79,6 +85,7 @@ impl Locked {
             waits_until: None,
             paused: None,
             fails_at: None,
+            closes_at: None,
             retired: false,
             granted: Some(0),
         }
@@ -123,7 +130,10 @@ impl Locked {
         let transport = self.transport.deadline();
         let ack = self.talk.due();
         let due = transport.into_iter().chain(wait).chain(pause);
-        due.chain(ack).chain(self.fails_at).min()
+        due.chain(ack)
+            .chain(self.fails_at)
+            .chain(self.closes_at)
+            .min()
     }
 }
 
@@ -184,6 +194,10 @@ impl Sink for Results<'_> {
     }
     fn end_offers(&mut self) {
         self.qp.nic().boards().end_offers(self.qp.qpn);
+    }
+    fn invalidated(&mut self, key: Key) {
+        // Who is at it all the same has not been granted it: its place is free when he has gone.
+        let _ = self.qp.nic().boards().close_window(key);
     }
     fn event(&mut self, event: QpEvent) {
         self.qp.handles.push_async(event.into());
@@ -351,18 +365,48 @@ impl Qp {
     }
 
     /// Runs the binds and local invalidates that are due. They change what keys open, so they have the rights table alone:
-    /// when one completes, no step of another queue pair is in the middle of a copy that was allowed before.
+    /// when one completes, no step of another queue pair is in the middle of a copy that was allowed before. One that takes back
+    /// what another process is in the middle of using is tried again a little later.
     pub(super) fn run_local(&self, locked: &mut Locked, now: Time) {
-        while locked.transport.wants_local() && !locked.retired {
+        while let Some(op) = locked.transport.next_local().filter(|_| !locked.retired) {
             let before = locked.transport.state();
+            let boards = self.nic().boards();
             let mut rights = write(self.nic().rights());
+            let closes = self.closes(&rights, &op);
+            if closes.is_some_and(|key| !boards.close_window(key)) {
+                locked.closes_at = Some(now + CLOSE_AGAIN);
+                return;
+            }
             locked.transport.run_local(&mut LocalCx {
                 now,
                 rights: &mut rights,
                 memory: &RawMemory,
                 sink: &mut Results::new(self),
             });
+            if let SendOp::BindWindow(bind) = op
+                && let Some(window) = rights.open_window(bind.window)
+            {
+                boards.open_window(&window);
+            }
+            drop(rights);
             self.say_error(locked, before);
+        }
+    }
+
+    /// The key that peers of this host can use until a bind or local invalidate is done.
+    fn closes(&self, rights: &Rights, op: &SendOp) -> Option<Key> {
+        let by = Accessor {
+            pd: self.pd.id(),
+            qpn: self.qpn,
+        };
+        match op {
+            SendOp::LocalInvalidate(key) => rights.may_invalidate(*key, by).then_some(*key),
+            // One of type 2 is bound by a queue pair, and not bound again.
+            SendOp::BindWindow(bind) => rights
+                .open_window(bind.window)
+                .filter(|window| window.qpn.is_none())
+                .map(|window| window.key),
+            _ => None,
         }
     }
 
@@ -395,6 +439,10 @@ impl Qp {
             self.transmit(&mut locked, now);
         }
         self.fail_if_due(&mut locked, now);
+        if locked.closes_at.is_some_and(|at| at <= now) {
+            locked.closes_at = None;
+            self.transmit(&mut locked, now);
+        }
         if locked.talk.ends(now) {
             self.transmit(&mut locked, now);
         }

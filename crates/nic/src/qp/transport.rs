@@ -5,7 +5,9 @@ use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
 use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::{Route, UdQp};
-use ferroce_proto::verbs::{AttrMask, Datagram, Mtu, PostError, QpAttr, QpState, RecvWr, SendWr};
+use ferroce_proto::verbs::{
+    AttrMask, Datagram, Mtu, PostError, QpAttr, QpState, RecvWr, SendOp, SendWr,
+};
 use ferroce_proto::wire::Packet;
 
 /// One per queue pair type; the methods hand on to the state machine.
@@ -91,16 +93,16 @@ impl Transport {
         }
     }
 
-    /// Whether binds or local invalidates are due.
-    pub(super) fn wants_local(&self) -> bool {
+    /// The bind or local invalidate that is due.
+    pub(super) fn next_local(&self) -> Option<SendOp> {
         match self {
-            Self::Rc(rc) => rc.wants_local(),
-            Self::Uc(uc) => uc.wants_local(),
-            Self::Ud(_) => false,
+            Self::Rc(rc) => rc.next_local(),
+            Self::Uc(uc) => uc.next_local(),
+            Self::Ud(_) => None,
         }
     }
 
-    /// Runs the binds and local invalidates that are due.
+    /// Runs the bind or local invalidate that is due.
     pub(super) fn run_local(&mut self, cx: &mut LocalCx<'_>) {
         match self {
             Self::Rc(rc) => rc.run_local(cx),

@@ -1,12 +1,14 @@
 //! The other process of these tests, and how the two talk: by lines over its standard streams.
+#![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferroce_nic::Mr;
+use ferroce_nic::{Mr, Window};
 use ferroce_proto::ids::{Key, Qpn};
+use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcImm};
 
 use super::common::{ALL, Buffer, End, INIT, RTR, RTS, attributes, cap, pattern, wait_for};
@@ -110,7 +112,7 @@ impl Peer {
     /// As [`start`](Self::start), and waits until both know each other's boards.
     pub(super) fn start_direct() -> Self {
         let peer = Self::start();
-        let counted = || super::counted(&peer.end);
+        let counted = || super::race::counted(&peer.end);
         let before = counted();
         wait_for("the direct way", || {
             let bytes = vec![peer.buffer.sge(0, 8)];
@@ -177,6 +179,8 @@ struct State {
     /// For the races: memory that is registered anew in each round.
     racing: Vec<u8>,
     region: Option<Arc<Mr>>,
+    /// One that is bound to it, and by what.
+    window: Option<(Window, WindowBind)>,
     theirs: Vec<u64>,
 }
 
@@ -188,6 +192,7 @@ pub(super) fn run() {
         end,
         racing: vec![0; LEN],
         region: None,
+        window: None,
         theirs: Vec::new(),
     };
     for line in std::io::stdin().lock().lines() {
@@ -233,6 +238,7 @@ impl State {
                 vec![end.qp.state() as u64, event]
             }
             "register" => self.register(),
+            "window" => self.open_window(parse(line)[0] == 2),
             "race" => self.race(parse(line)[0]),
             "flood" => self.flood(),
             other => panic!("told to {other}"),
@@ -242,14 +248,70 @@ impl State {
     fn register(&mut self) -> Vec<u64> {
         self.racing.fill(0);
         let addr = self.racing.as_ptr() as u64;
-        let mr = Mr::register(&self.end.pd, addr, LEN as u64, addr, ALL).expect("a region");
+        let access = ALL | Access::MW_BIND;
+        let mr = Mr::register(&self.end.pd, addr, LEN as u64, addr, access).expect("a region");
         let key = mr.key();
         self.region = Some(mr);
         vec![addr, key.0.into()]
     }
 
-    /// Takes the memory back when the peer is at it, by deregistration, by an error of the queue pair or by its end, and looks
-    /// whether anybody touches it from then on. Answers with the bytes that changed.
+    /// A window on all of the region, of either type.
+    fn open_window(&mut self, is_two: bool) -> Vec<u64> {
+        let region = self.register();
+        let kind = if is_two {
+            WindowType::Two
+        } else {
+            WindowType::One
+        };
+        let window = Window::alloc(&self.end.pd, kind).expect("a window");
+        let bind = WindowBind {
+            window: window.first_key(),
+            key: Key(window.first_key().0 ^ 1),
+            kind,
+            region: Some(Key(small(region[1]))),
+            addr: region[0],
+            length: LEN as u64,
+            access: ALL,
+        };
+        self.bind(bind);
+        self.window = Some((window, bind));
+        vec![region[0], bind.key.0.into()]
+    }
+
+    fn bind(&self, bind: WindowBind) {
+        self.run(SendOp::BindWindow(bind));
+    }
+
+    fn run(&self, op: SendOp) {
+        self.end.send(8, op, vec![]);
+        self.end.done(8);
+    }
+
+    /// Takes the window back in one of the ways that there are.
+    fn close_window(&mut self, kind: u64) {
+        let (window, bind) = self.window.take().expect("a window");
+        let next = WindowBind {
+            key: Key(bind.key.0 ^ 3),
+            ..bind
+        };
+        match kind {
+            3 => self.run(SendOp::LocalInvalidate(bind.key)),
+            4 => self.bind(WindowBind { length: 0, ..next }),
+            // To another range: the old key opens nothing any more.
+            5 => self.bind(WindowBind { length: 8, ..next }),
+            6 => drop(window),
+            // The peer does it.
+            _ => {
+                self.end.recv(9, vec![]);
+                println!("answer");
+                self.end.done(9);
+            }
+        }
+        // What is left of it goes with the region.
+    }
+
+    /// Takes the memory back when the peer is at it, by deregistration, by an error of the queue pair or by its end, or the window, and
+    /// looks whether anybody touches it from then on. Answers with the bytes that changed.
     fn race(&mut self, kind: u64) -> Vec<u64> {
         let first = || std::hint::black_box(&self.racing)[0];
         let patience = Instant::now() + Duration::from_millis(2);
@@ -263,7 +325,8 @@ impl State {
         match kind {
             0 => drop(self.region.take()),
             1 => self.end.qp.modify(&err, AttrMask::STATE).expect("ERR"),
-            _ => self.end.qp.destroy(),
+            2 => self.end.qp.destroy(),
+            _ => self.close_window(kind),
         }
         self.racing.fill(CANARY);
         let until = Instant::now() + Duration::from_micros(100);

@@ -13,4 +13,4 @@ pub use memory::{Memory, Piece, Unmapped};
 pub use region::{Backing, Region};
 pub use rights::{Accessor, Rights, RightsError};
 pub use span::Span;
-pub use window::{BindError, WINDOW_KEY_BITS, WindowBind, WindowType};
+pub use window::{BindError, OpenWindow, WINDOW_KEY_BITS, WindowBind, WindowType};

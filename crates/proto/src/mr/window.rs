@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Access, Backing, RightsError, Span};
+use super::{Access, Backing, Region, RightsError, Span};
 use crate::ids::{Key, PdId, Qpn};
 
 /// Bits of a window's key that change from bind to bind; those above them are the window's for its life.
@@ -98,6 +98,17 @@ pub(super) struct Bound {
     pub(super) access: Access,
     /// The queue pair of a type 2 window.
     pub(super) qpn: Option<Qpn>,
+}
+
+/// What a window opens to peers, as a region that has these bytes and rights would.
+#[derive(Debug)]
+pub struct OpenWindow {
+    /// Its present key.
+    pub key: Key,
+    /// The bytes and the rights.
+    pub region: Region,
+    /// The only queue pair whose peer may use it, if it is of type 2.
+    pub qpn: Option<Qpn>,
 }
 
 /// A memory window.

@@ -1,7 +1,7 @@
 //! What a step of the state machine gets from its owner.
 
 use super::Offer;
-use crate::ids::{PdId, Srqn};
+use crate::ids::{Key, PdId, Srqn};
 use crate::mr::{Memory, Piece, Rights};
 use crate::time::Time;
 use crate::verbs::{QpEvent, RecvWr, Wc};
@@ -23,6 +23,10 @@ pub trait Sink {
     /// Work is about to be flushed: its program may use the memory of what was offered for something else then. Nobody begins to fetch
     /// it any more when this returns, and whoever is at it finds out.
     fn end_offers(&mut self) {}
+    /// A peer's SEND has taken this key of a window back, which only that peer used.
+    fn invalidated(&mut self, key: Key) {
+        let _ = key;
+    }
     /// Something to count.
     fn note(&mut self, what: Noted) {
         let _ = what;

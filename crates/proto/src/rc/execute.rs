@@ -386,7 +386,7 @@ fn check_length(shared: &Shared, packet: &Packet<'_>, info: OpInfo) -> Result<()
 /// What the last packet of a SEND brings besides its payload.
 fn finish_send(
     shared: &Shared,
-    cx: &Cx<'_>,
+    cx: &mut Cx<'_>,
     packet: &Packet<'_>,
     target: Target,
 ) -> Result<Option<WcImm>, Reject> {
@@ -394,6 +394,7 @@ fn finish_send(
         return Ok(packet.ext.imm.map(WcImm::Imm));
     };
     if cx.rights.invalidate(key, target.accessor(shared)).is_ok() {
+        cx.sink.invalidated(key);
         return Ok(Some(WcImm::Invalidated(key)));
     }
     Err(Reject {

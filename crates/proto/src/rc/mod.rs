@@ -59,7 +59,7 @@ use alloc::vec::Vec;
 
 use crate::qp::migration;
 use crate::time::Time;
-use crate::verbs::{PathMigState, PostError, QpEvent, QpState, QpType, RecvWr, SendWr};
+use crate::verbs::{PathMigState, PostError, QpEvent, QpState, QpType, RecvWr, SendOp, SendWr};
 use crate::wire::{Operation, Packet, Position};
 
 pub use budget::{Budget, Stake};
@@ -163,7 +163,13 @@ impl RcQp {
         self.requester.wants_local(&self.shared)
     }
 
-    /// Runs the local operations that are due.
+    /// The local operation that is due.
+    #[must_use]
+    pub fn next_local(&self) -> Option<SendOp> {
+        self.requester.next_local(&self.shared)
+    }
+
+    /// Runs the local operation that is due; another one may be due then.
     pub fn run_local(&mut self, cx: &mut LocalCx<'_>) {
         let outcome = self.requester.run_local(&self.shared, cx);
         self.settle_send(&mut cx.shared(), outcome);

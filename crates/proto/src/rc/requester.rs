@@ -252,19 +252,23 @@ impl Requester {
                 .is_some_and(|wqe| wqe.answer() == Answer::Local)
     }
 
-    /// Runs local operations at the head of the queue: they wait for everything before them, and what follows for them.
+    /// The local operation that is due.
+    pub(super) fn next_local(&self, shared: &Shared) -> Option<SendOp> {
+        let wqe = self.queue.front().filter(|_| self.wants_local(shared));
+        wqe.map(|wqe| wqe.wr.op)
+    }
+
+    /// Runs the local operation at the head of the queue: it waits for everything before it, and what follows for it.
     pub(super) fn run_local(
         &mut self,
         shared: &Shared,
         cx: &mut LocalCx<'_>,
     ) -> Result<(), SendFault> {
-        while self.wants_local(shared)
-            && let Some(wqe) = self.queue.front()
-        {
-            run_one_local(shared, cx, &wqe.wr.op)?;
+        if let Some(op) = self.next_local(shared) {
+            run_one_local(shared, cx, &op)?;
             self.retire_one(shared, cx.sink)?;
         }
-        if self.peer_gone && self.queue.len() > 0 {
+        if self.peer_gone && self.queue.len() > 0 && !self.wants_local(shared) {
             return Err(Fault::PEER_GONE.into());
         }
         Ok(())

@@ -101,9 +101,15 @@ impl UcQp {
         self.state() == QpState::Rts && self.sends.local_is_next()
     }
 
-    /// Runs the local operations that are due.
+    /// As [`RcQp::next_local`](crate::rc::RcQp::next_local).
+    #[must_use]
+    pub fn next_local(&self) -> Option<SendOp> {
+        self.sends.next_local().filter(|_| self.wants_local())
+    }
+
+    /// As [`RcQp::run_local`](crate::rc::RcQp::run_local).
     pub fn run_local(&mut self, cx: &mut LocalCx<'_>) {
-        while self.wants_local() {
+        if self.wants_local() {
             let outcome = self.sends.run_one_local(&self.shared, cx);
             self.settle_send(&mut cx.shared(), outcome);
         }

@@ -11,7 +11,7 @@ use crate::rc::scatter;
 use crate::rc::segment::segment;
 use crate::rc::send_queue::{Answer, SendQueue};
 use crate::rc::{Cx, LocalCx, Noted, Sink};
-use crate::verbs::{QpState, SendFlags, SendWr};
+use crate::verbs::{QpState, SendFlags, SendOp, SendWr};
 use crate::wire::{Bth, Packet, padded_len};
 
 /// Posted work, and which packet is next.
@@ -48,6 +48,11 @@ impl Sends {
         self.queue
             .front()
             .is_some_and(|w| w.answer() == Answer::Local)
+    }
+
+    /// What the oldest work request asks for.
+    pub(super) fn next_local(&self) -> Option<SendOp> {
+        self.queue.front().map(|wqe| wqe.wr.op)
     }
 
     /// Whether some but not all packets of the oldest work request were handed out.
