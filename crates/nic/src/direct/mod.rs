@@ -231,20 +231,15 @@ impl Boards {
         valid.then_some(offer.len).ok_or(Refusal::NotGranted)
     }
 
-    /// A queue pair of a protection domain begins to offer SENDs. Returns the token that goes with each; none: nobody could fetch them.
-    pub(crate) fn begin_offers(&self, qpn: Qpn, pd: u32) -> Option<u64> {
+    /// A queue pair of a protection domain offers SENDs from here on: with this token, after [`end_grant`](Self::end_grant), or with a
+    /// new one. Returns the token that goes with each; none: nobody could fetch them.
+    pub(crate) fn begin_offers(&self, qpn: Qpn, pd: u32, token: Option<u64>) -> Option<u64> {
         let own = self.own()?;
-        // Valid for this connection only: an offer may come late, when the queue pair has another.
-        let token = u64::from(random::u32()) << 32 | u64::from(random::u32()) | 1;
+        // Valid for one connection only: an offer may come late, when the queue pair has another.
+        let new = || u64::from(random::u32()) << 32 | u64::from(random::u32()) | 1;
+        let token = token.unwrap_or_else(new);
         own.offer(qpn, pd, token);
         Some(token)
-    }
-
-    /// What a queue pair goes on offering, after [`end_grant`](Self::end_grant).
-    pub(crate) fn go_on_offering(&self, qpn: Qpn, pd: u32, token: u64) {
-        if let Some(own) = self.own() {
-            own.offer(qpn, pd, token);
-        }
     }
 
     /// Nobody begins to fetch what a queue pair has offered, and who is at it finds out.

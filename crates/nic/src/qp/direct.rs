@@ -107,7 +107,7 @@ impl Qp {
             && let Some(token) = rc.offers()
         {
             let boards = self.nic().boards();
-            boards.go_on_offering(self.qpn, self.pd.id().0, token);
+            boards.begin_offers(self.qpn, self.pd.id().0, Some(token));
         }
     }
 
@@ -121,7 +121,7 @@ impl Qp {
             return;
         }
         let boards = self.nic().boards();
-        if let Some(token) = boards.begin_offers(self.qpn, self.pd.id().0) {
+        if let Some(token) = boards.begin_offers(self.qpn, self.pd.id().0, None) {
             rc.offer_sends(token);
         }
     }

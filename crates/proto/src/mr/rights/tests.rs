@@ -1,6 +1,7 @@
 //! What opens what to whom.
 
 use super::*;
+use crate::mr::{Backing, WindowBind, WindowType};
 use proptest::prelude::*;
 
 const KEY: Key = Key(0xdead_beef);
