@@ -1,148 +1,18 @@
-//! States and attributes of queue pairs.
+//! Attributes of queue pairs.
 
 use std::fmt;
 
 use ferroce_abi::types::{
-    IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT, IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_MIG_ARMED, IBV_MIG_MIGRATED,
-    IBV_MIG_REARM, IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_CUR_STATE,
-    IBV_QP_DEST_QPN, IBV_QP_EN_SQD_ASYNC_NOTIFY, IBV_QP_MAX_DEST_RD_ATOMIC,
-    IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU,
-    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT,
-    IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR,
-    IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, ibv_qp_attr,
+    IBV_MIG_ARMED, IBV_MIG_MIGRATED, IBV_MIG_REARM, IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH,
+    IBV_QP_AV, IBV_QP_CUR_STATE, IBV_QP_DEST_QPN, IBV_QP_EN_SQD_ASYNC_NOTIFY,
+    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
+    IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
+    IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN,
+    IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_qp_attr,
 };
 
-use crate::Path;
 use crate::sys::{path_from_c, path_to_c};
-
-/// State of a queue pair (`enum ibv_qp_state`; IBTA 1.7, 10.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum QueuePairState {
-    /// New, or reset: nothing can be posted.
-    Reset,
-    /// Receives can be posted.
-    Init,
-    /// Ready to receive.
-    Rtr,
-    /// Ready to send, too.
-    Rts,
-    /// The send queue is being drained, or is drained.
-    Sqd,
-    /// The send queue has failed; of unreliable transports only.
-    Sqe,
-    /// Failed, or disconnected: all work is flushed.
-    Err,
-    /// One that this crate does not know, by its number in C.
-    Other(u32),
-}
-
-impl QueuePairState {
-    fn number(self) -> u32 {
-        match self {
-            Self::Reset => IBV_QPS_RESET,
-            Self::Init => IBV_QPS_INIT,
-            Self::Rtr => IBV_QPS_RTR,
-            Self::Rts => IBV_QPS_RTS,
-            Self::Sqd => IBV_QPS_SQD,
-            Self::Sqe => IBV_QPS_SQE,
-            Self::Err => IBV_QPS_ERR,
-            Self::Other(number) => number,
-        }
-    }
-
-    fn from_c(number: u32) -> Self {
-        match number {
-            IBV_QPS_RESET => Self::Reset,
-            IBV_QPS_INIT => Self::Init,
-            IBV_QPS_RTR => Self::Rtr,
-            IBV_QPS_RTS => Self::Rts,
-            IBV_QPS_SQD => Self::Sqd,
-            IBV_QPS_SQE => Self::Sqe,
-            IBV_QPS_ERR => Self::Err,
-            other => Self::Other(other),
-        }
-    }
-}
-
-impl fmt::Display for QueuePairState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Reset => "RESET",
-            Self::Init => "INIT",
-            Self::Rtr => "RTR",
-            Self::Rts => "RTS",
-            Self::Sqd => "SQD",
-            Self::Sqe => "SQE",
-            Self::Err => "ERR",
-            Self::Other(number) => return f.pad(&number.to_string()),
-        })
-    }
-}
-
-/// What a peer may do with memory that both a key and the queue pair open to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RemoteAccess {
-    /// RDMA READ.
-    pub read: bool,
-    /// RDMA WRITE, ATOMIC WRITE.
-    pub write: bool,
-    /// Compare and swap, fetch and add.
-    pub atomic: bool,
-    /// FLUSH to [where all see it](crate::FlushPlacement::Global). Devices without FLUSH refuse it.
-    pub flush_global: bool,
-    /// FLUSH to [memory that keeps it](crate::FlushPlacement::Persistent). As above.
-    pub flush_persistent: bool,
-}
-
-impl RemoteAccess {
-    /// Nothing.
-    pub const NONE: Self = Self {
-        read: false,
-        write: false,
-        atomic: false,
-        flush_global: false,
-        flush_persistent: false,
-    };
-    /// READ.
-    pub const READ: Self = Self {
-        read: true,
-        ..Self::NONE
-    };
-    /// WRITE.
-    pub const WRITE: Self = Self {
-        write: true,
-        ..Self::NONE
-    };
-    /// READ, WRITE and atomics.
-    pub const ALL: Self = Self {
-        read: true,
-        write: true,
-        atomic: true,
-        ..Self::NONE
-    };
-
-    /// `IBV_ACCESS_REMOTE_*`
-    pub(crate) fn flags(self) -> u32 {
-        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        flag(self.read, IBV_ACCESS_REMOTE_READ)
-            | flag(self.write, IBV_ACCESS_REMOTE_WRITE)
-            | flag(self.atomic, IBV_ACCESS_REMOTE_ATOMIC)
-            | flag(self.flush_global, IBV_ACCESS_FLUSH_GLOBAL)
-            | flag(self.flush_persistent, IBV_ACCESS_FLUSH_PERSISTENT)
-    }
-
-    pub(crate) fn from_flags(flags: u32) -> Self {
-        Self {
-            read: flags & IBV_ACCESS_REMOTE_READ != 0,
-            write: flags & IBV_ACCESS_REMOTE_WRITE != 0,
-            atomic: flags & IBV_ACCESS_REMOTE_ATOMIC != 0,
-            flush_global: flags & IBV_ACCESS_FLUSH_GLOBAL != 0,
-            flush_persistent: flags & IBV_ACCESS_FLUSH_PERSISTENT != 0,
-        }
-    }
-}
+use crate::{Path, QueuePairState, RemoteAccess};
 
 /// Path migration state (`enum ibv_mig_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

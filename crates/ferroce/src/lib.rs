@@ -40,6 +40,7 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod address;
 mod atomic;
 mod attributes;
@@ -55,13 +56,17 @@ mod driver;
 mod endpoint;
 mod error;
 mod exchange;
+mod limits;
 mod memory;
 mod pending;
+mod port;
 mod provider;
 mod queue_pair;
+mod remote;
 mod scope;
 mod shared;
 mod shared_memory;
+mod state;
 mod stream;
 mod sys;
 mod transport;
@@ -71,12 +76,10 @@ mod work;
 #[doc = include_str!("tour.md")]
 pub mod tour {}
 
+pub use access::{Access, RemoteAccess};
 pub use address::{AddressHandle, GRH_BYTES, Origin, Path};
 pub use atomic::{PendingAtomic, RemoteAtomic};
-pub use attributes::{
-    Migration, Mtu, QueuePairAttributes, QueuePairInfo, QueuePairState, RemoteAccess,
-};
-
+pub use attributes::{Migration, Mtu, QueuePairAttributes, QueuePairInfo};
 pub use batch::{Batch, RefusedBatch};
 pub use buffer::Buffer;
 pub use builder::QueuePairBuilder;
@@ -87,24 +90,23 @@ pub use completion::{
     Completed, Completion, CompletionQueue, Done, Timestamp, Timestamps, WorkError, WorkStatus,
 };
 pub use completions::{Arrived, Completions};
-pub use device::{
-    Atomicity, Context, Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, PortAttributes,
-    PortState, devices,
-};
+pub use device::{Context, Device, devices};
 pub use device_event::{DeviceEvent, DeviceEventKind, DeviceEvents, EventSubject};
 pub use driver::Driver;
 pub use endpoint::{Connection, Connector, Endpoint, Eventually, Incoming, Listener, Prepared};
 pub use error::{Error, Result};
 pub use exchange::{LinkParameters, QueuePairAddress};
-pub use memory::{
-    Access, MemoryRegion, ProtectionDomain, RawPiece, RemoteAddress, RemoteRegion, Slice,
-};
+pub use limits::{Atomicity, DeviceLimits};
+pub use memory::{MemoryRegion, ProtectionDomain, RawPiece, Slice};
 pub use pending::{Pending, PendingBuffer};
+pub use port::{Gid, GidEntry, GidType, LinkLayer, PortAttributes, PortState};
 pub use provider::{Provider, ProviderKind};
 pub use queue_pair::{QueuePair, QueuePairCapacities, RefusedBuffer};
+pub use remote::{RemoteAddress, RemoteRegion};
 pub use scope::{Lent, Receiving, RefusedLent, Scope, Sending, Shared};
 pub use shared::{SharedReceiveQueue, SharedReceiveQueueInfo, SharedReceiveQueueNumber, XrcDomain};
 pub use shared_memory::SharedMemory;
+pub use state::QueuePairState;
 pub use stream::{Blocking, Stream, StreamRoom};
 pub use transport::{
     Binds, Connected, Managed, Rc, Reads, Receives, Sends, Transport, TransportKind, Uc, Ud,

@@ -6,13 +6,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use ferroce_abi::types::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
-};
-
 use crate::sys::{Domain, Reader, Region, Request};
-use crate::{Context, Error, RemoteAccess, Result, SharedMemory};
+use crate::{Access, Context, Error, RemoteRegion, Result, SharedMemory};
 
 /// A protection domain: its queue pairs use its memory regions and no others.
 #[derive(Clone)]
@@ -31,42 +26,6 @@ impl ProtectionDomain {
 impl fmt::Debug for ProtectionDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ProtectionDomain")
-    }
-}
-
-/// What may be done with a memory region, besides sending from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Nothing.
-    LocalRead,
-    /// Receiving into it, and reading into it from peers.
-    LocalWrite,
-    /// What [`LocalWrite`](Self::LocalWrite) allows, and READs by peers.
-    RemoteRead,
-    /// Everything: READ, WRITE and atomics by peers.
-    Remote,
-    /// What [`LocalWrite`](Self::LocalWrite) allows, and what these say by peers.
-    Peers(RemoteAccess),
-    /// What [`LocalWrite`](Self::LocalWrite) allows; peers reach it through [memory windows](crate::MemoryWindow) only.
-    Windows,
-}
-
-impl Access {
-    pub(crate) fn flags(self) -> i32 {
-        let flags = match self {
-            Self::LocalRead => 0,
-            Self::LocalWrite => IBV_ACCESS_LOCAL_WRITE,
-            Self::RemoteRead => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
-            Self::Remote => {
-                IBV_ACCESS_LOCAL_WRITE
-                    | IBV_ACCESS_REMOTE_READ
-                    | IBV_ACCESS_REMOTE_WRITE
-                    | IBV_ACCESS_REMOTE_ATOMIC
-            }
-            Self::Peers(access) => IBV_ACCESS_LOCAL_WRITE | access.flags(),
-            Self::Windows => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND,
-        };
-        flags.cast_signed()
     }
 }
 
@@ -312,105 +271,4 @@ pub(crate) fn request(tag: u64, reader: Reader, slices: &[Slice<'_>]) -> Request
         .iter()
         .map(|slice| (&slice.region.region, slice.start, slice.length));
     Request::shared(tag, reader, pieces)
-}
-
-/// A peer's memory region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteRegion {
-    /// Address of the first byte, in the peer.
-    pub address: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Its key.
-    pub rkey: u32,
-}
-
-impl RemoteRegion {
-    /// Length of [`to_bytes`](Self::to_bytes).
-    pub const BYTES: usize = 20;
-
-    /// A form to send to peers: address, length and key, big-endian.
-    #[must_use]
-    pub fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut out = [0; Self::BYTES];
-        out[..8].copy_from_slice(&self.address.to_be_bytes());
-        out[8..16].copy_from_slice(&self.length.to_be_bytes());
-        out[16..].copy_from_slice(&self.rkey.to_be_bytes());
-        out
-    }
-
-    /// Reads what a peer sent. `None` if it is too short.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (address, rest) = bytes.split_first_chunk()?;
-        let (length, rest) = rest.split_first_chunk()?;
-        let rkey = rest.first_chunk()?;
-        Some(Self {
-            address: u64::from_be_bytes(*address),
-            length: u64::from_be_bytes(*length),
-            rkey: u32::from_be_bytes(*rkey),
-        })
-    }
-
-    /// A part of it. None if it is not within.
-    #[must_use]
-    pub fn slice(self, range: Range<u64>) -> Option<Self> {
-        let within = range.start <= range.end && range.end <= self.length;
-        within.then(|| Self {
-            address: self.address.wrapping_add(range.start),
-            length: range.end - range.start,
-            rkey: self.rkey,
-        })
-    }
-
-    /// The place `offset` bytes from its start.
-    #[must_use]
-    pub fn at(self, offset: u64) -> RemoteAddress {
-        RemoteAddress {
-            address: self.address.wrapping_add(offset),
-            rkey: self.rkey,
-        }
-    }
-}
-
-/// A place in a peer's memory. The peer checks it: a wrong one costs the connection, not memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteAddress {
-    /// Address, in the peer.
-    pub address: u64,
-    /// Key of its region.
-    pub rkey: u32,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::RemoteRegion;
-
-    #[test]
-    fn a_remote_region_survives_the_trip() {
-        let region = RemoteRegion {
-            address: 0x7f00_1234_5678,
-            length: 4096,
-            rkey: 0xdead_beef,
-        };
-        let mut bytes = region.to_bytes().to_vec();
-        assert_eq!(RemoteRegion::from_bytes(&bytes), Some(region));
-        bytes.push(0); // private data comes padded
-        assert_eq!(RemoteRegion::from_bytes(&bytes), Some(region));
-        assert_eq!(RemoteRegion::from_bytes(&bytes[..19]), None);
-    }
-
-    #[test]
-    fn a_part_of_a_remote_region_lies_within_it() {
-        let region = RemoteRegion {
-            address: 0x1000,
-            length: 64,
-            rkey: 1,
-        };
-        let part = region.slice(16..64).map(|part| (part.address, part.length));
-        assert_eq!(part, Some((0x1010, 48)));
-        assert_eq!(region.slice(16..65), None);
-        let (start, end) = (20, 16);
-        assert_eq!(region.slice(start..end), None);
-    }
 }

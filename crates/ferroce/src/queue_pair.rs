@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::atomic::Results;
-use crate::attributes::{QueuePairAttributes, QueuePairInfo, QueuePairState};
+use crate::attributes::{QueuePairAttributes, QueuePairInfo};
 use crate::exchange::Local;
 use crate::memory::request;
+use crate::state::QueuePairState;
 use crate::sys::{Bind, Ledger, QueuePairHandle, Reader, Request};
 use crate::transport::{Binds, Rc, Receives, Sends, Transport, Ud};
 use crate::{

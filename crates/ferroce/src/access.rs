@@ -1,0 +1,105 @@
+//! What memory and queue pairs allow.
+
+use ferroce_abi::types::{
+    IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT, IBV_ACCESS_LOCAL_WRITE,
+    IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
+};
+
+/// What may be done with a memory region, besides sending from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    LocalRead,
+    /// Receiving into it, and reading into it from peers.
+    LocalWrite,
+    /// What [`LocalWrite`](Self::LocalWrite) allows, and READs by peers.
+    RemoteRead,
+    /// Everything: READ, WRITE and atomics by peers.
+    Remote,
+    /// What [`LocalWrite`](Self::LocalWrite) allows, and what these say by peers.
+    Peers(RemoteAccess),
+    /// What [`LocalWrite`](Self::LocalWrite) allows; peers reach it through [memory windows](crate::MemoryWindow) only.
+    Windows,
+}
+
+impl Access {
+    pub(crate) fn flags(self) -> i32 {
+        let flags = match self {
+            Self::LocalRead => 0,
+            Self::LocalWrite => IBV_ACCESS_LOCAL_WRITE,
+            Self::RemoteRead => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+            Self::Remote => {
+                IBV_ACCESS_LOCAL_WRITE
+                    | IBV_ACCESS_REMOTE_READ
+                    | IBV_ACCESS_REMOTE_WRITE
+                    | IBV_ACCESS_REMOTE_ATOMIC
+            }
+            Self::Peers(access) => IBV_ACCESS_LOCAL_WRITE | access.flags(),
+            Self::Windows => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND,
+        };
+        flags.cast_signed()
+    }
+}
+
+/// What a peer may do with memory that both a key and the queue pair open to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RemoteAccess {
+    /// RDMA READ.
+    pub read: bool,
+    /// RDMA WRITE, ATOMIC WRITE.
+    pub write: bool,
+    /// Compare and swap, fetch and add.
+    pub atomic: bool,
+    /// FLUSH to [where all see it](crate::FlushPlacement::Global). Devices without FLUSH refuse it.
+    pub flush_global: bool,
+    /// FLUSH to [memory that keeps it](crate::FlushPlacement::Persistent). As above.
+    pub flush_persistent: bool,
+}
+
+impl RemoteAccess {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        read: false,
+        write: false,
+        atomic: false,
+        flush_global: false,
+        flush_persistent: false,
+    };
+    /// READ.
+    pub const READ: Self = Self {
+        read: true,
+        ..Self::NONE
+    };
+    /// WRITE.
+    pub const WRITE: Self = Self {
+        write: true,
+        ..Self::NONE
+    };
+    /// READ, WRITE and atomics.
+    pub const ALL: Self = Self {
+        read: true,
+        write: true,
+        atomic: true,
+        ..Self::NONE
+    };
+
+    /// `IBV_ACCESS_REMOTE_*`
+    pub(crate) fn flags(self) -> u32 {
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        flag(self.read, IBV_ACCESS_REMOTE_READ)
+            | flag(self.write, IBV_ACCESS_REMOTE_WRITE)
+            | flag(self.atomic, IBV_ACCESS_REMOTE_ATOMIC)
+            | flag(self.flush_global, IBV_ACCESS_FLUSH_GLOBAL)
+            | flag(self.flush_persistent, IBV_ACCESS_FLUSH_PERSISTENT)
+    }
+
+    pub(crate) fn from_flags(flags: u32) -> Self {
+        Self {
+            read: flags & IBV_ACCESS_REMOTE_READ != 0,
+            write: flags & IBV_ACCESS_REMOTE_WRITE != 0,
+            atomic: flags & IBV_ACCESS_REMOTE_ATOMIC != 0,
+            flush_global: flags & IBV_ACCESS_FLUSH_GLOBAL != 0,
+            flush_persistent: flags & IBV_ACCESS_FLUSH_PERSISTENT != 0,
+        }
+    }
+}
