@@ -1,0 +1,96 @@
+//! The queue pair of an identifier, and the multicast groups that it is attached to.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
+
+use ferroce_abi::rdmacm::sockaddr;
+use ferroce_abi::rdmacm::types::{
+    RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, rdma_cm_join_mc_attr_ex,
+};
+use ferroce_abi::types::{IBV_QPT_UD, ibv_qp, ibv_qp_init_attr};
+
+use super::Identifier;
+use super::identifier::lock;
+use crate::sys::Domain;
+use crate::{Error, Result};
+
+impl Identifier {
+    /// `rdma_create_qp`. `init` is set to what it really can.
+    pub(in crate::sys) fn create_queue_pair(
+        &self,
+        domain: &Domain,
+        init: &mut ibv_qp_init_attr,
+    ) -> Result<NonNull<ibv_qp>> {
+        if self.for_datagrams != (init.qp_type == IBV_QPT_UD) {
+            return Err(Error::Misuse(
+                "identifiers for datagrams have UD queue pairs, and others do not",
+            ));
+        }
+        if self.has_queue_pair.swap(true, Ordering::AcqRel) {
+            return Err(Error::Misuse("the identifier has a queue pair already"));
+        }
+        let created = self.call("rdma_create_qp", |id| {
+            // SAFETY: a live identifier without a queue pair, a live domain, and attributes that name live queues.
+            unsafe { (self.verbs.rdma_create_qp)(id, domain.raw.as_ptr(), init) }
+        });
+        // SAFETY: `rdma_create_qp` has set the field, and nothing else does.
+        let raw = NonNull::new(unsafe { (*self.raw.as_ptr()).qp });
+        let without = Error::Misuse("rdma_create_qp gave no queue pair");
+        let raw = created.and_then(|()| raw.ok_or(without));
+        if raw.is_err() {
+            self.has_queue_pair.store(false, Ordering::Release);
+        }
+        raw
+    }
+
+    /// `rdma_destroy_qp`
+    ///
+    /// # Safety
+    /// It has a queue pair, which nobody uses any more.
+    pub(in crate::sys) unsafe fn destroy_queue_pair(&self) {
+        // One that is attached to a group is not destroyed, and nobody would be told.
+        for group in lock(&self.groups).drain(..) {
+            let _ = self.leave(group);
+        }
+        let _stays = self.channel();
+        // SAFETY: the caller's promise.
+        unsafe { (self.verbs.rdma_destroy_qp)(self.raw.as_ptr()) };
+        self.has_queue_pair.store(false, Ordering::Release);
+    }
+
+    /// `rdma_join_multicast_ex`
+    pub(crate) fn join(&self, group: IpAddr, flags: u32) -> Result<()> {
+        let mut address = sockaddr::store(SocketAddr::new(group, 0));
+        let mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+        let mut attr = rdma_cm_join_mc_attr_ex::zeroed();
+        attr.comp_mask = mask.cast_unsigned();
+        attr.join_flags = flags;
+        attr.addr = (&raw mut address).cast();
+        let mut groups = lock(&self.groups);
+        self.call("rdma_join_multicast_ex", |id| {
+            // SAFETY: a live identifier, and attributes and an address that live for the call.
+            unsafe { (self.verbs.rdma_join_multicast_ex)(id, &raw mut attr, ptr::null_mut()) }
+        })?;
+        groups.push(group);
+        Ok(())
+    }
+
+    /// `rdma_leave_multicast`
+    pub(crate) fn leave_group(&self, group: IpAddr) -> Result<()> {
+        let mut groups = lock(&self.groups);
+        self.leave(group)?;
+        if let Some(at) = groups.iter().position(|joined| *joined == group) {
+            groups.swap_remove(at);
+        }
+        Ok(())
+    }
+
+    fn leave(&self, group: IpAddr) -> Result<()> {
+        let mut address = sockaddr::store(SocketAddr::new(group, 0));
+        self.call("rdma_leave_multicast", |id| {
+            // SAFETY: a live identifier and an address.
+            unsafe { (self.verbs.rdma_leave_multicast)(id, (&raw mut address).cast()) }
+        })
+    }
+}
