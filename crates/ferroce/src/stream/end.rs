@@ -7,44 +7,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::StreamRoom;
 use super::credits::{Credits, SPARE};
 use super::frame::{self, HEADER, Kind, Offer};
+use super::room::{Receives, StreamRoom};
 use super::wakers::{Role, Wakers};
-use crate::{
-    Buffer, Connection, Done, Error, Operation, PendingBuffer, QueuePairCapacities, Result,
-    WorkError,
-};
+use crate::{Buffer, Connection, Done, Operation, PendingBuffer, WorkError};
 
 /// Messages besides data that are on their way at most: two counts and the end.
 const CONTROL: usize = SPARE as usize;
-
-/// What the queue pair of a stream must hold.
-pub(super) fn capacities(room: StreamRoom) -> QueuePairCapacities {
-    QueuePairCapacities {
-        send: u32::from(room.buffers) + SPARE,
-        receive: u32::from(room.buffers) + SPARE,
-        pieces: 1,
-    }
-}
-
-/// Posted receives, oldest first.
-pub(super) type Receives = VecDeque<PendingBuffer>;
-
-/// Posts the receives of a stream's end.
-pub(super) fn post_receives(connection: &Connection, room: StreamRoom) -> Result<Receives> {
-    if room.buffers == 0 || room.bytes == 0 {
-        return Err(Error::Misuse("a stream needs room for at least one byte"));
-    }
-    let (count, length) = (capacities(room).receive, room.bytes as usize + HEADER);
-    (0..count)
-        .map(|_| {
-            let buffer = connection.buffer(length)?;
-            let posted = connection.queue_pair().receive_buffer(buffer);
-            posted.map_err(|refused| refused.error)
-        })
-        .collect()
-}
 
 /// Whether a direction goes on.
 #[derive(Clone, Debug)]
@@ -275,7 +245,7 @@ impl End {
     }
 
     /// A message of this end has completed.
-    fn sent(&mut self, kind: Kind, result: std::result::Result<Done, WorkError>, buffer: Buffer) {
+    fn sent(&mut self, kind: Kind, result: Result<Done, WorkError>, buffer: Buffer) {
         match kind {
             Kind::Data => self.free.push(buffer),
             Kind::Count => self.control.push(buffer),

@@ -3,6 +3,7 @@
 mod credits;
 mod end;
 mod frame;
+mod room;
 mod traits;
 mod wakers;
 
@@ -17,6 +18,7 @@ use crate::{Connection, Connector, Error, Eventually, Incoming, Prepared, Result
 use end::End;
 use frame::Offer;
 
+pub use room::StreamRoom;
 pub use traits::Blocking;
 
 /// A stream of bytes in both directions over a reliable connection, like a TCP stream.
@@ -51,32 +53,6 @@ pub struct Stream {
 /// How long what was written has to arrive, from the drop on.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Room of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamRoom {
-    /// Messages that can be here and unread; as many may be written and on their way. At least 1.
-    pub buffers: u16,
-    /// Bytes of one message; at least 1.
-    pub bytes: u32,
-}
-
-impl Default for StreamRoom {
-    /// 8 messages of 16 KiB.
-    fn default() -> Self {
-        Self {
-            buffers: 8,
-            bytes: 16 << 10,
-        }
-    }
-}
-
-impl StreamRoom {
-    fn offer(self) -> Offer {
-        let Self { buffers, bytes } = self;
-        Offer { buffers, bytes }
-    }
-}
-
 impl Stream {
     /// Connects to a listener whose program [accepts](Self::accept) streams. The connector's capacities and private data do not matter.
     ///
@@ -90,7 +66,7 @@ impl Stream {
         let connector = connector
             .clone()
             .private_data(&room.offer().to_bytes())
-            .capacities(end::capacities(room));
+            .capacities(room.capacities());
         let preparing = connector.prepare(to);
         connector.eventually(async move {
             let (prepared, receives) = with_receives(preparing.await?, room)?;
@@ -107,7 +83,7 @@ impl Stream {
     pub fn accept(incoming: Incoming, room: StreamRoom) -> Eventually<'static, Self> {
         let incoming = incoming
             .private_data(&room.offer().to_bytes())
-            .capacities(end::capacities(room));
+            .capacities(room.capacities());
         incoming.eventually(move |incoming| async move {
             let Some(offer) = Offer::parse(&incoming.peer_parameters().private_data) else {
                 incoming.reject(b"a ferroce stream is wanted here")?;
@@ -276,8 +252,8 @@ fn peers_offer(connection: &Connection) -> Result<Offer> {
 }
 
 /// Posts the receives, so that the peer's first message finds one.
-fn with_receives(prepared: Prepared, room: StreamRoom) -> Result<(Prepared, end::Receives)> {
-    let receives = end::post_receives(prepared.connection(), room)?;
+fn with_receives(prepared: Prepared, room: StreamRoom) -> Result<(Prepared, room::Receives)> {
+    let receives = room::post_receives(prepared.connection(), room)?;
     Ok((prepared, receives))
 }
 

@@ -55,6 +55,49 @@ impl fmt::Debug for Blocking<'_> {
     }
 }
 
+/// What the traits of tokio and of the `futures` family have in common, by other names of the method that ends a direction.
+#[cfg(any(feature = "tokio", feature = "futures-io"))]
+macro_rules! common_traits {
+    ($poll_close:ident) => {
+        impl AsyncBufRead for Stream {
+            fn poll_fill_buf(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<io::Result<&[u8]>> {
+                self.get_mut().poll_fill(context)
+            }
+
+            fn consume(mut self: Pin<&mut Self>, count: usize) {
+                Self::consume(&mut self, count);
+            }
+        }
+
+        impl AsyncWrite for Stream {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                from: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                Self::poll_write(&mut self, context, from)
+            }
+
+            fn poll_flush(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<io::Result<()>> {
+                Self::poll_flush(&mut self, context)
+            }
+
+            fn $poll_close(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<io::Result<()>> {
+                Self::poll_close(&mut self, context)
+            }
+        }
+    };
+}
+
 #[cfg(feature = "tokio")]
 mod on_tokio {
     use std::io;
@@ -82,39 +125,7 @@ mod on_tokio {
         }
     }
 
-    impl AsyncBufRead for Stream {
-        fn poll_fill_buf(
-            self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-        ) -> Poll<io::Result<&[u8]>> {
-            self.get_mut().poll_fill(context)
-        }
-
-        fn consume(mut self: Pin<&mut Self>, count: usize) {
-            Self::consume(&mut self, count);
-        }
-    }
-
-    impl AsyncWrite for Stream {
-        fn poll_write(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-            from: &[u8],
-        ) -> Poll<io::Result<usize>> {
-            Self::poll_write(&mut self, context, from)
-        }
-
-        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Self::poll_flush(&mut self, context)
-        }
-
-        fn poll_shutdown(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-        ) -> Poll<io::Result<()>> {
-            self.poll_close(context)
-        }
-    }
+    common_traits!(poll_shutdown);
 }
 
 #[cfg(feature = "futures-io")]
@@ -137,34 +148,5 @@ mod on_futures {
         }
     }
 
-    impl AsyncBufRead for Stream {
-        fn poll_fill_buf(
-            self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-        ) -> Poll<io::Result<&[u8]>> {
-            self.get_mut().poll_fill(context)
-        }
-
-        fn consume(mut self: Pin<&mut Self>, count: usize) {
-            Self::consume(&mut self, count);
-        }
-    }
-
-    impl AsyncWrite for Stream {
-        fn poll_write(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-            from: &[u8],
-        ) -> Poll<io::Result<usize>> {
-            Self::poll_write(&mut self, context, from)
-        }
-
-        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Self::poll_flush(&mut self, context)
-        }
-
-        fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Self::poll_close(&mut self, context)
-        }
-    }
+    common_traits!(poll_close);
 }

@@ -1,0 +1,59 @@
+//! The room of a stream, and its receives.
+
+use std::collections::VecDeque;
+
+use super::credits::SPARE;
+use super::frame::{HEADER, Offer};
+use crate::{Connection, Error, PendingBuffer, QueuePairCapacities, Result};
+
+/// Room of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamRoom {
+    /// Messages that can be here and unread; as many may be written and on their way. At least 1.
+    pub buffers: u16,
+    /// Bytes of one message; at least 1.
+    pub bytes: u32,
+}
+
+impl Default for StreamRoom {
+    /// 8 messages of 16 KiB.
+    fn default() -> Self {
+        Self {
+            buffers: 8,
+            bytes: 16 << 10,
+        }
+    }
+}
+
+impl StreamRoom {
+    pub(super) fn offer(self) -> Offer {
+        let Self { buffers, bytes } = self;
+        Offer { buffers, bytes }
+    }
+    /// What the queue pair of a stream must hold.
+    pub(super) fn capacities(self) -> QueuePairCapacities {
+        QueuePairCapacities {
+            send: u32::from(self.buffers) + SPARE,
+            receive: u32::from(self.buffers) + SPARE,
+            pieces: 1,
+        }
+    }
+}
+
+/// Posted receives, oldest first.
+pub(super) type Receives = VecDeque<PendingBuffer>;
+
+/// Posts the receives of a stream's end.
+pub(super) fn post_receives(connection: &Connection, room: StreamRoom) -> Result<Receives> {
+    if room.buffers == 0 || room.bytes == 0 {
+        return Err(Error::Misuse("a stream needs room for at least one byte"));
+    }
+    let (count, length) = (room.capacities().receive, room.bytes as usize + HEADER);
+    (0..count)
+        .map(|_| {
+            let buffer = connection.buffer(length)?;
+            let posted = connection.queue_pair().receive_buffer(buffer);
+            posted.map_err(|refused| refused.error)
+        })
+        .collect()
+}
