@@ -372,13 +372,8 @@ impl World {
     }
 }
 
-/// How many programs: `FERROCE_SEEDS` says it for long runs, and for those under a slow checker.
-fn cases() -> u32 {
-    std::env::var("FERROCE_SEEDS").map_or(32, |seeds| seeds.parse().unwrap())
-}
-
 proptest! {
-    #![proptest_config(Config { cases: cases(), failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: common::seeds(32), failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn memory_and_streams_are_whole_whatever_is_given_up_when(

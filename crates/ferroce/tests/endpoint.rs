@@ -4,7 +4,6 @@
 mod common;
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,22 +12,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::provider;
-use ferroce::{Completed, Connection, Endpoint, Error, Incoming, Listener, Operation, WorkStatus};
+use common::door::{endpoint, listener};
+use common::{DEADLINE, provider};
+use ferroce::{Completed, Connection, Endpoint, Error, Incoming, Operation, WorkStatus};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-/// Long past what anything here takes.
-const DEADLINE: Duration = Duration::from_secs(30);
-
-fn endpoint() -> Endpoint {
-    Endpoint::new(&provider()).unwrap()
-}
-
-fn listener(endpoint: &Endpoint) -> (Listener, SocketAddr) {
-    let listener = endpoint.listen((common::address(), 0).into()).unwrap();
-    let address = (common::address(), listener.port()).into();
-    (listener, address)
-}
 
 /// A request to a listener, and what the asking side waits for.
 fn asked(endpoint: &Endpoint) -> (Incoming, thread::JoinHandle<ferroce::Result<Connection>>) {

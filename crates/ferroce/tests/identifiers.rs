@@ -3,19 +3,24 @@
 
 mod common;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
+use common::door::{self, endpoint};
 use common::pair::{TIMEOUT, listener, resolved};
 use common::{DEADLINE, address, on_rxe, provider};
 use ferroce::{
     Access, AddressHandle, Buffer, Completion, CompletionQueue, ConnectionParameters, Datagram,
-    Endpoint, Error, Event, EventChannel, EventKind, GRH_BYTES, GidType, Id, Membership,
-    MemoryRegion, ProtectionDomain, QueuePair, QueuePairBuilder, Rc, Ud,
+    Error, Event, EventChannel, EventKind, GRH_BYTES, GidType, Id, Membership, MemoryRegion,
+    ProtectionDomain, QueuePair, QueuePairBuilder, Rc, Ud,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 61));
+/// Each run of the test has its own.
+fn group() -> IpAddr {
+    let last = u8::try_from(std::process::id() % 256).unwrap();
+    Ipv4Addr::new(239, 7, 2, last).into()
+}
 
 /// The next event, which must come in time.
 #[track_caller]
@@ -248,15 +253,15 @@ fn datagrams_and_connections_are_not_mixed() {
 fn members_of_a_group_hear_what_is_sent_to_it() {
     let (mut member, sender) = (Datagrams::bound(), Datagrams::bound());
     let join = |end: &Datagrams, membership| {
-        end.id.join_multicast(GROUP, membership).unwrap();
+        end.id.join_multicast(group(), membership).unwrap();
         let joined = expect(&end.channel, EventKind::MulticastJoin);
         joined.datagrams.unwrap()
     };
-    let group = join(&member, Membership::Full);
-    assert_eq!(group.queue_pair, Datagram::MULTICAST);
+    let joined = join(&member, Membership::Full);
+    assert_eq!(joined.queue_pair, Datagram::MULTICAST);
     let seen_by_sender = join(&sender, Membership::SendOnly);
     assert_eq!(
-        (group.path.gid, group.qkey),
+        (joined.path.gid, joined.qkey),
         (seen_by_sender.path.gid, seen_by_sender.qkey)
     );
     let to = seen_by_sender.datagram(&sender.domain).unwrap();
@@ -265,12 +270,12 @@ fn members_of_a_group_hear_what_is_sent_to_it() {
     if !on_rxe() {
         member.received(b"to all");
     }
-    sender.id.leave_multicast(GROUP).unwrap();
-    let refused = sender.id.leave_multicast(GROUP).unwrap_err();
+    sender.id.leave_multicast(group()).unwrap();
+    let refused = sender.id.leave_multicast(group()).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EADDRNOTAVAIL));
     // It leaves by itself; a queue pair that stayed attached could not go.
     drop(member.queue_pair.take());
-    assert!(member.id.leave_multicast(GROUP).is_err());
+    assert!(member.id.leave_multicast(group()).is_err());
 }
 
 #[test]
@@ -308,14 +313,10 @@ fn an_identifier_moves_to_another_channel_with_what_is_waiting() {
 
 #[test]
 fn a_request_is_handed_to_another_endpoint() {
-    let endpoints = [(); 2].map(|()| Endpoint::new(&provider()).unwrap());
-    let [door, worker] = endpoints;
-    let listener = door.listen((address(), 0).into()).unwrap();
-    let to = SocketAddr::new(address(), listener.port());
-    let client = std::thread::spawn(move || {
-        let endpoint = Endpoint::new(&provider()).unwrap();
-        endpoint.connect(to).within(DEADLINE).wait().unwrap()
-    });
+    let (door, worker) = (endpoint(), endpoint());
+    let (listener, to) = door::listener(&door);
+    let connecting = endpoint().connect(to).within(DEADLINE);
+    let client = std::thread::spawn(move || connecting.wait().unwrap());
     let incoming = listener.accept().within(DEADLINE).wait().unwrap();
     let incoming = incoming.migrate(&worker).unwrap();
     drop((listener, door));

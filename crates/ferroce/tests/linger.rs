@@ -11,8 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, provider};
-use ferroce::{Endpoint, Listener, Stream, StreamRoom};
+use common::DEADLINE;
+use common::door::{endpoint, listener};
+use ferroce::{Listener, Stream, StreamRoom};
 
 /// Tells a process that runs one of these tests what it is.
 const ROLE: &str = "FERROCE_TEST_ROLE";
@@ -28,15 +29,8 @@ fn bytes() -> Vec<u8> {
         .collect()
 }
 
-fn listener() -> (Listener, SocketAddr) {
-    let endpoint = Endpoint::new(&provider()).unwrap();
-    let listener = endpoint.listen((common::address(), 0).into()).unwrap();
-    let address = (common::address(), listener.port()).into();
-    (listener, address)
-}
-
 fn connect(address: SocketAddr) -> Stream {
-    let connector = Endpoint::new(&provider()).unwrap().connector();
+    let connector = endpoint().connector();
     let connecting = Stream::connect(&connector, address, StreamRoom::default());
     connecting.within(DEADLINE).wait().unwrap()
 }
@@ -49,7 +43,7 @@ fn accept(listener: &Listener) -> Stream {
 
 /// The accepted and the connected end, which have endpoints of their own that nobody else has.
 fn pair() -> (Stream, Stream) {
-    let (listener, address) = listener();
+    let (listener, address) = listener(&endpoint());
     let connecting = thread::spawn(move || connect(address));
     (accept(&listener), connecting.join().unwrap())
 }
@@ -195,7 +189,7 @@ fn what_was_written_arrives_though_its_process_returns_from_main() {
     if role().is_none() {
         return run(on_a_slow_wire(other_process(this, "alone")));
     }
-    let (listener, address) = listener();
+    let (listener, address) = listener(&endpoint());
     for _ in 0..2 {
         let mut command = other_process(this, "writer");
         command.env(PEER, address.to_string());
@@ -250,7 +244,7 @@ fn a_peer_that_does_not_answer_is_waited_for_no_longer_than_was_said() {
     match role().as_deref() {
         None => return run(other_process(this, "alone")),
         Some("frozen") => {
-            let (listener, address) = listener();
+            let (listener, address) = listener(&endpoint());
             println!("\nat {address}");
             let _held = accept(&listener);
             println!("accepted");

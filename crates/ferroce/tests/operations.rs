@@ -30,12 +30,6 @@ fn pair(bare: &Bare, unsignalled: bool) -> (QueuePair<Rc>, QueuePair<Rc>) {
     pair
 }
 
-fn done(bare: &Bare, tag: u64) -> ferroce::Done {
-    let completion = bare.completions.wait().unwrap();
-    assert_eq!(completion.tag, tag, "{completion:?}");
-    completion.result.unwrap()
-}
-
 #[test]
 fn a_batch_is_done_in_order() {
     let bare = Bare::new();
@@ -64,7 +58,7 @@ fn a_batch_is_done_in_order() {
     assert_eq!(batch.len(), 4);
     batch.post().unwrap();
     for tag in 1..=4 {
-        done(&bare, tag);
+        bare.done(tag);
     }
     // The fenced WRITE has sent what the READ had brought.
     assert_eq!(
@@ -180,7 +174,7 @@ fn unsignalled_work_is_silent_and_lets_go_of_its_memory_with_the_next() {
         }
         let last = Operation::Write(remote.remote().at(32));
         a.post_inline(round.into(), last, &[round; 8]).unwrap();
-        done(&bare, round.into());
+        bare.done(round.into());
         assert_eq!(contents(&remote)[..40], [round; 40]);
     }
     // Of work that fails they tell all the same.
@@ -241,7 +235,7 @@ fn an_atomic_write_sets_eight_bytes() {
         assert_eq!(refused.status.to_string(), "IBV_WC_LOC_QP_OP_ERR");
         return;
     }
-    assert_eq!(done(&bare, 1).what, Completed::AtomicWrite);
+    assert_eq!(bare.done(1).what, Completed::AtomicWrite);
     assert_eq!(remote.load(0).unwrap(), 77);
     let refused = a
         .post_send(2, place.write(), &[local.slice(0..4).unwrap()])
@@ -281,8 +275,8 @@ fn a_flush_follows_the_write_that_it_is_for() {
     a.post_inline(1, Operation::Write(place.at(0)), b"now")
         .unwrap();
     a.post_flush(2, place, FlushPlacement::Global).unwrap();
-    assert_eq!(done(&bare, 1).what, Completed::Write);
-    assert_eq!(done(&bare, 2).what, Completed::Flush);
+    assert_eq!(bare.done(1).what, Completed::Write);
+    assert_eq!(bare.done(2).what, Completed::Flush);
     assert_eq!(contents(&remote)[..3], *b"now");
     // A region that does not allow it refuses.
     let other = bare.region(&[0; 8]);
@@ -321,19 +315,19 @@ fn windows_of_both_types_open_and_close_a_part_of_a_region() {
         let open = a
             .post_bind(1, &window, (&region, 16..48), RemoteAccess::READ)
             .unwrap();
-        assert_eq!(done(&bare, 1).what, Completed::Bind);
+        assert_eq!(bare.done(1).what, Completed::Bind);
         assert_eq!((open.length, open.rkey), (32, window.key()));
         assert!(readable(&bare, &b, open));
         // Bound again, it has another key, and the old one is of no use. One of type 2 must be closed first.
         if kind == WindowType::Two {
             a.post_send(3, Operation::Invalidate(open.rkey), &[])
                 .unwrap();
-            done(&bare, 3);
+            bare.done(3);
         }
         let again = a
             .post_bind(2, &window, (&region, 20..24), RemoteAccess::READ)
             .unwrap();
-        done(&bare, 2);
+        bare.done(2);
         assert_ne!(again.rkey, open.rkey);
         assert!(readable(&bare, &b, again));
         assert!(!readable(&bare, &b, open));
@@ -351,7 +345,7 @@ fn a_window_can_be_closed_from_both_sides() {
         let open = a
             .post_bind(1, &window, (&region, 0..64), RemoteAccess::READ)
             .unwrap();
-        done(&bare, 1);
+        bare.done(1);
         assert!(readable(&bare, &b, open));
         if by_peer {
             a.post_receive(2, &[]).unwrap();
@@ -365,7 +359,7 @@ fn a_window_can_be_closed_from_both_sides() {
         } else {
             a.post_send(2, Operation::Invalidate(open.rkey), &[])
                 .unwrap();
-            assert_eq!(done(&bare, 2).what, Completed::Invalidate);
+            assert_eq!(bare.done(2).what, Completed::Invalidate);
         }
         assert!(!readable(&bare, &b, open));
     }
@@ -381,7 +375,7 @@ fn a_window_keeps_what_it_shows() {
     let open = a
         .post_bind(1, &window, (&region, 0..64), RemoteAccess::READ)
         .unwrap();
-    done(&bare, 1);
+    bare.done(1);
     drop(region);
     assert!(readable(&bare, &b, open));
     drop(window);
@@ -466,7 +460,7 @@ fn memory_of_the_program_is_registered_as_it_is() {
     let local = bare.region(&[0; 7]);
     let read = Operation::Read(owned.remote().at(0));
     a.post_send(1, read, &[local.slice(0..7).unwrap()]).unwrap();
-    done(&bare, 1);
+    bare.done(1);
     assert_eq!(contents(&local), b"sEVEn!!");
     let words: Vec<AtomicU64> = (0..4).map(AtomicU64::new).collect();
     let start = NonNull::from(&words[..]).cast();
@@ -479,7 +473,7 @@ fn memory_of_the_program_is_registered_as_it_is() {
         &[local_word(&bare).slice(0..8).unwrap()],
     )
     .unwrap();
-    done(&bare, 2);
+    bare.done(2);
     assert_eq!(words[3].load(Ordering::Acquire), 13);
     assert_eq!(raw.atomic_words().unwrap()[3].load(Ordering::Acquire), 13);
     assert_eq!(raw.atomic_bytes().len(), 32);

@@ -392,13 +392,8 @@ fn ready<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// How many programs: `FERROCE_SEEDS` says it for long runs, and for those under a slow checker.
-fn cases() -> u32 {
-    std::env::var("FERROCE_SEEDS").map_or(48, |seeds| seeds.parse().unwrap())
-}
-
 proptest! {
-    #![proptest_config(Config { cases: cases(), failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: common::seeds(48), failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn memory_is_where_it_should_be_whatever_is_dropped_when(

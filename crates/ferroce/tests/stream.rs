@@ -5,32 +5,17 @@ mod common;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::Duration;
 
-use common::provider;
-use ferroce::{Endpoint, Error, Listener, Stream, StreamRoom};
-
-/// Long past what anything here takes.
-const DEADLINE: Duration = Duration::from_secs(60);
+use common::door::{endpoint, listener};
+use ferroce::{Error, Stream, StreamRoom};
 
 const SMALL: StreamRoom = StreamRoom {
     buffers: 4,
     bytes: 100,
 };
-
-fn endpoint() -> Endpoint {
-    Endpoint::new(&provider()).unwrap()
-}
-
-fn listener(endpoint: &Endpoint) -> (Listener, SocketAddr) {
-    let listener = endpoint.listen((common::address(), 0).into()).unwrap();
-    let address = (common::address(), listener.port()).into();
-    (listener, address)
-}
 
 /// Two ends, of endpoints of their own.
 fn pair(one: StreamRoom, other: StreamRoom) -> (Stream, Stream) {
@@ -149,8 +134,7 @@ fn wander(mut stream: Stream, seed: u64, length: usize) {
 
 #[test]
 fn random_sizes_rooms_and_dropped_futures_lose_and_repeat_nothing() {
-    let seeds = std::env::var("FERROCE_SEEDS").map_or(6, |seeds| seeds.parse::<u64>().unwrap());
-    for seed in 1..=seeds {
+    for seed in 1..=u64::from(common::seeds(6)) {
         println!("seed {seed}");
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut room = || StreamRoom {
@@ -327,7 +311,7 @@ async fn tokio_copies_through_a_stream_whose_halves_are_in_two_tasks() {
         echo.await.unwrap();
         writer.await.unwrap();
     };
-    tokio::time::timeout(DEADLINE, work).await.unwrap();
+    tokio::time::timeout(common::DEADLINE, work).await.unwrap();
     driver.abort();
 }
 

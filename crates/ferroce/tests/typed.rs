@@ -28,11 +28,23 @@ fn pair<T: ferroce::Sends + ferroce::Connected>(bare: &Bare) -> (QueuePair<T>, Q
     pair
 }
 
-/// Waits for the completion with this tag; what was done.
-fn done(bare: &Bare, tag: u64) -> ferroce::Done {
-    let completion = bare.completions.wait().unwrap();
-    assert_eq!(completion.tag, tag, "{completion:?}");
-    completion.result.unwrap()
+/// Two queue pairs for datagrams, where the second is, and the way from the first to it.
+fn datagrams(
+    bare: &Bare,
+) -> (
+    QueuePair<Ud>,
+    QueuePair<Ud>,
+    QueuePairAddress,
+    AddressHandle,
+) {
+    let build = || builder::<Ud>(bare).build().unwrap();
+    let (asker, answerer) = (build(), build());
+    asker.activate(PORT, &bare.gid, QKEY).unwrap();
+    let there = answerer.activate(PORT, &bare.gid, QKEY).unwrap();
+    // As it would travel.
+    let there = QueuePairAddress::from_bytes(&there.to_bytes()).unwrap();
+    let to = AddressHandle::new(&bare.domain, &asker.path_to(&there).unwrap()).unwrap();
+    (asker, answerer, there, to)
 }
 
 /// Waits for these two completions, in either order.
@@ -77,7 +89,7 @@ fn reliable_connections_go_through_their_states_and_move_bytes() {
     let place = remote.remote().at(50);
     a.post_send(3, Operation::Write(place), &[local.slice(50..100).unwrap()])
         .unwrap();
-    assert_eq!(done(&bare, 3).what, Completed::Write);
+    assert_eq!(bare.done(3).what, Completed::Write);
     assert_eq!(contents(&remote), [1; 100]);
     a.flush().unwrap();
     assert_eq!(a.state().unwrap(), QueuePairState::Err);
@@ -138,14 +150,7 @@ fn unreliable_connections_send_and_write() {
 #[test]
 fn datagrams_carry_a_header_by_which_they_are_answered() {
     let bare = Bare::new();
-    let (asker, answerer): (QueuePair<Ud>, QueuePair<Ud>) = (
-        builder(&bare).build().unwrap(),
-        builder(&bare).build().unwrap(),
-    );
-    asker.activate(PORT, &bare.gid, QKEY).unwrap();
-    let there = answerer.activate(PORT, &bare.gid, QKEY).unwrap();
-    let there = QueuePairAddress::from_bytes(&there.to_bytes()).unwrap();
-    let to = AddressHandle::new(&bare.domain, &asker.path_to(&there).unwrap()).unwrap();
+    let (asker, answerer, there, to) = datagrams(&bare);
     let (question, room) = (bare.region(b"question"), bare.region(&[0; GRH_BYTES + 100]));
     answerer
         .post_receive(1, &[room.slice(0..room.len()).unwrap()])
@@ -186,13 +191,7 @@ fn datagrams_carry_a_header_by_which_they_are_answered() {
 #[test]
 fn a_datagram_with_another_key_is_dropped() {
     let bare = Bare::new();
-    let (asker, answerer): (QueuePair<Ud>, QueuePair<Ud>) = (
-        builder(&bare).build().unwrap(),
-        builder(&bare).build().unwrap(),
-    );
-    asker.activate(PORT, &bare.gid, QKEY).unwrap();
-    let there = answerer.activate(PORT, &bare.gid, QKEY).unwrap();
-    let to = AddressHandle::new(&bare.domain, &asker.path_to(&there).unwrap()).unwrap();
+    let (asker, answerer, there, to) = datagrams(&bare);
     let room = bare.region(&[0; GRH_BYTES + 8]);
     answerer
         .post_receive(1, &[room.slice(0..room.len()).unwrap()])
@@ -287,7 +286,7 @@ fn xrc_names_the_queue_with_each_message() {
     initiator
         .post_send(6, add.to(second), &[local.slice(0..8).unwrap()])
         .unwrap();
-    assert_eq!(done(&bare, 6).what, Completed::FetchAdd);
+    assert_eq!(bare.done(6).what, Completed::FetchAdd);
     assert_eq!((local.load(0).unwrap(), remote.load(0).unwrap()), (40, 42));
 }
 

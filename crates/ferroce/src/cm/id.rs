@@ -232,8 +232,13 @@ impl Id {
     /// How long the queue pair waits for an acknowledgement: 4.096 µs times 2 to this power, at most 31.
     ///
     /// # Errors
-    /// EINVAL for more than 31.
+    /// [`Error::Misuse`] for more than 31.
     pub fn set_ack_timeout(&self, exponent: u8) -> Result<()> {
+        if exponent > 31 {
+            return Err(Error::Misuse(
+                "the exponent of an ACK timeout is at most 31",
+            ));
+        }
         self.0.set_option(IdOption::AckTimeout(exponent))
     }
 }

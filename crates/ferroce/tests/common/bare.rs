@@ -1,8 +1,8 @@
 //! Queue pairs of this process that are connected without the connection manager.
 
 use ferroce::{
-    Access, CompletionQueue, Connected, Context, GidEntry, GidType, LinkParameters, MemoryRegion,
-    PortState, ProtectionDomain, QueuePair, QueuePairAddress, RemoteAccess,
+    Access, CompletionQueue, Connected, Context, Done, GidEntry, GidType, LinkParameters,
+    MemoryRegion, PortState, ProtectionDomain, QueuePair, QueuePairAddress, RemoteAccess,
 };
 
 use super::provider;
@@ -47,6 +47,13 @@ impl Bare {
             MemoryRegion::new(&self.domain, bytes.len(), Access::Remote).expect("a region");
         region.write(0, bytes).expect("its bytes");
         region
+    }
+
+    /// Waits for the completion with this tag; what was done.
+    pub(crate) fn done(&self, tag: u64) -> Done {
+        let completion = self.completions.wait().expect("a completion");
+        assert_eq!(completion.tag, tag, "{completion:?}");
+        completion.result.expect("success")
     }
 
     /// Initialises a queue pair for everything.

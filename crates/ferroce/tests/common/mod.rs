@@ -3,6 +3,8 @@
 #[allow(dead_code, reason = "not every test program needs all of it")]
 pub(crate) mod bare;
 #[allow(dead_code, reason = "not every test program needs all of it")]
+pub(crate) mod door;
+#[allow(dead_code, reason = "not every test program needs all of it")]
 pub(crate) mod pair;
 
 use std::future::Future;
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 use ferroce::Provider;
 
 /// Long past what anything in a test takes.
+#[allow(dead_code, reason = "not every test program needs it")]
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The provider that is tested: the software device, or with `FERROCE_TEST_PROVIDER=system` the libraries that the loader finds,
@@ -42,6 +45,13 @@ pub(crate) fn address() -> IpAddr {
 #[allow(dead_code, reason = "not every test program needs it")]
 pub(crate) fn on_rxe() -> bool {
     std::env::var_os("FERROCE_TEST_DEVICE").is_some_and(|device| device == "rxe")
+}
+
+/// How many random programs or seeds: `FERROCE_SEEDS` says it for long runs, and for those under a slow checker.
+#[allow(dead_code, reason = "not every test program needs it")]
+pub(crate) fn seeds(otherwise: u32) -> u32 {
+    let told = std::env::var("FERROCE_SEEDS");
+    told.map_or(otherwise, |told| told.parse().expect("FERROCE_SEEDS"))
 }
 
 struct Unpark(Thread);
