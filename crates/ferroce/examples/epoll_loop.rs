@@ -1,5 +1,4 @@
 //! One epoll loop for everything: events of the connection manager, completions, and a timer. One thread, no futures, nothing hidden.
-//!
 //! With each tick of the timer the client sends a number, and the server sends it back. The rule that matters: after a wake-up take all
 //! events, arm the queue again, and then take all completions. `Driver::turn` does that.
 
@@ -19,7 +18,6 @@ const TICKS: u32 = 5;
 /// What the descriptors are called in the epoll; completion queues have the number of their end.
 const EVENTS: u64 = 100;
 const TIMER: u64 = 101;
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One end of a connection.
 struct End {
@@ -39,6 +37,7 @@ pub(crate) fn main() -> Outcome {
     epoll.add(&channel, EpollEvent::new(EpollFlags::EPOLLIN, EVENTS))?;
     let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK)?;
     epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
+    let every = Expiration::Interval(Duration::from_millis(5).into());
     let (listener, id) = (Id::new(&channel)?, Id::new(&channel)?);
     if side != Side::Client {
         listener.bind(address)?;
@@ -47,7 +46,7 @@ pub(crate) fn main() -> Outcome {
         println!("listening at port {}", address.port());
     }
     if side != Side::Server {
-        id.resolve_address(address, PATIENCE)?;
+        id.resolve_address(address, Duration::from_secs(2))?;
     }
     let (mut connecting, mut ends) = (Some(id), Vec::new());
     let mut left = if side == Side::Both { 2 } else { 1 };
@@ -59,17 +58,15 @@ pub(crate) fn main() -> Outcome {
                 EVENTS => {
                     while let Some(event) = channel.try_next_event()? {
                         left -= usize::from(event.kind == EventKind::Disconnected);
-                        if let Some(end) = on_event(event, &mut connecting, &ends, &timer)? {
-                            let number = EpollEvent::new(EpollFlags::EPOLLIN, ends.len() as u64);
-                            epoll.add(&end.driver, number)?;
-                            ends.push(end);
+                        if event.kind == EventKind::Established {
+                            timer.set(every, TimerSetTimeFlags::empty())?;
                         }
+                        on_event(event, &mut connecting, &mut ends, &epoll)?;
                     }
                 }
                 TIMER => {
                     timer.wait()?;
-                    let mut clients = ends.iter_mut().filter(|end| end.is_client);
-                    clients.try_for_each(End::count)?;
+                    (ends.iter_mut().filter(|e| e.is_client)).try_for_each(End::count)?;
                 }
                 number => ends[usize::try_from(number)?].on_completions()?,
             }
@@ -78,66 +75,58 @@ pub(crate) fn main() -> Outcome {
     Ok(())
 }
 
-/// Does what an event asks for; the new end, if it makes one.
-fn on_event(
-    event: Event,
-    connecting: &mut Option<Id>,
-    ends: &[End],
-    timer: &TimerFd,
-) -> Outcome<Option<End>> {
+/// Does what an event asks for.
+fn on_event(event: Event, ours: &mut Option<Id>, ends: &mut Vec<End>, epoll: &Epoll) -> Outcome {
     match (event.kind, event.request) {
         (EventKind::AddressResolved, _) => {
-            let id = connecting.as_ref().ok_or("no identifier")?;
-            id.resolve_route(PATIENCE)?;
+            let id = ours.as_ref().ok_or("no identifier")?;
+            id.resolve_route(Duration::from_secs(2))?;
         }
         (EventKind::RouteResolved, _) => {
-            return End::new(connecting.take().ok_or("no identifier")?, true).map(Some);
+            let id = ours.take().ok_or("no identifier")?;
+            ends.push(End::new(id, true, (epoll, ends.len()))?);
         }
-        (EventKind::ConnectRequest, Some((_, id))) => return End::new(id, false).map(Some),
-        (EventKind::Established, _) => {
-            let every = Expiration::Interval(Duration::from_millis(5).into());
-            timer.set(every, TimerSetTimeFlags::empty())?;
+        (EventKind::ConnectRequest, Some((_, id))) => {
+            ends.push(End::new(id, false, (epoll, ends.len()))?);
         }
         (EventKind::Disconnected, _) => {
-            let of = |end: &&End| end.id.key() == event.id && !end.is_client;
-            if let Some(server) = ends.iter().find(of) {
-                println!("server: echoed {} ticks", server.ticks);
-                server.id.disconnect()?; // the answer
-            }
+            let server = ends.iter().find(|e| e.id.key() == event.id && !e.is_client);
+            server.map_or(Ok(()), |server| server.id.disconnect())?; // the answer
         }
-        (EventKind::TimewaitExit, _) => {}
+        (EventKind::Established | EventKind::TimewaitExit, _) => {}
         (kind, _) => return Err(format!("{kind:?}, status {}", event.status).into()),
     }
-    Ok(None)
+    Ok(())
 }
 
 impl End {
     /// Of an identifier that has met its device.
-    fn new(id: Id, is_client: bool) -> Outcome<Self> {
+    fn new(id: Id, is_client: bool, (epoll, number): (&Epoll, usize)) -> Outcome<Self> {
         let context = id.context().ok_or("no device")?;
         let domain = ProtectionDomain::new(&context)?;
         let completions = CompletionQueue::new(&context, 16)?;
-        let new = Self {
-            queue_pair: QueuePairBuilder::new(&domain, &completions).build_for(&id)?,
-            driver: completions.driver()?,
+        let driver = completions.driver()?;
+        driver.turn()?; // armed before there can be completions
+        epoll.add(&driver, EpollEvent::new(EpollFlags::EPOLLIN, number as u64))?;
+        let queue_pair = QueuePairBuilder::new(&domain, &completions).build_for(&id)?;
+        queue_pair.post_receive(0, &[])?;
+        let agree = if is_client { Id::connect } else { Id::accept };
+        agree(&id, &ConnectionParameters::default())?;
+        Ok(Self {
+            queue_pair,
             completions,
+            driver,
             id,
             is_client,
             ticks: 0,
-        };
-        new.driver.turn()?; // armed before there can be completions
-        new.queue_pair.post_receive(0, &[])?;
-        let agree = if is_client { Id::connect } else { Id::accept };
-        agree(&new.id, &ConnectionParameters::default())?;
-        Ok(new)
+        })
     }
 
     /// Says the next number, which goes as the immediate data of a message without bytes.
     fn count(&mut self) -> Outcome {
         if self.ticks < TICKS {
             self.ticks += 1;
-            let number = Operation::SendImmediate(self.ticks);
-            self.queue_pair.post_send(0, number, &[])?;
+            (self.queue_pair).post_send(0, Operation::SendImmediate(self.ticks), &[])?;
         }
         Ok(())
     }

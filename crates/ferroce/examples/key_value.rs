@@ -12,9 +12,8 @@ use common::Outcome;
 use ferroce::{Access, Connection, Endpoint, Listener, Operation, RemoteRegion};
 
 const SLOTS: u64 = 256;
-/// Bytes of a key, and of a value.
+/// Bytes of a key and of a value; of a slot with its version.
 const TEXT: usize = 28;
-/// Version, key, value.
 const SLOT: usize = 8 + TEXT + TEXT;
 const CLIENTS: usize = 3;
 
@@ -29,13 +28,12 @@ fn server(listener: &Listener) -> Outcome {
     let table = first.connection().region(bytes, Access::Remote)?;
     let key = table.remote().to_bytes();
     let mut connections = vec![first.private_data(&key).establish().wait()?];
-    for _ in 1..CLIENTS {
+    while connections.len() < CLIENTS {
         let next = listener.accept().wait()?.private_data(&key);
         connections.push(next.accept().wait()?);
     }
-    connections
-        .iter()
-        .try_for_each(|one| one.disconnected().wait())?;
+    let mut all = connections.iter();
+    all.try_for_each(|one| one.disconnected().wait())?;
     println!("server: served {CLIENTS} clients without doing anything");
     Ok(())
 }
@@ -140,8 +138,8 @@ impl Store {
     fn work(&self, operation: Operation, bytes: &[u8]) -> Outcome<Vec<u8>> {
         let buffer = self.connection.buffer_of(bytes)?;
         let queue_pair = self.connection.queue_pair();
-        let work = queue_pair.submit_buffer(operation, buffer)?;
-        let (done, buffer) = self.connection.wait(work)?;
+        let (done, buffer) =
+            (self.connection).wait(queue_pair.submit_buffer(operation, buffer)?)?;
         done?;
         Ok(buffer.to_vec())
     }
