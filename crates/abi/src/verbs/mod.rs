@@ -6,6 +6,7 @@
 
 pub(crate) mod acks;
 mod ah;
+mod builders;
 mod channel;
 mod clock;
 pub(crate) mod context;
@@ -33,6 +34,7 @@ pub(crate) mod qp;
 mod qp_ex;
 mod qp_open;
 mod rates;
+mod rereg;
 mod srq;
 mod sysfs;
 mod unbuilt;
@@ -61,9 +63,7 @@ pub use kern::{
     ibv_copy_ah_attr_from_kern, ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern,
     ibv_copy_qp_attr_from_kern,
 };
-pub use mr::{
-    ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, ibv_rereg_mr,
-};
+pub use mr::{ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2};
 pub use multicast::{ibv_attach_mcast, ibv_detach_mcast};
 pub use names::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str};
 pub use neighbour::ibv_resolve_eth_l2_from_gid;
@@ -76,6 +76,7 @@ pub use qp::{
 pub(crate) use qp_ex::create_qp_ex;
 pub use qp_ex::ibv_qp_to_qp_ex;
 pub use rates::{ibv_rate_to_mbps, ibv_rate_to_mult, mbps_to_ibv_rate, mult_to_ibv_rate};
+pub use rereg::ibv_rereg_mr;
 pub(crate) use srq::create_srq_ex;
 pub use srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
 pub use sysfs::{ibv_get_sysfs_path, ibv_read_sysfs_file};

@@ -9,7 +9,7 @@ use ferroce_nic::{Error, Qp, QpInit};
 use ferroce_proto::verbs::{AttrMask, QpCap, QpType};
 
 use super::acks::Acks;
-use super::qp_ex::{Builder, wr_flush};
+use super::builders::{Builder, wr_flush};
 use super::{context, cq, engine, pd, srq};
 use crate::convert::{cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};

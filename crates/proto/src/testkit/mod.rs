@@ -8,10 +8,12 @@ mod memory;
 mod node;
 mod pair;
 mod rng;
+mod setup;
 pub mod transitions;
 
 pub use link::Faults;
 pub use memory::Arena;
 pub use node::{Machine, Node, PD, Results, XrcQueue, remote, sge, wr};
-pub use pair::{Pair, Setup, Side};
+pub use pair::Pair;
 pub use rng::Rng;
+pub use setup::{Setup, Side};

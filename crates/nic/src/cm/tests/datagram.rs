@@ -8,6 +8,7 @@ use ferroce_proto::mad::{CmMad, Message};
 use ferroce_proto::verbs::{AttrMask, QpState, QpType};
 
 use super::net::*;
+use super::pair::Pair;
 use crate::cm::{EventChannel, EventKind, EventParam, Id, PortSpace, UdParam};
 use crate::core::lock;
 

@@ -6,6 +6,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad};
 
 use super::net::*;
+use super::pair::Pair;
 use crate::cm::{EventKind, Via};
 use crate::core::lock;
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::net::*;
+use super::pair::Pair;
 use crate::cm::EventKind;
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ferroce_proto::verbs::QpType;
 
 use super::net::*;
+use super::pair::Pair;
 use crate::cm::{EventKind, IdOption, PortSpace};
 use crate::core::lock;
 

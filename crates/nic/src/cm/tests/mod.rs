@@ -2,10 +2,12 @@
 
 mod connect;
 mod datagram;
+mod failures;
 mod hostile;
 mod lifecycle;
 mod listen;
 mod multicast;
 mod net;
+mod pair;
 mod resolve;
 mod routing;

@@ -7,6 +7,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::verbs::{Mtu, QpState};
 
 use super::net::*;
+use super::pair::Pair;
 use crate::cm::{EventKind, IdOption, Route};
 use crate::core::lock;
 

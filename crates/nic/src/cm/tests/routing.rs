@@ -8,6 +8,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, CommId, Dreq, Message, Rep};
 
 use super::net::*;
+use super::pair::Pair;
 use crate::cm::{EventKind, Via};
 use crate::core::lock;
 use crate::link::Addressing;

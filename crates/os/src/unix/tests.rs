@@ -1,3 +1,4 @@
+use std::io::IoSlice;
 use std::time::Duration;
 
 use super::*;

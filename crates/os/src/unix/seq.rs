@@ -1,19 +1,13 @@
-//! Unix sockets with abstract names: how processes of one network namespace find each other.
-//!
-//! An abstract name is exclusive, is visible in its network namespace only, leaves nothing in the file system and vanishes
-//! with the last descriptor of its socket (`unix(7)`).
+//! Connections that carry records, and descriptors with them.
 
 use std::ffi::c_int;
-use std::fs;
 use std::io::{self, IoSlice};
-use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
+use super::{Credentials, Name, Record, receive};
 use crate::cmsg::Control;
 use crate::fd::Fd;
-use crate::sockaddr::family;
 use crate::sys::{self, check, check_retry, raw_fd, socklen};
-use crate::thread::uncancellable;
 
 /// Connections that may wait to be accepted; the kernel gives at most `net.core.somaxconn`.
 const BACKLOG: c_int = 4096;
@@ -21,80 +15,10 @@ const BACKLOG: c_int = 4096;
 /// Descriptors that one record carries at most.
 pub const MAX_DESCRIPTORS: usize = 4;
 
-/// Who is at the other end, as the kernel vouches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// Process, as this process's PID namespace numbers it; 0 if it is not visible there.
-    pub pid: i32,
-    /// Effective user.
-    pub uid: u32,
-}
-
-impl Credentials {
-    /// This process's.
-    #[must_use]
-    pub fn own() -> Self {
-        // SAFETY: takes no pointers and cannot fail.
-        let uid = unsafe { libc::geteuid() };
-        Self {
-            pid: i32::try_from(std::process::id()).unwrap_or(0),
-            uid,
-        }
-    }
-}
-
-/// What a receive call brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// This many bytes.
-    Whole(usize),
-    /// The record was longer than the room for it; the rest is lost.
-    Truncated,
-    /// The peer has closed its end, or its process is gone.
-    Closed,
-    /// Nothing is there.
-    Nothing,
-}
-
-struct Name {
-    address: libc::sockaddr_un,
-    len: libc::socklen_t,
-}
-
-impl Name {
-    /// # Errors
-    /// EINVAL for an empty name, one with a NUL and one of more than 107 bytes.
-    fn new(name: &str) -> io::Result<Self> {
-        // SAFETY: integers only.
-        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-        address.sun_family = family(libc::AF_UNIX);
-        // The first byte stays NUL: that makes the name abstract.
-        let room = &mut address.sun_path[1..];
-        if name.is_empty() || name.len() > room.len() || name.contains('\0') {
-            return Err(io::Error::from_raw_os_error(libc::EINVAL));
-        }
-        for (to, from) in room.iter_mut().zip(name.bytes()) {
-            *to = libc::c_char::from_ne_bytes([from]);
-        }
-        Ok(Self {
-            address,
-            len: socklen(offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len()),
-        })
-    }
-
-    fn apply(&self, call: libc::c_long, fd: &Fd) -> io::Result<()> {
-        // SAFETY: pointer and length describe the address.
-        check_retry(|| unsafe {
-            libc::syscall(call, fd.as_raw_fd(), &raw const self.address, self.len)
-        })
-        .map(drop)
-    }
-}
-
 /// A listener for connections that keep the bounds of records.
 #[derive(Debug)]
 pub struct SeqListener {
-    fd: Fd,
+    pub(super) fd: Fd,
 }
 
 impl SeqListener {
@@ -135,7 +59,7 @@ impl SeqListener {
 /// A connection that keeps the bounds of records. All calls are non-blocking.
 #[derive(Debug)]
 pub struct SeqSocket {
-    fd: Fd,
+    pub(super) fd: Fd,
 }
 
 impl SeqSocket {
@@ -302,166 +226,3 @@ fn closed_if_empty(got: io::Result<Record>) -> io::Result<Record> {
         other => other,
     }
 }
-
-fn receive(fd: &Fd, room: &mut [u8], with: Option<&mut Vec<Fd>>) -> io::Result<Record> {
-    let mut iov = libc::iovec {
-        iov_base: room.as_mut_ptr().cast(),
-        iov_len: room.len(),
-    };
-    let mut control = Control::new();
-    // SAFETY: null pointers, lengths and flags, for which zero is a value.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_iov = &raw mut iov;
-    header.msg_iovlen = 1;
-    if with.is_some() {
-        header.msg_control = control.as_mut_ptr();
-        header.msg_controllen = Control::CAPACITY;
-    }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header points to `room`, which is borrowed exclusively, and to `control`. Without room for control messages the
-    // kernel closes descriptors that come with the record.
-    let got = check_retry(|| unsafe {
-        libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, flags)
-    });
-    if let Some(with) = with
-        && got.is_ok()
-    {
-        control.set_len(header.msg_controllen);
-        with.extend(descriptors(&control));
-    }
-    match got {
-        Ok(_) if header.msg_flags & libc::MSG_TRUNC != 0 => Ok(Record::Truncated),
-        Ok(n) => Ok(Record::Whole(n)),
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Record::Nothing),
-        Err(e) => Err(e),
-    }
-}
-
-/// The descriptors that the kernel has just put into this process's table.
-fn descriptors(control: &Control) -> impl Iterator<Item = Fd> {
-    control
-        .iter()
-        .filter(|m| m.level == libc::SOL_SOCKET && m.kind == libc::SCM_RIGHTS)
-        .flat_map(|m| m.data.as_chunks().0)
-        .map(|raw| Fd::internal(RawFd::from_ne_bytes(*raw)))
-}
-
-/// A socket for single messages between names. All calls are non-blocking.
-#[derive(Debug)]
-pub struct Dgram {
-    fd: Fd,
-}
-
-impl Dgram {
-    /// Claims an abstract name (without the leading NUL).
-    ///
-    /// # Errors
-    /// EADDRINUSE if the name is taken, EINVAL for a name that cannot be.
-    pub fn bind(name: &str) -> io::Result<Self> {
-        let name = Name::new(name)?;
-        let fd = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?;
-        name.apply(libc::SYS_bind, &fd)?;
-        Ok(Self { fd })
-    }
-
-    /// A socket without a name, which only sends.
-    ///
-    /// # Errors
-    /// EMFILE, ENFILE, ENOMEM.
-    pub fn unbound() -> io::Result<Self> {
-        Ok(Self {
-            fd: sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?,
-        })
-    }
-
-    /// Sends a message to whoever has the name.
-    ///
-    /// # Errors
-    /// ECONNREFUSED: nobody has it. EAGAIN: full, or `net.unix.max_dgram_qlen` messages wait there. EPROTOTYPE: it is not a
-    /// socket of this kind.
-    pub fn send_to(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let name = Name::new(name)?;
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: pointers and lengths describe the message and the address.
-        check_retry(|| unsafe {
-            libc::syscall(
-                libc::SYS_sendto,
-                self.fd.as_raw_fd(),
-                bytes.as_ptr(),
-                bytes.len(),
-                flags,
-                &raw const name.address,
-                name.len,
-            )
-        })
-        .map(drop)
-    }
-
-    /// Receives one message; it may be empty.
-    ///
-    /// # Errors
-    /// ENOMEM and the like; none is expected.
-    pub fn recv(&self, room: &mut [u8]) -> io::Result<Record> {
-        receive(&self.fd, room, None)
-    }
-}
-
-/// Whether a socket for single messages has an abstract name.
-///
-/// # Errors
-/// EMFILE, ENFILE, ENOMEM: it cannot be told now.
-pub fn has_owner(name: &str) -> io::Result<bool> {
-    let (socket, name) = (Dgram::unbound()?, Name::new(name)?);
-    match name.apply(libc::SYS_connect, &socket.fd) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
-        Err(e) => Err(e),
-    }
-}
-
-/// The abstract names of this network namespace that begin with `prefix`, each once, in order, without the leading NUL.
-///
-/// # Errors
-/// Those of reading `/proc/net/unix`.
-pub fn abstract_names(prefix: &str) -> io::Result<Vec<String>> {
-    let list = uncancellable(|| fs::read("/proc/net/unix"))?;
-    let mut names: Vec<String> = String::from_utf8_lossy(&list)
-        .lines()
-        .filter_map(listed_name)
-        .filter(|n| n.starts_with(prefix))
-        .map(String::from)
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    Ok(names)
-}
-
-/// The abstract name in a line of `/proc/net/unix`: the eighth field, marked by `@`. A name may have blanks in it.
-fn listed_name(line: &str) -> Option<&str> {
-    let mut rest = line;
-    for _ in 0..7 {
-        rest = rest.trim_start();
-        rest = &rest[rest.find(' ')?..];
-    }
-    rest.strip_prefix(" @")
-}
-
-macro_rules! has_descriptor {
-    ($($socket:ty),*) => {$(
-        impl AsRawFd for $socket {
-            fn as_raw_fd(&self) -> RawFd {
-                self.fd.as_raw_fd()
-            }
-        }
-        impl AsFd for $socket {
-            fn as_fd(&self) -> BorrowedFd<'_> {
-                self.fd.as_fd()
-            }
-        }
-    )*};
-}
-has_descriptor!(SeqListener, SeqSocket, Dgram);
-
-#[cfg(test)]
-#[path = "unix_tests.rs"]
-mod tests;
