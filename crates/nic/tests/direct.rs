@@ -9,7 +9,7 @@ mod race;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use child::{CANARY, LEN, Peer, SEED, reconnect};
+use child::{CANARY, LEN, Peer, SEED};
 use common::{Buffer, pair, pattern, rounds, wait_for};
 use ferroce_nic::{Carrier, Refusal};
 use ferroce_proto::ids::Key;
@@ -118,8 +118,7 @@ fn refusals() -> String {
             wc.vendor_err,
             peer.end.qp.state()
         );
-        peer.ask(&format!("connect {} 0 0", peer.end.qp.qpn().get()));
-        reconnect(&peer.end, peer.qpn);
+        peer.connect_again();
     }
     seen
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use child::{CANARY, LEN, Peer, SEED, reconnect};
+use child::{CANARY, LEN, Peer, SEED};
 use common::{ALL, Buffer, End, cap, pair, pattern, rounds, wait_for};
 use ferroce_nic::{Mr, Window};
 use ferroce_proto::ids::Key;
@@ -70,8 +70,7 @@ fn a_window_opens_its_range_until_its_queue_pair_is_reset() {
             peer.end.send(id, SendOp::Write(place), own);
             assert_eq!(peer.end.completion().status, expected, "{id}");
             if expected != WcStatus::Success {
-                peer.ask(&format!("connect {} 0 0", peer.end.qp.qpn().get()));
-                reconnect(&peer.end, peer.qpn);
+                peer.connect_again();
             }
         }
     }
@@ -158,8 +157,7 @@ fn invalidate_once(peer: &mut Peer) {
         [0],
         "bytes changed after the window was closed"
     );
-    peer.ask(&format!("connect {} 0 0", peer.end.qp.qpn().get()));
-    reconnect(&peer.end, peer.qpn);
+    peer.connect_again();
 }
 
 /// Rounds of each way to take a window back. Returns the copies by the direct way.
@@ -221,9 +219,7 @@ fn held_up_once(peer: &mut Peer) -> bool {
     let mr = Mr::register(&end.pd, addr, LEN as u64, addr, access).expect("a region");
     let window = Window::alloc(&end.pd, WindowType::Two).expect("a window");
     let bind = bind(&window, &mr, addr);
-    let own = (end.qp.qpn().get(), addr, bind.key.0);
-    peer.ask(&format!("connect {} {} {}", own.0, own.1, own.2));
-    reconnect(&peer.end, peer.qpn);
+    peer.connect((addr, bind.key));
     peer.end.send(1, SendOp::BindWindow(bind), vec![]);
     peer.end.done(1);
     peer.ask("flood");

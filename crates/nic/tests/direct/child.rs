@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferroce_nic::{Mr, Window};
-use ferroce_proto::ids::{Key, Qpn};
+use ferroce_proto::ids::{Key, Psn, Qpn};
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcImm};
 
@@ -36,11 +36,15 @@ fn small(n: u64) -> u32 {
     u32::try_from(n).expect("32 bits")
 }
 
-/// Takes a queue pair from any state to a new connection, on which nobody waits long for a peer that does not answer.
-pub(super) fn reconnect(end: &End, to: Qpn) {
+/// Takes a queue pair from any state to its `nth` connection, on which nobody waits long for a peer that does not answer. Its packets
+/// have numbers of their own: what is left of the one before is not taken for them.
+fn reconnect(end: &End, to: Qpn, nth: u64) {
+    let first = Psn::new(0x00ff_fff0).plus(small(nth % 128) << 16);
     let attr = QpAttr {
         timeout: 1,
         retry_cnt: 0,
+        rq_psn: first,
+        sq_psn: first,
         ..attributes(to, end.gid(), Mtu::B4096)
     };
     for (qp_state, mask) in [
@@ -62,6 +66,7 @@ pub(super) struct Peer {
     pub(super) end: End,
     pub(super) buffer: Buffer,
     pub(super) qpn: Qpn,
+    connections: u64,
     pub(super) remote: RemoteAddr,
 }
 
@@ -89,23 +94,18 @@ impl Peer {
             end,
             buffer,
             qpn: Qpn::default(),
+            connections: 0,
             remote: RemoteAddr {
                 addr: 0,
                 rkey: Key(0),
             },
         };
-        let own = [
-            u64::from(peer.end.qp.qpn().get()),
-            peer.buffer.addr(),
-            u64::from(peer.buffer.key().0),
-        ];
-        let theirs = peer.ask(&format!("connect {}", numbers(&own)));
-        peer.qpn = Qpn::new(small(theirs[0]));
+        let own = (peer.buffer.addr(), peer.buffer.key());
+        let theirs = peer.connect(own);
         peer.remote = RemoteAddr {
             addr: theirs[1],
             rkey: Key(small(theirs[2])),
         };
-        reconnect(&peer.end, peer.qpn);
         peer
     }
 
@@ -121,6 +121,23 @@ impl Peer {
             counted() > before
         });
         peer
+    }
+
+    /// Connects both queue pairs, whatever state they are in. The child is to know this memory of ours; returns its number and memory.
+    pub(super) fn connect(&mut self, (addr, key): (u64, Key)) -> Vec<u64> {
+        self.connections += 1;
+        let own = self.end.qp.qpn().get();
+        let words = [own.into(), addr, key.0.into(), self.connections];
+        let theirs = self.ask(&format!("connect {}", numbers(&words)));
+        // It may have another queue pair than before.
+        self.qpn = Qpn::new(small(theirs[0]));
+        reconnect(&self.end, self.qpn, self.connections);
+        theirs
+    }
+
+    /// The same with no memory of ours.
+    pub(super) fn connect_again(&mut self) {
+        self.connect((0, Key(0)));
     }
 
     pub(super) fn tell(&mut self, line: &str) {
@@ -208,7 +225,10 @@ impl State {
         match line.split_whitespace().next().unwrap_or_default() {
             "connect" => {
                 self.theirs = parse(line);
-                reconnect(end, Qpn::new(small(self.theirs[0])));
+                let [qpn, _, _, nth] = self.theirs[..] else {
+                    panic!("four numbers: {line}");
+                };
+                reconnect(end, Qpn::new(small(qpn)), nth);
                 vec![
                     end.qp.qpn().get().into(),
                     self.buffer.addr(),

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use ferroce_nic::Way;
-use ferroce_proto::ids::{Key, Qpn};
+use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{RemoteAddr, SendOp, WcStatus};
 
-use super::child::{CANARY, LEN, Peer, reconnect};
+use super::child::{CANARY, LEN, Peer};
 use super::common::{self, Buffer, End, next_completion};
 
 /// Copies by the direct way.
@@ -52,8 +52,5 @@ pub(super) fn race_once(peer: &mut Peer, opened: &str, kind: u64, scratch: &Buff
         [0],
         "bytes changed after the memory was taken back"
     );
-    // It may have another queue pair now.
-    let theirs = peer.ask(&format!("connect {} 0 0", peer.end.qp.qpn().get()));
-    peer.qpn = Qpn::new(u32::try_from(theirs[0]).expect("a number"));
-    reconnect(&peer.end, peer.qpn);
+    peer.connect_again();
 }
