@@ -6,7 +6,7 @@ use super::contains;
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
 /// Every operation of each path.
-const OPERATIONS: [&str; 8] = [
+const OPERATIONS: [&str; 9] = [
     "SEND latency",
     "WRITE latency",
     "READ latency",
@@ -14,6 +14,7 @@ const OPERATIONS: [&str; 8] = [
     "FETCH_ADD stream",
     "SEND stream",
     "WRITE stream",
+    "WRITE_IMM stream",
     "READ stream",
 ];
 /// What they are held against.
