@@ -10,7 +10,8 @@
 //! A [`Provider`] lists [`Device`]s; an open one is a [`Context`]. A [`ProtectionDomain`] holds memory and queue pairs together, a
 //! [`CompletionQueue`] tells what was done. A [`QueuePair`] is typed by its [`Transport`]: what a transport cannot do, its queue pairs do not
 //! have. It is made by a [`QueuePairBuilder`] and connected
-//! - by the connection manager: an [`Endpoint`] with its listeners and connectors, or the [`Id`]s below it; or
+//! - by the connection manager: an [`Endpoint`] with its listeners and connectors, or the [`Id`]s below it, which also find
+//!   [services of datagrams](Id::for_datagrams); or
 //! - by hand: [`initialise`](QueuePair::initialise), exchange the [`QueuePairAddress`]es somehow, [`connect`](QueuePair::connect). Datagrams
 //!   ([`Ud`]) need no peer but an [`AddressHandle`] for each.
 //!
@@ -24,6 +25,8 @@
 //! - In a [scope](ProtectionDomain::scope) any bytes that outlive it can be sent from and received into.
 //! - [`SharedMemory`] can be a region, and other processes of the host map the same bytes.
 //! - [`QueuePair::post_send_raw`] trusts the caller, and is `unsafe`.
+//!
+//! A [`Stream`] is bytes in order over a connection, like one of TCP.
 //!
 //! Futures need a [`Driver`]: a thread, an event loop, or a task of a runtime. They may be dropped at any time.
 //!

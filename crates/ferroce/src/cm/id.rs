@@ -30,8 +30,9 @@ impl Id {
     /// multicast groups. Its ports are others than those of connections.
     ///
     /// Who looks for a service resolves address and route as for a connection, makes the [`Ud`](crate::Ud) queue pair and
-    /// [connects](Self::connect): the event [`Established`](EventKind::Established) then tells [where to send](super::Event::datagrams). Nothing
-    /// stays connected. The service finds a [`ConnectRequest`](EventKind::ConnectRequest) and [accepts](Self::accept_datagrams) or rejects.
+    /// [connects](Self::connect): the event [`Established`](crate::EventKind::Established) then tells [where to
+    /// send](super::Event::datagrams). Nothing
+    /// stays connected. The service finds a [`ConnectRequest`](crate::EventKind::ConnectRequest) and [accepts](Self::accept_datagrams) or rejects.
     ///
     /// # Errors
     /// Out of memory.
@@ -65,8 +66,8 @@ impl Id {
         IdKey(self.0.key())
     }
 
-    /// The device that it is on. Known from the event [`AddressResolved`](EventKind::AddressResolved) or
-    /// [`ConnectRequest`](EventKind::ConnectRequest) on, or once it is [bound](Self::bind) to an address that is not unspecified.
+    /// The device that it is on. Known from the event [`AddressResolved`](crate::EventKind::AddressResolved) or
+    /// [`ConnectRequest`](crate::EventKind::ConnectRequest) on, or once it is [bound](Self::bind) to an address that is not unspecified.
     #[must_use]
     pub fn context(&self) -> Option<Context> {
         self.0.device().cloned().map(Context)
@@ -107,8 +108,8 @@ impl Id {
         self.0.listen(backlog)
     }
 
-    /// Finds the device for an address of a peer. [`AddressResolved`](EventKind::AddressResolved) or
-    /// [`AddressError`](EventKind::AddressError) follows.
+    /// Finds the device for an address of a peer. [`AddressResolved`](crate::EventKind::AddressResolved) or
+    /// [`AddressError`](crate::EventKind::AddressError) follows.
     ///
     /// # Errors
     /// EINVAL in the wrong state.
@@ -130,7 +131,7 @@ impl Id {
             .resolve_address(Some(from), to, milliseconds(timeout)?)
     }
 
-    /// Finds the way to the peer. [`RouteResolved`](EventKind::RouteResolved) or [`RouteError`](EventKind::RouteError) follows.
+    /// Finds the way to the peer. [`RouteResolved`](crate::EventKind::RouteResolved) or [`RouteError`](crate::EventKind::RouteError) follows.
     ///
     /// # Errors
     /// EINVAL in the wrong state.
@@ -138,8 +139,9 @@ impl Id {
         self.0.resolve_route(milliseconds(timeout)?)
     }
 
-    /// Asks the peer for a connection, or for where its datagrams go (`rdma_connect(3)`). [`Established`](EventKind::Established), [`Rejected`](EventKind::Rejected) or
-    /// [`Unreachable`](EventKind::Unreachable) follows.
+    /// Asks the peer for a connection, or for where its datagrams go (`rdma_connect(3)`). [`Established`](crate::EventKind::Established),
+    /// [`Rejected`](crate::EventKind::Rejected) or
+    /// [`Unreachable`](crate::EventKind::Unreachable) follows.
     ///
     /// # Errors
     /// EINVAL in the wrong state, or for parameters that are too large.
@@ -147,7 +149,7 @@ impl Id {
         self.0.connect(parameters)
     }
 
-    /// Agrees to a connect request. [`Established`](EventKind::Established) follows.
+    /// Agrees to a connect request. [`Established`](crate::EventKind::Established) follows.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -175,7 +177,7 @@ impl Id {
     pub const QKEY: u32 = RDMA_UDP_QKEY.cast_unsigned();
 
     /// Turns a connect request down, with at most 148 bytes for the other program, 136 of datagrams (`rdma_reject(3)`). It hears
-    /// [`Rejected`](EventKind::Rejected), of datagrams [`Unreachable`](EventKind::Unreachable), with the bytes as
+    /// [`Rejected`](crate::EventKind::Rejected), of datagrams [`Unreachable`](crate::EventKind::Unreachable), with the bytes as
     /// [private data](ConnectionParameters::private_data) and a reason as status: 28 if the program rejected a connection.
     ///
     /// # Errors
@@ -184,7 +186,7 @@ impl Id {
         self.0.reject(private_data)
     }
 
-    /// Ends the connection (`rdma_disconnect(3)`): work of its queue pair is flushed. [`Disconnected`](EventKind::Disconnected) follows at the
+    /// Ends the connection (`rdma_disconnect(3)`): work of its queue pair is flushed. [`Disconnected`](crate::EventKind::Disconnected) follows at the
     /// peer, and here when the peer has answered, which its program does by the same call.
     ///
     /// # Errors
@@ -255,7 +257,8 @@ pub enum Membership {
 /// Multicast groups, of identifiers [for datagrams](Self::for_datagrams).
 impl Id {
     /// Joins a group (`rdma_join_multicast_ex(3)`). It is bound or has resolved an address before, so its device is known.
-    /// [`MulticastJoin`](EventKind::MulticastJoin), with [where to send](super::Event::datagrams), or [`MulticastError`](EventKind::MulticastError)
+    /// [`MulticastJoin`](crate::EventKind::MulticastJoin), with [where to send](super::Event::datagrams), or
+    /// [`MulticastError`](crate::EventKind::MulticastError)
     /// follows. When the event was fetched, its queue pair, if it has one, receives what is sent to the group.
     ///
     /// # Errors
