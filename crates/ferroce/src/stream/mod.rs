@@ -262,8 +262,8 @@ impl Drop for Stream {
         let Some(mut end) = self.end.take() else {
             return;
         };
-        let mut noop = Context::from_waker(Waker::noop());
-        if self.linger.is_zero() || end.poll_close(&mut noop).is_ready() {
+        let noop = Context::from_waker(Waker::noop());
+        if self.linger.is_zero() || end.poll_close(&noop).is_ready() {
             return;
         }
         let endpoint = end.connection().endpoint();
