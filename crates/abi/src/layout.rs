@@ -55,6 +55,7 @@ macro_rules! c_structs {
             impl $name {
                 /// All bytes zero: NULL pointers, absent functions.
                 #[must_use]
+                #[inline]
                 pub const fn zeroed() -> Self {
                     // SAFETY: the structure consists of integers, raw pointers, optional function pointers and the C
                     // library's plain types, for all of which zero bytes are a value.

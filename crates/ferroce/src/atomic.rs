@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::pending::Ticket;
-use crate::sys::{Domain, Exclusive, Reader, Request};
+use crate::sys::{Domain, Exclusive, Given, Reader};
 use crate::transport::Reads;
 use crate::{Error, Operation, QueuePair, RemoteAddress, RemoteRegion, Result, Work, WorkError};
 
@@ -93,17 +93,17 @@ impl<T: Reads> QueuePair<T> {
             .domain()
             .ok_or(Error::Misuse("the queue pair has no protection domain"))?;
         let memory = self.results.take(domain)?;
-        let mut request = Request::exclusive(0, Reader::Future, memory, 8);
-        match self.handle.post_send(&mut request, order) {
+        let memory = Given { memory, length: 8 };
+        match self.handle.post_send((0, Reader::Future), memory, order) {
             Ok(id) => Ok(PendingAtomic {
                 ticket: Ticket::new(self.handle.send_queue().ledger(), id),
                 results: Arc::clone(&self.results),
             }),
-            Err(error) => {
-                if let Some(memory) = request.into_held().take_exclusive() {
+            Err(mut refused) => {
+                if let Some(memory) = refused.held.take_exclusive() {
                     self.results.give_back(memory);
                 }
-                Err(error)
+                Err(refused.into_error())
             }
         }
     }
@@ -121,14 +121,14 @@ impl Future for PendingAtomic {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        this.ticket.poll(context).map(|(completion, mut held)| {
+        this.ticket.poll(context).map(|(arrived, mut held)| {
             let memory = held
                 .take_exclusive()
                 .expect("invariant: the operation was posted with its memory");
             let mut value = [0; 8];
             value.copy_from_slice(memory.bytes(8));
             this.results.give_back(memory);
-            completion.result.map(|_| u64::from_ne_bytes(value))
+            arrived.result().map(|_| u64::from_ne_bytes(value))
         })
     }
 }

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use smallvec::SmallVec;
 
-use crate::memory::request;
-use crate::sys::{Order, Reader, Request};
+use crate::memory::pieces;
+use crate::sys::{Checked, Copied, Memory, Reader};
 use crate::transport::{Receives, Sends};
 use crate::{Error, QueuePair, Slice, Work};
 
@@ -14,7 +14,7 @@ use crate::{Error, QueuePair, Slice, Work};
 #[must_use = "nothing is done until it is posted"]
 pub struct Batch<'b, T: Sends> {
     queue_pair: &'b QueuePair<T>,
-    work: SmallVec<[(Request, Order); 4]>,
+    work: SmallVec<[Checked; 4]>,
     /// The first mistake.
     refused: Option<Error>,
     inline: PhantomData<&'b [u8]>,
@@ -54,7 +54,7 @@ impl<T: Receives> QueuePair<T> {
     ) -> Result<(), RefusedBatch> {
         let receives = receives
             .into_iter()
-            .map(|(tag, bytes)| request(tag, Reader::Poller, bytes));
+            .map(|(tag, bytes)| ((tag, Reader::Poller), pieces(bytes)));
         match self.handle.post_receives(receives) {
             (_, None) => Ok(()),
             (posted, Some(error)) => Err(RefusedBatch { error, posted }),
@@ -64,21 +64,24 @@ impl<T: Receives> QueuePair<T> {
 
 impl<'b, T: Sends> Batch<'b, T> {
     /// Adds work, as [`QueuePair::post_send`] would post it.
-    pub fn send(mut self, tag: u64, work: impl Into<Work<T>>, bytes: &[Slice<'_>]) -> Self {
-        let request = request(tag, Reader::Poller, bytes);
-        self.work.push((request, work.into().order));
+    pub fn send(self, tag: u64, work: impl Into<Work<T>>, bytes: &[Slice<'_>]) -> Self {
+        self.add(tag, work.into(), Ok(pieces(bytes)))
+    }
+
+    fn add(mut self, tag: u64, work: Work<T>, memory: crate::Result<impl Memory>) -> Self {
+        let handle = &self.queue_pair.handle;
+        match memory.and_then(|memory| handle.check(tag, memory, work.order)) {
+            Ok(checked) => self.work.push(checked),
+            Err(error) => {
+                self.refused.get_or_insert(error);
+            }
+        }
         self
     }
 
     /// Adds work, as [`QueuePair::post_inline`] would post it. The bytes are copied when the batch is posted.
-    pub fn inline(mut self, tag: u64, work: impl Into<Work<T>>, bytes: &'b [u8]) -> Self {
-        match Request::inline(tag, Reader::Poller, bytes) {
-            Ok(request) => self.work.push((request, work.into().order)),
-            Err(e) => {
-                self.refused.get_or_insert(e);
-            }
-        }
-        self
+    pub fn inline(self, tag: u64, work: impl Into<Work<T>>, bytes: &'b [u8]) -> Self {
+        self.add(tag, work.into(), Copied::new(bytes))
     }
 
     /// How many work requests it has.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use crate::sys::{Exclusive, Reader, Request};
+use crate::sys::{Exclusive, Given};
 use crate::{Error, ProtectionDomain, Result};
 
 /// Registered memory with one owner: the program, or the work that it was given to. No peer can reach it but by the program's own work,
@@ -67,10 +67,13 @@ impl Buffer {
         Ok(())
     }
 
-    /// Work on its bytes.
-    pub(crate) fn into_request(self, reader: Reader) -> Request {
-        let length = u32::try_from(self.length).expect("invariant: shorter than 4 GiB");
-        Request::exclusive(0, reader, self.memory, length)
+    /// For work on its bytes.
+    #[inline]
+    pub(crate) fn give(self) -> Given {
+        Given {
+            memory: self.memory,
+            length: u32::try_from(self.length).expect("invariant: shorter than 4 GiB"),
+        }
     }
 }
 

@@ -2,36 +2,122 @@
 
 use std::fmt;
 
-use ferroce_abi::types::{IBV_WC_GRH, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV};
-use smallvec::SmallVec;
+use ferroce_abi::types::{
+    IBV_WC_GRH, IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
+};
 
-use crate::sys::{BATCH, Fetched, Queue};
+use crate::sys::{Fetched, Queue, View};
 use crate::{Completed, Completion, Done, Origin, Result, Timestamp, WorkError, WorkStatus};
 
 /// A completion as it came, of which each part is read when it is asked for.
 #[derive(Clone, Copy)]
 pub struct Arrived {
-    tag: u64,
     fetched: Fetched,
 }
 
-impl Arrived {
-    pub(crate) fn new(tag: u64, fetched: Fetched) -> Self {
-        Self { tag, fetched }
+impl View<'_> {
+    #[inline(always)]
+    fn has(self, flag: u32) -> bool {
+        self.wc.wc_flags & flag != 0
     }
 
-    fn has(&self, flag: u32) -> bool {
-        self.fetched.wc.wc_flags & flag != 0
+    #[inline(always)]
+    fn status(self) -> std::result::Result<(), WorkError> {
+        match self.wc.status {
+            IBV_WC_SUCCESS => Ok(()),
+            status => Err(WorkError {
+                status: WorkStatus(status),
+                detail: self.wc.vendor_err,
+            }),
+        }
+    }
+
+    /// Whether it is of a receive, whose codes are two. Some devices set flags of receives for the sender, too.
+    #[inline(always)]
+    fn is_receive(self) -> bool {
+        self.wc.opcode & !1 == IBV_WC_RECV
+    }
+
+    #[inline(always)]
+    fn immediate(self) -> Option<u32> {
+        (self.is_receive() && self.has(IBV_WC_WITH_IMM)).then(|| u32::from_be(self.wc.imm_data))
+    }
+
+    #[inline(always)]
+    fn invalidated(self) -> Option<u32> {
+        (self.is_receive() && self.has(IBV_WC_WITH_INV)).then_some(self.wc.imm_data)
+    }
+
+    #[inline(always)]
+    fn origin(self) -> Origin {
+        if self.wc.opcode != IBV_WC_RECV {
+            // Of the other kinds these fields need not be set.
+            return Origin::default();
+        }
+        Origin {
+            queue_pair: self.wc.src_qp,
+            has_header: self.has(IBV_WC_GRH),
+            lid: self.wc.slid,
+            service_level: self.wc.sl,
+            path_bits: self.wc.dlid_path_bits,
+        }
+    }
+
+    /// What was done, or why not.
+    #[inline(always)]
+    fn result(self) -> std::result::Result<Done, WorkError> {
+        self.status()?;
+        Ok(Done {
+            what: Completed::from_c(self.wc.opcode),
+            bytes: self.wc.byte_len,
+            immediate: self.immediate(),
+            invalidated: self.invalidated(),
+            origin: self.origin(),
+        })
+    }
+
+    /// All of it.
+    #[inline(always)]
+    pub(crate) fn completion(self) -> Completion {
+        Completion {
+            tag: self.wc.wr_id,
+            queue_pair: self.wc.qp_num,
+            result: self.result(),
+            timestamp: *self.timestamp,
+        }
+    }
+
+    /// A copy.
+    #[inline(always)]
+    pub(crate) fn arrived(self) -> Arrived {
+        Arrived::new(Fetched {
+            wc: *self.wc,
+            timestamp: *self.timestamp,
+        })
+    }
+}
+
+impl Arrived {
+    #[inline(always)]
+    pub(crate) fn new(fetched: Fetched) -> Self {
+        Self { fetched }
+    }
+
+    #[inline(always)]
+    fn view(&self) -> View<'_> {
+        self.fetched.view()
     }
 
     /// What the work request carried.
     #[must_use]
+    #[inline]
     pub fn tag(&self) -> u64 {
-        self.tag
+        self.fetched.wc.wr_id
     }
 
     /// Number of the queue pair.
     #[must_use]
+    #[inline]
     pub fn queue_pair(&self) -> u32 {
         self.fetched.wc.qp_num
     }
@@ -40,87 +126,64 @@ impl Arrived {
     ///
     /// # Errors
     /// Why it failed.
+    #[inline]
     pub fn status(&self) -> std::result::Result<(), WorkError> {
-        match self.fetched.wc.status {
-            IBV_WC_SUCCESS => Ok(()),
-            status => Err(WorkError {
-                status: WorkStatus(status),
-                detail: self.fetched.wc.vendor_err,
-            }),
-        }
+        self.view().status()
     }
 
     /// What was done.
     #[must_use]
+    #[inline]
     pub fn what(&self) -> Completed {
         Completed::from_c(self.fetched.wc.opcode)
     }
 
     /// Bytes that arrived here: of receives and reads only.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> u32 {
         self.fetched.wc.byte_len
     }
 
-    /// Whether it is of a receive. Some devices set flags of receives for the sender, too.
-    fn is_receive(&self) -> bool {
-        matches!(
-            self.what(),
-            Completed::Receive | Completed::ReceiveWriteImmediate
-        )
-    }
-
     /// What the peer sent along.
     #[must_use]
+    #[inline]
     pub fn immediate(&self) -> Option<u32> {
-        (self.is_receive() && self.has(IBV_WC_WITH_IMM))
-            .then(|| u32::from_be(self.fetched.wc.imm_data))
+        self.view().immediate()
     }
 
     /// Key of the own memory window that the peer's SEND closed.
     #[must_use]
+    #[inline]
     pub fn invalidated(&self) -> Option<u32> {
-        (self.is_receive() && self.has(IBV_WC_WITH_INV)).then_some(self.fetched.wc.imm_data)
+        self.view().invalidated()
     }
 
     /// Where a datagram came from.
     #[must_use]
+    #[inline]
     pub fn origin(&self) -> Origin {
-        let wc = &self.fetched.wc;
-        match self.what() {
-            Completed::Receive => Origin {
-                queue_pair: wc.src_qp,
-                has_header: self.has(IBV_WC_GRH),
-                lid: wc.slid,
-                service_level: wc.sl,
-                path_bits: wc.dlid_path_bits,
-            },
-            // Of the other kinds these fields need not be set.
-            _ => Origin::default(),
-        }
+        self.view().origin()
     }
 
     /// When, if the queue was made [with timestamps](crate::CompletionQueue::with_timestamps).
     #[must_use]
+    #[inline]
     pub fn timestamp(&self) -> Option<Timestamp> {
         self.fetched.timestamp
     }
 
     /// All of it.
     #[must_use]
+    #[inline]
     pub fn completion(&self) -> Completion {
-        Completion {
-            tag: self.tag,
-            queue_pair: self.queue_pair(),
-            result: self.status().map(|()| Done {
-                what: self.what(),
-                bytes: self.bytes(),
-                immediate: self.immediate(),
-                invalidated: self.invalidated(),
-                origin: self.origin(),
-            }),
-            timestamp: self.timestamp(),
-        }
+        self.view().completion()
+    }
+
+    /// What was done, or why not.
+    #[inline]
+    pub(crate) fn result(&self) -> std::result::Result<Done, WorkError> {
+        self.view().result()
     }
 }
 
@@ -143,17 +206,13 @@ impl fmt::Debug for Arrived {
 /// Others may poll the queue meanwhile. What was not asked for stays in the queue when this is dropped.
 pub struct Completions<'q> {
     queue: &'q Queue,
-    taken: SmallVec<[Arrived; BATCH]>,
-    next: usize,
+    /// What is lent.
+    lent: Option<Arrived>,
 }
 
 impl<'q> Completions<'q> {
     pub(crate) fn new(queue: &'q Queue) -> Self {
-        Self {
-            queue,
-            taken: SmallVec::new(),
-            next: 0,
-        }
+        Self { queue, lent: None }
     }
 
     /// The oldest completion; none if nothing more has completed.
@@ -164,23 +223,10 @@ impl<'q> Completions<'q> {
         clippy::should_implement_trait,
         reason = "what it lends does not outlive the next call"
     )]
+    #[inline]
     pub fn next(&mut self) -> Result<Option<&Arrived>> {
-        if self.next == self.taken.len() {
-            self.taken.clear();
-            self.next = 0;
-            self.queue.take_some(&mut self.taken)?;
-        }
-        let arrived = self.taken.get(self.next);
-        self.next += usize::from(arrived.is_some());
-        Ok(arrived)
-    }
-}
-
-impl Drop for Completions<'_> {
-    fn drop(&mut self) {
-        if self.next < self.taken.len() {
-            self.queue.give_back(self.taken.drain(self.next..));
-        }
+        self.lent = self.queue.take(|view| view.arrived())?;
+        Ok(self.lent.as_ref())
     }
 }
 

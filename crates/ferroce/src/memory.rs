@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::sys::{Domain, Reader, Region, Request};
+use crate::sys::{Domain, Memory, Pieces, Region};
 use crate::{Access, Context, Error, RemoteRegion, Result, SharedMemory};
 
 /// A protection domain: its queue pairs use its memory regions and no others.
@@ -175,17 +175,19 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// [`Error::OutOfRange`], also for 4 GiB and more.
+    #[inline]
     pub fn slice(&self, range: Range<usize>) -> Result<Slice<'_>> {
-        let length = range.end.saturating_sub(range.start);
-        self.check(range.start, length)?;
-        match u32::try_from(length) {
-            Ok(length) if range.start <= range.end => Ok(Slice {
-                region: self,
-                start: range.start,
-                length,
-            }),
-            _ => Err(self.out_of_range(range.start, range.end)),
+        if range.start <= range.end && range.end <= self.length {
+            let length = range.end - range.start;
+            if let Ok(length) = u32::try_from(length) {
+                return Ok(Slice {
+                    region: self,
+                    start: range.start,
+                    length,
+                });
+            }
         }
+        Err(self.out_of_range(range.start, range.end))
     }
 
     /// What a peer must know to reach it.
@@ -218,6 +220,7 @@ impl MemoryRegion {
         }
     }
 
+    #[cold]
     fn out_of_range(&self, start: usize, end: usize) -> Error {
         Error::OutOfRange {
             start,
@@ -265,10 +268,12 @@ pub struct RawPiece {
     pub local_key: u32,
 }
 
-/// A request with these bytes; it holds their regions.
-pub(crate) fn request(tag: u64, reader: Reader, slices: &[Slice<'_>]) -> Request {
-    let pieces = slices
-        .iter()
-        .map(|slice| (&slice.region.region, slice.start, slice.length));
-    Request::shared(tag, reader, pieces)
+/// The bytes of work, which holds their regions.
+#[inline(always)]
+pub(crate) fn pieces<'s>(slices: &'s [Slice<'s>]) -> impl Memory + use<'s> {
+    Pieces(
+        slices
+            .iter()
+            .map(|slice| (&slice.region.region, slice.start, slice.length)),
+    )
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::sys::{Held, Ledger, Queue};
-use crate::{Buffer, Completion, Done, WorkError};
+use crate::{Arrived, Buffer, Done, WorkError};
 
 /// Work that was posted; ready when it has completed. It needs someone who [drives](crate::Driver) or polls its completion queue.
 ///
@@ -17,10 +17,12 @@ use crate::{Buffer, Completion, Done, WorkError};
 pub struct Pending(Ticket);
 
 impl Pending {
+    #[inline]
     pub(crate) fn new(queue: &Arc<Queue>, id: u64) -> Self {
         Self::of(queue.ledger(), id)
     }
 
+    #[inline]
     pub(crate) fn of(ledger: &Arc<Ledger>, id: u64) -> Self {
         Self(Ticket::new(ledger, id))
     }
@@ -29,10 +31,9 @@ impl Pending {
 impl Future for Pending {
     type Output = Result<Done, WorkError>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0
-            .poll(context)
-            .map(|(completion, _)| completion.result)
+        self.0.poll(context).map(|(arrived, _)| arrived.result())
     }
 }
 
@@ -49,6 +50,7 @@ pub struct PendingBuffer {
 }
 
 impl PendingBuffer {
+    #[inline]
     pub(crate) fn new(
         (ledger, id): (&Arc<Ledger>, u64),
         (length, capacity): (usize, usize),
@@ -66,18 +68,19 @@ impl PendingBuffer {
 impl Future for PendingBuffer {
     type Output = (Result<Done, WorkError>, Buffer);
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.ticket.poll(context).map(|(completion, mut held)| {
+        self.ticket.poll(context).map(|(arrived, mut held)| {
             let memory = held
                 .take_exclusive()
                 .expect("invariant: this future is made of work on a buffer");
-            let mut length = self.length;
+            let (result, mut length) = (arrived.result(), self.length);
             // Of receives, as many bytes as came.
-            if let (true, Ok(done)) = (self.receives, completion.result) {
-                length = (done.bytes as usize).min(self.capacity);
+            if self.receives && result.is_ok() {
+                length = (arrived.bytes() as usize).min(self.capacity);
             }
             let buffer = Buffer::from_parts(memory, length, self.capacity);
-            (completion.result, buffer)
+            (result, buffer)
         })
     }
 }
@@ -99,6 +102,7 @@ impl fmt::Debug for Ticket {
 }
 
 impl Ticket {
+    #[inline]
     pub(crate) fn new(ledger: &Arc<Ledger>, id: u64) -> Self {
         Self {
             ledger: Arc::clone(ledger),
@@ -107,7 +111,8 @@ impl Ticket {
         }
     }
 
-    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<(Completion, Held)> {
+    #[inline]
+    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<(Arrived, Held)> {
         assert!(!self.used, "polled after it was ready");
         let answer = self.ledger.poll(self.id, context);
         self.used = answer.is_ready();
@@ -116,6 +121,7 @@ impl Ticket {
 }
 
 impl Drop for Ticket {
+    #[inline]
     fn drop(&mut self) {
         if !self.used {
             self.ledger.abandon(self.id);

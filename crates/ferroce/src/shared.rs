@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::memory::request;
+use crate::memory::pieces;
 use crate::queue_pair::pending_buffer;
 use crate::sys::{Reader, SharedQueue, XrcDomainObject};
 use crate::{
@@ -90,8 +90,8 @@ impl SharedReceiveQueue {
     /// # Errors
     /// ENOMEM if the queue is full; [`Error::Limit`](crate::Error::Limit) for too many pieces.
     pub fn post_receive(&self, tag: u64, bytes: &[Slice<'_>]) -> Result<()> {
-        let posted = self.0.post(&mut request(tag, Reader::Poller, bytes));
-        posted.map(drop)
+        self.0.post((tag, Reader::Poller), pieces(bytes))?;
+        Ok(())
     }
 
     /// Posts a receive, as a future. Someone must drive or poll the completion queues of the queue pairs.
@@ -99,7 +99,7 @@ impl SharedReceiveQueue {
     /// # Errors
     /// As [`post_receive`](Self::post_receive).
     pub fn submit_receive(&self, bytes: &[Slice<'_>]) -> Result<Pending> {
-        let id = self.0.post(&mut request(0, Reader::Future, bytes))?;
+        let id = self.0.post((0, Reader::Future), pieces(bytes))?;
         Ok(Pending::of(self.0.ledger(), id))
     }
 
@@ -112,9 +112,8 @@ impl SharedReceiveQueue {
         buffer: Buffer,
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
         let lengths = (buffer.len(), buffer.capacity());
-        let mut request = buffer.into_request(Reader::Future);
-        let posted = self.0.post(&mut request);
-        pending_buffer((posted, request), self.0.ledger(), lengths, true)
+        let posted = self.0.post((0, Reader::Future), buffer.give());
+        pending_buffer(posted, self.0.ledger(), lengths, true)
     }
 }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use ferroce_abi::types::{IBV_FLUSH_GLOBAL, IBV_FLUSH_PERSISTENT};
 
-use crate::sys::{Destination, Order};
+use crate::sys::{Addressed, Destination, Order};
 use crate::{
     AddressHandle, Rc, RemoteAddress, SharedReceiveQueueNumber, Transport, Uc, Ud, XrcInitiator,
 };
@@ -145,6 +145,7 @@ pub struct Work<T: Transport> {
 }
 
 impl<T: Transport> Work<T> {
+    #[inline]
     fn new(what: Operation, to: Destination) -> Self {
         Self {
             order: Order {
@@ -193,6 +194,7 @@ impl<T: Transport> fmt::Debug for Work<T> {
 }
 
 impl From<Operation> for Work<Rc> {
+    #[inline]
     fn from(operation: Operation) -> Self {
         Self::new(operation, Destination::Peer)
     }
@@ -209,7 +211,11 @@ impl From<Datagram> for Work<Ud> {
         let what = datagram
             .immediate
             .map_or(Operation::Send, Operation::SendImmediate);
-        let to = Destination::Datagram(datagram.to.0, datagram.queue_pair, datagram.qkey);
+        let to = Destination::Datagram(
+            Addressed::new(datagram.to.0),
+            datagram.queue_pair,
+            datagram.qkey,
+        );
         Self::new(what, to)
     }
 }

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use crate::pending::Ticket;
-use crate::sys::{BorrowedMut, BorrowedRegion, Queue, Request};
+use crate::sys::{BorrowedMut, BorrowedRegion, Memory, Pieces, Queue};
 use crate::{Error, Result};
 
 use super::{Receiving, Waiting, length};
@@ -74,10 +74,9 @@ impl<'scope> Lent<'scope> {
         (lent(first), lent(second))
     }
 
-    pub(super) fn request(&self) -> Result<Request> {
+    pub(super) fn pieces(&self) -> Result<impl Memory> {
         let (region, start, bytes) = self.memory.piece();
-        let length = length(bytes)?;
-        Ok(Request::borrowed(std::iter::once((region, start, length))))
+        Ok(Pieces(std::iter::once((region, start, length(bytes)?))))
     }
 
     pub(super) fn receiving(

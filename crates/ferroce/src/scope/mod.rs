@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::pending::Ticket;
-use crate::sys::{BorrowedMut, BorrowedRegion, Order, Posts, Queue, Request};
+use crate::sys::{BorrowedMut, BorrowedRegion, Memory, Order, Pieces, Posts, Queue, Reader};
 use crate::transport::{Receives, Sends};
 use crate::{
     Access, Done, Error, Operation, ProtectionDomain, QueuePair, RemoteAccess, RemoteRegion,
@@ -144,12 +144,14 @@ impl<'scope> Scope<'scope, '_> {
                 "READ and atomics write to the bytes, which are only shared",
             ));
         }
-        let mut listed = smallvec::SmallVec::<[_; 4]>::new();
         for piece in pieces {
-            listed.push((&piece.region, piece.offset, length(piece.bytes.len())?));
+            length(piece.bytes.len())?;
         }
-        let request = Request::borrowed(listed.into_iter());
-        let ticket = self.post_send(queue_pair, request, order)?;
+        let listed = pieces.iter().map(|piece| {
+            let length = length(piece.bytes.len()).unwrap_or_default();
+            (&piece.region, piece.offset, length)
+        });
+        let ticket = self.post_send(queue_pair, Pieces(listed), order)?;
         let queue = Arc::clone(queue_pair.handle.send_queue());
         Ok(Sending {
             waiting: Waiting { ticket, queue },
@@ -173,8 +175,8 @@ impl<'scope> Scope<'scope, '_> {
             return Err(RefusedLent { error, lent: into });
         }
         let posted = into
-            .request()
-            .and_then(|request| self.post_send(queue_pair, request, order));
+            .pieces()
+            .and_then(|memory| self.post_send(queue_pair, memory, order));
         into.receiving(posted, queue_pair.handle.send_queue())
     }
 
@@ -188,8 +190,8 @@ impl<'scope> Scope<'scope, '_> {
         into: Lent<'scope>,
     ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
         let handle = &queue_pair.handle;
-        let posted = into.request().and_then(|mut request| {
-            let id = handle.post_receive(&mut request)?;
+        let posted = into.pieces().and_then(|memory| {
+            let id = handle.post_receive((0, Reader::Future), memory)?;
             self.posts.add(handle, handle.receive_queue(), id);
             Ok(Ticket::new(handle.receive_queue().ledger(), id))
         });
@@ -199,11 +201,11 @@ impl<'scope> Scope<'scope, '_> {
     fn post_send<T: Sends>(
         &self,
         queue_pair: &QueuePair<T>,
-        mut request: Request,
+        memory: impl Memory,
         order: Order,
     ) -> Result<Ticket> {
         let handle = &queue_pair.handle;
-        let id = handle.post_send(&mut request, order)?;
+        let id = handle.post_send((0, Reader::Future), memory, order)?;
         self.posts.add(handle, handle.send_queue(), id);
         Ok(Ticket::new(handle.send_queue().ledger(), id))
     }
@@ -240,12 +242,16 @@ impl Waiting {
     fn wait(&mut self) -> Result<std::result::Result<Done, WorkError>> {
         let context = Context::from_waker(Waker::noop());
         let (ticket, queue) = (&mut self.ticket, &self.queue);
+        // Often it was brought along with another's.
+        if let Poll::Ready((arrived, _)) = ticket.poll(&context) {
+            return Ok(arrived.result());
+        }
         loop {
             let deadline = queue.is_driven().then(|| Instant::now() + LOOK);
             let found = queue.wait_for(deadline, || {
                 queue.deliver()?;
                 match ticket.poll(&context) {
-                    Poll::Ready((completion, _)) => Ok(Some(completion.result)),
+                    Poll::Ready((arrived, _)) => Ok(Some(arrived.result())),
                     Poll::Pending => Ok(None),
                 }
             })?;

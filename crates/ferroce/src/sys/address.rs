@@ -1,5 +1,6 @@
 //! Address handles.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -60,6 +61,55 @@ pub(crate) struct AddressObject {
 unsafe impl Send for AddressObject {}
 // SAFETY: as above.
 unsafe impl Sync for AddressObject {}
+
+/// An address handle on its way into a work request: an [`Arc`] of it, whose place in memory nothing has to know.
+///
+/// The end of an `Arc` is given the address of the `Arc`, which keeps whatever has one among its parts out of registers. Posting is
+/// written for all transports, and those without datagrams would pay.
+pub(crate) struct Addressed(NonNull<AddressObject>);
+
+// SAFETY: it is an `Arc` of what may be used by several threads at once.
+unsafe impl Send for Addressed {}
+// SAFETY: as above.
+unsafe impl Sync for Addressed {}
+
+impl Addressed {
+    pub(crate) fn new(address: Arc<AddressObject>) -> Self {
+        let address = Arc::into_raw(address).cast_mut();
+        // SAFETY: what an `Arc` points to is somewhere.
+        Self(unsafe { NonNull::new_unchecked(address) })
+    }
+
+    pub(super) fn into_arc(self) -> Arc<AddressObject> {
+        take(ManuallyDrop::new(self).0)
+    }
+
+    /// Whether it is of this domain.
+    #[inline(always)]
+    pub(super) fn is_of(&self, domain: &Arc<Domain>) -> bool {
+        // SAFETY: `self` has a count of it.
+        unsafe { self.0.as_ref() }.is_of(domain)
+    }
+}
+
+/// The `Arc` that an [`Addressed`] was, which is not used any more.
+fn take(address: NonNull<AddressObject>) -> Arc<AddressObject> {
+    // SAFETY: it came from `into_raw`, once for each `Addressed`; the callers give theirs up.
+    unsafe { Arc::from_raw(address.as_ptr()) }
+}
+
+/// The end of an [`Addressed`].
+#[inline(never)]
+fn end(address: NonNull<AddressObject>) {
+    drop(take(address));
+}
+
+impl Drop for Addressed {
+    #[inline(always)]
+    fn drop(&mut self) {
+        end(self.0);
+    }
+}
 
 impl AddressObject {
     fn adopt(domain: &Arc<Domain>, raw: *mut ibv_ah, call: &'static str) -> Result<Arc<Self>> {

@@ -74,11 +74,13 @@ impl BorrowedRegion {
     }
 
     /// Its domain.
+    #[inline(always)]
     pub(super) fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
     /// A piece of it as work requests name it.
+    #[inline(always)]
     pub(super) fn element(&self, start: usize, length: u32) -> ibv_sge {
         ibv_sge {
             addr: self.address() + start as u64,
@@ -88,6 +90,7 @@ impl BorrowedRegion {
     }
 
     /// Address of the first byte, as peers and work requests name it.
+    #[inline(always)]
     pub(crate) fn address(&self) -> u64 {
         self.start.as_ptr().addr() as u64
     }
@@ -136,6 +139,7 @@ impl BorrowedMut {
     }
 
     /// Its region, the first byte in it, and how many.
+    #[inline(always)]
     pub(crate) fn piece(&self) -> (&Arc<BorrowedRegion>, usize, usize) {
         (&self.region, self.start, self.length)
     }

@@ -31,6 +31,7 @@ impl Bytes {
     }
 
     /// Address of the first byte, as peers and work requests name it.
+    #[inline(always)]
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr().addr() as u64
     }

@@ -19,6 +19,7 @@ impl Exclusive {
     }
 
     /// For work requests, which take the whole of `self`.
+    #[inline(always)]
     pub(super) fn region(&self) -> &Arc<Region> {
         &self.0
     }

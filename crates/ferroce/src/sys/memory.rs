@@ -164,6 +164,7 @@ impl Region {
     }
 
     /// Its domain.
+    #[inline(always)]
     pub(super) fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
@@ -174,11 +175,13 @@ impl Region {
     }
 
     /// Whether a queue pair of this domain may use it.
+    #[inline(always)]
     pub(super) fn is_of(&self, domain: &Arc<Domain>) -> bool {
         Arc::ptr_eq(&self.domain, domain)
     }
 
     /// A piece of it as work requests name it.
+    #[inline(always)]
     pub(super) fn element(&self, start: usize, length: u32) -> ibv_sge {
         ibv_sge {
             addr: self.address() + start as u64,
@@ -203,6 +206,7 @@ impl Region {
     }
 
     /// Address of the first byte, as peers and work requests name it.
+    #[inline(always)]
     pub(crate) fn address(&self) -> u64 {
         self.bytes.address()
     }

@@ -3,21 +3,19 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ferroce_abi::types::ibv_cq;
 
-use super::fetch::{Fetched, Fetcher, Place};
+use super::fetch::{Fetcher, Place};
 use super::inbox::Inbox;
 use super::ledger::Ledger;
+use super::lock::{Lock, Locked};
 use super::sleep::Sleepers;
 use super::{CompletionChannel, OpenDevice, descriptor};
 use crate::{Error, Result, Timestamps};
-
-/// Completions that one call takes at most.
-pub(crate) const BATCH: usize = 16;
 
 /// A completion queue and its channel.
 pub(crate) struct Queue {
@@ -26,7 +24,7 @@ pub(crate) struct Queue {
     pub(super) raw: NonNull<ibv_cq>,
     fetcher: Fetcher,
     ledger: Arc<Ledger>,
-    inbox: Mutex<Inbox>,
+    inbox: Lock<Inbox>,
     sleepers: Sleepers,
     /// Whether a driver has the channel's events.
     driven: AtomicBool,
@@ -79,7 +77,7 @@ impl Queue {
             raw,
             fetcher,
             ledger: Ledger::own(),
-            inbox: Mutex::default(),
+            inbox: Lock::default(),
             sleepers: Sleepers::default(),
             driven: AtomicBool::new(driven),
             solicited_only: AtomicBool::new(false),
@@ -92,22 +90,24 @@ impl Queue {
     }
 
     /// Its own work.
+    #[inline(always)]
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    #[inline]
-    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline(always)]
+    pub(super) fn inbox(&self) -> Locked<'_, Inbox> {
+        self.inbox.lock()
     }
 
     /// Takes up to a batch of completions off the device. The caller has the inbox.
-    #[inline]
-    pub(super) fn fetch(&self, place: &mut Place, each: impl FnMut(Fetched)) -> Result<()> {
-        self.fetcher.fetch(&self.device, self.raw, place, each)
+    #[inline(always)]
+    pub(super) fn fetch(&self, place: &mut Place) -> Result<()> {
+        self.fetcher.fetch(&self.device, self.raw, place)
     }
 
     /// Tells sleepers that completions were brought to their readers.
+    #[inline(always)]
     pub(crate) fn delivered(&self) {
         self.sleepers.delivered();
     }

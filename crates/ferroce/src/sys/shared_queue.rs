@@ -143,6 +143,7 @@ impl SharedQueue {
     }
 
     /// Its domain.
+    #[inline(always)]
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
@@ -153,6 +154,7 @@ impl SharedQueue {
     }
 
     /// Its work.
+    #[inline(always)]
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }

@@ -37,13 +37,19 @@ impl Sleepers {
     }
 
     /// Completions were brought to their readers.
+    #[inline(always)]
     pub(super) fn delivered(&self) {
         self.deliveries.fetch_add(1, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            // Who waits has read the count under this lock, before now or after.
-            drop(self.sleeping());
-            self.changed.notify_all();
+            self.call();
         }
+    }
+
+    #[cold]
+    fn call(&self) {
+        // Who waits has read the count under this lock, before now or after.
+        drop(self.sleeping());
+        self.changed.notify_all();
     }
 
     /// The right to sleep in the kernel, unless another thread has it or there is a driver.

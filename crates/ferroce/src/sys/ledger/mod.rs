@@ -4,13 +4,18 @@ mod number;
 mod slots;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll};
 
 pub(super) use slots::{NewWork, Settled};
 
-use super::work::{Held, Owner};
-use crate::Completion;
+use ferroce_abi::types::ibv_wc;
+
+use super::fetch::Place;
+use super::held::Held;
+use super::lock::{Lock, Locked};
+use super::work::Owner;
+use crate::{Arrived, Timestamp};
 use slots::Outstanding;
 
 /// Who is told of a completion.
@@ -24,7 +29,7 @@ pub(crate) enum Reader {
 
 /// The work of one completion queue, or of one shared receive queue, whose completions come to several completion queues.
 pub(crate) struct Ledger {
-    outstanding: Mutex<Outstanding>,
+    outstanding: Lock<Outstanding>,
     /// Of a shared receive queue; its work carries the number.
     number: Option<u32>,
 }
@@ -45,7 +50,7 @@ impl Ledger {
     /// Of a completion queue.
     pub(super) fn own() -> Arc<Self> {
         Arc::new(Self {
-            outstanding: Mutex::default(),
+            outstanding: Lock::new(Outstanding::new(None)),
             number: None,
         })
     }
@@ -61,40 +66,28 @@ impl Ledger {
             }
         };
         let new = Arc::new(Self {
-            outstanding: Mutex::default(),
+            outstanding: Lock::new(Outstanding::new(Some(number))),
             number: Some(number),
         });
         shared.ledgers.insert(number, Arc::downgrade(&new));
         new
     }
 
-    /// If work with this `wr_id` is of a shared receive queue, the number of its ledger.
-    #[inline]
-    pub(super) fn number_of_shared(id: u64) -> Option<u32> {
-        number::ledger(id)
-    }
-
     /// The ledger of a shared receive queue; none if that is gone.
-    pub(super) fn shared_by(number: u32) -> Option<Arc<Self>> {
+    fn shared_by(number: u32) -> Option<Arc<Self>> {
         let shared = SHARED.read().unwrap_or_else(PoisonError::into_inner);
         shared.ledgers.get(&number)?.upgrade()
     }
 
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, Outstanding> {
-        self.outstanding
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    #[inline(always)]
+    fn lock(&self) -> Locked<'_, Outstanding> {
+        self.outstanding.lock()
     }
 
-    /// Takes note of work that is about to be posted; its `wr_id`.
+    /// Takes note of work that is about to be posted; its `wr_id`. `hold` says what it holds, and runs under the lock.
     #[inline(always)]
-    pub(super) fn add(&self, work: NewWork) -> u64 {
-        let (tenant, slot) = self.lock().add(work);
-        match self.number {
-            None => number::own(tenant, slot),
-            Some(number) => number::shared(number, tenant, slot),
-        }
+    pub(super) fn add(&self, work: NewWork, hold: impl FnOnce(&mut Held)) -> u64 {
+        self.lock().add(work, hold)
     }
 
     /// Work was not posted after all; its memory, and the silent work before it, which waits for another one again.
@@ -102,16 +95,27 @@ impl Ledger {
         self.lock().withdraw(id)
     }
 
-    /// The device has completed work. `completion` makes a completion of its tag, for a future; the tag comes back if it is for whoever
-    /// polls.
+    /// The device has completed work. What is for whoever polls stays in `place`, by its tag; the rest is brought to its futures.
+    ///
+    /// `self` is the ledger of the completion queue. Its lock is taken before that of a shared receive queue, never after.
     #[inline]
-    pub(super) fn complete(
-        &self,
-        id: u64,
-        completion: impl FnOnce(u64) -> Completion,
+    pub(super) fn settle(&self, place: &mut Place, settled: &mut Settled) {
+        let mut own = self.lock();
+        place.retain(|wc, timestamp| match number::ledger(wc.wr_id) {
+            None => own.complete(wc, timestamp, settled),
+            Some(number) => Self::complete_shared(number, wc, timestamp, settled),
+        });
+    }
+
+    /// Work of a shared receive queue has completed. If that is gone, nobody is told.
+    #[inline(never)]
+    fn complete_shared(
+        number: u32,
+        wc: &mut ibv_wc,
+        timestamp: &Option<Timestamp>,
         settled: &mut Settled,
-    ) -> Option<u64> {
-        self.lock().complete(id, completion, settled)
+    ) -> bool {
+        Self::shared_by(number).is_some_and(|shared| shared.lock().complete(wc, timestamp, settled))
     }
 
     /// Whether the device works on it.
@@ -120,12 +124,28 @@ impl Ledger {
     }
 
     /// A future asks for its completion and the memory of its work.
-    pub(crate) fn poll(&self, id: u64, context: &Context<'_>) -> Poll<(Completion, Held)> {
+    #[inline]
+    pub(crate) fn poll(&self, id: u64, context: &Context<'_>) -> Poll<(Arrived, Held)> {
+        if let Some((done, held)) = self.lock().answer(id) {
+            return Poll::Ready((Arrived::new(done), held));
+        }
+        self.poll_later(id, context)
+    }
+
+    /// It was not done a moment ago.
+    fn poll_later(&self, id: u64, context: &Context<'_>) -> Poll<(Arrived, Held)> {
         // Wakers are anyone's code, which may come back here: none is cloned or dropped under the lock.
         let waker = context.waker().clone();
-        let (answer, unused) = { self.lock().poll(id, waker) };
-        drop(unused);
-        answer
+        let (answer, _unused) = {
+            let mut outstanding = self.lock();
+            match outstanding.answer(id) {
+                None => (None, outstanding.listen(id, waker)),
+                answer => (answer, Some(waker)),
+            }
+        };
+        answer.map_or(Poll::Pending, |(done, held)| {
+            Poll::Ready((Arrived::new(done), held))
+        })
     }
 
     /// A future was dropped before it had its completion.

@@ -1,29 +1,33 @@
-//! Work requests in C's two forms, and how a chain of them is handed over.
+//! Work requests in C's two forms, and how one or a chain of them is handed over.
 
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 
-use ferroce_abi::types::{ibv_recv_wr, ibv_send_wr};
+use ferroce_abi::types::{ibv_context_ops, ibv_recv_wr, ibv_send_wr, ibv_sge};
 use smallvec::SmallVec;
 
-use super::super::work::Elements;
-use crate::{Error, Result};
+use super::super::OpenDevice;
+use crate::Error;
 
 /// `struct ibv_send_wr` or `struct ibv_recv_wr`.
 pub(in crate::sys) trait WorkRequest: Sized {
     /// Sets what points elsewhere: to the next one of the chain, and to the pieces of memory.
-    fn link(&mut self, next: *mut Self, elements: &mut Elements);
+    fn link(&mut self, next: *mut Self, first: *mut ibv_sge, count: usize);
 }
 
 macro_rules! work_request {
     ($form:ty) => {
         impl WorkRequest for $form {
-            #[inline]
-            fn link(&mut self, next: *mut Self, elements: &mut Elements) {
+            #[inline(always)]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_possible_wrap,
+                reason = "checked against the queue's limit"
+            )]
+            fn link(&mut self, next: *mut Self, first: *mut ibv_sge, count: usize) {
                 self.next = next;
-                self.sg_list = elements.as_mut_ptr();
-                self.num_sge = c_int::try_from(elements.len())
-                    .expect("invariant: checked against the queue's limit");
+                self.num_sge = count as c_int;
+                self.sg_list = first;
             }
         }
     };
@@ -32,67 +36,81 @@ macro_rules! work_request {
 work_request!(ibv_send_wr);
 work_request!(ibv_recv_wr);
 
+/// C's list of the pieces of memory of a work request of a chain. Few need more than these, and only they allocate.
+pub(in crate::sys) type Elements = SmallVec<[ibv_sge; 4]>;
+
 /// Work that was taken note of: its `wr_id`, its form, and its pieces of memory.
 pub(in crate::sys) type Noted<W> = (u64, W, Elements);
 
 /// Several of them.
 pub(in crate::sys) type Chain<W> = SmallVec<[Noted<W>; 4]>;
 
-/// Why a chain was refused, and from which one on.
-pub(in crate::sys) type Stopped<W> = (Error, *mut W);
-
 /// `ibv_post_send`, `ibv_post_recv` or `ibv_post_srq_recv`, as a context has it.
-type Operation<Q, W> = Option<unsafe extern "C" fn(*mut Q, *mut W, *mut *mut W) -> c_int>;
+pub(in crate::sys) type Operation<Q, W> =
+    Option<unsafe extern "C" fn(*mut Q, *mut W, *mut *mut W) -> c_int>;
 
-/// Calls C.
+/// A queue to which C posts work requests of a form.
 ///
 /// # Safety
-/// The operation is of the queue's context; the queue lives, and so does the memory of the chain until its completions.
-#[inline]
-pub(in crate::sys) unsafe fn call<Q, W>(
-    name: &'static str,
-    operation: Operation<Q, W>,
-    queue: NonNull<Q>,
-    first: *mut W,
-) -> std::result::Result<(), Stopped<W>> {
-    let Some(operation) = operation else {
-        return Err((Error::errno(name, libc::EOPNOTSUPP), first));
-    };
-    let mut bad = ptr::null_mut();
-    // SAFETY: the caller's promise.
-    let errno = unsafe { operation(queue.as_ptr(), first, &raw mut bad) };
-    Error::check(name, errno).map_err(|error| (error, bad))
+/// `raw` lives as long as the object, and `device` is the context that it was made from.
+pub(in crate::sys) unsafe trait Takes<W: WorkRequest> {
+    /// C's structure.
+    type Raw;
+    /// The name of the operation.
+    const CALL: &'static str;
+
+    fn raw(&self) -> NonNull<Self::Raw>;
+    fn device(&self) -> &OpenDevice;
+    /// The operation among those of a context.
+    fn operation(operations: &ibv_context_ops) -> Operation<Self::Raw, W>;
+    /// An error of posting, with what may stand in the way.
+    fn explain(&self, error: Error) -> Error;
+
+    /// Calls C: why not, and from which one on.
+    ///
+    /// # Safety
+    /// The chain is linked to its end, and the memory of its pieces lives until its completions.
+    #[inline(always)]
+    unsafe fn call(&self, first: *mut W) -> Result<(), (Box<Error>, *mut W)> {
+        // SAFETY: an open context has its operations filled in, and does not change them.
+        let operation = Self::operation(unsafe { &(*self.device().raw.as_ptr()).ops });
+        let Some(operation) = operation else {
+            return Err((Box::new(Error::errno(Self::CALL, libc::EOPNOTSUPP)), first));
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the operation is of the context of the live queue; the rest is the caller's promise.
+        let errno = unsafe { operation(self.raw().as_ptr(), first, &raw mut bad) };
+        if errno == 0 {
+            return Ok(());
+        }
+        Err((self.refused(errno), bad))
+    }
+
+    #[cold]
+    fn refused(&self, errno: c_int) -> Box<Error> {
+        Box::new(self.explain(Error::errno(Self::CALL, errno)))
+    }
 }
 
-/// Posts one.
-#[inline]
-pub(in crate::sys) fn post_one<W: WorkRequest>(
-    form: &mut W,
-    elements: &mut Elements,
-    post: impl FnOnce(*mut W) -> std::result::Result<(), Stopped<W>>,
-) -> Result<()> {
-    form.link(ptr::null_mut(), elements);
-    post(form).map_err(|(error, _)| error)
-}
-
-/// Posts a chain, in order: how many were posted, and why the next one was not.
+/// Posts a chain, whose memory is held until its completions, in order: how many were posted, and why the next one was not.
 pub(in crate::sys) fn post_all<W: WorkRequest>(
+    queue: &impl Takes<W>,
     chain: &mut [Noted<W>],
-    post: impl FnOnce(*mut W) -> std::result::Result<(), Stopped<W>>,
 ) -> (usize, Option<Error>) {
     // Linked from the end on; from here on nothing moves.
     let mut next: *mut W = ptr::null_mut();
     for (_, form, elements) in chain.iter_mut().rev() {
-        form.link(next, elements);
+        form.link(next, elements.as_mut_ptr(), elements.len());
         next = form;
     }
     if next.is_null() {
         return (0, None);
     }
-    let Err((error, bad)) = post(next) else {
+    // SAFETY: linked to its end, and held as above.
+    let Err((error, bad)) = (unsafe { queue.call(next) }) else {
         return (chain.len(), None);
     };
     // C names the one that it refused. If it did not, the device might work on any of them: all stay held.
     let refused = chain.iter().position(|(_, form, _)| ptr::eq(form, bad));
-    (refused.unwrap_or(chain.len()), Some(error))
+    (refused.unwrap_or(chain.len()), Some(*error))
 }

@@ -1,19 +1,28 @@
 //! Posting to the send queues of queue pairs.
 
+mod batch;
 mod chain;
 mod receive;
 mod special;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferroce_abi::types::{ibv_context_ops, ibv_send_wr};
-use smallvec::SmallVec;
+use ferroce_abi::types::{ibv_context_ops, ibv_qp, ibv_send_wr};
 
+use super::held::{Held, Refused};
 use super::ledger::NewWork;
-use super::work::{Destination, Elements, Held, Order, Request, send_request};
-use super::{QueuePairHandle, Reader};
+use super::pieces::{Memory, length, listed, refused};
+use super::work::{Addressee, Command, Destination, Order};
+use super::{AddressObject, Domain, OpenDevice, QueuePairHandle, Reader};
 use crate::{Error, Operation, Result};
-use chain::{Chain, Stopped, call, post_all, post_one};
+use chain::{Takes, WorkRequest};
+
+pub(crate) use batch::Checked;
+
+/// What work is to its reader: the tag, and who reads.
+pub(crate) type Task = (u64, Reader);
 
 /// The last work request of a send queue, if it will complete without a word. Held while posting, so that it is in the order of the queue.
 #[derive(Default)]
@@ -30,6 +39,38 @@ impl Silent {
     }
 }
 
+/// How many calls are posting work to a queue pair just now.
+///
+/// Work is noted before it is posted. Whoever takes it back meanwhile must not let go of its memory before the call has ended, since the
+/// device would get it after all.
+#[derive(Default)]
+pub(super) struct Posting(AtomicUsize);
+
+/// One such call, until it is dropped.
+pub(super) struct Entered<'p>(&'p AtomicUsize);
+
+impl Posting {
+    #[inline(always)]
+    fn enter(&self) -> Entered<'_> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Entered(&self.0)
+    }
+
+    /// Waits until there was a moment without such a call: those that had begun before have ended then.
+    pub(super) fn wait(&self) {
+        while self.0.load(Ordering::SeqCst) != 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Entered<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// The right to post to a send queue; of those that may have silent work, with the last of it.
 type Turn<'q> = Option<MutexGuard<'q, Option<u64>>>;
 
@@ -38,95 +79,104 @@ impl QueuePairHandle {
         self.silent.as_ref().map(Silent::lock)
     }
 
-    /// `ibv_post_send` of one work request; the `wr_id`. If it is refused, its memory is the request's again.
-    pub(crate) fn post_send(&self, request: &mut Request, order: Order) -> Result<u64> {
-        self.check_send(request, &order)?;
-        let mut turn = self.turn();
-        let mut form = self.prepare(request, order, &mut turn);
-        match post_one(&mut form, &mut request.elements, |first| {
-            self.call_send(first)
-        }) {
-            Ok(()) => Ok(form.wr_id),
-            Err(error) => {
-                request.held = self.withdraw_send(form.wr_id, &mut turn);
-                Err(error)
-            }
-        }
-    }
-
-    /// `ibv_post_send` of several work requests at once, in order. How many were posted, and why the next one was not.
-    pub(crate) fn post_batch(
+    /// `ibv_post_send` of one work request; the `wr_id`.
+    #[inline(always)]
+    pub(crate) fn post_send<M: Memory>(
         &self,
-        batch: SmallVec<[(Request, Order); 4]>,
-    ) -> (usize, Option<Error>) {
-        let checked = |(request, order): &(Request, Order)| self.check_send(request, order);
-        if let Err(error) = batch.iter().try_for_each(checked) {
-            return (0, Some(error));
+        task: Task,
+        memory: M,
+        order: Order,
+    ) -> std::result::Result<u64, Box<Refused>> {
+        if let Err(error) = self.check_send(task.1, &memory, &order) {
+            return Err(refused(memory, error));
         }
-        let mut turn = self.turn();
-        let mut chain: Chain<ibv_send_wr> = batch
-            .into_iter()
-            .map(|(mut request, order)| {
-                let form = self.prepare(&mut request, order, &mut turn);
-                (form.wr_id, form, request.elements)
-            })
-            .collect();
-        let (posted, error) = post_all(&mut chain, |first| self.call_send(first));
-        for (id, ..) in chain[posted..].iter().rev() {
-            drop(self.withdraw_send(*id, &mut turn));
+        let is_silent = order.silent;
+        let (command, addressee) = order.split(M::INLINE);
+        match (&self.silent, addressee) {
+            (None, None) => self.note_and_post(task, memory, (command, None), None),
+            (_, addressee) => self.post_far(task, memory, (command, addressee), is_silent),
         }
-        (posted, error)
     }
 
-    /// Takes note of work, and puts it into C's form but for what points elsewhere. The ledger has its memory from then on.
-    #[inline]
-    fn prepare(&self, request: &mut Request, order: Order, turn: &mut Turn<'_>) -> ibv_send_wr {
-        let mut form = send_request(&order, request.inline);
-        if let Destination::Datagram(address, ..) = order.to {
-            request.held.hold(address);
+    /// Posts a datagram, or work of a queue pair that may have silent work.
+    #[inline(never)]
+    fn post_far<M: Memory>(
+        &self,
+        task: Task,
+        memory: M,
+        (command, addressee): (Command, Option<Addressee>),
+        is_silent: bool,
+    ) -> std::result::Result<u64, Box<Refused>> {
+        let addressee = addressee.map(|(address, number, key)| (address.into_arc(), number, key));
+        let mut turn = self.turn();
+        let before = turn.as_deref().copied().flatten();
+        let order = (command, addressee.as_ref());
+        let id = self.note_and_post(task, memory, order, before)?;
+        if let Some(last) = turn.as_deref_mut() {
+            *last = is_silent.then_some(id);
         }
-        let held = std::mem::take(&mut request.held);
-        form.wr_id = self.note_send((request.tag, request.reader), held, order.silent, turn);
-        form
+        Ok(id)
+    }
+
+    /// Posts work that was checked, behind the silent work `before`.
+    #[inline(always)]
+    fn note_and_post<M: Memory>(
+        &self,
+        task: Task,
+        memory: M,
+        (command, addressee): (Command, Option<&(Arc<AddressObject>, u32, u32)>),
+        before: Option<u64>,
+    ) -> std::result::Result<u64, Box<Refused>> {
+        listed(memory, move |memory, first| {
+            let posting = self.posting.enter();
+            let mut form = ibv_send_wr::zeroed();
+            command.fill(&mut form, addressee);
+            form.link(ptr::null_mut(), first, memory.count());
+            let id = self.note_send(task, before, |held| {
+                memory.hold(held);
+                if let Some((address, ..)) = addressee {
+                    held.hold(address);
+                }
+            });
+            form.wr_id = id;
+            // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe function does.
+            let posted = unsafe { self.call(&raw mut form) };
+            drop(posting);
+            match posted {
+                Ok(()) => Ok(id),
+                Err((error, _)) => Err(self.refused_send(id, error)),
+            }
+        })
+    }
+
+    #[cold]
+    fn refused_send(&self, id: u64, error: Box<Error>) -> Box<Refused> {
+        let (held, _) = self.send_queue().ledger().withdraw(id);
+        Refused::new(*error, held)
     }
 
     /// Takes note of work of the send queue; its `wr_id`.
-    #[inline]
+    #[inline(always)]
     fn note_send(
         &self,
-        (tag, reader): (u64, Reader),
-        held: Held,
-        silent: bool,
-        turn: &mut Turn<'_>,
+        (tag, reader): Task,
+        before: Option<u64>,
+        hold: impl FnOnce(&mut Held),
     ) -> u64 {
-        let last = turn.as_deref_mut();
-        let id = self.send_queue().ledger().add(NewWork {
+        let work = NewWork {
             tag,
             owner: self.owner,
-            held,
             reader,
-            before: last.as_deref().copied().flatten(),
-        });
-        if let Some(last) = last {
-            *last = silent.then_some(id);
-        }
-        id
-    }
-
-    /// The work that was taken note of last was not posted after all; its memory.
-    fn withdraw_send(&self, id: u64, turn: &mut Turn<'_>) -> Held {
-        let (held, before) = self.send_queue().ledger().withdraw(id);
-        if let Some(last) = turn.as_deref_mut() {
-            *last = before;
-        }
-        held
+            before,
+        };
+        self.send_queue().ledger().add(work, hold)
     }
 
     /// Whether work can be posted at all. What C's libraries do not check is checked here.
-    #[inline]
-    fn check_send(&self, request: &Request, order: &Order) -> Result<()> {
+    #[inline(always)]
+    fn check_send<M: Memory>(&self, reader: Reader, memory: &M, order: &Order) -> Result<()> {
         if let Some(domain) = &self.domain {
-            request.check(domain)?;
+            check_domain(memory, domain)?;
             if let Destination::Datagram(address, ..) = &order.to
                 && !address.is_of(domain)
             {
@@ -135,49 +185,36 @@ impl QueuePairHandle {
                 ));
             }
         }
-        if order.silent && (self.silent.is_none() || request.reader != Reader::Poller) {
+        if order.silent && (self.silent.is_none() || reader != Reader::Poller) {
             return Err(Error::Misuse(
                 "only tagged work of a queue pair built with unsignalled(true) can be unsignalled",
             ));
         }
-        check_pieces(request, self.cap.max_send_sge)?;
-        let length = length_of(&request.elements);
-        check_operation(order.what, request.inline, length)?;
-        if request.inline && length > self.cap.max_inline_data.into() {
-            return Err(Error::Limit {
-                object: "queue pair",
-                what: "bytes of inline data",
-                asked: length,
-                limit: self.cap.max_inline_data.into(),
-            });
+        if M::INLINE {
+            // Inline bytes are one piece, which even a queue for none takes.
+            self.check_inline(length(memory))?;
+        } else {
+            check_pieces(memory, self.cap.max_send_sge)?;
         }
-        Ok(())
+        check_operation(order.what, memory)
     }
 
-    /// `ibv_post_send`; why not, and from which one on.
-    #[inline]
-    fn call_send(&self, first: *mut ibv_send_wr) -> std::result::Result<(), Stopped<ibv_send_wr>> {
-        // SAFETY: the operation of the live queue pair's own context; the memory of the chain is held until its completions.
-        let posted = unsafe {
-            call(
-                "ibv_post_send",
-                self.operations().post_send,
-                self.raw,
-                first,
-            )
-        };
-        posted.map_err(|(error, bad)| (self.explain(error, "send"), bad))
-    }
-
-    /// The functions of the context that C's header calls itself.
-    fn operations(&self) -> &ibv_context_ops {
-        // SAFETY: an open context has its operations filled in, and does not change them.
-        unsafe { &(*self.device.raw.as_ptr()).ops }
+    fn check_inline(&self, asked: u64) -> Result<()> {
+        let limit = self.cap.max_inline_data.into();
+        if asked <= limit {
+            return Ok(());
+        }
+        Err(Error::Limit {
+            object: "queue pair",
+            what: "bytes of inline data",
+            asked,
+            limit,
+        })
     }
 
     /// An error of posting, with what may stand in the way.
     #[cold]
-    fn explain(&self, error: Error, queue: &str) -> Error {
+    fn explain_post(&self, error: Error, queue: &str) -> Error {
         let full = error.raw_os_error() == Some(libc::ENOMEM);
         error.about(|| format!("{}: {}", self.describe(), self.full(queue, full)))
     }
@@ -197,36 +234,74 @@ impl QueuePairHandle {
     }
 }
 
-/// Whether work can have this many pieces of memory.
-#[inline]
-pub(super) fn check_pieces(request: &Request, limit: u32) -> Result<()> {
-    // Inline bytes are one piece, which even a queue for none takes.
-    if request.elements.len() as u64 <= limit.into() || request.inline {
-        return Ok(());
+// SAFETY: the queue pair lives until this is dropped, and was made from the device's context.
+unsafe impl Takes<ibv_send_wr> for QueuePairHandle {
+    type Raw = ibv_qp;
+    const CALL: &'static str = "ibv_post_send";
+
+    #[inline(always)]
+    fn raw(&self) -> NonNull<ibv_qp> {
+        self.raw
     }
-    Err(Error::Limit {
-        object: "work queue",
-        what: "pieces of memory in a work request",
-        asked: request.elements.len() as u64,
-        limit: limit.into(),
-    })
+
+    #[inline(always)]
+    fn device(&self) -> &OpenDevice {
+        &self.device
+    }
+
+    #[inline(always)]
+    fn operation(operations: &ibv_context_ops) -> chain::Operation<ibv_qp, ibv_send_wr> {
+        operations.post_send
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        self.explain_post(error, "send")
+    }
 }
 
-fn length_of(elements: &Elements) -> u64 {
-    elements.iter().map(|e| u64::from(e.length)).sum()
+/// Whether memory is of a domain.
+#[inline(always)]
+fn check_domain(memory: &impl Memory, domain: &Arc<Domain>) -> Result<()> {
+    if memory.is_of(domain) {
+        return Ok(());
+    }
+    // The device would find out when the work runs; here it is still a mistake of one line.
+    Err(Error::Misuse(
+        "the memory region is of another protection domain than the queue pair",
+    ))
+}
+
+/// Whether work can have this many pieces of memory.
+#[inline(always)]
+fn check_pieces(memory: &impl Memory, limit: u32) -> Result<()> {
+    let count = memory.count() as u64;
+    if count <= limit.into() {
+        return Ok(());
+    }
+    Err(too_many_pieces(count, limit))
+}
+
+#[cold]
+fn too_many_pieces(asked: u64, limit: u32) -> Error {
+    Error::Limit {
+        object: "work queue",
+        what: "pieces of memory in a work request",
+        asked,
+        limit: limit.into(),
+    }
 }
 
 /// Whether an operation goes with its bytes.
-#[inline]
-fn check_operation(operation: Operation, inline: bool, length: u64) -> Result<()> {
+#[inline(always)]
+fn check_operation<M: Memory>(operation: Operation, memory: &M) -> Result<()> {
     match operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } | Operation::AtomicWrite(_)
-            if length != 8 =>
+            if length(memory) != 8 =>
         {
             Err(Error::Misuse("an atomic operation works on 8 bytes"))
         }
         Operation::Read(_) | Operation::CompareSwap { .. } | Operation::FetchAdd { .. }
-            if inline =>
+            if M::INLINE =>
         {
             Err(Error::Misuse(
                 "what reads from a peer needs registered memory: inline data is only sent",

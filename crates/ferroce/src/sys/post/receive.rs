@@ -1,132 +1,179 @@
 //! Posting receives: to queue pairs, and to shared receive queues.
 
-use std::sync::Arc;
+use std::ptr::{self, NonNull};
 
-use ferroce_abi::types::ibv_recv_wr;
+use ferroce_abi::types::{ibv_context_ops, ibv_qp, ibv_recv_wr, ibv_srq};
 use smallvec::SmallVec;
 
+use super::super::held::{Held, Refused};
 use super::super::ledger::{Ledger, NewWork};
-use super::super::work::{Owner, Request};
-use super::super::{QueuePairHandle, SharedQueue};
-use super::chain::{Chain, Stopped, call, post_all, post_one};
-use super::check_pieces;
+use super::super::pieces::{Memory, listed, refused};
+use super::super::work::Owner;
+use super::super::{OpenDevice, QueuePairHandle, SharedQueue};
+use super::chain::{Chain, Operation, Takes, WorkRequest, post_all};
+use super::{Task, check_domain, check_pieces};
 use crate::{Error, Result};
 
-/// Takes note of a receive, and puts it into C's form but for what points elsewhere. The ledger has its memory from then on.
-#[inline]
-fn prepare(ledger: &Arc<Ledger>, owner: Owner, request: &mut Request) -> ibv_recv_wr {
-    let mut form = ibv_recv_wr::zeroed();
-    form.wr_id = ledger.add(NewWork {
-        tag: request.tag,
+/// Takes note of a receive; its `wr_id`.
+#[inline(always)]
+fn note(ledger: &Ledger, owner: Owner, (tag, reader): Task, hold: impl FnOnce(&mut Held)) -> u64 {
+    let work = NewWork {
+        tag,
         owner,
-        held: std::mem::take(&mut request.held),
-        reader: request.reader,
+        reader,
         before: None,
-    });
-    form
+    };
+    ledger.add(work, hold)
 }
 
-/// Takes note of one receive and posts it; the `wr_id`.
-#[inline]
+/// Takes note of one receive that was checked, and posts it; the `wr_id`.
+#[inline(always)]
 fn post(
-    (ledger, owner): (&Arc<Ledger>, Owner),
-    request: &mut Request,
-    post: impl FnOnce(*mut ibv_recv_wr) -> std::result::Result<(), Stopped<ibv_recv_wr>>,
-) -> Result<u64> {
-    let mut form = prepare(ledger, owner, request);
-    match post_one(&mut form, &mut request.elements, post) {
-        Ok(()) => Ok(form.wr_id),
-        Err(error) => {
-            request.held = ledger.withdraw(form.wr_id).0;
-            Err(error)
+    queue: &impl Takes<ibv_recv_wr>,
+    (ledger, owner): (&Ledger, Owner),
+    task: Task,
+    memory: impl Memory,
+) -> std::result::Result<u64, Box<Refused>> {
+    listed(memory, |memory, first| {
+        let mut form = ibv_recv_wr::zeroed();
+        form.link(ptr::null_mut(), first, memory.count());
+        let id = note(ledger, owner, task, |held| memory.hold(held));
+        form.wr_id = id;
+        // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe function does.
+        match unsafe { queue.call(&raw mut form) } {
+            Ok(()) => Ok(id),
+            Err((error, _)) => Err(refused_receive(ledger, id, error)),
         }
-    }
+    })
+}
+
+#[cold]
+fn refused_receive(ledger: &Ledger, id: u64, error: Box<Error>) -> Box<Refused> {
+    let (held, _) = ledger.withdraw(id);
+    Refused::new(*error, held)
 }
 
 impl QueuePairHandle {
-    /// `ibv_post_recv` of one work request; the `wr_id`. If it is refused, its memory is the request's again.
-    pub(crate) fn post_receive(&self, request: &mut Request) -> Result<u64> {
-        self.check_receive(request)?;
-        let place = (self.receive_queue().ledger(), self.owner);
-        post(place, request, |first| self.call_receive(first))
+    /// `ibv_post_recv` of one work request; the `wr_id`.
+    #[inline(always)]
+    pub(crate) fn post_receive(
+        &self,
+        task: Task,
+        memory: impl Memory,
+    ) -> std::result::Result<u64, Box<Refused>> {
+        if let Err(error) = self.check_receive(&memory) {
+            return Err(refused(memory, error));
+        }
+        let _posting = self.posting.enter();
+        let place = (&**self.receive_queue().ledger(), self.owner);
+        post(self, place, task, memory)
     }
 
     /// `ibv_post_recv` of several work requests at once, in order. How many were posted, and why the next one was not.
-    pub(crate) fn post_receives(
+    pub(crate) fn post_receives<M: Memory>(
         &self,
-        requests: impl Iterator<Item = Request>,
+        receives: impl Iterator<Item = (Task, M)>,
     ) -> (usize, Option<Error>) {
-        let requests: SmallVec<[Request; 4]> = requests.collect();
-        let checked = |request: &Request| self.check_receive(request);
-        if let Err(error) = requests.iter().try_for_each(checked) {
-            return (0, Some(error));
+        let receives: SmallVec<[_; 4]> = receives.collect();
+        for (_, memory) in &receives {
+            if let Err(error) = self.check_receive(memory) {
+                return (0, Some(error));
+            }
         }
+        let _posting = self.posting.enter();
         let ledger = self.receive_queue().ledger();
-        let mut chain: Chain<ibv_recv_wr> = requests
+        let mut chain: Chain<ibv_recv_wr> = receives
             .into_iter()
-            .map(|mut request| {
-                let form = prepare(ledger, self.owner, &mut request);
-                (form.wr_id, form, request.elements)
+            .map(|(task, memory)| {
+                let mut form = ibv_recv_wr::zeroed();
+                let elements = memory.elements().collect();
+                form.wr_id = note(ledger, self.owner, task, |held| memory.hold(held));
+                (form.wr_id, form, elements)
             })
             .collect();
-        let (posted, error) = post_all(&mut chain, |first| self.call_receive(first));
+        let (posted, error) = post_all(self, &mut chain);
         for (id, ..) in &chain[posted..] {
             drop(ledger.withdraw(*id));
         }
         (posted, error)
     }
 
-    #[inline]
-    fn check_receive(&self, request: &Request) -> Result<()> {
+    #[inline(always)]
+    fn check_receive(&self, memory: &impl Memory) -> Result<()> {
         if self.shared.is_some() {
             return Err(Error::Misuse(
                 "the queue pair takes its receives from a shared receive queue",
             ));
         }
         if let Some(domain) = &self.domain {
-            request.check(domain)?;
+            check_domain(memory, domain)?;
         }
-        check_pieces(request, self.cap.max_recv_sge)
+        check_pieces(memory, self.cap.max_recv_sge)
+    }
+}
+
+// SAFETY: the queue pair lives until this is dropped, and was made from the device's context.
+unsafe impl Takes<ibv_recv_wr> for QueuePairHandle {
+    type Raw = ibv_qp;
+    const CALL: &'static str = "ibv_post_recv";
+
+    #[inline(always)]
+    fn raw(&self) -> NonNull<ibv_qp> {
+        self.raw
     }
 
-    /// `ibv_post_recv`; why not, and from which one on.
-    fn call_receive(
-        &self,
-        first: *mut ibv_recv_wr,
-    ) -> std::result::Result<(), Stopped<ibv_recv_wr>> {
-        // SAFETY: the operation of the live queue pair's own context; the memory of the chain is held until its completions.
-        let posted = unsafe {
-            call(
-                "ibv_post_recv",
-                self.operations().post_recv,
-                self.raw,
-                first,
-            )
-        };
-        posted.map_err(|(error, bad)| (self.explain(error, "receive"), bad))
+    #[inline(always)]
+    fn device(&self) -> &OpenDevice {
+        &self.device
+    }
+
+    #[inline(always)]
+    fn operation(operations: &ibv_context_ops) -> Operation<ibv_qp, ibv_recv_wr> {
+        operations.post_recv
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        self.explain_post(error, "receive")
     }
 }
 
 impl SharedQueue {
-    /// `ibv_post_srq_recv`; the `wr_id`. If it is refused, its memory is the request's again.
-    pub(crate) fn post(&self, request: &mut Request) -> Result<u64> {
-        request.check(self.domain())?;
-        check_pieces(request, self.max_sge)?;
-        let place = (self.ledger(), self.owner);
-        post(place, request, |first| self.call_receive(first))
+    /// `ibv_post_srq_recv`; the `wr_id`.
+    #[inline(always)]
+    pub(crate) fn post(
+        &self,
+        task: Task,
+        memory: impl Memory,
+    ) -> std::result::Result<u64, Box<Refused>> {
+        let checked = check_domain(&memory, self.domain());
+        if let Err(error) = checked.and_then(|()| check_pieces(&memory, self.max_sge)) {
+            return Err(refused(memory, error));
+        }
+        post(self, (self.ledger(), self.owner), task, memory)
+    }
+}
+
+// SAFETY: the queue lives until this is dropped, and was made from the context of its domain.
+unsafe impl Takes<ibv_recv_wr> for SharedQueue {
+    type Raw = ibv_srq;
+    const CALL: &'static str = "ibv_post_srq_recv";
+
+    #[inline(always)]
+    fn raw(&self) -> NonNull<ibv_srq> {
+        self.raw
     }
 
-    fn call_receive(
-        &self,
-        first: *mut ibv_recv_wr,
-    ) -> std::result::Result<(), Stopped<ibv_recv_wr>> {
-        // SAFETY: an open context has its operations filled in, and does not change them.
-        let operation = unsafe { (*self.domain().device.raw.as_ptr()).ops.post_srq_recv };
-        // SAFETY: the operation of the live queue's own context; the request's memory is held until its completion.
-        let posted = unsafe { call("ibv_post_srq_recv", operation, self.raw, first) };
-        posted.map_err(|(error, bad)| {
-            let about = || format!("shared receive queue of {} receives", self.max_wr);
-            (error.about(about), bad)
-        })
+    #[inline(always)]
+    fn device(&self) -> &OpenDevice {
+        &self.domain().device
+    }
+
+    #[inline(always)]
+    fn operation(operations: &ibv_context_ops) -> Operation<ibv_srq, ibv_recv_wr> {
+        operations.post_srq_recv
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        error.about(|| format!("shared receive queue of {} receives", self.max_wr))
     }
 }

@@ -1,28 +1,33 @@
 //! Work of the send queue that has a function of its own in C: binds of memory windows, and FLUSH.
 
-use std::sync::Arc;
-
 use ferroce_abi::types::{IBV_FLUSH_RANGE, IBV_SEND_SIGNALED};
 
-use super::super::work::Held;
+use super::super::held::Held;
 use super::super::{Bind, QueuePairHandle, Reader};
 use crate::{Error, FlushPlacement, RemoteRegion, Result};
 
 impl QueuePairHandle {
-    /// Takes note of tagged work, and posts it; the `wr_id`, and what posting gave.
+    /// Takes note of tagged work, and posts it; what posting gave.
     fn post_special<R>(
         &self,
         tag: u64,
         held: Held,
         post: impl FnOnce(u64) -> Result<R>,
-    ) -> Result<(u64, R)> {
+    ) -> Result<R> {
         let mut turn = self.turn();
-        let id = self.note_send((tag, Reader::Poller), held, false, &mut turn);
+        let _posting = self.posting.enter();
+        let before = turn.as_deref().copied().flatten();
+        let id = self.note_send((tag, Reader::Poller), before, |place| *place = held);
         match post(id) {
-            Ok(given) => Ok((id, given)),
+            Ok(given) => {
+                if let Some(last) = turn.as_deref_mut() {
+                    *last = None;
+                }
+                Ok(given)
+            }
             Err(error) => {
-                drop(self.withdraw_send(id, &mut turn));
-                Err(self.explain(error, "send"))
+                let error = self.explain_post(error, "send");
+                Err(self.refused_send(id, Box::new(error)).into_error())
             }
         }
     }
@@ -35,13 +40,12 @@ impl QueuePairHandle {
         let mut held = Held::default();
         // What the window shows until then must stay registered until then.
         if let Some(before) = bind.window.region() {
-            held.hold(before);
+            held.hold(&before);
         }
-        held.hold(Arc::clone(bind.region) as _);
-        held.hold(Arc::clone(bind.window) as _);
+        held.hold(bind.region);
+        held.hold(bind.window);
         // SAFETY: a live queue pair of the window's domain.
-        let (_, key) = self.post_special(tag, held, |id| unsafe { bind.post(self.raw, id) })?;
-        Ok(key)
+        self.post_special(tag, held, |id| unsafe { bind.post(self.raw, id) })
     }
 
     /// `ibv_wr_flush`: of the peer's bytes, in a batch of its own.
@@ -76,6 +80,6 @@ impl QueuePairHandle {
             };
             Error::check("ibv_wr_flush", errno)
         };
-        self.post_special(tag, Held::default(), post).map(drop)
+        self.post_special(tag, Held::default(), post)
     }
 }

@@ -1,5 +1,7 @@
 //! Queue pairs.
 
+mod post;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -8,15 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::atomic::Results;
 use crate::attributes::{QueuePairAttributes, QueuePairInfo};
 use crate::exchange::Local;
-use crate::memory::request;
 use crate::state::QueuePairState;
-use crate::sys::{Bind, Ledger, QueuePairHandle, Reader, Request};
-use crate::transport::{Binds, Rc, Receives, Sends, Transport, Ud};
+use crate::sys::{Bind, QueuePairHandle};
+use crate::transport::{Binds, Rc, Transport, Ud};
 use crate::{
-    Buffer, CompletionQueue, Error, FlushPlacement, Gid, Id, MemoryRegion, MemoryWindow, Pending,
-    PendingBuffer, ProtectionDomain, QueuePairBuilder, RawPiece, RemoteAccess, RemoteRegion,
-    Result, Slice, Work,
+    CompletionQueue, FlushPlacement, Gid, Id, MemoryRegion, MemoryWindow, ProtectionDomain,
+    QueuePairBuilder, RemoteAccess, RemoteRegion, Result,
 };
+
+pub use post::RefusedBuffer;
+pub(crate) use post::pending_buffer;
 
 /// What a queue pair must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,138 +155,6 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
-impl<T: Sends> QueuePair<T> {
-    /// Posts work. Its completion comes to the send queue's completion queue with this tag.
-    ///
-    /// # Errors
-    /// ENOMEM if the queue is full; EINVAL in a state that does not allow it; [`Error::Limit`] for too many pieces, [`Error::Misuse`] for an atomic on
-    /// other than 8 bytes. Nothing was posted then.
-    pub fn post_send(&self, tag: u64, work: impl Into<Work<T>>, bytes: &[Slice<'_>]) -> Result<()> {
-        let mut request = request(tag, Reader::Poller, bytes);
-        let posted = self.handle.post_send(&mut request, work.into().order);
-        posted.map(drop)
-    }
-
-    /// Posts work that sends bytes which are copied now: they need not be registered, and may be changed when this returns. As many as
-    /// [`inline_capacity`](Self::inline_capacity) says, for SEND, WRITE and ATOMIC WRITE.
-    ///
-    /// # Errors
-    /// As [`post_send`](Self::post_send); [`Error::Limit`] for more bytes, [`Error::Misuse`] for other operations.
-    pub fn post_inline(&self, tag: u64, work: impl Into<Work<T>>, bytes: &[u8]) -> Result<()> {
-        let posted = Request::inline(tag, Reader::Poller, bytes)
-            .map(|mut request| self.handle.post_send(&mut request, work.into().order))?;
-        posted.map(drop)
-    }
-
-    /// Posts work on memory that nothing here keeps: the third way, for those who manage registrations themselves.
-    ///
-    /// # Safety
-    /// Until the completion was polled, or the queue pair has been dropped or [reset](Self::reset): the memory stays valid and registered with these
-    /// keys; what is sent from is not written; what READ and atomics write into is not touched at all.
-    ///
-    /// # Errors
-    /// As [`post_send`](Self::post_send).
-    #[allow(unsafe_code, reason = "the caller's promise")]
-    pub unsafe fn post_send_raw(
-        &self,
-        tag: u64,
-        work: impl Into<Work<T>>,
-        pieces: &[RawPiece],
-    ) -> Result<()> {
-        let mut request = Request::raw(tag, pieces.iter().copied());
-        let posted = self.handle.post_send(&mut request, work.into().order);
-        posted.map(drop)
-    }
-
-    /// Posts work, as a future of its completion.
-    ///
-    /// # Errors
-    /// As [`post_send`](Self::post_send).
-    pub fn submit(&self, work: impl Into<Work<T>>, bytes: &[Slice<'_>]) -> Result<Pending> {
-        self.submit_request(request(0, Reader::Future, bytes), work.into())
-    }
-
-    /// [`post_inline`](Self::post_inline) as a future.
-    ///
-    /// # Errors
-    /// As that.
-    pub fn submit_inline(&self, work: impl Into<Work<T>>, bytes: &[u8]) -> Result<Pending> {
-        self.submit_request(Request::inline(0, Reader::Future, bytes)?, work.into())
-    }
-
-    fn submit_request(&self, mut request: Request, work: Work<T>) -> Result<Pending> {
-        let id = self.handle.post_send(&mut request, work.order)?;
-        Ok(Pending::new(self.handle.send_queue(), id))
-    }
-
-    /// Posts work on a buffer, which comes back with the completion.
-    ///
-    /// # Errors
-    /// As [`post_send`](Self::post_send), with the buffer.
-    pub fn submit_buffer(
-        &self,
-        work: impl Into<Work<T>>,
-        buffer: Buffer,
-    ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
-        // A READ changes the bytes, but not how many there are.
-        let lengths = (buffer.len(), buffer.capacity());
-        let mut request = buffer.into_request(Reader::Future);
-        let posted = self.handle.post_send(&mut request, work.into().order);
-        let ledger = self.handle.send_queue().ledger();
-        pending_buffer((posted, request), ledger, lengths, false)
-    }
-}
-
-impl<T: Receives> QueuePair<T> {
-    /// Posts a receive for a SEND, or for the notice of a WRITE with immediate, which needs no bytes. Receives of UD begin with
-    /// [`GRH_BYTES`](crate::GRH_BYTES) bytes of header.
-    ///
-    /// # Errors
-    /// As [`post_send`](Self::post_send); [`Error::Misuse`] if the queue pair takes its receives from a shared queue.
-    pub fn post_receive(&self, tag: u64, bytes: &[Slice<'_>]) -> Result<()> {
-        let mut request = request(tag, Reader::Poller, bytes);
-        self.handle.post_receive(&mut request).map(drop)
-    }
-
-    /// Posts a receive into memory that nothing here keeps.
-    ///
-    /// # Safety
-    /// As for [`post_send_raw`](Self::post_send_raw): the memory stays valid, registered and untouched.
-    ///
-    /// # Errors
-    /// As [`post_receive`](Self::post_receive).
-    #[allow(unsafe_code, reason = "the caller's promise")]
-    pub unsafe fn post_receive_raw(&self, tag: u64, pieces: &[RawPiece]) -> Result<()> {
-        let mut request = Request::raw(tag, pieces.iter().copied());
-        self.handle.post_receive(&mut request).map(drop)
-    }
-
-    /// Posts a receive, as a future of its completion.
-    ///
-    /// # Errors
-    /// As [`post_receive`](Self::post_receive).
-    pub fn submit_receive(&self, bytes: &[Slice<'_>]) -> Result<Pending> {
-        let mut request = request(0, Reader::Future, bytes);
-        let id = self.handle.post_receive(&mut request)?;
-        Ok(Pending::new(self.handle.receive_queue(), id))
-    }
-
-    /// Posts a receive into a buffer. It comes back with the bytes that came.
-    ///
-    /// # Errors
-    /// As [`post_receive`](Self::post_receive), with the buffer.
-    pub fn receive_buffer(
-        &self,
-        buffer: Buffer,
-    ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
-        let lengths = (buffer.len(), buffer.capacity());
-        let mut request = buffer.into_request(Reader::Future);
-        let posted = self.handle.post_receive(&mut request);
-        let ledger = self.handle.receive_queue().ledger();
-        pending_buffer((posted, request), ledger, lengths, true)
-    }
-}
-
 impl<T: Binds> QueuePair<T> {
     /// Posts the bind of a memory window: once it has completed, peers reach these bytes of the region with the key of the result, in these ways, until
     /// the window is bound again, invalidated or dropped. The region was made with [`Access::Windows`](crate::Access::Windows). A type 2 window that is
@@ -342,40 +213,6 @@ impl QueuePair<Ud> {
     /// EINVAL if it is not attached.
     pub fn detach(&self, group: Gid, lid: u16) -> Result<()> {
         self.handle.detach(group, lid)
-    }
-}
-
-/// Work that was not posted, and its buffer.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct RefusedBuffer {
-    /// Why.
-    #[source]
-    pub error: Error,
-    /// The buffer.
-    pub buffer: Buffer,
-}
-
-pub(crate) fn pending_buffer(
-    (posted, request): (Result<u64>, Request),
-    ledger: &Arc<Ledger>,
-    (length, capacity): (usize, usize),
-    receives: bool,
-) -> std::result::Result<PendingBuffer, RefusedBuffer> {
-    match posted {
-        Ok(id) => Ok(PendingBuffer::new(
-            (ledger, id),
-            (length, capacity),
-            receives,
-        )),
-        Err(error) => {
-            let memory = request
-                .into_held()
-                .take_exclusive()
-                .expect("invariant: a request holds what it was made with");
-            let buffer = Buffer::from_parts(memory, length, capacity);
-            Err(RefusedBuffer { error, buffer })
-        }
     }
 }
 

@@ -1,0 +1,259 @@
+//! Queue pairs.
+
+mod make;
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferroce_abi::types::{
+    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_RESET, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_cap,
+    ibv_qp_ex_flush, ibv_qp_init_attr,
+};
+use smallvec::SmallVec;
+
+use super::post::{Posting, Silent};
+use super::shared_queue::{SharedQueue, XrcDomainObject};
+use super::work::Owner;
+use super::{Domain, Identifier, OpenDevice, Queue};
+use crate::{Error, Gid, Result};
+
+pub(crate) use make::Plan;
+
+/// A queue pair.
+pub(crate) struct QueuePairHandle {
+    maker: Maker,
+    pub(in crate::sys) device: Arc<OpenDevice>,
+    pub(in crate::sys) domain: Option<Arc<Domain>>,
+    pub(in crate::sys) send: Option<Arc<Queue>>,
+    pub(in crate::sys) receive: Option<Arc<Queue>>,
+    pub(in crate::sys) shared: Option<Arc<SharedQueue>>,
+    _xrc: Option<Arc<XrcDomainObject>>,
+    pub(in crate::sys) raw: NonNull<ibv_qp>,
+    pub(in crate::sys) number: u32,
+    pub(in crate::sys) kind: u32,
+    pub(in crate::sys) cap: ibv_qp_cap,
+    /// Tells its work from that of others. Numbers of queue pairs come again.
+    pub(in crate::sys) owner: Owner,
+    pub(in crate::sys) posting: Posting,
+    /// Only of queue pairs that may have work that completes without a word.
+    pub(in crate::sys) silent: Option<Silent>,
+    /// The structure with the function that posts FLUSH, if it was made to have it.
+    pub(in crate::sys) extended: Option<NonNull<ibv_qp_ex_flush>>,
+    /// Multicast groups that it is attached to.
+    groups: Mutex<Vec<(Gid, u16)>>,
+}
+
+/// Who made it, and destroys it.
+enum Maker {
+    /// `rdma_create_qp`
+    Identifier(Arc<Identifier>),
+    /// `ibv_create_qp`, or `ibv_create_qp_ex`
+    Verbs,
+}
+
+// SAFETY: C's queue pairs may be used by several threads at once.
+unsafe impl Send for QueuePairHandle {}
+// SAFETY: as above.
+unsafe impl Sync for QueuePairHandle {}
+
+impl QueuePairHandle {
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What it really holds.
+    pub(crate) fn cap(&self) -> &ibv_qp_cap {
+        &self.cap
+    }
+
+    /// Its domain: of all but XRC targets.
+    pub(crate) fn domain(&self) -> Option<&Arc<Domain>> {
+        self.domain.as_ref()
+    }
+
+    /// Its context.
+    pub(crate) fn device(&self) -> &Arc<OpenDevice> {
+        &self.device
+    }
+
+    /// Where its sends complete.
+    #[inline(always)]
+    pub(crate) fn send_queue(&self) -> &Arc<Queue> {
+        self.send
+            .as_ref()
+            .expect("invariant: only transports that send get here")
+    }
+
+    /// Where its receives complete.
+    #[inline(always)]
+    pub(crate) fn receive_queue(&self) -> &Arc<Queue> {
+        self.receive
+            .as_ref()
+            .expect("invariant: only transports that receive get here")
+    }
+
+    pub(in crate::sys) fn describe(&self) -> String {
+        format!("queue pair {:#08x}", self.number)
+    }
+
+    /// `ibv_modify_qp`
+    pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+        // SAFETY: a live queue pair, and attributes.
+        let errno = unsafe {
+            (self.device.verbs.ibv_modify_qp)(self.raw.as_ptr(), attr, mask.cast_signed())
+        };
+        Error::check("ibv_modify_qp", errno).map_err(|e| {
+            let refused = e.raw_os_error() == Some(libc::EINVAL);
+            e.about(|| {
+                let about = self.describe();
+                match self.state() {
+                    Ok(from) if refused => {
+                        let why = ferroce_abi::explain::modify(self.kind, from, attr, mask);
+                        why.map_or_else(|| about.clone(), |why| format!("{about}: {why}"))
+                    }
+                    _ => about,
+                }
+            })
+        })
+    }
+
+    /// `ibv_query_qp`
+    pub(crate) fn query(&self, mask: u32) -> Result<(ibv_qp_attr, ibv_qp_init_attr)> {
+        let (mut attr, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
+        // SAFETY: a live queue pair, and room for the answers.
+        let errno = unsafe {
+            (self.device.verbs.ibv_query_qp)(
+                self.raw.as_ptr(),
+                &raw mut attr,
+                mask.cast_signed(),
+                &raw mut init,
+            )
+        };
+        Error::check("ibv_query_qp", errno).map_err(|e| e.about(|| self.describe()))?;
+        Ok((attr, init))
+    }
+
+    pub(in crate::sys) fn state(&self) -> Result<u32> {
+        self.query(IBV_QP_STATE).map(|(attr, _)| attr.qp_state)
+    }
+
+    /// `ibv_attach_mcast`
+    pub(crate) fn attach(&self, group: Gid, lid: u16) -> Result<()> {
+        let gid = ibv_gid { raw: group.0 };
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: a live queue pair, and a GID.
+        let errno =
+            unsafe { (self.device.verbs.ibv_attach_mcast)(self.raw.as_ptr(), &raw const gid, lid) };
+        Error::check("ibv_attach_mcast", errno)
+            .map_err(|e| e.about(|| format!("{}, group {group}", self.describe())))?;
+        groups.push((group, lid));
+        Ok(())
+    }
+
+    /// `ibv_detach_mcast`
+    pub(crate) fn detach(&self, group: Gid, lid: u16) -> Result<()> {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        self.detach_only(group, lid)?;
+        if let Some(at) = groups.iter().position(|known| *known == (group, lid)) {
+            groups.swap_remove(at);
+        }
+        Ok(())
+    }
+
+    fn detach_only(&self, group: Gid, lid: u16) -> Result<()> {
+        let gid = ibv_gid { raw: group.0 };
+        // SAFETY: a live queue pair, and a GID.
+        let errno =
+            unsafe { (self.device.verbs.ibv_detach_mcast)(self.raw.as_ptr(), &raw const gid, lid) };
+        Error::check("ibv_detach_mcast", errno)
+            .map_err(|e| e.about(|| format!("{}, group {group}", self.describe())))
+    }
+
+    /// Ends all its work: moves it to the error state, where what is posted completes as flushed.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let mut attr = ibv_qp_attr::zeroed();
+        attr.qp_state = IBV_QPS_ERR;
+        self.modify(&mut attr, IBV_QP_STATE)
+    }
+
+    /// Takes all its work back: moves it to the reset state, after which the device knows of none, and tells futures that it was flushed.
+    pub(crate) fn reset(&self) -> Result<()> {
+        let mut attr = ibv_qp_attr::zeroed();
+        attr.qp_state = IBV_QPS_RESET;
+        // What another thread posts after this, when it has made the queue pair ready again, is the device's: it is not forgotten below.
+        let known = self.queues().map(|queue| queue.ledger().posted(self.owner));
+        let known = SmallVec::<[_; 2]>::from_iter(known);
+        self.posting.wait();
+        self.modify(&mut attr, IBV_QP_STATE)?;
+        for (queue, work) in self.queues().zip(&known) {
+            queue.ledger().forget_these(work, self.number);
+            queue.delivered();
+        }
+        Ok(())
+    }
+
+    /// Where its work completes.
+    fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        [&self.send, &self.receive].into_iter().flatten()
+    }
+
+    /// The device has let go of the memory of its work.
+    fn forget(&self) {
+        if let Some(silent) = &self.silent {
+            silent.clear();
+        }
+        for queue in self.queues() {
+            queue.ledger().forget(self.owner, self.number);
+            queue.delivered();
+        }
+    }
+}
+
+impl Drop for QueuePairHandle {
+    fn drop(&mut self) {
+        let groups = std::mem::take(
+            self.groups
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        for (group, lid) in groups {
+            // A queue pair that stays attached is not destroyed, which is seen below.
+            let _ = self.detach_only(group, lid);
+        }
+        if self.shared.is_some()
+            && let Some(receive) = &self.receive
+        {
+            // Receives that it took from the shared queue complete now; when it is gone nobody would tell of them.
+            let _ = self.flush();
+            let _ = receive.deliver();
+        }
+        match &self.maker {
+            // SAFETY: the identifier's own queue pair, used by nobody any more.
+            Maker::Identifier(identifier) => unsafe { identifier.destroy_queue_pair() },
+            Maker::Verbs => {
+                // SAFETY: made by C, and used by nobody any more.
+                let refused = unsafe { (self.device.verbs.ibv_destroy_qp)(self.raw.as_ptr()) };
+                if refused != 0 {
+                    return self.leak();
+                }
+            }
+        }
+        // The device works on nothing of it any more.
+        self.forget();
+    }
+}
+
+impl QueuePairHandle {
+    /// It could not be destroyed: what it was made from, and the memory of its work, must never go.
+    fn leak(&self) {
+        std::mem::forget((
+            self.domain.clone(),
+            self.send.clone(),
+            self.receive.clone(),
+            self.shared.clone(),
+            self._xrc.clone(),
+            Arc::clone(&self.device),
+        ));
+    }
+}
