@@ -101,6 +101,7 @@ fn system_tests(
     cleanup::on_signal()?;
     if filter.is_empty() {
         unit::run_against_system(workspace, tally)?;
+        unit::run_with_address_sanitizer(workspace, tally)?;
         unit::run_slow_cases(workspace, tally)?;
     }
     system::run(workspace, filter, mode, tally)

@@ -46,6 +46,25 @@ pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Re
     count(command, "ferroce under valgrind", tally)
 }
 
+/// Runs the tests of the Rust interface that drop, leak and unwind what the device works on, with address sanitizer in this library and in
+/// the device. It is in the stable compiler, too, behind a switch.
+pub(crate) fn run_with_address_sanitizer(
+    workspace: &Workspace,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let of = ["test", "-p", "ferroce", "--target", &target];
+    let tests = ["--test", "programs", "--test", "scopes"];
+    let mut command = workspace.cargo(&[&of[..], &tests, &["--test", "connections"]].concat());
+    command.env("RUSTC_BOOTSTRAP", "1");
+    command.env("RUSTFLAGS", "-Zsanitizer=address");
+    command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    command.env("CARGO_TARGET_DIR", workspace.target.join("asan"));
+    // What a program leaks stays leaked; they do so on purpose.
+    command.env("ASAN_OPTIONS", "detect_leaks=0");
+    count(command, "ferroce with address sanitizer", tally)
+}
+
 /// The tests of the Rust interface that drop, leak and unwind what the device works on, each access to memory watched.
 const WATCHED: [&str; 11] = [
     "--config",

@@ -38,6 +38,12 @@
 //! - What the C libraries leave to their callers (lengths of atomics, inline data, domains) is checked before anything is posted.
 //! - All calls into C are in one private module.
 //!
+//! # What it costs
+//! A 64-byte SEND that is polled for takes 3 % more instructions than the same by the functions of C, from the post until its completion was
+//! taken: 2,646 instead of 2,570, of which posting has 66 and taking the completion 10. The caller of C takes completions one by one there; against one
+//! that takes 16 at a time, as this crate does below, it is 9 %. Futures with buffers cost 14 % and scopes 23 % more. Nothing is allocated
+//! for an operation in steady state. `cargo xtask instructions` counts, and tells the lines "safe over raw", "owned over raw" and "scoped over raw".
+//!
 //! # Words
 //! Names are those of the specifications. A *tag* is what a work request carries to its completion (`wr_id` in C).
 

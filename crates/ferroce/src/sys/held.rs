@@ -111,7 +111,7 @@ impl Refused {
 
     /// Why. What it would have held is let go of.
     #[cold]
-    pub(crate) fn into_error(self: Box<Self>) -> Error {
+    pub(crate) fn into_error(self) -> Error {
         self.error
     }
 }

@@ -54,6 +54,9 @@ pub(crate) enum Destination {
 /// Whom a datagram is for: address, number, key.
 pub(super) type Addressee = (Addressed, u32, u32);
 
+/// The same, where the handle is held.
+pub(super) type Reached = (Arc<AddressObject>, u32, u32);
+
 /// What C is told of an [`Order`] but for whom a datagram is for.
 #[derive(Clone, Copy)]
 pub(super) struct Command {
@@ -91,11 +94,7 @@ impl Order {
 impl Command {
     /// C's form of it, but for `wr_id` and what points elsewhere.
     #[inline(always)]
-    pub(super) fn fill(
-        self,
-        form: &mut ibv_send_wr,
-        addressee: Option<&(Arc<AddressObject>, u32, u32)>,
-    ) {
+    pub(super) fn fill(self, form: &mut ibv_send_wr, addressee: Option<&Reached>) {
         form.send_flags = self.flags;
         form.qp_type = self.shared;
         set_operation(form, self.what);

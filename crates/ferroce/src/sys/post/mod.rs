@@ -14,8 +14,8 @@ use ferroce_abi::types::{ibv_context_ops, ibv_qp, ibv_send_wr};
 use super::held::{Held, Refused};
 use super::ledger::NewWork;
 use super::pieces::{Memory, length, listed, refused};
-use super::work::{Addressee, Command, Destination, Order};
-use super::{AddressObject, Domain, OpenDevice, QueuePairHandle, Reader};
+use super::work::{Addressee, Command, Destination, Order, Reached};
+use super::{Domain, OpenDevice, QueuePairHandle, Reader};
 use crate::{Error, Operation, Result};
 use chain::{Takes, WorkRequest};
 
@@ -124,7 +124,7 @@ impl QueuePairHandle {
         &self,
         task: Task,
         memory: M,
-        (command, addressee): (Command, Option<&(Arc<AddressObject>, u32, u32)>),
+        (command, addressee): (Command, Option<&Reached>),
         before: Option<u64>,
     ) -> std::result::Result<u64, Box<Refused>> {
         listed(memory, move |memory, first| {
@@ -150,6 +150,7 @@ impl QueuePairHandle {
     }
 
     #[cold]
+    #[expect(clippy::boxed_local, reason = "it comes so: C's answer is short then")]
     fn refused_send(&self, id: u64, error: Box<Error>) -> Box<Refused> {
         let (held, _) = self.send_queue().ledger().withdraw(id);
         Refused::new(*error, held)

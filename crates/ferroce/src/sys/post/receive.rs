@@ -48,6 +48,7 @@ fn post(
 }
 
 #[cold]
+#[expect(clippy::boxed_local, reason = "it comes so: C's answer is short then")]
 fn refused_receive(ledger: &Ledger, id: u64, error: Box<Error>) -> Box<Refused> {
     let (held, _) = ledger.withdraw(id);
     Refused::new(*error, held)
