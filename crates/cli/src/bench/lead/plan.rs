@@ -46,14 +46,14 @@ mod tests {
     #[test]
     fn a_round_has_everything_once() {
         let all = series(&[Path::Local, Path::Wire], true);
-        assert_eq!(all.len(), 7 + 2 * 10);
+        assert_eq!(all.len(), 7 + 2 * 12);
         let steps = round(&all, &[8, 64]);
         let mut unique = steps.clone();
         unique.sort_unstable();
         unique.dedup();
         assert_eq!(unique.len(), steps.len());
         // The cache line and the four atomics have one size.
-        assert_eq!(steps.len(), 2 * 27 - 9);
+        assert_eq!(steps.len(), 2 * 31 - 9);
     }
 
     #[test]
@@ -63,9 +63,9 @@ mod tests {
             let only: Vec<String> = only.iter().map(|&o| o.to_owned()).collect();
             all.iter().filter(|&&s| chosen(s, &only)).count()
         };
-        assert_eq!(count(&[]), 27);
+        assert_eq!(count(&[]), 31);
         assert_eq!(count(&["local send"]), 2);
-        assert_eq!(count(&["wire WRITE latency", "memcpy"]), 2);
+        assert_eq!(count(&["wire READ latency", "memcpy"]), 2);
         assert_eq!(count(&["nothing"]), 0);
         assert!(chosen(
             Series::Floor(Floor::VmWrite),
