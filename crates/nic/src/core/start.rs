@@ -90,10 +90,17 @@ impl Nic {
         let host: Weak<Self> = Arc::downgrade(&nic);
         let cm = CmService::new(host, nic.numbers.slot())?;
         nic.cm.get_or_init(|| cm);
-        thread::spawn(Arc::clone(&nic))
-            .map_err(|e| Error::system("cannot start the device thread", &e))?;
+        if has_thread() {
+            thread::spawn(Arc::clone(&nic))
+                .map_err(|e| Error::system("cannot start the device thread", &e))?;
+        }
         Ok(nic)
     }
+}
+
+/// `FERROCE_THREAD=off`: nothing is done but by programs that poll, which makes what they do measurable.
+fn has_thread() -> bool {
+    std::env::var_os("FERROCE_THREAD").is_none_or(|value| value != "off")
 }
 
 /// Opens the wire link. Without it other hosts cannot be reached, which the program's user must hear of.
