@@ -130,7 +130,11 @@ fn cases(workspace: &Workspace, package: &str) -> Result<Vec<Case>, String> {
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     // Where the device thread would do a part of the work, the counts would differ from run to run.
-    let thread = if package == "ferroce-nic" { "off" } else { "on" };
+    let thread = if package == "ferroce-nic" {
+        "off"
+    } else {
+        "on"
+    };
     watch(&program, &folder, ("FERROCE_THREAD", thread))
 }
 
