@@ -15,7 +15,7 @@ use common::{Buffer, End, pair, pattern, wait_for};
 use ferroce_nic::Cq;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mad::{CmMad, Mad};
-use ferroce_proto::verbs::{Mtu, SendOp};
+use ferroce_proto::verbs::{Mtu, RecvWr, SendOp, Sges};
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 use ferroce_proto::wire::{Drain, Opcode, Packet, padded_len};
 
@@ -156,7 +156,11 @@ fn queues() {
     let from = Buffer::new(&a.pd, pattern(SMALL * POSTED, 2));
     let to = Buffer::new(&b.pd, vec![0; SMALL * POSTED]);
     case("post_recv", POSTED, |index| {
-        b.recv(index as u64, vec![to.sge(index * SMALL, SMALL)]);
+        let wr = RecvWr {
+            wr_id: index as u64,
+            sges: Sges::from_buf([to.sge(index * SMALL, SMALL)]),
+        };
+        b.qp.post_recv(&mut std::iter::once(wr)).unwrap();
     });
     posted("SEND", &a, &from, &to, |_| SendOp::Send);
     case("poll_cq empty", POSTED, |_| {

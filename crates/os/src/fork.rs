@@ -53,6 +53,7 @@ pub fn on_fork_child(handler: fn()) -> io::Result<()> {
 /// A number that changes in a child of `fork`: what was made under another one belongs to the parent. It only does once
 /// something was registered or tracked here.
 #[must_use]
+#[inline]
 pub fn generation() -> usize {
     FORKS.load(Ordering::Relaxed)
 }

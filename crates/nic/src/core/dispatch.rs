@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
-use ferroce_proto::wire::{Drain, Packet, ROCE_UDP_PORT};
+use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
 
 use super::Nic;
 use super::counters::DropReason;
@@ -15,6 +15,7 @@ use crate::cm::Via;
 use crate::link::local::{Frame, LinkId, LocalFrame};
 use crate::link::wire::lanes::{Flow, Strays};
 use crate::link::{Addressing, Inbound, InboundRun};
+use crate::qp::Taken;
 
 /// Packets of a round that are no stream: a message or two, or its acknowledgement.
 const FEW: usize = 4;
@@ -72,8 +73,10 @@ impl Dispatch {
                 addressing,
                 bytes,
             } => {
-                if let Err((by, why)) = self.deliver(nic, &addressing, bytes, now) {
-                    nic.drop_packet(&addressing, by, why);
+                let brief = self.deliver_brief(nic, addressing, bytes, now);
+                let taken = brief.unwrap_or_else(|| self.deliver(nic, addressing, bytes, now));
+                if let Err((by, why)) = taken {
+                    nic.drop_packet(addressing, by, why);
                     self.send_notice(nic, from_slot, src_qpn, by);
                 }
             }
@@ -189,6 +192,38 @@ impl Dispatch {
             nic.drop_packet(&inbound.addressing, by, why);
         }
         self.src_port = 0;
+    }
+
+    /// Gives a packet of another process of this host to its queue pair the short way, as [`deliver`](Self::deliver). `None`: it is to
+    /// go the general way, since it is not as usual, or somebody wants to read of every packet.
+    fn deliver_brief(
+        &mut self,
+        nic: &Nic,
+        addressing: &Addressing,
+        bytes: &[u8],
+        now: Time,
+    ) -> Option<Result<(), (Qpn, DropReason)>> {
+        let brief = Brief::parse(bytes)?;
+        if tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
+            return None;
+        }
+        let dest = brief.bth.dest_qp;
+        let known = self.touched.last().filter(|last| last.qpn() == dest);
+        let found = if known.is_some() {
+            None
+        } else {
+            nic.qps().find(dest)
+        };
+        let qp = known.or(found.as_ref())?;
+        let taken = qp.on_brief(addressing, (&brief, bytes.len()), now);
+        if taken == Ok(Taken::Unusual) {
+            return None;
+        }
+        self.packets += 1;
+        if let Some(found) = found.filter(|_| taken != Ok(Taken::Quiet)) {
+            self.touched.push(found);
+        }
+        Some(taken.map(drop).map_err(|why| (dest, why)))
     }
 
     /// Gives a packet to its queue pair. An error says why that was not possible, and which queue pair it was for.

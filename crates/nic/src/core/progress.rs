@@ -25,6 +25,8 @@ const ACCEPT_BUDGET: usize = 64;
 const TURN_BUDGET: usize = 64;
 /// While rings are watched, rounds of a polling program from one look at the descriptors to the next: that is a system call.
 const DESCRIPTORS_EVERY: u32 = 32;
+/// Close polls between two looks at the clock.
+const SILENT_POLLS: u32 = 7;
 /// Rounds of a polling program without anything to do after which it gives way now and then: some 20 µs.
 const IDLE_ROUNDS: u32 = 256;
 /// What a round with a system call counts as: it takes as long as so many without.
@@ -52,6 +54,9 @@ pub(super) struct Progress {
     idle: u32,
     /// Rounds that had something to do.
     served: u64,
+    /// Polls since the clock was looked at, and how many there may be.
+    silent: u32,
+    may_be_silent: u32,
 }
 
 /// The socket that traffic comes by while a program polls: looking there directly is cheaper than to ask which socket has
@@ -91,6 +96,8 @@ impl Progress {
             rounds: 0,
             idle: 0,
             served: 0,
+            silent: 0,
+            may_be_silent: 0,
         }
     }
 
@@ -115,7 +122,9 @@ impl Progress {
         } else {
             self.dispatch.give_turns(now);
         }
-        self.on_deadlines(nic, now);
+        if nic.next_due().is_some_and(|due| due <= now) {
+            self.on_deadlines(nic, now);
+        }
         for _ in 0..turns {
             let Some(qp) = nic.ready.pop() else { break };
             qp.on_queued_turn(now);
@@ -123,6 +132,30 @@ impl Progress {
         for id in self.dispatch.take_questions() {
             self.incoming.tell(id, &nic.survey());
         }
+    }
+
+    /// Whether a poll needs no more than this look: the last ones were close to each other, so nothing that is due has to wait for
+    /// long, and no watched ring has a record. The clock is most of what an empty poll would cost.
+    fn is_silent(&mut self, nic: &Nic) -> bool {
+        let silent = self.silent < self.may_be_silent
+            && self.watches_rings()
+            && !self.has_hot_socket()
+            && !self.rounds.is_multiple_of(DESCRIPTORS_EVERY)
+            && nic.ready.is_empty()
+            && !self.incoming.look();
+        if silent {
+            self.silent += 1;
+            self.rounds = self.rounds.wrapping_add(1);
+            self.idle += 1;
+        }
+        silent
+    }
+
+    /// The clock is looked at: tells how close this poll and the silent ones before it were.
+    fn count_polls(&mut self, nic: &Nic, sleeps_soon: bool, now: Time) {
+        let polls = std::mem::take(&mut self.silent) + 1;
+        let close = !sleeps_soon && nic.sleeper.on_polls(polls, now);
+        self.may_be_silent = if close { SILENT_POLLS } else { 0 };
     }
 
     /// A round without a sleep before it. Returns whether there was anything to do.
@@ -364,28 +397,30 @@ fn give_queued_turns(qps: &[Arc<Qp>], now: Time) {
 
 impl Nic {
     /// A program found a completion queue empty: does a round for it, unless somebody else is at it. `sleeps_soon` if it polls
-    /// a queue that it will sleep on. Returns whether there was anything to do.
-    pub(crate) fn poll_inline(&self, sleeps_soon: bool) -> bool {
-        let now = clock::monotonic();
-        // Counted also if the thread is at it just now, or it would never learn that it may nap.
-        if !sleeps_soon {
-            self.sleeper.on_poll(now);
-        }
+    /// a queue that it will sleep on.
+    pub(crate) fn poll_inline(&self, sleeps_soon: bool) {
         let mut progress = match self.progress.try_lock() {
             Ok(progress) => progress,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
+                // Counted also if the thread is at it just now, or it would never learn that it may nap.
+                if !sleeps_soon {
+                    self.sleeper.on_polls(1, clock::monotonic());
+                }
                 // Whoever does the round may wait for this very processor.
                 std::thread::yield_now();
-                return false;
+                return;
             }
         };
-        let any = progress.run_polled(self, now);
+        if sleeps_soon || !progress.is_silent(self) {
+            let now = clock::monotonic();
+            progress.count_polls(self, sleeps_soon, now);
+            progress.run_polled(self, now);
+        }
         if progress.gives_way() {
             drop(progress);
             std::thread::yield_now();
         }
-        any
     }
 
     /// A program is about to sleep.

@@ -92,12 +92,15 @@ impl Sleeper {
         let _ = self.wake.try_take();
     }
 
-    /// A program polled an empty queue that it is not about to sleep on.
-    pub(super) fn on_poll(&self, now: Time) {
+    /// A program polled an empty queue that it is not about to sleep on, so many times since this was told last. Returns whether that
+    /// was close to each other, on average.
+    pub(super) fn on_polls(&self, polls: u32, now: Time) -> bool {
         let before = Time(self.last_poll.swap(now.0, Ordering::Relaxed));
-        if now.since(before) >= CLOSE {
+        let close = now.since(before) < CLOSE * polls;
+        if !close {
             self.first_poll.store(now.0, Ordering::Relaxed);
         }
+        close
     }
 
     /// A program is about to sleep: the thread looks after everything again.
@@ -192,10 +195,10 @@ mod tests {
         let step = CLOSE / 2;
         let mut at = Time(until.0 - u64::try_from(span.as_nanos()).unwrap());
         while at < until {
-            s.on_poll(at);
+            s.on_polls(1, at);
             at = at + step;
         }
-        s.on_poll(until);
+        s.on_polls(1, until);
     }
 
     #[test]
@@ -219,8 +222,24 @@ mod tests {
         let mut now = Time(1_000_000_000);
         for _ in 0..100 {
             now = now + CLOSE;
-            s.on_poll(now);
+            s.on_polls(1, now);
         }
+        assert!(!s.is_polled(now));
+    }
+
+    #[test]
+    fn polls_between_two_looks_at_the_clock_count_as_close_as_they_were_on_average() {
+        let s = Sleeper::new().unwrap();
+        let mut now = Time(1_000_000_000);
+        assert!(!s.on_polls(1, now), "the first one");
+        let start = now;
+        while now.since(start) < STREAK {
+            now = now + (CLOSE * 8 - Duration::from_nanos(1));
+            assert!(s.on_polls(8, now));
+        }
+        assert!(s.is_polled(now));
+        now = now + CLOSE * 8;
+        assert!(!s.on_polls(8, now));
         assert!(!s.is_polled(now));
     }
 

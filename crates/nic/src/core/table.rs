@@ -1,6 +1,7 @@
 //! The table of this process's queue pairs.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, RwLock};
 
 use ferroce_os::random;
@@ -19,17 +20,37 @@ pub(crate) struct QpTable {
 
 #[derive(Debug)]
 struct Inner {
-    qps: HashMap<Qpn, Arc<Qp>>,
+    qps: HashMap<Qpn, Arc<Qp>, BuildHasherDefault<Spread>>,
     /// Index to try first: numbers are given out in turn from a random start, so that packets of a queue pair that is gone
     /// do not soon find another one under its number.
     next: u32,
+}
+
+/// Hashes numbers. This process gives them out itself, one after the other, so nobody can choose those that meet.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+    /// The table takes its position from the low bits and its tag from the high ones.
+    fn write_u32(&mut self, number: u32) {
+        let mixed = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed.rotate_left(32);
+    }
 }
 
 impl QpTable {
     pub(super) fn new() -> Self {
         Self {
             inner: RwLock::new(Inner {
-                qps: HashMap::new(),
+                qps: HashMap::default(),
                 next: random::u32(),
             }),
         }

@@ -3,6 +3,7 @@
 mod channel;
 mod moderation;
 mod ring;
+mod sign;
 mod stamp;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +17,7 @@ use ferroce_proto::verbs::{AsyncEvent, Wc};
 pub use self::channel::CompChannel;
 use self::moderation::Moderation;
 use self::ring::{Pushed, Ring};
+use self::sign::Sign;
 pub(crate) use self::stamp::CORE_CLOCK_KHZ;
 pub use self::stamp::{Stamp, Stamps, raw_clock};
 use crate::core::lock;
@@ -41,6 +43,8 @@ pub struct Cq {
     cookie: AtomicUsize,
     users: AtomicUsize,
     ring: Mutex<Ring>,
+    /// What the ring said last, for a look without its lock.
+    sign: Sign,
     /// It overflowed and those who use it have not been told.
     to_fail: AtomicBool,
     _permit: Permit,
@@ -78,6 +82,7 @@ impl Cq {
             cookie: AtomicUsize::new(0),
             users: AtomicUsize::new(0),
             ring: Mutex::new(Ring::new(capacity, options.ignore_overrun)),
+            sign: Sign::default(),
             to_fail: AtomicBool::new(false),
             _permit: permit,
         }))
@@ -108,21 +113,27 @@ impl Cq {
         max: usize,
         each: &mut dyn FnMut(usize, &Wc, Stamp),
     ) -> Result<usize, Error> {
-        let taken = self.take(max, each)?;
-        if taken > 0 || max == 0 {
-            return Ok(taken);
+        if self.sign.has_news() {
+            let taken = self.take(max, each)?;
+            if taken > 0 {
+                return Ok(taken);
+            }
         }
-        // The lock must be free again: the round may push into this very queue.
-        let sleeps_soon = lock(&self.ring).is_armed();
-        if !self.context.nic().poll_inline(sleeps_soon) {
+        if max == 0 {
             return Ok(0);
         }
-        self.take(max, each)
+        // The ring's lock must be free: the round may push into this very queue.
+        self.context.nic().poll_inline(self.sign.is_armed());
+        if self.sign.has_news() {
+            self.take(max, each)
+        } else {
+            Ok(0)
+        }
     }
     /// Arms the queue: the next completion (solicited or error only, if so asked) makes one event on the channel. Completions
     /// that are queued already make none: poll once more after arming.
     pub fn req_notify(&self, solicited_only: bool) {
-        lock(&self.ring).arm(solicited_only);
+        self.change(|ring| ring.arm(solicited_only));
         // The program is about to sleep: the device thread must look after the device again.
         self.context.nic().end_inline();
     }
@@ -141,11 +152,13 @@ impl Cq {
     /// Delays events (`ibv_modify_cq(3)`): an armed queue raises its event when `count` completions that it waits for have come
     /// or `period` microseconds after the first of them. 0 for either: no delay.
     pub fn moderate(&self, count: u16, period: u16) {
-        let mut ring = lock(&self.ring);
-        let due = ring.due();
-        if ring.moderate(Moderation::new(count, period)) {
-            self.notify();
-        }
+        let due = self.change(|ring| {
+            let due = ring.due();
+            if ring.moderate(Moderation::new(count, period)) {
+                self.notify();
+            }
+            due
+        });
         self.context.nic().end_delay(due, self.id());
     }
     /// Queue pairs that use it, each counted once per queue. `ibv_destroy_cq` answers EBUSY unless 0.
@@ -175,14 +188,16 @@ impl Cq {
     /// Drops the queued completions of a queue pair that starts anew: it may post the same tags again, and the old completions
     /// would be taken for those of the new work requests.
     pub(crate) fn forget(&self, qpn: Qpn) {
-        lock(&self.ring).forget(qpn);
+        self.change(|ring| ring.forget(qpn));
     }
     /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for good.
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
         let stamp = self.stamps.take();
         let mut ring = lock(&self.ring);
         let due = ring.due();
-        match ring.push(wc, solicited, stamp, clock::monotonic) {
+        let pushed = ring.push(wc, solicited, stamp, clock::monotonic);
+        self.sign.show(&ring);
+        match pushed {
             Pushed::Quiet => true,
             Pushed::Notify => {
                 // Under the lock, so that a CQ that is being destroyed knows that no event comes after its last completion.
@@ -211,12 +226,12 @@ impl Cq {
     /// What it asked to be reminded of is due: an event that was delayed, or an overflow, which is the end of all queue pairs that
     /// use it (IBTA, affiliated asynchronous errors).
     pub(crate) fn on_due(&self, now: Time) {
-        let mut ring = lock(&self.ring);
-        // If not: another arming has started another period in the meantime, and that has its own entry.
-        if ring.on_period(now).is_ok() {
-            self.notify();
-        }
-        drop(ring);
+        self.change(|ring| {
+            // If not: another arming has started another period in the meantime, and that has its own entry.
+            if ring.on_period(now).is_ok() {
+                self.notify();
+            }
+        });
         if self.to_fail.swap(false, Ordering::AcqRel) {
             for qp in self.context.nic().qps().all() {
                 qp.on_overflow_of(self);
@@ -226,9 +241,18 @@ impl Cq {
 
     /// The queue is about to be destroyed and nobody uses it: not even an event that moderation delays comes from here on.
     pub fn end_events(&self) {
+        self.change(|ring| {
+            self.context.nic().end_delay(ring.due(), self.id());
+            ring.disarm();
+        });
+    }
+
+    /// Changes the ring, and shows what it says then.
+    fn change<R>(&self, change: impl FnOnce(&mut Ring) -> R) -> R {
         let mut ring = lock(&self.ring);
-        self.context.nic().end_delay(ring.due(), self.id());
-        ring.disarm();
+        let result = change(&mut ring);
+        self.sign.show(&ring);
+        result
     }
 
     /// One event on the channel. Under the lock of the ring, so that [`end_events`](Self::end_events) is the end.
@@ -253,6 +277,7 @@ impl Cq {
             each(taken, &wc, stamp);
             taken += 1;
         }
+        self.sign.show(&ring);
         if taken == 0 && ring.overflowed() {
             return Err(Error::new(
                 libc::EIO,

@@ -144,6 +144,11 @@ impl Ring {
         self.queue.pop_front()
     }
 
+    /// Whether a poll has something to tell: a completion, or an overflow.
+    pub(super) fn has_news(&self) -> bool {
+        self.overflowed || !self.queue.is_empty()
+    }
+
     /// Drops what is queued for a queue pair.
     pub(super) fn forget(&mut self, qpn: Qpn) {
         self.queue.retain(|(wc, _)| wc.qp_num != qpn);

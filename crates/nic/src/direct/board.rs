@@ -131,6 +131,11 @@ impl Board {
         word
     }
 
+    /// Publishes another word of what a queue pair grants, on the path and for the protection domain that were published with it.
+    pub(super) fn renew_grant(&self, qpn: Qpn, word: u64) {
+        self.set(layout::queue_pair(qpn), word);
+    }
+
     /// A queue pair grants nothing from here on.
     pub(super) fn end_grant(&self, qpn: Qpn) {
         let withdraw = || {

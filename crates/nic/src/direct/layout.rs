@@ -116,6 +116,14 @@ pub(super) const fn pack_grant(grant: &Grant) -> u64 {
     VALID | access << 48 | (grant.expected.get() as u64) << 24 | grant.peer.get() as u64
 }
 
+/// The word of a grant, with another PSN that is expected. What grants nothing stays so.
+pub(super) const fn with_expected(word: u64, expected: Psn) -> u64 {
+    if word & VALID == 0 {
+        return word;
+    }
+    word & !(0x00ff_ffff << 24) | (expected.get() as u64) << 24
+}
+
 pub(super) fn unpack_grant(word: u64) -> Option<Grant> {
     (word & VALID != 0).then(|| Grant {
         peer: Qpn::new(low(word)),
@@ -242,8 +250,15 @@ mod tests {
                 access,
             };
             assert_eq!(unpack_grant(pack_grant(&grant)), Some(grant));
+            let expected = Psn::new(0x00ab_cdef);
+            let next = Grant { expected, ..grant };
+            assert_eq!(
+                with_expected(pack_grant(&grant), expected),
+                pack_grant(&next)
+            );
         }
         assert_eq!(unpack_grant(0), None);
+        assert_eq!(with_expected(0, Psn::new(1)), 0);
     }
 
     #[test]

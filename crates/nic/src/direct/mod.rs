@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use ferroce_os::fd::Fd;
 use ferroce_os::random;
-use ferroce_proto::ids::Qpn;
+use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::mr::Piece;
 use ferroce_proto::rc::{Direct, Grant, Offer};
 use ferroce_proto::time::Time;
@@ -254,6 +254,15 @@ impl Boards {
         Some(Arc::clone(&peers.by_slot.get(&slot)?.peer))
     }
 
+    /// A queue pair that grants what it did (`before`, as [`grant`](Self::grant) returned it) expects another PSN.
+    pub(crate) fn grant_expecting(&self, qpn: Qpn, before: u64, expected: Psn) -> u64 {
+        let word = layout::with_expected(before, expected);
+        if let Some(own) = self.own().filter(|_| word != before) {
+            own.renew_grant(qpn, word);
+        }
+        word
+    }
+
     /// Publishes what a queue pair grants its peer, if that has changed from `before`, as this function returned it.
     pub(crate) fn grant(
         &self,
@@ -263,7 +272,11 @@ impl Boards {
     ) -> u64 {
         let word = grant.map_or(0, |(grant, _)| layout::pack_grant(grant));
         if let Some(own) = self.own().filter(|_| Some(word) != before) {
-            own.grant(qpn, pd, grant);
+            match before {
+                // What goes with it is there already: all of it belongs to the path.
+                Some(before) if before != 0 && word != 0 => own.renew_grant(qpn, word),
+                _ => drop(own.grant(qpn, pd, grant)),
+            }
         }
         word
     }

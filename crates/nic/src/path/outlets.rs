@@ -11,7 +11,7 @@ use ferroce_proto::wire::icrc;
 use super::{Carrier, Outlet};
 use crate::link::local::{Frame, Outgoing};
 use crate::link::wire::WireLink;
-use crate::link::{Batch, Sent};
+use crate::link::{Addressing, Batch, Sent};
 
 /// A descriptor in the device's poller.
 #[derive(Debug)]
@@ -82,6 +82,10 @@ impl Outlet for LocalOutlet {
     }
     fn send(&self, from: Qpn, batch: &mut Batch) -> Sent {
         self.link.send_packets(from, batch)
+    }
+    fn send_at_once(&self, from: Qpn, route: &Addressing, packet: &[u8]) -> Option<Carrier> {
+        let sent = self.link.send_at_once(from, route, packet);
+        sent.then_some(Carrier::Ring)
     }
     fn send_frame(&self, frame: &Frame<'_>) -> Sent {
         self.link.send_frame(frame)

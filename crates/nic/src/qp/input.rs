@@ -112,7 +112,7 @@ impl Qp {
         }
     }
 
-    fn count_rx(&self, packets: usize, bytes: usize) {
+    pub(super) fn count_rx(&self, packets: usize, bytes: usize) {
         let counters = self.pd.context().device().counters();
         counters.count_rx(packets, bytes);
     }
@@ -146,12 +146,10 @@ impl Qp {
     }
 
     fn take_turn(&self, locked: &mut Locked, now: Time) {
-        let lossless = locked.traits.is_some_and(|traits| traits.lossless);
-        let may_wait = lossless && !locked.queued && !locked.retired;
-        if !(may_wait && locked.transport.owes_only_ack() && locked.talk.holds_ack(now)) {
+        if !self.take_ack_turn(locked, now) {
             self.transmit(locked, now);
+            self.keep_timer(locked);
         }
-        self.keep_timer(locked);
     }
 
     /// Says at once what might wait: its end, or that of the process, is near.
@@ -294,6 +292,6 @@ fn check_peer(locked: &Locked, addressing: &Addressing) -> Result<(), DropReason
 }
 
 /// Whether a packet with these addresses comes from the other end of a path.
-fn comes_over(path: &Path, addressing: &Addressing) -> bool {
+pub(super) fn comes_over(path: &Path, addressing: &Addressing) -> bool {
     addressing.src == path.addressing.dst && addressing.dst == path.addressing.src
 }

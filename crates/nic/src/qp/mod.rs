@@ -2,6 +2,7 @@
 
 mod datagram;
 mod direct;
+mod express;
 mod handles;
 mod input;
 mod modify;
@@ -24,6 +25,7 @@ use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::UdQp;
 use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpCap, QpState, QpType, RecvWr, SendWr};
 
+pub(crate) use self::express::Taken;
 use self::handles::Handles;
 use self::queues::Queues;
 use self::step::Locked;
@@ -254,7 +256,14 @@ impl Qp {
     /// # Errors
     /// As [`post_send`](Self::post_send).
     pub fn post_recv(&self, wrs: &mut dyn Iterator<Item = RecvWr>) -> Result<(), (usize, Error)> {
-        self.step_receiving(|locked, cx| post_each(wrs, |wr| locked.transport.post_recv(cx, wr)))
+        let Some((posted, other)) = self.post_recvs_quietly(wrs) else {
+            return Ok(());
+        };
+        let mut rest = std::iter::once(other).chain(wrs);
+        self.step_receiving(|locked, cx| {
+            post_each(&mut rest, |wr| locked.transport.post_recv(cx, wr))
+        })
+        .map_err(|(index, error)| (posted + index, error))
     }
     /// Removes it from the device. Returns when no packet and no completion of it is in work; completions already queued stay
     /// in the CQ, as the manual page says. A second call does nothing.

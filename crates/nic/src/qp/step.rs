@@ -246,7 +246,7 @@ impl Drop for Results<'_> {
 impl Qp {
     /// Runs one step for the program: `f`, then transmits, then keeps the timer.
     pub(super) fn step<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
-        self.step_with(|locked, now| self.with_cx(locked, now, f), |_| false)
+        self.step_with(true, |locked, now| self.with_cx(locked, now, f), |_| false)
     }
 
     /// As [`step`](Self::step), for a program that posts work to be sent.
@@ -270,19 +270,23 @@ impl Qp {
     /// acknowledgement that waits for it goes on waiting.
     pub(super) fn step_receiving<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
         let run = |locked: &mut _, now| self.with_sending_cx(locked, now, f);
-        self.step_with(run, |locked| {
-            locked.holds_ack && locked.transport.owes_only_ack()
+        self.step_with(false, run, |locked| {
+            let holds = locked.holds_ack || locked.talk.due().is_some();
+            holds && locked.transport.owes_only_ack()
         })
     }
 
     fn step_with<R>(
         &self,
+        answers: bool,
         run: impl FnOnce(&mut Locked, Time) -> R,
         is_silent: impl FnOnce(&Locked) -> bool,
     ) -> R {
         let now = clock::monotonic();
         let mut locked = lock(&self.locked);
-        locked.talk.on_post(now);
+        if answers {
+            locked.talk.on_post(now);
+        }
         let result = run(&mut locked, now);
         if !is_silent(&locked) {
             self.transmit(&mut locked, now);
@@ -322,7 +326,7 @@ impl Qp {
         result
     }
 
-    fn run_with_cx<R>(
+    pub(super) fn run_with_cx<R>(
         &self,
         locked: &mut Locked,
         now: Time,
@@ -341,7 +345,7 @@ impl Qp {
     }
 
     /// Tells a peer of this host that it is not answered any more, if the state has become ERR.
-    fn say_error(&self, locked: &Locked, before: QpState) {
+    pub(super) fn say_error(&self, locked: &Locked, before: QpState) {
         if before != QpState::Err && locked.transport.state() == QpState::Err {
             self.say_end(locked);
         }

@@ -238,7 +238,9 @@ impl Nic {
     /// Tells the owners of receives what became of them. No lock is held.
     pub(crate) fn settle(&self) {
         let borrowing = &self.domains().borrowing;
-        if !borrowing.any_ended.swap(false, Ordering::AcqRel) {
+        if !borrowing.any_ended.load(Ordering::Relaxed)
+            || !borrowing.any_ended.swap(false, Ordering::AcqRel)
+        {
             return;
         }
         let ended = std::mem::take(&mut *lock(&borrowing.ended));

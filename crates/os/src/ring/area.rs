@@ -169,6 +169,7 @@ impl SharedArea {
         })
     }
 
+    #[inline]
     fn word(&self, word: Word) -> &AtomicU32 {
         let offset = match word {
             Word::Sleeps => 0,
@@ -181,6 +182,7 @@ impl SharedArea {
         unsafe { AtomicU32::from_ptr(self.base.add(offset).cast()) }
     }
 
+    #[inline]
     /// The two pieces in which `len` bytes from `at` on lie: offsets and lengths.
     fn pieces(&self, at: u32, len: usize) -> [(usize, usize); 2] {
         let start = (at & (self.capacity - 1)) as usize;
@@ -202,30 +204,37 @@ fn prefetch_for_write(at: *const u8) {
 }
 
 impl Area for SharedArea {
+    #[inline]
     fn capacity(&self) -> u32 {
         self.capacity
     }
 
+    #[inline]
     fn is_ours(&self) -> bool {
         self.generation == fork::generation()
     }
 
+    #[inline]
     fn load(&self, word: Word, order: Ordering) -> u32 {
         self.word(word).load(order)
     }
 
+    #[inline]
     fn store(&self, word: Word, value: u32, order: Ordering) {
         self.word(word).store(value, order);
     }
 
+    #[inline]
     fn swap(&self, word: Word, value: u32, order: Ordering) -> u32 {
         self.word(word).swap(value, order)
     }
 
+    #[inline]
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }
 
+    #[inline]
     fn write(&self, at: u32, bytes: &[u8]) {
         assert!(bytes.len() <= self.capacity as usize);
         let [(start, first), (rest, second)] = self.pieces(at, bytes.len());
@@ -246,10 +255,16 @@ impl Area for SharedArea {
         }
     }
 
+    #[inline]
     fn read(&self, at: u32, to: &mut [u8]) {
         assert!(to.len() <= self.capacity as usize);
         let [(start, first), (rest, second)] = self.pieces(at, to.len());
         let (a, b) = to.split_at_mut(first);
+        if b.is_empty() {
+            // SAFETY: as below, in one piece.
+            unsafe { ptr::copy_nonoverlapping(self.base.add(start), a.as_mut_ptr(), first) };
+            return;
+        }
         // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is bytes, of which every value is valid.
         unsafe {
             ptr::copy_nonoverlapping(self.base.add(start), a.as_mut_ptr(), first);

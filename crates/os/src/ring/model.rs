@@ -10,11 +10,8 @@ use loom::thread;
 
 use super::protocol::{Area, Consumer, LINE, Popped, Producer, Pushed, Word};
 
-/// Lines of the ring: three records of one line, and the length behind them.
-const LINES: usize = 4;
-
 /// One byte per line stands for a record's content. Loom finds it out if both sides touch a cell at the same time.
-struct Modelled {
+struct Modelled<const LINES: usize> {
     sleeps: AtomicU32,
     read: AtomicU32,
     waits: AtomicU32,
@@ -22,7 +19,7 @@ struct Modelled {
     content: [UnsafeCell<u8>; LINES],
 }
 
-impl Modelled {
+impl<const LINES: usize> Modelled<LINES> {
     #[expect(clippy::arc_with_non_send_sync, reason = "loom's threads take turns")]
     fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -39,16 +36,16 @@ impl Modelled {
             Word::Sleeps => &self.sleeps,
             Word::Read => &self.read,
             Word::Waits => &self.waits,
-            Word::Length(at) => &self.lengths[line(at)],
+            Word::Length(at) => &self.lengths[line::<LINES>(at)],
         }
     }
 }
 
-fn line(at: u32) -> usize {
+fn line<const LINES: usize>(at: u32) -> usize {
     (at / LINE) as usize % LINES
 }
 
-impl Area for Arc<Modelled> {
+impl<const LINES: usize> Area for Arc<Modelled<LINES>> {
     fn capacity(&self) -> u32 {
         u32::try_from(LINES).unwrap() * LINE
     }
@@ -69,11 +66,11 @@ impl Area for Arc<Modelled> {
     }
     fn write(&self, at: u32, bytes: &[u8]) {
         // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
-        self.content[line(at)].with_mut(|cell| unsafe { *cell = bytes[0] });
+        self.content[line::<LINES>(at)].with_mut(|cell| unsafe { *cell = bytes[0] });
     }
     fn read(&self, at: u32, to: &mut [u8]) {
         // SAFETY: as above.
-        to[0] = self.content[line(at)].with(|cell| unsafe { *cell });
+        to[0] = self.content[line::<LINES>(at)].with(|cell| unsafe { *cell });
     }
 }
 
@@ -113,15 +110,13 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 /// Every record arrives, in order, though both sides sleep whenever they can: a lost wake-up would be a deadlock, which loom
 /// reports; content that is read while it is written, as a violation.
-#[test]
-fn nobody_sleeps_for_ever_and_nothing_is_torn() {
-    const RECORDS: u8 = 4;
-    check(|| {
-        let area = Modelled::new();
+fn pass<const LINES: usize>(records: u8) {
+    check(move || {
+        let area = Modelled::<LINES>::new();
         let wakes = Arc::new([Wake::new(), Wake::new()]);
         let (mut producer, theirs) = (Producer::new(Arc::clone(&area)), Arc::clone(&wakes));
         let other = thread::spawn(move || {
-            for content in 1..=RECORDS {
+            for content in 1..=records {
                 while producer.push(&[&[content]]) == Ok(Pushed::Full) {
                     if producer.wait(1) == Ok(false) {
                         theirs[1].wait();
@@ -133,7 +128,7 @@ fn nobody_sleeps_for_ever_and_nothing_is_torn() {
             }
         });
         let (mut consumer, mut room) = (Consumer::new(area), [0]);
-        for expected in 1..=RECORDS {
+        for expected in 1..=records {
             while consumer.pop(&mut room) == Ok(Popped::Empty) {
                 if consumer.sleep() {
                     wakes[0].wait();
@@ -146,4 +141,16 @@ fn nobody_sleeps_for_ever_and_nothing_is_torn() {
         }
         other.join().unwrap();
     });
+}
+
+/// The ring has room for three records of one line, and the length behind them.
+#[test]
+fn nobody_sleeps_for_ever_and_nothing_is_torn() {
+    pass::<4>(4);
+}
+
+/// The consumer asks after every other record only whether the producer waits.
+#[test]
+fn a_producer_that_waits_is_woken_though_it_is_seldom_asked_for() {
+    pass::<8>(9);
 }

@@ -206,12 +206,18 @@ pub struct Consumer<A> {
     pub(super) area: A,
     /// Where the next record is, or will be.
     at: u32,
+    /// Up to where it had read when it asked last whether the producer waits.
+    asked: u32,
 }
 
 impl<A: Area> Consumer<A> {
     /// The only consumer of a fresh ring.
     pub fn new(area: A) -> Self {
-        Self { area, at: 0 }
+        Self {
+            area,
+            at: 0,
+            asked: 0,
+        }
     }
 
     /// Whether there is a record.
@@ -244,8 +250,15 @@ impl<A: Area> Consumer<A> {
     }
 
     /// Whether the producer waits for room and must be woken, by the caller, since some was made.
+    ///
+    /// It is asked only after a quarter of the ring was read. A producer that waits has found the ring fuller than that by far, with
+    /// what had been read when it was asked last; so that quarter is there to be read, and the question comes.
     #[must_use]
     pub fn wakes(&mut self) -> bool {
+        if self.at.wrapping_sub(self.asked) < self.area.capacity() / 4 {
+            return false;
+        }
+        self.asked = self.at;
         self.area.fence();
         self.area.load(Word::Waits, Ordering::Relaxed) != 0
             && self.area.swap(Word::Waits, 0, Ordering::Relaxed) != 0

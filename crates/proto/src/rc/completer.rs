@@ -91,7 +91,7 @@ impl Requester {
 
     /// Takes everything before `to` as acknowledged. Returns false if a READ or atomic in between has no answer: that was
     /// lost, and everything from there on is sent again.
-    fn acknowledge(
+    pub(super) fn acknowledge(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,

@@ -248,7 +248,7 @@ impl Responder {
         let result = (WcOpcode::RecvRdmaWithImm, reth.length, imm);
         self.complete_recv(shared, cx, packet, result)?;
         self.finish_message();
-        self.took(packet);
+        self.took(packet.bth.ack_req);
         Ok(())
     }
 }

@@ -110,7 +110,7 @@ impl Responder {
             self.complete_recv(shared, cx, packet, (WcOpcode::Recv, after, imm))?;
             self.finish_message();
         }
-        self.took(packet);
+        self.took(packet.bth.ack_req);
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Responder {
             }
             self.finish_message();
         }
-        self.took(packet);
+        self.took(packet.bth.ack_req);
         Ok(())
     }
 
@@ -349,9 +349,9 @@ impl Responder {
     }
 
     /// A SEND or WRITE packet is done with. (READs and atomics are acknowledged by their answers.)
-    pub(super) fn took(&mut self, packet: &Packet<'_>) {
+    pub(super) fn took(&mut self, ack_req: bool) {
         self.expected = self.expected.plus(1);
-        if packet.bth.ack_req {
+        if ack_req {
             self.replies.owe_ack();
         }
     }

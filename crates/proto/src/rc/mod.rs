@@ -19,6 +19,7 @@
 //! | `direct` | WRITEs and READs that are carried out without packets |
 //! | `offer` | long SENDs whose bytes the responder fetches |
 //! | `completer` | response packets to completions |
+//! | `express` | the short way of short messages |
 //! | `repair`, `early` | a lone loss between two of our kind |
 //! | `budget` | what the queue pairs of a process have in flight to another one together |
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
@@ -34,6 +35,7 @@ mod cx;
 mod direct;
 mod early;
 pub(crate) mod execute;
+mod express;
 pub(crate) mod fault;
 mod flight;
 mod message;

@@ -166,7 +166,7 @@ impl Responder {
         let imm = packet.ext.imm.map(WcImm::Imm);
         self.complete_recv(shared, cx, packet, (opcode, len, imm))?;
         self.finish_message();
-        self.took(packet);
+        self.took(packet.bth.ack_req);
         Ok(())
     }
 

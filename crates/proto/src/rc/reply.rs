@@ -79,6 +79,11 @@ impl Replies {
         self.nak.is_some() || self.ack || self.resume || self.resources.pending()
     }
 
+    /// The acknowledgement that was all that was owed is sent.
+    pub(super) fn on_ack_sent(&mut self) {
+        self.ack = false;
+    }
+
     /// Whether nothing but an acknowledgement is owed.
     pub(super) fn owes_only_ack(&self) -> bool {
         self.ack && self.nak.is_none() && !self.resume && !self.resources.pending()

@@ -218,13 +218,10 @@ impl Requester {
     }
 
     fn retire_one(&mut self, shared: &Shared, sink: &mut dyn Sink) -> Result<(), SendFault> {
-        let Some(wqe) = self.queue.pop() else {
+        let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
-        self.moved = Moved::default();
-        if wqe.offered.is_some() {
-            self.offers.on_taken();
-        }
+        let (was_offered, is_send) = (wqe.offered.is_some(), wqe.wr.op.is_send());
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let byte_len = match wqe.answer() {
             Answer::Read | Answer::Atomic => wqe.length,
@@ -234,10 +231,15 @@ impl Requester {
             byte_len,
             ..completion(shared, &wqe.wr)
         };
+        self.queue.drop_front();
+        self.moved = Moved::default();
+        if was_offered {
+            self.offers.on_taken();
+        }
         if signalled && !sink.send_completion(wc, false) {
             return Err(SendFault::CqOverflow);
         }
-        if wqe.wr.op.is_send() {
+        if is_send {
             sink.note(Noted::Sent);
         }
         Ok(())

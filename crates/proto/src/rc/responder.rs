@@ -173,16 +173,41 @@ impl Responder {
                 return Ok(());
             }
         }
-        self.gap_reported = false;
-        self.asked = false;
-        self.halted = false;
-        self.replies.drop_nak();
+        self.begin_in_turn();
         self.report_established(shared, cx);
         self.take(shared, cx, packet)?;
         if !self.early.is_empty() {
             self.take_early(shared, cx)?;
         }
         Ok(())
+    }
+
+    /// A request came in its turn: what was said about one that was missing is out of date.
+    pub(super) fn begin_in_turn(&mut self) {
+        self.gap_reported = false;
+        self.asked = false;
+        self.halted = false;
+        self.replies.drop_nak();
+    }
+
+    /// Whether a message of one packet with this PSN is in its turn, and finds the receives of the queue pair's own.
+    #[inline]
+    pub(super) fn expects_brief(&self, shared: &Shared, psn: Psn) -> bool {
+        psn == self.expected
+            && self.message.is_none()
+            && self.held.is_none()
+            && self.early.is_empty()
+            && !shared.config.takes_shared()
+    }
+
+    /// PSN and MSN that an acknowledgement has now.
+    pub(super) fn acknowledged(&self) -> (Psn, Msn) {
+        (self.expected.minus(1), self.msn)
+    }
+
+    /// Whether a requester waits for a receive.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.not_ready_sent
     }
 
     /// Executes the expected request.

@@ -165,6 +165,12 @@ impl SendQueue {
         self.ring.pop_front()
     }
 
+    /// Removes the oldest work request, which nobody needs any more.
+    pub(super) fn drop_front(&mut self) {
+        self.cursor = self.cursor.saturating_sub(1);
+        self.ring.pop_front();
+    }
+
     /// Lets `change` say how many packets each work request has, and numbers them anew. Nothing of them is outstanding.
     pub(super) fn renumber(&mut self, mut change: impl FnMut(&mut Wqe)) {
         let mut at = self.ring.front().map_or(self.tail, |wqe| wqe.start);

@@ -20,7 +20,7 @@ impl Aeth {
             msn: Msn::new(msn),
         }
     }
-    pub(super) const fn to_bytes(self) -> [u8; 4] {
+    pub(crate) const fn to_bytes(self) -> [u8; 4] {
         join(self.syndrome.encode(), self.msn.get())
     }
 }

@@ -4,6 +4,7 @@
 //! header, extension headers, payload. [`icrc`] computes and checks the invariant CRC over the encapsulated form.
 
 mod aeth;
+mod brief;
 mod bth;
 mod drain;
 mod feth;
@@ -15,6 +16,7 @@ mod timers;
 mod word;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
+pub use brief::{Brief, BriefKind};
 pub use bth::Bth;
 pub use drain::Drain;
 pub use feth::{Feth, Placement, Selectivity};

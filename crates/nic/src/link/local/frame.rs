@@ -262,6 +262,17 @@ pub(super) enum Nonsense {
     Magic,
 }
 
+/// Reads a record that is a single packet on the known route: the queue pair that it comes from, and the packet.
+#[inline]
+pub(super) fn parse_single(record: &[u8]) -> Option<(Qpn, &[u8])> {
+    match record.split_first_chunk()? {
+        (&[PACKET_ON, q0, q1, q2], packet) if !packet.is_empty() => {
+            Some((qpn([q0, q1, q2]), packet))
+        }
+        _ => None,
+    }
+}
+
 /// Reads a record.
 pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
     let kind = record.first().copied().unwrap_or(0);
@@ -329,14 +340,13 @@ fn parse_packets_on(record: &[u8]) -> Option<Record<'_>> {
 }
 
 fn parse_packet_on(record: &[u8]) -> Option<Record<'_>> {
-    let (&[_, q0, q1, q2], bytes) = record.split_first_chunk()?;
-    let packet = Packets {
-        src_qpn: qpn([q0, q1, q2]),
+    let (src_qpn, bytes) = parse_single(record)?;
+    Some(Record::Packets(Packets {
+        src_qpn,
         addressing: None,
         lengths: None,
         bytes,
-    };
-    (!bytes.is_empty()).then_some(Record::Packets(packet))
+    }))
 }
 
 /// The lengths of so many packets, and the packets, which have just these.

@@ -44,7 +44,7 @@ pub(crate) enum LocalFrame<'a> {
         /// The queue pair, of that slot.
         src_qpn: Qpn,
         /// What would be in the IP header.
-        addressing: Addressing,
+        addressing: &'a Addressing,
         /// BTH through pad; not checked.
         bytes: &'a [u8],
     },
@@ -326,7 +326,18 @@ impl Incoming {
             && let Some(record) = watched.pop(&mut self.room)?
         {
             let origin = watched.origin;
-            given += origin.take(frame::parse(record)?, watched.route(), each)?;
+            given += match (frame::parse_single(record), &*watched.route()) {
+                (Some((src_qpn, bytes)), Some(addressing)) => {
+                    each(LocalFrame::Packet {
+                        from_slot: origin.slot,
+                        src_qpn: owned(src_qpn, origin.slot)?,
+                        addressing,
+                        bytes,
+                    });
+                    1
+                }
+                _ => origin.take(frame::parse(record)?, watched.route(), each)?,
+            };
         }
         if given > 0
             && watched.wakes_peer()
@@ -431,7 +442,7 @@ impl Origin {
             Record::Packets(packets) => {
                 let src_qpn = owned(packets.src_qpn, from_slot)?;
                 *route = packets.addressing.or(*route);
-                let addressing = route.ok_or(Broken::Route)?;
+                let addressing = route.as_ref().ok_or(Broken::Route)?;
                 for bytes in packets.iter() {
                     each(LocalFrame::Packet {
                         from_slot,

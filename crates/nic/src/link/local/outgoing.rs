@@ -13,7 +13,7 @@ use ferroce_proto::ids::Qpn;
 use super::frame::{Frame, MAX_PACKETS, PACKETS_HEAD};
 use super::way::{Put, Room, Way};
 use crate::core::lock;
-use crate::link::{Batch, Sent};
+use crate::link::{Addressing, Batch, Sent};
 
 /// Bytes of a frame at most: no packet is nearly as long.
 const LONGEST_FRAME: usize = 32 * 1024;
@@ -128,6 +128,13 @@ impl Outgoing {
     /// Why records go over the socket, if they do.
     pub(crate) fn why_no_ring(&self) -> Option<&str> {
         self.way.why_no_ring()
+    }
+
+    /// Sends one packet of a few bytes, if it can go through the ring now and nothing has to go before it. Returns whether it is sent.
+    pub(crate) fn send_at_once(&self, from: Qpn, route: &Addressing, packet: &[u8]) -> bool {
+        !self.is_dead()
+            && !self.stashed.load(Ordering::Acquire)
+            && self.way.put_at_once(from, route, packet)
     }
 
     /// Sends the packets of a batch from one queue pair, in order. On [`Sent::Blocked`] those that did not go are still in

@@ -15,7 +15,7 @@ use ferroce_proto::time::Time;
 use crate::Qp;
 use crate::core::lock;
 use crate::link::local::Frame;
-use crate::link::{Batch, Sent};
+use crate::link::{Addressing, Batch, Sent};
 use crate::path::Carrier;
 
 /// Batches that are kept for reuse.
@@ -35,6 +35,11 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
     }
     /// Sends packets of one queue pair. What a full link does not take stays in the batch.
     fn send(&self, from: Qpn, batch: &mut Batch) -> Sent;
+    /// Sends one packet of a few bytes, if it can go now without more ado. Returns what carries it.
+    fn send_at_once(&self, from: Qpn, route: &Addressing, packet: &[u8]) -> Option<Carrier> {
+        let _ = (from, route, packet);
+        None
+    }
     /// Sends something small beside packets; a full link keeps it (or loses it, if there is too much).
     fn send_frame(&self, frame: &Frame<'_>) -> Sent;
     /// Sends the frames that a full link has kept.
@@ -160,6 +165,21 @@ impl Egress {
     /// Ends the wait of a queue pair that goes another way now, or nowhere.
     pub(crate) fn leave(&self, qpn: Qpn) {
         lock(&self.inner).waiting.retain(|qp| qp.qpn() != qpn);
+    }
+
+    /// Sends one packet of a few bytes on a route, if it can go now without more ado: then returns what carries it. If not, nothing has
+    /// happened, and it goes as others do.
+    pub(crate) fn send_at_once(
+        &self,
+        from: Qpn,
+        route: &Addressing,
+        packet: &[u8],
+    ) -> Option<Carrier> {
+        // Without the lock: what a queue pair has sent before is behind it on the link, or the link is blocked.
+        if self.is_blocked() || self.is_dead() {
+            return None;
+        }
+        self.outlet.send_at_once(from, route, packet)
     }
 
     /// Sends packets of one queue pair, or keeps what the link does not take. Returns false if the process at the other end

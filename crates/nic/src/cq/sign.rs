@@ -1,0 +1,35 @@
+//! What a completion queue's ring says, for a look without its lock: most polls find nothing.
+//!
+//! It is shown under the lock, before the lock is free again. So who comes after a push, by whatever tells it so (the lock that
+//! arming takes, an event, a word in memory), sees what the push has shown: the usual order of arming, draining and sleeping misses
+//! nothing.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::ring::Ring;
+
+const NEWS: u8 = 1;
+const ARMED: u8 = 2;
+
+/// Flags.
+#[derive(Debug, Default)]
+pub(super) struct Sign(AtomicU8);
+
+impl Sign {
+    /// Shows the state of the ring. The caller has its lock.
+    pub(super) fn show(&self, ring: &Ring) {
+        let news = if ring.has_news() { NEWS } else { 0 };
+        let armed = if ring.is_armed() { ARMED } else { 0 };
+        self.0.store(news | armed, Ordering::Release);
+    }
+
+    /// Whether there is a completion, or an overflow.
+    pub(super) fn has_news(&self) -> bool {
+        self.0.load(Ordering::Acquire) & NEWS != 0
+    }
+
+    /// Whether somebody is about to sleep until the next completion.
+    pub(super) fn is_armed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & ARMED != 0
+    }
+}

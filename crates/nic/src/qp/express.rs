@@ -1,0 +1,157 @@
+//! The short way of short messages within the host (see `proto::rc`, module `express`): what comes is taken with one look at the
+//! queue pair, and an acknowledgement by itself goes out without a batch. Whatever is not as usual goes the general way (`input`,
+//! `output`).
+
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::RecvWr;
+use ferroce_proto::wire::{Brief, BriefKind};
+
+use super::Qp;
+use super::input::comes_over;
+use super::step::Locked;
+use super::transport::Transport;
+use crate::core::{DropReason, lock};
+use crate::link::Addressing;
+use crate::path::{Path, Reach};
+
+/// What became of a packet that is brief.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is dealt with, and there is nothing to say.
+    Quiet,
+    /// It is dealt with, and the queue pair is to have its turn.
+    WantsTurn,
+    /// Nothing has happened: it is for [`Qp::on_packet`].
+    Unusual,
+}
+
+impl Qp {
+    /// As [`on_packet`](Self::on_packet), for a brief packet of `len` bytes from another process of this host.
+    ///
+    /// # Errors
+    /// Why it was dropped.
+    pub(crate) fn on_brief(
+        &self,
+        addressing: &Addressing,
+        (brief, len): (&Brief<'_>, usize),
+        now: Time,
+    ) -> Result<Taken, DropReason> {
+        let mut locked = lock(&self.locked);
+        if !is_usual(&locked, addressing) {
+            return Ok(Taken::Unusual);
+        }
+        let before = locked.transport.state();
+        let taken = self.run_with_cx(&mut locked, now, |locked, cx| match &mut locked.transport {
+            Transport::Rc(rc) => rc.on_brief(cx, brief),
+            Transport::Uc(_) | Transport::Ud(_) => None,
+        });
+        let Some(taken) = taken else {
+            return Ok(Taken::Unusual);
+        };
+        if locked.transport.state() == before {
+            self.grant_next(&mut locked);
+        } else {
+            self.publish_grant(&mut locked);
+            self.say_error(&locked, before);
+        }
+        if brief.kind == BriefKind::Ack && locked.transport.deadline().is_some() {
+            self.keep_timer(&mut locked);
+        }
+        let speaks = locked.transport.wants_transmit() || locked.transport.wants_local();
+        drop(locked);
+        if !taken {
+            return Err(DropReason::State);
+        }
+        self.count_rx(1, len);
+        Ok(if speaks {
+            Taken::WantsTurn
+        } else {
+            Taken::Quiet
+        })
+    }
+
+    /// A message was taken, or an acknowledgement: nothing but the expected PSN of what it grants can have changed.
+    fn grant_next(&self, locked: &mut Locked) {
+        match (&locked.transport, locked.granted) {
+            (Transport::Rc(rc), Some(word)) if word != 0 => {
+                let boards = self.nic().boards();
+                locked.granted = Some(boards.grant_expecting(self.qpn, word, rc.expected()));
+            }
+            _ => self.publish_grant(locked),
+        }
+    }
+
+    /// Its turn to transmit, where an acknowledgement by itself is all that there is to say: it waits for the program's answer, or goes out
+    /// at once. Returns whether that is all.
+    pub(super) fn take_ack_turn(&self, locked: &mut Locked, now: Time) -> bool {
+        let lossless = locked.traits.is_some_and(|traits| traits.lossless);
+        let may = lossless && !locked.queued && !locked.retired;
+        if !may || !locked.transport.owes_only_ack() {
+            return false;
+        }
+        if locked.talk.holds_ack(now) {
+            self.keep_timer(locked);
+            return true;
+        }
+        self.acknowledge_at_once(locked)
+    }
+
+    /// Sends the acknowledgement, if that is all that there is to say and it can go at once. Returns whether it is sent.
+    fn acknowledge_at_once(&self, locked: &mut Locked) -> bool {
+        let Some(Path {
+            reach: Reach::Link(egress),
+            addressing,
+            ..
+        }) = &locked.path
+        else {
+            return false;
+        };
+        let Transport::Rc(rc) = &mut locked.transport else {
+            return false;
+        };
+        if locked.granted.is_none() || rc.wants_local() {
+            return false;
+        }
+        let packet = rc.ack();
+        let Some(carrier) = egress.send_at_once(self.qpn, addressing, &packet) else {
+            return false;
+        };
+        rc.on_ack_sent();
+        self.note_packets(locked, carrier);
+        self.pd
+            .context()
+            .device()
+            .counters()
+            .count_tx(1, packet.len());
+        true
+    }
+
+    /// Queues receives that nobody waits for: there is nothing to say then, and no need of anything but the queue. Returns the first
+    /// that is to go the general way, and how many went before it.
+    pub(super) fn post_recvs_quietly(
+        &self,
+        wrs: &mut dyn Iterator<Item = RecvWr>,
+    ) -> Option<(usize, RecvWr)> {
+        let mut locked = lock(&self.locked);
+        let mut posted = 0;
+        while let Some(wr) = wrs.next() {
+            let refused = match &mut locked.transport {
+                Transport::Rc(rc) => rc.post_recv_quietly(wr),
+                Transport::Uc(_) | Transport::Ud(_) => Err(wr),
+            };
+            if let Err(wr) = refused {
+                return Some((posted, wr));
+            }
+            posted += 1;
+        }
+        None
+    }
+}
+
+/// Whether packets with these addresses need no more than a look at the state machine.
+fn is_usual(locked: &Locked, addressing: &Addressing) -> bool {
+    let path = locked.path.as_ref();
+    !locked.retired
+        && path.is_some_and(|path| comes_over(path, addressing))
+        && !locked.transport.is_armed()
+}

@@ -1,0 +1,127 @@
+//! The short way of the usual case: a SEND that is one packet, in its turn, into a receive of one piece of memory; and an
+//! acknowledgement.
+//!
+//! It makes the same changes as the general way ([`RcQp::on_packet`], [`RcQp::poll_transmit`]), in the same order, so either may
+//! follow the other at any time. What is not as usual is left to that one: all questions come before the first change.
+
+use super::config::Shared;
+use super::fault::Reject;
+use super::post::check_recv;
+use super::responder::{Responder, recv_completion};
+use super::{Cx, RcQp};
+use crate::ids::Psn;
+use crate::mr::Access;
+use crate::verbs::{PathMigState, QpState, QpType, RecvWr, Wc};
+use crate::wire::{Aeth, Brief, BriefKind, Bth, Opcode, Syndrome};
+
+impl RcQp {
+    /// As [`on_packet`](Self::on_packet), for a packet that is brief, if all is as usual. `None`: nothing has changed, and
+    /// `on_packet` must be called with it.
+    #[inline]
+    pub fn on_brief(&mut self, cx: &mut Cx<'_>, brief: &Brief<'_>) -> Option<bool> {
+        let attr = &self.shared.attr;
+        let usual = attr.qp_state == QpState::Rts
+            && attr.path_mig_state != PathMigState::Rearm
+            && self.shared.config.qp_type == QpType::Rc;
+        if !usual {
+            return None;
+        }
+        match brief.kind {
+            BriefKind::Send(payload) => {
+                let outcome = self
+                    .responder
+                    .take_brief(&self.shared, cx, (&brief.bth, payload))?;
+                let taken = outcome.is_ok();
+                self.settle_request(cx, outcome);
+                Some(taken)
+            }
+            BriefKind::Ack => {
+                let sequence = self.requester.flight.sequence_of(brief.bth.psn).ok()?;
+                let outcome = self.requester.acknowledge(&self.shared, cx, sequence + 1);
+                self.settle_send(cx, outcome.map(drop));
+                Some(true)
+            }
+        }
+    }
+
+    /// PSN of the next request.
+    #[must_use]
+    pub fn expected(&self) -> Psn {
+        self.responder.expected()
+    }
+
+    /// The acknowledgement that [`poll_transmit`](Self::poll_transmit) would produce, where that is all that it has to send (see
+    /// [`owes_only_ack`](Self::owes_only_ack)): once it is sent, call [`on_ack_sent`](Self::on_ack_sent).
+    #[must_use]
+    pub fn ack(&self) -> [u8; Brief::ACK_LEN] {
+        let (psn, msn) = self.responder.acknowledged();
+        let bth = self.shared.bth(Opcode::RC_ACKNOWLEDGE, psn);
+        let aeth = Aeth {
+            syndrome: Syndrome::ACK,
+            msn,
+        };
+        let mut packet = [0; Brief::ACK_LEN];
+        packet[..Bth::LEN].copy_from_slice(&bth.to_bytes(0));
+        packet[Bth::LEN..].copy_from_slice(&aeth.to_bytes());
+        packet
+    }
+
+    /// The acknowledgement that [`ack`](Self::ack) gave is sent.
+    pub fn on_ack_sent(&mut self) {
+        self.requester_turn = true;
+        self.responder.replies.on_ack_sent();
+    }
+
+    /// Queues a receive work request, if that has no consequences now. An error gives it back, unchanged, for
+    /// [`post_recv`](Self::post_recv).
+    pub fn post_recv_quietly(&mut self, wr: RecvWr) -> Result<(), RecvWr> {
+        let quiet = self.state() != QpState::Err && !self.responder.is_waited_for();
+        if !quiet || check_recv(&self.shared, &wr, self.responder.queued()).is_err() {
+            return Err(wr);
+        }
+        self.responder.post(wr);
+        Ok(())
+    }
+}
+
+impl Responder {
+    /// Takes a SEND, if it is what is expected and there is a receive of one piece for it that is open.
+    fn take_brief(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        (bth, payload): (&Bth, &[u8]),
+    ) -> Option<Result<(), Reject>> {
+        if !self.expects_brief(shared, bth.psn) || payload.len() > shared.mtu() as usize {
+            return None;
+        }
+        let recv = self.recv.front()?;
+        let [sge] = recv.sges[..] else {
+            return None;
+        };
+        let byte_len = u32::try_from(payload.len()).ok()?;
+        if byte_len > sge.length {
+            return None;
+        }
+        if byte_len > 0 {
+            let (pd, len) = (shared.config.pd, u64::from(byte_len));
+            let opened = cx
+                .rights
+                .open(sge.lkey, pd, sge.addr, len, Access::LOCAL_WRITE);
+            // A copy that fails half way is made once more, and fails again.
+            cx.memory.write(opened.ok()?, payload).ok()?;
+        }
+        let wc = Wc {
+            byte_len,
+            ..recv_completion(shared, recv)
+        };
+        self.recv.pop_front();
+        self.begin_in_turn();
+        if !cx.sink.recv_completion(wc, bth.solicited) {
+            return Some(Err(Reject::CQ_OVERFLOW));
+        }
+        self.finish_message();
+        self.took(bth.ack_req);
+        Some(Ok(()))
+    }
+}

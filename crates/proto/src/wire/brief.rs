@@ -1,0 +1,131 @@
+//! The two kinds of packets that short messages are made of, read with a few instructions.
+
+use super::{Bth, Opcode, Operation, Packet, Position, Syndrome};
+use crate::ids::DEFAULT_PKEY;
+
+/// A packet without extension headers that only few messages have: a SEND that is one packet, or its acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brief<'a> {
+    /// Base transport header, with the default partition key.
+    pub bth: Bth,
+    /// What it is.
+    pub kind: BriefKind<'a>,
+}
+
+/// What a [`Brief`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BriefKind<'a> {
+    /// RC SEND Only, with its payload.
+    Send(&'a [u8]),
+    /// RC Acknowledge that is one (no NAK).
+    Ack,
+}
+
+const SEND: Opcode = Opcode::rc(Operation::Send, Position::Only);
+
+impl<'a> Brief<'a> {
+    /// Bytes of an acknowledgement.
+    pub const ACK_LEN: usize = Bth::LEN + 4;
+
+    /// Reads a packet (BTH through pad), if it is of one of these kinds. [`Packet::parse`] finds the same in it.
+    #[must_use]
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk()?;
+        let bth = Bth::from_bytes(head);
+        if Bth::version(head) != 0 || bth.dest_qp.get() == 0 || bth.pkey != DEFAULT_PKEY {
+            return None;
+        }
+        let pad = usize::from(Bth::pad_count(head));
+        let kind = match (bth.opcode, rest) {
+            (SEND, _) => BriefKind::Send(&rest[..rest.len().checked_sub(pad)?]),
+            (Opcode::RC_ACKNOWLEDGE, &[syndrome, _, _, _]) if pad == 0 => {
+                match Syndrome::decode(syndrome) {
+                    Syndrome::Ack(_) => BriefKind::Ack,
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        Some(Self { bth, kind })
+    }
+}
+
+impl PartialEq<Brief<'_>> for Packet<'_> {
+    /// Whether both say the same.
+    fn eq(&self, brief: &Brief<'_>) -> bool {
+        let same = match brief.kind {
+            BriefKind::Send(payload) => self.ext.set().is_empty() && self.payload == payload,
+            BriefKind::Ack => {
+                let is_ack = |aeth: super::Aeth| matches!(aeth.syndrome, Syndrome::Ack(_));
+                self.ext.aeth.is_some_and(is_ack) && self.payload.is_empty()
+            }
+        };
+        self.bth == brief.bth && same
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ids::{Msn, Psn, Qpn};
+    use crate::wire::{Aeth, ExtHeaders};
+
+    fn packet(opcode: Opcode, aeth: Option<Aeth>, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let bth = Bth {
+            ack_req: true,
+            ..Bth::new(opcode, Qpn::new(7), Psn::new(9))
+        };
+        let ext = ExtHeaders {
+            aeth,
+            ..ExtHeaders::default()
+        };
+        Packet { bth, ext, payload }.emit(&mut out);
+        out
+    }
+
+    #[test]
+    fn sends_and_acknowledgements_are_read() {
+        for len in 0..70 {
+            let bytes = packet(SEND, None, &[5; 70][..len]);
+            let brief = Brief::parse(&bytes).unwrap();
+            assert!(matches!(brief.kind, BriefKind::Send(p) if p.len() == len));
+        }
+        let word = |syndrome| {
+            Some(Aeth {
+                syndrome,
+                msn: Msn::new(3),
+            })
+        };
+        let bytes = packet(Opcode::RC_ACKNOWLEDGE, word(Syndrome::ACK), &[]);
+        assert_eq!(bytes.len(), Brief::ACK_LEN);
+        assert_eq!(Brief::parse(&bytes).unwrap().kind, BriefKind::Ack);
+        let nak = packet(Opcode::RC_ACKNOWLEDGE, word(Syndrome::RnrNak(1)), &[]);
+        assert_eq!(Brief::parse(&nak), None);
+    }
+
+    proptest! {
+        /// Whatever comes: what is read the short way is what is read the long way.
+        #[test]
+        fn both_ways_read_the_same(
+            opcode in prop_oneof![Just(0x04u8), Just(0x11), any::<u8>()],
+            key in prop_oneof![Just(0xffffu16), any::<u16>()],
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..90),
+        ) {
+            if let Some(first) = bytes.first_mut() {
+                *first = opcode;
+            }
+            if let Some(place) = bytes.get_mut(2..4) {
+                place.copy_from_slice(&key.to_be_bytes());
+            }
+            if let Some(brief) = Brief::parse(&bytes) {
+                prop_assert!(Packet::parse(&bytes).unwrap() == brief);
+            }
+        }
+    }
+}
