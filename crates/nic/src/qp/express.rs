@@ -57,7 +57,7 @@ impl Qp {
         if brief.kind == BriefKind::Ack && locked.transport.deadline().is_some() {
             self.keep_timer(&mut locked);
         }
-        let speaks = locked.transport.wants_transmit() || locked.transport.wants_local();
+        let speaks = locked.transport.wants_transmit() || locked.transport.next_local().is_some();
         drop(locked);
         if !taken {
             return Err(DropReason::State);
