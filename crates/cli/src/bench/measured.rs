@@ -17,8 +17,20 @@ pub(crate) struct Measured {
     pub(crate) bandwidth: f64,
     /// Operations per second, 0 as above.
     pub(crate) rate: f64,
+    /// Messages that did not arrive, where that may happen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lost: Option<Lost>,
     /// Operations done in all, warm-up included: the passive side waits for as many.
     pub(crate) operations: u64,
+}
+
+/// What became of messages that nobody repeats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lost {
+    /// Those that did not arrive.
+    pub(crate) messages: u64,
+    /// Of so many that were looked for: all; of WRITEs, which tell nobody, the last ones.
+    pub(crate) of: u64,
 }
 
 /// Times of single operations, in microseconds.
@@ -59,6 +71,11 @@ impl Times {
         self.0.saturating_record(nanoseconds);
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
     /// Their distribution. `share` of each time belongs to one operation: 0.5 for round trips.
     pub(crate) fn latency(&self, share: f64) -> Outcome<Latency> {
         if self.0.is_empty() {
@@ -81,10 +98,10 @@ impl Times {
 pub(crate) fn stream(size: usize, counted: u64, time: Duration, operations: u64) -> Measured {
     let rate = counted as f64 / time.as_secs_f64().max(1e-9);
     Measured {
-        latency: None,
         bandwidth: rate * size as f64,
         rate,
         operations,
+        ..Measured::default()
     }
 }
 
@@ -99,6 +116,17 @@ pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     } else {
         upper
     })
+}
+
+/// All that got lost in several rounds.
+fn all_lost(rounds: &[Measured]) -> Option<Lost> {
+    rounds
+        .iter()
+        .filter_map(|m| m.lost)
+        .reduce(|all, lost| Lost {
+            messages: all.messages + lost.messages,
+            of: all.of + lost.of,
+        })
 }
 
 /// The medians of several rounds of the same measurement, number by number; `None` of none.
@@ -120,6 +148,7 @@ pub(crate) fn medians(rounds: &[Measured]) -> Option<Measured> {
         latency,
         bandwidth: of(|m| m.bandwidth)?,
         rate: of(|m| m.rate)?,
+        lost: all_lost(rounds),
         operations: rounds.iter().map(|m| m.operations).sum(),
     })
 }

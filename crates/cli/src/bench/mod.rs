@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use task::Task;
+use task::{Task, Transport};
 
 /// The TCP port at which the two hosts of a measurement meet.
 const PORT: u16 = 18514;
@@ -79,6 +79,15 @@ struct Options {
     /// Rounds: everything is measured by turns, this often
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// Transports of our queue pairs: RC has all operations, UC SEND and WRITE, UD SEND of what fits a packet
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "TRANSPORT",
+        ignore_case = true,
+        default_value = "rc"
+    )]
+    transport: Vec<Transport>,
     /// Only what has these words in its name: "local send", "memcpy", "wire write latency"; may be repeated
     #[arg(long, value_name = "WORDS")]
     only: Vec<String>,

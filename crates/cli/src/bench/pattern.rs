@@ -147,16 +147,79 @@ impl Slots {
         }
     }
 
+    /// The number at both ends of a slot; none if they do not fit.
+    pub(crate) fn number(self, memory: &(impl Words + ?Sized), slot: u64) -> Outcome<Option<u64>> {
+        let start = self.start(slot);
+        let ends = [memory.load(start)?, memory.load(start + self.size - WORD)?];
+        let fits = ends[0] == ends[1];
+        Ok(ends[0].checked_sub(1).filter(|_| fits))
+    }
+
+    /// Whether an operation's slot has its number, or that of a later one with the same slot, at each end.
+    pub(crate) fn may_follow(
+        self,
+        memory: &(impl Words + ?Sized),
+        operation: u64,
+    ) -> Outcome<bool> {
+        let start = self.start(operation);
+        let ends = [memory.load(start)?, memory.load(start + self.size - WORD)?];
+        let is_later = |end: u64| {
+            let later = end.checked_sub(operation + 1);
+            later.is_some_and(|later| later.is_multiple_of(self.count as u64))
+        };
+        Ok(ends.into_iter().all(is_later))
+    }
+
+    /// Wants every byte of what has arrived in any slot to be what the sender had in the slot of that operation.
+    pub(crate) fn verify_arrived(self, memory: &(impl Words + ?Sized), sender: Self) -> Outcome {
+        for slot in 0..self.count as u64 {
+            if let Some(number) = self.number(memory, slot)? {
+                self.verify_slot(memory, (slot, number), sender)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of the last operations of `done` have not arrived, each in its own slot, and of how many; every byte of the others is
+    /// verified.
+    pub(crate) fn missing(
+        self,
+        memory: &(impl Words + ?Sized),
+        done: u64,
+        sender: Self,
+    ) -> Outcome<(u64, u64)> {
+        let first = done.saturating_sub(self.count as u64);
+        let mut missing = 0;
+        for operation in first..done {
+            if self.number(memory, operation)? == Some(operation) {
+                self.verify_slot(memory, (operation, operation), sender)?;
+            } else {
+                missing += 1;
+            }
+        }
+        Ok((missing, done - first))
+    }
+
+    fn verify_slot(
+        self,
+        memory: &(impl Words + ?Sized),
+        (slot, number): (u64, u64),
+        sender: Self,
+    ) -> Outcome {
+        let (start, from) = (self.start(slot), sender.index(number));
+        for at in (WORD..self.size.saturating_sub(WORD)).step_by(WORD) {
+            if memory.load(start + at)? != sender.word(from, at) {
+                return Err(format!("operation {number}: byte {at} is wrong"));
+            }
+        }
+        Ok(())
+    }
+
     /// Wants every byte of the last operations of `done` to be what the sender had in its slots.
     pub(crate) fn verify(self, memory: &(impl Words + ?Sized), done: u64, sender: Self) -> Outcome {
         for operation in done.saturating_sub(self.count as u64)..done {
-            let (start, slot) = (self.start(operation), sender.index(operation));
             self.check(memory, operation, operation)?;
-            for at in (WORD..self.size.saturating_sub(WORD)).step_by(WORD) {
-                if memory.load(start + at)? != sender.word(slot, at) {
-                    return Err(format!("operation {operation}: byte {at} is wrong"));
-                }
-            }
+            self.verify_slot(memory, (operation, operation), sender)?;
         }
         Ok(())
     }
@@ -217,6 +280,25 @@ mod tests {
         let (memory, receiver) = received(99);
         assert!(receiver.verify(&memory[..], 100, SENDER).is_err());
         assert!(receiver.check(&memory[..], 99, 99).is_err());
+    }
+
+    #[test]
+    fn what_got_lost_is_counted_and_the_rest_verified() {
+        let (memory, receiver) = received(98);
+        assert_eq!(receiver.missing(&memory[..], 98, SENDER), Ok((0, 8)));
+        assert_eq!(receiver.missing(&memory[..], 100, SENDER), Ok((2, 8)));
+        receiver.verify_arrived(&memory[..], SENDER).unwrap();
+        // One end only: it came in part.
+        memory[..].store(receiver.start(97), 0).unwrap();
+        assert_eq!(receiver.missing(&memory[..], 98, SENDER), Ok((1, 8)));
+        assert_eq!(receiver.number(&memory[..], 97), Ok(None));
+        assert_eq!(receiver.number(&memory[..], 96), Ok(Some(96)));
+        let follows = |operation| receiver.may_follow(&memory[..], operation).unwrap();
+        assert!(follows(96) && follows(88) && !follows(97) && !follows(104));
+        let middle = receiver.start(96) + 8;
+        memory[..].store(middle, 1).unwrap();
+        assert!(receiver.verify_arrived(&memory[..], SENDER).is_err());
+        assert!(receiver.missing(&memory[..], 98, SENDER).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What can be measured: the names of all lines in the tables and curves.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -24,6 +25,45 @@ impl Path {
             Self::Local => "local",
             Self::Wire => "wire",
         }
+    }
+}
+
+/// The transport of a measurement's queue pairs.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Transport {
+    /// Reliable connection: all operations.
+    Rc,
+    /// Unreliable connection: SEND and WRITE; what is lost is counted.
+    Uc,
+    /// Unreliable datagrams: SENDs of one packet; what is lost is counted.
+    Ud,
+}
+
+impl Transport {
+    /// Its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        }
+    }
+
+    /// Whether it has an operation.
+    pub(crate) fn has(self, verb: Verb) -> bool {
+        match self {
+            Self::Rc => true,
+            Self::Uc => verb.is_one_way(),
+            Self::Ud => verb == Verb::Send,
+        }
+    }
+
+    /// Whether messages may get lost.
+    pub(crate) fn may_lose(self) -> bool {
+        self != Self::Rc
     }
 }
 
@@ -182,7 +222,7 @@ impl Floor {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Series {
     /// Ours.
-    Verbs(Path, Verb, Kind),
+    Verbs(Path, Transport, Verb, Kind),
     /// The machine's.
     Floor(Floor),
     /// Another program's.
@@ -192,8 +232,8 @@ pub(crate) enum Series {
 impl fmt::Display for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Verbs(path, verb, kind) => {
-                write!(f, "{} {} {}", path.name(), verb.name(), kind.name())
+            Self::Verbs(path, .., kind) => {
+                write!(f, "{} {} {}", path.name(), self.short(), kind.name())
             }
             Self::Floor(floor) => f.write_str(floor.name()),
             Self::Peer(peer) => write!(f, "{} {}", peer.name(), peer.kind().name()),
@@ -203,11 +243,22 @@ impl fmt::Display for Series {
 
 impl Series {
     /// Its name among the lines of one path and kind.
-    pub(crate) fn short(self) -> &'static str {
+    pub(crate) fn short(self) -> Cow<'static, str> {
         match self {
-            Self::Verbs(_, verb, _) => verb.name(),
-            Self::Floor(floor) => floor.name(),
-            Self::Peer(peer) => peer.name(),
+            Self::Verbs(_, Transport::Rc, verb, _) => verb.name().into(),
+            Self::Verbs(_, transport, verb, _) => {
+                format!("{} {}", transport.name(), verb.name()).into()
+            }
+            Self::Floor(floor) => floor.name().into(),
+            Self::Peer(peer) => peer.name().into(),
+        }
+    }
+
+    /// The transport of ours.
+    pub(crate) fn transport(self) -> Option<Transport> {
+        match self {
+            Self::Verbs(_, transport, ..) => Some(transport),
+            Self::Floor(_) | Self::Peer(_) => None,
         }
     }
 
@@ -223,7 +274,7 @@ impl Series {
     /// Whether it has numbers of this kind.
     pub(crate) fn has(self, kind: Kind) -> bool {
         match self {
-            Self::Verbs(_, _, own) => own == kind,
+            Self::Verbs(.., own) => own == kind,
             Self::Floor(floor) => floor.has(kind),
             Self::Peer(peer) => peer.kind() == kind,
         }
@@ -232,7 +283,7 @@ impl Series {
     /// Whether it is measured with that many bytes.
     pub(crate) fn takes(self, size: usize) -> bool {
         match self {
-            Self::Verbs(_, verb, _) => size == 8 || !verb.is_atomic(),
+            Self::Verbs(_, _, verb, _) => size == 8 || !verb.is_atomic(),
             Self::Floor(floor) => floor.takes(size),
             Self::Peer(peer) => peer.takes(size),
         }
@@ -240,7 +291,7 @@ impl Series {
 
     /// What it is held against at a size: the floor, the size at which that is measured, and how often it is done for one of ours.
     pub(crate) fn floor(self, size: usize) -> Option<(Floor, usize, f64)> {
-        let Self::Verbs(path, verb, kind) = self else {
+        let Self::Verbs(path, _, verb, kind) = self else {
             return None;
         };
         let floor = match (path, kind) {
@@ -287,6 +338,11 @@ impl Task {
     /// Bytes that are under way at most, if an operation has less.
     const WINDOW_BYTES: usize = 4 << 20;
 
+    /// The transport of our queue pairs.
+    pub(crate) fn transport(&self) -> Transport {
+        self.series.transport().unwrap_or(Transport::Rc)
+    }
+
     /// Operations under way at once. Few large ones: what is measured is not how slow memory is that fits no cache.
     pub(crate) fn window(&self) -> usize {
         (Self::WINDOW_BYTES / self.size.max(1)).clamp(4, 128)
@@ -300,14 +356,14 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use super::{Floor, Kind, Path, Series, Verb};
+    use super::{Floor, Kind, Path, Series, Transport, Verb};
 
     #[test]
     fn floors_are_of_the_same_path_and_kind() {
         for path in [Path::Local, Path::Wire] {
             for verb in Verb::ALL {
                 for kind in [Kind::Latency, Kind::Stream] {
-                    let floor = Series::Verbs(path, verb, kind).floor(8);
+                    let floor = Series::Verbs(path, Transport::Rc, verb, kind).floor(8);
                     if path == Path::Local && kind == Kind::Stream && verb.is_atomic() {
                         assert_eq!(floor, None, "nothing comes near it");
                         continue;
@@ -318,14 +374,27 @@ mod tests {
             }
         }
         assert_eq!(Series::Floor(Floor::Memcpy).floor(8), None);
-        let ping = Series::Verbs(Path::Wire, Verb::Read, Kind::Latency);
+        let ping = Series::Verbs(Path::Wire, Transport::Rc, Verb::Read, Kind::Latency);
         assert_eq!(ping.floor(8), Some((Floor::UdpPing, 8, 2.0)));
         assert_eq!(ping.floor(1 << 20), None, "no datagram is as long");
     }
 
     #[test]
+    fn transports_have_names_and_operations() {
+        let name = |transport| Series::Verbs(Path::Wire, transport, Verb::Send, Kind::Stream);
+        assert_eq!(name(Transport::Rc).to_string(), "wire SEND stream");
+        assert_eq!(name(Transport::Ud).to_string(), "wire UD SEND stream");
+        let count = |transport: Transport| {
+            let has = Verb::ALL.into_iter().filter(|&verb| transport.has(verb));
+            has.count()
+        };
+        let counts = [Transport::Rc, Transport::Uc, Transport::Ud].map(count);
+        assert_eq!(counts, [6, 3, 1]);
+    }
+
+    #[test]
     fn atomics_have_eight_bytes() {
-        let atomic = Series::Verbs(Path::Local, Verb::FetchAdd, Kind::Stream);
+        let atomic = Series::Verbs(Path::Local, Transport::Rc, Verb::FetchAdd, Kind::Stream);
         assert!(atomic.takes(8) && !atomic.takes(64));
     }
 }

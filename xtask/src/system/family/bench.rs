@@ -31,6 +31,20 @@ const FLOORS: [&str; 7] = [
 pub(super) fn add(all: &mut Catalogue) {
     all.at("bench.quick", Place::Loopback, User::Root, 60, quick);
     all.at("bench.peers", Place::Loopback, User::Ordinary, 60, peers);
+    all.at(
+        "bench.unreliable",
+        Place::Loopback,
+        User::Root,
+        60,
+        unreliable,
+    );
+    all.at(
+        "bench.unreliable.lossy",
+        Place::Wire(1500),
+        User::Ordinary,
+        60,
+        lossy,
+    );
     all.at("bench.hosts", Place::Wire(1500), User::Ordinary, 60, hosts);
 }
 
@@ -70,6 +84,72 @@ fn quick(stage: &Stage) -> Outcome {
     Ok(())
 }
 
+/// What UC and UD have, on both paths. `--quick` measures 8 bytes and 64 KiB, of which only the first fit a datagram.
+fn unreliable(stage: &Stage) -> Outcome {
+    let ferroce = stage.built("ferroce");
+    let out = stage.file("out").to_string_lossy().into_owned();
+    let words = ["bench", "--quick", "--transport", "uc,ud", "--only"];
+    let only = ["UC", "--only", "UD SEND", "--out", &out];
+    let words = [&[&*ferroce], &words[..], &only].concat();
+    let mut bench = stage.bare(Side::A, &words).label("bench").start()?;
+    bench.succeed()?;
+    contains(&bench.output(), "UD SEND")?;
+    let results = std::fs::read_to_string(format!("{out}/results.json"));
+    let results = results.map_err(|e| format!("results.json: {e}"))?;
+    let results: Value = serde_json::from_str(&results).map_err(|e| e.to_string())?;
+    for path in ["local", "wire"] {
+        for operation in ["UC SEND", "UC WRITE", "UC WRITE_IMM", "UD SEND"] {
+            for kind in ["latency", "stream"] {
+                let name = format!("{path} {operation} {kind}");
+                has_numbers(&results, &name)?;
+                let (transport, sizes) = if operation == "UD SEND" {
+                    ("UD", 1)
+                } else {
+                    ("UC", 2)
+                };
+                let series = one_series(&results, &name)?;
+                if series["transport"] != transport
+                    || series["points"].as_array().map(Vec::len) != Some(sizes)
+                {
+                    return Err(format!("{name}: not {sizes} sizes of {transport}"));
+                }
+            }
+        }
+    }
+    let curves = std::fs::read_to_string(format!("{out}/latency-wire.svg"));
+    contains(&curves.map_err(|e| e.to_string())?, "UD SEND")
+}
+
+/// On a cable that loses packets the benchmark ends, and says how many messages were lost.
+fn lossy(stage: &Stage) -> Outcome {
+    // All but the connection manager's packets, which go to queue pair 1: behind the UDP header and 5 bytes.
+    super::wire::impair(stage, "@th,104,24 != 1 numgen random mod 100 < 10 drop")?;
+    let ferroce = stage.built("ferroce");
+    let mut server = stage
+        .bare(Side::A, &[&ferroce, "bench", "serve"])
+        .label("serve")
+        .start()?;
+    server.says("serving at")?;
+    let words = ["--time", "200", "--rounds", "1", "--sizes", "64", "--json"];
+    let which = ["--transport", "uc,ud", "--only", "UC", "--only", "UD"];
+    let words = [&[&*ferroce, "bench", stage.ipv4()], &words[..], &which].concat();
+    let mut client = stage.bare(Side::B, &words).label("bench").start()?;
+    client.succeed()?;
+    let results: Value = serde_json::from_str(&client.output()).map_err(|e| e.to_string())?;
+    for name in ["UC SEND", "UC WRITE", "UC WRITE_IMM", "UD SEND"] {
+        for kind in ["latency", "stream"] {
+            let name = format!("wire {name} {kind}");
+            has_numbers(&results, &name)?;
+            let lost = &one_series(&results, &name)?["points"][0]["median"]["lost"];
+            let (lost, of) = (lost["messages"].as_u64(), lost["of"].as_u64());
+            if lost.is_none_or(|lost| lost == 0) || lost >= of {
+                return Err(format!("{name}: lost {lost:?} of {of:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A curve for each operation, in an SVG that is complete.
 fn is_picture(text: &str) -> Outcome {
     if !text.starts_with("<svg") || !text.trim_end().ends_with("</svg>") {
@@ -84,12 +164,16 @@ fn is_picture(text: &str) -> Outcome {
     }
 }
 
-/// Wants points with numbers above zero.
-fn has_numbers(results: &Value, name: &str) -> Outcome {
+fn one_series<'r>(results: &'r Value, name: &str) -> Result<&'r Value, String> {
     let all = results["series"].as_array().map_or(&[][..], Vec::as_slice);
     let series = all.iter().find(|series| series["name"] == name);
-    let points = series.and_then(|series| series["points"].as_array());
-    let points = points.ok_or_else(|| format!("{name} is not there: {}", results["left_out"]))?;
+    series.ok_or_else(|| format!("{name} is not there: {}", results["left_out"]))
+}
+
+/// Wants points with numbers above zero.
+fn has_numbers(results: &Value, name: &str) -> Outcome {
+    let points = one_series(results, name)?["points"].as_array();
+    let points = points.map_or(&[][..], Vec::as_slice);
     let positive = |value: &Value| value.as_f64().is_some_and(|number| number > 0.0);
     for point in points {
         let median = &point["median"];

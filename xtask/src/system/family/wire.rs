@@ -151,7 +151,7 @@ fn add_impaired(all: &mut Catalogue, name: &str, place: Place, rule: &'static st
 }
 
 /// Does something to packets that arrive at either side.
-fn impair(stage: &Stage, rule: &str) -> Outcome {
+pub(super) fn impair(stage: &Stage, rule: &str) -> Outcome {
     let script = format!(
         "nft 'add table inet test; add chain inet test in {{ type filter hook input priority 0; }}; \
          add rule inet test in udp dport 4791 counter {rule}'"

@@ -4,8 +4,9 @@ mod pair;
 mod plan;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 
+use ferroce_nic::Nic;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(super) use pair::command;
@@ -15,7 +16,7 @@ use super::Options;
 use super::measured::Measured;
 use super::peer;
 use super::report::{self, Results};
-use super::task::{Path, Series, Task};
+use super::task::{Path, Series, Task, Transport};
 use crate::connection::Outcome;
 
 /// Measures and reports.
@@ -27,7 +28,7 @@ pub(super) fn lead(options: &Options) -> Outcome {
     } else {
         &[Path::Wire]
     };
-    let mut series = plan::series(paths, same_host);
+    let mut series = plan::series(paths, &options.transport, same_host);
     if options.peers {
         series.extend(peer::ALL.map(Series::Peer));
     }
@@ -37,7 +38,12 @@ pub(super) fn lead(options: &Options) -> Outcome {
     }
     let mut results = Results::new(options);
     series.retain(|&series| present(series, &mut results));
-    let steps = plan::round(&series, &options.sizes);
+    let datagram = if options.transport.contains(&Transport::Ud) {
+        datagram(address)?
+    } else {
+        usize::MAX
+    };
+    let steps = plan::round(&series, &options.sizes, datagram);
     let mut crew = Crew::new(&place);
     let bar = progress(steps.len() as u64 * u64::from(options.rounds));
     let mut seed = 0;
@@ -88,6 +94,28 @@ fn meeting(options: &Options) -> Outcome<(Place, IpAddr)> {
         .next()
         .ok_or_else(|| format!("{host} has no address"))?;
     Ok((Place::There(address.to_string()), address.ip()))
+}
+
+/// Bytes of the longest datagram to an address, by the device that leads there.
+fn datagram(to: IpAddr) -> Outcome<usize> {
+    let from = source(to).map_err(|e| format!("the way to {to}: {e}"))?;
+    let devices = Nic::devices_in_sight().map_err(|e| e.to_string())?;
+    let device = devices.iter().find(|device| device.has_address(from));
+    device
+        .map(|device| device.port().active_mtu.bytes() as usize)
+        .ok_or_else(|| format!("no device has the address {from}"))
+}
+
+/// The address of this host from which one is reached.
+fn source(to: IpAddr) -> std::io::Result<IpAddr> {
+    let any: IpAddr = match to {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    // Sends nothing.
+    socket.connect((to, 1))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// All workers.

@@ -160,7 +160,10 @@ impl Pair {
         let operations = measured.operations;
         passive.ask(&Request::Finish { operations })?;
         match passive.hear(patience)? {
-            Answer::Served(theirs) => Ok(theirs.unwrap_or(measured)),
+            Answer::Served(served) => Ok(Measured {
+                lost: served.lost.or(measured.lost),
+                ..served.measured.unwrap_or(measured)
+            }),
             _ => Err("the passive worker has not finished".into()),
         }
     }

@@ -1,15 +1,20 @@
 //! Which measurements are made, and in which order.
 
-use crate::bench::task::{Floor, Kind, Path, Series, Verb};
+use crate::bench::task::{Floor, Kind, Path, Series, Transport, Verb};
 
 /// All series of some paths, each path's floors before what is held against them.
-pub(super) fn series(paths: &[Path], same_host: bool) -> Vec<Series> {
+pub(super) fn series(paths: &[Path], transports: &[Transport], same_host: bool) -> Vec<Series> {
     let mut all = Vec::new();
     for &path in paths {
         let floors = Floor::ALL.into_iter().filter(|floor| floor.path() == path);
         all.extend(floors.map(Series::Floor));
         for kind in [Kind::Latency, Kind::Stream] {
-            all.extend(Verb::ALL.map(|verb| Series::Verbs(path, verb, kind)));
+            for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+                let wanted = transports.contains(&transport);
+                let verbs = Verb::ALL.into_iter();
+                let verbs = verbs.filter(|&verb| wanted && transport.has(verb));
+                all.extend(verbs.map(|verb| Series::Verbs(path, transport, verb, kind)));
+            }
         }
     }
     if !same_host {
@@ -29,25 +34,29 @@ pub(super) fn chosen(series: Series, only: &[String]) -> bool {
         })
 }
 
-/// One round: small sizes first, and of one size everything side by side.
-pub(super) fn round(series: &[Series], sizes: &[usize]) -> Vec<(Series, usize)> {
+/// One round: small sizes first, and of one size everything side by side. `datagram`: bytes of the longest datagram.
+pub(super) fn round(series: &[Series], sizes: &[usize], datagram: usize) -> Vec<(Series, usize)> {
+    let fits = |series: &Series, size| {
+        let is_datagram = series.transport() == Some(Transport::Ud);
+        size <= datagram || !is_datagram
+    };
     sizes
         .iter()
         .flat_map(|&size| series.iter().map(move |&series| (series, size)))
-        .filter(|(series, size)| series.takes(*size))
+        .filter(|(series, size)| series.takes(*size) && fits(series, *size))
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::{chosen, round, series};
-    use crate::bench::task::{Floor, Path, Series};
+    use crate::bench::task::{Floor, Path, Series, Transport};
 
     #[test]
     fn a_round_has_everything_once() {
-        let all = series(&[Path::Local, Path::Wire], true);
+        let all = series(&[Path::Local, Path::Wire], &[Transport::Rc], true);
         assert_eq!(all.len(), 7 + 2 * 12);
-        let steps = round(&all, &[8, 64]);
+        let steps = round(&all, &[8, 64], 64);
         let mut unique = steps.clone();
         unique.sort_unstable();
         unique.dedup();
@@ -57,15 +66,27 @@ mod tests {
     }
 
     #[test]
+    fn each_transport_has_its_operations_and_sizes() {
+        let transports = [Transport::Uc, Transport::Ud];
+        let all = series(&[Path::Wire], &transports, false);
+        assert_eq!(all.len(), 3 + 2 * (3 + 1));
+        let ud: Vec<_> = round(&all, &[8, 1024, 2048], 1024)
+            .into_iter()
+            .filter(|(series, _)| series.transport() == Some(Transport::Ud))
+            .collect();
+        assert_eq!(ud.len(), 2 * 2);
+    }
+
+    #[test]
     fn words_choose() {
-        let all = series(&[Path::Local, Path::Wire], true);
+        let all = series(&[Path::Local, Path::Wire], &[Transport::Rc], true);
         let count = |only: &[&str]| {
             let only: Vec<String> = only.iter().map(|&o| o.to_owned()).collect();
             all.iter().filter(|&&s| chosen(s, &only)).count()
         };
         assert_eq!(count(&[]), 31);
         assert_eq!(count(&["local send"]), 2);
-        assert_eq!(count(&["wire READ latency", "memcpy"]), 2);
+        assert_eq!(count(&["wire WRITE latency", "memcpy"]), 3);
         assert_eq!(count(&["nothing"]), 0);
         assert!(chosen(
             Series::Floor(Floor::VmWrite),

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::results::Results;
-use crate::bench::task::{Kind, Series};
+use crate::bench::task::{Kind, Series, Transport};
 
 /// Everything that was measured and on what.
 pub(super) fn document(results: &Results) -> Value {
@@ -61,7 +61,7 @@ fn one(results: &Results, series: Series) -> Value {
         "name": series.to_string(),
         "what": what,
         "path": series.path().name(),
-        "transport": matches!(series, Series::Verbs(..)).then_some("RC"),
+        "transport": series.transport().map(Transport::name),
         "kinds": kinds,
         "points": points,
     })

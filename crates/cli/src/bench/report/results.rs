@@ -116,7 +116,7 @@ impl Results {
 
     /// Holds one of ours against its floor, round by round.
     pub(super) fn held(&self, series: Series, size: usize) -> Option<Held> {
-        let Series::Verbs(_, _, kind) = series else {
+        let Series::Verbs(.., kind) = series else {
             return None;
         };
         let (floor, at, times) = series.floor(size)?;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use super::bytes;
 use super::results::{Held, Results};
-use crate::bench::measured::{Measured, Spread};
+use crate::bench::measured::{Lost, Measured, Spread};
 use crate::bench::task::{Kind, Path, Series};
 
 /// Prints everything.
@@ -63,7 +63,7 @@ fn latency(results: &Results, path: Path, out: &mut impl Write) -> std::io::Resu
         let Some(l) = measured.latency else {
             return Ok(());
         };
-        write!(out, "{:<18}{:>9}", series.short(), bytes(size))?;
+        write!(out, "{:<18}{:>9}", &*series.short(), bytes(size))?;
         let spread = |number: fn(&Spread) -> f64| l.spread.as_ref().map(number);
         for time in [
             spread(|s| s.min),
@@ -74,7 +74,8 @@ fn latency(results: &Results, path: Path, out: &mut impl Write) -> std::io::Resu
         ] {
             write!(out, "{:>10}", known(time, 2))?;
         }
-        ratio(held, Kind::Latency, out)
+        ratio(held, Kind::Latency, out)?;
+        end(&measured, out)
     })
 }
 
@@ -97,13 +98,14 @@ fn stream(results: &Results, path: Path, out: &mut impl Write) -> std::io::Resul
         write!(
             out,
             "{:<18}{:>9}{:>12}{:>14}",
-            series.short(),
+            &*series.short(),
             bytes(size),
             known(Some(measured.bandwidth / 1e9), 3),
             // Some programs tell the bandwidth only.
             known((measured.rate > 0.0).then_some(measured.rate / 1e6), 3)
         )?;
-        ratio(held, Kind::Stream, out)
+        ratio(held, Kind::Stream, out)?;
+        end(&measured, out)
     })
 }
 
@@ -134,11 +136,21 @@ fn ratio(held: Option<Held>, kind: Kind, out: &mut impl Write) -> std::io::Resul
         ratio,
     }) = held
     else {
-        return writeln!(out);
+        return Ok(());
     };
     let theirs = match kind {
         Kind::Latency => format!("{value:.2} µs"),
         Kind::Stream => format!("{:.2} GB/s", value / 1e9),
     };
-    writeln!(out, "   {ratio:>5.2}× {} ({theirs})", floor.name())
+    write!(out, "   {ratio:>5.2}× {} ({theirs})", floor.name())
+}
+
+/// The end of a line: what got lost.
+fn end(measured: &Measured, out: &mut impl Write) -> std::io::Result<()> {
+    match measured.lost {
+        Some(Lost { messages, of }) if messages > 0 => {
+            writeln!(out, "   lost {messages} of {of}")
+        }
+        _ => writeln!(out),
+    }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::end::End;
+use super::unreliable;
 use crate::bench::measured::{Measured, Times, stream};
 use crate::bench::task::{Kind, Task, Verb};
 use crate::connection::{Outcome, text};
@@ -22,6 +23,7 @@ pub(in crate::bench) fn run(
 ) -> Outcome<Measured> {
     let end = End::connect(task, passive)?;
     match kind {
+        Kind::Latency if task.transport().may_lose() => unreliable::latency(&end, verb, task),
         Kind::Latency => latency(&end, verb, task),
         Kind::Stream => keep_busy(&end, verb, task),
     }

@@ -4,18 +4,24 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ferroce::{
-    Access, CompletionQueue, ConnectionParameters, Context, EventChannel, EventKind, Id,
-    MemoryRegion, Operation, ProtectionDomain, QueuePair, QueuePairCapacities, RemoteRegion,
+    Access, CompletionQueue, ConnectionParameters, Context, EventChannel, EventKind, GRH_BYTES, Id,
+    MemoryRegion, Operation, ProtectionDomain, QueuePairCapacities, RemoteRegion,
 };
 
+use super::link::{Link, Queues};
+
 use crate::bench::pattern::{Slots, WORD};
-use crate::bench::task::{Task, Verb};
+use crate::bench::task::{Task, Transport, Verb};
 use crate::connection::{Outcome, context, done, event, text};
 
 /// Time to find the device and the way.
 const RESOLVE: Duration = Duration::from_secs(3);
 /// Receives per operation under way: the sender never waits for one while the receiver keeps up.
 const RECEIVES: usize = 2;
+/// The same where a message that finds no receive is lost: what the receiver does while it is not scheduled. Of messages up to a size, since
+/// memory is no end.
+const UNRELIABLE_RECEIVES: usize = 16;
+const SHORT: usize = 4096;
 
 /// Before the peer has told of its memory.
 const NOWHERE: RemoteRegion = RemoteRegion {
@@ -29,7 +35,9 @@ pub(super) struct End {
     /// Keeps the events.
     channel: EventChannel,
     id: Id,
-    queue_pair: QueuePair,
+    link: Link,
+    /// Where the headers of datagrams go, which come before their bytes.
+    headers: Option<MemoryRegion>,
     /// Completions of what we post to the send queue.
     pub(super) sent: CompletionQueue,
     /// Completions of receives.
@@ -57,7 +65,7 @@ impl End {
             seed,
         };
         let receiver = Slots {
-            count: window * RECEIVES,
+            count: window * receives(task),
             ..sender
         };
         let domain = ProtectionDomain::new(&device).map_err(text)?;
@@ -67,17 +75,29 @@ impl End {
         let (send, receive) = (number(window)?, number(receiver.count)?);
         let sent = CompletionQueue::new(&device, send).map_err(text)?;
         let received = CompletionQueue::new(&device, receive).map_err(text)?;
+        let is_datagram = task.transport() == Transport::Ud;
+        let headers = is_datagram.then(|| memory(GRH_BYTES, Access::LocalWrite));
         let capacities = QueuePairCapacities {
             send,
             receive,
-            pieces: 1,
+            pieces: if is_datagram { 2 } else { 1 },
         };
-        let queue_pair =
-            QueuePair::new(&id, &domain, &sent, &received, capacities).map_err(text)?;
+        let queues = Queues {
+            sent: &sent,
+            received: &received,
+        };
+        let link = Link::new(
+            (&id, &device),
+            task.transport(),
+            &domain,
+            &queues,
+            capacities,
+        )?;
         let end = Self {
             channel,
             id,
-            queue_pair,
+            link,
+            headers: headers.transpose()?,
             sent,
             received,
             near,
@@ -111,7 +131,7 @@ impl End {
             .request
             .ok_or("a connect request without an identifier")?;
         let mut end = Self::new(channel, id, task)?;
-        end.peer = introduction(&request.parameters)?;
+        end.meet(&request.parameters)?;
         prepare(&end)?;
         end.id.accept(&end.parameters()).map_err(text)?;
         event(&end.channel, EventKind::Established)?;
@@ -129,13 +149,15 @@ impl End {
         let mut end = Self::new(channel, id, task)?;
         end.id.connect(&end.parameters()).map_err(text)?;
         let established = event(&end.channel, EventKind::Established)?;
-        end.peer = introduction(&established.parameters)?;
+        end.meet(&established.parameters)?;
         Ok(end)
     }
 
     fn parameters(&self) -> ConnectionParameters {
+        let mut private_data = self.far.remote().to_bytes().to_vec();
+        private_data.extend(self.link.address().iter().flat_map(|a| a.to_bytes()));
         ConnectionParameters {
-            private_data: self.far.remote().to_bytes().to_vec(),
+            private_data,
             ..ConnectionParameters::default()
         }
     }
@@ -144,9 +166,21 @@ impl End {
     pub(super) fn post_receive(&self, slot: u64) -> Outcome {
         let start = self.receiver.start(slot);
         let bytes = self.far.slice(start..start + self.receiver.size);
-        self.queue_pair
-            .post_receive(slot, &[bytes.map_err(text)?])
-            .map_err(text)
+        let bytes = bytes.map_err(text)?;
+        match &self.headers {
+            None => self.link.post_receive(slot, &[bytes]),
+            Some(headers) => {
+                let header = headers.slice(0..GRH_BYTES).map_err(text)?;
+                self.link.post_receive(slot, &[header, bytes])
+            }
+        }
+    }
+
+    /// The peer has introduced itself.
+    fn meet(&mut self, parameters: &ConnectionParameters) -> Outcome {
+        self.peer = introduction(parameters)?;
+        let rest = parameters.private_data.get(RemoteRegion::BYTES..);
+        self.link.meet(rest.unwrap_or_default())
     }
 
     /// Posts operation number `number` from its slot, stamped, to its slot of the peer's memory.
@@ -179,9 +213,7 @@ impl End {
         }
         let start = self.sender.start(number);
         let bytes = self.near.slice(start..start + self.sender.size);
-        self.queue_pair
-            .post_send(number, operation, &[bytes.map_err(text)?])
-            .map_err(text)
+        self.link.post_send(number, operation, bytes.map_err(text)?)
     }
 
     /// Waits, polling, for the completion of operation `number`, and looks at what it brought.
@@ -222,6 +254,27 @@ impl End {
         self.post_receive(number)
     }
 
+    /// Looks at a message where others before it may have got lost, posts its slot again, and gives its number.
+    pub(super) fn take_any(&self, completion: ferroce::Completion) -> Outcome<u64> {
+        let slot = completion.tag;
+        let arrived = done(completion)?;
+        let header = self.headers.as_ref().map_or(0, |_| GRH_BYTES);
+        if arrived.bytes as usize != self.receiver.size + header {
+            return Err(format!("a message has {} bytes", arrived.bytes));
+        }
+        // A WRITE goes to the slot of its own number, where later ones may have come already; others to that of the receive.
+        let number = match arrived.immediate {
+            Some(number) => {
+                let number = u64::from(number);
+                let fits = self.receiver.may_follow(&self.far, number)?;
+                fits.then_some(number)
+            }
+            None => self.receiver.number(&self.far, slot)?,
+        };
+        self.post_receive(slot)?;
+        number.ok_or_else(|| format!("the ends of what receive {slot} was for do not fit"))
+    }
+
     /// The number at the end of the slot to which the peer writes, last byte last.
     pub(super) fn written(&self, number: u64) -> Outcome<u64> {
         let last = self.receiver.start(number) + self.receiver.size - WORD;
@@ -232,6 +285,15 @@ impl End {
 fn introduction(parameters: &ConnectionParameters) -> Outcome<RemoteRegion> {
     RemoteRegion::from_bytes(&parameters.private_data)
         .ok_or_else(|| "the peer's private data is too short".into())
+}
+
+/// Receives per operation under way.
+fn receives(task: &Task) -> usize {
+    if task.transport().may_lose() && task.size <= SHORT {
+        UNRELIABLE_RECEIVES
+    } else {
+        RECEIVES
+    }
 }
 
 fn number(count: usize) -> Outcome<u32> {

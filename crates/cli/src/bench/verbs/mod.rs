@@ -2,7 +2,9 @@
 
 mod active;
 mod end;
+mod link;
 mod passive;
+mod unreliable;
 
 pub(super) use active::run;
 pub(super) use passive::serve;

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::end::End;
+use super::unreliable;
 use crate::bench::pattern::Slots;
 use crate::bench::task::{Kind, Task, Verb};
-use crate::bench::worker::Finish;
+use crate::bench::worker::{Finish, Served};
 use crate::connection::{Outcome, text};
 
 /// Time for what the active side has completed to be seen here.
@@ -21,12 +22,24 @@ pub(in crate::bench) fn serve(
     kind: Kind,
     listening: &mut dyn FnMut(SocketAddr),
     finish: &Finish,
-) -> Outcome {
+) -> Outcome<Served> {
     let end = End::accept(task, listening, |end| prepare(end, verb))?;
+    if task.transport().may_lose() {
+        return match (verb, kind) {
+            (_, Kind::Latency) => unreliable::answer(&end, verb, finish),
+            (Verb::Write, Kind::Stream) => unreliable::look_at_writes(&end, finish),
+            (_, Kind::Stream) => unreliable::receive(&end, task, finish),
+        };
+    }
+    serve_reliable(&end, verb, kind, finish)?;
+    Ok(Served::default())
+}
+
+fn serve_reliable(end: &End, verb: Verb, kind: Kind, finish: &Finish) -> Outcome {
     let operations = match (verb, kind) {
-        (Verb::Send | Verb::WriteImmediate, Kind::Latency) => answer_messages(&end, verb, finish)?,
-        (Verb::Write, Kind::Latency) => answer_writes(&end, finish)?,
-        (Verb::Send | Verb::WriteImmediate, Kind::Stream) => receive(&end, finish)?,
+        (Verb::Send | Verb::WriteImmediate, Kind::Latency) => answer_messages(end, verb, finish)?,
+        (Verb::Write, Kind::Latency) => answer_writes(end, finish)?,
+        (Verb::Send | Verb::WriteImmediate, Kind::Stream) => receive(end, finish)?,
         _ => finish.wait(),
     };
     match verb {

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-pub(super) use protocol::{Answer, Meeting, Request};
+pub(super) use protocol::{Answer, Meeting, Request, Served};
 
 use super::measured::Measured;
 use super::task::{Series, Task};
@@ -101,7 +101,7 @@ fn check(task: &Task) -> Outcome {
     Ok(())
 }
 
-fn passive(task: &Task, finish: &Finish) -> Outcome<Option<Measured>> {
+fn passive(task: &Task, finish: &Finish) -> Outcome<Served> {
     let mut listening = |address: SocketAddr| {
         answer(&Answer::Ready(Meeting {
             address: Some(address),
@@ -109,22 +109,22 @@ fn passive(task: &Task, finish: &Finish) -> Outcome<Option<Measured>> {
         }));
     };
     match task.series {
-        Series::Verbs(_, verb, kind) => {
-            verbs::serve(task, verb, kind, &mut listening, finish).map(|()| None)
+        Series::Verbs(_, _, verb, kind) => verbs::serve(task, verb, kind, &mut listening, finish),
+        Series::Floor(which) => {
+            let mut ready = |meeting| answer(&Answer::Ready(meeting));
+            let measured = floor::serve(task, which, &mut ready, finish)?;
+            Ok(Served {
+                measured,
+                lost: None,
+            })
         }
-        Series::Floor(which) => floor::serve(
-            task,
-            which,
-            &mut |meeting| answer(&Answer::Ready(meeting)),
-            finish,
-        ),
         Series::Peer(_) => Err("other programs need no workers".into()),
     }
 }
 
 fn active(task: &Task, meeting: Meeting) -> Outcome<Measured> {
     match task.series {
-        Series::Verbs(_, verb, kind) => verbs::run(task, verb, kind, meeting.address()?),
+        Series::Verbs(_, _, verb, kind) => verbs::run(task, verb, kind, meeting.address()?),
         Series::Floor(which) => floor::run(task, which, meeting),
         Series::Peer(_) => Err("other programs need no workers".into()),
     }

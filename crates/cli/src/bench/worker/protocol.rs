@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::measured::Measured;
+use crate::bench::measured::{Lost, Measured};
 use crate::bench::task::Task;
 use crate::connection::Outcome;
 
@@ -31,10 +31,19 @@ pub(crate) enum Answer {
     Ready(Meeting),
     /// What the active side measured.
     Measured(Measured),
-    /// What arrived is right; what the passive side measured, where that is what counts.
-    Served(Option<Measured>),
+    /// What arrived is right.
+    Served(Served),
     /// It did not work.
     Failed(String),
+}
+
+/// What the passive side has to say.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Served {
+    /// What it measured, where that is what counts.
+    pub(crate) measured: Option<Measured>,
+    /// What has not arrived, where that may happen.
+    pub(crate) lost: Option<Lost>,
 }
 
 /// Where the passive side is.
