@@ -133,8 +133,7 @@ impl Qp {
         wrs: &mut dyn Iterator<Item = RecvWr>,
     ) -> Option<(usize, RecvWr)> {
         let mut locked = lock(&self.locked);
-        let mut posted = 0;
-        while let Some(wr) = wrs.next() {
+        for (posted, wr) in wrs.enumerate() {
             let refused = match &mut locked.transport {
                 Transport::Rc(rc) => rc.post_recv_quietly(wr),
                 Transport::Uc(_) | Transport::Ud(_) => Err(wr),
@@ -142,7 +141,6 @@ impl Qp {
             if let Err(wr) = refused {
                 return Some((posted, wr));
             }
-            posted += 1;
         }
         None
     }
