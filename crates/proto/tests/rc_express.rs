@@ -163,7 +163,7 @@ fn run(setup: Setup, length: u64) -> usize {
     let mut twins = Twins::new(setup);
     let mut rng = Rng::new(setup.seed ^ 0x5eed);
     if rng.per_mille(100) {
-        let room = rng.below(40) as usize;
+        let room = rng.below32(40) as usize;
         twins.both(|pair| pair.b.results.cq_room = Some(room));
     }
     for wr_id in 0..length {
