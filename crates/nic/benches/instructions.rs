@@ -15,7 +15,9 @@ use common::{Buffer, End, pair, pattern, wait_for};
 use ferroce_nic::Cq;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mad::{CmMad, Mad};
-use ferroce_proto::verbs::{Mtu, RecvWr, SendOp, Sges};
+use ferroce_proto::verbs::{
+    Mtu, Payload, RecvWr, SendFlags, SendOp, SendTo, SendWr, Sges,
+};
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 use ferroce_proto::wire::{Drain, Opcode, Packet, padded_len};
 
@@ -187,11 +189,14 @@ fn posted(name: &str, a: &End, from: &Buffer, to: &Buffer, operation: impl Fn(us
         _ => SMALL,
     };
     case(&format!("post_send {name} {len}"), POSTED, |index| {
-        a.send(
-            index as u64,
-            operation(index),
-            vec![from.sge(index * SMALL, len)],
-        );
+        let wr = SendWr {
+            to: SendTo::Peer,
+            wr_id: index as u64,
+            op: operation(index),
+            flags: SendFlags::empty(),
+            payload: Payload::Sges(Sges::from_buf([from.sge(index * SMALL, len)])),
+        };
+        a.qp.post_send(&mut std::iter::once(wr)).unwrap();
     });
     let idle = Cq::create(&a.context, 1, None).unwrap();
     wait_for(name, || {

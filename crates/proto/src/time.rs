@@ -13,6 +13,16 @@ impl Time {
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// The sooner of two points in time, if there is any.
+    #[inline]
+    #[must_use]
+    pub fn sooner(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
 }
 
 impl Add<Duration> for Time {

@@ -268,6 +268,27 @@ fn what_is_not_short_or_not_alone_goes_the_general_way() {
     }
 }
 
+#[test]
+fn time_matters_until_a_round_trip_is_known_and_again_when_a_packet_was_dropped() {
+    let mut pair = Pair::new(Setup {
+        link: LOSSLESS,
+        ..Setup::default()
+    });
+    assert!(pair.a.qp.needs_time_to_send());
+    let (to, from) = (pair.whole(Side::B), pair.sge(Side::A, 0, 8));
+    pair.recv(Side::B, 1, to);
+    pair.send(Side::A, wr(1, SendOp::Send, vec![from]));
+    pair.until(SOON, |pair| !pair.a.results.send.is_empty());
+    assert!(!pair.a.qp.needs_time_to_send());
+    pair.send(Side::A, wr(2, SendOp::Send, vec![from]));
+    pair.cut_into(Side::B, true);
+    pair.transmit(Side::A);
+    let now = pair.now;
+    pair.a.with(now, |qp, cx| qp.on_dropped(cx));
+    assert!(pair.a.qp.needs_time_to_send());
+    assert!(pair.a.qp.deadline() > Some(now));
+}
+
 /// Posts a receive of so many bytes.
 fn receive(pair: &mut Pair, side: Side, wr_id: u64, length: u32) -> Result<(), PostError> {
     let (now, sges) = (pair.now, vec![pair.sge(side, 40_000, length)]);

@@ -2,11 +2,10 @@
 //! and what is known afterwards, is as after [`Qp::transmit`], which does everything else.
 
 use ferroce_proto::rc::Cx;
-use ferroce_proto::time::Time;
 
 use super::Qp;
 use super::input::fail_soon;
-use super::step::Locked;
+use super::step::{Locked, Now};
 use super::transport::Transport;
 use crate::path::{Carrier, Path, Reach};
 
@@ -39,7 +38,7 @@ impl Qp {
     }
 
     /// Sends what was built.
-    pub(super) fn send_short(&self, locked: &mut Locked, now: Time) {
+    pub(super) fn send_short(&self, locked: &mut Locked, now: &mut Now) {
         let Some(Path {
             reach: Reach::Link(egress),
             ..
@@ -52,7 +51,11 @@ impl Qp {
             let counters = self.pd.context().device().counters();
             counters.count_tx(packets, bytes);
         } else if egress.has_ended() {
-            fail_soon(locked, now);
+            fail_soon(locked, now.look());
+        }
+        // On a lossless link packets start no timer, unless one was dropped.
+        if locked.transport.deadline().or(locked.fails_at).is_some() {
+            self.keep_timer(locked);
         }
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Locked {
     pub(super) share: Option<Box<Share>>,
     /// The alternate path and its traits, once one is loaded.
     pub(super) alternate: Option<(Path, LinkTraits)>,
+    /// When its state was last worked on.
+    seen: Time,
     /// The entry in the table of timers.
     pub(super) timer: Option<Time>,
     /// In the ready list, or waiting for its link: [`Qp::on_queued_turn`] will be called.
@@ -75,6 +77,7 @@ impl Locked {
             traits: None,
             share: None,
             alternate: None,
+            seen: Time::default(),
             timer: None,
             queued: false,
             holds_ack: false,
@@ -124,16 +127,33 @@ impl Locked {
         }
     }
 
+    /// The time for what the program posts to be sent. Where nothing depends on it, it is the time of the last step: to look at the clock
+    /// costs more than anything else that a short message needs.
+    fn time_of_post(&self, now: &mut Now) -> Time {
+        if self.transport.needs_time_to_send() {
+            now.look();
+        }
+        now.0.unwrap_or(self.seen)
+    }
+
+    #[inline]
     fn deadline(&self) -> Option<Time> {
         let wait = self.waits_until.as_ref().map(|(until, _)| *until);
         let pause = self.paused.as_ref().map(|(until, _)| *until);
-        let transport = self.transport.deadline();
-        let ack = self.talk.due();
-        let due = transport.into_iter().chain(wait).chain(pause);
-        due.chain(ack)
-            .chain(self.fails_at)
-            .chain(self.closes_at)
-            .min()
+        let others = [wait, pause, self.talk.due(), self.fails_at, self.closes_at];
+        others
+            .into_iter()
+            .fold(self.transport.deadline(), Time::sooner)
+    }
+}
+
+/// The time, looked at when it is needed first.
+#[derive(Debug, Default)]
+pub(super) struct Now(Option<Time>);
+
+impl Now {
+    pub(super) fn look(&mut self) -> Time {
+        *self.0.get_or_insert_with(clock::monotonic)
     }
 }
 
@@ -251,18 +271,18 @@ impl Qp {
 
     /// As [`step`](Self::step), for a program that posts work to be sent.
     pub(super) fn step_sending<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
-        let now = clock::monotonic();
-        let mut locked = lock(&self.locked);
-        locked.talk.on_post(now);
-        let (result, is_short) = self.with_sending_cx(&mut locked, now, |locked, cx| {
+        let (mut locked, mut now) = (lock(&self.locked), Now::default());
+        locked.talk.on_post(|| now.look());
+        let at = locked.time_of_post(&mut now);
+        let (result, is_short) = self.with_sending_cx(&mut locked, at, |locked, cx| {
             (f(locked, cx), self.build_short(locked, cx))
         });
         if is_short {
-            self.send_short(&mut locked, now);
+            self.send_short(&mut locked, &mut now);
         } else {
-            self.transmit(&mut locked, now);
+            self.transmit(&mut locked, now.look());
+            self.keep_timer(&mut locked);
         }
-        self.keep_timer(&mut locked);
         result
     }
 
@@ -285,7 +305,7 @@ impl Qp {
         let now = clock::monotonic();
         let mut locked = lock(&self.locked);
         if answers {
-            locked.talk.on_post(now);
+            locked.talk.on_post(|| now);
         }
         let result = run(&mut locked, now);
         if !is_silent(&locked) {
@@ -333,6 +353,7 @@ impl Qp {
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let rights = read(self.nic().rights());
+        locked.seen = now;
         f(
             locked,
             &mut Cx {

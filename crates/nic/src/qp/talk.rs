@@ -35,11 +35,12 @@ impl Talk {
         self.holds.is_some()
     }
 
-    /// The program has posted something.
-    pub(super) fn on_post(&mut self, now: Time) {
-        self.holds = None;
+    /// The program has posted something. An acknowledgement that still waits says by itself that this is soon; if there is none, the
+    /// time does, which it costs something to look at.
+    pub(super) fn on_post(&mut self, now: impl FnOnce() -> Time) {
+        let waits = self.holds.take().is_some();
         if let Some(at) = self.asked.take() {
-            self.answers = if now.since(at) < SOON {
+            self.answers = if waits || now().since(at) < SOON {
                 (self.answers + 1).min(HABIT)
             } else {
                 0
@@ -73,7 +74,7 @@ mod tests {
         let mut talk = Talk::default();
         for _ in 0..HABIT {
             assert!(!talk.holds_ack(now));
-            talk.on_post(now + STEP);
+            talk.on_post(|| now + STEP);
         }
         talk
     }
@@ -84,7 +85,7 @@ mod tests {
         let mut talk = conversation(now);
         assert!(talk.holds_ack(now));
         assert_eq!(talk.due(), Some(now + SOON));
-        talk.on_post(now + STEP);
+        talk.on_post(|| unreachable!("what waits has not waited for long"));
         assert_eq!(talk.due(), None);
         assert!(talk.holds_ack(now));
         assert!(!talk.ends(now + STEP) && talk.ends(now + SOON));
@@ -99,7 +100,13 @@ mod tests {
         assert!(!talk.holds_ack(now), "a second message before an answer");
         let mut talk = conversation(now);
         assert!(talk.holds_ack(now));
-        talk.on_post(now + SOON);
+        assert!(talk.ends(now + SOON));
+        talk.on_post(|| now + SOON);
         assert!(!talk.holds_ack(now));
+        let mut talk = Talk::default();
+        for _ in 0..=HABIT {
+            assert!(!talk.holds_ack(now));
+            talk.on_post(|| now + SOON);
+        }
     }
 }

@@ -77,11 +77,20 @@ impl Transport {
         }
     }
 
+    #[inline]
     pub(super) fn post_send(&mut self, cx: &mut Cx<'_>, wr: SendWr) -> Result<(), PostError> {
         match self {
             Self::Rc(rc) => rc.post_send(cx, wr),
             Self::Uc(uc) => uc.post_send(cx, wr),
             Self::Ud(ud) => ud.post_send(cx, wr),
+        }
+    }
+
+    /// As [`RcQp::needs_time_to_send`].
+    pub(super) fn needs_time_to_send(&self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.needs_time_to_send(),
+            Self::Uc(_) | Self::Ud(_) => true,
         }
     }
 
@@ -184,6 +193,7 @@ impl Transport {
         }
     }
 
+    #[inline]
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Rc(rc) => rc.deadline(),

@@ -182,16 +182,24 @@ impl SharedArea {
         unsafe { AtomicU32::from_ptr(self.base.add(offset).cast()) }
     }
 
+    /// Where a position lies in the mapping, and how many bytes there are from there to the end.
     #[inline]
-    /// The two pieces in which `len` bytes from `at` on lie: offsets and lengths.
-    fn pieces(&self, at: u32, len: usize) -> [(usize, usize); 2] {
+    fn place(&self, at: u32) -> (usize, usize) {
         let start = (at & (self.capacity - 1)) as usize;
-        let first = len.min(self.capacity as usize - start);
-        [(CONTROL + start, first), (CONTROL, len - first)]
+        (CONTROL + start, self.capacity as usize - start)
+    }
+
+    /// The two pieces in which `len` bytes from `at` on lie: offsets and lengths.
+    #[inline]
+    fn pieces(&self, at: u32, len: usize) -> [(usize, usize); 2] {
+        let (start, room) = self.place(at);
+        let first = len.min(room);
+        [(start, first), (CONTROL, len - first)]
     }
 }
 
 /// Asks the processor for a line that will be written, without a promise that there is one.
+#[inline]
 fn prefetch_for_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch touches nothing and cannot fault; every x86-64 processor takes the instruction, some as none.
@@ -236,6 +244,14 @@ impl Area for SharedArea {
 
     #[inline]
     fn write(&self, at: u32, bytes: &[u8]) {
+        let (start, room) = self.place(at);
+        if bytes.len() <= room {
+            // SAFETY: the bytes lie inside the mapping; the rest as below.
+            unsafe {
+                ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(start), bytes.len());
+            }
+            return;
+        }
         assert!(bytes.len() <= self.capacity as usize);
         let [(start, first), (rest, second)] = self.pieces(at, bytes.len());
         let (a, b) = bytes.split_at(first);
@@ -248,9 +264,10 @@ impl Area for SharedArea {
     }
 
     /// The consumer has read them a round ago: fetched from its cache now, they do not hold up the next record.
+    #[inline]
     fn will_write(&self, at: u32) {
         for line in 0..AHEAD {
-            let [(start, _), _] = self.pieces(at.wrapping_add(line * LINE), 1);
+            let (start, _) = self.place(at.wrapping_add(line * LINE));
             prefetch_for_write(self.base.wrapping_add(start));
         }
     }

@@ -128,6 +128,7 @@ impl<A: Area> Producer<A> {
     ///
     /// # Panics
     /// The record is empty or longer than [`longest`](Self::longest).
+    #[inline]
     pub fn push(&mut self, parts: &[&[u8]]) -> Result<Pushed, Broken> {
         let len: usize = parts.iter().map(|p| p.len()).sum();
         assert!(
@@ -181,6 +182,7 @@ impl<A: Area> Producer<A> {
     }
 
     /// The length behind the record must have room too.
+    #[inline]
     fn has_room(&mut self, len: u32) -> Result<bool, Broken> {
         if !self.area.is_ours() {
             return Err(Broken);

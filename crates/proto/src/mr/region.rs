@@ -79,6 +79,7 @@ impl Region {
 
     /// Where the bytes `addr .. addr + len` of the region's `iova` range lie in the memory of its process, if all of them are
     /// inside. No sum here can wrap unnoticed, whatever a peer asks for. No bytes are nowhere.
+    #[inline]
     #[must_use]
     pub fn address_of(&self, addr: u64, len: u64) -> Option<u64> {
         let offset = addr.checked_sub(self.iova)?;
@@ -91,6 +92,7 @@ impl Region {
     }
 
     /// The same as bytes of this process.
+    #[inline]
     pub(super) fn place(&self, addr: u64, len: u64) -> Option<Span<'_>> {
         let start = self.address_of(addr, len)?;
         Some(Span::new(start, usize::try_from(len).ok()?, self.backing))

@@ -145,6 +145,7 @@ impl Rights {
     ///
     /// # Errors
     /// [`RightsError`] says why not.
+    #[inline]
     pub fn open(
         &self,
         key: Key,

@@ -108,6 +108,7 @@ impl RcQp {
     }
 
     /// Current state.
+    #[inline]
     #[must_use]
     pub fn state(&self) -> QpState {
         self.shared.attr.qp_state
@@ -136,12 +137,13 @@ impl RcQp {
     ///
     /// # Errors
     /// [`PostError`]; nothing was queued.
+    #[inline]
     pub fn post_send(&mut self, cx: &mut Cx<'_>, wr: SendWr) -> Result<(), PostError> {
         post::check_send(&self.shared, &wr, self.requester.queued())?;
         let outcome = self.requester.post(&self.shared, wr);
         if self.state() == QpState::Err {
             self.requester.flush(&self.shared, cx, None);
-        } else {
+        } else if outcome.is_err() {
             self.settle_send(cx, outcome);
         }
         Ok(())
@@ -335,6 +337,7 @@ impl RcQp {
     }
 
     /// When [`on_deadline`](Self::on_deadline) must be called, if ever.
+    #[inline]
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.requester.deadline()

@@ -5,6 +5,7 @@ use super::send_queue::payload_len;
 use crate::verbs::{Flush, Payload, PostError, QpState, QpType, RecvWr, SendOp, SendTo, SendWr};
 
 /// Checks a send work request, with `queued` ones before it.
+#[inline]
 pub(crate) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
     let (attr, cap) = (&shared.attr, &shared.config.cap);
     check_receiver(shared.config.qp_type, wr)?;
@@ -44,6 +45,7 @@ pub(crate) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<
 }
 
 /// Whether the queue pair sends at all, and whether the work request names the kind of receiver that its type has.
+#[inline]
 fn check_receiver(qp_type: QpType, wr: &SendWr) -> Result<(), PostError> {
     let is_local = matches!(wr.op, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_));
     match (qp_type, wr.to) {
@@ -62,6 +64,7 @@ fn check_receiver(qp_type: QpType, wr: &SendWr) -> Result<(), PostError> {
 }
 
 /// Checks that belong to single operations.
+#[inline]
 fn check_operation(shared: &Shared, wr: &SendWr, length: u64) -> Result<(), PostError> {
     let is_atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
     if matches!(wr.op, SendOp::AtomicWrite(_)) {

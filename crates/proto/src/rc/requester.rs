@@ -105,6 +105,7 @@ impl Requester {
     }
 
     /// Queues a work request that passed the checks.
+    #[inline]
     pub(super) fn post(&mut self, shared: &Shared, wr: SendWr) -> Result<(), SendFault> {
         let offered = self.offers.token_for(&wr);
         self.queue.push(wr, shared, offered);
@@ -141,6 +142,7 @@ impl Requester {
     }
 
     /// When [`on_deadline`](Self::on_deadline) is due.
+    #[inline]
     pub(super) fn deadline(&self) -> Option<Time> {
         self.retry.deadline()
     }

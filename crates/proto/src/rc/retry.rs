@@ -70,11 +70,14 @@ pub(super) struct Retry {
 
 impl Retry {
     /// When [`on_deadline`](Self::on_deadline) is due.
+    #[inline]
     pub(super) fn deadline(&self) -> Option<Time> {
         if self.rearm {
             return Some(Time::default());
         }
-        [self.ack, self.probe, self.rnr].into_iter().flatten().min()
+        [self.probe, self.rnr]
+            .into_iter()
+            .fold(self.ack, Time::sooner)
     }
 
     /// A packet went out: starts the timers if they stand. `sample` is its sequence if it is new and asks for an answer.
@@ -82,9 +85,17 @@ impl Retry {
         if self.probe.is_none() {
             self.start(shared, now);
         }
-        if let (None, Some(sequence)) = (self.sample, sample) {
+        if let (None, Some(sequence)) = (self.sample, sample)
+            && self.times_sends(shared)
+        {
             self.sample = Some((sequence, now));
         }
+    }
+
+    /// Whether it matters when something is sent: no longer on a link that loses nothing, once a round trip was measured.
+    #[inline]
+    pub(super) fn times_sends(&self, shared: &Shared) -> bool {
+        !shared.link.lossless || self.dropped.is_some() || self.round_trip.is_none()
     }
 
     /// Everything before `oldest` is acknowledged, for the first time.

@@ -11,8 +11,13 @@ use crate::verbs::{Payload, Sge};
 
 /// Bytes of a scatter/gather list.
 #[must_use]
+#[inline]
 pub fn total(sges: &[Sge]) -> u64 {
-    sges.iter().map(|sge| u64::from(sge.length)).sum()
+    match sges {
+        // Mostly there is one: a loop would cost more than the sum.
+        [sge] => sge.length.into(),
+        _ => sges.iter().map(|sge| u64::from(sge.length)).sum(),
+    }
 }
 
 /// A run of bytes within one element of a list.
@@ -77,6 +82,7 @@ pub(super) fn pieces_of<'a>(
 }
 
 /// Appends bytes `offset .. offset + len` of a payload to `out`. On error `out` may have grown.
+#[inline]
 pub(crate) fn gather(
     cx: &Cx<'_>,
     pd: PdId,
@@ -91,10 +97,21 @@ pub(crate) fn gather(
             out.extend_from_slice(part);
         }
         Payload::Sges(sges) => {
-            for part in parts(sges, u64::from(offset), len) {
-                let (n, need) = (u64::from(part.len), Access::empty());
-                let span = cx.rights.open(part.lkey, pd, part.addr, n, need)?;
-                cx.memory.append(span, out)?;
+            let (offset, bytes) = (u64::from(offset), u64::from(len));
+            let mut append = |lkey, addr, len| {
+                let span = cx.rights.open(lkey, pd, addr, len, Access::empty())?;
+                cx.memory.append(span, out).map_err(RightsError::from)
+            };
+            match sges[..] {
+                // Mostly there is one element.
+                [sge] if len > 0 && offset + bytes <= u64::from(sge.length) => {
+                    return append(sge.lkey, sge.addr.wrapping_add(offset), bytes);
+                }
+                _ => {
+                    for part in parts(sges, offset, len) {
+                        append(part.lkey, part.addr, u64::from(part.len))?;
+                    }
+                }
             }
         }
     }

@@ -183,6 +183,7 @@ impl SendQueue {
     }
 
     /// Appends a work request that passed the checks of posting; `offered`: with this token.
+    #[inline]
     pub(crate) fn push(&mut self, wr: SendWr, shared: &Shared, offered: Option<u64>) {
         let length = match wr.op {
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => 0,
@@ -210,6 +211,7 @@ impl SendQueue {
 }
 
 /// Bytes of a payload.
+#[inline]
 pub(crate) fn payload_len(payload: &Payload) -> u64 {
     match payload {
         Payload::Sges(sges) => scatter::total(sges),

@@ -24,6 +24,13 @@ pub const MAX_SHORT: u32 = 1024;
 const SEND_ONLY: Opcode = Opcode::rc(Operation::Send, Position::Only);
 
 impl RcQp {
+    /// Whether [`post_send`](Self::post_send) and [`poll_short`](Self::poll_short) look at the time. Otherwise any earlier time will do.
+    #[inline]
+    #[must_use]
+    pub fn needs_time_to_send(&self) -> bool {
+        self.requester.retry.times_sends(&self.shared)
+    }
+
     /// If all that there is to send is one short message, which may go out, and perhaps an acknowledgement before it: appends both
     /// packets to `out`. Returns how long the first is if there are two, 0 if there is one. `None`: nothing has changed, see
     /// [`poll_transmit`](Self::poll_transmit).
@@ -64,6 +71,7 @@ impl RcQp {
 
 impl Requester {
     /// The next packet, if it is all that there is to send, a whole short message, and may go out now.
+    #[inline]
     fn next_short(&self, shared: &Shared) -> Option<Next<'_>> {
         let wqe = self.queue.last_at_cursor()?;
         let is_whole = wqe.packets == 1 && wqe.length <= MAX_SHORT && wqe.offered.is_none();
@@ -91,6 +99,7 @@ impl Requester {
     }
 
     /// Appends the packet of a short message. On error `out` may have grown.
+    #[inline]
     fn emit_short(
         &self,
         shared: &Shared,
@@ -113,6 +122,7 @@ impl Requester {
     }
 
     /// All headers of a SEND in one packet.
+    #[inline]
     fn send_header(&self, shared: &Shared, wqe: &Wqe) -> [u8; Bth::LEN] {
         let bth = Bth {
             solicited: wqe.wr.flags.contains(SendFlags::SOLICITED),

@@ -359,7 +359,8 @@ impl Pair {
         let Some(shorts) = self.shorts else {
             return;
         };
-        let (now, mut out) = (self.now, Vec::new());
+        let (timed, mut out) = (self.node(side).qp.needs_time_to_send(), Vec::new());
+        let now = if timed { self.now } else { Time(1) };
         let first = self.node(side).with(now, |qp, cx| {
             let first = qp.poll_short(cx, &mut out);
             assert!(

@@ -60,7 +60,11 @@ const FLOW_LABEL: u32 = 0x000f_ffff;
 /// Bytes of a packets record before the lengths.
 pub(super) const PACKETS_HEAD: usize = 8 + ROUTE;
 /// Most bytes of a packets record before the packets.
-const PACKETS_PREFIX: usize = PACKETS_HEAD + 2 * MAX_PACKETS;
+pub(super) const PACKETS_PREFIX: usize = PACKETS_HEAD + 2 * MAX_PACKETS;
+/// Packets of a record of few, whose prefix is quickly made.
+pub(super) const FEW_PACKETS: usize = 8;
+/// Most bytes of a record of few packets before the packets.
+pub(super) const FEW_PREFIX: usize = PACKETS_HEAD + 2 * FEW_PACKETS;
 /// Bytes of a record of packets on the known route before the lengths.
 const PACKETS_ON_HEAD: usize = 6;
 
@@ -141,21 +145,21 @@ impl Answer {
     }
 }
 
-/// What goes before the packets of a packets record.
-pub(super) struct PacketsPrefix {
-    bytes: [u8; PACKETS_PREFIX],
+/// What goes before the packets of a packets record, in room for `N` bytes: [`PACKETS_PREFIX`], or [`FEW_PREFIX`].
+pub(super) struct PacketsPrefix<const N: usize> {
+    bytes: [u8; N],
     used: usize,
 }
 
-impl PacketsPrefix {
-    /// For packets of one queue pair, of which `lengths` yields 1 to [`MAX_PACKETS`] lengths; without `addressing` they go on the known
-    /// route.
+impl<const N: usize> PacketsPrefix<N> {
+    /// For packets of one queue pair, of which `lengths` yields 1 to [`MAX_PACKETS`] lengths (or [`FEW_PACKETS`]); without `addressing`
+    /// they go on the known route.
     pub(super) fn new(
         src_qpn: Qpn,
         addressing: Option<&Addressing>,
         lengths: impl Iterator<Item = usize>,
     ) -> Self {
-        let mut bytes = [0; PACKETS_PREFIX];
+        let mut bytes = [0; N];
         let mut used = match addressing {
             Some(_) => PACKETS_HEAD,
             None => PACKETS_ON_HEAD,
@@ -461,7 +465,7 @@ pub fn fuzz(record: &[u8]) {
             let route = packets.addressing.as_ref();
             let mut again = match packets.lengths {
                 None => packet_prefix(packets.src_qpn).to_vec(),
-                Some(_) => PacketsPrefix::new(packets.src_qpn, route, lengths)
+                Some(_) => PacketsPrefix::<PACKETS_PREFIX>::new(packets.src_qpn, route, lengths)
                     .as_bytes()
                     .to_vec(),
             };

@@ -162,6 +162,9 @@ impl Outgoing {
 
     /// How many packets from `first` on make the next record: at least one.
     fn fitting(&self, batch: &Batch, first: usize) -> usize {
+        if batch.ends.len() == first + 1 {
+            return 1;
+        }
         let limit = self.way.record();
         let start = batch.start(first);
         let fits = |i: usize, end: usize| PACKETS_HEAD + 2 * (i + 1) + (end - start) <= limit;
@@ -188,7 +191,7 @@ impl Outgoing {
             tracing::debug!(target: "ferroce::local", peer = self.peer, "a packet from the wire is too long to pass on");
             return Sent::All;
         }
-        match self.way.put(&[&record]) {
+        match self.way.put(&record) {
             Put::Done => Sent::All,
             Put::Full | Put::TooBig => {
                 self.keep(&mut stash, frame);
@@ -199,6 +202,7 @@ impl Outgoing {
     }
 
     /// Sends what the link has kept.
+    #[inline]
     pub(crate) fn flush(&self) -> Sent {
         if self.is_dead() {
             return Sent::PeerGone;
@@ -241,7 +245,7 @@ impl Outgoing {
             *stash = Stash::default();
             return Sent::PeerGone;
         }
-        while let Some(put) = stash.next().map(|record| self.way.put(&[&record])) {
+        while let Some(put) = stash.next().map(|record| self.way.put(&record)) {
             match put {
                 Put::Done => stash.pop(),
                 Put::Full | Put::TooBig => return Sent::Blocked,

@@ -498,9 +498,13 @@ fn a_link_that_breaks_a_rule_is_cut() {
             flow_label: FLOW,
             ..Addressing::default()
         };
-        frame::PacketsPrefix::new(Qpn::new(qpn), Some(&addressing), lengths.iter().copied())
-            .as_bytes()
-            .to_vec()
+        frame::PacketsPrefix::<{ frame::FEW_PREFIX }>::new(
+            Qpn::new(qpn),
+            Some(&addressing),
+            lengths.iter().copied(),
+        )
+        .as_bytes()
+        .to_vec()
     };
     let (ours, alien) = (5 << 14, 6 << 14);
     assert_eq!(hostile(&[&hello, &good]), (false, 1));
@@ -518,7 +522,11 @@ fn a_link_that_breaks_a_rule_is_cut() {
     }
     .encode();
     // Nobody has told the route.
-    let on = frame::PacketsPrefix::new(Qpn::new(ours), None, [2, 1].into_iter());
+    let on = frame::PacketsPrefix::<{ frame::PACKETS_PREFIX }>::new(
+        Qpn::new(ours),
+        None,
+        [2, 1].into_iter(),
+    );
     let alone = frame::packet_prefix(Qpn::new(ours));
     let bad: [&[&[u8]]; 19] = [
         &[&good],

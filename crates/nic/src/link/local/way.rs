@@ -15,7 +15,10 @@ use ferroce_os::ring::{self, Broken, Pushed, Sender};
 use ferroce_os::unix::{Record, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
-use super::frame::{Answer, LOOK, MAX_RECORD, PacketsPrefix, SWITCH, hello, packet_prefix};
+use super::frame::{
+    Answer, FEW_PACKETS, FEW_PREFIX, LOOK, MAX_RECORD, PACKETS_PREFIX, PacketsPrefix, SWITCH,
+    hello, packet_prefix,
+};
 use super::offer::{self, Offer};
 use crate::core::lock;
 use crate::link::{Addressing, Batch};
@@ -136,14 +139,15 @@ impl Way {
     }
 
     /// Sends one record, all of it or nothing.
-    pub(super) fn put(&self, parts: &[&[u8]]) -> Put {
+    pub(super) fn put(&self, record: &[u8]) -> Put {
         match self.carrier() {
-            Ok(carrier) => self.put_on(carrier, parts, None),
+            Ok(carrier) => self.put_on(carrier, [record], None),
             Err(put) => put,
         }
     }
 
     /// Sends a record of packets of one queue pair, which are given by their indices, all of them or none.
+    #[inline]
     pub(super) fn put_packets(&self, from: Qpn, batch: &Batch, which: Range<usize>) -> Put {
         // What the receiver knows must not change before the record is in its place.
         let carrier = match self.carrier() {
@@ -151,14 +155,19 @@ impl Way {
             Err(put) => return put,
         };
         let bytes = &batch.bytes[batch.start(which.start)..batch.start(which.end)];
-        let route = batch.addressing;
-        let is_known = matches!(&*carrier, Carrier::Ring(_, Some(known)) if *known == route);
+        let route = &batch.addressing;
+        let is_known = matches!(&*carrier, Carrier::Ring(_, Some(known)) if known == route);
         if is_known && which.len() == 1 {
-            return self.put_on(carrier, &[&packet_prefix(from), bytes], None);
+            return self.put_on(carrier, [&packet_prefix(from), bytes], None);
         }
         let lengths = which.map(|i| batch.start(i + 1) - batch.start(i));
-        let prefix = PacketsPrefix::new(from, (!is_known).then_some(&route), lengths);
-        self.put_on(carrier, &[prefix.as_bytes(), bytes], Some(route))
+        let news = (!is_known).then_some(route);
+        if lengths.len() <= FEW_PACKETS {
+            let prefix = PacketsPrefix::<FEW_PREFIX>::new(from, news, lengths);
+            return self.put_on(carrier, [prefix.as_bytes(), bytes], news);
+        }
+        let prefix = PacketsPrefix::<PACKETS_PREFIX>::new(from, news, lengths);
+        self.put_on(carrier, [prefix.as_bytes(), bytes], news)
     }
 
     /// Sends a packet that fits a small record into the ring, if it goes on the known route and there is room. Returns whether it is sent.
@@ -188,6 +197,7 @@ impl Way {
     }
 
     /// What carries records now; an error says that nothing does.
+    #[inline]
     fn carrier(&self) -> Result<MutexGuard<'_, Carrier>, Put> {
         if self.is_dead() {
             return Err(Put::Gone);
@@ -203,18 +213,19 @@ impl Way {
     }
 
     /// Sends one record. With it the receiver learns of a route, if it is one of packets.
-    fn put_on(
+    #[inline]
+    fn put_on<const N: usize>(
         &self,
         mut carrier: MutexGuard<'_, Carrier>,
-        parts: &[&[u8]],
-        route: Option<Addressing>,
+        parts: [&[u8]; N],
+        route: Option<&Addressing>,
     ) -> Put {
         debug_assert!(parts.iter().map(|p| p.len()).sum::<usize>() <= MAX_RECORD);
         match &mut *carrier {
-            Carrier::Ring(sender, known) => match push(sender, parts) {
+            Carrier::Ring(sender, known) => match push(sender, &parts) {
                 Ok((put, wakes)) => {
-                    if put == Put::Done {
-                        *known = route.or(*known);
+                    if let (Put::Done, Some(route)) = (put, route) {
+                        *known = Some(*route);
                     }
                     drop(carrier);
                     if wakes {
@@ -224,7 +235,7 @@ impl Way {
                 }
                 Err(broken) => self.cut(&broken),
             },
-            Carrier::Socket(_) | Carrier::Accepted(_) => self.send(parts),
+            Carrier::Socket(_) | Carrier::Accepted(_) => self.send(&parts),
         }
     }
 
@@ -325,15 +336,15 @@ impl Way {
 }
 
 /// Puts a record into the ring. Returns also whether the peer must be woken.
+#[inline]
 fn push(sender: &mut Sender, parts: &[&[u8]]) -> Result<(Put, bool), Broken> {
-    let len = parts.iter().map(|p| p.len()).sum();
-    loop {
-        match sender.push(parts)? {
-            Pushed::Done => return Ok((Put::Done, sender.wakes())),
-            Pushed::Full if sender.wait(len)? => {}
-            Pushed::Full => return Ok((Put::Full, false)),
+    while sender.push(parts)? == Pushed::Full {
+        let len = parts.iter().map(|p| p.len()).sum();
+        if !sender.wait(len)? {
+            return Ok((Put::Full, false));
         }
     }
+    Ok((Put::Done, sender.wakes()))
 }
 
 /// Says hello, and offers a ring, if this process can make one, and a board, if there is one.

@@ -196,6 +196,7 @@ impl Egress {
         self.send_locked(&mut lock(&self.inner), from, batch)
     }
 
+    #[inline]
     fn send_locked(&self, inner: &mut Inner, from: Qpn, batch: &mut Batch) -> bool {
         if self.is_dead() {
             batch.clear();

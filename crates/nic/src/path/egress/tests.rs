@@ -101,6 +101,29 @@ fn what_a_full_link_left_goes_first_and_in_order() {
 }
 
 #[test]
+fn a_batch_of_the_callers_waits_like_others_and_leaves_room_for_the_next() {
+    let (pipe, egress) = egress(1);
+    let mut own = batch(&[1]);
+    own.bytes.reserve(100);
+    assert!(egress.send_from(A, &mut own));
+    assert!(own.ends.is_empty() && own.bytes.is_empty() && own.bytes.capacity() >= 100);
+    for packet in [2, 3] {
+        let mut own = batch(&[packet]);
+        assert!(egress.send_from(A, &mut own));
+        assert!(egress.is_blocked() && own.ends.is_empty() && own.bytes.is_empty());
+    }
+    pipe.room.store(5, Ordering::Relaxed);
+    egress.on_writable();
+    assert_eq!(pipe.sent(), [(5, 1), (5, 2), (5, 3)]);
+    assert!(!egress.is_blocked());
+    pipe.gone.store(true, Ordering::Relaxed);
+    let mut own = batch(&[4]);
+    assert!(!egress.send_from(A, &mut own) && egress.is_dead() && own.ends.is_empty());
+    let mut own = batch(&[5]);
+    assert!(!egress.send_from(A, &mut own) && own.ends.is_empty());
+}
+
+#[test]
 fn a_frame_that_waits_in_the_link_blocks_it_too() {
     let (pipe, egress) = egress(0);
     let notice = Frame::Dropped { qpn: A, by: B };
