@@ -15,9 +15,7 @@ use common::{Buffer, End, pair, pattern, wait_for};
 use ferroce_nic::Cq;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mad::{CmMad, Mad};
-use ferroce_proto::verbs::{
-    Mtu, Payload, RecvWr, SendFlags, SendOp, SendTo, SendWr, Sges,
-};
+use ferroce_proto::verbs::{Mtu, Payload, RecvWr, SendFlags, SendOp, SendTo, SendWr, Sges};
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 use ferroce_proto::wire::{Drain, Opcode, Packet, padded_len};
 

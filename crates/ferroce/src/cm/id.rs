@@ -29,7 +29,7 @@ impl Id {
     /// Makes one for datagrams (`RDMA_PS_UDP`): for a service that others find by its address and port, for finding one, or for joining
     /// multicast groups. Its ports are others than those of connections.
     ///
-    /// Who looks for a service resolves address and route as for a connection, makes the [`Ud`](crate::Ud) queue pair and
+    /// Who looks for a service resolves address and route as for a connection, makes the [`Ud`] queue pair and
     /// [connects](Self::connect): the event [`Established`](crate::EventKind::Established) then tells [where to
     /// send](super::Event::datagrams). Nothing
     /// stays connected. The service finds a [`ConnectRequest`](crate::EventKind::ConnectRequest) and [accepts](Self::accept_datagrams) or rejects.

@@ -47,7 +47,7 @@ impl QueuePair<Rc> {
     /// Makes the identifier's queue pair. Its state is INIT: receives can be posted.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the identifier has one or the parts are of different contexts; EINVAL for capacities
+    /// [`Error::Misuse`](crate::Error::Misuse) if the identifier has one or the parts are of different contexts; EINVAL for capacities
     /// beyond the device's limits or an identifier that is not bound to a device.
     pub fn new(
         id: &Id,
@@ -161,7 +161,7 @@ impl<T: Binds> QueuePair<T> {
     /// open must be invalidated before it is bound again: the work fails otherwise (`IBV_WC_MW_BIND_ERR`).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::Misuse`] if the parts are of different domains; as [`post_send`](Self::post_send).
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange); [`Error::Misuse`](crate::Error::Misuse) if the parts are of different domains; as [`post_send`](Self::post_send).
     pub fn post_bind(
         &self,
         tag: u64,
@@ -186,7 +186,7 @@ impl QueuePair<Rc> {
     /// region was registered, and the peer's queue pair initialised, with the access that it needs.
     ///
     /// # Errors
-    /// [`Error::Misuse`] unless the queue pair was [built](QueuePairBuilder::flush) for it; as [`post_send`](Self::post_send).
+    /// [`Error::Misuse`](crate::Error::Misuse) unless the queue pair was [built](QueuePairBuilder::flush) for it; as [`post_send`](Self::post_send).
     pub fn post_flush(
         &self,
         tag: u64,
