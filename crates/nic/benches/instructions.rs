@@ -11,13 +11,14 @@ mod receiving;
 
 use std::hint::black_box;
 
-use common::{Buffer, End, pair, pattern, wait_for};
+use common::{Buffer, End, pattern, wait_for};
 use ferroce_nic::Cq;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mad::{CmMad, Mad};
-use ferroce_proto::verbs::{Mtu, Payload, RecvWr, SendFlags, SendOp, SendTo, SendWr, Sges};
+use ferroce_proto::verbs::{Payload, RecvWr, SendFlags, SendOp, SendTo, SendWr, Sges};
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 use ferroce_proto::wire::{Drain, Opcode, Packet, padded_len};
+use receiving::{Connection, receiving};
 
 /// Repetitions of what is pure.
 const MANY: usize = 1000;
@@ -48,7 +49,7 @@ fn main() {
     datagrams();
     crc();
     queues();
-    receiving::receiving();
+    receiving();
 }
 
 /// Parsing and building each kind of packet.
@@ -152,9 +153,7 @@ fn crc() {
 
 /// Posting to a connected queue pair, and taking completions that are there.
 fn queues() {
-    let (a, b) = pair(Mtu::B1024);
-    let from = Buffer::new(&a.pd, pattern(SMALL * POSTED, 2));
-    let to = Buffer::new(&b.pd, vec![0; SMALL * POSTED]);
+    let Connection { a, b, from, to } = Connection::new();
     case("post_recv", POSTED, |index| {
         let wr = RecvWr {
             wr_id: index as u64,

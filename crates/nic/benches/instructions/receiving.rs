@@ -7,19 +7,19 @@ use ferroce_proto::verbs::{Mtu, SendOp};
 use super::common::{Buffer, End, pair, pattern};
 use super::{POSTED, SMALL, case};
 
-/// Messages before the one that is counted: the ring is watched, and everything has the memory that it needs.
+/// Messages before what is counted: there is a ring, it is watched, and everything has the memory that it needs.
 const BEFORE: usize = 32;
 
 /// A connection on which nothing is on its way.
-struct Connection {
-    a: End,
-    b: End,
-    from: Buffer,
-    to: Buffer,
+pub(crate) struct Connection {
+    pub(crate) a: End,
+    pub(crate) b: End,
+    pub(crate) from: Buffer,
+    pub(crate) to: Buffer,
 }
 
 impl Connection {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (a, b) = pair(Mtu::B1024);
         let from = Buffer::new(&a.pd, pattern(SMALL * POSTED, 2));
         let to = Buffer::new(&b.pd, vec![0; SMALL * POSTED]);
