@@ -35,7 +35,8 @@ struct Waiting {
     port: PortKey,
     from: Gid,
     to: Gid,
-    mad: CmMad,
+    /// Apart: a crowd of requests is looked through again and again.
+    mad: Box<CmMad>,
     since: Time,
     whose: Whose,
 }
@@ -94,7 +95,7 @@ impl Work<'_> {
             port,
             from,
             to,
-            mad: mad.clone(),
+            mad: Box::new(mad.clone()),
             since: self.now,
             whose,
         };
