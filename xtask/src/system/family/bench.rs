@@ -1,5 +1,6 @@
 //! `ferroce bench`: that it runs, verifies and reports. How fast anything is, no test says.
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::contains;
@@ -124,18 +125,9 @@ fn unreliable(stage: &Stage) -> Outcome {
 fn lossy(stage: &Stage) -> Outcome {
     // All but the connection manager's packets, which go to queue pair 1: behind the UDP header and 5 bytes.
     super::wire::impair(stage, "@th,104,24 != 1 numgen random mod 100 < 10 drop")?;
-    let ferroce = stage.built("ferroce");
-    let mut server = stage
-        .bare(Side::A, &[&ferroce, "bench", "serve"])
-        .label("serve")
-        .start()?;
-    server.says("serving at")?;
-    let words = ["--time", "200", "--rounds", "1", "--sizes", "64", "--json"];
+    let words = ["--time", "200", "--rounds", "1", "--sizes", "64"];
     let which = ["--transport", "uc,ud", "--only", "UC", "--only", "UD"];
-    let words = [&[&*ferroce, "bench", stage.ipv4()], &words[..], &which].concat();
-    let mut client = stage.bare(Side::B, &words).label("bench").start()?;
-    client.succeed()?;
-    let results: Value = serde_json::from_str(&client.output()).map_err(|e| e.to_string())?;
+    let results = between_hosts(stage, &[&words[..], &which].concat())?;
     for name in ["UC SEND", "UC WRITE", "UC WRITE_IMM", "UD SEND"] {
         for kind in ["latency", "stream"] {
             let name = format!("wire {name} {kind}");
@@ -210,22 +202,28 @@ fn peers(stage: &Stage) -> Outcome {
 
 /// Two hosts: one serves, the other one leads and gets JSON.
 fn hosts(stage: &Stage) -> Outcome {
-    let ferroce = stage.built("ferroce");
-    let mut server = stage
-        .bare(Side::A, &[&ferroce, "bench", "serve"])
-        .label("serve")
-        .start()?;
-    server.says("serving at")?;
-    let words = [&ferroce, "bench", stage.ipv4(), "--quick", "--json"];
-    let mut client = stage.bare(Side::B, &words).label("bench").start()?;
-    client.succeed()?;
-    let results: Value = serde_json::from_str(&client.output()).map_err(|e| e.to_string())?;
+    let results = between_hosts(stage, &["--quick"])?;
     for name in OPERATIONS {
         has_numbers(&results, &format!("wire {name}"))?;
     }
     for name in ["UDP ping-pong", "TCP stream"] {
         has_numbers(&results, name)?;
     }
-    server.signal(nix::sys::signal::Signal::SIGTERM)?;
-    server.killed_by(nix::sys::signal::Signal::SIGTERM)
+    Ok(())
+}
+
+/// Side A serves, and side B leads with these options: its results.
+fn between_hosts(stage: &Stage, options: &[&str]) -> Result<Value, String> {
+    let ferroce = stage.built("ferroce");
+    let mut server = stage
+        .bare(Side::A, &[&ferroce, "bench", "serve"])
+        .label("serve")
+        .start()?;
+    server.says("serving at")?;
+    let words = [&[&*ferroce, "bench", stage.ipv4(), "--json"], options].concat();
+    let mut client = stage.bare(Side::B, &words).label("bench").start()?;
+    client.succeed()?;
+    server.signal(Signal::SIGTERM)?;
+    server.killed_by(Signal::SIGTERM)?;
+    serde_json::from_str(&client.output()).map_err(|e| e.to_string())
 }

@@ -88,6 +88,19 @@ fn pair(
     Ok((server.output(), client.output()))
 }
 
+/// `ib_write_bw` with these options on both sides. What the client printed, with what it reports of these files of its device.
+fn counted_writes(stage: &Stage, options: &[&str], counters: &str) -> Result<String, String> {
+    let server = [&["ib_write_bw", "-F"], options].concat();
+    let list = format!("--report-counters={counters}");
+    let client = [&server[..], &[&*list, stage.ipv4()]].concat();
+    let mut served = stage.start(Side::A, &server)?;
+    served.listens_on_tcp(18515)?;
+    let mut called = stage.with_sysfs(Side::B, &client).start()?;
+    called.succeed()?;
+    served.succeed()?;
+    Ok(called.output())
+}
+
 /// The value of a counter that perftest reports.
 fn reported(output: &str, counter: &str) -> Result<u64, String> {
     let line = output.lines().find(|line| line.contains(counter));

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::{contains, reported};
+use super::{contains, counted_writes, reported};
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, USERS, User};
 
 /// Where the devices are seen.
@@ -115,15 +115,8 @@ fn find(stage: &Stage) -> Outcome {
 /// perftest reads counters before and after: they are the device's own, and move.
 fn counters(stage: &Stage) -> Outcome {
     let (iterations, size) = (2000_u64, 4096_u64);
-    let server = ["ib_write_bw", "-F", "-n", "2000", "-s", "4096"];
-    let list = "--report-counters=counters/port_xmit_data,hw_counters/sent_pkts,hw_counters/retry_exceeded_err";
-    let client = [&server[..], &[list, stage.ipv4()]].concat();
-    let mut served = stage.start(Side::A, &server)?;
-    served.listens_on_tcp(18515)?;
-    let mut called = stage.with_sysfs(Side::B, &client).start()?;
-    called.succeed()?;
-    served.succeed()?;
-    let output = called.output();
+    let list = "counters/port_xmit_data,hw_counters/sent_pkts,hw_counters/retry_exceeded_err";
+    let output = counted_writes(stage, &["-n", "2000", "-s", "4096"], list)?;
     let value = |name: &str| reported(&output, name);
     if value("retry_exceeded_err")? > 0 {
         return Err("retries were exceeded".to_owned());

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::programs::port_of;
-use super::{Ready, contains, pair, reported};
+use super::{Ready, contains, counted_writes, pair, reported};
 use crate::system::capture::{self, Seen};
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
@@ -91,15 +91,8 @@ fn fair_shares(stage: &Stage, pairs: &str) -> Outcome {
 
 /// Nothing is lost for want of room, and so nothing sent again.
 fn no_losses(stage: &Stage) -> Outcome {
-    let server = ["ib_write_bw", "-F", "-n", "300", "-q", "16"];
-    let list = "--report-counters=hw_counters/rcvd_seq_err,hw_counters/sent_pkts";
-    let client = [&server[..], &[list, stage.ipv4()]].concat();
-    let mut served = stage.start(Side::A, &server)?;
-    served.listens_on_tcp(18515)?;
-    let mut called = stage.with_sysfs(Side::B, &client).start()?;
-    called.succeed()?;
-    served.succeed()?;
-    let output = called.output();
+    let counters = "hw_counters/rcvd_seq_err,hw_counters/sent_pkts";
+    let output = counted_writes(stage, &["-n", "300", "-q", "16"], counters)?;
     let (lost, sent) = (
         reported(&output, "rcvd_seq_err")?,
         reported(&output, "sent_pkts")?,
