@@ -1,6 +1,6 @@
 //! Requests that wait at this host before they are delivered or refused.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ferroce_proto::cm::{MadPath, answer_unoffered};
@@ -24,25 +24,33 @@ pub(super) type Request<'a> = (Gid, Gid, &'a CmMad);
 /// at once. The last two wait because programs agree over a first connection to make a second one, and then one end connects while the other
 /// is still on its way to `rdma_listen`. Between machines with adapters, address resolution gives it the time; here a request would
 /// overtake it, and what the program sees would depend on the scheduler.
+///
+/// They stand in lines, one per port, address and kind: where the first of a line cannot go on, those behind it are not looked at, so
+/// that a crowd costs no more than a few.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
-    waiting: VecDeque<Waiting>,
+    lines: BTreeMap<Line, VecDeque<Waiting>>,
+    count: usize,
     retry: Option<(Time, Duration)>,
+}
+
+/// What requests of one line have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    port: PortKey,
+    to: Gid,
+    whose: Whose,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    port: PortKey,
     from: Gid,
-    to: Gid,
-    /// Apart: a crowd of requests is looked through again and again.
     mad: Box<CmMad>,
     since: Time,
-    whose: Whose,
 }
 
 /// Who asked for whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whose {
     /// This process asked for another.
     Own,
@@ -68,18 +76,45 @@ impl Blocked {
     }
 
     /// Returns whether there is room for it.
-    fn push(&mut self, now: Time, waiting: Waiting) -> bool {
-        let limit = match waiting.whose {
+    fn push(&mut self, line: Line, waiting: Waiting) -> bool {
+        let limit = match line.whose {
             Whose::Own => Self::LIMIT,
             Whose::Wire | Whose::Here => Self::LIMIT_FOR_OTHERS,
         };
-        if self.waiting.len() >= limit {
+        if self.count >= limit {
             return false;
         }
-        self.waiting.push_back(waiting);
         self.retry
-            .get_or_insert((now + Self::FIRST_RETRY, Self::FIRST_RETRY));
+            .get_or_insert((waiting.since + Self::FIRST_RETRY, Self::FIRST_RETRY));
+        self.lines.entry(line).or_default().push_back(waiting);
+        self.count += 1;
         true
+    }
+
+    /// The first of a line leaves it.
+    fn take_first(&mut self, line: Line) -> Option<Waiting> {
+        let first = self.lines.get_mut(&line)?.pop_front();
+        if first.is_none() {
+            self.lines.remove(&line);
+        }
+        self.count -= usize::from(first.is_some());
+        first
+    }
+
+    /// It could not go on: it is the first of its line again.
+    fn put_back(&mut self, line: Line, waiting: Waiting) {
+        self.lines.entry(line).or_default().push_front(waiting);
+        self.count += 1;
+    }
+
+    /// After a round that `before` requests waited for, `interval` after the one before it.
+    fn plan_retry(&mut self, now: Time, before: usize, interval: Duration) {
+        let next = if self.count < before {
+            Self::FIRST_RETRY
+        } else {
+            (2 * interval).min(Self::LAST_RETRY)
+        };
+        self.retry = (self.count > 0).then(|| (now + next, next));
     }
 }
 
@@ -92,14 +127,12 @@ impl Work<'_> {
         whose: Whose,
     ) -> bool {
         let waiting = Waiting {
-            port,
             from,
-            to,
             mad: Box::new(mad.clone()),
             since: self.now,
-            whose,
         };
-        self.state.blocked.push(self.now, waiting)
+        let line = Line { port, to, whose };
+        self.state.blocked.push(line, waiting)
     }
 
     /// Nobody offers a service: somebody may be about to.
@@ -181,61 +214,64 @@ impl Work<'_> {
         }
     }
 
-    /// Tries the requests again that wait. One failed attempt per port and round.
+    /// Tries the requests again that wait.
     pub(super) fn retry_blocked(&mut self) {
-        let Some((at, interval)) = self.state.blocked.retry else {
+        let blocked = &self.state.blocked;
+        let Some((at, interval)) = blocked.retry else {
             return;
         };
         if self.now < at {
             return;
         }
-        let waiting = std::mem::take(&mut self.state.blocked.waiting);
-        let before = waiting.len();
-        let mut failed: Vec<Delivery> = Vec::new();
-        for w in waiting {
+        let before = blocked.count;
+        let lines: Vec<Line> = blocked.lines.keys().copied().collect();
+        for line in lines {
+            self.retry_line(line);
+        }
+        self.state.blocked.plan_retry(self.now, before, interval);
+    }
+
+    /// Lets a line go on until one of its requests has to wait longer.
+    fn retry_line(&mut self, line: Line) {
+        let mut failed = None;
+        while let Some(w) = self.state.blocked.take_first(line) {
             let waited = self.now.since(w.since);
             if waited > Blocked::PATIENCE {
                 continue;
             }
-            let delivery = self.attempt(&w, &mut failed);
+            let delivery = failed.unwrap_or_else(|| self.attempt(line, &w));
             match delivery {
-                Delivery::Done if w.whose == Whose::Here => {
-                    self.state.agent.on_mad(self.now, w.from, w.to, &w.mad);
-                    // It takes its place in the backlog before the next one looks.
-                    self.pump();
-                }
-                Delivery::Done if w.whose == Whose::Own => self.look_after(w.port, &w.mad),
-                Delivery::Done => {}
+                Delivery::Done => self.delivered(line, &w),
                 Delivery::Unoffered(_) if waited > Blocked::GRACE => {
-                    self.refuse((w.from, w.to, &w.mad), w.whose);
+                    failed = Some(delivery);
+                    self.refuse((w.from, line.to, &w.mad), line.whose);
                 }
                 Delivery::Unoffered(_) | Delivery::Full(_) => {
-                    self.state.blocked.waiting.push_back(w);
+                    self.state.blocked.put_back(line, w);
+                    return;
                 }
             }
         }
-        let left = self.state.blocked.waiting.len();
-        let next = if left < before {
-            Blocked::FIRST_RETRY
-        } else {
-            (2 * interval).min(Blocked::LAST_RETRY)
-        };
-        self.state.blocked.retry = (left > 0).then(|| (self.now + next, next));
     }
 
-    /// Tries a request that waits, unless `failed` says how that ends for its port.
-    fn attempt(&mut self, w: &Waiting, failed: &mut Vec<Delivery>) -> Delivery {
-        if w.whose == Whose::Here {
+    fn attempt(&mut self, line: Line, w: &Waiting) -> Delivery {
+        if line.whose == Whose::Here {
             return self.delivery_here(&w.mad, w.from);
         }
-        if let Some(fails) = failed.iter().find(|d| d.port() == Some(w.port)) {
-            return *fails;
+        let service = ServiceId::new(line.port.ps as u16, line.port.port);
+        self.deliver(service, w.from, line.to, &w.mad)
+    }
+
+    /// A request waits no longer.
+    fn delivered(&mut self, line: Line, w: &Waiting) {
+        match line.whose {
+            Whose::Here => {
+                self.state.agent.on_mad(self.now, w.from, line.to, &w.mad);
+                // It takes its place in the backlog before the next one looks.
+                self.pump();
+            }
+            Whose::Own => self.look_after(line.port, &w.mad),
+            Whose::Wire => {}
         }
-        let service = ServiceId::new(w.port.ps as u16, w.port.port);
-        let delivery = self.deliver(service, w.from, w.to, &w.mad);
-        if delivery != Delivery::Done {
-            failed.push(delivery);
-        }
-        delivery
     }
 }
