@@ -296,6 +296,25 @@ fn requests_beyond_the_backlog_wait_for_a_place() {
 }
 
 #[test]
+fn a_full_backlog_holds_up_nobody_else() {
+    let p = Pair::new(0, "127.0.0.1");
+    p.listener.destroy();
+    let busy = p.server.id(&p.server_events);
+    busy.bind(p.to).unwrap();
+    busy.listen(1).unwrap();
+    let beside = at("127.0.0.2", p.to.port());
+    let _beside = p.server.listen(&p.server_events, &beside.to_string());
+    let _crowd: Vec<_> = (0..3)
+        .map(|_| p.client.connecting(&p.client_events, p.to))
+        .collect();
+    let other = p.client.connecting(&p.client_events, beside);
+    p.net.settle();
+    expect(&p.server_events, EventKind::ConnectRequest, 0);
+    let event = expect(&p.server_events, EventKind::ConnectRequest, 0);
+    assert_eq!(event.id.peer_addr(), other.local_addr());
+}
+
+#[test]
 fn a_request_waits_a_moment_for_its_listener() {
     let p = Pair::new(0, "127.0.0.1");
     p.listener.destroy();
