@@ -108,6 +108,9 @@ pub const ALL: Access = Access::LOCAL_WRITE
 /// The path MTU unless a case says otherwise, in bytes.
 pub const MTU: usize = 1024;
 
+/// The local ACK timeout unless a case says otherwise, 4.3 s: eight of these are longer than any thread of a busy machine stands still.
+pub const PATIENT: u8 = 20;
+
 /// First PSN of requests, both ways: they wrap soon.
 pub const FIRST_PSN: Psn = Psn::new(0xff_fffc);
 
@@ -136,7 +139,7 @@ impl Default for Spec {
                 max_rd_atomic: 4,
                 max_dest_rd_atomic: 4,
                 min_rnr_timer: 12,
-                timeout: 14,
+                timeout: PATIENT,
                 retry_cnt: 7,
                 rnr_retry: 7,
                 ..QpAttr::default()

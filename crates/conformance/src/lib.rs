@@ -22,6 +22,7 @@ pub mod cases;
 pub mod door;
 pub mod end;
 pub mod list;
+pub mod namespace;
 pub mod raw;
 pub mod runner;
 pub mod statements;

@@ -5,11 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::bench::{Bench, Ends, Entry, Path};
 use crate::case::Case;
 use crate::cases;
+use crate::namespace::{is_shared, start_apart};
 
 /// Cases that are played at the same time.
 const THREADS: usize = 4;
@@ -17,6 +18,11 @@ const THREADS: usize = 4;
 const FILTER: &str = "FERROCE_CASES";
 /// Which bench a child plays on.
 const BENCH: &str = "FERROCE_CONFORMANCE";
+
+/// The lines of a child that its parent passes on begin with it.
+const REPORT: &str = "# ";
+/// A case that takes longer is told.
+const SLOW: Duration = Duration::from_secs(5);
 
 thread_local! {
     static VERDICT: RefCell<String> = const { RefCell::new(String::new()) };
@@ -48,18 +54,27 @@ pub fn play_apart(entry: Entry, path: Path) {
 
 #[track_caller]
 fn play_with(entry: Entry, path: Path, ends: Ends, setting: Option<(&str, &str)>) {
+    let bench = Bench { entry, path, ends };
     let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env("FERROCE_PATH", path.variable())
-        .env(BENCH, Bench { entry, path, ends }.to_string())
-        .envs(setting)
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("every case holds"), "{text}");
-    println!("{text}");
+        .env(BENCH, bench.to_string())
+        .envs(setting);
+    let output = start_apart(&mut command).output().expect("started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: Vec<_> = text
+        .lines()
+        .filter_map(|l| l.strip_prefix(REPORT))
+        .collect();
+    let report = report.join("\n");
+    println!("{report}");
+    if !(output.status.success() && report.contains("every case holds")) {
+        // Long outputs are cut: what failed stands at both ends.
+        let said = String::from_utf8_lossy(&output.stderr);
+        panic!("{report}\n{bench}: {}\n{said}\n{report}", output.status);
+    }
 }
 
 /// What the child of [`play`] does.
@@ -71,7 +86,12 @@ pub fn play_from_environment() {
     let cases: Vec<Case> = cases::all().iter().filter(chosen).copied().collect();
     let failed = play_all(bench, &cases);
     for (name, why) in &failed {
-        println!("{name}: {why}");
+        println!("\n{REPORT}{name}: {}", why.replace('\n', " "));
+    }
+    if is_shared() {
+        println!(
+            "\n{REPORT}other programs were in the same network: this user may make no namespaces"
+        );
     }
     assert!(
         failed.is_empty(),
@@ -79,7 +99,7 @@ pub fn play_from_environment() {
         failed.len(),
         cases.len()
     );
-    println!("every case holds: {} on {bench}", cases.len());
+    println!("\n{REPORT}every case holds: {} on {bench}", cases.len());
 }
 
 fn bench_of(words: &str) -> Option<Bench> {
@@ -130,11 +150,9 @@ fn play_all(bench: Bench, cases: &[Case]) -> Vec<(&'static str, String)> {
 fn play_one(bench: Bench, case: &Case) -> Option<String> {
     let start = Instant::now();
     let held = catch_unwind(AssertUnwindSafe(|| (case.run)(&bench))).is_ok();
-    println!(
-        "{} {} ({} ms)",
-        if held { "holds" } else { "FAILS" },
-        case.name,
-        start.elapsed().as_millis()
-    );
+    let took = start.elapsed();
+    if took > SLOW {
+        println!("\n{REPORT}{} took {took:.1?}", case.name);
+    }
     (!held).then(|| VERDICT.take())
 }

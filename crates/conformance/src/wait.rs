@@ -3,7 +3,12 @@
 use std::time::{Duration, Instant};
 
 /// Nothing in a case takes this long, even on a machine that is busy with other things.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Looks at a condition that follow each other at once. What takes longer waits for other threads, which need the processor.
+const EAGER: u32 = 64;
+/// The time between looks after that.
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// Waits until `poll` gives something. `what` says for a person what did not come.
 #[track_caller]
@@ -21,11 +26,17 @@ pub fn wait_within<T>(deadline: Duration, what: &str, poll: impl FnMut() -> Opti
 /// The same for what may not come at all.
 pub fn wait_at_most<T>(deadline: Duration, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
+    let mut looks = 0;
     loop {
         let found = poll();
         if found.is_some() || start.elapsed() > deadline {
             return found;
         }
-        std::thread::yield_now();
+        looks += 1;
+        if looks < EAGER {
+            std::thread::yield_now();
+        } else {
+            std::thread::park_timeout(PAUSE);
+        }
     }
 }

@@ -20,6 +20,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ferroce_conformance::namespace::start_apart;
 use ferroce_conformance::{Bench, Ends, Entry, Path};
 use healthy::{Connection, Service};
 use resources::Resources;
@@ -39,11 +40,11 @@ const ROOM: Resources = Resources {
 #[track_caller]
 fn run(path: &str) {
     let program = std::env::current_exe().unwrap();
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(["--exact", "child", "--ignored", "--nocapture"])
-        .env("FERROCE_PATH", path)
-        .output()
-        .unwrap();
+        .env("FERROCE_PATH", path);
+    let output = start_apart(&mut command).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("1 passed"), "{text}");

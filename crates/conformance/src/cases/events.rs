@@ -2,7 +2,7 @@
 
 use ferroce_proto::verbs::{AsyncEvent, AttrMask, PathMigState, QpAttr, QpState, SendOp, WcStatus};
 
-use crate::bench::{Bench, Spec};
+use crate::bench::{Bench, PATIENT, Spec};
 use crate::case::Case;
 use crate::door::About;
 use crate::wait::wait_for;
@@ -35,7 +35,7 @@ fn path_mig(bench: &Bench) {
     let mut attr = QpAttr {
         alt_ah_attr: primary.ah_attr,
         alt_port_num: 1,
-        alt_timeout: 9,
+        alt_timeout: 21,
         ..QpAttr::default()
     };
     attr.alt_ah_attr.grh.hop_limit = 42;
@@ -52,7 +52,7 @@ fn path_mig(bench: &Bench) {
     }
     a.raises(AsyncEvent::PathMig);
     let now = a.side().query();
-    assert_eq!((now.ah_attr.grh.hop_limit, now.timeout), (42, 9));
+    assert_eq!((now.ah_attr.grh.hop_limit, now.timeout), (42, 21));
     a.send(1, SendOp::Write(b.remote(0)), vec![a.sge(0, 5000)]);
     a.done(1);
 }
@@ -110,19 +110,33 @@ fn sq_drained_not_asked(bench: &Bench) {
 const MANY: u64 = 30;
 
 fn cq_overflow_of_responder(bench: &Bench) {
+    // A requester with little patience shows soon that it hears nothing. On a busy machine it may give up before there is an overflow.
+    let overflowed = [12, 15, 18, PATIENT]
+        .into_iter()
+        .any(|timeout| overflow_of_responder(bench, timeout));
+    assert!(overflowed);
+}
+
+/// Returns false if the requester has given up before.
+fn overflow_of_responder(bench: &Bench, timeout: u8) -> bool {
     let small = Spec {
         cqe: 1,
         ..Spec::default()
     };
-    let mut patient = Spec::default();
-    patient.attr.timeout = 12;
-    patient.attr.retry_cnt = 1;
-    let (a, b) = bench.pair_of(patient, small);
+    let mut requester = Spec::default();
+    (requester.attr.timeout, requester.attr.retry_cnt) = (timeout, 1);
+    let (a, b) = bench.pair_of(requester, small);
     for wr_id in 0..MANY {
         b.recv(wr_id, vec![]);
         a.send(wr_id, SendOp::Send, vec![]);
     }
-    let event = wait_for("event", || b.side().event());
+    let event = wait_for("event", || match b.side().event() {
+        None if a.state() == QpState::Err && b.state() != QpState::Err => Some(None),
+        event => event.map(Some),
+    });
+    let Some(event) = event else {
+        return false;
+    };
     assert_eq!(event, (AsyncEvent::CqErr, About::Cq));
     b.raises(AsyncEvent::QpFatal);
     b.reaches(QpState::Err);
@@ -132,6 +146,7 @@ fn cq_overflow_of_responder(bench: &Bench) {
         .find(|s| *s != WcStatus::Success);
     assert_eq!(failed, Some(WcStatus::RetryExcErr));
     assert!(wait_for("error", || b.side().poll().err()).0 > 0);
+    true
 }
 
 fn cq_overflow_of_requester(bench: &Bench) {

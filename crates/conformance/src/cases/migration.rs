@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::verbs::{AsyncEvent, AttrMask, PathMigState, QpAttr, QpState, SendOp, WcStatus};
 
-use crate::bench::{Bench, Spec};
+use crate::bench::{Bench, PATIENT, Spec};
 use crate::case::Case;
 use crate::end::End;
 
@@ -31,7 +31,7 @@ fn load(end: &End, to: Qpn, path_mig_state: PathMigState) {
     let attr = QpAttr {
         alt_ah_attr: end.attr(to, end.gid()).ah_attr,
         alt_port_num: 1,
-        alt_timeout: 14,
+        alt_timeout: PATIENT,
         path_mig_state,
         ..end.attr(to, end.gid())
     };
@@ -50,7 +50,9 @@ fn migration(end: &End) -> PathMigState {
 
 /// Both paths lead nowhere; both ends go over to the alternate ones, and nothing of the work fails.
 fn when_retries_run_out(bench: &Bench) {
-    let (a, b) = (bench.end(Spec::default()), bench.peer(Spec::default()));
+    let mut spec = Spec::default();
+    (spec.attr.timeout, spec.attr.retry_cnt) = (12, 3);
+    let (a, b) = (bench.end(spec), bench.peer(spec));
     a.connect_to(b.qpn(), nobody(&a));
     b.connect_to(a.qpn(), nobody(&b));
     arm(&a, b.qpn());

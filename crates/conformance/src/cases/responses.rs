@@ -50,19 +50,13 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-fn patient(bench: &Bench) -> (End, RawPeer) {
-    let mut spec = Spec::default();
-    spec.attr.timeout = 20;
-    bench.raw_of(spec)
-}
-
 fn nak_codes(bench: &Bench) {
     for (code, status) in [
         (NakCode::InvalidRequest, WcStatus::RemInvReqErr),
         (NakCode::RemoteAccess, WcStatus::RemAccessErr),
         (NakCode::RemoteOperational, WcStatus::RemOpErr),
     ] {
-        let (end, peer) = patient(bench);
+        let (end, peer) = bench.raw();
         end.send(1, SendOp::Send, vec![]);
         end.send(2, SendOp::Send, vec![]);
         end.recv(3, vec![]);
@@ -81,7 +75,7 @@ fn nak_codes(bench: &Bench) {
 }
 
 fn nak_acknowledges_what_was_before(bench: &Bench) {
-    let (end, peer) = patient(bench);
+    let (end, peer) = bench.raw();
     for wr_id in 0..4 {
         end.send(wr_id, SendOp::Send, vec![]);
     }
@@ -99,7 +93,7 @@ fn nak_acknowledges_what_was_before(bench: &Bench) {
 fn rnr_exhausted(bench: &Bench) {
     for rnr_retry in [0, 2] {
         let mut spec = Spec::default();
-        (spec.attr.timeout, spec.attr.rnr_retry) = (20, rnr_retry);
+        spec.attr.rnr_retry = rnr_retry;
         let (end, peer) = bench.raw_of(spec);
         end.send(1, SendOp::Send, vec![]);
         // Each attempt is answered, also one that crosses the answer to the one before.
@@ -119,7 +113,7 @@ fn rnr_exhausted(bench: &Bench) {
 
 /// An end with a READ of `len` bytes under way.
 fn reading(bench: &Bench, len: usize) -> (End, RawPeer) {
-    let (end, peer) = patient(bench);
+    let (end, peer) = bench.raw();
     let from = end.remote_with(Key(9), 0);
     end.send(1, SendOp::Read(from), vec![end.sge(0, len)]);
     peer.takes(ReadRequest, Only);
@@ -133,7 +127,7 @@ fn wrong_kind(bench: &Bench) {
     answer.aeth(Syndrome::ACK).original(1).go();
     end.completes(1, WcStatus::BadRespErr);
     end.reaches(QpState::Err);
-    let (end, peer) = patient(bench);
+    let (end, peer) = bench.raw();
     let remote = end.remote(0);
     end.send(1, SendOp::FetchAdd { remote, add: 1 }, vec![end.sge(0, 8)]);
     peer.takes(FetchAdd, Only);
@@ -166,7 +160,7 @@ fn read_too_short(bench: &Bench) {
 }
 
 fn unasked(bench: &Bench) {
-    let (end, peer) = patient(bench);
+    let (end, peer) = bench.raw();
     // Answers to what was never sent, from long ago and from the future.
     for psn in [
         FIRST_PSN,
@@ -197,7 +191,7 @@ fn unasked(bench: &Bench) {
 }
 
 fn reserved_syndrome(bench: &Bench) {
-    let (end, peer) = patient(bench);
+    let (end, peer) = bench.raw();
     end.send(1, SendOp::Send, vec![]);
     peer.takes(Send, Only);
     for byte in [0x40, 0x5f, 0x80, 0xff, 0xe0] {

@@ -17,6 +17,8 @@ use super::mads;
 
 /// Packets between pauses.
 const BURST: u64 = 40;
+/// Packets that are an attack, however little an attacker gets of the processor.
+const LEAST: u64 = 1000;
 
 /// An attacker: a stranger, and the legitimate peer of a queue pair that it may ruin.
 pub(crate) struct Attacker {
@@ -224,7 +226,7 @@ pub(crate) fn run_until(
     let attacker = Attacker::new(bench);
     let mut rng = Rng::new(seed);
     let mut count = 0_u64;
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.load(Ordering::Relaxed) || count < LEAST {
         for _ in 0..BURST {
             if rng.per_mille(300) {
                 familiar(&attacker, &mut rng, targets);
@@ -236,5 +238,4 @@ pub(crate) fn run_until(
         std::thread::park_timeout(PAUSE);
     }
     println!("attacker {seed}: {count} packets");
-    assert!(count > 1000, "{count} packets are no attack");
 }

@@ -1,0 +1,74 @@
+//! Programs with a network of their own.
+//!
+//! All devices of a network namespace share the `RoCEv2` port, and a datagram may reach any of their processes, which forwards it.
+//! Connections send again what is lost when such a process ends; peers played by hand and unreliable queue pairs do not. So each
+//! bench has a loopback interface to itself.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+/// Tells a program the namespace of who started it.
+const OUTSIDE: &str = "FERROCE_CONFORMANCE_OUTSIDE";
+
+/// Starts a program in a network namespace of its own, or in ours if this user may not make any: [`is_shared`]
+/// tells the program.
+pub fn start_apart(command: &mut Command) -> &mut Command {
+    command.env(OUTSIDE, current());
+    // SAFETY: nothing but system calls on what it makes itself.
+    unsafe {
+        command.pre_exec(|| {
+            if leave_network() {
+                loopback_up()
+            } else {
+                Ok(())
+            }
+        })
+    }
+}
+
+/// Whether this program should have got a namespace of its own and has not.
+#[must_use]
+pub fn is_shared() -> bool {
+    std::env::var(OUTSIDE).is_ok_and(|outside| outside == current())
+}
+
+fn current() -> String {
+    let name = std::fs::read_link("/proc/self/ns/net");
+    name.map_or_else(|e| e.to_string(), |name| name.display().to_string())
+}
+
+/// A new namespace; who is not root needs a new user namespace for it.
+fn leave_network() -> bool {
+    [libc::CLONE_NEWNET, libc::CLONE_NEWUSER | libc::CLONE_NEWNET]
+        .into_iter()
+        // SAFETY: no pointers.
+        .any(|flags| unsafe { libc::unshare(flags) } == 0)
+}
+
+/// Gives the loopback interface of a new namespace its addresses.
+fn loopback_up() -> io::Result<()> {
+    // SAFETY: no pointers.
+    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor just made.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: all zero is a request without a name.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: two bytes, and room for more of them.
+    unsafe {
+        c"lo"
+            .as_ptr()
+            .copy_to_nonoverlapping(request.ifr_name.as_mut_ptr(), 2)
+    };
+    request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_UP).expect("a bit");
+    // SAFETY: a request that is whole.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
