@@ -28,6 +28,24 @@ static unsigned int UNUSED descriptors(void)
 	return entries("/proc/self/fd", "");
 }
 
+/* Says what the open descriptors are. */
+static void UNUSED tell_descriptors(void)
+{
+	DIR *dir;
+	struct dirent *entry;
+	char path[300], what[300];
+	ssize_t len;
+
+	MUST_PTR(dir = opendir("/proc/self/fd"));
+	while ((entry = readdir(dir)) != NULL) {
+		snprintf(path, sizeof path, "/proc/self/fd/%s", entry->d_name);
+		len = readlink(path, what, sizeof what - 1);
+		if (len >= 0)
+			fprintf(stderr, "%s %.*s\n", entry->d_name, (int)len, what);
+	}
+	closedir(dir);
+}
+
 /* Lines of a file that have these letters. */
 static unsigned int UNUSED lines(const char *name, const char *with)
 {

@@ -150,7 +150,10 @@ impl LocalLinks {
         }
         links.remove(&slot);
         let link = self.open(slot).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => ConnectError::NoSuchProcess(slot),
+            // It was there when the kernel was asked for a connection, and is gone before the hello.
+            io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset => ConnectError::NoSuchProcess(slot),
             _ => ConnectError::NotNow { slot, error },
         })?;
         let link = Arc::new(link);
