@@ -48,7 +48,7 @@ fn send(a: &Side, b: &Side) {
 
 /// Waits until a thread sleeps in the kernel.
 fn await_sleep(tid: i32) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
         if stat.rsplit(") ").next().unwrap().starts_with('S') {

@@ -222,7 +222,7 @@ fn an_initiator_that_is_killed_lets_go() {
         let start = Instant::now();
         let mut bytes = buffer.deregister();
         assert!(
-            start.elapsed() < Duration::from_secs(2),
+            start.elapsed() < Duration::from_secs(20),
             "held up for {:?}",
             start.elapsed()
         );

@@ -27,7 +27,7 @@ fn alternate(end: &End, peer: &End, state: PathMigState) {
             ..AddressHandleAttr::default()
         },
         alt_port_num: 1,
-        alt_timeout: 14,
+        alt_timeout: 18,
         path_mig_state: state,
         ..attributes(peer.qp.qpn(), peer.gid(), Mtu::B1024)
     };
@@ -50,8 +50,13 @@ fn migration_state(end: &End) -> PathMigState {
 fn lost_pair() -> (End, End) {
     let (a, b) = (End::new(cap()), End::new(cap()));
     let nowhere = Gid::from_ip(NOBODY.into());
-    a.connect(b.qp.qpn(), nowhere, Mtu::B1024);
-    b.connect(a.qp.qpn(), nowhere, Mtu::B1024);
+    for (end, peer) in [(&a, &b), (&b, &a)] {
+        let attr = QpAttr {
+            timeout: 14,
+            ..attributes(peer.qp.qpn(), nowhere, Mtu::B1024)
+        };
+        end.connect_with(&attr).expect("connected");
+    }
     (a, b)
 }
 

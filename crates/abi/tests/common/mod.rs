@@ -212,7 +212,7 @@ impl Side {
     /// Waits for the next completion.
     #[track_caller]
     pub fn completion(&self) -> ibv_wc {
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             if let Some(wc) = self.poll() {
                 return wc;

@@ -19,7 +19,7 @@ use ferroce::Provider;
 
 /// Long past what anything in a test takes.
 #[allow(dead_code, reason = "not every test program needs it")]
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The provider that is tested: the software device, or with `FERROCE_TEST_PROVIDER=system` the libraries that the loader finds,
 /// which the system tests point at the drop-in library or at genuine ones.

@@ -10,7 +10,7 @@ use ferroce::{
 
 use super::{address, provider};
 
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const CAPACITIES: QueuePairCapacities = QueuePairCapacities {
     send: 8,
     receive: 8,

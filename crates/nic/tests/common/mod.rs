@@ -14,7 +14,7 @@ use ferroce_proto::verbs::{
 };
 
 /// Nothing here takes this long.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Rounds of a race; `FERROCE_ROUNDS` for more.
 pub(crate) fn rounds(usual: usize) -> usize {
@@ -117,7 +117,9 @@ impl End {
         self.try_connect(to, dgid, mtu).expect("connected");
     }
     pub(crate) fn try_connect(&self, to: Qpn, dgid: Gid, mtu: Mtu) -> Result<(), Error> {
-        let attr = attributes(to, dgid, mtu);
+        self.connect_with(&attributes(to, dgid, mtu))
+    }
+    pub(crate) fn connect_with(&self, attr: &QpAttr) -> Result<(), Error> {
         for (state, mask) in [
             (QpState::Init, INIT),
             (QpState::Rtr, RTR),
@@ -126,7 +128,7 @@ impl End {
             self.qp.modify(
                 &QpAttr {
                     qp_state: state,
-                    ..attr
+                    ..*attr
                 },
                 mask,
             )?;
@@ -229,7 +231,8 @@ pub(crate) fn attributes(to: Qpn, dgid: Gid, mtu: Mtu) -> QpAttr {
         max_rd_atomic: 8,
         max_dest_rd_atomic: 8,
         min_rnr_timer: 12,
-        timeout: 14,
+        // Eight seconds of silence in all, which no thread of a busy machine keeps.
+        timeout: 18,
         retry_cnt: 7,
         rnr_retry: 7,
         ..QpAttr::default()
