@@ -18,8 +18,8 @@ use crate::wait::DEADLINE;
 
 pub use build::Building;
 
-/// The number that the peer says its queue pair has. Nobody looks at it but the peer.
-const QPN: Qpn = Qpn::new(0x00ab_cdef);
+/// The number that the peer says its queue pair has. No device of our kind has such, whose process would send from a port of its own.
+const QPN: Qpn = Qpn::new(0x2bcd);
 
 /// A peer played by hand.
 #[derive(Debug)]

@@ -96,6 +96,14 @@ impl UdpSocket {
         sys::set_option(self.as_raw_fd(), libc::IPPROTO_UDP, UDP_GRO, 1).is_ok()
     }
 
+    /// Whether something waits to be received.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        // SAFETY: no room is given, so none is written to.
+        unsafe { libc::recv(self.as_raw_fd(), std::ptr::null_mut(), 0, flags) >= 0 }
+    }
+
     /// Receives what is there, as much as the ring holds, and replaces the ring's content by it. Returns how many slots were
     /// filled; 0: there is nothing.
     ///

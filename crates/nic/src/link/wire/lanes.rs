@@ -136,19 +136,26 @@ impl Receivers {
 }
 
 impl Known {
-    /// Makes room for one more: a socket by which nothing has come since the last time goes. Returns whether there is room.
+    /// Makes room for one more: a socket by which nothing has come since the last time goes. Returns whether there is room. What has
+    /// come and nobody has taken out yet would be lost with the socket: then it only hears no more, and goes another time.
     fn make_room(&mut self) -> bool {
         if self.by_number.len() < MAX_RECEIVERS {
             return true;
         }
         let unused = |receiver: &FlowSocket| !receiver.used.swap(false, Ordering::Relaxed);
         let silent = self.by_number.iter().find(|(_, r)| unused(r));
-        let Some(number) = silent.map(|(&number, _)| number) else {
+        let Some((&number, receiver)) = silent else {
             return false;
         };
-        self.by_number.remove(&number);
         self.by_flow.retain(|_, other| *other != number);
-        true
+        if let Err(error) = receiver.socket.leave() {
+            tracing::debug!(target: "ferroce::wire", %error, "a flow's socket is closed while it hears");
+        }
+        let is_empty = !receiver.socket.has_waiting();
+        if is_empty {
+            self.by_number.remove(&number);
+        }
+        is_empty
     }
 }
 

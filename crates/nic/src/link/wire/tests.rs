@@ -471,3 +471,36 @@ fn flows_have_a_bounded_number_of_sockets() {
     let sockets = (0..300).filter(|&n| links[0].receivers.find(n).is_some());
     assert_eq!(sockets.count(), 128);
 }
+
+#[test]
+fn what_has_come_is_not_lost_with_a_flows_socket() {
+    let (sender, port, links) = with_lane(1);
+    let (to, receiver) = (addressing("127.0.0.1"), &links[0]);
+    let flow = |port| lanes::Flow {
+        local: to.dst,
+        peer: to.src,
+        port,
+    };
+    let first = port - u16::from(LANE);
+    let mut numbers = Vec::new();
+    for lane in 0..lanes::LANES {
+        let port = first + u16::from(lane);
+        numbers.push(receiver.receive_flow(flow(port), 0).unwrap().0);
+        let mut sent = batch(to, &[vec![lane; 64]]);
+        assert_eq!(sender.send(Some(lane), &mut sent), Sent::All);
+    }
+    // Many times as many as there is room for.
+    for port in 2000..4000 {
+        receiver.receive_flow(flow(port), 0);
+    }
+    let known = |number: &u32| receiver.receivers.find(*number).is_some();
+    assert!(numbers.iter().all(known), "something waits in each");
+    for (lane, &number) in (0..).zip(&numbers) {
+        let came = (first + u16::from(lane), vec![lane; 64]);
+        assert_eq!(take(receiver, Of::Flow(number)), [came]);
+    }
+    for port in 4000..6000 {
+        receiver.receive_flow(flow(port), 0);
+    }
+    assert!(!numbers.iter().all(known), "nothing waits any more");
+}
