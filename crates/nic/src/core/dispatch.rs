@@ -40,9 +40,9 @@ impl Dispatch {
     /// Lets queue pairs that got packets answer, all of them at once.
     pub(super) fn give_turns(&mut self, now: Time) {
         self.noticed = None;
-        self.packets = 0;
+        let few = std::mem::take(&mut self.packets) <= FEW;
         for qp in self.touched.drain(..) {
-            qp.on_turn(now);
+            qp.on_turn(few, now);
         }
     }
 

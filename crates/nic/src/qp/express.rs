@@ -83,17 +83,20 @@ impl Qp {
 
     /// Its turn to transmit, where an acknowledgement by itself is all that there is to say: it waits for the program's answer, or goes out
     /// at once. Returns whether that is all.
-    pub(super) fn take_ack_turn(&self, locked: &mut Locked, now: Time) -> bool {
-        let lossless = locked.traits.is_some_and(|traits| traits.lossless);
-        let may = lossless && !locked.queued && !locked.retired;
-        if !may || !locked.transport.owes_only_ack() {
+    ///
+    /// On the wire it waits only after a `few` packets, so that no stream waits for it, and if nothing of its own is unanswered: two that
+    /// send to each other without waiting for messages would wait for each other's acknowledgements.
+    pub(super) fn take_ack_turn(&self, locked: &mut Locked, few: bool, now: Time) -> bool {
+        let Some(lossless) = locked.traits.map(|traits| traits.lossless) else {
             return false;
-        }
-        if locked.talk.holds_ack(now) {
+        };
+        let may = !locked.queued && !locked.retired && locked.transport.owes_only_ack();
+        let may_wait = lossless || few && !locked.transport.is_unanswered();
+        if may && may_wait && locked.talk.holds_ack(now) {
             self.keep_timer(locked);
             return true;
         }
-        self.acknowledge_at_once(locked)
+        may && lossless && self.acknowledge_at_once(locked)
     }
 
     /// Sends the acknowledgement, if that is all that there is to say and it can go at once. Returns whether it is sent.

@@ -8,7 +8,7 @@ use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
 use ferroce_proto::ud::Route;
 use ferroce_proto::verbs::QpType;
-use ferroce_proto::wire::{Packet, ROCE_UDP_PORT};
+use ferroce_proto::wire::{Opcode, OpInfo, Packet, ROCE_UDP_PORT};
 
 use super::Qp;
 use super::step::Locked;
@@ -73,8 +73,9 @@ impl Qp {
             };
             return run.packets.iter().filter_map(singly).collect();
         }
+        let (word, requests) = split_word(run.packets);
         self.with_cx(&mut locked, now, |locked, cx| {
-            for packet in run.packets {
+            for packet in word.iter().chain(requests) {
                 let taken = addressing.read(packet, |packet| {
                     self.take(locked, cx, (addressing, packet?))
                 });
@@ -139,16 +140,12 @@ impl Qp {
         }
     }
 
-    /// Its turn to transmit: packets came in. An acknowledgement by itself may wait for the program's answer.
-    pub(crate) fn on_turn(&self, now: Time) {
+    /// Its turn to transmit: packets came in, a `few` or more. An acknowledgement by itself may wait for the program's answer.
+    pub(crate) fn on_turn(&self, few: bool, now: Time) {
         let mut locked = lock(&self.locked);
-        self.take_turn(&mut locked, now);
-    }
-
-    fn take_turn(&self, locked: &mut Locked, now: Time) {
-        if !self.take_ack_turn(locked, now) {
-            self.transmit(locked, now);
-            self.keep_timer(locked);
+        if !self.take_ack_turn(&mut locked, few, now) {
+            self.transmit(&mut locked, now);
+            self.keep_timer(&mut locked);
         }
     }
 
@@ -160,10 +157,14 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
-    /// Its turn to transmit: few packets came in while a program polls. An acknowledgement by itself waits until the program has
-    /// seen its completion, and goes out together with what the program posts then, or else when it polls again.
+    /// Its turn to transmit: few packets came in while a program polls. An acknowledgement by itself waits for the program's answer if
+    /// that is known to come; or else until the program has seen its completion, and goes out together with what the program posts
+    /// then, or when it polls again.
     pub(crate) fn on_polled_turn(&self, now: Time) {
         let mut locked = lock(&self.locked);
+        if self.take_ack_turn(&mut locked, true, now) {
+            return;
+        }
         let lossy = locked.traits.is_some_and(|traits| !traits.lossless);
         if lossy && !locked.queued && !locked.retired && locked.transport.owes_only_ack() {
             if !std::mem::replace(&mut locked.holds_ack, true) {
@@ -171,7 +172,8 @@ impl Qp {
             }
             return;
         }
-        self.take_turn(&mut locked, now);
+        self.transmit(&mut locked, now);
+        self.keep_timer(&mut locked);
     }
 
     /// Its turn to transmit: its link, or its place in the ready list, came up.
@@ -273,6 +275,22 @@ impl Qp {
             return Ok(());
         }
         Err(DropReason::Address)
+    }
+}
+
+/// An acknowledgement behind a request, and the other packets. It is looked at first, as if it had come first: the request may be the end
+/// of the queue pair.
+fn split_word<'r, 'a>(packets: &'r [&'a [u8]]) -> (&'r [&'a [u8]], &'r [&'a [u8]]) {
+    let info = |packet: &[u8]| packet.first().and_then(|&opcode| Opcode(opcode).info());
+    let is_request = |info: OpInfo| !info.operation.is_response();
+    match packets {
+        [request, word]
+            if info(request).is_some_and(is_request)
+                && word.first() == Some(&Opcode::RC_ACKNOWLEDGE.0) =>
+        {
+            (&packets[1..], &packets[..1])
+        }
+        _ => (&[], packets),
     }
 }
 

@@ -272,11 +272,14 @@ impl Qp {
     /// As [`step`](Self::step), for a program that posts work to be sent.
     pub(super) fn step_sending<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
         let (mut locked, mut now) = (lock(&self.locked), Now::default());
-        locked.talk.on_post(|| now.look());
+        let waits = locked.talk.on_post(|| now.look());
         let at = locked.time_of_post(&mut now);
         let (result, is_short) = self.with_sending_cx(&mut locked, at, |locked, cx| {
             (f(locked, cx), self.build_short(locked, cx))
         });
+        if waits {
+            locked.transport.let_ack_follow();
+        }
         if is_short {
             self.send_short(&mut locked, &mut now);
         } else {

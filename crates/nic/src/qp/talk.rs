@@ -36,8 +36,8 @@ impl Talk {
     }
 
     /// The program has posted something. An acknowledgement that still waits says by itself that this is soon; if there is none, the
-    /// time does, which it costs something to look at.
-    pub(super) fn on_post(&mut self, now: impl FnOnce() -> Time) {
+    /// time does, which it costs something to look at. Returns whether one waits.
+    pub(super) fn on_post(&mut self, now: impl FnOnce() -> Time) -> bool {
         let waits = self.holds.take().is_some();
         if let Some(at) = self.asked.take() {
             self.answers = if waits || now().since(at) < SOON {
@@ -46,6 +46,7 @@ impl Talk {
                 0
             };
         }
+        waits
     }
 
     /// When an acknowledgement has waited long enough.

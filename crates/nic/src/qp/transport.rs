@@ -185,6 +185,18 @@ impl Transport {
         matches!(self, Self::Rc(rc) if rc.owes_only_ack())
     }
 
+    /// As [`RcQp::is_unanswered`].
+    pub(super) fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Rc(rc) if rc.is_unanswered())
+    }
+
+    /// As [`RcQp::let_ack_follow`].
+    pub(super) fn let_ack_follow(&mut self) {
+        if let Self::Rc(rc) = self {
+            rc.let_ack_follow();
+        }
+    }
+
     /// As [`RcQp::poll_last_word`].
     pub(super) fn poll_last_word(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         match self {

@@ -87,6 +87,8 @@ pub struct RcQp {
     responder: Responder,
     /// The requester sends next if both halves want to.
     requester_turn: bool,
+    /// The acknowledgement that is owed goes behind the next request.
+    ack_follows: bool,
     /// The end of draining was reported since the move to SQD.
     drain_reported: bool,
     /// It has migrated by itself, and its owner does not know.
@@ -102,6 +104,7 @@ impl RcQp {
             requester: Requester::new(),
             responder: Responder::default(),
             requester_turn: false,
+            ack_follows: false,
             drain_reported: false,
             migrated: false,
         }
@@ -261,8 +264,9 @@ impl RcQp {
         // At most one turn of each half, and answers that a failure of the first brought.
         for _ in 0..3 {
             // A word goes first: the program has seen what it acknowledges, and its next request may well be the end of the peer.
-            let requester_first = !self.responder.owes_word()
-                && (self.requester_turn || !self.responder.wants_transmit());
+            let requester_first = core::mem::take(&mut self.ack_follows)
+                || !self.responder.owes_word()
+                    && (self.requester_turn || !self.responder.wants_transmit());
             if requester_first && self.transmit_request(cx, out) {
                 self.requester_turn = false;
                 return true;
@@ -328,6 +332,20 @@ impl RcQp {
     #[must_use]
     pub fn owes_only_ack(&self) -> bool {
         self.responder.owes_only_ack() && !self.requester.wants_transmit(&self.shared)
+    }
+
+    /// Whether something that it has sent waits for an answer.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        self.requester.flight.outstanding()
+    }
+
+    /// If a short message and an acknowledgement are all that there is to send, the message goes first, once. On the wire the two make one
+    /// run then, since the last packet of a run may be the shorter one. The receiver of a run looks at the acknowledgement first.
+    pub fn let_ack_follow(&mut self) {
+        self.ack_follows = !self.shared.link.lossless
+            && self.responder.owes_only_ack()
+            && self.requester.sends_short();
     }
 
     /// Produces the acknowledgement or NAK that the responder owes, unless READ responses go before it, whatever the requester has

@@ -70,6 +70,14 @@ impl RcQp {
 }
 
 impl Requester {
+    /// Whether a short message is all that there is to send.
+    pub(super) fn sends_short(&self) -> bool {
+        let short = |wqe: &Wqe| wqe.packets == 1 && wqe.length <= MAX_SHORT;
+        self.queue.last_at_cursor().is_some_and(short)
+            && self.probe != Probe::Wanted
+            && self.repairs.is_empty()
+    }
+
     /// The next packet, if it is all that there is to send, a whole short message, and may go out now.
     #[inline]
     fn next_short(&self, shared: &Shared) -> Option<Next<'_>> {
