@@ -198,8 +198,12 @@ fn workloads_come_out_right_with_short_messages_sent_at_once() {
 
 /// A pair in which B has just got a message that wants an acknowledgement.
 fn pair_that_owes_an_acknowledgement() -> Pair {
+    pair_that_owes_one_over(LOSSLESS)
+}
+
+fn pair_that_owes_one_over(link: LinkTraits) -> Pair {
     let mut pair = Pair::new(Setup {
-        link: LOSSLESS,
+        link,
         ..Setup::default()
     });
     let (to, from) = (pair.whole(Side::B), pair.sge(Side::A, 0, 8));
@@ -223,6 +227,42 @@ fn an_acknowledgement_goes_before_the_message_that_answers() {
         packet.bth.opcode.info().expect("known").operation
     });
     assert_eq!(operations, [Operation::Acknowledge, Operation::Send]);
+}
+
+/// What B sends next.
+fn next_operation(pair: &mut Pair) -> Option<Operation> {
+    let (mut out, now) = (Vec::new(), pair.now);
+    let any = pair.b.with(now, |qp, cx| qp.poll_transmit(cx, &mut out));
+    any.then(|| {
+        let packet = Packet::parse(&out).expect("well-formed");
+        packet.bth.opcode.info().expect("known").operation
+    })
+}
+
+#[test]
+fn on_the_wire_the_acknowledgement_may_follow_a_short_answer_and_only_that() {
+    let wire = LinkTraits {
+        lossless: false,
+        ..LOSSLESS
+    };
+    let (word, message) = (Some(Operation::Acknowledge), Some(Operation::Send));
+    for (link, answers, length, expected) in [
+        (wire, true, 30, [message, word, None]),
+        (wire, false, 30, [word, None, None]),
+        (wire, true, MAX_SHORT + 1, [word, message, message]),
+        (LOSSLESS, true, 30, [word, message, None]),
+    ] {
+        let mut pair = pair_that_owes_one_over(link);
+        let answer = wr(2, SendOp::Send, vec![pair.sge(Side::B, 0, length)]);
+        if answers {
+            let now = pair.now;
+            let posted = pair.b.with(now, |qp, cx| qp.post_send(cx, answer));
+            posted.expect("there is room");
+        }
+        pair.b.qp.let_ack_follow();
+        let sent = [(); 3].map(|()| next_operation(&mut pair));
+        assert_eq!(sent, expected, "{length} bytes over {link:?}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
 use ferroce_proto::ud::Route;
 use ferroce_proto::verbs::QpType;
-use ferroce_proto::wire::{Opcode, OpInfo, Packet, ROCE_UDP_PORT};
+use ferroce_proto::wire::{OpInfo, Opcode, Packet, ROCE_UDP_PORT};
 
 use super::Qp;
 use super::step::Locked;
@@ -312,4 +312,35 @@ fn check_peer(locked: &Locked, addressing: &Addressing) -> Result<(), DropReason
 /// Whether a packet with these addresses comes from the other end of a path.
 pub(super) fn comes_over(path: &Path, addressing: &Addressing) -> bool {
     addressing.src == path.addressing.dst && addressing.dst == path.addressing.src
+}
+
+#[cfg(test)]
+mod tests {
+    use ferroce_proto::wire::{Operation, Position};
+
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_behind_a_request_is_looked_at_first() {
+        let packet = |opcode: Opcode, number| vec![opcode.0, number];
+        let rc = |operation| Opcode::rc(operation, Position::Only);
+        let (write, word) = (rc(Operation::Write), Opcode::RC_ACKNOWLEDGE);
+        let order = |opcodes: &[Opcode]| {
+            let packets: Vec<_> = opcodes
+                .iter()
+                .zip(0..)
+                .map(|(&o, n)| packet(o, n))
+                .collect();
+            let slices: Vec<_> = packets.iter().map(Vec::as_slice).collect();
+            let (first, others) = split_word(&slices);
+            let numbers = first.iter().chain(others).map(|packet| packet[1]);
+            numbers.collect::<Vec<_>>()
+        };
+        assert_eq!(order(&[write, word]), [1, 0]);
+        // The acknowledgement says that the response had been sent.
+        assert_eq!(order(&[rc(Operation::ReadResponse), word]), [0, 1]);
+        assert_eq!(order(&[write, write]), [0, 1]);
+        assert_eq!(order(&[word]), [0]);
+        assert_eq!(order(&[write, write, word]), [0, 1, 2]);
+    }
 }
