@@ -4,7 +4,7 @@ mod common;
 
 use common::{SOON, sent, until_sent, write};
 use ferroce_proto::mr::Access;
-use ferroce_proto::rc::{Direct, LinkTraits, MIN_OFFER};
+use ferroce_proto::rc::{Direct, DirectOp, LinkTraits, MIN_OFFER};
 use ferroce_proto::testkit::{Pair, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, WcImm, WcStatus};
 
@@ -33,10 +33,11 @@ fn what_is_done_without_packets_completes_in_order_and_uses_no_numbers() {
         pair.send(Side::A, request);
     }
     let first = next(&pair).expect("nothing is in flight");
-    assert!(first.is_write && first.len == 5000);
+    assert!(first.op == DirectOp::Write && first.len == 5000);
     let granted = pair.b.qp.grant().expect("B is in RTS");
     assert_eq!(granted.expected, first.psn);
-    assert_eq!(granted.access, Access::REMOTE_READ | Access::REMOTE_WRITE);
+    let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    assert_eq!(granted.access, all);
     moved(&mut pair, 4000);
     let rest = next(&pair).expect("not done yet");
     assert_eq!(
@@ -169,15 +170,7 @@ fn what_needs_the_responder_goes_to_it() {
     let mut pair = Pair::new(Setup::default());
     let place = remote(pair.key(Side::B), 0);
     let eight = vec![pair.sge(Side::A, 0, 8)];
-    let add = SendOp::FetchAdd {
-        remote: place,
-        add: 1,
-    };
-    for op in [
-        add,
-        SendOp::AtomicWrite(place),
-        SendOp::WriteImm(place, [7; 4]),
-    ] {
+    for op in [SendOp::AtomicWrite(place), SendOp::WriteImm(place, [7; 4])] {
         pair.send(Side::A, wr(1, op, eight.clone()));
         assert_eq!(next(&pair), None, "{op:?}");
         pair.recv(Side::B, 1, vec![]);
@@ -186,6 +179,91 @@ fn what_needs_the_responder_goes_to_it() {
     }
     pair.send(Side::A, wr(2, SendOp::Write(place), vec![]));
     assert_eq!(next(&pair), None, "no bytes");
+}
+
+/// An atomic completes once, with what was found, whichever way it went, and in its order.
+#[test]
+fn an_atomic_is_carried_out_once() {
+    let mut pair = Pair::new(Setup::default());
+    pair.trace = Some(Vec::new());
+    let place = remote(pair.key(Side::B), 8);
+    let (compare, swap, add) = (0, 7, 5);
+    let remote = place;
+    let swap_op = SendOp::CompareSwap {
+        remote,
+        compare,
+        swap,
+    };
+    let add_op = SendOp::FetchAdd { remote, add };
+    let post = |pair: &mut Pair, id: u32, op| {
+        let result = vec![pair.sge(Side::A, u64::from(id) * 8, 8)];
+        pair.send(Side::A, wr(id.into(), op, result));
+    };
+    post(&mut pair, 1, swap_op);
+    post(&mut pair, 2, add_op);
+    let direct = next(&pair).expect("nothing is in flight");
+    assert_eq!(direct.op, DirectOp::CompareSwap { compare, swap });
+    assert_eq!((direct.remote, direct.len), (place, 8));
+    let found = |pair: &mut Pair, original| {
+        let now = pair.now;
+        pair.a.with(now, |qp, cx| qp.on_direct_atomic(cx, original));
+    };
+    found(&mut pair, 0x0102);
+    assert_eq!(next(&pair).map(|d| d.op), Some(DirectOp::FetchAdd { add }));
+    // The second goes by packets, the third again without.
+    pair.a.qp.refuse_direct();
+    assert_eq!(next(&pair), None);
+    until_sent(&mut pair, Side::A, 2);
+    post(&mut pair, 3, add_op);
+    let direct = next(&pair).expect("all is acknowledged");
+    assert_eq!(pair.b.qp.grant().map(|g| g.expected), Some(direct.psn));
+    found(&mut pair, 0x0304);
+    let all = [1, 2, 3].map(|n| (n, WcStatus::Success));
+    assert_eq!(pair.a.results.send_statuses(), all);
+    assert!(pair.a.results.send.iter().all(|(wc, _)| wc.byte_len == 8));
+    let word = |at| pair.a.memory.word(pair.sge(Side::A, at, 8).addr);
+    assert_eq!((word(8), word(16), word(24)), (0x0102, 0, 0x0304));
+    let sent = sent(&mut pair, Side::A);
+    let only_add = Opcode::rc(Operation::FetchAdd, Position::Only);
+    assert_eq!(sent, [only_add]);
+}
+
+/// The place for the result was opened when the atomic began; should it be gone then, the queue pair ends as by a response.
+#[test]
+fn a_result_without_a_place_ends_the_queue_pair() {
+    let mut pair = Pair::new(Setup::default());
+    let remote = remote(pair.key(Side::B), 0);
+    let mut result = pair.sge(Side::A, 0, 8);
+    result.lkey.0 ^= 1;
+    let op = SendOp::FetchAdd { remote, add: 1 };
+    pair.send(Side::A, wr(1, op, vec![result]));
+    assert!(next(&pair).is_some());
+    let now = pair.now;
+    pair.a.with(now, |qp, cx| qp.on_direct_atomic(cx, 0));
+    let all = [(1, WcStatus::LocProtErr)];
+    assert_eq!(pair.a.results.send_statuses(), all);
+}
+
+/// A long message waits for packets although an atomic before it was refused.
+#[test]
+fn a_refused_atomic_says_nothing_of_long_messages() {
+    let setup = Setup::default();
+    let mut pair = Pair::new(Setup {
+        link: LinkTraits {
+            lossless: true,
+            ..setup.link
+        },
+        ..setup
+    });
+    pair.a.qp.offer_sends(1);
+    let (remote, add) = (remote(pair.key(Side::B), 0), 1);
+    let result = vec![pair.sge(Side::A, 0, 8)];
+    pair.send(Side::A, wr(0, SendOp::FetchAdd { remote, add }, result));
+    pair.a.qp.refuse_direct();
+    let request = write(&pair, 1, MIN_OFFER);
+    pair.send(Side::A, request);
+    until_sent(&mut pair, Side::A, 1);
+    assert!(next(&pair).is_some(), "it has waited");
 }
 
 /// One packet without bytes tells of an immediate; it uses one number, is checked as its bytes would be, and waits for a receive.
@@ -204,7 +282,7 @@ fn an_immediate_is_told_of_by_one_packet() {
     let request = wr(1, SendOp::WriteImm(place, [7; 4]), bytes.clone());
     pair.send(Side::A, request);
     let direct = next(&pair).expect("nothing is in flight");
-    assert!(direct.is_write && direct.len == 9000);
+    assert!(direct.op == DirectOp::Write && direct.len == 9000);
     let psn = direct.psn;
     moved(&mut pair, 9000);
     assert_eq!(next(&pair), None, "the packet is in flight, or to be sent");

@@ -53,6 +53,13 @@ impl Mapping {
         })
     }
 
+    /// Children of `fork` do not get it: they have no device, and their copy would keep the pages.
+    pub(super) fn not_for_children(&self) {
+        let at: *mut u8 = address(self.addr);
+        // SAFETY: this object's own mapping; its content and protection stay as they are.
+        let _ = unsafe { libc::syscall(libc::SYS_madvise, at, self.len, libc::MADV_DONTFORK) };
+    }
+
     /// First byte.
     #[must_use]
     pub const fn addr(&self) -> u64 {

@@ -10,13 +10,16 @@
 //! | on-demand | `foreign`: the kernel copies, whatever handlers the program has |
 //! | none (null regions) | nothing |
 //! | another process's | `remote`: the kernel copies between address spaces |
+//! | another process's that is pages of a file | `peer_pages`: mapped here, too, and `guarded` |
 //!
-//! `shared` has words of memory that one process writes and others read.
+//! `shared` has words of memory that one process writes and others read, `file` the files behind shared memory.
 
+mod file;
 mod foreign;
 mod guarded;
 mod mapping;
 mod pages;
+mod peer_pages;
 mod remote;
 mod shared;
 
@@ -25,8 +28,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use ferroce_proto::mr::{Backing, Memory, Span, Unmapped};
 
+pub use file::{FileId, SharedFile};
 pub use mapping::{Mapping, file_size};
 pub use pages::{page_size, prefetch, probe_range};
+pub use peer_pages::{PeerFile, PeerPages};
 pub use remote::{MAX_PIECES, Process, is_refusal};
 pub use shared::{OwnWords, PeerWords};
 
@@ -59,6 +64,17 @@ unsafe fn copy(backing: Backing, to: *mut u8, from: *const u8, len: usize) -> Re
         // SAFETY: the caller's promise.
         Backing::OnDemand => unsafe { foreign::copy(to, from, len) },
         Backing::Null => Ok(()),
+    }
+}
+
+/// How many of `len` bytes, at least 1, that end at an address become visible last: those of the last aligned word, if they end with one.
+const fn last_bytes(end: u64, len: usize) -> usize {
+    if len >= 8 && end.is_multiple_of(8) {
+        8
+    } else if len > 0 {
+        1
+    } else {
+        0
     }
 }
 
@@ -100,7 +116,7 @@ impl Memory for RawMemory {
         let Some(end) = span.addr().checked_add(len as u64).filter(|_| len > 0) else {
             return Ok(());
         };
-        let tail = if len >= 8 && end % 8 == 0 { 8 } else { 1 };
+        let tail = last_bytes(end, len);
         let (head, last) = from[..len].split_at(len - tail);
         // SAFETY: the span is registered memory of this process for as long as it is borrowed; `head` and `last` are its parts.
         // The program may look meanwhile, as it may with a device. An aligned word is copied as one, and a byte always is.

@@ -4,13 +4,13 @@
 //! map it for writing any more. The descriptor is then given to whoever may read. A part that nobody has touched takes no memory.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::file::{self, add_seals, cannot_shrink};
 use super::{Mapping, file_size};
 use crate::fd::Fd;
-use crate::sys::{check, raw_fd};
 
 const WORD: usize = size_of::<u64>();
 
@@ -27,19 +27,14 @@ impl OwnWords {
     /// # Errors
     /// EMFILE, ENOMEM; EINVAL, ENOSYS or EPERM where the kernel (before 5.1) or a filter does not allow such files.
     pub fn new(name: &std::ffi::CStr, count: usize) -> io::Result<Self> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string.
-        let made = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) };
-        let fd = Fd::internal(raw_fd(check(made)?));
         let len = count * WORD;
-        // SAFETY: takes no pointers.
-        check(unsafe { libc::syscall(libc::SYS_ftruncate, fd.as_raw_fd(), len) })?;
+        let fd = file::create(name, len)?;
         let words = Words::of(&fd, len, true)?;
         // What is mapped for writing by now stays so.
-        let seals =
-            libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
-        // SAFETY: takes no pointers.
-        check(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+        add_seals(
+            &fd,
+            libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL,
+        )?;
         Ok(Self { fd, words })
     }
 
@@ -93,13 +88,6 @@ impl PeerWords {
     }
 }
 
-fn cannot_shrink(fd: RawFd) -> bool {
-    // SAFETY: takes no pointers.
-    let seals = check(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GET_SEALS) });
-    let need = libc::F_SEAL_SHRINK.cast_unsigned() as usize;
-    seals.is_ok_and(|seals| seals & need == need)
-}
-
 #[derive(Debug)]
 struct Words {
     mapping: Mapping,
@@ -125,6 +113,7 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::{check, raw_fd};
 
     fn dup(fd: BorrowedFd<'_>) -> Fd {
         // SAFETY: takes no pointers.

@@ -1,24 +1,25 @@
-//! WRITEs and READs without packets: the owner of the initiating queue pair moves the bytes itself, where it can reach the peer's
-//! memory and knows what the peer grants.
+//! WRITEs, READs and atomics without packets: the owner of the initiating queue pair moves the bytes itself, or changes the word, where it
+//! can reach the peer's memory and knows what the peer grants.
 //!
 //! What the program sees is what packets would have shown it. So the direct way is open only
 //!
 //! - to the oldest work request, while nothing is in flight: an operation neither overtakes earlier ones nor completes before them;
 //! - if the peer expects exactly the PSN that would be sent ([`Grant::expected`]): both ends are in step. Nothing done directly
 //!   consumes PSNs, so they stay so;
-//! - to WRITEs and READs with bytes. A message without bytes needs no key: that is the responder's matter. So is an immediate, which
+//! - to atomics, and to WRITEs and READs with bytes. A message without bytes needs no key: that is the responder's matter. So is an immediate, which
 //!   takes a receive. What has one and is not [offered](super::offer) though it is long is put in place, and a packet without bytes
 //!   ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it, which is waited for like any other, a receiver that is
 //!   not ready included.
 //!
 //! Whatever is refused or goes wrong goes by packets, from its first byte on ([`RcQp::refuse_direct`]), and the peer's responder
-//! decides: it makes the NAK, the event and the state that belong to it. Doing a part of a WRITE or READ twice changes nothing.
+//! decides: it makes the NAK, the event and the state that belong to it. Doing a part of a WRITE or READ twice changes nothing. An atomic
+//! is done once: it is refused only if it was not carried out.
 
 use alloc::vec::Vec;
 
 use super::config::MAX_MESSAGE;
 use super::execute::allows;
-use super::fault::{Reject, SendFault};
+use super::fault::{Fault, Reject, SendFault};
 use super::offer::MIN_OFFER;
 use super::requester::{Probe, Requester};
 use super::responder::{Responder, Stop};
@@ -46,11 +47,73 @@ impl Default for Moved {
     }
 }
 
+/// What is to be done with the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectOp {
+    /// Its bytes are replaced.
+    Write,
+    /// Its bytes are fetched.
+    Read,
+    /// A word of 8 bytes is replaced if it has a value.
+    CompareSwap {
+        /// The value.
+        compare: u64,
+        /// What it becomes.
+        swap: u64,
+    },
+    /// Something is added to a word of 8 bytes.
+    FetchAdd {
+        /// What.
+        add: u64,
+    },
+}
+
+impl DirectOp {
+    /// The oldest work request's, and where, if it is of a kind that goes without packets.
+    const fn of(op: &SendOp) -> Option<(Self, RemoteAddr)> {
+        match *op {
+            SendOp::Write(remote) | SendOp::WriteImm(remote, _) => Some((Self::Write, remote)),
+            SendOp::Read(remote) => Some((Self::Read, remote)),
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => Some((Self::CompareSwap { compare, swap }, remote)),
+            SendOp::FetchAdd { remote, add } => Some((Self::FetchAdd { add }, remote)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is an atomic: what was there before comes back, and it must not be done twice.
+    #[must_use]
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// What the peer must allow.
+    #[must_use]
+    pub const fn needs(self) -> Access {
+        match self {
+            Self::Write => Access::REMOTE_WRITE,
+            Self::Read => Access::REMOTE_READ,
+            Self::CompareSwap { .. } | Self::FetchAdd { .. } => Access::REMOTE_ATOMIC,
+        }
+    }
+
+    /// What the key of the own bytes must allow.
+    const fn needs_here(self) -> Access {
+        match self {
+            Self::Write => Access::empty(),
+            _ => Access::LOCAL_WRITE,
+        }
+    }
+}
+
 /// What is left of the oldest work request, for its owner to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
-    /// The peer's memory is written; otherwise read.
-    pub is_write: bool,
+    /// What is done.
+    pub op: DirectOp,
     /// The peer's queue pair.
     pub dest: Qpn,
     /// PSN that the peer must expect.
@@ -68,7 +131,7 @@ pub struct Grant {
     pub peer: Qpn,
     /// PSN of the next request packet.
     pub expected: Psn,
-    /// `REMOTE_WRITE` and `REMOTE_READ`, as far as requests of that kind are carried out.
+    /// `REMOTE_WRITE`, `REMOTE_READ` and `REMOTE_ATOMIC`, as far as requests of that kind are carried out.
     pub access: Access,
 }
 
@@ -76,9 +139,9 @@ impl RcQp {
     /// What the owner may do in place of [`poll_transmit`](Self::poll_transmit), if anything.
     #[must_use]
     pub fn next_direct(&self) -> Option<Direct> {
-        let (wqe, remote, done) = self.requester.direct(&self.shared)?;
+        let (wqe, (op, remote), done) = self.requester.direct(&self.shared)?;
         Some(Direct {
-            is_write: !matches!(wqe.wr.op, SendOp::Read(_)),
+            op,
             dest: self.shared.attr.dest_qp_num,
             psn: self.requester.next_psn(),
             remote: RemoteAddr {
@@ -98,14 +161,10 @@ impl RcQp {
         rights: &'a Rights,
         len: u32,
     ) -> Result<Vec<Piece<'a>>, RightsError> {
-        let Some((wqe, _, done)) = self.requester.direct(&self.shared) else {
+        let Some((wqe, (op, _), done)) = self.requester.direct(&self.shared) else {
             return Ok(Vec::new());
         };
-        let need = match wqe.wr.op {
-            SendOp::Read(_) => Access::LOCAL_WRITE,
-            _ => Access::empty(),
-        };
-        let who = (self.shared.config.pd, need);
+        let who = (self.shared.config.pd, op.needs_here());
         scatter::pieces(rights, who, &wqe.wr.payload, (done, len))
     }
 
@@ -115,10 +174,22 @@ impl RcQp {
         self.settle_send(cx, outcome);
     }
 
+    /// The atomic was carried out and found `original`. Completes the work request.
+    pub fn on_direct_atomic(&mut self, cx: &mut Cx<'_>, original: u64) {
+        let outcome = self.requester.on_direct_atomic(&self.shared, cx, original);
+        self.settle_send(cx, outcome);
+    }
+
     /// The oldest work request cannot be carried out directly: it goes by packets.
     pub fn refuse_direct(&mut self) {
+        let atomic = self
+            .next_direct()
+            .is_some_and(|direct| direct.op.is_atomic());
         self.requester.moved = Moved::Refused;
-        self.requester.waiting.on_refused();
+        // Of how long messages fare with this peer an atomic says nothing.
+        if !atomic {
+            self.requester.waiting.on_refused();
+        }
     }
 
     /// What this queue pair grants its peer now; nothing while the responder has anything to say or to wait for. A program that
@@ -135,9 +206,10 @@ impl RcQp {
         if !responds || self.shared.config.qp_type != QpType::Rc || packets {
             return None;
         }
-        let mut access = attr.qp_access_flags & (Access::REMOTE_WRITE | Access::REMOTE_READ);
+        let answered = Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let mut access = attr.qp_access_flags & (Access::REMOTE_WRITE | answered);
         if attr.max_dest_rd_atomic == 0 {
-            access.remove(Access::REMOTE_READ);
+            access.remove(answered);
         }
         Some(Grant {
             peer: attr.dest_qp_num,
@@ -153,8 +225,8 @@ fn listens_for_migreq(shared: &Shared) -> bool {
 }
 
 impl Requester {
-    /// The oldest work request, where it goes and how much of it is done, if it may be carried out without packets.
-    pub(super) fn direct(&self, shared: &Shared) -> Option<(&Wqe, RemoteAddr, u32)> {
+    /// The oldest work request, what it does where and how much of it is done, if it may be carried out without packets.
+    pub(super) fn direct(&self, shared: &Shared) -> Option<(&Wqe, (DirectOp, RemoteAddr), u32)> {
         let Moved::Bytes(done) = self.moved else {
             return None;
         };
@@ -170,15 +242,9 @@ impl Requester {
         // One of which packets have gone, all of them acknowledged, ends as it began.
         let begins = |wqe: &&Wqe| wqe.length > 0 && wqe.start == self.flight.next();
         let wqe = self.queue.front().filter(begins)?;
-        match wqe.wr.op {
-            SendOp::Write(remote) | SendOp::Read(remote) if idle && may => {
-                Some((wqe, remote, done))
-            }
-            SendOp::WriteImm(remote, _) if idle && may && is_placed(wqe) => {
-                Some((wqe, remote, done))
-            }
-            _ => None,
-        }
+        let has_imm = matches!(wqe.wr.op, SendOp::WriteImm(..));
+        let what = DirectOp::of(&wqe.wr.op).filter(|_| !has_imm || is_placed(wqe))?;
+        (idle && may).then_some((wqe, what, done))
     }
 
     /// Whether a work request that has its turn waits for what is in flight, so that it and what follows it can go without packets. (A
@@ -214,6 +280,24 @@ impl Requester {
             self.moved = Moved::Refused;
             return Ok(());
         }
+        self.flight.pass_over(packets);
+        self.retire(shared, cx)
+    }
+
+    /// As the response of an atomic does.
+    fn on_direct_atomic(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        original: u64,
+    ) -> Result<(), SendFault> {
+        let Some((wqe, (op, _), _)) = self.direct(shared) else {
+            return Ok(());
+        };
+        debug_assert!(op.is_atomic());
+        let (pd, packets) = (shared.config.pd, wqe.packets);
+        scatter::scatter(cx, pd, wqe.sges(), 0, &original.to_ne_bytes())
+            .map_err(|_| Fault::LOCAL_KEY)?;
         self.flight.pass_over(packets);
         self.retire(shared, cx)
     }

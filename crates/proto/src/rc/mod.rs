@@ -67,7 +67,7 @@ use crate::wire::{Operation, Packet, Position};
 pub use budget::{Budget, Stake};
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
 pub use cx::{Cx, LocalCx, Noted, SharedRecv, Sink, Taken};
-pub use direct::{Direct, Grant};
+pub use direct::{Direct, DirectOp, Grant};
 pub use fault::Cause;
 pub use offer::{MAX_OFFER, MIN_OFFER, Offer};
 pub use retry::MIN_ACK_TIMEOUT;

@@ -1,0 +1,126 @@
+//! Files of memory whose pages processes share.
+//!
+//! Who maps a file that its owner can cut short is killed by SIGBUS when he looks behind the new end. So only files count here that are
+//! sealed against that ([`SharedFile`]), and who maps one of another process looks at the seals himself ([`PeerPages`](super::PeerPages)).
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+
+use super::{Mapping, file_size};
+use crate::fd::Fd;
+use crate::sys::{check, raw_fd};
+
+/// Names a file on this host while it is open somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    /// Its file system.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
+}
+
+impl FileId {
+    /// The file behind a descriptor.
+    pub(super) fn of(fd: RawFd) -> io::Result<Self> {
+        let mut stat = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the kernel fills the structure in if it reports success.
+        let stat = unsafe {
+            check(libc::fstat(fd, stat.as_mut_ptr()).into())?;
+            stat.assume_init()
+        };
+        Ok(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+}
+
+/// A file of memory, or another one, of which nobody can take pages away.
+#[derive(Debug)]
+pub struct SharedFile {
+    fd: Fd,
+    id: FileId,
+}
+
+impl SharedFile {
+    /// `len` zeroed bytes that are nobody else's yet. `name` is what lists of mappings show.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM; ENOSYS or EPERM where the kernel or a filter does not allow such files.
+    pub fn create(name: &CStr, len: usize) -> io::Result<Self> {
+        let fd = create(name, len)?;
+        add_seals(&fd, libc::F_SEAL_GROW | libc::F_SEAL_SEAL)?;
+        let id = FileId::of(fd.as_raw_fd())?;
+        Ok(Self { fd, id })
+    }
+
+    /// The file of a descriptor of the program's, which may close it.
+    ///
+    /// # Errors
+    /// EINVAL: it could be cut short, or is no file of memory; EBADF, EMFILE.
+    pub fn of(descriptor: RawFd) -> io::Result<Self> {
+        if !cannot_shrink(descriptor) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        // SAFETY: takes no pointers.
+        let raw = unsafe { libc::syscall(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+        let fd = Fd::internal(raw_fd(check(raw)?));
+        let id = FileId::of(fd.as_raw_fd())?;
+        Ok(Self { fd, id })
+    }
+
+    /// Which file it is.
+    #[must_use]
+    pub const fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// The number of its descriptor in this process.
+    #[must_use]
+    pub fn number(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Maps its first `len` bytes, to be written too.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn map(&self, len: usize) -> io::Result<Mapping> {
+        Mapping::of(self.fd.as_raw_fd(), 0, len, true)
+    }
+
+    /// Gives its pages back, whoever still maps them: what was there is lost.
+    pub fn discard(&self) {
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let len = file_size(self.fd.as_raw_fd()).unwrap_or(0);
+        // SAFETY: takes no pointers. Should the kernel not do it, the pages go with the last mapping.
+        let _ = unsafe { libc::syscall(libc::SYS_fallocate, self.fd.as_raw_fd(), how, 0, len) };
+    }
+}
+
+/// An anonymous file of so many zeroed bytes, sealed against being cut.
+pub(super) fn create(name: &CStr, len: usize) -> io::Result<Fd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a C string.
+    let made = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) };
+    let fd = Fd::internal(raw_fd(check(made)?));
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::syscall(libc::SYS_ftruncate, fd.as_raw_fd(), len) })?;
+    add_seals(&fd, libc::F_SEAL_SHRINK)?;
+    Ok(fd)
+}
+
+pub(super) fn add_seals(fd: &Fd, seals: i32) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })
+        .map(drop)
+}
+
+pub(super) fn cannot_shrink(fd: RawFd) -> bool {
+    // SAFETY: takes no pointers.
+    let seals = check(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GET_SEALS) });
+    let need = libc::F_SEAL_SHRINK.cast_unsigned() as usize;
+    seals.is_ok_and(|seals| seals & need == need)
+}
