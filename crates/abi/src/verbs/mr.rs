@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ferroce_nic::mr::Advice;
 use ferroce_nic::{Error, Mr};
-use ferroce_os::memory::{Mapping, file_size, page_size};
+use ferroce_os::memory::{Mapping, SharedFile, file_size, page_size};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::Access;
 use libc::c_void;
@@ -234,7 +234,9 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     let region = map_dmabuf(fd, (offset, length, iova), access.cast_unsigned()).and_then(
         |(mapping, skip, access)| {
             let place = (skip, length as u64, iova);
-            Mr::register_mapping(parent.nic(), mapping, place, access)
+            // A memory file is shared with peers of this host, if nobody can cut it short.
+            let file = SharedFile::of(fd).ok().map(|file| (file, offset - skip));
+            Mr::register_mapping(parent.nic(), (mapping, file), place, access)
         },
     );
     // SAFETY: as above.

@@ -45,11 +45,13 @@ pub enum Way {
     Out,
     /// From the peer's memory: READs, and long SENDs that are fetched.
     In,
+    /// Atomics on a word of the peer's.
+    Atomic,
 }
 
 impl Way {
-    /// Both, in the order of the counters.
-    pub const ALL: [Self; 2] = [Self::Out, Self::In];
+    /// All, in the order of the counters.
+    pub const ALL: [Self; 3] = [Self::Out, Self::In, Self::Atomic];
 }
 
 /// A name, and what reads its counter.
@@ -66,6 +68,7 @@ pub struct Counters {
     forwarded: AtomicU64,
     direct: [AtomicU64; Way::ALL.len()],
     direct_bytes: [AtomicU64; Way::ALL.len()],
+    direct_mapped: AtomicU64,
     direct_refused: [AtomicU64; Refusal::ALL.len()],
     dropped: [AtomicU64; DropReason::ALL.len()],
     noted: [AtomicU64; Noted::ALL.len()],
@@ -74,9 +77,11 @@ pub struct Counters {
 
 impl Counters {
     /// What was carried out without packets, and why the rest within the host was not: names, as under `hw_counters`, and counters.
-    pub const DIRECT: [NamedCounter; 8] = [
+    pub const DIRECT: [NamedCounter; 11] = [
         ("direct_writes", |c| c.direct(Way::Out)),
         ("direct_reads", |c| c.direct(Way::In)),
+        ("direct_atomics", |c| c.direct(Way::Atomic)),
+        ("direct_mapped", Counters::direct_mapped),
         ("direct_refused_unacquainted", |c| {
             c.direct_refused_for(Refusal::Unacquainted)
         }),
@@ -94,6 +99,9 @@ impl Counters {
         }),
         ("direct_refused_failed", |c| {
             c.direct_refused_for(Refusal::Failed)
+        }),
+        ("direct_refused_not_shared", |c| {
+            c.direct_refused_for(Refusal::NotShared)
         }),
     ];
 
@@ -127,7 +135,8 @@ impl Counters {
     pub fn forwarded(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
     }
-    /// WRITEs ([`Way::Out`]), READs and SENDs received ([`Way::In`]), or parts of long ones, that were carried out without packets.
+    /// WRITEs ([`Way::Out`]), READs and SENDs received ([`Way::In`]), or parts of long ones, and atomics ([`Way::Atomic`]) that were carried out
+    /// without packets.
     #[must_use]
     pub fn direct(&self, way: Way) -> u64 {
         self.direct[way as usize].load(Ordering::Relaxed)
@@ -137,7 +146,12 @@ impl Counters {
     pub fn direct_bytes(&self, way: Way) -> u64 {
         self.direct_bytes[way as usize].load(Ordering::Relaxed)
     }
-    /// WRITEs, READs and SENDs received within this host that went by packets since the direct way was not open to them.
+    /// How many of these were done in memory of the peer that this process has mapped, without a system call.
+    #[must_use]
+    pub fn direct_mapped(&self) -> u64 {
+        self.direct_mapped.load(Ordering::Relaxed)
+    }
+    /// WRITEs, READs, atomics and SENDs received within this host that went by packets since the direct way was not open to them.
     #[must_use]
     pub fn direct_refused(&self) -> u64 {
         let refused = Refusal::ALL.iter().map(|why| self.direct_refused_for(*why));
@@ -179,7 +193,9 @@ impl Counters {
         self.rx_packets.fetch_add(packets as u64, Ordering::Relaxed);
         self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
-    pub(crate) fn count_direct(&self, way: Way, bytes: usize) {
+    pub(crate) fn count_direct(&self, way: Way, bytes: usize, is_mapped: bool) {
+        self.direct_mapped
+            .fetch_add(is_mapped.into(), Ordering::Relaxed);
         self.direct[way as usize].fetch_add(1, Ordering::Relaxed);
         self.direct_bytes[way as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }

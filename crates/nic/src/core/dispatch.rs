@@ -99,6 +99,9 @@ impl Dispatch {
             LocalFrame::Question(link) => self.questions.push(link),
             LocalFrame::Lending { from_slot, lending } => nic.on_lending(from_slot, &lending),
             LocalFrame::Sharing { from_slot, sharing } => nic.on_sharing(from_slot, &sharing),
+            LocalFrame::Unshared { from_slot, number } => {
+                nic.boards().on_unshared(from_slot, number);
+            }
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 if let Some(qp) = nic.qps().find(qpn) {
                     qp.on_dropped(from_slot, by, now);

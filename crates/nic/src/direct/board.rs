@@ -1,6 +1,7 @@
 //! This process's board: what it grants, and what it is in the middle of using of others.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use ferroce_os::memory::OwnWords;
@@ -11,8 +12,11 @@ use ferroce_proto::rc::Grant;
 
 use super::hazard;
 use super::layout::{self, Named, Serves};
+use super::part::SharedPart;
 use super::refusal::Refusal;
+use super::shares::{Share, Shares};
 use crate::Error;
+use crate::core::{read, write};
 use crate::link::Addressing;
 
 /// The board of this process.
@@ -22,6 +26,8 @@ pub(crate) struct Board {
     nonce: u64,
     /// Hazards in use, one bit each.
     taken: AtomicU64,
+    /// Memory that others can map.
+    shares: RwLock<Shares>,
     /// A child of `fork` shares the words, and must leave them alone.
     generation: usize,
 }
@@ -35,6 +41,7 @@ impl Board {
             words,
             nonce,
             taken: AtomicU64::new(0),
+            shares: RwLock::default(),
             generation: fork::generation(),
         };
         board.set(layout::AT_NONCE, nonce);
@@ -78,11 +85,37 @@ impl Board {
             // Before the region can be found: who finds its key nowhere goes by packets.
             self.count_overflow(|count| count.fetch_add(1, Ordering::Release));
         }
-        let words = layout::pack_region(region, serves);
+        let share = read(&self.shares).place_of(region.addr, region.length);
+        let words = layout::pack_region(region, serves, share);
         for (at, word) in (first + 1..).zip(words) {
             self.set(at, word);
         }
         self.set(first, layout::pack_key(key, region.access));
+    }
+
+    /// Others can map a part of a file that this process has mapped: regions there that are [published](Self::publish) from here on say so. None:
+    /// there is no place left.
+    pub(super) fn share(&self, part: &SharedPart) -> Option<Share> {
+        let share = write(&self.shares).add(part)?;
+        let first = layout::share(share.index);
+        for (at, word) in (first + 1..).zip(part.pack()) {
+            self.set(at, word);
+        }
+        self.set(first, share.number);
+        let used = self.words.word(layout::AT_SHARES);
+        used.fetch_max(share.index as u64 + 1, Ordering::Release);
+        Some(share)
+    }
+
+    /// Others can map it no longer. No region there is published any more.
+    pub(super) fn unshare(&self, share: &Share) {
+        self.set(layout::share(share.index), 0);
+        write(&self.shares).remove(share);
+    }
+
+    /// Says how much memory of the process in a slot this one has mapped.
+    pub(super) fn set_mapped(&self, slot: u16, count: usize) {
+        self.set(layout::mapped(slot), count as u64);
     }
 
     /// Whether something is published under a key.

@@ -7,7 +7,9 @@
 //! | 1024 .. 2048 | acquaintances: per slot, the nonce of the board on which this process looks for hazards |
 //! | 2048 .. 67584 | queue pairs by index, four words each: grant, protection domain, path, token of offered SENDs |
 //! | 67584 .. 100352 | regions, and what windows open, a hash table by key, eight words each |
-//! | 100352 .. | the same, 16 times as many, for regions that find no place in the first table |
+//! | 100352 .. 624640 | the same, 16 times as many, for regions that find no place in the first table |
+//! | 624640 .. 626688 | memory of the process that others can map, 256 times eight words |
+//! | 626688 .. | per slot, how much memory of its process this process has mapped |
 //!
 //! 4.8 MiB; of memory only the pages that something was looked at. The first table is small so that the random keys of a program that
 //! registers and deregisters all the time do not touch more and more pages; the second is looked at only while there is something
@@ -20,13 +22,15 @@ use ferroce_proto::rc::Grant;
 use crate::link::Addressing;
 
 /// The content of the first word: changes with the layout.
-pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir05");
+pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir06");
 pub(super) const AT_FORMAT: usize = 0;
 pub(super) const AT_NONCE: usize = 1;
 pub(super) const AT_HOME: usize = 2;
 pub(super) const AT_HAZARDS: usize = 3;
 /// How many regions are in the second table.
 pub(super) const AT_OVERFLOW: usize = 4;
+/// How many places for memory that others can map were ever used.
+pub(super) const AT_SHARES: usize = 5;
 
 const HAZARD_BASE: usize = 512;
 /// Hazards of a process: copies that its threads make at the same time.
@@ -44,8 +48,14 @@ pub(super) const PLACES: usize = 8;
 const OVERFLOW_BASE: usize = REGION_BASE + REGIONS * REGION_WORDS;
 const OVERFLOW_REGIONS: usize = 1 << 16;
 
+const SHARE_BASE: usize = OVERFLOW_BASE + OVERFLOW_REGIONS * REGION_WORDS;
+const SHARE_WORDS: usize = 8;
+/// Pieces of memory of a process that others can map.
+pub(super) const SHARES: usize = 256;
+const MAPPED_BASE: usize = SHARE_BASE + SHARES * SHARE_WORDS;
+
 /// Words of a board.
-pub(super) const WORDS: usize = OVERFLOW_BASE + OVERFLOW_REGIONS * REGION_WORDS;
+pub(super) const WORDS: usize = MAPPED_BASE + SLOTS;
 
 const VALID: u64 = 1 << 63;
 
@@ -55,6 +65,16 @@ pub(super) const fn hazard(index: usize) -> usize {
 
 pub(super) const fn acquaintance(slot: u16) -> usize {
     ACQUAINTANCE_BASE + slot as usize % SLOTS
+}
+
+/// First word of memory that others can map: its number, 0 if there is none.
+pub(super) const fn share(index: usize) -> usize {
+    SHARE_BASE + index % SHARES * SHARE_WORDS
+}
+
+/// Word that says how much memory of the process in a slot is mapped.
+pub(super) const fn mapped(slot: u16) -> usize {
+    MAPPED_BASE + slot as usize % SLOTS
 }
 
 /// First word of a queue pair.
@@ -111,8 +131,8 @@ impl Named {
 
 /// A queue pair as it is published: what it grants, in one word that changes as a whole.
 pub(super) const fn pack_grant(grant: &Grant) -> u64 {
-    // REMOTE_WRITE and REMOTE_READ are bits 1 and 2.
-    let access = (grant.access.bits() as u64 >> 1) & 3;
+    // REMOTE_WRITE, REMOTE_READ and REMOTE_ATOMIC are bits 1 to 3.
+    let access = (grant.access.bits() as u64 >> 1) & 7;
     VALID | access << 48 | (grant.expected.get() as u64) << 24 | grant.peer.get() as u64
 }
 
@@ -128,7 +148,7 @@ pub(super) fn unpack_grant(word: u64) -> Option<Grant> {
     (word & VALID != 0).then(|| Grant {
         peer: Qpn::new(low(word)),
         expected: Psn::new(low(word >> 24)),
-        access: Access::from_bits_truncate(low(word >> 48 & 3) << 1),
+        access: Access::from_bits_truncate(low(word >> 48 & 7) << 1),
     })
 }
 
@@ -186,22 +206,45 @@ impl Serves {
 }
 
 /// Words of a region besides the first.
-pub(super) const MORE_WORDS: usize = 5;
+pub(super) const MORE_WORDS: usize = 6;
+
+/// What is published under a key.
+#[derive(Debug)]
+pub(super) struct Published {
+    /// The region, or what a window opens.
+    pub(super) region: Region,
+    /// Whom it serves.
+    pub(super) serves: Serves,
+    /// Where in the table of memory that others can map its memory is, if it is.
+    pub(super) share: Option<usize>,
+}
 
 /// The other words of a region, or of what a window opens.
-pub(super) const fn pack_region(region: &Region, serves: Serves) -> [u64; MORE_WORDS] {
-    let pd = region.pd.0 as u64;
-    [region.iova, region.length, region.addr, pd, serves.pack()]
+pub(super) fn pack_region(
+    region: &Region,
+    serves: Serves,
+    share: Option<usize>,
+) -> [u64; MORE_WORDS] {
+    let share = share.map_or(0, |index| index as u64 + 1);
+    let pd = region.pd.0.into();
+    let serves = serves.pack();
+    [region.iova, region.length, region.addr, pd, serves, share]
 }
 
 /// What is published under a key.
 pub(super) fn unpack_region(
     first: u64,
-    [iova, length, addr, pd, serves]: [u64; MORE_WORDS],
-) -> (Region, Serves) {
+    [iova, length, addr, pd, serves, share]: [u64; MORE_WORDS],
+) -> Published {
     let access = Access::from_bits_truncate(high(first) & 0xffff);
-    let region = Region::new(PdId(low(pd)), addr, length, access).with_iova(iova);
-    (region, Serves::unpack(serves))
+    let share = usize::try_from(share).ok();
+    Published {
+        region: Region::new(PdId(low(pd)), addr, length, access).with_iova(iova),
+        serves: Serves::unpack(serves),
+        share: share
+            .and_then(|n| n.checked_sub(1))
+            .filter(|index| *index < SHARES),
+    }
 }
 
 /// What stands for the two addresses of a path: both ends have the same, each as it sees them.
@@ -218,7 +261,7 @@ pub(super) fn path_mark(own: &Addressing, mirrored: bool) -> u64 {
     })
 }
 
-fn low(word: u64) -> u32 {
+pub(super) fn low(word: u64) -> u32 {
     u32::try_from(word & 0xffff_ffff).expect("invariant: masked")
 }
 
@@ -229,6 +272,7 @@ fn high(word: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::part::PART_WORDS;
     use super::*;
 
     #[test]
@@ -243,6 +287,7 @@ mod tests {
             Access::empty(),
             Access::REMOTE_READ,
             Access::REMOTE_WRITE | Access::REMOTE_READ,
+            Access::REMOTE_ATOMIC,
         ] {
             let grant = Grant {
                 peer: Qpn::new(0x00ab_cdef),
@@ -280,10 +325,15 @@ mod tests {
             Serves::QueuePair(Qpn::new(0)),
             Serves::QueuePair(Qpn::new(0x00ff_ffff)),
         ] {
-            let (_, back) = unpack_region(first, pack_region(&region, serves));
-            assert_eq!(back, serves);
+            for share in [None, Some(0), Some(SHARES - 1)] {
+                let back = unpack_region(first, pack_region(&region, serves, share));
+                assert_eq!((back.serves, back.share), (serves, share));
+            }
         }
-        let (back, _) = unpack_region(first, pack_region(&region, Serves::Owner));
+        let words = pack_region(&region, Serves::Owner, Some(SHARES));
+        let none = unpack_region(first, words);
+        assert_eq!(none.share, None, "no such place");
+        let back = none.region;
         assert_eq!(
             (back.pd, back.iova, back.length, back.addr, back.access),
             (
@@ -307,7 +357,9 @@ mod tests {
             }
             let second: Vec<_> = places(Key(key), true).skip(PLACES).collect();
             assert!(second.len() == PLACES && second.iter().all(|place| is_overflow(*place)));
-            assert!(second.iter().all(|place| place + REGION_WORDS <= WORDS));
+            assert!(second.iter().all(|place| place + REGION_WORDS <= share(0)));
         }
+        assert!(share(SHARES - 1) + 1 + PART_WORDS <= mapped(0));
+        assert!(mapped(1023) < WORDS);
     }
 }

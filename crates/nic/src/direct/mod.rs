@@ -1,5 +1,5 @@
-//! The direct way: WRITEs and READs to another process of this host that the initiator carries out itself, by copies between address
-//! spaces, without that process being scheduled.
+//! The direct way: WRITEs, READs and atomics to another process of this host that the initiator carries out itself, by copies between address
+//! spaces or in memory that both have mapped, without that process being scheduled.
 //!
 //! Each process keeps a *board*, memory that it alone writes and that processes of its user may look at: what its regions and queue
 //! pairs grant, and which ones of others it is in the middle of using (*hazards*). It is offered with the hello of every link.
@@ -16,7 +16,10 @@
 //! | [`layout`] | what is where on a board |
 //! | [`hazard`] | the protocol by which rights are used and taken back |
 //! | [`board`] | this process's board |
+//! | [`shares`], [`part`] | memory of this process that others can map |
 //! | [`peer`] | others' boards, and their memory |
+//! | [`mapped`] | their memory that is mapped here |
+//! | [`work`] | carrying out work: copies, atomics |
 //! | [`refusal`] | why work goes by packets |
 //! | [`withdraw`] | taking rights back: regions, queue pairs |
 //! | [`windows`] | memory windows |
@@ -27,35 +30,34 @@
 mod board;
 mod hazard;
 mod layout;
+mod mapped;
+mod part;
 mod peer;
 mod refusal;
+mod shares;
 mod windows;
 mod withdraw;
+mod work;
 
 use std::collections::HashMap;
 use std::env;
-use std::io;
 use std::sync::{Arc, Mutex, RwLock};
 
 use ferroce_os::fd::Fd;
 use ferroce_os::random;
 use ferroce_proto::ids::{Psn, Qpn};
-use ferroce_proto::mr::Piece;
-use ferroce_proto::rc::{Direct, Grant, Offer};
-use ferroce_proto::time::Time;
+use ferroce_proto::rc::Grant;
 
 pub(crate) use self::board::Board;
 pub use self::refusal::Refusal;
+pub(crate) use self::shares::Share;
+pub(crate) use self::work::Moved;
 
-use self::layout::Named;
-use self::peer::{Peer, Request};
+use self::peer::Peer;
 use self::withdraw::Withdrawn;
-use crate::core::{read, slot_of, write};
+use crate::core::{read, write};
 use crate::link::Addressing;
 use crate::link::local::LinkId;
-
-/// Most bytes of one copy: meanwhile nobody can change the rights table of this process or take back those of the other one.
-pub(crate) const MAX_COPY: u32 = 1 << 20;
 
 /// All boards that this process knows, its own included.
 #[derive(Debug)]
@@ -161,6 +163,13 @@ impl Boards {
         own.set_acquainted(slot, nonce);
     }
 
+    /// The process in `slot` shares memory with this number no longer.
+    pub(crate) fn on_unshared(&self, slot: u16, number: u64) {
+        if let (Some(own), Some(peer)) = (self.own(), self.peer(slot)) {
+            peer.unmap(number, |count| own.set_mapped(slot, count));
+        }
+    }
+
     /// A link has ended. If it was the last one of its process, that one uses nothing of this process any more.
     pub(crate) fn on_link_end(&self, link: LinkId) {
         let Ok(own) = &self.own else { return };
@@ -172,63 +181,9 @@ impl Boards {
         });
         if let Some(slot) = ended {
             own.set_acquainted(slot, 0);
+            own.set_mapped(slot, 0);
             peers.leave(slot);
         }
-    }
-
-    /// Carries out the next part of a work request. Returns its bytes.
-    ///
-    /// # Errors
-    /// Why it cannot be done, or not for certain, in this way. A part of it may have been done then.
-    ///
-    /// `pieces` gives so many bytes of this process's memory.
-    pub(crate) fn carry_out<'a>(
-        &self,
-        (from, path, direct): (Qpn, &Addressing, Direct),
-        now: Time,
-        pieces: impl FnOnce(u32) -> Option<Vec<Piece<'a>>>,
-    ) -> Result<u32, Refusal> {
-        let own = self.own.as_ref().map_err(|_| Refusal::Unacquainted)?;
-        let peer = self.peer(slot_of(direct.dest));
-        let peer = peer.ok_or(Refusal::Unacquainted)?;
-        if !peer.is_usable(now) {
-            return Err(Refusal::Unreachable);
-        }
-        let request = Request { from, path, direct };
-        let len = direct.len.min(MAX_COPY);
-        let pieces = pieces(len).ok_or(Refusal::OwnMemory)?;
-        let me = (self.slot, own.nonce());
-        let (in_use, addr) = own.enter(request.named(), || peer.find(me, &request))?;
-        let copied = copy(&peer, direct.is_write, addr, (&pieces, len as usize));
-        drop(in_use);
-        copied
-            .map(|()| len)
-            .map_err(|e| on_failure(&peer, from, &e))
-    }
-
-    /// Fetches what a peer offers, into memory of this process. Returns its bytes.
-    ///
-    /// # Errors
-    /// Why it cannot be done, or not for certain. A part of it may have been done then.
-    pub(crate) fn fetch(&self, offer: &Offer, now: Time, to: &[Piece<'_>]) -> Result<u32, Refusal> {
-        let own = self.own().ok_or(Refusal::Unacquainted)?;
-        let peer = self.peer(slot_of(offer.from));
-        let peer = peer.ok_or(Refusal::Unacquainted)?;
-        if !peer.is_usable(now) {
-            return Err(Refusal::Unreachable);
-        }
-        let named = Named {
-            qpn: offer.from,
-            key: offer.key,
-        };
-        let me = (self.slot, own.nonce());
-        let (in_use, addr) = own.enter(named, || peer.find_offer(me, offer))?;
-        let copied = copy(&peer, false, addr, (to, offer.len as usize));
-        // The offer may have ended without a wait for who is at it: then the bytes may be others.
-        let valid = peer.still_offers(offer);
-        drop(in_use);
-        copied.map_err(|e| on_failure(&peer, offer.from, &e))?;
-        valid.then_some(offer.len).ok_or(Refusal::NotGranted)
     }
 
     /// A queue pair of a protection domain offers SENDs from here on: with this token, after [`end_grant`](Self::end_grant), or with a
@@ -294,26 +249,6 @@ fn switched_off() -> Option<&'static str> {
         .then_some("valgrind, which watches the process, does not see what others write")
 }
 
-/// What a copy that failed means.
-fn on_failure(peer: &Peer, qpn: Qpn, error: &io::Error) -> Refusal {
-    tracing::debug!(target: "ferroce::direct", qpn = qpn.get(), "a copy failed: {error}");
-    peer.on_error(error);
-    Refusal::Failed
-}
-
-fn copy(
-    peer: &Peer,
-    is_write: bool,
-    addr: u64,
-    (pieces, len): (&[Piece<'_>], usize),
-) -> io::Result<()> {
-    if is_write {
-        peer.process().write(pieces, addr, len)
-    } else {
-        peer.process().read(addr, pieces, len)
-    }
-}
-
 impl Peers {
     fn add(&mut self, slot: u16, peer: Arc<Peer>, link: LinkId) {
         self.strange.remove(&slot);
@@ -330,6 +265,7 @@ impl Peers {
 
     fn leave(&mut self, slot: u16) {
         if let Some(gone) = self.by_slot.remove(&slot) {
+            gone.peer.unmap_all();
             self.leaving.push(gone.peer);
         }
         self.leaving.retain(|peer| !peer.process().has_ended());

@@ -1,20 +1,22 @@
-//! Another process of this host that this one is acquainted with: its board, and the way to its memory.
+//! Another process of this host that this one is acquainted with: its board, and the ways to its memory.
 
 use std::fs;
 use std::io;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferroce_os::fd::Fd;
 use ferroce_os::memory::{PeerWords, Process, is_refusal};
 use ferroce_proto::ids::{Key, Qpn};
-use ferroce_proto::mr::{Access, Region};
+use ferroce_proto::mr::Access;
 use ferroce_proto::rc::{Direct, Offer};
 use ferroce_proto::time::Time;
 
 use super::hazard;
-use super::layout::{self, Named, Serves};
+use super::layout::{self, Named, Published, Serves};
+use super::mapped::{Mapped, Mappings};
+use super::part::SharedPart;
 use super::refusal::Refusal;
 use crate::link::Addressing;
 
@@ -27,10 +29,39 @@ pub(super) struct Peer {
     words: PeerWords,
     nonce: u64,
     process: Process,
-    /// Why its memory cannot be reached from here.
-    refused: OnceLock<String>,
+    /// Why the kernel copies nothing between its memory and this process's.
+    refused: OnceLock<Refused>,
+    /// What it shares and this process has mapped.
+    mappings: Mappings,
     /// When it was last seen alive, in nanoseconds.
     seen: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Refused {
+    why: String,
+    /// It may be another process: then nothing of it is used.
+    is_stranger: bool,
+}
+
+/// Where bytes of a peer are that may be used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// In its memory.
+    pub(super) addr: u64,
+    pub(super) len: u64,
+    /// In the table of what it shares, if it is shared memory.
+    share: Option<usize>,
+    /// Peers may change it.
+    writable: bool,
+}
+
+impl Place {
+    /// Its first bytes.
+    pub(super) fn beginning(self, len: u32) -> Self {
+        let len = self.len.min(len.into());
+        Self { len, ..self }
+    }
 }
 
 /// What is asked of a peer.
@@ -47,14 +78,6 @@ impl Request<'_> {
         Named {
             qpn: self.direct.dest,
             key: self.direct.remote.rkey,
-        }
-    }
-
-    const fn needs(&self) -> Access {
-        if self.direct.is_write {
-            Access::REMOTE_WRITE
-        } else {
-            Access::REMOTE_READ
         }
     }
 }
@@ -74,6 +97,7 @@ impl Peer {
             words,
             process: Process::open(pid)?,
             refused: OnceLock::new(),
+            mappings: Mappings::default(),
             seen: AtomicU64::new(0),
         };
         peer.probe();
@@ -85,21 +109,23 @@ impl Peer {
     fn probe(&self) {
         let home = self.words.load(layout::AT_HOME, Ordering::Relaxed);
         let at = home.wrapping_add(layout::AT_NONCE as u64 * 8);
-        let why = match self.process.read_word(at) {
-            Ok(word) if word == self.nonce => return,
-            Ok(_) => "another process has its number here".to_owned(),
-            Err(e) => format!("process_vm_readv: {e}{}", causes(&e)),
-        };
-        self.refuse(why);
+        match self.process.read_word(at) {
+            Ok(word) if word == self.nonce => {}
+            Ok(_) => self.refuse("another process has its number here".to_owned(), true),
+            Err(e) => {
+                let why = format!("process_vm_readv: {e}{}", causes(&e));
+                self.refuse(why, !is_refusal(&e));
+            }
+        }
     }
 
-    fn refuse(&self, why: String) {
-        let _ = self.refused.set(why);
+    fn refuse(&self, why: String, is_stranger: bool) {
+        let _ = self.refused.set(Refused { why, is_stranger });
     }
 
-    /// Why its memory cannot be reached, if so.
+    /// Why the kernel copies nothing between its memory and this process's, if so.
     pub(super) fn refused(&self) -> Option<&str> {
-        self.refused.get().map(String::as_str)
+        self.refused.get().map(|refused| refused.why.as_str())
     }
 
     /// Whether it looks at the hazards of the process with this slot and nonce.
@@ -119,14 +145,15 @@ impl Peer {
     /// A copy failed. If all others will too, none is tried any more.
     pub(super) fn on_error(&self, error: &io::Error) {
         if is_refusal(error) {
-            self.refuse(format!("{error}{}", causes(error)));
+            self.refuse(format!("{error}{}", causes(error)), false);
         }
     }
 
     /// Whether there is any point in looking at what it grants.
     pub(super) fn is_usable(&self, now: Time) -> bool {
         let life_check = u64::try_from(LIFE_CHECK.as_nanos()).unwrap_or(u64::MAX);
-        if self.refused.get().is_some() {
+        let is_out = |refused: &Refused| refused.is_stranger || !self.shares();
+        if self.refused.get().is_some_and(is_out) {
             return false;
         }
         if now.0.saturating_sub(self.seen.load(Ordering::Relaxed)) < life_check {
@@ -141,23 +168,24 @@ impl Peer {
 
     /// Where in its memory the bytes of a request are, if it grants that, and looks at this process's hazards (whose slot and
     /// nonce are `own`). To be asked with a hazard set, or the answer is worth nothing.
-    pub(super) fn find(&self, own: (u16, u64), request: &Request<'_>) -> Result<u64, Refusal> {
+    pub(super) fn find(&self, own: (u16, u64), request: &Request<'_>) -> Result<Place, Refusal> {
         self.check_acquainted(own)?;
         self.granted(request).ok_or(Refusal::NotGranted)
     }
 
     /// Where in its memory the bytes are that a queue pair of its offers. The same is true as of [`find`](Self::find).
-    pub(super) fn find_offer(&self, own: (u16, u64), offer: &Offer) -> Result<u64, Refusal> {
+    pub(super) fn find_offer(&self, own: (u16, u64), offer: &Offer) -> Result<Place, Refusal> {
         self.check_acquainted(own)?;
         let pd = self
             .words
             .load(layout::queue_pair(offer.from) + 1, Ordering::Acquire);
         // Windows have no local keys.
-        let region = self.published(offer.key).filter(|(region, serves)| {
-            self.has_offered(offer) && *serves == Serves::Owner && u64::from(region.pd.0) == pd
+        let published = self.published(offer.key).filter(|found| {
+            let is_of_pd = u64::from(found.region.pd.0) == pd;
+            self.has_offered(offer) && found.serves == Serves::Owner && is_of_pd
         });
-        region
-            .and_then(|(region, _)| region.address_of(offer.addr, u64::from(offer.len)))
+        published
+            .and_then(|found| place(&found, offer.addr, offer.len.into()))
             .ok_or(Refusal::NotGranted)
     }
 
@@ -180,25 +208,25 @@ impl Peer {
             .ok_or(Refusal::Unacquainted)
     }
 
-    fn granted(&self, request: &Request<'_>) -> Option<u64> {
+    fn granted(&self, request: &Request<'_>) -> Option<Place> {
         let load = |at| self.words.load(at, Ordering::Acquire);
-        let (direct, need) = (&request.direct, request.needs());
+        let (direct, need) = (&request.direct, request.direct.op.needs());
         let first = layout::queue_pair(direct.dest);
         let grant = layout::unpack_grant(load(first))?;
         let granted = grant.peer == request.from
             && grant.expected == direct.psn
             && grant.access.contains(need)
             && load(first + 2) == layout::path_mark(request.path, false);
-        let (region, serves) = self.published(direct.remote.rkey).filter(|_| granted)?;
-        let open = u64::from(region.pd.0) == load(first + 1)
-            && serves.peer_of(direct.dest)
-            && region.access.contains(need);
+        let found = self.published(direct.remote.rkey).filter(|_| granted)?;
+        let open = u64::from(found.region.pd.0) == load(first + 1)
+            && found.serves.peer_of(direct.dest)
+            && found.region.access.contains(need);
         let (addr, len) = (direct.remote.addr, u64::from(direct.len));
-        region.address_of(addr, len).filter(|_| open)
+        place(&found, addr, len).filter(|_| open)
     }
 
     /// What is published under a key. With a hazard for the key in place, its words do not change.
-    fn published(&self, key: Key) -> Option<(Region, Serves)> {
+    fn published(&self, key: Key) -> Option<Published> {
         let load = |at| self.words.load(at, Ordering::Acquire);
         let overflow = load(layout::AT_OVERFLOW) > 0;
         layout::places(key, overflow).find_map(|at| {
@@ -210,6 +238,46 @@ impl Peer {
         })
     }
 
+    /// Whether it has ever shared memory.
+    pub(super) fn shares(&self) -> bool {
+        self.words.load(layout::AT_SHARES, Ordering::Acquire) > 0
+    }
+
+    /// Whether it has mapped memory of the process in a slot.
+    pub(super) fn has_mapped(&self, slot: u16) -> bool {
+        self.words.load(layout::mapped(slot), Ordering::Acquire) > 0
+    }
+
+    /// The memory at a place, which [`find`](Self::find) gave and the hazard of which is still set, mapped here; and where in it. None: it is not
+    /// shared, or cannot be mapped. `count` is told how much is mapped, if that changes.
+    pub(super) fn mapped(
+        &self,
+        at: &Place,
+        count: impl FnOnce(usize),
+    ) -> Option<(Arc<Mapped>, u64)> {
+        let index = at.share?;
+        let load = |word| self.words.load(word, Ordering::Acquire);
+        let first = layout::share(index);
+        let name = (index, load(first));
+        let mapped = self.mappings.find(name, at.writable).unwrap_or_else(|| {
+            let part = SharedPart::unpack(std::array::from_fn(|i| load(first + 1 + i)));
+            let pid = self.process.pid();
+            self.mappings.map(name, (pid, part), at.writable, count)
+        })?;
+        let offset = mapped.part.offset_of(at.addr, at.len)?;
+        Some((mapped, offset))
+    }
+
+    /// Memory with this number is not shared any more.
+    pub(super) fn unmap(&self, number: u64, count: impl FnOnce(usize)) {
+        self.mappings.forget(number, count);
+    }
+
+    /// Nothing of its is used any more.
+    pub(super) fn unmap_all(&self) {
+        self.mappings.forget_all();
+    }
+
     /// Whether one of its hazards is for something.
     pub(super) fn uses(&self, of: impl Fn(Named) -> bool) -> bool {
         let used = self.words.load(layout::AT_HAZARDS, Ordering::Acquire);
@@ -219,6 +287,17 @@ impl Peer {
             Named::unpack(word).is_some_and(&of)
         })
     }
+}
+
+/// Where bytes of what is published are.
+fn place(found: &Published, addr: u64, len: u64) -> Option<Place> {
+    let change = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    Some(Place {
+        addr: found.region.address_of(addr, len)?,
+        len,
+        share: found.share,
+        writable: found.region.access.intersects(change),
+    })
 }
 
 /// What may be behind a refusal of the kernel, as far as this process can see.

@@ -1,4 +1,4 @@
-//! Why a WRITE or READ within this host, or a long SEND, goes by packets.
+//! Why a WRITE, READ or atomic within this host, or a long SEND, goes by packets.
 
 use std::fmt;
 
@@ -20,17 +20,20 @@ pub enum Refusal {
     OwnMemory,
     /// The copy failed half way.
     Failed,
+    /// An atomic on memory that the peer does not share, or that could not be mapped here.
+    NotShared,
 }
 
 impl Refusal {
     /// All of them, in the order of the counters.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Unacquainted,
         Self::Unreachable,
         Self::Busy,
         Self::NotGranted,
         Self::OwnMemory,
         Self::Failed,
+        Self::NotShared,
     ];
 }
 
@@ -43,6 +46,7 @@ impl fmt::Display for Refusal {
             Self::NotGranted => "the peer does not grant it now",
             Self::OwnMemory => "a local key does not open it",
             Self::Failed => "the copy failed",
+            Self::NotShared => "the memory is not shared with this process",
         })
     }
 }

@@ -1,13 +1,15 @@
-//! Device memory (`ibv_alloc_dm`): plain memory here, with the rules that it has on a card.
+//! Device memory (`ibv_alloc_dm`): plain memory here, with the rules that it has on a card. Since only the library has its address, it is a file's
+//! pages, which peers of this host map (`crate::direct`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use ferroce_os::memory::{Mapping, RawMemory, page_size};
+use ferroce_os::memory::{Mapping, RawMemory, SharedFile, page_size};
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::{Access, Memory as _, Region, Rights, RightsError, Span};
 
-use crate::{Context, Error};
+use crate::direct::Share;
+use crate::{Context, Error, Nic};
 
 /// Bytes that offsets, and lengths of copies, are a multiple of.
 const UNIT: u64 = 4;
@@ -18,7 +20,10 @@ static USED: AtomicU64 = AtomicU64::new(0);
 /// A piece of device memory, zeroed at first.
 #[derive(Debug)]
 pub struct DeviceMemory {
+    nic: Arc<Nic>,
     mapping: Mapping,
+    /// What peers map, if they can.
+    shared: Option<(SharedFile, Share)>,
     length: u64,
     /// Regions on it.
     users: AtomicUsize,
@@ -52,12 +57,20 @@ impl DeviceMemory {
             Error::no_memory(format!("{used} of {max} bytes of device memory are in use"))
         })?;
         let bytes = usize::try_from(length).expect("invariant: limited to less");
-        let mapping = Mapping::anonymous(bytes).map_err(|e| {
+        let nic = Arc::clone(context.nic());
+        let shared = shared(&nic, bytes);
+        let (mapping, shared) = match shared {
+            Some((mapping, file, share)) => (Ok(mapping), Some((file, share))),
+            None => (Mapping::anonymous(bytes), None),
+        };
+        let mapping = mapping.map_err(|e| {
             USED.fetch_sub(length, Ordering::AcqRel);
             Error::no_memory(format!("no memory: {e}"))
         })?;
         Ok(Arc::new(Self {
+            nic,
             mapping,
+            shared,
             length,
             users: AtomicUsize::new(0),
         }))
@@ -140,8 +153,24 @@ impl DeviceMemory {
     }
 }
 
+/// Memory that peers can map. None: the system does not allow it, or there are as many pieces as can be shared.
+fn shared(nic: &Nic, bytes: usize) -> Option<(Mapping, SharedFile, Share)> {
+    let file = SharedFile::create(c"ferroce-shared", bytes)
+        .inspect_err(|e| tracing::debug!(target: "ferroce::direct", "device memory that no peer can map: {e}"))
+        .ok()?;
+    let mapping = file.map(bytes).ok()?;
+    let range = (mapping.addr(), bytes as u64);
+    let share = nic.boards().share(&file, 0, range)?;
+    Some((mapping, file, share))
+}
+
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
+        if let Some((file, share)) = &self.shared {
+            self.nic.unshare(share);
+            // Peers that have it mapped do not keep the pages until they hear of it.
+            file.discard();
+        }
         USED.fetch_sub(self.length, Ordering::AcqRel);
     }
 }

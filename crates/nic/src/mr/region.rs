@@ -2,14 +2,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use ferroce_os::memory::{Mapping, prepare, probe_range};
+use ferroce_os::memory::{Mapping, SharedFile, prepare, probe_range};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, Backing, Region};
 
 use super::{DeviceMemory, Pd};
 use crate::core::{lock, read, write};
 use crate::device::{Limit, Permit};
-use crate::{Context, Error};
+use crate::direct::Share;
+use crate::{Context, Error, Nic};
 
 /// Access flags that a region may have: the others need hardware or kernel support that is not there.
 const SUPPORTED: Access = Access::LOCAL_WRITE
@@ -44,7 +45,11 @@ pub struct Mr {
 #[derive(Debug)]
 enum Owner {
     Device(Arc<DeviceMemory>),
-    Mapped { _mapping: Mapping },
+    Mapped {
+        _mapping: Mapping,
+        /// What peers can map, too.
+        shared: Option<(SharedFile, Share)>,
+    },
     Nobody,
 }
 
@@ -93,20 +98,31 @@ impl Mr {
         Self::insert(pd, region, Some(Owner::Device(Arc::clone(memory))))
             .inspect_err(|_| memory.detach())
     }
-    /// Registers `length` bytes at `skip` of a mapping that the region keeps.
+    /// Registers `length` bytes at `skip` of a mapping that the region keeps. Peers of this host can map it, too, if it is that of a file that
+    /// nobody can cut short, from an offset on: `file`.
     ///
     /// # Errors
     /// EINVAL for access flags that do not fit; ENOMEM at the device's limit.
     pub fn register_mapping(
         pd: &Arc<Pd>,
-        mapping: Mapping,
+        (mapping, file): (Mapping, Option<(SharedFile, u64)>),
         (skip, length, iova): (u64, u64, u64),
         access: Access,
     ) -> Result<Arc<Self>, Error> {
         check_access(access)?;
         let addr = mapping.addr() + skip;
         let region = || described(pd, (addr, length, iova), access);
-        Self::insert(pd, region, Some(Owner::Mapped { _mapping: mapping }))
+        let range = (mapping.addr(), mapping.len() as u64);
+        let boards = pd.context().nic().boards();
+        let shared = file.and_then(|(file, offset)| {
+            let share = boards.share(&file, offset, range)?;
+            Some((file, share))
+        });
+        let owner = Owner::Mapped {
+            _mapping: mapping,
+            shared,
+        };
+        Self::insert(pd, region, Some(owner))
     }
 
     fn insert(
@@ -115,7 +131,8 @@ impl Mr {
         owner: Option<Owner>,
     ) -> Result<Arc<Self>, Error> {
         prepare();
-        let permit = pd.context().device().permit(Limit::Mr)?;
+        let permit = pd.context().device().permit(Limit::Mr);
+        let permit = permit.inspect_err(|_| unshare(pd.context().nic(), owner.as_ref()))?;
         let key = insert(pd, &region);
         tracing::trace!(target: "ferroce::mr", ?key, region = ?region(), "registered");
         pd.attach();
@@ -243,7 +260,19 @@ impl Drop for Mr {
         if let Some(Owner::Device(memory)) = &self.owner {
             memory.detach();
         }
+        unshare(nic, self.owner.as_ref());
         tracing::trace!(target: "ferroce::mr", key = ?self.key, "deregistered");
+    }
+}
+
+/// Peers cannot map the memory of a region any more, which is not published any more or was not.
+fn unshare(nic: &Nic, owner: Option<&Owner>) {
+    if let Some(Owner::Mapped {
+        shared: Some((_, share)),
+        ..
+    }) = owner
+    {
+        nic.unshare(share);
     }
 }
 

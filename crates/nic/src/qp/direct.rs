@@ -1,8 +1,8 @@
-//! WRITEs and READs that a queue pair carries out itself, in its step, in place of packets.
+//! WRITEs, READs and atomics that a queue pair carries out itself, in its step, in place of packets.
 
 use ferroce_os::clock;
 use ferroce_proto::mr::Piece;
-use ferroce_proto::rc::Offer;
+use ferroce_proto::rc::{DirectOp, Offer};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
@@ -10,8 +10,11 @@ use super::Qp;
 use super::step::Locked;
 use super::transport::Transport;
 use crate::core::{Way, lock};
-use crate::direct::Refusal;
+use crate::direct::{Moved, Refusal};
 use crate::path::{Carrier, Path, PathReport};
+
+/// Bytes of an atomic.
+const ATOMIC: usize = 8;
 
 impl Qp {
     /// Carries out a part of the oldest work request, if the path leads to a process of this host and the transport allows it.
@@ -30,14 +33,32 @@ impl Qp {
                 return None;
             };
             let rights = cx.rights;
-            let way = if direct.is_write { Way::Out } else { Way::In };
-            let moved = boards.carry_out((self.qpn, &addressing, direct), now, |len| {
-                rc.direct_pieces(rights, len).ok()
-            });
+            let what = (self.qpn, &addressing, direct);
             let counters = self.pd.context().device().counters();
+            if direct.op.is_atomic() {
+                let opens = || rc.direct_pieces(rights, direct.len).is_ok();
+                let found = boards.carry_out_atomic(what, now, opens);
+                match found {
+                    Ok(original) => {
+                        counters.count_direct(Way::Atomic, ATOMIC, true);
+                        rc.on_direct_atomic(cx, original);
+                    }
+                    Err(why) => {
+                        counters.count_direct_refused(why);
+                        rc.refuse_direct();
+                    }
+                }
+                self.note_atomic(locked, found.map(drop));
+                return found.ok().map(|_| ATOMIC);
+            }
+            let way = match direct.op {
+                DirectOp::Write => Way::Out,
+                _ => Way::In,
+            };
+            let moved = boards.carry_out(what, now, |len| rc.direct_pieces(rights, len).ok());
             match moved {
-                Ok(len) => {
-                    counters.count_direct(way, len as usize);
+                Ok(Moved { len, is_mapped }) => {
+                    counters.count_direct(way, len as usize, is_mapped);
                     rc.on_direct(cx, len);
                 }
                 Err(why) => {
@@ -45,14 +66,24 @@ impl Qp {
                     rc.refuse_direct();
                 }
             }
-            self.note_direct(locked, moved.map(drop));
-            moved.ok().map(|len| len as usize)
+            self.note_direct(locked, moved.map(|moved| moved.is_mapped));
+            moved.ok().map(|moved| moved.len as usize)
         })
     }
 
     /// Notes how the last WRITE or READ went, and says so if that is news.
-    fn note_direct(&self, locked: &mut Locked, direct: Result<(), Refusal>) {
-        if locked.report.direct.replace(direct) != Some(direct) {
+    fn note_direct(&self, locked: &mut Locked, direct: Result<bool, Refusal>) {
+        let before = locked.report;
+        locked.report.direct = Some(direct.map(drop));
+        locked.report.mapped |= direct == Ok(true);
+        if locked.report != before {
+            self.tell_path(&locked.report);
+        }
+    }
+
+    /// Notes how the last atomic went, and says so if that is news.
+    fn note_atomic(&self, locked: &mut Locked, direct: Result<(), Refusal>) {
+        if locked.report.atomics.replace(direct) != Some(direct) {
             self.tell_path(&locked.report);
         }
     }
@@ -131,7 +162,9 @@ impl Qp {
         let fetched = self.nic().boards().fetch(offer, clock::monotonic(), to);
         let counters = self.pd.context().device().counters();
         match fetched {
-            Ok(len) => counters.count_direct(Way::In, len as usize),
+            Ok(Moved { len, is_mapped }) => {
+                counters.count_direct(Way::In, len as usize, is_mapped);
+            }
             Err(why) => {
                 tracing::debug!(target: "ferroce::path", qpn = self.qpn.get(), "a SEND comes by packets: {why}");
                 counters.count_direct_refused(why);

@@ -84,7 +84,8 @@ impl Loan {
         let mapping = Mapping::anonymous(bytes)
             .map_err(|e| Error::no_memory(format!("no memory for a message: {e}")))?;
         let addr = mapping.addr();
-        let memory = Mr::register_mapping(pd, mapping, (0, room, addr), Access::LOCAL_WRITE)?;
+        let memory =
+            Mr::register_mapping(pd, (mapping, None), (0, room, addr), Access::LOCAL_WRITE)?;
         Ok(Self {
             number,
             memory,

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferroce_nic::{Context, Cq, Device, Error, Mr, Nic, Pd, Qp, QpInit};
+use ferroce_nic::{Context, Cq, Device, DeviceMemory, Error, Mr, Nic, Pd, Qp, QpInit};
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
@@ -38,20 +38,76 @@ pub(crate) fn loopback() -> Arc<Device> {
         .expect("a loopback device")
 }
 
+/// Memory: of the program, or device memory, which peers can map.
+pub(crate) enum Bytes {
+    Own(Vec<u8>),
+    Device(Arc<DeviceMemory>, usize),
+}
+
+impl Bytes {
+    /// Device memory with this in it.
+    pub(crate) fn on_device(context: &Context, bytes: &[u8]) -> Self {
+        let memory = DeviceMemory::alloc(context, bytes.len() as u64, 0).expect("device memory");
+        memory.write(0, bytes).expect("written");
+        Self::Device(memory, bytes.len())
+    }
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Own(bytes) => bytes.len(),
+            Self::Device(_, len) => *len,
+        }
+    }
+    pub(crate) fn register(&self, pd: &Arc<Pd>, access: Access) -> Arc<Mr> {
+        let len = self.len() as u64;
+        let addr = self.addr();
+        match self {
+            Self::Own(_) => Mr::register(pd, addr, len, addr, access),
+            Self::Device(memory, _) => Mr::register_dm(pd, memory, 0, len, access),
+        }
+        .expect("a region")
+    }
+    /// Where a region on it begins.
+    pub(crate) fn addr(&self) -> u64 {
+        match self {
+            Self::Own(bytes) => bytes.as_ptr() as u64,
+            Self::Device(..) => 0,
+        }
+    }
+    pub(crate) fn fill(&mut self, byte: u8) {
+        match self {
+            Self::Own(bytes) => bytes.fill(byte),
+            Self::Device(memory, len) => memory.write(0, &vec![byte; *len]).expect("written"),
+        }
+    }
+    /// What is there now: the device writes behind the compiler's back.
+    pub(crate) fn snapshot(&self) -> Vec<u8> {
+        match std::hint::black_box(self) {
+            Self::Own(bytes) => bytes.clone(),
+            Self::Device(memory, len) => {
+                let mut bytes = vec![0; *len];
+                memory.read(0, &mut bytes).expect("read");
+                bytes
+            }
+        }
+    }
+}
+
 /// Registered bytes.
 pub(crate) struct Buffer {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     pub(crate) mr: Arc<Mr>,
 }
 
 impl Buffer {
     pub(crate) fn new(pd: &Arc<Pd>, bytes: Vec<u8>) -> Self {
-        let addr = bytes.as_ptr() as u64;
-        let mr = Mr::register(pd, addr, bytes.len() as u64, addr, ALL).expect("a region");
+        Self::of(pd, Bytes::Own(bytes))
+    }
+    pub(crate) fn of(pd: &Arc<Pd>, bytes: Bytes) -> Self {
+        let mr = bytes.register(pd, ALL);
         Self { bytes, mr }
     }
     pub(crate) fn addr(&self) -> u64 {
-        self.bytes.as_ptr() as u64
+        self.bytes.addr()
     }
     pub(crate) fn key(&self) -> Key {
         self.mr.key()
@@ -72,13 +128,13 @@ impl Buffer {
         }
     }
     /// Ends the registration and gives the bytes back.
-    pub(crate) fn deregister(self) -> Vec<u8> {
+    pub(crate) fn deregister(self) -> Bytes {
         drop(self.mr);
         self.bytes
     }
-    /// What is there now: the device writes behind the compiler's back.
+    /// What is there now.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
-        std::hint::black_box(&self.bytes).clone()
+        self.bytes.snapshot()
     }
 }
 

@@ -11,12 +11,14 @@ use ferroce_proto::ids::{Key, Psn, Qpn};
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcImm};
 
-use super::common::{ALL, Buffer, End, INIT, RTR, RTS, attributes, cap, pattern, wait_for};
+use super::common::{ALL, Buffer, Bytes, End, INIT, RTR, RTS, attributes, cap, pattern, wait_for};
 
 /// Bytes of each side's buffer.
 pub(super) const LEN: usize = 64 << 10;
 /// What the child's buffer holds at first.
 pub(super) const SEED: u64 = 5;
+/// In the environment of a child: its memory is device memory.
+const ON_DEVICE: &str = "FERROCE_TEST_ON_DEVICE";
 /// What the child writes into memory that it has taken back.
 pub(super) const CANARY: u8 = 0x5c;
 
@@ -58,6 +60,13 @@ fn reconnect(end: &End, to: Qpn, nth: u64) {
     }
 }
 
+/// This program, as a child with device memory.
+pub(super) fn on_device() -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.env(ON_DEVICE, "1");
+    command
+}
+
 /// The child process, with its queue pair connected to ours.
 pub(super) struct Peer {
     pub(super) child: Child,
@@ -73,6 +82,11 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn start() -> Self {
         Self::start_by(Command::new(std::env::current_exe().expect("this program")))
+    }
+
+    /// As [`start`](Self::start), with device memory on the other side, which this process can map.
+    pub(super) fn start_on_device() -> Self {
+        Self::start_by(on_device())
     }
 
     /// As [`start`](Self::start), by a command that runs this program with the arguments that it is given.
@@ -111,7 +125,12 @@ impl Peer {
 
     /// As [`start`](Self::start), and waits until both know each other's boards.
     pub(super) fn start_direct() -> Self {
-        let peer = Self::start();
+        Self::start().directly()
+    }
+
+    /// Waits until both know each other's boards.
+    pub(super) fn directly(self) -> Self {
+        let peer = self;
         let counted = || super::race::counted(&peer.end);
         let before = counted();
         wait_for("the direct way", || {
@@ -194,23 +213,34 @@ struct State {
     end: End,
     buffer: Buffer,
     /// For the races: memory that is registered anew in each round.
-    racing: Vec<u8>,
+    racing: Bytes,
     region: Option<Arc<Mr>>,
     /// One that is bound to it, and by what.
     window: Option<(Window, WindowBind)>,
     theirs: Vec<u64>,
+    /// Queue pairs for other processes than the one that started this.
+    more: Vec<End>,
 }
 
 /// Does what it is told until its input ends.
 pub(super) fn run() {
     let end = End::new(cap());
+    let on_device = std::env::var_os(ON_DEVICE).is_some();
+    let bytes = |bytes: Vec<u8>| {
+        if on_device {
+            Bytes::on_device(&end.context, &bytes)
+        } else {
+            Bytes::Own(bytes)
+        }
+    };
     let mut state = State {
-        buffer: Buffer::new(&end.pd, pattern(LEN, SEED)),
+        buffer: Buffer::of(&end.pd, bytes(pattern(LEN, SEED))),
+        racing: bytes(vec![0; LEN]),
         end,
-        racing: vec![0; LEN],
         region: None,
         window: None,
         theirs: Vec::new(),
+        more: Vec::new(),
     };
     for line in std::io::stdin().lock().lines() {
         let line = line.expect("a line");
@@ -261,15 +291,63 @@ impl State {
             "window" => self.open_window(parse(line)[0] == 2),
             "race" => self.race(parse(line)[0]),
             "flood" => self.flood(),
+            "number" => vec![end.qp.qpn().get().into()],
+            "another" => self.another(small(parse(line)[0])),
+            "join" => self.join(&parse(line)),
+            "add" => self.add(parse(line)[0]),
+            "free" => {
+                self.region = None;
+                self.racing = Bytes::Own(vec![0; LEN]);
+                vec![]
+            }
             other => panic!("told to {other}"),
         }
     }
 
+    /// Makes a queue pair for another process, whose number this is. Answers with what that one needs.
+    fn another(&mut self, theirs: u32) -> Vec<u64> {
+        let end = End {
+            context: Arc::clone(&self.end.context),
+            pd: Arc::clone(&self.end.pd),
+            cq: Arc::clone(&self.end.cq),
+            qp: self.end.another_qp(),
+        };
+        end.connect(Qpn::new(theirs), end.gid(), Mtu::B4096);
+        let (qpn, key) = (end.qp.qpn().get(), self.buffer.key().0);
+        self.more.push(end);
+        vec![qpn.into(), self.buffer.addr(), key.into()]
+    }
+
+    /// Connects the own queue pair to that.
+    fn join(&mut self, theirs: &[u64]) -> Vec<u64> {
+        let end = &self.end;
+        let reset = QpAttr::default();
+        end.qp.modify(&reset, AttrMask::STATE).expect("RESET");
+        end.connect(Qpn::new(small(theirs[0])), end.gid(), Mtu::B4096);
+        self.theirs = theirs.to_vec();
+        vec![]
+    }
+
+    /// Counts a word of the peer's up so often, and answers with all that was found.
+    fn add(&self, times: u64) -> Vec<u64> {
+        let remote = RemoteAddr {
+            addr: self.theirs[1],
+            rkey: Key(small(self.theirs[2])),
+        };
+        let once = |_| {
+            let own = vec![self.buffer.sge(0, 8)];
+            self.end.send(1, SendOp::FetchAdd { remote, add: 1 }, own);
+            self.end.done(1);
+            let found = self.buffer.snapshot()[..8].try_into();
+            u64::from_ne_bytes(found.expect("eight bytes"))
+        };
+        (0..times).map(once).collect()
+    }
+
     fn register(&mut self) -> Vec<u64> {
         self.racing.fill(0);
-        let addr = self.racing.as_ptr() as u64;
-        let access = ALL | Access::MW_BIND;
-        let mr = Mr::register(&self.end.pd, addr, LEN as u64, addr, access).expect("a region");
+        let addr = self.racing.addr();
+        let mr = self.racing.register(&self.end.pd, ALL | Access::MW_BIND);
         let key = mr.key();
         self.region = Some(mr);
         vec![addr, key.0.into()]
@@ -333,7 +411,7 @@ impl State {
     /// Takes the memory back when the peer is at it, by deregistration, by an error of the queue pair or by its end, or the window, and
     /// looks whether anybody touches it from then on. Answers with the bytes that changed.
     fn race(&mut self, kind: u64) -> Vec<u64> {
-        let first = || std::hint::black_box(&self.racing)[0];
+        let first = || self.racing.snapshot()[0];
         let patience = Instant::now() + Duration::from_millis(2);
         while first() == 0 && Instant::now() < patience {
             std::hint::spin_loop();
@@ -352,7 +430,7 @@ impl State {
         let until = Instant::now() + Duration::from_micros(100);
         let mut changed = 0;
         while Instant::now() < until && changed == 0 {
-            let bytes = std::hint::black_box(&self.racing);
+            let bytes = self.racing.snapshot();
             changed = bytes.iter().filter(|byte| **byte != CANARY).count();
         }
         self.region = None;

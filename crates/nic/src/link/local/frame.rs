@@ -14,6 +14,7 @@
 //! | one packet on the known route | kind 10, source QPN (3), packet |
 //! | about receives of an XRC shared receive queue that another process's target needs | kind 8, see [`lending`](super::lending) |
 //! | about an XRC target that another process has opened | kind 11, see [`sharing`](super::sharing) |
+//! | memory that the receiver has mapped is shared no more (see `crate::direct`) | kind 12, reserved (3), its number (8) |
 //!
 //! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6. Packets are BTH through pad. The *known route* is that of the last
 //! record of kind 2 of the same ring: a short message and what goes with it fit one cache line then. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
@@ -45,6 +46,7 @@ pub(super) const SWITCH: u8 = 6;
 pub(super) const LOOK: u8 = 7;
 const LENDING: u8 = 8;
 const SHARING: u8 = 11;
+const UNSHARED: u8 = 12;
 const ASK: u8 = 32;
 
 /// Record: which paths does the process have? It is answered with text.
@@ -93,6 +95,8 @@ pub(crate) enum Frame<'a> {
     Lending(Lending<'a>),
     /// About a target that one process has opened of another.
     Sharing(Sharing<'a>),
+    /// The sender's memory with this number is not shared any more. Goes to who has said on his board that he has mapped some.
+    Unshared(u64),
 }
 
 impl Frame<'_> {
@@ -113,6 +117,7 @@ impl Frame<'_> {
             }
             Self::Lending(lending) => lending.encode(LENDING),
             Self::Sharing(sharing) => sharing.encode(SHARING),
+            Self::Unshared(number) => [&[UNSHARED, 0, 0, 0][..], &number.to_le_bytes()].concat(),
         }
     }
 }
@@ -290,6 +295,7 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
         DROPPED => parse_dropped(record),
         LENDING => Lending::parse(record).map(|lending| Record::Frame(Frame::Lending(lending))),
         SHARING => Sharing::parse(record).map(|sharing| Record::Frame(Frame::Sharing(sharing))),
+        UNSHARED => parse_unshared(record),
         SWITCH => (record.len() == 1).then_some(Record::Switch),
         LOOK => (record.len() == 1).then_some(Record::Look),
         ASK => (record == QUESTION).then_some(Record::Ask),
@@ -299,6 +305,12 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
         kind,
         len: record.len(),
     })
+}
+
+fn parse_unshared(record: &[u8]) -> Option<Record<'_>> {
+    let (_, number) = record.split_first_chunk::<4>()?;
+    let number = u64::from_le_bytes(number.try_into().ok()?);
+    Some(Record::Frame(Frame::Unshared(number)))
 }
 
 fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {

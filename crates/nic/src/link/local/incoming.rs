@@ -90,6 +90,13 @@ pub(crate) enum LocalFrame<'a> {
         /// What it says.
         lending: Lending<'a>,
     },
+    /// Memory of that process is shared no more.
+    Unshared {
+        /// Its slot.
+        from_slot: u16,
+        /// The memory's number.
+        number: u64,
+    },
     /// About a target that one process has opened of another.
     Sharing {
         /// Its slot.
@@ -466,11 +473,12 @@ impl Origin {
                 dst,
                 mad,
             },
-            Frame::Lending(_) | Frame::Sharing(_) if !self.forwards => {
+            Frame::Lending(_) | Frame::Sharing(_) | Frame::Unshared(_) if !self.forwards => {
                 return Err(Broken::Forwarder);
             }
             Frame::Lending(lending) => LocalFrame::Lending { from_slot, lending },
             Frame::Sharing(sharing) => LocalFrame::Sharing { from_slot, sharing },
+            Frame::Unshared(number) => LocalFrame::Unshared { from_slot, number },
             Frame::Dropped { qpn, by } => LocalFrame::Dropped {
                 from_slot,
                 qpn,

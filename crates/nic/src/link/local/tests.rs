@@ -97,6 +97,9 @@ impl Side {
             LocalFrame::Sharing { from_slot, sharing } => {
                 others.push(format!("sharing {from_slot} {sharing:?}"));
             }
+            LocalFrame::Unshared { from_slot, number } => {
+                others.push(format!("unshared {from_slot} {number}"));
+            }
             LocalFrame::Board { from_slot, .. } => others.push(format!("board {from_slot}")),
             LocalFrame::Dropped { from_slot, qpn, by } => {
                 others.push(format!(
@@ -343,11 +346,13 @@ fn small_frames_arrive() {
         }),
         Sent::All
     );
+    assert_eq!(link.send_frame(&Frame::Unshared(1 << 40)), Sent::All);
     b.receive();
     let expected = [
         format!("{inbound:?}"),
         format!("mad {} 8", a.slot()),
         format!("dropped {} {} 77", a.slot(), 0x12_3456),
+        format!("unshared {} {}", a.slot(), 1_u64 << 40),
     ];
     assert_eq!(b.others, expected);
 }
