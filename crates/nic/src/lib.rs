@@ -39,7 +39,7 @@ pub use ah::Ah;
 pub use cm::{EventChannel, Id};
 pub use cq::{CompChannel, Cq, CqOptions};
 pub use device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};
-pub use direct::Refusal;
+pub use direct::{Refusal, SharedRange};
 pub use error::Error;
 pub use mr::{DeviceMemory, Mr, Pd, Window};
 pub use path::{Carrier, PathReport};

@@ -53,6 +53,7 @@ pub use device::{
     ibv_get_device_name,
 };
 pub use events::{ibv_ack_async_event, ibv_get_async_event};
+pub use ferroce_nic::SharedRange;
 pub use fork::{ibv_dofork_range, ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_query_gid, ibv_query_gid_type};
 pub use import::{
@@ -63,7 +64,9 @@ pub use kern::{
     ibv_copy_ah_attr_from_kern, ibv_copy_path_rec_from_kern, ibv_copy_path_rec_to_kern,
     ibv_copy_qp_attr_from_kern,
 };
-pub use mr::{ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2};
+pub use mr::{
+    ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, share_memory,
+};
 pub use multicast::{ibv_attach_mcast, ibv_detach_mcast};
 pub use names::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str};
 pub use neighbour::ibv_resolve_eth_l2_from_gid;

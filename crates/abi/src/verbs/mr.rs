@@ -1,10 +1,11 @@
 //! Memory regions.
 
 use std::ffi::c_int;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferroce_nic::mr::Advice;
-use ferroce_nic::{Error, Mr};
+use ferroce_nic::{Error, Mr, SharedRange};
 use ferroce_os::memory::{Mapping, SharedFile, file_size, page_size};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::Access;
@@ -244,6 +245,17 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
         "ibv_reg_dmabuf_mr",
         region.map(|region| unsafe { create(pd, region, std::ptr::null_mut(), length) }),
     )
+}
+
+/// Memory of a file, `len` bytes at `addr` of this process, may be mapped by peers of this host while the result lives: they then work on regions
+/// that are registered there without a system call, atomics included. None: the file can be cut short (`F_SEAL_SHRINK`), there is no device, or it
+/// shares as much as it can already; regions there are as any others then.
+///
+/// For the Rust interface. What C programs register by a descriptor, and device memory, are such by themselves.
+#[must_use]
+pub fn share_memory(file: BorrowedFd<'_>, addr: u64, len: u64) -> Option<SharedRange> {
+    let file = SharedFile::of(file.as_raw_fd()).ok()?;
+    SharedRange::new(&engine::nic().ok()?, file, 0, (addr, len))
 }
 
 /// Maps a part of a dma-buf. Gives the mapping, where in it the part starts, and the access flags.

@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use ferroce_abi::verbs::{SharedRange, share_memory};
 
 use super::bytes::{Bytes, WORD};
 use crate::{Error, Result};
@@ -16,6 +18,8 @@ pub(crate) struct Mapping {
     size: usize,
     length: usize,
     bytes: Bytes,
+    /// Peers of this host may map it, too, if the software device has regions there.
+    shared: OnceLock<Option<SharedRange>>,
 }
 
 // SAFETY: the bytes are touched through atomics only.
@@ -103,6 +107,7 @@ impl Mapping {
             size,
             length,
             bytes,
+            shared: OnceLock::new(),
         }))
     }
 
@@ -114,6 +119,13 @@ impl Mapping {
     /// As atomics.
     pub(crate) fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// Regions of the software device that are registered there from here on can be mapped by its peers of this host.
+    pub(super) fn share(&self) {
+        let start = self.start.as_ptr().expose_provenance() as u64;
+        self.shared
+            .get_or_init(|| share_memory(self.as_fd(), start, self.length as u64));
     }
 
     /// The first of them.
@@ -130,6 +142,8 @@ impl AsFd for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // Before the addresses become others'.
+        drop(self.shared.take());
         // SAFETY: mapped by `map`, and no region of it is registered any more: those held this object.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
     }

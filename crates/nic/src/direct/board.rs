@@ -107,10 +107,14 @@ impl Board {
         Some(share)
     }
 
-    /// Others can map it no longer. No region there is published any more.
-    pub(super) fn unshare(&self, share: &Share) {
-        self.set(layout::share(share.index), 0);
-        write(&self.shares).remove(share);
+    /// Others can map it no longer. No region there is published any more. Returns whether it was this process's: a child of `fork` ends nothing.
+    pub(super) fn unshare(&self, share: &Share) -> bool {
+        let is_own = fork::generation() == self.generation;
+        if is_own {
+            self.set(layout::share(share.index), 0);
+            write(&self.shares).remove(share);
+        }
+        is_own
     }
 
     /// Says how much memory of the process in a slot this one has mapped.

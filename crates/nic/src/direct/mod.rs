@@ -50,7 +50,7 @@ use ferroce_proto::rc::Grant;
 
 pub(crate) use self::board::Board;
 pub use self::refusal::Refusal;
-pub(crate) use self::shares::Share;
+pub use self::shares::SharedRange;
 pub(crate) use self::work::Moved;
 
 use self::peer::Peer;

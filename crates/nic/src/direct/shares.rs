@@ -1,10 +1,11 @@
 //! Memory of this process that peers map: parts of files that nobody can cut short.
 //!
-//! Device memory (`ibv_alloc_dm`) is such, and what is registered by the descriptor of a memory file that is sealed against shrinking
-//! (`ibv_reg_dmabuf_mr`). A peer opens the descriptor by itself when it first works there ([`mapped`](super::mapped)), with a hazard in place:
+//! Device memory (`ibv_alloc_dm`) is such, what is registered by the descriptor of a memory file that is sealed against shrinking
+//! (`ibv_reg_dmabuf_mr`), and the Rust interface's shared memory. A peer opens the descriptor by itself when it first works there ([`mapped`](super::mapped)), with a hazard in place:
 //! while a region is published its descriptor is open. It keeps the mapping until it hears that the memory is shared no more.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use ferroce_os::memory::SharedFile;
 
@@ -15,10 +16,62 @@ use crate::Nic;
 use crate::core::read;
 use crate::link::local::Frame;
 
-/// Memory that others can map. Who holds it gives it to [`Nic::unshare`] when the last region there has gone.
+/// Memory of this process that peers can map: regions that are registered there while this lives say so. It goes when the last of them has
+/// gone, and peers are told, so that they do not keep its pages.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Share {
+pub struct SharedRange {
+    nic: Arc<Nic>,
+    /// Peers open its descriptor.
+    file: SharedFile,
+    share: Share,
+}
+
+impl SharedRange {
+    /// Peers may map the part of a file, from `offset` on, that is mapped as `len` bytes at `addr`. None: there is no board, or there are as many as
+    /// it has places for.
+    pub fn new(
+        nic: &Arc<Nic>,
+        file: SharedFile,
+        offset: u64,
+        (addr, len): (u64, u64),
+    ) -> Option<Self> {
+        let part = SharedPart {
+            descriptor: file.number(),
+            id: file.id(),
+            offset,
+            addr,
+            len,
+        };
+        let share = nic.boards().own()?.share(&part)?;
+        let nic = Arc::clone(nic);
+        Some(Self { nic, file, share })
+    }
+
+    /// Gives the pages back, whoever has mapped them: nobody needs what is there.
+    pub(crate) fn discard(&self) {
+        self.file.discard();
+    }
+}
+
+impl Drop for SharedRange {
+    fn drop(&mut self) {
+        let boards = self.nic.boards();
+        if !boards.own().is_some_and(|own| own.unshare(&self.share)) {
+            return;
+        }
+        for slot in boards.mappers() {
+            if let Some(egress) = self.nic.egress_to_own_user(slot) {
+                egress.send_frame(&Frame::Unshared(self.share.number));
+            }
+        }
+    }
+}
+
+/// A place on the board.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Share {
     pub(super) index: usize,
     /// Never that of another one of this process.
     pub(super) number: u64,
@@ -63,24 +116,6 @@ impl Shares {
 }
 
 impl Boards {
-    /// Peers may map the part of a file, from `offset` on, that is `len` bytes at `addr` of this process's memory. None: there is no board, or
-    /// there are as many as it has places for.
-    pub(crate) fn share(
-        &self,
-        file: &SharedFile,
-        offset: u64,
-        (addr, len): (u64, u64),
-    ) -> Option<Share> {
-        let part = SharedPart {
-            descriptor: file.number(),
-            id: file.id(),
-            offset,
-            addr,
-            len,
-        };
-        self.own()?.share(&part)
-    }
-
     /// Who has mapped memory of this process, by slot.
     fn mappers(&self) -> Vec<u16> {
         let peers = read(&self.peers);
@@ -88,21 +123,6 @@ impl Boards {
         all.filter(|(_, known)| known.peer.has_mapped(self.slot))
             .map(|(slot, _)| *slot)
             .collect()
-    }
-}
-
-impl Nic {
-    /// Memory is not shared any more; no region there is published. Peers are told, so that they do not keep its pages.
-    pub(crate) fn unshare(&self, share: &Share) {
-        let Some(own) = self.boards().own() else {
-            return;
-        };
-        own.unshare(share);
-        for slot in self.boards().mappers() {
-            if let Some(egress) = self.egress_to_own_user(slot) {
-                egress.send_frame(&Frame::Unshared(share.number));
-            }
-        }
     }
 }
 

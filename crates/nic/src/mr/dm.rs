@@ -8,7 +8,7 @@ use ferroce_os::memory::{Mapping, RawMemory, SharedFile, page_size};
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::{Access, Memory as _, Region, Rights, RightsError, Span};
 
-use crate::direct::Share;
+use crate::direct::SharedRange;
 use crate::{Context, Error, Nic};
 
 /// Bytes that offsets, and lengths of copies, are a multiple of.
@@ -20,10 +20,9 @@ static USED: AtomicU64 = AtomicU64::new(0);
 /// A piece of device memory, zeroed at first.
 #[derive(Debug)]
 pub struct DeviceMemory {
-    nic: Arc<Nic>,
+    /// What peers map, if they can. It ends before its addresses may become others'.
+    shared: Option<SharedRange>,
     mapping: Mapping,
-    /// What peers map, if they can.
-    shared: Option<(SharedFile, Share)>,
     length: u64,
     /// Regions on it.
     users: AtomicUsize,
@@ -57,10 +56,8 @@ impl DeviceMemory {
             Error::no_memory(format!("{used} of {max} bytes of device memory are in use"))
         })?;
         let bytes = usize::try_from(length).expect("invariant: limited to less");
-        let nic = Arc::clone(context.nic());
-        let shared = shared(&nic, bytes);
-        let (mapping, shared) = match shared {
-            Some((mapping, file, share)) => (Ok(mapping), Some((file, share))),
+        let (mapping, shared) = match shared(context.nic(), bytes) {
+            Some((mapping, shared)) => (Ok(mapping), Some(shared)),
             None => (Mapping::anonymous(bytes), None),
         };
         let mapping = mapping.map_err(|e| {
@@ -68,7 +65,6 @@ impl DeviceMemory {
             Error::no_memory(format!("no memory: {e}"))
         })?;
         Ok(Arc::new(Self {
-            nic,
             mapping,
             shared,
             length,
@@ -154,22 +150,21 @@ impl DeviceMemory {
 }
 
 /// Memory that peers can map. None: the system does not allow it, or there are as many pieces as can be shared.
-fn shared(nic: &Nic, bytes: usize) -> Option<(Mapping, SharedFile, Share)> {
+fn shared(nic: &Arc<Nic>, bytes: usize) -> Option<(Mapping, SharedRange)> {
     let file = SharedFile::create(c"ferroce-shared", bytes)
         .inspect_err(|e| tracing::debug!(target: "ferroce::direct", "device memory that no peer can map: {e}"))
         .ok()?;
     let mapping = file.map(bytes).ok()?;
     let range = (mapping.addr(), bytes as u64);
-    let share = nic.boards().share(&file, 0, range)?;
-    Some((mapping, file, share))
+    let shared = SharedRange::new(nic, file, 0, range)?;
+    Some((mapping, shared))
 }
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if let Some((file, share)) = &self.shared {
-            self.nic.unshare(share);
-            // Peers that have it mapped do not keep the pages until they hear of it.
-            file.discard();
+        if let Some(shared) = &self.shared {
+            // No region is left. Peers that have it mapped do not keep the pages until they hear of it.
+            shared.discard();
         }
         USED.fetch_sub(self.length, Ordering::AcqRel);
     }

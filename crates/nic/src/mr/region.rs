@@ -9,8 +9,8 @@ use ferroce_proto::mr::{Access, Backing, Region};
 use super::{DeviceMemory, Pd};
 use crate::core::{lock, read, write};
 use crate::device::{Limit, Permit};
-use crate::direct::Share;
-use crate::{Context, Error, Nic};
+use crate::direct::SharedRange;
+use crate::{Context, Error};
 
 /// Access flags that a region may have: the others need hardware or kernel support that is not there.
 const SUPPORTED: Access = Access::LOCAL_WRITE
@@ -46,9 +46,9 @@ pub struct Mr {
 enum Owner {
     Device(Arc<DeviceMemory>),
     Mapped {
+        /// Peers can map it, too. That ends before its addresses may become others'.
+        _shared: Option<SharedRange>,
         _mapping: Mapping,
-        /// What peers can map, too.
-        shared: Option<(SharedFile, Share)>,
     },
     Nobody,
 }
@@ -113,14 +113,11 @@ impl Mr {
         let addr = mapping.addr() + skip;
         let region = || described(pd, (addr, length, iova), access);
         let range = (mapping.addr(), mapping.len() as u64);
-        let boards = pd.context().nic().boards();
-        let shared = file.and_then(|(file, offset)| {
-            let share = boards.share(&file, offset, range)?;
-            Some((file, share))
-        });
+        let nic = pd.context().nic();
+        let shared = file.and_then(|(file, offset)| SharedRange::new(nic, file, offset, range));
         let owner = Owner::Mapped {
+            _shared: shared,
             _mapping: mapping,
-            shared,
         };
         Self::insert(pd, region, Some(owner))
     }
@@ -131,8 +128,7 @@ impl Mr {
         owner: Option<Owner>,
     ) -> Result<Arc<Self>, Error> {
         prepare();
-        let permit = pd.context().device().permit(Limit::Mr);
-        let permit = permit.inspect_err(|_| unshare(pd.context().nic(), owner.as_ref()))?;
+        let permit = pd.context().device().permit(Limit::Mr)?;
         let key = insert(pd, &region);
         tracing::trace!(target: "ferroce::mr", ?key, region = ?region(), "registered");
         pd.attach();
@@ -260,19 +256,7 @@ impl Drop for Mr {
         if let Some(Owner::Device(memory)) = &self.owner {
             memory.detach();
         }
-        unshare(nic, self.owner.as_ref());
         tracing::trace!(target: "ferroce::mr", key = ?self.key, "deregistered");
-    }
-}
-
-/// Peers cannot map the memory of a region any more, which is not published any more or was not.
-fn unshare(nic: &Nic, owner: Option<&Owner>) {
-    if let Some(Owner::Mapped {
-        shared: Some((_, share)),
-        ..
-    }) = owner
-    {
-        nic.unshare(share);
     }
 }
 
