@@ -4,9 +4,11 @@
 mod common;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::{env, fs};
+use std::time::Instant;
+use std::{env, fs, thread};
 
 use common::bare::{Bare, contents};
 use ferroce::{
@@ -83,6 +85,74 @@ fn other_process(descriptor: OwnedFd) {
         byte.store(*said, Ordering::Release);
     }
     assert_eq!(memory.atomic_words().len(), LENGTH.div_ceil(8));
+}
+
+/// How often this process has mapped the memory of a file.
+fn mappings(inode: u64) -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let of = |line: &&str| line.split_whitespace().nth(4) == Some(&inode.to_string());
+    maps.lines().filter(of).count()
+}
+
+/// Waits until the memory is mapped so often; `work` is done again and again meanwhile.
+fn until_mapped(inode: u64, times: usize, mut work: impl FnMut()) {
+    let start = Instant::now();
+    while mappings(inode) != times {
+        assert!(start.elapsed() < common::DEADLINE, "never {times} times");
+        work();
+    }
+}
+
+/// The software device's peers work in mappings of their own, by all operations; a mapping goes with the memory.
+#[test]
+fn peers_of_the_software_device_map_it() {
+    let bare = Bare::new();
+    let build = || {
+        QueuePairBuilder::new(&bare.domain, &bare.completions)
+            .build()
+            .unwrap()
+    };
+    let (a, b): (QueuePair<Rc>, QueuePair<Rc>) = (build(), build());
+    bare.connect(&a, &b);
+    let memory = SharedMemory::new(LENGTH).unwrap();
+    let file = fs::File::from(memory.as_fd().try_clone_to_owned().unwrap());
+    let inode = file.metadata().unwrap().ino();
+    let shared = MemoryRegion::of_shared(&bare.domain, &memory, Access::Remote).unwrap();
+    let again = MemoryRegion::of_shared(&bare.domain, &memory, Access::Remote).unwrap();
+    let word = again.remote().atomic(8).unwrap();
+    let mut counted = 0;
+    let found = bare.region(&[0; 8]);
+    let result = [found.slice(0..8).unwrap()];
+    let mut count_up = || {
+        a.post_send(3, word.fetch_add(1), &result).unwrap();
+        bare.done(3);
+        assert_eq!(found.load(0).unwrap(), counted);
+        counted += 1;
+    };
+    let is_software = env::var("FERROCE_TEST_PROVIDER").is_err();
+    let times = if is_software { 2 } else { 1 };
+    until_mapped(inode, times, &mut count_up);
+    count_up();
+    let own = bare.region(b"from the peer");
+    let bytes = [own.slice(0..own.len()).unwrap()];
+    let place = shared.remote().at(LENGTH as u64 - 13);
+    a.post_send(1, Operation::Write(place), &bytes).unwrap();
+    bare.done(1);
+    let back = bare.region(&[0; 13]);
+    let bytes = [back.slice(0..13).unwrap()];
+    a.post_send(2, Operation::Read(place), &bytes).unwrap();
+    bare.done(2);
+    assert_eq!(&contents(&back), b"from the peer");
+    assert_eq!(
+        memory.atomic_bytes()[LENGTH - 1].load(Ordering::Relaxed),
+        b'r'
+    );
+    let last = memory.atomic_words()[1].load(Ordering::Relaxed);
+    assert_eq!(last, counted);
+    drop((shared, again));
+    assert_eq!(mappings(inode), times, "kept while the memory is there");
+    drop((memory, file));
+    until_mapped(inode, 0, thread::yield_now);
 }
 
 #[test]

@@ -88,6 +88,9 @@ struct Options {
         default_value = "rc"
     )]
     transport: Vec<Transport>,
+    /// Let the memory that operations go to be shared memory, in which processes of this host work without system calls
+    #[arg(long, conflicts_with = "host")]
+    shared: bool,
     /// Only what has these words in its name: "local send", "memcpy", "wire write latency"; may be repeated
     #[arg(long, value_name = "WORDS")]
     only: Vec<String>,

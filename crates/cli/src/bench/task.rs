@@ -330,6 +330,8 @@ pub(crate) struct Task {
     pub(crate) address: IpAddr,
     /// Makes the bytes of this measurement unlike those of the one before.
     pub(crate) seed: u64,
+    /// The memory that operations go to is shared: processes of this host map it.
+    pub(crate) shared: bool,
 }
 
 impl Task {

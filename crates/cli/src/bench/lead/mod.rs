@@ -61,6 +61,7 @@ pub(super) fn lead(options: &Options) -> Outcome {
                 time: options.time(),
                 address,
                 seed,
+                shared: options.shared,
             };
             results.add(series, size, crew.measure(task));
         }

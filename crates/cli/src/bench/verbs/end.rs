@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferroce::{
     Access, CompletionQueue, ConnectionParameters, Context, EventChannel, EventKind, GRH_BYTES, Id,
-    MemoryRegion, Operation, ProtectionDomain, QueuePairCapacities, RemoteRegion,
+    MemoryRegion, Operation, ProtectionDomain, QueuePairCapacities, RemoteRegion, SharedMemory,
 };
 
 use super::link::{Link, Queues};
@@ -71,7 +71,13 @@ impl End {
         let domain = ProtectionDomain::new(&device).map_err(text)?;
         let memory = |bytes, access| MemoryRegion::new(&domain, bytes, access).map_err(text);
         let near = memory(sender.bytes(), Access::LocalWrite)?;
-        let far = memory(receiver.bytes(), Access::Remote)?;
+        let far = if task.shared {
+            SharedMemory::new(receiver.bytes())
+                .and_then(|memory| MemoryRegion::of_shared(&domain, &memory, Access::Remote))
+                .map_err(text)?
+        } else {
+            memory(receiver.bytes(), Access::Remote)?
+        };
         let (send, receive) = (number(window)?, number(receiver.count)?);
         let sent = CompletionQueue::new(&device, send).map_err(text)?;
         let received = CompletionQueue::new(&device, receive).map_err(text)?;
