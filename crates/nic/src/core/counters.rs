@@ -81,7 +81,7 @@ impl Counters {
         ("direct_writes", |c| c.direct(Way::Out)),
         ("direct_reads", |c| c.direct(Way::In)),
         ("direct_atomics", |c| c.direct(Way::Atomic)),
-        ("direct_mapped", Counters::direct_mapped),
+        ("direct_mapped", Self::direct_mapped),
         ("direct_refused_unacquainted", |c| {
             c.direct_refused_for(Refusal::Unacquainted)
         }),

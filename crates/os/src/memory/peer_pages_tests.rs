@@ -147,10 +147,8 @@ fn files_that_are_others_or_could_be_cut_are_refused() {
     assert_eq!(open(&loose, all), Err(libc::EINVAL));
     assert!(SharedFile::of(unsealed).is_err() && SharedFile::of(-1).is_err());
     // SAFETY: takes no pointers.
-    assert_eq!(
-        unsafe { libc::fcntl(unsealed, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) },
-        0
-    );
+    let sealed = unsafe { libc::fcntl(unsealed, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
+    assert_eq!(sealed, 0);
     assert_eq!(open(&loose, all), Ok(()));
     let sealed = SharedFile::of(unsealed).unwrap();
     // SAFETY: ours, and not used after.
