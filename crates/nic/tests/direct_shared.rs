@@ -25,7 +25,7 @@ fn child_process() {
 /// A peer whose memory is mapped here.
 fn start() -> Peer {
     let peer = Peer::start_on_device().directly();
-    assert!(mapped(&peer.end) > 0, "not mapped");
+    assert!(peer.end.qp.path_report().mapped, "not mapped");
     peer
 }
 
