@@ -6,7 +6,8 @@
  *        paths client ADDRESS PORT [REFUSED]...
  *
  * REFUSED: process-vm, memfd, pidfd: a filter of system calls answers with EPERM; dump: other processes of the user may not look into
- * this one (PR_SET_DUMPABLE, as with programs that have more rights than their user).
+ * this one (PR_SET_DUMPABLE, as with programs that have more rights than their user). shared: nothing is given up; this side's memory is
+ * registered by a descriptor that other processes could map.
  *
  * The server prints "done" when all is verified, and ends on SIGTERM; then the client ends, too.
  */
@@ -55,7 +56,7 @@ static void forbid(long call)
 	REFUSED(syscall(call, 0, 0, 0, 0, 0, 0), EPERM);
 }
 
-static int refuse(char **names)
+static int refuse(struct side *side, char **names)
 {
 	for (; *names != NULL; names++) {
 		if (strcmp(*names, "process-vm") == 0) {
@@ -67,6 +68,8 @@ static int refuse(char **names)
 			forbid(SYS_pidfd_open);
 		} else if (strcmp(*names, "dump") == 0) {
 			MUST(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0));
+		} else if (strcmp(*names, "shared") == 0) {
+			side->is_shared = true;
 		} else {
 			return 2;
 		}
@@ -211,7 +214,7 @@ int main(int argc, char **argv)
 	deadline(TIME);
 	if (!is_server && (argc < 4 || strcmp(argv[1], "client") != 0))
 		return usage();
-	if (refuse(argv + (is_server ? 2 : 4)) != 0)
+	if (refuse(&side, argv + (is_server ? 2 : 4)) != 0)
 		return usage();
 	sigemptyset(&end);
 	sigaddset(&end, SIGTERM);

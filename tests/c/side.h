@@ -10,6 +10,10 @@
 
 #include "common.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 /* What the server tells with its acceptance. */
 struct offer {
 	uint64_t addr;
@@ -23,8 +27,31 @@ struct side {
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
 	char *buffer;
+	/* Its memory is a file's that is sealed against shrinking, and is registered by the file's descriptor. */
+	bool is_shared;
 	struct offer peer;
 };
+
+/* Memory that is registered. Its pages are a whole number of those of the machine if it is shared. */
+static void UNUSED give_memory(struct side *side)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	int file;
+
+	if (!side->is_shared) {
+		MUST_PTR(side->buffer = malloc(SIDE_SIZE));
+		MUST_PTR(side->mr = ibv_reg_mr(side->pd, side->buffer, SIDE_SIZE, access));
+		return;
+	}
+	EXPECT((file = memfd_create("side", MFD_CLOEXEC | MFD_ALLOW_SEALING)) >= 0);
+	MUST(ftruncate(file, SIDE_SIZE));
+	MUST(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK));
+	side->buffer = mmap(NULL, SIDE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	EXPECT(side->buffer != MAP_FAILED);
+	MUST_PTR(side->mr = ibv_reg_dmabuf_mr(side->pd, 0, SIDE_SIZE, (uintptr_t)side->buffer, file, access));
+	/* The region has its own. */
+	MUST(close(file));
+}
 
 /* Memory, queue and queue pair; `receives` receives of so many bytes each are posted. */
 static void UNUSED equip(struct side *side, int receives, uint32_t length)
@@ -39,10 +66,7 @@ static void UNUSED equip(struct side *side, int receives, uint32_t length)
 	MUST_PTR(side->cq = ibv_create_cq(side->id->verbs, 64, NULL, NULL, 0));
 	attr.send_cq = attr.recv_cq = side->cq;
 	MUST(rdma_create_qp(side->id, side->pd, &attr));
-	MUST_PTR(side->buffer = malloc(SIDE_SIZE));
-	MUST_PTR(side->mr = ibv_reg_mr(side->pd, side->buffer, SIDE_SIZE,
-				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-				       IBV_ACCESS_REMOTE_ATOMIC));
+	give_memory(side);
 	for (int i = 0; i < receives; i++) {
 		struct ibv_sge sge = { (uintptr_t)side->buffer, length, side->mr->lkey };
 		struct ibv_recv_wr wr = { .wr_id = 1000 + i, .sg_list = &sge, .num_sge = 1 }, *bad;
@@ -56,7 +80,10 @@ static void UNUSED release(struct side *side)
 	rdma_destroy_qp(side->id);
 	if (side->mr != NULL)
 		MUST(ibv_dereg_mr(side->mr));
-	free(side->buffer);
+	if (side->is_shared)
+		MUST(munmap(side->buffer, SIDE_SIZE));
+	else
+		free(side->buffer);
 	MUST(ibv_destroy_cq(side->cq));
 	MUST(ibv_dealloc_pd(side->pd));
 	MUST(rdma_destroy_id(side->id));

@@ -140,8 +140,14 @@ fn of_slot(slot: u16, names: &Names) -> String {
 fn flow_text(flow: &Flow) -> String {
     let because = |why: &str| reason(why).map_or_else(String::new, |why| format!(" ({why})"));
     let one_sided = match flow.direct {
+        Some(true) if flow.mapped => "READ and WRITE directly (shared memory is mapped)".to_owned(),
         Some(true) => "READ and WRITE directly".to_owned(),
         Some(false) => format!("READ and WRITE by packets{}", because(&flow.direct_why)),
+        None => String::new(),
+    };
+    let atomics = match flow.atomics {
+        Some(true) => "atomics directly".to_owned(),
+        Some(false) => format!("atomics by packets{}", because(&flow.atomics_why)),
         None => String::new(),
     };
     let packets = match flow.packets.as_str() {
@@ -149,7 +155,7 @@ fn flow_text(flow: &Flow) -> String {
         "" => format!("no packets{}", because(&flow.packets_why)),
         carrier => format!("packets by {carrier}{}", because(&flow.packets_why)),
     };
-    [one_sided, packets]
+    [one_sided, atomics, packets]
         .into_iter()
         .filter(|part| !part.is_empty())
         .collect::<Vec<_>>()
@@ -229,6 +235,9 @@ fn flow_json(flow: &Flow) -> Value {
         "packets_why": reason(&flow.packets_why),
         "direct": flow.direct,
         "direct_why": reason(&flow.direct_why),
+        "mapped": flow.mapped,
+        "atomics_direct": flow.atomics,
+        "atomics_why": reason(&flow.atomics_why),
     })
 }
 
@@ -252,5 +261,15 @@ mod tests {
             "READ and WRITE by packets (the copy failed), packets by Unix socket (FERROCE_RINGS=off)"
         );
         assert_eq!(flow_text(&Flow::default()), "no packets so far");
+        let flow = Flow {
+            direct: Some(true),
+            mapped: true,
+            atomics: Some(true),
+            ..Flow::default()
+        };
+        assert_eq!(
+            flow_text(&flow),
+            "READ and WRITE directly (shared memory is mapped), atomics directly, no packets so far"
+        );
     }
 }

@@ -76,6 +76,12 @@ pub struct Flow {
     pub direct: Option<bool>,
     /// Why it was not.
     pub direct_why: String,
+    /// A WRITE or READ was done in memory of the other process that this one has mapped.
+    pub mapped: bool,
+    /// Their last atomic: whether it was done directly. None: there was none that could be.
+    pub atomics: Option<bool>,
+    /// Why it was not.
+    pub atomics_why: String,
 }
 
 /// A counter.

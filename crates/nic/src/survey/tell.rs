@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Count, Flow, Means, Neighbour, Survey};
 use crate::core::Counters;
+use crate::direct::Refusal;
 use crate::path::{Carrier, Path, PathReport, Policy, Reach};
 use crate::{Nic, Qp};
 
@@ -21,6 +22,9 @@ struct Alike {
     packets_why: String,
     direct: Option<bool>,
     direct_why: String,
+    mapped: bool,
+    atomics: Option<bool>,
+    atomics_why: String,
 }
 
 impl Nic {
@@ -134,7 +138,10 @@ impl Nic {
     fn alike(&self, qp: &Qp) -> Alike {
         let (path, report) = qp.path_and_report();
         let (packets, packets_why) = self.packets(path.as_ref(), &report);
-        let direct_why = report.direct.and_then(Result::err);
+        let why = |way: Option<Result<(), Refusal>>| {
+            let why = way.and_then(Result::err);
+            why.map_or_else(String::new, |why| why.to_string())
+        };
         let slot = path.as_ref().and_then(Path::slot);
         Alike {
             device: qp.pd().context().device().name().to_owned(),
@@ -144,7 +151,10 @@ impl Nic {
             packets,
             packets_why,
             direct: report.direct.map(|direct| direct.is_ok()),
-            direct_why: direct_why.map_or_else(String::new, |why| why.to_string()),
+            direct_why: why(report.direct),
+            mapped: report.mapped,
+            atomics: report.atomics.map(|atomics| atomics.is_ok()),
+            atomics_why: why(report.atomics),
         }
     }
 
@@ -201,5 +211,8 @@ fn flow(alike: Alike, count: usize, example: u32) -> Flow {
         packets_why: alike.packets_why,
         direct: alike.direct,
         direct_why: alike.direct_why,
+        mapped: alike.mapped,
+        atomics: alike.atomics,
+        atomics_why: alike.atomics_why,
     }
 }

@@ -76,8 +76,9 @@ fn line(text: &mut String, kind: &str, fields: &[&str]) {
     text.push('\n');
 }
 
-fn flow_fields(flow: &Flow) -> [String; 10] {
+fn flow_fields(flow: &Flow) -> [String; 13] {
     let direct = flow.direct.map(flag).unwrap_or_default();
+    let atomics = flow.atomics.map(flag).unwrap_or_default();
     [
         flow.count.to_string(),
         flow.example.to_string(),
@@ -89,6 +90,9 @@ fn flow_fields(flow: &Flow) -> [String; 10] {
         flow.packets_why.clone(),
         direct,
         flow.direct_why.clone(),
+        flag(flow.mapped),
+        atomics,
+        flow.atomics_why.clone(),
     ]
 }
 
@@ -120,6 +124,10 @@ fn read_flow(fields: &mut Fields<'_>) -> Option<Flow> {
         packets_why: string(fields)?,
         direct: optional(fields.next()?, read_flag)?,
         direct_why: string(fields)?,
+        // Processes of an older build do not say these.
+        mapped: fields.next().and_then(read_flag).unwrap_or_default(),
+        atomics: optional(fields.next().unwrap_or_default(), read_flag)?,
+        atomics_why: string(fields).unwrap_or_default(),
     })
 }
 
@@ -178,6 +186,9 @@ mod tests {
                     packets: "shared ring".into(),
                     direct: Some(false),
                     direct_why: "because".into(),
+                    mapped: true,
+                    atomics: Some(true),
+                    atomics_why: "for a reason".into(),
                     ..Flow::default()
                 },
                 Flow::default(),
@@ -195,6 +206,21 @@ mod tests {
     fn what_is_written_is_read() {
         let survey = survey();
         assert_eq!(Survey::from_text(&survey.to_text()), Some(survey));
+    }
+
+    #[test]
+    fn what_older_processes_say_is_read() {
+        let survey = Survey {
+            flows: vec![Flow {
+                direct_why: "last".into(),
+                ..Flow::default()
+            }],
+            ..Survey::default()
+        };
+        let text = survey.to_text();
+        let (older, _) = text.split_once("last").expect("a reason");
+        let read = Survey::from_text(&format!("{older}last\n"));
+        assert_eq!(read, Some(survey));
     }
 
     #[test]

@@ -38,6 +38,8 @@ struct Due {
     direct_why: &'static str,
     /// The counter that has counted it.
     counter: &'static str,
+    /// The server's memory is mapped; its atomics are done directly then.
+    mapped: bool,
 }
 
 /// All that could be.
@@ -47,6 +49,14 @@ const BEST: Due = Due {
     direct: Some(true),
     direct_why: "",
     counter: "direct_writes",
+    mapped: false,
+};
+
+/// The server's memory can be mapped.
+const MAPPED: Due = Due {
+    counter: "direct_atomics",
+    mapped: true,
+    ..BEST
 };
 
 /// The two copies that the kernel makes are not to be had.
@@ -73,7 +83,7 @@ const NOTHING: Lacks = Lacks {
     user: None,
 };
 
-const REFUSALS: [Refusal; 12] = [
+const REFUSALS: [Refusal; 16] = [
     ("nothing", User::Root, NOTHING, NOTHING, BEST),
     (
         "seccomp-copies",
@@ -84,6 +94,35 @@ const REFUSALS: [Refusal; 12] = [
             direct_why: "a filter of system calls",
             ..NO_COPIES
         },
+    ),
+    (
+        "shared-memory",
+        User::Ordinary,
+        lacks(&["shared"]),
+        NOTHING,
+        MAPPED,
+    ),
+    (
+        "shared-memory",
+        User::Root,
+        lacks(&["shared"]),
+        lacks(&["shared"]),
+        MAPPED,
+    ),
+    // No copy is needed.
+    (
+        "shared-memory-seccomp-copies",
+        User::Ordinary,
+        lacks(&["shared"]),
+        lacks(&["process-vm"]),
+        MAPPED,
+    ),
+    (
+        "shared-memory-not-dumpable",
+        User::Ordinary,
+        lacks(&["shared", "dump"]),
+        NOTHING,
+        NO_COPIES,
     ),
     // The other side's filter is no matter of ours.
     (
@@ -105,6 +144,7 @@ const REFUSALS: [Refusal; 12] = [
             direct: None,
             counter: "",
             direct_why: "",
+            mapped: false,
         },
     ),
     (
@@ -195,6 +235,7 @@ const REFUSALS: [Refusal; 12] = [
             direct: None,
             direct_why: "",
             counter: "",
+            mapped: false,
         },
     ),
 ];
@@ -237,6 +278,7 @@ pub(super) fn add(all: &mut Catalogue) {
                     direct: None,
                     direct_why: "",
                     counter: "",
+                    mapped: false,
                 };
                 refusal(stage, (NOTHING, NOTHING), due)
             },
@@ -323,6 +365,10 @@ fn check(told: &Value, server: u32, due: Due) -> Outcome {
     }
     if flow["direct"].as_bool() != due.direct {
         return wrong("the way of READ and WRITE");
+    }
+    let is_mapped = |what: &str| flow[what].as_bool().unwrap_or_default();
+    if ["mapped", "atomics_direct"].map(is_mapped) != [due.mapped; 2] {
+        return wrong("memory that is mapped, and atomics there");
     }
     let neighbours = client["survey"]["neighbours"].to_string();
     if !(text(&flow["direct_why"]) + &neighbours).contains(due.direct_why) {
