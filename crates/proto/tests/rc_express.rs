@@ -229,3 +229,35 @@ fn shared_receives_go_the_general_way() {
     assert_eq!(twins.0[0].b.results.recv.len(), 20);
     assert_eq!(twins.briefs(), 20, "the acknowledgements alone");
 }
+
+/// A program that only receives may stay in RTR: there the first packet goes the general way, which tells of it.
+#[test]
+fn both_ways_leave_the_same_in_rtr() {
+    let setup = Setup {
+        memory: MEMORY,
+        link: LOSSLESS,
+        ..Setup::default()
+    };
+    let mut twins = Twins([Some(0), None].map(|briefs| {
+        let mut pair = Pair::unconnected(setup);
+        (pair.briefs, pair.trace) = (briefs, Some(Vec::new()));
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            pair.to_state(Side::A, state);
+            if state != QpState::Rts {
+                pair.to_state(Side::B, state);
+            }
+        }
+        pair
+    }));
+    for wr_id in 0..20 {
+        let pair = &twins.0[0];
+        let sges = vec![pair.sge(Side::B, 8000, 6000)].into();
+        let receive = RecvWr { wr_id, sges };
+        let request = wr(wr_id, SendOp::Send, vec![pair.sge(Side::A, wr_id, 30)]);
+        twins.both(|pair| pair.try_recv(Side::B, receive.clone()).is_ok());
+        twins.both(|pair| pair.try_send(Side::A, request.clone()).is_ok());
+        twins.settle();
+    }
+    assert!(twins.briefs() >= 19, "{}", twins.briefs());
+    assert_eq!(twins.0[0].b.qp.state(), QpState::Rtr);
+}

@@ -20,7 +20,9 @@ impl RcQp {
     #[inline]
     pub fn on_brief(&mut self, cx: &mut Cx<'_>, brief: &Brief<'_>) -> Option<bool> {
         let attr = &self.shared.attr;
-        let usual = attr.qp_state == QpState::Rts
+        // A program that only receives may stay in RTR.
+        let receives = matches!(brief.kind, BriefKind::Send(_)) && self.responder.is_established();
+        let usual = (attr.qp_state == QpState::Rts || attr.qp_state == QpState::Rtr && receives)
             && attr.path_mig_state != PathMigState::Rearm
             && self.shared.config.qp_type == QpType::Rc;
         if !usual {
