@@ -85,11 +85,13 @@ fn overhead(counts: &Counts) -> Vec<String> {
         let Some(raw) = whole("raw", taken) else {
             continue;
         };
-        for way in SAFE {
-            if let Some(safe) = whole(way, "") {
+        // What takes several at a time is held against C that does so, too.
+        let ways = SAFE.iter().flat_map(|way| [(way, ""), (way, " by 16")]);
+        for (way, own) in ways.filter(|(_, own)| own.is_empty() || *own == taken) {
+            if let Some(safe) = whole(way, own) {
                 let more = more(raw, safe);
                 lines.push(format!(
-                    "{way} over raw, taken {how}: SEND 64 and its completion {raw:.0}{more}"
+                    "{way}{own} over raw, taken {how}: SEND 64 and its completion {raw:.0}{more}"
                 ));
             }
         }
@@ -262,6 +264,17 @@ mod tests {
         assert!(
             told[2].starts_with("safe over raw") && told[2].ends_with("1000       +40  +4.0 %")
         );
+    }
+
+    #[test]
+    fn who_takes_many_is_held_against_who_does_so() {
+        let counts = "raw post_send SEND 64\t900\nraw poll_cq SEND\t200\nraw poll_cq SEND by 16\t100\n\
+                      safe post_send SEND 64\t930\nsafe poll_cq SEND by 16\t120\n";
+        let told = overhead(&parse(counts));
+        let whole: Vec<_> = told.iter().filter(|line| line.contains("over")).collect();
+        assert_eq!(whole.len(), 1, "{told:?}");
+        assert!(whole[0].starts_with("safe by 16 over raw, taken 16 at a time"));
+        assert!(whole[0].ends_with("1000       +50  +5.0 %"), "{told:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use ferroce_abi::types::IBV_WC_GRH;
 use crate::sys::{AddressObject, Sender};
 use crate::{Completion, Error, Gid, GidEntry, ProtectionDomain, Result};
 
-/// The way to another port (`struct ibv_ah_attr`).
+/// The way to another port (`struct ibv_ah_attr`; `ibv_create_ah(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// The own port, counted from 1.
@@ -19,9 +19,9 @@ pub struct Path {
     pub gid_index: u8,
     /// Routers on the way at most, plus 1.
     pub hop_limit: u8,
-    /// What IP calls traffic class.
+    /// What IPv6 calls traffic class, and IPv4 type of service: 8 bits (IBTA annex A17).
     pub traffic_class: u8,
-    /// What IPv6 calls flow label: 20 bits.
+    /// What IPv6 calls flow label (RFC 8200): 20 bits.
     pub flow_label: u32,
     /// The other port's LID; 0 on Ethernet.
     pub lid: u16,
@@ -114,17 +114,17 @@ impl fmt::Debug for AddressHandle {
 /// IPv4 header, the others mean nothing.
 pub const GRH_BYTES: usize = 40;
 
-/// Where a datagram came from. Of other completions it means nothing.
+/// Where a datagram came from (`ibv_poll_cq(3)`). Of other completions it means nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Origin {
-    /// Number of the sender's queue pair.
+    /// Number of the sender's queue pair: 24 bits (`src_qp`).
     pub queue_pair: u32,
     /// Whether the first [`GRH_BYTES`] bytes hold a routing header.
     pub has_header: bool,
     /// The sender's LID; 0 on Ethernet.
     pub lid: u16,
-    /// Service level.
+    /// Service level: 0 to 15.
     pub service_level: u8,
     /// The lower bits of the own LID that it was sent to.
     pub path_bits: u8,

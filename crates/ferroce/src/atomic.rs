@@ -26,14 +26,14 @@ impl RemoteRegion {
 }
 
 impl RemoteAtomic {
-    /// Adds, and gives what was there before.
+    /// Adds, wrapping around at 2^64, and gives what was there before (`IBV_WR_ATOMIC_FETCH_AND_ADD`).
     #[must_use]
     pub fn fetch_add(self, add: u64) -> Operation {
         let target = self.0;
         Operation::FetchAdd { target, add }
     }
 
-    /// Sets it to `swap` if it is `compare`, and gives what was there before.
+    /// Sets it to `swap` if it is `compare`, and gives what was there before (`IBV_WR_ATOMIC_CMP_AND_SWP`).
     #[must_use]
     pub fn compare_swap(self, compare: u64, swap: u64) -> Operation {
         Operation::CompareSwap {
@@ -43,7 +43,7 @@ impl RemoteAtomic {
         }
     }
 
-    /// Sets it in one step (ATOMIC WRITE): the value is the work request's 8 bytes.
+    /// Sets it in one step (ATOMIC WRITE, IBTA 1.5 annex A19): the value is the work request's 8 bytes.
     #[must_use]
     pub fn write(self) -> Operation {
         Operation::AtomicWrite(self.0)
@@ -121,14 +121,15 @@ impl Future for PendingAtomic {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        this.ticket.poll(context).map(|(arrived, mut held)| {
-            let memory = held
-                .take_exclusive()
-                .expect("invariant: the operation was posted with its memory");
+        let answer = this
+            .ticket
+            .poll(context, |view, held| (view.result(), held.take_exclusive()));
+        answer.map(|(result, memory)| {
+            let memory = memory.expect("invariant: the operation was posted with its memory");
             let mut value = [0; 8];
             value.copy_from_slice(memory.bytes(8));
             this.results.give_back(memory);
-            arrived.result().map(|_| u64::from_ne_bytes(value))
+            result.map(|_| u64::from_ne_bytes(value))
         })
     }
 }

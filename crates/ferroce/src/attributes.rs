@@ -186,19 +186,19 @@ pub struct QueuePairInfo {
     pub state: QueuePairState,
     /// What peers may do.
     pub access: RemoteAccess,
-    /// Its port.
+    /// Its port, counted from 1.
     pub port: u8,
-    /// Its `Q_Key`.
+    /// Its `Q_Key`; of UD only.
     pub qkey: u32,
     /// The way to the peer.
     pub path: Path,
-    /// Payload bytes of a packet.
+    /// Payload bytes of a packet at most; none if the queue pair has no path yet.
     pub path_mtu: Option<Mtu>,
-    /// Number of the peer's queue pair.
+    /// Number of the peer's queue pair: 24 bits.
     pub peer: u32,
-    /// Packet sequence number expected next, or begun with.
+    /// Packet sequence number expected next, or begun with: 24 bits (IBTA 1.7, 9.7.2).
     pub receive_psn: u32,
-    /// Packet sequence number sent next, or begun with.
+    /// Packet sequence number sent next, or begun with: 24 bits.
     pub send_psn: u32,
     /// READs and atomics of the peer that are served at once.
     pub responder_resources: u8,

@@ -10,7 +10,8 @@ use crate::sys::{Checked, Copied, Memory, Reader};
 use crate::transport::{Receives, Sends};
 use crate::{Error, QueuePair, Slice, Work};
 
-/// Work requests that are collected, then handed to the device in one call, with one doorbell: see [`QueuePair::batch`].
+/// Work requests that are collected, then handed to the device in one call, with one doorbell (the chain of `ibv_post_send(3)`): see
+/// [`QueuePair::batch`].
 #[must_use = "nothing is done until it is posted"]
 pub struct Batch<'b, T: Sends> {
     queue_pair: &'b QueuePair<T>,
@@ -32,7 +33,7 @@ pub struct RefusedBatch {
 }
 
 impl<T: Sends> QueuePair<T> {
-    /// Begins a batch.
+    /// Begins a batch, which nothing is posted of before [`Batch::post`].
     pub fn batch(&self) -> Batch<'_, T> {
         Batch {
             queue_pair: self,
@@ -44,7 +45,7 @@ impl<T: Sends> QueuePair<T> {
 }
 
 impl<T: Receives> QueuePair<T> {
-    /// Posts several receives in one call, each with its tag, in order.
+    /// Posts several receives in one call, each with its tag, in order (the chain of `ibv_post_recv(3)`).
     ///
     /// # Errors
     /// As for [`post_receive`](Self::post_receive), and as for [`Batch::post`]: those before the refused one were posted.

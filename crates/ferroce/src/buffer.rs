@@ -27,6 +27,7 @@ impl Buffer {
             .map(|memory| Self::from_parts(memory, capacity, capacity))
     }
 
+    #[inline]
     pub(crate) fn from_parts(memory: Exclusive, length: usize, capacity: usize) -> Self {
         Self {
             memory,
@@ -37,6 +38,7 @@ impl Buffer {
 
     /// Bytes that it can have.
     #[must_use]
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -80,12 +82,14 @@ impl Buffer {
 impl Deref for Buffer {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         self.memory.bytes(self.length)
     }
 }
 
 impl DerefMut for Buffer {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         self.memory.bytes_mut(self.length)
     }

@@ -11,7 +11,7 @@ use crate::{
     SharedReceiveQueue, Transport, XrcDomain,
 };
 
-/// Says what a queue pair is to be, and makes it.
+/// Says what a queue pair is to be, and makes it (`ibv_create_qp(3)`, `struct ibv_qp_init_attr`).
 /// ```no_run
 /// # fn make(domain: &ferroce::ProtectionDomain, queue: &ferroce::CompletionQueue) -> ferroce::Result<()> {
 /// use ferroce::{QueuePairBuilder, Ud};
@@ -63,19 +63,20 @@ impl<T: Sends> QueuePairBuilder<T> {
         self
     }
 
-    /// Work requests of the send queue.
+    /// Work requests of the send queue that have not completed, at least; at most [`max_qp_wr`](crate::DeviceLimits::max_qp_wr).
     pub fn send(mut self, work_requests: u32) -> Self {
         self.capacities.send = work_requests;
         self
     }
 
-    /// Pieces of memory of one work request.
+    /// Pieces of memory of one work request, at least; at most [`max_sge`](crate::DeviceLimits::max_sge).
     pub fn pieces(mut self, pieces: u32) -> Self {
         self.capacities.pieces = pieces;
         self
     }
 
-    /// Bytes that can be sent [inline](QueuePair::post_inline).
+    /// Bytes that can be sent [inline](QueuePair::post_inline), at least (`max_inline_data`). No verb tells a device's limit: what it cannot
+    /// hold, [`build`](Self::build) refuses.
     pub fn inline(mut self, bytes: u32) -> Self {
         self.inline = bytes;
         self
@@ -124,7 +125,7 @@ impl<T: Sends> QueuePairBuilder<T> {
 }
 
 impl<T: Sends + Receives> QueuePairBuilder<T> {
-    /// Work requests of the receive queue.
+    /// Receives that have not completed, at least; at most [`max_qp_wr`](crate::DeviceLimits::max_qp_wr).
     pub fn receive(mut self, work_requests: u32) -> Self {
         self.capacities.receive = work_requests;
         self

@@ -17,14 +17,14 @@ use ferroce_abi::types::{
 
 use crate::driver::Driver;
 use crate::sys::Queue;
-use crate::{Completions, Context, Error, Origin, Result};
+use crate::{Arrivals, Completions, Context, Error, Origin, Result, WorkError};
 
 /// A completion queue. Clones are the same one.
 #[derive(Clone)]
 pub struct CompletionQueue(pub(crate) Arc<Queue>);
 
 impl CompletionQueue {
-    /// Makes one with room for at least that many completions.
+    /// Makes one with room for at least that many completions (`ibv_create_cq(3)`), at most [`max_cqe`](crate::DeviceLimits::max_cqe).
     ///
     /// # Errors
     /// EINVAL for 0 or more than the device can, or out of descriptors.
@@ -44,7 +44,7 @@ impl CompletionQueue {
         Queue::new(&context.0, entries, timestamps).map(Self)
     }
 
-    /// Takes the oldest completion, if there is one. Does not block; also lets the device work. Completions of futures go to them and are
+    /// Takes the oldest completion, if there is one (`ibv_poll_cq(3)`). Does not block; also lets the device work. Completions of futures go to them and are
     /// not shown here.
     ///
     /// # Errors
@@ -52,6 +52,16 @@ impl CompletionQueue {
     #[inline(always)]
     pub fn poll(&self) -> Result<Option<Completion>> {
         self.0.take(|view| view.completion())
+    }
+
+    /// Takes up to [`Arrivals::ROOM`] completions at once, the oldest first: how many. What was in `arrivals` before is gone. Does not block; also
+    /// lets the device work. Completions of futures go to them and are not shown here. This is the cheapest way where many come.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    #[inline]
+    pub fn poll_into(&self, arrivals: &mut Arrivals) -> Result<usize> {
+        self.0.take_into(&mut arrivals.0)
     }
 
     /// The completions that are there, to be read in place: no more is read of each than is asked for. See [`Completions`].
@@ -74,10 +84,11 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the oldest completion, sleeping until there is one.
+    /// Takes the oldest completion, sleeping until there is one (`ibv_req_notify_cq(3)`, `ibv_get_cq_event(3)`).
     ///
     /// # Errors
     /// The queue overflowed; [`Error::Misuse`] if a [driver](Self::driver) has the queue.
+    #[expect(clippy::missing_panics_doc, reason = "an invariant")]
     pub fn wait(&self) -> Result<Completion> {
         let found = self.0.wait_for(None, || self.take_undriven())?;
         Ok(found.expect("invariant: without a deadline it waits until there is one"))
@@ -162,9 +173,9 @@ impl fmt::Debug for CompletionQueue {
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// What the work request carried.
+    /// What the work request carried (`wr_id`).
     pub tag: u64,
-    /// Number of the queue pair.
+    /// Number of the queue pair: 24 bits.
     pub queue_pair: u32,
     /// What was done, or why not.
     pub result: std::result::Result<Done, WorkError>,
@@ -195,14 +206,14 @@ pub enum Timestamp {
     Nanoseconds(u64),
 }
 
-/// Successful work.
+/// Successful work (`struct ibv_wc`; `ibv_poll_cq(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// What it was.
     pub what: Completed,
-    /// Bytes that arrived here: of receives and reads only.
+    /// Bytes that arrived here: of receives and reads only. Of a receive of UD with the [`GRH_BYTES`](crate::GRH_BYTES) before the message.
     pub bytes: u32,
-    /// What the peer sent along.
+    /// What the peer sent along, as the number that the peer gave: the byte order of the wire does not show.
     pub immediate: Option<u32>,
     /// Key of the own memory window that the peer's SEND closed.
     pub invalidated: Option<u32>,
@@ -267,88 +278,3 @@ const _: () = {
         at += 1;
     }
 };
-
-/// Why work failed. The queue pair is in the error state from then on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{status}")]
-pub struct WorkError {
-    /// The reason.
-    pub status: WorkStatus,
-    /// The device's own code for the cause (`vendor_err`).
-    pub detail: u32,
-}
-
-/// `enum ibv_wc_status`, for work that failed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct WorkStatus(pub u32);
-
-impl WorkStatus {
-    /// The names of `enum ibv_wc_status` without their prefix, by number.
-    const NAMES: [&str; 24] = [
-        "SUCCESS",
-        "LOC_LEN_ERR",
-        "LOC_QP_OP_ERR",
-        "LOC_EEC_OP_ERR",
-        "LOC_PROT_ERR",
-        "WR_FLUSH_ERR",
-        "MW_BIND_ERR",
-        "BAD_RESP_ERR",
-        "LOC_ACCESS_ERR",
-        "REM_INV_REQ_ERR",
-        "REM_ACCESS_ERR",
-        "REM_OP_ERR",
-        "RETRY_EXC_ERR",
-        "RNR_RETRY_EXC_ERR",
-        "LOC_RDD_VIOL_ERR",
-        "REM_INV_RD_REQ_ERR",
-        "REM_ABORT_ERR",
-        "INV_EECN_ERR",
-        "INV_EEC_STATE_ERR",
-        "FATAL_ERR",
-        "RESP_TIMEOUT_ERR",
-        "GENERAL_ERR",
-        "TM_ERR",
-        "TM_RNDV_INCOMPLETE",
-    ];
-
-    /// Flushed: an earlier error or a disconnect ended it before it began.
-    pub const FLUSHED: Self = Self(5);
-}
-
-impl fmt::Display for WorkStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match usize::try_from(self.0)
-            .ok()
-            .and_then(|number| Self::NAMES.get(number))
-        {
-            Some(name) => write!(f, "IBV_WC_{name}"),
-            None => write!(f, "work completion status {}", self.0),
-        }
-    }
-}
-
-impl fmt::Debug for WorkStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::WorkStatus;
-    use ferroce_abi::types as c;
-
-    #[test]
-    fn statuses_have_their_c_names() {
-        assert_eq!(WorkStatus(c::IBV_WC_WR_FLUSH_ERR), WorkStatus::FLUSHED);
-        assert_eq!(
-            WorkStatus(c::IBV_WC_REM_ACCESS_ERR).to_string(),
-            "IBV_WC_REM_ACCESS_ERR"
-        );
-        assert_eq!(
-            WorkStatus(c::IBV_WC_TM_RNDV_INCOMPLETE).to_string(),
-            "IBV_WC_TM_RNDV_INCOMPLETE"
-        );
-        assert_eq!(WorkStatus(99).to_string(), "work completion status 99");
-    }
-}

@@ -6,14 +6,12 @@ use ferroce_abi::types::{
     IBV_WC_GRH, IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
 };
 
-use crate::sys::{Fetched, Queue, View};
+use crate::sys::{BATCH, Fetched, Place, Queue, View};
 use crate::{Completed, Completion, Done, Origin, Result, Timestamp, WorkError, WorkStatus};
 
 /// A completion as it came, of which each part is read when it is asked for.
 #[derive(Clone, Copy)]
-pub struct Arrived {
-    fetched: Fetched,
-}
+pub struct Arrived<'c>(View<'c>);
 
 impl View<'_> {
     #[inline(always)]
@@ -65,7 +63,7 @@ impl View<'_> {
 
     /// What was done, or why not.
     #[inline(always)]
-    fn result(self) -> std::result::Result<Done, WorkError> {
+    pub(crate) fn result(self) -> std::result::Result<Done, WorkError> {
         self.status()?;
         Ok(Done {
             what: Completed::from_c(self.wc.opcode),
@@ -86,40 +84,21 @@ impl View<'_> {
             timestamp: *self.timestamp,
         }
     }
-
-    /// A copy.
-    #[inline(always)]
-    pub(crate) fn arrived(self) -> Arrived {
-        Arrived::new(Fetched {
-            wc: *self.wc,
-            timestamp: *self.timestamp,
-        })
-    }
 }
 
-impl Arrived {
-    #[inline(always)]
-    pub(crate) fn new(fetched: Fetched) -> Self {
-        Self { fetched }
-    }
-
-    #[inline(always)]
-    fn view(&self) -> View<'_> {
-        self.fetched.view()
-    }
-
+impl Arrived<'_> {
     /// What the work request carried.
     #[must_use]
     #[inline]
     pub fn tag(&self) -> u64 {
-        self.fetched.wc.wr_id
+        self.0.wc.wr_id
     }
 
     /// Number of the queue pair.
     #[must_use]
     #[inline]
     pub fn queue_pair(&self) -> u32 {
-        self.fetched.wc.qp_num
+        self.0.wc.qp_num
     }
 
     /// Whether the work succeeded. Of work that did not, the parts below mean nothing.
@@ -128,66 +107,60 @@ impl Arrived {
     /// Why it failed.
     #[inline]
     pub fn status(&self) -> std::result::Result<(), WorkError> {
-        self.view().status()
+        self.0.status()
     }
 
     /// What was done.
     #[must_use]
     #[inline]
     pub fn what(&self) -> Completed {
-        Completed::from_c(self.fetched.wc.opcode)
+        Completed::from_c(self.0.wc.opcode)
     }
 
     /// Bytes that arrived here: of receives and reads only.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> u32 {
-        self.fetched.wc.byte_len
+        self.0.wc.byte_len
     }
 
     /// What the peer sent along.
     #[must_use]
     #[inline]
     pub fn immediate(&self) -> Option<u32> {
-        self.view().immediate()
+        self.0.immediate()
     }
 
     /// Key of the own memory window that the peer's SEND closed.
     #[must_use]
     #[inline]
     pub fn invalidated(&self) -> Option<u32> {
-        self.view().invalidated()
+        self.0.invalidated()
     }
 
     /// Where a datagram came from.
     #[must_use]
     #[inline]
     pub fn origin(&self) -> Origin {
-        self.view().origin()
+        self.0.origin()
     }
 
     /// When, if the queue was made [with timestamps](crate::CompletionQueue::with_timestamps).
     #[must_use]
     #[inline]
     pub fn timestamp(&self) -> Option<Timestamp> {
-        self.fetched.timestamp
+        *self.0.timestamp
     }
 
     /// All of it.
     #[must_use]
     #[inline]
     pub fn completion(&self) -> Completion {
-        self.view().completion()
-    }
-
-    /// What was done, or why not.
-    #[inline]
-    pub(crate) fn result(&self) -> std::result::Result<Done, WorkError> {
-        self.view().result()
+        self.0.completion()
     }
 }
 
-impl fmt::Debug for Arrived {
+impl fmt::Debug for Arrived<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.completion(), f)
     }
@@ -207,12 +180,15 @@ impl fmt::Debug for Arrived {
 pub struct Completions<'q> {
     queue: &'q Queue,
     /// What is lent.
-    lent: Option<Arrived>,
+    lent: Fetched,
 }
 
 impl<'q> Completions<'q> {
     pub(crate) fn new(queue: &'q Queue) -> Self {
-        Self { queue, lent: None }
+        Self {
+            queue,
+            lent: Fetched::flushed(0, 0),
+        }
     }
 
     /// The oldest completion; none if nothing more has completed.
@@ -224,9 +200,49 @@ impl<'q> Completions<'q> {
         reason = "what it lends does not outlive the next call"
     )]
     #[inline]
-    pub fn next(&mut self) -> Result<Option<&Arrived>> {
-        self.lent = self.queue.take(|view| view.arrived())?;
-        Ok(self.lent.as_ref())
+    pub fn next(&mut self) -> Result<Option<Arrived<'_>>> {
+        let lent = &mut self.lent;
+        let taken = self.queue.take(|view| *lent = view.copy())?;
+        Ok(taken.map(|()| Arrived(self.lent.view())))
+    }
+}
+
+/// A place for completions that are taken together, as by the array of `ibv_poll_cq(3)`: see
+/// [`CompletionQueue::poll_into`](crate::CompletionQueue::poll_into). It is made once and used again and again.
+/// ```no_run
+/// # fn read(queue: &ferroce::CompletionQueue) -> ferroce::Result<()> {
+/// let mut arrivals = ferroce::Arrivals::new();
+/// while queue.poll_into(&mut arrivals)? > 0 {
+///     for arrived in arrivals.iter() {
+///         println!("{} arrived: {:?}", arrived.tag(), arrived.status());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Default)]
+pub struct Arrivals(pub(crate) Place);
+
+impl Arrivals {
+    /// Completions that are taken together at most.
+    pub const ROOM: usize = BATCH;
+
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Those that were taken last, the oldest first.
+    #[inline(always)]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Arrived<'_>> {
+        self.0.views().map(Arrived)
+    }
+}
+
+impl fmt::Debug for Arrivals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 

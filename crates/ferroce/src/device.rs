@@ -19,13 +19,13 @@ pub fn devices() -> Result<Vec<Device>> {
 pub struct Device(pub(crate) DeviceHandle);
 
 impl Device {
-    /// Its name.
+    /// Its name (`ibv_get_device_name(3)`).
     #[must_use]
     pub fn name(&self) -> String {
         self.0.name()
     }
 
-    /// Opens it.
+    /// Opens it (`ibv_open_device(3)`).
     ///
     /// # Errors
     /// Out of descriptors or memory.
@@ -45,13 +45,13 @@ impl fmt::Debug for Device {
 pub struct Context(pub(crate) Arc<OpenDevice>);
 
 impl Context {
-    /// The device's name.
+    /// The device's name (`ibv_get_device_name(3)`).
     #[must_use]
     pub fn name(&self) -> String {
         self.0.name()
     }
 
-    /// What the device can.
+    /// What the device can (`ibv_query_device(3)`).
     ///
     /// # Errors
     /// The device is gone.
@@ -61,7 +61,7 @@ impl Context {
             .map(|attributes| DeviceLimits::from(&attributes))
     }
 
-    /// State of a port; ports count from 1.
+    /// State of a port (`ibv_query_port(3)`); ports count from 1.
     ///
     /// # Errors
     /// EINVAL for a port that is not there.
@@ -71,7 +71,7 @@ impl Context {
             .map(|attributes| PortAttributes::from(&attributes))
     }
 
-    /// The addresses of a port, in order of their indices.
+    /// The addresses of a port, in order of their indices (`ibv_query_gid_table(3)`).
     ///
     /// # Errors
     /// EINVAL for a port that is not there.

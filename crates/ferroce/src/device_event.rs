@@ -25,7 +25,7 @@ impl DeviceEvents {
         AsyncEvents::new(&context.0).map(Self)
     }
 
-    /// The oldest event, if there is one.
+    /// The oldest event, if there is one (`ibv_get_async_event(3)`).
     ///
     /// # Errors
     /// Those of the manual page.

@@ -14,7 +14,7 @@ use crate::{Access, Context, Error, RemoteRegion, Result, SharedMemory};
 pub struct ProtectionDomain(pub(crate) Arc<Domain>);
 
 impl ProtectionDomain {
-    /// Makes one.
+    /// Makes one (`ibv_alloc_pd(3)`).
     ///
     /// # Errors
     /// ENOMEM at the device's limit.
@@ -39,7 +39,7 @@ pub struct MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// Allocates `length` zeroed bytes and registers them.
+    /// Allocates `length` zeroed bytes and registers them (`ibv_reg_mr(3)`).
     ///
     /// # Errors
     /// [`Error::Misuse`] for length 0, ENOMEM at the device's limit.
@@ -50,7 +50,7 @@ impl MemoryRegion {
         })
     }
 
-    /// Registers bytes that the program has allocated; the region owns them from now on.
+    /// Registers bytes that the program has allocated (`ibv_reg_mr(3)`); the region owns them from now on.
     ///
     /// # Errors
     /// As [`new`](Self::new).

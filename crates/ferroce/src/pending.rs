@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::sys::{Held, Ledger, Queue};
-use crate::{Arrived, Buffer, Done, WorkError};
+use crate::sys::{Held, Ledger, Queue, View};
+use crate::{Buffer, Done, WorkError};
 
 /// Work that was posted; ready when it has completed. It needs someone who [drives](crate::Driver) or polls its completion queue.
 ///
@@ -19,7 +19,7 @@ pub struct Pending(Ticket);
 impl Pending {
     #[inline]
     pub(crate) fn new(queue: &Arc<Queue>, id: u64) -> Self {
-        Self::of(queue.ledger(), id)
+        Self::of(Queue::ledger(queue), id)
     }
 
     #[inline]
@@ -33,7 +33,7 @@ impl Future for Pending {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(context).map(|(arrived, _)| arrived.result())
+        self.0.poll(context, |view, _| view.result())
     }
 }
 
@@ -70,29 +70,54 @@ impl Future for PendingBuffer {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.ticket.poll(context).map(|(arrived, mut held)| {
+        let Self {
+            ticket,
+            length,
+            capacity,
+            receives,
+        } = &mut *self;
+        ticket.poll(context, |view, held| {
             let memory = held
                 .take_exclusive()
                 .expect("invariant: this future is made of work on a buffer");
-            let (result, mut length) = (arrived.result(), self.length);
+            let (result, mut length) = (view.result(), *length);
             // Of receives, as many bytes as came.
-            if self.receives && result.is_ok() {
-                length = (arrived.bytes() as usize).min(self.capacity);
+            if *receives && result.is_ok() {
+                length = (view.wc.byte_len as usize).min(*capacity);
             }
-            let buffer = Buffer::from_parts(memory, length, self.capacity);
+            let buffer = Buffer::from_parts(memory, length, *capacity);
             (result, buffer)
         })
     }
 }
 
+/// What leads to the ledger of work.
+pub(crate) trait Home {
+    fn ledger(&self) -> &Ledger;
+}
+
+impl Home for Arc<Ledger> {
+    #[inline(always)]
+    fn ledger(&self) -> &Ledger {
+        self
+    }
+}
+
+impl Home for Arc<Queue> {
+    #[inline(always)]
+    fn ledger(&self) -> &Ledger {
+        Queue::ledger(self)
+    }
+}
+
 /// The right to one completion.
-pub(crate) struct Ticket {
-    ledger: Arc<Ledger>,
+pub(crate) struct Ticket<H: Home = Arc<Ledger>> {
+    home: H,
     id: u64,
     used: bool,
 }
 
-impl fmt::Debug for Ticket {
+impl<H: Home> fmt::Debug for Ticket<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket")
             .field("id", &self.id)
@@ -101,30 +126,41 @@ impl fmt::Debug for Ticket {
     }
 }
 
-impl Ticket {
+impl<H: Home + Clone> Ticket<H> {
     #[inline]
-    pub(crate) fn new(ledger: &Arc<Ledger>, id: u64) -> Self {
+    pub(crate) fn new(home: &H, id: u64) -> Self {
         Self {
-            ledger: Arc::clone(ledger),
+            home: home.clone(),
             id,
             used: false,
         }
     }
+}
+
+impl<H: Home> Ticket<H> {
+    /// Where it completes.
+    pub(crate) fn home(&self) -> &H {
+        &self.home
+    }
 
     #[inline]
-    pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<(Arrived, Held)> {
+    pub(crate) fn poll<R>(
+        &mut self,
+        context: &Context<'_>,
+        read: impl Fn(View<'_>, &mut Held) -> R,
+    ) -> Poll<R> {
         assert!(!self.used, "polled after it was ready");
-        let answer = self.ledger.poll(self.id, context);
+        let answer = self.home.ledger().poll(self.id, context, read);
         self.used = answer.is_ready();
         answer
     }
 }
 
-impl Drop for Ticket {
+impl<H: Home> Drop for Ticket<H> {
     #[inline]
     fn drop(&mut self) {
         if !self.used {
-            self.ledger.abandon(self.id);
+            self.home.ledger().abandon(self.id);
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct PortAttributes {
     pub link_layer: LinkLayer,
     /// Entries of its GID table, empty ones included.
     pub gid_table_length: u32,
-    /// Bytes of the longest message.
+    /// Bytes of the longest message; of UD it is [`active_mtu`](Self::active_mtu).
     pub max_message: u32,
 }
 

@@ -9,7 +9,7 @@ pub struct RemoteRegion {
     pub address: u64,
     /// Bytes.
     pub length: u64,
-    /// Its key.
+    /// Its key (`R_Key` of the IBTA specification): 32 bits.
     pub rkey: u32,
 }
 

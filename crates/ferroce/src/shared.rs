@@ -34,7 +34,7 @@ pub struct SharedReceiveQueueInfo {
 pub struct SharedReceiveQueueNumber(pub u32);
 
 impl SharedReceiveQueue {
-    /// Makes one for at least that many receives of that many pieces of memory.
+    /// Makes one for at least that many receives of that many pieces of memory (`ibv_create_srq(3)`).
     ///
     /// # Errors
     /// EINVAL beyond the device's limits, ENOMEM.
@@ -42,7 +42,7 @@ impl SharedReceiveQueue {
         SharedQueue::new(&domain.0, receives, pieces).map(Self)
     }
 
-    /// Makes one of an XRC domain. Its receives complete in this queue.
+    /// Makes one of an XRC domain (`ibv_create_srq_ex(3)`). Its receives complete in this queue.
     ///
     /// # Errors
     /// As [`new`](Self::new); EOPNOTSUPP if the device does not have XRC; [`Error::Misuse`](crate::Error::Misuse) if the parts are of different contexts.
@@ -56,7 +56,7 @@ impl SharedReceiveQueue {
         SharedQueue::for_xrc(&domain.0, &xrc.0, &completions.0, (receives, pieces)).map(Self)
     }
 
-    /// The number of a queue of an XRC domain, for its senders.
+    /// The number of a queue of an XRC domain, for its senders (`ibv_get_srq_num(3)`).
     ///
     /// # Errors
     /// EINVAL for a queue that is not of XRC, or EOPNOTSUPP.
@@ -85,7 +85,7 @@ impl SharedReceiveQueue {
         self.0.set_limit(limit)
     }
 
-    /// Posts a receive. Its completion comes with this tag to the queue pair that takes it.
+    /// Posts a receive (`ibv_post_srq_recv(3)`). Its completion comes with this tag to the queue pair that takes it.
     ///
     /// # Errors
     /// ENOMEM if the queue is full; [`Error::Limit`](crate::Error::Limit) for too many pieces.
@@ -128,7 +128,7 @@ impl fmt::Debug for SharedReceiveQueue {
 pub struct XrcDomain(pub(crate) Arc<XrcDomainObject>);
 
 impl XrcDomain {
-    /// Makes one that only this process has.
+    /// Makes one that only this process has (`ibv_open_xrcd(3)`).
     ///
     /// # Errors
     /// ENOMEM at the device's limit; EOPNOTSUPP if the device does not have XRC.

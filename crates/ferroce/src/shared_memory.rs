@@ -69,6 +69,7 @@ impl SharedMemory {
 
     /// The whole words of eight bytes, as [`atomic_bytes`](Self::atomic_bytes).
     #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "an invariant")]
     pub fn atomic_words(&self) -> &[AtomicU64] {
         let words = self.0.bytes().atomic_words(self.len() / size_of::<u64>());
         words.expect("invariant: mappings begin with a page")

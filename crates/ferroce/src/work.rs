@@ -10,7 +10,7 @@ use crate::{
     AddressHandle, Rc, RemoteAddress, SharedReceiveQueueNumber, Transport, Uc, Ud, XrcInitiator,
 };
 
-/// What a send-queue work request does with its bytes.
+/// What a send-queue work request does with its bytes (`enum ibv_wr_opcode`; `ibv_post_send(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -99,12 +99,12 @@ impl From<UcOperation> for Operation {
     }
 }
 
-/// A datagram: a SEND to any UD queue pair, of at most the path's MTU in bytes.
+/// A datagram: a SEND to any UD queue pair, of at most the path's MTU in bytes (IBTA 1.7, 9.8.3).
 #[derive(Clone, Debug)]
 pub struct Datagram {
     /// The way to the device; held until the work has completed.
     pub to: AddressHandle,
-    /// Number of the queue pair there; for a multicast group, [`Datagram::MULTICAST`].
+    /// Number of the queue pair there, 24 bits; for a multicast group, [`Datagram::MULTICAST`].
     pub queue_pair: u32,
     /// Its `Q_Key`; the receiver drops what comes with another.
     pub qkey: u32,

@@ -398,7 +398,7 @@ fn completions_are_lent_one_by_one() {
     while seen.len() < 3 {
         let mut completions = bare.completions.completions();
         if let Some(arrived) = completions.next().unwrap() {
-            let note = |arrived: &Arrived| (arrived.tag(), arrived.what(), arrived.immediate());
+            let note = |arrived: Arrived<'_>| (arrived.tag(), arrived.what(), arrived.immediate());
             arrived.status().unwrap();
             assert_eq!(arrived.completion().tag, arrived.tag());
             seen.push(note(arrived));

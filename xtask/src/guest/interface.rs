@@ -18,7 +18,8 @@ const NAME: &str = "rust-interface";
 /// They take half a minute there.
 const LIMIT: Duration = Duration::from_secs(240);
 /// The test programs. The others test the compiler, the examples, and what only the software device has.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
+    "arrivals",
     "connection",
     "connections",
     "endpoint",

@@ -32,6 +32,7 @@ fn main() {
     for round in ["warm", "counted"] {
         raw.round(round);
         safe.tagged(round);
+        safe.tagged_together(round);
         safe.owned(round);
         safe.scoped(round);
     }
@@ -45,6 +46,22 @@ fn counted(round: &str, name: &str, once: impl FnMut(usize)) {
         boundary();
     }
     (0..POSTED).for_each(once);
+    if is_counted {
+        boundary();
+    }
+}
+
+/// Takes all completions, with as many as there are at a time: how many `together` took, when it has seen all before that many. Counted as above.
+fn counted_together(round: &str, name: &str, mut together: impl FnMut(usize) -> usize) {
+    let is_counted = round == "counted";
+    if is_counted {
+        println!("{name}\t{POSTED}");
+        boundary();
+    }
+    let mut seen = 0;
+    while seen < POSTED {
+        seen += together(seen);
+    }
     if is_counted {
         boundary();
     }

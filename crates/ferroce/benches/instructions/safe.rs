@@ -7,11 +7,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ferroce::{
-    Access, Buffer, CompletionQueue, GidType, LinkParameters, MemoryRegion, Operation,
+    Access, Arrivals, Buffer, CompletionQueue, GidType, LinkParameters, MemoryRegion, Operation,
     PendingBuffer, ProtectionDomain, Provider, QueuePair, QueuePairBuilder, Rc, RemoteAccess,
 };
 
-use crate::{POSTED, SMALL, arrived, counted};
+use crate::{POSTED, SMALL, arrived, counted, counted_together};
 
 /// Two connected queue pairs of this process.
 pub(crate) struct Safe {
@@ -57,29 +57,54 @@ impl Safe {
 
     /// Tagged work on regions, which is polled for.
     pub(crate) fn tagged(&self, round: &str) {
-        self.to.write(SMALL * POSTED - 1, &[0]).unwrap();
-        self.from.write(SMALL * POSTED - 1, &[1]).unwrap();
-        let [a, b] = &self.pair;
-        let range = |index| index * SMALL..(index + 1) * SMALL;
-        counted(round, "safe post_recv 64", |index| {
-            let bytes = [self.to.slice(range(index)).unwrap()];
-            b.post_receive(index as u64, &bytes).unwrap();
-        });
-        counted(round, "safe post_send SEND 64", |index| {
-            let bytes = [self.from.slice(range(index)).unwrap()];
-            a.post_send(index as u64, Operation::Send, &bytes).unwrap();
-        });
-        let last = || self.to.atomic_bytes()[SMALL * POSTED - 1].load(Ordering::Acquire);
-        arrived(|| last() == 1);
+        self.post(round, ["safe post_recv 64", "safe post_send SEND 64"]);
         for (side, name) in [(1, "safe poll_cq receive"), (0, "safe poll_cq SEND")] {
             counted(round, name, |index| {
                 let completion = self.completions[side].spin().unwrap();
-                completion.result.unwrap();
+                assert!(completion.result.is_ok());
                 assert_eq!(completion.tag, index as u64);
             });
         }
         counted(round, "safe poll_cq empty", |_| {
             assert!(self.completions[0].poll().unwrap().is_none());
+        });
+    }
+
+    /// Posts all of them, and waits until they are there.
+    fn post(&self, round: &str, names: [&str; 2]) {
+        self.to.write(SMALL * POSTED - 1, &[0]).unwrap();
+        self.from.write(SMALL * POSTED - 1, &[1]).unwrap();
+        let [a, b] = &self.pair;
+        let range = |index| index * SMALL..(index + 1) * SMALL;
+        counted(round, names[0], |index| {
+            let bytes = [self.to.slice(range(index)).unwrap()];
+            b.post_receive(index as u64, &bytes).unwrap();
+        });
+        counted(round, names[1], |index| {
+            let bytes = [self.from.slice(range(index)).unwrap()];
+            a.post_send(index as u64, Operation::Send, &bytes).unwrap();
+        });
+        let last = || self.to.atomic_bytes()[SMALL * POSTED - 1].load(Ordering::Acquire);
+        arrived(|| last() == 1);
+    }
+
+    /// The same, whose completions are taken as many at a time as there are places.
+    pub(crate) fn tagged_together(&self, round: &str) {
+        self.post("warm", ["", ""]);
+        self.drain(round, 1, "safe poll_cq receive by 16");
+        self.drain(round, 0, "safe poll_cq SEND by 16");
+    }
+
+    /// Takes all completions, as many at a time as there are.
+    fn drain(&self, round: &str, side: usize, name: &str) {
+        let mut arrivals = Arrivals::new();
+        counted_together(round, name, |seen| {
+            let count = self.completions[side].poll_into(&mut arrivals).unwrap();
+            for (index, arrived) in arrivals.iter().enumerate() {
+                arrived.status().unwrap();
+                assert_eq!(arrived.tag(), (seen + index) as u64);
+            }
+            count
         });
     }
 
@@ -113,6 +138,7 @@ impl Safe {
     }
 
     /// Asks a future until it is ready.
+    #[inline(always)]
     fn settle(&self, pending: &mut PendingBuffer, side: usize) -> Buffer {
         let mut context = Context::from_waker(Waker::noop());
         loop {

@@ -8,7 +8,7 @@ use super::{Event, EventKind};
 use crate::sys::{Channel, SOFTWARE, Verbs};
 use crate::{Error, Result};
 
-/// Where the events of identifiers arrive. Clones are the same one.
+/// Where the events of identifiers arrive (`rdma_create_event_channel(3)`). Clones are the same one.
 #[derive(Clone)]
 pub struct EventChannel(pub(crate) Arc<Channel>);
 
@@ -25,7 +25,7 @@ impl EventChannel {
         Channel::new(verbs).map(Self)
     }
 
-    /// The oldest event; sleeps until there is one.
+    /// The oldest event (`rdma_get_cm_event(3)`); sleeps until there is one.
     ///
     /// # Errors
     /// EAGAIN if the descriptor was made non-blocking and there is none.

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use super::{ConnectionParameters, DatagramService, Id};
 use crate::sys::FetchedEvent;
 
-/// What happened to an identifier.
+/// What happened to an identifier (`struct rdma_cm_event`; `rdma_get_cm_event(3)`).
 #[derive(Debug)]
 pub struct Event {
     /// What.
     pub kind: EventKind,
-    /// 0, a negative errno, or the peer's reason for rejecting.
+    /// 0, a negative errno, or the peer's reason for rejecting, as `rdma_get_cm_event(3)` says of each kind.
     pub status: i32,
     /// The identifier.
     pub id: IdKey,

@@ -100,7 +100,7 @@ impl Id {
         self.0.port()
     }
 
-    /// Waits for connect requests, of which up to `backlog` may be unanswered. They come as events.
+    /// Waits for connect requests, of which up to `backlog` may be unanswered (`rdma_listen(3)`). They come as events.
     ///
     /// # Errors
     /// EINVAL if it is not bound, EADDRINUSE if another listens there.
@@ -108,7 +108,7 @@ impl Id {
         self.0.listen(backlog)
     }
 
-    /// Finds the device for an address of a peer. [`AddressResolved`](crate::EventKind::AddressResolved) or
+    /// Finds the device for an address of a peer (`rdma_resolve_addr(3)`), within that time, of which whole milliseconds count. [`AddressResolved`](crate::EventKind::AddressResolved) or
     /// [`AddressError`](crate::EventKind::AddressError) follows.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Id {
             .resolve_address(Some(from), to, milliseconds(timeout)?)
     }
 
-    /// Finds the way to the peer. [`RouteResolved`](crate::EventKind::RouteResolved) or [`RouteError`](crate::EventKind::RouteError) follows.
+    /// Finds the way to the peer (`rdma_resolve_route(3)`), within that time, of which whole milliseconds count. [`RouteResolved`](crate::EventKind::RouteResolved) or [`RouteError`](crate::EventKind::RouteError) follows.
     ///
     /// # Errors
     /// EINVAL in the wrong state.
@@ -149,7 +149,7 @@ impl Id {
         self.0.connect(parameters)
     }
 
-    /// Agrees to a connect request. [`Established`](crate::EventKind::Established) follows.
+    /// Agrees to a connect request (`rdma_accept(3)`). [`Established`](crate::EventKind::Established) follows.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -207,7 +207,7 @@ impl Id {
 
 /// Options (`rdma_set_option(3)`).
 impl Id {
-    /// Traffic class of what the connection sends: the upper six bits are what IP calls differentiated services.
+    /// Traffic class of what the connection sends (`RDMA_OPTION_ID_TOS`, `rdma_set_option(3)`): the upper six bits are what IP calls differentiated services.
     ///
     /// # Errors
     /// EINVAL once the route is resolved.
@@ -215,7 +215,7 @@ impl Id {
         self.0.set_option(IdOption::TypeOfService(class))
     }
 
-    /// Whether others that allow it too may be bound to the same port; before [`bind`](Self::bind).
+    /// Whether others that allow it too may be bound to the same port (`RDMA_OPTION_ID_REUSEADDR`); before [`bind`](Self::bind).
     ///
     /// # Errors
     /// EINVAL once it is bound.
@@ -223,7 +223,7 @@ impl Id {
         self.0.set_option(IdOption::ReuseAddress(allowed))
     }
 
-    /// Whether the unspecified address of IPv6 means that family alone; before [`bind`](Self::bind).
+    /// Whether the unspecified address of IPv6 means that family alone (`RDMA_OPTION_ID_AFONLY`); before [`bind`](Self::bind).
     ///
     /// # Errors
     /// EINVAL once it is bound.
@@ -231,7 +231,7 @@ impl Id {
         self.0.set_option(IdOption::Ipv6Only(only))
     }
 
-    /// How long the queue pair waits for an acknowledgement: 4.096 µs times 2 to this power, at most 31.
+    /// How long the queue pair waits for an acknowledgement (`RDMA_OPTION_ID_ACK_TIMEOUT`): 4.096 µs times 2 to this power, at most 31.
     ///
     /// # Errors
     /// [`Error::Misuse`] for more than 31.

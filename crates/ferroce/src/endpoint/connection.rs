@@ -68,6 +68,7 @@ impl Connection {
 
     /// The device that it is on.
     #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "an invariant")]
     pub fn context(&self) -> Context {
         let met = self.line.id.context();
         met.expect("invariant: a queue pair was made on it")

@@ -21,7 +21,8 @@ use crate::{
 pub use post::RefusedBuffer;
 pub(crate) use post::pending_buffer;
 
-/// What a queue pair must hold.
+/// What a queue pair must hold (`struct ibv_qp_cap`; `ibv_create_qp(3)`). The device's limits are
+/// [`max_qp_wr`](crate::DeviceLimits::max_qp_wr) and [`max_sge`](crate::DeviceLimits::max_sge).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairCapacities {
     /// Work requests of the send queue that have not completed.
@@ -130,7 +131,7 @@ impl<T: Transport> QueuePair<T> {
             .map(|(attr, _)| QueuePairInfo::from(&attr))
     }
 
-    /// Its state.
+    /// Its state (`ibv_query_qp(3)`).
     ///
     /// # Errors
     /// As [`query`](Self::query).
@@ -138,7 +139,7 @@ impl<T: Transport> QueuePair<T> {
         self.query().map(|info| info.state)
     }
 
-    /// Goes to the error state: what is posted completes as flushed.
+    /// Goes to the error state (`IBV_QPS_ERR` of `ibv_modify_qp(3)`; IBTA 1.7, 10.3.1.7): what is posted completes as flushed.
     ///
     /// # Errors
     /// EINVAL in RESET.
@@ -146,7 +147,7 @@ impl<T: Transport> QueuePair<T> {
         self.handle.flush()
     }
 
-    /// Goes back to RESET: what is posted is forgotten by the device; futures of it end as flushed, and pollers hear nothing of it.
+    /// Goes back to RESET (`ibv_modify_qp(3)`; IBTA 1.7, 10.3.1.1): what is posted is forgotten by the device; futures of it end as flushed, and pollers hear nothing of it.
     ///
     /// # Errors
     /// The device is gone.

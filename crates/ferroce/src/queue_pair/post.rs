@@ -8,7 +8,7 @@ use crate::transport::{Receives, Sends};
 use crate::{Buffer, Error, Pending, PendingBuffer, QueuePair, RawPiece, Result, Slice, Work};
 
 impl<T: Sends> QueuePair<T> {
-    /// Posts work. Its completion comes to the send queue's completion queue with this tag.
+    /// Posts work (`ibv_post_send(3)`). Its completion comes to the send queue's completion queue with this tag.
     ///
     /// # Errors
     /// ENOMEM if the queue is full; EINVAL in a state that does not allow it; [`Error::Limit`] for too many pieces, [`Error::Misuse`] for an atomic on
@@ -25,7 +25,7 @@ impl<T: Sends> QueuePair<T> {
         }
     }
 
-    /// Posts work that sends bytes which are copied now: they need not be registered, and may be changed when this returns. As many as
+    /// Posts work that sends bytes which are copied now (`IBV_SEND_INLINE`): they need not be registered, and may be changed when this returns. As many as
     /// [`inline_capacity`](Self::inline_capacity) says, for SEND, WRITE and ATOMIC WRITE.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl<T: Sends> QueuePair<T> {
 }
 
 impl<T: Receives> QueuePair<T> {
-    /// Posts a receive for a SEND, or for the notice of a WRITE with immediate, which needs no bytes. Receives of UD begin with
+    /// Posts a receive (`ibv_post_recv(3)`) for a SEND, or for the notice of a WRITE with immediate, which needs no bytes. Receives of UD begin with
     /// [`GRH_BYTES`](crate::GRH_BYTES) bytes of header.
     ///
     /// # Errors

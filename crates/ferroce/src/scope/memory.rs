@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use crate::pending::Ticket;
-use crate::sys::{BorrowedMut, BorrowedRegion, Memory, Pieces, Queue};
+use crate::sys::{BorrowedMut, BorrowedRegion, Memory, Pieces};
 use crate::{Error, Result};
 
 use super::{Receiving, Waiting, length};
@@ -74,22 +73,20 @@ impl<'scope> Lent<'scope> {
         (lent(first), lent(second))
     }
 
+    #[inline(always)]
     pub(super) fn pieces(&self) -> Result<impl Memory> {
         let (region, start, bytes) = self.memory.piece();
         Ok(Pieces(std::iter::once((region, start, length(bytes)?))))
     }
 
+    #[inline(always)]
     pub(super) fn receiving(
         self,
-        posted: Result<Ticket>,
-        queue: &Arc<Queue>,
+        posted: Result<Waiting>,
     ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
         match posted {
-            Ok(ticket) => Ok(Receiving {
-                waiting: Waiting {
-                    ticket,
-                    queue: Arc::clone(queue),
-                },
+            Ok(waiting) => Ok(Receiving {
+                waiting,
                 lent: self,
             }),
             Err(error) => Err(RefusedLent { error, lent: self }),

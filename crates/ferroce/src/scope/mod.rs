@@ -82,7 +82,7 @@ impl ProtectionDomain {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Registers bytes to send from.
+    /// Registers bytes to send from (`ibv_reg_mr(3)`, without access).
     ///
     /// # Errors
     /// [`Error::Misuse`] for no bytes, ENOMEM at the device's limit.
@@ -96,7 +96,7 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Registers bytes to receive and to read into.
+    /// Registers bytes to receive and to read into (`ibv_reg_mr(3)`, `IBV_ACCESS_LOCAL_WRITE`).
     ///
     /// # Errors
     /// As [`share`](Self::share).
@@ -132,6 +132,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     /// As [`QueuePair::post_send`]; [`Error::Misuse`] for READ and atomics, which write to the bytes: [`fetch`](Self::fetch) is for those.
+    #[inline(always)]
     pub fn send<T: Sends>(
         &'scope self,
         queue_pair: &QueuePair<T>,
@@ -151,10 +152,9 @@ impl<'scope> Scope<'scope, '_> {
             let length = length(piece.bytes.len()).unwrap_or_default();
             (&piece.region, piece.offset, length)
         });
-        let ticket = self.post_send(queue_pair, Pieces(listed), order)?;
-        let queue = Arc::clone(queue_pair.handle.send_queue());
+        let waiting = self.post_send(queue_pair, Pieces(listed), order)?;
         Ok(Sending {
-            waiting: Waiting { ticket, queue },
+            waiting,
             scope: PhantomData,
         })
     }
@@ -177,13 +177,14 @@ impl<'scope> Scope<'scope, '_> {
         let posted = into
             .pieces()
             .and_then(|memory| self.post_send(queue_pair, memory, order));
-        into.receiving(posted, queue_pair.handle.send_queue())
+        into.receiving(posted)
     }
 
     /// Posts a receive into lent bytes.
     ///
     /// # Errors
     /// As [`QueuePair::post_receive`], with the bytes.
+    #[inline(always)]
     pub fn receive<T: Receives>(
         &'scope self,
         queue_pair: &QueuePair<T>,
@@ -193,21 +194,22 @@ impl<'scope> Scope<'scope, '_> {
         let posted = into.pieces().and_then(|memory| {
             let id = handle.post_receive((0, Reader::Future), memory)?;
             self.posts.add(handle, handle.receive_queue(), id);
-            Ok(Ticket::new(handle.receive_queue().ledger(), id))
+            Ok(Waiting(Ticket::new(handle.receive_queue(), id)))
         });
-        into.receiving(posted, handle.receive_queue())
+        into.receiving(posted)
     }
 
+    #[inline(always)]
     fn post_send<T: Sends>(
         &self,
         queue_pair: &QueuePair<T>,
         memory: impl Memory,
         order: Order,
-    ) -> Result<Ticket> {
+    ) -> Result<Waiting> {
         let handle = &queue_pair.handle;
         let id = handle.post_send((0, Reader::Future), memory, order)?;
         self.posts.add(handle, handle.send_queue(), id);
-        Ok(Ticket::new(handle.send_queue().ledger(), id))
+        Ok(Waiting(Ticket::new(handle.send_queue(), id)))
     }
 }
 
@@ -218,6 +220,7 @@ impl fmt::Debug for Scope<'_, '_> {
 }
 
 /// Whether work writes to its own bytes.
+#[inline(always)]
 fn fetches(order: &Order) -> bool {
     matches!(
         order.what,
@@ -225,15 +228,13 @@ fn fetches(order: &Order) -> bool {
     )
 }
 
+#[inline(always)]
 fn length(bytes: usize) -> Result<u32> {
     u32::try_from(bytes).map_err(|_| Error::Misuse("a piece of 4 GiB and more is impossible"))
 }
 
 /// A completion that someone waits for.
-struct Waiting {
-    ticket: Ticket,
-    queue: Arc<Queue>,
-}
+struct Waiting(Ticket<Arc<Queue>>);
 
 /// How often the queue is looked at although it has a driver: that may be this thread.
 const LOOK: Duration = Duration::from_millis(5);
@@ -241,17 +242,18 @@ const LOOK: Duration = Duration::from_millis(5);
 impl Waiting {
     fn wait(&mut self) -> Result<std::result::Result<Done, WorkError>> {
         let context = Context::from_waker(Waker::noop());
-        let (ticket, queue) = (&mut self.ticket, &self.queue);
+        let ticket = &mut self.0;
         // Often it was brought along with another's.
-        if let Poll::Ready((arrived, _)) = ticket.poll(&context) {
-            return Ok(arrived.result());
+        if let Poll::Ready(result) = ticket.poll(&context, |view, _| view.result()) {
+            return Ok(result);
         }
+        let queue = Arc::clone(ticket.home());
         loop {
             let deadline = queue.is_driven().then(|| Instant::now() + LOOK);
             let found = queue.wait_for(deadline, || {
                 queue.deliver()?;
-                match ticket.poll(&context) {
-                    Poll::Ready((arrived, _)) => Ok(Some(arrived.result())),
+                match ticket.poll(&context, |view, _| view.result()) {
+                    Poll::Ready(result) => Ok(Some(result)),
                     Poll::Pending => Ok(None),
                 }
             })?;
@@ -281,9 +283,7 @@ impl Sending<'_> {
 
 impl fmt::Debug for Sending<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sending")
-            .field(&self.waiting.ticket)
-            .finish()
+        f.debug_tuple("Sending").field(&self.waiting.0).finish()
     }
 }
 
@@ -308,7 +308,7 @@ impl<'scope> Receiving<'scope> {
 impl fmt::Debug for Receiving<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receiving")
-            .field("ticket", &self.waiting.ticket)
+            .field("ticket", &self.waiting.0)
             .field("lent", &self.lent)
             .finish()
     }

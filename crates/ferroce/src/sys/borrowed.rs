@@ -1,14 +1,14 @@
 //! Memory of the program that is registered for as long as it is borrowed, and the work on it.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::AtomicU8;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ferroce_abi::types::{IBV_ACCESS_LOCAL_WRITE, ibv_mr, ibv_sge};
 
-use super::ledger::Ledger;
+use super::lock::Lock;
 use super::{Domain, Queue, QueuePairHandle};
 use crate::{Error, Result};
 
@@ -178,30 +178,76 @@ impl BorrowedMut {
 #[derive(Default)]
 pub(crate) struct Posts {
     regions: Mutex<Vec<Arc<BorrowedRegion>>>,
-    posts: Mutex<Vec<Post>>,
+    work: Lock<Work>,
 }
 
-struct Post {
+/// Work by where it was posted.
+#[derive(Default)]
+struct Work {
+    places: Vec<PostedTo>,
+    /// The number of the one that was used last.
+    last: usize,
+    /// The numbers of places, and the `wr_id`s.
+    posts: Vec<(usize, u64)>,
+}
+
+/// A queue pair and one of its queues.
+struct PostedTo {
     queue_pair: Weak<QueuePairHandle>,
     queue: Arc<Queue>,
-    id: u64,
 }
 
-impl Post {
-    fn ledger(&self) -> &Arc<Ledger> {
-        self.queue.ledger()
+impl PostedTo {
+    #[inline(always)]
+    fn is(&self, queue_pair: &Arc<QueuePairHandle>, queue: &Arc<Queue>) -> bool {
+        ptr::eq(self.queue_pair.as_ptr(), Arc::as_ptr(queue_pair))
+            && Arc::ptr_eq(&self.queue, queue)
+    }
+}
+
+impl Work {
+    /// The number of a place, which becomes known.
+    #[inline(always)]
+    fn place(&mut self, queue_pair: &Arc<QueuePairHandle>, queue: &Arc<Queue>) -> usize {
+        let last = self.places.get(self.last);
+        if !last.is_some_and(|last| last.is(queue_pair, queue)) {
+            self.last = self.other_place(queue_pair, queue);
+        }
+        self.last
     }
 
-    fn is_posted(&self) -> bool {
-        self.ledger().is_posted(self.id)
+    #[inline(never)]
+    fn other_place(&mut self, queue_pair: &Arc<QueuePairHandle>, queue: &Arc<Queue>) -> usize {
+        let known = self.places.iter().position(|p| p.is(queue_pair, queue));
+        known.unwrap_or_else(|| {
+            self.places.push(PostedTo {
+                queue_pair: Arc::downgrade(queue_pair),
+                queue: Arc::clone(queue),
+            });
+            self.places.len() - 1
+        })
+    }
+
+    /// Makes room for one more: what has ended is of no interest.
+    #[cold]
+    fn make_room(&mut self) {
+        let Self { places, posts, .. } = self;
+        posts.retain(|&(place, id)| places[place].queue.ledger().is_posted(id));
+        // Not again with the next one, where nearly all go on.
+        posts.reserve(posts.len().max(4));
+    }
+
+    /// What the device may work on.
+    fn posted(&self) -> impl Iterator<Item = (&PostedTo, u64)> {
+        let posts = self
+            .posts
+            .iter()
+            .map(|&(place, id)| (&self.places[place], id));
+        posts.filter(|(place, id)| place.queue.ledger().is_posted(*id))
     }
 }
 
 impl Posts {
-    fn lock(&self) -> MutexGuard<'_, Vec<Post>> {
-        self.posts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes charge of a region.
     pub(crate) fn add_region(&self, region: &Arc<BorrowedRegion>) {
         self.regions
@@ -211,32 +257,29 @@ impl Posts {
     }
 
     /// Takes charge of work.
+    #[inline]
     pub(crate) fn add(&self, queue_pair: &Arc<QueuePairHandle>, queue: &Arc<Queue>, id: u64) {
-        let mut posts = self.lock();
-        if posts.len() == posts.capacity() {
-            // Instead of growing with every work request: what has ended is of no interest.
-            posts.retain(Post::is_posted);
+        let mut work = self.work.lock();
+        let place = work.place(queue_pair, queue);
+        if work.posts.len() == work.posts.capacity() {
+            work.make_room();
         }
-        posts.push(Post {
-            queue_pair: Arc::downgrade(queue_pair),
-            queue: Arc::clone(queue),
-            id,
-        });
+        work.posts.push((place, id));
     }
 
     /// Waits that long for the work, and flushes what is left of it. The registrations end when this is dropped.
     pub(crate) fn end(&self, limit: Duration) {
-        let posts = std::mem::take(&mut *self.lock());
-        if !wait(&posts, limit) {
+        let work = std::mem::take(&mut *self.work.lock());
+        if !wait(&work, limit) {
             // What is flushed completes soon; the rest is taken away.
-            each_queue_pair(&posts, |queue_pair| drop(queue_pair.flush()));
-            if !wait(&posts, FLUSH_LIMIT) {
-                each_queue_pair(&posts, |queue_pair| drop(queue_pair.reset()));
+            each_queue_pair(&work, |queue_pair| drop(queue_pair.flush()));
+            if !wait(&work, FLUSH_LIMIT) {
+                each_queue_pair(&work, |queue_pair| drop(queue_pair.reset()));
             }
         }
-        for post in &posts {
+        for &(place, id) in &work.posts {
             // Its reader is gone, or was leaked.
-            post.ledger().abandon(post.id);
+            work.places[place].queue.ledger().abandon(id);
         }
     }
 }
@@ -257,36 +300,38 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Waits until the device works on none of it; whether it came to that.
-fn wait(posts: &[Post], limit: Duration) -> bool {
+fn wait(work: &Work, limit: Duration) -> bool {
     let deadline = Instant::now().checked_add(limit);
-    posts.iter().all(|post| {
-        loop {
-            let now = Instant::now();
-            let look = Some(deadline.map_or(now + LOOK, |deadline| deadline.min(now + LOOK)));
-            let until = if post.queue.is_driven() {
-                look
-            } else {
-                deadline
-            };
-            let waited = post.queue.wait_for(until, || {
-                post.queue.deliver()?;
-                Ok((!post.is_posted()).then_some(()))
-            });
-            match waited {
-                Ok(Some(())) => return true,
-                Ok(None) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {}
-                // Over, or the queue is lost.
-                _ => return !post.is_posted(),
-            }
+    work.posts
+        .iter()
+        .all(|&(place, id)| wait_for(&work.places[place].queue, id, deadline))
+}
+
+/// Waits until the device does not work on it any more; whether it came to that.
+fn wait_for(queue: &Queue, id: u64, deadline: Option<Instant>) -> bool {
+    let ended = || !queue.ledger().is_posted(id);
+    loop {
+        let now = Instant::now();
+        let look = Some(deadline.map_or(now + LOOK, |deadline| deadline.min(now + LOOK)));
+        let until = if queue.is_driven() { look } else { deadline };
+        let waited = queue.wait_for(until, || {
+            queue.deliver()?;
+            Ok(ended().then_some(()))
+        });
+        match waited {
+            Ok(Some(())) => return true,
+            Ok(None) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {}
+            // Over, or the queue is lost.
+            _ => return ended(),
         }
-    })
+    }
 }
 
 /// The queue pairs that the device works for, once each. Those that are gone have let go of their memory.
-fn each_queue_pair(posts: &[Post], mut act: impl FnMut(&QueuePairHandle)) {
+fn each_queue_pair(work: &Work, mut act: impl FnMut(&QueuePairHandle)) {
     let mut seen = Vec::new();
-    for post in posts.iter().filter(|post| post.is_posted()) {
-        let Some(queue_pair) = post.queue_pair.upgrade() else {
+    for (place, _) in work.posted() {
+        let Some(queue_pair) = place.queue_pair.upgrade() else {
             continue;
         };
         if !seen.contains(&queue_pair.number()) {

@@ -22,6 +22,7 @@ impl Bytes {
     }
 
     /// The first of that many bytes.
+    #[inline]
     pub(super) fn start(&self, length: usize) -> NonNull<u8> {
         assert!(
             length <= self.size,

@@ -25,6 +25,7 @@ impl Exclusive {
     }
 
     /// Its first bytes; `length` is at most what it was made with.
+    #[inline]
     pub(crate) fn bytes(&self, length: usize) -> &[u8] {
         let start = self.0.start(length);
         // SAFETY: that many bytes of a live region. It was registered without access for peers, so only work requests of this process
@@ -33,6 +34,7 @@ impl Exclusive {
     }
 
     /// As [`bytes`](Self::bytes).
+    #[inline]
     pub(crate) fn bytes_mut(&mut self, length: usize) -> &mut [u8] {
         let start = self.0.start(length);
         // SAFETY: as in `bytes`; and `self` is borrowed mutably, so it is not being sent from.

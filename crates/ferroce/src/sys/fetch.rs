@@ -1,173 +1,18 @@
 //! Taking completions off the device, by the plain interface or the extended one.
 
-use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 
 use ferroce_abi::types::{
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
-    IBV_WC_STANDARD_FLAGS, IBV_WC_WR_FLUSH_ERR, ibv_comp_channel, ibv_cq, ibv_cq_ex,
-    ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
+    IBV_WC_STANDARD_FLAGS, ibv_comp_channel, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
+    ibv_poll_cq_attr, ibv_wc,
 };
 
 use super::OpenDevice;
 use super::extended::extended;
+use super::place::{BATCH, Fetched, Place};
 use crate::{Error, Result, Timestamp, Timestamps};
-
-/// Completions that one call takes at most.
-pub(super) const BATCH: usize = 16;
-
-/// A completion as the device gave it; when it has come to its reader, its `wr_id` is the tag.
-#[derive(Clone, Copy)]
-pub(crate) struct Fetched {
-    pub(crate) wc: ibv_wc,
-    pub(crate) timestamp: Option<Timestamp>,
-}
-
-/// The same, where it is: what is not looked at is not read.
-#[derive(Clone, Copy)]
-pub(crate) struct View<'f> {
-    pub(crate) wc: &'f ibv_wc,
-    pub(crate) timestamp: &'f Option<Timestamp>,
-}
-
-impl Fetched {
-    #[inline(always)]
-    pub(crate) fn view(&self) -> View<'_> {
-        View {
-            wc: &self.wc,
-            timestamp: &self.timestamp,
-        }
-    }
-
-    /// Of work whose queue pair was destroyed.
-    pub(super) fn flushed(wr_id: u64, queue_pair: u32) -> Self {
-        let mut wc = ibv_wc::zeroed();
-        (wc.wr_id, wc.status, wc.qp_num) = (wr_id, IBV_WC_WR_FLUSH_ERR, queue_pair);
-        Self {
-            wc,
-            timestamp: None,
-        }
-    }
-}
-
-/// Where the device writes completions, and whoever polls reads them. C may leave fields out that have no meaning, so all of it is
-/// initialised once.
-pub(super) struct Place {
-    wcs: [ibv_wc; BATCH],
-    timestamps: [Option<Timestamp>; BATCH],
-    /// Those from here on were not read yet.
-    next: usize,
-    /// Those from here on mean nothing: at most `BATCH`.
-    end: usize,
-}
-
-impl Default for Place {
-    fn default() -> Self {
-        Self {
-            wcs: [ibv_wc::zeroed(); BATCH],
-            timestamps: [None; BATCH],
-            next: 0,
-            end: 0,
-        }
-    }
-}
-
-impl Place {
-    /// How many were not read yet.
-    #[inline(always)]
-    pub(super) fn len(&self) -> usize {
-        self.end - self.next
-    }
-
-    /// Whether all were read.
-    #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.next == self.end
-    }
-
-    /// The oldest one that was not read yet. There must be one.
-    #[inline(always)]
-    pub(super) fn pop(&mut self) -> View<'_> {
-        let at = self.next % BATCH;
-        self.next += 1;
-        View {
-            wc: &self.wcs[at],
-            timestamp: &self.timestamps[at],
-        }
-    }
-
-    /// Puts one behind those that were not read, of which there are less than `BATCH`. They begin at the first place.
-    fn push(&mut self, new: &Fetched) {
-        self.wcs[self.end] = new.wc;
-        self.timestamps[self.end] = new.timestamp;
-        self.end += 1;
-    }
-
-    /// Takes the oldest of a list, as many as there is place for; all were read before.
-    pub(super) fn refill(&mut self, from: &mut VecDeque<Fetched>) {
-        (self.next, self.end) = (0, 0);
-        let count = from.len().min(BATCH);
-        from.drain(..count).for_each(|fetched| self.push(&fetched));
-    }
-
-    /// Puts those that were not read in front of a list.
-    pub(super) fn put_in_front_of(&mut self, list: &mut VecDeque<Fetched>) {
-        for at in (self.next..self.end).rev() {
-            list.push_front(self.fetched(at));
-        }
-        (self.next, self.end) = (0, 0);
-    }
-
-    /// Puts those that were not read behind a list.
-    pub(super) fn put_behind(&mut self, list: &mut VecDeque<Fetched>) {
-        list.extend((self.next..self.end).map(|at| self.fetched(at)));
-        (self.next, self.end) = (0, 0);
-    }
-
-    fn fetched(&self, at: usize) -> Fetched {
-        Fetched {
-            wc: self.wcs[at],
-            timestamp: self.timestamps[at],
-        }
-    }
-
-    /// Keeps those that `keep` says of what was just fetched.
-    #[inline(always)]
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&mut ibv_wc, &Option<Timestamp>) -> bool) {
-        let mut kept = 0;
-        let fetched = self.wcs.iter_mut().zip(&self.timestamps).take(self.end);
-        // Mostly all of them, which stay where they are.
-        for (wc, timestamp) in fetched {
-            if !keep(wc, timestamp) {
-                break;
-            }
-            kept += 1;
-        }
-        if kept < self.end {
-            kept = self.close_gaps(kept, keep);
-        }
-        self.end = kept;
-    }
-
-    /// Keeps those behind `gap` that `keep` says, without gaps: how many there are then.
-    #[inline(never)]
-    fn close_gaps(
-        &mut self,
-        gap: usize,
-        mut keep: impl FnMut(&mut ibv_wc, &Option<Timestamp>) -> bool,
-    ) -> usize {
-        let mut kept = gap;
-        for at in gap + 1..self.end {
-            if keep(&mut self.wcs[at], &self.timestamps[at]) {
-                self.wcs[kept] = self.wcs[at];
-                self.timestamps[kept] = self.timestamps[at];
-                kept += 1;
-            }
-        }
-        kept
-    }
-}
 
 /// How the completions of a queue are taken.
 pub(super) enum Fetcher {
@@ -234,7 +79,7 @@ impl Fetcher {
         queue: NonNull<ibv_cq>,
         place: &mut Place,
     ) -> Result<()> {
-        (place.next, place.end) = (0, 0);
+        place.clear();
         match self {
             Self::Plain => fetch_plain(device, queue, place),
             // SAFETY: a live extended queue.
@@ -252,10 +97,10 @@ fn fetch_plain(device: &OpenDevice, queue: NonNull<ibv_cq>, place: &mut Place) -
     let poll_cq = unsafe { (*device.raw.as_ptr()).ops.poll_cq };
     let poll_cq = poll_cq.ok_or(Error::Misuse("the device has no ibv_poll_cq"))?;
     // SAFETY: a live queue and room for that many completions.
-    let count = unsafe { poll_cq(queue.as_ptr(), ROOM, place.wcs.as_mut_ptr()) };
+    let count = unsafe { poll_cq(queue.as_ptr(), ROOM, place.room().as_mut_ptr()) };
     match usize::try_from(count) {
         Ok(count) => {
-            place.end = count.min(BATCH);
+            place.filled(count);
             Ok(())
         }
         Err(_) => Err(Error::last("ibv_poll_cq")),
@@ -294,11 +139,11 @@ unsafe fn fetch_extended(
         let Some(fetched) = (unsafe { read(queue, timestamps) }) else {
             // SAFETY: polling has begun.
             unsafe { end(raw) };
-            place.end = 0;
+            place.clear();
             return Err(MISSING);
         };
         place.push(&fetched);
-        if place.end == BATCH {
+        if place.len() == BATCH {
             break;
         }
         // SAFETY: polling has begun.

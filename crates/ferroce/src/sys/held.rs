@@ -4,7 +4,7 @@ use std::mem::forget;
 use std::ptr;
 use std::sync::Arc;
 
-use super::{AddressObject, BorrowedRegion, Exclusive, Region, Window};
+use super::{AddressObject, Exclusive, Region, Window};
 use crate::Error;
 
 /// Something that must not go before a work request has completed.
@@ -14,7 +14,6 @@ use crate::Error;
 pub(crate) trait Hold: Send + Sync {}
 
 impl Hold for Region {}
-impl Hold for BorrowedRegion {}
 impl Hold for AddressObject {}
 impl Hold for Window {}
 
@@ -23,8 +22,10 @@ type Thing = Arc<dyn Hold>;
 /// What is held for the device.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// Things that others may have too: few have more than two.
-    things: [Option<Thing>; 2],
+    /// A region, that others may have too: what most work needs.
+    region: Option<Arc<Region>>,
+    /// Something else, or another region: few have more.
+    thing: Option<Thing>,
     #[expect(clippy::box_collection, reason = "one word, since few have more")]
     more: Option<Box<Vec<Thing>>>,
     /// Memory that the program gave away until the work completes.
@@ -40,16 +41,29 @@ impl Held {
     }
 
     /// The memory that the program gave away.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_exclusive(&mut self) -> Option<Exclusive> {
         self.exclusive.take()
+    }
+
+    /// Whether it is a region at most.
+    #[inline(always)]
+    pub(super) fn is_simple(&self) -> bool {
+        self.thing.is_none() && self.more.is_none() && self.exclusive.is_none()
+    }
+
+    /// Lets go of the region, which is all that is held.
+    #[inline(always)]
+    pub(super) fn release_region(&mut self) {
+        debug_assert!(self.is_simple(), "only simple work is let go of like this");
+        drop(self.region.take());
     }
 
     /// Lets go of all of it.
     #[inline(always)]
     pub(super) fn release(&mut self) {
-        drop(self.things[0].take());
-        if self.things[1].is_some() || self.more.is_some() || self.exclusive.is_some() {
+        drop(self.region.take());
+        if !self.is_simple() {
             self.release_more();
         }
     }
@@ -59,28 +73,28 @@ impl Held {
         *self = Self::default();
     }
 
-    /// Holds the first thing.
+    /// Holds a region as the first thing.
     #[inline(always)]
-    pub(super) fn hold_first<T: Hold + 'static>(&mut self, thing: &Arc<T>) {
-        debug_assert!(self.things[0].is_none(), "it is the first");
+    pub(super) fn hold_first(&mut self, region: &Arc<Region>) {
+        debug_assert!(self.region.is_none(), "it is the first");
         // There is nothing to drop.
-        forget(self.things[0].replace(Arc::clone(thing) as Thing));
+        forget(self.region.replace(Arc::clone(region)));
     }
 
-    /// Holds one thing more.
-    #[inline]
-    pub(super) fn hold<T: Hold + 'static>(&mut self, thing: &Arc<T>) {
-        match &self.things[0] {
-            None => self.hold_first(thing),
+    /// Holds a region.
+    pub(super) fn hold_region(&mut self, region: &Arc<Region>) {
+        match &self.region {
+            None => self.hold_first(region),
             // Pieces of one region need it once.
-            Some(known) if is(known, thing) => {}
-            Some(_) => self.hold_more(thing),
+            Some(known) if Arc::ptr_eq(known, region) => {}
+            Some(_) => self.hold(region),
         }
     }
 
-    fn hold_more<T: Hold + 'static>(&mut self, thing: &Arc<T>) {
-        match &self.things[1] {
-            None => self.things[1] = Some(Arc::clone(thing) as Thing),
+    /// Holds one thing more.
+    pub(super) fn hold<T: Hold + 'static>(&mut self, thing: &Arc<T>) {
+        match &self.thing {
+            None => self.thing = Some(Arc::clone(thing) as Thing),
             Some(known) if is(known, thing) => {}
             Some(_) => {
                 let more = self.more.get_or_insert_default();

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use super::fetch::{Fetched, Place, View};
 use super::ledger::Settled;
 use super::lock::Locked;
+use super::place::{Fetched, Place, View};
 use super::queue::Queue;
 use crate::{Completion, Error, Result};
 
@@ -40,12 +40,26 @@ impl Inbox {
         Ok(count)
     }
 
+    /// Whether nothing waits for pollers.
+    fn is_empty(&self) -> bool {
+        self.place.is_empty() && self.later.is_empty()
+    }
+
     /// As [`fetch`](Self::fetch), behind what is there.
     fn fetch_later(&mut self, queue: &Queue, settled: &mut Settled) -> Result<usize> {
         self.place.put_in_front_of(&mut self.later);
         let fetched = self.fetch(queue, settled);
         self.place.put_behind(&mut self.later);
         fetched
+    }
+
+    /// Moves the oldest ones elsewhere, as many as there is place for: how many.
+    #[inline(never)]
+    fn give(&mut self, taken: &mut Place) -> usize {
+        let Self { place, later, .. } = self;
+        place.put_in_front_of(later);
+        taken.refill(later);
+        taken.len()
     }
 
     /// There is something for the tasks that wait.
@@ -94,6 +108,36 @@ impl Queue {
             }
             if !inbox.place.is_empty() {
                 return Ok(Some(inbox));
+            }
+        }
+    }
+
+    /// The oldest completions that are for pollers, as many as there is place for: how many.
+    #[inline]
+    pub(crate) fn take_into(&self, taken: &mut Place) -> Result<usize> {
+        let mut inbox = self.inbox();
+        if !inbox.is_empty() {
+            return Ok(inbox.give(taken));
+        }
+        // Nothing is before what the device has, so it writes where the poller reads.
+        loop {
+            self.fetch(taken)?;
+            if taken.is_empty() {
+                return Ok(0);
+            }
+            let mut settled = Settled::default();
+            self.ledger().settle(taken, &mut settled);
+            self.delivered();
+            if !settled.is_empty() {
+                drop(inbox);
+                settled.finish();
+                inbox = self.inbox();
+            }
+            // Meanwhile others may have found more, which is younger than what was taken.
+            match taken.len() {
+                0 if !inbox.is_empty() => return Ok(inbox.give(taken)),
+                0 => {}
+                count => return Ok(count),
             }
         }
     }

@@ -195,6 +195,7 @@ impl Region {
     }
 
     /// The first of that many bytes.
+    #[inline]
     pub(super) fn start(&self, length: usize) -> NonNull<u8> {
         self.bytes.start(length)
     }

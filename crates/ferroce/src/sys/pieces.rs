@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferroce_abi::types::ibv_sge;
 
-use super::held::{Held, Hold, Refused};
+use super::held::{Held, Refused};
 use super::{BorrowedRegion, Domain, Exclusive, Region};
 use crate::{Error, RawPiece, Result};
 
@@ -23,6 +23,10 @@ pub(crate) trait Memory {
     fn is_of(&self, domain: &Arc<Domain>) -> bool;
     /// From here on it is held for the device.
     fn hold(self, held: &mut Held);
+    /// Whether that is a region at most.
+    fn is_simple(&self) -> bool;
+    /// What the program gave away, when the work is not posted.
+    fn given(self) -> Option<Exclusive>;
 }
 
 /// Bytes in all pieces.
@@ -31,23 +35,32 @@ pub(super) fn length(memory: &impl Memory) -> u64 {
 }
 
 /// It is not posted.
-#[cold]
+#[inline(always)]
 pub(super) fn refused(memory: impl Memory, error: Error) -> Box<Refused> {
+    refuse(memory.given(), error)
+}
+
+#[cold]
+fn refuse(given: Option<Exclusive>, error: Error) -> Box<Refused> {
     let mut held = Held::default();
-    memory.hold(&mut held);
+    if let Some(memory) = given {
+        held.keep(memory);
+    }
     Refused::new(error, held)
 }
 
 /// What pieces can be of.
-pub(crate) trait Registered: Hold + 'static {
+pub(crate) trait Registered {
     /// A piece as work requests name it.
     fn element(&self, start: usize, length: u32) -> ibv_sge;
     /// Its domain.
     fn domain(&self) -> &Arc<Domain>;
+    /// Work begins to hold it, as the first thing or as one more.
+    fn hold(this: &Arc<Self>, held: &mut Held, is_first: bool);
 }
 
 macro_rules! registered {
-    ($region:ty) => {
+    ($region:ty, $hold:expr) => {
         impl Registered for $region {
             #[inline(always)]
             fn element(&self, start: usize, length: u32) -> ibv_sge {
@@ -58,17 +71,27 @@ macro_rules! registered {
             fn domain(&self) -> &Arc<Domain> {
                 Self::domain(self)
             }
+
+            #[inline(always)]
+            fn hold(this: &Arc<Self>, held: &mut Held, is_first: bool) {
+                $hold(held, this, is_first);
+            }
         }
     };
 }
 
-registered!(Region);
-registered!(BorrowedRegion);
+registered!(Region, |held: &mut Held, this, is_first| if is_first {
+    held.hold_first(this);
+} else {
+    held.hold_region(this);
+});
+// Its scope holds it, and ends its registration, whatever becomes of the work.
+registered!(BorrowedRegion, |_, _, _| ());
 
 /// Pieces of regions that others may use too: region, first byte, length.
 pub(crate) struct Pieces<I>(pub(crate) I);
 
-impl<'r, R: Registered, I> Memory for Pieces<I>
+impl<'r, R: Registered + 'r, I> Memory for Pieces<I>
 where
     I: ExactSizeIterator<Item = (&'r Arc<R>, usize, u32)> + Clone,
 {
@@ -90,13 +113,23 @@ where
     }
 
     #[inline(always)]
+    fn is_simple(&self) -> bool {
+        self.0.len() <= 1
+    }
+
+    #[inline(always)]
+    fn given(self) -> Option<Exclusive> {
+        None
+    }
+
+    #[inline(always)]
     fn hold(self, held: &mut Held) {
         let mut pieces = self.0;
         if let Some((region, ..)) = pieces.next() {
-            held.hold_first(region);
+            R::hold(region, held, true);
         }
         for (region, ..) in pieces {
-            held.hold(region);
+            R::hold(region, held, false);
         }
     }
 }
@@ -121,6 +154,16 @@ impl Memory for Given {
     #[inline(always)]
     fn is_of(&self, domain: &Arc<Domain>) -> bool {
         Arc::ptr_eq(self.memory.region().domain(), domain)
+    }
+
+    #[inline(always)]
+    fn is_simple(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn given(self) -> Option<Exclusive> {
+        Some(self.memory)
     }
 
     #[inline(always)]
@@ -150,6 +193,16 @@ impl Memory for Raw<'_> {
     #[inline(always)]
     fn is_of(&self, _: &Arc<Domain>) -> bool {
         true
+    }
+
+    #[inline(always)]
+    fn is_simple(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn given(self) -> Option<Exclusive> {
+        None
     }
 
     #[inline(always)]
@@ -194,28 +247,42 @@ impl Memory for Copied<'_> {
     }
 
     #[inline(always)]
+    fn is_simple(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn given(self) -> Option<Exclusive> {
+        None
+    }
+
+    #[inline(always)]
     fn hold(self, _: &mut Held) {}
 }
 
 /// Pieces for which the list needs no allocation: few have more.
 const FEW: usize = 4;
 
-/// Lets `post` have C's list of the pieces, by its first one, while it runs.
-#[inline(always)]
-pub(super) fn listed<M: Memory, R>(memory: M, post: impl FnOnce(M, *mut ibv_sge) -> R) -> R {
-    if memory.count() > FEW {
-        return listed_far(memory, post);
-    }
-    let mut list = [const { MaybeUninit::<ibv_sge>::uninit() }; FEW];
-    for (place, element) in list.iter_mut().zip(memory.elements()) {
-        place.write(element);
-    }
-    post(memory, list.as_mut_ptr().cast())
-}
+/// C's list of the pieces, where it needs no allocation.
+pub(super) struct Few([MaybeUninit<ibv_sge>; FEW]);
 
-/// [`listed`] of so many that they have no room on the stack.
-#[inline(never)]
-fn listed_far<M: Memory, R>(memory: M, post: impl FnOnce(M, *mut ibv_sge) -> R) -> R {
-    let mut list: Vec<_> = memory.elements().collect();
-    post(memory, list.as_mut_ptr())
+impl Few {
+    /// None if they are more than few.
+    #[inline(always)]
+    pub(super) fn of(memory: &impl Memory) -> Option<Self> {
+        if memory.count() > FEW {
+            return None;
+        }
+        let mut list = [const { MaybeUninit::<ibv_sge>::uninit() }; FEW];
+        for (place, element) in list.iter_mut().zip(memory.elements()) {
+            place.write(element);
+        }
+        Some(Self(list))
+    }
+
+    /// The first one; as many as there are pieces follow each other.
+    #[inline(always)]
+    pub(super) fn first(&mut self) -> *mut ibv_sge {
+        self.0.as_mut_ptr().cast()
+    }
 }

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use ferroce_abi::types::ibv_cq;
 
-use super::fetch::{Fetcher, Place};
+use super::fetch::Fetcher;
 use super::inbox::Inbox;
 use super::ledger::Ledger;
 use super::lock::{Lock, Locked};
+use super::place::Place;
 use super::sleep::Sleepers;
 use super::{CompletionChannel, OpenDevice, descriptor};
 use crate::{Error, Result, Timestamps};

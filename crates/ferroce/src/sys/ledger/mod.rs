@@ -11,11 +11,11 @@ pub(super) use slots::{NewWork, Settled};
 
 use ferroce_abi::types::ibv_wc;
 
-use super::fetch::Place;
 use super::held::Held;
 use super::lock::{Lock, Locked};
+use super::place::{Place, View};
 use super::work::Owner;
-use crate::{Arrived, Timestamp};
+use crate::Timestamp;
 use slots::Outstanding;
 
 /// Who is told of a completion.
@@ -101,7 +101,18 @@ impl Ledger {
     #[inline]
     pub(super) fn settle(&self, place: &mut Place, settled: &mut Settled) {
         let mut own = self.lock();
-        place.retain(|wc, timestamp| match number::ledger(wc.wr_id) {
+        let fetched = place.fetched_mut();
+        let count = fetched.len();
+        let simple = own.complete_simple(fetched);
+        if simple < count {
+            Self::settle_rest(&mut own, place, simple, settled);
+        }
+    }
+
+    /// The same from a completion on that is not of simple work.
+    #[inline(never)]
+    fn settle_rest(own: &mut Outstanding, place: &mut Place, from: usize, settled: &mut Settled) {
+        place.retain_from(from, |wc, timestamp| match number::ledger(wc.wr_id) {
             None => own.complete(wc, timestamp, settled),
             Some(number) => Self::complete_shared(number, wc, timestamp, settled),
         });
@@ -112,7 +123,7 @@ impl Ledger {
     fn complete_shared(
         number: u32,
         wc: &mut ibv_wc,
-        timestamp: &Option<Timestamp>,
+        timestamp: Option<Timestamp>,
         settled: &mut Settled,
     ) -> bool {
         Self::shared_by(number).is_some_and(|shared| shared.lock().complete(wc, timestamp, settled))
@@ -123,29 +134,30 @@ impl Ledger {
         self.lock().is_posted(id)
     }
 
-    /// A future asks for its completion and the memory of its work.
+    /// A future asks for its completion and what its work held. `read` takes of them what the future needs, under the lock.
     #[inline]
-    pub(crate) fn poll(&self, id: u64, context: &Context<'_>) -> Poll<(Arrived, Held)> {
-        if let Some((done, held)) = self.lock().answer(id) {
-            return Poll::Ready((Arrived::new(done), held));
+    pub(crate) fn poll<R>(
+        &self,
+        id: u64,
+        context: &Context<'_>,
+        read: impl Fn(View<'_>, &mut Held) -> R,
+    ) -> Poll<R> {
+        loop {
+            let answer = self.lock().answer(id, &read);
+            if answer.is_ready() || self.listen(id, context) {
+                return answer;
+            }
+            // It was done meanwhile, and stays so.
         }
-        self.poll_later(id, context)
     }
 
-    /// It was not done a moment ago.
-    fn poll_later(&self, id: u64, context: &Context<'_>) -> Poll<(Arrived, Held)> {
+    /// A future waits, unless its work is done.
+    #[inline(never)]
+    fn listen(&self, id: u64, context: &Context<'_>) -> bool {
         // Wakers are anyone's code, which may come back here: none is cloned or dropped under the lock.
         let waker = context.waker().clone();
-        let (answer, _unused) = {
-            let mut outstanding = self.lock();
-            match outstanding.answer(id) {
-                None => (None, outstanding.listen(id, waker)),
-                answer => (answer, Some(waker)),
-            }
-        };
-        answer.map_or(Poll::Pending, |(done, held)| {
-            Poll::Ready((Arrived::new(done), held))
-        })
+        let unused = self.lock().listen(id, waker);
+        unused.is_ok()
     }
 
     /// A future was dropped before it had its completion.

@@ -2,13 +2,13 @@
 //!
 //! A slot's parts are written and read one by one where they are: work is never moved through the stack.
 
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use ferroce_abi::types::ibv_wc;
 use smallvec::SmallVec;
 
-use super::super::fetch::{BATCH, Fetched};
 use super::super::held::Held;
+use super::super::place::{BATCH, Fetched, View};
 use super::super::work::Owner;
 use super::{Reader, number};
 use crate::Timestamp;
@@ -22,7 +22,7 @@ pub(super) struct Outstanding {
     ledger: Option<u32>,
 }
 
-/// Instead of a free slot, if there is none: more than slots can be.
+/// Instead of a free slot, if there is none.
 const NONE: u32 = u32::MAX;
 
 /// Work that is about to be posted.
@@ -33,6 +33,8 @@ pub(in crate::sys) struct NewWork {
     pub(in crate::sys) owner: Owner,
     /// Who is told.
     pub(in crate::sys) reader: Reader,
+    /// Whether it holds a region at most.
+    pub(in crate::sys) is_simple: bool,
     /// The work before it in the same queue, if that completes without a word: at the latest when this does. It names the one before it in
     /// turn.
     pub(in crate::sys) before: Option<u64>,
@@ -42,7 +44,9 @@ pub(in crate::sys) struct NewWork {
 enum State {
     /// Nothing is held, nobody is to be woken.
     Free,
-    /// The device works on it, for whoever polls.
+    /// The device works on it, for whoever polls. It holds a region at most, and names no silent work: what most work is like.
+    Simple,
+    /// The same of other work.
     Tagged,
     /// The device works on it, for a future.
     Awaited,
@@ -54,7 +58,10 @@ enum State {
 
 impl State {
     fn is_posted(self) -> bool {
-        matches!(self, Self::Tagged | Self::Awaited | Self::Abandoned)
+        matches!(
+            self,
+            Self::Simple | Self::Tagged | Self::Awaited | Self::Abandoned
+        )
     }
 }
 
@@ -75,11 +82,27 @@ struct Slot {
 }
 
 impl Slot {
-    /// It becomes free: nothing of its tenant is held any more.
+    /// Its tenant, which a future awaits, has completed.
     #[inline(always)]
-    fn vacate(&mut self, free: &mut u32) {
-        self.next = std::mem::replace(free, number::slot(self.id));
-        self.id = number::next(self.id);
+    fn finish(&mut self, wc: &ibv_wc, timestamp: Option<Timestamp>, settled: &mut Settled) {
+        self.state = State::Done;
+        self.done = Fetched { wc: *wc, timestamp };
+        if let Some(waker) = self.waker.take() {
+            settled.wake(waker);
+        }
+    }
+
+    /// Its tenant, whose number is `id`, goes: nothing of it is held any more.
+    #[inline(always)]
+    fn vacate(&mut self, id: u64, free: &mut u32) {
+        self.become_free((number::slot(id), number::next(id)), free);
+    }
+
+    /// It is free for a tenant of another number: its own number, and that.
+    #[inline(always)]
+    fn become_free(&mut self, (own, next): (u32, u64), free: &mut u32) {
+        self.next = std::mem::replace(free, own);
+        self.id = next;
         self.state = State::Free;
     }
 }
@@ -112,7 +135,7 @@ impl Settled {
 fn grow(slots: &mut Vec<Slot>, ledger: Option<u32>) -> &mut Slot {
     let number = u32::try_from(slots.len())
         .ok()
-        .filter(|&number| number < NONE)
+        .filter(|&number| number <= number::LAST)
         .expect("invariant: work requests take memory");
     slots.push(Slot {
         id: number::first(ledger, number),
@@ -150,13 +173,17 @@ impl Outstanding {
             None => grow(slots, *ledger),
         };
         *free = slot.next;
-        slot.state = match new.reader {
-            Reader::Poller => State::Tagged,
-            Reader::Future => State::Awaited,
+        slot.state = match (new.reader, new.is_simple && new.before.is_none()) {
+            (Reader::Poller, true) => State::Simple,
+            (Reader::Poller, false) => State::Tagged,
+            (Reader::Future, _) => State::Awaited,
         };
         slot.tag = new.tag;
         slot.owner = new.owner;
-        slot.before = new.before;
+        if new.before.is_some() {
+            // No slot names anything when its tenant has gone.
+            slot.before = new.before;
+        }
         hold(&mut slot.held);
         slot.id
     }
@@ -174,7 +201,7 @@ impl Outstanding {
             Some((slot, free)) if slot.state.is_posted() => {
                 // Nobody waits for work that was refused, nor for what completes without a word.
                 let withdrawn = (std::mem::take(&mut slot.held), slot.before.take());
-                slot.vacate(free);
+                slot.vacate(id, free);
                 withdrawn
             }
             _ => Default::default(),
@@ -186,62 +213,67 @@ impl Outstanding {
             .is_some_and(|(slot, _)| slot.state.is_posted())
     }
 
-    /// Brings a completion to its reader. If that is whoever polls, the answer is true, and its `wr_id` is the tag now.
-    #[inline(always)]
-    pub(super) fn complete(
-        &mut self,
-        wc: &mut ibv_wc,
-        timestamp: &Option<Timestamp>,
-        settled: &mut Settled,
-    ) -> bool {
-        // Work of a queue pair that is gone tells nobody anything.
-        let Some((slot, free)) = self.slot(wc.wr_id) else {
-            return false;
-        };
-        if slot.state != State::Tagged || slot.before.is_some() {
-            return self.complete_other(wc, *timestamp, settled);
+    /// [`complete`](Self::complete) of simple work of a completion queue's own, in few instructions, as far as one after the other is such: how
+    /// many.
+    // On its own it has enough registers.
+    #[inline(never)]
+    pub(super) fn complete_simple(&mut self, completions: &mut [ibv_wc]) -> usize {
+        let slots = self.slots.as_mut_slice();
+        let mut free = self.free;
+        let mut count = 0;
+        for wc in completions {
+            let id = wc.wr_id;
+            let own = number::own_slot(id);
+            let slot = slots.get_mut(own as usize);
+            let Some(slot) = slot.filter(|slot| slot.id == id && slot.state == State::Simple)
+            else {
+                break;
+            };
+            wc.wr_id = slot.tag;
+            slot.held.release_region();
+            slot.become_free((own, number::own_next(id)), &mut free);
+            count += 1;
         }
-        wc.wr_id = slot.tag;
-        slot.held.release();
-        slot.vacate(free);
-        true
+        self.free = free;
+        count
     }
 
-    /// [`complete`](Self::complete) of what is not tagged work alone.
-    #[inline(never)]
-    fn complete_other(
+    /// Brings a completion to its reader. If that is whoever polls, the answer is true, and its `wr_id` is the tag now.
+    pub(super) fn complete(
         &mut self,
         wc: &mut ibv_wc,
         timestamp: Option<Timestamp>,
         settled: &mut Settled,
     ) -> bool {
-        let Some((slot, free)) = self.slot(wc.wr_id) else {
+        let id = wc.wr_id;
+        // Work of a queue pair that is gone tells nobody anything.
+        let Some((slot, free)) = self.slot(id) else {
             return false;
         };
+        if slot.state == State::Awaited && slot.before.is_none() {
+            slot.finish(wc, timestamp, settled);
+            return false;
+        }
         let silent = slot.before.take();
         let state = slot.state;
         match state {
-            State::Tagged | State::Abandoned => {
+            State::Simple | State::Tagged | State::Abandoned => {
                 wc.wr_id = slot.tag;
                 slot.held.release();
-                slot.vacate(free);
+                slot.vacate(id, free);
             }
-            State::Awaited => {
-                slot.state = State::Done;
-                wc.wr_id = slot.tag;
-                slot.done = Fetched { wc: *wc, timestamp };
-                if let Some(waker) = slot.waker.take() {
-                    settled.wake(waker);
-                }
-            }
+            State::Awaited => slot.finish(wc, timestamp, settled),
             // Settled already: flushed with its queue pair, whose completions come all the same. Its future has that still to come.
             State::Free | State::Done => return false,
         }
-        self.release_silent(silent);
-        state == State::Tagged
+        if silent.is_some() {
+            self.release_silent(silent);
+        }
+        matches!(state, State::Simple | State::Tagged)
     }
 
     /// Silent work has completed, and so has what it names.
+    #[cold]
     fn release_silent(&mut self, mut silent: Option<u64>) {
         while let Some(before) = silent {
             let (_released, earlier) = self.withdraw(before);
@@ -249,25 +281,30 @@ impl Outstanding {
         }
     }
 
-    /// The completion of a future's work and the memory, if it is done.
+    /// The completion of a future's work and what it held, if it is done: what `read` makes of them, which leaves what nobody needs.
     #[inline(always)]
-    pub(super) fn answer(&mut self, id: u64) -> Option<(Fetched, Held)> {
+    pub(super) fn answer<R>(
+        &mut self,
+        id: u64,
+        read: impl FnOnce(View<'_>, &mut Held) -> R,
+    ) -> Poll<R> {
         let (slot, free) = self
             .slot(id)
             .expect("invariant: a slot stays while its future has not had the completion");
         if slot.state != State::Done {
-            return None;
+            return Poll::Pending;
         }
-        let answer = (slot.done, std::mem::take(&mut slot.held));
-        slot.vacate(free);
-        Some(answer)
+        let answer = Poll::Ready(read(slot.done.view(), &mut slot.held));
+        slot.held.release();
+        slot.vacate(id, free);
+        answer
     }
 
-    /// Whom work that is not done wakes; whom it would have woken.
-    pub(super) fn listen(&mut self, id: u64, waker: Waker) -> Option<Waker> {
+    /// Whom work that is not done wakes, and whom it would have woken; if it is done, the waker comes back.
+    pub(super) fn listen(&mut self, id: u64, waker: Waker) -> Result<Option<Waker>, Waker> {
         match self.slot(id) {
-            Some((slot, _)) => slot.waker.replace(waker),
-            None => Some(waker),
+            Some((slot, _)) if slot.state != State::Done => Ok(slot.waker.replace(waker)),
+            _ => Err(waker),
         }
     }
 
@@ -283,10 +320,10 @@ impl Outstanding {
             }
             State::Done => {
                 let held = std::mem::take(&mut slot.held);
-                slot.vacate(free);
+                slot.vacate(id, free);
                 (held, None)
             }
-            State::Free | State::Tagged | State::Abandoned => Default::default(),
+            State::Free | State::Simple | State::Tagged | State::Abandoned => Default::default(),
         }
     }
 
@@ -304,7 +341,7 @@ impl Outstanding {
             match self.slot(id) {
                 Some((slot, _)) if slot.state == State::Awaited => {
                     let mut wc = Fetched::flushed(id, queue_pair).wc;
-                    self.complete_other(&mut wc, None, settled);
+                    self.complete(&mut wc, None, settled);
                 }
                 _ => drop(self.withdraw(id)),
             }

@@ -72,7 +72,8 @@ impl QueuePairHandle {
         let mut form = work.form;
         let last = turn.as_deref_mut();
         let before = last.as_deref().copied().flatten();
-        let id = self.note_send(work.task, before, |held| *held = work.held);
+        let is_simple = work.held.is_simple();
+        let id = self.note_send(work.task, before, is_simple, |held| *held = work.held);
         if let Some(last) = last {
             *last = work.is_silent.then_some(id);
         }

@@ -3,10 +3,10 @@
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 
-use ferroce_abi::types::{ibv_context_ops, ibv_recv_wr, ibv_send_wr, ibv_sge};
+use ferroce_abi::types::{ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge};
 use smallvec::SmallVec;
 
-use super::super::OpenDevice;
+use super::super::{OpenDevice, QueuePairHandle};
 use crate::Error;
 
 /// `struct ibv_send_wr` or `struct ibv_recv_wr`.
@@ -47,48 +47,65 @@ pub(in crate::sys) type Chain<W> = SmallVec<[Noted<W>; 4]>;
 
 /// `ibv_post_send`, `ibv_post_recv` or `ibv_post_srq_recv`, as a context has it.
 pub(in crate::sys) type Operation<Q, W> =
-    Option<unsafe extern "C" fn(*mut Q, *mut W, *mut *mut W) -> c_int>;
+    unsafe extern "C" fn(*mut Q, *mut W, *mut *mut W) -> c_int;
+
+/// The operation that a context has, or one that refuses everything.
+pub(in crate::sys) fn of_context<Q, W>(operation: Option<Operation<Q, W>>) -> Operation<Q, W> {
+    unsafe extern "C" fn missing<Q, W>(_: *mut Q, first: *mut W, bad: *mut *mut W) -> c_int {
+        // SAFETY: the caller's place for the one that was refused.
+        unsafe { *bad = first };
+        libc::EOPNOTSUPP
+    }
+    operation.unwrap_or(missing)
+}
+
+/// What a queue pair has of its context, so that it need not be looked for with every work request.
+pub(in crate::sys) struct Operations {
+    send: Operation<ibv_qp, ibv_send_wr>,
+    receive: Operation<ibv_qp, ibv_recv_wr>,
+}
+
+impl Operations {
+    pub(in crate::sys) fn of(device: &OpenDevice) -> Self {
+        // SAFETY: an open context has its operations filled in, and does not change them.
+        let operations = unsafe { &(*device.raw.as_ptr()).ops };
+        Self {
+            send: of_context(operations.post_send),
+            receive: of_context(operations.post_recv),
+        }
+    }
+}
 
 /// A queue to which C posts work requests of a form.
 ///
 /// # Safety
-/// `raw` lives as long as the object, and `device` is the context that it was made from.
+/// `raw` lives as long as the object, and `operation` is of the context that it was made from.
 pub(in crate::sys) unsafe trait Takes<W: WorkRequest> {
     /// C's structure.
     type Raw;
     /// The name of the operation.
     const CALL: &'static str;
 
-    fn raw(&self) -> NonNull<Self::Raw>;
-    fn device(&self) -> &OpenDevice;
-    /// The operation among those of a context.
-    fn operation(operations: &ibv_context_ops) -> Operation<Self::Raw, W>;
+    /// C's object, and the operation.
+    fn target(&self) -> (NonNull<Self::Raw>, Operation<Self::Raw, W>);
     /// An error of posting, with what may stand in the way.
     fn explain(&self, error: Error) -> Error;
 
-    /// Calls C: why not, and from which one on.
+    /// Calls C: its errno, or 0. `bad` comes to be the first one that was not posted.
     ///
     /// # Safety
     /// The chain is linked to its end, and the memory of its pieces lives until its completions.
     #[inline(always)]
-    unsafe fn call(&self, first: *mut W) -> Result<(), (Box<Error>, *mut W)> {
-        // SAFETY: an open context has its operations filled in, and does not change them.
-        let operation = Self::operation(unsafe { &(*self.device().raw.as_ptr()).ops });
-        let Some(operation) = operation else {
-            return Err((Box::new(Error::errno(Self::CALL, libc::EOPNOTSUPP)), first));
-        };
-        let mut bad = ptr::null_mut();
+    unsafe fn call(&self, first: *mut W, bad: &mut *mut W) -> c_int {
+        let (raw, operation) = self.target();
         // SAFETY: the operation is of the context of the live queue; the rest is the caller's promise.
-        let errno = unsafe { operation(self.raw().as_ptr(), first, &raw mut bad) };
-        if errno == 0 {
-            return Ok(());
-        }
-        Err((self.refused(errno), bad))
+        unsafe { operation(raw.as_ptr(), first, bad) }
     }
 
+    /// What C's errno of a call means.
     #[cold]
-    fn refused(&self, errno: c_int) -> Box<Error> {
-        Box::new(self.explain(Error::errno(Self::CALL, errno)))
+    fn refused(&self, errno: c_int) -> Error {
+        self.explain(Error::errno(Self::CALL, errno))
     }
 }
 
@@ -106,11 +123,43 @@ pub(in crate::sys) fn post_all<W: WorkRequest>(
     if next.is_null() {
         return (0, None);
     }
+    let mut bad = ptr::null_mut();
     // SAFETY: linked to its end, and held as above.
-    let Err((error, bad)) = (unsafe { queue.call(next) }) else {
+    let errno = unsafe { queue.call(next, &mut bad) };
+    if errno == 0 {
         return (chain.len(), None);
-    };
+    }
     // C names the one that it refused. If it did not, the device might work on any of them: all stay held.
     let refused = chain.iter().position(|(_, form, _)| ptr::eq(form, bad));
-    (refused.unwrap_or(chain.len()), Some(*error))
+    (refused.unwrap_or(chain.len()), Some(queue.refused(errno)))
+}
+
+// SAFETY: the queue pair lives until this is dropped, and its operations are of its context.
+unsafe impl Takes<ibv_send_wr> for QueuePairHandle {
+    type Raw = ibv_qp;
+    const CALL: &'static str = "ibv_post_send";
+
+    #[inline(always)]
+    fn target(&self) -> (NonNull<ibv_qp>, Operation<ibv_qp, ibv_send_wr>) {
+        (self.raw, self.operations.send)
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        self.explain_post(error, "send")
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Takes<ibv_recv_wr> for QueuePairHandle {
+    type Raw = ibv_qp;
+    const CALL: &'static str = "ibv_post_recv";
+
+    #[inline(always)]
+    fn target(&self) -> (NonNull<ibv_qp>, Operation<ibv_qp, ibv_recv_wr>) {
+        (self.raw, self.operations.receive)
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        self.explain_post(error, "receive")
+    }
 }

@@ -5,21 +5,22 @@ mod chain;
 mod receive;
 mod special;
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferroce_abi::types::{ibv_context_ops, ibv_qp, ibv_send_wr};
+use ferroce_abi::types::{ibv_send_wr, ibv_sge};
 
 use super::held::{Held, Refused};
 use super::ledger::NewWork;
-use super::pieces::{Memory, length, listed, refused};
+use super::pieces::{Few, Memory, length, refused};
 use super::work::{Addressee, Command, Destination, Order, Reached};
-use super::{Domain, OpenDevice, QueuePairHandle, Reader};
+use super::{Domain, QueuePairHandle, Reader};
 use crate::{Error, Operation, Result};
 use chain::{Takes, WorkRequest};
 
 pub(crate) use batch::Checked;
+pub(super) use chain::Operations;
 
 /// What work is to its reader: the tag, and who reads.
 pub(crate) type Task = (u64, Reader);
@@ -124,36 +125,62 @@ impl QueuePairHandle {
         &self,
         task: Task,
         memory: M,
+        order: (Command, Option<&Reached>),
+        before: Option<u64>,
+    ) -> std::result::Result<u64, Box<Refused>> {
+        match Few::of(&memory) {
+            Some(mut few) => self.post_listed(task, (memory, few.first()), order, before),
+            None => self.post_many(task, memory, order, before),
+        }
+    }
+
+    /// [`note_and_post`](Self::note_and_post) with a list of pieces that has no room on the stack.
+    #[inline(never)]
+    fn post_many<M: Memory>(
+        &self,
+        task: Task,
+        memory: M,
+        order: (Command, Option<&Reached>),
+        before: Option<u64>,
+    ) -> std::result::Result<u64, Box<Refused>> {
+        let mut list: Vec<_> = memory.elements().collect();
+        self.post_listed(task, (memory, list.as_mut_ptr()), order, before)
+    }
+
+    /// The same with C's list of the pieces, by its first one.
+    #[inline(always)]
+    fn post_listed<M: Memory>(
+        &self,
+        task: Task,
+        (memory, first): (M, *mut ibv_sge),
         (command, addressee): (Command, Option<&Reached>),
         before: Option<u64>,
     ) -> std::result::Result<u64, Box<Refused>> {
-        listed(memory, move |memory, first| {
-            let posting = self.posting.enter();
-            let mut form = ibv_send_wr::zeroed();
-            command.fill(&mut form, addressee);
-            form.link(ptr::null_mut(), first, memory.count());
-            let id = self.note_send(task, before, |held| {
-                memory.hold(held);
-                if let Some((address, ..)) = addressee {
-                    held.hold(address);
-                }
-            });
-            form.wr_id = id;
-            // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe function does.
-            let posted = unsafe { self.call(&raw mut form) };
-            drop(posting);
-            match posted {
-                Ok(()) => Ok(id),
-                Err((error, _)) => Err(self.refused_send(id, error)),
+        let posting = self.posting.enter();
+        let mut form = ibv_send_wr::zeroed();
+        command.fill(&mut form, addressee);
+        form.link(ptr::null_mut(), first, memory.count());
+        let is_simple = addressee.is_none() && memory.is_simple();
+        let id = self.note_send(task, before, is_simple, |held| {
+            memory.hold(held);
+            if let Some((address, ..)) = addressee {
+                held.hold(address);
             }
-        })
+        });
+        form.wr_id = id;
+        // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe function does.
+        let errno = unsafe { self.call(&raw mut form, &mut ptr::null_mut()) };
+        drop(posting);
+        if errno == 0 {
+            return Ok(id);
+        }
+        Err(self.refused_send(id, Takes::<ibv_send_wr>::refused(self, errno)))
     }
 
     #[cold]
-    #[expect(clippy::boxed_local, reason = "it comes so: C's answer is short then")]
-    fn refused_send(&self, id: u64, error: Box<Error>) -> Box<Refused> {
+    fn refused_send(&self, id: u64, error: Error) -> Box<Refused> {
         let (held, _) = self.send_queue().ledger().withdraw(id);
-        Refused::new(*error, held)
+        Refused::new(error, held)
     }
 
     /// Takes note of work of the send queue; its `wr_id`.
@@ -162,12 +189,14 @@ impl QueuePairHandle {
         &self,
         (tag, reader): Task,
         before: Option<u64>,
+        is_simple: bool,
         hold: impl FnOnce(&mut Held),
     ) -> u64 {
         let work = NewWork {
             tag,
             owner: self.owner,
             reader,
+            is_simple,
             before,
         };
         self.send_queue().ledger().add(work, hold)
@@ -232,31 +261,6 @@ impl QueuePairHandle {
             Ok(state) => format!("it is in state {}", ferroce_abi::explain::state(state)),
             Err(_) => format!("its {queue} queue"),
         }
-    }
-}
-
-// SAFETY: the queue pair lives until this is dropped, and was made from the device's context.
-unsafe impl Takes<ibv_send_wr> for QueuePairHandle {
-    type Raw = ibv_qp;
-    const CALL: &'static str = "ibv_post_send";
-
-    #[inline(always)]
-    fn raw(&self) -> NonNull<ibv_qp> {
-        self.raw
-    }
-
-    #[inline(always)]
-    fn device(&self) -> &OpenDevice {
-        &self.device
-    }
-
-    #[inline(always)]
-    fn operation(operations: &ibv_context_ops) -> chain::Operation<ibv_qp, ibv_send_wr> {
-        operations.post_send
-    }
-
-    fn explain(&self, error: Error) -> Error {
-        self.explain_post(error, "send")
     }
 }
 

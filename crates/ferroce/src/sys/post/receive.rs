@@ -2,56 +2,81 @@
 
 use std::ptr::{self, NonNull};
 
-use ferroce_abi::types::{ibv_context_ops, ibv_qp, ibv_recv_wr, ibv_srq};
+use ferroce_abi::types::{ibv_recv_wr, ibv_sge, ibv_srq};
 use smallvec::SmallVec;
 
-use super::super::held::{Held, Refused};
+use super::super::held::Refused;
 use super::super::ledger::{Ledger, NewWork};
-use super::super::pieces::{Memory, listed, refused};
+use super::super::pieces::{Few, Memory, refused};
 use super::super::work::Owner;
-use super::super::{OpenDevice, QueuePairHandle, SharedQueue};
-use super::chain::{Chain, Operation, Takes, WorkRequest, post_all};
+use super::super::{QueuePairHandle, SharedQueue};
+use super::chain::{Chain, Operation, Takes, WorkRequest, of_context, post_all};
 use super::{Task, check_domain, check_pieces};
 use crate::{Error, Result};
 
 /// Takes note of a receive; its `wr_id`.
 #[inline(always)]
-fn note(ledger: &Ledger, owner: Owner, (tag, reader): Task, hold: impl FnOnce(&mut Held)) -> u64 {
+fn note(ledger: &Ledger, owner: Owner, (tag, reader): Task, memory: impl Memory) -> u64 {
     let work = NewWork {
         tag,
         owner,
         reader,
+        is_simple: memory.is_simple(),
         before: None,
     };
-    ledger.add(work, hold)
+    ledger.add(work, |held| memory.hold(held))
 }
 
 /// Takes note of one receive that was checked, and posts it; the `wr_id`.
 #[inline(always)]
 fn post(
     queue: &impl Takes<ibv_recv_wr>,
-    (ledger, owner): (&Ledger, Owner),
+    place: (&Ledger, Owner),
     task: Task,
     memory: impl Memory,
 ) -> std::result::Result<u64, Box<Refused>> {
-    listed(memory, |memory, first| {
-        let mut form = ibv_recv_wr::zeroed();
-        form.link(ptr::null_mut(), first, memory.count());
-        let id = note(ledger, owner, task, |held| memory.hold(held));
-        form.wr_id = id;
-        // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe function does.
-        match unsafe { queue.call(&raw mut form) } {
-            Ok(()) => Ok(id),
-            Err((error, _)) => Err(refused_receive(ledger, id, error)),
-        }
-    })
+    match Few::of(&memory) {
+        Some(mut few) => post_listed(queue, place, task, (memory, few.first())),
+        None => post_many(queue, place, task, memory),
+    }
+}
+
+/// [`post`] with a list of pieces that has no room on the stack.
+#[inline(never)]
+fn post_many(
+    queue: &impl Takes<ibv_recv_wr>,
+    place: (&Ledger, Owner),
+    task: Task,
+    memory: impl Memory,
+) -> std::result::Result<u64, Box<Refused>> {
+    let mut list: Vec<_> = memory.elements().collect();
+    post_listed(queue, place, task, (memory, list.as_mut_ptr()))
+}
+
+/// The same with C's list of the pieces, by its first one.
+#[inline(always)]
+fn post_listed(
+    queue: &impl Takes<ibv_recv_wr>,
+    (ledger, owner): (&Ledger, Owner),
+    task: Task,
+    (memory, first): (impl Memory, *mut ibv_sge),
+) -> std::result::Result<u64, Box<Refused>> {
+    let mut form = ibv_recv_wr::zeroed();
+    form.link(ptr::null_mut(), first, memory.count());
+    form.wr_id = note(ledger, owner, task, memory);
+    let id = form.wr_id;
+    // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe function does.
+    let errno = unsafe { queue.call(&raw mut form, &mut ptr::null_mut()) };
+    if errno == 0 {
+        return Ok(id);
+    }
+    Err(refused_receive(ledger, id, queue.refused(errno)))
 }
 
 #[cold]
-#[expect(clippy::boxed_local, reason = "it comes so: C's answer is short then")]
-fn refused_receive(ledger: &Ledger, id: u64, error: Box<Error>) -> Box<Refused> {
+fn refused_receive(ledger: &Ledger, id: u64, error: Error) -> Box<Refused> {
     let (held, _) = ledger.withdraw(id);
-    Refused::new(*error, held)
+    Refused::new(error, held)
 }
 
 impl QueuePairHandle {
@@ -88,7 +113,7 @@ impl QueuePairHandle {
             .map(|(task, memory)| {
                 let mut form = ibv_recv_wr::zeroed();
                 let elements = memory.elements().collect();
-                form.wr_id = note(ledger, self.owner, task, |held| memory.hold(held));
+                form.wr_id = note(ledger, self.owner, task, memory);
                 (form.wr_id, form, elements)
             })
             .collect();
@@ -113,31 +138,6 @@ impl QueuePairHandle {
     }
 }
 
-// SAFETY: the queue pair lives until this is dropped, and was made from the device's context.
-unsafe impl Takes<ibv_recv_wr> for QueuePairHandle {
-    type Raw = ibv_qp;
-    const CALL: &'static str = "ibv_post_recv";
-
-    #[inline(always)]
-    fn raw(&self) -> NonNull<ibv_qp> {
-        self.raw
-    }
-
-    #[inline(always)]
-    fn device(&self) -> &OpenDevice {
-        &self.device
-    }
-
-    #[inline(always)]
-    fn operation(operations: &ibv_context_ops) -> Operation<ibv_qp, ibv_recv_wr> {
-        operations.post_recv
-    }
-
-    fn explain(&self, error: Error) -> Error {
-        self.explain_post(error, "receive")
-    }
-}
-
 impl SharedQueue {
     /// `ibv_post_srq_recv`; the `wr_id`.
     #[inline(always)]
@@ -154,24 +154,16 @@ impl SharedQueue {
     }
 }
 
-// SAFETY: the queue lives until this is dropped, and was made from the context of its domain.
+// SAFETY: the queue lives until this is dropped, and the operation is of the context of its domain.
 unsafe impl Takes<ibv_recv_wr> for SharedQueue {
     type Raw = ibv_srq;
     const CALL: &'static str = "ibv_post_srq_recv";
 
     #[inline(always)]
-    fn raw(&self) -> NonNull<ibv_srq> {
-        self.raw
-    }
-
-    #[inline(always)]
-    fn device(&self) -> &OpenDevice {
-        &self.domain().device
-    }
-
-    #[inline(always)]
-    fn operation(operations: &ibv_context_ops) -> Operation<ibv_srq, ibv_recv_wr> {
-        operations.post_srq_recv
+    fn target(&self) -> (NonNull<ibv_srq>, Operation<ibv_srq, ibv_recv_wr>) {
+        // SAFETY: an open context has its operations filled in, and does not change them.
+        let operations = unsafe { &(*self.domain().device.raw.as_ptr()).ops };
+        (self.raw, of_context(operations.post_srq_recv))
     }
 
     fn explain(&self, error: Error) -> Error {

@@ -17,7 +17,7 @@ impl QueuePairHandle {
         let mut turn = self.turn();
         let _posting = self.posting.enter();
         let before = turn.as_deref().copied().flatten();
-        let id = self.note_send((tag, Reader::Poller), before, |place| *place = held);
+        let id = self.note_send((tag, Reader::Poller), before, false, |place| *place = held);
         match post(id) {
             Ok(given) => {
                 if let Some(last) = turn.as_deref_mut() {
@@ -27,7 +27,7 @@ impl QueuePairHandle {
             }
             Err(error) => {
                 let error = self.explain_post(error, "send");
-                Err(self.refused_send(id, Box::new(error)).into_error())
+                Err(self.refused_send(id, error).into_error())
             }
         }
     }
@@ -40,9 +40,9 @@ impl QueuePairHandle {
         let mut held = Held::default();
         // What the window shows until then must stay registered until then.
         if let Some(before) = bind.window.region() {
-            held.hold(&before);
+            held.hold_region(&before);
         }
-        held.hold(bind.region);
+        held.hold_region(bind.region);
         held.hold(bind.window);
         // SAFETY: a live queue pair of the window's domain.
         self.post_special(tag, held, |id| unsafe { bind.post(self.raw, id) })

@@ -10,7 +10,7 @@ use ferroce_abi::types::{
 };
 
 use super::super::extended::extended;
-use super::super::post::{Posting, Silent};
+use super::super::post::{Operations, Posting, Silent};
 use super::super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::super::work::Owner;
 use super::super::{Domain, Identifier, OpenDevice, Queue};
@@ -197,6 +197,7 @@ impl QueuePairHandle {
             kind: plan.kind,
             cap,
             owner: Owner::new(),
+            operations: Operations::of(device),
             posting: Posting::default(),
             silent: plan.silent.then(Silent::default),
             extended: None,

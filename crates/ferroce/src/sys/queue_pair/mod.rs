@@ -11,7 +11,7 @@ use ferroce_abi::types::{
 };
 use smallvec::SmallVec;
 
-use super::post::{Posting, Silent};
+use super::post::{Operations, Posting, Silent};
 use super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::work::Owner;
 use super::{Domain, Identifier, OpenDevice, Queue};
@@ -34,6 +34,7 @@ pub(crate) struct QueuePairHandle {
     pub(in crate::sys) cap: ibv_qp_cap,
     /// Tells its work from that of others. Numbers of queue pairs come again.
     pub(in crate::sys) owner: Owner,
+    pub(in crate::sys) operations: Operations,
     pub(in crate::sys) posting: Posting,
     /// Only of queue pairs that may have work that completes without a word.
     pub(in crate::sys) silent: Option<Silent>,
