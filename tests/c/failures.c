@@ -17,6 +17,7 @@
  * server-parts  the server disconnects: DISCONNECTED on both sides, receives are flushed
  * reply-refused the client rejects the server's acceptance with private data: REJECTED there, status 28
  * exits         the client exits without a disconnect: DISCONNECTED, at once
+ * last-words    the same while the server stands still: it learns of all at once, and the connection comes before its end
  * bad-lkey      SEND from memory that is registered no more: LOC_PROT_ERR
  * in-use        a port that another process listens on: EADDRINUSE; free again at once when that is killed
  * cycles        200 connections, one after the other: no descriptor and no memory is left behind
@@ -53,6 +54,81 @@ static void exits_client(const char *address, const char *port)
 
 	join(&side, address, port, patient);
 	/* As many programs end: the system has to clean up. */
+	exit(0);
+}
+
+/* last-words */
+
+/* Waits until a process of this machine has stopped ('T') or has ended ('Z'). */
+static void watch(pid_t pid, char wanted)
+{
+	char name[32], line[256], state = 'Z';
+	FILE *file;
+
+	snprintf(name, sizeof name, "/proc/%d/stat", (int)pid);
+	do {
+		file = fopen(name, "re");
+		if (file == NULL || fgets(line, sizeof line, file) == NULL)
+			state = 'Z';
+		else
+			EXPECT(sscanf(strrchr(line, ')') + 1, " %c", &state) == 1);
+		if (file != NULL)
+			fclose(file);
+	} while (state != wanted && state != 'Z');
+	EXPECT(state == wanted);
+}
+
+/* What goes on while the server has stopped. */
+static void let_it_end(pid_t client)
+{
+	pid_t server = getpid(), helper;
+
+	EXPECT((helper = fork()) >= 0);
+	if (helper > 0)
+		return;
+	watch(server, 'T');
+	MUST(kill(client, SIGCONT));
+	watch(client, 'Z');
+	MUST(kill(server, SIGCONT));
+	_exit(0);
+}
+
+static void last_words_server(const char *port)
+{
+	struct side side = { 0 };
+	struct rdma_conn_param param = patient;
+	struct rdma_cm_event *event;
+	pid_t client;
+	int status;
+
+	open_server(&side, port);
+	MUST(rdma_get_cm_event(side.channel, &event));
+	EXPECT(event->event == RDMA_CM_EVENT_CONNECT_REQUEST && event->param.conn.private_data_len >= sizeof client);
+	memcpy(&client, event->param.conn.private_data, sizeof client);
+	side.id = event->id;
+	MUST(rdma_ack_cm_event(event));
+	equip(&side, 1, SHORT);
+	watch(client, 'T');
+	MUST(rdma_accept(side.id, &param));
+	let_it_end(client);
+	raise(SIGSTOP);
+	await(side.channel, RDMA_CM_EVENT_ESTABLISHED);
+	see_off(&side);
+	EXPECT(wait(&status) > 0 && status == 0);
+}
+
+static void last_words_client(const char *address, const char *port)
+{
+	struct side side = { 0 };
+	struct rdma_conn_param param = patient;
+	pid_t pid = getpid();
+
+	param.private_data = &pid;
+	param.private_data_len = sizeof pid;
+	find(&side, address, port, 1, SHORT);
+	MUST(rdma_connect(side.id, &param));
+	raise(SIGSTOP);
+	await(side.channel, RDMA_CM_EVENT_ESTABLISHED);
 	exit(0);
 }
 
@@ -573,6 +649,7 @@ static const struct failure {
 	{ "no-receive", no_receive_server, no_receive_client },
 	{ "deregistered", deregistered_server, deregistered_client },
 	{ "exits", exits_server, exits_client },
+	{ "last-words", last_words_server, last_words_client },
 	{ "bad-lkey", bad_lkey_server, bad_lkey_client },
 	{ "in-use", in_use_server, NULL },
 	{ "cycles", cycles_server, cycles_client },

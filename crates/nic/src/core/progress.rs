@@ -33,6 +33,8 @@ const IDLE_ROUNDS: u32 = 256;
 const CALL_ROUNDS: u32 = 8;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
 const LAST_WORDS: usize = 4096;
+/// Times that [`ACCEPT_BUDGET`] of new links are taken before that: as many as can wait.
+const LAST_CALLERS: usize = 64;
 
 /// Rounds without a packet after which a socket is as any other.
 const HOT_ROUNDS: u32 = 256;
@@ -261,7 +263,7 @@ impl Progress {
     fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
         match token {
             Token::Wake => nic.sleeper.clear_wake(),
-            Token::Listener => self.accept(nic),
+            Token::Listener => drop(self.accept(nic)),
             Token::In(id) => drop(self.receive(nic, id, now)),
             Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
             Token::Out(id) => {
@@ -307,10 +309,11 @@ impl Progress {
         any
     }
 
-    fn accept(&mut self, nic: &Nic) {
+    /// Accepts new links. Returns whether there may be more.
+    fn accept(&mut self, nic: &Nic) -> bool {
         for _ in 0..ACCEPT_BUDGET {
             let Some(id) = self.incoming.accept() else {
-                break;
+                return false;
             };
             let Some(fd) = self.incoming.fd(id) else {
                 continue;
@@ -319,6 +322,7 @@ impl Progress {
                 tracing::warn!(target: "ferroce::local", "cannot watch a new link: {e}");
             }
         }
+        true
     }
 
     /// Reads a link. Returns whether it is still open and may have more.
@@ -362,6 +366,12 @@ impl Progress {
         let Some(slot) = nic.neighbours.find(out).and_then(|egress| egress.slot()) else {
             return;
         };
+        // Its own link may be younger than ours to it, and wait to be accepted: events do not come in the order in which things happened.
+        for _ in 0..LAST_CALLERS {
+            if !self.accept(nic) {
+                break;
+            }
+        }
         for id in self.incoming.links_of(slot) {
             for _ in 0..LAST_WORDS {
                 if !self.receive(nic, id, now) {

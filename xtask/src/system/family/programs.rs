@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS};
 
 /// Kinds of failure that take a server and a client (see `tests/c/failures.c`).
-pub(super) const PAIRED: [&str; 10] = [
+pub(super) const PAIRED: [&str; 11] = [
     "rejected",
     "reply-refused",
     "server-parts",
@@ -14,6 +14,7 @@ pub(super) const PAIRED: [&str; 10] = [
     "no-receive",
     "deregistered",
     "exits",
+    "last-words",
     "bad-lkey",
     "cycles",
 ];
