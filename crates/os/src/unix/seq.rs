@@ -140,7 +140,7 @@ impl SeqSocket {
     /// # Errors
     /// ENOMEM and the like; none is expected.
     pub fn recv(&self, room: &mut [u8]) -> io::Result<Record> {
-        closed_if_empty(receive(&self.fd, room, None))
+        last_words(|| receive(&self.fd, room, None))
     }
 
     /// Receives one record and the descriptors that come with it, which are added to `with`. Some may be missing if this process
@@ -150,7 +150,7 @@ impl SeqSocket {
     /// # Errors
     /// As [`recv`](Self::recv).
     pub fn recv_with(&self, room: &mut [u8], with: &mut Vec<Fd>) -> io::Result<Record> {
-        closed_if_empty(receive(&self.fd, room, Some(with)))
+        last_words(|| receive(&self.fd, room, Some(with)))
     }
 
     /// Ends the connection for both sides: either sees a hang-up.
@@ -219,10 +219,20 @@ impl SeqSocket {
     }
 }
 
-fn closed_if_empty(got: io::Result<Record>) -> io::Result<Record> {
+/// Receives, to the end. That the peer has closed its end without reading all that was for it the kernel says first, and once, as an error:
+/// what the peer sent before is still there.
+fn last_words(mut receive: impl FnMut() -> io::Result<Record>) -> io::Result<Record> {
+    let is_reset = |got: &io::Result<Record>| {
+        let error = got.as_ref().err();
+        error.is_some_and(|e| e.kind() == io::ErrorKind::ConnectionReset)
+    };
+    let mut got = receive();
+    if is_reset(&got) {
+        got = receive();
+    }
     match got {
         Ok(Record::Whole(0)) => Ok(Record::Closed),
-        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(Record::Closed),
-        other => other,
+        got if is_reset(&got) => Ok(Record::Closed),
+        got => got,
     }
 }

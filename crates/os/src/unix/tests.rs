@@ -160,6 +160,22 @@ fn both_ends_see_the_other_go() {
     assert_eq!(into.recv(&mut room).expect("receive"), Record::Closed);
 }
 
+/// What it was sent and did not read makes the kernel speak of a reset; its last words count all the same.
+#[test]
+fn who_goes_without_reading_is_heard() {
+    let (out, into) = pair();
+    into.send(&[IoSlice::new(b"unread")]).expect("send");
+    for words in [&b"last"[..], b"words"] {
+        out.send(&[IoSlice::new(words)]).expect("send");
+    }
+    drop(out);
+    let mut room = [0; 16];
+    for len in [4, 5] {
+        assert_eq!(into.recv(&mut room).expect("receive"), Record::Whole(len));
+    }
+    assert_eq!(into.recv(&mut room).expect("receive"), Record::Closed);
+}
+
 #[test]
 fn the_kernel_tells_who_is_there() {
     let (out, into) = pair();
