@@ -78,19 +78,28 @@ static void watch(pid_t pid, char wanted)
 	EXPECT(state == wanted);
 }
 
-/* What goes on while the server has stopped. */
-static void let_it_end(pid_t client)
+/*
+ * Starts a process for what goes on while this one, the server, has stopped. No verb has been called yet. Returns where it waits for the
+ * client's number.
+ */
+static int start_helper(void)
 {
-	pid_t server = getpid(), helper;
+	pid_t server = getpid(), client, helper;
+	int ends[2];
 
+	MUST(pipe(ends));
 	EXPECT((helper = fork()) >= 0);
-	if (helper > 0)
-		return;
+	if (helper > 0) {
+		close(ends[0]);
+		return ends[1];
+	}
+	close(ends[1]);
+	EXPECT(read(ends[0], &client, sizeof client) == sizeof client);
 	watch(server, 'T');
 	MUST(kill(client, SIGCONT));
 	watch(client, 'Z');
 	MUST(kill(server, SIGCONT));
-	_exit(0);
+	exit(0);
 }
 
 static void last_words_server(const char *port)
@@ -99,7 +108,7 @@ static void last_words_server(const char *port)
 	struct rdma_conn_param param = patient;
 	struct rdma_cm_event *event;
 	pid_t client;
-	int status;
+	int status, helper = start_helper();
 
 	open_server(&side, port);
 	MUST(rdma_get_cm_event(side.channel, &event));
@@ -110,10 +119,11 @@ static void last_words_server(const char *port)
 	equip(&side, 1, SHORT);
 	watch(client, 'T');
 	MUST(rdma_accept(side.id, &param));
-	let_it_end(client);
+	EXPECT(write(helper, &client, sizeof client) == sizeof client);
 	raise(SIGSTOP);
 	await(side.channel, RDMA_CM_EVENT_ESTABLISHED);
 	see_off(&side);
+	close(helper);
 	EXPECT(wait(&status) > 0 && status == 0);
 }
 
