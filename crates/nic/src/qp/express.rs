@@ -2,6 +2,8 @@
 //! queue pair, and an acknowledgement by itself goes out without a batch. Whatever is not as usual goes the general way (`input`,
 //! `output`).
 
+use std::sync::atomic::Ordering;
+
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::RecvWr;
 use ferroce_proto::wire::{Brief, BriefKind};
@@ -84,14 +86,15 @@ impl Qp {
     /// Its turn to transmit, where an acknowledgement by itself is all that there is to say: it waits for the program's answer, or goes out
     /// at once. Returns whether that is all.
     ///
-    /// On the wire it waits only after a `few` packets, so that no stream waits for it, and if nothing of its own is unanswered: two that
-    /// send to each other without waiting for messages would wait for each other's acknowledgements.
+    /// On the wire it waits only for another Ferroce, after a `few` packets, so that no stream waits for it, and if nothing of its own is
+    /// unanswered: two that send to each other without waiting for messages would wait for each other's acknowledgements.
     pub(super) fn take_ack_turn(&self, locked: &mut Locked, few: bool, now: Time) -> bool {
         let Some(lossless) = locked.traits.map(|traits| traits.lossless) else {
             return false;
         };
         let may = !locked.queued && !locked.retired && locked.transport.owes_only_ack();
-        let may_wait = lossless || few && !locked.transport.is_unanswered();
+        let is_kin = self.kin.load(Ordering::Relaxed);
+        let may_wait = lossless || few && is_kin && !locked.transport.is_unanswered();
         if may && may_wait && locked.talk.holds_ack(now) {
             self.keep_timer(locked);
             return true;
