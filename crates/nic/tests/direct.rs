@@ -5,16 +5,19 @@ mod child;
 mod common;
 #[path = "direct/race.rs"]
 mod race;
+#[path = "direct/refusals.rs"]
+mod refusals;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use child::{CANARY, LEN, Peer, SEED};
-use common::{Buffer, pair, pattern, rounds, wait_for};
+use common::{Buffer, pair, pattern, wait_for};
 use ferroce_nic::{Carrier, Refusal};
 use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcOpcode, WcStatus};
-use race::{counted, race_once};
+use race::{counted, race_all};
+use refusals::{printed, refused};
 
 #[test]
 #[ignore = "run by the tests below"]
@@ -106,19 +109,7 @@ fn refusals() -> String {
         } else {
             SendOp::Read(place)
         };
-        let own = vec![peer.buffer.sge(0, 8)];
-        peer.end.send(1, SendOp::Read(peer.remote), own.clone());
-        peer.end.done(1);
-        peer.end.send(2, op, own);
-        let wc = peer.end.completion();
-        let theirs = peer.ask("state");
-        seen += &format!(
-            "{:?} {} {:?} {theirs:?}\n",
-            wc.status,
-            wc.vendor_err,
-            peer.end.qp.state()
-        );
-        peer.connect_again();
+        seen += &refused(&mut peer, op);
     }
     seen
 }
@@ -132,18 +123,9 @@ fn print_refusals() {
 /// Whatever the target refuses ends as it does by packets.
 #[test]
 fn refusals_are_those_of_packets() {
-    let with = |direct: &str| {
-        let output = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "print_refusals", "--ignored", "--nocapture"])
-            .env("FERROCE_DIRECT", direct)
-            .output()
-            .expect("started");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (_, seen) = text.split_once("seen\n").expect("what was seen");
-        seen.lines().take(4).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let packets = with("0");
-    assert_eq!(with("1"), packets);
+    let packets = printed("print_refusals", "0");
+    assert_eq!(printed("print_refusals", "1"), packets);
+    assert_eq!(packets.len(), 4);
     assert!(
         packets.iter().all(|line| line.starts_with("RemAccessErr")),
         "{packets:?}"
@@ -152,17 +134,14 @@ fn refusals_are_those_of_packets() {
 
 /// Rounds of each kind of end: deregistration, the queue pair's move to ERR, its destruction. Returns the copies by the direct way.
 fn race(mut peer: Peer) -> u64 {
-    let ours = Buffer::new(&peer.end.pd, vec![0xaa; LEN]);
-    let scratch = std::mem::replace(&mut peer.buffer, ours);
     let before = counted(&peer.end);
     // By packets the end of a queue pair is told by silence: that takes its time.
-    for (kind, usual) in [(0, 100), (1, 12), (2, 12)] {
-        let (all, start) = (rounds(usual), Instant::now());
-        for _ in 0..all {
-            race_once(&mut peer, "register", kind, &scratch);
-        }
-        println!("kind {kind}: {all} rounds, {:?}", start.elapsed());
-    }
+    let ways = [
+        ("register", 0, 100),
+        ("register", 1, 12),
+        ("register", 2, 12),
+    ];
+    race_all(&mut peer, &ways);
     counted(&peer.end) - before
 }
 

@@ -5,16 +5,19 @@ mod child;
 mod common;
 #[path = "direct/race.rs"]
 mod race;
+#[path = "direct/refusals.rs"]
+mod refusals;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use child::{CANARY, LEN, Peer, SEED, on_device};
-use common::{Buffer, Bytes, End, pattern, rounds, wait_for};
+use common::{Buffer, Bytes, End, pattern, wait_for};
 use ferroce_nic::{Refusal, Way};
 use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{RemoteAddr, SendOp, WcStatus};
-use race::{counted, race_once};
+use race::{counted, race_all};
+use refusals::{printed, refused};
 
 #[test]
 #[ignore = "run by the tests below"]
@@ -196,19 +199,7 @@ fn refusals() -> String {
             swap: 1,
         };
         for op in [SendOp::FetchAdd { remote, add: 1 }, swap] {
-            let own = vec![peer.buffer.sge(0, 8)];
-            peer.end.send(1, SendOp::Read(peer.remote), own.clone());
-            peer.end.done(1);
-            peer.end.send(2, op, own);
-            let wc = peer.end.completion();
-            let theirs = peer.ask("state");
-            seen += &format!(
-                "{:?} {} {:?} {theirs:?}\n",
-                wc.status,
-                wc.vendor_err,
-                peer.end.qp.state()
-            );
-            peer.connect_again();
+            seen += &refused(&mut peer, op);
         }
     }
     seen
@@ -218,23 +209,6 @@ fn refusals() -> String {
 #[ignore = "run by the test below"]
 fn print_refusals() {
     println!("seen\n{}", refusals());
-}
-
-/// What a test of this program that is run by another one prints behind a word.
-fn printed(test: &str, direct: &str) -> Vec<String> {
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .env("FERROCE_DIRECT", direct)
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (_, seen) = text
-        .split_once("seen\n")
-        .unwrap_or_else(|| panic!("{text}"));
-    seen.lines()
-        .take_while(|l| !l.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 /// Whatever the target refuses ends as it does by packets.
@@ -326,16 +300,13 @@ fn what_is_done_is_what_packets_do() {
 #[test]
 fn memory_that_was_taken_back_is_not_touched() {
     let mut peer = start();
-    let ours = Buffer::new(&peer.end.pd, vec![0xaa; LEN]);
-    let scratch = std::mem::replace(&mut peer.buffer, ours);
     let before = (mapped(&peer.end), counted_atomics(&peer.end));
-    for (kind, usual) in [(0, 100), (1, 12), (2, 12)] {
-        let (all, start) = (rounds(usual), Instant::now());
-        for _ in 0..all {
-            race_once(&mut peer, "register", kind, &scratch);
-        }
-        println!("kind {kind}: {all} rounds, {:?}", start.elapsed());
-    }
+    let ways = [
+        ("register", 0, 100),
+        ("register", 1, 12),
+        ("register", 2, 12),
+    ];
+    race_all(&mut peer, &ways);
     let after = (mapped(&peer.end), counted_atomics(&peer.end));
     println!("{before:?} to {after:?} in mapped memory, and atomics");
     assert!(after.0 > before.0, "not in mapped memory");
@@ -346,19 +317,14 @@ fn memory_that_was_taken_back_is_not_touched() {
 #[test]
 fn nor_through_a_window_that_was() {
     let mut peer = start();
-    let ours = Buffer::new(&peer.end.pd, vec![0xaa; LEN]);
-    let scratch = std::mem::replace(&mut peer.buffer, ours);
     let before = mapped(&peer.end);
-    for (opened, kind) in [
-        ("window 2", 3),
-        ("window 1", 4),
-        ("window 1", 5),
-        ("window 2", 6),
-    ] {
-        for _ in 0..rounds(12) {
-            race_once(&mut peer, opened, kind, &scratch);
-        }
-    }
+    let ways = [
+        ("window 2", 3, 12),
+        ("window 1", 4, 12),
+        ("window 1", 5, 12),
+        ("window 2", 6, 12),
+    ];
+    race_all(&mut peer, &ways);
     assert!(mapped(&peer.end) > before, "not in mapped memory");
 }
 
@@ -426,11 +392,7 @@ fn memory_that_is_freed_is_unmapped() {
 fn unmap_what_is_freed() {
     let mut peer = start();
     assert_eq!(mappings(), 1, "the buffer");
-    let theirs = peer.ask("register");
-    let place = RemoteAddr {
-        addr: theirs[0],
-        rkey: Key(u32::try_from(theirs[1]).expect("a key")),
-    };
+    let place = peer.opened("register");
     let bytes = vec![peer.buffer.sge(0, 8)];
     peer.end.send(1, SendOp::Write(place), bytes);
     peer.end.done(1);

@@ -17,7 +17,7 @@ use ferroce_nic::{Mr, Window};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcStatus};
-use race::{counted, race_once};
+use race::{counted, race_all};
 
 #[test]
 #[ignore = "run by the tests below"]
@@ -27,11 +27,7 @@ fn child_process() {
 
 /// The other side's window of type 1 or 2.
 fn window(peer: &mut Peer, kind: u64) -> RemoteAddr {
-    let theirs = peer.ask(&format!("window {kind}"));
-    RemoteAddr {
-        addr: theirs[0],
-        rkey: Key(u32::try_from(theirs[1]).expect("a key")),
-    }
+    peer.opened(&format!("window {kind}"))
 }
 
 /// Windows of both types are read and written while their process is stopped.
@@ -162,22 +158,15 @@ fn invalidate_once(peer: &mut Peer) {
 
 /// Rounds of each way to take a window back. Returns the copies by the direct way.
 fn race(mut peer: Peer) -> u64 {
-    let ours = Buffer::new(&peer.end.pd, vec![0xaa; LEN]);
-    let scratch = std::mem::replace(&mut peer.buffer, ours);
     let before = counted(&peer.end);
-    for (open, kind) in [
-        ("window 2", 3),
-        ("window 1", 4),
-        ("window 1", 5),
-        ("window 2", 6),
-        ("window 1", 6),
-    ] {
-        let (all, start) = (rounds(40), Instant::now());
-        for _ in 0..all {
-            race_once(&mut peer, open, kind, &scratch);
-        }
-        println!("{open}, kind {kind}: {all} rounds, {:?}", start.elapsed());
-    }
+    let ways = [
+        ("window 2", 3, 40),
+        ("window 1", 4, 40),
+        ("window 1", 5, 40),
+        ("window 2", 6, 40),
+        ("window 1", 6, 40),
+    ];
+    race_all(&mut peer, &ways);
     for _ in 0..rounds(20) {
         invalidate_once(&mut peer);
     }

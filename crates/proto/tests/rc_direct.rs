@@ -89,16 +89,21 @@ fn nothing_goes_past_packets_that_are_under_way() {
     assert!(next(&pair).is_some());
 }
 
-/// Within a host: a queue that began with packets and never runs empty must not stay with them.
-fn deep_queue(len: u32) -> Pair {
+/// A pair within a host.
+fn within_a_host() -> Pair {
     let setup = Setup::default();
-    let mut pair = Pair::new(Setup {
+    Pair::new(Setup {
         link: LinkTraits {
             lossless: true,
             ..setup.link
         },
         ..setup
-    });
+    })
+}
+
+/// Within a host: a queue that began with packets and never runs empty must not stay with them.
+fn deep_queue(len: u32) -> Pair {
+    let mut pair = within_a_host();
     pair.a.qp.offer_sends(1);
     pair.trace = Some(Vec::new());
     pair.send(Side::A, wr(0, SendOp::Send, vec![]));
@@ -247,14 +252,7 @@ fn a_result_without_a_place_ends_the_queue_pair() {
 /// A long message waits for packets although an atomic before it was refused.
 #[test]
 fn a_refused_atomic_says_nothing_of_long_messages() {
-    let setup = Setup::default();
-    let mut pair = Pair::new(Setup {
-        link: LinkTraits {
-            lossless: true,
-            ..setup.link
-        },
-        ..setup
-    });
+    let mut pair = within_a_host();
     pair.a.qp.offer_sends(1);
     let (remote, add) = (remote(pair.key(Side::B), 0), 1);
     let result = vec![pair.sge(Side::A, 0, 8)];
@@ -269,13 +267,7 @@ fn a_refused_atomic_says_nothing_of_long_messages() {
 /// One packet without bytes tells of an immediate; it uses one number, is checked as its bytes would be, and waits for a receive.
 #[test]
 fn an_immediate_is_told_of_by_one_packet() {
-    let mut pair = Pair::new(Setup {
-        link: LinkTraits {
-            lossless: true,
-            ..Setup::default().link
-        },
-        ..Setup::default()
-    });
+    let mut pair = within_a_host();
     pair.trace = Some(Vec::new());
     let place = remote(pair.key(Side::B), 0);
     let bytes = vec![pair.sge(Side::A, 0, 9000)];
@@ -315,13 +307,7 @@ fn an_immediate_is_told_of_by_one_packet() {
 /// A key that has gone in the meantime is refused as it would be with the bytes.
 #[test]
 fn an_immediate_whose_key_is_gone_is_refused() {
-    let mut pair = Pair::new(Setup {
-        link: LinkTraits {
-            lossless: true,
-            ..Setup::default().link
-        },
-        ..Setup::default()
-    });
+    let mut pair = within_a_host();
     let mut place = remote(pair.key(Side::B), 0);
     place.rkey.0 ^= 1;
     let bytes = vec![pair.sge(Side::A, 0, 9000)];

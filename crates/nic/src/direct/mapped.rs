@@ -80,11 +80,10 @@ impl Mappings {
         writable: bool,
     ) -> Option<Option<Arc<Mapped>>> {
         let entries = read(&self.entries);
-        let (of, entry) = entries
+        let (_, entry) = entries
             .get(index)?
             .as_ref()
             .filter(|(of, _)| *of == number)?;
-        debug_assert_eq!(*of, number);
         match entry {
             Entry::Mapped(mapped) if writable && !mapped.pages.is_writable() => None,
             Entry::Mapped(mapped) => Some(Some(Arc::clone(mapped))),

@@ -12,6 +12,7 @@ use ferroce_proto::time::Time;
 use super::Boards;
 use super::board::Board;
 use super::layout::Named;
+use super::mapped::Mapped;
 use super::peer::{Peer, Place, Request};
 use super::refusal::Refusal;
 use crate::core::slot_of;
@@ -49,7 +50,7 @@ impl Boards {
         // The whole message is granted, or nothing of it is done.
         let place = place.beginning(len);
         let is_write = direct.op == DirectOp::Write;
-        let copied = self.copy((&peer, direct.dest), is_write, &place, &pieces);
+        let copied = copy(own, (&peer, direct.dest), is_write, &place, &pieces);
         drop(in_use);
         let is_mapped = copied.map_err(|e| on_failure(&peer, from, e))?;
         Ok(Moved { len, is_mapped })
@@ -80,9 +81,7 @@ impl Boards {
         if !direct.remote.addr.is_multiple_of(8) || !place.addr.is_multiple_of(8) {
             return Err(Refusal::NotGranted);
         }
-        let slot = slot_of(direct.dest);
-        let mapped = peer.mapped(&place, |count| own.set_mapped(slot, count));
-        let (mapped, at) = mapped.ok_or(Refusal::NotShared)?;
+        let (mapped, at) = mapping(own, (&peer, direct.dest), &place).ok_or(Refusal::NotShared)?;
         let found = match direct.op {
             DirectOp::CompareSwap { compare, swap } => mapped.pages.compare_swap(at, compare, swap),
             DirectOp::FetchAdd { add } => mapped.pages.fetch_add(at, add),
@@ -109,7 +108,7 @@ impl Boards {
         };
         let me = (self.slot, own.nonce());
         let (in_use, place) = own.enter(named, || peer.find_offer(me, offer))?;
-        let copied = self.copy((&peer, offer.from), false, &place, to);
+        let copied = copy(own, (&peer, offer.from), false, &place, to);
         // The offer may have ended without a wait for who is at it: then the bytes may be others.
         let valid = peer.still_offers(offer);
         drop(in_use);
@@ -130,42 +129,43 @@ impl Boards {
             Err(Refusal::Unreachable)
         }
     }
+}
 
-    /// Copies, through a mapping if there is one. Returns whether it was.
-    fn copy(
-        &self,
-        (peer, of): (&Peer, Qpn),
-        is_write: bool,
-        place: &Place,
-        pieces: &[Piece<'_>],
-    ) -> Result<bool, Failure> {
-        let len = usize::try_from(place.len).expect("invariant: copies have 32 bits");
-        let count = |count| {
-            if let Some(own) = self.own() {
-                own.set_mapped(slot_of(of), count);
-            }
-        };
-        if PeerPages::takes(pieces)
-            && let Some((mapped, at)) = peer.mapped(place, count)
-        {
-            let copied = if is_write {
-                mapped.pages.write(at, pieces, len)
-            } else {
-                mapped.pages.read(at, pieces, len)
-            };
-            return copied.map(|()| true).map_err(Failure::Mapped);
-        }
-        if peer.refused().is_some() {
-            return Err(Failure::Refused);
-        }
-        let process = peer.process();
+/// The mapping of a place in the memory of a peer, which a queue pair is `of`, if it can be mapped, and where in it.
+fn mapping(own: &Board, (peer, of): (&Peer, Qpn), place: &Place) -> Option<(Arc<Mapped>, u64)> {
+    peer.mapped(place, |count| own.set_mapped(slot_of(of), count))
+}
+
+/// Copies, through a mapping if there is one. Returns whether it was.
+fn copy(
+    own: &Board,
+    peer: (&Peer, Qpn),
+    is_write: bool,
+    place: &Place,
+    pieces: &[Piece<'_>],
+) -> Result<bool, Failure> {
+    let len = usize::try_from(place.len).expect("invariant: copies have 32 bits");
+    if PeerPages::takes(pieces)
+        && let Some((mapped, at)) = mapping(own, peer, place)
+    {
         let copied = if is_write {
-            process.write(pieces, place.addr, len)
+            mapped.pages.write(at, pieces, len)
         } else {
-            process.read(place.addr, pieces, len)
+            mapped.pages.read(at, pieces, len)
         };
-        copied.map(|()| false).map_err(Failure::Copy)
+        return copied.map(|()| true).map_err(Failure::Mapped);
     }
+    let (peer, _) = peer;
+    if peer.refused().is_some() {
+        return Err(Failure::Refused);
+    }
+    let process = peer.process();
+    let copied = if is_write {
+        process.write(pieces, place.addr, len)
+    } else {
+        process.read(place.addr, pieces, len)
+    };
+    copied.map(|()| false).map_err(Failure::Copy)
 }
 
 /// What went wrong.

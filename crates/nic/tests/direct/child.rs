@@ -140,6 +140,15 @@ impl Peer {
         self
     }
 
+    /// Has the child open memory, by what it is told; where that is.
+    pub(super) fn opened(&mut self, what: &str) -> RemoteAddr {
+        let theirs = self.ask(what);
+        RemoteAddr {
+            addr: theirs[0],
+            rkey: Key(small(theirs[1])),
+        }
+    }
+
     /// Connects both queue pairs, whatever state they are in. The child is to know this memory of ours; returns its number and memory.
     pub(super) fn connect(&mut self, (addr, key): (u64, Key)) -> Vec<u64> {
         self.connections += 1;

@@ -3,11 +3,10 @@
 use std::time::Instant;
 
 use ferroce_nic::Way;
-use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{RemoteAddr, SendOp, WcStatus};
 
 use super::child::{CANARY, LEN, Peer};
-use super::common::{self, Buffer, End, next_completion};
+use super::common::{self, Buffer, End, next_completion, rounds};
 
 /// Copies by the direct way.
 pub(super) fn counted(end: &End) -> u64 {
@@ -16,7 +15,7 @@ pub(super) fn counted(end: &End) -> u64 {
 }
 
 /// What the peer's memory is in for: WRITEs, READs and atomics by turns. READs go to `scratch`.
-pub(super) fn assault(peer: &Peer, wr_id: u64, place: RemoteAddr, scratch: &Buffer) {
+fn assault(peer: &Peer, wr_id: u64, place: RemoteAddr, scratch: &Buffer) {
     let add = SendOp::FetchAdd {
         remote: place,
         add: 1,
@@ -30,12 +29,8 @@ pub(super) fn assault(peer: &Peer, wr_id: u64, place: RemoteAddr, scratch: &Buff
 }
 
 /// One round: work on the other side's memory, which it opens as it is told, until that has taken it back.
-pub(super) fn race_once(peer: &mut Peer, opened: &str, kind: u64, scratch: &Buffer) {
-    let theirs = peer.ask(opened);
-    let place = RemoteAddr {
-        addr: theirs[0],
-        rkey: Key(u32::try_from(theirs[1]).expect("a key")),
-    };
+fn race_once(peer: &mut Peer, opened: &str, kind: u64, scratch: &Buffer) {
+    let place = peer.opened(opened);
     peer.tell(&format!("race {kind}"));
     let start = Instant::now();
     for wr_id in 0.. {
@@ -53,4 +48,17 @@ pub(super) fn race_once(peer: &mut Peer, opened: &str, kind: u64, scratch: &Buff
         "bytes changed after the memory was taken back"
     );
     peer.connect_again();
+}
+
+/// Rounds of several ways to open memory and to take it back: what opens it, which way takes it back, and the usual number of rounds.
+pub(super) fn race_all(peer: &mut Peer, ways: &[(&str, u64, usize)]) {
+    let ours = Buffer::new(&peer.end.pd, vec![0xaa; LEN]);
+    let scratch = std::mem::replace(&mut peer.buffer, ours);
+    for (opened, kind, usual) in ways {
+        let (all, start) = (rounds(*usual), Instant::now());
+        for _ in 0..all {
+            race_once(peer, opened, *kind, &scratch);
+        }
+        println!("{opened}, kind {kind}: {all} rounds, {:?}", start.elapsed());
+    }
 }

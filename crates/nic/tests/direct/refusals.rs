@@ -1,0 +1,42 @@
+//! What the two ends see of work that the target refuses, and what a test prints that another one runs.
+
+use std::process::Command;
+
+use ferroce_proto::verbs::SendOp;
+
+use super::child::Peer;
+
+/// Work on 8 bytes that ends the connection: what the two ends see, as a line. They are connected anew after it.
+pub(super) fn refused(peer: &mut Peer, op: SendOp) -> String {
+    let own = vec![peer.buffer.sge(0, 8)];
+    peer.end.send(1, SendOp::Read(peer.remote), own.clone());
+    peer.end.done(1);
+    peer.end.send(2, op, own);
+    let wc = peer.end.completion();
+    let theirs = peer.ask("state");
+    let line = format!(
+        "{:?} {} {:?} {theirs:?}\n",
+        wc.status,
+        wc.vendor_err,
+        peer.end.qp.state()
+    );
+    peer.connect_again();
+    line
+}
+
+/// What a test of this program that is run by another one prints behind a word.
+pub(super) fn printed(test: &str, direct: &str) -> Vec<String> {
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env("FERROCE_DIRECT", direct)
+        .output()
+        .expect("started");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, seen) = text
+        .split_once("seen\n")
+        .unwrap_or_else(|| panic!("{text}"));
+    seen.lines()
+        .take_while(|l| !l.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
