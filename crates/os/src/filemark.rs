@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
 
 use crate::fd::Fd;
-use crate::sys::{check, raw_fd};
+use crate::sys::{check, reopen};
 
 /// A mark; dropping it takes it back.
 #[derive(Debug)]
@@ -20,21 +20,10 @@ impl FileMark {
     /// # Errors
     /// EBADF; EACCES for a file that may not be read; what the file system says that has no locks.
     pub fn set(fd: RawFd, at: i64) -> io::Result<Self> {
-        let path = format!("/proc/self/fd/{fd}\0");
         // An open file of our own: the program may close its descriptor, or share it with a child.
-        // SAFETY: the path ends with a zero byte.
-        let raw = check(unsafe {
-            libc::syscall(
-                libc::SYS_openat,
-                libc::AT_FDCWD,
-                path.as_ptr(),
-                libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY,
-            )
-        })?;
-        let mark = Self {
-            file: Fd::internal(raw_fd(raw)),
-            at,
-        };
+        let mode = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = reopen("self", fd, mode)?;
+        let mark = Self { file, at };
         mark.lock(libc::F_OFD_SETLK, libc::F_RDLCK)?;
         Ok(mark)
     }

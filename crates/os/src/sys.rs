@@ -1,6 +1,7 @@
 //! Results of direct system calls, and the few calls that several modules share.
 
-use std::ffi::c_int;
+use std::ffi::{CString, c_int};
+use std::fmt;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::RawFd;
@@ -33,6 +34,15 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<
     // SAFETY: takes no pointers.
     let raw = check(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })?;
     Ok(Fd::internal(raw_fd(raw)))
+}
+
+/// `open(2)` of what a descriptor of a process (`self`, or its number) leads to: another open file of it, close-on-exec.
+pub(crate) fn reopen(process: impl fmt::Display, number: RawFd, mode: c_int) -> io::Result<Fd> {
+    let path = CString::new(format!("/proc/{process}/fd/{number}"))?;
+    let flags = mode | libc::O_CLOEXEC;
+    // SAFETY: the path is a C string.
+    let raw = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
+    Ok(Fd::internal(raw_fd(check(raw)?)))
 }
 
 /// A descriptor number that a system call returned.

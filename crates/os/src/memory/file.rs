@@ -7,10 +7,11 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
 
 use super::{Mapping, file_size};
 use crate::fd::Fd;
-use crate::sys::{check, raw_fd};
+use crate::sys::{check, errno, raw_fd};
 
 /// Names a file on this host while it is open somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +49,11 @@ impl SharedFile {
     /// `len` zeroed bytes that are nobody else's yet. `name` is what lists of mappings show.
     ///
     /// # Errors
-    /// EMFILE, ENFILE, ENOMEM; ENOSYS or EPERM where the kernel or a filter does not allow such files.
+    /// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENFILE, ENOMEM; ENOSYS or EPERM where the kernel or a filter does
+    /// not allow such files.
     pub fn create(name: &CStr, len: usize) -> io::Result<Self> {
-        let fd = create(name, len)?;
-        add_seals(&fd, libc::F_SEAL_GROW | libc::F_SEAL_SEAL)?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        let fd = create(name, len, seals)?;
         let id = FileId::of(fd.as_raw_fd())?;
         Ok(Self { fd, id })
     }
@@ -100,16 +102,56 @@ impl SharedFile {
     }
 }
 
-/// An anonymous file of so many zeroed bytes, sealed against being cut.
-pub(super) fn create(name: &CStr, len: usize) -> io::Result<Fd> {
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: the name is a C string.
-    let made = unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) };
-    let fd = Fd::internal(raw_fd(check(made)?));
+/// An anonymous file of so many zeroed bytes, with these seals. `name` is what lists of mappings show.
+///
+/// # Errors
+/// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENFILE, ENOMEM; ENOSYS or EPERM where the kernel or a filter does
+/// not allow such files.
+pub(crate) fn create(name: &CStr, len: usize, seals: i32) -> io::Result<Fd> {
+    check_file_limit(len)?;
+    let fd = unsealed(name)?;
     // SAFETY: takes no pointers.
     check(unsafe { libc::syscall(libc::SYS_ftruncate, fd.as_raw_fd(), len) })?;
-    add_seals(&fd, libc::F_SEAL_SHRINK)?;
+    add_seals(&fd, seals)?;
     Ok(fd)
+}
+
+/// An empty anonymous file without seals.
+pub(crate) fn unsealed(name: &CStr) -> io::Result<Fd> {
+    let make = |flags: libc::c_uint| {
+        // SAFETY: the name is a C string.
+        check(unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) })
+    };
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // Kernels before 6.3 do not know the first form, and later ones may insist on it.
+    let raw = match make(flags | libc::MFD_NOEXEC_SEAL) {
+        Err(e) if errno(&e) == libc::EINVAL => make(flags)?,
+        other => other?,
+    };
+    Ok(Fd::internal(raw_fd(raw)))
+}
+
+/// A file that grows beyond the limit raises SIGXFSZ, which would end the process.
+fn check_file_limit(len: usize) -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let null = ptr::null::<libc::rlimit>();
+    // SAFETY: the pointer is to a live structure of integers.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_prlimit64,
+            0,
+            libc::RLIMIT_FSIZE,
+            null,
+            &raw mut limit,
+        )
+    })?;
+    if limit.rlim_cur < len as u64 {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    Ok(())
 }
 
 pub(super) fn add_seals(fd: &Fd, seals: i32) -> io::Result<()> {
@@ -118,9 +160,16 @@ pub(super) fn add_seals(fd: &Fd, seals: i32) -> io::Result<()> {
         .map(drop)
 }
 
-pub(super) fn cannot_shrink(fd: RawFd) -> bool {
+/// The seals of a file.
+///
+/// # Errors
+/// EINVAL: it is no file of memory; EBADF.
+pub(crate) fn seals(fd: RawFd) -> io::Result<i32> {
     // SAFETY: takes no pointers.
-    let seals = check(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GET_SEALS) });
-    let need = libc::F_SEAL_SHRINK.cast_unsigned() as usize;
-    seals.is_ok_and(|seals| seals & need == need)
+    let seals = check(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GET_SEALS) })?;
+    Ok(i32::try_from(seals).expect("invariant: seals are bits of an int"))
+}
+
+pub(super) fn cannot_shrink(fd: RawFd) -> bool {
+    seals(fd).is_ok_and(|seals| seals & libc::F_SEAL_SHRINK != 0)
 }

@@ -14,7 +14,7 @@
 //!
 //! `shared` has words of memory that one process writes and others read, `file` the files behind shared memory.
 
-mod file;
+pub(crate) mod file;
 mod foreign;
 mod guarded;
 mod mapping;

@@ -5,7 +5,7 @@
 //! system calls. What was opened is believed to be the file when it is that file: its number, its seals, its size.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{Ordering, fence};
 
@@ -13,8 +13,7 @@ use ferroce_proto::mr::{Backing, Piece, Unmapped};
 
 use super::file::{self, FileId};
 use super::{Mapping, address, file_size, guarded, last_bytes};
-use crate::fd::Fd;
-use crate::sys::{check, raw_fd};
+use crate::sys::reopen;
 
 /// A file that another process, or this one, has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +42,7 @@ impl PeerPages {
     pub fn open(file: &PeerFile, (offset, len): (u64, usize), writable: bool) -> io::Result<Self> {
         let refused = |_| io::Error::from_raw_os_error(libc::EINVAL);
         // To look at what is there opens nothing: it might be anything.
-        let place = open(
-            &format!("/proc/{}/fd/{}", file.pid, file.number),
-            libc::O_PATH,
-        )?;
+        let place = reopen(file.pid, file.number, libc::O_PATH)?;
         if FileId::of(place.as_raw_fd())? != file.id {
             return Err(refused(()));
         }
@@ -55,7 +51,7 @@ impl PeerPages {
         } else {
             libc::O_RDONLY
         };
-        let fd = open(&format!("/proc/self/fd/{}", place.as_raw_fd()), mode)?;
+        let fd = reopen("self", place.as_raw_fd(), mode)?;
         let fd = fd.as_raw_fd();
         let end = offset.checked_add(len as u64);
         let holds = end.is_some_and(|end| file_size(fd).is_some_and(|size| size >= end));
@@ -190,17 +186,6 @@ fn bytes_of(piece: &Piece<'_>) -> *mut u8 {
 
 fn fault(_: Unmapped) -> io::Error {
     io::Error::from_raw_os_error(libc::EFAULT)
-}
-
-fn open(path: &str, mode: i32) -> io::Result<Fd> {
-    let path = std::ffi::CString::new(path)?;
-    let flags = mode | libc::O_CLOEXEC;
-    // SAFETY: the path is a C string.
-    let raw = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
-    check(raw).map(|raw: usize| {
-        let raw: RawFd = raw_fd(raw);
-        Fd::internal(raw)
-    })
 }
 
 #[cfg(test)]

@@ -25,10 +25,10 @@ impl OwnWords {
     /// `count` words, all 0. `name` is what lists of mappings show.
     ///
     /// # Errors
-    /// EMFILE, ENOMEM; EINVAL, ENOSYS or EPERM where the kernel (before 5.1) or a filter does not allow such files.
+    /// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENOMEM; EINVAL, ENOSYS or EPERM where the kernel (before 5.1) or a filter does not allow such files.
     pub fn new(name: &std::ffi::CStr, count: usize) -> io::Result<Self> {
         let len = count * WORD;
-        let fd = file::create(name, len)?;
+        let fd = file::create(name, len, libc::F_SEAL_SHRINK)?;
         let words = Words::of(&fd, len, true)?;
         // What is mapped for writing by now stays so.
         add_seals(
@@ -142,12 +142,9 @@ mod tests {
 
     #[test]
     fn files_that_can_be_cut_are_refused() {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: the name is a C string.
-        let made = unsafe { libc::syscall(libc::SYS_memfd_create, c"open".as_ptr(), flags) };
-        let fd = Fd::internal(raw_fd(check(made).unwrap()));
-        // SAFETY: takes no pointers.
-        check(unsafe { libc::syscall(libc::SYS_ftruncate, fd.as_raw_fd(), 8192) }).unwrap();
+        let fd = file::create(c"open", 8192, 0).unwrap();
         assert!(PeerWords::open(&fd, 1024).is_err());
+        add_seals(&fd, libc::F_SEAL_SHRINK).unwrap();
+        assert!(PeerWords::open(&fd, 1024).is_ok());
     }
 }

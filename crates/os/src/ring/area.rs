@@ -11,8 +11,8 @@ use super::protocol::{Area, Consumer, LINE, Producer, Word};
 use super::{Receiver, Sender};
 use crate::fd::Fd;
 use crate::fork;
-use crate::memory::{Mapping, file_size, page_size};
-use crate::sys::{check, errno, raw_fd};
+use crate::memory::{Mapping, file, file_size, page_size};
+use crate::sys::check;
 
 /// Bytes before those for records: one line for each word, in a page of its own.
 const CONTROL: usize = 4096;
@@ -77,12 +77,7 @@ unsafe impl Sync for SharedArea {}
 /// [`Refused`]: the system has no memory files, or no memory, or a limit is in the way.
 pub fn create(capacity: u32) -> Result<(Sender, Fd), Refused> {
     let bytes = file_bytes(capacity)?;
-    check_file_limit(bytes)?;
-    let fd = memory_file()?;
-    // SAFETY: takes no pointers.
-    check(unsafe { libc::syscall(libc::SYS_ftruncate, fd.as_raw_fd(), bytes) })?;
-    // SAFETY: takes no pointers.
-    check(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+    let fd = file::create(c"ferroce-ring", bytes, SEALS)?;
     let area = SharedArea::map(&fd, capacity)?;
     Ok((Producer::new(area), fd))
 }
@@ -93,9 +88,7 @@ pub fn create(capacity: u32) -> Result<(Sender, Fd), Refused> {
 /// [`Refused`].
 pub fn open(fd: &Fd, capacity: u32) -> Result<Receiver, Refused> {
     let bytes = file_bytes(capacity)?;
-    // SAFETY: takes no pointers.
-    let seals = check(unsafe { libc::syscall(libc::SYS_fcntl, fd.as_raw_fd(), libc::F_GET_SEALS) });
-    let seals = i32::try_from(seals?).unwrap_or(0);
+    let seals = file::seals(fd.as_raw_fd())?;
     if seals & libc::F_SEAL_SHRINK == 0 || seals & libc::F_SEAL_WRITE != 0 {
         return Err(Refused::Seals);
     }
@@ -112,44 +105,6 @@ fn file_bytes(capacity: u32) -> Result<usize, Refused> {
     }
     let page = usize::try_from(page_size()).expect("invariant: 64 bits");
     Ok((CONTROL + capacity as usize).next_multiple_of(page))
-}
-
-/// A file that grows beyond the limit raises a signal, which would end the process.
-fn check_file_limit(bytes: usize) -> io::Result<()> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    let null = ptr::null::<libc::rlimit>();
-    // SAFETY: the pointer is to a live structure of integers.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_prlimit64,
-            0,
-            libc::RLIMIT_FSIZE,
-            null,
-            &raw mut limit,
-        )
-    })?;
-    if limit.rlim_cur < bytes as u64 {
-        return Err(io::Error::from_raw_os_error(libc::EFBIG));
-    }
-    Ok(())
-}
-
-pub(super) fn memory_file() -> io::Result<Fd> {
-    let name = c"ferroce-ring";
-    let make = |flags: libc::c_uint| {
-        // SAFETY: the name ends with NUL.
-        check(unsafe { libc::syscall(libc::SYS_memfd_create, name.as_ptr(), flags) })
-    };
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // Kernels before 6.3 do not know the first form, and later ones may insist on it.
-    let raw = match make(flags | libc::MFD_NOEXEC_SEAL) {
-        Err(e) if errno(&e) == libc::EINVAL => make(flags)?,
-        other => other?,
-    };
-    Ok(Fd::internal(raw_fd(raw)))
 }
 
 impl SharedArea {

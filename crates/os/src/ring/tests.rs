@@ -3,6 +3,7 @@ use std::thread;
 
 use super::protocol::longest;
 use super::*;
+use crate::memory::file;
 
 const CAPACITY: u32 = 4096;
 
@@ -119,6 +120,6 @@ fn only_sealed_files_of_the_right_size_are_taken() {
     let (_sender, fd) = create(CAPACITY).unwrap();
     assert!(matches!(open(&fd, 2 * CAPACITY), Err(Refused::Size(8192))));
     assert!(matches!(open(&fd, 4095), Err(Refused::Size(4095))));
-    let unsealed = area::memory_file().unwrap();
+    let unsealed = file::unsealed(c"ring").unwrap();
     assert!(matches!(open(&unsealed, CAPACITY), Err(Refused::Seals)));
 }
