@@ -1,6 +1,5 @@
 //! Once its tables have grown, neither this interface nor the software device, which the posting thread runs too, allocates for work
 //! whose memory is one piece. What is posted inline takes one list for its bytes.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 mod common;
@@ -10,7 +9,7 @@ use std::cell::Cell;
 
 use common::bare::Bare;
 use common::block_on_driving;
-use ferroce::{Buffer, Operation, QueuePair, QueuePairBuilder, Rc};
+use ferroce::{Buffer, Operation, Rc};
 
 /// The system's allocator; counts what each thread asks of it.
 struct Counting;
@@ -51,16 +50,6 @@ fn counted(mut round: impl FnMut()) -> u64 {
     COUNT.get() - before
 }
 
-fn pair(bare: &Bare) -> (QueuePair<Rc>, QueuePair<Rc>) {
-    let build = || {
-        let builder = QueuePairBuilder::new(&bare.domain, &bare.completions);
-        builder.inline(64).build().unwrap()
-    };
-    let pair = (build(), build());
-    bare.connect(&pair.0, &pair.1);
-    pair
-}
-
 /// Allocations per round, without those of rare occasions, such as a table of the device that grows.
 fn per_round(allocations: u64) -> u64 {
     (allocations + ROUNDS / 20) / ROUNDS
@@ -69,7 +58,7 @@ fn per_round(allocations: u64) -> u64 {
 #[test]
 fn work_without_bytes_allocates_nothing() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare);
+    let (a, b) = bare.pair::<Rc>();
     let region = bare.region(&[0; 64]);
     let place = region.remote().at(0);
     let allocations = counted(|| {
@@ -89,7 +78,7 @@ fn work_without_bytes_allocates_nothing() {
 #[test]
 fn tagged_work_allocates_for_inline_bytes_only() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare);
+    let (a, b) = bare.pair::<Rc>();
     let (from, to) = (bare.region(&[1; 64]), bare.region(&[0; 64]));
     let place = to.remote().at(0);
     let allocations = counted(|| {
@@ -108,7 +97,7 @@ fn tagged_work_allocates_for_inline_bytes_only() {
 #[test]
 fn futures_and_their_buffers_allocate_nothing() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare);
+    let (a, b) = bare.pair::<Rc>();
     let buffers = [(); 2].map(|()| Buffer::new(&bare.domain, 64).unwrap());
     let mut place = Some(buffers);
     let allocations = counted(|| {

@@ -10,19 +10,7 @@ use std::time::Instant;
 
 use common::DEADLINE;
 use common::bare::Bare;
-use ferroce::{
-    Arrivals, Completed, Operation, Pending, QueuePair, QueuePairBuilder, Rc, WorkStatus,
-};
-
-fn pair(bare: &Bare) -> (QueuePair<Rc>, QueuePair<Rc>) {
-    let build = || {
-        let builder = QueuePairBuilder::new(&bare.domain, &bare.completions);
-        builder.send(40).receive(40).pieces(2).build().unwrap()
-    };
-    let pair = (build(), build());
-    bare.connect(&pair.0, &pair.1);
-    pair
-}
+use ferroce::{Arrivals, Completed, Operation, Pending, Rc, WorkStatus};
 
 /// Takes completions together until there are as many; their tags.
 fn tags(bare: &Bare, arrivals: &mut Arrivals, count: usize) -> Vec<u64> {
@@ -45,7 +33,7 @@ fn tags(bare: &Bare, arrivals: &mut Arrivals, count: usize) -> Vec<u64> {
 #[test]
 fn all_come_once_and_in_order_whoever_takes_them() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare);
+    let (a, _b) = bare.pair_of::<Rc>(bare.builder().send(40).receive(40));
     let region = bare.region(&[0; 8]);
     let place = region.remote().at(0);
     let mut arrivals = Arrivals::new();
@@ -73,7 +61,7 @@ fn poll(future: &mut Pending) -> Poll<<Pending as Future>::Output> {
 #[test]
 fn those_of_futures_go_to_them() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare);
+    let (a, _b) = bare.pair_of::<Rc>(bare.builder().send(40).receive(40));
     let region = bare.region(&[0; 8]);
     let place = region.remote().at(0);
     let mut arrivals = Arrivals::new();
@@ -97,7 +85,7 @@ fn those_of_futures_go_to_them() {
 #[test]
 fn failures_come_too_of_work_of_any_number_of_pieces() {
     let bare = Bare::new();
-    let (_a, b) = pair(&bare);
+    let (_a, b) = bare.pair_of::<Rc>(bare.builder().send(40).receive(40));
     let region = bare.region(&[0; 8]);
     for tag in 0..3 {
         let bytes = [region.slice(0..4).unwrap(), region.slice(4..8).unwrap()];

@@ -10,30 +10,14 @@ use std::time::Duration;
 use common::bare::{Bare, contents};
 use ferroce::{
     Access, Arrived, Completed, CompletionQueue, Error, FlushPlacement, LinkParameters,
-    MemoryRegion, MemoryWindow, Operation, QueuePair, QueuePairBuilder, RawPiece, Rc, RemoteAccess,
-    Timestamp, Timestamps, WindowType, WorkStatus,
+    MemoryRegion, MemoryWindow, Operation, QueuePair, RawPiece, Rc, RemoteAccess, Timestamp,
+    Timestamps, WindowType, WorkStatus,
 };
-
-fn pair(bare: &Bare, unsignalled: bool) -> (QueuePair<Rc>, QueuePair<Rc>) {
-    let build = || {
-        QueuePairBuilder::new(&bare.domain, &bare.completions)
-            .send(8)
-            .receive(8)
-            .pieces(2)
-            .inline(64)
-            .unsignalled(unsignalled)
-            .build()
-            .unwrap()
-    };
-    let pair = (build(), build());
-    bare.connect(&pair.0, &pair.1);
-    pair
-}
 
 #[test]
 fn a_batch_is_done_in_order() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare, false);
+    let (a, _b) = bare.pair::<Rc>();
     let (local, remote) = (bare.region(&[5; 8]), bare.region(&[0; 24]));
     let place = remote.remote();
     let text = *b"inline__";
@@ -71,7 +55,7 @@ fn a_batch_is_done_in_order() {
 #[test]
 fn a_batch_that_does_not_fit_is_posted_in_part_and_says_how_much() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare, false);
+    let (a, b) = bare.pair::<Rc>();
     let room = a.capacities().send as usize;
     let mut batch = a.batch();
     // rxe takes some more than it says.
@@ -104,7 +88,7 @@ fn a_batch_that_does_not_fit_is_posted_in_part_and_says_how_much() {
 #[test]
 fn receives_are_posted_several_at_once() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare, false);
+    let (a, b) = bare.pair::<Rc>();
     let room = bare.region(&[0; 16]);
     let slices: Vec<_> = (0..4)
         .map(|i| [room.slice(i * 4..i * 4 + 4).unwrap()])
@@ -145,7 +129,7 @@ fn receives_are_posted_several_at_once() {
 #[test]
 fn a_mistake_in_a_batch_keeps_all_of_it_back() {
     let bare = Bare::new();
-    let (other, (a, _b)) = (Bare::new(), pair(&bare, false));
+    let (other, (a, _b)) = (Bare::new(), bare.pair::<Rc>());
     let foreign = other.region(&[0; 8]);
     let refused = a
         .batch()
@@ -162,7 +146,7 @@ fn a_mistake_in_a_batch_keeps_all_of_it_back() {
 #[test]
 fn unsignalled_work_is_silent_and_lets_go_of_its_memory_with_the_next() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare, true);
+    let (a, b) = bare.pair_of::<Rc>(bare.builder().unsignalled(true));
     let remote = bare.region(&[0; 64]);
     let silent = |at| ferroce::Work::from(Operation::Write(remote.remote().at(at))).unsignalled();
     // Many times the send queue: places become free with each signalled one.
@@ -187,7 +171,7 @@ fn unsignalled_work_is_silent_and_lets_go_of_its_memory_with_the_next() {
         (failed.tag, failed.result.unwrap_err().status),
         (7, WorkStatus::FLUSHED)
     );
-    let (c, _d) = pair(&bare, false);
+    let (c, _d) = bare.pair::<Rc>();
     let refused = c
         .post_inline(8, ferroce::Work::from(Operation::Send).unsignalled(), b"x")
         .unwrap_err();
@@ -197,7 +181,7 @@ fn unsignalled_work_is_silent_and_lets_go_of_its_memory_with_the_next() {
 #[test]
 fn atomics_give_the_old_value() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare, false);
+    let (a, _b) = bare.pair::<Rc>();
     let remote = bare.region(&40_u64.to_ne_bytes());
     let counter = remote.remote().atomic(0).unwrap();
     let drive = bare.completions.driver().unwrap();
@@ -223,7 +207,7 @@ fn atomics_give_the_old_value() {
 #[test]
 fn an_atomic_write_sets_eight_bytes() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare, false);
+    let (a, _b) = bare.pair::<Rc>();
     let (local, remote) = (bare.region(&[0; 8]), bare.region(&[0; 8]));
     local.store(0, 77).unwrap();
     let place = remote.remote().atomic(0).unwrap();
@@ -251,18 +235,12 @@ fn a_flush_follows_the_write_that_it_is_for() {
         ..RemoteAccess::ALL
     };
     if common::on_rxe() {
-        let builder = QueuePairBuilder::<Rc>::new(&bare.domain, &bare.completions);
+        let builder = bare.builder::<Rc>();
         let refused = builder.flush(true).build().unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP), "{refused}");
         return;
     }
-    let [a, b] = [(); 2].map(|()| {
-        QueuePairBuilder::new(&bare.domain, &bare.completions)
-            .inline(8)
-            .flush(true)
-            .build()
-            .unwrap()
-    });
+    let [a, b] = [(); 2].map(|()| bare.builder().flush(true).build().unwrap());
     let [end_a, end_b] = [&a, &b].map(|queue_pair: &QueuePair<Rc>| {
         queue_pair
             .initialise(common::bare::PORT, &bare.gid, access)
@@ -284,7 +262,7 @@ fn a_flush_follows_the_write_that_it_is_for() {
         .unwrap();
     let refused = bare.completions.wait().unwrap().result.unwrap_err();
     assert_eq!(refused.status.to_string(), "IBV_WC_REM_ACCESS_ERR");
-    let (c, _d) = pair(&bare, false);
+    let (c, _d) = bare.pair::<Rc>();
     let refused = c.post_flush(4, place, FlushPlacement::Global).unwrap_err();
     assert!(matches!(refused, Error::Misuse(_)), "{refused}");
 }
@@ -308,7 +286,7 @@ fn readable(bare: &Bare, queue_pair: &QueuePair<Rc>, from: ferroce::RemoteRegion
 fn windows_of_both_types_open_and_close_a_part_of_a_region() {
     for kind in [WindowType::One, WindowType::Two] {
         let bare = Bare::new();
-        let (a, b) = pair(&bare, false);
+        let (a, b) = bare.pair::<Rc>();
         let region = MemoryRegion::new(&bare.domain, 64, Access::Windows).unwrap();
         region.write(16, &[9; 32]).unwrap();
         let window = MemoryWindow::new(&bare.domain, kind).unwrap();
@@ -341,7 +319,7 @@ fn a_window_can_be_closed_from_both_sides() {
     region.write(0, &[9; 64]).unwrap();
     let window = MemoryWindow::new(&bare.domain, WindowType::Two).unwrap();
     for by_peer in [false, true] {
-        let (a, b) = pair(&bare, false);
+        let (a, b) = bare.pair::<Rc>();
         let open = a
             .post_bind(1, &window, (&region, 0..64), RemoteAccess::READ)
             .unwrap();
@@ -368,7 +346,7 @@ fn a_window_can_be_closed_from_both_sides() {
 #[test]
 fn a_window_keeps_what_it_shows() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare, false);
+    let (a, b) = bare.pair::<Rc>();
     let region = MemoryRegion::new(&bare.domain, 64, Access::Windows).unwrap();
     region.write(0, &[9; 64]).unwrap();
     let window = MemoryWindow::new(&bare.domain, WindowType::One).unwrap();
@@ -385,7 +363,7 @@ fn a_window_keeps_what_it_shows() {
 #[test]
 fn completions_are_lent_one_by_one() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare, false);
+    let (a, b) = bare.pair::<Rc>();
     let room = bare.region(&[0; 8]);
     b.post_receive(1, &[room.slice(0..8).unwrap()]).unwrap();
     a.post_inline(2, Operation::SendImmediate(5), b"12345678")
@@ -436,7 +414,7 @@ fn completions_carry_the_time_if_asked() {
             continue;
         }
         bare.completions = queue.unwrap();
-        let (a, _b) = pair(&bare, false);
+        let (a, _b) = bare.pair::<Rc>();
         let remote = bare.region(&[0; 8]);
         let mut last = None;
         for tag in 0..3 {
@@ -453,7 +431,7 @@ fn completions_carry_the_time_if_asked() {
 #[test]
 fn memory_of_the_program_is_registered_as_it_is() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare, false);
+    let (a, _b) = bare.pair::<Rc>();
     let owned = MemoryRegion::of_bytes(&bare.domain, *b"seven!!", Access::Remote).unwrap();
     assert_eq!(contents(&owned), b"seven!!");
     owned.write(1, b"EVE").unwrap();
@@ -487,7 +465,7 @@ fn local_word(bare: &Bare) -> MemoryRegion {
 #[test]
 fn raw_work_takes_numbers() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare, false);
+    let (a, b) = bare.pair::<Rc>();
     let (from, to) = (bare.region(&[1, 2, 3, 4]), bare.region(&[0; 4]));
     let piece = |region: &MemoryRegion| RawPiece {
         address: region.remote().address,

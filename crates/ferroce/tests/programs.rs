@@ -14,10 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use common::bare::{Bare, contents};
-use ferroce::{
-    Buffer, Driver, MemoryRegion, Operation, Pending, PendingBuffer, QueuePair, QueuePairBuilder,
-    Rc,
-};
+use ferroce::{Buffer, Driver, MemoryRegion, Operation, Pending, PendingBuffer, QueuePair, Rc};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
@@ -112,10 +109,7 @@ impl Side {
     }
 
     fn queue_pair(&self) -> QueuePair<Rc> {
-        let bare = self.handles.as_ref().unwrap();
-        QueuePairBuilder::new(&bare.domain, &bare.completions)
-            .build()
-            .unwrap()
+        self.handles.as_ref().unwrap().builder().build().unwrap()
     }
 }
 

@@ -1,5 +1,4 @@
 //! Work on borrowed memory.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;
 
@@ -11,26 +10,12 @@ use std::time::{Duration, Instant};
 
 use common::DEADLINE;
 use common::bare::Bare;
-use ferroce::{
-    Error, Operation, QueuePair, QueuePairBuilder, QueuePairState, Rc, RemoteAccess, WorkStatus,
-};
-
-fn pair(bare: &Bare) -> (QueuePair<Rc>, QueuePair<Rc>) {
-    let build = || {
-        QueuePairBuilder::new(&bare.domain, &bare.completions)
-            .pieces(2)
-            .build()
-            .unwrap()
-    };
-    let pair = (build(), build());
-    bare.connect(&pair.0, &pair.1);
-    pair
-}
+use ferroce::{Error, Operation, QueuePairState, Rc, RemoteAccess, WorkStatus};
 
 #[test]
 fn bytes_of_the_stack_are_sent_and_received() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare);
+    let (a, b) = bare.pair::<Rc>();
     let (text, mut room) = (*b"from the stack", [0; 32]);
     let bytes = bare.domain.scope(DEADLINE, |scope| {
         let (first, second) = scope.lend(&mut room).unwrap().split_at(16);
@@ -57,7 +42,7 @@ fn bytes_of_the_stack_are_sent_and_received() {
 #[test]
 fn reads_and_atomics_bring_bytes_from_exposed_memory() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare);
+    let (a, _b) = bare.pair::<Rc>();
     #[repr(align(8))]
     struct Aligned([AtomicU8; 16]);
     let exposed = Aligned([(); 16].map(|()| AtomicU8::new(3)));
@@ -101,7 +86,7 @@ fn reads_and_atomics_bring_bytes_from_exposed_memory() {
 #[test]
 fn what_writes_needs_lent_bytes() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare);
+    let (a, _b) = bare.pair::<Rc>();
     let remote = bare.region(&[0; 8]);
     let mut room = [0; 8];
     bare.domain.scope(DEADLINE, |scope| {
@@ -120,7 +105,7 @@ fn what_writes_needs_lent_bytes() {
 #[test]
 fn a_scope_waits_for_what_it_posted() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare);
+    let (a, b) = bare.pair::<Rc>();
     let mut room = [0; 8];
     bare.domain.scope(DEADLINE, |scope| {
         // Nobody waits for either, and one is leaked with its bytes.
@@ -135,7 +120,7 @@ fn a_scope_waits_for_what_it_posted() {
 #[test]
 fn what_does_not_end_in_time_is_flushed() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare);
+    let (a, b) = bare.pair::<Rc>();
     let mut room = [7; 8];
     let begun = Instant::now();
     bare.domain.scope(Duration::from_millis(30), |scope| {
@@ -159,7 +144,7 @@ fn what_does_not_end_in_time_is_flushed() {
 #[test]
 fn a_panic_flushes_at_once_and_goes_on() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare);
+    let (a, _b) = bare.pair::<Rc>();
     let mut room = [7; 8];
     let begun = Instant::now();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -180,7 +165,7 @@ fn a_panic_flushes_at_once_and_goes_on() {
 #[test]
 fn a_scope_outlives_queue_pairs_that_go() {
     let bare = Bare::new();
-    let (a, _b) = pair(&bare);
+    let (a, _b) = bare.pair::<Rc>();
     let mut room = [7; 8];
     bare.domain.scope(DEADLINE * 100, |scope| {
         let receiving = scope.receive(&a, scope.lend(&mut room).unwrap()).unwrap();
@@ -194,7 +179,7 @@ fn a_scope_outlives_queue_pairs_that_go() {
 #[test]
 fn a_driver_in_another_thread_serves_scopes() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare);
+    let (a, b) = bare.pair::<Rc>();
     let stop = Arc::new(AtomicBool::new(false));
     let driver = bare.completions.driver().unwrap();
     let told = Arc::clone(&stop);
@@ -222,7 +207,7 @@ fn a_driver_in_another_thread_serves_scopes() {
 #[test]
 fn a_driver_of_the_same_thread_does_not_stop_a_scope() {
     let bare = Bare::new();
-    let (a, b) = pair(&bare);
+    let (a, b) = bare.pair::<Rc>();
     let driver = bare.completions.driver().unwrap();
     driver.turn().unwrap();
     let mut room = [0; 4];
@@ -237,7 +222,7 @@ fn a_driver_of_the_same_thread_does_not_stop_a_scope() {
 #[test]
 fn threads_wait_for_one_queue_together() {
     let bare = Bare::new();
-    let pairs = [(); 4].map(|()| pair(&bare));
+    let pairs = [(); 4].map(|()| bare.pair::<Rc>());
     std::thread::scope(|threads| {
         for (a, b) in &pairs {
             let domain = &bare.domain;

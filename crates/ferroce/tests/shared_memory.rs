@@ -11,9 +11,7 @@ use std::time::Instant;
 use std::{env, fs, thread};
 
 use common::bare::{Bare, contents};
-use ferroce::{
-    Access, Error, MemoryRegion, Operation, QueuePair, QueuePairBuilder, Rc, SharedMemory,
-};
+use ferroce::{Access, Error, MemoryRegion, Operation, Rc, SharedMemory};
 
 /// Where the other process finds the memory.
 const VARIABLE: &str = "FERROCE_TEST_MEMORY";
@@ -32,13 +30,7 @@ fn a_process_that_maps_it_sees_what_a_peer_writes_and_is_read_by_it() {
         );
     }
     let bare = Bare::new();
-    let build = || {
-        QueuePairBuilder::new(&bare.domain, &bare.completions)
-            .build()
-            .unwrap()
-    };
-    let (a, b): (QueuePair<Rc>, QueuePair<Rc>) = (build(), build());
-    bare.connect(&a, &b);
+    let (a, b) = bare.pair::<Rc>();
     let memory = SharedMemory::new(LENGTH).unwrap();
     let shared = MemoryRegion::of_shared(&bare.domain, &memory, Access::Remote).unwrap();
     assert_eq!((memory.len(), shared.len()), (LENGTH, LENGTH));
@@ -107,13 +99,7 @@ fn until_mapped(inode: u64, times: usize, mut work: impl FnMut()) {
 #[test]
 fn peers_of_the_software_device_map_it() {
     let bare = Bare::new();
-    let build = || {
-        QueuePairBuilder::new(&bare.domain, &bare.completions)
-            .build()
-            .unwrap()
-    };
-    let (a, b): (QueuePair<Rc>, QueuePair<Rc>) = (build(), build());
-    bare.connect(&a, &b);
+    let (a, _b) = bare.pair::<Rc>();
     let memory = SharedMemory::new(LENGTH).unwrap();
     let file = fs::File::from(memory.as_fd().try_clone_to_owned().unwrap());
     let inode = file.metadata().unwrap().ino();

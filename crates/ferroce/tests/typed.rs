@@ -6,29 +6,12 @@ mod common;
 use common::bare::{Bare, PORT, contents};
 use ferroce::{
     AddressHandle, Completed, Datagram, Error, GRH_BYTES, Operation, QueuePair, QueuePairAddress,
-    QueuePairAttributes, QueuePairBuilder, QueuePairState, Rc, SharedReceiveQueue, Uc, UcOperation,
-    Ud, WorkStatus, XrcDomain, XrcInitiator,
+    QueuePairAttributes, QueuePairState, Rc, SharedReceiveQueue, Uc, UcOperation, Ud, WorkStatus,
+    XrcDomain, XrcInitiator,
 };
 
 const QKEY: u32 = 0x1234_5678;
 
-fn builder<T: ferroce::Sends>(bare: &Bare) -> QueuePairBuilder<T> {
-    QueuePairBuilder::new(&bare.domain, &bare.completions)
-        .send(8)
-        .pieces(2)
-        .inline(64)
-}
-
-fn pair<T: ferroce::Sends + ferroce::Connected>(bare: &Bare) -> (QueuePair<T>, QueuePair<T>) {
-    let pair = (
-        builder(bare).build().unwrap(),
-        builder(bare).build().unwrap(),
-    );
-    bare.connect(&pair.0, &pair.1);
-    pair
-}
-
-/// Two queue pairs for datagrams, where the second is, and the way from the first to it.
 fn datagrams(
     bare: &Bare,
 ) -> (
@@ -37,7 +20,7 @@ fn datagrams(
     QueuePairAddress,
     AddressHandle,
 ) {
-    let build = || builder::<Ud>(bare).build().unwrap();
+    let build = || bare.builder::<Ud>().build().unwrap();
     let (asker, answerer) = (build(), build());
     asker.activate(PORT, &bare.gid, QKEY).unwrap();
     let there = answerer.activate(PORT, &bare.gid, QKEY).unwrap();
@@ -60,8 +43,8 @@ fn both(bare: &Bare, tags: [u64; 2]) -> [ferroce::Done; 2] {
 fn reliable_connections_go_through_their_states_and_move_bytes() {
     let bare = Bare::new();
     let (a, b): (QueuePair<Rc>, QueuePair<Rc>) = (
-        builder(&bare).build().unwrap(),
-        builder(&bare).build().unwrap(),
+        bare.builder().build().unwrap(),
+        bare.builder().build().unwrap(),
     );
     assert_eq!(a.state().unwrap(), QueuePairState::Reset);
     let (end_a, end_b) = (bare.initialise(&a), bare.initialise(&b));
@@ -110,7 +93,7 @@ fn limits_say_what_the_device_has() {
 #[test]
 fn a_missing_attribute_is_named() {
     let bare = Bare::new();
-    let queue_pair: QueuePair<Rc> = builder(&bare).build().unwrap();
+    let queue_pair: QueuePair<Rc> = bare.builder().build().unwrap();
     let refused = queue_pair
         .modify(
             &QueuePairAttributes::new()
@@ -132,7 +115,7 @@ fn a_missing_attribute_is_named() {
 #[test]
 fn unreliable_connections_send_and_write() {
     let bare = Bare::new();
-    let (a, b) = pair::<Uc>(&bare);
+    let (a, b) = bare.pair::<Uc>();
     let (local, remote) = (bare.region(&[3; 64]), bare.region(&[0; 64]));
     b.post_receive(1, &[]).unwrap();
     let write = UcOperation::WriteImmediate(remote.remote().at(0), 77);
@@ -210,8 +193,8 @@ fn a_datagram_with_another_key_is_dropped() {
 #[test]
 fn a_multicast_group_reaches_its_members() {
     let bare = Bare::new();
-    let sender: QueuePair<Ud> = builder(&bare).build().unwrap();
-    let members = [(); 2].map(|()| builder::<Ud>(&bare).build().unwrap());
+    let sender: QueuePair<Ud> = bare.builder().build().unwrap();
+    let members = [(); 2].map(|()| bare.builder::<Ud>().build().unwrap());
     sender.activate(PORT, &bare.gid, QKEY).unwrap();
     // 239.0.0.x, of which each run of the test has its own.
     let last = u8::try_from(std::process::id() % 256).unwrap();
@@ -262,7 +245,7 @@ fn xrc_names_the_queue_with_each_message() {
         SharedReceiveQueue::for_xrc(&bare.domain, &xrc, &bare.completions, 8, 1).unwrap()
     });
     let target = QueuePair::target(&xrc).unwrap();
-    let initiator: QueuePair<XrcInitiator> = builder(&bare).build().unwrap();
+    let initiator: QueuePair<XrcInitiator> = bare.builder().build().unwrap();
     bare.connect(&initiator, &target);
     let room = bare.region(&[0; 16]);
     for (i, queue) in queues.iter().enumerate() {
@@ -297,18 +280,18 @@ fn a_shared_receive_queue_serves_its_queue_pairs_and_futures() {
     shared.set_limit(2).unwrap();
     assert_eq!(shared.query().unwrap().limit, 2);
     let with_shared = || {
-        builder::<Rc>(&bare)
+        bare.builder::<Rc>()
             .shared_receives(&shared)
             .build()
             .unwrap()
     };
     let (a, b, c) = (
-        builder::<Rc>(&bare).build().unwrap(),
+        bare.builder::<Rc>().build().unwrap(),
         with_shared(),
         with_shared(),
     );
     bare.connect(&a, &b);
-    let d = builder::<Rc>(&bare).build().unwrap();
+    let d = bare.builder::<Rc>().build().unwrap();
     bare.connect(&d, &c);
     let refused = b.post_receive(0, &[]).unwrap_err();
     assert!(matches!(refused, Error::Misuse(_)), "{refused}");
@@ -337,7 +320,7 @@ fn a_shared_receive_queue_serves_its_queue_pairs_and_futures() {
 #[test]
 fn what_goes_inline_is_checked() {
     let bare = Bare::new();
-    let (a, b) = pair::<Rc>(&bare);
+    let (a, b) = bare.pair::<Rc>();
     let room = bare.region(&[0; 8]);
     b.post_receive(1, &[room.slice(0..8).unwrap()]).unwrap();
     let mut bytes = *b"now";
@@ -367,7 +350,7 @@ fn what_goes_inline_is_checked() {
 #[test]
 fn a_full_send_queue_says_so() {
     let bare = Bare::new();
-    let (a, _b) = pair::<Rc>(&bare);
+    let (a, _b) = bare.pair::<Rc>();
     let room = a.capacities().send;
     // Without a receive there they wait. rxe takes some more than it says.
     let spare = if common::on_rxe() { 3 * room } else { 0 };

@@ -2,7 +2,8 @@
 
 use ferroce::{
     Access, CompletionQueue, Connected, Context, Done, GidEntry, GidType, LinkParameters,
-    MemoryRegion, PortState, ProtectionDomain, QueuePair, QueuePairAddress, RemoteAccess,
+    MemoryRegion, PortState, ProtectionDomain, QueuePair, QueuePairAddress, QueuePairBuilder,
+    RemoteAccess, Sends,
 };
 
 use super::provider;
@@ -54,6 +55,31 @@ impl Bare {
         let completion = self.completions.wait().expect("a completion");
         assert_eq!(completion.tag, tag, "{completion:?}");
         completion.result.expect("success")
+    }
+
+    /// Queue pairs of this device: 16 work requests each way, of two pieces or 64 inline bytes.
+    pub(crate) fn builder<T: Sends>(&self) -> QueuePairBuilder<T> {
+        QueuePairBuilder::new(&self.domain, &self.completions)
+            .pieces(2)
+            .inline(64)
+    }
+
+    /// Two such queue pairs, connected with each other.
+    pub(crate) fn pair<T: Sends + Connected + Clone>(&self) -> (QueuePair<T>, QueuePair<T>) {
+        self.pair_of(self.builder())
+    }
+
+    /// Two queue pairs of this kind, connected with each other.
+    pub(crate) fn pair_of<T: Sends + Connected + Clone>(
+        &self,
+        kind: QueuePairBuilder<T>,
+    ) -> (QueuePair<T>, QueuePair<T>) {
+        let pair = (
+            kind.clone().build().expect("a queue pair"),
+            kind.build().expect("a queue pair"),
+        );
+        self.connect(&pair.0, &pair.1);
+        pair
     }
 
     /// Initialises a queue pair for everything.
