@@ -323,13 +323,20 @@ pub(crate) fn next_completion(cq: &Cq) -> Wc {
     found.expect("a completion")
 }
 
-/// Waits for a condition, in small naps.
+/// Waits for a condition: by looking all the time at first, then in small naps, as what waits for a peer's silence takes long.
 #[track_caller]
 pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    const EAGER: Duration = Duration::from_millis(1);
+    const NAP: Duration = Duration::from_micros(500);
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < DEADLINE, "no {what} within {DEADLINE:?}");
-        std::thread::yield_now();
+        let waited = start.elapsed();
+        assert!(waited < DEADLINE, "no {what} within {DEADLINE:?}");
+        if waited < EAGER {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(NAP);
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{AttrMask, Mtu, QpState};
 
-use super::net::*;
 use super::pair::Pair;
+use super::program::*;
 use crate::cm::EventKind;
 
 #[test]

@@ -9,6 +9,7 @@ use ferroce_proto::verbs::{AttrMask, QpState, QpType};
 
 use super::net::*;
 use super::pair::Pair;
+use super::program::*;
 use crate::cm::{EventChannel, EventKind, EventParam, Id, PortSpace, UdParam};
 use crate::core::lock;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::net::*;
 use super::pair::Pair;
+use super::program::*;
 use crate::cm::EventKind;
 
 const TIMED_OUT: i32 = -libc::ETIMEDOUT;

@@ -7,6 +7,7 @@ use ferroce_proto::mad::{CmMad, Mad};
 
 use super::net::*;
 use super::pair::Pair;
+use super::program::*;
 use crate::cm::{EventKind, Via};
 use crate::core::lock;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::net::*;
 use super::pair::Pair;
+use super::program::*;
 use crate::cm::EventKind;
 
 #[test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ferroce_proto::verbs::QpType;
 
-use super::net::*;
 use super::pair::Pair;
+use super::program::*;
 use crate::cm::{EventKind, IdOption, PortSpace};
 use crate::core::lock;
 

@@ -9,5 +9,7 @@ mod listen;
 mod multicast;
 mod net;
 mod pair;
+mod process;
+mod program;
 mod resolve;
 mod routing;

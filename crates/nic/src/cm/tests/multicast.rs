@@ -8,6 +8,8 @@ use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::verbs::QpType;
 
 use super::net::*;
+use super::process::*;
+use super::program::*;
 use crate::cm::{Event, EventChannel, EventKind, EventParam, Id, PortSpace, UdParam};
 
 #[track_caller]

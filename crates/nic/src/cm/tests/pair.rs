@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::net::*;
+use super::process::*;
+use super::program::*;
 use crate::cm::{EventChannel, EventKind, Id};
 
 /// Two processes with a channel each, and a connection between them.

@@ -8,6 +8,7 @@ use ferroce_proto::verbs::{Mtu, QpState};
 
 use super::net::*;
 use super::pair::Pair;
+use super::program::*;
 use crate::cm::{EventKind, IdOption, Route};
 use crate::core::lock;
 

@@ -9,6 +9,8 @@ use ferroce_proto::mad::{CmMad, CommId, Dreq, Message, Rep};
 
 use super::net::*;
 use super::pair::Pair;
+use super::process::*;
+use super::program::*;
 use crate::cm::{EventKind, Via};
 use crate::core::lock;
 use crate::link::Addressing;
