@@ -1,7 +1,6 @@
 //! Completion queues.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::os::fd::{AsFd, BorrowedFd};
 #[cfg(feature = "futures-core")]
 use std::pin::Pin;
@@ -16,7 +15,7 @@ use ferroce_abi::types::{
 };
 
 use crate::driver::Driver;
-use crate::sys::Queue;
+use crate::sys::{Next, Queue};
 use crate::{Arrivals, Completions, Context, Error, Origin, Result, WorkError};
 
 /// A completion queue. Clones are the same one.
@@ -109,7 +108,7 @@ impl CompletionQueue {
     /// # Errors
     /// The queue overflowed.
     pub async fn next(&self) -> Result<Completion> {
-        poll_fn(|context| self.poll_next(context)).await
+        Next::new(&self.0).await
     }
 
     /// [`next`](Self::next) for hand-written futures.

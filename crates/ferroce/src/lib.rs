@@ -82,6 +82,7 @@ mod state;
 mod stream;
 mod sys;
 mod transport;
+mod wake;
 mod window;
 mod work;
 mod work_error;

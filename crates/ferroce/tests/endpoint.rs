@@ -361,3 +361,27 @@ fn a_connector_with_a_source_connects_from_there() {
     let refused = foreign.connect(address).wait().unwrap_err();
     assert!(!matches!(refused, Error::TimedOut { .. }), "{refused}");
 }
+
+#[test]
+fn sizes_and_times_beyond_everything_are_errors_or_no_limit() {
+    let endpoint = endpoint();
+    let (listener, address) = listener(&endpoint);
+    let client = thread::spawn(move || {
+        let endpoint = Endpoint::new(&provider()).unwrap();
+        let connector = endpoint.connector();
+        let huge = ferroce::QueuePairCapacities {
+            send: u32::MAX,
+            receive: 1 << 31,
+            pieces: 1,
+        };
+        let refused = connector.clone().capacities(huge).connect(address).wait();
+        let limited = matches!(refused.unwrap_err(), Error::Limit { .. });
+        let connected = connector.connect(address).within(Duration::MAX).wait();
+        (limited, connected.unwrap())
+    });
+    let incoming = listener.accept().within(Duration::MAX).wait().unwrap();
+    let server = incoming.timeout(Duration::MAX).accept().wait().unwrap();
+    let (limited, connection) = client.join().unwrap();
+    assert!(limited);
+    send(&connection, &server, b"no limit");
+}

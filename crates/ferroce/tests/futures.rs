@@ -170,6 +170,26 @@ fn refused_work_gives_the_buffer_back() {
 }
 
 #[test]
+fn work_refused_while_another_thread_resets_gives_the_buffer_back() {
+    let (_server, client) = connected();
+    client.queue_pair.reset().unwrap();
+    thread::scope(|scope| {
+        let posting = scope.spawn(|| {
+            let mut bytes = buffer(&client, b"mine");
+            for _ in 0..2_000 {
+                // In RESET nothing is posted.
+                let refused = client.queue_pair.submit_buffer(Operation::Send, bytes);
+                bytes = refused.unwrap_err().buffer;
+                assert_eq!(&*bytes, b"mine");
+            }
+        });
+        while !posting.is_finished() {
+            client.queue_pair.reset().unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_queue_has_one_driver_and_no_sleepers_beside_it() {
     let (server, _client) = connected();
     let driver = server.completions.driver().unwrap();

@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::eventually::within;
+use super::eventually::{deadline, within};
 use super::{Endpoint, block};
 use crate::Result;
 use crate::sys::{Unfinished, spawn};
@@ -112,11 +112,7 @@ impl Endpoint {
         limit: Duration,
         future: impl Future<Output = Result<()>> + Send + 'static,
     ) {
-        let now = Instant::now();
-        // A time that no clock will show is none.
-        let deadline = now
-            .checked_add(limit)
-            .unwrap_or(now + Duration::from_secs(1 << 30));
+        let deadline = deadline(limit);
         let shared = Arc::clone(&self.0);
         let bounded = within(Arc::clone(&shared), Box::pin(future), deadline, limit);
         Unfinished::until(deadline);

@@ -1,12 +1,11 @@
 //! Connections.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::eventually::within;
+use super::eventually::{deadline, within};
 use super::line::Line;
 use super::setup::{Parts, Setup};
 use super::{Endpoint, Eventually};
@@ -125,7 +124,7 @@ impl Connection {
                 Err(e) if !self.line.has_ended() => return Err(e),
                 _ => {}
             }
-            self.ended().await;
+            self.line.ended().await;
             Ok(())
         })
     }
@@ -137,7 +136,7 @@ impl Connection {
     /// None of its own.
     pub fn disconnected(&self) -> Eventually<'_, ()> {
         Eventually::new(&self.line.shared, async {
-            self.ended().await;
+            self.line.ended().await;
             Ok(())
         })
     }
@@ -146,10 +145,6 @@ impl Connection {
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.line.has_ended()
-    }
-
-    async fn ended(&self) {
-        poll_fn(|context| self.line.poll_ended(context)).await;
     }
 }
 
@@ -228,7 +223,7 @@ impl Prepared {
             let limit = self.setup.timeout;
             let shared = Arc::clone(&self.connection.line.shared);
             let agreed = Box::pin(self.agree());
-            within(shared, agreed, Instant::now() + limit, limit).await
+            within(shared, agreed, deadline(limit), limit).await
         })
     }
 

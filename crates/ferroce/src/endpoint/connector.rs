@@ -3,10 +3,10 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::connection::{Prepared, Role};
-use super::eventually::within;
+use super::eventually::{deadline, within};
 use super::line::Line;
 use super::setup::{Setup, setup_methods};
 use super::shared::Shared;
@@ -75,7 +75,7 @@ impl Connector {
         Eventually::new(&self.shared, async move {
             let limit = setup.timeout;
             let resolved = Box::pin(resolve(Arc::clone(&shared), way, limit));
-            let line = within(shared, resolved, Instant::now() + limit, limit).await?;
+            let line = within(shared, resolved, deadline(limit), limit).await?;
             let unknown = ConnectionParameters::default();
             Prepared::new(line, setup, Role::Connects, unknown)
         })

@@ -44,11 +44,18 @@ impl<'a, T: 'a> Eventually<'a, T> {
     where
         T: Send,
     {
-        let deadline = Instant::now() + limit;
+        let deadline = deadline(limit);
         let shared = Arc::clone(&self.shared);
         let future = within(Arc::clone(&shared), self.future, deadline, limit);
         Self::new(&shared, future)
     }
+}
+
+/// When that time is over. Of a time that no clock will show: in decades.
+pub(super) fn deadline(limit: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(limit)
+        .unwrap_or(now + Duration::from_secs(1 << 30))
 }
 
 /// The future's output, or [`Error::TimedOut`] if the time comes first.

@@ -1,11 +1,12 @@
 //! An identifier of an endpoint, and what it has heard.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::shared::Shared;
+use crate::wake::{Crowd, Standing, wake_all};
 use crate::{Error, Event, EventKind, Id, Result};
 
 /// An identifier whose events an endpoint keeps until they are asked for.
@@ -21,7 +22,7 @@ struct Inbox {
     heard: VecDeque<Heard>,
     /// The event that ended the connection.
     ended: Option<EventKind>,
-    waiting: Vec<Waker>,
+    waiting: Crowd,
 }
 
 /// An event, and the new identifier of a connect request.
@@ -52,13 +53,13 @@ impl Line {
         let new = Self::attend(Arc::clone(to), Id(Arc::clone(&self.id.0)));
         let _all_is_heard = self.shared.hold();
         self.id.migrate(&to.channel)?;
-        let before = std::mem::take(&mut *self.inbox());
+        let mut before = std::mem::take(&mut *self.inbox());
         let mut inbox = new.inbox();
         let since = std::mem::replace(&mut inbox.heard, before.heard);
         inbox.heard.extend(since);
         inbox.ended = before.ended.or(inbox.ended);
         drop(inbox);
-        before.waiting.into_iter().for_each(Waker::wake);
+        wake_all(before.waiting.take());
         Ok(new)
     }
 
@@ -66,44 +67,48 @@ impl Line {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An event came.
-    pub(super) fn hear(&self, event: Event, new: Option<Arc<Self>>) {
-        let waiting = {
+    /// An event came. Who is to be woken, without any lock.
+    #[must_use]
+    pub(super) fn hear(&self, event: Event, new: Option<Arc<Self>>) -> Vec<Waker> {
+        let (waiting, has_ended) = {
             let mut inbox = self.inbox();
             match event.kind {
                 // Nobody waits for these.
-                EventKind::TimewaitExit | EventKind::Other(_) => return,
+                EventKind::TimewaitExit | EventKind::Other(_) => return Vec::new(),
                 EventKind::Disconnected | EventKind::DeviceRemoval => {
                     inbox.ended = Some(event.kind);
                 }
                 _ => inbox.heard.push_back((event, new)),
             }
             let ended = inbox.ended == Some(EventKind::Disconnected);
-            (std::mem::take(&mut inbox.waiting), ended)
+            (inbox.waiting.take(), ended)
         };
-        if waiting.1 {
+        if has_ended {
             // Answers the peer, which otherwise asks for a minute, and flushes what is posted. If it was this side that began, it is an
             // error, and nothing is left to do.
             let _ = self.id.disconnect();
         }
-        waiting.0.into_iter().for_each(Waker::wake);
-    }
-
-    fn poll_heard(&self, context: &Context<'_>) -> Poll<Result<Heard>> {
-        let mut inbox = self.inbox();
-        if let Some(heard) = inbox.heard.pop_front() {
-            return Poll::Ready(Ok(heard));
-        }
-        if let Some(kind) = inbox.ended {
-            return Poll::Ready(Err(ended(kind)));
-        }
-        inbox.wait(context);
-        Poll::Pending
+        waiting
     }
 
     /// The oldest event.
-    pub(super) async fn heard(&self) -> Result<Heard> {
-        poll_fn(|context| self.poll_heard(context)).await
+    pub(super) fn heard(&self) -> impl Future<Output = Result<Heard>> + Send {
+        self.wait_for(|inbox| match inbox.heard.pop_front() {
+            Some(heard) => Some(Ok(heard)),
+            None => inbox.ended.map(|kind| Err(ended(kind))),
+        })
+    }
+
+    /// Ready when `look` finds something, which it is asked for whenever an event came.
+    fn wait_for<T>(
+        &self,
+        look: impl Fn(&mut Inbox) -> Option<T> + Send,
+    ) -> impl Future<Output = T> + Send {
+        let mut waits = Waits {
+            line: self,
+            place: None,
+        };
+        poll_fn(move |context| waits.poll(context, &look))
     }
 
     /// The next event, which must be of this kind.
@@ -129,13 +134,40 @@ impl Line {
     }
 
     /// Ready when the connection has ended.
-    pub(super) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
-        let mut inbox = self.inbox();
-        if inbox.ended.is_some() {
-            return Poll::Ready(());
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send {
+        self.wait_for(|inbox| inbox.ended.map(|_| ()))
+    }
+}
+
+/// A future that waits for an identifier's events.
+struct Waits<'l> {
+    line: &'l Line,
+    place: Standing,
+}
+
+impl Waits<'_> {
+    fn poll<T>(
+        &mut self,
+        context: &Context<'_>,
+        look: impl Fn(&mut Inbox) -> Option<T>,
+    ) -> Poll<T> {
+        let waker = context.waker().clone();
+        // Dropped behind the lock.
+        let _replaced;
+        let mut inbox = self.line.inbox();
+        if let Some(found) = look(&mut inbox) {
+            return Poll::Ready(found);
         }
-        inbox.wait(context);
+        _replaced = inbox.waiting.wait(&mut self.place, waker);
         Poll::Pending
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        // In two statements: the lock must be free when the waker goes.
+        let unused = { self.line.inbox().waiting.leave(self.place) };
+        drop(unused);
     }
 }
 
@@ -144,14 +176,6 @@ fn ended(kind: EventKind) -> Error {
         expected: EventKind::Established,
         event: kind,
         status: 0,
-    }
-}
-
-impl Inbox {
-    fn wait(&mut self, context: &Context<'_>) {
-        if !self.waiting.iter().any(|w| w.will_wake(context.waker())) {
-            self.waiting.push(context.waker().clone());
-        }
     }
 }
 
@@ -164,6 +188,8 @@ impl Drop for Line {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     use super::Line;
@@ -183,12 +209,14 @@ mod tests {
             parameters: ConnectionParameters::default(),
             datagrams: None,
         };
-        line.hear(event(EventKind::Rejected), None);
-        line.hear(event(EventKind::DeviceRemoval), None);
+        for kind in [EventKind::Rejected, EventKind::DeviceRemoval] {
+            assert!(line.hear(event(kind), None).is_empty());
+        }
         let moved = line.migrate(&there.0).expect("moved");
         drop(line);
-        let context = Context::from_waker(Waker::noop());
-        let Poll::Ready(Ok((heard, _))) = moved.poll_heard(&context) else {
+        let mut context = Context::from_waker(Waker::noop());
+        let hearing = pin!(moved.heard());
+        let Poll::Ready(Ok((heard, _))) = hearing.poll(&mut context) else {
             panic!("nothing was heard");
         };
         assert_eq!(heard.kind, EventKind::Rejected);

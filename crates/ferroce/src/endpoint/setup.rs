@@ -7,7 +7,8 @@ use super::line::Line;
 use super::no_device;
 use crate::sys::Queue;
 use crate::{
-    CompletionQueue, ConnectionParameters, ProtectionDomain, QueuePair, QueuePairCapacities, Result,
+    CompletionQueue, ConnectionParameters, Error, ProtectionDomain, QueuePair, QueuePairCapacities,
+    Result,
 };
 
 /// What a connection is made like.
@@ -54,7 +55,16 @@ impl Setup {
         let home = line.shared.home(&context)?;
         // Devices may give more room than was asked for, usually up to the next power of two.
         let QueuePairCapacities { send, receive, .. } = self.capacities;
-        let room = send.next_power_of_two() + receive.next_power_of_two();
+        let room = send
+            .checked_next_power_of_two()
+            .zip(receive.checked_next_power_of_two())
+            .and_then(|(send, receive)| send.checked_add(receive))
+            .ok_or(Error::Limit {
+                object: "queue pair of a connection",
+                what: "sends and receives",
+                asked: u64::from(send) + u64::from(receive),
+                limit: limits.max_cqe.into(),
+            })?;
         let queue = Queue::shared(&home.channel, room)?;
         queue.arm()?;
         let completions = CompletionQueue(queue);

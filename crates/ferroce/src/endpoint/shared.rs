@@ -11,6 +11,7 @@ use super::line::Line;
 use super::timers::Timers;
 use crate::driver::Drive;
 use crate::sys::{Alarm, CompletionChannel, Poller};
+use crate::wake::wake_all;
 use crate::{Context, Event, EventChannel, IdKey, ProtectionDomain, Result};
 
 /// Names of descriptors in the poller; devices have their index.
@@ -98,9 +99,8 @@ impl Shared {
         lock(&self.turning)
     }
 
-    /// Serves what there is to serve, without waiting.
+    /// Serves what there is to serve, without waiting. No lock is held while tasks are woken: they may come back here.
     pub(super) fn turn(self: &Arc<Self>) -> Result<()> {
-        let _alone = lock(&self.turning);
         for name in self.poller.readable()? {
             match name {
                 EVENTS => self.take_events()?,
@@ -114,11 +114,12 @@ impl Shared {
     /// Brings events of the connection manager to whom they are for.
     fn take_events(self: &Arc<Self>) -> Result<()> {
         loop {
-            let look = |id| self.lines().get(&IdKey(id)).and_then(Weak::upgrade);
-            match self.channel.0.next_event(look) {
-                // The event of an identifier that is going away is nobody's.
-                Ok((_, None)) => {}
-                Ok((fetched, Some(line))) => self.deliver(&line, Event::new(fetched)),
+            match self.take_event() {
+                Ok(heard) => {
+                    if let Some((_line, waiting)) = heard {
+                        wake_all(waiting);
+                    }
+                }
                 Err(e) if e.would_block() => return Ok(()),
                 Err(e) if e.is_interrupted() => {}
                 Err(e) => return Err(e),
@@ -126,13 +127,21 @@ impl Shared {
         }
     }
 
-    fn deliver(self: &Arc<Self>, line: &Line, mut event: Event) {
+    /// Brings one event to whom it is for, and who is to be woken.
+    fn take_event(self: &Arc<Self>) -> Result<Option<(Arc<Line>, Vec<Waker>)>> {
+        let _alone = lock(&self.turning);
+        let look = |id| self.lines().get(&IdKey(id)).and_then(Weak::upgrade);
+        let (fetched, line) = self.channel.0.next_event(look)?;
+        // The event of an identifier that is going away is nobody's.
+        let Some(line) = line else { return Ok(None) };
+        let mut event = Event::new(fetched);
         // Before the next event is fetched, which may be of the new identifier.
         let new = event
             .request
             .take()
             .map(|(_, id)| Line::attend(Arc::clone(self), id));
-        line.hear(event, new);
+        let waiting = line.hear(event, new);
+        Ok(Some((line, waiting)))
     }
 
     fn wake_expired(&self) -> Result<()> {
@@ -142,7 +151,7 @@ impl Shared {
             self.set_alarm(&timers)?;
             expired
         };
-        expired.into_iter().for_each(Waker::wake);
+        wake_all(expired);
         Ok(())
     }
 

@@ -62,11 +62,12 @@ impl Future for Sleep {
             return Poll::Ready(Ok(()));
         }
         let shared = Arc::clone(&self.shared);
+        let waker = context.waker().clone();
+        // Wakers are anyone's code, which may come back here: dropped behind the lock.
+        let _replaced;
         let mut timers = shared.timers();
         let number = *self.number.get_or_insert_with(|| timers.number());
-        timers
-            .waiting
-            .insert((self.at, number), context.waker().clone());
+        _replaced = timers.waiting.insert((self.at, number), waker);
         if timers.earliest() == Some(self.at)
             && let Err(e) = shared.set_alarm(&timers)
         {
@@ -79,7 +80,9 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.shared.timers().waiting.remove(&(self.at, number));
+            // In two statements: the lock must be free when the waker goes.
+            let unused = { self.shared.timers().waiting.remove(&(self.at, number)) };
+            drop(unused);
         }
     }
 }

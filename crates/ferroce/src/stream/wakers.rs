@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
+use crate::wake::wake_all;
+
 /// Wakes both: whatever happens may be what either waits for.
 #[derive(Default)]
 pub(super) struct Wakers(Mutex<[Option<Waker>; 2]>);
@@ -21,11 +23,15 @@ impl Wakers {
 
     /// Who is woken from now on in a role.
     pub(super) fn set(&self, role: Role, context: &Context<'_>) {
-        let place = &mut self.lock()[role as usize];
-        match place {
-            Some(waker) => waker.clone_from(context.waker()),
-            None => *place = Some(context.waker().clone()),
-        }
+        let waker = context.waker();
+        // In two statements: the lock must be free when the waker goes that was there.
+        let replaced = {
+            match &mut self.lock()[role as usize] {
+                Some(known) if known.will_wake(waker) => None,
+                place => place.replace(waker.clone()),
+            }
+        };
+        drop(replaced);
     }
 }
 
@@ -36,6 +42,6 @@ impl Wake for Wakers {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let wakers = std::mem::take(&mut *self.lock());
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        wake_all(wakers.into_iter().flatten());
     }
 }

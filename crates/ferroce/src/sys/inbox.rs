@@ -1,12 +1,15 @@
 //! Completions on their way from the device to their readers.
 
 use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use super::ledger::Settled;
 use super::lock::Locked;
 use super::place::{Fetched, Place, View};
 use super::queue::Queue;
+use crate::wake::{Crowd, Standing};
 use crate::{Completion, Error, Result};
 
 /// Completions that were taken from the device and not yet by whoever polls.
@@ -20,7 +23,7 @@ pub(super) struct Inbox {
     /// Those for which there is no place.
     later: VecDeque<Fetched>,
     /// Tasks that wait for completions that are for whoever polls.
-    waiting: Vec<Waker>,
+    waiting: Crowd,
 }
 
 impl Inbox {
@@ -65,7 +68,9 @@ impl Inbox {
     /// There is something for the tasks that wait.
     #[cold]
     fn call(&mut self, settled: &mut Settled) {
-        self.waiting.drain(..).for_each(|waker| settled.wake(waker));
+        for waker in self.waiting.take() {
+            settled.wake(waker);
+        }
     }
 }
 
@@ -156,12 +161,26 @@ impl Queue {
 
     /// [`take`](Self::take) for a task, which is woken when there is something to take.
     pub(crate) fn poll_take(&self, context: &Context<'_>) -> Poll<Result<Completion>> {
+        self.poll_take_or(context, |waiting, waker| {
+            waiting.wait_anonymously(waker);
+            None
+        })
+    }
+
+    /// [`take`](Self::take) for a task, or `wait` notes its waker; whom that replaces.
+    fn poll_take_or(
+        &self,
+        context: &Context<'_>,
+        wait: impl FnOnce(&mut Crowd, Waker) -> Option<Waker>,
+    ) -> Poll<Result<Completion>> {
         match self.take(|view| view.completion()) {
             Ok(None) => {}
             Ok(Some(completion)) => return Poll::Ready(Ok(completion)),
             Err(e) => return Poll::Ready(Err(e)),
         }
         let waker = context.waker().clone();
+        // Dropped behind the lock.
+        let _replaced;
         let mut inbox = self.inbox();
         if inbox.place.is_empty() {
             let Inbox { place, later, .. } = &mut *inbox;
@@ -170,9 +189,38 @@ impl Queue {
         if !inbox.place.is_empty() {
             return Poll::Ready(Ok(inbox.place.pop().completion()));
         }
-        if !inbox.waiting.iter().any(|known| known.will_wake(&waker)) {
-            inbox.waiting.push(waker);
-        }
+        _replaced = wait(&mut inbox.waiting, waker);
         Poll::Pending
+    }
+}
+
+/// A future of the oldest completion.
+pub(crate) struct Next<'q> {
+    queue: &'q Queue,
+    place: Standing,
+}
+
+impl<'q> Next<'q> {
+    pub(crate) fn new(queue: &'q Queue) -> Self {
+        Self { queue, place: None }
+    }
+}
+
+impl Future for Next<'_> {
+    type Output = Result<Completion>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { queue, place } = &mut *self;
+        queue.poll_take_or(context, |waiting, waker| waiting.wait(place, waker))
+    }
+}
+
+impl Drop for Next<'_> {
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            // In two statements: the lock must be free when the waker goes.
+            let unused = { self.queue.inbox().waiting.leave(self.place) };
+            drop(unused);
+        }
     }
 }

@@ -50,6 +50,7 @@ pub(crate) use descriptor::{wait_either, wait_one};
 pub(crate) use device::{DeviceHandle, DeviceListHandle, OpenDevice};
 pub(crate) use exclusive::Exclusive;
 pub(crate) use held::{Held, Refused};
+pub(crate) use inbox::Next;
 pub(crate) use ledger::{Ledger, Reader};
 pub(crate) use mapping::Mapping;
 pub(crate) use memory::{Domain, Region};

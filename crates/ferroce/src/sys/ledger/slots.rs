@@ -12,6 +12,7 @@ use super::super::place::{BATCH, Fetched, View};
 use super::super::work::Owner;
 use super::{Reader, number};
 use crate::Timestamp;
+use crate::wake::wake_all;
 
 /// Work by the number of its slot.
 pub(super) struct Outstanding {
@@ -125,7 +126,7 @@ impl Settled {
 
     /// Wakes them.
     pub(in crate::sys) fn finish(self) {
-        self.0.into_iter().for_each(Waker::wake);
+        wake_all(self.0);
     }
 }
 

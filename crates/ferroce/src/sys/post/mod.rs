@@ -156,7 +156,7 @@ impl QueuePairHandle {
         (command, addressee): (Command, Option<&Reached>),
         before: Option<u64>,
     ) -> std::result::Result<u64, Box<Refused>> {
-        let posting = self.posting.enter();
+        let _posting = self.posting.enter();
         let mut form = ibv_send_wr::zeroed();
         command.fill(&mut form, addressee);
         form.link(ptr::null_mut(), first, memory.count());
@@ -170,10 +170,10 @@ impl QueuePairHandle {
         form.wr_id = id;
         // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe function does.
         let errno = unsafe { self.call(&raw mut form, &mut ptr::null_mut()) };
-        drop(posting);
         if errno == 0 {
             return Ok(id);
         }
+        // Still posting: a reset meanwhile waits until this work is not known any more.
         Err(self.refused_send(id, Takes::<ibv_send_wr>::refused(self, errno)))
     }
 
