@@ -6,7 +6,7 @@ use ferroce_proto::verbs::{
 };
 use ferroce_proto::wire::{Opcode, Operation};
 
-use super::operations::{layout, sges};
+use super::lengths::{layout, sges};
 use crate::bench::{Bench, Path, QKEY, Spec};
 use crate::case::Case;
 use crate::end::{End, LOSSES, pattern, send_wr};

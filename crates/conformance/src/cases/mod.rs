@@ -4,6 +4,7 @@ mod attributes;
 mod datagrams;
 mod drops;
 mod events;
+mod lengths;
 mod migration;
 mod operations;
 mod placement;
@@ -26,6 +27,7 @@ use crate::case::Case;
 #[must_use]
 pub fn all() -> Vec<Case> {
     [
+        lengths::CASES,
         operations::CASES,
         placement::CASES,
         states::CASES,

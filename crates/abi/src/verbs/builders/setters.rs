@@ -1,0 +1,106 @@
+//! What gives the work request that was begun last its data and its receiver.
+
+use std::slice;
+
+use ferroce_proto::ids::Srqn;
+use ferroce_proto::verbs::{Payload, PostError, SendFlags, SendTo};
+use libc::c_void;
+
+use super::with_batch;
+use crate::types::{ibv_ah, ibv_data_buf, ibv_qp_ex, ibv_sge};
+use crate::verbs::ah;
+use crate::verbs::wr::{copy_inline, refused, sge_from_c};
+
+/// `ibv_wr_set_ud_addr`.
+pub(super) unsafe extern "C" fn wr_set_ud_addr(
+    qp: *mut ibv_qp_ex,
+    ah: *mut ibv_ah,
+    qpn: u32,
+    qkey: u32,
+) {
+    // SAFETY: a live extended queue pair, between start and complete, and a live address handle.
+    unsafe {
+        let to = ah::datagram(ah, qpn, qkey);
+        with_batch(qp, |_, batch| match to {
+            Ok(to) => batch.set_receiver(SendTo::Datagram(to)),
+            Err(e) => batch.refuse(e),
+        });
+    }
+}
+
+/// `ibv_wr_set_xrc_srqn`.
+pub(super) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe {
+        with_batch(qp, |_, batch| {
+            batch.set_receiver(SendTo::XrcSrq(Srqn::new(remote_srqn)));
+        });
+    }
+}
+
+/// `ibv_wr_set_sge`.
+pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe { wr_set_sge_list(qp, 1, &ibv_sge { addr, length, lkey }) };
+}
+
+/// `ibv_wr_set_sge_list`.
+pub(super) unsafe extern "C" fn wr_set_sge_list(
+    qp: *mut ibv_qp_ex,
+    num_sge: usize,
+    sg_list: *const ibv_sge,
+) {
+    let payload = |max: u32| {
+        if num_sge > max as usize {
+            return Err(refused(PostError::TooManySges { got: num_sge, max }));
+        }
+        let sges = match num_sge {
+            0 => &[][..],
+            // SAFETY: the program's list.
+            _ => unsafe { slice::from_raw_parts(sg_list, num_sge) },
+        };
+        Ok(Payload::Sges(sges.iter().map(sge_from_c).collect()))
+    };
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe {
+        with_batch(qp, |private, batch| {
+            batch.set_payload(payload(private.cap().max_send_sge))
+        })
+    };
+}
+
+/// `ibv_wr_set_inline_data`.
+pub(super) unsafe extern "C" fn wr_set_inline_data(
+    qp: *mut ibv_qp_ex,
+    addr: *mut c_void,
+    length: usize,
+) {
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe { wr_set_inline_data_list(qp, 1, &ibv_data_buf { addr, length }) };
+}
+
+/// `ibv_wr_set_inline_data_list`.
+pub(super) unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    num_buf: usize,
+    buf_list: *const ibv_data_buf,
+) {
+    let buffers = match num_buf {
+        0 => &[][..],
+        // SAFETY: the program's list.
+        _ => unsafe { slice::from_raw_parts(buf_list, num_buf) },
+    };
+    let pieces = buffers
+        .iter()
+        .map(|b| (b.addr.cast_const().cast::<u8>(), b.length));
+    // SAFETY: a live extended queue pair, between start and complete; the buffers are memory of the program.
+    unsafe {
+        with_batch(qp, |private, batch| {
+            let copied = copy_inline(pieces, private.cap().max_inline_data);
+            batch.set_payload(copied.map(Payload::Inline));
+            if let Some(wr) = batch.wrs.last_mut() {
+                wr.flags |= SendFlags::INLINE;
+            }
+        });
+    }
+}
