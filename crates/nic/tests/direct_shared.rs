@@ -1,23 +1,19 @@
 //! The direct way to memory that its process shares: this program starts itself again as the other process, which has device memory.
 
-#[path = "direct/child.rs"]
-mod child;
 mod common;
-#[path = "direct/race.rs"]
-mod race;
-#[path = "direct/refusals.rs"]
-mod refusals;
+mod other_process;
+#[path = "direct_shared/taken_back.rs"]
+mod taken_back;
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use child::{CANARY, LEN, Peer, SEED, on_device};
-use common::{Buffer, Bytes, End, pattern, wait_for};
+use common::{Buffer, End, pattern};
 use ferroce_nic::{Refusal, Way};
 use ferroce_proto::ids::Key;
-use ferroce_proto::verbs::{RemoteAddr, SendOp, WcStatus};
-use race::{counted, race_all};
-use refusals::{printed, refused};
+use ferroce_proto::verbs::{RemoteAddr, SendOp};
+use other_process::peer::{Peer, on_device};
+use other_process::refusals::{printed, refused};
+use other_process::{LEN, SEED, child};
 
 #[test]
 #[ignore = "run by the tests below"]
@@ -294,111 +290,4 @@ fn what_is_done_is_what_packets_do() {
     let (packets, was_not) = packets[0].rsplit_once(' ').expect("words");
     assert_eq!(direct, packets);
     assert_eq!((was_mapped, was_not), ("true", "false"));
-}
-
-/// Promise 1 in mapped memory: deregistration, and the queue pair's end, against operations that are under way.
-#[test]
-fn memory_that_was_taken_back_is_not_touched() {
-    let mut peer = start();
-    let before = (mapped(&peer.end), counted_atomics(&peer.end));
-    let ways = [
-        ("register", 0, 100),
-        ("register", 1, 12),
-        ("register", 2, 12),
-    ];
-    race_all(&mut peer, &ways);
-    let after = (mapped(&peer.end), counted_atomics(&peer.end));
-    println!("{before:?} to {after:?} in mapped memory, and atomics");
-    assert!(after.0 > before.0, "not in mapped memory");
-    assert!(counted(&peer.end) >= after.0);
-}
-
-/// The same for windows on it, of both types.
-#[test]
-fn nor_through_a_window_that_was() {
-    let mut peer = start();
-    let before = mapped(&peer.end);
-    let ways = [
-        ("window 2", 3, 12),
-        ("window 1", 4, 12),
-        ("window 1", 5, 12),
-        ("window 2", 6, 12),
-    ];
-    race_all(&mut peer, &ways);
-    assert!(mapped(&peer.end) > before, "not in mapped memory");
-}
-
-/// An initiator that is killed in the middle of a copy does not hold up those whose memory it has mapped.
-#[test]
-fn an_initiator_that_is_killed_lets_go() {
-    for round in 0..12 {
-        let mut peer = Peer::start_direct();
-        let ours = Bytes::on_device(&peer.end.context, &vec![0; LEN]);
-        let ours = Buffer::of(&peer.end.pd, ours);
-        let own = (ours.addr(), ours.key());
-        peer.connect(own);
-        peer.ask("flood");
-        let child = peer.child.id().to_string();
-        wait_for("a mapping there", || mappings_of(&child) > 0);
-        wait_for("a WRITE", || ours.snapshot()[0] == pattern(1, SEED)[0]);
-        let until = Instant::now() + Duration::from_micros(round * 97);
-        while Instant::now() < until {
-            std::hint::spin_loop();
-        }
-        peer.child.kill().expect("killed");
-        let mut bytes = ours.deregister();
-        bytes.fill(CANARY);
-        peer.child.wait().expect("ended");
-        assert!(bytes.snapshot().iter().all(|byte| *byte == CANARY));
-    }
-}
-
-/// A target that is killed: work on its memory, which is still mapped here, ends as work on a process that is gone, and the mapping goes.
-#[test]
-fn a_target_that_is_killed_is_noticed() {
-    for round in 0..6_u64 {
-        let mut peer = start();
-        let (remote, add) = (peer.remote, 1);
-        let killed_at = 100 * round;
-        for n in 0.. {
-            if n == killed_at {
-                peer.child.kill().expect("killed");
-            }
-            let own = vec![peer.buffer.sge(0, 8)];
-            peer.end.send(3, SendOp::FetchAdd { remote, add }, own);
-            let wc = common::next_completion(&peer.end.cq);
-            if wc.status != WcStatus::Success {
-                assert!(n >= killed_at);
-                assert_eq!(wc.status, WcStatus::RetryExcErr);
-                break;
-            }
-        }
-    }
-}
-
-/// Device memory that is freed is unmapped by who has worked on it, though he does nothing.
-#[test]
-fn memory_that_is_freed_is_unmapped() {
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "unmap_what_is_freed", "--ignored", "--nocapture"])
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("1 passed"), "{text}");
-}
-
-#[test]
-#[ignore = "run by the test above: nobody else's mappings are counted"]
-fn unmap_what_is_freed() {
-    let mut peer = start();
-    assert_eq!(mappings(), 1, "the buffer");
-    let place = peer.opened("register");
-    let bytes = vec![peer.buffer.sge(0, 8)];
-    peer.end.send(1, SendOp::Write(place), bytes);
-    peer.end.done(1);
-    assert_eq!(mappings(), 2);
-    peer.ask("free");
-    wait_for("it is unmapped", || mappings() == 1);
-    drop(peer);
-    wait_for("all is unmapped", || mappings() == 0);
 }

@@ -1,23 +1,21 @@
 //! Memory windows and the direct way between two processes: this program starts itself again as the other one.
 
-#[path = "direct/child.rs"]
-mod child;
 mod common;
-#[path = "direct/race.rs"]
-mod race;
+mod other_process;
 
 use std::hint::black_box;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use child::{CANARY, LEN, Peer, SEED};
 use common::{ALL, Buffer, End, cap, pair, pattern, rounds, wait_for};
 use ferroce_nic::{Mr, Window};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcStatus};
-use race::{counted, race_all};
+use other_process::peer::Peer;
+use other_process::race::{counted, race_all};
+use other_process::{CANARY, LEN, SEED, child};
 
 #[test]
 #[ignore = "run by the tests below"]
@@ -160,11 +158,11 @@ fn invalidate_once(peer: &mut Peer) {
 fn race(mut peer: Peer) -> u64 {
     let before = counted(&peer.end);
     let ways = [
-        ("window 2", 3, 40),
-        ("window 1", 4, 40),
-        ("window 1", 5, 40),
-        ("window 2", 6, 40),
-        ("window 1", 6, 40),
+        ("window 2", 3, 200),
+        ("window 1", 4, 200),
+        ("window 1", 5, 200),
+        ("window 2", 6, 200),
+        ("window 1", 6, 200),
     ];
     race_all(&mut peer, &ways);
     for _ in 0..rounds(20) {

@@ -1,219 +1,16 @@
-//! The other process of these tests, and how the two talk: by lines over its standard streams.
-#![allow(dead_code, reason = "each test program uses some of it")]
+//! What the other process does: as it is told.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::BufRead;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferroce_nic::{Mr, Window};
-use ferroce_proto::ids::{Key, Psn, Qpn};
+use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcImm};
 
-use super::common::{ALL, Buffer, Bytes, End, INIT, RTR, RTS, attributes, cap, pattern, wait_for};
-
-/// Bytes of each side's buffer.
-pub(super) const LEN: usize = 64 << 10;
-/// What the child's buffer holds at first.
-pub(super) const SEED: u64 = 5;
-/// In the environment of a child: its memory is device memory.
-const ON_DEVICE: &str = "FERROCE_TEST_ON_DEVICE";
-/// What the child writes into memory that it has taken back.
-pub(super) const CANARY: u8 = 0x5c;
-
-/// Joins numbers to a line.
-fn numbers(all: &[u64]) -> String {
-    let words: Vec<_> = all.iter().map(u64::to_string).collect();
-    words.join(" ")
-}
-
-/// The numbers after the first word of a line.
-fn parse(line: &str) -> Vec<u64> {
-    let words = line.split_whitespace().skip(1);
-    words.map(|word| word.parse().expect("a number")).collect()
-}
-
-fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("32 bits")
-}
-
-/// Takes a queue pair from any state to its `nth` connection, on which nobody waits long for a peer that does not answer. Its packets
-/// have numbers of their own: what is left of the one before is not taken for them.
-fn reconnect(end: &End, to: Qpn, nth: u64) {
-    let first = Psn::new(0x00ff_fff0).plus(small(nth % 128) << 16);
-    let attr = QpAttr {
-        timeout: 1,
-        retry_cnt: 0,
-        rq_psn: first,
-        sq_psn: first,
-        ..attributes(to, end.gid(), Mtu::B4096)
-    };
-    for (qp_state, mask) in [
-        (QpState::Reset, AttrMask::STATE),
-        (QpState::Init, INIT),
-        (QpState::Rtr, RTR),
-        (QpState::Rts, RTS),
-    ] {
-        let attr = QpAttr { qp_state, ..attr };
-        end.qp.modify(&attr, mask).expect("connected");
-    }
-}
-
-/// This program, as a child with device memory.
-pub(super) fn on_device() -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.env(ON_DEVICE, "1");
-    command
-}
-
-/// The child process, with its queue pair connected to ours.
-pub(super) struct Peer {
-    pub(super) child: Child,
-    say: ChildStdin,
-    hear: BufReader<ChildStdout>,
-    pub(super) end: End,
-    pub(super) buffer: Buffer,
-    pub(super) qpn: Qpn,
-    connections: u64,
-    pub(super) remote: RemoteAddr,
-}
-
-impl Peer {
-    pub(super) fn start() -> Self {
-        Self::start_by(Command::new(std::env::current_exe().expect("this program")))
-    }
-
-    /// As [`start`](Self::start), with device memory on the other side, which this process can map.
-    pub(super) fn start_on_device() -> Self {
-        Self::start_by(on_device())
-    }
-
-    /// As [`start`](Self::start), by a command that runs this program with the arguments that it is given.
-    pub(super) fn start_by(mut command: Command) -> Self {
-        let end = End::new(cap());
-        let buffer = Buffer::new(&end.pd, vec![0; LEN]);
-        let mut child = command
-            .args(["--exact", "child_process", "--ignored", "--nocapture"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let say = child.stdin.take().expect("a pipe");
-        let hear = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut peer = Self {
-            child,
-            say,
-            hear,
-            end,
-            buffer,
-            qpn: Qpn::default(),
-            connections: 0,
-            remote: RemoteAddr {
-                addr: 0,
-                rkey: Key(0),
-            },
-        };
-        let own = (peer.buffer.addr(), peer.buffer.key());
-        let theirs = peer.connect(own);
-        peer.remote = RemoteAddr {
-            addr: theirs[1],
-            rkey: Key(small(theirs[2])),
-        };
-        peer
-    }
-
-    /// As [`start`](Self::start), and waits until both know each other's boards.
-    pub(super) fn start_direct() -> Self {
-        Self::start().directly()
-    }
-
-    /// Waits until both know each other's boards.
-    pub(super) fn directly(self) -> Self {
-        wait_for("the direct way", || {
-            let bytes = vec![self.buffer.sge(0, 8)];
-            self.end.send(0, SendOp::Read(self.remote), bytes);
-            self.end.done(0);
-            // Not by the device's counters: other tests' work counts there, too.
-            self.end.qp.path_report().direct == Some(Ok(()))
-        });
-        self
-    }
-
-    /// Has the child open memory, by what it is told; where that is.
-    pub(super) fn opened(&mut self, what: &str) -> RemoteAddr {
-        let theirs = self.ask(what);
-        RemoteAddr {
-            addr: theirs[0],
-            rkey: Key(small(theirs[1])),
-        }
-    }
-
-    /// Connects both queue pairs, whatever state they are in. The child is to know this memory of ours; returns its number and memory.
-    pub(super) fn connect(&mut self, (addr, key): (u64, Key)) -> Vec<u64> {
-        self.connections += 1;
-        let own = self.end.qp.qpn().get();
-        let words = [own.into(), addr, key.0.into(), self.connections];
-        let theirs = self.ask(&format!("connect {}", numbers(&words)));
-        // It may have another queue pair than before.
-        self.qpn = Qpn::new(small(theirs[0]));
-        reconnect(&self.end, self.qpn, self.connections);
-        theirs
-    }
-
-    /// The same with no memory of ours.
-    pub(super) fn connect_again(&mut self) {
-        self.connect((0, Key(0)));
-    }
-
-    pub(super) fn tell(&mut self, line: &str) {
-        writeln!(self.say, "{line}").expect("told");
-    }
-
-    /// The numbers of the next answer.
-    pub(super) fn hear(&mut self) -> Vec<u64> {
-        loop {
-            let mut line = String::new();
-            let n = self.hear.read_line(&mut line).expect("a line");
-            assert!(n > 0, "the child ended");
-            if let Some(at) = line.find("answer") {
-                return parse(&line[at..]);
-            }
-        }
-    }
-
-    pub(super) fn ask(&mut self, line: &str) -> Vec<u64> {
-        self.tell(line);
-        self.hear()
-    }
-
-    /// Stops all threads of the child.
-    pub(super) fn stop(&self) {
-        self.signal("-STOP");
-        let tasks = format!("/proc/{}/task", self.child.id());
-        wait_for("stop of all threads", || {
-            let tasks = std::fs::read_dir(&tasks).expect("tasks");
-            tasks.map(|t| t.expect("a task").path()).all(|task| {
-                let stat = std::fs::read_to_string(task.join("stat")).expect("stat");
-                let (_, fields) = stat.rsplit_once(')').expect("a name");
-                fields.trim_start().starts_with('T')
-            })
-        });
-    }
-
-    pub(super) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let status = Command::new("kill").args([name, &pid]).status();
-        assert!(status.expect("kill runs").success());
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use super::{CANARY, LEN, ON_DEVICE, SEED, numbers, parse, reconnect, small};
+use crate::common::{ALL, Buffer, Bytes, End, cap, pattern};
 
 /// What the child has.
 struct State {
@@ -230,7 +27,7 @@ struct State {
 }
 
 /// Does what it is told until its input ends.
-pub(super) fn run() {
+pub(crate) fn run() {
     let end = End::new(cap());
     let on_device = std::env::var_os(ON_DEVICE).is_some();
     let bytes = |bytes: Vec<u8>| {

@@ -5,11 +5,12 @@ use std::time::Instant;
 use ferroce_nic::Way;
 use ferroce_proto::verbs::{RemoteAddr, SendOp, WcStatus};
 
-use super::child::{CANARY, LEN, Peer};
-use super::common::{self, Buffer, End, next_completion, rounds};
+use super::peer::Peer;
+use super::{CANARY, LEN};
+use crate::common::{self, Buffer, End, next_completion, rounds};
 
 /// Copies by the direct way.
-pub(super) fn counted(end: &End) -> u64 {
+pub(crate) fn counted(end: &End) -> u64 {
     let counters = end.context.device().counters();
     Way::ALL.iter().map(|way| counters.direct(*way)).sum()
 }
@@ -51,7 +52,7 @@ fn race_once(peer: &mut Peer, opened: &str, kind: u64, scratch: &Buffer) {
 }
 
 /// Rounds of several ways to open memory and to take it back: what opens it, which way takes it back, and the usual number of rounds.
-pub(super) fn race_all(peer: &mut Peer, ways: &[(&str, u64, usize)]) {
+pub(crate) fn race_all(peer: &mut Peer, ways: &[(&str, u64, usize)]) {
     let ours = Buffer::new(&peer.end.pd, vec![0xaa; LEN]);
     let scratch = std::mem::replace(&mut peer.buffer, ours);
     for (opened, kind, usual) in ways {

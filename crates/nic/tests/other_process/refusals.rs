@@ -4,10 +4,10 @@ use std::process::Command;
 
 use ferroce_proto::verbs::SendOp;
 
-use super::child::Peer;
+use super::peer::Peer;
 
 /// Work on 8 bytes that ends the connection: what the two ends see, as a line. They are connected anew after it.
-pub(super) fn refused(peer: &mut Peer, op: SendOp) -> String {
+pub(crate) fn refused(peer: &mut Peer, op: SendOp) -> String {
     let own = vec![peer.buffer.sge(0, 8)];
     peer.end.send(1, SendOp::Read(peer.remote), own.clone());
     peer.end.done(1);
@@ -25,7 +25,7 @@ pub(super) fn refused(peer: &mut Peer, op: SendOp) -> String {
 }
 
 /// What a test of this program that is run by another one prints behind a word.
-pub(super) fn printed(test: &str, direct: &str) -> Vec<String> {
+pub(crate) fn printed(test: &str, direct: &str) -> Vec<String> {
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--ignored", "--nocapture"])
         .env("FERROCE_DIRECT", direct)
