@@ -6,7 +6,7 @@ use std::task::Waker;
 /// Wakes all of them. Wakers are anyone's code: no lock is held here, and if one panics, the others are woken before the panic goes on.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     let mut waiting = Waiting(wakers.into_iter());
-    while let Some(waker) = waiting.0.next() {
+    for waker in waiting.0.by_ref() {
         waker.wake();
     }
 }

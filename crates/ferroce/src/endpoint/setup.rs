@@ -59,7 +59,7 @@ impl Setup {
             .checked_next_power_of_two()
             .zip(receive.checked_next_power_of_two())
             .and_then(|(send, receive)| send.checked_add(receive))
-            .ok_or(Error::Limit {
+            .ok_or_else(|| Error::Limit {
                 object: "queue pair of a connection",
                 what: "sends and receives",
                 asked: u64::from(send) + u64::from(receive),
