@@ -1,0 +1,151 @@
+//! Ports of single processes, and sockets of single flows.
+
+use super::*;
+
+/// A link with a lane that nobody else on this host uses, its lane's port, and `others` links on the same port of both versions.
+fn with_lane(others: usize) -> (WireLink, u16, Vec<WireLink>) {
+    let dst = addressing("127.0.0.1").dst;
+    let shared = link(None).v4.as_ref().unwrap().port();
+    let open = |slot| WireLink::open_at(shared, Some(slot), None).unwrap();
+    let (sender, slot) = (600..700)
+        .map(|slot| (open(slot), slot))
+        .find(|(link, _)| link.has_lane(dst, LANE))
+        .unwrap();
+    let links = (700..).map(open).take(others).collect();
+    (sender, lanes::lane_port(slot, LANE), links)
+}
+
+const LANE: u8 = 5;
+
+/// What has come by one flow's socket, or by the shared one.
+fn take(link: &WireLink, of: Of) -> Vec<(u16, Vec<u8>)> {
+    let mut got = Vec::new();
+    while link.recv(of, 1000, &mut |run| {
+        let singly = run.expect("undamaged").singly();
+        got.extend(singly.map(|inbound| (inbound.src_port, inbound.packet.to_vec())));
+    }) {}
+    got
+}
+
+#[test]
+fn a_lane_that_nobody_asked_for_reaches_one_of_all() {
+    let (sender, port, links) = with_lane(3);
+    let mut sent = batch(addressing("127.0.0.1"), &[vec![7; 64]]);
+    assert_eq!(sender.send(Some(LANE), &mut sent), Sent::All);
+    let all = links.iter().chain([&sender]);
+    let got: Vec<_> = all.flat_map(|link| take(link, Of::Shared)).collect();
+    assert_eq!(got, [(port, vec![7; 64])]);
+}
+
+#[test]
+fn a_lane_reaches_the_process_that_asked_for_it() {
+    let (sender, port, links) = with_lane(6);
+    let packets: Vec<Vec<u8>> = (0..100u32).map(|n| n.to_be_bytes().repeat(200)).collect();
+    for ip in ["127.0.0.1", "127.1.2.3", "::1"] {
+        let to = addressing(ip);
+        let flow = lanes::Flow {
+            local: to.dst,
+            peer: to.src,
+            port,
+        };
+        if ip == "::1" && std::net::UdpSocket::bind("[::1]:0").is_err() {
+            continue;
+        }
+        let receiver = &links[3];
+        let (number, _) = receiver.receive_flow(flow, 0).unwrap();
+        assert_eq!(receiver.receive_flow(flow, 0), None, "once is enough");
+        let mut sent = batch(to, &packets);
+        assert_eq!(sender.send(Some(LANE), &mut sent), Sent::All);
+        let expected: Vec<_> = packets.iter().map(|p| (port, p.clone())).collect();
+        assert_eq!(take(receiver, Of::Flow(number)), expected, "{ip}");
+        assert!(links.iter().all(|link| take(link, Of::Shared).is_empty()));
+        assert_eq!(take(receiver, Of::Flow(number + 1000)), []);
+    }
+}
+
+#[test]
+fn a_taken_port_is_no_lane() {
+    let (sender, port, _) = with_lane(0);
+    let slot = (port - 0xC000) >> 4;
+    let second = WireLink::open_at(0, Some(slot), None).unwrap();
+    let to = addressing("127.0.0.1");
+    assert!(!second.has_lane(to.dst, LANE));
+    assert_eq!(
+        second.send(Some(LANE), &mut batch(to, &[vec![1; 16]])),
+        Sent::All
+    );
+    let shared = second.v4.as_ref().unwrap().port();
+    assert_eq!(
+        take(&second, Of::Shared),
+        [(shared, vec![1; 16])],
+        "from the shared port"
+    );
+    assert!(sender.has_lane(to.dst, LANE));
+}
+
+#[test]
+fn what_is_sent_to_a_lanes_port_vanishes() {
+    let (sender, port, _) = with_lane(0);
+    let to = addressing("127.0.0.1").dst;
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger
+        .send_to(&[1; 100], (Ipv4Addr::LOCALHOST, port))
+        .unwrap();
+    let poller = Poller::new().unwrap();
+    poller
+        .add(sender.fd_to(to, Some(LANE)).unwrap(), 0, Interest::READ)
+        .unwrap();
+    let mut events = Vec::new();
+    poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
+    assert!(events.is_empty());
+}
+
+#[test]
+fn flows_have_a_bounded_number_of_sockets() {
+    let (_, _, links) = with_lane(1);
+    let to = addressing("127.0.0.1");
+    let flow = |port| lanes::Flow {
+        local: to.dst,
+        peer: to.src,
+        port,
+    };
+    let made = (2000..2300)
+        .filter(|&port| links[0].receive_flow(flow(port), 0).is_some())
+        .count();
+    assert!((128..300).contains(&made), "silent ones make room: {made}");
+    let sockets = (0..300).filter(|&n| links[0].receivers.find(n).is_some());
+    assert_eq!(sockets.count(), 128);
+}
+
+#[test]
+fn what_has_come_is_not_lost_with_a_flows_socket() {
+    let (sender, port, links) = with_lane(1);
+    let (to, receiver) = (addressing("127.0.0.1"), &links[0]);
+    let flow = |port| lanes::Flow {
+        local: to.dst,
+        peer: to.src,
+        port,
+    };
+    let first = port - u16::from(LANE);
+    let mut numbers = Vec::new();
+    for lane in 0..lanes::LANES {
+        let port = first + u16::from(lane);
+        numbers.push(receiver.receive_flow(flow(port), 0).unwrap().0);
+        let mut sent = batch(to, &[vec![lane; 64]]);
+        assert_eq!(sender.send(Some(lane), &mut sent), Sent::All);
+    }
+    // Many times as many as there is room for.
+    for port in 2000..4000 {
+        receiver.receive_flow(flow(port), 0);
+    }
+    let known = |number: &u32| receiver.receivers.find(*number).is_some();
+    assert!(numbers.iter().all(known), "something waits in each");
+    for (lane, &number) in (0..).zip(&numbers) {
+        let came = (first + u16::from(lane), vec![lane; 64]);
+        assert_eq!(take(receiver, Of::Flow(number)), [came]);
+    }
+    for port in 4000..6000 {
+        receiver.receive_flow(flow(port), 0);
+    }
+    assert!(!numbers.iter().all(known), "nothing waits any more");
+}
