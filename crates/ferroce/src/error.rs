@@ -39,6 +39,12 @@ pub enum Error {
         /// The region's length.
         length: usize,
     },
+    /// Eight bytes for an atomic access that do not begin at a multiple of 8.
+    #[error("the word at byte {start} is not aligned: its address must be a multiple of 8")]
+    Unaligned {
+        /// First byte, in the region.
+        start: usize,
+    },
     /// Arguments that do not fit each other or the state of things; the call was not made.
     #[error("{0}")]
     Misuse(&'static str),
@@ -54,8 +60,10 @@ pub enum Error {
     #[error("{0}")]
     Protocol(&'static str),
     /// It took longer than was allowed.
-    #[error("not done after {limit:?}")]
+    #[error("{what}: not done after {limit:?}")]
     TimedOut {
+        /// What was waited for.
+        what: &'static str,
         /// How long it was allowed to take.
         limit: std::time::Duration,
     },

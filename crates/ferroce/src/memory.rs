@@ -155,7 +155,7 @@ impl MemoryRegion {
     /// The eight bytes from `start` on as a number in the machine's byte order, as atomics see them.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], also if `start` is not a multiple of 8.
+    /// [`Error::OutOfRange`]; [`Error::Unaligned`] if `start` is not at a multiple of 8.
     pub fn load(&self, start: usize) -> Result<u64> {
         self.check_word(start)?;
         Ok(self.region.word(start).load(Ordering::Acquire))
@@ -164,7 +164,7 @@ impl MemoryRegion {
     /// Sets the eight bytes from `start` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], also if `start` is not a multiple of 8.
+    /// [`Error::OutOfRange`]; [`Error::Unaligned`] if `start` is not at a multiple of 8.
     pub fn store(&self, start: usize, value: u64) -> Result<()> {
         self.check_word(start)?;
         self.region.word(start).store(value, Ordering::Release);
@@ -216,7 +216,7 @@ impl MemoryRegion {
         if self.region.is_word(start) {
             Ok(())
         } else {
-            Err(self.out_of_range(start, start + size_of::<u64>()))
+            Err(Error::Unaligned { start })
         }
     }
 

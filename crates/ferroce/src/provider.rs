@@ -67,7 +67,10 @@ impl Provider {
                     ..system
                 };
             }
-            Err(e) => e.to_string().into(),
+            Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => {
+                format!("the system's kernel has no RDMA devices ({e})").into()
+            }
+            Err(e) => format!("the system's libraries cannot be used: {e}").into(),
         };
         Self {
             why,

@@ -222,7 +222,7 @@ fn mistakes_are_refused_before_they_reach_the_device() {
         region.slice(1..SIZE + 1),
         Err(Error::OutOfRange { end: 10_001, .. })
     ));
-    assert!(matches!(region.load(4), Err(Error::OutOfRange { .. })));
+    assert!(matches!(region.load(4), Err(Error::Unaligned { start: 4 })));
     assert!(matches!(
         region.read(SIZE, &mut [0]),
         Err(Error::OutOfRange { .. })

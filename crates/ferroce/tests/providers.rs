@@ -22,7 +22,7 @@ fn auto_prefers_a_system_with_devices_and_says_why() {
     match Provider::system().and_then(|system| Ok(system.devices()?.len())) {
         Ok(count) if count > 0 => assert_eq!(auto.kind(), ProviderKind::System),
         Ok(_) => assert_eq!(auto.why(), "the system's libibverbs has no device"),
-        Err(e) => assert_eq!(auto.why(), e.to_string()),
+        Err(e) => assert!(auto.why().contains(&e.to_string()), "{auto:?}: {e}"),
     }
 }
 

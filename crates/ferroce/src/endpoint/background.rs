@@ -114,7 +114,12 @@ impl Endpoint {
     ) {
         let deadline = deadline(limit);
         let shared = Arc::clone(&self.0);
-        let bounded = within(Arc::clone(&shared), Box::pin(future), deadline, limit);
+        let bounded = within(
+            Arc::clone(&shared),
+            Box::pin(future),
+            (deadline, limit),
+            "closing a stream",
+        );
         Unfinished::until(deadline);
         let (waker, runs) = {
             let mut state = shared.background.state();

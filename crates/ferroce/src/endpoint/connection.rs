@@ -223,7 +223,13 @@ impl Prepared {
             let limit = self.setup.timeout;
             let shared = Arc::clone(&self.connection.line.shared);
             let agreed = Box::pin(self.agree());
-            within(shared, agreed, deadline(limit), limit).await
+            within(
+                shared,
+                agreed,
+                (deadline(limit), limit),
+                "agreeing with the peer (rdma_connect, rdma_accept)",
+            )
+            .await
         })
     }
 

@@ -75,7 +75,13 @@ impl Connector {
         Eventually::new(&self.shared, async move {
             let limit = setup.timeout;
             let resolved = Box::pin(resolve(Arc::clone(&shared), way, limit));
-            let line = within(shared, resolved, deadline(limit), limit).await?;
+            let line = within(
+                shared,
+                resolved,
+                (deadline(limit), limit),
+                "finding the way to the peer (rdma_resolve_addr, rdma_resolve_route)",
+            )
+            .await?;
             let unknown = ConnectionParameters::default();
             Prepared::new(line, setup, Role::Connects, unknown)
         })

@@ -46,7 +46,12 @@ impl<'a, T: 'a> Eventually<'a, T> {
     {
         let deadline = deadline(limit);
         let shared = Arc::clone(&self.shared);
-        let future = within(Arc::clone(&shared), self.future, deadline, limit);
+        let future = within(
+            Arc::clone(&shared),
+            self.future,
+            (deadline, limit),
+            "an answer",
+        );
         Self::new(&shared, future)
     }
 }
@@ -62,8 +67,8 @@ pub(super) fn deadline(limit: Duration) -> Instant {
 pub(super) async fn within<T>(
     shared: Arc<Shared>,
     mut future: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>,
-    deadline: Instant,
-    limit: Duration,
+    (deadline, limit): (Instant, Duration),
+    what: &'static str,
 ) -> Result<T> {
     let mut sleep = Sleep::until(&shared, deadline);
     std::future::poll_fn(move |context| {
@@ -72,7 +77,7 @@ pub(super) async fn within<T>(
         }
         Pin::new(&mut sleep)
             .poll(context)
-            .map(|slept| slept.and(Err(Error::TimedOut { limit })))
+            .map(|slept| slept.and(Err(Error::TimedOut { what, limit })))
     })
     .await
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ferroce_abi::types::{ibv_context, ibv_device, ibv_device_attr, ibv_gid_entry, ibv_port_attr};
 
+use super::limits;
 use super::table::Verbs;
 use crate::{Error, Result};
 
@@ -144,7 +145,9 @@ impl OpenDevice {
         let mut attr = ibv_port_attr::zeroed();
         // SAFETY: a live context and a place for the answer.
         let errno = unsafe { (self.verbs.ibv_query_port)(self.raw.as_ptr(), port, &raw mut attr) };
-        Error::check("ibv_query_port", errno).map(|()| attr)
+        Error::check("ibv_query_port", errno)
+            .map_err(|e| e.about(|| format!("port {port}{}", limits::of_port(self, port))))
+            .map(|()| attr)
     }
 
     /// `ibv_query_gid_table`: the entries of all ports that are not empty.

@@ -9,9 +9,9 @@ use ferroce_abi::types::{
     ibv_poll_cq_attr, ibv_wc,
 };
 
-use super::OpenDevice;
 use super::extended::extended;
 use super::place::{BATCH, Fetched, Place};
+use super::{OpenDevice, limits};
 use crate::{Error, Result, Timestamp, Timestamps};
 
 /// How the completions of a queue are taken.
@@ -43,7 +43,10 @@ impl Fetcher {
         // SAFETY: a live context and a channel of it.
         let raw = unsafe { create(device.raw.as_ptr(), &raw mut attr) };
         let raw = NonNull::new(raw).ok_or_else(|| {
-            Error::last("ibv_create_cq_ex").about(|| format!("{entries} entries, {timestamps:?}"))
+            Error::last("ibv_create_cq_ex").about(|| {
+                let limit = limits::of_queue(device, entries);
+                format!("{entries} entries, timestamps: {timestamps:?}{limit}")
+            })
         })?;
         Ok((raw.cast(), Self::Extended(raw, timestamps)))
     }
@@ -66,7 +69,10 @@ impl Fetcher {
             )
         };
         let raw = NonNull::new(raw).ok_or_else(|| {
-            Error::last("ibv_create_cq").about(|| format!("completion queue of {entries} entries"))
+            Error::last("ibv_create_cq").about(|| {
+                let limit = limits::of_queue(device, entries.cast_unsigned());
+                format!("completion queue of {entries} entries{limit}")
+            })
         })?;
         Ok((raw, Self::Plain))
     }

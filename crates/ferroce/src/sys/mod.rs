@@ -21,6 +21,7 @@ mod fetch;
 mod held;
 mod inbox;
 mod ledger;
+mod limits;
 mod lock;
 mod mapping;
 mod memory;

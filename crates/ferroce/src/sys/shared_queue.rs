@@ -14,7 +14,7 @@ use ferroce_abi::types::{
 use super::extended::extended;
 use super::ledger::Ledger;
 use super::work::Owner;
-use super::{Domain, OpenDevice, Queue};
+use super::{Domain, OpenDevice, Queue, limits};
 use crate::{Error, Result};
 
 /// An XRC domain.
@@ -89,8 +89,10 @@ impl SharedQueue {
         // SAFETY: a live domain, and attributes.
         let raw =
             unsafe { (domain.device.verbs.ibv_create_srq)(domain.raw.as_ptr(), &raw mut init) };
-        Self::adopt("ibv_create_srq", domain, raw, (init.attr, None))
-            .map_err(|e| e.about(|| format!("{receives} receives of {pieces} pieces")))
+        Self::adopt("ibv_create_srq", domain, raw, (init.attr, None)).map_err(|e| {
+            let limit = || limits::of_shared_queue(&domain.device, receives, pieces);
+            e.about(|| format!("{receives} receives of {pieces} pieces{}", limit()))
+        })
     }
 
     /// `ibv_create_srq_ex` for XRC.
@@ -120,8 +122,10 @@ impl SharedQueue {
         // SAFETY: a live context, and attributes that name live objects.
         let raw = unsafe { create(device.raw.as_ptr(), &raw mut init) };
         let xrc = Some((Arc::clone(xrc), Arc::clone(completions)));
-        Self::adopt("ibv_create_srq_ex", domain, raw, (init.attr, xrc))
-            .map_err(|e| e.about(|| format!("XRC, {receives} receives of {pieces} pieces")))
+        Self::adopt("ibv_create_srq_ex", domain, raw, (init.attr, xrc)).map_err(|e| {
+            let limit = || limits::of_shared_queue(device, receives, pieces);
+            e.about(|| format!("XRC, {receives} receives of {pieces} pieces{}", limit()))
+        })
     }
 
     fn adopt(

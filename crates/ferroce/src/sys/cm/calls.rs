@@ -28,12 +28,13 @@ pub(crate) enum IdOption {
 impl Identifier {
     /// `rdma_bind_addr`
     pub(crate) fn bind(&self, address: SocketAddr) -> Result<()> {
-        let mut address = sockaddr::store(address);
+        let mut stored = sockaddr::store(address);
         let mut place = lock(&self.place);
         self.call("rdma_bind_addr", |id| {
             // SAFETY: a live identifier and an address.
-            unsafe { (self.verbs.rdma_bind_addr)(id, (&raw mut address).cast()) }
-        })?;
+            unsafe { (self.verbs.rdma_bind_addr)(id, (&raw mut stored).cast()) }
+        })
+        .map_err(|e| e.about(|| address.to_string()))?;
         // SAFETY: one that has just been bound has no event yet; who binds needs the lock.
         unsafe { self.read_place(&mut place) };
         Ok(())
@@ -83,27 +84,33 @@ impl Identifier {
 
     /// `rdma_connect`
     pub(crate) fn connect(&self, parameters: &ConnectionParameters) -> Result<()> {
-        let mut parameters = in_c(parameters)?;
-        self.call("rdma_connect", |id| {
+        let most = if self.for_datagrams { 180 } else { 56 };
+        let mut in_c = in_c(parameters)?;
+        let long = too_long(&parameters.private_data, most);
+        self.call_about("rdma_connect", long, |id| {
             // SAFETY: a live identifier and parameters whose private data is valid for the call.
-            unsafe { (self.verbs.rdma_connect)(id, &raw mut parameters) }
+            unsafe { (self.verbs.rdma_connect)(id, &raw mut in_c) }
         })
     }
 
     /// `rdma_accept`; of datagrams for the queue pair with this number, unless the identifier has one.
     pub(crate) fn accept(&self, parameters: &ConnectionParameters, number: u32) -> Result<()> {
-        let mut parameters = in_c(parameters)?;
-        parameters.qp_num = number;
-        self.call("rdma_accept", |id| {
+        let most = if self.for_datagrams { 136 } else { 196 };
+        let mut in_c = in_c(parameters)?;
+        in_c.qp_num = number;
+        let long = too_long(&parameters.private_data, most);
+        self.call_about("rdma_accept", long, |id| {
             // SAFETY: as in `connect`.
-            unsafe { (self.verbs.rdma_accept)(id, &raw mut parameters) }
+            unsafe { (self.verbs.rdma_accept)(id, &raw mut in_c) }
         })
     }
 
     /// `rdma_reject`
     pub(crate) fn reject(&self, private_data: &[u8]) -> Result<()> {
+        let most = if self.for_datagrams { 136 } else { 148 };
         let length = length_of(private_data)?;
-        self.call("rdma_reject", |id| {
+        let long = too_long(private_data, most);
+        self.call_about("rdma_reject", long, |id| {
             // SAFETY: a live identifier and that many bytes.
             unsafe { (self.verbs.rdma_reject)(id, private_data.as_ptr().cast(), length) }
         })
@@ -146,4 +153,10 @@ impl Identifier {
             }
         })
     }
+}
+
+/// That private data is longer than InfiniBand's connection manager takes; other ones, of iWARP, take more.
+fn too_long(private_data: &[u8], most: usize) -> Option<String> {
+    let length = private_data.len();
+    (length > most).then(|| format!("{length} bytes of private data, and {most} is the most"))
 }

@@ -155,8 +155,21 @@ impl Identifier {
         name: &'static str,
         work: impl FnOnce(*mut rdma_cm_id) -> c_int,
     ) -> Result<()> {
+        self.call_about(name, None, work)
+    }
+
+    /// The same; what may be wrong with the arguments, if it is known.
+    pub(super) fn call_about(
+        &self,
+        name: &'static str,
+        wrong: Option<String>,
+        work: impl FnOnce(*mut rdma_cm_id) -> c_int,
+    ) -> Result<()> {
         let _stays = self.channel();
-        Error::check_last(name, work(self.raw.as_ptr()))
+        Error::check_last(name, work(self.raw.as_ptr())).map_err(|e| match e.raw_os_error() {
+            Some(libc::EINVAL) => e.about(|| wrong.unwrap_or_else(|| needs(name).to_owned())),
+            _ => e,
+        })
     }
 
     /// `rdma_migrate_id`. Waits until events that other threads have just fetched were copied.
@@ -181,6 +194,27 @@ impl Identifier {
         let before = std::mem::replace(&mut *channel, Arc::clone(to));
         before.identifiers().remove(&self.key());
         Ok(())
+    }
+}
+
+/// What a call needs, whose EINVAL says no more.
+fn needs(call: &str) -> &'static str {
+    match call {
+        "rdma_bind_addr" => "an identifier is bound once, before anything else",
+        "rdma_listen" => "the identifier must be bound, and not connected",
+        "rdma_resolve_addr" => "the identifier has resolved an address or is connected already",
+        "rdma_resolve_route" => "an address must be resolved before, and its event taken",
+        "rdma_connect" => {
+            "the route must be resolved and its event taken before, and a queue pair made"
+        }
+        "rdma_accept" => "only a connect request that was not answered can be accepted",
+        "rdma_reject" => "only a connect request that was not answered can be rejected",
+        "rdma_disconnect" => "the identifier has no connection",
+        "rdma_notify" => "the identifier has no connection that waits to be established",
+        "rdma_join_multicast_ex" => {
+            "the identifier must be for datagrams and on a device, and the address a group's"
+        }
+        _ => "",
     }
 }
 

@@ -85,7 +85,13 @@ pub(super) fn in_c(parameters: &ConnectionParameters) -> Result<rdma_conn_param>
     Ok(out)
 }
 
+/// Their number.
 pub(super) fn length_of(private_data: &[u8]) -> Result<u8> {
-    u8::try_from(private_data.len())
-        .map_err(|_| Error::Misuse("private data is longer than 255 bytes"))
+    let length = private_data.len();
+    u8::try_from(length).map_err(|_| Error::Limit {
+        object: "message of the connection manager",
+        what: "bytes of private data",
+        asked: length as u64,
+        limit: u8::MAX.into(),
+    })
 }

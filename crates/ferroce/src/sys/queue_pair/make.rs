@@ -13,7 +13,7 @@ use super::super::extended::extended;
 use super::super::post::{Operations, Posting, Silent};
 use super::super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::super::work::Owner;
-use super::super::{Domain, Identifier, OpenDevice, Queue};
+use super::super::{Domain, Identifier, OpenDevice, Queue, limits};
 use super::{Maker, QueuePairHandle};
 use crate::{Error, Result};
 
@@ -82,9 +82,13 @@ impl Plan<'_> {
             max_recv_sge,
             max_inline_data,
         } = self.cap;
+        let limit = self
+            .domain
+            .map(|domain| limits::of_queue_pair(&domain.device, &self.cap));
         format!(
             "queue pair of {max_send_wr} sends of {max_send_sge} pieces or {max_inline_data} inline bytes, \
-             {max_recv_wr} receives of {max_recv_sge} pieces"
+             {max_recv_wr} receives of {max_recv_sge} pieces{}",
+            limit.unwrap_or_default()
         )
     }
 }
@@ -101,10 +105,25 @@ impl QueuePairHandle {
                 "FLUSH is for queue pairs without the connection manager",
             ));
         }
+        if let Some(met) = identifier.device()
+            && !met.is(&domain.device)
+        {
+            return Err(Error::Misuse(
+                "the protection domain is of another context than the identifier: it is to be made of the identifier's",
+            ));
+        }
         let mut init = plan.init();
         let raw = identifier
             .create_queue_pair(domain, &mut init)
-            .map_err(|e| e.about(|| plan.describe()))?;
+            .map_err(|e| {
+                e.about(|| match identifier.device() {
+                    Some(_) => plan.describe(),
+                    None => {
+                        "the identifier is on no device yet: resolve an address first, and take the event"
+                            .to_owned()
+                    }
+                })
+            })?;
         let maker = Maker::Identifier(Arc::clone(identifier));
         Ok(Self::adopt(maker, &domain.device, (raw, init.cap), plan))
     }

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::post::{Operations, Posting, Silent};
 use super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::work::Owner;
-use super::{Domain, Identifier, OpenDevice, Queue};
+use super::{Domain, Identifier, OpenDevice, Queue, limits};
 use crate::{Error, Gid, Result};
 
 pub(crate) use make::Plan;
@@ -111,7 +111,11 @@ impl QueuePairHandle {
                 match self.state() {
                     Ok(from) if refused => {
                         let why = ferroce_abi::explain::modify(self.kind, from, attr, mask);
-                        why.map_or_else(|| about.clone(), |why| format!("{about}: {why}"))
+                        let value = || limits::of_attributes(&self.device, attr, mask);
+                        why.map_or_else(
+                            || format!("{about}{}", value()),
+                            |why| format!("{about}: {why}"),
+                        )
                     }
                     _ => about,
                 }

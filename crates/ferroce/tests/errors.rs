@@ -1,0 +1,231 @@
+//! Errors say what a person can act on: the verb, the object, and the attribute or limit that stands in the way.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod common;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use common::bare::{Bare, PORT};
+use common::door::{endpoint, listener};
+use common::{address, provider};
+use ferroce::{
+    CompletionQueue, ConnectionParameters, Error, Id, LinkParameters, Operation, QueuePair,
+    QueuePairBuilder, QueuePairCapacities, Rc, RemoteAccess, RemoteAddress, SharedReceiveQueue,
+};
+
+/// What is printed names all of these, and the errno is kept where there is one.
+#[track_caller]
+fn says<T: Debug>(refused: Result<T, Error>, errno: Option<i32>, words: &[&str]) {
+    let error = refused.unwrap_err();
+    let printed = error.to_string();
+    for word in words {
+        assert!(printed.contains(word), "{word:?} is not in {printed:?}");
+    }
+    assert_eq!(error.raw_os_error(), errno, "{printed}");
+}
+
+const EINVAL: Option<i32> = Some(libc::EINVAL);
+
+fn queue_pair(bare: &Bare) -> QueuePairBuilder<Rc> {
+    QueuePairBuilder::new(&bare.domain, &bare.completions)
+}
+
+#[test]
+fn what_is_made_beyond_the_limits_of_the_device_names_the_limit() {
+    let bare = Bare::new();
+    let limits = bare.context.limits().unwrap();
+    let most = |limit: u32| format!("can be 1 to {limit}");
+    for entries in [0, limits.max_cqe + 1] {
+        let refused = CompletionQueue::new(&bare.context, entries);
+        let asked = format!("cqe is {entries}");
+        says(
+            refused,
+            EINVAL,
+            &["ibv_create_cq", &asked, &most(limits.max_cqe)],
+        );
+    }
+    let refused = SharedReceiveQueue::new(&bare.domain, limits.max_srq_wr + 1, 1);
+    says(
+        refused,
+        EINVAL,
+        &["ibv_create_srq", "max_wr", &most(limits.max_srq_wr)],
+    );
+    let refused = queue_pair(&bare).send(limits.max_qp_wr + 1).build();
+    says(
+        refused,
+        EINVAL,
+        &[
+            "ibv_create_qp",
+            "max_send_wr",
+            &limits.max_qp_wr.to_string(),
+        ],
+    );
+    let refused = queue_pair(&bare).pieces(limits.max_sge + 1).build();
+    says(
+        refused,
+        EINVAL,
+        &["ibv_create_qp", "max_send_sge", &limits.max_sge.to_string()],
+    );
+    let refused = queue_pair(&bare).inline(1 << 20).build();
+    says(
+        refused,
+        EINVAL,
+        &["ibv_create_qp", "1048576 inline bytes", "fewer"],
+    );
+    let port = limits.ports + 1;
+    let asked = format!("port_num is {port}, and can be 1 to {}", limits.ports);
+    says(bare.context.port(port), EINVAL, &["ibv_query_port", &asked]);
+    says(bare.context.gids(port), EINVAL, &["ibv_query_port", &asked]);
+}
+
+#[test]
+fn attributes_beyond_their_range_are_named() {
+    let bare = Bare::new();
+    let limits = bare.context.limits().unwrap();
+    let peer = queue_pair(&bare).build().unwrap();
+    let peer = bare.initialise(&peer);
+    let connect = |parameters: LinkParameters, words: &[&str]| {
+        let queue_pair = queue_pair(&bare).build().unwrap();
+        let early = queue_pair.ready_to_receive(&peer, &parameters);
+        says(early, None, &["not initialised"]);
+        queue_pair
+            .initialise(PORT, &bare.gid, RemoteAccess::ALL)
+            .unwrap();
+        let number = format!("{:#08x}", queue_pair.number());
+        let words = [words, &["ibv_modify_qp", &number]].concat();
+        says(queue_pair.connect(&peer, &parameters), EINVAL, &words);
+    };
+    let usual = LinkParameters::default();
+    connect(
+        LinkParameters {
+            timeout: 32,
+            ..usual
+        },
+        &["timeout"],
+    );
+    connect(
+        LinkParameters {
+            retry_count: 8,
+            ..usual
+        },
+        &["retry"],
+    );
+    connect(
+        LinkParameters {
+            min_rnr_timer: 32,
+            ..usual
+        },
+        &["min_rnr_timer"],
+    );
+    let most = u8::try_from(limits.max_qp_rd_atom).unwrap();
+    connect(
+        LinkParameters {
+            responder_resources: most + 1,
+            ..usual
+        },
+        &["max_dest_rd_atomic", &most.to_string()],
+    );
+    connect(
+        LinkParameters {
+            initiator_depth: most + 1,
+            ..usual
+        },
+        &["max_rd_atomic", &most.to_string()],
+    );
+}
+
+#[test]
+fn the_connection_manager_says_what_a_call_needs() {
+    let channel = provider().event_channel().unwrap();
+    let id = Id::new(&channel).unwrap();
+    let second = Duration::from_secs(1);
+    says(
+        id.resolve_route(second),
+        EINVAL,
+        &["rdma_resolve_route", "resolved before"],
+    );
+    let parameters = ConnectionParameters::default();
+    says(id.connect(&parameters), EINVAL, &["rdma_connect", "route"]);
+    says(
+        id.disconnect(),
+        EINVAL,
+        &["rdma_disconnect", "no connection"],
+    );
+    says(id.reject(&[]), EINVAL, &["rdma_reject", "connect request"]);
+    let bare = Bare::new();
+    let capacities = QueuePairCapacities {
+        send: 1,
+        receive: 1,
+        pieces: 1,
+    };
+    let make = |id: &Id| {
+        QueuePair::new(
+            id,
+            &bare.domain,
+            &bare.completions,
+            &bare.completions,
+            capacities,
+        )
+    };
+    says(
+        make(&id),
+        EINVAL,
+        &["rdma_create_qp", "resolve an address first"],
+    );
+    id.bind((address(), 0).into()).unwrap();
+    says(
+        id.bind((address(), 0).into()),
+        EINVAL,
+        &["rdma_bind_addr", "once"],
+    );
+    let (_channel, resolved) = common::pair::resolved(id.port());
+    says(
+        make(&resolved),
+        None,
+        &["another context than the identifier"],
+    );
+    let taken = endpoint();
+    let (_listener, at) = listener(&taken);
+    says(
+        taken.listen(at),
+        Some(libc::EADDRINUSE),
+        &["rdma_bind_addr", &at.to_string()],
+    );
+    let asking = taken.connector();
+    let long = asking.clone().private_data(&[0; 57]).connect(at).wait();
+    says(
+        long,
+        EINVAL,
+        &["rdma_connect", "57 bytes of private data", "56"],
+    );
+    let longer = asking.private_data(&[0; 256]).connect(at).wait();
+    says(longer, None, &["256 bytes of private data"]);
+}
+
+#[test]
+fn failed_work_says_where_to_look() {
+    let bare = Bare::new();
+    let (a, b) = (
+        queue_pair(&bare).build().unwrap(),
+        queue_pair(&bare).build().unwrap(),
+    );
+    bare.connect(&a, &b);
+    let region = bare.region(&[0; 16]);
+    says(region.load(4), None, &["byte 4", "multiple of 8"]);
+    let nowhere = RemoteAddress {
+        address: 8,
+        rkey: 7,
+    };
+    let bytes = [region.slice(0..16).unwrap()];
+    a.post_send(1, Operation::Write(nowhere), &bytes).unwrap();
+    let failed = bare.completions.wait().unwrap().result.map_err(Error::from);
+    says(
+        failed,
+        None,
+        &["IBV_WC_REM_ACCESS_ERR", "peer's key", "rights"],
+    );
+    a.post_send(2, Operation::Send, &bytes).unwrap();
+    let failed = bare.completions.wait().unwrap().result.map_err(Error::from);
+    says(failed, None, &["IBV_WC_WR_FLUSH_ERR", "not begun"]);
+}
