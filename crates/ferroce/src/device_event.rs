@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use crate::sys::{AsyncEvent, AsyncEvents, Element};
-use crate::{CompletionQueue, Context, Error, Result};
+use crate::{CompletionQueue, Context, Error, Result, SharedReceiveQueue};
 
 /// What happens to a device, its ports, and its queues besides completions (`ibv_get_async_event(3)`). Each event of a [`Context`] comes
 /// once: to whoever asks first. Contexts of one device that were opened each by itself have events each.
@@ -129,6 +129,12 @@ impl DeviceEvent {
     pub fn is_about(&self, queue: &CompletionQueue) -> bool {
         self.0.element() == Element::CompletionQueue(queue.0.key())
     }
+
+    /// Whether it is about this shared receive queue: that few receives are left, say.
+    #[must_use]
+    pub fn is_about_shared(&self, queue: &SharedReceiveQueue) -> bool {
+        self.0.element() == Element::SharedReceiveQueue(queue.0.key())
+    }
 }
 
 impl fmt::Debug for DeviceEvent {
@@ -148,7 +154,7 @@ pub enum EventSubject {
     CompletionQueue,
     /// The queue pair of this number.
     QueuePair(u32),
-    /// A shared receive queue.
+    /// A shared receive queue: [`DeviceEvent::is_about_shared`] tells which.
     SharedReceiveQueue,
     /// The port of this number, from 1.
     Port(u8),

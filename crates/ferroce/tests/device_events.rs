@@ -6,10 +6,11 @@ mod common;
 use std::os::fd::AsFd;
 use std::thread;
 
+use common::bare::Bare;
 use common::provider;
 use ferroce::{
     Access, Connection, DeviceEvent, DeviceEventKind, DeviceEvents, Endpoint, EventSubject,
-    Operation,
+    Operation, QueuePairBuilder, Rc, SharedReceiveQueue,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -118,4 +119,42 @@ fn who_asks_in_whatever_way_is_told_and_destruction_waits_for_the_acknowledgemen
             .unwrap();
         });
     }
+}
+
+#[test]
+fn a_shared_queue_that_runs_low_says_which_it_is() {
+    let bare = Bare::new();
+    let events = DeviceEvents::new(&bare.context).unwrap();
+    let shared = || SharedReceiveQueue::new(&bare.domain, 8, 1).unwrap();
+    let (low, other) = (shared(), shared());
+    let room = bare.region(&[0; 16]);
+    for tag in 0..2 {
+        low.post_receive(tag, &[room.slice(0..8).unwrap()]).unwrap();
+    }
+    low.set_limit(2).unwrap();
+    let builder = || QueuePairBuilder::<Rc>::new(&bare.domain, &bare.completions);
+    let (sender, receiver) = (
+        builder().build().unwrap(),
+        builder().shared_receives(&low).build().unwrap(),
+    );
+    bare.connect(&sender, &receiver);
+    for tag in 0..2 {
+        let bytes = [room.slice(8..16).unwrap()];
+        sender.post_send(tag, Operation::Send, &bytes).unwrap();
+    }
+    let event = loop {
+        let mut entry = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
+        assert!(poll(&mut entry, PollTimeout::from(20_000_u16)).unwrap() > 0);
+        let event = events.take().unwrap();
+        if let Some(event) = event.filter(|e| e.subject() == EventSubject::SharedReceiveQueue) {
+            break event;
+        }
+    };
+    assert_eq!(
+        event.kind(),
+        DeviceEventKind::SharedReceiveQueueLimitReached
+    );
+    assert!(event.is_about_shared(&low) && !event.is_about_shared(&other));
+    // The queue's end waits for this.
+    drop(event);
 }

@@ -152,6 +152,11 @@ impl SharedQueue {
         &self.domain
     }
 
+    /// What asynchronous events call it.
+    pub(crate) fn key(&self) -> usize {
+        self.raw.as_ptr().addr()
+    }
+
     /// Whether it is an XRC queue.
     pub(super) fn is_xrc(&self) -> bool {
         self._xrc.is_some()
