@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{arrows, sh};
+use crate::{arrows, mentions, sh};
 
-/// Format, clippy, arrows and documentation; each counts as one result.
+/// Format, clippy, arrows, what the documents name, and documentation; each counts as one result.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let mut check = |name: &str, outcome: &dyn Fn() -> Result<(), String>| {
         let begun = Instant::now();
@@ -35,6 +35,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
         ]))
     });
     check("lint.arrows", &|| arrows::check(workspace));
+    check("lint.mentions", &|| mentions::check(workspace));
     check("lint.doc", &|| {
         let mut doc = workspace.cargo(&[
             "doc",

@@ -8,6 +8,7 @@ mod document;
 mod guest;
 mod instructions;
 mod lint;
+mod mentions;
 mod packages;
 mod sh;
 mod system;

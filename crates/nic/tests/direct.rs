@@ -7,7 +7,7 @@ mod taken_back;
 
 use std::process::Command;
 
-use common::{Buffer, pair, pattern, wait_for};
+use common::{Buffer, pair, pattern, run_alone, wait_for};
 use ferroce_nic::{Carrier, Refusal};
 use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcOpcode, WcStatus};
@@ -157,12 +157,7 @@ fn long_messages_take_turns() {
 /// Nothing of it happens when it is switched off, and everything works.
 #[test]
 fn it_can_be_switched_off() {
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "print_counter", "--ignored", "--nocapture"])
-        .env("FERROCE_DIRECT", "0")
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = run_alone("print_counter", &[("FERROCE_DIRECT", "0")]);
     assert!(text.contains("direct 0 refused 0"), "{text}");
 }
 

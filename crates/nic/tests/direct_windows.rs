@@ -4,11 +4,10 @@ mod common;
 mod other_process;
 
 use std::hint::black_box;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{ALL, Buffer, End, cap, pair, pattern, rounds, wait_for};
+use common::{ALL, Buffer, End, cap, pair, pattern, rounds, run_alone, wait_for};
 use ferroce_nic::{Mr, Window};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
@@ -188,12 +187,7 @@ fn race_by_packets() {
 /// The same by packets.
 #[test]
 fn nor_by_packets() {
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "race_by_packets", "--ignored", "--nocapture"])
-        .env("FERROCE_DIRECT", "0")
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let text = run_alone("race_by_packets", &[("FERROCE_DIRECT", "0")]);
     assert!(text.contains("1 passed"), "{text}");
 }
 

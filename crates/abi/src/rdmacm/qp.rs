@@ -103,36 +103,13 @@ pub(super) fn destroy_cqs(id: Id<'_>) {
     }
 }
 
-/// The part of the attributes that the short structure has too.
-fn short_form(attr: &ibv_qp_init_attr_ex) -> ibv_qp_init_attr {
-    let ibv_qp_init_attr_ex {
-        qp_context,
-        send_cq,
-        recv_cq,
-        srq,
-        cap,
-        qp_type,
-        sq_sig_all,
-        ..
-    } = *attr;
-    ibv_qp_init_attr {
-        qp_context,
-        send_cq,
-        recv_cq,
-        srq,
-        cap,
-        qp_type,
-        sq_sig_all,
-    }
-}
-
 /// Calls the verb that fits the attributes.
 fn create_verbs_qp(
     verbs: *mut ibv_context,
     attr: &mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Error> {
     let qp = if attr.comp_mask == IBV_QP_INIT_ATTR_PD {
-        let mut short = short_form(attr);
+        let mut short = attr.short_form();
         // SAFETY: the protection domain is the caller's or the device's default one; the attributes are live.
         let qp = unsafe { ibv_create_qp(attr.pd, &raw mut short) };
         attr.cap = short.cap;
@@ -246,7 +223,7 @@ pub(super) unsafe fn create(
     };
     create_on(id, &mut full)?;
     // SAFETY: the caller's pointer.
-    unsafe { attr.write(short_form(&full)) };
+    unsafe { attr.write(full.short_form()) };
     Ok(())
 }
 

@@ -135,3 +135,28 @@ c_structs! { QP_LAYOUTS;
         wr_atomic_write: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void)>,
     }
 }
+
+impl ibv_qp_init_attr_ex {
+    /// The part of the attributes that the short structure has too.
+    pub(crate) fn short_form(&self) -> ibv_qp_init_attr {
+        let Self {
+            qp_context,
+            send_cq,
+            recv_cq,
+            srq,
+            cap,
+            qp_type,
+            sq_sig_all,
+            ..
+        } = *self;
+        ibv_qp_init_attr {
+            qp_context,
+            send_cq,
+            recv_cq,
+            srq,
+            cap,
+            qp_type,
+            sq_sig_all,
+        }
+    }
+}

@@ -12,7 +12,7 @@ use crate::types::{
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     IBV_QP_INIT_ATTR_XRCD, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, ibv_context,
-    ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_qp, ibv_qp_ex, ibv_qp_init_attr_ex,
 };
 
 /// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
@@ -96,33 +96,14 @@ unsafe fn create(ex: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
             ex.qp_type
         )));
     }
-    let &mut ibv_qp_init_attr_ex {
-        qp_context,
-        send_cq,
-        recv_cq,
-        srq,
-        cap,
-        qp_type,
-        sq_sig_all,
-        pd,
-        ..
-    } = ex;
-    let mut attr = ibv_qp_init_attr {
-        qp_context,
-        send_cq,
-        recv_cq,
-        srq,
-        cap,
-        qp_type,
-        sq_sig_all,
-    };
+    let mut attr = ex.short_form();
     let (public, builder) = if with_ops {
         (functions(), Some(Builder::new()))
     } else {
         (ibv_qp_ex::zeroed(), None)
     };
     // SAFETY: the caller's promise.
-    let qp = unsafe { qp::create(pd, &mut attr, public, builder) }?;
+    let qp = unsafe { qp::create(ex.pd, &mut attr, public, builder) }?;
     ex.cap = attr.cap;
     if flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0 {
         // SAFETY: the queue pair was made just now.

@@ -354,18 +354,21 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Runs a test of this program with the wire forced and faults as given.
-#[track_caller]
-pub(crate) fn run_on_wire(test: &str, fault: &str) {
+/// Runs an ignored test of this program in a process of its own, with more in its environment. What it printed.
+pub(crate) fn run_alone(test: &str, environment: &[(&str, &str)]) -> String {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
         .args(["--exact", test, "--ignored", "--nocapture"])
-        .env("FERROCE_PATH", "wire")
-        .env("FERROCE_FAULT", fault)
+        .envs(environment.iter().copied())
         .output()
         .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Runs a test of this program with the wire forced and faults as given.
+#[track_caller]
+pub(crate) fn run_on_wire(test: &str, fault: &str) {
+    let text = run_alone(test, &[("FERROCE_PATH", "wire"), ("FERROCE_FAULT", fault)]);
     assert!(text.contains("1 passed"), "{text}");
 }
 

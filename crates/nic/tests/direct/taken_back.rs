@@ -1,9 +1,8 @@
 //! Memory that is taken back while peers are at it.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Buffer, pattern, wait_for};
+use crate::common::{self, Buffer, pattern, run_alone, wait_for};
 use crate::other_process::peer::Peer;
 use crate::other_process::race::{counted, race_all};
 use crate::other_process::{CANARY, SEED};
@@ -44,19 +43,8 @@ fn nor_by_packets() {
         ("FERROCE_RINGS", "off"),
         ("FERROCE_PATH", "wire"),
     ] {
-        let output = Command::new(std::env::current_exe().expect("this program"))
-            .args([
-                "--exact",
-                "taken_back::race_by_packets",
-                "--ignored",
-                "--nocapture",
-            ])
-            .env("FERROCE_DIRECT", "0")
-            .env(name, value)
-            .output()
-            .expect("started");
-        let text =
-            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let environment = [("FERROCE_DIRECT", "0"), (name, value)];
+        let text = run_alone("taken_back::race_by_packets", &environment);
         println!("{name}={value}: {text}");
         assert!(
             text.contains("1 passed") || text.contains("UDP port 4791"),

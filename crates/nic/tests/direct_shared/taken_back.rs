@@ -1,12 +1,11 @@
 //! Mapped memory that is taken back while peers are at it, and processes that end.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ferroce_proto::verbs::{SendOp, WcStatus};
 
 use super::{counted_atomics, mapped, mappings, mappings_of, start};
-use crate::common::{self, Buffer, Bytes, pattern, wait_for};
+use crate::common::{self, Buffer, Bytes, pattern, run_alone, wait_for};
 use crate::other_process::peer::Peer;
 use crate::other_process::race::{counted, race_all};
 use crate::other_process::{CANARY, LEN, SEED};
@@ -94,16 +93,7 @@ fn a_target_that_is_killed_is_noticed() {
 /// Device memory that is freed is unmapped by who has worked on it, though he does nothing.
 #[test]
 fn memory_that_is_freed_is_unmapped() {
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args([
-            "--exact",
-            "taken_back::unmap_what_is_freed",
-            "--ignored",
-            "--nocapture",
-        ])
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = run_alone("taken_back::unmap_what_is_freed", &[]);
     assert!(text.contains("1 passed"), "{text}");
 }
 

@@ -1,10 +1,9 @@
 //! What the two ends see of work that the target refuses, and what a test prints that another one runs.
 
-use std::process::Command;
-
 use ferroce_proto::verbs::SendOp;
 
 use super::peer::Peer;
+use crate::common::run_alone;
 
 /// Work on 8 bytes that ends the connection: what the two ends see, as a line. They are connected anew after it.
 pub(crate) fn refused(peer: &mut Peer, op: SendOp) -> String {
@@ -26,12 +25,7 @@ pub(crate) fn refused(peer: &mut Peer, op: SendOp) -> String {
 
 /// What a test of this program that is run by another one prints behind a word.
 pub(crate) fn printed(test: &str, direct: &str) -> Vec<String> {
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .env("FERROCE_DIRECT", direct)
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = run_alone(test, &[("FERROCE_DIRECT", direct)]);
     let (_, seen) = text
         .split_once("seen\n")
         .unwrap_or_else(|| panic!("{text}"));

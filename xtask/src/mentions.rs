@@ -1,0 +1,144 @@
+//! What the documents name: every file is there, and so is every test behind a promise.
+
+use std::fs;
+use std::path::Path;
+
+use crate::workspace::Workspace;
+
+/// Documents for whoever looks for something.
+const DOCUMENTS: [&str; 4] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "SPECIFICATION.md",
+    "CONTRIBUTING.md",
+];
+
+/// Folders with what they name.
+const FOLDERS: [&str; 5] = ["crates", "docs", "fuzz", "tests", "xtask"];
+
+/// Endings of the files that are looked for.
+const ENDINGS: [&str; 3] = [".rs", ".c", ".md"];
+
+/// A file of the repository.
+struct Source {
+    /// Below the root, with a slash in front.
+    path: String,
+    text: String,
+}
+
+/// An error lists each file and test that is named and not there.
+pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
+    let mut sources = Vec::new();
+    for folder in FOLDERS {
+        collect(&workspace.root, &workspace.root.join(folder), &mut sources)?;
+    }
+    let mut wrong = Vec::new();
+    for document in DOCUMENTS {
+        let text = read(&workspace.root.join(document))?;
+        for line in text.lines() {
+            for word in quoted(line) {
+                if is_file(word) && !workspace.root.join(word).exists() && !has(&sources, word) {
+                    wrong.push(format!("{document} names {word}, which is no file"));
+                }
+            }
+            // A promise's tests are in the last column.
+            let tests = line.trim_end_matches([' ', '|']).rsplit('|').next();
+            if document == "SPECIFICATION.md" && line.starts_with('|') {
+                let missing = |word: &&str| is_test(word) && !defines(&sources, word);
+                let missing = quoted(tests.unwrap_or_default()).filter(missing);
+                wrong.extend(
+                    missing.map(|word| format!("{document} names {word}, which is no test")),
+                );
+            }
+        }
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("\n"))
+    }
+}
+
+/// What stands between backquotes.
+fn quoted(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+fn is_file(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
+    word.chars().all(plain) && ENDINGS.iter().any(|ending| word.ends_with(ending))
+}
+
+/// Tests are named by sentences; nothing else in the column of tests has that many words.
+fn is_test(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    word.chars().all(plain) && word.matches('_').count() >= 3
+}
+
+/// Whether there is a file of this name, or with this end of its path. A crate's path may leave `src` out.
+fn has(sources: &[Source], word: &str) -> bool {
+    let end = format!("/{word}");
+    sources.iter().any(|source| {
+        source.path.ends_with(&end) || source.path.replace("/src/", "/").ends_with(&end)
+    })
+}
+
+fn defines(sources: &[Source], test: &str) -> bool {
+    let definition = format!("fn {test}(");
+    sources
+        .iter()
+        .any(|source| source.text.contains(&definition))
+}
+
+fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(), String> {
+    let unreadable = |e| format!("{}: {e}", folder.display());
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        let name = path.strip_prefix(root).unwrap_or(&path).display();
+        let name = format!("/{name}");
+        if path.is_dir() {
+            collect(root, &path, sources)?;
+        } else if is_file(&name) {
+            let text = read(&path)?;
+            sources.push(Source { path: name, text });
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_tests_are_told_from_other_words() {
+        assert!(is_file("rc/requester.rs") && is_file("docs/pyverbs.md"));
+        assert!(!is_file("libibverbs.so.1") && !is_file("a b.rs") && !is_file("*.rs"));
+        assert!(is_test("a_killed_peer_has_disconnected"));
+        assert!(!is_test("direct::hazard") && !is_test("ibv_reg_mr") && !is_test("c.epoll.*"));
+        let words: Vec<_> = quoted("nic `a.rs` `b`; os `c`").collect();
+        assert_eq!(words, ["a.rs", "b", "c"]);
+    }
+
+    #[test]
+    fn files_are_found_by_the_end_of_their_path() {
+        let source = Source {
+            path: "/crates/nic/src/path/route.rs".to_owned(),
+            text: "fn a_test_of_it() {}".to_owned(),
+        };
+        let sources = [source];
+        for there in [
+            "nic/src/path/route.rs",
+            "path/route.rs",
+            "nic/path/route.rs",
+        ] {
+            assert!(has(&sources, there), "{there}");
+        }
+        assert!(!has(&sources, "oute.rs") && !has(&sources, "link/route.rs"));
+        assert!(defines(&sources, "a_test_of_it") && !defines(&sources, "test_of_it_all"));
+    }
+}
