@@ -37,8 +37,9 @@ pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
         let text = read(&workspace.root.join(document))?;
         for line in text.lines() {
             for word in quoted(line) {
-                if is_file(word) && !workspace.root.join(word).exists() && !has(&sources, word) {
-                    wrong.push(format!("{document} names {word}, which is no file"));
+                let is_place = is_file(word) || is_path(word);
+                if is_place && !workspace.root.join(word).exists() && !has(&sources, word) {
+                    wrong.push(format!("{document} names {word}, which is not there"));
                 }
             }
             // A promise's tests are in the last column.
@@ -69,21 +70,37 @@ fn is_file(word: &str) -> bool {
     word.chars().all(plain) && ENDINGS.iter().any(|ending| word.ends_with(ending))
 }
 
-/// Tests are named by sentences; nothing else in the column of tests has that many words.
+/// A folder or any file, by its path. Headers are C's.
+fn is_path(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
+    let is_own = !word.starts_with('/') && !word.ends_with(".h");
+    is_own && word.contains('/') && word.chars().all(plain)
+}
+
+/// Tests are named by sentences; nothing else in the column of tests has that many words. Modules of tests have a path.
 fn is_test(word: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    word.chars().all(plain) && word.matches('_').count() >= 3
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c);
+    word.chars().all(plain) && (word.matches('_').count() >= 3 || word.contains("::"))
 }
 
-/// Whether there is a file of this name, or with this end of its path. A crate's path may leave `src` out.
+/// Whether there is a file of this name, or with this end of its path, or such a folder. A crate's path may leave `src` out.
 fn has(sources: &[Source], word: &str) -> bool {
-    let end = format!("/{word}");
-    sources.iter().any(|source| {
-        source.path.ends_with(&end) || source.path.replace("/src/", "/").ends_with(&end)
-    })
+    let (file, folder) = (
+        format!("/{word}"),
+        format!("/{}/", word.trim_end_matches('/')),
+    );
+    let fits = |path: &str| path.ends_with(&file) || path.contains(&folder);
+    sources
+        .iter()
+        .any(|source| fits(&source.path) || fits(&source.path.replace("/src/", "/")))
 }
 
+/// Whether there is a test of this name, or a module with this path.
 fn defines(sources: &[Source], test: &str) -> bool {
+    if test.contains("::") {
+        let path = test.replace("::", "/");
+        return has(sources, &path) || has(sources, &format!("{path}.rs"));
+    }
     let definition = format!("fn {test}(");
     sources
         .iter()
@@ -118,8 +135,9 @@ mod tests {
     fn files_and_tests_are_told_from_other_words() {
         assert!(is_file("rc/requester.rs") && is_file("docs/pyverbs.md"));
         assert!(!is_file("libibverbs.so.1") && !is_file("a b.rs") && !is_file("*.rs"));
+        assert!(is_path("nic/src/path") && !is_path("/sys/class") && !is_path("path"));
         assert!(is_test("a_killed_peer_has_disconnected"));
-        assert!(!is_test("direct::hazard") && !is_test("ibv_reg_mr") && !is_test("c.epoll.*"));
+        assert!(is_test("direct::hazard") && !is_test("ibv_reg_mr") && !is_test("c.epoll.*"));
         let words: Vec<_> = quoted("nic `a.rs` `b`; os `c`").collect();
         assert_eq!(words, ["a.rs", "b", "c"]);
     }
@@ -138,7 +156,12 @@ mod tests {
         ] {
             assert!(has(&sources, there), "{there}");
         }
-        assert!(!has(&sources, "oute.rs") && !has(&sources, "link/route.rs"));
+        assert!(has(&sources, "nic/path") && defines(&sources, "path::route"));
+        assert!(
+            !has(&sources, "oute.rs")
+                && !defines(&sources, "path::way")
+                && !has(&sources, "link/route.rs")
+        );
         assert!(defines(&sources, "a_test_of_it") && !defines(&sources, "test_of_it_all"));
     }
 }
