@@ -10,6 +10,10 @@ pub const MAX_CM_RETRIES: u8 = 15;
 pub const PACKET_LIFETIME: u8 = 16;
 /// Code for the time that an MRA asks for: 65 s.
 pub const MRA_SERVICE_TIMEOUT: u8 = 24;
+/// Receiver-not-ready timer code of connections: 492 ms, the longest that ends before the local ACK timer of a connection of usual
+/// life time (537 ms). Linux has code 0, 655 ms; but the ACK timer of its own driver runs on in the wait, and without retries
+/// (`retry_count` 0) a receiver that is not ready then ends the connection.
+pub const MIN_RNR_TIMER: u8 = 31;
 
 /// How long the answer to a resolution request is kept for a repetition of the request: eight times the interval at which it is
 /// repeated.
@@ -49,6 +53,16 @@ mod tests {
         assert_eq!(cm_time(17).as_millis(), 512);
         assert_eq!(cm_time(0).as_millis(), 1);
         assert_eq!(cm_time(255), cm_time(31));
+    }
+
+    #[test]
+    fn a_receiver_that_is_not_ready_is_asked_again_before_the_ack_timer_runs_out() {
+        use crate::wire::{ack_timeout as run, rnr_timer};
+
+        let usual = run(ack_timeout(15, PACKET_LIFETIME)).unwrap();
+        assert!(rnr_timer(MIN_RNR_TIMER) < usual);
+        let longer = |code: &u8| rnr_timer(*code) > rnr_timer(MIN_RNR_TIMER);
+        assert!((0..32).filter(longer).all(|code| rnr_timer(code) >= usual));
     }
 
     #[test]
