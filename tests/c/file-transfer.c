@@ -4,15 +4,14 @@
  * The server speaks first: it SENDs address and key of its buffer. The client WRITEs a name, then chunk after chunk of 10 MiB, each with
  * its length as immediate, and an empty one as the end. The server's receives have no scatter/gather elements; for each chunk it SENDs
  * that it is ready for the next. The client posts the receive for that answer after the chunk, and the server its receive after the
- * answer: both run into a receiver that is not ready, again and again. retry_count is 0, rnr_retry 7. With `late` the client posts
- * the receive so long after the chunk that the answer is always there first.
+ * answer: both run into a receiver that is not ready, again and again. retry_count is 0, rnr_retry 7.
  *
  * usage: file-transfer server [-n CLIENTS] [-p PORT]
- *        file-transfer client ADDRESS PORT SIZE [CHUNK [late]]
+ *        file-transfer client ADDRESS PORT SIZE [CHUNK]
  */
 #include "common.h"
 
-enum { MAX_CHUNK = 10 << 20, MAX_NAME = 64, TIME = 120, LATE_US = 50000 };
+enum { MAX_CHUNK = 10 << 20, MAX_NAME = 64, TIME = 120 };
 
 enum message_type { MSG_MR = 1, MSG_READY, MSG_DONE };
 
@@ -43,7 +42,7 @@ static struct {
 	struct ibv_cq *cq;
 } shared;
 
-static bool is_server, is_late;
+static bool is_server;
 static uint64_t size, chunk = MAX_CHUNK;
 
 static uint32_t seed_of(uint64_t length)
@@ -172,8 +171,6 @@ static void client_completion(struct connection *conn, const struct ibv_wc *wc)
 		die("message of type %d", message.type);
 	}
 	/* Behind the chunk, on purpose. */
-	if (is_late)
-		usleep(LATE_US);
 	post_receive(conn);
 }
 
@@ -296,7 +293,7 @@ static void serve_events(struct rdma_event_channel *channel, unsigned long conne
 static int usage(void)
 {
 	fputs("usage: file-transfer server [-n CLIENTS] [-p PORT]\n"
-	      "       file-transfer client ADDRESS PORT SIZE [CHUNK [late]]\n", stderr);
+	      "       file-transfer client ADDRESS PORT SIZE [CHUNK]\n", stderr);
 	return 2;
 }
 
@@ -331,13 +328,10 @@ int main(int argc, char **argv)
 	deadline(TIME);
 	if (argc >= 2 && strcmp(argv[1], "server") == 0)
 		return server(argc - 1, argv + 1);
-	if (argc < 5 || argc > 7 || strcmp(argv[1], "client") != 0)
-		return usage();
-	is_late = argc == 7 && strcmp(argv[6], "late") == 0;
-	if (argc == 7 && !is_late)
+	if ((argc != 5 && argc != 6) || strcmp(argv[1], "client") != 0)
 		return usage();
 	size = number(argv[4], 0, UINT32_MAX);
-	if (argc > 5)
+	if (argc == 6)
 		chunk = number(argv[5], 1, MAX_CHUNK);
 	MUST_PTR(channel = rdma_create_event_channel());
 	start_resolving(channel, argv[2], argv[3]);

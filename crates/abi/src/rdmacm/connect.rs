@@ -10,7 +10,7 @@ use ferroce_proto::ids::Qpn;
 use super::id::Id;
 use super::lock;
 use super::sync::await_event;
-use super::transition::{self, ReadLimits};
+use super::transition::{self, ReadLimits, Settled};
 use super::types::{
     RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, RDMA_PS_TCP, rdma_cm_id, rdma_conn_param,
 };
@@ -180,11 +180,16 @@ unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(
     let limits = accept_limits(id, param.as_ref(), device);
     let datagram = id.qp_type() == IBV_QPT_UD;
     let moves = !datagram && !id.qp().is_null();
-    if moves {
-        transition::to_rts(id, Some(limits))?;
-    }
     // SAFETY: the caller's parameters and what they point to are live.
     let wire = unsafe { wire_param(id, param.as_ref(), limits) };
+    if moves {
+        let peers_rnr_retry = wire.rnr_retry_count;
+        let settled = Settled {
+            limits,
+            peers_rnr_retry,
+        };
+        transition::to_rts(id, Some(settled))?;
+    }
     if let Err(e) = id.nic().accept(&wire) {
         if moves {
             // Best effort: the program hears of the first failure.

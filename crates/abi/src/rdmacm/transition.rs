@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use ferroce_nic::Error;
+use ferroce_proto::cm::min_rnr_timer;
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpState};
 
 use super::id::Id;
@@ -16,6 +17,15 @@ pub(super) struct ReadLimits {
     pub(super) responder_resources: u8,
     /// Asked of the peer.
     pub(super) initiator_depth: u8,
+}
+
+/// What an acceptor settles; the conversation does not know it before its answer goes out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settled {
+    /// What it serves and asks for.
+    pub(super) limits: ReadLimits,
+    /// How often the peer tries again while there is no receive.
+    pub(super) peers_rnr_retry: u8,
 }
 
 /// `ibv_modify_qp` on the identifier's queue pair.
@@ -39,17 +49,18 @@ pub(super) fn to_init(id: Id<'_>) -> Result<(), Error> {
 }
 
 /// To RTR and RTS. The move to INIT is repeated, because its access flags depend on what was negotiated. An acceptor gives
-/// the limits that it settled; the conversation does not know them before its answer goes out.
-pub(super) fn to_rts(id: Id<'_>, limits: Option<ReadLimits>) -> Result<(), Error> {
+/// what it settled.
+pub(super) fn to_rts(id: Id<'_>, settled: Option<Settled>) -> Result<(), Error> {
     to_init(id)?;
     let (mut attr, mask) = id.nic().qp_attr(QpState::Rtr)?;
-    if let Some(limits) = limits {
-        attr.max_dest_rd_atomic = limits.responder_resources;
+    if let Some(settled) = settled {
+        attr.max_dest_rd_atomic = settled.limits.responder_resources;
+        attr.min_rnr_timer = min_rnr_timer(settled.peers_rnr_retry);
     }
     modify(id, &attr, mask)?;
     let (mut attr, mask) = id.nic().qp_attr(QpState::Rts)?;
-    if let Some(limits) = limits {
-        attr.max_rd_atomic = limits.initiator_depth;
+    if let Some(settled) = settled {
+        attr.max_rd_atomic = settled.limits.initiator_depth;
     }
     modify(id, &attr, mask)
 }

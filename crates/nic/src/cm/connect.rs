@@ -39,6 +39,7 @@ impl Work<'_> {
         let id = self.state.id_mut(key)?;
         id.conversation = Some(conversation);
         id.connection.retry_count = req.retry_count;
+        id.connection.peers_rnr_retry = req.rnr_retry_count;
         id.connection.responder_resources = req.responder_resources;
         id.connection.initiator_depth = req.initiator_depth;
         id.progress = Progress::Connecting;
@@ -79,6 +80,7 @@ impl Work<'_> {
             .accept(self.now, conversation, rep)
             .map_err(|e| wrong_state(&e))?;
         let id = self.state.id_mut(key)?;
+        id.connection.peers_rnr_retry = rep.rnr_retry_count;
         id.connection.responder_resources = rep.responder_resources;
         id.connection.initiator_depth = rep.initiator_depth;
         id.takes_events = true;

@@ -78,6 +78,7 @@ impl Work<'_> {
             initiator_depth: rep.responder_resources,
             retry_count: id.connection.retry_count,
             rnr_retry: rep.rnr_retry_count,
+            peers_rnr_retry: id.connection.peers_rnr_retry,
             timeout: id.options.ack_timeout.unwrap_or(from_path),
             peer_known: true,
         };

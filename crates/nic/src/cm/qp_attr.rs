@@ -1,6 +1,6 @@
 //! The attributes that a connection gives its queue pair (`rdma_init_qp_attr`).
 
-use ferroce_proto::cm::{MIN_RNR_TIMER, Phase};
+use ferroce_proto::cm::{Phase, min_rnr_timer};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, GlobalRoute, QpAttr, QpState, QpType};
 
@@ -88,7 +88,7 @@ fn rtr(id: &IdState, phase: Option<Phase>) -> Result<(QpAttr, AttrMask), Error> 
         dest_qp_num: connection.remote_qpn,
         rq_psn: id.rq_psn,
         max_dest_rd_atomic: connection.responder_resources,
-        min_rnr_timer: MIN_RNR_TIMER,
+        min_rnr_timer: min_rnr_timer(connection.peers_rnr_retry),
         port_num: PORT,
         ..QpAttr::default()
     };

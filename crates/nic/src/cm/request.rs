@@ -238,6 +238,7 @@ fn connection_of(req: &Req) -> Connection {
         initiator_depth: req.responder_resources,
         retry_count: req.retry_count,
         rnr_retry: req.rnr_retry_count,
+        peers_rnr_retry: 0,
         timeout: req.primary.local_ack_timeout,
         peer_known: true,
     }

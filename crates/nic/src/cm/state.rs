@@ -58,6 +58,8 @@ pub(super) struct Connection {
     pub(super) initiator_depth: u8,
     pub(super) retry_count: u8,
     pub(super) rnr_retry: u8,
+    /// What the peer was told for its own queue pair; 0 before that.
+    pub(super) peers_rnr_retry: u8,
     /// Local ACK timeout code.
     pub(super) timeout: u8,
     /// The peer's queue pair is known.

@@ -41,8 +41,8 @@ pub use agent::{Agent, Config};
 pub use answer::{answer_unknown, answer_unoffered};
 pub use conversation::Phase;
 pub use timing::{
-    CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, MIN_RNR_TIMER, MRA_SERVICE_TIMEOUT, PACKET_LIFETIME,
-    ack_timeout, cm_time,
+    CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, MRA_SERVICE_TIMEOUT, PACKET_LIFETIME, ack_timeout,
+    cm_time, min_rnr_timer,
 };
 
 use alloc::boxed::Box;

@@ -8,7 +8,7 @@ use ferroce_proto::verbs::{AttrMask, Mtu, QpState};
 
 use super::pair::Pair;
 use super::program::*;
-use crate::cm::EventKind;
+use crate::cm::{ConnParam, EventKind};
 
 #[test]
 fn a_connection_within_a_host() {
@@ -177,6 +177,29 @@ fn what_goes_over_the_wire_is_what_others_expect() {
 }
 
 #[test]
+fn a_peer_that_tries_without_limit_waits_little_for_a_receiver() {
+    for (retries, code) in [(7, 20), (8, 20), (6, 0), (0, 0)] {
+        let p = Pair::new(1, "10.0.0.2");
+        let a = p.client.routed(&p.client_events, p.to);
+        let patient = |param: ConnParam| ConnParam {
+            rnr_retry_count: retries,
+            ..param
+        };
+        a.connect(&patient(param(b""))).unwrap();
+        p.net.settle();
+        let b = expect(&p.server_events, EventKind::ConnectRequest, 0).id;
+        let (b_rtr, _) = b.qp_attr(QpState::Rtr).unwrap();
+        assert_eq!(b_rtr.min_rnr_timer, 0, "what it will tell is not known");
+        b.accept(&patient(param_of_server(b""))).unwrap();
+        p.net.settle();
+        expect(&p.client_events, EventKind::ConnectResponse, 0);
+        let of = [a.qp_attr(QpState::Rtr), b.qp_attr(QpState::Rtr)];
+        let codes = of.map(|attr| attr.unwrap().0.min_rnr_timer);
+        assert_eq!(codes, [code; 2], "rnr_retry_count {retries}");
+    }
+}
+
+#[test]
 fn the_connection_tells_the_attributes_of_its_queue_pair() {
     let p = Pair::new(1, "10.0.0.2");
     let a = p.client.routed(&p.client_events, p.to);
@@ -264,7 +287,7 @@ fn the_connection_tells_the_attributes_of_its_queue_pair() {
 fn a_connection_without_reads_gives_no_right_to_read() {
     let p = Pair::new(0, "127.0.0.1");
     let a = p.client.routed(&p.client_events, p.to);
-    a.connect(&crate::cm::ConnParam {
+    a.connect(&ConnParam {
         responder_resources: 0,
         ..param(b"")
     })
@@ -306,7 +329,7 @@ fn calls_out_of_place_are_refused() {
 fn retry_counts_have_three_bits() {
     let p = Pair::new(0, "127.0.0.1");
     let a = p.client.routed(&p.client_events, p.to);
-    a.connect(&crate::cm::ConnParam {
+    a.connect(&ConnParam {
         retry_count: 200,
         rnr_retry_count: 8,
         ..param(b"")
