@@ -9,7 +9,7 @@ use ferroce_proto::ids::Key;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::testkit::{Arena, Faults, Pair, Rng, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{
-    AttrMask, PathMigState, PostError, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendWr,
+    AttrMask, Mtu, PathMigState, PostError, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendWr,
 };
 
 const LOSSLESS: LinkTraits = LinkTraits {
@@ -93,6 +93,7 @@ fn receive(pair: &Pair, rng: &mut Rng, wr_id: u64, side: Side) -> RecvWr {
         0 => vec![piece(rng, 50), piece(rng, 6000)],
         1 if rng.per_mille(100) => vec![],
         2 if rng.per_mille(100) => vec![piece(rng, 60)],
+        3 if rng.per_mille(100) => vec![piece(rng, 1500)],
         _ => vec![piece(rng, 6000)],
     };
     if let Some(sge) = sges.first_mut()
@@ -158,8 +159,9 @@ fn rearm(twins: &mut Twins, side: Side) {
     });
 }
 
-/// Random work on one pair, until it fails or `length` things have happened. Returns how many packets went the short way.
-fn run(setup: Setup, length: u64) -> usize {
+/// Random work on one pair, until it fails or `length` things have happened. Returns how many packets went the short way, and how many
+/// Middle packets were taken together.
+fn run(setup: Setup, length: u64) -> (usize, usize) {
     let mut twins = Twins::new(setup);
     let mut rng = Rng::new(setup.seed ^ 0x5eed);
     if rng.per_mille(100) {
@@ -170,7 +172,76 @@ fn run(setup: Setup, length: u64) -> usize {
         anything(&mut twins, &mut rng, wr_id);
     }
     twins.settle();
-    twins.briefs()
+    (twins.briefs(), twins.0[0].middles)
+}
+
+/// Packets are small, so messages have many.
+#[test]
+fn both_ways_leave_the_same_of_long_messages() {
+    let mut middles = 0;
+    for seed in seeds(60) {
+        println!("seed {seed}");
+        let bad = Faults {
+            drop: 10,
+            duplicate: 10,
+            reorder: 10,
+        };
+        let setup = Setup {
+            seed,
+            memory: MEMORY,
+            mtu: Mtu::B256,
+            kin: seed % 2 == 0,
+            link: if seed % 3 == 0 {
+                LOSSLESS
+            } else {
+                Setup::default().link
+            },
+            faults: if seed % 3 == 1 {
+                bad
+            } else {
+                Faults::default()
+            },
+            ..Setup::default()
+        };
+        middles += run(setup, 150).1;
+    }
+    assert!(middles > 1000, "{middles}");
+}
+
+/// What came before a page that is gone is in its place, and the packet that finds it gone is refused.
+#[test]
+fn both_ways_leave_the_same_where_memory_is_gone() {
+    for write in [false, true] {
+        let mut twins = Twins::new(Setup {
+            memory: MEMORY,
+            mtu: Mtu::B256,
+            ..Setup::default()
+        });
+        for pair in &twins.0 {
+            let gone = Arena::BASE + 8000 + 1700;
+            pair.b.memory.unmap(gone, 1);
+        }
+        let pair = &twins.0[0];
+        let op = if write {
+            SendOp::Write(remote(pair.key(Side::B), 8000))
+        } else {
+            SendOp::Send
+        };
+        let request = wr(1, op, vec![pair.sge(Side::A, 0, 5000)]);
+        let sges = vec![pair.sge(Side::B, 8000, 5000)].into();
+        let receive = RecvWr { wr_id: 2, sges };
+        twins.both(|pair| pair.try_recv(Side::B, receive.clone()).is_ok());
+        twins.both(|pair| pair.try_send(Side::A, request.clone()).is_ok());
+        twins.settle();
+        let [together, _] = &twins.0;
+        assert_eq!(together.b.qp.state(), QpState::Err);
+        assert_eq!(
+            together.middles, 5,
+            "the first and the one behind them went the general way"
+        );
+        let placed = |from: &Arena, at| from.get(Arena::BASE + at, 6 * 256);
+        assert!(placed(&together.a.memory, 0) == placed(&together.b.memory, 8000));
+    }
 }
 
 #[test]
@@ -184,7 +255,7 @@ fn both_ways_leave_the_same_on_a_lossless_link() {
             link: LOSSLESS,
             ..Setup::default()
         };
-        briefs += run(setup, 200);
+        briefs += run(setup, 200).0;
     }
     assert!(briefs > 20, "{briefs}");
 }
@@ -205,7 +276,7 @@ fn both_ways_leave_the_same_on_a_bad_link() {
             },
             ..Setup::default()
         };
-        briefs += run(setup, 150);
+        briefs += run(setup, 150).0;
     }
     assert!(briefs > 20, "{briefs}");
 }

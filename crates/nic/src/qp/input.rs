@@ -75,13 +75,23 @@ impl Qp {
         }
         let (word, requests) = split_word(run.packets);
         self.with_cx(&mut locked, now, |locked, cx| {
-            for packet in word.iter().chain(requests) {
-                let taken = addressing.read(packet, |packet| {
-                    self.take(locked, cx, (addressing, packet?))
-                });
-                match taken {
-                    Ok(()) => (count, bytes) = (count + 1, bytes + packet.len()),
-                    Err(why) => dropped.push(why),
+            for mut packets in [word, requests] {
+                while let Some((packet, others)) = packets.split_first() {
+                    let (middles, rest) = take_middles(locked, cx, (addressing, packets));
+                    if !middles.is_empty() {
+                        count += middles.len();
+                        bytes += middles.iter().map(|packet| packet.len()).sum::<usize>();
+                        packets = rest;
+                        continue;
+                    }
+                    let taken = addressing.read(packet, |packet| {
+                        self.take(locked, cx, (addressing, packet?))
+                    });
+                    match taken {
+                        Ok(()) => (count, bytes) = (count + 1, bytes + packet.len()),
+                        Err(why) => dropped.push(why),
+                    }
+                    packets = others;
                 }
             }
         });
@@ -276,6 +286,23 @@ impl Qp {
         }
         Err(DropReason::Address)
     }
+}
+
+/// Gives the transport Middle packets that it takes together, unless somebody wants to read of every packet. Returns them, and the others.
+fn take_middles<'r, 'a>(
+    locked: &mut Locked,
+    cx: &mut Cx<'_>,
+    (addressing, packets): (&Addressing, &'r [&'a [u8]]),
+) -> (&'r [&'a [u8]], &'r [&'a [u8]]) {
+    let may = packets.len() > 1
+        && check_peer(locked, addressing).is_ok()
+        && !tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE);
+    let count = if may {
+        locked.transport.on_middles(cx, packets)
+    } else {
+        0
+    };
+    packets.split_at(count)
 }
 
 /// An acknowledgement behind a request, and the other packets. It is looked at first, as if it had come first: the request may be the end

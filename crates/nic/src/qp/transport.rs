@@ -156,6 +156,14 @@ impl Transport {
         }
     }
 
+    /// As [`RcQp::on_middles`].
+    pub(super) fn on_middles(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
+        match self {
+            Self::Rc(rc) => rc.on_middles(cx, packets),
+            Self::Uc(_) | Self::Ud(_) => 0,
+        }
+    }
+
     pub(super) fn poll_transmit(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         match self {
             Self::Rc(rc) => rc.poll_transmit(cx, out),

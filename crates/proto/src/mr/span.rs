@@ -38,6 +38,17 @@ impl Span<'_> {
     pub const fn len(&self) -> usize {
         self.len
     }
+    /// The first `len` bytes, or all if there are fewer, and the others.
+    #[must_use]
+    pub fn split_at(self, len: usize) -> (Self, Self) {
+        let len = len.min(self.len);
+        let rest = Self {
+            addr: self.addr.wrapping_add(len as u64),
+            len: self.len - len,
+            ..self
+        };
+        (Self { len, ..self }, rest)
+    }
     /// What is behind the addresses.
     #[must_use]
     pub const fn backing(&self) -> Backing {

@@ -2,11 +2,12 @@
 
 use super::Cx;
 use super::config::{MAX_MESSAGE, Shared};
+use super::execute::allows;
 use super::fault::Reject;
 use super::target::Target;
 use crate::ids::Key;
-use crate::mr::Access;
-use crate::wire::{OpInfo, Packet};
+use crate::mr::{Access, Span};
+use crate::wire::{OpInfo, Opcode, Operation, Packet, Position};
 
 /// What came so far.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,23 @@ impl Message {
             Self::Send { target, .. } => *target,
             Self::Write(write) => write.target,
         }
+    }
+
+    /// What its Middle packets are.
+    pub(super) const fn middle(&self) -> Opcode {
+        let operation = match self {
+            Self::Send { .. } => Operation::Send,
+            Self::Write(_) => Operation::Write,
+        };
+        Opcode::rc(operation, Position::Middle)
+    }
+
+    /// The same with so many bytes more.
+    pub(super) const fn after(mut self, bytes: u32) -> Self {
+        match &mut self {
+            Self::Send { received, .. } | Self::Write(Write { received, .. }) => *received += bytes,
+        }
+        self
     }
 
     /// Bytes of a SEND before this packet, if the packet fits what came before it: First and Only start a message, Middle
@@ -74,6 +92,24 @@ impl Write {
     /// Bytes of the whole message.
     pub(super) fn length(&self) -> u32 {
         self.length
+    }
+
+    /// Where the next `bytes` go, if they do not end it and the key opens them all.
+    pub(super) fn open_next<'r>(
+        &self,
+        shared: &Shared,
+        cx: &Cx<'r>,
+        bytes: u32,
+    ) -> Option<Span<'r>> {
+        let need = Access::REMOTE_WRITE;
+        let after = self.received.checked_add(bytes)?;
+        if after >= self.length || self.length > MAX_MESSAGE || !allows(shared, need) {
+            return None;
+        }
+        let at = self.va.wrapping_add(self.received.into());
+        let by = self.target.accessor(shared);
+        let opened = cx.rights.open_remote(self.rkey, by, at, bytes.into(), need);
+        opened.ok()
     }
 
     /// Puts a packet's payload in its place. The whole range is checked with the first packet, and each packet's part when it

@@ -20,6 +20,7 @@
 //! | `offer` | long SENDs whose bytes the responder fetches |
 //! | `completer` | response packets to completions |
 //! | `express` | the short way of short messages |
+//! | `middles` | the short way of the middle of a long message |
 //! | `repair`, `early` | a lone loss between two of our kind |
 //! | `budget` | what the queue pairs of a process have in flight to another one together |
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
@@ -39,6 +40,7 @@ mod express;
 pub(crate) mod fault;
 mod flight;
 mod message;
+mod middles;
 pub(crate) mod modify;
 mod offer;
 pub(crate) mod post;

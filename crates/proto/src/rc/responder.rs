@@ -52,7 +52,7 @@ pub(crate) struct Responder {
     /// The requester was told to go back to `expected`; it is told once.
     gap_reported: bool,
     /// What comes behind the gap.
-    early: EarlyPackets,
+    pub(super) early: EarlyPackets,
     /// The gap is a request for which there was no receive: the requester comes again with it and what follows.
     halted: bool,
     /// A requester waits for a receive.

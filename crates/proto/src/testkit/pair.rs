@@ -33,6 +33,8 @@ pub struct Pair {
     pub shorts: Option<usize>,
     /// Short messages are received the short way, where that is open; how often that was so.
     pub briefs: Option<usize>,
+    /// While that is so: how many Middle packets were received together.
+    pub middles: usize,
     setup: Setup,
     to_b: Channel,
     to_a: Channel,
@@ -83,6 +85,7 @@ impl Pair {
             trace: None,
             shorts: None,
             briefs: None,
+            middles: 0,
             setup,
             to_b: Channel::new(setup.faults),
             to_a: Channel::new(setup.faults),

@@ -172,10 +172,26 @@ impl Pair {
 
     fn deliver(&mut self, side: Side) {
         let now = self.now;
+        let mut arrived = Vec::new();
         while let Some(bytes) = self.channel_into(side).receive(now) {
-            let packet = Packet::parse(&bytes).expect("invariant: we sent a well-formed packet");
+            arrived.push(bytes);
+        }
+        let arrived: Vec<&[u8]> = arrived.iter().map(Vec::as_slice).collect();
+        let mut next = 0;
+        while let Some(&bytes) = arrived.get(next) {
+            if self.briefs.is_some() {
+                let rest = &arrived[next..];
+                let together = self.node(side).with(now, |qp, cx| qp.on_middles(cx, rest));
+                self.middles += together;
+                next += together;
+                if together > 0 {
+                    continue;
+                }
+            }
+            next += 1;
+            let packet = Packet::parse(bytes).expect("invariant: we sent a well-formed packet");
             assert_eq!(packet.bth.dest_qp, Self::qpn(side));
-            let brief = Brief::parse(&bytes).filter(|_| self.briefs.is_some());
+            let brief = Brief::parse(bytes).filter(|_| self.briefs.is_some());
             let node = self.node(side);
             let briefly = node.with(now, |qp, cx| qp.on_brief(cx, brief.as_ref()?));
             let taken =
