@@ -179,7 +179,7 @@ fn run(setup: Setup, length: u64) -> (usize, usize) {
 #[test]
 fn both_ways_leave_the_same_of_long_messages() {
     let mut middles = 0;
-    for seed in seeds(60) {
+    for seed in seeds(24) {
         println!("seed {seed}");
         let bad = Faults {
             drop: 10,
@@ -205,7 +205,7 @@ fn both_ways_leave_the_same_of_long_messages() {
         };
         middles += run(setup, 150).1;
     }
-    assert!(middles > 1000, "{middles}");
+    assert!(middles > 300, "{middles}");
 }
 
 /// What came before a page that is gone is in its place, and the packet that finds it gone is refused.
