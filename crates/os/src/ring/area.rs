@@ -5,8 +5,10 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use super::lane::{LANES, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
 use super::protocol::{Area, Consumer, LINE, Producer, Word};
 use super::{Receiver, Sender};
 use crate::fd::Fd;
@@ -16,6 +18,15 @@ use crate::sys::check;
 
 /// Bytes before those for records: one line for each word, in a page of its own.
 const CONTROL: usize = 4096;
+
+/// Bytes of a lane's words beside its slots: a line for each side.
+const LANE_CONTROL: usize = 2 * LINE as usize;
+/// Bytes of the lanes' words.
+const LANES_CONTROL: usize = (LANE_CONTROL * LANES as usize).next_multiple_of(4096);
+/// Bytes of a lane's slots.
+const LANE: usize = SLOTS as usize * SLOT;
+/// Bytes behind those for records: for the lanes, if there are any.
+const ALL_LANES: usize = LANES_CONTROL + LANE * LANES as usize;
 
 /// Lines behind the next length that are asked for ahead: those of a short record.
 const AHEAD: u32 = 3;
@@ -60,6 +71,8 @@ pub struct SharedArea {
     mapping: Option<Mapping>,
     base: *mut u8,
     capacity: u32,
+    /// Whether there are lanes behind the records.
+    lanes: bool,
     /// See [`fork::generation`].
     generation: usize,
 }
@@ -70,24 +83,25 @@ unsafe impl Send for SharedArea {}
 // SAFETY: as above.
 unsafe impl Sync for SharedArea {}
 
-/// Makes a ring with room for `capacity` bytes of records, a power of two from 4 KiB to 1 GiB: this side sends, and the descriptor is
-/// for the other side's [`open`].
+/// Makes a ring with room for `capacity` bytes of records, a power of two from 4 KiB to 1 GiB, and with `lanes` or not: this side sends,
+/// and the descriptor is for the other side's [`open`].
 ///
 /// # Errors
 /// [`Refused`]: the system has no memory files, or no memory, or a limit is in the way.
-pub fn create(capacity: u32) -> Result<(Sender, Fd), Refused> {
-    let bytes = file_bytes(capacity)?;
+pub fn create(capacity: u32, lanes: bool) -> Result<(Sender, Fd), Refused> {
+    let bytes = file_bytes(capacity, lanes)?;
     let fd = file::create(c"ferroce-ring", bytes, SEALS)?;
-    let area = SharedArea::map(&fd, capacity)?;
-    Ok((Producer::new(area), fd))
+    let area = SharedArea::map(&fd, capacity, lanes)?;
+    Ok((Producer::new(Arc::new(area)), fd))
 }
 
-/// Maps a ring that another process made and sends on. `capacity` is what it says.
+/// Maps a ring that another process made and sends on. `capacity` and whether it has `lanes` is what it says. With lanes it is told that
+/// they are looked at.
 ///
 /// # Errors
 /// [`Refused`].
-pub fn open(fd: &Fd, capacity: u32) -> Result<Receiver, Refused> {
-    let bytes = file_bytes(capacity)?;
+pub fn open(fd: &Fd, capacity: u32, lanes: bool) -> Result<Receiver, Refused> {
+    let bytes = file_bytes(capacity, lanes)?;
     let seals = file::seals(fd.as_raw_fd())?;
     if seals & libc::F_SEAL_SHRINK == 0 || seals & libc::F_SEAL_WRITE != 0 {
         return Err(Refused::Seals);
@@ -96,20 +110,25 @@ pub fn open(fd: &Fd, capacity: u32) -> Result<Receiver, Refused> {
         Some(size) if size >= bytes as u64 => {}
         size => return Err(Refused::Size(size.unwrap_or(0))),
     }
-    Ok(Consumer::new(SharedArea::map(fd, capacity)?))
+    let area = SharedArea::map(fd, capacity, lanes)?;
+    if lanes {
+        area.word(Word::Lanes).store(1, Ordering::Release);
+    }
+    Ok(Consumer::new(Arc::new(area)))
 }
 
-fn file_bytes(capacity: u32) -> Result<usize, Refused> {
+fn file_bytes(capacity: u32, lanes: bool) -> Result<usize, Refused> {
     if !capacity.is_power_of_two() || !(4096..=1 << 30).contains(&capacity) {
         return Err(Refused::Size(capacity.into()));
     }
     let page = usize::try_from(page_size()).expect("invariant: 64 bits");
-    Ok((CONTROL + capacity as usize).next_multiple_of(page))
+    let lanes = if lanes { ALL_LANES } else { 0 };
+    Ok((CONTROL + capacity as usize + lanes).next_multiple_of(page))
 }
 
 impl SharedArea {
-    fn map(fd: &Fd, capacity: u32) -> Result<Self, Refused> {
-        let mapping = Mapping::of(fd.as_raw_fd(), 0, file_bytes(capacity)?, true)?;
+    fn map(fd: &Fd, capacity: u32, lanes: bool) -> Result<Self, Refused> {
+        let mapping = Mapping::of(fd.as_raw_fd(), 0, file_bytes(capacity, lanes)?, true)?;
         let base: *mut u8 = crate::memory::address(mapping.addr());
         // A child of `fork` would be a second producer or consumer.
         // SAFETY: the mapping is new and nobody has pointers into it.
@@ -120,8 +139,45 @@ impl SharedArea {
             mapping: Some(mapping),
             base,
             capacity,
+            lanes,
             generation: fork::generation(),
         })
+    }
+
+    /// Whether there are lanes, and the consumer looks at them.
+    #[must_use]
+    pub fn has_lanes(&self) -> bool {
+        self.lanes
+            && self.generation == fork::generation()
+            && self.word(Word::Lanes).load(Ordering::Acquire) != 0
+    }
+
+    /// Where the words of a lane begin in the mapping.
+    #[inline]
+    fn lane_control(&self, lane: u8) -> usize {
+        assert!(self.lanes && lane < LANES, "invariant: a lane that there is");
+        CONTROL + self.capacity as usize + LANE_CONTROL * usize::from(lane)
+    }
+
+    /// Where the slot of a position of a lane begins in the mapping.
+    #[inline]
+    fn slot(&self, lane: u8, at: u32) -> usize {
+        assert!(self.lanes && lane < LANES, "invariant: a lane that there is");
+        let lanes = CONTROL + self.capacity as usize + LANES_CONTROL;
+        lanes + LANE * usize::from(lane) + SLOT * (at % SLOTS) as usize
+    }
+
+    #[inline]
+    fn lane_word(&self, lane: u8, word: LaneWord) -> &AtomicU32 {
+        let offset = match word {
+            LaneWord::Accepted => self.lane_control(lane),
+            LaneWord::Read => self.lane_control(lane) + LINE as usize,
+            LaneWord::Filled(at) => self.slot(lane, at),
+            LaneWord::Length(at) => self.slot(lane, at) + 4,
+        };
+        // SAFETY: inside the mapping, which has lanes and lives as long as `self`; aligned to four bytes; the peer may change it at any
+        // time, which an atomic allows.
+        unsafe { AtomicU32::from_ptr(self.base.add(offset).cast()) }
     }
 
     #[inline]
@@ -130,6 +186,7 @@ impl SharedArea {
             Word::Sleeps => 0,
             Word::Read => LINE as usize,
             Word::Waits => 2 * LINE as usize,
+            Word::Lanes => 3 * LINE as usize,
             Word::Length(at) => CONTROL + (at & (self.capacity - 1)) as usize,
         };
         // SAFETY: inside the mapping, which lives as long as `self`; aligned, since positions are multiples of a line; the peer may
@@ -166,7 +223,7 @@ fn prefetch_for_write(at: *const u8) {
     let _ = at;
 }
 
-impl Area for SharedArea {
+impl Area for Arc<SharedArea> {
     #[inline]
     fn capacity(&self) -> u32 {
         self.capacity
@@ -245,9 +302,48 @@ impl Area for SharedArea {
     }
 }
 
+impl LaneArea for Arc<SharedArea> {
+    #[inline]
+    fn is_ours(&self) -> bool {
+        Area::is_ours(self)
+    }
+
+    #[inline]
+    fn slots(&self) -> u32 {
+        SLOTS
+    }
+
+    #[inline]
+    fn load_lane(&self, lane: u8, word: LaneWord, order: Ordering) -> u32 {
+        self.lane_word(lane, word).load(order)
+    }
+
+    #[inline]
+    fn store_lane(&self, lane: u8, word: LaneWord, value: u32, order: Ordering) {
+        self.lane_word(lane, word).store(value, order);
+    }
+
+    #[inline]
+    fn fill(&self, lane: u8, at: u32, bytes: &[u8]) {
+        assert!(bytes.len() <= SLOT - SLOT_HEAD);
+        let start = self.slot(lane, at) + SLOT_HEAD;
+        // SAFETY: the slot lies inside the mapping and has room for the bytes, which are the process's own memory. An honest peer does not
+        // look at them now; what a hostile one reads does not matter.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(start), bytes.len()) };
+    }
+
+    #[inline]
+    fn copy_out(&self, lane: u8, at: u32, to: &mut [u8]) {
+        assert!(to.len() <= SLOT - SLOT_HEAD);
+        let start = self.slot(lane, at) + SLOT_HEAD;
+        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is bytes, of which every value is valid.
+        unsafe { ptr::copy_nonoverlapping(self.base.add(start), to.as_mut_ptr(), to.len()) };
+    }
+}
+
 impl Drop for SharedArea {
     fn drop(&mut self) {
-        if !self.is_ours() {
+        if self.generation != fork::generation() {
             // A child of `fork` does not have it, and may have something else in its place.
             std::mem::forget(self.mapping.take());
         }

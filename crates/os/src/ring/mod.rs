@@ -1,7 +1,7 @@
 //! A ring in shared memory: records from one process to another without a system call.
 //!
-//! One side produces, the other consumes; `protocol` has the rules, the same for real memory and for the model checker, and
-//! `area` the memory. A ring has no descriptor once both sides have mapped it, and vanishes with the last of them. Its pages
+//! One side produces, the other consumes; `protocol` has the rules, the same for real memory and for the model checker,
+//! `area` the memory, and `lane` the lanes of single queue pairs beside the records. A ring has no descriptor once both sides have mapped it, and vanishes with the last of them. Its pages
 //! come into being as they are first used.
 //!
 //! The process at the other end may write anything anywhere in the ring at any time. So no Rust reference to its bytes is ever
@@ -11,17 +11,31 @@
 //! A child of `fork` does not have the mapping; what it inherits of these objects says [`Broken`].
 
 mod area;
+mod lane;
 mod protocol;
 
+#[cfg(test)]
+mod lane_model;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 pub use self::area::{Refused, SharedArea, create, open};
-pub use self::protocol::{Area, Broken, Consumer, Popped, Producer, Pushed, Word};
+pub use self::lane::{
+    LANES, LONGEST, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past, is_filled,
+};
+pub use self::protocol::{
+    Area, Broken, Consumer, Popped, Producer, Pushed, Word, sleeps, wakes,
+};
 
 /// The sending end of a ring between processes.
-pub type Sender = Producer<SharedArea>;
+pub type Sender = Producer<Arc<SharedArea>>;
 /// The receiving end of a ring between processes.
-pub type Receiver = Consumer<SharedArea>;
+pub type Receiver = Consumer<Arc<SharedArea>>;
+/// The sending end of a lane between processes.
+pub type LaneSender = LaneProducer<Arc<SharedArea>>;
+/// The receiving end of a lane between processes.
+pub type LaneReceiver = LaneConsumer<Arc<SharedArea>>;

@@ -36,6 +36,7 @@ impl<const LINES: usize> Modelled<LINES> {
             Word::Sleeps => &self.sleeps,
             Word::Read => &self.read,
             Word::Waits => &self.waits,
+            Word::Lanes => unreachable!("a ring without lanes"),
             Word::Length(at) => &self.lengths[line::<LINES>(at)],
         }
     }
@@ -75,25 +76,25 @@ impl<const LINES: usize> Area for Arc<Modelled<LINES>> {
 }
 
 /// A wake-up by other means (the socket): what is written there is there until it is read.
-struct Wake {
+pub(super) struct Wake {
     came: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Wake {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             came: Mutex::new(false),
             changed: Condvar::new(),
         }
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         *self.came.lock().unwrap() = true;
         self.changed.notify_one();
     }
 
-    fn wait(&self) {
+    pub(super) fn wait(&self) {
         let mut came = self.came.lock().unwrap();
         while !*came {
             came = self.changed.wait(came).unwrap();
@@ -102,7 +103,7 @@ impl Wake {
     }
 }
 
-fn check(model: impl Fn() + Send + Sync + 'static) {
+pub(super) fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(model);

@@ -27,6 +27,8 @@ pub enum Word {
     Read,
     /// Not zero: the producer waits for room.
     Waits,
+    /// Not zero: the consumer looks at lanes, too.
+    Lanes,
     /// The length of the record at a position.
     Length(u32),
 }
@@ -95,6 +97,23 @@ pub(super) const fn longest(capacity: u32) -> usize {
     (capacity / 4 - HEAD) as usize
 }
 
+/// Whether the consumer sleeps and must be woken, by the caller, for what was put into the ring or into a lane.
+#[must_use]
+#[inline]
+pub fn wakes(area: &impl Area) -> bool {
+    area.fence();
+    area.load(Word::Sleeps, Ordering::Relaxed) != 0
+        && area.swap(Word::Sleeps, 0, Ordering::Relaxed) != 0
+}
+
+/// Whether the consumer sleeps, or is about to: something was made visible to it before, and it has not been told.
+#[must_use]
+#[inline]
+pub fn sleeps(area: &impl Area) -> bool {
+    area.fence();
+    area.load(Word::Sleeps, Ordering::Relaxed) != 0
+}
+
 /// The end that puts records in.
 #[derive(Debug)]
 pub struct Producer<A> {
@@ -157,9 +176,12 @@ impl<A: Area> Producer<A> {
     /// Whether the consumer sleeps and must be woken, by the caller, for what was put in.
     #[must_use]
     pub fn wakes(&mut self) -> bool {
-        self.area.fence();
-        self.area.load(Word::Sleeps, Ordering::Relaxed) != 0
-            && self.area.swap(Word::Sleeps, 0, Ordering::Relaxed) != 0
+        wakes(&self.area)
+    }
+
+    /// The ring's memory.
+    pub fn area(&self) -> &A {
+        &self.area
     }
 
     /// A record of `len` bytes found no room: says that this side waits. Returns true if there is room now after all, and then it
@@ -266,16 +288,28 @@ impl<A: Area> Consumer<A> {
             && self.area.swap(Word::Waits, 0, Ordering::Relaxed) != 0
     }
 
+    /// The ring's memory.
+    pub fn area(&self) -> &A {
+        &self.area
+    }
+
     /// Says that this side will not look any more until it is woken. Returns false if there is a record now: then it must look, and
     /// is not woken.
     #[must_use]
     pub fn sleep(&mut self) -> bool {
+        self.sleep_unless(|| false)
+    }
+
+    /// As [`sleep`](Self::sleep), where there may be something else to look at, which `any` does: this side has not said before that it
+    /// sleeps when that is made visible, or is seen to have said so.
+    #[must_use]
+    pub fn sleep_unless(&mut self, any: impl FnOnce() -> bool) -> bool {
         if !self.area.is_ours() {
             return true;
         }
         self.area.store(Word::Sleeps, 1, Ordering::Relaxed);
         self.area.fence();
-        let empty = !self.has_more();
+        let empty = !self.has_more() && !any();
         if !empty {
             self.area.store(Word::Sleeps, 0, Ordering::Relaxed);
         }

@@ -8,8 +8,8 @@ use crate::memory::file;
 const CAPACITY: u32 = 4096;
 
 fn pair() -> (Sender, Receiver) {
-    let (sender, fd) = create(CAPACITY).unwrap();
-    (sender, open(&fd, CAPACITY).unwrap())
+    let (sender, fd) = create(CAPACITY, false).unwrap();
+    (sender, open(&fd, CAPACITY, false).unwrap())
 }
 
 #[test]
@@ -117,9 +117,81 @@ fn a_peer_that_lies_about_what_it_has_read_is_found_out() {
 
 #[test]
 fn only_sealed_files_of_the_right_size_are_taken() {
-    let (_sender, fd) = create(CAPACITY).unwrap();
-    assert!(matches!(open(&fd, 2 * CAPACITY), Err(Refused::Size(8192))));
-    assert!(matches!(open(&fd, 4095), Err(Refused::Size(4095))));
+    let (_sender, fd) = create(CAPACITY, false).unwrap();
+    assert!(matches!(open(&fd, 2 * CAPACITY, false), Err(Refused::Size(8192))));
+    assert!(matches!(open(&fd, 4095, false), Err(Refused::Size(4095))));
     let unsealed = file::unsealed(c"ring").unwrap();
-    assert!(matches!(open(&unsealed, CAPACITY), Err(Refused::Seals)));
+    assert!(matches!(open(&unsealed, CAPACITY, false), Err(Refused::Seals)));
+}
+
+/// Both ends of a lane, in a run, and the ring that it belongs to.
+fn lane() -> (LaneSender, LaneReceiver, Sender) {
+    let (sender, fd) = create(CAPACITY, true).unwrap();
+    assert!(!sender.area().has_lanes(), "nobody looks at them yet");
+    let receiver = open(&fd, CAPACITY, true).unwrap();
+    assert!(sender.area().has_lanes());
+    let mut producer = LaneProducer::new(sender.area().clone(), LANES - 1, u32::MAX - 100);
+    assert!(!producer.is_accepted(5));
+    let mut consumer = LaneConsumer::accept(receiver.area().clone(), LANES - 1, 5);
+    assert!(producer.is_accepted(5) && !producer.is_accepted(6));
+    consumer.begin_run(producer.begin_run());
+    (producer, consumer, sender)
+}
+
+#[test]
+fn a_lane_passes_messages_until_it_is_full() {
+    let (mut producer, mut consumer, _ring) = lane();
+    let mut room = [0; LONGEST];
+    for round in 0..20_u8 {
+        let begin = producer.position();
+        let mut count = 0;
+        while producer.push(&[round; LONGEST][..count % LONGEST]).unwrap() {
+            count += 1;
+        }
+        assert_eq!(count, 256);
+        for i in 0..count {
+            assert_eq!(consumer.pop(&mut room), Ok(Some(i % LONGEST)));
+            assert!(room[..i % LONGEST].iter().all(|byte| *byte == round));
+        }
+        assert_eq!(consumer.pop(&mut room), Ok(None));
+        assert_eq!(producer.push(&[1]), Ok(false), "nothing was said of it");
+        consumer.publish(begin.wrapping_add(256));
+        assert_eq!(producer.look(), begin.wrapping_add(256));
+    }
+    assert_eq!(producer.push(&[0; LONGEST + 1]), Err(Broken));
+}
+
+#[test]
+fn what_belongs_to_another_run_is_not_seen() {
+    let (mut producer, mut consumer, _ring) = lane();
+    let mut room = [0; LONGEST];
+    producer.push(&[1]).unwrap();
+    assert_eq!(consumer.pop(&mut room), Ok(Some(1)));
+    let next = producer.begin_run();
+    producer.push(&[2]).unwrap();
+    assert_eq!(consumer.pop(&mut room), Ok(None), "it does not know of it");
+    consumer.publish(consumer.position().unwrap());
+    assert_eq!(producer.look(), next, "the word of the last run is old");
+    consumer.begin_run(next);
+    assert_eq!(consumer.pop(&mut room), Ok(Some(1)));
+    assert_eq!(room[0], 2);
+    consumer.end_run();
+    producer.push(&[3]).unwrap();
+    assert_eq!(consumer.pop(&mut room), Ok(None), "it does not look");
+}
+
+#[test]
+fn a_peer_that_lies_in_a_lane_is_found_out_or_not_believed() {
+    let (mut producer, mut consumer, ring) = lane();
+    let (area, at) = (ring.area().clone(), producer.position());
+    let lie = |word, value| area.store_lane(LANES - 1, word, value, Ordering::Relaxed);
+    for read in [at.wrapping_add(1), at.wrapping_sub(1), !at] {
+        lie(LaneWord::Read, read);
+        assert_eq!(producer.look(), at);
+    }
+    producer.push(&[1]).unwrap();
+    lie(LaneWord::Length(at), 121);
+    assert_eq!(consumer.pop(&mut [0; LONGEST]), Err(Broken));
+    lie(LaneWord::Length(at), u32::MAX);
+    assert_eq!(consumer.pop(&mut [0; LONGEST]), Err(Broken));
 }

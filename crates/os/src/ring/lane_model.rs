@@ -1,0 +1,167 @@
+//! A lane in a model checker, with the words of the two rings that its sides sleep by.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU32, fence};
+use loom::thread;
+
+use super::lane::{
+    LONGEST, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past, is_filled,
+};
+use super::model::{Wake, check};
+use super::protocol::{Area, Consumer, Word, sleeps, wakes};
+
+const SLOTS: usize = 2;
+
+/// A ring without a record, and its lane. One byte per slot stands for what is in it.
+struct Modelled {
+    sleeps: AtomicU32,
+    accepted: AtomicU32,
+    read: AtomicU32,
+    filled: [AtomicU32; SLOTS],
+    content: [UnsafeCell<u8>; SLOTS],
+}
+
+impl Modelled {
+    #[expect(clippy::arc_with_non_send_sync, reason = "loom's threads take turns")]
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            sleeps: AtomicU32::new(0),
+            accepted: AtomicU32::new(0),
+            read: AtomicU32::new(7),
+            filled: std::array::from_fn(|_| AtomicU32::new(0)),
+            content: std::array::from_fn(|_| UnsafeCell::new(0)),
+        })
+    }
+}
+
+impl Area for Arc<Modelled> {
+    fn capacity(&self) -> u32 {
+        4096
+    }
+    fn is_ours(&self) -> bool {
+        true
+    }
+    fn load(&self, word: Word, order: Ordering) -> u32 {
+        match word {
+            Word::Sleeps => self.sleeps.load(order),
+            _ => 0,
+        }
+    }
+    fn store(&self, word: Word, value: u32, order: Ordering) {
+        assert_eq!(word, Word::Sleeps);
+        self.sleeps.store(value, order);
+    }
+    fn swap(&self, word: Word, value: u32, order: Ordering) -> u32 {
+        assert_eq!(word, Word::Sleeps);
+        self.sleeps.swap(value, order)
+    }
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+    fn write(&self, _at: u32, _bytes: &[u8]) {
+        unreachable!("a ring without a record");
+    }
+    fn read(&self, _at: u32, _to: &mut [u8]) {
+        unreachable!("a ring without a record");
+    }
+}
+
+fn slot(at: u32) -> usize {
+    at as usize % SLOTS
+}
+
+impl LaneArea for Arc<Modelled> {
+    fn is_ours(&self) -> bool {
+        true
+    }
+    fn slots(&self) -> u32 {
+        u32::try_from(SLOTS).unwrap()
+    }
+    fn load_lane(&self, _lane: u8, word: LaneWord, order: Ordering) -> u32 {
+        match word {
+            LaneWord::Accepted => self.accepted.load(order),
+            LaneWord::Read => self.read.load(order),
+            LaneWord::Filled(at) => self.filled[slot(at)].load(order),
+            LaneWord::Length(_) => 1,
+        }
+    }
+    fn store_lane(&self, _lane: u8, word: LaneWord, value: u32, order: Ordering) {
+        match word {
+            LaneWord::Accepted => self.accepted.store(value, order),
+            LaneWord::Read => self.read.store(value, order),
+            LaneWord::Filled(at) => self.filled[slot(at)].store(value, order),
+            LaneWord::Length(_) => {}
+        }
+    }
+    fn fill(&self, _lane: u8, at: u32, bytes: &[u8]) {
+        // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
+        self.content[slot(at)].with_mut(|cell| unsafe { *cell = bytes[0] });
+    }
+    fn copy_out(&self, _lane: u8, at: u32, to: &mut [u8]) {
+        // SAFETY: as above.
+        to[0] = self.content[slot(at)].with(|cell| unsafe { *cell });
+    }
+}
+
+/// Puts messages in, and sleeps whenever there is no room, and until all was read.
+fn send(lane: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messages: u8) {
+    let (there, at) = lane;
+    let mut producer = LaneProducer::new(Arc::clone(&there), 0, at);
+    let mut ears = Consumer::new(back);
+    let mut wait_past = |read| {
+        if ears.sleep_unless(|| has_read_past(&there, 0, read)) {
+            wake[0].wait();
+        }
+    };
+    for content in 1..=messages {
+        let mut read = producer.look();
+        while !producer.push(&[content]).unwrap() {
+            wait_past(read);
+            read = producer.look();
+        }
+        if wakes(&there) {
+            wake[1].wake();
+        }
+    }
+    let mut read = producer.look();
+    while read != producer.position() {
+        wait_past(read);
+        read = producer.look();
+    }
+}
+
+/// Every message arrives, in order, though both sides sleep whenever they can, and who waits for room or for the end hears of it: a lost
+/// wake-up would be a deadlock, which loom reports; content that is read while it is written, as a violation.
+#[test]
+fn nobody_sleeps_for_ever_beside_a_lane() {
+    const MESSAGES: u8 = 3;
+    check(|| {
+        let (there, back) = (Modelled::new(), Modelled::new());
+        let wake = Arc::new([Wake::new(), Wake::new()]);
+        let sender = {
+            let (there, back, wake) = (Arc::clone(&there), Arc::clone(&back), Arc::clone(&wake));
+            thread::spawn(move || send((there, 7), back, &wake, MESSAGES))
+        };
+        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 0, 1);
+        consumer.begin_run(7);
+        let (mut ears, mut room) = (Consumer::new(Arc::clone(&there)), [0; LONGEST]);
+        for expected in 1..=MESSAGES {
+            let at = consumer.position().unwrap();
+            while consumer.pop(&mut room).unwrap().is_none() {
+                if ears.sleep_unless(|| is_filled(&there, 0, at)) {
+                    wake[1].wait();
+                }
+            }
+            assert_eq!(room[0], expected);
+            consumer.publish(at + 1);
+            // In its place an acknowledgement goes by a record of the ring, which wakes the sleeper.
+            if sleeps(&back) && wakes(&back) {
+                wake[0].wake();
+            }
+        }
+        sender.join().unwrap();
+    });
+}
