@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ferroce_os::ring::SharedArea;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
@@ -9,10 +10,11 @@ use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
 use super::Nic;
 use super::counters::DropReason;
 use super::groups::GroupAt;
+use super::lanes::LaneOffer;
 use super::numbers::slot_of;
 use crate::Qp;
 use crate::cm::Via;
-use crate::link::local::{Frame, LinkId, LocalFrame};
+use crate::link::local::{Frame, LaneNotice, LaneWord, LinkId, LocalFrame};
 use crate::link::wire::lanes::{Flow, Strays};
 use crate::link::{Addressing, Inbound, InboundRun};
 use crate::qp::Taken;
@@ -30,6 +32,8 @@ pub(super) struct Dispatch {
     /// Packets of this round.
     packets: usize,
     strays: Strays,
+    /// Lanes that other processes offer.
+    offers: Vec<LaneOffer>,
     /// Who wants to know which paths there are.
     questions: Vec<LinkId>,
     /// Where the packet in hand came from, if it came over the wire.
@@ -64,6 +68,11 @@ impl Dispatch {
         std::mem::take(&mut self.questions)
     }
 
+    /// The lanes that were offered.
+    pub(super) fn take_offers(&mut self) -> Vec<LaneOffer> {
+        std::mem::take(&mut self.offers)
+    }
+
     /// What another process of this host sent.
     pub(super) fn on_local(&mut self, nic: &Nic, frame: LocalFrame<'_>, now: Time) {
         match frame {
@@ -96,6 +105,11 @@ impl Dispatch {
                 link,
                 board,
             } => nic.boards().acquaint(from_slot, pid, link, board),
+            LocalFrame::Lane {
+                from_slot: slot,
+                area,
+                notice,
+            } => self.on_lane_notice(nic, (slot, area), notice, now),
             LocalFrame::Question(link) => self.questions.push(link),
             LocalFrame::Lending { from_slot, lending } => nic.on_lending(from_slot, &lending),
             LocalFrame::Sharing { from_slot, sharing } => nic.on_sharing(from_slot, &sharing),
@@ -107,6 +121,31 @@ impl Dispatch {
                     qp.on_dropped(from_slot, by, now);
                 }
             }
+        }
+    }
+
+    /// Another process says something about a lane of its ring.
+    fn on_lane_notice(
+        &mut self,
+        nic: &Nic,
+        (slot, area): (u16, &Arc<SharedArea>),
+        notice: LaneNotice,
+        now: Time,
+    ) {
+        match notice.word {
+            LaneWord::Offer(number) => self.offers.push(LaneOffer {
+                slot,
+                area: Arc::clone(area),
+                lane: notice.lane,
+                number,
+                from: notice.from,
+                to: notice.to,
+            }),
+            LaneWord::Run(at) => match nic.qps().find(notice.to) {
+                Some(qp) => qp.on_run_of_lane(slot, (&notice, at), now),
+                // Nobody would look at what is put in.
+                None => self.send_notice(nic, slot, notice.from, notice.to),
+            },
         }
     }
 

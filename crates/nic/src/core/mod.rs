@@ -11,6 +11,7 @@ mod events;
 mod groups;
 mod gsi;
 mod instance;
+mod lanes;
 mod leave;
 mod linger;
 mod neighbours;
@@ -43,6 +44,8 @@ use self::delays::Delays;
 pub(crate) use self::events::{EventQueue, Owned};
 pub(crate) use self::groups::GroupAt;
 use self::groups::Groups;
+use self::lanes::NewLanes;
+pub(crate) use self::lanes::{End, Eye, LaneOffer, Watch};
 use self::leave::Leaving;
 use self::neighbours::Neighbours;
 pub(crate) use self::numbers::{Numbers, slot_of};
@@ -86,6 +89,7 @@ pub struct Nic {
     ready: ReadyList,
     sleeper: Sleeper,
     neighbours: Neighbours,
+    new_lanes: NewLanes,
     boards: Boards,
     /// Or why there is none.
     wire: Result<Wire, Error>,
@@ -291,6 +295,10 @@ impl Nic {
         if let Some(at) = at {
             self.delays.remove(at, id);
         }
+    }
+    /// A lane is to be looked at. What is done with it must come later.
+    pub(crate) fn watch_lane(&self, watch: Watch) {
+        self.new_lanes.add(watch);
     }
     /// Somebody must do a round at `at`.
     pub(crate) fn wake_for(&self, at: Time) {

@@ -10,6 +10,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
 use super::dispatch::Dispatch;
+use super::lanes::Lanes;
 use super::token::Token;
 use super::{DropReason, Nic};
 use crate::Qp;
@@ -46,6 +47,7 @@ const LOOK_AROUND: u32 = 8;
 pub(super) struct Progress {
     incoming: Incoming,
     dispatch: Dispatch,
+    lanes: Lanes,
     due: Vec<Qpn>,
     /// For rounds that no sleep came before.
     polled: Vec<Event>,
@@ -92,6 +94,7 @@ impl Progress {
         Self {
             incoming,
             dispatch: Dispatch::default(),
+            lanes: Lanes::default(),
             due: Vec::new(),
             polled: Vec::new(),
             hot: Hot::default(),
@@ -117,6 +120,10 @@ impl Progress {
         for index in (0..self.incoming.watched()).rev() {
             self.receive_ring(nic, index, now);
         }
+        for offer in self.dispatch.take_offers() {
+            self.lanes.accept(nic, &offer);
+        }
+        self.run_lanes(nic, now);
         // Before the messages are acknowledged.
         nic.settle();
         if nic.sleeper.naps() {
@@ -144,7 +151,7 @@ impl Progress {
             && !self.has_hot_socket()
             && !self.rounds.is_multiple_of(DESCRIPTORS_EVERY)
             && nic.ready.is_empty()
-            && !self.incoming.look();
+            && !self.look(nic);
         if silent {
             self.silent += 1;
             self.rounds = self.rounds.wrapping_add(1);
@@ -189,7 +196,7 @@ impl Progress {
 
     fn run_without_sleep(&mut self, nic: &Nic, now: Time) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
-        let ringing = self.incoming.look();
+        let ringing = self.look(nic);
         if !ringing && let Some(number) = self.hot.next() {
             let any = self.receive_wire(nic, number, now) || due;
             if any {
@@ -202,7 +209,7 @@ impl Progress {
         let looks = self.incoming.watched() == 0 || self.rounds.is_multiple_of(DESCRIPTORS_EVERY);
         self.rounds = self.rounds.wrapping_add(1);
         if looks {
-            self.incoming.sleep(false);
+            self.sleep(nic, false);
             if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
                 tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
             }
@@ -218,8 +225,25 @@ impl Progress {
     }
 
     /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record already.
-    pub(super) fn sleep_rings(&mut self) -> bool {
-        self.incoming.sleep(true)
+    pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {
+        self.sleep(nic, true)
+    }
+
+    fn sleep(&mut self, nic: &Nic, all: bool) -> bool {
+        let lanes = &self.lanes;
+        let any = &mut |slot| lanes.has_news_of(nic, slot);
+        self.incoming.sleep(all, any)
+    }
+
+    /// Whether a watched ring or a lane has something. Counts as a round.
+    fn look(&mut self, nic: &Nic) -> bool {
+        self.incoming.look() | self.lanes.look(nic)
+    }
+
+    /// Lets queue pairs take what is in their lanes.
+    fn run_lanes(&mut self, nic: &Nic, now: Time) {
+        let incoming = &mut self.incoming;
+        self.lanes.run(nic, now, |slot| incoming.keep_awake(slot));
     }
 
     /// Whether any ring is watched.
@@ -234,7 +258,7 @@ impl Progress {
 
     /// If a watched ring has a record, or while a socket is hot any descriptor something: how many rounds there were so far.
     pub(super) fn waiting(&mut self, nic: &Nic) -> Option<u64> {
-        let waits = self.incoming.look() || (self.has_hot_socket() && self.has_events(nic));
+        let waits = self.look(nic) || (self.has_hot_socket() && self.has_events(nic));
         waits.then_some(self.served)
     }
 
@@ -250,7 +274,7 @@ impl Progress {
 
     /// A round for what is in watched rings, and what else is due. Returns whether rings had anything; `None`: none is watched.
     pub(super) fn run_ringing(&mut self, nic: &Nic, now: Time) -> Option<bool> {
-        let ringing = self.incoming.look();
+        let ringing = self.look(nic);
         if !ringing && !self.watches_rings() {
             return None;
         }
@@ -351,6 +375,7 @@ impl Progress {
 
     fn on_received(&mut self, nic: &Nic, id: LinkId, received: Received, now: Time) -> bool {
         if let Received::Closed(slot) | Received::Cut(slot) = received {
+            self.run_lanes(nic, now);
             nic.boards().on_link_end(id);
             // What it said before that comes first.
             self.dispatch.give_turns(now);
@@ -379,6 +404,7 @@ impl Progress {
                 }
             }
         }
+        self.run_lanes(nic, now);
         self.dispatch.give_turns(now);
         nic.on_egress_gone(out, now);
     }

@@ -11,6 +11,7 @@ use ferroce_proto::mr::Rights;
 use super::counters::Counters;
 use super::delays::Delays;
 use super::groups::Groups;
+use super::lanes::NewLanes;
 use super::leave::Leaving;
 use super::neighbours::Neighbours;
 use super::numbers::Numbers;
@@ -78,6 +79,7 @@ impl Nic {
             sleeper,
             boards,
             neighbours: Neighbours::new(links, &poller),
+            new_lanes: NewLanes::default(),
             wire,
             poller,
             counters: Counters::default(),

@@ -62,7 +62,7 @@ fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
 /// Waits until something is ready or due.
 fn sleep(nic: &Nic, events: &mut Vec<Event>) {
     nic.sleeper.announce(nic.next_due());
-    let quiet = lock(&nic.progress).sleep_rings();
+    let quiet = lock(&nic.progress).sleep_rings(nic);
     // What was published before the announcement woke nobody: look again.
     let timeout = if quiet {
         nic.next_due().map(|due| due.since(clock::monotonic()))

@@ -87,6 +87,9 @@ impl Outlet for LocalOutlet {
         let sent = self.link.send_at_once(from, route, packet);
         sent.then_some(Carrier::Ring)
     }
+    fn lanes(&self) -> Option<&Arc<Outgoing>> {
+        Some(&self.link)
+    }
     fn send_frame(&self, frame: &Frame<'_>) -> Sent {
         self.link.send_frame(frame)
     }

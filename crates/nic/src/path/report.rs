@@ -7,6 +7,8 @@ use crate::direct::Refusal;
 /// What carries packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Carrier {
+    /// A lane: memory that both processes share, for this queue pair alone.
+    Lane,
     /// A ring in memory that both processes share.
     Ring,
     /// A Unix socket between two processes of the host.
@@ -18,6 +20,7 @@ pub enum Carrier {
 impl fmt::Display for Carrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Lane => "lane",
             Self::Ring => "shared ring",
             Self::Socket => "Unix socket",
             Self::Wire => "wire",

@@ -42,6 +42,7 @@ impl Qp {
         if !is_usual(&locked, addressing) {
             return Ok(Taken::Unusual);
         }
+        self.drain_lane(&mut locked, now);
         let before = locked.transport.state();
         let taken = self.run_with_cx(&mut locked, now, |locked, cx| match &mut locked.transport {
             Transport::Rc(rc) => rc.on_brief(cx, brief),
@@ -73,7 +74,7 @@ impl Qp {
     }
 
     /// A message was taken, or an acknowledgement: nothing but the expected PSN of what it grants can have changed.
-    fn grant_next(&self, locked: &mut Locked) {
+    pub(super) fn grant_next(&self, locked: &mut Locked) {
         match (&locked.transport, locked.granted) {
             (Transport::Rc(rc), Some(word)) if word != 0 => {
                 let boards = self.nic().boards();

@@ -41,6 +41,8 @@ impl Qp {
             // Its number may have a new owner.
             return Err(DropReason::NoQp);
         }
+        self.take_lane_acks(&mut locked, now);
+        self.drain_lane(&mut locked, now);
         if packet.bth.migreq && locked.transport.is_armed() {
             self.follow_peer(&mut locked, addressing, now);
         }
@@ -102,7 +104,7 @@ impl Qp {
     }
 
     /// Gives a packet to the transport, if it may have it.
-    fn take(
+    pub(super) fn take(
         &self,
         locked: &mut Locked,
         cx: &mut Cx<'_>,
@@ -218,6 +220,8 @@ impl Qp {
         if !leads_there || locked.transport.dest() != dest {
             return;
         }
+        self.take_lane_acks(&mut locked, now);
+        locked.lanes.close_out();
         self.with_cx(&mut locked, now, |locked, cx| {
             locked.transport.on_dropped(cx)
         });
@@ -253,6 +257,7 @@ impl Qp {
         }
         locked.fails_at = None;
         if locked.path.as_ref().is_some_and(Path::is_dead) {
+            self.take_lane_acks(locked, now);
             self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
         }
     }

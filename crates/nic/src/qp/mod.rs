@@ -5,6 +5,7 @@ mod direct;
 mod express;
 mod handles;
 mod input;
+mod lane;
 mod modify;
 mod multicast;
 mod output;

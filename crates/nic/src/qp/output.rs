@@ -109,6 +109,7 @@ impl Qp {
             egress.put_back(batch);
             return None;
         }
+        locked.lanes.end_run();
         if egress.send(self.qpn, batch) {
             self.note_packets(locked, egress.carrier());
             self.on_paced(paced.as_ref(), cost, now);

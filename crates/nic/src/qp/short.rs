@@ -13,7 +13,8 @@ impl Qp {
     /// Builds what there is to send, if that is a short message and nothing else, and its link is a ring that has room. Returns whether it
     /// did: then [`send_short`](Self::send_short) is next, and there is nothing to transmit.
     pub(super) fn build_short(&self, locked: &mut Locked, cx: &mut Cx<'_>) -> bool {
-        if locked.queued || locked.retired || locked.report.packets != Some(Carrier::Ring) {
+        let is_known = matches!(locked.report.packets, Some(Carrier::Ring | Carrier::Lane));
+        if locked.queued || locked.retired || !is_known {
             return false;
         }
         let (Transport::Rc(rc), Some(path)) = (&mut locked.transport, &locked.path) else {
@@ -39,6 +40,16 @@ impl Qp {
 
     /// Sends what was built.
     pub(super) fn send_short(&self, locked: &mut Locked, now: &mut Now) {
+        if !self.send_by_lane(locked) {
+            self.send_by_ring(locked, now);
+        }
+        // On a lossless link packets start no timer, unless one was dropped.
+        if locked.transport.deadline().or(locked.fails_at).is_some() {
+            self.keep_timer(locked);
+        }
+    }
+
+    fn send_by_ring(&self, locked: &mut Locked, now: &mut Now) {
         let Some(Path {
             reach: Reach::Link(egress),
             ..
@@ -50,12 +61,10 @@ impl Qp {
         if egress.send_from(self.qpn, &mut locked.short) {
             let counters = self.pd.context().device().counters();
             counters.count_tx(packets, bytes);
+            self.note_packets(locked, Carrier::Ring);
+            self.seek_lane(locked);
         } else if egress.has_ended() {
             fail_soon(locked, now.look());
-        }
-        // On a lossless link packets start no timer, unless one was dropped.
-        if locked.transport.deadline().or(locked.fails_at).is_some() {
-            self.keep_timer(locked);
         }
     }
 }

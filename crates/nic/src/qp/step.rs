@@ -14,6 +14,7 @@ use ferroce_proto::verbs::{QpEvent, QpState, QpType, SendOp, Wc, WcOpcode, WcSta
 
 use super::Qp;
 use super::datagram::Known;
+use super::lane::Lanes;
 use super::paced::Paced;
 use super::share::Share;
 use super::talk::Talk;
@@ -51,6 +52,8 @@ pub(super) struct Locked {
     pub(super) report: PathReport,
     /// Whether acknowledgements wait for the program's answers.
     pub(super) talk: Talk,
+    /// Memory that it shares with its peer alone.
+    pub(super) lanes: Lanes,
     /// Room for a short message, and an acknowledgement before it.
     pub(super) short: Batch,
     /// Where the last datagram went.
@@ -83,6 +86,7 @@ impl Locked {
             holds_ack: false,
             report: PathReport::default(),
             talk: Talk::default(),
+            lanes: Lanes::default(),
             short: Batch::default(),
             known: None,
             waits_until: None,
@@ -104,6 +108,9 @@ impl Locked {
             // A link that is full may stay so for long: the new path must not wait for it.
             egress.leave(qpn);
             self.queued = false;
+            if self.lanes.close() {
+                egress.send_frame(&Qp::frame_of_end(self, qpn));
+            }
         }
         if let Some((_, egress)) = self.waits_until.take() {
             egress.leave(qpn);
@@ -283,6 +290,7 @@ impl Qp {
         if is_short {
             self.send_short(&mut locked, &mut now);
         } else {
+            locked.lanes.end_run();
             self.transmit(&mut locked, now.look());
             self.keep_timer(&mut locked);
         }
@@ -455,6 +463,7 @@ impl Qp {
         if locked.timer.is_none_or(|entry| entry > now) {
             return;
         }
+        self.take_lane_acks(&mut locked, now);
         if locked.transport.deadline().is_some_and(|at| at <= now) {
             self.pd.context().device().counters().count_timeout();
             self.with_cx(&mut locked, now, |locked, cx| {

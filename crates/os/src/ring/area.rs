@@ -152,17 +152,31 @@ impl SharedArea {
             && self.word(Word::Lanes).load(Ordering::Acquire) != 0
     }
 
+    /// Whether the consumer sleeps, for all that can be seen at a glance.
+    #[inline]
+    #[must_use]
+    pub fn seems_asleep(&self) -> bool {
+        self.generation != fork::generation()
+            || self.word(Word::Sleeps).load(Ordering::Relaxed) != 0
+    }
+
     /// Where the words of a lane begin in the mapping.
     #[inline]
     fn lane_control(&self, lane: u8) -> usize {
-        assert!(self.lanes && lane < LANES, "invariant: a lane that there is");
+        assert!(
+            self.lanes && lane < LANES,
+            "invariant: a lane that there is"
+        );
         CONTROL + self.capacity as usize + LANE_CONTROL * usize::from(lane)
     }
 
     /// Where the slot of a position of a lane begins in the mapping.
     #[inline]
     fn slot(&self, lane: u8, at: u32) -> usize {
-        assert!(self.lanes && lane < LANES, "invariant: a lane that there is");
+        assert!(
+            self.lanes && lane < LANES,
+            "invariant: a lane that there is"
+        );
         let lanes = CONTROL + self.capacity as usize + LANES_CONTROL;
         lanes + LANE * usize::from(lane) + SLOT * (at % SLOTS) as usize
     }

@@ -27,9 +27,7 @@ pub use self::area::{Refused, SharedArea, create, open};
 pub use self::lane::{
     LANES, LONGEST, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past, is_filled,
 };
-pub use self::protocol::{
-    Area, Broken, Consumer, Popped, Producer, Pushed, Word, sleeps, wakes,
-};
+pub use self::protocol::{Area, Broken, Consumer, Popped, Producer, Pushed, Word, sleeps, wakes};
 
 /// The sending end of a ring between processes.
 pub type Sender = Producer<Arc<SharedArea>>;

@@ -118,10 +118,16 @@ fn a_peer_that_lies_about_what_it_has_read_is_found_out() {
 #[test]
 fn only_sealed_files_of_the_right_size_are_taken() {
     let (_sender, fd) = create(CAPACITY, false).unwrap();
-    assert!(matches!(open(&fd, 2 * CAPACITY, false), Err(Refused::Size(8192))));
+    assert!(matches!(
+        open(&fd, 2 * CAPACITY, false),
+        Err(Refused::Size(8192))
+    ));
     assert!(matches!(open(&fd, 4095, false), Err(Refused::Size(4095))));
     let unsealed = file::unsealed(c"ring").unwrap();
-    assert!(matches!(open(&unsealed, CAPACITY, false), Err(Refused::Seals)));
+    assert!(matches!(
+        open(&unsealed, CAPACITY, false),
+        Err(Refused::Seals)
+    ));
 }
 
 /// Both ends of a lane, in a run, and the ring that it belongs to.

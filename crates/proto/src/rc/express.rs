@@ -12,7 +12,7 @@ use super::{Cx, RcQp};
 use crate::ids::Psn;
 use crate::mr::Access;
 use crate::verbs::{PathMigState, QpState, QpType, RecvWr, Wc};
-use crate::wire::{Aeth, Brief, BriefKind, Bth, Opcode, Syndrome};
+use crate::wire::{Brief, BriefKind, Bth, Opcode};
 
 impl RcQp {
     /// As [`on_packet`](Self::on_packet), for a packet that is brief, if all is as usual. `None`: nothing has changed, and
@@ -58,20 +58,18 @@ impl RcQp {
     pub fn ack(&self) -> [u8; Brief::ACK_LEN] {
         let (psn, msn) = self.responder.acknowledged();
         let bth = self.shared.bth(Opcode::RC_ACKNOWLEDGE, psn);
-        let aeth = Aeth {
-            syndrome: Syndrome::ACK,
-            msn,
-        };
-        let mut packet = [0; Brief::ACK_LEN];
-        packet[..Bth::LEN].copy_from_slice(&bth.to_bytes(0));
-        packet[Bth::LEN..].copy_from_slice(&aeth.to_bytes());
-        packet
+        Brief::acknowledgement(&bth, msn)
     }
 
     /// The acknowledgement that [`ack`](Self::ack) gave is sent.
     pub fn on_ack_sent(&mut self) {
         self.requester_turn = true;
         self.responder.replies.on_ack_sent();
+    }
+
+    /// An acknowledgement is owed for what was taken, though nothing asked for one.
+    pub fn owe_ack(&mut self) {
+        self.responder.replies.owe_ack();
     }
 
     /// Queues a receive work request, if that has no consequences now. An error gives it back, unchanged, for

@@ -14,6 +14,7 @@ use super::scatter;
 use super::send_queue::Wqe;
 use super::transmit::Next;
 use super::{Cx, RcQp};
+use crate::ids::Psn;
 use crate::verbs::{QpState, QpType, SendFlags, SendOp};
 use crate::wire::{Bth, Opcode, Operation, Position, pad_count, padded_len};
 
@@ -29,6 +30,18 @@ impl RcQp {
     #[must_use]
     pub fn needs_time_to_send(&self) -> bool {
         self.requester.retry.times_sends(&self.shared)
+    }
+
+    /// Whether READs or atomics are under way: an answer that passes theirs says that they are lost.
+    #[must_use]
+    pub fn awaits_answers(&self) -> bool {
+        self.requester.flight.requests() > 0
+    }
+
+    /// PSN of the oldest packet that is not acknowledged, or of the next if all are.
+    #[must_use]
+    pub fn oldest_psn(&self) -> Psn {
+        self.requester.flight.psn(self.requester.flight.oldest())
     }
 
     /// If all that there is to send is one short message, which may go out, and perhaps an acknowledgement before it: appends both

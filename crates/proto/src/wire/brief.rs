@@ -1,7 +1,7 @@
 //! The two kinds of packets that short messages are made of, read with a few instructions.
 
-use super::{Bth, Opcode, Operation, Position, Syndrome};
-use crate::ids::DEFAULT_PKEY;
+use super::{Aeth, Bth, Opcode, Operation, Position, Syndrome};
+use crate::ids::{DEFAULT_PKEY, Msn};
 
 /// A packet without extension headers that only few messages have: a SEND that is one packet, or its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +22,24 @@ pub enum BriefKind<'a> {
 }
 
 const SEND: Opcode = Opcode::rc(Operation::Send, Position::Only);
+const ACK_LEN: usize = Bth::LEN + 4;
 
 impl<'a> Brief<'a> {
     /// Bytes of an acknowledgement.
-    pub const ACK_LEN: usize = Bth::LEN + 4;
+    pub const ACK_LEN: usize = ACK_LEN;
+
+    /// The acknowledgement with this base transport header.
+    #[must_use]
+    pub fn acknowledgement(bth: &Bth, msn: Msn) -> [u8; ACK_LEN] {
+        let aeth = Aeth {
+            syndrome: Syndrome::ACK,
+            msn,
+        };
+        let mut packet = [0; ACK_LEN];
+        packet[..Bth::LEN].copy_from_slice(&bth.to_bytes(0));
+        packet[Bth::LEN..].copy_from_slice(&aeth.to_bytes());
+        packet
+    }
 
     /// Reads a packet (BTH through pad), if it is of one of these kinds. [`Packet::parse`](super::Packet::parse) finds the same in it.
     #[must_use]
@@ -58,8 +72,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ids::{Msn, Psn, Qpn};
-    use crate::wire::{Aeth, ExtHeaders, Packet};
+    use crate::ids::{Psn, Qpn};
+    use crate::wire::{ExtHeaders, Packet};
 
     fn packet(opcode: Opcode, aeth: Option<Aeth>, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();

@@ -9,14 +9,15 @@
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fd::Fd;
-use ferroce_os::ring::{self, Refused};
+use ferroce_os::ring::{self, Refused, SharedArea};
 use ferroce_os::unix::{Credentials, Record as Arrival, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Qpn};
 
-use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
+use super::frame::{self, Answer, Frame, LaneNotice, MAX_RECORD, Nonsense, Record};
 use super::offer::{self, Offered};
 use super::rings::{Inlet, Rings};
 use super::{Lending, SLOTS, Sharing, slot_name};
@@ -71,6 +72,15 @@ pub(crate) enum LocalFrame<'a> {
         link: LinkId,
         /// The board; not checked.
         board: &'a Fd,
+    },
+    /// About a lane of its ring.
+    Lane {
+        /// Its slot.
+        from_slot: u16,
+        /// The ring's memory.
+        area: &'a Arc<SharedArea>,
+        /// What it says.
+        notice: LaneNotice,
     },
     /// It has dropped a packet of ours.
     Dropped {
@@ -343,7 +353,18 @@ impl Incoming {
                     });
                     1
                 }
-                _ => origin.take(frame::parse(record)?, watched.route(), each)?,
+                _ => match frame::parse(record)? {
+                    Record::Frame(Frame::Lane(notice)) => {
+                        owned(notice.from, origin.slot)?;
+                        each(LocalFrame::Lane {
+                            from_slot: origin.slot,
+                            area: watched.area(),
+                            notice,
+                        });
+                        1
+                    }
+                    record => origin.take(record, watched.route(), each)?,
+                },
             };
         }
         if given > 0
@@ -389,13 +410,19 @@ impl Incoming {
 
     /// Stops watching rings that bring nothing: `all` of them, or those that have not for long. Their peers send wake-ups from here
     /// on. Returns whether none is watched any more: if one has a record it is.
-    pub(crate) fn sleep(&mut self, all: bool) -> bool {
+    /// `any` says whether there is something else of a process to look at.
+    pub(crate) fn sleep(&mut self, all: bool, any: &mut dyn FnMut(u16) -> bool) -> bool {
         let links = &mut self.links;
-        self.rings.sleep(all, &mut |id, ring| {
+        self.rings.sleep(all, any, &mut |id, ring| {
             if let Some(link) = links.get_mut(&id) {
                 link.ring = Some(ring);
             }
         })
+    }
+
+    /// Something came from a process beside its rings' records.
+    pub(crate) fn keep_awake(&mut self, slot: u16) {
+        self.rings.keep_awake(slot);
     }
 
     /// Answers a question with one record, and ends the connection.
@@ -437,6 +464,10 @@ enum Step {
 }
 
 impl Origin {
+    pub(super) fn slot(self) -> u16 {
+        self.slot
+    }
+
     /// Gives the frames of a record to `each`; returns what they count.
     fn take(
         self,
@@ -465,6 +496,8 @@ impl Origin {
             Record::Switch | Record::Look => return Err(Broken::Socket),
         };
         each(match frame {
+            // On the socket there is no ring.
+            Frame::Lane(_) => return Err(Broken::Socket),
             Frame::Forwarded(_) if !self.forwards => return Err(Broken::Forwarder),
             Frame::Forwarded(inbound) => LocalFrame::Forwarded(inbound),
             Frame::Mad { src, dst, mad } => LocalFrame::Mad {
@@ -524,14 +557,14 @@ impl Link {
     }
 
     /// Takes the ring that is offered, or says why not.
-    fn take_ring(&mut self, offered: &Offered<'_>) {
+    fn take_ring(&mut self, offered: &Offered<'_>, lanes: bool) {
         let taken = match (offered.value, &offered.descriptors[..]) {
             (&[a, b, c, d], [file]) => {
                 let bytes = u32::from_le_bytes([a, b, c, d]);
                 let fits = (bytes <= MAX_RING).then_some(bytes);
                 let opened = fits.ok_or_else(|| Refused::Size(bytes.into()));
                 opened
-                    .and_then(|bytes| ring::open(file, bytes))
+                    .and_then(|bytes| ring::open(file, bytes, lanes))
                     .map_err(|e| e.to_string())
             }
             _ => Err("it came without the memory file".to_owned()),
@@ -577,9 +610,12 @@ impl Link {
         }
         self.is_own_user = self.peer.uid == own.uid;
         self.slot = Some(slot);
-        for offered in offer::parse(offers, with).ok_or(Broken::Offers)? {
+        let offers = offer::parse(offers, with).ok_or(Broken::Offers)?;
+        let lanes = offers.iter().any(|offered| offered.tag == offer::LANES);
+        for offered in offers {
             match (offered.tag, &offered.descriptors[..]) {
-                (offer::RING, _) => self.take_ring(&offered),
+                (offer::RING, _) => self.take_ring(&offered, lanes),
+                (offer::LANES, _) => {}
                 (offer::BOARD, [board]) if self.is_own_user => each(LocalFrame::Board {
                     from_slot: slot,
                     pid: self.peer.pid,

@@ -10,13 +10,14 @@
 //! the other end is gone, the link hangs up.
 //!
 //! The records of a link go through a ring in shared memory ([`way`], [`rings`]), where the system has such memory and the peer is of
-//! our user, and over the socket otherwise.
+//! our user, and over the socket otherwise. Small messages of busy queue pairs go beside it, in its [`lanes`].
 //!
 //! Nothing that comes in is trusted (see [`frame`] and [`Incoming`]).
 
 mod attributes;
 mod frame;
 mod incoming;
+mod lanes;
 mod lending;
 mod offer;
 mod outgoing;
@@ -36,7 +37,7 @@ use ferroce_os::unix::{SeqListener, SeqSocket};
 pub(crate) use attributes::{Encoded, decode as decode_attributes, encode as encode_attributes};
 #[cfg(feature = "fuzzing")]
 pub use frame::fuzz as fuzz_record;
-pub(crate) use frame::{Frame, QUESTION};
+pub(crate) use frame::{Frame, LaneNotice, LaneWord, QUESTION};
 pub(crate) use incoming::{Incoming, LinkId, LocalFrame, Received};
 pub(crate) use lending::{Answer, Lending};
 pub(crate) use outgoing::Outgoing;
@@ -100,9 +101,11 @@ impl LocalLinks {
             Ok("off") => None,
             _ => Some(RING),
         };
+        let lanes = env::var("FERROCE_LANES").as_deref() != Ok("off");
         Self::claim_with(Room {
             send_buffer: SEND_BUFFER,
             ring,
+            lanes,
         })
     }
 
@@ -128,7 +131,7 @@ impl LocalLinks {
 
     /// Whether links are offered a ring, and why not.
     pub(crate) fn offers_rings(&self) -> Result<(), String> {
-        way::ring(self.room.ring).map(drop)
+        way::ring(self.room).map(drop)
     }
 
     /// This process's slot.

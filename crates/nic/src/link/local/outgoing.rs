@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use ferroce_os::ring::{self, LaneSender, SharedArea};
 use ferroce_os::unix::{Credentials, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
-use super::frame::{Frame, MAX_PACKETS, PACKETS_HEAD};
+use super::frame::{Frame, LaneNotice, MAX_PACKETS, PACKETS_HEAD};
+use super::lanes::FreeLanes;
 use super::way::{Put, Room, Way};
 use crate::core::lock;
 use crate::link::{Addressing, Batch, Sent};
@@ -33,6 +35,7 @@ pub(crate) struct Outgoing {
     /// Whether `stash` holds anything: spares packets the lock.
     stashed: AtomicBool,
     stash: Mutex<Stash>,
+    lanes: FreeLanes,
 }
 
 /// Frames that did not fit. They go before packets do.
@@ -83,6 +86,7 @@ impl Outgoing {
             same_user,
             stashed: AtomicBool::new(false),
             stash: Mutex::default(),
+            lanes: FreeLanes::default(),
         })
     }
 
@@ -135,6 +139,48 @@ impl Outgoing {
         !self.is_dead()
             && !self.stashed.load(Ordering::Acquire)
             && self.way.put_at_once(from, route, packet)
+    }
+
+    /// Says something about a lane, if that can go through the ring now and nothing has to go before it. Returns whether it is said.
+    pub(crate) fn say_of_lane(&self, notice: LaneNotice) -> bool {
+        !self.is_dead()
+            && !self.stashed.load(Ordering::Acquire)
+            && self.way.push_at_once(&Frame::Lane(notice).encode())
+    }
+
+    /// A lane that nobody uses, and the number of its next offer, if records go through a ring with lanes that the peer looks at.
+    pub(crate) fn take_lane(&self) -> Option<(LaneSender, u32)> {
+        let area = self.way.area().filter(|area| area.has_lanes())?;
+        self.lanes.take(area)
+    }
+
+    /// A lane is not used any more.
+    pub(crate) fn give_back(&self, lane: &LaneSender) {
+        self.lanes.give_back(lane);
+    }
+
+    /// The memory of the ring, once records go through it.
+    pub(crate) fn area(&self) -> Option<&Arc<SharedArea>> {
+        self.way.area()
+    }
+
+    /// Something was put into a lane: wakes the peer if it sleeps.
+    #[inline]
+    pub(crate) fn wake_for_lane(&self) {
+        if self.way.area().is_some_and(ring::wakes) {
+            self.way.wake();
+        }
+    }
+
+    /// Whether the peer sleeps, for all that can be seen at a glance.
+    #[inline]
+    pub(crate) fn seems_asleep(&self) -> bool {
+        self.is_dead() || self.way.area().is_none_or(|area| area.seems_asleep())
+    }
+
+    /// Whether the peer has to be told of something by a record: it sleeps, or there is no ring by which it would have said so.
+    pub(crate) fn must_tell(&self) -> bool {
+        self.way.area().is_none_or(ring::sleeps)
     }
 
     /// Sends the packets of a batch from one queue pair, in order. On [`Sent::Blocked`] those that did not go are still in
@@ -231,6 +277,8 @@ impl Outgoing {
                 Frame::Unshared(_) => STASH,
                 // There are never more than the peer has receives for.
                 Frame::Lending(_) => usize::MAX,
+                // It goes at once or not at all.
+                Frame::Lane(_) => 0,
             };
             if stash.bytes + record.len() > limit {
                 tracing::debug!(target: "ferroce::local", peer = self.peer, "link is full: a packet or MAD is lost");

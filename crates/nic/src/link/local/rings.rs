@@ -4,7 +4,9 @@
 //! peer sends a wake-up over the socket with its next record. Before the device thread sleeps all rings do; one that brings nothing
 //! for long does too, so the price of a round depends on the links in use, not on those that exist.
 
-use ferroce_os::ring::{Broken, Popped, Receiver};
+use std::sync::Arc;
+
+use ferroce_os::ring::{Broken, Popped, Receiver, SharedArea};
 
 use super::incoming::{LinkId, Origin};
 use crate::link::Addressing;
@@ -50,6 +52,11 @@ impl Watched {
     /// Whether the peer must be told that there is room now.
     pub(super) fn wakes_peer(&mut self) -> bool {
         self.inlet.ring.wakes()
+    }
+
+    /// The memory of its ring.
+    pub(super) fn area(&self) -> &Arc<SharedArea> {
+        self.inlet.ring.area()
     }
 
     /// The known route.
@@ -109,12 +116,26 @@ impl Rings {
         any
     }
 
-    /// Puts those to sleep that have been idle for long, or `all` of them; gives them to `keep`. One that has a record stays. Returns
-    /// whether none is left.
-    pub(super) fn sleep(&mut self, all: bool, keep: &mut dyn FnMut(LinkId, Inlet)) -> bool {
+    /// Something came from a process beside its rings' records.
+    pub(super) fn keep_awake(&mut self, slot: u16) {
+        for watched in self.0.iter_mut().filter(|w| w.origin.slot() == slot) {
+            watched.idle = 0;
+        }
+    }
+
+    /// Puts those to sleep that have been idle for long, or `all` of them; gives them to `keep`. One that has a record stays, and one of
+    /// whose process `any` finds something else. Returns whether none is left.
+    pub(super) fn sleep(
+        &mut self,
+        all: bool,
+        any: &mut dyn FnMut(u16) -> bool,
+        keep: &mut dyn FnMut(LinkId, Inlet),
+    ) -> bool {
         for index in (0..self.0.len()).rev() {
             let watched = &mut self.0[index];
-            if (all || watched.idle >= IDLE_ROUNDS) && watched.inlet.ring.sleep() {
+            let slot = watched.origin.slot();
+            let idle = all || watched.idle >= IDLE_ROUNDS;
+            if idle && watched.inlet.ring.sleep_unless(|| any(slot)) {
                 let Watched { id, inlet, .. } = self.0.swap_remove(index);
                 keep(id, inlet);
             }

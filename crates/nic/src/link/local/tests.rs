@@ -32,14 +32,22 @@ impl Side {
     /// Without shared rings.
     fn new(send_buffer: usize) -> Self {
         let ring = None;
-        Self::with_room(Room { send_buffer, ring })
+        Self::with_room(Room {
+            send_buffer,
+            ring,
+            lanes: true,
+        })
     }
 
     /// With rings of some size.
     fn with_rings(ring: u32) -> Self {
         let ring = Some(ring);
         let send_buffer = SEND_BUFFER;
-        Self::with_room(Room { send_buffer, ring })
+        Self::with_room(Room {
+            send_buffer,
+            ring,
+            lanes: true,
+        })
     }
 
     fn with_room(room: Room) -> Self {

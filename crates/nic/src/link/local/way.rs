@@ -8,10 +8,10 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use ferroce_os::fd::Fd;
-use ferroce_os::ring::{self, Broken, Pushed, Sender};
+use ferroce_os::ring::{self, Broken, Pushed, Sender, SharedArea};
 use ferroce_os::unix::{Record, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
@@ -53,6 +53,8 @@ pub(super) struct Room {
     pub(super) send_buffer: usize,
     /// Bytes of the ring, if there is to be one.
     pub(super) ring: Option<u32>,
+    /// Whether it has lanes.
+    pub(super) lanes: bool,
 }
 
 /// Where records go now.
@@ -71,6 +73,8 @@ enum Carrier {
 pub(super) struct Way {
     socket: SeqSocket,
     carrier: Mutex<Carrier>,
+    /// Once records go through the ring.
+    area: OnceLock<Arc<SharedArea>>,
     /// Why it has no ring, if that is settled.
     ringless: OnceLock<String>,
     dead: AtomicBool,
@@ -89,7 +93,7 @@ impl Way {
     ) -> io::Result<Self> {
         // Four records at least are to fit: a smaller buffer gets smaller records.
         let record = RECORD.min(socket.set_send_buffer(room.send_buffer)? / 4);
-        let (offered, ringless) = match greet(&socket, own, room.ring, board)? {
+        let (offered, ringless) = match greet(&socket, own, room, board)? {
             Ok(offered) => (Some(offered), OnceLock::new()),
             Err(why) => (None, OnceLock::from(why)),
         };
@@ -97,6 +101,7 @@ impl Way {
         Ok(Self {
             socket,
             carrier: Mutex::new(Carrier::Socket(offered)),
+            area: OnceLock::new(),
             ringless,
             dead: AtomicBool::new(false),
             on_ring: AtomicBool::new(false),
@@ -131,6 +136,29 @@ impl Way {
             return None;
         }
         Some(self.ringless.get().map_or(NOT_YET, String::as_str))
+    }
+
+    /// The memory of the ring, once records go through it.
+    pub(super) fn area(&self) -> Option<&Arc<SharedArea>> {
+        self.area.get()
+    }
+
+    /// Puts a record into the ring, if records go through it and it has room. Returns whether it is there.
+    pub(super) fn push_at_once(&self, record: &[u8]) -> bool {
+        let mut carrier = lock(&self.carrier);
+        let Carrier::Ring(sender, _) = &mut *carrier else {
+            return false;
+        };
+        // What is wrong with the ring the next one finds, that goes the general way.
+        if sender.push(&[record]) != Ok(Pushed::Done) {
+            return false;
+        }
+        let wakes = sender.wakes();
+        drop(carrier);
+        if wakes {
+            self.wake();
+        }
+        true
     }
 
     /// Bytes of a record to aim at.
@@ -292,6 +320,7 @@ impl Way {
                 // The socket's limits do not count any more.
                 let record = RECORD.min(sender.longest());
                 self.record.store(record, Ordering::Relaxed);
+                let _ = self.area.set(Arc::clone(sender.area()));
                 self.on_ring.store(true, Ordering::Release);
                 tracing::debug!(target: "ferroce::local", "records go through the shared ring from here");
                 Carrier::Ring(sender, None)
@@ -322,7 +351,7 @@ impl Way {
     }
 
     /// The peer sleeps. If the socket is full it has not read an earlier wake-up yet.
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.send(&[&[LOOK]]);
     }
 
@@ -351,14 +380,14 @@ fn push(sender: &mut Sender, parts: &[&[u8]]) -> Result<(Put, bool), Broken> {
 fn greet(
     socket: &SeqSocket,
     own: u16,
-    bytes: Option<u32>,
+    room: Room,
     board: Option<BorrowedFd<'_>>,
 ) -> io::Result<Result<Sender, String>> {
-    let (sender, file) = match ring(bytes) {
+    let (sender, file) = match ring(room) {
         Ok((sender, file)) => (Ok(sender), Some(file)),
         Err(why) => (Err(why), None),
     };
-    let value = bytes.unwrap_or(0).to_le_bytes();
+    let value = room.ring.unwrap_or(0).to_le_bytes();
     let file: Option<BorrowedFd<'_>> = file.as_ref().map(AsFd::as_fd);
     let ring = file.as_ref().map(|file| Offer {
         tag: offer::RING,
@@ -370,7 +399,12 @@ fn greet(
         value: &[],
         descriptors: std::slice::from_ref(board),
     });
-    let offers: Vec<_> = ring.into_iter().chain(board).collect();
+    let lanes = ring.filter(|_| room.lanes).map(|_| Offer {
+        tag: offer::LANES,
+        value: &[],
+        descriptors: &[],
+    });
+    let offers: Vec<_> = ring.into_iter().chain(board).chain(lanes).collect();
     let descriptors: Vec<_> = offers.iter().flat_map(|o| o.descriptors).copied().collect();
     let hello = hello(own, &offer::encode(&offers));
     socket.send_with(&[IoSlice::new(&hello)], &descriptors)?;
@@ -378,9 +412,9 @@ fn greet(
 }
 
 /// A ring for a new link, or why there is none.
-pub(super) fn ring(bytes: Option<u32>) -> Result<(Sender, Fd), String> {
-    let bytes = bytes.ok_or("FERROCE_RINGS=off")?;
-    ring::create(bytes).map_err(|why| {
+pub(super) fn ring(room: Room) -> Result<(Sender, Fd), String> {
+    let bytes = room.ring.ok_or("FERROCE_RINGS=off")?;
+    ring::create(bytes, room.lanes).map_err(|why| {
         tracing::debug!(target: "ferroce::local", %why, "a link without shared ring");
         why.to_string()
     })

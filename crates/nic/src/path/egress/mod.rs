@@ -14,7 +14,7 @@ use ferroce_proto::time::Time;
 
 use crate::Qp;
 use crate::core::lock;
-use crate::link::local::Frame;
+use crate::link::local::{Frame, Outgoing};
 use crate::link::{Addressing, Batch, Sent};
 use crate::path::Carrier;
 
@@ -38,6 +38,10 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
     /// Sends one packet of a few bytes, if it can go now without more ado. Returns what carries it.
     fn send_at_once(&self, from: Qpn, route: &Addressing, packet: &[u8]) -> Option<Carrier> {
         let _ = (from, route, packet);
+        None
+    }
+    /// The link, if it may have lanes.
+    fn lanes(&self) -> Option<&Arc<Outgoing>> {
         None
     }
     /// Sends something small beside packets; a full link keeps it (or loses it, if there is too much).
@@ -95,6 +99,11 @@ impl Egress {
     /// What carries packets now.
     pub(crate) fn carrier(&self) -> Carrier {
         self.outlet.carrier()
+    }
+
+    /// The link, if it may have lanes.
+    pub(crate) fn lanes(&self) -> Option<&Arc<Outgoing>> {
+        self.outlet.lanes()
     }
 
     /// Why nothing better carries them, if anything better could.

@@ -76,13 +76,13 @@ fn a_sleeping_receiver_is_woken_and_a_watching_one_is_left_alone() {
     assert_eq!(b.incoming.watched(), 1);
     send();
     assert!(ready(into).is_none() && b.incoming.look(), "it watches");
-    assert!(!b.incoming.sleep(true), "there is a record");
+    assert!(!b.incoming.sleep(true, &mut |_| false), "there is a record");
     let mut count = 0;
     assert_eq!(
         b.incoming.recv_ring(0, 16, &mut |_| count += 1),
         Received::Drained
     );
-    assert!(b.incoming.sleep(true) && ready(into).is_none());
+    assert!(b.incoming.sleep(true, &mut |_| false) && ready(into).is_none());
     send();
     send();
     assert!(ready(into).is_some_and(|e| e.readable()), "woken");
@@ -95,12 +95,12 @@ fn a_sleeping_receiver_is_woken_and_a_watching_one_is_left_alone() {
 fn a_ring_that_brings_nothing_for_long_is_no_longer_watched() {
     let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
     let link = on_ring(&a, &mut b);
-    b.incoming.sleep(false);
+    b.incoming.sleep(false, &mut |_| false);
     assert_eq!(b.incoming.watched(), 1);
     for _ in 0..10_000 {
         assert!(!b.incoming.look());
     }
-    assert!(b.incoming.sleep(false));
+    assert!(b.incoming.sleep(false, &mut |_| false));
     deliver(&link, a.qpn(1), &[vec![1; 20]], &mut b);
     b.receive();
     assert_eq!(b.packets.len(), 2);
@@ -125,7 +125,7 @@ fn what_was_written_before_the_end_is_read() {
     let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
     let link = on_ring(&a, &mut b);
     let slot = a.slot();
-    assert!(b.incoming.sleep(true));
+    assert!(b.incoming.sleep(true, &mut |_| false));
     for _ in 0..50 {
         assert_eq!(
             link.send_packets(a.qpn(1), &mut batch(&[vec![1; 20]])),
@@ -142,7 +142,7 @@ fn what_was_written_before_the_end_is_read() {
 /// A raw connection that has offered a ring.
 fn raw(b: &mut Side, value: &[u8]) -> (SeqSocket, Sender, Vec<u8>) {
     let socket = SeqSocket::connect(&slot_name(b.slot())).expect("connect");
-    let (sender, fd) = ring::create(SMALL).expect("a ring");
+    let (sender, fd) = ring::create(SMALL, false).expect("a ring");
     let descriptors = [fd.as_fd()];
     let offers = offer::encode(&[Offer {
         tag: offer::RING,
@@ -241,6 +241,6 @@ fn packets_have_the_route_that_they_were_sent_on() {
             other => panic!("{other:?}"),
         });
         assert_eq!(seen, [hop_limit; 5]);
-        assert!(!sleeps || b.incoming.sleep(true));
+        assert!(!sleeps || b.incoming.sleep(true, &mut |_| false));
     }
 }

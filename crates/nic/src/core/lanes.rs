@@ -1,0 +1,191 @@
+//! The lanes that this process looks at: those that its queue pairs receive by, and those that they send by, whose consumers say there
+//! what they have taken.
+//!
+//! They are looked at wherever watched rings are, and nobody sleeps before a last look at both (see `ferroce_os::ring`).
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use ferroce_os::ring::{SharedArea, has_read_past, is_filled};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+
+use super::Nic;
+use super::sync::lock;
+use crate::Qp;
+
+/// No position: there is nothing to look at now.
+const NOWHERE: u64 = 1 << 32;
+/// No position: there will never be anything.
+const CLOSED: u64 = 1 << 33;
+
+/// Which end of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Where messages are put in.
+    Sending,
+    /// Where they are taken out.
+    Receiving,
+}
+
+/// For a look at a lane without its queue pair's lock.
+#[derive(Debug)]
+pub(crate) struct Eye {
+    area: Arc<SharedArea>,
+    lane: u8,
+    end: End,
+    /// What is news: a message at this position, or that the consumer has read further than to it.
+    at: AtomicU64,
+}
+
+impl Eye {
+    pub(crate) fn new(area: &Arc<SharedArea>, lane: u8, end: End) -> Arc<Self> {
+        Arc::new(Self {
+            area: Arc::clone(area),
+            lane,
+            end,
+            at: AtomicU64::new(NOWHERE),
+        })
+    }
+
+    /// Looks at a position from here on, or nowhere. The caller has the queue pair's lock.
+    pub(crate) fn look_at(&self, position: Option<u32>) {
+        if !self.is_closed() {
+            self.at
+                .store(position.map_or(NOWHERE, u64::from), Ordering::Relaxed);
+        }
+    }
+
+    /// The lane is not the queue pair's any more.
+    pub(crate) fn close(&self) {
+        self.at.store(CLOSED, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.at.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Whether there is something for the queue pair.
+    #[inline]
+    fn has_news(&self) -> bool {
+        let Ok(at) = u32::try_from(self.at.load(Ordering::Relaxed)) else {
+            return false;
+        };
+        match self.end {
+            End::Receiving => is_filled(&self.area, self.lane, at),
+            End::Sending => has_read_past(&self.area, self.lane, at),
+        }
+    }
+}
+
+/// A lane that is looked at.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) qp: Weak<Qp>,
+    /// The process at the other end.
+    pub(crate) slot: u16,
+    pub(crate) eye: Arc<Eye>,
+}
+
+/// Lanes that are to be looked at from the next look on.
+#[derive(Debug, Default)]
+pub(crate) struct NewLanes {
+    watches: Mutex<Vec<Watch>>,
+    len: AtomicUsize,
+}
+
+impl NewLanes {
+    /// Adds one. What is done with the lane must come later.
+    pub(crate) fn add(&self, watch: Watch) {
+        let mut watches = lock(&self.watches);
+        watches.push(watch);
+        self.len.store(watches.len(), Ordering::Release);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
+    }
+
+    fn take(&self) -> Vec<Watch> {
+        let mut watches = lock(&self.watches);
+        self.len.store(0, Ordering::Release);
+        std::mem::take(&mut *watches)
+    }
+}
+
+/// A lane that another process offers for messages to a queue pair of this one.
+#[derive(Debug)]
+pub(crate) struct LaneOffer {
+    /// The other process.
+    pub(crate) slot: u16,
+    pub(crate) area: Arc<SharedArea>,
+    pub(crate) lane: u8,
+    /// What tells the offer from others.
+    pub(crate) number: u32,
+    /// Who offers it.
+    pub(crate) from: Qpn,
+    /// Whom it is for.
+    pub(crate) to: Qpn,
+}
+
+/// The lanes that are looked at.
+#[derive(Debug, Default)]
+pub(super) struct Lanes(Vec<Watch>);
+
+impl Lanes {
+    /// Whether any has something.
+    #[inline]
+    pub(super) fn look(&mut self, nic: &Nic) -> bool {
+        if !nic.new_lanes.is_empty() {
+            self.0.retain(|watch| !watch.eye.is_closed());
+            self.0.extend(nic.new_lanes.take());
+        }
+        self.0.iter().any(|watch| watch.eye.has_news())
+    }
+
+    /// Whether any that leads to a process, or comes from there, has something or may have.
+    pub(super) fn has_news_of(&self, nic: &Nic, slot: u16) -> bool {
+        let of_slot = |watch: &&Watch| watch.slot == slot;
+        !nic.new_lanes.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.has_news())
+    }
+
+    /// Lets queue pairs take what there is for them. `each` is told of whose process there was something.
+    pub(super) fn run(&mut self, nic: &Nic, now: Time, mut each: impl FnMut(u16)) {
+        if !self.look(nic) {
+            return;
+        }
+        for index in (0..self.0.len()).rev() {
+            let watch = &self.0[index];
+            if watch.eye.has_news() {
+                match watch.qp.upgrade() {
+                    Some(qp) => qp.on_lane(now),
+                    None => watch.eye.close(),
+                }
+                each(watch.slot);
+            } else if watch.eye.is_closed() {
+                self.0.swap_remove(index);
+            }
+        }
+    }
+
+    /// Another process offers a lane: it is not that of whom it was offered before.
+    pub(super) fn accept(&mut self, nic: &Nic, offer: &LaneOffer) {
+        let is_same = |eye: &Eye| {
+            let same = Arc::ptr_eq(&eye.area, &offer.area) && eye.lane == offer.lane;
+            same && eye.end == End::Receiving
+        };
+        for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
+            watch.eye.close();
+        }
+        let Some(qp) = nic.qps.find(offer.to) else {
+            return;
+        };
+        if let Some(eye) = qp.accept_lane(offer) {
+            self.0.push(Watch {
+                qp: qp.weak(),
+                slot: offer.slot,
+                eye,
+            });
+        }
+    }
+}
