@@ -495,8 +495,9 @@ impl Qp {
                 self.take(locked, cx, (&addressing, packet?))
             })
         });
-        // In a state in which it does not count.
-        drop(taken);
+        if let Err(why) = taken {
+            tracing::debug!(target: "ferroce::packet", qpn = self.qpn.get(), ?why, "an acknowledgement does not count");
+        }
     }
 
     /// The lanes of a path that is left: the peer hears of it, if it may have put something in.

@@ -101,6 +101,11 @@ impl Side {
             LocalFrame::Lending { from_slot, lending } => {
                 others.push(format!("lending {from_slot} {lending:?}"));
             }
+            LocalFrame::Lane {
+                from_slot, notice, ..
+            } => {
+                others.push(format!("{from_slot} {notice:?}"));
+            }
             LocalFrame::Question(_) => others.push("question".to_owned()),
             LocalFrame::Sharing { from_slot, sharing } => {
                 others.push(format!("sharing {from_slot} {sharing:?}"));
