@@ -67,7 +67,7 @@ impl Eye {
 
     /// Whether there is something for the queue pair.
     #[inline]
-    fn has_news(&self) -> bool {
+    pub(crate) fn has_news(&self) -> bool {
         let Ok(at) = u32::try_from(self.at.load(Ordering::Relaxed)) else {
             return false;
         };

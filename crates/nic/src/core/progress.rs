@@ -61,6 +61,8 @@ pub(super) struct Progress {
     /// Polls since the clock was looked at, and how many there may be.
     silent: u32,
     may_be_silent: u32,
+    /// When a poll looked at the clock last.
+    seen: Time,
 }
 
 /// The socket that traffic comes by while a program polls: looking there directly is cheaper than to ask which socket has
@@ -103,6 +105,7 @@ impl Progress {
             served: 0,
             silent: 0,
             may_be_silent: 0,
+            seen: Time(0),
         }
     }
 
@@ -143,21 +146,28 @@ impl Progress {
         }
     }
 
-    /// Whether a poll needs no more than this look: the last ones were close to each other, so nothing that is due has to wait for
-    /// long, and no watched ring has a record. The clock is most of what an empty poll would cost.
-    fn is_silent(&mut self, nic: &Nic) -> bool {
-        let silent = self.silent < self.may_be_silent
+    /// A poll without a look at the clock, which is most of what an empty one would cost: the last ones were close to each other, so nothing
+    /// that is due has to wait for long. Only what is in lanes is taken. Returns false if there is more to do.
+    fn run_silently(&mut self, nic: &Nic) -> bool {
+        let may = self.silent < self.may_be_silent
             && self.watches_rings()
             && !self.has_hot_socket()
             && !self.rounds.is_multiple_of(DESCRIPTORS_EVERY)
-            && nic.ready.is_empty()
-            && !self.look(nic);
-        if silent {
-            self.silent += 1;
-            self.rounds = self.rounds.wrapping_add(1);
+            && nic.ready.is_empty();
+        if !may {
+            return false;
+        }
+        if self.lanes.look(nic) {
+            self.idle = 0;
+            self.run_lanes(nic, self.seen);
+        } else if self.incoming.look() {
+            return false;
+        } else {
             self.idle += 1;
         }
-        silent
+        self.silent += 1;
+        self.rounds = self.rounds.wrapping_add(1);
+        true
     }
 
     /// The clock is looked at: tells how close this poll and the silent ones before it were.
@@ -448,8 +458,9 @@ impl Nic {
                 return;
             }
         };
-        if sleeps_soon || !progress.is_silent(self) {
+        if sleeps_soon || !progress.run_silently(self) {
             let now = clock::monotonic();
+            progress.seen = now;
             progress.count_polls(self, sleeps_soon, now);
             progress.run_polled(self, now);
         }

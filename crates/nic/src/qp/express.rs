@@ -42,6 +42,7 @@ impl Qp {
         if !is_usual(&locked, addressing) {
             return Ok(Taken::Unusual);
         }
+        self.take_lane_acks(&mut locked, now);
         self.drain_lane(&mut locked, now);
         let before = locked.transport.state();
         let taken = self.run_with_cx(&mut locked, now, |locked, cx| match &mut locked.transport {

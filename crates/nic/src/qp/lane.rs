@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use ferroce_os::ring::{LONGEST, LaneConsumer, LaneReceiver, LaneSender};
 use ferroce_proto::ids::{Msn, Psn, Qpn};
+use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, QpType};
 use ferroce_proto::wire::{Brief, BriefKind, Bth, Opcode};
@@ -274,7 +275,7 @@ impl Qp {
         let mut locked = lock(&self.locked);
         let usual = !locked.retired
             && self.qp_type == QpType::Rc
-            && locked.transport.state() == QpState::Rts
+            && matches!(locked.transport.state(), QpState::Rtr | QpState::Rts)
             && locked.transport.dest() == offer.from
             && !locked.transport.is_armed()
             && locked
@@ -329,40 +330,50 @@ impl Qp {
 
     /// Takes what is in the lane that it receives by. Called before anything that came by the ring is looked at.
     pub(super) fn drain_lane(&self, locked: &mut Locked, now: Time) {
-        let Some(mut into) = locked.lanes.into.take() else {
+        let Some(into) = &locked.lanes.into else {
             return;
         };
-        let Some(begin) = into.receiver.position().filter(|_| !into.eye.is_closed()) else {
-            if !into.eye.is_closed() {
-                locked.lanes.into = Some(into);
-            }
-            return;
-        };
-        let (mut room, mut taken, before) = ([0; LONGEST], 0, locked.transport.state());
-        while taken < BUDGET {
-            let fine = match into.receiver.pop(&mut room) {
-                Ok(None) => break,
-                Ok(Some(len)) => self.take_from_lane(locked, &mut room[..len], now),
-                Err(broken) => {
-                    tracing::warn!(target: "ferroce::local", qpn = self.qpn.get(), %broken, "a lane is closed");
-                    false
-                }
-            };
-            if !fine {
-                into.receiver.end_run();
-                break;
-            }
-            taken += 1;
+        if into.eye.has_news()
+            && let Some(mut into) = locked.lanes.into.take()
+        {
+            self.take_from_lane(locked, &mut into.receiver, now);
+            into.eye.look_at(into.receiver.position());
+            locked.lanes.into = Some(into);
         }
-        if taken > 0 {
-            if locked.transport.state() == before {
-                self.grant_next(locked);
-            }
-            into.receiver.publish(begin.wrapping_add(taken));
+    }
+
+    fn take_from_lane(&self, locked: &mut Locked, receiver: &mut LaneReceiver, now: Time) {
+        let Some(begin) = receiver.position() else {
+            return;
+        };
+        let (mut taken, mut room) = (Taken::default(), [0; LONGEST]);
+        let before = locked.transport.state();
+        let mut goes_on = true;
+        while goes_on {
+            let next = self.run_with_cx(locked, now, |locked, cx| {
+                taken.usual(self.qpn, (locked, cx), receiver, &mut room)
+            });
+            goes_on = match next {
+                Next::Nothing => break,
+                Next::Unusual(len) => self.take_unusual(locked, &room[..len], now),
+                Next::Lost => false,
+            };
+            taken.messages += u32::from(goes_on);
+        }
+        if !goes_on {
+            receiver.end_run();
+        }
+        self.count_rx(taken.packets, taken.bytes);
+        if locked.transport.state() == before {
+            self.grant_next(locked);
+        } else {
+            self.publish_grant(locked);
+            self.say_error(locked, before);
+        }
+        if taken.messages > 0 {
+            receiver.publish(begin.wrapping_add(taken.messages));
             self.tell_who_sleeps(locked);
         }
-        into.eye.look_at(into.receiver.position());
-        locked.lanes.into = Some(into);
     }
 
     /// What was taken is published in the lane: a peer that does not look there is to hear of it by the ring.
@@ -381,62 +392,26 @@ impl Qp {
         }
     }
 
-    /// Takes a packet out of a lane. Returns false if it was not in its turn, or is to come again.
-    fn take_from_lane(&self, locked: &mut Locked, packet: &mut [u8], now: Time) -> bool {
-        // That it is taken is said by the lane itself.
-        if let Some(byte) = packet.get_mut(ACK_REQ.0) {
-            *byte &= !ACK_REQ.1;
-        }
-        let Some(expected) = next_psn(locked) else {
+    /// Takes a packet out of a lane the general way. Returns false if it was not in its turn, or is to come again.
+    fn take_unusual(&self, locked: &mut Locked, packet: &[u8], now: Time) -> bool {
+        let (Some(expected), Some(path)) = (next_psn(locked), &locked.path) else {
             return false;
         };
-        let Some(addressing) = locked.path.as_ref().map(|p| p.addressing.reversed()) else {
-            return false;
-        };
-        if !self.take_brief(locked, packet, now) {
-            let len = packet.len();
-            let taken = self.with_cx(locked, now, |locked, cx| {
-                addressing.read(packet, |packet| {
-                    let packet = packet?;
-                    if packet.bth.dest_qp != self.qpn {
-                        return Err(DropReason::NoQp);
-                    }
+        let addressing = path.addressing.reversed();
+        let taken = self.with_cx(locked, now, |locked, cx| {
+            addressing.read(packet, |packet| match packet? {
+                packet if packet.bth.dest_qp == self.qpn => {
                     self.take(locked, cx, (&addressing, packet))
-                })
-            });
-            self.keep_timer(locked);
-            match taken {
-                Ok(()) => self.count_rx(1, len),
-                Err(why) => self.on_lost_in_lane(locked, why),
-            }
+                }
+                _ => Err(DropReason::NoQp),
+            })
+        });
+        self.keep_timer(locked);
+        match taken {
+            Ok(()) => self.count_rx(1, packet.len()),
+            Err(why) => self.on_lost_in_lane(locked, why),
         }
         next_psn(locked) != Some(expected)
-    }
-
-    /// The short way of `express`, as for a packet of the ring. Returns whether that was open.
-    fn take_brief(&self, locked: &mut Locked, packet: &[u8], now: Time) -> bool {
-        let Some(brief) = Brief::parse(packet) else {
-            return false;
-        };
-        let is_send = matches!(brief.kind, BriefKind::Send(_));
-        if !is_send || brief.bth.dest_qp != self.qpn || locked.transport.is_armed() {
-            return false;
-        }
-        let before = locked.transport.state();
-        let taken = self.run_with_cx(locked, now, |locked, cx| match &mut locked.transport {
-            Transport::Rc(rc) => rc.on_brief(cx, &brief),
-            Transport::Uc(_) | Transport::Ud(_) => None,
-        });
-        if locked.transport.state() != before {
-            self.publish_grant(locked);
-            self.say_error(locked, before);
-        }
-        match taken {
-            None => return false,
-            Some(true) => self.count_rx(1, packet.len()),
-            Some(false) => self.on_lost_in_lane(locked, DropReason::State),
-        }
-        true
     }
 
     /// A packet of the lane was dropped: as on the ring, its sender is told.
@@ -506,6 +481,67 @@ impl Qp {
             qpn: locked.transport.dest(),
             by: qpn,
         }
+    }
+}
+
+/// What comes next in a lane.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// Nothing now.
+    Nothing,
+    /// Bytes of a packet that is not as usual.
+    Unusual(usize),
+    /// Nothing that could be taken any more.
+    Lost,
+}
+
+/// What was taken out of a lane.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Slots.
+    messages: u32,
+    /// Packets that were taken the short way, and their bytes.
+    packets: usize,
+    bytes: usize,
+}
+
+impl Taken {
+    /// Takes packets for which the short way (`express`) is open, until there is another one, or none.
+    fn usual(
+        &mut self,
+        qpn: Qpn,
+        (locked, cx): (&mut Locked, &mut Cx<'_>),
+        receiver: &mut LaneReceiver,
+        room: &mut [u8; LONGEST],
+    ) -> Next {
+        let Transport::Rc(rc) = &mut locked.transport else {
+            return Next::Lost;
+        };
+        while self.messages < BUDGET {
+            let len = match receiver.pop(room) {
+                Ok(None) => return Next::Nothing,
+                Ok(Some(len)) => len,
+                Err(broken) => {
+                    tracing::warn!(target: "ferroce::local", qpn = qpn.get(), %broken, "a lane is of no use");
+                    return Next::Lost;
+                }
+            };
+            // That it is taken is said by the lane itself.
+            room[ACK_REQ.0] &= !ACK_REQ.1;
+            let brief = Brief::parse(&room[..len]).filter(|brief| {
+                let is_send = matches!(brief.kind, BriefKind::Send(_));
+                is_send && brief.bth.dest_qp == qpn && !rc.is_armed()
+            });
+            match brief.and_then(|brief| rc.on_brief(cx, &brief)) {
+                Some(true) => {}
+                Some(false) => return Next::Lost,
+                None => return Next::Unusual(len),
+            }
+            self.messages += 1;
+            self.packets += 1;
+            self.bytes += len;
+        }
+        Next::Nothing
     }
 }
 
