@@ -394,7 +394,7 @@ impl Qp {
 
     /// Takes a packet out of a lane the general way. Returns false if it was not in its turn, or is to come again.
     fn take_unusual(&self, locked: &mut Locked, packet: &[u8], now: Time) -> bool {
-        let (Some(expected), Some(path)) = (next_psn(locked), &locked.path) else {
+        let (Some(expected), Some(path)) = (locked.transport.expected(), &locked.path) else {
             return false;
         };
         let addressing = path.addressing.reversed();
@@ -411,7 +411,7 @@ impl Qp {
             Ok(()) => self.count_rx(1, packet.len()),
             Err(why) => self.on_lost_in_lane(locked, why),
         }
-        next_psn(locked) != Some(expected)
+        locked.transport.expected() != Some(expected)
     }
 
     /// A packet of the lane was dropped: as on the ring, its sender is told.
@@ -542,13 +542,5 @@ impl Taken {
             self.bytes += len;
         }
         Next::Nothing
-    }
-}
-
-/// PSN of the next request.
-fn next_psn(locked: &Locked) -> Option<Psn> {
-    match &locked.transport {
-        Transport::Rc(rc) => Some(rc.expected()),
-        Transport::Uc(_) | Transport::Ud(_) => None,
     }
 }

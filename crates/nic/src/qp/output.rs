@@ -103,13 +103,16 @@ impl Qp {
             Some(_) => BATCH_BYTES,
             None => WIRE_BATCH_BYTES,
         };
+        let before = locked.transport.next_request();
         let cost = self.fill(locked, &mut batch, (max, room, |_| true), now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
             egress.put_back(batch);
             return None;
         }
-        locked.lanes.end_run();
+        if locked.transport.next_request() != before {
+            locked.lanes.end_run();
+        }
         if egress.send(self.qpn, batch) {
             self.note_packets(locked, egress.carrier());
             self.on_paced(paced.as_ref(), cost, now);

@@ -290,7 +290,6 @@ impl Qp {
         if is_short {
             self.send_short(&mut locked, &mut now);
         } else {
-            locked.lanes.end_run();
             self.transmit(&mut locked, now.look());
             self.keep_timer(&mut locked);
         }

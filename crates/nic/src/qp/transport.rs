@@ -1,6 +1,6 @@
 //! The transport behind a queue pair, whichever its type: what the device asks of each of them.
 
-use ferroce_proto::ids::Qpn;
+use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
 use ferroce_proto::uc::UcQp;
@@ -185,6 +185,22 @@ impl Transport {
             Self::Rc(rc) => rc.wants_transmit(),
             Self::Uc(uc) => uc.wants_transmit(),
             Self::Ud(ud) => ud.wants_transmit(),
+        }
+    }
+
+    /// As [`RcQp::next_psn`]. Only reliable queue pairs have lanes, which ask for that.
+    pub(super) fn next_request(&self) -> Option<Psn> {
+        match self {
+            Self::Rc(rc) => Some(rc.next_psn()),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
+    /// PSN of the request that is expected, of a reliable queue pair.
+    pub(super) fn expected(&self) -> Option<Psn> {
+        match self {
+            Self::Rc(rc) => Some(rc.expected()),
+            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 

@@ -38,6 +38,12 @@ impl RcQp {
         self.requester.flight.requests() > 0
     }
 
+    /// PSN of the next request packet.
+    #[must_use]
+    pub fn next_psn(&self) -> Psn {
+        self.requester.next_psn()
+    }
+
     /// PSN of the oldest packet that is not acknowledged, or of the next if all are.
     #[must_use]
     pub fn oldest_psn(&self) -> Psn {

@@ -1,0 +1,553 @@
+//! Small messages of busy queue pairs go by lanes: nothing is lost, doubled or out of order when they do, begin to, or end.
+//!
+//! Whether a lane is used depends on whether its receiver polls. The tests that need one run in a program of their own without
+//! device thread, where nobody goes to sleep; the others hold whether there is one or not.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use common::{Buffer, End, cap, next_completion, pair, pattern, wait_for};
+use ferroce_nic::{Carrier, CompChannel, Cq, Qp, QpInit};
+use ferroce_os::poll::{Interest, Poller};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::verbs::{
+    AttrMask, Mtu, QpAttr, QpState, QpType, SendFlags, SendOp, Wc, WcStatus,
+};
+
+const LEN: usize = 1 << 20;
+/// Bytes of a receive.
+const RECV: usize = 4096;
+
+/// Runs a test of this program without device thread.
+#[track_caller]
+fn run_alone(test: &str, more: &[(&str, &str)]) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env("FERROCE_THREAD", "off")
+        .envs(more.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// One end, and what it expects.
+struct Side {
+    end: End,
+    buffer: Buffer,
+    sent: VecDeque<u64>,
+    received: u64,
+}
+
+/// Two ends of this process.
+struct Both {
+    sides: [Side; 2],
+    next: u64,
+}
+
+impl Both {
+    fn new() -> Self {
+        let (a, b) = pair(Mtu::B1024);
+        let sides = [a, b].map(|end| {
+            let buffer = Buffer::new(&end.pd, pattern(LEN, 5));
+            Side {
+                end,
+                buffer,
+                sent: VecDeque::new(),
+                received: 0,
+            }
+        });
+        Self { sides, next: 0 }
+    }
+
+    fn carrier(&self, side: usize) -> Option<Carrier> {
+        self.sides[side].end.qp.path_report().packets
+    }
+
+    /// Posts a receive.
+    fn receive(&self, side: usize) {
+        let Side { end, buffer, .. } = &self.sides[side];
+        end.recv(u64::MAX, vec![buffer.sge(LEN / 2, RECV)]);
+    }
+
+    /// Sends a message whose length tells its number.
+    fn send(&mut self, side: usize, length: usize, op: SendOp) {
+        let Side {
+            end, buffer, sent, ..
+        } = &mut self.sides[side];
+        end.send(self.next, op, vec![buffer.sge(0, length)]);
+        sent.push_back(self.next);
+        self.next += 1;
+    }
+
+    /// Waits until a side has nothing under way, and has received so much.
+    #[track_caller]
+    fn settle(&mut self, side: usize, received: u64) {
+        let Side {
+            end,
+            sent,
+            received: so_far,
+            ..
+        } = &mut self.sides[side];
+        while !sent.is_empty() || *so_far < received {
+            let wc = next_completion(&end.cq);
+            assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
+            if wc.wr_id == u64::MAX {
+                *so_far += 1;
+            } else {
+                assert_eq!(sent.pop_front(), Some(wc.wr_id), "in order, once");
+            }
+        }
+        assert_eq!(*so_far, received, "not more");
+    }
+
+    /// A small message there and one back.
+    fn exchange(&mut self) {
+        for (from, to) in [(0, 1), (1, 0)] {
+            self.receive(to);
+            self.send(from, 8, SendOp::Send);
+            let received = self.sides[to].received + 1;
+            self.settle(to, received);
+            let received = self.sides[from].received;
+            self.settle(from, received);
+        }
+    }
+
+    /// Goes on until both send by lanes.
+    fn warm_up(&mut self) {
+        for _ in 0..200 {
+            self.exchange();
+            if [0, 1].map(|side| self.carrier(side)) == [Some(Carrier::Lane); 2] {
+                return;
+            }
+        }
+        panic!("{:?} {:?}", self.carrier(0), self.carrier(1));
+    }
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn alone_a_conversation() {
+    let mut both = Both::new();
+    both.warm_up();
+    for _ in 0..1000 {
+        both.exchange();
+    }
+    assert_eq!(both.carrier(0), Some(Carrier::Lane));
+    let before = both.sides[0].end.context.device().counters().tx_packets();
+    both.exchange();
+    let after = both.sides[0].end.context.device().counters().tx_packets();
+    assert_eq!(after - before, 2, "two messages, and no acknowledgement");
+}
+
+#[test]
+fn a_conversation_goes_by_lanes() {
+    run_alone("alone_a_conversation", &[]);
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn alone_without_lanes() {
+    let mut both = Both::new();
+    for _ in 0..200 {
+        both.exchange();
+    }
+    assert_eq!(both.carrier(0), Some(Carrier::Ring));
+}
+
+#[test]
+fn lanes_can_be_switched_off() {
+    run_alone("alone_without_lanes", &[("FERROCE_LANES", "off")]);
+}
+
+/// The numbers of a linear congruential generator: the tests repeat exactly.
+struct Seeded(u64);
+
+impl Seeded {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % n
+    }
+}
+
+/// Lengths of what was sent and not received yet, of each direction.
+type UnderWay = [VecDeque<(usize, bool)>; 2];
+
+/// Takes a completion of a side, and holds it against what is under way to it.
+fn check(both: &mut Both, under_way: &mut UnderWay, side: usize, wc: &Wc) {
+    assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
+    let this = &mut both.sides[side];
+    if wc.wr_id != u64::MAX {
+        assert_eq!(this.sent.pop_front(), Some(wc.wr_id), "in order, once");
+        return;
+    }
+    let (length, immediate) = under_way[side].pop_front().expect("something was sent");
+    assert_eq!(wc.byte_len as usize, length);
+    assert_eq!(wc.imm.is_some(), immediate);
+    this.received += 1;
+}
+
+/// One of the things that programs do. Returns whether something will be received.
+fn anything(both: &mut Both, seeded: &mut Seeded, side: usize) -> Option<(usize, bool)> {
+    let there = &both.sides[1 - side].buffer;
+    let (remote, small) = (there.remote(LEN / 4), seeded.below(130));
+    let (length, op) = match seeded.below(40) {
+        0 => (seeded.below(RECV), SendOp::Send),
+        1 => (small, SendOp::Write(remote)),
+        2 => (8, SendOp::Read(remote)),
+        3 => (small, SendOp::SendImm([1, 2, 3, 4])),
+        4 => (8, SendOp::FetchAdd { remote, add: 1 }),
+        _ => (small, SendOp::Send),
+    };
+    both.send(side, length, op);
+    match op {
+        SendOp::Send => Some((length, false)),
+        SendOp::SendImm(_) => Some((length, true)),
+        _ => None,
+    }
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn alone_anything() {
+    let (mut both, mut by_lane) = (Both::new(), 0);
+    let mut under_way = UnderWay::default();
+    let mut receives = [0, 0];
+    for seed in 0..40 {
+        both.warm_up();
+        let mut seeded = Seeded(seed);
+        for _ in 0..300 {
+            let side = seeded.below(2);
+            // Sometimes there are too few receives.
+            if receives[side] < 100 && seeded.below(12) > 0 {
+                both.receive(side);
+                receives[side] += 1;
+            }
+            if both.sides[side].sent.len() < 100
+                && let Some(sent) = anything(&mut both, &mut seeded, side)
+            {
+                under_way[1 - side].push_back(sent);
+                by_lane += usize::from(both.carrier(side) == Some(Carrier::Lane));
+            }
+            for _ in 0..seeded.below(4) {
+                let mut found = None;
+                let cq = Arc::clone(&both.sides[side].end.cq);
+                cq.poll(1, &mut |_, wc| found = Some(*wc)).unwrap();
+                if let Some(wc) = found {
+                    receives[side] -= usize::from(wc.wr_id == u64::MAX);
+                    check(&mut both, &mut under_way, side, &wc);
+                }
+            }
+        }
+        for side in [0, 1] {
+            while receives[side] < under_way[side].len() {
+                both.receive(side);
+                receives[side] += 1;
+            }
+        }
+        wait_for("the rest", || {
+            for side in [0, 1] {
+                let mut found = None;
+                let cq = Arc::clone(&both.sides[side].end.cq);
+                cq.poll(1, &mut |_, wc| found = Some(*wc)).unwrap();
+                if let Some(wc) = found {
+                    receives[side] -= usize::from(wc.wr_id == u64::MAX);
+                    check(&mut both, &mut under_way, side, &wc);
+                }
+            }
+            let open = |side: &Side| !side.sent.is_empty();
+            !both.sides.iter().any(open) && under_way.iter().all(VecDeque::is_empty)
+        });
+        // The exchanges that warm up take their own.
+        for (side, left) in receives.iter_mut().enumerate() {
+            for _ in 0..std::mem::take(left) {
+                both.send(1 - side, 8, SendOp::Send);
+                let received = both.sides[side].received + 1;
+                both.settle(side, received);
+                let received = both.sides[1 - side].received;
+                both.settle(1 - side, received);
+            }
+        }
+    }
+    println!("{by_lane} by lane");
+    assert!(by_lane > 100, "{by_lane}");
+}
+
+#[test]
+fn whatever_comes_between_messages_of_a_lane_keeps_its_place() {
+    run_alone("alone_anything", &[]);
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn alone_not_ready() {
+    let mut both = Both::new();
+    for round in 0..10 {
+        both.warm_up();
+        let received = both.sides[1].received;
+        for _ in 0..5 {
+            both.send(0, 8 + round, SendOp::Send);
+        }
+        for _ in 0..2000 {
+            let taken = both.sides[1].end.cq.poll(1, &mut |_, _| {}).unwrap();
+            assert_eq!(taken, 0, "there is no receive");
+        }
+        for _ in 0..5 {
+            both.receive(1);
+        }
+        both.settle(1, received + 5);
+        let received = both.sides[0].received;
+        both.settle(0, received);
+    }
+}
+
+#[test]
+fn what_finds_no_receive_in_a_lane_comes_again() {
+    run_alone("alone_not_ready", &[]);
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn alone_an_end() {
+    let ends: [fn(&Qp); 3] = [
+        Qp::destroy,
+        |qp| to_state(qp, QpState::Err),
+        |qp| to_state(qp, QpState::Reset),
+    ];
+    for end in ends {
+        let mut both = Both::new();
+        both.warm_up();
+        both.receive(1);
+        both.send(0, 8, SendOp::Send);
+        end(&both.sides[1].end.qp);
+        for _ in 0..3 {
+            both.send(0, 8, SendOp::Send);
+        }
+        // What was sent before may have been taken, or not.
+        let mut statuses = Vec::new();
+        while statuses.len() < 4 {
+            statuses.push(next_completion(&both.sides[0].end.cq).status);
+        }
+        let failed = statuses.iter().position(|s| *s != WcStatus::Success);
+        let first = failed.expect("nobody is there to take it");
+        assert_eq!(statuses[first], WcStatus::RetryExcErr, "{statuses:?}");
+        let rest = &statuses[first + 1..];
+        assert!(
+            rest.iter().all(|s| *s == WcStatus::WrFlushErr),
+            "{statuses:?}"
+        );
+    }
+}
+
+fn to_state(qp: &Qp, qp_state: QpState) {
+    let attr = QpAttr {
+        qp_state,
+        ..QpAttr::default()
+    };
+    qp.modify(&attr, AttrMask::STATE).unwrap();
+}
+
+#[test]
+fn the_end_of_a_receiver_is_heard_of_in_a_lane() {
+    run_alone("alone_an_end", &[]);
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn alone_again() {
+    let mut both = Both::new();
+    for _ in 0..40 {
+        both.warm_up();
+        for side in [0, 1] {
+            to_state(&both.sides[side].end.qp, QpState::Reset);
+        }
+        for side in [0, 1] {
+            let (here, there) = (&both.sides[side].end, &both.sides[1 - side].end);
+            here.connect(there.qp.qpn(), there.gid(), Mtu::B1024);
+        }
+    }
+}
+
+/// More often than there are lanes: each must have been given back.
+#[test]
+fn a_lane_is_given_back_at_a_reset() {
+    run_alone("alone_again", &[]);
+}
+
+/// An end whose completions come with events.
+fn end_with_channel() -> (End, Arc<CompChannel>) {
+    let end = End::new(cap());
+    let channel = CompChannel::new(&end.context).unwrap();
+    let cq = Cq::create(&end.context, 256, Some(Arc::clone(&channel))).unwrap();
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        send_cq: Arc::clone(&cq),
+        recv_cq: Arc::clone(&cq),
+        cap: cap(),
+        sq_sig_all: true,
+        srq: None,
+    };
+    let qp = Qp::create(&end.pd, init).unwrap();
+    end.qp.destroy();
+    let (context, pd) = (Arc::clone(&end.context), Arc::clone(&end.pd));
+    let end = End {
+        context,
+        pd,
+        cq,
+        qp,
+    };
+    (end, channel)
+}
+
+/// Takes so many completions, asleep whenever there is none.
+fn sleep_for(end: &End, channel: &CompChannel, completions: usize) {
+    let poller = Poller::new().unwrap();
+    poller.add(channel.fd(), 0, Interest::READ).unwrap();
+    let mut taken = 0;
+    let mut take = || {
+        let each = &mut |_, wc: &Wc| assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
+        taken += end.cq.poll(16, each).unwrap();
+        taken >= completions
+    };
+    while !take() {
+        end.cq.req_notify(false);
+        if take() {
+            break;
+        }
+        let mut events = Vec::new();
+        poller.wait(&mut events, Some(common::DEADLINE)).unwrap();
+        assert!(!events.is_empty(), "a lost wake-up");
+        assert!(channel.pop().is_some());
+    }
+}
+
+/// Who polled, and so has a lane, goes to sleep for the next message, or for the completion of his own.
+#[test]
+fn who_goes_to_sleep_hears_of_what_comes_by_a_lane() {
+    let ((a, wakes_a), (b, wakes_b)) = (end_with_channel(), end_with_channel());
+    a.connect(b.qp.qpn(), b.gid(), Mtu::B1024);
+    b.connect(a.qp.qpn(), a.gid(), Mtu::B1024);
+    let (of_a, of_b) = (
+        Buffer::new(&a.pd, pattern(64, 1)),
+        Buffer::new(&b.pd, vec![0; 64]),
+    );
+    for wr_id in 0..common::rounds(3000) as u64 {
+        b.recv(wr_id, vec![of_b.sge(0, 64)]);
+        a.send(wr_id, SendOp::Send, vec![of_a.sge(0, 8)]);
+        if wr_id % 100 > 60 {
+            sleep_for(&b, &wakes_b, 1);
+            sleep_for(&a, &wakes_a, 1);
+        } else {
+            assert_eq!(next_completion(&b.cq).status, WcStatus::Success);
+            assert_eq!(next_completion(&a.cq).status, WcStatus::Success);
+        }
+    }
+    // Events that were not waited for in the end.
+    while wakes_a.pop().is_some() || wakes_b.pop().is_some() {}
+}
+
+/// The peer: answers each message, polling, until its input ends.
+#[test]
+#[ignore = "run by the tests below"]
+fn child_echo() {
+    let end = End::new(cap());
+    let buffer = Buffer::new(&end.pd, vec![0; 4096]);
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).unwrap();
+    let to = Qpn::new(line.trim().parse().unwrap());
+    end.connect(to, end.gid(), Mtu::B1024);
+    for wr_id in 0..64 {
+        end.recv(wr_id, vec![buffer.sge(0, 64)]);
+    }
+    println!("echo {}", end.qp.qpn().get());
+    loop {
+        let mut came = None;
+        end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
+        let Some(wc) = came else { continue };
+        if wc.status != WcStatus::Success {
+            return;
+        }
+        if wc.byte_len > 0 {
+            end.recv(wc.wr_id, vec![buffer.sge(0, 64)]);
+            end.send(1000, SendOp::Send, vec![buffer.sge(0, 8)]);
+        }
+    }
+}
+
+/// A conversation with another process that is killed in the middle: each message has one completion, in order, of which the last ones
+/// fail; and what is received before that comes from messages that were sent.
+#[test]
+fn a_killed_peer_ends_a_conversation() {
+    for exchanges in [100, 1000, 5000, 5001, 7000] {
+        let end = End::new(cap());
+        let buffer = Buffer::new(&end.pd, vec![1; 4096]);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_echo", "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut say = child.stdin.take().unwrap();
+        writeln!(say, "{}", end.qp.qpn().get()).unwrap();
+        let mut hear = BufReader::new(child.stdout.take().unwrap());
+        let to = loop {
+            let mut line = String::new();
+            assert!(hear.read_line(&mut line).unwrap() > 0, "the peer ended");
+            if let Some((_, number)) = line.split_once("echo ") {
+                break Qpn::new(number.trim().parse().unwrap());
+            }
+        };
+        end.connect(to, end.gid(), Mtu::B1024);
+        for _ in 0..64 {
+            end.recv(u64::MAX, vec![buffer.sge(0, 64)]);
+        }
+        let (mut sent, mut done, mut received) = (0_u64, 0_u64, 0_u64);
+        let mut failed = None;
+        while failed.is_none() || done < sent {
+            if sent - done < 16 && sent - received.min(sent) < 16 && failed.is_none() {
+                let wr = SendFlags::empty();
+                end.send_flagged(sent, SendOp::Send, vec![buffer.sge(0, 8)], wr);
+                sent += 1;
+            }
+            if sent == exchanges {
+                let _ = child.kill();
+            }
+            let mut came = None;
+            end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
+            match came {
+                Some(wc) if wc.wr_id == u64::MAX => {
+                    if wc.status == WcStatus::Success {
+                        received += 1;
+                        end.recv(u64::MAX, vec![buffer.sge(0, 64)]);
+                    }
+                }
+                Some(wc) => {
+                    assert_eq!(wc.wr_id, done, "in order, once");
+                    done += 1;
+                    if wc.status != WcStatus::Success {
+                        let expected = match failed {
+                            None => WcStatus::RetryExcErr,
+                            Some(()) => WcStatus::WrFlushErr,
+                        };
+                        assert_eq!(wc.status, expected);
+                        failed = Some(());
+                    } else {
+                        assert_eq!(failed, None);
+                    }
+                }
+                None => {}
+            }
+        }
+        assert!(received <= sent, "{received} of {sent}");
+        child.wait().unwrap();
+    }
+}
