@@ -133,6 +133,8 @@ pub(crate) enum Received {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     own: Credentials,
+    /// Lanes of rings are looked at, too.
+    lanes: bool,
     listener: SeqListener,
     links: HashMap<LinkId, Link>,
     /// Those whose records come through a ring that is watched now.
@@ -197,9 +199,11 @@ enum Broken {
 }
 
 impl Incoming {
-    pub(super) fn new(listener: SeqListener) -> io::Result<Self> {
+    /// `lanes`: those of rings are looked at, too.
+    pub(super) fn new(listener: SeqListener, lanes: bool) -> io::Result<Self> {
         Ok(Self {
             own: Credentials::own(),
+            lanes,
             listener,
             links: HashMap::new(),
             rings: Rings::default(),
@@ -322,7 +326,7 @@ impl Incoming {
             Arrival::Closed => Ok(Step::Closed),
             Arrival::Truncated => Err(Broken::TooLong),
             Arrival::Whole(n) if link.slot.is_none() => link
-                .greet((&self.own, id), &self.room[..n], with, each)
+                .greet((&self.own, id, self.lanes), &self.room[..n], with, each)
                 .map(|()| Step::Took(1)),
             Arrival::Whole(n) => link.take(&self.room[..n], each).map(Step::Took),
         }
@@ -584,7 +588,7 @@ impl Link {
     /// Takes the first record, and the descriptors that came with it.
     fn greet(
         &mut self,
-        (own, link): (&Credentials, LinkId),
+        (own, link, lanes): (&Credentials, LinkId, bool),
         record: &[u8],
         with: Vec<Fd>,
         each: &mut dyn FnMut(LocalFrame<'_>),
@@ -611,7 +615,7 @@ impl Link {
         self.is_own_user = self.peer.uid == own.uid;
         self.slot = Some(slot);
         let offers = offer::parse(offers, with).ok_or(Broken::Offers)?;
-        let lanes = offers.iter().any(|offered| offered.tag == offer::LANES);
+        let lanes = lanes && offers.iter().any(|offered| offered.tag == offer::LANES);
         for offered in offers {
             match (offered.tag, &offered.descriptors[..]) {
                 (offer::RING, _) => self.take_ring(&offered, lanes),

@@ -101,7 +101,7 @@ impl LocalLinks {
             Ok("off") => None,
             _ => Some(RING),
         };
-        let lanes = env::var("FERROCE_LANES").as_deref() != Ok("off");
+        let lanes = env::var("FERROCE_RING_LANES").as_deref() == Ok("on");
         Self::claim_with(Room {
             send_buffer: SEND_BUFFER,
             ring,
@@ -111,7 +111,7 @@ impl LocalLinks {
 
     fn claim_with(room: Room) -> Result<(Self, Incoming), Error> {
         let (slot, listener) = claim_slot()?;
-        let incoming = Incoming::new(listener)
+        let incoming = Incoming::new(listener, room.lanes)
             .map_err(|e| Error::system("cannot receive from other processes", &e))?;
         Ok((
             Self {
