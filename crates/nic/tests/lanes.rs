@@ -26,7 +26,10 @@ const RECV: usize = 4096;
 /// Runs a test of this program with lanes, and without device thread.
 #[track_caller]
 fn run_alone(test: &str) {
-    run(test, &[("FERROCE_THREAD", "off"), ("FERROCE_RING_LANES", "on")]);
+    run(
+        test,
+        &[("FERROCE_THREAD", "off"), ("FERROCE_RING_LANES", "on")],
+    );
 }
 
 /// Runs a test of this program in an environment.
