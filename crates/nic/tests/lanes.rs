@@ -434,7 +434,8 @@ fn sleep_for(end: &End, channel: &CompChannel, completions: usize) {
         let mut events = Vec::new();
         poller.wait(&mut events, Some(common::DEADLINE)).unwrap();
         assert!(!events.is_empty(), "a lost wake-up");
-        assert!(channel.pop().is_some());
+        // With their counts, so that the next wait is one.
+        channel.forget(0);
     }
 }
 
@@ -460,8 +461,6 @@ fn with_lanes_asleep() {
             assert_eq!(next_completion(&a.cq).status, WcStatus::Success);
         }
     }
-    // Events that were not waited for in the end.
-    while wakes_a.pop().is_some() || wakes_b.pop().is_some() {}
 }
 
 #[test]
