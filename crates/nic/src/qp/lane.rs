@@ -324,7 +324,7 @@ impl Qp {
         let speaks = locked.transport.wants_transmit() || locked.transport.next_local().is_some();
         drop(locked);
         if speaks {
-            self.on_turn(now);
+            self.on_turn(true, now);
         }
     }
 
