@@ -26,10 +26,7 @@ const RECV: usize = 4096;
 /// Runs a test of this program with lanes, and without device thread.
 #[track_caller]
 fn run_alone(test: &str) {
-    run(
-        test,
-        &[("FERROCE_THREAD", "off"), ("FERROCE_RING_LANES", "on")],
-    );
+    run(test, &[("FERROCE_THREAD", "off")]);
 }
 
 /// Runs a test of this program in an environment.
@@ -170,8 +167,9 @@ fn alone_without_lanes() {
 }
 
 #[test]
-fn lanes_are_off_unless_asked_for() {
-    run("alone_without_lanes", &[("FERROCE_THREAD", "off")]);
+fn lanes_can_be_turned_off() {
+    let off = [("FERROCE_THREAD", "off"), ("FERROCE_RING_LANES", "off")];
+    run("alone_without_lanes", &off);
 }
 
 /// The numbers of a linear congruential generator: the tests repeat exactly.
@@ -465,7 +463,7 @@ fn with_lanes_asleep() {
 
 #[test]
 fn who_goes_to_sleep_hears_of_what_comes_by_a_lane() {
-    run("with_lanes_asleep", &[("FERROCE_RING_LANES", "on")]);
+    run("with_lanes_asleep", &[]);
 }
 
 /// The peer: answers each message, polling, until its input ends.
@@ -567,5 +565,5 @@ fn with_lanes_killed() {
 
 #[test]
 fn a_killed_peer_ends_a_conversation() {
-    run("with_lanes_killed", &[("FERROCE_RING_LANES", "on")]);
+    run("with_lanes_killed", &[]);
 }

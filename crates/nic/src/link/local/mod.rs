@@ -101,7 +101,7 @@ impl LocalLinks {
             Ok("off") => None,
             _ => Some(RING),
         };
-        let lanes = env::var("FERROCE_RING_LANES").as_deref() == Ok("on");
+        let lanes = env::var("FERROCE_RING_LANES").as_deref() != Ok("off");
         Self::claim_with(Room {
             send_buffer: SEND_BUFFER,
             ring,
