@@ -58,6 +58,16 @@ pub(super) const fn sge_from_c(sge: &ibv_sge) -> Sge {
     }
 }
 
+/// A scatter/gather list.
+#[inline]
+fn list(sges: &[ibv_sge]) -> Sges {
+    match sges {
+        // Nearly always, and much cheaper than to collect.
+        [one] => Sges::from_buf([sge_from_c(one)]),
+        _ => sges.iter().map(sge_from_c).collect(),
+    }
+}
+
 /// Copies inline data.
 ///
 /// # Errors
@@ -129,7 +139,7 @@ pub(super) unsafe fn send_wr(
             // SAFETY: inline elements are plain memory of the program.
             Payload::Inline(unsafe { copy_inline(pieces, cap.max_inline_data) }?)
         } else {
-            Payload::Sges(sges.iter().map(sge_from_c).collect())
+            Payload::Sges(list(sges))
         }
     };
     let to = match qp_type {
@@ -246,6 +256,6 @@ pub(super) unsafe fn recv_wr(wr: *const ibv_recv_wr, max_sge: u32) -> Result<Rec
     };
     Ok(RecvWr {
         wr_id,
-        sges: sges.iter().map(sge_from_c).collect(),
+        sges: list(sges),
     })
 }

@@ -1,9 +1,14 @@
 //! What a device counts.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::Noted;
 
+use super::sync::lock;
+use super::tally::{Tallied, Tally};
 use crate::direct::Refusal;
 
 /// Why a packet that came in was thrown away.
@@ -60,10 +65,7 @@ pub type NamedCounter = (&'static str, fn(&Counters) -> u64);
 /// Counters of one device, or of what belongs to none. They only grow.
 #[derive(Debug, Default)]
 pub struct Counters {
-    tx_packets: AtomicU64,
-    tx_bytes: AtomicU64,
-    rx_packets: AtomicU64,
-    rx_bytes: AtomicU64,
+    tallies: Mutex<Tallies>,
     timeouts: AtomicU64,
     forwarded: AtomicU64,
     direct: [AtomicU64; Way::ALL.len()],
@@ -73,6 +75,14 @@ pub struct Counters {
     dropped: [AtomicU64; DropReason::ALL.len()],
     noted: [AtomicU64; Noted::ALL.len()],
     port_errors: AtomicU64,
+}
+
+/// What queue pairs count themselves.
+#[derive(Debug, Default)]
+struct Tallies {
+    open: HashMap<Qpn, Arc<Tally>>,
+    /// The sum of those of queue pairs that are gone.
+    closed: Tally,
 }
 
 impl Counters {
@@ -108,22 +118,22 @@ impl Counters {
     /// Packets given to a link.
     #[must_use]
     pub fn tx_packets(&self) -> u64 {
-        self.tx_packets.load(Ordering::Relaxed)
+        self.tallied(Tallied::TxPackets)
     }
     /// Their bytes, from the transport header to the pad.
     #[must_use]
     pub fn tx_bytes(&self) -> u64 {
-        self.tx_bytes.load(Ordering::Relaxed)
+        self.tallied(Tallied::TxBytes)
     }
     /// Packets that reached a queue pair and that it took.
     #[must_use]
     pub fn rx_packets(&self) -> u64 {
-        self.rx_packets.load(Ordering::Relaxed)
+        self.tallied(Tallied::RxPackets)
     }
     /// Their bytes, from the transport header to the pad.
     #[must_use]
     pub fn rx_bytes(&self) -> u64 {
-        self.rx_bytes.load(Ordering::Relaxed)
+        self.tallied(Tallied::RxBytes)
     }
     /// Timers of queue pairs that ran out: resends, probes, ends of waits.
     #[must_use]
@@ -171,7 +181,12 @@ impl Counters {
     /// What queue pairs noted.
     #[must_use]
     pub fn noted(&self, what: Noted) -> u64 {
-        self.noted[what as usize].load(Ordering::Relaxed)
+        let tallied = match what {
+            Noted::Sent => self.tallied(Tallied::Sent),
+            Noted::Received => self.tallied(Tallied::Received),
+            _ => 0,
+        };
+        tallied + self.noted[what as usize].load(Ordering::Relaxed)
     }
     /// How often the port went down.
     #[must_use]
@@ -185,13 +200,23 @@ impl Counters {
     pub(crate) fn count_port_error(&self) {
         self.port_errors.fetch_add(1, Ordering::Relaxed);
     }
-    pub(crate) fn count_tx(&self, packets: usize, bytes: usize) {
-        self.tx_packets.fetch_add(packets as u64, Ordering::Relaxed);
-        self.tx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// The tally of a new queue pair.
+    pub(crate) fn open_tally(&self, qpn: Qpn) -> Arc<Tally> {
+        let tally = Arc::new(Tally::default());
+        lock(&self.tallies).open.insert(qpn, Arc::clone(&tally));
+        tally
     }
-    pub(crate) fn count_rx(&self, packets: usize, bytes: usize) {
-        self.rx_packets.fetch_add(packets as u64, Ordering::Relaxed);
-        self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// The queue pair is gone, and counts no more.
+    pub(crate) fn close_tally(&self, qpn: Qpn) {
+        let mut tallies = lock(&self.tallies);
+        if let Some(tally) = tallies.open.remove(&qpn) {
+            tallies.closed.take_over(&tally);
+        }
+    }
+    fn tallied(&self, what: Tallied) -> u64 {
+        let tallies = lock(&self.tallies);
+        let open = tallies.open.values().map(|tally| tally.get(what));
+        tallies.closed.get(what) + open.sum::<u64>()
     }
     pub(crate) fn count_direct(&self, way: Way, bytes: usize, is_mapped: bool) {
         self.direct_mapped

@@ -4,7 +4,7 @@
 //! They are looked at wherever watched rings are, and nobody sleeps before a last look at both (see `ferroce_os::ring`).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use ferroce_os::ring::{SharedArea, has_read_past, is_filled};
 use ferroce_proto::ids::Qpn;
@@ -81,7 +81,8 @@ impl Eye {
 /// A lane that is looked at.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    pub(crate) qp: Weak<Qp>,
+    /// Its lanes close at its end at the latest, and then it is let go.
+    pub(crate) qp: Arc<Qp>,
     /// The process at the other end.
     pub(crate) slot: u16,
     pub(crate) eye: Arc<Eye>,
@@ -137,10 +138,17 @@ impl Lanes {
     #[inline]
     pub(super) fn look(&mut self, nic: &Nic) -> bool {
         if !nic.new_lanes.is_empty() {
-            self.0.retain(|watch| !watch.eye.is_closed());
             self.0.extend(nic.new_lanes.take());
         }
-        self.0.iter().any(|watch| watch.eye.has_news())
+        let (mut any, mut closed) = (false, false);
+        for watch in &self.0 {
+            any |= watch.eye.has_news();
+            closed |= watch.eye.is_closed();
+        }
+        if closed {
+            self.0.retain(|watch| !watch.eye.is_closed());
+        }
+        any
     }
 
     /// Whether any that leads to a process, or comes from there, has something or may have.
@@ -157,13 +165,8 @@ impl Lanes {
         for index in (0..self.0.len()).rev() {
             let watch = &self.0[index];
             if watch.eye.has_news() {
-                match watch.qp.upgrade() {
-                    Some(qp) => qp.on_lane(now),
-                    None => watch.eye.close(),
-                }
+                watch.qp.on_lane(now);
                 each(watch.slot);
-            } else if watch.eye.is_closed() {
-                self.0.swap_remove(index);
             }
         }
     }
@@ -182,7 +185,7 @@ impl Lanes {
         };
         if let Some(eye) = qp.accept_lane(offer) {
             self.0.push(Watch {
-                qp: qp.weak(),
+                qp,
                 slot: offer.slot,
                 eye,
             });

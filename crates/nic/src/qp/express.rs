@@ -62,11 +62,10 @@ impl Qp {
             self.keep_timer(&mut locked);
         }
         let speaks = locked.transport.wants_transmit() || locked.transport.next_local().is_some();
-        drop(locked);
         if !taken {
             return Err(DropReason::State);
         }
-        self.count_rx(1, len);
+        self.tally.count_rx(1, len);
         Ok(if speaks {
             Taken::WantsTurn
         } else {
@@ -126,11 +125,7 @@ impl Qp {
         };
         rc.on_ack_sent();
         self.note_packets(locked, carrier);
-        self.pd
-            .context()
-            .device()
-            .counters()
-            .count_tx(1, packet.len());
+        self.tally.count_tx(1, packet.len());
         true
     }
 

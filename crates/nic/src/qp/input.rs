@@ -51,7 +51,7 @@ impl Qp {
         });
         self.keep_timer(&mut locked);
         taken?;
-        self.count_rx(1, len);
+        self.tally.count_rx(1, len);
         Ok(())
     }
 
@@ -98,8 +98,7 @@ impl Qp {
             }
         });
         self.keep_timer(&mut locked);
-        drop(locked);
-        self.count_rx(count, bytes);
+        self.tally.count_rx(count, bytes);
         dropped
     }
 
@@ -123,11 +122,6 @@ impl Qp {
         } else {
             Err(DropReason::State)
         }
-    }
-
-    pub(super) fn count_rx(&self, packets: usize, bytes: usize) {
-        let counters = self.pd.context().device().counters();
-        counters.count_rx(packets, bytes);
     }
 
     /// A packet for it came from this port: that of its peer's lane tells that the peer is a Ferroce.

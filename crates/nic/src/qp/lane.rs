@@ -174,8 +174,7 @@ impl Qp {
         out.link.wake_for_lane();
         let bytes = batch.bytes.len();
         batch.clear();
-        let counters = self.pd.context().device().counters();
-        counters.count_tx(1, bytes);
+        self.tally.count_tx(1, bytes);
         self.note_packets(locked, Carrier::Lane);
         true
     }
@@ -242,7 +241,7 @@ impl Qp {
         }
         let slot = slot_of(to);
         self.nic().watch_lane(Watch {
-            qp: self.weak(),
+            qp: self.me(),
             slot,
             eye,
         });
@@ -363,7 +362,7 @@ impl Qp {
         if !goes_on {
             receiver.end_run();
         }
-        self.count_rx(taken.packets, taken.bytes);
+        self.tally.count_rx(taken.packets, taken.bytes);
         if locked.transport.state() == before {
             self.grant_next(locked);
         } else {
@@ -408,7 +407,7 @@ impl Qp {
         });
         self.keep_timer(locked);
         match taken {
-            Ok(()) => self.count_rx(1, packet.len()),
+            Ok(()) => self.tally.count_rx(1, packet.len()),
             Err(why) => self.on_lost_in_lane(locked, why),
         }
         locked.transport.expected() != Some(expected)

@@ -31,7 +31,7 @@ use self::handles::Handles;
 use self::queues::Queues;
 use self::step::Locked;
 use self::transport::Transport;
-use crate::core::{lock, write};
+use crate::core::{Tally, lock, write};
 use crate::device::{DeviceAttr, Limit, Permit};
 use crate::xrc::Opened;
 use crate::{Cq, Error, Nic, Pd, Srq, Xrcd};
@@ -66,6 +66,8 @@ pub struct Qp {
     deaf_to_itself: AtomicBool,
     /// Its peer is known to be a Ferroce on another host.
     kin: AtomicBool,
+    /// Who adds to it has the lock.
+    tally: Arc<Tally>,
     /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them at once.
     locked: Mutex<Locked>,
     _permit: Permit,
@@ -130,7 +132,11 @@ impl Qp {
                 }
                 _ => Transport::Rc(Box::new(RcQp::new(config))),
             };
-            Arc::new_cyclic(|me| Self::bare(me, (pd, permit), config, (queues, transport)))
+            let tally = device.counters().open_tally(config.qpn);
+            Arc::new_cyclic(|me| Self {
+                tally,
+                ..Self::bare(me, (pd, permit), config, (queues, transport))
+            })
         })?;
         qp.pd.attach();
         qp.queues.attach();
@@ -168,6 +174,7 @@ impl Qp {
             handles: Handles::default(),
             opened: None,
             kin: AtomicBool::new(false),
+            tally: Arc::default(),
             deaf_to_itself: AtomicBool::new(false),
             locked: Mutex::new(Locked::new(transport)),
             _permit: permit,
@@ -287,6 +294,11 @@ impl Qp {
             lock(xrcd.domain().targets()).remove(&self.qpn);
         }
         self.handles.clear();
+        self.pd
+            .context()
+            .device()
+            .counters()
+            .close_tally(self.qpn);
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "destroyed");
     }
 

@@ -62,11 +62,7 @@ impl Qp {
             let Some((sent_packets, sent_bytes)) = sent else {
                 return;
             };
-            self.pd
-                .context()
-                .device()
-                .counters()
-                .count_tx(sent_packets, sent_bytes);
+            self.tally.count_tx(sent_packets, sent_bytes);
             packets += sent_packets;
             bytes += sent_bytes;
         }

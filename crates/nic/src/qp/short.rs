@@ -59,8 +59,7 @@ impl Qp {
         };
         let (packets, bytes) = (locked.short.ends.len(), locked.short.bytes.len());
         if egress.send_from(self.qpn, &mut locked.short) {
-            let counters = self.pd.context().device().counters();
-            counters.count_tx(packets, bytes);
+            self.tally.count_tx(packets, bytes);
             self.note_packets(locked, Carrier::Ring);
             self.seek_lane(locked);
         } else if egress.has_ended() {

@@ -265,8 +265,7 @@ impl Sink for Results<'_> {
 
 impl Drop for Results<'_> {
     fn drop(&mut self) {
-        self.count(Noted::Sent, self.sent);
-        self.count(Noted::Received, self.received);
+        self.qp.tally.count_sends(self.sent, self.received);
     }
 }
 
