@@ -41,7 +41,7 @@ fn limited<T>(action: impl FnOnce() -> T) -> T {
 fn memory_beyond_the_limit_on_files_is_an_error_and_no_signal() {
     let file = |len| SharedFile::create(c"test", len).map(drop);
     let words = |len| OwnWords::new(c"test", len / 8).map(drop);
-    let ring = |capacity: usize| match ring::create(u32::try_from(capacity).unwrap()) {
+    let ring = |capacity: usize| match ring::create(u32::try_from(capacity).unwrap(), false) {
         Ok(_) => Ok(()),
         Err(ring::Refused::System(error)) => Err(error),
         Err(other) => panic!("{other}"),

@@ -294,11 +294,7 @@ impl Qp {
             lock(xrcd.domain().targets()).remove(&self.qpn);
         }
         self.handles.clear();
-        self.pd
-            .context()
-            .device()
-            .counters()
-            .close_tally(self.qpn);
+        self.pd.context().device().counters().close_tally(self.qpn);
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "destroyed");
     }
 

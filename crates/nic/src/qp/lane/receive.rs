@@ -1,0 +1,234 @@
+//! The end that receives: offers, runs, and what is in the lane.
+
+use std::sync::Arc;
+
+use ferroce_os::ring::{LONGEST, LaneConsumer, LaneReceiver};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::rc::Cx;
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::{QpState, QpType};
+use ferroce_proto::wire::{Brief, BriefKind};
+
+use crate::core::{DropReason, End, Eye, LaneOffer, lock};
+use crate::link::local::LaneNotice;
+use crate::path::{Path, Reach};
+use crate::qp::Qp;
+use crate::qp::step::Locked;
+use crate::qp::transport::Transport;
+
+/// Messages that a receiver takes in one go: as many as fit.
+const BUDGET: u32 = 256;
+/// Where in a packet the bit is that asks for an acknowledgement.
+const ACK_REQ: (usize, u8) = (8, 0x80);
+
+/// The lane that it receives by.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    receiver: LaneReceiver,
+    eye: Arc<Eye>,
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.eye.close();
+    }
+}
+
+impl Qp {
+    /// Another process offers a lane. `None`: it goes on by the ring.
+    pub(crate) fn accept_lane(&self, offer: &LaneOffer) -> Option<Arc<Eye>> {
+        let mut locked = lock(&self.locked);
+        let usual = !locked.retired
+            && self.qp_type == QpType::Rc
+            && matches!(locked.transport.state(), QpState::Rtr | QpState::Rts)
+            && locked.transport.dest() == offer.from
+            && !locked.transport.is_armed()
+            && locked
+                .path
+                .as_ref()
+                .is_some_and(|path| path.leads_to(offer.slot));
+        // Who wants to read of every packet sees those of the ring.
+        if !usual || tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
+            return None;
+        }
+        let eye = Eye::new(&offer.area, offer.lane, End::Receiving);
+        let area = Arc::clone(&offer.area);
+        locked.lanes.into = Some(Box::new(Receiving {
+            receiver: LaneConsumer::accept(area, offer.lane, offer.number),
+            eye: Arc::clone(&eye),
+        }));
+        Some(eye)
+    }
+
+    /// A run of the lane that the peer sends by begins at a position.
+    pub(crate) fn on_run_of_lane(&self, slot: u16, (notice, at): (&LaneNotice, u32), now: Time) {
+        let mut locked = lock(&self.locked);
+        let leads_there = locked.path.as_ref().is_some_and(|path| path.leads_to(slot));
+        if locked.retired || !leads_there || locked.transport.dest() != notice.from {
+            return;
+        }
+        self.drain_lane(&mut locked, now);
+        match &mut locked.lanes.into {
+            Some(into) if into.receiver.lane() == notice.lane && !into.eye.is_closed() => {
+                into.receiver.begin_run(at);
+                into.eye.look_at(Some(at));
+            }
+            // Nobody would look at what is put in.
+            _ => self.say_end(&locked),
+        }
+    }
+
+    /// Takes what is in the lane that it receives by. Called before anything that came by the ring is looked at.
+    pub(in crate::qp) fn drain_lane(&self, locked: &mut Locked, now: Time) {
+        let Some(into) = &locked.lanes.into else {
+            return;
+        };
+        if into.eye.has_news()
+            && let Some(mut into) = locked.lanes.into.take()
+        {
+            self.take_from_lane(locked, &mut into.receiver, now);
+            into.eye.look_at(into.receiver.position());
+            locked.lanes.into = Some(into);
+        }
+    }
+
+    fn take_from_lane(&self, locked: &mut Locked, receiver: &mut LaneReceiver, now: Time) {
+        let Some(begin) = receiver.position() else {
+            return;
+        };
+        let (mut taken, mut room) = (Taken::default(), [0; LONGEST]);
+        let before = locked.transport.state();
+        let mut goes_on = true;
+        while goes_on {
+            let next = self.run_with_cx(locked, now, |locked, cx| {
+                taken.usual(self.qpn, (locked, cx), receiver, &mut room)
+            });
+            goes_on = match next {
+                Next::Nothing => break,
+                Next::Unusual(len) => self.take_unusual(locked, &room[..len], now),
+                Next::Lost => false,
+            };
+            taken.messages += u32::from(goes_on);
+        }
+        if !goes_on {
+            receiver.end_run();
+        }
+        self.tally.count_rx(taken.packets, taken.bytes);
+        if locked.transport.state() == before {
+            self.grant_next(locked);
+        } else {
+            self.publish_grant(locked);
+            self.say_error(locked, before);
+        }
+        if taken.messages > 0 {
+            receiver.publish(begin.wrapping_add(taken.messages));
+            self.tell_who_sleeps(locked);
+        }
+    }
+
+    /// What was taken is published in the lane: a peer that does not look there is to hear of it by the ring.
+    fn tell_who_sleeps(&self, locked: &mut Locked) {
+        let must_tell = match &locked.path {
+            Some(Path {
+                reach: Reach::Link(egress),
+                ..
+            }) => egress.lanes().is_none_or(|link| link.must_tell()),
+            _ => true,
+        };
+        if let Transport::Rc(rc) = &mut locked.transport
+            && must_tell
+        {
+            rc.owe_ack();
+        }
+    }
+
+    /// Takes a packet out of a lane the general way. Returns false if it was not in its turn, or is to come again.
+    fn take_unusual(&self, locked: &mut Locked, packet: &[u8], now: Time) -> bool {
+        let (Some(expected), Some(path)) = (locked.transport.expected(), &locked.path) else {
+            return false;
+        };
+        let addressing = path.addressing.reversed();
+        let taken = self.with_cx(locked, now, |locked, cx| {
+            addressing.read(packet, |packet| match packet? {
+                packet if packet.bth.dest_qp == self.qpn => {
+                    self.take(locked, cx, (&addressing, packet))
+                }
+                _ => Err(DropReason::NoQp),
+            })
+        });
+        self.keep_timer(locked);
+        match taken {
+            Ok(()) => self.tally.count_rx(1, packet.len()),
+            Err(why) => self.on_lost_in_lane(locked, why),
+        }
+        locked.transport.expected() != Some(expected)
+    }
+
+    /// A packet of the lane was dropped: as on the ring, its sender is told.
+    fn on_lost_in_lane(&self, locked: &Locked, why: DropReason) {
+        self.pd.context().device().counters().count_dropped(why);
+        tracing::debug!(target: "ferroce::packet", qpn = self.qpn.get(), ?why, "dropped");
+        self.say_end(locked);
+    }
+}
+
+/// What comes next in a lane.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// Nothing now.
+    Nothing,
+    /// Bytes of a packet that is not as usual.
+    Unusual(usize),
+    /// Nothing that could be taken any more.
+    Lost,
+}
+
+/// What was taken out of a lane.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Slots.
+    messages: u32,
+    /// Packets that were taken the short way, and their bytes.
+    packets: usize,
+    bytes: usize,
+}
+
+impl Taken {
+    /// Takes packets for which the short way (`express`) is open, until there is another one, or none.
+    fn usual(
+        &mut self,
+        qpn: Qpn,
+        (locked, cx): (&mut Locked, &mut Cx<'_>),
+        receiver: &mut LaneReceiver,
+        room: &mut [u8; LONGEST],
+    ) -> Next {
+        let Transport::Rc(rc) = &mut locked.transport else {
+            return Next::Lost;
+        };
+        while self.messages < BUDGET {
+            let len = match receiver.pop(room) {
+                Ok(None) => return Next::Nothing,
+                Ok(Some(len)) => len,
+                Err(broken) => {
+                    tracing::warn!(target: "ferroce::local", qpn = qpn.get(), %broken, "a lane is of no use");
+                    return Next::Lost;
+                }
+            };
+            // That it is taken is said by the lane itself.
+            room[ACK_REQ.0] &= !ACK_REQ.1;
+            let brief = Brief::parse(&room[..len]).filter(|brief| {
+                let is_send = matches!(brief.kind, BriefKind::Send(_));
+                is_send && brief.bth.dest_qp == qpn && !rc.is_armed()
+            });
+            match brief.and_then(|brief| rc.on_brief(cx, &brief)) {
+                Some(true) => {}
+                Some(false) => return Next::Lost,
+                None => return Next::Unusual(len),
+            }
+            self.messages += 1;
+            self.packets += 1;
+            self.bytes += len;
+        }
+        Next::Nothing
+    }
+}

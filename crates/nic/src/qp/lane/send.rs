@@ -1,0 +1,268 @@
+//! The end that sends: whom it is worth to offer a lane, runs, and what the receiver has read.
+
+use std::sync::Arc;
+
+use ferroce_os::ring::{LONGEST, LaneSender};
+use ferroce_proto::ids::{Msn, Psn, Qpn};
+use ferroce_proto::time::Time;
+use ferroce_proto::wire::{Brief, BriefKind, Bth, Opcode};
+
+use crate::core::{End, Eye, Watch, slot_of};
+use crate::link::local::{LaneNotice, LaneWord, Outgoing};
+use crate::path::{Carrier, Path, Reach};
+use crate::qp::Qp;
+use crate::qp::step::Locked;
+use crate::qp::transport::Transport;
+
+/// Small messages in a row that make a queue pair worth a lane.
+const HABIT: u32 = 32;
+/// Small messages in a row, by the ring, after which it goes back to its lane.
+const RETURN: u32 = 8;
+/// Of so many small messages one repeats an offer that was not accepted.
+const OFFER_AGAIN: u32 = 4096;
+/// Where the PSN of a packet begins.
+const PSN: usize = 9;
+
+/// How far it is with a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Offered, with a number.
+    Offered(u32),
+    /// Accepted, and not used now.
+    Idle,
+    /// Used: the next packet must have this PSN, if that is known.
+    Runs(Option<Psn>),
+}
+
+/// The lane that it sends by.
+#[derive(Debug)]
+pub(super) struct Sending {
+    sender: LaneSender,
+    link: Arc<Outgoing>,
+    eye: Arc<Eye>,
+    stage: Stage,
+    /// A position of the last run and the PSN of what is there. The others follow from that.
+    known: Option<(u32, Psn)>,
+    /// Up to where what the receiver has read was taken as acknowledged.
+    seen: u32,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.eye.close();
+        self.link.give_back(&self.sender);
+    }
+}
+
+impl Sending {
+    /// PSN of what is at a position.
+    fn psn_at(&self, position: u32) -> Option<Psn> {
+        let (known, psn) = self.known?;
+        Some(psn.plus(position.wrapping_sub(known)))
+    }
+
+    /// What follows goes by packets.
+    pub(super) fn end_run(&mut self) {
+        if let Stage::Runs(_) = self.stage {
+            self.stage = Stage::Idle;
+        }
+    }
+
+    /// Puts a packet in, if the run goes on with it. Returns whether it is there.
+    fn push(&mut self, packet: &[u8]) -> bool {
+        let Stage::Runs(next) = self.stage else {
+            return false;
+        };
+        let Some(psn) = psn_of(packet).filter(|psn| next.is_none_or(|next| next == *psn)) else {
+            return false;
+        };
+        let at = self.sender.position();
+        if self.sender.push(packet) != Ok(true) {
+            return false;
+        }
+        if next.is_none() {
+            self.known = Some((at, psn));
+        }
+        self.stage = Stage::Runs(Some(psn.plus(1)));
+        true
+    }
+}
+
+/// The PSN of a packet.
+fn psn_of(packet: &[u8]) -> Option<Psn> {
+    let &[a, b, c] = packet.get(PSN..PSN + 3)? else {
+        return None;
+    };
+    Some(Psn::new(u32::from_be_bytes([0, a, b, c])))
+}
+
+impl Qp {
+    /// Sends the short message that was built by the lane, if there is one, it runs, and its receiver looks at it. Returns whether it did.
+    #[inline]
+    pub(in crate::qp) fn send_by_lane(&self, locked: &mut Locked) -> bool {
+        let Some(out) = &mut locked.lanes.out else {
+            return false;
+        };
+        let batch = &mut locked.short;
+        let fits = batch.ends.len() == 1 && batch.bytes.len() <= LONGEST;
+        let Transport::Rc(rc) = &locked.transport else {
+            return false;
+        };
+        let sent =
+            fits && !rc.awaits_answers() && !out.link.seems_asleep() && out.push(&batch.bytes);
+        if !sent {
+            out.end_run();
+            return false;
+        }
+        out.link.wake_for_lane();
+        let bytes = batch.bytes.len();
+        batch.clear();
+        self.tally.count_tx(1, bytes);
+        self.note_packets(locked, Carrier::Lane);
+        true
+    }
+
+    /// A short message went by the ring: offers a lane, or begins a run, if it is time for that.
+    pub(in crate::qp) fn seek_lane(&self, locked: &mut Locked) {
+        let Locked {
+            lanes,
+            transport,
+            path,
+            ..
+        } = locked;
+        lanes.streak = lanes.streak.wrapping_add(1);
+        let (Transport::Rc(rc), true) = (&*transport, lanes.streak >= RETURN) else {
+            return;
+        };
+        let Some(Path {
+            reach: Reach::Link(egress),
+            ..
+        }) = path
+        else {
+            return;
+        };
+        if egress.is_blocked() || rc.is_armed() {
+            return;
+        }
+        let dest = transport.dest();
+        match &mut lanes.out {
+            None if lanes.streak.is_multiple_of(HABIT) => {
+                lanes.out = egress.lanes().and_then(|link| self.offer_lane(link, dest));
+            }
+            None => {}
+            Some(out) => match out.stage {
+                Stage::Offered(number) if out.sender.is_accepted(number) => {
+                    out.stage = Stage::Idle;
+                }
+                Stage::Offered(_) if lanes.streak.is_multiple_of(OFFER_AGAIN) => lanes.out = None,
+                Stage::Idle => {
+                    let last = out.psn_at(out.sender.position().wrapping_sub(1));
+                    // The receiver is done with the last run, in one way or the other.
+                    if last.is_none_or(|last| last.distance(rc.oldest_psn()) < 0) {
+                        self.begin_run(out, dest);
+                    }
+                }
+                Stage::Offered(_) | Stage::Runs(_) => {}
+            },
+        }
+    }
+
+    fn offer_lane(&self, link: &Arc<Outgoing>, to: Qpn) -> Option<Box<Sending>> {
+        let (area, (sender, number)) = (link.area()?, link.take_lane()?);
+        let eye = Eye::new(area, sender.lane(), End::Sending);
+        let out = Box::new(Sending {
+            seen: sender.position(),
+            sender,
+            link: Arc::clone(link),
+            eye: Arc::clone(&eye),
+            stage: Stage::Offered(number),
+            known: None,
+        });
+        let notice = self.notice(&out, to, LaneWord::Offer(number));
+        if !link.say_of_lane(notice) {
+            return None;
+        }
+        let slot = slot_of(to);
+        self.nic().watch_lane(Watch {
+            qp: self.me(),
+            slot,
+            eye,
+        });
+        Some(out)
+    }
+
+    fn begin_run(&self, out: &mut Sending, to: Qpn) {
+        let at = out.sender.begin_run();
+        (out.known, out.seen) = (None, at);
+        out.eye.look_at(Some(at));
+        if out
+            .link
+            .say_of_lane(self.notice(out, to, LaneWord::Run(at)))
+        {
+            out.stage = Stage::Runs(None);
+        }
+    }
+
+    fn notice(&self, out: &Sending, to: Qpn, word: LaneWord) -> LaneNotice {
+        LaneNotice {
+            lane: out.sender.lane(),
+            from: self.qpn,
+            to,
+            word,
+        }
+    }
+
+    /// Takes what the receiver of the lane has read as acknowledged.
+    pub(in crate::qp) fn take_lane_acks(&self, locked: &mut Locked, now: Time) {
+        let Some(out) = &mut locked.lanes.out else {
+            return;
+        };
+        let read = out.sender.look();
+        if read == out.seen || out.stage == Stage::Idle && out.known.is_none() {
+            return;
+        }
+        out.seen = read;
+        out.eye.look_at(Some(read));
+        let Some(psn) = out.psn_at(read.wrapping_sub(1)) else {
+            return;
+        };
+        self.on_lane_ack(locked, psn, now);
+    }
+
+    fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, now: Time) {
+        let brief = Brief {
+            bth: Bth::new(Opcode::RC_ACKNOWLEDGE, self.qpn, psn),
+            kind: BriefKind::Ack,
+        };
+        let before = locked.transport.state();
+        let taken = self.run_with_cx(locked, now, |locked, cx| match &mut locked.transport {
+            Transport::Rc(rc) => rc.on_brief(cx, &brief),
+            Transport::Uc(_) | Transport::Ud(_) => None,
+        });
+        if taken.is_none() {
+            self.on_general_ack(locked, &brief.bth, now);
+        } else if locked.transport.state() != before {
+            self.publish_grant(locked);
+            self.say_error(locked, before);
+        }
+        if locked.transport.deadline().is_some() {
+            self.keep_timer(locked);
+        }
+    }
+
+    /// An acknowledgement the general way, as the packet that it would be.
+    fn on_general_ack(&self, locked: &mut Locked, bth: &Bth, now: Time) {
+        let packet = Brief::acknowledgement(bth, Msn::new(0));
+        let Some(addressing) = locked.path.as_ref().map(|p| p.addressing.reversed()) else {
+            return;
+        };
+        let taken = self.with_cx(locked, now, |locked, cx| {
+            addressing.read(&packet, |packet| {
+                self.take(locked, cx, (&addressing, packet?))
+            })
+        });
+        if let Err(why) = taken {
+            tracing::debug!(target: "ferroce::packet", qpn = self.qpn.get(), ?why, "an acknowledgement does not count");
+        }
+    }
+}
