@@ -62,7 +62,7 @@ impl State {
                 let [qpn, _, _, nth] = self.theirs[..] else {
                     panic!("four numbers: {line}");
                 };
-                reconnect(end, Qpn::new(small(qpn)), nth);
+                reconnect(end, Qpn::new(small(qpn)), nth, false);
                 vec![
                     end.qp.qpn().get().into(),
                     self.buffer.addr(),

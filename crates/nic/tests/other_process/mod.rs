@@ -36,17 +36,18 @@ fn small(n: u64) -> u32 {
     u32::try_from(n).expect("32 bits")
 }
 
-/// Takes a queue pair from any state to its `nth` connection, on which nobody waits long for a peer that does not answer. Its packets
-/// have numbers of their own: what is left of the one before is not taken for them.
-fn reconnect(end: &End, to: Qpn, nth: u64) {
+/// Takes a queue pair from any state to its `nth` connection. Its packets have numbers of their own: what is left of the one before is not
+/// taken for them. An impatient one does not wait long for a peer that does not answer: for who is to find silence.
+fn reconnect(end: &End, to: Qpn, nth: u64, impatient: bool) {
     let first = Psn::new(0x00ff_fff0).plus(small(nth % 128) << 16);
-    let attr = QpAttr {
-        timeout: 1,
-        retry_cnt: 0,
+    let mut attr = QpAttr {
         rq_psn: first,
         sq_psn: first,
         ..attributes(to, end.gid(), Mtu::B4096)
     };
+    if impatient {
+        (attr.timeout, attr.retry_cnt) = (1, 0);
+    }
     for (qp_state, mask) in [
         (QpState::Reset, AttrMask::STATE),
         (QpState::Init, INIT),

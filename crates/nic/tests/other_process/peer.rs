@@ -25,6 +25,8 @@ pub(crate) struct Peer {
     pub(crate) buffer: Buffer,
     pub(crate) qpn: Qpn,
     connections: u64,
+    /// Whether the next connection gives silence up soon.
+    pub(crate) impatient: bool,
     pub(crate) remote: RemoteAddr,
 }
 
@@ -58,6 +60,7 @@ impl Peer {
             buffer,
             qpn: Qpn::default(),
             connections: 0,
+            impatient: false,
             remote: RemoteAddr {
                 addr: 0,
                 rkey: Key(0),
@@ -106,7 +109,7 @@ impl Peer {
         let theirs = self.ask(&format!("connect {}", numbers(&words)));
         // It may have another queue pair than before.
         self.qpn = Qpn::new(small(theirs[0]));
-        reconnect(&self.end, self.qpn, self.connections);
+        reconnect(&self.end, self.qpn, self.connections, self.impatient);
         theirs
     }
 
