@@ -104,6 +104,39 @@ fn what_a_dropped_future_worked_on_stays_until_the_device_is_done() {
     }
 }
 
+/// Work completes at all moments of a driver's turn. The driver sleeps until there is an event, so a completion whose event is lost, and
+/// which none follows, is never seen.
+#[test]
+fn what_completes_while_a_driver_looks_is_brought() {
+    let (server, client) = connected();
+    let (from, to) = (client.region(&[5; 64]), server.region(&[0; 64]));
+    let there = to.remote().at(0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (driver, told) = (client.completions.driver().unwrap(), Arc::clone(&stop));
+    let thread = thread::spawn(move || {
+        let forever = Duration::from_secs(3600);
+        driver.run_blocking(forever, || told.load(Ordering::Acquire))
+    });
+    let write = || {
+        let bytes = [from.slice(0..64).unwrap()];
+        client.queue_pair.submit(Operation::Write(there), &bytes)
+    };
+    let rounds = if common::on_rxe() { 500 } else { 20_000 };
+    for round in 0..rounds {
+        let first = write().unwrap();
+        // From nothing to what a turn takes.
+        for _ in 0..round % 300 * 10 {
+            std::hint::spin_loop();
+        }
+        let second = write().unwrap();
+        block_on(first).unwrap();
+        block_on(second).unwrap();
+    }
+    stop.store(true, Ordering::Release);
+    block_on(write().unwrap()).unwrap();
+    thread.join().unwrap().unwrap();
+}
+
 #[test]
 fn futures_and_pollers_share_a_queue() {
     let (server, client) = connected();
