@@ -211,6 +211,10 @@ impl Srq {
     pub(crate) fn take_for(&self, borrower: Borrower) -> Option<RecvWr> {
         self.pop(Some((borrower.qpn, Waiter::Borrower(borrower))))
     }
+    /// Whether a queue pair that found nothing is still to be told of what is posted.
+    pub(crate) fn is_awaited_by(&self, qpn: Qpn) -> bool {
+        lock(&self.queue).is_awaited_by(qpn)
+    }
     fn pop(&self, waits: Option<(Qpn, Waiter)>) -> Option<RecvWr> {
         let mut queue = lock(&self.queue);
         let Some(wr) = queue.pop() else {

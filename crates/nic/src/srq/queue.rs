@@ -105,6 +105,10 @@ impl Queue {
         }
     }
 
+    pub(super) fn is_awaited_by(&self, qpn: Qpn) -> bool {
+        self.is_waiting.contains(&qpn)
+    }
+
     /// The queue pair that has waited longest, off the list.
     pub(super) fn next_waiting(&mut self) -> Option<Waiter> {
         let (qpn, waiter) = self.waiting.pop_front()?;

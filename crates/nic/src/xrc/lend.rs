@@ -88,7 +88,16 @@ impl Nic {
         };
         match srq.take_for(borrower) {
             Some(wr) => self.hand_over(srq, borrower, wr),
-            None => drop(self.answer(borrower, Answer::Empty)),
+            None => self.say_empty(&srq, borrower),
+        }
+    }
+
+    /// The queue has nothing. If somebody has posted since it was looked at, the borrower may have been told of that before it is told
+    /// this, and would wait for ever: then it hears it again.
+    fn say_empty(&self, srq: &Srq, borrower: Borrower) {
+        self.answer(borrower, Answer::Empty);
+        if !srq.is_awaited_by(borrower.qpn) {
+            self.offer_to_lend(borrower);
         }
     }
 

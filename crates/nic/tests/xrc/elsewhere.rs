@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use ferroce_nic::{Inode, Qp, Srq, SrqAttr, Xrcd, XrcdFlags};
 use ferroce_proto::ids::{Qpn, Srqn};
@@ -71,6 +72,10 @@ fn child_with_a_queue() {
                     wc.src_qp.get(),
                 );
             }
+            (Some("serve"), Some(count)) => {
+                serve(&end, &srq, count);
+                println!("served");
+            }
             (Some("destroy"), _) => {
                 srq.destroy();
                 println!("destroyed");
@@ -95,6 +100,32 @@ fn child_with_a_queue() {
         }
         line.clear();
     }
+}
+
+/// One thread polls, so that it hears who asks for a receive, and another one posts each receive when the message before has come: sooner
+/// or later than the next one is asked for.
+fn serve(end: &End, srq: &Srq, count: u64) {
+    let (came, next) = mpsc::channel();
+    came.send(()).expect("the other thread listens");
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for (wr_id, ()) in (0..count).zip(next) {
+                for _ in 0..wr_id % 64 * 8 {
+                    std::hint::spin_loop();
+                }
+                let wr = RecvWr {
+                    wr_id,
+                    sges: vec![].into(),
+                };
+                srq.post_recv(&mut [wr].into_iter()).expect("posted");
+            }
+        });
+        for wr_id in 0..count {
+            assert_eq!(next_completion(&end.cq).wr_id, wr_id);
+            // Nobody listens any more behind the last one.
+            let _ = came.send(());
+        }
+    });
 }
 
 /// Opens a target, with a cookie.
@@ -240,6 +271,20 @@ fn an_empty_queue_of_another_process_is_not_ready() {
     other.tell("post 1", "posted");
     other.received(&patient, 1, 0, false);
     patient.peer.done(2);
+}
+
+/// That a queue is empty is said by who was asked, and that it is not any more by who posts: in whatever order, nobody waits for ever.
+#[test]
+fn an_empty_queue_of_another_process_gets_receives_at_any_moment() {
+    const COUNT: u64 = 2000;
+    let (file, mut other) = (file(), Other::start());
+    let patient = World::with(named(&file), 7);
+    writeln!(other.say, "serve {COUNT}").expect("told");
+    for wr_id in 0..COUNT {
+        patient.send(other.srq, wr_id, SendOp::Send, vec![]);
+        patient.peer.done(wr_id);
+    }
+    answer(&mut other.hear, "served");
 }
 
 #[test]
