@@ -1,4 +1,4 @@
-//! What comes through the ring: from the record to the completion, and the acknowledgement on its way back.
+//! What comes from another process: from its lane to the completion, and the acknowledgement on its way back.
 //!
 //! Both ends are in this process and no device thread runs (`FERROCE_THREAD=off`), so each round is the one that is counted.
 
@@ -7,8 +7,9 @@ use ferroce_proto::verbs::{Mtu, SendOp};
 use super::common::{Buffer, End, pair, pattern};
 use super::{POSTED, SMALL, case};
 
-/// Messages before what is counted: there is a ring, it is watched, and everything has the memory that it needs.
-const BEFORE: usize = 32;
+/// Messages before what is counted: there is a ring, it is watched, the queue pairs have their lane, and everything has the memory that it
+/// needs.
+const BEFORE: usize = 128;
 
 /// A connection on which nothing is on its way.
 pub(crate) struct Connection {

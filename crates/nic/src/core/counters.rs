@@ -68,9 +68,6 @@ pub struct Counters {
     tallies: Mutex<Tallies>,
     timeouts: AtomicU64,
     forwarded: AtomicU64,
-    direct: [AtomicU64; Way::ALL.len()],
-    direct_bytes: [AtomicU64; Way::ALL.len()],
-    direct_mapped: AtomicU64,
     direct_refused: [AtomicU64; Refusal::ALL.len()],
     dropped: [AtomicU64; DropReason::ALL.len()],
     noted: [AtomicU64; Noted::ALL.len()],
@@ -149,17 +146,17 @@ impl Counters {
     /// without packets.
     #[must_use]
     pub fn direct(&self, way: Way) -> u64 {
-        self.direct[way as usize].load(Ordering::Relaxed)
+        self.tallied(Tallied::Direct(way))
     }
     /// Their bytes.
     #[must_use]
     pub fn direct_bytes(&self, way: Way) -> u64 {
-        self.direct_bytes[way as usize].load(Ordering::Relaxed)
+        self.tallied(Tallied::DirectBytes(way))
     }
     /// How many of these were done in memory of the peer that this process has mapped, without a system call.
     #[must_use]
     pub fn direct_mapped(&self) -> u64 {
-        self.direct_mapped.load(Ordering::Relaxed)
+        self.tallied(Tallied::DirectMapped)
     }
     /// WRITEs, READs, atomics and SENDs received within this host that went by packets since the direct way was not open to them.
     #[must_use]
@@ -217,12 +214,6 @@ impl Counters {
         let tallies = lock(&self.tallies);
         let open = tallies.open.values().map(|tally| tally.get(what));
         tallies.closed.get(what) + open.sum::<u64>()
-    }
-    pub(crate) fn count_direct(&self, way: Way, bytes: usize, is_mapped: bool) {
-        self.direct_mapped
-            .fetch_add(is_mapped.into(), Ordering::Relaxed);
-        self.direct[way as usize].fetch_add(1, Ordering::Relaxed);
-        self.direct_bytes[way as usize].fetch_add(bytes as u64, Ordering::Relaxed);
     }
     pub(crate) fn count_direct_refused(&self, why: Refusal) {
         self.direct_refused[why as usize].fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferroce_os::memory::PeerPages;
 use ferroce_proto::ids::Qpn;
-use ferroce_proto::mr::Piece;
+use ferroce_proto::mr::{Piece, Pieces};
 use ferroce_proto::rc::{Direct, DirectOp, Offer};
 use ferroce_proto::time::Time;
 
@@ -39,7 +39,7 @@ impl Boards {
         &self,
         (from, path, direct): (Qpn, &Addressing, Direct),
         now: Time,
-        pieces: impl FnOnce(u32) -> Option<Vec<Piece<'a>>>,
+        pieces: impl FnOnce(u32) -> Option<Pieces<'a>>,
     ) -> Result<Moved, Refusal> {
         let (own, peer) = self.usable(direct.dest, now)?;
         let len = direct.len.min(MAX_COPY);

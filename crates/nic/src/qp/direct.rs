@@ -40,7 +40,7 @@ impl Qp {
                 let found = boards.carry_out_atomic(what, now, opens);
                 match found {
                     Ok(original) => {
-                        counters.count_direct(Way::Atomic, ATOMIC, true);
+                        self.tally.count_direct(Way::Atomic, ATOMIC, true);
                         rc.on_direct_atomic(cx, original);
                     }
                     Err(why) => {
@@ -58,7 +58,7 @@ impl Qp {
             let moved = boards.carry_out(what, now, |len| rc.direct_pieces(rights, len).ok());
             match moved {
                 Ok(Moved { len, is_mapped }) => {
-                    counters.count_direct(way, len as usize, is_mapped);
+                    self.tally.count_direct(way, len as usize, is_mapped);
                     rc.on_direct(cx, len);
                 }
                 Err(why) => {
@@ -163,7 +163,7 @@ impl Qp {
         let counters = self.pd.context().device().counters();
         match fetched {
             Ok(Moved { len, is_mapped }) => {
-                counters.count_direct(Way::In, len as usize, is_mapped);
+                self.tally.count_direct(Way::In, len as usize, is_mapped);
             }
             Err(why) => {
                 tracing::debug!(target: "ferroce::path", qpn = self.qpn.get(), "a SEND comes by packets: {why}");

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use smallvec::SmallVec;
+
 use super::Span;
 
 /// The memory behind a span is not there any more: the program unmapped it, or took the permission away.
@@ -55,6 +57,9 @@ pub enum Piece<'a> {
     /// Inline data, to read from.
     Inline(&'a [u8]),
 }
+
+/// What a copy is made of. One piece, the usual number, takes no memory of its own.
+pub type Pieces<'a> = SmallVec<[Piece<'a>; 1]>;
 
 impl Piece<'_> {
     /// Bytes.

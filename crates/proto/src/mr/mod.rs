@@ -9,7 +9,7 @@ mod span;
 mod window;
 
 pub use access::Access;
-pub use memory::{Memory, Piece, Unmapped};
+pub use memory::{Memory, Piece, Pieces, Unmapped};
 pub use region::{Backing, Region};
 pub use rights::{Accessor, Rights, RightsError};
 pub use span::Span;

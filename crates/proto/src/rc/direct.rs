@@ -15,8 +15,6 @@
 //! decides: it makes the NAK, the event and the state that belong to it. Doing a part of a WRITE or READ twice changes nothing. An atomic
 //! is done once: it is refused only if it was not carried out.
 
-use alloc::vec::Vec;
-
 use super::config::MAX_MESSAGE;
 use super::execute::allows;
 use super::fault::{Fault, Reject, SendFault};
@@ -28,7 +26,7 @@ use super::send_queue::Wqe;
 use super::target::Target;
 use super::{Cx, RcQp, Shared};
 use crate::ids::{Psn, Qpn};
-use crate::mr::{Access, Piece, Rights, RightsError};
+use crate::mr::{Access, Pieces, Rights, RightsError};
 use crate::verbs::{PathMigState, QpState, QpType, RemoteAddr, SendOp, WcImm, WcOpcode};
 use crate::wire::{Packet, Reth};
 
@@ -160,9 +158,9 @@ impl RcQp {
         &'a self,
         rights: &'a Rights,
         len: u32,
-    ) -> Result<Vec<Piece<'a>>, RightsError> {
+    ) -> Result<Pieces<'a>, RightsError> {
         let Some((wqe, (op, _), done)) = self.requester.direct(&self.shared) else {
-            return Ok(Vec::new());
+            return Ok(Pieces::new());
         };
         let who = (self.shared.config.pd, op.needs_here());
         scatter::pieces(rights, who, &wqe.wr.payload, (done, len))

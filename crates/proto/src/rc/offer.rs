@@ -14,9 +14,6 @@
 //! sent after the offer was taken, so all of it gets new numbers. The responder does not take the same
 //! PSN for an offer again, so both ends agree about what has become of it.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use super::config::{Shared, packets_of};
 use super::execute::allows;
 use super::fault::{Fault, Reject};
@@ -27,7 +24,7 @@ use super::scatter;
 use super::target::{Held, Target};
 use super::{Cx, RcQp};
 use crate::ids::{Key, Psn, Qpn};
-use crate::mr::{Access, Accessor, Piece, Rights};
+use crate::mr::{Access, Accessor, Piece, Pieces, Rights};
 use crate::verbs::{Payload, QpType, SendOp, SendWr, WcImm, WcOpcode};
 use crate::wire::{AtomicEth, NakCode, Packet, Reth};
 
@@ -221,7 +218,7 @@ impl Responder {
         rights: &'a Rights,
         place: &Place,
         (done, len): (u32, u32),
-    ) -> Option<Vec<Piece<'a>>> {
+    ) -> Option<Pieces<'a>> {
         match place {
             Place::Receive => {
                 let recv = self.held.as_ref()?;
@@ -232,7 +229,7 @@ impl Responder {
                 let at = reth.va.wrapping_add(u64::from(done));
                 let need = Access::REMOTE_WRITE;
                 let span = rights.open_remote(reth.rkey, *by, at, len.into(), need);
-                Some(vec![Piece::Registered(span.ok()?)])
+                Some(Pieces::from_buf([Piece::Registered(span.ok()?)]))
             }
         }
     }

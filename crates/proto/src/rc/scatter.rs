@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::Cx;
 use crate::ids::{Key, PdId};
-use crate::mr::{Access, Memory, Piece, Rights, RightsError};
+use crate::mr::{Access, Memory, Piece, Pieces, Rights, RightsError};
 use crate::verbs::{Payload, Sge};
 
 /// Bytes of a scatter/gather list.
@@ -54,7 +54,7 @@ pub(super) fn pieces<'a>(
     (pd, need): (PdId, Access),
     payload: &'a Payload,
     (offset, len): (u32, u32),
-) -> Result<Vec<Piece<'a>>, RightsError> {
+) -> Result<Pieces<'a>, RightsError> {
     match payload {
         Payload::Inline(bytes) => {
             let offset = offset as usize;
@@ -71,14 +71,22 @@ pub(super) fn pieces_of<'a>(
     (pd, need): (PdId, Access),
     sges: &[Sge],
     (offset, len): (u32, u32),
-) -> Result<Vec<Piece<'a>>, RightsError> {
-    parts(sges, u64::from(offset), len)
-        .map(|part| {
-            rights
-                .open(part.lkey, pd, part.addr, u64::from(part.len), need)
-                .map(Piece::Registered)
-        })
-        .collect()
+) -> Result<Pieces<'a>, RightsError> {
+    let open = |lkey, addr, len| {
+        rights
+            .open(lkey, pd, addr, len, need)
+            .map(Piece::Registered)
+    };
+    match sges {
+        // Mostly there is one element.
+        [sge] if len > 0 && u64::from(offset) + u64::from(len) <= u64::from(sge.length) => {
+            let addr = sge.addr.wrapping_add(offset.into());
+            Ok(Pieces::from_buf([open(sge.lkey, addr, len.into())?]))
+        }
+        _ => parts(sges, u64::from(offset), len)
+            .map(|part| open(part.lkey, part.addr, part.len.into()))
+            .collect(),
+    }
 }
 
 /// Appends bytes `offset .. offset + len` of a payload to `out`. On error `out` may have grown.
