@@ -99,6 +99,41 @@ impl<C: Chained> Iterator for Chain<C> {
     }
 }
 
+/// Hands a work request that is no chain to the device, as most calls do; otherwise as [`post`].
+///
+/// # Safety
+/// `wr` points to a work request, `bad` is NULL or room for a pointer.
+#[inline]
+unsafe fn post_one<C: Chained>(
+    call: &'static str,
+    rules: &C::Rules,
+    wr: *mut C,
+    bad: *mut *mut C,
+    post: impl FnOnce(C::Wr) -> Result<(), Error>,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { C::convert(wr, rules) }.and_then(post) {
+        Ok(()) => 0,
+        Err(e) => {
+            if !bad.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { *bad = wr };
+            }
+            as_errno(call, &e)
+        }
+    }
+}
+
+/// Whether this is one work request and no more.
+///
+/// # Safety
+/// `wr` is NULL or a chain.
+#[inline]
+unsafe fn is_single<C: Chained>(wr: *mut C) -> bool {
+    // SAFETY: the caller's promise.
+    !wr.is_null() && unsafe { C::next(wr) }.is_null()
+}
+
 /// Hands a chain to the device; the errno, and the refused work request in `bad`, if one is refused. The device takes them one by
 /// one, so the refused one is the last that it took.
 ///
@@ -137,6 +172,10 @@ pub(crate) unsafe extern "C" fn post_send(
     let rules = (*private.cap(), private.nic().qp_type());
     // SAFETY: a chain of work requests, and room for the refused one.
     unsafe {
+        if is_single(wr) {
+            let post = |wr| private.nic().post_one_send(wr);
+            return post_one("ibv_post_send", &rules, wr, bad_wr, post);
+        }
         post("ibv_post_send", rules, wr, bad_wr, |wrs| {
             private.nic().post_send(wrs)
         })
@@ -154,6 +193,10 @@ pub(crate) unsafe extern "C" fn post_recv(
     let max_sge = private.cap().max_recv_sge;
     // SAFETY: a chain of work requests, and room for the refused one.
     unsafe {
+        if is_single(wr) {
+            let post = |wr| private.nic().post_one_recv(wr);
+            return post_one("ibv_post_recv", &max_sge, wr, bad_wr, post);
+        }
         post("ibv_post_recv", max_sge, wr, bad_wr, |wrs| {
             private.nic().post_recv(wrs)
         })

@@ -13,6 +13,7 @@ use ferroce_proto::time::Time;
 use super::Nic;
 use super::sync::lock;
 use crate::Qp;
+use crate::cq::Catch;
 
 /// No position: there is nothing to look at now.
 const NOWHERE: u64 = 1 << 32;
@@ -135,20 +136,9 @@ pub(super) struct Lanes(Vec<Watch>);
 
 impl Lanes {
     /// Whether any has something.
-    #[inline]
     pub(super) fn look(&mut self, nic: &Nic) -> bool {
-        if !nic.new_lanes.is_empty() {
-            self.0.extend(nic.new_lanes.take());
-        }
-        let (mut any, mut closed) = (false, false);
-        for watch in &self.0 {
-            any |= watch.eye.has_news();
-            closed |= watch.eye.is_closed();
-        }
-        if closed {
-            self.0.retain(|watch| !watch.eye.is_closed());
-        }
-        any
+        self.renew(nic);
+        self.0.iter().any(|watch| watch.eye.has_news())
     }
 
     /// Whether any that leads to a process, or comes from there, has something or may have.
@@ -157,17 +147,36 @@ impl Lanes {
         !nic.new_lanes.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.has_news())
     }
 
-    /// Lets queue pairs take what there is for them. `each` is told of whose process there was something.
-    pub(super) fn run(&mut self, nic: &Nic, now: Time, mut each: impl FnMut(u16)) {
-        if !self.look(nic) {
-            return;
-        }
-        for index in (0..self.0.len()).rev() {
-            let watch = &self.0[index];
+    /// Lets queue pairs take what there is for them. `each` is told of whose process there was something. Returns whether there was
+    /// anything.
+    #[inline]
+    pub(super) fn run(
+        &mut self,
+        nic: &Nic,
+        (now, catch): (Time, &mut Catch),
+        mut each: impl FnMut(u16),
+    ) -> bool {
+        self.renew(nic);
+        let (mut any, mut closed) = (false, false);
+        for watch in self.0.iter().rev() {
             if watch.eye.has_news() {
-                watch.qp.on_lane(now);
+                watch.qp.on_lane(now, catch);
                 each(watch.slot);
+                any = true;
             }
+            closed |= watch.eye.is_closed();
+        }
+        if closed {
+            self.0.retain(|watch| !watch.eye.is_closed());
+        }
+        any
+    }
+
+    /// Lanes that were made since are looked at.
+    #[inline]
+    fn renew(&mut self, nic: &Nic) {
+        if !nic.new_lanes.is_empty() {
+            self.0.extend(nic.new_lanes.take());
         }
     }
 

@@ -14,6 +14,7 @@ use super::lanes::Lanes;
 use super::token::Token;
 use super::{DropReason, Nic};
 use crate::Qp;
+use crate::cq::Catch;
 use crate::link::local::{Incoming, LinkId, Received};
 
 /// Frames of one link per round.
@@ -24,12 +25,14 @@ const WIRE_BUDGET: usize = 256;
 const ACCEPT_BUDGET: usize = 64;
 /// Deadlines and turns per round.
 const TURN_BUDGET: usize = 64;
-/// While rings are watched, rounds of a polling program from one look at the descriptors to the next: that is a system call.
-const DESCRIPTORS_EVERY: u32 = 32;
+/// While rings are watched, the time from one look of a polling program at the descriptors to the next: that is a system call.
+const DESCRIPTORS_EVERY: Duration = Duration::from_micros(10);
 /// Close polls between two looks at the clock.
-const SILENT_POLLS: u32 = 7;
+const SILENT_POLLS: u32 = 31;
 /// Rounds of a polling program without anything to do after which it gives way now and then: some 20 µs.
-const IDLE_ROUNDS: u32 = 256;
+const IDLE_ROUNDS: u32 = 1024;
+/// Rounds from there to the next time.
+const ROUNDS_AGAIN: u32 = 128;
 /// What a round with a system call counts as: it takes as long as so many without.
 const CALL_ROUNDS: u32 = 8;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
@@ -52,8 +55,8 @@ pub(super) struct Progress {
     /// For rounds that no sleep came before.
     polled: Vec<Event>,
     hot: Hot,
-    /// Rounds without a sleep before them.
-    rounds: u32,
+    /// When a polling program looked at the descriptors last.
+    looked: Time,
     /// Those since the last one that had something to do.
     idle: u32,
     /// Rounds that had something to do.
@@ -100,7 +103,7 @@ impl Progress {
             due: Vec::new(),
             polled: Vec::new(),
             hot: Hot::default(),
-            rounds: 0,
+            looked: Time(0),
             idle: 0,
             served: 0,
             silent: 0,
@@ -111,6 +114,11 @@ impl Progress {
 
     /// A round, with the events that the poller reported.
     pub(super) fn run(&mut self, nic: &Nic, events: &[Event], now: Time) {
+        self.run_catching(nic, events, now, &mut Catch::default());
+    }
+
+    /// As [`run`](Self::run), for a program that polls.
+    fn run_catching(&mut self, nic: &Nic, events: &[Event], now: Time, catch: &mut Catch) {
         self.served += 1;
         // What joins the list in this round has its turn in the next one.
         let turns = nic.ready.len().min(TURN_BUDGET);
@@ -126,7 +134,7 @@ impl Progress {
         for offer in self.dispatch.take_offers() {
             self.lanes.accept(nic, &offer);
         }
-        self.run_lanes(nic, now);
+        self.run_lanes(nic, now, catch);
         // Before the messages are acknowledged.
         nic.settle();
         if nic.sleeper.naps() {
@@ -148,25 +156,23 @@ impl Progress {
 
     /// A poll without a look at the clock, which is most of what an empty one would cost: the last ones were close to each other, so nothing
     /// that is due has to wait for long. Only what is in lanes is taken. Returns false if there is more to do.
-    fn run_silently(&mut self, nic: &Nic) -> bool {
+    #[inline]
+    fn run_silently(&mut self, nic: &Nic, catch: &mut Catch) -> bool {
         let may = self.silent < self.may_be_silent
             && self.watches_rings()
             && !self.has_hot_socket()
-            && !self.rounds.is_multiple_of(DESCRIPTORS_EVERY)
             && nic.ready.is_empty();
         if !may {
             return false;
         }
-        if self.lanes.look(nic) {
+        if self.run_lanes(nic, self.seen, catch) {
             self.idle = 0;
-            self.run_lanes(nic, self.seen);
         } else if self.incoming.look() {
             return false;
         } else {
             self.idle += 1;
         }
         self.silent += 1;
-        self.rounds = self.rounds.wrapping_add(1);
         true
     }
 
@@ -177,22 +183,21 @@ impl Progress {
         self.may_be_silent = if close { SILENT_POLLS } else { 0 };
     }
 
-    /// A round without a sleep before it. Returns whether there was anything to do.
-    pub(super) fn run_polled(&mut self, nic: &Nic, now: Time) -> bool {
-        let any = self.run_without_sleep(nic, now);
+    /// A round without a sleep before it.
+    fn run_polled(&mut self, nic: &Nic, now: Time, catch: &mut Catch) {
+        let any = self.run_without_sleep(nic, now, catch);
         self.idle = match (any, self.watches_rings()) {
             (true, _) => 0,
             (false, true) => self.idle + 1,
             (false, false) => self.idle + CALL_ROUNDS,
         };
-        any
     }
 
     /// Whether a program that polls has found nothing for so long that its peer may well wait for this processor.
     fn gives_way(&mut self) -> bool {
         let gives_way = self.idle >= IDLE_ROUNDS;
         if gives_way {
-            self.idle -= DESCRIPTORS_EVERY;
+            self.idle -= ROUNDS_AGAIN;
         }
         gives_way
     }
@@ -200,25 +205,24 @@ impl Progress {
     /// A round that looks everywhere, whatever is busy. Returns whether there was anything to do.
     pub(super) fn run_everywhere(&mut self, nic: &Nic, now: Time) -> bool {
         self.hot.rounds = 0;
-        self.rounds = 0;
-        self.run_without_sleep(nic, now)
+        self.looked = Time(0);
+        self.run_without_sleep(nic, now, &mut Catch::default())
     }
 
-    fn run_without_sleep(&mut self, nic: &Nic, now: Time) -> bool {
+    fn run_without_sleep(&mut self, nic: &Nic, now: Time, catch: &mut Catch) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
         let ringing = self.look(nic);
         if !ringing && let Some(number) = self.hot.next() {
             let any = self.receive_wire(nic, number, now) || due;
             if any {
-                self.run(nic, &[], now);
+                self.run_catching(nic, &[], now, catch);
             }
             return any;
         }
         let mut events = std::mem::take(&mut self.polled);
         events.clear();
-        let looks = self.incoming.watched() == 0 || self.rounds.is_multiple_of(DESCRIPTORS_EVERY);
-        self.rounds = self.rounds.wrapping_add(1);
-        if looks {
+        if self.incoming.watched() == 0 || now.since(self.looked) >= DESCRIPTORS_EVERY {
+            self.looked = now;
             self.sleep(nic, false);
             if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
                 tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
@@ -228,7 +232,7 @@ impl Progress {
         events.retain(|event| Token::from_raw(event.token()) != Some(Token::Wake));
         let any = ringing || !events.is_empty() || due;
         if any {
-            self.run(nic, &events, now);
+            self.run_catching(nic, &events, now, catch);
         }
         self.polled = events;
         any
@@ -250,10 +254,12 @@ impl Progress {
         self.incoming.look() | self.lanes.look(nic)
     }
 
-    /// Lets queue pairs take what is in their lanes.
-    fn run_lanes(&mut self, nic: &Nic, now: Time) {
+    /// Lets queue pairs take what is in their lanes. Returns whether there was anything.
+    #[inline]
+    fn run_lanes(&mut self, nic: &Nic, now: Time, catch: &mut Catch) -> bool {
         let incoming = &mut self.incoming;
-        self.lanes.run(nic, now, |slot| incoming.keep_awake(slot));
+        self.lanes
+            .run(nic, (now, catch), |slot| incoming.keep_awake(slot))
     }
 
     /// Whether any ring is watched.
@@ -385,7 +391,7 @@ impl Progress {
 
     fn on_received(&mut self, nic: &Nic, id: LinkId, received: Received, now: Time) -> bool {
         if let Received::Closed(slot) | Received::Cut(slot) = received {
-            self.run_lanes(nic, now);
+            self.run_lanes(nic, now, &mut Catch::default());
             nic.boards().on_link_end(id);
             // What it said before that comes first.
             self.dispatch.give_turns(now);
@@ -414,7 +420,7 @@ impl Progress {
                 }
             }
         }
-        self.run_lanes(nic, now);
+        self.run_lanes(nic, now, &mut Catch::default());
         self.dispatch.give_turns(now);
         nic.on_egress_gone(out, now);
     }
@@ -443,8 +449,8 @@ fn give_queued_turns(qps: &[Arc<Qp>], now: Time) {
 
 impl Nic {
     /// A program found a completion queue empty: does a round for it, unless somebody else is at it. `sleeps_soon` if it polls
-    /// a queue that it will sleep on.
-    pub(crate) fn poll_inline(&self, sleeps_soon: bool) {
+    /// a queue that it will sleep on. Some of what completes to it may be in `catch` then.
+    pub(crate) fn poll_inline(&self, sleeps_soon: bool, catch: &mut Catch) {
         let mut progress = match self.progress.try_lock() {
             Ok(progress) => progress,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -458,11 +464,11 @@ impl Nic {
                 return;
             }
         };
-        if sleeps_soon || !progress.run_silently(self) {
+        if sleeps_soon || !progress.run_silently(self, catch) {
             let now = clock::monotonic();
             progress.seen = now;
             progress.count_polls(self, sleeps_soon, now);
-            progress.run_polled(self, now);
+            progress.run_polled(self, now, catch);
         }
         if progress.gives_way() {
             drop(progress);

@@ -1,5 +1,6 @@
 //! Completion queues and completion channels.
 
+mod catch;
 mod channel;
 mod moderation;
 mod ring;
@@ -14,6 +15,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AsyncEvent, Wc};
 
+pub(crate) use self::catch::Catch;
 pub use self::channel::CompChannel;
 use self::moderation::Moderation;
 use self::ring::{Pushed, Ring};
@@ -122,12 +124,14 @@ impl Cq {
         if max == 0 {
             return Ok(0);
         }
+        let mut catch = Catch::of(self, max);
         // The ring's lock must be free: the round may push into this very queue.
-        self.context.nic().poll_inline(self.sign.is_armed());
-        if self.sign.has_news() {
-            self.take(max, each)
-        } else {
-            Ok(0)
+        self.context
+            .nic()
+            .poll_inline(self.sign.is_armed(), &mut catch);
+        match catch.give(each) {
+            0 if self.sign.has_news() => self.take(max, each),
+            caught => Ok(caught),
         }
     }
     /// Arms the queue: the next completion (solicited or error only, if so asked) makes one event on the channel. Completions
@@ -189,6 +193,16 @@ impl Cq {
     /// would be taken for those of the new work requests.
     pub(crate) fn forget(&self, qpn: Qpn) {
         self.change(|ring| ring.forget(qpn));
+    }
+    /// Gives a completion to who polls, if it can go there, or queues it. The caller has the lock of its queue pair. Returns as
+    /// [`push`](Self::push).
+    #[inline]
+    pub(crate) fn deliver(&self, wc: Wc, solicited: bool, catch: &mut Catch) -> bool {
+        if catch.takes(self) && self.sign.is_blank() {
+            catch.push(wc, self.stamps.take());
+            return true;
+        }
+        self.push(wc, solicited)
     }
     /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for good.
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {

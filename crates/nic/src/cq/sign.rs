@@ -28,6 +28,12 @@ impl Sign {
         self.0.load(Ordering::Acquire) & NEWS != 0
     }
 
+    /// Whether there is nothing, and nobody waits for something.
+    #[inline]
+    pub(super) fn is_blank(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+
     /// Whether somebody is about to sleep until the next completion.
     pub(super) fn is_armed(&self) -> bool {
         self.0.load(Ordering::Relaxed) & ARMED != 0

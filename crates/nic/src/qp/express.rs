@@ -42,8 +42,7 @@ impl Qp {
         if !is_usual(&locked, addressing) {
             return Ok(Taken::Unusual);
         }
-        self.take_lane_acks(&mut locked, now);
-        self.drain_lane(&mut locked, now);
+        self.run_lanes(&mut locked, now);
         let before = locked.transport.state();
         let taken = self.run_with_cx(&mut locked, now, |locked, cx| match &mut locked.transport {
             Transport::Rc(rc) => rc.on_brief(cx, brief),
@@ -129,6 +128,12 @@ impl Qp {
         true
     }
 
+    /// Queues a receive that nobody waits for, as [`post_recvs_quietly`](Self::post_recvs_quietly) does.
+    #[inline]
+    pub(super) fn post_recv_quietly(&self, wr: RecvWr) -> Result<(), RecvWr> {
+        queue_quietly(&mut lock(&self.locked), wr)
+    }
+
     /// Queues receives that nobody waits for: there is nothing to say then, and no need of anything but the queue. Returns the first
     /// that is to go the general way, and how many went before it.
     pub(super) fn post_recvs_quietly(
@@ -137,15 +142,20 @@ impl Qp {
     ) -> Option<(usize, RecvWr)> {
         let mut locked = lock(&self.locked);
         for (posted, wr) in wrs.enumerate() {
-            let refused = match &mut locked.transport {
-                Transport::Rc(rc) => rc.post_recv_quietly(wr),
-                Transport::Uc(_) | Transport::Ud(_) => Err(wr),
-            };
-            if let Err(wr) = refused {
+            if let Err(wr) = queue_quietly(&mut locked, wr) {
                 return Some((posted, wr));
             }
         }
         None
+    }
+}
+
+/// Queues a receive, if that has no consequences now.
+#[inline]
+fn queue_quietly(locked: &mut Locked, wr: RecvWr) -> Result<(), RecvWr> {
+    match &mut locked.transport {
+        Transport::Rc(rc) => rc.post_recv_quietly(wr),
+        Transport::Uc(_) | Transport::Ud(_) => Err(wr),
     }
 }
 

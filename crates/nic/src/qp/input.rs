@@ -14,6 +14,7 @@ use super::Qp;
 use super::step::Locked;
 use crate::Cq;
 use crate::core::{DropReason, lock};
+use crate::cq::Catch;
 use crate::link::{Addressing, InboundRun};
 use crate::path::Path;
 
@@ -41,8 +42,7 @@ impl Qp {
             // Its number may have a new owner.
             return Err(DropReason::NoQp);
         }
-        self.take_lane_acks(&mut locked, now);
-        self.drain_lane(&mut locked, now);
+        self.run_lanes(&mut locked, now);
         if packet.bth.migreq && locked.transport.is_armed() {
             self.follow_peer(&mut locked, addressing, now);
         }
@@ -214,7 +214,7 @@ impl Qp {
         if !leads_there || locked.transport.dest() != dest {
             return;
         }
-        self.take_lane_acks(&mut locked, now);
+        self.take_lane_acks(&mut locked, (now, &mut Catch::default()));
         locked.lanes.close_out();
         self.with_cx(&mut locked, now, |locked, cx| {
             locked.transport.on_dropped(cx)
@@ -251,7 +251,7 @@ impl Qp {
         }
         locked.fails_at = None;
         if locked.path.as_ref().is_some_and(Path::is_dead) {
-            self.take_lane_acks(locked, now);
+            self.take_lane_acks(locked, (now, &mut Catch::default()));
             self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
         }
     }

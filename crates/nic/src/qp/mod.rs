@@ -244,12 +244,31 @@ impl Qp {
     pub fn post_send(&self, wrs: &mut dyn Iterator<Item = SendWr>) -> Result<(), (usize, Error)> {
         self.step_sending(|locked, cx| post_each(wrs, |wr| locked.transport.post_send(cx, wr)))
     }
+    /// As [`post_send`](Self::post_send), for one work request.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send), without an index.
+    #[inline]
+    pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
+        let mut locked = lock(&self.locked);
+        match self.send_swiftly(&mut locked, wr) {
+            None => Ok(()),
+            Some(wr) => self
+                .step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
+                .map_err(|e| post_error(&e)),
+        }
+    }
     /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list is empty afterwards if it was
     /// queued.
     ///
     /// # Errors
     /// Of the first that is refused.
     pub fn post_send_all(&self, wrs: &mut Vec<SendWr>) -> Result<(), Error> {
+        if wrs.len() == 1
+            && let Some(wr) = wrs.pop()
+        {
+            return self.post_one_send(wr);
+        }
         self.step_sending(|locked, cx| {
             locked
                 .transport
@@ -258,6 +277,19 @@ impl Qp {
             post_each(&mut wrs.drain(..), |wr| locked.transport.post_send(cx, wr))
                 .map_err(|(_, e)| e)
         })
+    }
+    /// As [`post_recv`](Self::post_recv), for one work request.
+    ///
+    /// # Errors
+    /// As [`post_one_send`](Self::post_one_send).
+    #[inline]
+    pub fn post_one_recv(&self, wr: RecvWr) -> Result<(), Error> {
+        match self.post_recv_quietly(wr) {
+            Ok(()) => Ok(()),
+            Err(wr) => self
+                .step_receiving(|locked, cx| locked.transport.post_recv(cx, wr))
+                .map_err(|e| post_error(&e)),
+        }
     }
     /// Queues receive work.
     ///

@@ -1,7 +1,7 @@
 //! The step: the only way into a queue pair's state. It holds the queue pair's lock and, while the transport works, the read
 //! lock of the rights table; then it transmits what there is and keeps the timer.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -21,6 +21,7 @@ use super::talk::Talk;
 use super::transport::Transport;
 use crate::Srq;
 use crate::core::{lock, read, write};
+use crate::cq::Catch;
 use crate::link::Batch;
 use crate::link::local::Frame;
 use crate::path::{Egress, Path, PathReport, Reach};
@@ -165,17 +166,19 @@ impl Now {
 }
 
 /// Takes what the transport has to say to the program.
-struct Results<'a> {
+pub(super) struct Results<'a> {
     qp: &'a Qp,
+    catch: &'a mut Catch,
     /// What is noted often is counted once per step: SENDs done, and received.
     sent: u32,
     received: u32,
 }
 
 impl<'a> Results<'a> {
-    const fn new(qp: &'a Qp) -> Self {
+    pub(super) const fn new(qp: &'a Qp, catch: &'a mut Catch) -> Self {
         Self {
             qp,
+            catch,
             sent: 0,
             received: 0,
         }
@@ -203,12 +206,12 @@ impl Sink for Results<'_> {
             _ => {}
         }
         let cq = self.qp.queues.send_cq.as_ref();
-        cq.is_none_or(|cq| cq.push(wc, solicited))
+        cq.is_none_or(|cq| cq.deliver(wc, solicited, self.catch))
     }
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
         self.count_received(&wc);
         let cq = self.qp.queues.recv_cq.as_ref();
-        cq.is_none_or(|cq| cq.push(wc, solicited))
+        cq.is_none_or(|cq| cq.deliver(wc, solicited, self.catch))
     }
     fn note(&mut self, what: Noted) {
         match what {
@@ -277,7 +280,16 @@ impl Qp {
 
     /// As [`step`](Self::step), for a program that posts work to be sent.
     pub(super) fn step_sending<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
-        let (mut locked, mut now) = (lock(&self.locked), Now::default());
+        self.step_sending_in(lock(&self.locked), f)
+    }
+
+    /// As [`step_sending`](Self::step_sending), with the lock.
+    pub(super) fn step_sending_in<R>(
+        &self,
+        mut locked: MutexGuard<'_, Locked>,
+        f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
+    ) -> R {
+        let mut now = Now::default();
         let waits = locked.talk.on_post(|| now.look());
         let at = locked.time_of_post(&mut now);
         let (result, is_short) = self.with_sending_cx(&mut locked, at, |locked, cx| {
@@ -361,6 +373,16 @@ impl Qp {
         now: Time,
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
+        self.run_catching(locked, (now, &mut Catch::default()), f)
+    }
+
+    /// As [`run_with_cx`](Self::run_with_cx), for a program that polls.
+    pub(super) fn run_catching<R>(
+        &self,
+        locked: &mut Locked,
+        (now, catch): (Time, &mut Catch),
+        f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
+    ) -> R {
         let rights = read(self.nic().rights());
         locked.seen = now;
         f(
@@ -369,7 +391,7 @@ impl Qp {
                 now,
                 rights: &rights,
                 memory: &RawMemory,
-                sink: &mut Results::new(self),
+                sink: &mut Results::new(self, catch),
             },
         )
     }
@@ -415,7 +437,7 @@ impl Qp {
                 now,
                 rights: &mut rights,
                 memory: &RawMemory,
-                sink: &mut Results::new(self),
+                sink: &mut Results::new(self, &mut Catch::default()),
             });
             if let SendOp::BindWindow(bind) = op
                 && let Some(window) = rights.open_window(bind.window)
@@ -461,7 +483,7 @@ impl Qp {
         if locked.timer.is_none_or(|entry| entry > now) {
             return;
         }
-        self.take_lane_acks(&mut locked, now);
+        self.take_lane_acks(&mut locked, (now, &mut Catch::default()));
         if locked.transport.deadline().is_some_and(|at| at <= now) {
             self.pd.context().device().counters().count_timeout();
             self.with_cx(&mut locked, now, |locked, cx| {

@@ -49,6 +49,11 @@ impl Talk {
         waits
     }
 
+    /// Whether nothing is to be learnt from what the program posts now.
+    pub(super) fn is_idle(&self) -> bool {
+        self.asked.is_none() && self.holds.is_none()
+    }
+
     /// When an acknowledgement has waited long enough.
     pub(super) fn due(&self) -> Option<Time> {
         self.holds

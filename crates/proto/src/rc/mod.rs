@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `requester`, `transmit`, `segment`, `send_queue`, `flight`, `window` | posted work to request packets |
 //! | `short` | the same at once, for a short message and nothing else |
+//! | `swift` | the same in one with posting, for a SEND among SENDs |
 //! | `direct` | WRITEs and READs that are carried out without packets |
 //! | `offer` | long SENDs whose bytes the responder fetches |
 //! | `completer` | response packets to completions |
@@ -55,6 +56,7 @@ pub(crate) mod scatter;
 pub(crate) mod segment;
 pub(crate) mod send_queue;
 mod short;
+mod swift;
 mod target;
 mod transmit;
 mod window;

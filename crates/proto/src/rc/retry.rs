@@ -98,6 +98,12 @@ impl Retry {
         !shared.link.lossless || self.dropped.is_some() || self.round_trip.is_none()
     }
 
+    /// Whether nothing is timed, and the next packet needs no time either.
+    #[inline]
+    pub(super) fn is_at_rest(&self, shared: &Shared) -> bool {
+        !self.times_sends(shared) && !self.rearm && self.rnr.is_none() && self.probe.is_none()
+    }
+
     /// Everything before `oldest` is acknowledged, for the first time.
     pub(super) fn on_progress(
         &mut self,

@@ -140,6 +140,12 @@ impl SendQueue {
         self.ring.back().filter(|_| is_last)
     }
 
+    /// Whether all has been sent, up to this sequence.
+    #[inline]
+    pub(super) fn is_sent(&self, next: u64) -> bool {
+        self.cursor == self.ring.len() && self.tail == next
+    }
+
     /// The work request that a packet belongs to.
     pub(super) fn find(&self, sequence: u64) -> Option<&Wqe> {
         let index = self.ring.partition_point(|wqe| wqe.end() <= sequence);
@@ -207,6 +213,27 @@ impl SendQueue {
         };
         self.tail = wqe.end();
         self.ring.push_back(wqe);
+    }
+}
+
+impl SendQueue {
+    /// Appends a message of one packet that has been sent, behind others that have. Returns its bytes.
+    #[inline]
+    pub(super) fn push_sent(&mut self, wr: SendWr) -> u32 {
+        let length = u32::try_from(payload_len(&wr.payload))
+            .expect("invariant: what is sent in one packet is shorter than that");
+        self.ring.push_back(Wqe {
+            wr,
+            start: self.tail,
+            packets: 1,
+            offered: None,
+            length,
+            repeated: false,
+            placed: false,
+        });
+        self.tail += 1;
+        self.cursor += 1;
+        length
     }
 }
 

@@ -15,14 +15,11 @@ use super::send_queue::Wqe;
 use super::transmit::Next;
 use super::{Cx, RcQp};
 use crate::ids::Psn;
-use crate::verbs::{QpState, QpType, SendFlags, SendOp};
-use crate::wire::{Bth, Opcode, Operation, Position, pad_count, padded_len};
+use crate::verbs::{QpState, QpType, SendOp};
+use crate::wire::{Bth, padded_len};
 
 /// Bytes of a short message at most. A longer one costs so much by its bytes that nothing else counts.
 pub const MAX_SHORT: u32 = 1024;
-
-/// The opcode of a SEND in one packet.
-const SEND_ONLY: Opcode = Opcode::rc(Operation::Send, Position::Only);
 
 impl RcQp {
     /// Whether [`post_send`](Self::post_send) and [`poll_short`](Self::poll_short) look at the time. Otherwise any earlier time will do.
@@ -141,21 +138,10 @@ impl Requester {
         let len = wqe.length as usize;
         let end = out.len() + Bth::LEN + padded_len(len);
         out.reserve(end - out.len());
-        out.extend_from_slice(&self.send_header(shared, wqe));
+        out.extend_from_slice(&self.send_header(shared, wqe.wr.flags, len));
         scatter::gather(cx, shared.config.pd, &wqe.wr.payload, (0, wqe.length), out)
             .map_err(|_| Fault::LOCAL_KEY)?;
         out.resize(end, 0);
         Ok(())
-    }
-
-    /// All headers of a SEND in one packet.
-    #[inline]
-    fn send_header(&self, shared: &Shared, wqe: &Wqe) -> [u8; Bth::LEN] {
-        let bth = Bth {
-            solicited: wqe.wr.flags.contains(SendFlags::SOLICITED),
-            ack_req: true,
-            ..shared.bth(SEND_ONLY, self.flight.psn(self.flight.next()))
-        };
-        bth.to_bytes(pad_count(wqe.length as usize))
     }
 }

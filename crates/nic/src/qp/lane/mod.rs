@@ -12,6 +12,7 @@
 
 mod receive;
 mod send;
+mod swift;
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
@@ -21,6 +22,7 @@ use self::send::Sending;
 use super::Qp;
 use super::step::Locked;
 use crate::core::lock;
+use crate::cq::Catch;
 use crate::link::local::Frame;
 
 /// The lanes of a queue pair.
@@ -55,19 +57,26 @@ impl Lanes {
 }
 
 impl Qp {
-    /// There is something in one of its lanes.
-    pub(crate) fn on_lane(&self, now: Time) {
+    /// There is something in one of its lanes. Completions may go to a program that polls.
+    pub(crate) fn on_lane(&self, now: Time, catch: &mut Catch) {
         let mut locked = lock(&self.locked);
         if locked.retired {
             return;
         }
-        self.take_lane_acks(&mut locked, now);
-        self.drain_lane(&mut locked, now);
+        self.take_lane_acks(&mut locked, (now, catch));
+        self.drain_lane(&mut locked, (now, catch));
         let speaks = locked.transport.wants_transmit() || locked.transport.next_local().is_some();
         drop(locked);
         if speaks {
             self.on_turn(true, now);
         }
+    }
+
+    /// Takes what is in its lanes before something else that came later.
+    pub(super) fn run_lanes(&self, locked: &mut Locked, now: Time) {
+        let mut catch = Catch::default();
+        self.take_lane_acks(locked, (now, &mut catch));
+        self.drain_lane(locked, (now, &mut catch));
     }
 
     /// The lanes of a path that is left: the peer hears of it, if it may have put something in.

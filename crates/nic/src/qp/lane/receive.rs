@@ -10,6 +10,7 @@ use ferroce_proto::verbs::{QpState, QpType};
 use ferroce_proto::wire::{Brief, BriefKind};
 
 use crate::core::{DropReason, End, Eye, LaneOffer, lock};
+use crate::cq::Catch;
 use crate::link::local::LaneNotice;
 use crate::path::{Path, Reach};
 use crate::qp::Qp;
@@ -67,7 +68,7 @@ impl Qp {
         if locked.retired || !leads_there || locked.transport.dest() != notice.from {
             return;
         }
-        self.drain_lane(&mut locked, now);
+        self.drain_lane(&mut locked, (now, &mut Catch::default()));
         match &mut locked.lanes.into {
             Some(into) if into.receiver.lane() == notice.lane && !into.eye.is_closed() => {
                 into.receiver.begin_run(at);
@@ -79,20 +80,30 @@ impl Qp {
     }
 
     /// Takes what is in the lane that it receives by. Called before anything that came by the ring is looked at.
-    pub(in crate::qp) fn drain_lane(&self, locked: &mut Locked, now: Time) {
+    #[inline]
+    pub(in crate::qp) fn drain_lane(
+        &self,
+        locked: &mut Locked,
+        (now, catch): (Time, &mut Catch),
+    ) {
         let Some(into) = &locked.lanes.into else {
             return;
         };
         if into.eye.has_news()
             && let Some(mut into) = locked.lanes.into.take()
         {
-            self.take_from_lane(locked, &mut into.receiver, now);
+            self.take_from_lane(locked, &mut into.receiver, (now, catch));
             into.eye.look_at(into.receiver.position());
             locked.lanes.into = Some(into);
         }
     }
 
-    fn take_from_lane(&self, locked: &mut Locked, receiver: &mut LaneReceiver, now: Time) {
+    fn take_from_lane(
+        &self,
+        locked: &mut Locked,
+        receiver: &mut LaneReceiver,
+        (now, catch): (Time, &mut Catch),
+    ) {
         let Some(begin) = receiver.position() else {
             return;
         };
@@ -100,7 +111,7 @@ impl Qp {
         let before = locked.transport.state();
         let mut goes_on = true;
         while goes_on {
-            let next = self.run_with_cx(locked, now, |locked, cx| {
+            let next = self.run_catching(locked, (now, catch), |locked, cx| {
                 taken.usual(self.qpn, (locked, cx), receiver, &mut room)
             });
             goes_on = match next {

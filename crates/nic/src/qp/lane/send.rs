@@ -8,6 +8,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, BriefKind, Bth, Opcode};
 
 use crate::core::{End, Eye, Watch, slot_of};
+use crate::cq::Catch;
 use crate::link::local::{LaneNotice, LaneWord, Outgoing};
 use crate::path::{Carrier, Path, Reach};
 use crate::qp::Qp;
@@ -38,7 +39,7 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Sending {
     sender: LaneSender,
-    link: Arc<Outgoing>,
+    pub(super) link: Arc<Outgoing>,
     eye: Arc<Eye>,
     stage: Stage,
     /// A position of the last run and the PSN of what is there. The others follow from that.
@@ -61,6 +62,12 @@ impl Sending {
         Some(psn.plus(position.wrapping_sub(known)))
     }
 
+    /// Whether packets go by it now.
+    #[inline]
+    pub(super) fn runs(&self) -> bool {
+        matches!(self.stage, Stage::Runs(_))
+    }
+
     /// What follows goes by packets.
     pub(super) fn end_run(&mut self) {
         if let Stage::Runs(_) = self.stage {
@@ -69,7 +76,8 @@ impl Sending {
     }
 
     /// Puts a packet in, if the run goes on with it. Returns whether it is there.
-    fn push(&mut self, packet: &[u8]) -> bool {
+    #[inline]
+    pub(super) fn push(&mut self, packet: &[u8]) -> bool {
         let Stage::Runs(next) = self.stage else {
             return false;
         };
@@ -213,7 +221,12 @@ impl Qp {
     }
 
     /// Takes what the receiver of the lane has read as acknowledged.
-    pub(in crate::qp) fn take_lane_acks(&self, locked: &mut Locked, now: Time) {
+    #[inline]
+    pub(in crate::qp) fn take_lane_acks(
+        &self,
+        locked: &mut Locked,
+        (now, catch): (Time, &mut Catch),
+    ) {
         let Some(out) = &mut locked.lanes.out else {
             return;
         };
@@ -226,16 +239,16 @@ impl Qp {
         let Some(psn) = out.psn_at(read.wrapping_sub(1)) else {
             return;
         };
-        self.on_lane_ack(locked, psn, now);
+        self.on_lane_ack(locked, psn, (now, catch));
     }
 
-    fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, now: Time) {
+    fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, (now, catch): (Time, &mut Catch)) {
         let brief = Brief {
             bth: Bth::new(Opcode::RC_ACKNOWLEDGE, self.qpn, psn),
             kind: BriefKind::Ack,
         };
         let before = locked.transport.state();
-        let taken = self.run_with_cx(locked, now, |locked, cx| match &mut locked.transport {
+        let taken = self.run_catching(locked, (now, catch), |locked, cx| match &mut locked.transport {
             Transport::Rc(rc) => rc.on_brief(cx, &brief),
             Transport::Uc(_) | Transport::Ud(_) => None,
         });
