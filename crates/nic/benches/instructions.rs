@@ -159,7 +159,7 @@ fn queues() {
             wr_id: index as u64,
             sges: Sges::from_buf([to.sge(index * SMALL, SMALL)]),
         };
-        b.qp.post_recv(&mut std::iter::once(wr)).unwrap();
+        b.qp.post_one_recv(wr).unwrap();
     });
     posted("SEND", &a, &from, &to, |_| SendOp::Send);
     case("poll_cq empty", POSTED, |_| {
@@ -193,7 +193,7 @@ fn posted(name: &str, a: &End, from: &Buffer, to: &Buffer, operation: impl Fn(us
             flags: SendFlags::empty(),
             payload: Payload::Sges(Sges::from_buf([from.sge(index * SMALL, len)])),
         };
-        a.qp.post_send(&mut std::iter::once(wr)).unwrap();
+        a.qp.post_one_send(wr).unwrap();
     });
     let idle = Cq::create(&a.context, 1, None).unwrap();
     wait_for(name, || {

@@ -3,7 +3,7 @@
 //!
 //! They are looked at wherever watched rings are, and nobody sleeps before a last look at both (see `ferroce_os::ring`).
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_os::ring::{SharedArea, has_read_past, is_filled};
@@ -37,6 +37,8 @@ pub(crate) struct Eye {
     end: End,
     /// What is news: a message at this position, or that the consumer has read further than to it.
     at: AtomicU64,
+    /// What was taken here is still to be said.
+    holds: AtomicBool,
 }
 
 impl Eye {
@@ -46,6 +48,7 @@ impl Eye {
             lane,
             end,
             at: AtomicU64::new(NOWHERE),
+            holds: AtomicBool::new(false),
         })
     }
 
@@ -55,6 +58,23 @@ impl Eye {
             self.at
                 .store(position.map_or(NOWHERE, u64::from), Ordering::Relaxed);
         }
+    }
+
+    /// What was taken is still to be said, or was said. The caller has the queue pair's lock.
+    #[inline]
+    pub(crate) fn hold(&self, holds: bool) {
+        self.holds.store(holds, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn holds(&self) -> bool {
+        self.holds.load(Ordering::Relaxed)
+    }
+
+    /// Whether the queue pair has something to do.
+    #[inline]
+    fn waits(&self) -> bool {
+        self.has_news() || self.holds()
     }
 
     /// The lane is not the queue pair's any more.
@@ -138,13 +158,13 @@ impl Lanes {
     /// Whether any has something.
     pub(super) fn look(&mut self, nic: &Nic) -> bool {
         self.renew(nic);
-        self.0.iter().any(|watch| watch.eye.has_news())
+        self.0.iter().any(|watch| watch.eye.waits())
     }
 
     /// Whether any that leads to a process, or comes from there, has something or may have.
     pub(super) fn has_news_of(&self, nic: &Nic, slot: u16) -> bool {
         let of_slot = |watch: &&Watch| watch.slot == slot;
-        !nic.new_lanes.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.has_news())
+        !nic.new_lanes.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.waits())
     }
 
     /// Lets queue pairs take what there is for them. `each` is told of whose process there was something. Returns whether there was
@@ -163,6 +183,8 @@ impl Lanes {
                 watch.qp.on_lane(now, catch);
                 each(watch.slot);
                 any = true;
+            } else if watch.eye.holds() {
+                watch.qp.say_held(now);
             }
             closed |= watch.eye.is_closed();
         }

@@ -26,7 +26,7 @@ const ACCEPT_BUDGET: usize = 64;
 /// Deadlines and turns per round.
 const TURN_BUDGET: usize = 64;
 /// While rings are watched, the time from one look of a polling program at the descriptors to the next: that is a system call.
-const DESCRIPTORS_EVERY: Duration = Duration::from_micros(10);
+const DESCRIPTORS_EVERY: Duration = Duration::from_micros(25);
 /// Close polls between two looks at the clock.
 const SILENT_POLLS: u32 = 31;
 /// Rounds of a polling program without anything to do after which it gives way now and then: some 20 µs.

@@ -129,10 +129,15 @@ impl Cq {
         self.context
             .nic()
             .poll_inline(self.sign.is_armed(), &mut catch);
-        match catch.give(each) {
-            0 if self.sign.has_news() => self.take(max, each),
-            caught => Ok(caught),
+        let caught = catch.give(each);
+        if caught == max || !self.sign.has_news() {
+            return Ok(caught);
         }
+        let queued = self.take(max - caught, &mut |index, wc, stamp| {
+            each(caught + index, wc, stamp);
+        });
+        // What was caught is good, whatever became of the queue since.
+        queued.map_or_else(|e| if caught > 0 { Ok(0) } else { Err(e) }, Ok).map(|n| caught + n)
     }
     /// Arms the queue: the next completion (solicited or error only, if so asked) makes one event on the channel. Completions
     /// that are queued already make none: poll once more after arming.

@@ -188,6 +188,7 @@ impl SharedArea {
             LaneWord::Read => self.lane_control(lane) + LINE as usize,
             LaneWord::Filled(at) => self.slot(lane, at),
             LaneWord::Length(at) => self.slot(lane, at) + 4,
+            LaneWord::Says(at) => self.slot(lane, at) + 8,
         };
         // SAFETY: inside the mapping, which has lanes and lives as long as `self`; aligned to four bytes; the peer may change it at any
         // time, which an atomic allows.

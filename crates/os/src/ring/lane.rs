@@ -1,9 +1,10 @@
 //! Lanes: small messages from one queue pair to another, beside the records of a ring.
 //!
 //! A lane is a row of slots in the file of a ring, behind its records, with one producer and one consumer. A slot has a word with its
-//! position, a word with the length of what is in it, and room for [`LONGEST`] bytes: a short message costs one cache line of traffic
+//! position, two more about what is in it, and room for [`LONGEST`] bytes: a short message costs one cache line of traffic
 //! between two processors, and no lock that others use. Positions count on for ever, modulo 2^32; a slot is filled when its word is
 //! its position plus one. The consumer publishes up to where it has read, which is also its word that it has taken what came before.
+//! That word is a line of its own; who answers a message with one of its own says it in the answer's slot instead ([`LaneAck`]).
 //!
 //! What a lane carries belongs to a *run*, that begins where the producer says so by a record of the ring: behind all records that it
 //! has put in before. Positions of a run are those of no earlier run, so the consumer does not see what belongs to a run that it does not
@@ -22,7 +23,7 @@ pub(super) const SLOTS: u32 = 256;
 /// Bytes of a slot: two cache lines.
 pub(super) const SLOT: usize = 128;
 /// Bytes of a slot before what is in it.
-pub(super) const SLOT_HEAD: usize = 8;
+pub(super) const SLOT_HEAD: usize = 12;
 /// Most bytes in a slot.
 pub const LONGEST: usize = SLOT - SLOT_HEAD;
 /// Lanes of a ring.
@@ -37,9 +38,23 @@ pub enum LaneWord {
     Read,
     /// The position of what is in a slot, plus one.
     Filled(u32),
-    /// The length of what is in a slot.
+    /// The length of what is in a slot, and above it the lane that [`Says`](Self::Says) is about, plus one.
     Length(u32),
+    /// Up to where the producer of what is in a slot has read a lane the other way.
+    Says(u32),
 }
+
+/// What a message says besides: its sender has taken what came by a lane the other way, up to a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneAck {
+    /// Which lane.
+    pub lane: u8,
+    /// Up to where it has read.
+    pub read: u32,
+}
+
+/// Where the lane of a [`LaneAck`] begins in the word of a slot's length.
+const ACK_SHIFT: u32 = 16;
 
 /// The memory of a ring's lanes.
 pub trait LaneArea {
@@ -109,12 +124,12 @@ impl<A: LaneArea> LaneProducer<A> {
         self.at
     }
 
-    /// Puts a message in. Returns false if there is no room.
+    /// Puts a message in, and says `ack` with it. Returns false if there is no room.
     ///
     /// # Errors
     /// [`Broken`]: this is a child of `fork`, or the message is longer than [`LONGEST`].
     #[inline]
-    pub fn push(&mut self, bytes: &[u8]) -> Result<bool, Broken> {
+    pub fn push(&mut self, bytes: &[u8], ack: Option<LaneAck>) -> Result<bool, Broken> {
         if !self.area.is_ours() || bytes.len() > LONGEST {
             return Err(Broken);
         }
@@ -127,12 +142,13 @@ impl<A: LaneArea> LaneProducer<A> {
         }
         self.area.fill(self.lane, self.at, bytes);
         let len = u32::try_from(bytes.len()).expect("invariant: checked just now");
-        let (length, filled) = (LaneWord::Length(self.at), LaneWord::Filled(self.at));
-        self.area
-            .store_lane(self.lane, length, len, Ordering::Relaxed);
+        let about = ack.map_or(0, |ack| (u32::from(ack.lane) + 1) << ACK_SHIFT);
+        let read = ack.map_or(0, |ack| ack.read);
         let next = self.at.wrapping_add(1);
-        self.area
-            .store_lane(self.lane, filled, next, Ordering::Release);
+        let store = |word, value, order| self.area.store_lane(self.lane, word, value, order);
+        store(LaneWord::Says(self.at), read, Ordering::Relaxed);
+        store(LaneWord::Length(self.at), about | len, Ordering::Relaxed);
+        store(LaneWord::Filled(self.at), next, Ordering::Release);
         self.at = next;
         Ok(true)
     }
@@ -143,6 +159,21 @@ impl<A: LaneArea> LaneProducer<A> {
         let read = self
             .area
             .load_lane(self.lane, LaneWord::Read, Ordering::Acquire);
+        self.on_read(read)
+    }
+
+    /// As [`look`](Self::look), by what a message said that came the other way.
+    #[inline]
+    pub fn on_ack(&mut self, ack: LaneAck) -> u32 {
+        if ack.lane == self.lane {
+            self.on_read(ack.read)
+        } else {
+            self.read
+        }
+    }
+
+    #[inline]
+    fn on_read(&mut self, read: u32) -> u32 {
         let (more, most) = (
             read.wrapping_sub(self.read),
             self.at.wrapping_sub(self.read),
@@ -198,12 +229,16 @@ impl<A: LaneArea> LaneConsumer<A> {
         self.at
     }
 
-    /// Takes the next message, into `room`; returns how long it is. The producer learns of it by [`publish`](Self::publish).
+    /// Takes the next message, into `room`; returns how long it is, and what it says besides. The producer learns of it by
+    /// [`publish`](Self::publish) or by an answer that says so.
     ///
     /// # Errors
     /// [`Broken`].
     #[inline]
-    pub fn pop(&mut self, room: &mut [u8; LONGEST]) -> Result<Option<usize>, Broken> {
+    pub fn pop(
+        &mut self,
+        room: &mut [u8; LONGEST],
+    ) -> Result<Option<(usize, Option<LaneAck>)>, Broken> {
         let Some(at) = self.at else {
             return Ok(None);
         };
@@ -215,12 +250,18 @@ impl<A: LaneArea> LaneConsumer<A> {
         if self.area.load_lane(self.lane, filled, Ordering::Acquire) != next {
             return Ok(None);
         }
-        let length = LaneWord::Length(at);
-        let len = self.area.load_lane(self.lane, length, Ordering::Relaxed) as usize;
+        let load = |word| self.area.load_lane(self.lane, word, Ordering::Relaxed);
+        let word = load(LaneWord::Length(at));
+        let len = (word & ((1 << ACK_SHIFT) - 1)) as usize;
+        let about = u8::try_from(word >> ACK_SHIFT).map_err(|_| Broken)?;
+        let ack = about.checked_sub(1).map(|lane| LaneAck {
+            lane,
+            read: load(LaneWord::Says(at)),
+        });
         let room = room.get_mut(..len).ok_or(Broken)?;
         self.area.copy_out(self.lane, at, room);
         self.at = Some(next);
-        Ok(Some(len))
+        Ok(Some((len, ack)))
     }
 
     /// Says that everything before a position was taken.

@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicU32, fence};
 use loom::thread;
 
 use super::lane::{
-    LONGEST, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past, is_filled,
+    LONGEST, LaneAck, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past, is_filled,
 };
 use super::model::{Wake, check};
 use super::protocol::{Area, Consumer, Word, sleeps, wakes};
@@ -21,6 +21,8 @@ struct Modelled {
     accepted: AtomicU32,
     read: AtomicU32,
     filled: [AtomicU32; SLOTS],
+    length: [AtomicU32; SLOTS],
+    says: [AtomicU32; SLOTS],
     content: [UnsafeCell<u8>; SLOTS],
 }
 
@@ -32,6 +34,8 @@ impl Modelled {
             accepted: AtomicU32::new(0),
             read: AtomicU32::new(7),
             filled: std::array::from_fn(|_| AtomicU32::new(0)),
+            length: std::array::from_fn(|_| AtomicU32::new(0)),
+            says: std::array::from_fn(|_| AtomicU32::new(0)),
             content: std::array::from_fn(|_| UnsafeCell::new(0)),
         })
     }
@@ -85,7 +89,8 @@ impl LaneArea for Arc<Modelled> {
             LaneWord::Accepted => self.accepted.load(order),
             LaneWord::Read => self.read.load(order),
             LaneWord::Filled(at) => self.filled[slot(at)].load(order),
-            LaneWord::Length(_) => 1,
+            LaneWord::Length(at) => self.length[slot(at)].load(order),
+            LaneWord::Says(at) => self.says[slot(at)].load(order),
         }
     }
     fn store_lane(&self, _lane: u8, word: LaneWord, value: u32, order: Ordering) {
@@ -93,7 +98,8 @@ impl LaneArea for Arc<Modelled> {
             LaneWord::Accepted => self.accepted.store(value, order),
             LaneWord::Read => self.read.store(value, order),
             LaneWord::Filled(at) => self.filled[slot(at)].store(value, order),
-            LaneWord::Length(_) => {}
+            LaneWord::Length(at) => self.length[slot(at)].store(value, order),
+            LaneWord::Says(at) => self.says[slot(at)].store(value, order),
         }
     }
     fn fill(&self, _lane: u8, at: u32, bytes: &[u8]) {
@@ -118,7 +124,7 @@ fn send(lane: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messa
     };
     for content in 1..=messages {
         let mut read = producer.look();
-        while !producer.push(&[content]).unwrap() {
+        while !producer.push(&[content], None).unwrap() {
             wait_past(read);
             read = producer.look();
         }
@@ -160,6 +166,48 @@ fn nobody_sleeps_for_ever_beside_a_lane() {
             // In its place an acknowledgement goes by a record of the ring, which wakes the sleeper.
             if sleeps(&back) && wakes(&back) {
                 wake[0].wake();
+            }
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A slot is filled again once an answer has said that it was read, and not before its bytes are: that would be a violation.
+#[test]
+fn an_answer_gives_slots_back() {
+    check(|| {
+        let (there, back) = (Modelled::new(), Modelled::new());
+        let sender = {
+            let (there, back) = (Arc::clone(&there), Arc::clone(&back));
+            thread::spawn(move || {
+                let mut out = LaneProducer::new(there, 0, 7);
+                let mut into = LaneConsumer::accept(back, 0, 1);
+                into.begin_run(7);
+                for content in 1..=2 {
+                    assert!(out.push(&[content], None).unwrap());
+                }
+                let mut room = [0; LONGEST];
+                let ack = loop {
+                    match into.pop(&mut room).unwrap() {
+                        Some((_, ack)) => break ack.unwrap(),
+                        None => thread::yield_now(),
+                    }
+                };
+                assert_eq!(out.on_ack(ack), 9);
+                assert!(out.push(&[3], None).unwrap(), "there is room again");
+            })
+        };
+        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 0, 1);
+        consumer.begin_run(7);
+        let (mut answers, mut room) = (LaneProducer::new(back, 0, 7), [0; LONGEST]);
+        for expected in 1..=3 {
+            while consumer.pop(&mut room).unwrap().is_none() {
+                thread::yield_now();
+            }
+            assert_eq!(room[0], expected);
+            if expected == 2 {
+                let read = consumer.position().unwrap();
+                assert!(answers.push(&[0], Some(LaneAck { lane: 0, read })).unwrap());
             }
         }
         sender.join().unwrap();

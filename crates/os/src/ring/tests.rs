@@ -151,38 +151,40 @@ fn a_lane_passes_messages_until_it_is_full() {
     for round in 0..20_u8 {
         let begin = producer.position();
         let mut count = 0;
-        while producer.push(&[round; LONGEST][..count % LONGEST]).unwrap() {
+        while producer
+            .push(&[round; LONGEST][..count % LONGEST], None)
+            .unwrap() {
             count += 1;
         }
         assert_eq!(count, 256);
         for i in 0..count {
-            assert_eq!(consumer.pop(&mut room), Ok(Some(i % LONGEST)));
+            assert_eq!(consumer.pop(&mut room), Ok(Some((i % LONGEST, None))));
             assert!(room[..i % LONGEST].iter().all(|byte| *byte == round));
         }
         assert_eq!(consumer.pop(&mut room), Ok(None));
-        assert_eq!(producer.push(&[1]), Ok(false), "nothing was said of it");
+        assert_eq!(producer.push(&[1], None), Ok(false), "nothing was said of it");
         consumer.publish(begin.wrapping_add(256));
         assert_eq!(producer.look(), begin.wrapping_add(256));
     }
-    assert_eq!(producer.push(&[0; LONGEST + 1]), Err(Broken));
+    assert_eq!(producer.push(&[0; LONGEST + 1], None), Err(Broken));
 }
 
 #[test]
 fn what_belongs_to_another_run_is_not_seen() {
     let (mut producer, mut consumer, _ring) = lane();
     let mut room = [0; LONGEST];
-    producer.push(&[1]).unwrap();
-    assert_eq!(consumer.pop(&mut room), Ok(Some(1)));
+    producer.push(&[1], None).unwrap();
+    assert_eq!(consumer.pop(&mut room), Ok(Some((1, None))));
     let next = producer.begin_run();
-    producer.push(&[2]).unwrap();
+    producer.push(&[2], None).unwrap();
     assert_eq!(consumer.pop(&mut room), Ok(None), "it does not know of it");
     consumer.publish(consumer.position().unwrap());
     assert_eq!(producer.look(), next, "the word of the last run is old");
     consumer.begin_run(next);
-    assert_eq!(consumer.pop(&mut room), Ok(Some(1)));
+    assert_eq!(consumer.pop(&mut room), Ok(Some((1, None))));
     assert_eq!(room[0], 2);
     consumer.end_run();
-    producer.push(&[3]).unwrap();
+    producer.push(&[3], None).unwrap();
     assert_eq!(consumer.pop(&mut room), Ok(None), "it does not look");
 }
 
@@ -195,9 +197,32 @@ fn a_peer_that_lies_in_a_lane_is_found_out_or_not_believed() {
         lie(LaneWord::Read, read);
         assert_eq!(producer.look(), at);
     }
-    producer.push(&[1]).unwrap();
-    lie(LaneWord::Length(at), 121);
+    producer.push(&[1], None).unwrap();
+    lie(LaneWord::Length(at), 117);
     assert_eq!(consumer.pop(&mut [0; LONGEST]), Err(Broken));
     lie(LaneWord::Length(at), u32::MAX);
     assert_eq!(consumer.pop(&mut [0; LONGEST]), Err(Broken));
+    for read in [at.wrapping_add(2), at.wrapping_sub(1), !at] {
+        let lane = LANES - 1;
+        assert_eq!(producer.on_ack(LaneAck { lane, read }), at);
+    }
+}
+
+#[test]
+fn what_a_message_says_of_the_other_lane_is_as_if_it_was_read_there() {
+    let (mut out, _, _ring) = lane();
+    let (mut back, mut ears, _other) = lane();
+    let at = out.position();
+    out.push(&[1], None).unwrap();
+    let said = LaneAck {
+        lane: LANES - 1,
+        read: at.wrapping_add(1),
+    };
+    back.push(&[2; LONGEST], Some(said)).unwrap();
+    let popped = ears.pop(&mut [0; LONGEST]).unwrap();
+    assert_eq!(popped, Some((LONGEST, Some(said))));
+    let of_another = LaneAck { lane: 0, ..said };
+    assert_eq!(out.on_ack(of_another), at);
+    assert_eq!(out.on_ack(said), said.read);
+    assert_eq!(out.look(), said.read, "an older word changes nothing");
 }

@@ -7,14 +7,17 @@
 //! were sent.
 //!
 //! How far the receiver has read is an acknowledgement, for who looks there. Who does not, since he sleeps, gets an acknowledgement by
-//! the ring. A packet that is not taken (no receive is posted, say) ends the run on the receiver's side: what comes after it is not
+//! the ring. Where the program has always answered a message with one of its own, the answer says it (`held`): the peer looks at the
+//! answer's slot anyway, and each word that it must look at besides costs as much as the message. A packet that is not taken (no receive is posted, say) ends the run on the receiver's side: what comes after it is not
 //! looked at, as it would be dropped, and is sent again by the ring as the transport demands.
 
+mod held;
 mod receive;
 mod send;
 mod swift;
 
-use ferroce_proto::ids::Qpn;
+use ferroce_os::ring::LaneAck;
+use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::time::Time;
 
 use self::receive::Receiving;
@@ -38,9 +41,28 @@ impl Lanes {
     /// Something goes out by packets: what follows is to come behind it.
     pub(super) fn end_run(&mut self) {
         self.streak = 0;
+        self.pause();
+    }
+
+    /// What follows goes by packets, for a while.
+    fn pause(&mut self) {
         if let Some(out) = &mut self.out {
             out.end_run();
         }
+    }
+
+    /// Something was put into the lane that it sends by.
+    #[inline]
+    fn wake(&self) {
+        if let Some(out) = &self.out {
+            out.link.wake_for_lane();
+        }
+    }
+
+    /// A message came that says what the peer has taken. Returns the PSN of the last, if that is news.
+    #[inline]
+    fn on_ack(&mut self, ack: LaneAck) -> Option<Psn> {
+        self.out.as_mut()?.on_ack(ack)
     }
 
     /// Gives back the lane that it sends by. What is not acknowledged by now is sent again by packets, if that is called for.
@@ -52,7 +74,26 @@ impl Lanes {
     /// Gives back both. Returns whether the peer must be told, since it may have put something in that nobody will look at.
     pub(super) fn close(&mut self) -> bool {
         self.close_out();
+        if let Some(into) = &mut self.into {
+            into.publish_held();
+        }
         self.into.take().is_some()
+    }
+
+    /// Puts a packet into the lane that it sends by, if a run goes on with it, with what is to be said of the other lane. Returns whether
+    /// it is there.
+    #[inline]
+    fn push(&mut self, packet: &[u8]) -> bool {
+        let Some(out) = &mut self.out else {
+            return false;
+        };
+        let into = self.into.as_deref_mut();
+        let ack = into.and_then(Receiving::on_answer);
+        let is_in = out.push(packet, ack);
+        if let (false, Some(ack), Some(into)) = (is_in, ack, &mut self.into) {
+            into.hold(ack.read);
+        }
+        is_in
     }
 }
 
@@ -66,6 +107,23 @@ impl Qp {
         self.take_lane_acks(&mut locked, (now, catch));
         self.drain_lane(&mut locked, (now, catch));
         let speaks = locked.transport.wants_transmit() || locked.transport.next_local().is_some();
+        drop(locked);
+        if speaks {
+            self.on_turn(true, now);
+        }
+    }
+
+    /// What was taken from its lane is still to be said, and the program, which was expected to answer, polls instead; or it does nothing
+    /// at all, and the device thread looks.
+    pub(crate) fn say_held(&self, now: Time) {
+        let mut locked = lock(&self.locked);
+        let Some(into) = locked.lanes.into.as_deref_mut() else {
+            return;
+        };
+        if into.publish_held() {
+            self.tell_who_sleeps(&mut locked);
+        }
+        let speaks = locked.transport.wants_transmit();
         drop(locked);
         if speaks {
             self.on_turn(true, now);

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{LONGEST, LaneConsumer, LaneReceiver};
-use ferroce_proto::ids::Qpn;
-use ferroce_proto::rc::Cx;
+use ferroce_os::ring::{LONGEST, LaneAck, LaneConsumer, LaneReceiver};
+use ferroce_proto::ids::{Psn, Qpn};
+use ferroce_proto::rc::{Cx, RcQp};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, QpType};
 use ferroce_proto::wire::{Brief, BriefKind};
 
+use super::held::Held;
+use super::send::ack_of;
 use crate::core::{DropReason, End, Eye, LaneOffer, lock};
 use crate::cq::Catch;
 use crate::link::local::LaneNotice;
@@ -27,6 +29,47 @@ const ACK_REQ: (usize, u8) = (8, 0x80);
 pub(super) struct Receiving {
     receiver: LaneReceiver,
     eye: Arc<Eye>,
+    held: Held,
+}
+
+impl Receiving {
+    /// What the next message that goes the other way says of this lane.
+    #[inline]
+    pub(super) fn on_answer(&mut self) -> Option<LaneAck> {
+        let read = self.held.on_answer()?;
+        self.eye.hold(false);
+        Some(LaneAck {
+            lane: self.receiver.lane(),
+            read,
+        })
+    }
+
+    /// The message did not go, and what it would have said waits.
+    pub(super) fn hold(&mut self, read: u32) {
+        self.held.put_back(read);
+        self.eye.hold(true);
+    }
+
+    /// What waits for an answer waits no longer. Returns whether there was something.
+    pub(super) fn publish_held(&mut self) -> bool {
+        let read = self.held.end();
+        if let Some(read) = read {
+            self.eye.hold(false);
+            self.receiver.publish(read);
+        }
+        read.is_some()
+    }
+
+    /// Messages were taken up to a position. Returns whether that was said now.
+    #[inline]
+    fn on_taken(&mut self, read: u32) -> bool {
+        let says = self.held.on_taken(read);
+        if says {
+            self.receiver.publish(read);
+        }
+        self.eye.hold(!says);
+        says
+    }
 }
 
 impl Drop for Receiving {
@@ -57,6 +100,7 @@ impl Qp {
         locked.lanes.into = Some(Box::new(Receiving {
             receiver: LaneConsumer::accept(area, offer.lane, offer.number),
             eye: Arc::clone(&eye),
+            held: Held::default(),
         }));
         Some(eye)
     }
@@ -92,7 +136,7 @@ impl Qp {
         if into.eye.has_news()
             && let Some(mut into) = locked.lanes.into.take()
         {
-            self.take_from_lane(locked, &mut into.receiver, (now, catch));
+            self.take_from_lane(locked, &mut into, (now, catch));
             into.eye.look_at(into.receiver.position());
             locked.lanes.into = Some(into);
         }
@@ -101,10 +145,10 @@ impl Qp {
     fn take_from_lane(
         &self,
         locked: &mut Locked,
-        receiver: &mut LaneReceiver,
+        into: &mut Receiving,
         (now, catch): (Time, &mut Catch),
     ) {
-        let Some(begin) = receiver.position() else {
+        let Some(begin) = into.receiver.position() else {
             return;
         };
         let (mut taken, mut room) = (Taken::default(), [0; LONGEST]);
@@ -112,7 +156,7 @@ impl Qp {
         let mut goes_on = true;
         while goes_on {
             let next = self.run_catching(locked, (now, catch), |locked, cx| {
-                taken.usual(self.qpn, (locked, cx), receiver, &mut room)
+                taken.usual(self.qpn, (locked, cx), &mut into.receiver, &mut room)
             });
             goes_on = match next {
                 Next::Nothing => break,
@@ -122,7 +166,10 @@ impl Qp {
             taken.messages += u32::from(goes_on);
         }
         if !goes_on {
-            receiver.end_run();
+            into.receiver.end_run();
+        }
+        if let Some(psn) = taken.acknowledged {
+            self.on_lane_ack(locked, psn, (now, catch));
         }
         self.tally.count_rx(taken.packets, taken.bytes);
         if locked.transport.state() == before {
@@ -132,13 +179,18 @@ impl Qp {
             self.say_error(locked, before);
         }
         if taken.messages > 0 {
-            receiver.publish(begin.wrapping_add(taken.messages));
-            self.tell_who_sleeps(locked);
+            let says = into.on_taken(begin.wrapping_add(taken.messages));
+            if !goes_on {
+                into.publish_held();
+            }
+            if says || !goes_on {
+                self.tell_who_sleeps(locked);
+            }
         }
     }
 
     /// What was taken is published in the lane: a peer that does not look there is to hear of it by the ring.
-    fn tell_who_sleeps(&self, locked: &mut Locked) {
+    pub(super) fn tell_who_sleeps(&self, locked: &mut Locked) {
         let must_tell = match &locked.path {
             Some(Path {
                 reach: Reach::Link(egress),
@@ -202,6 +254,8 @@ struct Taken {
     /// Packets that were taken the short way, and their bytes.
     packets: usize,
     bytes: usize,
+    /// Messages of the other lane that were acknowledged up to here, which is still to be looked at the general way.
+    acknowledged: Option<Psn>,
 }
 
 impl Taken {
@@ -213,18 +267,26 @@ impl Taken {
         receiver: &mut LaneReceiver,
         room: &mut [u8; LONGEST],
     ) -> Next {
-        let Transport::Rc(rc) = &mut locked.transport else {
+        let Locked {
+            transport: Transport::Rc(rc),
+            lanes,
+            ..
+        } = locked
+        else {
             return Next::Lost;
         };
         while self.messages < BUDGET {
-            let len = match receiver.pop(room) {
+            let (len, ack) = match receiver.pop(room) {
                 Ok(None) => return Next::Nothing,
-                Ok(Some(len)) => len,
+                Ok(Some(popped)) => popped,
                 Err(broken) => {
                     tracing::warn!(target: "ferroce::local", qpn = qpn.get(), %broken, "a lane is of no use");
                     return Next::Lost;
                 }
             };
+            if let Some(psn) = ack.and_then(|ack| lanes.on_ack(ack)) {
+                self.acknowledge(rc, cx, (qpn, psn));
+            }
             // That it is taken is said by the lane itself.
             room[ACK_REQ.0] &= !ACK_REQ.1;
             let brief = Brief::parse(&room[..len]).filter(|brief| {
@@ -241,5 +303,13 @@ impl Taken {
             self.bytes += len;
         }
         Next::Nothing
+    }
+
+    /// A message has said what the peer has taken.
+    #[inline]
+    fn acknowledge(&mut self, rc: &mut RcQp, cx: &mut Cx<'_>, (qpn, psn): (Qpn, Psn)) {
+        if rc.on_brief(cx, &ack_of(qpn, psn)).is_none() {
+            self.acknowledged = Some(psn);
+        }
     }
 }

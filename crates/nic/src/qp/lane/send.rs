@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{LONGEST, LaneSender};
+use ferroce_os::ring::{LONGEST, LaneAck, LaneSender};
 use ferroce_proto::ids::{Msn, Psn, Qpn};
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, BriefKind, Bth, Opcode};
@@ -62,6 +62,24 @@ impl Sending {
         Some(psn.plus(position.wrapping_sub(known)))
     }
 
+    /// The receiver has read up to a position. Returns the PSN of the last message that it has taken, if that is news.
+    #[inline]
+    fn on_read(&mut self, read: u32) -> Option<Psn> {
+        if read == self.seen || self.stage == Stage::Idle && self.known.is_none() {
+            return None;
+        }
+        self.seen = read;
+        self.eye.look_at(Some(read));
+        self.psn_at(read.wrapping_sub(1))
+    }
+
+    /// A message that came the other way says what the receiver has read. Returns as [`on_read`](Self::on_read).
+    #[inline]
+    pub(super) fn on_ack(&mut self, ack: LaneAck) -> Option<Psn> {
+        let read = self.sender.on_ack(ack);
+        self.on_read(read)
+    }
+
     /// Whether packets go by it now.
     #[inline]
     pub(super) fn runs(&self) -> bool {
@@ -77,7 +95,7 @@ impl Sending {
 
     /// Puts a packet in, if the run goes on with it. Returns whether it is there.
     #[inline]
-    pub(super) fn push(&mut self, packet: &[u8]) -> bool {
+    pub(super) fn push(&mut self, packet: &[u8], ack: Option<LaneAck>) -> bool {
         let Stage::Runs(next) = self.stage else {
             return false;
         };
@@ -85,7 +103,7 @@ impl Sending {
             return false;
         };
         let at = self.sender.position();
-        if self.sender.push(packet) != Ok(true) {
+        if self.sender.push(packet, ack) != Ok(true) {
             return false;
         }
         if next.is_none() {
@@ -93,6 +111,15 @@ impl Sending {
         }
         self.stage = Stage::Runs(Some(psn.plus(1)));
         true
+    }
+}
+
+/// The acknowledgement of everything up to a PSN, as the packet that it would be.
+#[inline]
+pub(super) const fn ack_of(qpn: Qpn, psn: Psn) -> Brief<'static> {
+    Brief {
+        bth: Bth::new(Opcode::RC_ACKNOWLEDGE, qpn, psn),
+        kind: BriefKind::Ack,
     }
 }
 
@@ -108,7 +135,7 @@ impl Qp {
     /// Sends the short message that was built by the lane, if there is one, it runs, and its receiver looks at it. Returns whether it did.
     #[inline]
     pub(in crate::qp) fn send_by_lane(&self, locked: &mut Locked) -> bool {
-        let Some(out) = &mut locked.lanes.out else {
+        let Some(out) = &locked.lanes.out else {
             return false;
         };
         let batch = &mut locked.short;
@@ -116,13 +143,12 @@ impl Qp {
         let Transport::Rc(rc) = &locked.transport else {
             return false;
         };
-        let sent =
-            fits && !rc.awaits_answers() && !out.link.seems_asleep() && out.push(&batch.bytes);
-        if !sent {
-            out.end_run();
+        let may = fits && !rc.awaits_answers() && !out.link.seems_asleep();
+        if !may || !locked.lanes.push(&batch.bytes) {
+            locked.lanes.pause();
             return false;
         }
-        out.link.wake_for_lane();
+        locked.lanes.wake();
         let bytes = batch.bytes.len();
         batch.clear();
         self.tally.count_tx(1, bytes);
@@ -231,22 +257,14 @@ impl Qp {
             return;
         };
         let read = out.sender.look();
-        if read == out.seen || out.stage == Stage::Idle && out.known.is_none() {
-            return;
-        }
-        out.seen = read;
-        out.eye.look_at(Some(read));
-        let Some(psn) = out.psn_at(read.wrapping_sub(1)) else {
+        let Some(psn) = out.on_read(read) else {
             return;
         };
         self.on_lane_ack(locked, psn, (now, catch));
     }
 
-    fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, (now, catch): (Time, &mut Catch)) {
-        let brief = Brief {
-            bth: Bth::new(Opcode::RC_ACKNOWLEDGE, self.qpn, psn),
-            kind: BriefKind::Ack,
-        };
+    pub(super) fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, (now, catch): (Time, &mut Catch)) {
+        let brief = ack_of(self.qpn, psn);
         let before = locked.transport.state();
         let taken = self.run_catching(locked, (now, catch), |locked, cx| match &mut locked.transport {
             Transport::Rc(rc) => rc.on_brief(cx, &brief),

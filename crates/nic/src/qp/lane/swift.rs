@@ -5,7 +5,7 @@ use ferroce_os::ring::LONGEST;
 use ferroce_proto::rc::RcQp;
 use ferroce_proto::verbs::SendWr;
 
-use super::send::Sending;
+use super::Lanes;
 use crate::core::read;
 use crate::path::Carrier;
 use crate::qp::Qp;
@@ -16,7 +16,7 @@ impl Qp {
     /// Queues one SEND and sends it at once, if a lane runs and nothing else is to be done with it or before it. If not, returns it.
     #[inline]
     pub(in crate::qp) fn send_swiftly(&self, locked: &mut Locked, wr: SendWr) -> Option<SendWr> {
-        let Some((rc, out)) = swift_way(locked) else {
+        let Some((rc, lanes)) = swift_way(locked) else {
             return Some(wr);
         };
         let mut room = [0; LONGEST];
@@ -25,9 +25,9 @@ impl Qp {
             rc.write_swiftly((&rights, &RawMemory), &wr, &mut room)
         };
         match written {
-            Some(len) if out.push(&room[..len]) => {
+            Some(len) if lanes.push(&room[..len]) => {
                 rc.sent_swiftly(wr);
-                out.link.wake_for_lane();
+                lanes.wake();
                 self.tally.count_tx(1, len);
                 None
             }
@@ -36,9 +36,9 @@ impl Qp {
     }
 }
 
-/// The transport and the lane that it sends by, if nothing else is under way on this side of the transport.
+/// The transport and the lanes, if one runs and nothing else is under way on this side of the transport.
 #[inline]
-fn swift_way(locked: &mut Locked) -> Option<(&mut RcQp, &mut Sending)> {
+fn swift_way(locked: &mut Locked) -> Option<(&mut RcQp, &mut Lanes)> {
     let is_usual = !locked.queued
         && !locked.retired
         && locked.talk.is_idle()
@@ -48,6 +48,7 @@ fn swift_way(locked: &mut Locked) -> Option<(&mut RcQp, &mut Sending)> {
     let Transport::Rc(rc) = &mut locked.transport else {
         return None;
     };
-    let out = locked.lanes.out.as_deref_mut()?;
-    (is_usual && out.runs() && !out.link.seems_asleep()).then_some((rc, out))
+    let out = locked.lanes.out.as_ref()?;
+    let may = is_usual && out.runs() && !out.link.seems_asleep();
+    may.then_some((rc, &mut locked.lanes))
 }

@@ -1,0 +1,87 @@
+//! Whether what was taken from a lane is said at once or with the program's answer.
+//!
+//! Other than an acknowledgement that waits on a ring or on the wire (`talk`) it waits for no clock, which would cost more than it
+//! saves: only until the program polls again.
+
+/// Answers in a row that make a conversation.
+const HABIT: u8 = 4;
+
+/// What is known of the program's answers, and what waits for the next one.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// A message came, and no answer since.
+    asked: bool,
+    /// Messages in a row that were answered before the next one came, and before the program polled again; at most [`HABIT`].
+    answers: u8,
+    /// Up to where it has read, which is still to be said.
+    read: Option<u32>,
+}
+
+impl Held {
+    /// Messages were taken up to a position. Returns whether that is to be said now.
+    #[inline]
+    pub(super) fn on_taken(&mut self, read: u32) -> bool {
+        if std::mem::replace(&mut self.asked, true) {
+            self.answers = 0;
+        }
+        let holds = self.answers == HABIT;
+        self.read = holds.then_some(read);
+        !holds
+    }
+
+    /// The program sends something by its lane, which says what it returns.
+    #[inline]
+    pub(super) fn on_answer(&mut self) -> Option<u32> {
+        if std::mem::take(&mut self.asked) {
+            self.answers = (self.answers + 1).min(HABIT);
+        }
+        self.read.take()
+    }
+
+    /// What was to be said with an answer still is.
+    pub(super) fn put_back(&mut self, read: u32) {
+        self.read = Some(read);
+    }
+
+    /// There is no answer so far: what is to be said instead.
+    pub(super) fn end(&mut self) -> Option<u32> {
+        let read = self.read.take();
+        if read.is_some() {
+            self.answers = 0;
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_where_answers_are_the_rule_do_they_say_it() {
+        let mut held = Held::default();
+        for at in 0..u32::from(HABIT) {
+            assert!(held.on_taken(at), "not known yet");
+            assert_eq!(held.on_answer(), None);
+        }
+        assert!(!held.on_taken(10));
+        assert_eq!(held.on_answer(), Some(10));
+        assert_eq!(held.on_answer(), None, "it is said");
+        assert!(!held.on_taken(11));
+        assert_eq!(held.end(), Some(11), "no answer");
+        assert_eq!(held.end(), None);
+        assert!(held.on_taken(12), "not the rule any more");
+    }
+
+    #[test]
+    fn a_stream_is_no_conversation() {
+        let mut held = Held::default();
+        for at in 0..=u32::from(HABIT) {
+            held.on_taken(at);
+            held.on_answer();
+        }
+        assert!(!held.on_taken(20));
+        assert!(held.on_taken(21), "the last one was not answered");
+        assert_eq!(held.end(), None, "a later word says it all");
+    }
+}
