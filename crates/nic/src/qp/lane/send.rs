@@ -135,24 +135,47 @@ impl Qp {
     /// Sends the short message that was built by the lane, if there is one, it runs, and its receiver looks at it. Returns whether it did.
     #[inline]
     pub(in crate::qp) fn send_by_lane(&self, locked: &mut Locked) -> bool {
-        let Some(out) = &locked.lanes.out else {
+        let (Some(out), Transport::Rc(rc)) = (&locked.lanes.out, &locked.transport) else {
             return false;
         };
-        let batch = &mut locked.short;
-        let fits = batch.ends.len() == 1 && batch.bytes.len() <= LONGEST;
-        let Transport::Rc(rc) = &locked.transport else {
-            return false;
-        };
-        let may = fits && !rc.awaits_answers() && !out.link.seems_asleep();
-        if !may || !locked.lanes.push(&batch.bytes) {
+        let may = out.runs() && !rc.awaits_answers() && !out.link.seems_asleep();
+        if !may || !self.send_ack_apart(locked) || !locked.lanes.push(&locked.short.bytes) {
             locked.lanes.pause();
             return false;
         }
         locked.lanes.wake();
-        let bytes = batch.bytes.len();
-        batch.clear();
+        let bytes = locked.short.bytes.len();
+        locked.short.clear();
         self.tally.count_tx(1, bytes);
         self.note_packets(locked, Carrier::Lane);
+        true
+    }
+
+    /// An acknowledgement of what came by the ring, which would go before the message, goes by the ring as well: or else two that answer
+    /// each other would not find back to their lanes. Returns whether the message is all that is left.
+    fn send_ack_apart(&self, locked: &mut Locked) -> bool {
+        let Locked {
+            short,
+            path: Some(path),
+            ..
+        } = locked
+        else {
+            return false;
+        };
+        let Reach::Link(egress) = &path.reach else {
+            return false;
+        };
+        let first = short.start(1);
+        if short.ends.len() == 1 {
+            return first <= LONGEST;
+        }
+        let fits = short.ends.len() == 2 && short.bytes.len() - first <= LONGEST;
+        let send = |ack| egress.send_at_once(self.qpn, &path.addressing, ack);
+        if !fits || send(&short.bytes[..first]).is_none() {
+            return false;
+        }
+        self.tally.count_tx(1, first);
+        short.discard(1);
         true
     }
 
