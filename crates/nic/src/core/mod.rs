@@ -20,6 +20,7 @@ mod numbers;
 mod progress;
 mod ready;
 mod repeats;
+mod rights;
 mod sleeper;
 mod start;
 mod sync;
@@ -32,12 +33,11 @@ mod wire;
 
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use ferroce_os::netlink::RouteSocket;
 use ferroce_os::poll::Poller;
 use ferroce_proto::ids::{Gid, Qpn};
-use ferroce_proto::mr::Rights;
 use ferroce_proto::time::Time;
 
 pub use self::counters::{Counters, DropReason, NamedCounter, Way};
@@ -54,6 +54,7 @@ use self::progress::Progress;
 use self::ready::ReadyList;
 use self::repeats::Repeats;
 use self::sleeper::Sleeper;
+pub(crate) use self::rights::{QpMemo, Remembering, RightsTable};
 pub(crate) use self::sync::{lock, read, write};
 pub(crate) use self::table::QpTable;
 pub(crate) use self::tally::Tally;
@@ -78,7 +79,7 @@ pub struct Nic {
     /// Tells of changes of interfaces, where the system allows it.
     network: Option<RouteSocket>,
     policy: Policy,
-    rights: RwLock<Rights>,
+    rights: RightsTable,
     qps: QpTable,
     groups: Groups,
     domains: Domains,
@@ -148,7 +149,7 @@ impl Nic {
     pub(crate) fn numbers(&self) -> &Numbers {
         &self.numbers
     }
-    pub(crate) fn rights(&self) -> &RwLock<Rights> {
+    pub(crate) fn rights(&self) -> &RightsTable {
         &self.rights
     }
     pub(crate) fn boards(&self) -> &Boards {

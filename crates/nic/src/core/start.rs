@@ -1,12 +1,11 @@
 //! Starting the engine.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use ferroce_os::netdev;
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::random;
-use ferroce_proto::mr::Rights;
 
 use super::counters::Counters;
 use super::delays::Delays;
@@ -16,6 +15,7 @@ use super::leave::Leaving;
 use super::neighbours::Neighbours;
 use super::numbers::Numbers;
 use super::progress::Progress;
+use super::rights::RightsTable;
 use super::ready::ReadyList;
 use super::sleeper::Sleeper;
 use super::table::QpTable;
@@ -65,7 +65,7 @@ impl Nic {
             devices,
             network,
             policy,
-            rights: RwLock::new(Rights::default()),
+            rights: RightsTable::default(),
             qps: QpTable::new(),
             groups: Groups::default(),
             domains: Domains::new(),

@@ -30,6 +30,12 @@ impl Catch {
         }
     }
 
+    /// Whether a program polls.
+    #[inline]
+    pub(crate) fn is_polled(&self) -> bool {
+        self.room > 0
+    }
+
     /// Whether it takes one more completion of a queue.
     #[inline]
     pub(super) fn takes(&self, cq: &Cq) -> bool {

@@ -8,7 +8,6 @@ use ferroce_proto::verbs::Sge;
 
 use super::Pd;
 use crate::Error;
-use crate::core::read;
 
 /// `enum ibv_advise_mr_advice`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +49,7 @@ impl Pd {
 
     /// Where a range lies in memory.
     fn advised(&self, advice: Advice, range: &Sge) -> Result<(u64, u64), Error> {
-        let rights = read(self.context().nic().rights());
+        let rights = self.context().nic().rights().read();
         let region = rights.get(range.lkey).ok_or_else(|| {
             let reason = RightsError::UnknownKey(range.lkey).to_string();
             Error::new(libc::ENOENT, reason)

@@ -7,7 +7,7 @@ use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, Backing, Region};
 
 use super::{DeviceMemory, Pd};
-use crate::core::{lock, read, write};
+use crate::core::lock;
 use crate::device::{Limit, Permit};
 use crate::direct::SharedRange;
 use crate::{Context, Error};
@@ -167,7 +167,7 @@ impl Mr {
         // Only this function changes the region, under this lock, so what is read here stays true while the range is probed.
         let mut now_in = lock(&self.now_in);
         let (addr, length, iova, access) = {
-            let rights = read(context.nic().rights());
+            let rights = context.nic().rights().read();
             let region = rights.get(self.key).ok_or_else(gone)?;
             let access = access.unwrap_or(region.access);
             match range {
@@ -178,7 +178,7 @@ impl Mr {
         if self.owner.is_none() {
             check_range(context, addr, length, iova, access)?;
         }
-        let mut rights = write(context.nic().rights());
+        let mut rights = context.nic().rights().write();
         check_windows(rights.get(self.key))?;
         rights.get(self.key).ok_or_else(gone)?;
         let before = context.nic().boards().withdraw(self.key);
@@ -189,9 +189,10 @@ impl Mr {
         let region = rights.get_mut(self.key).ok_or_else(gone)?;
         *region = described(&now_in, (addr, length, iova), access);
         drop(rights);
+        context.nic().end_memos();
         context.nic().boards().settle(before);
         // Unless it was deregistered meanwhile.
-        let rights = write(context.nic().rights());
+        let rights = context.nic().rights().write();
         if let Some(region) = rights.get(self.key) {
             context.nic().boards().publish(self.key, region);
         }
@@ -215,13 +216,14 @@ impl Mr {
     /// # Errors
     /// EBUSY while windows are bound to it.
     pub fn deregister(&self) -> Result<(), Error> {
-        let mut rights = write(self.pd.context().nic().rights());
+        let mut rights = self.pd.context().nic().rights().write();
         check_windows(rights.get(self.key))?;
         rights.remove(self.key);
-        let boards = self.pd.context().nic().boards();
-        let before = boards.withdraw(self.key);
+        let nic = self.pd.context().nic();
+        let before = nic.boards().withdraw(self.key);
         drop(rights);
-        boards.settle(before);
+        nic.end_memos();
+        nic.boards().settle(before);
         Ok(())
     }
 }
@@ -239,15 +241,17 @@ fn check_windows(region: Option<&Region>) -> Result<(), Error> {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // Every step that touches memory holds the table's read lock: with the write lock in hand none is under way.
+        // Every step that touches memory holds the table's read lock: with the write lock in hand none is under way, but for what goes
+        // by what a queue pair remembers, which is waited for.
         // Peers of this host who copy for themselves are waited for.
         let nic = self.pd.context().nic();
-        let mut rights = write(nic.rights());
+        let mut rights = nic.rights().write();
         let windows = rights.windows_on(self.key).into_iter();
         let windows: Vec<_> = windows.map(|key| nic.boards().withdraw(key)).collect();
         rights.remove(self.key);
         let before = nic.boards().withdraw(self.key);
         drop(rights);
+        nic.end_memos();
         nic.boards().settle(before);
         for window in windows {
             nic.boards().settle_window(window);
@@ -265,7 +269,7 @@ fn insert(pd: &Pd, region: impl Fn() -> Region) -> Key {
     let nic = pd.context().nic();
     loop {
         let key = nic.numbers().random_key();
-        let mut rights = write(nic.rights());
+        let mut rights = nic.rights().write();
         if rights.insert(key, region()) {
             nic.boards().publish(key, &region());
             return key;

@@ -7,7 +7,7 @@ use ferroce_proto::mr::{Access, WINDOW_KEY_BITS, WindowBind, WindowType};
 
 use super::Pd;
 use crate::Error;
-use crate::core::{lock, write};
+use crate::core::lock;
 use crate::device::{Limit, Permit};
 
 /// Keys that are tried before the process counts as out of them; half of what there is would be found within a few.
@@ -34,7 +34,7 @@ impl Window {
         let nic = pd.context().nic();
         let key = (0..TRIES)
             .map(|_| nic.numbers().random_window_key())
-            .find(|&key| write(nic.rights()).insert_window(key, kind, pd.id()))
+            .find(|&key| nic.rights().write().insert_window(key, kind, pd.id()))
             .ok_or_else(|| Error::no_memory("this process has no keys for memory windows left"))?;
         pd.attach();
         Ok(Self {
@@ -108,7 +108,7 @@ pub struct WindowRange {
 impl Drop for Window {
     fn drop(&mut self) {
         let nic = self.pd.context().nic();
-        let mut rights = write(nic.rights());
+        let mut rights = nic.rights().write();
         let open = rights.remove_window(self.first_key);
         let before = open.map(|key| nic.boards().withdraw(key));
         drop(rights);

@@ -18,7 +18,7 @@ mod talk;
 mod transport;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{RcConfig, RcQp};
@@ -31,7 +31,7 @@ use self::handles::Handles;
 use self::queues::Queues;
 use self::step::Locked;
 use self::transport::Transport;
-use crate::core::{Tally, lock, write};
+use crate::core::{Tally, lock};
 use crate::device::{DeviceAttr, Limit, Permit};
 use crate::xrc::Opened;
 use crate::{Cq, Error, Nic, Pd, Srq, Xrcd};
@@ -251,12 +251,16 @@ impl Qp {
     #[inline]
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
         let mut locked = lock(&self.locked);
-        match self.send_swiftly(&mut locked, wr) {
-            None => Ok(()),
-            Some(wr) => self
-                .step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
-                .map_err(|e| post_error(&e)),
+        if let Some(rc) = self.send_swiftly(&mut locked, &wr) {
+            rc.sent_swiftly(wr);
+            return Ok(());
         }
+        self.post_generally(locked, wr)
+    }
+    #[cold]
+    fn post_generally(&self, locked: MutexGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
+        self.step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
+            .map_err(|e| post_error(&e))
     }
     /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list is empty afterwards if it was
     /// queued.
@@ -332,11 +336,16 @@ impl Qp {
 
     /// What it bound, of type 2, opens nothing any more.
     fn unbind_windows(&self) {
-        let mut rights = write(self.nic().rights());
+        let mut rights = self.nic().rights().write();
         for key in rights.unbind_windows_of(self.qpn) {
             // Who is at it is waited for by the queue pair's number.
             let _ = self.nic().boards().close_window(key);
         }
+    }
+
+    /// Returns when no step is under way that was when this was called.
+    pub(crate) fn end_step(&self) {
+        drop(lock(&self.locked));
     }
 
     fn me(&self) -> Arc<Self> {

@@ -20,7 +20,7 @@ use super::share::Share;
 use super::talk::Talk;
 use super::transport::Transport;
 use crate::Srq;
-use crate::core::{lock, read, write};
+use crate::core::{QpMemo, lock};
 use crate::cq::Catch;
 use crate::link::Batch;
 use crate::link::local::Frame;
@@ -42,7 +42,7 @@ pub(super) struct Locked {
     /// The alternate path and its traits, once one is loaded.
     pub(super) alternate: Option<(Path, LinkTraits)>,
     /// When its state was last worked on.
-    seen: Time,
+    pub(super) seen: Time,
     /// The entry in the table of timers.
     pub(super) timer: Option<Time>,
     /// In the ready list, or waiting for its link: [`Qp::on_queued_turn`] will be called.
@@ -55,6 +55,8 @@ pub(super) struct Locked {
     pub(super) talk: Talk,
     /// Memory that it shares with its peer alone.
     pub(super) lanes: Lanes,
+    /// Regions that short messages used last: to send from, and to receive into.
+    pub(super) memos: [QpMemo; 2],
     /// Room for a short message, and an acknowledgement before it.
     pub(super) short: Batch,
     /// Where the last datagram went.
@@ -88,6 +90,7 @@ impl Locked {
             report: PathReport::default(),
             talk: Talk::default(),
             lanes: Lanes::default(),
+            memos: Default::default(),
             short: Batch::default(),
             known: None,
             waits_until: None,
@@ -383,7 +386,7 @@ impl Qp {
         (now, catch): (Time, &mut Catch),
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
-        let rights = read(self.nic().rights());
+        let rights = self.nic().rights().read();
         locked.seen = now;
         f(
             locked,
@@ -427,7 +430,7 @@ impl Qp {
         while let Some(op) = locked.transport.next_local().filter(|_| !locked.retired) {
             let before = locked.transport.state();
             let boards = self.nic().boards();
-            let mut rights = write(self.nic().rights());
+            let mut rights = self.nic().rights().write();
             let closes = self.closes(&rights, &op);
             if closes.is_some_and(|key| !boards.close_window(key)) {
                 locked.closes_at = Some(now + CLOSE_AGAIN);

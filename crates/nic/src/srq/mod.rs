@@ -14,7 +14,7 @@ use ferroce_proto::rc::{SharedRecv, place};
 use ferroce_proto::verbs::{AsyncEvent, RecvWr, Wc};
 
 use self::queue::{Queue, Waiter};
-use crate::core::{lock, read};
+use crate::core::lock;
 use crate::device::{AsyncSubject, DeviceAttr, Limit, Permit};
 use crate::xrc::Borrower;
 use crate::{Context, Cq, Error, Pd, Qp, Xrcd};
@@ -239,7 +239,7 @@ impl Srq {
     /// Puts a part of a message into the memory of a work request that was taken for another process. Returns whether its keys
     /// open the memory.
     pub(crate) fn fill(&self, wr: &RecvWr, offset: u64, part: &[u8]) -> bool {
-        let rights = read(self.context().nic().rights());
+        let rights = self.context().nic().rights().read();
         // Held, so that nothing is written once `destroy` has returned.
         let queue = lock(&self.queue);
         queue.is_retired()

@@ -229,16 +229,27 @@ impl<A: LaneArea> LaneConsumer<A> {
         self.at
     }
 
-    /// Takes the next message, into `room`; returns how long it is, and what it says besides. The producer learns of it by
-    /// [`publish`](Self::publish) or by an answer that says so.
+    /// What the next message, if there is one, says besides.
+    #[inline]
+    pub fn ack(&self) -> Option<LaneAck> {
+        let at = self.at?;
+        if !is_filled(&self.area, self.lane, at) {
+            return None;
+        }
+        let load = |word| self.area.load_lane(self.lane, word, Ordering::Relaxed);
+        let about = load(LaneWord::Length(at)) >> ACK_SHIFT;
+        let lane = u8::try_from(about.checked_sub(1)?).ok()?;
+        let read = load(LaneWord::Says(at));
+        Some(LaneAck { lane, read })
+    }
+
+    /// Takes the next message, into `room`; returns how long it is. The producer learns of it by [`publish`](Self::publish) or by an
+    /// answer that says so.
     ///
     /// # Errors
     /// [`Broken`].
     #[inline]
-    pub fn pop(
-        &mut self,
-        room: &mut [u8; LONGEST],
-    ) -> Result<Option<(usize, Option<LaneAck>)>, Broken> {
+    pub fn pop(&mut self, room: &mut [u8; LONGEST]) -> Result<Option<usize>, Broken> {
         let Some(at) = self.at else {
             return Ok(None);
         };
@@ -250,18 +261,13 @@ impl<A: LaneArea> LaneConsumer<A> {
         if self.area.load_lane(self.lane, filled, Ordering::Acquire) != next {
             return Ok(None);
         }
-        let load = |word| self.area.load_lane(self.lane, word, Ordering::Relaxed);
-        let word = load(LaneWord::Length(at));
+        let length = LaneWord::Length(at);
+        let word = self.area.load_lane(self.lane, length, Ordering::Relaxed);
         let len = (word & ((1 << ACK_SHIFT) - 1)) as usize;
-        let about = u8::try_from(word >> ACK_SHIFT).map_err(|_| Broken)?;
-        let ack = about.checked_sub(1).map(|lane| LaneAck {
-            lane,
-            read: load(LaneWord::Says(at)),
-        });
         let room = room.get_mut(..len).ok_or(Broken)?;
         self.area.copy_out(self.lane, at, room);
         self.at = Some(next);
-        Ok(Some((len, ack)))
+        Ok(Some(len))
     }
 
     /// Says that everything before a position was taken.

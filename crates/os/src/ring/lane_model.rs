@@ -186,12 +186,11 @@ fn an_answer_gives_slots_back() {
                 for content in 1..=2 {
                     assert!(out.push(&[content], None).unwrap());
                 }
-                let mut room = [0; LONGEST];
                 let ack = loop {
-                    match into.pop(&mut room).unwrap() {
-                        Some((_, ack)) => break ack.unwrap(),
-                        None => thread::yield_now(),
+                    if let Some(ack) = into.ack() {
+                        break ack;
                     }
+                    thread::yield_now();
                 };
                 assert_eq!(out.on_ack(ack), 9);
                 assert!(out.push(&[3], None).unwrap(), "there is room again");

@@ -2,6 +2,7 @@
 //! byte that no key allows.
 
 mod access;
+mod memo;
 mod memory;
 mod region;
 mod rights;
@@ -9,6 +10,7 @@ mod span;
 mod window;
 
 pub use access::Access;
+pub use memo::{Memo, Opens};
 pub use memory::{Memory, Piece, Pieces, Unmapped};
 pub use region::{Backing, Region};
 pub use rights::{Accessor, Rights, RightsError};

@@ -2,8 +2,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Access, Span};
-use crate::ids::PdId;
+use super::rights::allow;
+use super::{Access, RightsError, Span};
+use crate::ids::{Key, PdId};
 
 /// What is behind the addresses of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -89,6 +90,34 @@ impl Region {
         let start = self.addr.checked_add(offset)?;
         start.checked_add(len.checked_sub(1)?)?;
         Some(start)
+    }
+
+    /// A region with the same properties, to which no windows are bound.
+    pub(super) const fn like(&self) -> Self {
+        Self {
+            windows: AtomicU32::new(0),
+            ..*self
+        }
+    }
+
+    /// As [`Rights::open`](super::Rights::open), for the key of this region.
+    #[inline]
+    pub(super) fn open(
+        &self,
+        key: Key,
+        pd: PdId,
+        (addr, len): (u64, u64),
+        need: Access,
+    ) -> Result<Span<'_>, RightsError> {
+        if len == 0 {
+            return Ok(Span::EMPTY);
+        }
+        if self.pd != pd {
+            return Err(RightsError::WrongPd(key));
+        }
+        allow(key, self.access, need)?;
+        self.place(addr, len)
+            .ok_or(RightsError::OutOfBounds { key, addr, len })
     }
 
     /// The same as bytes of this process.

@@ -158,13 +158,7 @@ impl Rights {
             return Ok(Span::EMPTY);
         }
         let region = self.regions.get(&key).ok_or(RightsError::UnknownKey(key))?;
-        if region.pd != pd {
-            return Err(RightsError::WrongPd(key));
-        }
-        allow(key, region.access, need)?;
-        region
-            .place(addr, len)
-            .ok_or(RightsError::OutOfBounds { key, addr, len })
+        region.open(key, pd, (addr, len), need)
     }
 
     /// As [`open`](Self::open) for the peer of a queue pair: `key` is that of a region or of a window.
@@ -211,7 +205,8 @@ impl Rights {
     }
 }
 
-fn allow(key: Key, access: Access, need: Access) -> Result<(), RightsError> {
+#[inline]
+pub(super) fn allow(key: Key, access: Access, need: Access) -> Result<(), RightsError> {
     let missing = need.difference(access);
     if missing.is_empty() {
         Ok(())

@@ -9,6 +9,7 @@ use super::requester::{Probe, Requester};
 use super::scatter;
 use super::send_queue::Answer;
 use super::{Cx, Noted};
+use crate::time::Time;
 use crate::verbs::WcStatus;
 use crate::wire::{NakCode, Operation, Packet, Position, Syndrome, rnr_timer};
 
@@ -116,7 +117,7 @@ impl Requester {
             }
         }
         if self.flight.oldest() > from {
-            self.on_progress(shared, cx, bytes);
+            self.on_progress(shared, cx.now, bytes);
         }
         outcome?;
         if !complete {
@@ -126,11 +127,11 @@ impl Requester {
     }
 
     /// Something new was acknowledged.
-    fn on_progress(&mut self, shared: &Shared, cx: &Cx<'_>, bytes: u64) {
+    pub(super) fn on_progress(&mut self, shared: &Shared, now: Time, bytes: u64) {
         let oldest = self.flight.oldest();
         let outstanding = self.flight.outstanding();
         self.window.on_progress(bytes);
-        self.retry.on_progress(shared, cx.now, oldest, outstanding);
+        self.retry.on_progress(shared, now, oldest, outstanding);
         self.went_back = false;
         self.repairs.on_progress(oldest);
         match self.probe {
@@ -261,7 +262,7 @@ impl Requester {
         } else {
             Ok(())
         };
-        self.on_progress(shared, cx, bytes);
+        self.on_progress(shared, cx.now, bytes);
         outcome
     }
 

@@ -8,9 +8,9 @@ use super::config::Shared;
 use super::fault::Reject;
 use super::post::check_recv;
 use super::responder::{Responder, recv_completion};
-use super::{Cx, RcQp};
+use super::{Cx, RcQp, Sink};
 use crate::ids::Psn;
-use crate::mr::Access;
+use crate::mr::{Access, Memory, Opens};
 use crate::verbs::{PathMigState, QpState, QpType, RecvWr, Wc};
 use crate::wire::{Brief, BriefKind, Bth, Opcode};
 
@@ -32,7 +32,12 @@ impl RcQp {
             BriefKind::Send(payload) => {
                 let outcome = self
                     .responder
-                    .take_brief(&self.shared, cx, (&brief.bth, payload))?;
+                    .take_brief(
+                        &self.shared,
+                        (&mut &*cx.rights, cx.memory),
+                        cx.sink,
+                        (&brief.bth, payload),
+                    )?;
                 let taken = outcome.is_ok();
                 self.settle_request(cx, outcome);
                 Some(taken)
@@ -86,10 +91,12 @@ impl RcQp {
 
 impl Responder {
     /// Takes a SEND, if it is what is expected and there is a receive of one piece for it that is open.
-    fn take_brief(
+    #[inline]
+    pub(super) fn take_brief(
         &mut self,
         shared: &Shared,
-        cx: &mut Cx<'_>,
+        (opens, memory): (&mut impl Opens, &(impl Memory + ?Sized)),
+        sink: &mut (impl Sink + ?Sized),
         (bth, payload): (&Bth, &[u8]),
     ) -> Option<Result<(), Reject>> {
         if !self.expects_brief(shared, bth.psn) || payload.len() > shared.mtu() as usize {
@@ -105,11 +112,9 @@ impl Responder {
         }
         if byte_len > 0 {
             let (pd, len) = (shared.config.pd, u64::from(byte_len));
-            let opened = cx
-                .rights
-                .open(sge.lkey, pd, sge.addr, len, Access::LOCAL_WRITE);
+            let opened = opens.open(sge.lkey, pd, (sge.addr, len), Access::LOCAL_WRITE);
             // A copy that fails half way is made once more, and fails again.
-            cx.memory.write(opened.ok()?, payload).ok()?;
+            memory.write(opened.ok()?, payload).ok()?;
         }
         let wc = Wc {
             byte_len,
@@ -117,7 +122,7 @@ impl Responder {
         };
         self.recv.pop_front();
         self.begin_in_turn();
-        if !cx.sink.recv_completion(wc, bth.solicited) {
+        if !sink.recv_completion(wc, bth.solicited) {
             return Some(Err(Reject::CQ_OVERFLOW));
         }
         self.finish_message();

@@ -128,6 +128,13 @@ impl Flight {
         cost
     }
 
+    /// The oldest packet, of a message of one, is acknowledged, and nothing is sent again.
+    #[inline]
+    pub(super) fn on_one_acknowledged(&mut self, cost: u64) {
+        self.oldest += 1;
+        self.bytes -= cost;
+    }
+
     /// The next `packets` were done without packets, while nothing was outstanding: their sequences are used up, their PSNs
     /// are not.
     pub(super) fn pass_over(&mut self, packets: u32) {

@@ -60,6 +60,12 @@ impl Wqe {
         }
     }
 
+    /// Whether it is a message that an acknowledgement answers, of one packet that has its bytes.
+    #[inline]
+    pub(super) fn is_short_message(&self) -> bool {
+        self.packets == 1 && self.wr.op.is_send() && self.offered.is_none()
+    }
+
     /// XRC: the shared receive queue that every packet names.
     pub(super) fn xrc_srq(&self) -> Option<Srqn> {
         match self.wr.to {

@@ -4,10 +4,14 @@
 //! under way but other SENDs and no timer runs. All that is asked once, before the first change; whatever is not so goes
 //! the general way.
 
-use super::RcQp;
 use super::config::{PACKET_COST, Shared};
-use super::requester::{Probe, Requester};
-use crate::mr::{Access, Memory, Rights};
+use super::direct::Moved;
+use super::fault::Reject;
+use super::requester::{Probe, Requester, completion};
+use super::{Cx, Noted, RcQp, Sink};
+use crate::ids::Psn;
+use crate::mr::{Access, Memory, Opens};
+use crate::time::Time;
 use crate::verbs::{Payload, PathMigState, QpState, QpType, SendFlags, SendOp, SendTo, SendWr};
 use crate::wire::{Bth, Opcode, Operation, Position, pad_count, padded_len};
 
@@ -21,7 +25,7 @@ impl RcQp {
     #[inline]
     pub fn write_swiftly(
         &self,
-        (rights, memory): (&Rights, &dyn Memory),
+        (opens, memory): (&mut impl Opens, &impl Memory),
         wr: &SendWr,
         room: &mut [u8],
     ) -> Option<usize> {
@@ -41,7 +45,7 @@ impl RcQp {
             Payload::Sges(sges) => {
                 let sge = sges.first()?;
                 let (pd, none) = (shared.config.pd, Access::empty());
-                let span = rights.open(sge.lkey, pd, sge.addr, len.into(), none);
+                let span = opens.open(sge.lkey, pd, (sge.addr, len.into()), none);
                 memory.read(span.ok()?, place).ok()?;
             }
         }
@@ -64,7 +68,100 @@ impl RcQp {
     }
 }
 
+/// What became of something that was to be done swiftly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swift {
+    /// It is done.
+    Done,
+    /// All of it, or the rest, is for the general way.
+    Unusual,
+    /// It is done, but its completion found no room: call [`RcQp::on_recv_overflow`] or [`RcQp::on_cq_overflow`].
+    Overflow,
+}
+
+impl RcQp {
+    /// As [`on_brief`](Self::on_brief), for a SEND, without the need of all that an error would take.
+    #[inline]
+    pub fn take_swiftly(
+        &mut self,
+        (opens, memory): (&mut impl Opens, &impl Memory),
+        sink: &mut impl Sink,
+        (bth, payload): (&Bth, &[u8]),
+    ) -> Swift {
+        let shared = &self.shared;
+        let state = shared.attr.qp_state;
+        let receives =
+            state == QpState::Rts || state == QpState::Rtr && self.responder.is_established();
+        if !receives || !is_plain(shared) {
+            return Swift::Unusual;
+        }
+        let (opens, message) = ((opens, memory), (bth, payload));
+        match self.responder.take_brief(shared, opens, sink, message) {
+            None => Swift::Unusual,
+            Some(Ok(())) => Swift::Done,
+            Some(Err(_)) => Swift::Overflow,
+        }
+    }
+
+    /// The completion of a message that was received found no room.
+    pub fn on_recv_overflow(&mut self, cx: &mut Cx<'_>) {
+        self.settle_request(cx, Err(Reject::CQ_OVERFLOW));
+    }
+
+    /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages of one packet.
+    #[inline]
+    pub fn acknowledge_swiftly(&mut self, sink: &mut impl Sink, psn: Psn, now: Time) -> Swift {
+        let (shared, requester) = (&self.shared, &mut self.requester);
+        if !is_usual(shared) || !requester.is_quiet(shared) {
+            return Swift::Unusual;
+        }
+        let Ok(sequence) = requester.flight.sequence_of(psn) else {
+            return Swift::Unusual;
+        };
+        let (mut bytes, mut outcome) = (0, Swift::Done);
+        while requester.flight.oldest() <= sequence && outcome == Swift::Done {
+            match requester.retire_short(shared, sink) {
+                Some((cost, outcome_of_one)) => (bytes, outcome) = (bytes + cost, outcome_of_one),
+                None => outcome = Swift::Unusual,
+            }
+        }
+        if bytes > 0 {
+            requester.on_progress(shared, now, bytes);
+        }
+        outcome
+    }
+}
+
 impl Requester {
+    /// Whether nothing is under way but what waits for acknowledgements, and no timer runs.
+    #[inline]
+    fn is_quiet(&self, shared: &Shared) -> bool {
+        self.flight.next() == self.flight.limit()
+            && self.flight.requests() == 0
+            && self.probe == Probe::Idle
+            && self.repairs.is_empty()
+            && self.stuck.is_none()
+            && self.retry.is_at_rest(shared)
+    }
+
+    /// Takes the oldest work request, which is acknowledged, off the queue, if it is a message of one packet. Returns what it took of the
+    /// window.
+    #[inline]
+    fn retire_short(&mut self, shared: &Shared, sink: &mut impl Sink) -> Option<(u64, Swift)> {
+        let wqe = self.queue.front().filter(|wqe| wqe.is_short_message())?;
+        let cost = u64::from(PACKET_COST) + u64::from(wqe.length);
+        let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
+        let wc = signalled.then(|| completion(shared, &wqe.wr));
+        self.queue.drop_front();
+        self.moved = Moved::default();
+        self.flight.on_one_acknowledged(cost);
+        if wc.is_some_and(|wc| !sink.send_completion(wc, false)) {
+            return Some((cost, Swift::Overflow));
+        }
+        sink.note(Noted::Sent);
+        Some((cost, Swift::Done))
+    }
+
     /// Whether all that was posted is sent, is waiting for nothing but acknowledgements of SENDs or WRITEs and not timed, and one more
     /// packet with so many bytes may go.
     #[inline]
@@ -72,15 +169,10 @@ impl Requester {
         let flight = &self.flight;
         let next = flight.next();
         let cost = u64::from(PACKET_COST) + u64::from(len);
-        next == flight.limit()
+        self.is_quiet(shared)
             && self.queue.is_sent(next)
             && self.queue.len() < shared.config.cap.max_send_wr as usize
-            && flight.requests() == 0
-            && self.probe == Probe::Idle
-            && self.repairs.is_empty()
-            && self.stuck.is_none()
             && !self.peer_gone
-            && self.retry.is_at_rest(shared)
             && flight.has_room(next + 1, cost, self.most())
     }
 
@@ -104,9 +196,13 @@ impl Requester {
 /// Whether the queue pair is one that sends, and no packet of it can change its path.
 #[inline]
 fn is_usual(shared: &Shared) -> bool {
-    shared.config.qp_type == QpType::Rc
-        && shared.attr.qp_state == QpState::Rts
-        && shared.attr.path_mig_state != PathMigState::Rearm
+    shared.attr.qp_state == QpState::Rts && is_plain(shared)
+}
+
+/// Whether it is of the usual type, and stays on its path.
+#[inline]
+fn is_plain(shared: &Shared) -> bool {
+    shared.config.qp_type == QpType::Rc && shared.attr.path_mig_state != PathMigState::Rearm
 }
 
 /// Bytes of a message of one packet that is in one piece, or inline.

@@ -18,13 +18,13 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Messages were taken up to a position. Returns whether that is to be said now.
+    /// Messages were taken up to a position, for a program that polls or by the device thread. Returns whether that is to be said now.
     #[inline]
-    pub(super) fn on_taken(&mut self, read: u32) -> bool {
+    pub(super) fn on_taken(&mut self, read: u32, is_polled: bool) -> bool {
         if std::mem::replace(&mut self.asked, true) {
             self.answers = 0;
         }
-        let holds = self.answers == HABIT;
+        let holds = is_polled && self.answers == HABIT;
         self.read = holds.then_some(read);
         !holds
     }
@@ -61,27 +61,29 @@ mod tests {
     fn only_where_answers_are_the_rule_do_they_say_it() {
         let mut held = Held::default();
         for at in 0..u32::from(HABIT) {
-            assert!(held.on_taken(at), "not known yet");
+            assert!(held.on_taken(at, true), "not known yet");
             assert_eq!(held.on_answer(), None);
         }
-        assert!(!held.on_taken(10));
+        assert!(!held.on_taken(10, true));
         assert_eq!(held.on_answer(), Some(10));
         assert_eq!(held.on_answer(), None, "it is said");
-        assert!(!held.on_taken(11));
+        assert!(held.on_taken(10, false), "nobody polls who would answer");
+        held.on_answer();
+        assert!(!held.on_taken(11, true));
         assert_eq!(held.end(), Some(11), "no answer");
         assert_eq!(held.end(), None);
-        assert!(held.on_taken(12), "not the rule any more");
+        assert!(held.on_taken(12, true), "not the rule any more");
     }
 
     #[test]
     fn a_stream_is_no_conversation() {
         let mut held = Held::default();
         for at in 0..=u32::from(HABIT) {
-            held.on_taken(at);
+            held.on_taken(at, true);
             held.on_answer();
         }
-        assert!(!held.on_taken(20));
-        assert!(held.on_taken(21), "the last one was not answered");
+        assert!(!held.on_taken(20, true));
+        assert!(held.on_taken(21, true), "the last one was not answered");
         assert_eq!(held.end(), None, "a later word says it all");
     }
 }

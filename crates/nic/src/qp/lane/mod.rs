@@ -44,6 +44,13 @@ impl Lanes {
         self.pause();
     }
 
+    /// Whether packets go by the lane that it sends by, and their receiver looks there.
+    #[inline]
+    fn is_open(&self) -> bool {
+        let open = |out: &Sending| out.runs() && !out.link.seems_asleep();
+        self.out.as_deref().is_some_and(open)
+    }
+
     /// What follows goes by packets, for a while.
     fn pause(&mut self) {
         if let Some(out) = &mut self.out {

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
+use ferroce_os::memory::RawMemory;
 use ferroce_os::ring::{LONGEST, LaneAck, LaneConsumer, LaneReceiver};
 use ferroce_proto::ids::{Psn, Qpn};
-use ferroce_proto::rc::{Cx, RcQp};
+use ferroce_proto::rc::Swift;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, QpType};
-use ferroce_proto::wire::{Brief, BriefKind};
+use ferroce_proto::wire::{Brief, BriefKind, Bth};
 
 use super::held::Held;
-use super::send::ack_of;
-use crate::core::{DropReason, End, Eye, LaneOffer, lock};
+use crate::core::{DropReason, End, Eye, LaneOffer, Remembering, lock};
 use crate::cq::Catch;
 use crate::link::local::LaneNotice;
 use crate::path::{Path, Reach};
 use crate::qp::Qp;
-use crate::qp::step::Locked;
+use crate::qp::step::{Locked, Results};
 use crate::qp::transport::Transport;
 
 /// Messages that a receiver takes in one go: as many as fit.
@@ -60,10 +60,10 @@ impl Receiving {
         read.is_some()
     }
 
-    /// Messages were taken up to a position. Returns whether that was said now.
+    /// Messages were taken up to a position, for a program that polls or not. Returns whether that was said now.
     #[inline]
-    fn on_taken(&mut self, read: u32) -> bool {
-        let says = self.held.on_taken(read);
+    fn on_taken(&mut self, read: u32, is_polled: bool) -> bool {
+        let says = self.held.on_taken(read, is_polled);
         if says {
             self.receiver.publish(read);
         }
@@ -154,22 +154,32 @@ impl Qp {
         let (mut taken, mut room) = (Taken::default(), [0; LONGEST]);
         let before = locked.transport.state();
         let mut goes_on = true;
+        locked.seen = now;
         while goes_on {
-            let next = self.run_catching(locked, (now, catch), |locked, cx| {
-                taken.usual(self.qpn, (locked, cx), &mut into.receiver, &mut room)
-            });
+            let next = {
+                let sink = &mut Results::new(self, catch);
+                taken.usual(self, (locked, sink), &mut into.receiver, &mut room)
+            };
             goes_on = match next {
                 Next::Nothing => break,
                 Next::Unusual(len) => self.take_unusual(locked, &room[..len], now),
+                Next::Acknowledged(psn, so_far) => {
+                    self.on_general_ack(locked, (psn, so_far), now);
+                    continue;
+                }
+                Next::Overflow => {
+                    self.with_cx(locked, now, |locked, cx| match &mut locked.transport {
+                        Transport::Rc(rc) => rc.on_recv_overflow(cx),
+                        Transport::Uc(_) | Transport::Ud(_) => {}
+                    });
+                    false
+                }
                 Next::Lost => false,
             };
             taken.messages += u32::from(goes_on);
         }
         if !goes_on {
             into.receiver.end_run();
-        }
-        if let Some(psn) = taken.acknowledged {
-            self.on_lane_ack(locked, psn, (now, catch));
         }
         self.tally.count_rx(taken.packets, taken.bytes);
         if locked.transport.state() == before {
@@ -179,7 +189,8 @@ impl Qp {
             self.say_error(locked, before);
         }
         if taken.messages > 0 {
-            let says = into.on_taken(begin.wrapping_add(taken.messages));
+            let read = begin.wrapping_add(taken.messages);
+            let says = into.on_taken(read, catch.is_polled());
             if !goes_on {
                 into.publish_held();
             }
@@ -242,6 +253,10 @@ enum Next {
     Nothing,
     /// Bytes of a packet that is not as usual.
     Unusual(usize),
+    /// A message that is still in its slot says that the peer has taken what was sent up to a PSN, which is not as usual.
+    Acknowledged(Psn, Swift),
+    /// The completion of a message found no room.
+    Overflow,
     /// Nothing that could be taken any more.
     Lost,
 }
@@ -254,49 +269,55 @@ struct Taken {
     /// Packets that were taken the short way, and their bytes.
     packets: usize,
     bytes: usize,
-    /// Messages of the other lane that were acknowledged up to here, which is still to be looked at the general way.
-    acknowledged: Option<Psn>,
 }
 
 impl Taken {
     /// Takes packets for which the short way (`express`) is open, until there is another one, or none.
+    #[inline]
     fn usual(
         &mut self,
-        qpn: Qpn,
-        (locked, cx): (&mut Locked, &mut Cx<'_>),
+        qp: &Qp,
+        (locked, sink): (&mut Locked, &mut Results<'_>),
         receiver: &mut LaneReceiver,
         room: &mut [u8; LONGEST],
     ) -> Next {
         let Locked {
             transport: Transport::Rc(rc),
             lanes,
+            memos: [_, memo],
+            seen,
             ..
         } = locked
         else {
             return Next::Lost;
         };
+        let is_armed = rc.is_armed();
+        let mut opens = Remembering { qp, memo };
         while self.messages < BUDGET {
-            let (len, ack) = match receiver.pop(room) {
+            let acknowledged = receiver.ack().and_then(|ack| lanes.on_ack(ack));
+            if let Some(psn) = acknowledged {
+                let so_far = rc.acknowledge_swiftly(sink, psn, *seen);
+                if so_far != Swift::Done {
+                    return Next::Acknowledged(psn, so_far);
+                }
+            }
+            let len = match receiver.pop(room) {
                 Ok(None) => return Next::Nothing,
-                Ok(Some(popped)) => popped,
+                Ok(Some(len)) => len,
                 Err(broken) => {
-                    tracing::warn!(target: "ferroce::local", qpn = qpn.get(), %broken, "a lane is of no use");
+                    tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a lane is of no use");
                     return Next::Lost;
                 }
             };
-            if let Some(psn) = ack.and_then(|ack| lanes.on_ack(ack)) {
-                self.acknowledge(rc, cx, (qpn, psn));
-            }
             // That it is taken is said by the lane itself.
             room[ACK_REQ.0] &= !ACK_REQ.1;
-            let brief = Brief::parse(&room[..len]).filter(|brief| {
-                let is_send = matches!(brief.kind, BriefKind::Send(_));
-                is_send && brief.bth.dest_qp == qpn && !rc.is_armed()
-            });
-            match brief.and_then(|brief| rc.on_brief(cx, &brief)) {
-                Some(true) => {}
-                Some(false) => return Next::Lost,
-                None => return Next::Unusual(len),
+            let Some((bth, payload)) = message_in(&room[..len], qp.qpn).filter(|_| !is_armed) else {
+                return Next::Unusual(len);
+            };
+            match rc.take_swiftly((&mut opens, &RawMemory), sink, (&bth, payload)) {
+                Swift::Done => {}
+                Swift::Unusual => return Next::Unusual(len),
+                Swift::Overflow => return Next::Overflow,
             }
             self.messages += 1;
             self.packets += 1;
@@ -304,12 +325,16 @@ impl Taken {
         }
         Next::Nothing
     }
+}
 
-    /// A message has said what the peer has taken.
-    #[inline]
-    fn acknowledge(&mut self, rc: &mut RcQp, cx: &mut Cx<'_>, (qpn, psn): (Qpn, Psn)) {
-        if rc.on_brief(cx, &ack_of(qpn, psn)).is_none() {
-            self.acknowledged = Some(psn);
-        }
+/// A SEND for a queue pair that is one packet.
+#[inline]
+fn message_in(packet: &[u8], to: Qpn) -> Option<(Bth, &[u8])> {
+    match Brief::parse(packet)? {
+        Brief {
+            bth,
+            kind: BriefKind::Send(payload),
+        } if bth.dest_qp == to => Some((bth, payload)),
+        _ => None,
     }
 }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use ferroce_os::ring::{LONGEST, LaneAck, LaneSender};
 use ferroce_proto::ids::{Msn, Psn, Qpn};
+use ferroce_proto::rc::Swift;
 use ferroce_proto::time::Time;
-use ferroce_proto::wire::{Brief, BriefKind, Bth, Opcode};
+use ferroce_proto::wire::{Brief, Bth, Opcode};
 
 use crate::core::{End, Eye, Watch, slot_of};
 use crate::cq::Catch;
 use crate::link::local::{LaneNotice, LaneWord, Outgoing};
 use crate::path::{Carrier, Path, Reach};
 use crate::qp::Qp;
-use crate::qp::step::Locked;
+use crate::qp::step::{Locked, Results};
 use crate::qp::transport::Transport;
 
 /// Small messages in a row that make a queue pair worth a lane.
@@ -114,15 +115,6 @@ impl Sending {
     }
 }
 
-/// The acknowledgement of everything up to a PSN, as the packet that it would be.
-#[inline]
-pub(super) const fn ack_of(qpn: Qpn, psn: Psn) -> Brief<'static> {
-    Brief {
-        bth: Bth::new(Opcode::RC_ACKNOWLEDGE, qpn, psn),
-        kind: BriefKind::Ack,
-    }
-}
-
 /// The PSN of a packet.
 fn psn_of(packet: &[u8]) -> Option<Psn> {
     let &[a, b, c] = packet.get(PSN..PSN + 3)? else {
@@ -135,10 +127,10 @@ impl Qp {
     /// Sends the short message that was built by the lane, if there is one, it runs, and its receiver looks at it. Returns whether it did.
     #[inline]
     pub(in crate::qp) fn send_by_lane(&self, locked: &mut Locked) -> bool {
-        let (Some(out), Transport::Rc(rc)) = (&locked.lanes.out, &locked.transport) else {
+        let (Some(_), Transport::Rc(rc)) = (&locked.lanes.out, &locked.transport) else {
             return false;
         };
-        let may = out.runs() && !rc.awaits_answers() && !out.link.seems_asleep();
+        let may = locked.lanes.is_open() && !rc.awaits_answers();
         if !may || !self.send_ack_apart(locked) || !locked.lanes.push(&locked.short.bytes) {
             locked.lanes.pause();
             return false;
@@ -286,27 +278,30 @@ impl Qp {
         self.on_lane_ack(locked, psn, (now, catch));
     }
 
-    pub(super) fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, (now, catch): (Time, &mut Catch)) {
-        let brief = ack_of(self.qpn, psn);
-        let before = locked.transport.state();
-        let taken = self.run_catching(locked, (now, catch), |locked, cx| match &mut locked.transport {
-            Transport::Rc(rc) => rc.on_brief(cx, &brief),
-            Transport::Uc(_) | Transport::Ud(_) => None,
-        });
-        if taken.is_none() {
-            self.on_general_ack(locked, &brief.bth, now);
-        } else if locked.transport.state() != before {
-            self.publish_grant(locked);
-            self.say_error(locked, before);
-        }
-        if locked.transport.deadline().is_some() {
-            self.keep_timer(locked);
+    #[inline]
+    fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, (now, catch): (Time, &mut Catch)) {
+        let Transport::Rc(rc) = &mut locked.transport else {
+            return;
+        };
+        let taken = rc.acknowledge_swiftly(&mut Results::new(self, catch), psn, now);
+        if taken != Swift::Done {
+            self.on_general_ack(locked, (psn, taken), now);
         }
     }
 
-    /// An acknowledgement the general way, as the packet that it would be.
-    fn on_general_ack(&self, locked: &mut Locked, bth: &Bth, now: Time) {
-        let packet = Brief::acknowledgement(bth, Msn::new(0));
+    /// The acknowledgement of everything up to a PSN, or the rest of it, the general way: as the packet that it would be.
+    #[cold]
+    pub(super) fn on_general_ack(
+        &self,
+        locked: &mut Locked,
+        (psn, so_far): (Psn, Swift),
+        now: Time,
+    ) {
+        if so_far == Swift::Overflow {
+            self.with_cx(locked, now, |locked, cx| locked.transport.on_cq_overflow(cx));
+        }
+        let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, self.qpn, psn);
+        let packet = Brief::acknowledgement(&bth, Msn::new(0));
         let Some(addressing) = locked.path.as_ref().map(|p| p.addressing.reversed()) else {
             return;
         };
@@ -318,5 +313,6 @@ impl Qp {
         if let Err(why) = taken {
             tracing::debug!(target: "ferroce::packet", qpn = self.qpn.get(), ?why, "an acknowledgement does not count");
         }
+        self.keep_timer(locked);
     }
 }

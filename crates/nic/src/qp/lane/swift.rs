@@ -5,50 +5,53 @@ use ferroce_os::ring::LONGEST;
 use ferroce_proto::rc::RcQp;
 use ferroce_proto::verbs::SendWr;
 
-use super::Lanes;
-use crate::core::read;
+use crate::core::Remembering;
 use crate::path::Carrier;
 use crate::qp::Qp;
 use crate::qp::step::Locked;
 use crate::qp::transport::Transport;
 
 impl Qp {
-    /// Queues one SEND and sends it at once, if a lane runs and nothing else is to be done with it or before it. If not, returns it.
+    /// Sends one SEND that is not posted yet, if a lane runs and nothing else is to be done with it or before it. If it is sent, what is
+    /// returned is still to be told so ([`RcQp::sent_swiftly`]).
     #[inline]
-    pub(in crate::qp) fn send_swiftly(&self, locked: &mut Locked, wr: SendWr) -> Option<SendWr> {
-        let Some((rc, lanes)) = swift_way(locked) else {
-            return Some(wr);
+    pub(in crate::qp) fn send_swiftly<'a>(
+        &self,
+        locked: &'a mut Locked,
+        wr: &SendWr,
+    ) -> Option<&'a mut RcQp> {
+        if !is_usual(locked) {
+            return None;
+        }
+        let Locked {
+            transport: Transport::Rc(rc),
+            lanes,
+            memos: [memo, _],
+            ..
+        } = locked
+        else {
+            return None;
         };
         let mut room = [0; LONGEST];
-        let written = {
-            let rights = read(self.nic().rights());
-            rc.write_swiftly((&rights, &RawMemory), &wr, &mut room)
-        };
-        match written {
-            Some(len) if lanes.push(&room[..len]) => {
-                rc.sent_swiftly(wr);
-                lanes.wake();
-                self.tally.count_tx(1, len);
-                None
-            }
-            _ => Some(wr),
+        let mut opens = Remembering { qp: self, memo };
+        let len = rc.write_swiftly((&mut opens, &RawMemory), wr, &mut room)?;
+        if !lanes.push(&room[..len]) {
+            return None;
         }
+        lanes.wake();
+        self.tally.count_tx(1, len);
+        Some(rc)
     }
 }
 
-/// The transport and the lanes, if one runs and nothing else is under way on this side of the transport.
+/// Whether a lane runs, its receiver looks at it, and nothing else is under way on this side of the transport.
 #[inline]
-fn swift_way(locked: &mut Locked) -> Option<(&mut RcQp, &mut Lanes)> {
-    let is_usual = !locked.queued
+fn is_usual(locked: &Locked) -> bool {
+    !locked.queued
         && !locked.retired
         && locked.talk.is_idle()
         && locked.report.packets == Some(Carrier::Lane)
         && locked.fails_at.is_none()
-        && locked.granted.is_some();
-    let Transport::Rc(rc) = &mut locked.transport else {
-        return None;
-    };
-    let out = locked.lanes.out.as_ref()?;
-    let may = is_usual && out.runs() && !out.link.seems_asleep();
-    may.then_some((rc, &mut locked.lanes))
+        && locked.granted.is_some()
+        && locked.lanes.is_open()
 }

@@ -1,0 +1,100 @@
+//! A region that was looked up, for who asks for the same one again and again.
+
+use super::{Access, Region, Rights, RightsError, Span};
+use crate::ids::{Key, PdId};
+
+/// Who opens memory of this process: the rights table, or a memory of what it said.
+pub trait Opens {
+    /// As [`Rights::open`].
+    ///
+    /// # Errors
+    /// As there.
+    fn open(
+        &mut self,
+        key: Key,
+        pd: PdId,
+        range: (u64, u64),
+        need: Access,
+    ) -> Result<Span<'_>, RightsError>;
+}
+
+impl Opens for &Rights {
+    #[inline]
+    fn open(
+        &mut self,
+        key: Key,
+        pd: PdId,
+        (addr, len): (u64, u64),
+        need: Access,
+    ) -> Result<Span<'_>, RightsError> {
+        Rights::open(self, key, pd, addr, len, need)
+    }
+}
+
+/// What the table said of a key. It is good as long as the region is registered as it was: its owner sees to that, and nobody uses it any
+/// more once a change of the table has returned.
+#[derive(Debug)]
+pub struct Memo {
+    key: Key,
+    region: Region,
+}
+
+impl Rights {
+    /// What there is to remember of a key.
+    #[must_use]
+    pub fn memo(&self, key: Key) -> Option<Memo> {
+        let region = self.get(key)?.like();
+        Some(Memo { key, region })
+    }
+}
+
+impl Memo {
+    /// The key that it is about.
+    #[must_use]
+    #[inline]
+    pub const fn key(&self) -> Key {
+        self.key
+    }
+
+    /// As [`Rights::open`], for its key.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn open(
+        &self,
+        pd: PdId,
+        (addr, len): (u64, u64),
+        need: Access,
+    ) -> Result<Span<'_>, RightsError> {
+        self.region.open(self.key, pd, (addr, len), need)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memo_opens_what_the_table_opens() {
+        let (key, pd) = (Key(7), PdId(1));
+        let mut rights = Rights::default();
+        let access = Access::LOCAL_WRITE;
+        rights.insert(key, Region::new(pd, 0x1000, 64, access).with_iova(0x5000));
+        let memo = rights.memo(key).unwrap();
+        assert_eq!(memo.key(), key);
+        assert!(rights.memo(Key(8)).is_none());
+        let others = [Access::empty(), access, Access::REMOTE_READ];
+        for (pd, addr, len, need) in [PdId(1), PdId(2)].into_iter().flat_map(|pd| {
+            let ranges = [(0x5000, 64), (0x5000, 65), (0x503f, 1), (0x1000, 1), (0, 0)];
+            ranges
+                .into_iter()
+                .flat_map(move |(addr, len)| others.map(|need| (pd, addr, len, need)))
+        }) {
+            let table = rights.open(key, pd, addr, len, need);
+            let memo = memo.open(pd, (addr, len), need);
+            let place = |span: Span<'_>| (span.addr(), span.len());
+            assert_eq!(table.map(place), memo.map(place));
+        }
+    }
+}
