@@ -202,6 +202,15 @@ impl Lanes {
         }
     }
 
+    /// What was put into lanes by this process: wakes those who went to sleep at that moment.
+    pub(super) fn wake_late(&mut self, nic: &Nic) {
+        self.renew(nic);
+        let sending = |watch: &&Watch| watch.eye.end == End::Sending;
+        for watch in self.0.iter().filter(sending) {
+            watch.qp.wake_late();
+        }
+    }
+
     /// Another process offers a lane: it is not that of whom it was offered before.
     pub(super) fn accept(&mut self, nic: &Nic, offer: &LaneOffer) {
         let is_same = |eye: &Eye| {

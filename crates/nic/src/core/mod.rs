@@ -53,8 +53,8 @@ pub(crate) use self::numbers::{Numbers, slot_of};
 use self::progress::Progress;
 use self::ready::ReadyList;
 use self::repeats::Repeats;
-use self::sleeper::Sleeper;
 pub(crate) use self::rights::{QpMemo, Remembering, RightsTable};
+use self::sleeper::Sleeper;
 pub(crate) use self::sync::{lock, read, write};
 pub(crate) use self::table::QpTable;
 pub(crate) use self::tally::Tally;
@@ -302,6 +302,12 @@ impl Nic {
     /// A lane is to be looked at. What is done with it must come later.
     pub(crate) fn watch_lane(&self, watch: Watch) {
         self.new_lanes.add(watch);
+    }
+    /// Whether the device thread naps, since a program polls: both look at everything in a while, and the thread takes the lock of each
+    /// queue pair with a lane between the end of its nap and its sleep.
+    #[inline]
+    pub(crate) fn looks_again(&self) -> bool {
+        self.sleeper.naps()
     }
     /// Somebody must do a round at `at`.
     pub(crate) fn wake_for(&self, at: Time) {

@@ -244,6 +244,7 @@ impl Progress {
     }
 
     fn sleep(&mut self, nic: &Nic, all: bool) -> bool {
+        self.lanes.wake_late(nic);
         let lanes = &self.lanes;
         let any = &mut |slot| lanes.has_news_of(nic, slot);
         self.incoming.sleep(all, any)

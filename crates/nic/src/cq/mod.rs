@@ -137,7 +137,9 @@ impl Cq {
             each(caught + index, wc, stamp);
         });
         // What was caught is good, whatever became of the queue since.
-        queued.map_or_else(|e| if caught > 0 { Ok(0) } else { Err(e) }, Ok).map(|n| caught + n)
+        queued
+            .map_or_else(|e| if caught > 0 { Ok(0) } else { Err(e) }, Ok)
+            .map(|n| caught + n)
     }
     /// Arms the queue: the next completion (solicited or error only, if so asked) makes one event on the channel. Completions
     /// that are queued already make none: poll once more after arming.

@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 pub use self::area::{Refused, SharedArea, create, open};
 pub use self::lane::{
-    LANES, LONGEST, LaneAck, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past, is_filled,
+    LANES, LONGEST, LaneAck, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past,
+    is_filled,
 };
 pub use self::protocol::{Area, Broken, Consumer, Popped, Producer, Pushed, Word, sleeps, wakes};
 

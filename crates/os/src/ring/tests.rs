@@ -153,7 +153,8 @@ fn a_lane_passes_messages_until_it_is_full() {
         let mut count = 0;
         while producer
             .push(&[round; LONGEST][..count % LONGEST], None)
-            .unwrap() {
+            .unwrap()
+        {
             count += 1;
         }
         assert_eq!(count, 256);
@@ -162,7 +163,11 @@ fn a_lane_passes_messages_until_it_is_full() {
             assert!(room[..i % LONGEST].iter().all(|byte| *byte == round));
         }
         assert_eq!(consumer.pop(&mut room), Ok(None));
-        assert_eq!(producer.push(&[1], None), Ok(false), "nothing was said of it");
+        assert_eq!(
+            producer.push(&[1], None),
+            Ok(false),
+            "nothing was said of it"
+        );
         consumer.publish(begin.wrapping_add(256));
         assert_eq!(producer.look(), begin.wrapping_add(256));
     }

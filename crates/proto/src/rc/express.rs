@@ -30,14 +30,12 @@ impl RcQp {
         }
         match brief.kind {
             BriefKind::Send(payload) => {
-                let outcome = self
-                    .responder
-                    .take_brief(
-                        &self.shared,
-                        (&mut &*cx.rights, cx.memory),
-                        cx.sink,
-                        (&brief.bth, payload),
-                    )?;
+                let outcome = self.responder.take_brief(
+                    &self.shared,
+                    (&mut &*cx.rights, cx.memory),
+                    cx.sink,
+                    (&brief.bth, payload),
+                )?;
                 let taken = outcome.is_ok();
                 self.settle_request(cx, outcome);
                 Some(taken)

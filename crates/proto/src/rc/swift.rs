@@ -12,7 +12,7 @@ use super::{Cx, Noted, RcQp, Sink};
 use crate::ids::Psn;
 use crate::mr::{Access, Memory, Opens};
 use crate::time::Time;
-use crate::verbs::{Payload, PathMigState, QpState, QpType, SendFlags, SendOp, SendTo, SendWr};
+use crate::verbs::{PathMigState, Payload, QpState, QpType, SendFlags, SendOp, SendTo, SendWr};
 use crate::wire::{Bth, Opcode, Operation, Position, pad_count, padded_len};
 
 /// The opcode of a SEND in one packet.

@@ -58,11 +58,12 @@ impl Lanes {
         }
     }
 
-    /// Something was put into the lane that it sends by.
+    /// Something was put into the lane that it sends by: wakes its receiver, if that sleeps. `again`: who looks once more in a while for
+    /// this process does so for this as well.
     #[inline]
-    fn wake(&self) {
-        if let Some(out) = &self.out {
-            out.link.wake_for_lane();
+    fn wake(&mut self, again: bool) {
+        if let Some(out) = &mut self.out {
+            out.wake(again);
         }
     }
 
@@ -134,6 +135,13 @@ impl Qp {
         drop(locked);
         if speaks {
             self.on_turn(true, now);
+        }
+    }
+
+    /// Wakes the receiver of its lane, if that went to sleep just when something was put in.
+    pub(crate) fn wake_late(&self) {
+        if let Some(out) = &mut lock(&self.locked).lanes.out {
+            out.wake_late();
         }
     }
 

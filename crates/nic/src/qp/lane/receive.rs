@@ -125,11 +125,7 @@ impl Qp {
 
     /// Takes what is in the lane that it receives by. Called before anything that came by the ring is looked at.
     #[inline]
-    pub(in crate::qp) fn drain_lane(
-        &self,
-        locked: &mut Locked,
-        (now, catch): (Time, &mut Catch),
-    ) {
+    pub(in crate::qp) fn drain_lane(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch)) {
         let Some(into) = &locked.lanes.into else {
             return;
         };
@@ -311,7 +307,8 @@ impl Taken {
             };
             // That it is taken is said by the lane itself.
             room[ACK_REQ.0] &= !ACK_REQ.1;
-            let Some((bth, payload)) = message_in(&room[..len], qp.qpn).filter(|_| !is_armed) else {
+            let Some((bth, payload)) = message_in(&room[..len], qp.qpn).filter(|_| !is_armed)
+            else {
                 return Next::Unusual(len);
             };
             match rc.take_swiftly((&mut opens, &RawMemory), sink, (&bth, payload)) {

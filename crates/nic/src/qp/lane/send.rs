@@ -47,11 +47,14 @@ pub(super) struct Sending {
     known: Option<(u32, Psn)>,
     /// Up to where what the receiver has read was taken as acknowledged.
     seen: u32,
+    /// Something was put in, and the receiver may have gone to sleep at that moment without having seen it.
+    unsure: bool,
 }
 
 impl Drop for Sending {
     fn drop(&mut self) {
         self.eye.close();
+        self.wake_late();
         self.link.give_back(&self.sender);
     }
 }
@@ -79,6 +82,24 @@ impl Sending {
     pub(super) fn on_ack(&mut self, ack: LaneAck) -> Option<Psn> {
         let read = self.sender.on_ack(ack);
         self.on_read(read)
+    }
+
+    /// Wakes the receiver, if it sleeps. To be sure of that this processor would have to wait until the others see what was put in, which
+    /// takes longer than to put it in. So if the device thread, or the program that polls, comes `again` soon, that is left to it.
+    #[inline]
+    pub(super) fn wake(&mut self, again: bool) {
+        if again && !self.link.seems_asleep() {
+            self.unsure = true;
+        } else {
+            self.link.wake_for_lane();
+        }
+    }
+
+    /// As [`wake`](Self::wake), for what was left.
+    pub(super) fn wake_late(&mut self) {
+        if std::mem::take(&mut self.unsure) {
+            self.link.wake_for_lane();
+        }
     }
 
     /// Whether packets go by it now.
@@ -135,7 +156,7 @@ impl Qp {
             locked.lanes.pause();
             return false;
         }
-        locked.lanes.wake();
+        locked.lanes.wake(self.nic().looks_again());
         let bytes = locked.short.bytes.len();
         locked.short.clear();
         self.tally.count_tx(1, bytes);
@@ -226,6 +247,7 @@ impl Qp {
             eye: Arc::clone(&eye),
             stage: Stage::Offered(number),
             known: None,
+            unsure: false,
         });
         let notice = self.notice(&out, to, LaneWord::Offer(number));
         if !link.say_of_lane(notice) {
@@ -298,7 +320,9 @@ impl Qp {
         now: Time,
     ) {
         if so_far == Swift::Overflow {
-            self.with_cx(locked, now, |locked, cx| locked.transport.on_cq_overflow(cx));
+            self.with_cx(locked, now, |locked, cx| {
+                locked.transport.on_cq_overflow(cx)
+            });
         }
         let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, self.qpn, psn);
         let packet = Brief::acknowledgement(&bth, Msn::new(0));

@@ -38,7 +38,7 @@ impl Qp {
         if !lanes.push(&room[..len]) {
             return None;
         }
-        lanes.wake();
+        lanes.wake(self.nic().looks_again());
         self.tally.count_tx(1, len);
         Some(rc)
     }
