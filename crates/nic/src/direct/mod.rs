@@ -17,7 +17,7 @@
 //! | [`hazard`] | the protocol by which rights are used and taken back |
 //! | [`board`] | this process's board |
 //! | [`shares`], [`part`] | memory of this process that others can map |
-//! | [`peer`] | others' boards, and their memory |
+//! | [`peer`], [`place`] | others' boards, and their memory |
 //! | [`mapped`] | their memory that is mapped here |
 //! | [`work`] | carrying out work: copies, atomics |
 //! | [`refusal`] | why work goes by packets |
@@ -33,13 +33,14 @@ mod layout;
 mod mapped;
 mod part;
 mod peer;
+mod place;
 mod refusal;
 mod shares;
 mod windows;
 mod withdraw;
 mod work;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -72,7 +73,8 @@ pub(crate) struct Boards {
 
 #[derive(Debug, Default)]
 struct Peers {
-    by_slot: HashMap<u16, Acquaintance>,
+    /// Ordered: a few numbers are found faster so than by a hash.
+    by_slot: BTreeMap<u16, Acquaintance>,
     /// Why there is no acquaintance with a process that offered its board.
     strange: HashMap<u16, String>,
     /// Whose links have ended, and who may still be in the middle of using something.

@@ -7,9 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferroce_os::fd::Fd;
-use ferroce_os::memory::{PeerWords, Process, is_refusal};
+use ferroce_os::memory::{MemoryFile, PeerWords, Process, is_refusal};
 use ferroce_proto::ids::{Key, Qpn};
-use ferroce_proto::mr::Access;
 use ferroce_proto::rc::{Direct, Offer};
 use ferroce_proto::time::Time;
 
@@ -17,6 +16,7 @@ use super::hazard;
 use super::layout::{self, Named, Published, Serves};
 use super::mapped::{Mapped, Mappings};
 use super::part::SharedPart;
+use super::place::Place;
 use super::refusal::Refusal;
 use crate::link::Addressing;
 
@@ -29,6 +29,8 @@ pub(super) struct Peer {
     words: PeerWords,
     nonce: u64,
     process: Process,
+    /// Its memory for short copies, once there was one; none: the kernel does not let this process at it.
+    file: OnceLock<Option<MemoryFile>>,
     /// Why the kernel copies nothing between its memory and this process's.
     refused: OnceLock<Refused>,
     /// What it shares and this process has mapped.
@@ -42,26 +44,6 @@ struct Refused {
     why: String,
     /// It may be another process: then nothing of it is used.
     is_stranger: bool,
-}
-
-/// Where bytes of a peer are that may be used.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// In its memory.
-    pub(super) addr: u64,
-    pub(super) len: u64,
-    /// In the table of what it shares, if it is shared memory.
-    share: Option<usize>,
-    /// Peers may change it.
-    writable: bool,
-}
-
-impl Place {
-    /// Its first bytes.
-    pub(super) fn beginning(self, len: u32) -> Self {
-        let len = self.len.min(len.into());
-        Self { len, ..self }
-    }
 }
 
 /// What is asked of a peer.
@@ -96,6 +78,7 @@ impl Peer {
             nonce: words.load(layout::AT_NONCE, Ordering::Relaxed),
             words,
             process: Process::open(pid)?,
+            file: OnceLock::new(),
             refused: OnceLock::new(),
             mappings: Mappings::default(),
             seen: AtomicU64::new(0),
@@ -107,9 +90,7 @@ impl Peer {
     /// Reads a word that only the right process has at that address: the number may be one of another PID namespace, and the
     /// system may not allow it.
     fn probe(&self) {
-        let home = self.words.load(layout::AT_HOME, Ordering::Relaxed);
-        let at = home.wrapping_add(layout::AT_NONCE as u64 * 8);
-        match self.process.read_word(at) {
+        match self.process.read_word(self.home_of_nonce()) {
             Ok(word) if word == self.nonce => {}
             Ok(_) => self.refuse("another process has its number here".to_owned(), true),
             Err(e) => {
@@ -117,6 +98,23 @@ impl Peer {
                 self.refuse(why, !is_refusal(&e));
             }
         }
+    }
+
+    /// Where the nonce is in its memory.
+    fn home_of_nonce(&self) -> u64 {
+        let home = self.words.load(layout::AT_HOME, Ordering::Relaxed);
+        home.wrapping_add(layout::AT_NONCE as u64 * 8)
+    }
+
+    /// Its memory for short copies at a place, if they may be made there.
+    pub(super) fn file(&self, place: &Place) -> Option<&MemoryFile> {
+        let open = || {
+            let file = MemoryFile::open(&self.process).ok()?;
+            let is_its = file.read_word(self.home_of_nonce()).ok() == Some(self.nonce);
+            is_its.then_some(file)
+        };
+        let file = place.stays.then(|| self.file.get_or_init(open))?;
+        file.as_ref()
     }
 
     fn refuse(&self, why: String, is_stranger: bool) {
@@ -185,7 +183,7 @@ impl Peer {
             self.has_offered(offer) && found.serves == Serves::Owner && is_of_pd
         });
         published
-            .and_then(|found| place(&found, offer.addr, offer.len.into()))
+            .and_then(|found| Place::of(&found, offer.addr, offer.len.into()))
             .ok_or(Refusal::NotGranted)
     }
 
@@ -222,7 +220,7 @@ impl Peer {
             && found.serves.peer_of(direct.dest)
             && found.region.access.contains(need);
         let (addr, len) = (direct.remote.addr, u64::from(direct.len));
-        place(&found, addr, len).filter(|_| open)
+        Place::of(&found, addr, len).filter(|_| open)
     }
 
     /// What is published under a key. With a hazard for the key in place, its words do not change.
@@ -287,17 +285,6 @@ impl Peer {
             Named::unpack(word).is_some_and(&of)
         })
     }
-}
-
-/// Where bytes of what is published are.
-fn place(found: &Published, addr: u64, len: u64) -> Option<Place> {
-    let change = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    Some(Place {
-        addr: found.region.address_of(addr, len)?,
-        len,
-        share: found.share,
-        writable: found.region.access.intersects(change),
-    })
 }
 
 /// What may be behind a refusal of the kernel, as far as this process can see.

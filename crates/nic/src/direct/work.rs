@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ferroce_os::memory::PeerPages;
+use ferroce_os::memory::{MemoryFile, PeerPages};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mr::{Piece, Pieces};
 use ferroce_proto::rc::{Direct, DirectOp, Offer};
@@ -13,7 +13,8 @@ use super::Boards;
 use super::board::Board;
 use super::layout::Named;
 use super::mapped::Mapped;
-use super::peer::{Peer, Place, Request};
+use super::peer::{Peer, Request};
+use super::place::Place;
 use super::refusal::Refusal;
 use crate::core::slot_of;
 use crate::link::Addressing;
@@ -159,6 +160,9 @@ fn copy(
     if peer.refused().is_some() {
         return Err(Failure::Refused);
     }
+    if copy_short(peer, is_write, (place, len), pieces) {
+        return Ok(false);
+    }
     let process = peer.process();
     let copied = if is_write {
         process.write(pieces, place.addr, len)
@@ -166,6 +170,30 @@ fn copy(
         process.read(place.addr, pieces, len)
     };
     copied.map(|()| false).map_err(Failure::Copy)
+}
+
+/// Copies few bytes in a shorter way. Returns whether that could be done; if not, the kernel's other copies tell why.
+fn copy_short(
+    peer: &Peer,
+    is_write: bool,
+    (place, len): (&Place, usize),
+    pieces: &[Piece<'_>],
+) -> bool {
+    if len > MemoryFile::MAX {
+        return false;
+    }
+    let Some(file) = peer.file(place) else {
+        return false;
+    };
+    let Some(piece) = file.takes(pieces, len, is_write) else {
+        return false;
+    };
+    let copied = if is_write {
+        file.write(piece, place.addr)
+    } else {
+        file.read(place.addr, piece)
+    };
+    copied.is_ok()
 }
 
 /// What went wrong.

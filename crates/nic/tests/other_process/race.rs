@@ -9,22 +9,27 @@ use super::peer::Peer;
 use super::{CANARY, LEN};
 use crate::common::{self, Buffer, End, next_completion, rounds};
 
+/// Bytes of short operations.
+const SHORT: usize = 4 << 10;
+
 /// Copies by the direct way.
 pub(crate) fn counted(end: &End) -> u64 {
     let counters = end.context.device().counters();
     Way::ALL.iter().map(|way| counters.direct(*way)).sum()
 }
 
-/// What the peer's memory is in for: WRITEs, READs and atomics by turns. READs go to `scratch`.
+/// What the peer's memory is in for: WRITEs, READs and atomics by turns, long and short. READs go to `scratch`.
 fn assault(peer: &Peer, wr_id: u64, place: RemoteAddr, scratch: &Buffer) {
     let add = SendOp::FetchAdd {
         remote: place,
         add: 1,
     };
+    // Short ones go through the file of the other process's memory.
+    let len = if wr_id % 8 < 4 { LEN } else { SHORT };
     let (op, own, len) = match wr_id % 4 {
         2 => (add, &peer.buffer, 8),
-        3 => (SendOp::Read(place), scratch, LEN),
-        _ => (SendOp::Write(place), &peer.buffer, LEN),
+        3 => (SendOp::Read(place), scratch, len),
+        _ => (SendOp::Write(place), &peer.buffer, len),
     };
     peer.end.send(wr_id, op, vec![own.sge(0, len)]);
 }

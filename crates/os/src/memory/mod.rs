@@ -10,6 +10,7 @@
 //! | on-demand | `foreign`: the kernel copies, whatever handlers the program has |
 //! | none (null regions) | nothing |
 //! | another process's | `remote`: the kernel copies between address spaces |
+//! | a little of it | `short_copies`: the kernel copies to and from the file of that process's memory |
 //! | another process's that is pages of a file | `peer_pages`: mapped here, too, and `guarded` |
 //!
 //! `shared` has words of memory that one process writes and others read, `file` the files behind shared memory.
@@ -22,6 +23,7 @@ mod pages;
 mod peer_pages;
 mod remote;
 mod shared;
+mod short_copies;
 
 use std::ptr;
 use std::sync::atomic::{Ordering, fence};
@@ -34,6 +36,7 @@ pub use pages::{page_size, prefetch, probe_range};
 pub use peer_pages::{PeerFile, PeerPages};
 pub use remote::{MAX_PIECES, Process, is_refusal};
 pub use shared::{OwnWords, PeerWords};
+pub use short_copies::MemoryFile;
 
 /// This process's memory.
 ///

@@ -20,7 +20,7 @@ pub struct Process {
     watch: Fd,
 }
 
-fn iovec(piece: &Piece<'_>) -> libc::iovec {
+pub(super) fn iovec(piece: &Piece<'_>) -> libc::iovec {
     let base = match piece {
         Piece::Registered(span) => address::<libc::c_void>(span.addr()),
         Piece::Inline(bytes) => bytes.as_ptr().cast_mut().cast(),
@@ -154,7 +154,7 @@ impl Process {
 }
 
 /// Whether the pieces are `len` bytes of memory that the kernel can copy.
-fn check(pieces: &[Piece<'_>], len: usize) -> io::Result<()> {
+pub(super) fn check(pieces: &[Piece<'_>], len: usize) -> io::Result<()> {
     let has_memory = |piece: &Piece<'_>| !matches!(piece, Piece::Registered(span) if span.backing() == Backing::Null);
     let total: usize = pieces.iter().map(Piece::len).sum();
     if total != len || pieces.len() > MAX_PIECES || !pieces.iter().all(has_memory) {
