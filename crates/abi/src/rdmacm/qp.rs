@@ -200,26 +200,10 @@ pub(super) unsafe fn create(
     }
     // SAFETY: the caller's pointers.
     let (id, short) = unsafe { (Id::new(id)?, attr.read()) };
-    let ibv_qp_init_attr {
-        qp_context,
-        send_cq,
-        recv_cq,
-        srq,
-        cap,
-        qp_type,
-        sq_sig_all,
-    } = short;
     let mut full = ibv_qp_init_attr_ex {
-        qp_context,
-        send_cq,
-        recv_cq,
-        srq,
-        cap,
-        qp_type,
-        sq_sig_all,
         comp_mask: if pd.is_null() { 0 } else { IBV_QP_INIT_ATTR_PD },
         pd,
-        ..ibv_qp_init_attr_ex::zeroed()
+        ..short.extended()
     };
     create_on(id, &mut full)?;
     // SAFETY: the caller's pointer.

@@ -160,3 +160,28 @@ impl ibv_qp_init_attr_ex {
         }
     }
 }
+
+impl ibv_qp_init_attr {
+    /// The long structure with these attributes, and no others.
+    pub(crate) fn extended(&self) -> ibv_qp_init_attr_ex {
+        let Self {
+            qp_context,
+            send_cq,
+            recv_cq,
+            srq,
+            cap,
+            qp_type,
+            sq_sig_all,
+        } = *self;
+        ibv_qp_init_attr_ex {
+            qp_context,
+            send_cq,
+            recv_cq,
+            srq,
+            cap,
+            qp_type,
+            sq_sig_all,
+            ..ibv_qp_init_attr_ex::zeroed()
+        }
+    }
+}
