@@ -202,17 +202,12 @@ impl End {
             flags,
             payload: Payload::Sges(sges.into()),
         };
-        self.qp.post_send(&mut [wr].into_iter()).expect("posted");
+        self.qp.post_one_send(wr).expect("posted");
     }
     pub(crate) fn recv(&self, wr_id: u64, sges: Vec<Sge>) {
+        let sges = sges.into();
         self.qp
-            .post_recv(
-                &mut [RecvWr {
-                    wr_id,
-                    sges: sges.into(),
-                }]
-                .into_iter(),
-            )
+            .post_one_recv(RecvWr { wr_id, sges })
             .expect("posted");
     }
     /// The next completion.
