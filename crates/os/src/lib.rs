@@ -10,6 +10,7 @@
 //! | [`udp`], [`multicast`] | `RoCEv2` data sockets, and the groups that they are members of |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
 //! | [`ring`] | records from process to process in shared memory |
+//! | [`lock`] | the lock of what each message passes |
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
 //! | [`fd`] | the owned descriptor that all of these hold |
 //!
@@ -31,6 +32,7 @@ pub mod exit;
 pub mod fd;
 pub mod filemark;
 pub mod fork;
+pub mod lock;
 pub mod memory;
 pub mod multicast;
 pub mod neighbour;

@@ -74,7 +74,7 @@ impl Nic {
         for qp in self.qps.all() {
             qp.speak_up(clock::monotonic());
         }
-        let mut progress = lock(&self.progress);
+        let mut progress = self.progress.lock();
         for _ in 0..ROUNDS {
             if !progress.run_everywhere(self, clock::monotonic()) {
                 break;

@@ -35,6 +35,7 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use ferroce_os::lock::Lock;
 use ferroce_os::netlink::RouteSocket;
 use ferroce_os::poll::Poller;
 use ferroce_proto::ids::{Gid, Qpn};
@@ -103,7 +104,7 @@ pub struct Nic {
     /// PSN of the next packet from QP1.
     gsi_psn: AtomicU32,
     repeats: Mutex<Repeats>,
-    progress: Mutex<Progress>,
+    progress: Lock<Progress>,
     leaving: Leaving,
 }
 

@@ -1,7 +1,7 @@
 //! One round of work: what came in, what is due, whose turn it is. The device thread and polling programs run it, one at a
 //! time.
 
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -452,18 +452,14 @@ impl Nic {
     /// A program found a completion queue empty: does a round for it, unless somebody else is at it. `sleeps_soon` if it polls
     /// a queue that it will sleep on. Some of what completes to it may be in `catch` then.
     pub(crate) fn poll_inline(&self, sleeps_soon: bool, catch: &mut Catch) {
-        let mut progress = match self.progress.try_lock() {
-            Ok(progress) => progress,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                // Counted also if the thread is at it just now, or it would never learn that it may nap.
-                if !sleeps_soon {
-                    self.sleeper.on_polls(1, clock::monotonic());
-                }
-                // Whoever does the round may wait for this very processor.
-                std::thread::yield_now();
-                return;
+        let Some(mut progress) = self.progress.try_lock() else {
+            // Counted also if the thread is at it just now, or it would never learn that it may nap.
+            if !sleeps_soon {
+                self.sleeper.on_polls(1, clock::monotonic());
             }
+            // Whoever does the round may wait for this very processor.
+            std::thread::yield_now();
+            return;
         };
         if sleeps_soon || !progress.run_silently(self, catch) {
             let now = clock::monotonic();

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use ferroce_os::lock::Lock;
 use ferroce_os::netdev;
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::random;
@@ -86,7 +87,7 @@ impl Nic {
             cm: OnceLock::new(),
             gsi_psn: AtomicU32::new(random::u32()),
             repeats: Mutex::default(),
-            progress: Mutex::new(Progress::new(incoming)),
+            progress: Lock::new(Progress::new(incoming)),
             leaving: Leaving::default(),
         });
         let host: Weak<Self> = Arc::downgrade(&nic);

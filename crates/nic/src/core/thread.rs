@@ -1,7 +1,7 @@
 //! The device thread: answers peers while the program computes or sleeps.
 
 use std::io;
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -11,7 +11,6 @@ use ferroce_proto::time::Time;
 
 use super::Nic;
 use super::linger::{Habit, look_on};
-use super::sync::lock;
 
 /// Pause after the poller failed, which it should never do.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -33,7 +32,7 @@ fn run(nic: &Nic) {
         nic.sleeper.nap_while_polled(&mut events);
         nap_while_served(nic, &mut trust, &mut events);
         sleep(nic, &mut events);
-        lock(&nic.progress).run(nic, &events, clock::monotonic());
+        nic.progress.lock().run(nic, &events, clock::monotonic());
         if nic.is_busy_with_rings() && linger.tries() {
             linger.learn(look_on(clock::monotonic, |now| nic.look_at_rings(now)));
         }
@@ -48,7 +47,7 @@ fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
     while nic.sleeper.was_polled(clock::monotonic()) && nic.is_busy() && trust.tries() {
         nic.sleeper.nap(nap, events);
         nap = (nap * 2).min(SERVED_NAP);
-        let waits = lock(&nic.progress).waiting(nic);
+        let waits = nic.progress.lock().waiting(nic);
         if waits.is_some() && waits == waiting {
             return trust.learn(false);
         }
@@ -62,7 +61,7 @@ fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
 /// Waits until something is ready or due.
 fn sleep(nic: &Nic, events: &mut Vec<Event>) {
     nic.sleeper.announce(nic.next_due());
-    let quiet = lock(&nic.progress).sleep_rings(nic);
+    let quiet = nic.progress.lock().sleep_rings(nic);
     // What was published before the announcement woke nobody: look again.
     let timeout = if quiet {
         nic.next_due().map(|due| due.since(clock::monotonic()))
@@ -80,12 +79,12 @@ fn sleep(nic: &Nic, events: &mut Vec<Event>) {
 impl Nic {
     /// Whether records have come through rings in the last round: they are watched from then on.
     fn is_busy_with_rings(&self) -> bool {
-        lock(&self.progress).watches_rings()
+        self.progress.lock().watches_rings()
     }
 
     /// Whether something has come lately, through rings or by a socket that a program has looked at since.
     fn is_busy(&self) -> bool {
-        let progress = lock(&self.progress);
+        let progress = self.progress.lock();
         progress.watches_rings() || progress.has_hot_socket()
     }
 
@@ -95,10 +94,8 @@ impl Nic {
         if self.sleeper.is_polled(now) {
             return None;
         }
-        let mut progress = match self.progress.try_lock() {
-            Ok(progress) => progress,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Some(false),
+        let Some(mut progress) = self.progress.try_lock() else {
+            return Some(false);
         };
         progress.run_ringing(self, now)
     }

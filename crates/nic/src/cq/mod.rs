@@ -8,9 +8,10 @@ mod sign;
 mod stamp;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use ferroce_os::clock;
+use ferroce_os::lock::Lock;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AsyncEvent, Wc};
@@ -22,7 +23,6 @@ use self::ring::{Pushed, Ring};
 use self::sign::Sign;
 pub(crate) use self::stamp::CORE_CLOCK_KHZ;
 pub use self::stamp::{Stamp, Stamps, raw_clock};
-use crate::core::lock;
 use crate::device::{AsyncSubject, Limit, Permit};
 use crate::{Context, Error};
 
@@ -44,7 +44,7 @@ pub struct Cq {
     channel: Option<Arc<CompChannel>>,
     cookie: AtomicUsize,
     users: AtomicUsize,
-    ring: Mutex<Ring>,
+    ring: Lock<Ring>,
     /// What the ring said last, for a look without its lock.
     sign: Sign,
     /// It overflowed and those who use it have not been told.
@@ -83,7 +83,7 @@ impl Cq {
             channel,
             cookie: AtomicUsize::new(0),
             users: AtomicUsize::new(0),
-            ring: Mutex::new(Ring::new(capacity, options.ignore_overrun)),
+            ring: Lock::new(Ring::new(capacity, options.ignore_overrun)),
             sign: Sign::default(),
             to_fail: AtomicBool::new(false),
             _permit: permit,
@@ -96,7 +96,7 @@ impl Cq {
     /// Entries.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        u32::try_from(lock(&self.ring).capacity()).unwrap_or(u32::MAX)
+        u32::try_from(self.ring.lock().capacity()).unwrap_or(u32::MAX)
     }
     /// Takes up to `max` completions, oldest first, giving each to `each`; returns how many. Drives progress inline when the
     /// queue is empty. `each` runs under the queue's lock and must not call back into the queue.
@@ -154,7 +154,7 @@ impl Cq {
     /// EINVAL if more completions are queued than fit, or for 0 or above the limit.
     pub fn resize(&self, cqe: u32) -> Result<(), Error> {
         let capacity = check_size(&self.context, cqe)?;
-        lock(&self.ring).resize(capacity).map_err(|queued| {
+        self.ring.lock().resize(capacity).map_err(|queued| {
             Error::invalid(format!(
                 "the completion queue holds {queued} completions, more than the {cqe} asked for"
             ))
@@ -214,7 +214,7 @@ impl Cq {
     /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for good.
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
         let stamp = self.stamps.take();
-        let mut ring = lock(&self.ring);
+        let mut ring = self.ring.lock();
         let due = ring.due();
         let pushed = ring.push(wc, solicited, stamp, clock::monotonic);
         self.sign.show(&ring);
@@ -270,7 +270,7 @@ impl Cq {
 
     /// Changes the ring, and shows what it says then.
     fn change<R>(&self, change: impl FnOnce(&mut Ring) -> R) -> R {
-        let mut ring = lock(&self.ring);
+        let mut ring = self.ring.lock();
         let result = change(&mut ring);
         self.sign.show(&ring);
         result
@@ -289,7 +289,7 @@ impl Cq {
     }
 
     fn take(&self, max: usize, each: &mut dyn FnMut(usize, &Wc, Stamp)) -> Result<usize, Error> {
-        let mut ring = lock(&self.ring);
+        let mut ring = self.ring.lock();
         let mut taken = 0;
         while taken < max {
             let Some((wc, stamp)) = ring.pop() else {
@@ -314,7 +314,7 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        let due = lock(&self.ring).due();
+        let due = self.ring.lock().due();
         self.context.nic().end_delay(due, self.id());
     }
 }

@@ -9,7 +9,7 @@ use ferroce_proto::verbs::QpType;
 use super::Qp;
 use super::step::Locked;
 use super::transport::Transport;
-use crate::core::{Way, lock};
+use crate::core::Way;
 use crate::direct::{Moved, Refusal};
 use crate::path::{Carrier, Path, PathReport};
 
@@ -102,12 +102,12 @@ impl Qp {
     /// Which way its work went last, and why not a better one.
     #[must_use]
     pub fn path_report(&self) -> PathReport {
-        lock(&self.locked).report
+        self.locked.lock().report
     }
 
     /// The same, with the path on which it goes, if it is connected.
     pub(crate) fn path_and_report(&self) -> (Option<Path>, PathReport) {
-        let locked = lock(&self.locked);
+        let locked = self.locked.lock();
         (locked.path.clone(), locked.report)
     }
 
@@ -131,7 +131,7 @@ impl Qp {
     /// Makes sure that no peer is in the middle of using what it granted before.
     pub(super) fn renew_grant(&self) {
         self.end_grant();
-        let mut locked = lock(&self.locked);
+        let mut locked = self.locked.lock();
         locked.granted = None;
         self.publish_grant(&mut locked);
         if let Transport::Rc(rc) = &locked.transport

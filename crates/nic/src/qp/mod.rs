@@ -18,8 +18,9 @@ mod talk;
 mod transport;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
+use ferroce_os::lock::{Lock, LockGuard};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{RcConfig, RcQp};
 use ferroce_proto::uc::UcQp;
@@ -69,7 +70,7 @@ pub struct Qp {
     /// Who adds to it has the lock.
     tally: Arc<Tally>,
     /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them at once.
-    locked: Mutex<Locked>,
+    locked: Lock<Locked>,
     _permit: Permit,
 }
 
@@ -176,7 +177,7 @@ impl Qp {
             kin: AtomicBool::new(false),
             tally: Arc::default(),
             deaf_to_itself: AtomicBool::new(false),
-            locked: Mutex::new(Locked::new(transport)),
+            locked: Lock::new(Locked::new(transport)),
             _permit: permit,
         }
     }
@@ -215,7 +216,7 @@ impl Qp {
     pub fn state(&self) -> QpState {
         match &self.opened {
             Some(opened) => opened.last().qp_state,
-            None => lock(&self.locked).transport.state(),
+            None => self.locked.lock().transport.state(),
         }
     }
     /// `ibv_modify_qp`.
@@ -234,7 +235,7 @@ impl Qp {
     pub fn query(&self) -> QpAttr {
         match &self.opened {
             Some(opened) => opened.query(self),
-            None => lock(&self.locked).transport.query(),
+            None => self.locked.lock().transport.query(),
         }
     }
     /// Queues send work and transmits what can go at once. Stops at the first that is refused: the error tells its index.
@@ -250,7 +251,7 @@ impl Qp {
     /// As [`post_send`](Self::post_send), without an index.
     #[inline]
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
-        let mut locked = lock(&self.locked);
+        let mut locked = self.locked.lock();
         if let Some(rc) = self.send_swiftly(&mut locked, &wr) {
             rc.sent_swiftly(wr);
             return Ok(());
@@ -258,7 +259,7 @@ impl Qp {
         self.post_generally(locked, wr)
     }
     #[cold]
-    fn post_generally(&self, locked: MutexGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
+    fn post_generally(&self, locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
         self.step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
             .map_err(|e| post_error(&e))
     }
@@ -345,7 +346,7 @@ impl Qp {
 
     /// Returns when no step is under way that was when this was called.
     pub(crate) fn end_step(&self) {
-        drop(lock(&self.locked));
+        drop(self.locked.lock());
     }
 
     fn me(&self) -> Arc<Self> {

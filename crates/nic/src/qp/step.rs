@@ -1,10 +1,11 @@
 //! The step: the only way into a queue pair's state. It holds the queue pair's lock and, while the transport works, the read
 //! lock of the rights table; then it transmits what there is and keeps the timer.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_os::clock;
+use ferroce_os::lock::LockGuard;
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::ids::{Key, PdId, Qpn, Srqn};
 use ferroce_proto::mr::{Accessor, Piece, Rights};
@@ -20,7 +21,7 @@ use super::share::Share;
 use super::talk::Talk;
 use super::transport::Transport;
 use crate::Srq;
-use crate::core::{QpMemo, lock};
+use crate::core::QpMemo;
 use crate::cq::Catch;
 use crate::link::Batch;
 use crate::link::local::Frame;
@@ -283,13 +284,13 @@ impl Qp {
 
     /// As [`step`](Self::step), for a program that posts work to be sent.
     pub(super) fn step_sending<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
-        self.step_sending_in(lock(&self.locked), f)
+        self.step_sending_in(self.locked.lock(), f)
     }
 
     /// As [`step_sending`](Self::step_sending), with the lock.
     pub(super) fn step_sending_in<R>(
         &self,
-        mut locked: MutexGuard<'_, Locked>,
+        mut locked: LockGuard<'_, Locked>,
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let mut now = Now::default();
@@ -327,7 +328,7 @@ impl Qp {
         is_silent: impl FnOnce(&Locked) -> bool,
     ) -> R {
         let now = clock::monotonic();
-        let mut locked = lock(&self.locked);
+        let mut locked = self.locked.lock();
         if answers {
             locked.talk.on_post(|| now);
         }
@@ -482,7 +483,7 @@ impl Qp {
 
     /// Its entry in the table of timers is due.
     pub(crate) fn on_timer(&self, now: Time) {
-        let mut locked = lock(&self.locked);
+        let mut locked = self.locked.lock();
         if locked.timer.is_none_or(|entry| entry > now) {
             return;
         }
@@ -518,7 +519,7 @@ impl Qp {
     pub(super) fn retire(&self) -> bool {
         // The program has seen completions whose acknowledgement the peer still waits for.
         self.speak_up(clock::monotonic());
-        let mut locked = lock(&self.locked);
+        let mut locked = self.locked.lock();
         if std::mem::replace(&mut locked.retired, true) {
             return false;
         }

@@ -24,7 +24,6 @@ use self::receive::Receiving;
 use self::send::Sending;
 use super::Qp;
 use super::step::Locked;
-use crate::core::lock;
 use crate::cq::Catch;
 use crate::link::local::Frame;
 
@@ -108,7 +107,7 @@ impl Lanes {
 impl Qp {
     /// There is something in one of its lanes. Completions may go to a program that polls.
     pub(crate) fn on_lane(&self, now: Time, catch: &mut Catch) {
-        let mut locked = lock(&self.locked);
+        let mut locked = self.locked.lock();
         if locked.retired {
             return;
         }
@@ -124,7 +123,7 @@ impl Qp {
     /// What was taken from its lane is still to be said, and the program, which was expected to answer, polls instead; or it does nothing
     /// at all, and the device thread looks.
     pub(crate) fn say_held(&self, now: Time) {
-        let mut locked = lock(&self.locked);
+        let mut locked = self.locked.lock();
         let Some(into) = locked.lanes.into.as_deref_mut() else {
             return;
         };
@@ -140,7 +139,7 @@ impl Qp {
 
     /// Wakes the receiver of its lane, if that went to sleep just when something was put in.
     pub(crate) fn wake_late(&self) {
-        if let Some(out) = &mut lock(&self.locked).lanes.out {
+        if let Some(out) = &mut self.locked.lock().lanes.out {
             out.wake_late();
         }
     }

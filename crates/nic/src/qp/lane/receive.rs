@@ -11,7 +11,7 @@ use ferroce_proto::verbs::{QpState, QpType};
 use ferroce_proto::wire::{Brief, BriefKind, Bth};
 
 use super::held::Held;
-use crate::core::{DropReason, End, Eye, LaneOffer, Remembering, lock};
+use crate::core::{DropReason, End, Eye, LaneOffer, Remembering};
 use crate::cq::Catch;
 use crate::link::local::LaneNotice;
 use crate::path::{Path, Reach};
@@ -81,7 +81,7 @@ impl Drop for Receiving {
 impl Qp {
     /// Another process offers a lane. `None`: it goes on by the ring.
     pub(crate) fn accept_lane(&self, offer: &LaneOffer) -> Option<Arc<Eye>> {
-        let mut locked = lock(&self.locked);
+        let mut locked = self.locked.lock();
         let usual = !locked.retired
             && self.qp_type == QpType::Rc
             && matches!(locked.transport.state(), QpState::Rtr | QpState::Rts)
@@ -107,7 +107,7 @@ impl Qp {
 
     /// A run of the lane that the peer sends by begins at a position.
     pub(crate) fn on_run_of_lane(&self, slot: u16, (notice, at): (&LaneNotice, u32), now: Time) {
-        let mut locked = lock(&self.locked);
+        let mut locked = self.locked.lock();
         let leads_there = locked.path.as_ref().is_some_and(|path| path.leads_to(slot));
         if locked.retired || !leads_there || locked.transport.dest() != notice.from {
             return;

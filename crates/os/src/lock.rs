@@ -1,0 +1,254 @@
+//! A lock that is cheap to take and to give back where hardly anybody waits for it.
+//!
+//! A short message passes some six locks from the call that posts it to the poll that finds it, all of them free, and with the locks of the
+//! standard library half of its time: each takes two locked instructions, one to take it and one to give it back. This one takes one. It
+//! is given back with a plain store, and only then its owner looks whether somebody waits; he may miss one who began to at that very
+//! moment. So nobody sleeps for longer than [`LONGEST`] at a time.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::hint::spin_loop;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Looks at a lock that is taken before it is slept for.
+const SPINS: u32 = 100;
+/// Nanoseconds that one sleeps for a lock at most before one looks again.
+const LONGEST: i64 = 200_000;
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+
+/// A value that one thread at a time works with. A panic does not change who may: products abort then.
+pub struct Lock<T> {
+    state: AtomicU32,
+    /// Those who sleep for it, or are about to.
+    waiters: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value goes from thread to thread with the lock, one at a time.
+unsafe impl<T: Send> Send for Lock<T> {}
+// SAFETY: as above; shared references to the value exist only under the lock.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    /// A lock that nobody has.
+    pub const fn new(value: T) -> Self {
+        Self {
+            state: AtomicU32::new(FREE),
+            waiters: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits until nobody has it, and takes it. Not twice in one thread.
+    #[inline]
+    pub fn lock(&self) -> LockGuard<'_, T> {
+        if self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
+            self.wait();
+        }
+        LockGuard::of(self)
+    }
+
+    /// Takes it if nobody has it.
+    #[inline]
+    pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
+        let is_free = self.state.load(Ordering::Relaxed) == FREE;
+        (is_free && self.state.swap(TAKEN, Ordering::Acquire) == FREE).then(|| LockGuard::of(self))
+    }
+
+    #[cold]
+    fn wait(&self) {
+        for _ in 0..SPINS {
+            if self.takes() {
+                return;
+            }
+            spin_loop();
+        }
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        while !self.takes() {
+            self.sleep();
+        }
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn takes(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == FREE
+            && self.state.swap(TAKEN, Ordering::Acquire) == FREE
+    }
+
+    fn sleep(&self) {
+        let longest = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: LONGEST,
+        };
+        let how = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: the word and the time are live, and the kernel only reads them. Whatever it says, one looks again.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.state.as_ptr(),
+                how,
+                TAKEN,
+                &raw const longest,
+            )
+        };
+    }
+
+    #[inline]
+    fn unlock(&self) {
+        self.state.store(FREE, Ordering::Release);
+        if self.waiters.load(Ordering::Relaxed) > 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        let how = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        // SAFETY: takes an address by which waiters are found, and does not look there.
+        unsafe { libc::syscall(libc::SYS_futex, self.state.as_ptr(), how, 1) };
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Lock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.try_lock() {
+            Some(value) => f.debug_tuple("Lock").field(&*value).finish(),
+            None => f.write_str("Lock(taken)"),
+        }
+    }
+}
+
+/// Who holds it has the lock.
+#[derive(Debug)]
+#[must_use]
+pub struct LockGuard<'a, T> {
+    lock: &'a Lock<T>,
+    /// It is as good as a reference, and can go or be shown to other threads as that could.
+    _value: PhantomData<&'a mut T>,
+}
+
+impl<'a, T> LockGuard<'a, T> {
+    #[inline]
+    const fn of(lock: &'a Lock<T>) -> Self {
+        Self {
+            lock,
+            _value: PhantomData,
+        }
+    }
+}
+
+impl<T> Deref for LockGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this thread has the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for LockGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this thread has the lock, by this guard.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for LockGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        const EACH: u64 = 100_000;
+        let lock = Lock::new((0_u64, 0_u64));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        let mut both = lock.lock();
+                        both.0 += 1;
+                        assert_eq!(both.0, both.1 + 1);
+                        both.1 = both.0;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), (4 * EACH, 4 * EACH));
+    }
+
+    #[test]
+    fn who_waits_long_gets_it_in_the_end() {
+        let (lock, asleep) = (Lock::new(()), Barrier::new(3));
+        thread::scope(|scope| {
+            let guard = lock.lock();
+            assert!(lock.try_lock().is_none());
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    asleep.wait();
+                    drop(lock.lock());
+                });
+            }
+            asleep.wait();
+            while lock.waiters.load(Ordering::Relaxed) < 2 {
+                thread::yield_now();
+            }
+            drop(guard);
+        });
+        assert_eq!(lock.waiters.load(Ordering::Relaxed), 0);
+        assert!(lock.try_lock().is_some());
+    }
+
+    /// A wake-up that is missed costs a little time and no more.
+    #[test]
+    fn nobody_sleeps_for_ever_for_a_lock_that_is_free() {
+        let (lock, ended) = (Lock::new(0_u32), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    let guard = lock.lock();
+                    thread::yield_now();
+                    drop(guard);
+                }
+            });
+            for _ in 0..1000 {
+                *lock.lock() += 1;
+                thread::yield_now();
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(*lock.lock(), 1000);
+    }
+
+    #[test]
+    fn a_panic_gives_it_back() {
+        let lock = Lock::new(1);
+        thread::scope(|scope| {
+            let panicking = scope.spawn(|| {
+                let _guard = lock.lock();
+                panic!("as it should");
+            });
+            assert!(panicking.join().is_err());
+        });
+        assert_eq!(*lock.lock(), 1);
+        assert_eq!(format!("{lock:?}"), "Lock(1)");
+        let _guard = lock.lock();
+        assert_eq!(format!("{lock:?}"), "Lock(taken)");
+    }
+}
