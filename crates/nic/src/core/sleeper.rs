@@ -153,6 +153,7 @@ impl Sleeper {
     }
 
     /// Whether the thread leaves the work to a program that polls, for [`LONGEST_NAP`] at most.
+    #[inline]
     pub(super) fn naps(&self) -> bool {
         self.napping.load(Ordering::Relaxed)
     }
