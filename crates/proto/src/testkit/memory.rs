@@ -77,6 +77,10 @@ impl Memory for Arena {
             to.fill(0);
             return Ok(());
         }
+        if span.len() == 0 {
+            // It is nowhere.
+            return Ok(());
+        }
         self.check(span)?;
         let at = Self::at(span.addr());
         to.copy_from_slice(&self.bytes.borrow()[at..at + span.len()]);

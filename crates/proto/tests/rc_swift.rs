@@ -1,0 +1,611 @@
+//! What is sent, received and acknowledged swiftly (module `swift`) leaves the same packets, completions, memory and state as what goes
+//! the general way.
+
+mod common;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use common::{bytes, seeds};
+use ferroce_proto::ids::{Key, Srqn};
+use ferroce_proto::rc::{LinkTraits, Swift};
+use ferroce_proto::testkit::{Arena, Node, Pair, Rng, Setup, Side, remote, wr};
+use ferroce_proto::verbs::{
+    AttrMask, Mtu, PathMigState, Payload, PostError, QpAttr, QpState, RecvWr, SendFlags, SendOp,
+    SendTo, SendWr,
+};
+use ferroce_proto::wire::{Brief, BriefKind, Packet};
+
+const LOSSLESS: LinkTraits = LinkTraits {
+    lossless: true,
+    max_in_flight: 1 << 20,
+};
+
+/// Bytes of memory of each node.
+const MEMORY: usize = 20_000;
+/// Receives go from here on.
+const RECEIVED: u64 = 10_000;
+
+/// How often the swift way was open.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    sent: usize,
+    taken: usize,
+    acknowledged: usize,
+    overflows: usize,
+}
+
+impl Counts {
+    fn add(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.taken += other.taken;
+        self.acknowledged += other.acknowledged;
+        self.overflows += other.overflows;
+    }
+}
+
+/// Two queue pairs, and what is under way between them.
+struct Ends {
+    pair: Pair,
+    lossless: bool,
+    /// They take the swift way wherever it is open.
+    swift: Option<Counts>,
+    /// To A, and to B.
+    under_way: [VecDeque<Vec<u8>>; 2],
+    /// What was sent, since the last look.
+    sent: Vec<(Side, Vec<u8>)>,
+}
+
+impl Ends {
+    fn new(mut pair: Pair, setup: &Setup, is_swift: bool) -> Self {
+        let mut rng = Rng::new(setup.seed);
+        for side in [Side::A, Side::B] {
+            let memory = &pair.node(side).memory;
+            memory.put(Arena::BASE, &bytes(&mut rng, MEMORY));
+        }
+        Self {
+            pair,
+            lossless: setup.link.lossless,
+            swift: is_swift.then(Counts::default),
+            under_way: Default::default(),
+            sent: Vec::new(),
+        }
+    }
+
+    fn put_under_way(&mut self, from: Side, packet: &[u8]) {
+        self.sent.push((from, packet.to_vec()));
+        self.under_way[from.peer() as usize].push_back(packet.to_vec());
+    }
+
+    /// Posts, and sends all that can go.
+    fn post(&mut self, side: Side, request: &SendWr, room: usize) -> Result<(), PostError> {
+        if let Some(counts) = &mut self.swift {
+            let Node {
+                qp, rights, memory, ..
+            } = self.pair.node(side);
+            let mut room = vec![0xee; room];
+            if let Some(len) = qp.write_swiftly((&mut &*rights, memory), request, &mut room) {
+                counts.sent += 1;
+                qp.sent_swiftly(request.clone());
+                assert!(room[len..].iter().all(|b| *b == 0xee), "behind the packet");
+                self.put_under_way(side, &room[..len]);
+                return Ok(());
+            }
+        }
+        let posted = self.pair.try_send(side, request.clone());
+        self.transmit(side);
+        posted
+    }
+
+    fn transmit(&mut self, side: Side) {
+        let (now, mut out) = (self.pair.now, Vec::new());
+        let node = self.pair.node(side);
+        if let Some(first) = node.with(now, |qp, cx| qp.poll_short(cx, &mut out)) {
+            let (acknowledgement, message) = out.split_at(first);
+            if first > 0 {
+                self.put_under_way(side, acknowledgement);
+            }
+            self.put_under_way(side, message);
+        }
+        loop {
+            out.clear();
+            let node = self.pair.node(side);
+            if !node.with(now, |qp, cx| qp.poll_transmit(cx, &mut out)) {
+                return;
+            }
+            self.put_under_way(side, &out);
+        }
+    }
+
+    /// Hands packets to a node. Returns how many there were.
+    fn deliver(&mut self, into: Side, most: usize) -> usize {
+        let (now, mut delivered) = (self.pair.now, 0);
+        while delivered < most
+            && let Some(bytes) = self.under_way[into as usize].pop_front()
+        {
+            delivered += 1;
+            let packet = Packet::parse(&bytes).expect("well-formed");
+            let swiftly = Brief::parse(&bytes).and_then(|brief| self.take_swiftly(into, &brief));
+            let node = self.pair.node(into);
+            let taken =
+                swiftly.unwrap_or_else(|| node.with(now, |qp, cx| qp.on_packet(cx, &packet)));
+            if !taken && self.lossless {
+                let sender = self.pair.node(into.peer());
+                sender.with(now, |qp, cx| qp.on_dropped(cx));
+            }
+        }
+        delivered
+    }
+
+    /// Takes a packet swiftly, if that way is open; whether it was taken.
+    fn take_swiftly(&mut self, into: Side, brief: &Brief<'_>) -> Option<bool> {
+        let (counts, now) = (self.swift.as_mut()?, self.pair.now);
+        let node = self.pair.node(into);
+        let before = format!("{:?} {:?}", node.qp, node.results);
+        let Node {
+            qp,
+            rights,
+            memory,
+            results,
+            ..
+        } = &mut *node;
+        let (is_send, taken) = match brief.kind {
+            BriefKind::Send(payload) => {
+                let opens = (&mut &*rights, &*memory);
+                (true, qp.take_swiftly(opens, results, (&brief.bth, payload)))
+            }
+            BriefKind::Ack => (false, qp.acknowledge_swiftly(results, brief.bth.psn, now)),
+        };
+        match taken {
+            Swift::Done if is_send => counts.taken += 1,
+            Swift::Done => counts.acknowledged += 1,
+            Swift::Unusual if is_send => {
+                let after = format!("{:?} {:?}", node.qp, node.results);
+                assert_eq!(before, after, "nothing has changed");
+                return None;
+            }
+            // What was acknowledged so far is; the rest is for the general way.
+            Swift::Unusual => return None,
+            Swift::Overflow => {
+                counts.overflows += 1;
+                node.with(now, |qp, cx| match is_send {
+                    true => qp.on_recv_overflow(cx),
+                    false => qp.on_cq_overflow(cx),
+                });
+                return Some(!is_send);
+            }
+        }
+        Some(true)
+    }
+
+    /// Time passes.
+    fn pass(&mut self, time: Duration) {
+        self.pair.now = self.pair.now + time;
+        let now = self.pair.now;
+        for side in [Side::A, Side::B] {
+            let node = self.pair.node(side);
+            if node.qp.deadline().is_some_and(|at| at <= now) {
+                node.with(now, |qp, cx| qp.on_deadline(cx));
+            }
+            self.transmit(side);
+        }
+    }
+
+    /// Everything comes and is answered, until there is nothing more.
+    fn settle(&mut self) {
+        for round in 0.. {
+            assert!(round < 10_000, "never at rest");
+            let came = [Side::A, Side::B].map(|side| {
+                let came = self.deliver(side, usize::MAX);
+                self.transmit(side);
+                came
+            });
+            if came == [0, 0] {
+                return;
+            }
+            self.pair.now = self.pair.now + Duration::from_micros(10);
+        }
+    }
+
+    fn modify(&mut self, side: Side, attr: &QpAttr, mask: AttrMask) -> bool {
+        let now = self.pair.now;
+        let node = self.pair.node(side);
+        node.with(now, |qp, cx| qp.modify(cx, attr, mask)).is_ok()
+    }
+
+    /// Both start anew; nothing is under way.
+    fn connect_again(&mut self, link: LinkTraits) {
+        self.under_way = Default::default();
+        for side in [Side::A, Side::B] {
+            let (attr, _) = self.pair.step_attr(side, QpState::Reset);
+            assert!(self.modify(side, &attr, AttrMask::STATE));
+            self.pair.node(side).qp.set_link(link);
+            for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+                self.pair.to_state(side, state);
+            }
+        }
+    }
+}
+
+/// Two pairs to which the same happens; only the first takes the swift way.
+struct Twins {
+    ends: [Ends; 2],
+    setup: Setup,
+}
+
+impl Twins {
+    fn new(setup: Setup, pair: impl Fn(Setup) -> Pair) -> Self {
+        let ends = [true, false].map(|is_swift| Ends::new(pair(setup), &setup, is_swift));
+        Self { ends, setup }
+    }
+
+    /// Does the same to both, and compares what comes of it.
+    #[track_caller]
+    fn both<R: PartialEq + std::fmt::Debug>(&mut self, what: impl Fn(&mut Ends) -> R) -> R {
+        let [swift, general] = &mut self.ends;
+        let result = what(swift);
+        assert_eq!(result, what(general));
+        let [one, other] = [swift, general].map(|ends| {
+            let pair = &ends.pair;
+            let queries = [pair.a.qp.query(), pair.b.qp.query()];
+            let results = format!("{:?}\n{:?}", pair.a.results, pair.b.results);
+            let states = format!("{:?}\n{:?}", pair.a.qp, pair.b.qp);
+            let sent = std::mem::take(&mut ends.sent);
+            (results, sent, format!("{queries:?}"), states)
+        });
+        assert_eq!(one.0, other.0, "completions and events");
+        assert_eq!(one.1, other.1, "packets");
+        assert_eq!(one.2, other.2, "attributes");
+        assert_eq!(one.3, other.3, "states");
+        result
+    }
+
+    #[track_caller]
+    fn settle(&mut self) {
+        self.both(Ends::settle);
+        let memories = self.ends.each_ref().map(|ends| {
+            let all = |node: &Node| node.memory.get(Arena::BASE, MEMORY);
+            [all(&ends.pair.a), all(&ends.pair.b)]
+        });
+        assert!(memories[0] == memories[1], "memory");
+    }
+
+    fn counts(&self) -> Counts {
+        self.ends[0].swift.expect("the first is the swift one")
+    }
+}
+
+/// Mostly a short SEND; rarely one that fails.
+fn request(pair: &Pair, rng: &mut Rng, wr_id: u64, side: Side) -> SendWr {
+    let to = remote(pair.key(side.peer()), rng.below(1000) * 8);
+    let length = match rng.below(10) {
+        0 => 0,
+        1..=8 => rng.below32(300),
+        _ => rng.below32(3000),
+    };
+    let op = match rng.below(40) {
+        0 => SendOp::SendImm([1, 2, 3, 4]),
+        1 => SendOp::Write(to),
+        2 => SendOp::WriteImm(to, [5, 6, 7, 8]),
+        3 => SendOp::Read(to),
+        4 if length >= 8 => SendOp::FetchAdd { remote: to, add: 1 },
+        _ => SendOp::Send,
+    };
+    let mut request = wr(wr_id, op, vec![pair.sge(side, rng.below(5000), length)]);
+    request.flags = SendFlags::from_bits_truncate(rng.below32(8));
+    if op == SendOp::Send && length < 300 && rng.per_mille(400) {
+        request.payload = Payload::Inline(bytes(rng, length as usize));
+        request.flags |= SendFlags::INLINE;
+    }
+    if let Payload::Sges(sges) = &mut request.payload {
+        match rng.below(400) {
+            0 => sges[0].lkey = Key(7),
+            1 => sges.clear(),
+            2..=20 => sges.push(pair.sge(side, 6000, 20)),
+            _ => {}
+        }
+    }
+    if rng.per_mille(5) {
+        request.to = SendTo::XrcSrq(Srqn::new(3));
+    }
+    request
+}
+
+/// A receive: mostly of one piece that is long enough; rarely one that fails.
+fn receive(pair: &Pair, rng: &mut Rng, wr_id: u64, side: Side) -> RecvWr {
+    let piece = |rng: &mut Rng, length| pair.sge(side, RECEIVED + rng.below(5000), length);
+    let mut sges = match rng.below(400) {
+        0..=20 => vec![piece(rng, 50), piece(rng, 4000)],
+        21 => vec![],
+        22 => vec![piece(rng, 200)],
+        _ => vec![piece(rng, 4000)],
+    };
+    if let Some(sge) = sges.first_mut()
+        && rng.per_mille(2)
+    {
+        sge.lkey = Key(7);
+    }
+    RecvWr {
+        wr_id,
+        sges: sges.into(),
+    }
+}
+
+/// One of the things that happen to queue pairs.
+fn anything(twins: &mut Twins, rng: &mut Rng, wr_id: u64) {
+    let side = rng.pick(&[Side::A, Side::B]);
+    match rng.below(100) {
+        0..=39 => {
+            let request = request(&twins.ends[0].pair, rng, wr_id, side);
+            let room = rng.pick(&[20, 116, 116, 116, 500]);
+            let _ = twins.both(|ends| ends.post(side, &request, room));
+        }
+        40..=54 => {
+            for _ in 0..rng.below(8) {
+                let receive = receive(&twins.ends[0].pair, rng, wr_id, side);
+                let _ = twins.both(|ends| ends.pair.try_recv(side, receive.clone()));
+            }
+            // It may have been waited for.
+            twins.both(|ends| ends.transmit(side));
+        }
+        55..=84 => {
+            let most = rng.pick(&[1, 1, 2, 4, 100]);
+            let answers = rng.per_mille(800);
+            twins.both(|ends| {
+                let came = ends.deliver(side, most);
+                if answers {
+                    ends.transmit(side);
+                }
+                came
+            });
+        }
+        85..=89 => {
+            let time = Duration::from_micros(rng.pick(&[10, 100, 1000, 20_000]));
+            twins.both(|ends| ends.pass(time));
+        }
+        90..=95 => twins.settle(),
+        96 => lose(twins, rng, side),
+        97 => {
+            let most = rng.pick(&[0, 200, 2000, u64::MAX]);
+            twins.both(|ends| {
+                ends.pair.node(side).qp.set_allowance(most);
+                ends.transmit(side);
+            });
+        }
+        _ => rarely(twins, rng, side),
+    }
+    let Pair { a, b, .. } = &twins.ends[0].pair;
+    let ended = [a, b].iter().any(|node| node.qp.state() != QpState::Rts);
+    if ended && rng.per_mille(100) {
+        let link = twins.setup.link;
+        twins.both(|ends| ends.connect_again(link));
+    }
+}
+
+/// What is under way is lost, doubled or overtaken.
+fn lose(twins: &mut Twins, rng: &mut Rng, side: Side) {
+    let what = rng.below(3);
+    if !twins.setup.link.lossless {
+        twins.both(|ends| {
+            let under_way = &mut ends.under_way[side as usize];
+            match (what, under_way.len()) {
+                (_, 0) => {}
+                (0, _) => drop(under_way.pop_front()),
+                (1, _) => under_way.push_back(under_way[0].clone()),
+                _ => under_way.rotate_left(1),
+            }
+        });
+    }
+}
+
+/// Changes of a state, and ends.
+fn rarely(twins: &mut Twins, rng: &mut Rng, side: Side) {
+    match rng.below(20) {
+        0..=9 => {
+            for state in [QpState::Sqd, QpState::Rts] {
+                let request = request(&twins.ends[0].pair, rng, 5, side);
+                let _ = twins.both(|ends| {
+                    let (attr, _) = ends.pair.step_attr(side, state);
+                    ends.modify(side, &attr, AttrMask::STATE);
+                    ends.post(side, &request, 116)
+                });
+            }
+        }
+        10..=13 => {
+            twins.both(|ends| {
+                let (path, _) = ends.pair.step_attr(side, QpState::Rtr);
+                let attr = QpAttr {
+                    alt_ah_attr: path.ah_attr,
+                    alt_port_num: 1,
+                    path_mig_state: PathMigState::Rearm,
+                    ..path
+                };
+                let mask = AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE;
+                ends.modify(side, &attr, mask)
+            });
+        }
+        14..=15 => {
+            twins.both(|ends| {
+                let now = ends.pair.now;
+                ends.pair.node(side).with(now, |qp, cx| qp.on_dropped(cx));
+            });
+        }
+        16 => {
+            twins.both(|ends| {
+                let (attr, _) = ends.pair.step_attr(side, QpState::Err);
+                ends.modify(side, &attr, AttrMask::STATE)
+            });
+        }
+        17 => {
+            twins.both(|ends| {
+                let now = ends.pair.now;
+                let node = ends.pair.node(side);
+                node.with(now, |qp, cx| qp.on_peer_dead(cx));
+            });
+        }
+        18 => {
+            twins.both(|ends| {
+                let now = ends.pair.now;
+                let node = ends.pair.node(side);
+                node.with(now, |qp, cx| qp.on_cq_overflow(cx));
+            });
+        }
+        _ => {
+            let link = twins.setup.link;
+            twins.both(|ends| ends.pair.node(side).qp.set_link(link));
+        }
+    }
+}
+
+/// Random work on twins that are connected.
+fn run(twins: &mut Twins, length: u64) -> Counts {
+    let mut rng = Rng::new(twins.setup.seed ^ 0x5eed);
+    if rng.per_mille(150) {
+        let room = rng.below32(100) as usize;
+        twins.both(|ends| {
+            ends.pair.a.results.cq_room = Some(room);
+            ends.pair.b.results.cq_room = Some(room);
+        });
+    }
+    for wr_id in 0..length {
+        anything(twins, &mut rng, wr_id);
+    }
+    twins.settle();
+    twins.counts()
+}
+
+fn setup(seed: u64, link: LinkTraits) -> Setup {
+    let mut setup = Setup {
+        seed,
+        memory: MEMORY,
+        psn: 0xff_ffe0,
+        mtu: [Mtu::B256, Mtu::B1024, Mtu::B4096][(seed % 3) as usize],
+        sq_sig_all: seed % 5 == 0,
+        kin: seed % 2 == 0,
+        link,
+        ..Setup::default()
+    };
+    setup.cap.max_send_wr = 16;
+    setup
+}
+
+#[test]
+fn both_ways_leave_the_same_on_a_lossless_link() {
+    let mut counts = Counts::default();
+    for seed in seeds(40) {
+        println!("seed {seed}");
+        counts.add(run(&mut Twins::new(setup(seed, LOSSLESS), Pair::new), 300));
+    }
+    println!("{counts:?}");
+    assert!(counts.sent > 20, "{counts:?}");
+    assert!(counts.taken > 20, "{counts:?}");
+    assert!(counts.acknowledged > 20, "{counts:?}");
+}
+
+#[test]
+fn on_a_link_that_loses_nothing_is_sent_swiftly() {
+    let mut counts = Counts::default();
+    for seed in seeds(15) {
+        println!("seed {seed}");
+        let link = Setup::default().link;
+        counts.add(run(&mut Twins::new(setup(seed, link), Pair::new), 300));
+    }
+    println!("{counts:?}");
+    assert_eq!((counts.sent, counts.acknowledged), (0, 0), "they are timed");
+    assert!(counts.taken > 20, "{counts:?}");
+}
+
+/// A program that only receives may stay in RTR: there the first packet goes the general way, which tells of it.
+#[test]
+fn both_ways_leave_the_same_in_rtr() {
+    let unconnected = |setup| {
+        let mut pair = Pair::unconnected(setup);
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            pair.to_state(Side::A, state);
+            if state != QpState::Rts {
+                pair.to_state(Side::B, state);
+            }
+        }
+        pair
+    };
+    let mut twins = Twins::new(setup(1, LOSSLESS), unconnected);
+    for wr_id in 0..20 {
+        let pair = &twins.ends[0].pair;
+        let sges = vec![pair.sge(Side::B, RECEIVED, 100)].into();
+        let receive = RecvWr { wr_id, sges };
+        let request = wr(wr_id, SendOp::Send, vec![pair.sge(Side::A, wr_id, 30)]);
+        twins
+            .both(|ends| ends.pair.try_recv(Side::B, receive.clone()))
+            .expect("there is room");
+        twins
+            .both(|ends| ends.post(Side::A, &request, 116))
+            .expect("there is room");
+        twins
+            .both(|ends| ends.post(Side::B, &request, 116))
+            .expect_err("it does not send");
+        twins.settle();
+    }
+    assert_eq!(twins.counts().taken, 19);
+    assert_eq!(twins.ends[0].pair.b.qp.state(), QpState::Rtr);
+}
+
+/// Twins that have measured a round trip.
+fn warm(setup: Setup) -> Twins {
+    let mut twins = Twins::new(setup, Pair::new);
+    exchange(&mut twins, 8);
+    twins
+}
+
+/// A message of so many bytes from A to B, and its acknowledgement.
+fn exchange(twins: &mut Twins, length: u32) {
+    let pair = &twins.ends[0].pair;
+    let sges = vec![pair.sge(Side::B, RECEIVED, 8192)].into();
+    let receive = RecvWr { wr_id: 1, sges };
+    let request = wr(1, SendOp::Send, vec![pair.sge(Side::A, 0, length)]);
+    let posted = twins.both(|ends| ends.pair.try_recv(Side::B, receive.clone()));
+    assert_eq!(posted, Ok(()));
+    let posted = twins.both(|ends| ends.post(Side::A, &request, 8192));
+    assert_eq!(posted, Ok(()));
+    twins.settle();
+}
+
+#[test]
+fn every_length_up_to_the_mtu_goes_swiftly() {
+    let mut twins = warm(setup(0, LOSSLESS));
+    for length in 0..=256 {
+        exchange(&mut twins, length);
+        assert_eq!(twins.counts().sent, length as usize + 1);
+    }
+    exchange(&mut twins, 257);
+    assert_eq!(twins.counts().sent, 257, "two packets");
+}
+
+/// The last receive completion that has room, and the first that has not, by messages that are taken swiftly and acknowledged together.
+#[test]
+fn an_overflow_is_the_same_wherever_it_happens() {
+    for room in 0..12 {
+        for together in [1, 3, 6] {
+            let mut twins = warm(setup(7, LOSSLESS));
+            twins.both(|ends| {
+                let done = ends.pair.a.results.send.len();
+                ends.pair.a.results.cq_room = Some(done + room);
+                ends.pair.b.results.cq_room = Some(12 - room);
+            });
+            for wr_id in 0..6 {
+                let pair = &twins.ends[0].pair;
+                let sges = vec![pair.sge(Side::B, RECEIVED, 100)].into();
+                let receive = RecvWr { wr_id, sges };
+                let request = wr(wr_id, SendOp::Send, vec![pair.sge(Side::A, wr_id, 30)]);
+                let _ = twins.both(|ends| ends.pair.try_recv(Side::B, receive.clone()));
+                let _ = twins.both(|ends| ends.post(Side::A, &request, 116));
+                if wr_id % together == together - 1 {
+                    twins.settle();
+                }
+            }
+            twins.settle();
+            assert!(twins.counts().overflows > 0, "room {room}");
+            let failed = twins.ends[0].pair.a.qp.state() == QpState::Err;
+            assert_eq!(failed, room < 6, "room {room}, {together} together");
+        }
+    }
+}
