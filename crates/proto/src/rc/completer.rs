@@ -31,10 +31,9 @@ impl Requester {
         };
         match operation {
             Operation::Acknowledge => self.on_acknowledge(shared, cx, packet, sequence),
-            Operation::ReadResponse => {
-                self.on_read_response(shared, cx, (packet, position), sequence)
+            Operation::ReadResponse | Operation::AtomicAcknowledge => {
+                self.on_answer(shared, cx, (packet, operation, position), sequence)
             }
-            Operation::AtomicAcknowledge => self.on_atomic(shared, cx, packet, sequence),
             _ => Ok(()),
         }
     }
@@ -62,10 +61,7 @@ impl Requester {
             return Ok(());
         };
         match aeth.syndrome {
-            Syndrome::Ack(_) => {
-                self.acknowledge(shared, cx, sequence + 1)?;
-                Ok(())
-            }
+            Syndrome::Ack(_) => self.repair_to(shared, cx, sequence + 1),
             Syndrome::RnrNak(code) => {
                 cx.sink.note(Noted::NotReadyHeard);
                 if self.acknowledge(shared, cx, sequence)? {
@@ -73,21 +69,42 @@ impl Requester {
                 }
                 Ok(())
             }
-            Syndrome::Nak(code) => {
-                if code == NakCode::Sequence {
-                    cx.sink.note(Noted::SequenceErrorHeard);
-                    // The report of a gap says what becomes of the packets behind the probe.
-                    if !packet.payload.is_empty() {
-                        self.probe = Probe::Idle;
+            Syndrome::Nak(NakCode::Sequence) => {
+                cx.sink.note(Noted::SequenceErrorHeard);
+                if packet.payload.is_empty() || shared.link.lossless {
+                    if self.acknowledge(shared, cx, sequence)? {
+                        self.on_implied_nak(shared);
                     }
+                    return Ok(());
                 }
+                // The report of a gap says what becomes of the packets behind the probe.
+                self.probe = Probe::Idle;
+                self.repair_to(shared, cx, sequence)?;
+                self.on_gap(sequence, packet.payload);
+                Ok(())
+            }
+            Syndrome::Nak(code) => {
                 if self.acknowledge(shared, cx, sequence)? {
-                    self.on_nak(shared, code, packet.payload)?;
+                    self.on_nak(shared, code)?;
                 }
                 Ok(())
             }
             Syndrome::Reserved(_) => Ok(()),
         }
+    }
+
+    /// Takes everything before `to` as acknowledged. Answers that come before that and are not here were lost.
+    fn repair_to(&mut self, shared: &Shared, cx: &mut Cx<'_>, to: u64) -> Result<(), SendFault> {
+        if self.advance(shared, cx, to)? {
+            return Ok(());
+        }
+        if shared.repairs() {
+            self.acknowledged_to = self.acknowledged_to.max(to);
+            self.ask_for_answers(shared, to);
+        } else {
+            self.on_implied_nak(shared);
+        }
+        Ok(())
     }
 
     /// Takes everything before `to` as acknowledged. Returns false if a READ or atomic in between has no answer: that was
@@ -98,6 +115,15 @@ impl Requester {
         cx: &mut Cx<'_>,
         to: u64,
     ) -> Result<bool, SendFault> {
+        let complete = self.advance(shared, cx, to)?;
+        if !complete {
+            self.on_implied_nak(shared);
+        }
+        Ok(complete)
+    }
+
+    /// Takes everything before `to` as acknowledged. Returns false if a READ or atomic in between has no answer.
+    fn advance(&mut self, shared: &Shared, cx: &mut Cx<'_>, to: u64) -> Result<bool, SendFault> {
         let from = self.flight.oldest();
         let mut bytes = 0;
         let mut complete = true;
@@ -119,11 +145,7 @@ impl Requester {
         if self.flight.oldest() > from {
             self.on_progress(shared, cx.now, bytes);
         }
-        outcome?;
-        if !complete {
-            self.on_implied_nak(shared);
-        }
-        Ok(complete)
+        outcome.map(|()| complete)
     }
 
     /// Something new was acknowledged.
@@ -140,7 +162,7 @@ impl Requester {
             Probe::Sent { until, limit } if oldest >= until => {
                 self.probe = Probe::Idle;
                 // More than the probe: the responder was only late, and is still at it; or it has kept what came early.
-                if oldest == until && oldest < limit {
+                if oldest == until && oldest < limit && self.early.is_empty() {
                     self.on_loss(shared);
                 }
             }
@@ -176,13 +198,9 @@ impl Requester {
         }
     }
 
-    /// A NAK about the oldest packet.
-    fn on_nak(&mut self, shared: &Shared, code: NakCode, report: &[u8]) -> Result<(), SendFault> {
+    /// A NAK about the oldest packet, which is not about a gap.
+    fn on_nak(&mut self, shared: &Shared, code: NakCode) -> Result<(), SendFault> {
         let fault = match code {
-            NakCode::Sequence => {
-                self.on_gap(shared, report);
-                return Ok(());
-            }
             NakCode::NOT_FETCHED => {
                 self.on_not_fetched(shared);
                 return Ok(());
@@ -190,21 +208,76 @@ impl Requester {
             NakCode::InvalidRequest => (WcStatus::RemInvReqErr, Cause::NakInvalidRequest),
             NakCode::RemoteAccess => (WcStatus::RemAccessErr, Cause::NakRemoteAccess),
             NakCode::RemoteOperational => (WcStatus::RemOpErr, Cause::NakRemoteOperational),
-            NakCode::Other(_) => return Ok(()),
+            NakCode::Sequence | NakCode::Other(_) => return Ok(()),
         };
         Err(Fault::new(fault.0, fault.1).into())
     }
 
-    fn on_read_response(
+    /// The answer to a READ or atomic.
+    fn on_answer(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        answer: (&Packet<'_>, Operation, Position),
+        sequence: u64,
+    ) -> Result<(), SendFault> {
+        if self.advance(shared, cx, sequence)? {
+            self.take_answer(shared, cx, answer, sequence)?;
+            if !self.early.is_empty() || self.acknowledged_to > self.flight.oldest() {
+                self.take_early(shared, cx)?;
+            }
+        } else if shared.repairs() {
+            self.keep_answer(shared, answer.0, sequence);
+        } else {
+            self.on_implied_nak(shared);
+        }
+        Ok(())
+    }
+
+    /// The answer to the oldest packet.
+    fn take_answer(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        (packet, operation, position): (&Packet<'_>, Operation, Position),
+        sequence: u64,
+    ) -> Result<(), SendFault> {
+        if operation == Operation::AtomicAcknowledge {
+            self.take_result(shared, cx, packet, sequence)
+        } else {
+            self.take_read_response(shared, cx, (packet, position), sequence)
+        }
+    }
+
+    /// Answers that came early, up to the next one that is missing, and what was acknowledged behind them.
+    fn take_early(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), SendFault> {
+        while let Some(psn) = self.early.first() {
+            let known = self.flight.sequence_of(psn);
+            if let Ok(sequence) = known
+                && !self.advance(shared, cx, sequence)?
+            {
+                return Ok(());
+            }
+            // What was answered in the meantime is not wanted any longer.
+            if let (Some(early), Ok(sequence)) = (self.early.pop(), known)
+                && let packet = early.packet()
+                && let Some(info) = packet.bth.opcode.info()
+            {
+                let answer = (&packet, info.operation, info.position);
+                self.take_answer(shared, cx, answer, sequence)?;
+            }
+        }
+        self.advance(shared, cx, self.acknowledged_to).map(drop)
+    }
+
+    /// The READ response to the oldest packet.
+    fn take_read_response(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,
         (packet, position): (&Packet<'_>, Position),
         sequence: u64,
     ) -> Result<(), SendFault> {
-        if !self.acknowledge(shared, cx, sequence)? {
-            return Ok(());
-        }
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
@@ -215,16 +288,14 @@ impl Requester {
         self.on_answered(shared, cx, sequence)
     }
 
-    fn on_atomic(
+    /// The result of the atomic that is the oldest packet.
+    fn take_result(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         sequence: u64,
     ) -> Result<(), SendFault> {
-        if !self.acknowledge(shared, cx, sequence)? {
-            return Ok(());
-        }
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
@@ -281,7 +352,9 @@ impl Requester {
             return Err(Fault::BAD_RESPONSE);
         }
         let (starts, ends) = (sequence == request.start, sequence + 1 == request.end);
-        let starts = starts || wqe.repeated && position.starts();
+        let is_part = self.repairs.may_be_part(sequence);
+        let starts = starts || (wqe.repeated || is_part) && position.starts();
+        let ends = ends || is_part && position.ends();
         let accepted = packet
             .ext
             .aeth

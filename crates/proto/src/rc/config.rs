@@ -106,6 +106,11 @@ impl Shared {
         }
     }
 
+    /// Whether both ends keep what overtakes a loss, so that only what was lost is sent again.
+    pub(super) const fn repairs(&self) -> bool {
+        self.kin && !self.link.lossless
+    }
+
     /// Who asks the rights table, for itself or for the peer.
     pub(super) const fn accessor(&self) -> Accessor {
         Accessor {

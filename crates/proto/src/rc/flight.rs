@@ -1,6 +1,7 @@
 //! Which packets are in flight.
 
 use alloc::collections::VecDeque;
+use core::ops::Range;
 
 use super::config::Shared;
 use super::send_queue::Wqe;
@@ -60,6 +61,13 @@ impl Flight {
     pub(super) fn request_at(&self, sequence: u64) -> Option<Request> {
         let mut covering = self.requests.iter().filter(|r| sequence < r.end);
         covering.next().copied().filter(|r| r.start <= sequence)
+    }
+    /// The parts of a range that wait for READ responses and results of atomics.
+    pub(super) fn requests_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let parts = self.requests.iter().map(move |request| {
+            request.start.max(range.start).max(self.oldest)..request.end.min(range.end)
+        });
+        parts.filter(|part| !part.is_empty())
     }
     /// Whether a READ or atomic before the next packet waits for its answer.
     pub(super) fn answer_due(&self) -> bool {

@@ -22,7 +22,7 @@
 //! | `completer` | response packets to completions |
 //! | `express` | the short way of short messages |
 //! | `middles` | the short way of the middle of a long message |
-//! | `repair`, `early` | a lone loss between two of our kind |
+//! | `repair`, `early` | losses between two of our kind |
 //! | `budget` | what the queue pairs of a process have in flight to another one together |
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
 //! | `responder`, `execute`, `message` | request packets to memory and receive completions |

@@ -2,7 +2,9 @@
 //!
 //! A NAK names the first packet that is missing. The rule is to go back to it and to send everything from there again. A peer of our
 //! kind keeps what came behind the gap ([`early`]) and says so: its NAK carries a report of all gaps, as payload. Then
-//! only what is missing is sent again.
+//! only what is missing is sent again. READ responses that overtook a lost one are kept here, and only that one is asked for again.
+//!
+//! What is sent again may be lost, too. Then something that was sent for the first time after it arrives before it.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -12,15 +14,31 @@ use super::config::Shared;
 use super::early;
 use super::fault::SendFault;
 use super::requester::Requester;
-use super::send_queue::{Answer, Wqe};
+use super::send_queue::Answer;
+use crate::wire::Packet;
+
+/// Pieces that are to be sent again, at most; others will be reported once more.
+const MAX_DUE: usize = 128;
+/// Of so many pieces that were sent again it is known that they are on their way; older ones may be sent once more.
+const MAX_SENT: usize = 128;
 
 /// What is to be sent again.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     /// Sequences, in order.
     due: VecDeque<Range<u64>>,
-    /// What was missing before this one was sent again already; a report that comes meanwhile does not know.
-    done_to: u64,
+    /// What was sent again, in the order of sending.
+    sent: VecDeque<Sent>,
+    /// READ responses before this one may be the first or last answers to a request for a part.
+    asked_to: u64,
+}
+
+/// Packets that were sent again.
+#[derive(Debug)]
+struct Sent {
+    range: Range<u64>,
+    /// The first packet that was sent for the first time after them.
+    before: u64,
 }
 
 impl Repairs {
@@ -28,10 +46,10 @@ impl Repairs {
         self.due.is_empty()
     }
 
-    /// Everything from `oldest` on may be reported anew.
-    pub(super) fn restart(&mut self, oldest: u64) {
+    /// Everything may be reported anew.
+    pub(super) fn restart(&mut self) {
         self.due.clear();
-        self.done_to = oldest;
+        self.sent.clear();
     }
 
     /// What is before `oldest` has arrived.
@@ -39,35 +57,111 @@ impl Repairs {
         while self.due.front().is_some_and(|range| range.end <= oldest) {
             self.due.pop_front();
         }
+        self.sent.retain(|sent| sent.range.end > oldest);
     }
 
-    /// These are missing, as far as they were not sent again already. Returns how many are new.
-    fn add(&mut self, missing: Range<u64>) -> u64 {
-        let missing = missing.start.max(self.done_to)..missing.end;
-        if missing.is_empty() {
-            return 0;
+    /// Whether a READ response may be the first or the last of a part.
+    pub(super) fn may_be_part(&self, sequence: u64) -> bool {
+        sequence < self.asked_to
+    }
+
+    /// Whether this packet overtook what was sent again before it.
+    fn is_overtaken_by(&self, sequence: u64) -> bool {
+        self.sent
+            .front()
+            .is_some_and(|sent| sent.before <= sequence)
+    }
+
+    /// These are missing, while packets up to `arrived_to` have arrived. Returns how many have to be sent, for the first time or again.
+    fn on_missing(&mut self, gaps: impl Iterator<Item = Range<u64>>, arrived_to: u64) -> u64 {
+        while arrived_to > 0 && self.is_overtaken_by(arrived_to - 1) {
+            self.sent.pop_front();
         }
-        self.done_to = missing.end;
-        self.due.push_back(missing.clone());
-        missing.end - missing.start
+        gaps.map(|gap| self.add(gap)).sum()
+    }
+
+    /// Adds what of a gap is not known yet. Returns how many packets that are.
+    fn add(&mut self, gap: Range<u64>) -> u64 {
+        let (mut from, mut added) = (gap.start, 0);
+        while from < gap.end && self.due.len() < MAX_DUE {
+            let known = || self.due.iter().chain(self.sent.iter().map(|s| &s.range));
+            let covering = known().filter(|range| range.contains(&from));
+            if let Some(end) = covering.map(|range| range.end).max() {
+                from = end;
+                continue;
+            }
+            let next = known().map(|range| range.start).filter(|&at| at > from);
+            let to = next.fold(gap.end, u64::min);
+            let place = self.due.partition_point(|range| range.start < from);
+            self.due.insert(place, from..to);
+            added += to - from;
+            from = to;
+        }
+        added
+    }
+
+    /// These went out, when the next new packet was `before`.
+    pub(super) fn on_sent(&mut self, range: Range<u64>, before: u64) {
+        match self.sent.back_mut() {
+            Some(last) if last.before == before && last.range.end == range.start => {
+                last.range.end = range.end;
+            }
+            _ => self.sent.push_back(Sent { range, before }),
+        }
+        if self.sent.len() > MAX_SENT {
+            self.sent.pop_front();
+        }
     }
 }
 
 impl Requester {
-    /// A NAK says that the oldest packet is missing, with the report of a peer that has kept what came behind.
-    pub(super) fn on_gap(&mut self, shared: &Shared, report: &[u8]) {
-        if report.is_empty() || shared.link.lossless {
-            self.on_implied_nak(shared);
-            return;
+    /// A NAK says that the packet `first` is missing, with the report of a peer that has kept what came behind.
+    pub(super) fn on_gap(&mut self, first: u64, report: &[u8]) {
+        let gaps =
+            early::read_report(report).map(|(at, len)| (first + u64::from(at), u64::from(len)));
+        let arrived_to = gaps.clone().map(|(from, len)| from + len).max();
+        // A request is missing as a whole, or is not.
+        let (flight, next) = (&self.flight, self.flight.next());
+        let whole = |to: u64| flight.request_at(to - 1).map_or(to, |request| request.end);
+        let missing = gaps
+            .filter(|&(from, len)| len > 0 && from < next)
+            .map(|(from, len)| from..whole(next.min(from + len)));
+        let count = self.repairs.on_missing(missing, arrived_to.unwrap_or(0));
+        self.on_missing(count);
+    }
+
+    /// An answer came, while earlier ones are missing: it is kept, and those are asked for again.
+    pub(super) fn keep_answer(&mut self, shared: &Shared, packet: &Packet<'_>, sequence: u64) {
+        let expected = self.flight.psn(self.flight.oldest());
+        let opens_gap = self.early.keep(packet, expected, shared.mtu());
+        if opens_gap || self.repairs.is_overtaken_by(sequence) {
+            self.ask_for_answers(shared, sequence + 1);
         }
-        let (oldest, next) = (self.flight.oldest(), self.flight.next());
-        let mut missing = 0;
-        for (at, len) in early::read_report(report) {
+    }
+
+    /// What the peer said came behind its answers to everything before `to`: those that are not here are asked for again.
+    pub(super) fn ask_for_answers(&mut self, shared: &Shared, to: u64) {
+        let oldest = self.flight.oldest();
+        let expected = self.flight.psn(oldest);
+        let numbered = |(at, len)| {
             let from = oldest + u64::from(at);
-            missing += self.repairs.add(from..next.min(from + u64::from(len)));
-        }
-        if missing > 0 {
-            self.window.on_gaps(missing);
+            from..from + u64::from(len)
+        };
+        let end = oldest + u64::from(self.early.end(expected, shared.mtu()));
+        let gaps = self.early.gaps(expected, shared.mtu()).map(numbered);
+        // What was not sent again since going back is sent anyway.
+        let to_be_sent = to.min(self.flight.next());
+        let missing = gaps
+            .chain(core::iter::once(end..to))
+            .flat_map(|gap| self.flight.requests_in(gap.start..gap.end.min(to_be_sent)));
+        let count = self.repairs.on_missing(missing, to);
+        self.on_missing(count);
+    }
+
+    /// So many packets are to be sent again.
+    fn on_missing(&mut self, count: u64) {
+        if count > 0 {
+            self.window.on_gaps(count);
             self.retry.on_resend();
         }
     }
@@ -85,20 +179,21 @@ impl Requester {
                 self.repairs.due.pop_front();
                 continue;
             };
-            let to = self.request_end(shared, wqe, sequence);
+            let to = self.request_end(shared, wqe, sequence).min(range.end);
+            let is_read = wqe.answer() == Answer::Read;
             let ask = to >= range.end && self.repairs.due.len() == 1;
-            let emitted = if self.begins(wqe, sequence) {
-                self.emit(shared, cx, (wqe, (sequence, to), ask), out)
-                    .map(|_| true)
-            } else {
-                Ok(false)
-            };
-            if let Some(first) = self.repairs.due.front_mut() {
-                first.start = to;
-            }
-            match emitted {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
+            match self.emit(shared, cx, (wqe, (sequence, to), ask), out) {
+                Ok(_) => {
+                    let before = self.flight.limit();
+                    self.repairs.on_sent(sequence..to, before);
+                    if is_read {
+                        self.repairs.asked_to = self.repairs.asked_to.max(to);
+                    }
+                    if let Some(first) = self.repairs.due.front_mut() {
+                        first.start = to;
+                    }
+                    return Ok(true);
+                }
                 Err(fault) if self.flight.oldest() == sequence => return Err(fault.into()),
                 // It is found out when its turn comes.
                 Err(_) => self.repairs.due.clear(),
@@ -106,12 +201,62 @@ impl Requester {
         }
         Ok(false)
     }
+}
 
-    /// Whether a request packet was sent with this sequence: a READ is missing as a whole, or is not.
-    fn begins(&self, wqe: &Wqe, sequence: u64) -> bool {
-        match self.flight.request_at(sequence) {
-            Some(request) => request.start == sequence,
-            None => wqe.answer() == Answer::Ack,
+#[cfg(test)]
+#[allow(
+    clippy::single_range_in_vec_init,
+    reason = "lists of ranges, some of one"
+)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn due(repairs: &Repairs) -> Vec<Range<u64>> {
+        repairs.due.iter().cloned().collect()
+    }
+
+    /// Sends the first piece, when `before` is the next new packet.
+    fn send(repairs: &mut Repairs, before: u64) {
+        let range = repairs.due.pop_front().expect("due");
+        repairs.on_sent(range, before);
+    }
+
+    #[test]
+    fn what_is_known_is_not_added_again() {
+        let mut repairs = Repairs::default();
+        assert_eq!(repairs.on_missing([10..12, 20..25].into_iter(), 26), 7);
+        assert_eq!(repairs.on_missing([8..30].into_iter(), 31), 2 + 8 + 5);
+        assert_eq!(due(&repairs), [8..10, 10..12, 12..20, 20..25, 25..30]);
+        repairs.on_progress(20);
+        assert_eq!(due(&repairs), [20..25, 25..30]);
+    }
+
+    #[test]
+    fn what_was_overtaken_is_sent_once_more() {
+        let mut repairs = Repairs::default();
+        repairs.on_missing([10..12].into_iter(), 40);
+        send(&mut repairs, 50);
+        assert_eq!(
+            repairs.on_missing([10..12].into_iter(), 50),
+            0,
+            "on its way"
+        );
+        assert_eq!(repairs.on_missing([11..12].into_iter(), 51), 1, "overtaken");
+        assert_eq!(due(&repairs), [11..12]);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut repairs = Repairs::default();
+        for at in 0..1000 {
+            repairs.on_missing([at * 2..at * 2 + 1].into_iter(), 0);
         }
+        assert_eq!(repairs.due.len(), MAX_DUE);
+        for at in 0..1000 {
+            repairs.on_sent(at * 2..at * 2 + 1, 5000);
+        }
+        assert_eq!(repairs.sent.len(), MAX_SENT);
     }
 }

@@ -4,6 +4,7 @@
 
 use super::config::{PACKET_COST, Shared};
 use super::direct::Moved;
+use super::early::EarlyPackets;
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
 use super::offer::Offers;
@@ -43,6 +44,10 @@ pub(super) struct Requester {
     pub(super) went_back: bool,
     /// What a peer that has kept the rest misses.
     pub(super) repairs: Repairs,
+    /// READ responses that came before one that is missing.
+    pub(super) early: EarlyPackets,
+    /// The peer has taken everything before this sequence, it said while answers were missing.
+    pub(super) acknowledged_to: u64,
     /// The next packet cannot be built. Earlier work requests are completed first.
     pub(super) stuck: Option<Fault>,
     /// Cost of what was sent since the last packet with AckReq.
@@ -66,6 +71,8 @@ impl Requester {
             probe: Probe::Idle,
             went_back: false,
             repairs: Repairs::default(),
+            early: EarlyPackets::default(),
+            acknowledged_to: 0,
             stuck: None,
             unasked: 0,
             peer_gone: false,
@@ -78,6 +85,7 @@ impl Requester {
     /// The queue pair moves to RTS for the first time.
     pub(super) fn start(&mut self, shared: &Shared) {
         self.flight = Flight::new(shared.attr.sq_psn);
+        self.acknowledged_to = 0;
         self.window = Window::new(shared.link.max_in_flight, shared.mtu() + PACKET_COST);
     }
 
@@ -160,7 +168,8 @@ impl Requester {
         self.queue.rewind_cursor();
         self.retry.on_resend();
         self.probe = Probe::Idle;
-        self.repairs.restart(self.flight.oldest());
+        self.repairs.restart();
+        self.early.clear();
         self.stuck = None;
         self.unasked = 0;
         self.mark_repeated();
@@ -207,7 +216,7 @@ impl Requester {
     /// Nobody answers: the oldest packet goes once more. What was repaired may have been lost again.
     fn ask_again(&mut self) {
         self.probe = Probe::Wanted;
-        self.repairs.restart(self.flight.oldest() + 1);
+        self.repairs.restart();
     }
 
     /// Takes the oldest work request, which is done, off the queue.
@@ -289,6 +298,7 @@ impl Requester {
         self.retry = Retry::default();
         self.probe = Probe::Idle;
         self.repairs = Repairs::default();
+        self.early.clear();
         self.stuck = None;
         self.moved = Moved::default();
     }

@@ -155,10 +155,8 @@ impl Responder {
             0 => {}
             1.. => {
                 cx.sink.note(Noted::OutOfSequenceRequest);
-                if shared.kin && !shared.link.lossless && !self.halted {
-                    self.early.keep(packet, self.expected);
-                }
-                if !self.gap_reported {
+                let is_news = shared.repairs() && !self.halted && self.keep(shared, packet);
+                if is_news || !self.gap_reported {
                     self.report_gap();
                 }
                 return Ok(());
@@ -180,6 +178,11 @@ impl Responder {
             self.take_early(shared, cx)?;
         }
         Ok(())
+    }
+
+    /// Keeps a packet behind a gap. Returns whether the requester is to hear of it: there is another gap, or it asks.
+    fn keep(&mut self, shared: &Shared, packet: &Packet<'_>) -> bool {
+        self.early.keep(packet, self.expected, shared.mtu()) || packet.bth.ack_req
     }
 
     /// A request came in its turn: what was said about one that was missing is out of date.

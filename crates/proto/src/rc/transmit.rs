@@ -192,6 +192,7 @@ impl Requester {
         let until = self.request_end(shared, wqe, sequence);
         self.emit(shared, cx, (wqe, (sequence, until), true), out)?;
         self.mark_repeated();
+        self.repairs.on_sent(sequence..until, self.flight.limit());
         self.probe = Probe::Sent {
             until,
             limit: self.flight.next(),

@@ -16,11 +16,11 @@ const USUAL_PACKETS: u64 = 32;
 const DENSE_PACKETS: u64 = 16;
 /// More than this many packets between two losses are not counted: the average is to follow what happens now.
 const FAR_PACKETS: u64 = 128;
-/// So many packets that are lost together are no accident, whatever the average says.
+/// So many packets that are lost together count whatever the average says, unless the network loses them as they go, in runs: if for
+/// each fewer than [`BURST_PACKETS`] came through.
 const BURST: u64 = 4;
-/// Repaired losses that do not count do not make it smaller than this: while the oldest packet is missing, what came behind it is in
-/// flight, and the sender is to have more than that to send.
-const REPAIRED: u64 = 256 << 10;
+/// See [`BURST`].
+const BURST_PACKETS: u64 = 4;
 /// Where it starts: what any receiver can hold. What is acknowledged opens it to the limit.
 const FIRST: u32 = 160 << 10;
 
@@ -90,15 +90,16 @@ impl Window {
     /// does it count: then the receiver cannot follow. Two losses that happen to be neighbours say nothing.
     pub(super) fn on_gaps(&mut self, packets: u64) {
         let apart = (self.delivered / (packets.max(1) * self.packet.max(1))).min(FAR_PACKETS);
-        self.spacing = (self.spacing + apart) / 2;
-        let is_burst = packets >= BURST && apart < DENSE_PACKETS;
+        self.spacing = (self.spacing * 3 + apart) / 4;
+        let is_burst = packets >= BURST && apart < BURST_PACKETS;
         if is_burst || self.spacing < DENSE_PACKETS {
             let least = (MIN_PACKETS * self.packet).min(self.limit);
             self.current = (self.current / 4 * 3).max(least);
             self.threshold = self.current;
-        } else if self.current > REPAIRED {
-            self.current = (self.current / 8 * 7).max(REPAIRED);
-            self.threshold = self.current;
+        } else {
+            // Nor do they hold it down where others have brought it: while the oldest packet is missing, what came behind it is in
+            // flight, and the sender is to have more than that to send.
+            self.threshold = self.limit;
         }
         (self.credit, self.delivered) = (0, 0);
     }
@@ -157,18 +158,34 @@ mod tests {
 
     #[test]
     fn repaired_losses_at_random_leave_the_window_open() {
-        let (limit, packet) = (1 << 20, 1000);
+        let (limit, packet) = (400_000, 1000);
         let mut w = Window::new(limit, packet);
         w.on_progress(limit.into());
         // One packet in a hundred, now and then two close to each other.
         for apart in [150, 40, 90, 5, 210, 100, 14, 120, 60, 170].repeat(20) {
             w.on_progress(apart * u64::from(packet));
             w.on_gaps(1);
-            assert!(w.current() >= REPAIRED, "{}", w.current());
+            assert!(w.current() >= u64::from(limit / 2), "{}", w.current());
         }
-        w.on_progress(20 * u64::from(packet));
-        w.on_gaps(10);
-        assert!(w.current() < REPAIRED, "many at once");
+        // The network loses them as they go, in runs.
+        for apart in [150, 40, 90, 5, 210, 100, 14, 120, 60, 170].repeat(20) {
+            w.on_progress(17 * apart * u64::from(packet));
+            w.on_gaps(17);
+            assert!(w.current() >= u64::from(limit / 2), "{}", w.current());
+        }
+        for _ in 0..3 {
+            w.on_progress(20 * u64::from(packet));
+            w.on_gaps(10);
+        }
+        assert!(w.current() < u64::from(limit / 2), "many at once");
+        for _ in 0..4 {
+            w.on_progress(100 * u64::from(packet));
+            w.on_gaps(1);
+        }
+        assert!(
+            w.current() >= u64::from(limit / 2),
+            "it opens quickly again"
+        );
     }
 
     #[test]
