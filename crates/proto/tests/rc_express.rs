@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{bytes, seeds};
+use common::{bytes, seeds, split};
 use ferroce_proto::ids::Key;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::testkit::{Arena, Faults, Pair, Rng, Setup, Side, remote, wr};
@@ -206,6 +206,55 @@ fn both_ways_leave_the_same_of_long_messages() {
         middles += run(setup, 150).1;
     }
     assert!(middles > 300, "{middles}");
+}
+
+/// READs, mostly long ones, of one piece or more, among a few messages.
+#[test]
+fn both_ways_leave_the_same_of_long_reads() {
+    let mut middles = 0;
+    for seed in seeds(60) {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed ^ 0x4ead);
+        let mut twins = Twins::new(Setup {
+            seed,
+            memory: MEMORY,
+            mtu: Mtu::B256,
+            kin: seed % 2 == 0,
+            rd_atomic: rng.pick(&[1, 2, 4]),
+            link: LinkTraits {
+                lossless: false,
+                max_in_flight: rng.pick(&[4 << 10, 16 << 10, 64 << 10]),
+            },
+            faults: if seed % 3 == 0 {
+                Faults::default()
+            } else {
+                Faults {
+                    drop: rng.below32(40),
+                    duplicate: rng.below32(20),
+                    reorder: rng.below32(20),
+                }
+            },
+            ..Setup::default()
+        });
+        for wr_id in 0..60 {
+            let pair = &twins.0[0];
+            let length = rng.below32(9000);
+            let pieces = rng.pick(&[1, 1, 1, 2]);
+            let from = remote(pair.key(Side::B), rng.below(100) * 8);
+            let op = rng.pick(&[SendOp::Read(from), SendOp::Read(from), SendOp::Write(from)]);
+            let into = split(pair, Side::A, (rng.below(500), length), pieces);
+            let request = wr(wr_id, op, into);
+            let _ = twins.both(|pair| pair.try_send(Side::A, request.clone()));
+            let until = Duration::from_micros(rng.below(60));
+            twins.both(|pair| pair.step(pair.now + until));
+            if rng.per_mille(100) {
+                twins.settle();
+            }
+        }
+        twins.settle();
+        middles += twins.0[0].middles;
+    }
+    assert!(middles > 3000, "{middles}");
 }
 
 /// What came before a page that is gone is in its place, and the packet that finds it gone is refused.

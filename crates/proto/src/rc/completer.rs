@@ -61,10 +61,10 @@ impl Requester {
             return Ok(());
         };
         match aeth.syndrome {
-            Syndrome::Ack(_) => self.repair_to(shared, cx, sequence + 1),
+            Syndrome::Ack(_) => self.acknowledge(shared, cx, sequence + 1).map(drop),
             Syndrome::RnrNak(code) => {
                 cx.sink.note(Noted::NotReadyHeard);
-                if self.acknowledge(shared, cx, sequence)? {
+                if self.acknowledge_or_go_back(shared, cx, sequence)? {
                     self.on_rnr_nak(shared, cx, code)?;
                 }
                 Ok(())
@@ -72,19 +72,19 @@ impl Requester {
             Syndrome::Nak(NakCode::Sequence) => {
                 cx.sink.note(Noted::SequenceErrorHeard);
                 if packet.payload.is_empty() || shared.link.lossless {
-                    if self.acknowledge(shared, cx, sequence)? {
+                    if self.acknowledge_or_go_back(shared, cx, sequence)? {
                         self.on_implied_nak(shared);
                     }
                     return Ok(());
                 }
                 // The report of a gap says what becomes of the packets behind the probe.
                 self.probe = Probe::Idle;
-                self.repair_to(shared, cx, sequence)?;
+                self.acknowledge(shared, cx, sequence)?;
                 self.on_gap(sequence, packet.payload);
                 Ok(())
             }
             Syndrome::Nak(code) => {
-                if self.acknowledge(shared, cx, sequence)? {
+                if self.acknowledge_or_go_back(shared, cx, sequence)? {
                     self.on_nak(shared, code)?;
                 }
                 Ok(())
@@ -93,10 +93,16 @@ impl Requester {
         }
     }
 
-    /// Takes everything before `to` as acknowledged. Answers that come before that and are not here were lost.
-    fn repair_to(&mut self, shared: &Shared, cx: &mut Cx<'_>, to: u64) -> Result<(), SendFault> {
+    /// Takes everything before `to` as acknowledged. Answers that come before that and are not here were lost. Returns false if there
+    /// are any.
+    pub(super) fn acknowledge(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        to: u64,
+    ) -> Result<bool, SendFault> {
         if self.advance(shared, cx, to)? {
-            return Ok(());
+            return Ok(true);
         }
         if shared.repairs() {
             self.acknowledged_to = self.acknowledged_to.max(to);
@@ -104,12 +110,12 @@ impl Requester {
         } else {
             self.on_implied_nak(shared);
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// Takes everything before `to` as acknowledged. Returns false if a READ or atomic in between has no answer: that was
-    /// lost, and everything from there on is sent again.
-    pub(super) fn acknowledge(
+    /// As [`acknowledge`](Self::acknowledge), for what refuses the packet `to`: if answers were lost everything from there on is sent
+    /// again, that packet too.
+    fn acknowledge_or_go_back(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,

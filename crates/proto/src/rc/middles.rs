@@ -1,32 +1,111 @@
-//! Middle packets of one message that came together: one look at the message, the rights and the receive for all of them.
+//! Middle packets of one message, or of the answer to a READ, that came together: one look at the message, the rights and the receive for
+//! all of them.
 //!
 //! It makes the same changes as the general way ([`RcQp::on_packet`]) with one packet after the other, so either may follow the other at
 //! any time. What is not as usual is left to that one: all questions come before the first change.
 
 use super::config::Shared;
 use super::message::Message;
+use super::requester::{Probe, Requester};
 use super::responder::Responder;
+use super::send_queue::Answer;
 use super::{Cx, RcQp};
 use crate::ids::{DEFAULT_PKEY, Psn};
 use crate::mr::{Access, Span};
 use crate::verbs::{PathMigState, QpState, QpType};
-use crate::wire::{Bth, Opcode};
+use crate::wire::{Bth, Opcode, Operation, Position};
 
+const RESPONSE: Opcode = Opcode::rc(Operation::ReadResponse, Position::Middle);
 /// Fewer packets are no gain.
 const FEWEST: usize = 2;
 
 impl RcQp {
-    /// Takes the first of these packets (each BTH through pad), as many as are Middle packets of the SEND or WRITE in work and in their
-    /// turn, as [`on_packet`](Self::on_packet) would one by one. Returns how many; the next one is for `on_packet`.
+    /// Takes the first of these packets (each BTH through pad), as many as are Middle packets of the SEND or WRITE in work, or of the
+    /// answer to the oldest READ, and in their turn, as [`on_packet`](Self::on_packet) would one by one. Returns how many; the next one is for `on_packet`.
     pub fn on_middles(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
         let attr = &self.shared.attr;
         let usual = matches!(attr.qp_state, QpState::Rts | QpState::Rtr)
             && attr.path_mig_state != PathMigState::Rearm
             && self.shared.config.qp_type == QpType::Rc;
-        if usual {
+        if !usual {
+            return 0;
+        }
+        let is_answer = packets.first().and_then(|packet| packet.first()) == Some(&RESPONSE.0);
+        if !is_answer {
             self.responder.take_middles(&self.shared, cx, packets)
+        } else if attr.qp_state == QpState::Rts {
+            self.requester.take_middles(&self.shared, cx, packets)
         } else {
             0
+        }
+    }
+}
+
+impl Requester {
+    fn take_middles(&mut self, shared: &Shared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
+        let (mtu, first) = (shared.mtu(), self.flight.oldest());
+        let psn = self.flight.psn(first);
+        let is_next =
+            |&(packet, ahead): &(&&[u8], u32)| is_middle(packet, RESPONSE, (psn.plus(ahead), mtu));
+        let of_run = packets.iter().take(self.middles_due()).zip(0..);
+        let count = of_run.take_while(is_next).count();
+        if count < FEWEST {
+            return 0;
+        }
+        let Some(span) = self.open_next(shared, cx, count) else {
+            return 0;
+        };
+        let taken = write(cx, span, &packets[..count]);
+        if taken > 0 {
+            self.took_middles(shared, cx, first + taken as u64);
+        }
+        taken
+    }
+
+    /// So many answers from the oldest packet on are Middle packets, if nothing else is to be looked after with them.
+    fn middles_due(&self) -> usize {
+        let (first, next) = (self.flight.oldest(), self.flight.next());
+        let usual =
+            self.probe == Probe::Idle && self.early.is_empty() && self.acknowledged_to <= first;
+        let request = self.flight.request_at(first);
+        let middles = request.filter(|request| usual && request.start < first);
+        let count = middles.map_or(0, |request| {
+            (request.end - 1).min(next).saturating_sub(first)
+        });
+        usize::try_from(count).unwrap_or(0)
+    }
+
+    /// Where the next `count` full answers to the oldest READ go, if that is one piece that its key opens.
+    fn open_next<'r>(&self, shared: &Shared, cx: &Cx<'r>, count: usize) -> Option<Span<'r>> {
+        let wqe = self
+            .queue
+            .front()
+            .filter(|wqe| wqe.answer() == Answer::Read)?;
+        let [sge] = wqe.sges() else {
+            return None;
+        };
+        let offset = u64::from(wqe.offset(self.flight.oldest(), shared.mtu()));
+        let bytes = count as u64 * u64::from(shared.mtu());
+        let at = sge.addr.wrapping_add(offset);
+        let opened = cx
+            .rights
+            .open(sge.lkey, shared.config.pd, at, bytes, Access::LOCAL_WRITE);
+        opened
+            .ok()
+            .filter(|_| offset + bytes <= u64::from(sge.length))
+    }
+
+    /// The answers before `to` are in their places.
+    fn took_middles(&mut self, shared: &Shared, cx: &Cx<'_>, to: u64) {
+        while let Some(wqe) = self.queue.front() {
+            let next = self.flight.oldest() + 1;
+            let bytes = self.flight.on_acknowledged(shared, wqe, next);
+            if next >= to {
+                self.on_progress(shared, cx.now, bytes);
+                return;
+            }
+            // The window opens by each of them; all else looks at where they end.
+            self.window.on_progress(bytes);
         }
     }
 }
