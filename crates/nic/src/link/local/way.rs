@@ -145,7 +145,12 @@ impl Way {
 
     /// Puts a record into the ring, if records go through it and it has room. Returns whether it is there.
     pub(super) fn push_at_once(&self, record: &[u8]) -> bool {
-        let mut carrier = lock(&self.carrier);
+        self.push_on(lock(&self.carrier), record)
+    }
+
+    /// The same, with the lock.
+    #[inline]
+    fn push_on(&self, mut carrier: MutexGuard<'_, Carrier>, record: &[u8]) -> bool {
         let Carrier::Ring(sender, _) = &mut *carrier else {
             return false;
         };
@@ -200,11 +205,10 @@ impl Way {
 
     /// Sends a packet that fits a small record into the ring, if it goes on the known route and there is room. Returns whether it is sent.
     pub(super) fn put_at_once(&self, from: Qpn, route: &Addressing, packet: &[u8]) -> bool {
-        let mut carrier = lock(&self.carrier);
-        let sender = match &mut *carrier {
-            Carrier::Ring(sender, Some(known)) if known == route => sender,
-            _ => return false,
-        };
+        let carrier = lock(&self.carrier);
+        if !matches!(&*carrier, Carrier::Ring(_, Some(known)) if known == route) {
+            return false;
+        }
         let head = packet_prefix(from);
         let mut room = [0; SMALL];
         let Some(record) = room.get_mut(..head.len() + packet.len()) else {
@@ -212,16 +216,7 @@ impl Way {
         };
         record[..head.len()].copy_from_slice(&head);
         record[head.len()..].copy_from_slice(packet);
-        // What is wrong with the ring the next one finds, that goes the general way.
-        if sender.push(&[record]) != Ok(Pushed::Done) {
-            return false;
-        }
-        let wakes = sender.wakes();
-        drop(carrier);
-        if wakes {
-            self.wake();
-        }
-        true
+        self.push_on(carrier, record)
     }
 
     /// What carries records now; an error says that nothing does.
