@@ -13,11 +13,9 @@ fn datagrams_without_a_right_icrc_are_no_packets() {
     assert_eq!(receive_all(&link, 5), (vec![], 5));
 }
 
-#[test]
-fn a_peer_is_held_to_the_identification_that_it_uses() {
-    let link = link(None);
+/// Sends a packet from the link's own port, with the ICRC of an identification that the kernel does not give it.
+fn send_as(link: &WireLink, id: u16, packet: &[u8]) {
     let socket = link.v4.as_ref().unwrap();
-    exchange(&link, addressing("127.0.0.1"), &packets(20));
     let addresses = Addresses::V4 {
         src: Ipv4Addr::LOCALHOST,
         dst: Ipv4Addr::LOCALHOST,
@@ -26,23 +24,21 @@ fn a_peer_is_held_to_the_identification_that_it_uses() {
         addresses,
         src_port: socket.port(),
     };
-    let packet = [5; 16];
     let ident = Ident {
-        id: 0x1234,
+        id,
         dont_fragment: true,
     };
-    let crc = icrc::compute(&encap, ident, &packet);
-    let to = addressing("127.0.0.1");
-    assert_eq!(
-        socket
-            .send_many(&[datagram(
-                socket.port(),
-                &to,
-                &[packet.as_slice(), &crc].concat()
-            )])
-            .unwrap(),
-        1
-    );
+    let crc = icrc::compute(&encap, ident, packet);
+    let bytes = [packet, &crc].concat();
+    let datagram = datagram(socket.port(), &addressing("127.0.0.1"), &bytes);
+    assert_eq!(socket.send_many(&[datagram]).unwrap(), 1);
+}
+
+#[test]
+fn a_peer_is_held_to_the_identification_that_it_uses() {
+    let link = link(None);
+    exchange(&link, addressing("127.0.0.1"), &packets(20));
+    send_as(&link, 0x1234, &[5; 16]);
     assert_eq!(
         receive_all(&link, 1),
         (vec![], 1),
@@ -53,36 +49,9 @@ fn a_peer_is_held_to_the_identification_that_it_uses() {
 #[test]
 fn a_counting_peer_that_is_new_is_believed() {
     let link = link(None);
-    let socket = link.v4.as_ref().unwrap();
-    let addresses = Addresses::V4 {
-        src: Ipv4Addr::LOCALHOST,
-        dst: Ipv4Addr::LOCALHOST,
-    };
-    let encap = Encapsulation {
-        addresses,
-        src_port: socket.port(),
-    };
-    let to = addressing("127.0.0.1");
     for id in 0x1234..0x1250 {
         let packet = [5; 16];
-        let crc = icrc::compute(
-            &encap,
-            Ident {
-                id,
-                dont_fragment: true,
-            },
-            &packet,
-        );
-        assert_eq!(
-            socket
-                .send_many(&[datagram(
-                    socket.port(),
-                    &to,
-                    &[packet.as_slice(), &crc].concat()
-                )])
-                .unwrap(),
-            1
-        );
+        send_as(&link, id, &packet);
         assert_eq!(receive(&link, 1)[0].packet, packet);
     }
 }
