@@ -34,7 +34,7 @@ pub mod fuzzing {
     pub use crate::link::local::fuzz_record as record;
 }
 
-pub use crate::core::{Counters, DropReason, NamedCounter, Nic, Way};
+pub use crate::core::{Counters, DirectCounter, DropReason, Nic, Way};
 pub use ah::Ah;
 pub use cm::{EventChannel, Id};
 pub use cq::{CompChannel, Cq, CqOptions};

@@ -82,12 +82,17 @@ const LIFESPAN: &str = "0\n";
 /// Adds both folders.
 pub(super) fn add(tree: &mut Tree, device: &Arc<Device>, port: &str) {
     let all = ARCHITECTURE.iter().map(|counter| ("counters", counter));
-    let own = SOFT_ROCE.iter().chain(&Counters::DIRECT);
-    let all = all.chain(own.map(|counter| ("hw_counters", counter)));
+    let all = all.chain(SOFT_ROCE.iter().map(|counter| ("hw_counters", counter)));
     for (folder, (name, read)) in all {
         let device = Arc::clone(device);
         tree.file(format!("{port}/{folder}/{name}"), move || {
             Ok(format!("{}\n", read(device.counters())))
+        });
+    }
+    for (name, counter) in Counters::DIRECT {
+        let device = Arc::clone(device);
+        tree.file(format!("{port}/hw_counters/{name}"), move || {
+            Ok(format!("{}\n", device.counters().direct_counter(counter)))
         });
     }
     tree.text(format!("{port}/hw_counters/lifespan"), LIFESPAN);

@@ -59,8 +59,16 @@ impl Way {
     pub const ALL: [Self; 3] = [Self::Out, Self::In, Self::Atomic];
 }
 
-/// A name, and what reads its counter.
-pub type NamedCounter = (&'static str, fn(&Counters) -> u64);
+/// A counter of work within the host that is done without packets, or should have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DirectCounter {
+    /// Work done, or parts of long work.
+    Done(Way),
+    /// How much of it was done in memory of the peer that this process has mapped.
+    Mapped,
+    /// Work that went by packets.
+    Refused(Refusal),
+}
 
 /// Counters of one device, or of what belongs to none. They only grow.
 #[derive(Debug, Default)]
@@ -82,34 +90,48 @@ struct Tallies {
     closed: Tally,
 }
 
+impl Tallies {
+    fn sum(&self) -> Tally {
+        let sum = Tally::default();
+        for tally in self.open.values().map(Arc::as_ref).chain([&self.closed]) {
+            sum.take_over(tally);
+        }
+        sum
+    }
+}
+
 impl Counters {
     /// What was carried out without packets, and why the rest within the host was not: names, as under `hw_counters`, and counters.
-    pub const DIRECT: [NamedCounter; 11] = [
-        ("direct_writes", |c| c.direct(Way::Out)),
-        ("direct_reads", |c| c.direct(Way::In)),
-        ("direct_atomics", |c| c.direct(Way::Atomic)),
-        ("direct_mapped", Self::direct_mapped),
-        ("direct_refused_unacquainted", |c| {
-            c.direct_refused_for(Refusal::Unacquainted)
-        }),
-        ("direct_refused_unreachable", |c| {
-            c.direct_refused_for(Refusal::Unreachable)
-        }),
-        ("direct_refused_busy", |c| {
-            c.direct_refused_for(Refusal::Busy)
-        }),
-        ("direct_refused_not_granted", |c| {
-            c.direct_refused_for(Refusal::NotGranted)
-        }),
-        ("direct_refused_own_memory", |c| {
-            c.direct_refused_for(Refusal::OwnMemory)
-        }),
-        ("direct_refused_failed", |c| {
-            c.direct_refused_for(Refusal::Failed)
-        }),
-        ("direct_refused_not_shared", |c| {
-            c.direct_refused_for(Refusal::NotShared)
-        }),
+    pub const DIRECT: [(&'static str, DirectCounter); 11] = [
+        ("direct_writes", DirectCounter::Done(Way::Out)),
+        ("direct_reads", DirectCounter::Done(Way::In)),
+        ("direct_atomics", DirectCounter::Done(Way::Atomic)),
+        ("direct_mapped", DirectCounter::Mapped),
+        (
+            "direct_refused_unacquainted",
+            DirectCounter::Refused(Refusal::Unacquainted),
+        ),
+        (
+            "direct_refused_unreachable",
+            DirectCounter::Refused(Refusal::Unreachable),
+        ),
+        ("direct_refused_busy", DirectCounter::Refused(Refusal::Busy)),
+        (
+            "direct_refused_not_granted",
+            DirectCounter::Refused(Refusal::NotGranted),
+        ),
+        (
+            "direct_refused_own_memory",
+            DirectCounter::Refused(Refusal::OwnMemory),
+        ),
+        (
+            "direct_refused_failed",
+            DirectCounter::Refused(Refusal::Failed),
+        ),
+        (
+            "direct_refused_not_shared",
+            DirectCounter::Refused(Refusal::NotShared),
+        ),
     ];
 
     /// Packets given to a link.
@@ -169,6 +191,27 @@ impl Counters {
     pub fn direct_refused_for(&self, why: Refusal) -> u64 {
         self.direct_refused[why as usize].load(Ordering::Relaxed)
     }
+    /// One of [`DIRECT`](Self::DIRECT).
+    #[must_use]
+    pub fn direct_counter(&self, counter: DirectCounter) -> u64 {
+        self.direct_with(counter, |what| self.tallied(what))
+    }
+    /// All of [`DIRECT`](Self::DIRECT), as they are at one moment.
+    #[must_use]
+    pub fn all_direct(&self) -> [(&'static str, u64); Self::DIRECT.len()] {
+        let sum = lock(&self.tallies).sum();
+        Self::DIRECT.map(|(name, counter)| {
+            let value = self.direct_with(counter, |what| sum.get(what));
+            (name, value)
+        })
+    }
+    fn direct_with(&self, counter: DirectCounter, tallied: impl Fn(Tallied) -> u64) -> u64 {
+        match counter {
+            DirectCounter::Done(way) => tallied(Tallied::Direct(way)),
+            DirectCounter::Mapped => tallied(Tallied::DirectMapped),
+            DirectCounter::Refused(why) => self.direct_refused_for(why),
+        }
+    }
     /// Packets thrown away for a reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
@@ -226,5 +269,28 @@ impl Counters {
     }
     pub(crate) fn count_dropped(&self, reason: DropReason) {
         self.dropped[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_those_of_open_and_closed_queue_pairs() {
+        let counters = Counters::default();
+        let [gone, open] = [1, 2].map(|number| counters.open_tally(Qpn::new(number)));
+        gone.count_direct(Way::Out, 8, true);
+        counters.close_tally(Qpn::new(1));
+        open.count_direct(Way::Out, 8, false);
+        open.count_direct(Way::In, 8, false);
+        counters.count_direct_refused(Refusal::Busy);
+        let all = counters.all_direct();
+        for ((name, value), (named, counter)) in all.into_iter().zip(Counters::DIRECT) {
+            assert_eq!(name, named);
+            assert_eq!(value, counters.direct_counter(counter), "{name}");
+        }
+        let values = all.map(|(_, value)| value);
+        assert_eq!(values, [2, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0]);
     }
 }

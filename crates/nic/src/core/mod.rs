@@ -41,7 +41,7 @@ use ferroce_os::poll::Poller;
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
 
-pub use self::counters::{Counters, DropReason, NamedCounter, Way};
+pub use self::counters::{Counters, DirectCounter, DropReason, Way};
 use self::delays::Delays;
 pub(crate) use self::events::{EventQueue, Owned};
 pub(crate) use self::groups::GroupAt;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::{Count, Flow, Means, Neighbour, Survey};
-use crate::core::Counters;
 use crate::direct::Refusal;
 use crate::path::{Carrier, Path, PathReport, Policy, Reach};
 use crate::{Nic, Qp};
@@ -124,12 +123,12 @@ impl Nic {
         let devices = self.devices();
         let of = |device: &crate::Device| {
             let (name, counters) = (device.name().to_owned(), device.counters());
-            let each = move |(what, read): (&str, fn(&Counters) -> u64)| Count {
+            let each = |(what, value): (&str, u64)| Count {
                 device: name.clone(),
                 what: what.to_owned(),
-                value: read(counters),
+                value,
             };
-            Vec::from_iter(Counters::DIRECT.map(each))
+            Vec::from_iter(counters.all_direct().map(each))
         };
         let all = devices.iter().flat_map(|device| of(device));
         all.filter(|count| count.value > 0).take(MOST).collect()
