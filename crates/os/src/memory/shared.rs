@@ -43,6 +43,7 @@ impl OwnWords {
     /// # Panics
     /// There is no such word.
     #[must_use]
+    #[inline]
     pub fn word(&self, index: usize) -> &AtomicU64 {
         self.words.word(index)
     }
@@ -83,6 +84,7 @@ impl PeerWords {
     /// # Panics
     /// There is no such word.
     #[must_use]
+    #[inline]
     pub fn load(&self, index: usize, order: Ordering) -> u64 {
         self.0.word(index).load(order)
     }
