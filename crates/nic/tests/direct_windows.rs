@@ -7,13 +7,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{ALL, Buffer, End, cap, pair, pattern, rounds, run_alone, wait_for};
+use common::{ALL, Buffer, End, cap, pair, pattern, rounds, wait_for};
 use ferroce_nic::{Mr, Window};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcStatus};
 use other_process::peer::Peer;
-use other_process::race::{counted, race_all};
+use other_process::race::{self, counted, race_all};
 use other_process::{CANARY, LEN, SEED, child};
 
 #[test]
@@ -153,9 +153,8 @@ fn invalidate_once(peer: &mut Peer) {
     peer.connect_again();
 }
 
-/// Rounds of each way to take a window back. Returns the copies by the direct way.
-fn race(mut peer: Peer) -> u64 {
-    let before = counted(&peer.end);
+/// Rounds of each way to take a window back.
+fn races(peer: &mut Peer) {
     let ways = [
         ("window 2", 3, 200),
         ("window 1", 4, 200),
@@ -163,32 +162,28 @@ fn race(mut peer: Peer) -> u64 {
         ("window 2", 6, 200),
         ("window 1", 6, 200),
     ];
-    race_all(&mut peer, &ways);
+    race_all(peer, &ways);
     for _ in 0..rounds(20) {
-        invalidate_once(&mut peer);
+        invalidate_once(peer);
     }
-    counted(&peer.end) - before
 }
 
 /// Promise 1 for windows: local invalidate, a bind to nothing and to something else, deallocation, and a peer's invalidate.
 #[test]
 fn what_a_window_opened_is_not_touched_when_it_is_closed() {
-    let direct = race(Peer::start_direct());
-    println!("{direct} copies");
-    assert!(direct > 0, "not by the direct way");
+    race::by_the_direct_way(races);
 }
 
 #[test]
 #[ignore = "run by the test below"]
 fn race_by_packets() {
-    assert_eq!(race(Peer::start()), 0);
+    race::by_packets(races);
 }
 
 /// The same by packets.
 #[test]
 fn nor_by_packets() {
-    let text = run_alone("race_by_packets", &[("FERROCE_DIRECT", "0")]);
-    assert!(text.contains("1 passed"), "{text}");
+    race::by_packets_alone("race_by_packets", &[("FERROCE_RINGS", "on")]);
 }
 
 /// Stops an initiator at some moment of its copies into a window, and invalidates that. Returns whether that had to wait.

@@ -2,55 +2,43 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Buffer, pattern, run_alone, wait_for};
+use crate::common::{self, Buffer, pattern, wait_for};
 use crate::other_process::peer::Peer;
-use crate::other_process::race::{counted, race_all};
+use crate::other_process::race::{self, race_all};
 use crate::other_process::{CANARY, SEED};
 
-/// Rounds of each kind of end: deregistration, the queue pair's move to ERR, its destruction. Returns the copies by the direct way.
-fn race(mut peer: Peer) -> u64 {
-    let before = counted(&peer.end);
+/// Rounds of each kind of end: deregistration, the queue pair's move to ERR, its destruction.
+fn races(peer: &mut Peer) {
     // By packets the end of a queue pair is told by silence: that takes its time.
     let ways = [
         ("register", 0, 300),
         ("register", 1, 12),
         ("register", 2, 12),
     ];
-    race_all(&mut peer, &ways);
-    counted(&peer.end) - before
+    race_all(peer, &ways);
 }
 
 /// Promise 1 on the direct way: deregistration, and the queue pair's end, against operations that are under way.
 #[test]
 fn memory_that_was_taken_back_is_not_touched() {
-    let direct = race(Peer::start_direct());
-    println!("{direct} copies");
-    // How many there are before the memory goes is a matter of time.
-    assert!(direct > 0, "not by the direct way");
+    race::by_the_direct_way(races);
 }
 
 #[test]
 #[ignore = "run by the test below"]
 fn race_by_packets() {
-    assert_eq!(race(Peer::start()), 0);
+    race::by_packets(races);
 }
 
 /// The same by packets, through shared memory, through sockets, and on the wire.
 #[test]
 fn nor_by_packets() {
-    for (name, value) in [
-        ("FERROCE_DIRECT", "0"),
+    let paths = [
+        ("FERROCE_RINGS", "on"),
         ("FERROCE_RINGS", "off"),
         ("FERROCE_PATH", "wire"),
-    ] {
-        let environment = [("FERROCE_DIRECT", "0"), (name, value)];
-        let text = run_alone("taken_back::race_by_packets", &environment);
-        println!("{name}={value}: {text}");
-        assert!(
-            text.contains("1 passed") || text.contains("UDP port 4791"),
-            "{text}"
-        );
-    }
+    ];
+    race::by_packets_alone("taken_back::race_by_packets", &paths);
 }
 
 /// A process that is killed in the middle of a copy does not hold up those whose memory it used.

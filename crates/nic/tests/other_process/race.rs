@@ -7,7 +7,7 @@ use ferroce_proto::verbs::{RemoteAddr, SendOp, WcStatus};
 
 use super::peer::Peer;
 use super::{CANARY, LEN};
-use crate::common::{self, Buffer, End, next_completion, rounds};
+use crate::common::{self, Buffer, End, next_completion, rounds, run_alone};
 
 /// Bytes of short operations.
 const SHORT: usize = 4 << 10;
@@ -72,4 +72,34 @@ pub(crate) fn race_all(peer: &mut Peer, ways: &[(&str, u64, usize)]) {
         peer.connect_again();
         println!("{opened}, kind {kind}: {all} rounds, {:?}", start.elapsed());
     }
+}
+
+/// Runs races by the direct way, and sees to it that they were.
+pub(crate) fn by_the_direct_way(races: impl FnOnce(&mut Peer)) {
+    let copies = copies_of(Peer::start_direct(), races);
+    println!("{copies} copies");
+    // How many there are before the memory goes is a matter of time.
+    assert!(copies > 0, "not by the direct way");
+}
+
+/// Runs them by packets: a test that [`by_packets_alone`] runs.
+pub(crate) fn by_packets(races: impl FnOnce(&mut Peer)) {
+    assert_eq!(copies_of(Peer::start(), races), 0);
+}
+
+/// Runs a test alone, without the direct way, and on each of these paths besides.
+pub(crate) fn by_packets_alone(test: &str, paths: &[(&str, &str)]) {
+    for (name, value) in paths {
+        let text = run_alone(test, &[("FERROCE_DIRECT", "0"), (name, value)]);
+        println!("{name}={value}: {text}");
+        // Somebody else may own the port of the wire.
+        let no_wire = *value == "wire" && text.contains("UDP port 4791");
+        assert!(text.contains("1 passed") || no_wire, "{text}");
+    }
+}
+
+fn copies_of(mut peer: Peer, races: impl FnOnce(&mut Peer)) -> u64 {
+    let before = counted(&peer.end);
+    races(&mut peer);
+    counted(&peer.end) - before
 }
