@@ -23,6 +23,9 @@
 use ferroce_os::ring::LANES;
 use ferroce_proto::ids::{Gid, Qpn};
 
+use super::packets::{
+    PACKET_ON, PACKETS, PACKETS_ON, Packets, parse_packet_on, parse_packets, parse_packets_on,
+};
 use super::{Lending, Sharing};
 use crate::link::{Addressing, Inbound};
 
@@ -31,14 +34,11 @@ pub(super) const VERSION: u16 = 5;
 
 /// Most bytes of a record that a receiver accepts.
 pub(super) const MAX_RECORD: usize = 128 * 1024;
-/// Most packets of a record.
-pub(super) const MAX_PACKETS: usize = 512;
 /// Bytes of a MAD.
 const MAD: usize = 256;
 
 const MAGIC: [u8; 3] = *b"FRC";
 const HELLO: u8 = 1;
-const PACKETS: u8 = 2;
 const FORWARDED: u8 = 3;
 const MADS: u8 = 4;
 const DROPPED: u8 = 5;
@@ -54,24 +54,10 @@ const ASK: u8 = 32;
 
 /// Record: which paths does the process have? It is answered with text.
 pub(crate) const QUESTION: [u8; 4] = [ASK, MAGIC[0], MAGIC[1], MAGIC[2]];
-const PACKETS_ON: u8 = 9;
-const PACKET_ON: u8 = 10;
-
 /// Bytes of what IP says of a packet, without the hop limit.
-const ROUTE: usize = 36;
+pub(super) const ROUTE: usize = 36;
 /// The bits of a flow label.
 const FLOW_LABEL: u32 = 0x000f_ffff;
-
-/// Bytes of a packets record before the lengths.
-pub(super) const PACKETS_HEAD: usize = 8 + ROUTE;
-/// Most bytes of a packets record before the packets.
-pub(super) const PACKETS_PREFIX: usize = PACKETS_HEAD + 2 * MAX_PACKETS;
-/// Packets of a record of few, whose prefix is quickly made.
-pub(super) const FEW_PACKETS: usize = 8;
-/// Most bytes of a record of few packets before the packets.
-pub(super) const FEW_PREFIX: usize = PACKETS_HEAD + 2 * FEW_PACKETS;
-/// Bytes of a record of packets on the known route before the lengths.
-const PACKETS_ON_HEAD: usize = 6;
 
 /// Something small to send to another process.
 #[derive(Clone, Copy, Debug)]
@@ -208,56 +194,6 @@ impl Answer {
     }
 }
 
-/// What goes before the packets of a packets record, in room for `N` bytes: [`PACKETS_PREFIX`], or [`FEW_PREFIX`].
-pub(super) struct PacketsPrefix<const N: usize> {
-    bytes: [u8; N],
-    used: usize,
-}
-
-impl<const N: usize> PacketsPrefix<N> {
-    /// For packets of one queue pair, of which `lengths` yields 1 to [`MAX_PACKETS`] lengths (or [`FEW_PACKETS`]); without `addressing`
-    /// they go on the known route.
-    pub(super) fn new(
-        src_qpn: Qpn,
-        addressing: Option<&Addressing>,
-        lengths: impl Iterator<Item = usize>,
-    ) -> Self {
-        let mut bytes = [0; N];
-        let mut used = match addressing {
-            Some(_) => PACKETS_HEAD,
-            None => PACKETS_ON_HEAD,
-        };
-        let mut count = 0u16;
-        for length in lengths {
-            let length =
-                u16::try_from(length).expect("invariant: packets are no longer than an MTU");
-            bytes[used..used + 2].copy_from_slice(&length.to_le_bytes());
-            used += 2;
-            count += 1;
-        }
-        bytes[0] = PACKETS_ON;
-        bytes[1..4].copy_from_slice(&low24(src_qpn));
-        bytes[4..6].copy_from_slice(&count.to_le_bytes());
-        if let Some(addressing) = addressing {
-            bytes[0] = PACKETS;
-            bytes[6] = addressing.hop_limit;
-            bytes[8..PACKETS_HEAD].copy_from_slice(&route(addressing));
-        }
-        Self { bytes, used }
-    }
-
-    /// The bytes.
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.used]
-    }
-}
-
-/// What goes before a packet that is alone in its record and goes on the known route.
-pub(super) fn packet_prefix(src_qpn: Qpn) -> [u8; 4] {
-    let [a, b, c] = low24(src_qpn);
-    [PACKET_ON, a, b, c]
-}
-
 /// A record.
 #[derive(Debug)]
 pub(super) enum Record<'a> {
@@ -279,37 +215,6 @@ pub(super) enum Record<'a> {
     Frame(Frame<'a>),
 }
 
-/// Packets of a record. The lengths add up to the bytes.
-#[derive(Debug)]
-pub(super) struct Packets<'a> {
-    /// The queue pair that they come from.
-    pub(super) src_qpn: Qpn,
-    /// What would be in the IP header, without the interface; none: the known route.
-    pub(super) addressing: Option<Addressing>,
-    /// None: there is one packet.
-    lengths: Option<&'a [[u8; 2]]>,
-    bytes: &'a [u8],
-}
-
-impl<'a> Packets<'a> {
-    /// Each packet, none empty.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
-        let mut rest = self.bytes;
-        let alone = self.lengths.is_none().then_some(rest);
-        let several = self.lengths.unwrap_or_default().iter();
-        alone.into_iter().chain(several.map_while(move |length| {
-            let (packet, after) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
-            rest = after;
-            Some(packet)
-        }))
-    }
-
-    /// How many.
-    pub(super) fn len(&self) -> usize {
-        self.lengths.map_or(1, <[_]>::len)
-    }
-}
-
 /// Why a record makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Nonsense {
@@ -327,17 +232,6 @@ pub(super) enum Nonsense {
     /// The first bytes of a hello.
     #[error("the peer is no Ferroce process")]
     Magic,
-}
-
-/// Reads a record that is a single packet on the known route: the queue pair that it comes from, and the packet.
-#[inline]
-pub(super) fn parse_single(record: &[u8]) -> Option<(Qpn, &[u8])> {
-    match record.split_first_chunk()? {
-        (&[PACKET_ON, q0, q1, q2], packet) if !packet.is_empty() => {
-            Some((qpn([q0, q1, q2]), packet))
-        }
-        _ => None,
-    }
 }
 
 /// Reads a record.
@@ -389,60 +283,6 @@ fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {
     })
 }
 
-fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
-    let (&[_, q0, q1, q2, n0, n1, hop_limit, 0], rest) = record.split_first_chunk()? else {
-        return None;
-    };
-    let (addressing, rest) = split_route(hop_limit, rest)?;
-    let (lengths, bytes) = split_lengths([n0, n1], rest)?;
-    Some(Record::Packets(Packets {
-        src_qpn: qpn([q0, q1, q2]),
-        addressing: Some(addressing),
-        lengths: Some(lengths),
-        bytes,
-    }))
-}
-
-fn parse_packets_on(record: &[u8]) -> Option<Record<'_>> {
-    let (&[_, q0, q1, q2, n0, n1], rest) = record.split_first_chunk()?;
-    let (lengths, bytes) = split_lengths([n0, n1], rest)?;
-    Some(Record::Packets(Packets {
-        src_qpn: qpn([q0, q1, q2]),
-        addressing: None,
-        lengths: Some(lengths),
-        bytes,
-    }))
-}
-
-fn parse_packet_on(record: &[u8]) -> Option<Record<'_>> {
-    let (src_qpn, bytes) = parse_single(record)?;
-    Some(Record::Packets(Packets {
-        src_qpn,
-        addressing: None,
-        lengths: None,
-        bytes,
-    }))
-}
-
-/// The lengths of so many packets, and the packets, which have just these.
-fn split_lengths(count: [u8; 2], rest: &[u8]) -> Option<(&[[u8; 2]], &[u8])> {
-    let count = usize::from(u16::from_le_bytes(count));
-    if !(1..=MAX_PACKETS).contains(&count) {
-        return None;
-    }
-    let (lengths, bytes) = rest.split_at_checked(2 * count)?;
-    let (lengths, _) = lengths.as_chunks();
-    let mut sum = 0;
-    for length in lengths {
-        let length = usize::from(u16::from_le_bytes(*length));
-        if length == 0 {
-            return None;
-        }
-        sum += length;
-    }
-    (sum == bytes.len()).then_some((lengths, bytes))
-}
-
 fn parse_forwarded(record: &[u8]) -> Option<Record<'_>> {
     let (&[_, hop_limit, p0, p1], rest) = record.split_first_chunk()?;
     let (addressing, packet) = split_route(hop_limit, rest)?;
@@ -481,7 +321,7 @@ fn gids(bytes: &[u8]) -> Option<(Gid, Gid, &[u8])> {
 }
 
 /// The route of a packet, without its hop limit and interface.
-fn route(addressing: &Addressing) -> [u8; ROUTE] {
+pub(super) fn route(addressing: &Addressing) -> [u8; ROUTE] {
     let mut bytes = [0; ROUTE];
     let traffic = u32::from(addressing.traffic_class) << 20 | addressing.flow_label & FLOW_LABEL;
     bytes[..4].copy_from_slice(&traffic.to_le_bytes());
@@ -491,7 +331,7 @@ fn route(addressing: &Addressing) -> [u8; ROUTE] {
 }
 
 /// The route at the beginning of bytes, and what follows it.
-fn split_route(hop_limit: u8, bytes: &[u8]) -> Option<(Addressing, &[u8])> {
+pub(super) fn split_route(hop_limit: u8, bytes: &[u8]) -> Option<(Addressing, &[u8])> {
     let (traffic, rest) = bytes.split_first_chunk()?;
     let (src, dst, rest) = gids(rest)?;
     let traffic = u32::from_le_bytes(*traffic);
@@ -506,12 +346,12 @@ fn split_route(hop_limit: u8, bytes: &[u8]) -> Option<(Addressing, &[u8])> {
     Some((addressing, rest))
 }
 
-fn low24(qpn: Qpn) -> [u8; 3] {
+pub(super) fn low24(qpn: Qpn) -> [u8; 3] {
     let [a, b, c, _] = qpn.get().to_le_bytes();
     [a, b, c]
 }
 
-fn qpn([a, b, c]: [u8; 3]) -> Qpn {
+pub(super) fn qpn([a, b, c]: [u8; 3]) -> Qpn {
     Qpn::new(u32::from_le_bytes([a, b, c, 0]))
 }
 
@@ -521,6 +361,8 @@ fn qpn([a, b, c]: [u8; 3]) -> Qpn {
 /// It is not.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz(record: &[u8]) {
+    use super::packets::{MAX_PACKETS, PACKETS_PREFIX, PacketsPrefix, packet_prefix};
+
     match parse(record) {
         Ok(Record::Hello {
             version,

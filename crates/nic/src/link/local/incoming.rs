@@ -1,120 +1,30 @@
-//! The receiving ends of links.
+//! The receiving ends of links: new ones are accepted, all are read, in turns.
 //!
-//! The process at the other end may run as any user and send anything. What is checked here: the first record is a hello of
-//! our version, or the question of `crate::survey`; the claimed slot is really the sender's, if it is another user's process (by the credentials that the kernel
-//! keeps for both sockets); queue pair numbers that it sends from are of its slot; wire packets come only from processes of our
-//! own user, who alone could have received them; every length. A link that breaks a rule is closed, which its peer sees as our
-//! end. The number of links is bounded, and so is the work of a call.
+//! The process at the other end may run as any user and send anything; what is checked is said in [`accepted`](super::accepted). A link that breaks
+//! a rule is closed, which its peer sees as our end. The number of links is bounded, and so is the work of a call.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
 
 use ferroce_os::eventfd::EventFd;
-use ferroce_os::fd::Fd;
-use ferroce_os::ring::{self, Refused, SharedArea};
-use ferroce_os::unix::{Credentials, Record as Arrival, SeqListener, SeqSocket};
-use ferroce_proto::ids::{Gid, Qpn};
+#[cfg(test)]
+use ferroce_os::unix::SeqSocket;
+use ferroce_os::unix::{Credentials, Record as Arrival, SeqListener};
 
-use super::frame::{self, Answer, Frame, LaneNotice, MAX_RECORD, Nonsense, Record};
-use super::offer::{self, Offered};
-use super::rings::{Inlet, Rings};
-use super::{Lending, SLOTS, Sharing, slot_name};
-use crate::core::slot_of;
-use crate::link::{Addressing, Inbound};
+use super::accepted::{Broken, Link, is_trusted, owned};
+use super::frame::{self, Answer, Frame, MAX_RECORD, Record};
+use super::local_frame::LocalFrame;
+use super::packets::parse_single;
+use super::rings::Rings;
 
 /// Links that other processes may have to this one: more than there are slots, since a dead one is noticed after its
 /// successor may have come.
 const MAX_LINKS: usize = 4096;
 
-/// Bytes of a peer's ring at most.
-const MAX_RING: u32 = 4 << 20;
-
 /// Names an accepted link. Never given out twice by one [`Incoming`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LinkId(pub(crate) u32);
-
-/// What another process sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum LocalFrame<'a> {
-    /// A packet from one of its queue pairs.
-    Packet {
-        /// Its slot.
-        from_slot: u16,
-        /// The queue pair, of that slot.
-        src_qpn: Qpn,
-        /// What would be in the IP header.
-        addressing: &'a Addressing,
-        /// BTH through pad; not checked.
-        bytes: &'a [u8],
-    },
-    /// A packet that it received over the wire (and whose ICRC was right there) and that is for this process.
-    Forwarded(Inbound<'a>),
-    /// A management datagram for QP1.
-    Mad {
-        /// Its slot.
-        from_slot: u16,
-        /// Source GID.
-        src: Gid,
-        /// Destination GID.
-        dst: Gid,
-        /// The MAD; not checked.
-        mad: &'a [u8; 256],
-    },
-    /// It offers its board (`crate::direct`).
-    Board {
-        /// Its slot.
-        from_slot: u16,
-        /// The process, of our own user.
-        pid: i32,
-        /// The link, which tells when it is gone.
-        link: LinkId,
-        /// The board; not checked.
-        board: &'a Fd,
-    },
-    /// About a lane of its ring.
-    Lane {
-        /// Its slot.
-        from_slot: u16,
-        /// The ring's memory.
-        area: &'a Arc<SharedArea>,
-        /// What it says.
-        notice: LaneNotice,
-    },
-    /// It has dropped a packet of ours.
-    Dropped {
-        /// Its slot.
-        from_slot: u16,
-        /// Our queue pair that sent the packet, as the peer says.
-        qpn: Qpn,
-        /// The queue pair that it was for, of the peer's slot.
-        by: Qpn,
-    },
-    /// Somebody of our own user, or root, wants to know which paths this process has: [`Incoming::tell`] answers.
-    Question(LinkId),
-    /// About receives that one process lends to another.
-    Lending {
-        /// Its slot.
-        from_slot: u16,
-        /// What it says.
-        lending: Lending<'a>,
-    },
-    /// Memory of that process is shared no more.
-    Unshared {
-        /// Its slot.
-        from_slot: u16,
-        /// The memory's number.
-        number: u64,
-    },
-    /// About a target that one process has opened of another.
-    Sharing {
-        /// Its slot.
-        from_slot: u16,
-        /// What it says.
-        sharing: Sharing<'a>,
-    },
-}
 
 /// What a call of [`Incoming::recv`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,59 +53,6 @@ pub(crate) struct Incoming {
     room: Vec<u8>,
     /// A descriptor to give up when there are no more, so that connections can still be refused.
     reserve: Option<EventFd>,
-}
-
-#[derive(Debug)]
-struct Link {
-    socket: SeqSocket,
-    peer: Credentials,
-    /// After the hello.
-    slot: Option<u16>,
-    /// The process runs as our own user.
-    is_own_user: bool,
-    /// Its ring, unless it is watched.
-    ring: Option<Inlet>,
-    /// All records come through the ring.
-    switched: bool,
-}
-
-/// Who sends on a link.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
-    slot: u16,
-    /// It is of our own user and may pass on packets from the wire.
-    forwards: bool,
-}
-
-/// Why a link is cut.
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error(transparent)]
-    Nonsense(#[from] Nonsense),
-    #[error("a record longer than {MAX_RECORD} bytes")]
-    TooLong,
-    #[error("no hello at the start, or one later on")]
-    Hello,
-    #[error("a hello whose offers make no sense")]
-    Offers,
-    #[error("version {0} of the local link; this process has version {VERSION}", VERSION = frame::VERSION)]
-    Version(u16),
-    #[error("slot {0} is not the sender's")]
-    Slot(u16),
-    #[error("{0:?} is not the sender's")]
-    Qpn(Qpn),
-    #[error("packets on a route that was not told")]
-    Route,
-    #[error("a record on the socket beside the ring, or about a ring that there is not")]
-    Socket,
-    #[error(transparent)]
-    Ring(#[from] ring::Broken),
-    #[error("a wire packet from another user's process")]
-    Forwarder,
-    #[error("a question from another user's process")]
-    Curious,
-    #[error("receiving failed: {0}")]
-    Io(#[from] io::Error),
 }
 
 impl Incoming {
@@ -238,17 +95,7 @@ impl Incoming {
             .filter(|_| self.links.len() < MAX_LINKS)?;
         let id = LinkId(self.next);
         self.next = self.next.checked_add(1)?;
-        self.links.insert(
-            id,
-            Link {
-                socket,
-                peer,
-                slot: None,
-                is_own_user: false,
-                ring: None,
-                switched: false,
-            },
-        );
+        self.links.insert(id, Link::new(socket, peer));
         Some(id)
     }
 
@@ -347,11 +194,11 @@ impl Incoming {
             && let Some(record) = watched.pop(&mut self.room)?
         {
             let origin = watched.origin;
-            given += match (frame::parse_single(record), &*watched.route()) {
+            given += match (parse_single(record), &*watched.route()) {
                 (Some((src_qpn, bytes)), Some(addressing)) => {
                     each(LocalFrame::Packet {
-                        from_slot: origin.slot,
-                        src_qpn: owned(src_qpn, origin.slot)?,
+                        from_slot: origin.slot(),
+                        src_qpn: owned(src_qpn, origin.slot())?,
                         addressing,
                         bytes,
                     });
@@ -359,9 +206,9 @@ impl Incoming {
                 }
                 _ => match frame::parse(record)? {
                     Record::Frame(Frame::Lane(notice)) => {
-                        owned(notice.from, origin.slot)?;
+                        owned(notice.from, origin.slot())?;
                         each(LocalFrame::Lane {
-                            from_slot: origin.slot,
+                            from_slot: origin.slot(),
                             area: watched.area(),
                             notice,
                         });
@@ -465,196 +312,4 @@ enum Step {
     Took(usize),
     Nothing,
     Closed,
-}
-
-impl Origin {
-    pub(super) fn slot(self) -> u16 {
-        self.slot
-    }
-
-    /// Gives the frames of a record to `each`; returns what they count.
-    fn take(
-        self,
-        record: Record<'_>,
-        route: &mut Option<Addressing>,
-        each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Result<usize, Broken> {
-        let from_slot = self.slot;
-        let frame = match record {
-            Record::Packets(packets) => {
-                let src_qpn = owned(packets.src_qpn, from_slot)?;
-                *route = packets.addressing.or(*route);
-                let addressing = route.as_ref().ok_or(Broken::Route)?;
-                for bytes in packets.iter() {
-                    each(LocalFrame::Packet {
-                        from_slot,
-                        src_qpn,
-                        addressing,
-                        bytes,
-                    });
-                }
-                return Ok(packets.len());
-            }
-            Record::Frame(frame) => frame,
-            Record::Hello { .. } | Record::Ask => return Err(Broken::Hello),
-            Record::Switch | Record::Look => return Err(Broken::Socket),
-        };
-        each(match frame {
-            // On the socket there is no ring.
-            Frame::Lane(_) => return Err(Broken::Socket),
-            Frame::Forwarded(_) if !self.forwards => return Err(Broken::Forwarder),
-            Frame::Forwarded(inbound) => LocalFrame::Forwarded(inbound),
-            Frame::Mad { src, dst, mad } => LocalFrame::Mad {
-                from_slot,
-                src,
-                dst,
-                mad,
-            },
-            Frame::Lending(_) | Frame::Sharing(_) | Frame::Unshared(_) if !self.forwards => {
-                return Err(Broken::Forwarder);
-            }
-            Frame::Lending(lending) => LocalFrame::Lending { from_slot, lending },
-            Frame::Sharing(sharing) => LocalFrame::Sharing { from_slot, sharing },
-            Frame::Unshared(number) => LocalFrame::Unshared { from_slot, number },
-            Frame::Dropped { qpn, by } => LocalFrame::Dropped {
-                from_slot,
-                qpn,
-                by: owned(by, from_slot)?,
-            },
-        });
-        Ok(1)
-    }
-}
-
-impl Link {
-    /// Takes a record from the socket of a link that has said hello.
-    fn take(
-        &mut self,
-        record: &[u8],
-        each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Result<usize, Broken> {
-        match frame::parse(record)? {
-            Record::Look if self.switched => {}
-            Record::Switch if self.ring.is_some() && !self.switched => self.switched = true,
-            _ if self.switched => return Err(Broken::Socket),
-            record => {
-                // On the socket every record tells its route.
-                let origin = self.origin().ok_or(Broken::Hello)?;
-                return origin.take(record, &mut None, each);
-            }
-        }
-        Ok(1)
-    }
-
-    fn origin(&self) -> Option<Origin> {
-        Some(Origin {
-            slot: self.slot?,
-            forwards: self.is_own_user,
-        })
-    }
-
-    /// Says something to the sender. That it cannot take it means that it is gone, or has not read what it has for long.
-    fn answer(&self, answer: Answer) {
-        if let Err(error) = self.socket.send(&[IoSlice::new(&[answer as u8])]) {
-            tracing::debug!(target: "ferroce::local", slot = self.slot, ?answer, %error, "no answer");
-        }
-    }
-
-    /// Takes the ring that is offered, or says why not.
-    fn take_ring(&mut self, offered: &Offered<'_>, lanes: bool) {
-        let taken = match (offered.value, &offered.descriptors[..]) {
-            (&[a, b, c, d], [file]) => {
-                let bytes = u32::from_le_bytes([a, b, c, d]);
-                let fits = (bytes <= MAX_RING).then_some(bytes);
-                let opened = fits.ok_or_else(|| Refused::Size(bytes.into()));
-                opened
-                    .and_then(|bytes| ring::open(file, bytes, lanes))
-                    .map_err(|e| e.to_string())
-            }
-            _ => Err("it came without the memory file".to_owned()),
-        };
-        match taken {
-            Ok(ring) => {
-                self.ring = Some(Inlet::new(ring));
-                self.answer(Answer::Accepted);
-            }
-            Err(why) => {
-                tracing::debug!(target: "ferroce::local", slot = self.slot, %why, "a shared ring is not taken");
-                self.answer(Answer::Refused);
-            }
-        }
-    }
-
-    /// Takes the first record, and the descriptors that came with it.
-    fn greet(
-        &mut self,
-        (own, link, lanes): (&Credentials, LinkId, bool),
-        record: &[u8],
-        with: Vec<Fd>,
-        each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Result<(), Broken> {
-        let (version, slot, offers) = match frame::parse(record)? {
-            Record::Hello {
-                version,
-                slot,
-                offers,
-            } => (version, slot, offers),
-            Record::Ask if is_trusted(self.peer, *own) => {
-                each(LocalFrame::Question(link));
-                return Ok(());
-            }
-            Record::Ask => return Err(Broken::Curious),
-            _ => return Err(Broken::Hello),
-        };
-        if version != frame::VERSION {
-            return Err(Broken::Version(version));
-        }
-        if !(1..=SLOTS).contains(&slot) || !is_vouched(slot, self.peer, *own) {
-            return Err(Broken::Slot(slot));
-        }
-        self.is_own_user = self.peer.uid == own.uid;
-        self.slot = Some(slot);
-        let offers = offer::parse(offers, with).ok_or(Broken::Offers)?;
-        let lanes = lanes && offers.iter().any(|offered| offered.tag == offer::LANES);
-        for offered in offers {
-            match (offered.tag, &offered.descriptors[..]) {
-                (offer::RING, _) => self.take_ring(&offered, lanes),
-                (offer::LANES, _) => {}
-                (offer::BOARD, [board]) if self.is_own_user => each(LocalFrame::Board {
-                    from_slot: slot,
-                    pid: self.peer.pid,
-                    link,
-                    board,
-                }),
-                (tag, _) => {
-                    tracing::debug!(target: "ferroce::local", slot, tag, "an unknown offer")
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether descriptors of a process are taken. A stranger's file could be one whose last close takes for ever.
-fn is_trusted(peer: Credentials, own: Credentials) -> bool {
-    peer.uid == own.uid || peer.uid == 0
-}
-
-/// The queue pair number, if it belongs to a slot.
-fn owned(qpn: Qpn, slot: u16) -> Result<Qpn, Broken> {
-    if slot_of(qpn) == slot {
-        Ok(qpn)
-    } else {
-        Err(Broken::Qpn(qpn))
-    }
-}
-
-/// Whether a process owns the slot that it claims. A process of our own user is believed: it could as well debug us.
-pub(super) fn is_vouched(slot: u16, claimant: Credentials, own: Credentials) -> bool {
-    claimant.uid == own.uid || owner(slot).is_ok_and(|owner| owner == claimant)
-}
-
-/// Who listens on a slot's name. The connection that this takes ends at once, before a hello.
-fn owner(slot: u16) -> io::Result<Credentials> {
-    SeqSocket::connect(&slot_name(slot))?.peer()
 }

@@ -14,13 +14,16 @@
 //!
 //! Nothing that comes in is trusted (see [`frame`] and [`Incoming`]).
 
+mod accepted;
 mod attributes;
 mod frame;
 mod incoming;
 mod lanes;
 mod lending;
+mod local_frame;
 mod offer;
 mod outgoing;
+mod packets;
 mod rings;
 mod sharing;
 mod way;
@@ -38,8 +41,9 @@ pub(crate) use attributes::{Encoded, decode as decode_attributes, encode as enco
 #[cfg(feature = "fuzzing")]
 pub use frame::fuzz as fuzz_record;
 pub(crate) use frame::{Frame, LaneNotice, LaneWord, QUESTION};
-pub(crate) use incoming::{Incoming, LinkId, LocalFrame, Received};
+pub(crate) use incoming::{Incoming, LinkId, Received};
 pub(crate) use lending::{Answer, Lending};
+pub(crate) use local_frame::LocalFrame;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use sharing::{Asked, Sharing};
 use way::Room;

@@ -11,8 +11,9 @@ use ferroce_os::ring::{self, LaneSender, SharedArea};
 use ferroce_os::unix::{Credentials, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
-use super::frame::{Frame, LaneNotice, MAX_PACKETS, PACKETS_HEAD};
+use super::frame::{Frame, LaneNotice};
 use super::lanes::FreeLanes;
+use super::packets::{MAX_PACKETS, PACKETS_HEAD};
 use super::way::{Put, Room, Way};
 use crate::core::lock;
 use crate::link::{Addressing, Batch, Sent};

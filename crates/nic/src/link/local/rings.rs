@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use ferroce_os::ring::{Broken, Popped, Receiver, SharedArea};
 
-use super::incoming::{LinkId, Origin};
+use super::accepted::Origin;
+use super::incoming::LinkId;
 use crate::link::Addressing;
 
 /// Rounds without a record after which a ring is no longer watched: about a millisecond of polling.

@@ -516,7 +516,7 @@ fn a_link_that_breaks_a_rule_is_cut() {
             flow_label: FLOW,
             ..Addressing::default()
         };
-        frame::PacketsPrefix::<{ frame::FEW_PREFIX }>::new(
+        packets::PacketsPrefix::<{ packets::FEW_PREFIX }>::new(
             Qpn::new(qpn),
             Some(&addressing),
             lengths.iter().copied(),
@@ -540,12 +540,12 @@ fn a_link_that_breaks_a_rule_is_cut() {
     }
     .encode();
     // Nobody has told the route.
-    let on = frame::PacketsPrefix::<{ frame::PACKETS_PREFIX }>::new(
+    let on = packets::PacketsPrefix::<{ packets::PACKETS_PREFIX }>::new(
         Qpn::new(ours),
         None,
         [2, 1].into_iter(),
     );
-    let alone = frame::packet_prefix(Qpn::new(ours));
+    let alone = packets::packet_prefix(Qpn::new(ours));
     let bad: [&[&[u8]]; 19] = [
         &[&good],
         &[&hello[..7]],
@@ -588,7 +588,7 @@ fn no_bytes_make_the_parser_panic_or_leave_the_record() {
                 assert_eq!(packets.iter().count(), packets.len());
                 let total: usize = packets.iter().map(<[u8]>::len).sum();
                 let head = match (packets.addressing, record[0]) {
-                    (Some(_), _) => frame::PACKETS_HEAD + 2 * packets.len(),
+                    (Some(_), _) => packets::PACKETS_HEAD + 2 * packets.len(),
                     (None, 9) => 6 + 2 * packets.len(),
                     (None, _) => 4,
                 };
@@ -616,15 +616,15 @@ fn only_the_owner_of_a_slot_is_vouched_for() {
         ..own
     };
     // As seen by a process of another user: this process does own the slot, a stranger does not.
-    assert!(incoming::is_vouched(a.slot(), own, stranger));
-    assert!(!incoming::is_vouched(
+    assert!(accepted::is_vouched(a.slot(), own, stranger));
+    assert!(!accepted::is_vouched(
         a.slot(),
         Credentials { pid: 1, ..own },
         stranger
     ));
-    assert!(!incoming::is_vouched(a.slot(), stranger, own));
+    assert!(!accepted::is_vouched(a.slot(), stranger, own));
     // A process of one's own user is believed.
-    assert!(incoming::is_vouched(1, Credentials { pid: 1, ..own }, own));
+    assert!(accepted::is_vouched(1, Credentials { pid: 1, ..own }, own));
 }
 
 #[test]

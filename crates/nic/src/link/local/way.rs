@@ -15,11 +15,9 @@ use ferroce_os::ring::{self, Broken, Pushed, Sender, SharedArea};
 use ferroce_os::unix::{Record, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
-use super::frame::{
-    Answer, FEW_PACKETS, FEW_PREFIX, LOOK, MAX_RECORD, PACKETS_PREFIX, PacketsPrefix, SWITCH,
-    hello, packet_prefix,
-};
+use super::frame::{Answer, LOOK, MAX_RECORD, SWITCH, hello};
 use super::offer::{self, Offer};
+use super::packets::{FEW_PACKETS, FEW_PREFIX, PACKETS_PREFIX, PacketsPrefix, packet_prefix};
 use crate::core::lock;
 use crate::link::{Addressing, Batch};
 
