@@ -136,10 +136,11 @@ impl Cq {
         let queued = self.take(max - caught, &mut |index, wc, stamp| {
             each(caught + index, wc, stamp);
         });
-        // What was caught is good, whatever became of the queue since.
-        queued
-            .map_or_else(|e| if caught > 0 { Ok(0) } else { Err(e) }, Ok)
-            .map(|n| caught + n)
+        match queued {
+            // What was caught is good, whatever became of the queue since: that is told next time.
+            Err(_) if caught > 0 => Ok(caught),
+            queued => queued.map(|queued| caught + queued),
+        }
     }
     /// Arms the queue: the next completion (solicited or error only, if so asked) makes one event on the channel. Completions
     /// that are queued already make none: poll once more after arming.

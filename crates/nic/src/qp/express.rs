@@ -55,7 +55,7 @@ impl Qp {
             self.grant_next(&mut locked);
         } else {
             self.publish_grant(&mut locked);
-            self.say_error(&locked, before);
+            self.say_error(&mut locked, before);
         }
         if brief.kind == BriefKind::Ack && locked.transport.deadline().is_some() {
             self.keep_timer(&mut locked);

@@ -401,18 +401,20 @@ impl Qp {
     }
 
     /// Tells a peer of this host that it is not answered any more, if the state has become ERR.
-    pub(super) fn say_error(&self, locked: &Locked, before: QpState) {
+    pub(super) fn say_error(&self, locked: &mut Locked, before: QpState) {
         if before != QpState::Err && locked.transport.state() == QpState::Err {
             self.say_end(locked);
         }
     }
 
     /// Tells a peer of this host that it is not answered any more. What it has sent may have arrived without an acknowledgement having
-    /// gone back, and then no packet of its is dropped that would tell it: on a lossless link it would wait for ever.
-    pub(super) fn say_end(&self, locked: &Locked) {
+    /// gone back, and then no packet of its is dropped that would tell it: on a lossless link it would wait for ever. What was taken
+    /// from its lane is said before that.
+    pub(super) fn say_end(&self, locked: &mut Locked) {
         let Transport::Rc(_) = locked.transport else {
             return;
         };
+        locked.lanes.publish_held();
         if let Some(Path {
             reach: Reach::Link(egress),
             ..
@@ -524,7 +526,7 @@ impl Qp {
             return false;
         }
         self.nic().set_timer(self.qpn, locked.timer.take(), None);
-        self.say_end(&locked);
+        self.say_end(&mut locked);
         locked.set_path(self.qpn, None);
         self.change_account(&mut locked);
         true

@@ -15,6 +15,7 @@ mod held;
 mod receive;
 mod send;
 mod swift;
+mod take;
 
 use ferroce_os::ring::LaneAck;
 use ferroce_proto::ids::{Psn, Qpn};
@@ -81,10 +82,14 @@ impl Lanes {
     /// Gives back both. Returns whether the peer must be told, since it may have put something in that nobody will look at.
     pub(super) fn close(&mut self) -> bool {
         self.close_out();
-        if let Some(into) = &mut self.into {
-            into.publish_held();
-        }
+        self.publish_held();
         self.into.take().is_some()
+    }
+
+    /// What waits for an answer waits no longer. Returns whether there was something.
+    pub(super) fn publish_held(&mut self) -> bool {
+        let into = self.into.as_deref_mut();
+        into.is_some_and(Receiving::publish_held)
     }
 
     /// Puts a packet into the lane that it sends by, if a run goes on with it, with what is to be said of the other lane. Returns whether
@@ -124,10 +129,7 @@ impl Qp {
     /// at all, and the device thread looks.
     pub(crate) fn say_held(&self, now: Time) {
         let mut locked = self.locked.lock();
-        let Some(into) = locked.lanes.into.as_deref_mut() else {
-            return;
-        };
-        if into.publish_held() {
+        if locked.lanes.publish_held() {
             self.tell_who_sleeps(&mut locked);
         }
         let speaks = locked.transport.wants_transmit();

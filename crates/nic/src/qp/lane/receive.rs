@@ -2,27 +2,19 @@
 
 use std::sync::Arc;
 
-use ferroce_os::memory::RawMemory;
 use ferroce_os::ring::{LONGEST, LaneAck, LaneConsumer, LaneReceiver};
-use ferroce_proto::ids::{Psn, Qpn};
-use ferroce_proto::rc::Swift;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, QpType};
-use ferroce_proto::wire::{Brief, BriefKind, Bth};
 
 use super::held::Held;
-use crate::core::{DropReason, End, Eye, LaneOffer, Remembering};
+use super::take::{Next, Taken};
+use crate::core::{DropReason, End, Eye, LaneOffer};
 use crate::cq::Catch;
 use crate::link::local::LaneNotice;
 use crate::path::{Path, Reach};
 use crate::qp::Qp;
 use crate::qp::step::{Locked, Results};
 use crate::qp::transport::Transport;
-
-/// Messages that a receiver takes in one go: as many as fit.
-const BUDGET: u32 = 256;
-/// Where in a packet the bit is that asks for an acknowledgement.
-const ACK_REQ: (usize, u8) = (8, 0x80);
 
 /// The lane that it receives by.
 #[derive(Debug)]
@@ -119,7 +111,7 @@ impl Qp {
                 into.eye.look_at(Some(at));
             }
             // Nobody would look at what is put in.
-            _ => self.say_end(&locked),
+            _ => self.say_end(&mut locked),
         }
     }
 
@@ -147,43 +139,13 @@ impl Qp {
         let Some(begin) = into.receiver.position() else {
             return;
         };
-        let (mut taken, mut room) = (Taken::default(), [0; LONGEST]);
         let before = locked.transport.state();
-        let mut goes_on = true;
         locked.seen = now;
-        while goes_on {
-            let next = {
-                let sink = &mut Results::new(self, catch);
-                taken.usual(self, (locked, sink), &mut into.receiver, &mut room)
-            };
-            goes_on = match next {
-                Next::Nothing => break,
-                Next::Unusual(len) => self.take_unusual(locked, &room[..len], now),
-                Next::Acknowledged(psn, so_far) => {
-                    self.on_general_ack(locked, (psn, so_far), now);
-                    continue;
-                }
-                Next::Overflow => {
-                    self.with_cx(locked, now, |locked, cx| match &mut locked.transport {
-                        Transport::Rc(rc) => rc.on_recv_overflow(cx),
-                        Transport::Uc(_) | Transport::Ud(_) => {}
-                    });
-                    false
-                }
-                Next::Lost => false,
-            };
-            taken.messages += u32::from(goes_on);
-        }
+        let (taken, goes_on) = self.take_packets(locked, into, (now, catch));
         if !goes_on {
             into.receiver.end_run();
         }
         self.tally.count_rx(taken.packets, taken.bytes);
-        if locked.transport.state() == before {
-            self.grant_next(locked);
-        } else {
-            self.publish_grant(locked);
-            self.say_error(locked, before);
-        }
         if taken.messages > 0 {
             let read = begin.wrapping_add(taken.messages);
             let says = into.on_taken(read, catch.is_polled());
@@ -194,6 +156,56 @@ impl Qp {
                 self.tell_who_sleeps(locked);
             }
         }
+        if locked.transport.state() == before {
+            self.grant_next(locked);
+        } else {
+            self.publish_grant(locked);
+            self.say_error(locked, before);
+        }
+    }
+
+    /// Takes packets until there are no more, or the run ends: then nothing more comes.
+    fn take_packets(
+        &self,
+        locked: &mut Locked,
+        into: &mut Receiving,
+        (now, catch): (Time, &mut Catch),
+    ) -> (Taken, bool) {
+        let (mut taken, mut room, mut goes_on) = (Taken::default(), [0; LONGEST], true);
+        let begin = into.receiver.position().unwrap_or_default();
+        while goes_on {
+            let next = {
+                let sink = &mut Results::new(self, catch);
+                taken.usual(self, (locked, sink), &mut into.receiver, &mut room)
+            };
+            if matches!(next, Next::Nothing) {
+                break;
+            }
+            // Should this be the end of the queue pair, then what was taken before must be known by then.
+            into.receiver.publish(begin.wrapping_add(taken.messages));
+            goes_on = match next {
+                Next::Nothing | Next::Lost => false,
+                Next::Unusual(len) => self.take_unusual(locked, &room[..len], now),
+                Next::Acknowledged(psn, so_far) => {
+                    self.on_general_ack(locked, (psn, so_far), now);
+                    continue;
+                }
+                Next::Overflow => {
+                    self.on_recv_overflow(locked, now);
+                    false
+                }
+            };
+            taken.messages += u32::from(goes_on);
+        }
+        (taken, goes_on)
+    }
+
+    /// The completion of a message found no room.
+    fn on_recv_overflow(&self, locked: &mut Locked, now: Time) {
+        self.with_cx(locked, now, |locked, cx| match &mut locked.transport {
+            Transport::Rc(rc) => rc.on_recv_overflow(cx),
+            Transport::Uc(_) | Transport::Ud(_) => {}
+        });
     }
 
     /// What was taken is published in the lane: a peer that does not look there is to hear of it by the ring.
@@ -235,103 +247,9 @@ impl Qp {
     }
 
     /// A packet of the lane was dropped: as on the ring, its sender is told.
-    fn on_lost_in_lane(&self, locked: &Locked, why: DropReason) {
+    fn on_lost_in_lane(&self, locked: &mut Locked, why: DropReason) {
         self.pd.context().device().counters().count_dropped(why);
         tracing::debug!(target: "ferroce::packet", qpn = self.qpn.get(), ?why, "dropped");
         self.say_end(locked);
-    }
-}
-
-/// What comes next in a lane.
-#[derive(Clone, Copy, Debug)]
-enum Next {
-    /// Nothing now.
-    Nothing,
-    /// Bytes of a packet that is not as usual.
-    Unusual(usize),
-    /// A message that is still in its slot says that the peer has taken what was sent up to a PSN, which is not as usual.
-    Acknowledged(Psn, Swift),
-    /// The completion of a message found no room.
-    Overflow,
-    /// Nothing that could be taken any more.
-    Lost,
-}
-
-/// What was taken out of a lane.
-#[derive(Debug, Default)]
-struct Taken {
-    /// Slots.
-    messages: u32,
-    /// Packets that were taken the short way, and their bytes.
-    packets: usize,
-    bytes: usize,
-}
-
-impl Taken {
-    /// Takes packets for which the short way (`express`) is open, until there is another one, or none.
-    #[inline]
-    fn usual(
-        &mut self,
-        qp: &Qp,
-        (locked, sink): (&mut Locked, &mut Results<'_>),
-        receiver: &mut LaneReceiver,
-        room: &mut [u8; LONGEST],
-    ) -> Next {
-        let Locked {
-            transport: Transport::Rc(rc),
-            lanes,
-            memos: [_, memo],
-            seen,
-            ..
-        } = locked
-        else {
-            return Next::Lost;
-        };
-        let is_armed = rc.is_armed();
-        let mut opens = Remembering { qp, memo };
-        while self.messages < BUDGET {
-            let acknowledged = receiver.ack().and_then(|ack| lanes.on_ack(ack));
-            if let Some(psn) = acknowledged {
-                let so_far = rc.acknowledge_swiftly(sink, psn, *seen);
-                if so_far != Swift::Done {
-                    return Next::Acknowledged(psn, so_far);
-                }
-            }
-            let len = match receiver.pop(room) {
-                Ok(None) => return Next::Nothing,
-                Ok(Some(len)) => len,
-                Err(broken) => {
-                    tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a lane is of no use");
-                    return Next::Lost;
-                }
-            };
-            // That it is taken is said by the lane itself.
-            room[ACK_REQ.0] &= !ACK_REQ.1;
-            let Some((bth, payload)) = message_in(&room[..len], qp.qpn).filter(|_| !is_armed)
-            else {
-                return Next::Unusual(len);
-            };
-            match rc.take_swiftly((&mut opens, &RawMemory), sink, (&bth, payload)) {
-                Swift::Done => {}
-                Swift::Unusual => return Next::Unusual(len),
-                Swift::Overflow => return Next::Overflow,
-            }
-            self.messages += 1;
-            self.packets += 1;
-            self.bytes += len;
-        }
-        Next::Nothing
-    }
-}
-
-/// A SEND for a queue pair that is one packet.
-#[inline]
-fn message_in(packet: &[u8], to: Qpn) -> Option<(Bth, &[u8])> {
-    match Brief::parse(packet)? {
-        Brief {
-            bth,
-            kind: BriefKind::Send(payload),
-        } if bth.dest_qp == to => Some((bth, payload)),
-        _ => None,
     }
 }
