@@ -11,130 +11,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use common::{Buffer, End, cap, next_completion, pair, pattern, wait_for};
+use common::lanes::{Both, LEN, RECV, Seeded, Side, run, run_without_thread};
+use common::{Buffer, End, cap, next_completion, pattern, wait_for};
 use ferroce_nic::{Carrier, CompChannel, Cq, Qp, QpInit};
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{
     AttrMask, Mtu, QpAttr, QpState, QpType, SendFlags, SendOp, Wc, WcStatus,
 };
-
-const LEN: usize = 1 << 20;
-/// Bytes of a receive.
-const RECV: usize = 4096;
-
-/// Runs a test of this program with lanes, and without device thread.
-#[track_caller]
-fn run_alone(test: &str) {
-    run(test, &[("FERROCE_THREAD", "off")]);
-}
-
-/// Runs a test of this program in an environment.
-#[track_caller]
-fn run(test: &str, variables: &[(&str, &str)]) {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture"])
-        .envs(variables.iter().copied())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("1 passed"), "{text}");
-}
-
-/// One end, and what it expects.
-struct Side {
-    end: End,
-    buffer: Buffer,
-    sent: VecDeque<u64>,
-    received: u64,
-}
-
-/// Two ends of this process.
-struct Both {
-    sides: [Side; 2],
-    next: u64,
-}
-
-impl Both {
-    fn new() -> Self {
-        let (a, b) = pair(Mtu::B1024);
-        let sides = [a, b].map(|end| {
-            let buffer = Buffer::new(&end.pd, pattern(LEN, 5));
-            Side {
-                end,
-                buffer,
-                sent: VecDeque::new(),
-                received: 0,
-            }
-        });
-        Self { sides, next: 0 }
-    }
-
-    fn carrier(&self, side: usize) -> Option<Carrier> {
-        self.sides[side].end.qp.path_report().packets
-    }
-
-    /// Posts a receive.
-    fn receive(&self, side: usize) {
-        let Side { end, buffer, .. } = &self.sides[side];
-        end.recv(u64::MAX, vec![buffer.sge(LEN / 2, RECV)]);
-    }
-
-    /// Sends a message whose length tells its number.
-    fn send(&mut self, side: usize, length: usize, op: SendOp) {
-        let Side {
-            end, buffer, sent, ..
-        } = &mut self.sides[side];
-        end.send(self.next, op, vec![buffer.sge(0, length)]);
-        sent.push_back(self.next);
-        self.next += 1;
-    }
-
-    /// Waits until a side has nothing under way, and has received so much.
-    #[track_caller]
-    fn settle(&mut self, side: usize, received: u64) {
-        let Side {
-            end,
-            sent,
-            received: so_far,
-            ..
-        } = &mut self.sides[side];
-        while !sent.is_empty() || *so_far < received {
-            let wc = next_completion(&end.cq);
-            assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
-            if wc.wr_id == u64::MAX {
-                *so_far += 1;
-            } else {
-                assert_eq!(sent.pop_front(), Some(wc.wr_id), "in order, once");
-            }
-        }
-        assert_eq!(*so_far, received, "not more");
-    }
-
-    /// A small message there and one back.
-    fn exchange(&mut self) {
-        for (from, to) in [(0, 1), (1, 0)] {
-            self.receive(to);
-            self.send(from, 8, SendOp::Send);
-            let received = self.sides[to].received + 1;
-            self.settle(to, received);
-            let received = self.sides[from].received;
-            self.settle(from, received);
-        }
-    }
-
-    /// Goes on until both send by lanes.
-    fn warm_up(&mut self) {
-        for _ in 0..200 {
-            self.exchange();
-            if [0, 1].map(|side| self.carrier(side)) == [Some(Carrier::Lane); 2] {
-                return;
-            }
-        }
-        panic!("{:?} {:?}", self.carrier(0), self.carrier(1));
-    }
-}
 
 #[test]
 #[ignore = "run by the test below"]
@@ -153,7 +37,7 @@ fn alone_a_conversation() {
 
 #[test]
 fn a_conversation_goes_by_lanes() {
-    run_alone("alone_a_conversation");
+    run_without_thread("alone_a_conversation");
 }
 
 #[test]
@@ -170,19 +54,6 @@ fn alone_without_lanes() {
 fn lanes_can_be_turned_off() {
     let off = [("FERROCE_THREAD", "off"), ("FERROCE_RING_LANES", "off")];
     run("alone_without_lanes", &off);
-}
-
-/// The numbers of a linear congruential generator: the tests repeat exactly.
-struct Seeded(u64);
-
-impl Seeded {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % n
-    }
 }
 
 /// Lengths of what was sent and not received yet, of each direction.
@@ -290,7 +161,7 @@ fn alone_anything() {
 
 #[test]
 fn whatever_comes_between_messages_of_a_lane_keeps_its_place() {
-    run_alone("alone_anything");
+    run_without_thread("alone_anything");
 }
 
 #[test]
@@ -318,7 +189,7 @@ fn alone_not_ready() {
 
 #[test]
 fn what_finds_no_receive_in_a_lane_comes_again() {
-    run_alone("alone_not_ready");
+    run_without_thread("alone_not_ready");
 }
 
 #[test]
@@ -364,7 +235,7 @@ fn to_state(qp: &Qp, qp_state: QpState) {
 
 #[test]
 fn the_end_of_a_receiver_is_heard_of_in_a_lane() {
-    run_alone("alone_an_end");
+    run_without_thread("alone_an_end");
 }
 
 #[test]
@@ -386,7 +257,7 @@ fn alone_again() {
 /// More often than there are lanes: each must have been given back.
 #[test]
 fn a_lane_is_given_back_at_a_reset() {
-    run_alone("alone_again");
+    run_without_thread("alone_again");
 }
 
 /// An end whose completions come with events.

@@ -1,6 +1,8 @@
 //! Two connected queue pairs and what tests do with them.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub(crate) mod lanes;
+
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

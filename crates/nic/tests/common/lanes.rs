@@ -1,0 +1,139 @@
+//! Two ends in this process that talk until they do so by lanes, and programs of their own in which they do.
+
+use std::collections::VecDeque;
+use std::process::Command;
+
+use ferroce_nic::Carrier;
+use ferroce_proto::verbs::{Mtu, SendOp, WcStatus};
+
+use super::{Buffer, End, next_completion, pair, pattern};
+
+pub(crate) const LEN: usize = 1 << 20;
+/// Bytes of a receive.
+pub(crate) const RECV: usize = 4096;
+
+/// Runs a test of this program with lanes, and without device thread.
+#[track_caller]
+pub(crate) fn run_without_thread(test: &str) {
+    run(test, &[("FERROCE_THREAD", "off")]);
+}
+
+/// Runs a test of this program in an environment.
+#[track_caller]
+pub(crate) fn run(test: &str, variables: &[(&str, &str)]) {
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .envs(variables.iter().copied())
+        .output()
+        .expect("started");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// One end, and what it expects.
+pub(crate) struct Side {
+    pub(crate) end: End,
+    pub(crate) buffer: Buffer,
+    pub(crate) sent: VecDeque<u64>,
+    pub(crate) received: u64,
+}
+
+/// Two ends of this process.
+pub(crate) struct Both {
+    pub(crate) sides: [Side; 2],
+    pub(crate) next: u64,
+}
+
+impl Both {
+    pub(crate) fn new() -> Self {
+        let (a, b) = pair(Mtu::B1024);
+        let sides = [a, b].map(|end| {
+            let buffer = Buffer::new(&end.pd, pattern(LEN, 5));
+            Side {
+                end,
+                buffer,
+                sent: VecDeque::new(),
+                received: 0,
+            }
+        });
+        Self { sides, next: 0 }
+    }
+
+    pub(crate) fn carrier(&self, side: usize) -> Option<Carrier> {
+        self.sides[side].end.qp.path_report().packets
+    }
+
+    /// Posts a receive.
+    pub(crate) fn receive(&self, side: usize) {
+        let Side { end, buffer, .. } = &self.sides[side];
+        end.recv(u64::MAX, vec![buffer.sge(LEN / 2, RECV)]);
+    }
+
+    /// Sends a message whose length tells its number.
+    pub(crate) fn send(&mut self, side: usize, length: usize, op: SendOp) {
+        let Side {
+            end, buffer, sent, ..
+        } = &mut self.sides[side];
+        end.send(self.next, op, vec![buffer.sge(0, length)]);
+        sent.push_back(self.next);
+        self.next += 1;
+    }
+
+    /// Waits until a side has nothing under way, and has received so much.
+    #[track_caller]
+    pub(crate) fn settle(&mut self, side: usize, received: u64) {
+        let Side {
+            end,
+            sent,
+            received: so_far,
+            ..
+        } = &mut self.sides[side];
+        while !sent.is_empty() || *so_far < received {
+            let wc = next_completion(&end.cq);
+            assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
+            if wc.wr_id == u64::MAX {
+                *so_far += 1;
+            } else {
+                assert_eq!(sent.pop_front(), Some(wc.wr_id), "in order, once");
+            }
+        }
+        assert_eq!(*so_far, received, "not more");
+    }
+
+    /// A small message there and one back.
+    pub(crate) fn exchange(&mut self) {
+        for (from, to) in [(0, 1), (1, 0)] {
+            self.receive(to);
+            self.send(from, 8, SendOp::Send);
+            let received = self.sides[to].received + 1;
+            self.settle(to, received);
+            let received = self.sides[from].received;
+            self.settle(from, received);
+        }
+    }
+
+    /// Goes on until both send by lanes.
+    pub(crate) fn warm_up(&mut self) {
+        for _ in 0..200 {
+            self.exchange();
+            if [0, 1].map(|side| self.carrier(side)) == [Some(Carrier::Lane); 2] {
+                return;
+            }
+        }
+        panic!("{:?} {:?}", self.carrier(0), self.carrier(1));
+    }
+}
+
+/// The numbers of a linear congruential generator: the tests repeat exactly.
+pub(crate) struct Seeded(pub(crate) u64);
+
+impl Seeded {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).expect("31 bits") % n
+    }
+}
