@@ -398,12 +398,13 @@ fn an_armed_queue_raises_its_event_whoever_polls() {
 #[ignore = "run by the test below"]
 fn alone_overflow() {
     const ROOM: usize = 16;
+    let room = u32::try_from(ROOM).unwrap();
     println!("seen");
     for (small, most) in [(0, 1), (0, 3), (1, 1), (1, 16)] {
         let queues = |of: &End| {
             let cq = |cqe| Cq::create(&of.context, cqe, None).unwrap();
             let mut queues = [(); 2].map(|()| [cq(256), cq(256)]);
-            queues[small][small] = cq(ROOM as u32);
+            queues[small][small] = cq(room);
             queues
         };
         // Silence is how the sender hears of the receiver's end.

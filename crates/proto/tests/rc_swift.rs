@@ -480,8 +480,8 @@ fn setup(seed: u64, link: LinkTraits) -> Setup {
         memory: MEMORY,
         psn: 0xff_ffe0,
         mtu: [Mtu::B256, Mtu::B1024, Mtu::B4096][(seed % 3) as usize],
-        sq_sig_all: seed % 5 == 0,
-        kin: seed % 2 == 0,
+        sq_sig_all: seed.is_multiple_of(5),
+        kin: seed.is_multiple_of(2),
         link,
         ..Setup::default()
     };
