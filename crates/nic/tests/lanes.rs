@@ -11,14 +11,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use common::lanes::{Both, LEN, RECV, Seeded, Side, run, run_without_thread};
-use common::{Buffer, End, cap, next_completion, pattern, wait_for};
-use ferroce_nic::{Carrier, CompChannel, Cq, Qp, QpInit};
-use ferroce_os::poll::{Interest, Poller};
-use ferroce_proto::ids::Qpn;
-use ferroce_proto::verbs::{
-    AttrMask, Mtu, QpAttr, QpState, QpType, SendFlags, SendOp, Wc, WcStatus,
+use common::lanes::{
+    Both, LEN, RECV, Seeded, Side, end_with_channel, run, run_without_thread, sleep_for,
 };
+use common::{Buffer, End, cap, next_completion, pattern, wait_for};
+use ferroce_nic::{Carrier, Qp};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendFlags, SendOp, Wc, WcStatus};
 
 #[test]
 #[ignore = "run by the test below"]
@@ -258,54 +257,6 @@ fn alone_again() {
 #[test]
 fn a_lane_is_given_back_at_a_reset() {
     run_without_thread("alone_again");
-}
-
-/// An end whose completions come with events.
-fn end_with_channel() -> (End, Arc<CompChannel>) {
-    let end = End::new(cap());
-    let channel = CompChannel::new(&end.context).unwrap();
-    let cq = Cq::create(&end.context, 256, Some(Arc::clone(&channel))).unwrap();
-    let init = QpInit {
-        qp_type: QpType::Rc,
-        send_cq: Arc::clone(&cq),
-        recv_cq: Arc::clone(&cq),
-        cap: cap(),
-        sq_sig_all: true,
-        srq: None,
-    };
-    let qp = Qp::create(&end.pd, init).unwrap();
-    end.qp.destroy();
-    let (context, pd) = (Arc::clone(&end.context), Arc::clone(&end.pd));
-    let end = End {
-        context,
-        pd,
-        cq,
-        qp,
-    };
-    (end, channel)
-}
-
-/// Takes so many completions, asleep whenever there is none.
-fn sleep_for(end: &End, channel: &CompChannel, completions: usize) {
-    let poller = Poller::new().unwrap();
-    poller.add(channel.fd(), 0, Interest::READ).unwrap();
-    let mut taken = 0;
-    let mut take = || {
-        let each = &mut |_, wc: &Wc| assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
-        taken += end.cq.poll(16, each).unwrap();
-        taken >= completions
-    };
-    while !take() {
-        end.cq.req_notify(false);
-        if take() {
-            break;
-        }
-        let mut events = Vec::new();
-        poller.wait(&mut events, Some(common::DEADLINE)).unwrap();
-        assert!(!events.is_empty(), "a lost wake-up");
-        // With their counts, so that the next wait is one.
-        channel.forget(0);
-    }
 }
 
 /// Who polled, and so has a lane, goes to sleep for the next message, or for the completion of his own.

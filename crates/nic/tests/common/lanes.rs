@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::process::Command;
+use std::sync::Arc;
 
-use ferroce_nic::Carrier;
-use ferroce_proto::verbs::{Mtu, SendOp, WcStatus};
+use ferroce_nic::{Carrier, CompChannel, Cq, Qp, QpInit};
+use ferroce_os::poll::{Interest, Poller};
+use ferroce_proto::verbs::{Mtu, QpType, SendOp, Wc, WcStatus};
 
-use super::{Buffer, End, next_completion, pair, pattern};
+use super::{Buffer, DEADLINE, End, cap, next_completion, pair, pattern};
 
 pub(crate) const LEN: usize = 1 << 20;
 /// Bytes of a receive.
@@ -136,4 +138,61 @@ impl Seeded {
             .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).expect("31 bits") % n
     }
+}
+
+/// An end whose completions come with events.
+pub(crate) fn end_with_channel() -> (End, Arc<CompChannel>) {
+    let end = End::new(cap());
+    let channel = CompChannel::new(&end.context).expect("a channel");
+    let cq = Cq::create(&end.context, 256, Some(Arc::clone(&channel))).expect("a queue");
+    let init = QpInit {
+        qp_type: QpType::Rc,
+        send_cq: Arc::clone(&cq),
+        recv_cq: Arc::clone(&cq),
+        cap: cap(),
+        sq_sig_all: true,
+        srq: None,
+    };
+    let qp = Qp::create(&end.pd, init).expect("a queue pair");
+    end.qp.destroy();
+    let (context, pd) = (Arc::clone(&end.context), Arc::clone(&end.pd));
+    let end = End {
+        context,
+        pd,
+        cq,
+        qp,
+    };
+    (end, channel)
+}
+
+/// Takes so many completions, asleep whenever there is none.
+pub(crate) fn sleep_for(end: &End, channel: &CompChannel, completions: usize) {
+    let mut taken = 0;
+    let mut take = || {
+        let each = &mut |_, wc: &Wc| assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
+        taken += end.cq.poll(16, each).expect("no overflow");
+        taken >= completions
+    };
+    while !take() {
+        end.cq.req_notify(false);
+        if take() {
+            break;
+        }
+        wait_for_event(channel);
+    }
+}
+
+/// Sleeps until there is an event.
+pub(crate) fn wait_for_event(channel: &CompChannel) {
+    let poller = Poller::new().expect("a poller");
+    poller
+        .add(channel.fd(), 0, Interest::READ)
+        .expect("watched");
+    let mut events = Vec::new();
+    poller
+        .wait(&mut events, Some(DEADLINE))
+        .expect("waited for");
+    assert!(!events.is_empty(), "a lost wake-up");
+    // With their counts, so that the next wait is one.
+    channel.forget(0);
 }
