@@ -1,0 +1,295 @@
+//! An acknowledgement that waits for the program's answer is said when there is no answer; and who sleeps is woken by a message whose
+//! sender polls or turns away. The peer is another process, which this program starts itself again as.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use common::lanes::{Seeded, end_with_channel, run, run_without_thread, sleep_for};
+use common::{Buffer, DEADLINE, End, cap, next_completion, rounds};
+use ferroce_nic::Carrier;
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::verbs::{Mtu, SendOp, Wc, WcStatus};
+
+/// Bytes of a message that is to be answered, and of one that is not.
+const ASKS: usize = 8;
+const ENDS: usize = 1;
+/// Receives of each end.
+const RECEIVES: u64 = 16;
+/// What a completion of a receive is known by.
+const RECEIVED: u64 = u64::MAX;
+
+/// The other process, connected.
+struct Peer {
+    child: Child,
+    hear: BufReader<ChildStdout>,
+    end: End,
+    buffer: Buffer,
+}
+
+impl Peer {
+    /// Runs `child`, which is told `word`.
+    fn start(child: &str, word: &str) -> Self {
+        let end = End::new(cap());
+        let buffer = Buffer::new(&end.pd, vec![1; 4096]);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", child, "--ignored", "--nocapture"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let hear = BufReader::new(child.stdout.take().unwrap());
+        let mut peer = Self {
+            child,
+            hear,
+            end,
+            buffer,
+        };
+        let mut say = peer.child.stdin.take().unwrap();
+        writeln!(say, "{} {word}", peer.end.qp.qpn().get()).unwrap();
+        let to = Qpn::new(peer.hear("peer").parse().unwrap());
+        peer.end.connect(to, peer.end.gid(), Mtu::B1024);
+        for _ in 0..RECEIVES {
+            peer.receive();
+        }
+        peer
+    }
+
+    /// What the peer says behind a word.
+    fn hear(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let len = self.hear.read_line(&mut line).unwrap();
+            assert!(len > 0, "the peer ended before it said {word}");
+            if let Some((_, rest)) = line.split_once(word) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn receive(&self) {
+        self.end.recv(RECEIVED, vec![self.buffer.sge(0, 64)]);
+    }
+
+    fn send(&self, wr_id: u64, len: usize) {
+        let sges = vec![self.buffer.sge(64, len)];
+        self.end.send(wr_id, SendOp::Send, sges);
+    }
+
+    /// Takes the completion of a message and that of its answer, polling all the time.
+    fn take_answer(&self, wr_id: u64) {
+        let (mut sent, mut answered, start) = (false, false, Instant::now());
+        while !(sent && answered) {
+            let each = &mut |_, wc: &Wc| {
+                assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
+                match wc.wr_id {
+                    RECEIVED => answered = true,
+                    id => sent = id == wr_id,
+                }
+            };
+            let taken = self.end.cq.poll(1, each).unwrap();
+            assert!(start.elapsed() < DEADLINE, "no answer to {wr_id}");
+            if taken == 0 {
+                std::hint::spin_loop();
+            }
+        }
+        self.receive();
+    }
+
+    /// Sends messages that the peer answers, until that is a habit and they go by a lane, if they ever do.
+    fn converse(&self) {
+        let is_alone = std::env::var_os("FERROCE_THREAD").is_some();
+        for wr_id in 0..150 {
+            self.send(wr_id, ASKS);
+            self.take_answer(wr_id);
+        }
+        let carrier = self.end.qp.path_report().packets;
+        assert!(!is_alone || carrier == Some(Carrier::Lane), "{carrier:?}");
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Connects to who started this, as a child. Returns the word that it was told.
+fn connect_back(end: &End, buffer: &Buffer) -> String {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).unwrap();
+    let (qpn, word) = line.trim().split_once(' ').unwrap();
+    end.connect(Qpn::new(qpn.parse().unwrap()), end.gid(), Mtu::B1024);
+    for _ in 0..RECEIVES {
+        end.recv(RECEIVED, vec![buffer.sge(0, 64)]);
+    }
+    println!("peer {}", end.qp.qpn().get());
+    word.to_owned()
+}
+
+/// Answers each message that asks for it; then does as it was told.
+#[test]
+#[ignore = "run by the tests below"]
+fn child_that_answers() {
+    let (end, channel) = end_with_channel();
+    let buffer = Buffer::new(&end.pd, vec![0; 4096]);
+    let word = connect_back(&end, &buffer);
+    loop {
+        let mut came = None;
+        end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
+        match came {
+            Some(wc) if wc.wr_id == RECEIVED && wc.byte_len as usize == ENDS => break,
+            Some(wc) if wc.wr_id == RECEIVED => {
+                end.recv(RECEIVED, vec![buffer.sge(0, 64)]);
+                end.send(0, SendOp::Send, vec![buffer.sge(64, ASKS)]);
+            }
+            _ => {}
+        }
+    }
+    match word.as_str() {
+        "poll" => loop {
+            end.cq.poll(1, &mut |_, _| {}).unwrap();
+        },
+        // Nothing comes, so it ends there.
+        "sleep" => sleep_for(&end, &channel, 1),
+        "close" => end.qp.destroy(),
+        "exit" => std::process::exit(0),
+        "abort" => std::process::abort(),
+        "rest" => {}
+        other => panic!("told to {other}"),
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A message that is not answered, to a peer that has answered all before it and then does this instead: the status of its completion.
+fn unanswered(instead: &str) -> (Peer, WcStatus) {
+    let peer = Peer::start("child_that_answers", instead);
+    peer.converse();
+    peer.send(1000, ENDS);
+    let wc = next_completion(&peer.end.cq);
+    assert_eq!(wc.wr_id, 1000, "{instead}: {wc:?}");
+    (peer, wc.status)
+}
+
+#[test]
+#[ignore = "run by the tests below"]
+fn with_no_answer() {
+    let alone = std::env::var_os("FERROCE_THREAD").is_some();
+    // What is not done by the program itself needs its device thread.
+    let all: &[&str] = if alone {
+        &["poll", "close"]
+    } else {
+        &["poll", "sleep", "rest", "close", "exit"]
+    };
+    for instead in all {
+        for round in 0..rounds(5) {
+            let (_, status) = unanswered(instead);
+            assert_eq!(status, WcStatus::Success, "{instead}, round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_message_without_an_answer_is_acknowledged_whatever_comes_instead() {
+    run("with_no_answer", &[]);
+    run_without_thread("with_no_answer");
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn with_a_crash() {
+    for round in 0..rounds(5) {
+        let (peer, status) = unanswered("abort");
+        // It was taken; whether that was said is chance.
+        let failed = status == WcStatus::RetryExcErr;
+        assert!(failed || status == WcStatus::Success, "{round}: {status:?}");
+        peer.send(1001, ASKS);
+        let next = loop {
+            let wc = next_completion(&peer.end.cq);
+            if wc.wr_id != RECEIVED {
+                break wc;
+            }
+        };
+        let expected = match failed {
+            true => WcStatus::WrFlushErr,
+            false => WcStatus::RetryExcErr,
+        };
+        assert_eq!((next.wr_id, next.status), (1001, expected), "{round}");
+    }
+}
+
+#[test]
+fn a_peer_that_crashes_before_it_says_what_it_took_hangs_nobody() {
+    run("with_a_crash", &[]);
+    run_without_thread("with_a_crash");
+}
+
+/// Goes to sleep for each message at another moment. Answers those that ask for it; of the others it says so.
+#[test]
+#[ignore = "run by the test below"]
+fn child_that_sleeps() {
+    let (end, channel) = end_with_channel();
+    let buffer = Buffer::new(&end.pd, vec![0; 4096]);
+    let mut seeded = Seeded(connect_back(&end, &buffer).parse().unwrap());
+    loop {
+        let (mut came, mut patience) = (None, seeded.below(3000));
+        while came.is_none() {
+            end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
+            if came.is_none() && patience == 0 {
+                end.cq.req_notify(false);
+                end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
+                if came.is_none() {
+                    common::lanes::wait_for_event(&channel);
+                }
+            }
+            patience = patience.saturating_sub(1);
+        }
+        match came {
+            Some(wc) if wc.wr_id != RECEIVED => {}
+            Some(wc) if wc.status != WcStatus::Success => return,
+            Some(wc) => {
+                end.recv(RECEIVED, vec![buffer.sge(0, 64)]);
+                match wc.byte_len as usize {
+                    ENDS => println!("got"),
+                    _ => end.send(0, SendOp::Send, vec![buffer.sge(64, ASKS)]),
+                }
+            }
+            None => unreachable!("it was waited for"),
+        }
+    }
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn with_a_sleeper() {
+    let mut peer = Peer::start("child_that_sleeps", "5");
+    let (mut seeded, mut by_lane) = (Seeded(11), 0);
+    for wr_id in 0..rounds(2000) as u64 {
+        // For the device thread to nap, and for the peer to be anywhere between its polls and its sleep.
+        for _ in 0..seeded.below(3000) {
+            assert_eq!(peer.end.cq.poll(1, &mut |_, _| {}).unwrap(), 0);
+        }
+        if seeded.below(4) > 0 {
+            peer.send(wr_id, ASKS);
+            peer.take_answer(wr_id);
+        } else {
+            // Turns away, until the peer has it.
+            peer.send(wr_id, ENDS);
+            peer.hear("got");
+            assert_eq!(peer.end.done(wr_id).wr_id, wr_id);
+        }
+        by_lane += usize::from(peer.end.qp.path_report().packets == Some(Carrier::Lane));
+    }
+    println!("{by_lane} by lane");
+}
+
+#[test]
+fn whoever_sleeps_is_woken_by_each_message() {
+    run("with_a_sleeper", &[]);
+}
