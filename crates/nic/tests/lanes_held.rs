@@ -205,10 +205,12 @@ fn a_message_without_an_answer_is_acknowledged_whatever_comes_instead() {
 #[ignore = "run by the test below"]
 fn with_a_crash() {
     for round in 0..rounds(5) {
-        let (peer, status) = unanswered("abort");
+        let (mut peer, status) = unanswered("abort");
         // It was taken; whether that was said is chance.
         let failed = status == WcStatus::RetryExcErr;
         assert!(failed || status == WcStatus::Success, "{round}: {status:?}");
+        // Until it has ended its device thread may take more.
+        peer.child.wait().unwrap();
         peer.send(1001, ASKS);
         let next = loop {
             let wc = next_completion(&peer.end.cq);
