@@ -3,7 +3,7 @@
 //! A short message passes some six locks from the call that posts it to the poll that finds it, all of them free, and with the locks of the
 //! standard library half of its time: each takes two locked instructions, one to take it and one to give it back. This one takes one. It
 //! is given back with a plain store, and only then its owner looks whether somebody waits; he may miss one who began to at that very
-//! moment. So nobody sleeps for longer than [`LONGEST`] at a time.
+//! moment. So nobody sleeps for longer than `LONGEST` at a time.
 
 use std::cell::UnsafeCell;
 use std::fmt;

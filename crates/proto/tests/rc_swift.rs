@@ -609,3 +609,16 @@ fn an_overflow_is_the_same_wherever_it_happens() {
         }
     }
 }
+
+#[test]
+fn nothing_is_sent_swiftly_to_a_peer_that_is_gone() {
+    let mut twins = warm(setup(0, LOSSLESS));
+    twins.both(|ends| {
+        let now = ends.pair.now;
+        ends.pair.a.with(now, |qp, cx| qp.on_peer_dead(cx));
+    });
+    let request = wr(2, SendOp::Send, vec![twins.ends[0].pair.sge(Side::A, 0, 8)]);
+    let posted = twins.both(|ends| ends.post(Side::A, &request, 116));
+    assert_eq!(posted, Ok(()));
+    assert_eq!(twins.ends[0].pair.a.qp.state(), QpState::Err);
+}
