@@ -1,6 +1,6 @@
 //! Lanes: memory that this queue pair and its peer in another process have for their small packets alone (`ferroce_os::ring`).
 //!
-//! A lane carries the very packets that would go through the ring, so the transport knows nothing of it. Who has sent small
+//! A lane carries the very packets that would go through the ring, so the general way can take up after each of them. Who has sent small
 //! messages through the ring for a while, and nothing else, offers a lane; once the other side has accepted it, a *run* begins, by a word
 //! behind all packets that went through the ring before. Whatever goes as a packet by the ring ends the run, and the
 //! receiver takes all that is in its lane before it looks at a packet from the ring: so both together keep the order in which packets
@@ -8,8 +8,15 @@
 //!
 //! How far the receiver has read is an acknowledgement, for who looks there. Who does not, since he sleeps, gets an acknowledgement by
 //! the ring. Where the program has always answered a message with one of its own, the answer says it (`held`): the peer looks at the
-//! answer's slot anyway, and each word that it must look at besides costs as much as the message. A packet that is not taken (no receive is posted, say) ends the run on the receiver's side: what comes after it is not
-//! looked at, as it would be dropped, and is sent again by the ring as the transport demands.
+//! answer's slot anyway, and each word that it must look at besides costs as much as the message. A packet that is not taken (no receive
+//! is posted, say) ends the run on the receiver's side: what comes after it is not looked at, as it would be dropped, and is sent again by
+//! the ring as the transport demands.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `send`, `swift` | the end that sends: offers, runs, what the receiver has read; a SEND from the program's call into a slot |
+//! | `receive`, `take` | the end that receives; a slot's message into the program's memory, and its completion |
+//! | `held` | what is said with the program's answer |
 
 mod held;
 mod receive;
