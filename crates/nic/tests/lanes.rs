@@ -193,6 +193,43 @@ fn what_finds_no_receive_in_a_lane_comes_again() {
 
 #[test]
 #[ignore = "run by the test below"]
+fn alone_both_end() {
+    for state in [QpState::Err, QpState::Reset] {
+        let mut both = Both::new();
+        both.warm_up();
+        for turn in 0..41 {
+            // Each message is answered before anything else is polled for.
+            let (from, to) = (turn % 2, (turn + 1) % 2);
+            both.receive(to);
+            both.send(from, 8, SendOp::Send);
+            let mut is_there = false;
+            wait_for("the message", || {
+                let mut take = |_, wc: &Wc| is_there |= wc.wr_id == u64::MAX;
+                both.sides[to].end.cq.poll(1, &mut take).unwrap();
+                is_there
+            });
+        }
+        let last = both.next - 1;
+        to_state(&both.sides[1].end.qp, state);
+        to_state(&both.sides[0].end.qp, QpState::Err);
+        loop {
+            let wc = both.sides[0].end.completion();
+            assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
+            if wc.wr_id == last {
+                break;
+            }
+        }
+    }
+}
+
+/// The last message of a conversation, whose receiver ends instead of answering, and its sender after it.
+#[test]
+fn what_was_taken_before_the_end_is_done() {
+    run_without_thread("alone_both_end");
+}
+
+#[test]
+#[ignore = "run by the test below"]
 fn alone_an_end() {
     let ends: [fn(&Qp); 3] = [
         Qp::destroy,

@@ -155,9 +155,14 @@ impl Qp {
         }
     }
 
-    /// Says at once what might wait: its end, or that of the process, is near.
+    /// Says at once what might wait, and hears what was said: its end, or that of the process, is near. What the peer has taken by now is done,
+    /// and not flushed.
     pub(crate) fn speak_up(&self, now: Time) {
         let mut locked = self.locked.lock();
+        self.run_lanes(&mut locked, now);
+        if locked.lanes.publish_held() {
+            self.tell_who_sleeps(&mut locked);
+        }
         self.transmit(&mut locked, now);
         self.leave_last_word(&mut locked, now);
         self.keep_timer(&mut locked);

@@ -12,7 +12,7 @@ pub(super) fn add(all: &mut Catalogue) {
                 240,
                 move |stage| {
                     stage
-                        .run(Side::A, &[&stage.built("cycles"), what, "10000"])
+                        .run(Side::A, &[&stage.built("cycles"), what, "40000"])
                         .map(drop)
                 },
             );

@@ -209,7 +209,7 @@ impl Qp {
     }
 
     /// What was taken is published in the lane: a peer that does not look there is to hear of it by the ring.
-    pub(super) fn tell_who_sleeps(&self, locked: &mut Locked) {
+    pub(in crate::qp) fn tell_who_sleeps(&self, locked: &mut Locked) {
         let must_tell = match &locked.path {
             Some(Path {
                 reach: Reach::Link(egress),
