@@ -4,14 +4,17 @@
 mod common;
 
 use std::fmt::Debug;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use common::bare::{Bare, PORT};
 use common::door::{endpoint, listener};
-use common::{address, provider};
+use common::pair::TIMEOUT;
+use common::{address, on_rxe, provider};
 use ferroce::{
-    CompletionQueue, ConnectionParameters, Error, Id, LinkParameters, Operation, QueuePair,
-    QueuePairBuilder, QueuePairCapacities, Rc, RemoteAccess, RemoteAddress, SharedReceiveQueue,
+    CompletionQueue, ConnectionParameters, Error, EventKind, Id, LinkParameters, Membership,
+    Operation, QueuePair, QueuePairBuilder, QueuePairCapacities, Rc, RemoteAccess, RemoteAddress,
+    SharedReceiveQueue, Ud,
 };
 
 /// What is printed names all of these, and the errno is kept where there is one.
@@ -85,7 +88,7 @@ fn attributes_beyond_their_range_are_named() {
     let limits = bare.context.limits().unwrap();
     let peer = queue_pair(&bare).build().unwrap();
     let peer = bare.initialise(&peer);
-    let connect = |parameters: LinkParameters, words: &[&str]| {
+    let try_out = |parameters: LinkParameters| {
         let queue_pair = queue_pair(&bare).build().unwrap();
         let early = queue_pair.ready_to_receive(&peer, &parameters);
         says(early, None, &["not initialised"]);
@@ -93,25 +96,37 @@ fn attributes_beyond_their_range_are_named() {
             .initialise(PORT, &bare.gid, RemoteAccess::ALL)
             .unwrap();
         let number = format!("{:#08x}", queue_pair.number());
+        (queue_pair.connect(&peer, &parameters), number)
+    };
+    let refused = |parameters: LinkParameters, words: &[&str]| {
+        let (answer, number) = try_out(parameters);
         let words = [words, &["ibv_modify_qp", &number]].concat();
-        says(queue_pair.connect(&peer, &parameters), EINVAL, &words);
+        says(answer, EINVAL, &words);
+    };
+    // Of these rxe takes as much as it can.
+    let refused_or_cut = |parameters: LinkParameters, words: &[&str]| {
+        if on_rxe() {
+            try_out(parameters).0.unwrap();
+        } else {
+            refused(parameters, words);
+        }
     };
     let usual = LinkParameters::default();
-    connect(
+    refused(
         LinkParameters {
             timeout: 32,
             ..usual
         },
         &["timeout"],
     );
-    connect(
+    refused_or_cut(
         LinkParameters {
             retry_count: 8,
             ..usual
         },
         &["retry"],
     );
-    connect(
+    refused_or_cut(
         LinkParameters {
             min_rnr_timer: 32,
             ..usual
@@ -119,14 +134,14 @@ fn attributes_beyond_their_range_are_named() {
         &["min_rnr_timer"],
     );
     let most = u8::try_from(limits.max_qp_rd_atom).unwrap();
-    connect(
+    refused_or_cut(
         LinkParameters {
             responder_resources: most + 1,
             ..usual
         },
         &["max_dest_rd_atomic", &most.to_string()],
     );
-    connect(
+    refused(
         LinkParameters {
             initiator_depth: most + 1,
             ..usual
@@ -201,6 +216,69 @@ fn the_connection_manager_says_what_a_call_needs() {
     );
     let longer = asking.private_data(&[0; 256]).connect(at).wait();
     says(longer, None, &["256 bytes of private data"]);
+}
+
+/// All that is asked of an identifier which is on no device. Genuine librdmacm would look for one without asking.
+fn refuses(id: &Id, bare: &Bare) {
+    assert!(id.context().is_none());
+    let route = id.resolve_route(TIMEOUT);
+    says(route, EINVAL, &["rdma_resolve_route", "resolved before"]);
+    // The last stands for as many as the device has.
+    for resources in [0, 16, u8::MAX] {
+        let parameters = ConnectionParameters {
+            responder_resources: resources,
+            initiator_depth: resources,
+            ..ConnectionParameters::default()
+        };
+        let connected = id.connect(&parameters);
+        says(connected, EINVAL, &["rdma_connect", "route"]);
+        let accepted = id.accept(&parameters);
+        says(accepted, EINVAL, &["rdma_accept", "connect request"]);
+    }
+    let rejected = id.reject(&[]);
+    says(rejected, EINVAL, &["rdma_reject", "connect request"]);
+    says(id.disconnect(), EINVAL, &["rdma_disconnect"]);
+    says(id.notify_established(), EINVAL, &["rdma_notify"]);
+    let group = Ipv4Addr::new(239, 7, 3, 1).into();
+    let joined = id.join_multicast(group, Membership::Full);
+    says(joined, EINVAL, &["rdma_join_multicast_ex", "on a device"]);
+    let left = id.leave_multicast(group);
+    says(left, Some(libc::EADDRNOTAVAIL), &["rdma_leave_multicast"]);
+    let made = if id.is_for_datagrams() {
+        let builder = QueuePairBuilder::<Ud>::new(&bare.domain, &bare.completions);
+        builder.build_for(id).map(drop)
+    } else {
+        queue_pair(bare).build_for(id).map(drop)
+    };
+    let words = ["rdma_create_qp", "resolve an address first"];
+    says(made, EINVAL, &words);
+}
+
+#[test]
+fn what_needs_a_device_is_refused_while_there_is_none() {
+    let (bare, channel) = (Bare::new(), provider().event_channel().unwrap());
+    for make in [Id::new, Id::for_datagrams] {
+        let new = || make(&channel).unwrap();
+        refuses(&new(), &bare);
+        let everywhere = new();
+        everywhere.bind((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap();
+        refuses(&everywhere, &bare);
+        everywhere.listen(1).unwrap();
+        refuses(&everywhere, &bare);
+        // It is known when the event was taken.
+        let resolving = new();
+        resolving
+            .resolve_address((address(), 1).into(), TIMEOUT)
+            .unwrap();
+        assert!(resolving.context().is_none());
+        let early = resolving.resolve_route(TIMEOUT);
+        says(early, EINVAL, &["rdma_resolve_route", "its event taken"]);
+        let early = resolving.connect(&ConnectionParameters::default());
+        says(early, EINVAL, &["rdma_connect", "route"]);
+        channel.expect(EventKind::AddressResolved).unwrap();
+        resolving.resolve_route(TIMEOUT).unwrap();
+        channel.expect(EventKind::RouteResolved).unwrap();
+    }
 }
 
 #[test]

@@ -1,11 +1,18 @@
 //! What may go to another thread, what may be used by several, and what must not.
 
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use common::pair::{CAPACITIES, End, listener, resolved};
 use ferroce::{
-    AddressHandle, Batch, Buffer, CompletionQueue, Completions, Connection, Connector, Context,
-    Device, DeviceEvents, Driver, Endpoint, Error, Event, EventChannel, Eventually, Id, Incoming,
-    Listener, MemoryRegion, MemoryWindow, Pending, PendingAtomic, PendingBuffer, Prepared,
-    ProtectionDomain, Provider, QueuePair, QueuePairBuilder, Rc, Scope, SharedMemory,
-    SharedReceiveQueue, Slice, Stream, Ud, Work, XrcDomain, XrcTarget,
+    AddressHandle, Batch, Buffer, CompletionQueue, Completions, Connection, ConnectionParameters,
+    Connector, Context, Device, DeviceEvents, Driver, Endpoint, Error, Event, EventChannel,
+    EventKind, Eventually, Id, Incoming, Listener, MemoryRegion, MemoryWindow, Pending,
+    PendingAtomic, PendingBuffer, Prepared, ProtectionDomain, Provider, QueuePair,
+    QueuePairBuilder, Rc, Scope, SharedMemory, SharedReceiveQueue, Slice, Stream, Ud, Work,
+    XrcDomain, XrcTarget,
 };
 
 fn shared<T: Send + Sync>() {}
@@ -51,4 +58,53 @@ fn objects_are_for_all_threads() {
     moved::<QueuePairBuilder<Rc>>();
     moved::<Batch<'_, Rc>>();
     moved::<Completions<'_>>();
+}
+
+#[test]
+fn a_queue_pair_may_come_and_go_while_others_call_its_identifier() {
+    const AGAIN: usize = 60;
+    let (_door, listener) = listener();
+    let (_channel, id) = resolved(listener.port());
+    let context = id.context().unwrap();
+    let domain = ProtectionDomain::new(&context).unwrap();
+    let completions = CompletionQueue::new(&context, 16).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // It is about the queue pair, if there is one.
+                let refused = id.disconnect().unwrap_err();
+                assert_eq!(refused.raw_os_error(), Some(libc::EINVAL), "{refused}");
+            }
+        });
+        for _ in 0..AGAIN {
+            drop(QueuePair::new(&id, &domain, &completions, &completions, CAPACITIES).unwrap());
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_queue_pair_may_go_while_the_events_of_its_identifier_are_fetched() {
+    const AGAIN: usize = 30;
+    let (door, listener) = listener();
+    for _ in 0..AGAIN {
+        let (channel, id) = resolved(listener.port());
+        let End {
+            queue_pair,
+            id,
+            channel,
+            ..
+        } = End::new(channel, id);
+        thread::scope(|threads| {
+            // Being rejected is about the queue pair, if there is one.
+            let fetching = threads.spawn(|| channel.next_event().unwrap().kind);
+            id.connect(&ConnectionParameters::default()).unwrap();
+            let asked = door.expect(EventKind::ConnectRequest).unwrap();
+            let (_, asking) = asked.request.unwrap();
+            asking.reject(&[]).unwrap();
+            drop(queue_pair);
+            assert_eq!(fetching.join().unwrap(), EventKind::Rejected);
+        });
+    }
 }

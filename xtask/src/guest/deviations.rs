@@ -28,6 +28,7 @@ in the driver of Linux 6.1 and 6.12.
 | `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV` belong to receives. | sets the first for senders too, and the second for nobody | for receives | seen: `rust-interface` |
 | Members of a multicast group on the sender's host hear it. | what is sent goes out only | they hear it | seen: `rust-interface` |
 | ATOMIC WRITE is refused by a device that has none when it is posted. | 6.1 completes it with LOC_QP_OP_ERR | has it | seen: `rust-interface` |
+| `retry_cnt` is 0 to 7, `min_rnr_timer` 0 to 31, and responder resources are at most as many as the device has. | takes more | refuses them | seen: `rust-interface` |
 | A failed invalidate of a SEND with invalidate is answered by a NAK. | acknowledges it | NAK | source |
 
 Worth knowing beside these: rxe sends the UDP checksum 0 over IPv6 too, which a receiving socket has to allow (RFC 6935; Ferroce's

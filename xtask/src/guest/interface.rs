@@ -21,15 +21,14 @@ const LIMIT: Duration = Duration::from_secs(240);
 const RANDOM: &str = "programs";
 const RANDOM_CASES: &str = "FERROCE_SEEDS=12";
 const CASES: &str = "FERROCE_SEEDS=1";
-/// The test programs. The others test the compiler, the examples, and what only the software device has: `errors` asks for reasons, of which
-/// the kernel gives none, and makes calls without an address that genuine librdmacm does not survive; of `wakers` one test finds done
-/// there at once what it means to wait for.
-const PROGRAMS: [&str; 15] = [
+/// The test programs. The others test the compiler, the examples, and the allocations of the software device.
+const PROGRAMS: [&str; 18] = [
     "arrivals",
     "connection",
     "connections",
     "device_events",
     "endpoint",
+    "errors",
     "futures",
     "identifiers",
     "linger",
@@ -39,7 +38,9 @@ const PROGRAMS: [&str; 15] = [
     "scopes",
     "shared_memory",
     "stream",
+    "threads",
     "typed",
+    "wakers",
 ];
 
 /// The test, on the link of the smaller MTU.

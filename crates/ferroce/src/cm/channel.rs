@@ -28,7 +28,7 @@ impl EventChannel {
     /// The oldest event (`rdma_get_cm_event(3)`); sleeps until there is one.
     ///
     /// # Errors
-    /// EAGAIN if the descriptor was made non-blocking and there is none.
+    /// EAGAIN if the channel was made [non-blocking](Self::set_nonblocking) and there is none.
     pub fn next_event(&self) -> Result<Event> {
         loop {
             match self.0.next_event(|_| ()) {
@@ -43,9 +43,10 @@ impl EventChannel {
     /// it to.
     ///
     /// # Errors
-    /// None that a channel should give (`fcntl(2)`).
+    /// None.
     pub fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
-        self.0.set_nonblocking(nonblocking)
+        self.0.set_nonblocking(nonblocking);
+        Ok(())
     }
 
     /// The oldest event of a [non-blocking](Self::set_nonblocking) channel, if there is one.

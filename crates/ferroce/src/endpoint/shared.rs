@@ -44,7 +44,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(super) fn new(channel: EventChannel) -> Result<Self> {
-        channel.0.set_nonblocking(true)?;
+        channel.0.set_nonblocking(true);
         let (poller, alarm) = (Poller::new()?, Alarm::new()?);
         poller.add(channel.as_fd(), EVENTS)?;
         poller.add(alarm.as_fd(), ALARM)?;

@@ -89,7 +89,6 @@ table! {
     rdma_resolve_addr(*mut rdma_cm_id, *mut sockaddr, *mut sockaddr, c_int) -> c_int = rdmacm::rdma_resolve_addr;
     rdma_resolve_route(*mut rdma_cm_id, c_int) -> c_int = rdmacm::rdma_resolve_route;
     rdma_create_qp(*mut rdma_cm_id, *mut ibv_pd, *mut ibv_qp_init_attr) -> c_int = rdmacm::rdma_create_qp;
-    rdma_destroy_qp(*mut rdma_cm_id) = rdmacm::rdma_destroy_qp;
     rdma_connect(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int = rdmacm::rdma_connect;
     rdma_accept(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int = rdmacm::rdma_accept;
     rdma_reject(*mut rdma_cm_id, *const c_void, u8) -> c_int = rdmacm::rdma_reject;

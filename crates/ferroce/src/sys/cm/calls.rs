@@ -29,15 +29,17 @@ impl Identifier {
     /// `rdma_bind_addr`
     pub(crate) fn bind(&self, address: SocketAddr) -> Result<()> {
         let mut stored = sockaddr::store(address);
-        let mut place = lock(&self.place);
         self.call("rdma_bind_addr", |id| {
+            let mut place = lock(&self.place);
             // SAFETY: a live identifier and an address.
-            unsafe { (self.verbs.rdma_bind_addr)(id, (&raw mut stored).cast()) }
+            let result = unsafe { (self.verbs.rdma_bind_addr)(id, (&raw mut stored).cast()) };
+            if result == 0 {
+                // SAFETY: one that has just been bound has no event yet; who binds needs the lock.
+                unsafe { self.read_place(&mut place) };
+            }
+            result
         })
-        .map_err(|e| e.about(|| address.to_string()))?;
-        // SAFETY: one that has just been bound has no event yet; who binds needs the lock.
-        unsafe { self.read_place(&mut place) };
-        Ok(())
+        .map_err(|e| e.about(|| address.to_string()))
     }
 
     /// `rdma_get_src_port`
@@ -49,8 +51,8 @@ impl Identifier {
 
     /// `rdma_listen`
     pub(crate) fn listen(&self, backlog: u16) -> Result<()> {
-        let _place = lock(&self.place);
         self.call("rdma_listen", |id| {
+            let _place = lock(&self.place);
             // SAFETY: a live identifier.
             unsafe { (self.verbs.rdma_listen)(id, backlog.into()) }
         })
@@ -67,8 +69,8 @@ impl Identifier {
         let from = from
             .as_mut()
             .map_or(ptr::null_mut(), |from| ptr::from_mut(from).cast());
-        let _place = lock(&self.place);
         self.call("rdma_resolve_addr", |id| {
+            let _place = lock(&self.place);
             // SAFETY: a live identifier, and addresses that live for the call.
             unsafe { (self.verbs.rdma_resolve_addr)(id, from, (&raw mut to).cast(), milliseconds) }
         })
@@ -76,7 +78,7 @@ impl Identifier {
 
     /// `rdma_resolve_route`
     pub(crate) fn resolve_route(&self, milliseconds: c_int) -> Result<()> {
-        self.call("rdma_resolve_route", |id| {
+        self.call_on_device("rdma_resolve_route", None, |id| {
             // SAFETY: a live identifier.
             unsafe { (self.verbs.rdma_resolve_route)(id, milliseconds) }
         })
@@ -87,7 +89,7 @@ impl Identifier {
         let most = if self.for_datagrams { 180 } else { 56 };
         let mut in_c = in_c(parameters)?;
         let long = too_long(&parameters.private_data, most);
-        self.call_about("rdma_connect", long, |id| {
+        self.call_on_device("rdma_connect", long, |id| {
             // SAFETY: a live identifier and parameters whose private data is valid for the call.
             unsafe { (self.verbs.rdma_connect)(id, &raw mut in_c) }
         })
@@ -99,7 +101,7 @@ impl Identifier {
         let mut in_c = in_c(parameters)?;
         in_c.qp_num = number;
         let long = too_long(&parameters.private_data, most);
-        self.call_about("rdma_accept", long, |id| {
+        self.call_on_device("rdma_accept", long, |id| {
             // SAFETY: as in `connect`.
             unsafe { (self.verbs.rdma_accept)(id, &raw mut in_c) }
         })

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use ferroce_abi::rdmacm::types::{
     RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_event_channel,
@@ -23,6 +25,10 @@ pub(crate) struct Channel {
     identifiers: Mutex<HashMap<usize, Weak<Identifier>>>,
     /// Events are fetched by one thread at a time, which alone may look at the fields that fetching sets.
     fetching: Mutex<()>,
+    /// Whether fetching waits for an event. C never does: the descriptor is non-blocking.
+    waits: AtomicBool,
+    /// Held while C takes an event, for which it may look at the queue pair of the identifier.
+    taking: Mutex<()>,
 }
 
 // SAFETY: C's event channels may be used by several threads at once.
@@ -52,17 +58,21 @@ impl Channel {
         // SAFETY: no arguments.
         let raw = unsafe { (verbs.rdma_create_event_channel)() };
         let raw = NonNull::new(raw).ok_or_else(|| Error::last("rdma_create_event_channel"))?;
-        Ok(Arc::new(Self {
+        let new = Self {
             verbs,
             raw,
             identifiers: Mutex::default(),
             fetching: Mutex::default(),
-        }))
+            waits: AtomicBool::new(true),
+            taking: Mutex::default(),
+        };
+        descriptor::set_nonblocking(new.as_fd().as_raw_fd(), true)?;
+        Ok(Arc::new(new))
     }
 
     /// Whether fetching waits for an event.
-    pub(crate) fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
-        descriptor::set_nonblocking(self.as_fd().as_raw_fd(), nonblocking)
+    pub(crate) fn set_nonblocking(&self, nonblocking: bool) {
+        self.waits.store(!nonblocking, Ordering::Release);
     }
 
     /// `rdma_get_cm_event`, then `rdma_ack_cm_event` with what it said copied. `look` runs before the acknowledgement, with whom the event
@@ -72,10 +82,7 @@ impl Channel {
         look: impl FnOnce(usize) -> T,
     ) -> Result<(FetchedEvent, T)> {
         let _alone = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut event = ptr::null_mut();
-        // SAFETY: a live channel and a place for the answer.
-        let result = unsafe { (self.verbs.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut event) };
-        Error::check_last("rdma_get_cm_event", result)?;
+        let event = self.wait_and_take()?;
         // SAFETY: the call succeeded, so an event is there until it is acknowledged, below.
         let (fetched, known) = unsafe { self.copy(&*event) };
         let of = fetched
@@ -88,6 +95,31 @@ impl Channel {
         // Not earlier: if this is the last reference, destroying the identifier waits for the acknowledgement.
         drop(known);
         Ok((fetched, seen))
+    }
+
+    /// An event that is to be acknowledged. It is not C that waits for it: taking can be held, and waiting could not.
+    fn wait_and_take(&self) -> Result<*mut rdma_cm_event> {
+        loop {
+            match self.take() {
+                Err(e) if e.would_block() && self.waits.load(Ordering::Acquire) => {
+                    descriptor::wait_one(self.as_fd(), Duration::MAX)?;
+                }
+                taken => return taken,
+            }
+        }
+    }
+
+    fn take(&self) -> Result<*mut rdma_cm_event> {
+        let _taking = self.hold_events();
+        let mut event = ptr::null_mut();
+        // SAFETY: a live channel and a place for the answer.
+        let result = unsafe { (self.verbs.rdma_get_cm_event)(self.raw.as_ptr(), &raw mut event) };
+        Error::check_last("rdma_get_cm_event", result).map(|()| event)
+    }
+
+    /// While the answer is held, C takes no event.
+    pub(super) fn hold_events(&self) -> MutexGuard<'_, ()> {
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// # Safety

@@ -17,12 +17,12 @@ use crate::{Error, Result};
 /// An identifier of the connection manager.
 pub(crate) struct Identifier {
     pub(super) verbs: &'static Verbs,
-    /// Where its events arrive. C reads it in every call: calls hold it, moving the identifier changes it.
+    /// Where its events arrive. C reads it in every call, and in some the queue pair: calls hold it, and what changes either is alone.
     channel: RwLock<Arc<Channel>>,
     pub(super) raw: NonNull<rdma_cm_id>,
     pub(super) for_datagrams: bool,
     device: OnceLock<Arc<OpenDevice>>,
-    /// Held by whoever may change or read C's addresses.
+    /// Held by whoever may change or read C's addresses; taken behind the lock of the channel, as what is alone may wait for an event.
     pub(super) place: Mutex<Place>,
     /// Multicast groups that it has joined.
     pub(super) groups: Mutex<Vec<IpAddr>>,
@@ -170,6 +170,26 @@ impl Identifier {
             Some(libc::EINVAL) => e.about(|| wrong.unwrap_or_else(|| needs(name).to_owned())),
             _ => e,
         })
+    }
+
+    /// The same, of a call in which C looks into the device. Genuine librdmacm does not ask whether there is one.
+    pub(super) fn call_on_device(
+        &self,
+        name: &'static str,
+        wrong: Option<String>,
+        work: impl FnOnce(*mut rdma_cm_id) -> c_int,
+    ) -> Result<()> {
+        if self.device().is_none() {
+            return Err(Error::errno(name, libc::EINVAL).about(|| needs(name).to_owned()));
+        }
+        self.call_about(name, wrong, work)
+    }
+
+    /// C's identifier, while no call of it and no event looks at its queue pair.
+    pub(super) fn alone<T>(&self, change: impl FnOnce(*mut rdma_cm_id) -> T) -> T {
+        let channel = self.channel.write().unwrap_or_else(PoisonError::into_inner);
+        let _no_event = channel.hold_events();
+        change(self.raw.as_ptr())
     }
 
     /// `rdma_migrate_id`. Waits until events that other threads have just fetched were copied.

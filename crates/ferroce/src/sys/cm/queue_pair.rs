@@ -30,32 +30,30 @@ impl Identifier {
         if self.has_queue_pair.swap(true, Ordering::AcqRel) {
             return Err(Error::Misuse("the identifier has a queue pair already"));
         }
-        let created = self.call("rdma_create_qp", |id| {
+        let raw = self.alone(|id| {
             // SAFETY: a live identifier without a queue pair, a live domain, and attributes that name live queues.
-            unsafe { (self.verbs.rdma_create_qp)(id, domain.raw.as_ptr(), init) }
+            let result = unsafe { (self.verbs.rdma_create_qp)(id, domain.raw.as_ptr(), init) };
+            Error::check_last("rdma_create_qp", result)?;
+            // SAFETY: `rdma_create_qp` has set the field, and nobody takes the queue pair away now.
+            let raw = NonNull::new(unsafe { (*id).qp });
+            raw.ok_or(Error::Misuse("rdma_create_qp gave no queue pair"))
         });
-        // SAFETY: `rdma_create_qp` has set the field, and nothing else does.
-        let raw = NonNull::new(unsafe { (*self.raw.as_ptr()).qp });
-        let without = Error::Misuse("rdma_create_qp gave no queue pair");
-        let raw = created.and_then(|()| raw.ok_or(without));
         if raw.is_err() {
             self.has_queue_pair.store(false, Ordering::Release);
         }
         raw
     }
 
-    /// `rdma_destroy_qp`
-    ///
-    /// # Safety
-    /// It has a queue pair, which nobody uses any more.
-    pub(in crate::sys) unsafe fn destroy_queue_pair(&self) {
-        // One that is attached to a group is not destroyed, and nobody would be told.
+    /// Takes its queue pair away, which `ibv_destroy_qp` may destroy then. `rdma_destroy_qp` does both, while other threads may be at the
+    /// queue pair by calls of the identifier and by its events. They cannot be kept away for as long as destroying takes: it waits for
+    /// acknowledgements of asynchronous events, which may be theirs.
+    pub(in crate::sys) fn give_up_queue_pair(&self) {
+        // One that is attached to a group is not destroyed.
         for group in lock(&self.groups).drain(..) {
             let _ = self.leave(group);
         }
-        let _stays = self.channel();
-        // SAFETY: the caller's promise.
-        unsafe { (self.verbs.rdma_destroy_qp)(self.raw.as_ptr()) };
+        // SAFETY: a live identifier; who looks at the field is kept away.
+        self.alone(|id| unsafe { (*id).qp = ptr::null_mut() });
         self.has_queue_pair.store(false, Ordering::Release);
     }
 
@@ -68,7 +66,7 @@ impl Identifier {
         attr.join_flags = flags;
         attr.addr = (&raw mut address).cast();
         let mut groups = lock(&self.groups);
-        self.call("rdma_join_multicast_ex", |id| {
+        self.call_on_device("rdma_join_multicast_ex", None, |id| {
             // SAFETY: a live identifier, and attributes and an address that live for the call.
             unsafe { (self.verbs.rdma_join_multicast_ex)(id, &raw mut attr, ptr::null_mut()) }
         })?;

@@ -14,7 +14,7 @@ use super::super::post::{Operations, Posting, Silent};
 use super::super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::super::work::Owner;
 use super::super::{Domain, Identifier, OpenDevice, Queue, limits};
-use super::{Maker, QueuePairHandle};
+use super::QueuePairHandle;
 use crate::{Error, Result};
 
 /// What a queue pair is to be.
@@ -124,8 +124,9 @@ impl QueuePairHandle {
                     }
                 })
             })?;
-        let maker = Maker::Identifier(Arc::clone(identifier));
-        Ok(Self::adopt(maker, &domain.device, (raw, init.cap), plan))
+        let mut new = Self::adopt(&domain.device, (raw, init.cap), plan);
+        new.identifier = Some(Arc::clone(identifier));
+        Ok(new)
     }
 
     /// `ibv_create_qp`, or `ibv_create_qp_ex` for XRC targets.
@@ -150,12 +151,7 @@ impl QueuePairHandle {
             unsafe { (domain.device.verbs.ibv_create_qp)(domain.raw.as_ptr(), &raw mut init) };
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::last("ibv_create_qp").about(|| plan.describe()))?;
-        Ok(Self::adopt(
-            Maker::Verbs,
-            &domain.device,
-            (raw, init.cap),
-            plan,
-        ))
+        Ok(Self::adopt(&domain.device, (raw, init.cap), plan))
     }
 
     /// `ibv_create_qp_ex`, and `ibv_qp_to_qp_ex`
@@ -174,7 +170,7 @@ impl QueuePairHandle {
         let raw = NonNull::new(raw).ok_or_else(|| {
             Error::last("ibv_create_qp_ex").about(|| format!("{}, with FLUSH", plan.describe()))
         })?;
-        let mut new = Self::adopt(Maker::Verbs, device, (raw, init.cap), plan);
+        let mut new = Self::adopt(device, (raw, init.cap), plan);
         // SAFETY: a live queue pair. A library that made it with FLUSH has the larger structure.
         let extended = unsafe { (device.verbs.ibv_qp_to_qp_ex)(raw.as_ptr()) };
         new.extended = NonNull::new(extended.cast());
@@ -192,11 +188,10 @@ impl QueuePairHandle {
         let raw = unsafe { create(device.raw.as_ptr(), &raw mut init) };
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::last("ibv_create_qp_ex").about(|| "XRC target".to_owned()))?;
-        Ok(Self::adopt(Maker::Verbs, device, (raw, init.cap), plan))
+        Ok(Self::adopt(device, (raw, init.cap), plan))
     }
 
     fn adopt(
-        maker: Maker,
         device: &Arc<OpenDevice>,
         (raw, cap): (NonNull<ibv_qp>, ibv_qp_cap),
         plan: &Plan<'_>,
@@ -204,7 +199,7 @@ impl QueuePairHandle {
         // SAFETY: a live queue pair, whose number never changes.
         let number = unsafe { (*raw.as_ptr()).qp_num };
         Self {
-            maker,
+            identifier: None,
             device: Arc::clone(device),
             domain: plan.domain.cloned(),
             send: plan.send.cloned(),

@@ -21,7 +21,8 @@ pub(crate) use make::Plan;
 
 /// A queue pair.
 pub(crate) struct QueuePairHandle {
-    maker: Maker,
+    /// Whose it is, if `rdma_create_qp` made it.
+    identifier: Option<Arc<Identifier>>,
     pub(in crate::sys) device: Arc<OpenDevice>,
     pub(in crate::sys) domain: Option<Arc<Domain>>,
     pub(in crate::sys) send: Option<Arc<Queue>>,
@@ -42,14 +43,6 @@ pub(crate) struct QueuePairHandle {
     pub(in crate::sys) extended: Option<NonNull<ibv_qp_ex_flush>>,
     /// Multicast groups that it is attached to.
     groups: Mutex<Vec<(Gid, u16)>>,
-}
-
-/// Who made it, and destroys it.
-enum Maker {
-    /// `rdma_create_qp`
-    Identifier(Arc<Identifier>),
-    /// `ibv_create_qp`, or `ibv_create_qp_ex`
-    Verbs,
 }
 
 // SAFETY: C's queue pairs may be used by several threads at once.
@@ -233,16 +226,13 @@ impl Drop for QueuePairHandle {
             let _ = self.flush();
             let _ = receive.deliver();
         }
-        match &self.maker {
-            // SAFETY: the identifier's own queue pair, used by nobody any more.
-            Maker::Identifier(identifier) => unsafe { identifier.destroy_queue_pair() },
-            Maker::Verbs => {
-                // SAFETY: made by C, and used by nobody any more.
-                let refused = unsafe { (self.device.verbs.ibv_destroy_qp)(self.raw.as_ptr()) };
-                if refused != 0 {
-                    return self.leak();
-                }
-            }
+        if let Some(identifier) = &self.identifier {
+            identifier.give_up_queue_pair();
+        }
+        // SAFETY: made by C, and used by nobody any more.
+        let refused = unsafe { (self.device.verbs.ibv_destroy_qp)(self.raw.as_ptr()) };
+        if refused != 0 {
+            return self.leak();
         }
         // The device works on nothing of it any more.
         self.forget();
