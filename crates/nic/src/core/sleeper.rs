@@ -138,6 +138,11 @@ impl Sleeper {
         self.napping.store(false, Ordering::Relaxed);
     }
 
+    /// When a program has made a round last.
+    pub(super) fn last_poll(&self) -> Time {
+        Time(self.last_poll.load(Ordering::Relaxed))
+    }
+
     /// Whether a program has polled just now, however close its polls are.
     pub(super) fn was_polled(&self, now: Time) -> bool {
         let first = self.first_poll.load(Ordering::Relaxed);

@@ -43,10 +43,18 @@ fn run(nic: &Nic) {
 /// Naps for as long as a program that polls now and then (after some messages that it posts, say) leaves nothing undone: what waits
 /// at the end of a nap is gone, or at least fewer, at the end of the next.
 fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
-    let (mut nap, mut waiting) = (FIRST_NAP, None);
-    while nic.sleeper.was_polled(clock::monotonic()) && nic.is_busy() && trust.tries() {
+    let (mut nap, mut waiting, mut served) = (FIRST_NAP, None, false);
+    while nic.sleeper.was_polled(clock::monotonic()) && (served || nic.is_busy()) && trust.tries() {
+        let before = nic.sleeper.last_poll();
         nic.sleeper.nap(nap, events);
         nap = (nap * 2).min(SERVED_NAP);
+        // Who has made a round meanwhile has the progress lock for himself.
+        served = nic.sleeper.last_poll() != before;
+        if served {
+            trust.learn(true);
+            waiting = None;
+            continue;
+        }
         let waits = nic.progress.lock().waiting(nic);
         if waits.is_some() && waits == waiting {
             return trust.learn(false);

@@ -3,7 +3,12 @@
 //! A short message passes some six locks from the call that posts it to the poll that finds it, all of them free, and with the locks of the
 //! standard library half of its time: each takes two locked instructions, one to take it and one to give it back. This one takes one. It
 //! is given back with a plain store, and only then its owner looks whether somebody waits; he may miss one who began to at that very
-//! moment. So nobody sleeps for longer than `LONGEST` at a time.
+//! moment. So nobody sleeps for longer than `LONGEST` at a time. A thread that takes it alone, again and again, soon needs no locked
+//! instruction at all (`bias`).
+
+mod bias;
+#[cfg(test)]
+mod tests;
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -11,6 +16,8 @@ use std::hint::spin_loop;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use self::bias::Bias;
 
 /// Looks at a lock that is taken before it is slept for.
 const SPINS: u32 = 100;
@@ -23,6 +30,7 @@ const TAKEN: u32 = 1;
 /// A value that one thread at a time works with. A panic does not change who may: products abort then.
 pub struct Lock<T> {
     state: AtomicU32,
+    bias: Bias,
     /// Those who sleep for it, or are about to.
     waiters: AtomicU32,
     value: UnsafeCell<T>,
@@ -38,6 +46,7 @@ impl<T> Lock<T> {
     pub const fn new(value: T) -> Self {
         Self {
             state: AtomicU32::new(FREE),
+            bias: Bias::new(),
             waiters: AtomicU32::new(0),
             value: UnsafeCell::new(value),
         }
@@ -46,17 +55,28 @@ impl<T> Lock<T> {
     /// Waits until nobody has it, and takes it. Not twice in one thread.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
+        if self.bias.enter() {
+            return LockGuard::of(self, true);
+        }
         if self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
             self.wait();
         }
-        LockGuard::of(self)
+        self.bias.settle();
+        LockGuard::of(self, false)
     }
 
     /// Takes it if nobody has it.
     #[inline]
     pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        let is_free = self.state.load(Ordering::Relaxed) == FREE;
-        (is_free && self.state.swap(TAKEN, Ordering::Acquire) == FREE).then(|| LockGuard::of(self))
+        if self.bias.enter() {
+            return Some(LockGuard::of(self, true));
+        }
+        let seems_free = self.state.load(Ordering::Relaxed) == FREE && !self.bias.is_inside();
+        if !seems_free || self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
+            return None;
+        }
+        self.bias.settle();
+        Some(LockGuard::of(self, false))
     }
 
     #[cold]
@@ -98,7 +118,10 @@ impl<T> Lock<T> {
     }
 
     #[inline]
-    fn unlock(&self) {
+    fn unlock(&self, is_biased: bool) {
+        if is_biased {
+            return self.bias.leave();
+        }
         self.state.store(FREE, Ordering::Release);
         if self.waiters.load(Ordering::Relaxed) > 0 {
             self.wake();
@@ -127,15 +150,18 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
 #[must_use]
 pub struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
+    /// It was taken by the thread that it leans to.
+    is_biased: bool,
     /// It is as good as a reference, and can go or be shown to other threads as that could.
     _value: PhantomData<&'a mut T>,
 }
 
 impl<'a, T> LockGuard<'a, T> {
     #[inline]
-    const fn of(lock: &'a Lock<T>) -> Self {
+    const fn of(lock: &'a Lock<T>, is_biased: bool) -> Self {
         Self {
             lock,
+            is_biased,
             _value: PhantomData,
         }
     }
@@ -162,93 +188,6 @@ impl<T> DerefMut for LockGuard<'_, T> {
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.unlock();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-    use std::sync::atomic::AtomicBool;
-    use std::thread;
-
-    use super::*;
-
-    #[test]
-    fn one_at_a_time() {
-        const EACH: u64 = 100_000;
-        let lock = Lock::new((0_u64, 0_u64));
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..EACH {
-                        let mut both = lock.lock();
-                        both.0 += 1;
-                        assert_eq!(both.0, both.1 + 1);
-                        both.1 = both.0;
-                    }
-                });
-            }
-        });
-        assert_eq!(*lock.lock(), (4 * EACH, 4 * EACH));
-    }
-
-    #[test]
-    fn who_waits_long_gets_it_in_the_end() {
-        let (lock, asleep) = (Lock::new(()), Barrier::new(3));
-        thread::scope(|scope| {
-            let guard = lock.lock();
-            assert!(lock.try_lock().is_none());
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    asleep.wait();
-                    drop(lock.lock());
-                });
-            }
-            asleep.wait();
-            while lock.waiters.load(Ordering::Relaxed) < 2 {
-                thread::yield_now();
-            }
-            drop(guard);
-        });
-        assert_eq!(lock.waiters.load(Ordering::Relaxed), 0);
-        assert!(lock.try_lock().is_some());
-    }
-
-    /// A wake-up that is missed costs a little time and no more.
-    #[test]
-    fn nobody_sleeps_for_ever_for_a_lock_that_is_free() {
-        let (lock, ended) = (Lock::new(0_u32), AtomicBool::new(false));
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
-                    let guard = lock.lock();
-                    thread::yield_now();
-                    drop(guard);
-                }
-            });
-            for _ in 0..1000 {
-                *lock.lock() += 1;
-                thread::yield_now();
-            }
-            ended.store(true, Ordering::Relaxed);
-        });
-        assert_eq!(*lock.lock(), 1000);
-    }
-
-    #[test]
-    fn a_panic_gives_it_back() {
-        let lock = Lock::new(1);
-        thread::scope(|scope| {
-            let panicking = scope.spawn(|| {
-                let _guard = lock.lock();
-                panic!("as it should");
-            });
-            assert!(panicking.join().is_err());
-        });
-        assert_eq!(*lock.lock(), 1);
-        assert_eq!(format!("{lock:?}"), "Lock(1)");
-        let _guard = lock.lock();
-        assert_eq!(format!("{lock:?}"), "Lock(taken)");
+        self.lock.unlock(self.is_biased);
     }
 }
