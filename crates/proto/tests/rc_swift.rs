@@ -14,7 +14,7 @@ use ferroce_proto::verbs::{
     AttrMask, Mtu, PathMigState, Payload, PostError, QpAttr, QpState, RecvWr, SendFlags, SendOp,
     SendTo, SendWr,
 };
-use ferroce_proto::wire::{Brief, BriefKind, Packet};
+use ferroce_proto::wire::{Brief, BriefKind, BriefSend, Packet};
 
 const LOSSLESS: LinkTraits = LinkTraits {
     lossless: true,
@@ -84,11 +84,17 @@ impl Ends {
                 qp, rights, memory, ..
             } = self.pair.node(side);
             let mut room = vec![0xee; room];
-            if let Some(len) = qp.write_swiftly((&mut &*rights, memory), request, &mut room) {
+            let opens = (&mut &*rights, &*memory);
+            let written = request
+                .as_plain()
+                .and_then(|send| qp.write_swiftly(opens, &send, &mut room));
+            if let Some((head, len)) = written {
                 counts.sent += 1;
                 qp.sent_swiftly(request.clone());
                 assert!(room[len..].iter().all(|b| *b == 0xee), "behind the packet");
-                self.put_under_way(side, &room[..len]);
+                let mut packet = head.map(u32::to_ne_bytes).concat();
+                packet.extend_from_slice(&room[..len]);
+                self.put_under_way(side, &packet);
                 return Ok(());
             }
         }
@@ -152,7 +158,8 @@ impl Ends {
         let (is_send, taken) = match brief.kind {
             BriefKind::Send(payload) => {
                 let opens = (&mut &*rights, &*memory);
-                (true, qp.take_swiftly(opens, results, (&brief.bth, payload)))
+                let message = BriefSend::of(&brief.bth, payload);
+                (true, qp.take_swiftly(opens, results, &message))
             }
             BriefKind::Ack => (false, qp.acknowledge_swiftly(results, brief.bth.psn, now)),
         };

@@ -201,7 +201,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
     let room = usize::try_from(num_entries).unwrap_or(0);
     // SAFETY: a live queue.
     let nic = unsafe { private(cq) }.nic();
-    let polled = nic.poll(room, &mut |i, completion| {
+    let polled = nic.poll_stamped(room, &mut |i, completion, _| {
         // SAFETY: the program has room for `room` completions, and `i` is below that.
         unsafe { ptr::write(wc.add(i), wc_to_c(completion)) };
     });

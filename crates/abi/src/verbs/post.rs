@@ -173,6 +173,10 @@ pub(crate) unsafe extern "C" fn post_send(
     // SAFETY: a chain of work requests, and room for the refused one.
     unsafe {
         if is_single(wr) {
+            let sent = wr::plain_send(wr).is_some_and(|send| private.nic().post_plain_send(&send));
+            if sent {
+                return 0;
+            }
             let post = |wr| private.nic().post_one_send(wr);
             return post_one("ibv_post_send", &rules, wr, bad_wr, post);
         }

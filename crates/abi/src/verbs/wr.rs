@@ -5,8 +5,8 @@ use std::slice;
 use ferroce_nic::Error;
 use ferroce_proto::ids::{Key, Srqn};
 use ferroce_proto::verbs::{
-    Payload, PostError, QpCap, QpType, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr, Sge,
-    Sges,
+    Payload, PlainPayload, PlainSend, PostError, QpCap, QpType, RecvWr, RemoteAddr, SendFlags,
+    SendOp, SendTo, SendWr, Sge, Sges,
 };
 
 use super::ah;
@@ -160,6 +160,26 @@ pub(super) unsafe fn send_wr(
         flags,
         payload,
     })
+}
+
+/// A send-queue work request, if it is a plain SEND from registered memory. What a queue pair of another kind makes of it is
+/// [`send_wr`]'s matter.
+///
+/// # Safety
+/// As [`send_wr`].
+#[inline]
+pub(super) unsafe fn plain_send(wr: *const ibv_send_wr) -> Option<PlainSend<'static>> {
+    const FLAGS: u32 = SendFlags::SIGNALED.bits() | SendFlags::SOLICITED.bits();
+    // SAFETY: the caller's promise; the element is read only if there is one.
+    unsafe {
+        let flags = (*wr).send_flags;
+        let is_plain = (*wr).opcode == IBV_WR_SEND && (*wr).num_sge == 1 && flags & !FLAGS == 0;
+        (is_plain && !(*wr).sg_list.is_null()).then(|| PlainSend {
+            wr_id: (*wr).wr_id,
+            flags: SendFlags::from_bits_retain(flags),
+            payload: PlainPayload::Sge(sge_from_c(&*(*wr).sg_list)),
+        })
+    }
 }
 
 /// An address of this process in a field that is always 64 bits wide.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::SharedArea;
+use ferroce_os::ring::{SharedArea, SharedLane};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
@@ -133,14 +133,17 @@ impl Dispatch {
         now: Time,
     ) {
         match notice.word {
-            LaneWord::Offer(number) => self.offers.push(LaneOffer {
-                slot,
-                area: Arc::clone(area),
-                lane: notice.lane,
-                number,
-                from: notice.from,
-                to: notice.to,
-            }),
+            // One that the ring does not have is never accepted.
+            LaneWord::Offer(number) => {
+                let offer = SharedLane::of(area, notice.lane).map(|lane| LaneOffer {
+                    slot,
+                    lane,
+                    number,
+                    from: notice.from,
+                    to: notice.to,
+                });
+                self.offers.extend(offer);
+            }
             LaneWord::Run(at) => match nic.qps().find(notice.to) {
                 Some(qp) => qp.on_run_of_lane(slot, (&notice, at), now),
                 // Nobody would look at what is put in.

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ferroce_os::ring::{SharedArea, has_read_past, is_filled};
+use ferroce_os::ring::{SharedLane, has_read_past, is_filled};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
@@ -29,11 +29,25 @@ pub(crate) enum End {
     Receiving,
 }
 
+/// Looks of a program that polls in a loop, at one go.
+const CLOSE_LOOKS: u32 = 8;
+
+/// What a look at a lane found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    /// Something for the queue pair.
+    News,
+    /// What was taken is still to be said.
+    Held,
+    /// There will never be anything.
+    Closed,
+}
+
 /// For a look at a lane without its queue pair's lock.
 #[derive(Debug)]
 pub(crate) struct Eye {
-    area: Arc<SharedArea>,
-    lane: u8,
+    lane: SharedLane,
     end: End,
     /// What is news: a message at this position, or that the consumer has read further than to it.
     at: AtomicU64,
@@ -42,10 +56,9 @@ pub(crate) struct Eye {
 }
 
 impl Eye {
-    pub(crate) fn new(area: &Arc<SharedArea>, lane: u8, end: End) -> Arc<Self> {
+    pub(crate) fn new(lane: &SharedLane, end: End) -> Arc<Self> {
         Arc::new(Self {
-            area: Arc::clone(area),
-            lane,
+            lane: lane.clone(),
             end,
             at: AtomicU64::new(NOWHERE),
             holds: AtomicBool::new(false),
@@ -74,7 +87,18 @@ impl Eye {
     /// Whether the queue pair has something to do.
     #[inline]
     fn waits(&self) -> bool {
-        self.has_news() || self.holds()
+        matches!(self.look(), Seen::News | Seen::Held)
+    }
+
+    #[inline]
+    fn look(&self) -> Seen {
+        let at = self.at.load(Ordering::Relaxed);
+        match u32::try_from(at) {
+            Ok(at) if self.has_news_at(at) => Seen::News,
+            _ if self.holds() => Seen::Held,
+            _ if at == CLOSED => Seen::Closed,
+            _ => Seen::Nothing,
+        }
     }
 
     /// The lane is not the queue pair's any more.
@@ -89,12 +113,15 @@ impl Eye {
     /// Whether there is something for the queue pair.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        let Ok(at) = u32::try_from(self.at.load(Ordering::Relaxed)) else {
-            return false;
-        };
+        let at = u32::try_from(self.at.load(Ordering::Relaxed));
+        at.is_ok_and(|at| self.has_news_at(at))
+    }
+
+    #[inline]
+    fn has_news_at(&self, at: u32) -> bool {
         match self.end {
-            End::Receiving => is_filled(&self.area, self.lane, at),
-            End::Sending => has_read_past(&self.area, self.lane, at),
+            End::Receiving => is_filled(&self.lane, at),
+            End::Sending => has_read_past(&self.lane, at),
         }
     }
 }
@@ -140,8 +167,7 @@ impl NewLanes {
 pub(crate) struct LaneOffer {
     /// The other process.
     pub(crate) slot: u16,
-    pub(crate) area: Arc<SharedArea>,
-    pub(crate) lane: u8,
+    pub(crate) lane: SharedLane,
     /// What tells the offer from others.
     pub(crate) number: u32,
     /// Who offers it.
@@ -159,6 +185,18 @@ impl Lanes {
     pub(super) fn look(&mut self, nic: &Nic) -> bool {
         self.renew(nic);
         self.0.iter().any(|watch| watch.eye.waits())
+    }
+
+    /// Looks a few times, until any has something: who polls in a loop comes back as soon as he can, and learns of a message the sooner the
+    /// less is done between two looks.
+    #[inline]
+    pub(super) fn look_closely(&self) {
+        let any = |watches: &[Watch]| watches.iter().any(|watch| watch.eye.has_news());
+        for _ in 0..CLOSE_LOOKS {
+            if any(&self.0) {
+                break;
+            }
+        }
     }
 
     /// Whether any that leads to a process, or comes from there, has something or may have.
@@ -179,14 +217,16 @@ impl Lanes {
         self.renew(nic);
         let (mut any, mut closed) = (false, false);
         for watch in self.0.iter().rev() {
-            if watch.eye.has_news() {
-                watch.qp.on_lane(now, catch);
-                each(watch.slot);
-                any = true;
-            } else if watch.eye.holds() {
-                watch.qp.say_held(now);
+            match watch.eye.look() {
+                Seen::Nothing => {}
+                Seen::News => {
+                    watch.qp.on_lane(now, catch);
+                    each(watch.slot);
+                    any = true;
+                }
+                Seen::Held => watch.qp.say_held(now),
+                Seen::Closed => closed = true,
             }
-            closed |= watch.eye.is_closed();
         }
         if closed {
             self.0.retain(|watch| !watch.eye.is_closed());
@@ -213,10 +253,7 @@ impl Lanes {
 
     /// Another process offers a lane: it is not that of whom it was offered before.
     pub(super) fn accept(&mut self, nic: &Nic, offer: &LaneOffer) {
-        let is_same = |eye: &Eye| {
-            let same = Arc::ptr_eq(&eye.area, &offer.area) && eye.lane == offer.lane;
-            same && eye.end == End::Receiving
-        };
+        let is_same = |eye: &Eye| eye.lane == offer.lane && eye.end == End::Receiving;
         for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
             watch.eye.close();
         }

@@ -165,6 +165,7 @@ impl Progress {
         if !may {
             return false;
         }
+        self.lanes.look_closely();
         if self.run_lanes(nic, self.seen, catch) {
             self.idle = 0;
         } else if self.incoming.look() {

@@ -216,6 +216,10 @@ impl Cq {
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
         let stamp = self.stamps.take();
         let mut ring = self.ring.lock();
+        if ring.push_unawaited(&wc, stamp) {
+            self.sign.show_news();
+            return true;
+        }
         let due = ring.due();
         let pushed = ring.push(wc, solicited, stamp, clock::monotonic);
         self.sign.show(&ring);
@@ -293,10 +297,11 @@ impl Cq {
         let mut ring = self.ring.lock();
         let mut taken = 0;
         while taken < max {
-            let Some((wc, stamp)) = ring.pop() else {
+            let Some((wc, stamp)) = ring.front() else {
                 break;
             };
-            each(taken, &wc, stamp);
+            each(taken, wc, *stamp);
+            ring.drop_front();
             taken += 1;
         }
         self.sign.show(&ring);

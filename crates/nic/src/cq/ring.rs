@@ -69,6 +69,16 @@ impl Ring {
         self.overflowed
     }
 
+    /// Queues a completion, if nobody waits for one and there is room. Returns whether it did.
+    #[inline]
+    pub(super) fn push_unawaited(&mut self, wc: &Wc, stamp: Stamp) -> bool {
+        let may = !self.overflowed && self.armed == Armed::No && self.queue.len() < self.capacity;
+        if may {
+            self.queue.push_back((*wc, stamp));
+        }
+        may
+    }
+
     /// Queues a completion. `now` is asked for only if events are moderated.
     pub(super) fn push(
         &mut self,
@@ -140,8 +150,16 @@ impl Ring {
         waits
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Wc, Stamp)> {
-        self.queue.pop_front()
+    /// The oldest completion.
+    #[inline]
+    pub(super) fn front(&self) -> Option<&(Wc, Stamp)> {
+        self.queue.front()
+    }
+
+    /// The oldest completion is taken.
+    #[inline]
+    pub(super) fn drop_front(&mut self) {
+        self.queue.pop_front();
     }
 
     /// Whether a poll has something to tell: a completion, or an overflow.
@@ -212,7 +230,9 @@ mod tests {
     }
 
     fn pop(ring: &mut Ring) -> Option<u64> {
-        ring.pop().map(|(wc, _)| wc.wr_id)
+        let wr_id = ring.front().map(|(wc, _)| wc.wr_id);
+        ring.drop_front();
+        wr_id
     }
 
     #[test]

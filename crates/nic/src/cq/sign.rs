@@ -23,6 +23,12 @@ impl Sign {
         self.0.store(news | armed, Ordering::Release);
     }
 
+    /// Shows a ring with a completion that nobody waits for. The caller has its lock.
+    #[inline]
+    pub(super) fn show_news(&self) {
+        self.0.store(NEWS, Ordering::Release);
+    }
+
     /// Whether there is a completion, or an overflow.
     pub(super) fn has_news(&self) -> bool {
         self.0.load(Ordering::Acquire) & NEWS != 0

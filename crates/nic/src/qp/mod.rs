@@ -25,7 +25,9 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{RcConfig, RcQp};
 use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::UdQp;
-use ferroce_proto::verbs::{AttrMask, PostError, QpAttr, QpCap, QpState, QpType, RecvWr, SendWr};
+use ferroce_proto::verbs::{
+    AttrMask, PlainSend, PostError, QpAttr, QpCap, QpState, QpType, RecvWr, SendWr,
+};
 
 pub(crate) use self::express::Taken;
 use self::handles::Handles;
@@ -252,11 +254,21 @@ impl Qp {
     #[inline]
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
         let mut locked = self.locked.lock();
-        if let Some(rc) = self.send_swiftly(&mut locked, &wr) {
+        if let Some(send) = wr.as_plain()
+            && let Some(rc) = self.send_swiftly(&mut locked, &send)
+        {
             rc.sent_swiftly(wr);
             return Ok(());
         }
         self.post_generally(locked, wr)
+    }
+    /// Sends a plain SEND at once, if nothing else is to be done before or with it. Returns whether it did; if not, nothing has happened,
+    /// and [`post_one_send`](Self::post_one_send) is to be called.
+    #[inline]
+    pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
+        let mut locked = self.locked.lock();
+        let sent = self.send_swiftly(&mut locked, send);
+        sent.map(|rc| rc.sent_swiftly(*send)).is_some()
     }
     #[cold]
     fn post_generally(&self, locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {

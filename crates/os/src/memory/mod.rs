@@ -124,12 +124,10 @@ impl Memory for RawMemory {
         // SAFETY: the span is registered memory of this process for as long as it is borrowed; `head` and `last` are its parts.
         // The program may look meanwhile, as it may with a device. An aligned word is copied as one, and a byte always is.
         unsafe {
-            copy(
-                span.backing(),
-                address(span.addr()),
-                head.as_ptr(),
-                head.len(),
-            )?;
+            if !head.is_empty() {
+                let to = address(span.addr());
+                copy(span.backing(), to, head.as_ptr(), head.len())?;
+            }
             fence(Ordering::Release);
             copy(
                 span.backing(),

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use super::lane::{LANES, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
+use super::lane::{LANES, SLOT, SLOTS};
 use super::protocol::{Area, Consumer, LINE, Producer, Word};
 use super::{Receiver, Sender};
 use crate::fd::Fd;
@@ -147,52 +147,31 @@ impl SharedArea {
     /// Whether there are lanes, and the consumer looks at them.
     #[must_use]
     pub fn has_lanes(&self) -> bool {
-        self.lanes
-            && self.generation == fork::generation()
-            && self.word(Word::Lanes).load(Ordering::Acquire) != 0
+        self.lanes && self.is_ours() && self.word(Word::Lanes).load(Ordering::Acquire) != 0
     }
 
     /// Whether the consumer sleeps, for all that can be seen at a glance.
     #[inline]
     #[must_use]
     pub fn seems_asleep(&self) -> bool {
-        self.generation != fork::generation()
-            || self.word(Word::Sleeps).load(Ordering::Relaxed) != 0
+        !self.is_ours() || self.word(Word::Sleeps).load(Ordering::Relaxed) != 0
     }
 
-    /// Where the words of a lane begin in the mapping.
+    /// Whether this process may use it: no longer in a child of `fork`.
     #[inline]
-    fn lane_control(&self, lane: u8) -> usize {
-        assert!(
-            self.lanes && lane < LANES,
-            "invariant: a lane that there is"
-        );
-        CONTROL + self.capacity as usize + LANE_CONTROL * usize::from(lane)
+    pub(super) fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
     }
 
-    /// Where the slot of a position of a lane begins in the mapping.
-    #[inline]
-    fn slot(&self, lane: u8, at: u32) -> usize {
-        assert!(
-            self.lanes && lane < LANES,
-            "invariant: a lane that there is"
-        );
-        let lanes = CONTROL + self.capacity as usize + LANES_CONTROL;
-        lanes + LANE * usize::from(lane) + SLOT * (at % SLOTS) as usize
-    }
-
-    #[inline]
-    fn lane_word(&self, lane: u8, word: LaneWord) -> &AtomicU32 {
-        let offset = match word {
-            LaneWord::Accepted => self.lane_control(lane),
-            LaneWord::Read => self.lane_control(lane) + LINE as usize,
-            LaneWord::Filled(at) => self.slot(lane, at),
-            LaneWord::Length(at) => self.slot(lane, at) + 4,
-            LaneWord::Says(at) => self.slot(lane, at) + 8,
-        };
-        // SAFETY: inside the mapping, which has lanes and lives as long as `self`; aligned to four bytes; the peer may change it at any
-        // time, which an atomic allows.
-        unsafe { AtomicU32::from_ptr(self.base.add(offset).cast()) }
+    /// Where the words of a lane begin, and its slots, if there is such a lane.
+    pub(super) fn lane_memory(&self, lane: u8) -> Option<(*mut u8, *mut u8)> {
+        let has = self.lanes && lane < LANES;
+        let (lanes, index) = (CONTROL + self.capacity as usize, usize::from(lane));
+        let place = |offset| self.base.wrapping_add(lanes + offset);
+        has.then(|| {
+            let slots = LANES_CONTROL + LANE * index;
+            (place(LANE_CONTROL * index), place(slots))
+        })
     }
 
     #[inline]
@@ -225,35 +204,54 @@ impl SharedArea {
     }
 }
 
-/// Copies a few bytes without a call: a block at a time, and the last one over the end of the one before it.
+/// Copies a few bytes without a call, in the steps in which `memory` copies them: what was written a moment ago is read from where it
+/// still is on its way to memory only if it was written in one piece.
 ///
 /// # Safety
 /// As `ptr::copy_nonoverlapping`.
 #[inline]
-unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
-    const BLOCK: usize = 16;
-    // SAFETY: the caller's promise; each block lies inside the `len` bytes.
-    unsafe {
-        if len < BLOCK {
-            return ptr::copy_nonoverlapping(from, to, len);
-        }
-        let mut at = 0;
-        while at < len - BLOCK {
-            ptr::copy_nonoverlapping(from.add(at), to.add(at), BLOCK);
-            at += BLOCK;
-        }
-        ptr::copy_nonoverlapping(from.add(len - BLOCK), to.add(len - BLOCK), BLOCK);
+pub(super) unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
+    let mut at = 0;
+    // SAFETY: the caller's promise; each piece lies inside the `len` bytes.
+    let mut step = |bytes: usize| unsafe {
+        ptr::copy_nonoverlapping(from.add(at), to.add(at), bytes);
+        at += bytes;
+    };
+    for _ in 0..len / 16 {
+        step(16);
+    }
+    if len & 8 != 0 {
+        step(8);
+    }
+    if len & 4 != 0 {
+        step(4);
+    }
+    for _ in 0..len % 4 {
+        step(1);
     }
 }
 
 /// Asks the processor for a line that will be written, without a promise that there is one.
 #[inline]
-fn prefetch_for_write(at: *const u8) {
+pub(super) fn prefetch_for_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch touches nothing and cannot fault; every x86-64 processor takes the instruction, some as none.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Asks the processor for a line that will be read, without a promise that there is one.
+#[inline]
+pub(super) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
@@ -267,7 +265,7 @@ impl Area for Arc<SharedArea> {
 
     #[inline]
     fn is_ours(&self) -> bool {
-        self.generation == fork::generation()
+        SharedArea::is_ours(self)
     }
 
     #[inline]
@@ -338,48 +336,9 @@ impl Area for Arc<SharedArea> {
     }
 }
 
-impl LaneArea for Arc<SharedArea> {
-    #[inline]
-    fn is_ours(&self) -> bool {
-        Area::is_ours(self)
-    }
-
-    #[inline]
-    fn slots(&self) -> u32 {
-        SLOTS
-    }
-
-    #[inline]
-    fn load_lane(&self, lane: u8, word: LaneWord, order: Ordering) -> u32 {
-        self.lane_word(lane, word).load(order)
-    }
-
-    #[inline]
-    fn store_lane(&self, lane: u8, word: LaneWord, value: u32, order: Ordering) {
-        self.lane_word(lane, word).store(value, order);
-    }
-
-    #[inline]
-    fn fill(&self, lane: u8, at: u32, bytes: &[u8]) {
-        assert!(bytes.len() <= SLOT - SLOT_HEAD);
-        let start = self.slot(lane, at) + SLOT_HEAD;
-        // SAFETY: the slot lies inside the mapping and has room for the bytes, which are the process's own memory. An honest peer does not
-        // look at them now; what a hostile one reads does not matter.
-        unsafe { copy_short(self.base.add(start), bytes.as_ptr(), bytes.len()) };
-    }
-
-    #[inline]
-    fn copy_out(&self, lane: u8, at: u32, to: &mut [u8]) {
-        assert!(to.len() <= SLOT - SLOT_HEAD);
-        let start = self.slot(lane, at) + SLOT_HEAD;
-        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is bytes, of which every value is valid.
-        unsafe { copy_short(to.as_mut_ptr(), self.base.add(start), to.len()) };
-    }
-}
-
 impl Drop for SharedArea {
     fn drop(&mut self) {
-        if self.generation != fork::generation() {
+        if !self.is_ours() {
             // A child of `fork` does not have it, and may have something else in its place.
             std::mem::forget(self.mapping.take());
         }

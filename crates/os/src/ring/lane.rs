@@ -26,8 +26,16 @@ pub(super) const SLOT: usize = 128;
 pub(super) const SLOT_HEAD: usize = 12;
 /// Most bytes in a slot.
 pub const LONGEST: usize = SLOT - SLOT_HEAD;
+/// Bytes of a message's head.
+pub(super) const HEAD: usize = size_of::<Head>();
+/// Most bytes of a message behind its head.
+pub const LONGEST_REST: usize = LONGEST - HEAD;
 /// Lanes of a ring.
 pub const LANES: u8 = 16;
+
+/// What a message begins with: three words, as they are in memory. They go through registers, since a processor that has just written
+/// words waits before it can read them as one.
+pub type Head = [u32; 3];
 
 /// A word of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,30 +61,37 @@ pub struct LaneAck {
     pub read: u32,
 }
 
+/// How far ahead of the next slot one is asked for to be filled.
+const AHEAD: u32 = 6;
 /// Where the lane of a [`LaneAck`] begins in the word of a slot's length.
 const ACK_SHIFT: u32 = 16;
 
-/// The memory of a ring's lanes.
+/// The memory of a lane.
 pub trait LaneArea {
+    /// Which lane of its ring it is.
+    fn index(&self) -> u8;
     /// Whether this process may use it: no longer in a child of `fork`.
     fn is_ours(&self) -> bool;
-    /// Slots of a lane, a power of two. Never changes.
+    /// Slots, a power of two. Never changes.
     fn slots(&self) -> u32;
-    /// Reads a word of a lane.
-    fn load_lane(&self, lane: u8, word: LaneWord, order: Ordering) -> u32;
-    /// Writes a word of a lane.
-    fn store_lane(&self, lane: u8, word: LaneWord, value: u32, order: Ordering);
-    /// Writes the bytes of the slot of a position.
-    fn fill(&self, lane: u8, at: u32, bytes: &[u8]);
-    /// Reads the bytes of the slot of a position.
-    fn copy_out(&self, lane: u8, at: u32, to: &mut [u8]);
+    /// Reads a word.
+    fn load(&self, word: LaneWord, order: Ordering) -> u32;
+    /// Writes a word.
+    fn store(&self, word: LaneWord, value: u32, order: Ordering);
+    /// Writes a message to the slot of a position.
+    fn fill(&self, at: u32, head: Head, rest: &[u8]);
+    /// Reads a message from the slot of a position: its head, and all behind it that `rest` has room for.
+    fn copy_out(&self, at: u32, rest: &mut [u8]) -> Head;
+    /// The slot of a position is filled soon, with about as many bytes behind the head.
+    fn will_fill(&self, _at: u32, _rest: usize) {}
+    /// The slot of a position is looked at soon, for about as many bytes behind the head.
+    fn will_look(&self, _at: u32, _rest: usize) {}
 }
 
 /// The end of a lane that fills slots.
 #[derive(Debug)]
 pub struct LaneProducer<A> {
     area: A,
-    lane: u8,
     /// Where the next message goes.
     at: u32,
     /// Up to where the consumer had read when last seen.
@@ -85,19 +100,20 @@ pub struct LaneProducer<A> {
 
 impl<A: LaneArea> LaneProducer<A> {
     /// The only producer of a lane, from a position on.
-    pub fn new(area: A, lane: u8, at: u32) -> Self {
-        Self {
-            area,
-            lane,
-            at,
-            read: at,
-        }
+    pub fn new(area: A, at: u32) -> Self {
+        Self { area, at, read: at }
+    }
+
+    /// Its memory.
+    #[must_use]
+    pub fn area(&self) -> &A {
+        &self.area
     }
 
     /// Which lane.
     #[must_use]
     pub fn lane(&self) -> u8 {
-        self.lane
+        self.area.index()
     }
 
     /// Where the next message goes.
@@ -109,11 +125,7 @@ impl<A: LaneArea> LaneProducer<A> {
     /// Whether the other side has accepted an offer with this number.
     #[must_use]
     pub fn is_accepted(&self, number: u32) -> bool {
-        self.area.is_ours()
-            && self
-                .area
-                .load_lane(self.lane, LaneWord::Accepted, Ordering::Acquire)
-                == number
+        self.area.is_ours() && self.area.load(LaneWord::Accepted, Ordering::Acquire) == number
     }
 
     /// Begins a run. The consumer must have taken all of the last one, or be known not to look at it any more. Returns the position that
@@ -128,9 +140,14 @@ impl<A: LaneArea> LaneProducer<A> {
     ///
     /// # Errors
     /// [`Broken`]: this is a child of `fork`, or the message is longer than [`LONGEST`].
-    #[inline]
-    pub fn push(&mut self, bytes: &[u8], ack: Option<LaneAck>) -> Result<bool, Broken> {
-        if !self.area.is_ours() || bytes.len() > LONGEST {
+    #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
+    #[inline(always)]
+    pub fn push(
+        &mut self,
+        (head, rest): (Head, &[u8]),
+        ack: Option<LaneAck>,
+    ) -> Result<bool, Broken> {
+        if !self.area.is_ours() || rest.len() > LONGEST_REST {
             return Err(Broken);
         }
         let is_full = |of: &Self| of.at.wrapping_sub(of.read) >= of.area.slots();
@@ -140,32 +157,30 @@ impl<A: LaneArea> LaneProducer<A> {
                 return Ok(false);
             }
         }
-        self.area.fill(self.lane, self.at, bytes);
-        let len = u32::try_from(bytes.len()).expect("invariant: checked just now");
+        self.area.fill(self.at, head, rest);
+        let len = u32::try_from(HEAD + rest.len()).expect("invariant: checked just now");
         let about = ack.map_or(0, |ack| (u32::from(ack.lane) + 1) << ACK_SHIFT);
         let read = ack.map_or(0, |ack| ack.read);
         let next = self.at.wrapping_add(1);
-        let store = |word, value, order| self.area.store_lane(self.lane, word, value, order);
+        let store = |word, value, order| self.area.store(word, value, order);
         store(LaneWord::Says(self.at), read, Ordering::Relaxed);
         store(LaneWord::Length(self.at), about | len, Ordering::Relaxed);
         store(LaneWord::Filled(self.at), next, Ordering::Release);
         self.at = next;
+        self.area.will_fill(next.wrapping_add(AHEAD), rest.len());
         Ok(true)
     }
 
     /// Up to where the consumer has read: what it says of another run, or what cannot be, changes nothing.
     #[inline]
     pub fn look(&mut self) -> u32 {
-        let read = self
-            .area
-            .load_lane(self.lane, LaneWord::Read, Ordering::Acquire);
-        self.on_read(read)
+        self.on_read(self.area.load(LaneWord::Read, Ordering::Acquire))
     }
 
     /// As [`look`](Self::look), by what a message said that came the other way.
     #[inline]
     pub fn on_ack(&mut self, ack: LaneAck) -> u32 {
-        if ack.lane == self.lane {
+        if ack.lane == self.lane() {
             self.on_read(ack.read)
         } else {
             self.read
@@ -185,32 +200,37 @@ impl<A: LaneArea> LaneProducer<A> {
     }
 }
 
+/// A message that is still in its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    at: u32,
+    /// Bytes behind its head.
+    rest: usize,
+    /// What it says besides.
+    pub ack: Option<LaneAck>,
+}
+
 /// The end of a lane that empties slots.
 #[derive(Debug)]
 pub struct LaneConsumer<A> {
     area: A,
-    lane: u8,
     /// Where the next message is, or will be, in a run that is known.
     at: Option<u32>,
 }
 
 impl<A: LaneArea> LaneConsumer<A> {
     /// The only consumer of a lane, that knows of no run yet. The producer's side learns that its offer with this number is accepted.
-    pub fn accept(area: A, lane: u8, number: u32) -> Self {
+    pub fn accept(area: A, number: u32) -> Self {
         if area.is_ours() {
-            area.store_lane(lane, LaneWord::Accepted, number, Ordering::Release);
+            area.store(LaneWord::Accepted, number, Ordering::Release);
         }
-        Self {
-            area,
-            lane,
-            at: None,
-        }
+        Self { area, at: None }
     }
 
     /// Which lane.
     #[must_use]
     pub fn lane(&self) -> u8 {
-        self.lane
+        self.area.index()
     }
 
     /// A run begins.
@@ -229,67 +249,69 @@ impl<A: LaneArea> LaneConsumer<A> {
         self.at
     }
 
-    /// What the next message, if there is one, says besides.
-    #[inline]
-    pub fn ack(&self) -> Option<LaneAck> {
-        let at = self.at?;
-        if !is_filled(&self.area, self.lane, at) {
-            return None;
-        }
-        let load = |word| self.area.load_lane(self.lane, word, Ordering::Relaxed);
-        let about = load(LaneWord::Length(at)) >> ACK_SHIFT;
-        let lane = u8::try_from(about.checked_sub(1)?).ok()?;
-        let read = load(LaneWord::Says(at));
-        Some(LaneAck { lane, read })
-    }
-
-    /// Takes the next message, into `room`; returns how long it is. The producer learns of it by [`publish`](Self::publish) or by an
-    /// answer that says so.
+    /// The next message, if there is one.
     ///
     /// # Errors
-    /// [`Broken`].
+    /// [`Broken`]: this is a child of `fork`, or what is there has no head or is longer than [`LONGEST`].
     #[inline]
-    pub fn pop(&mut self, room: &mut [u8; LONGEST]) -> Result<Option<usize>, Broken> {
+    pub fn look(&self) -> Result<Option<Waiting>, Broken> {
         let Some(at) = self.at else {
             return Ok(None);
         };
         if !self.area.is_ours() {
             return Err(Broken);
         }
-        let next = at.wrapping_add(1);
-        let filled = LaneWord::Filled(at);
-        if self.area.load_lane(self.lane, filled, Ordering::Acquire) != next {
+        if self.area.load(LaneWord::Filled(at), Ordering::Acquire) != at.wrapping_add(1) {
             return Ok(None);
         }
-        let length = LaneWord::Length(at);
-        let word = self.area.load_lane(self.lane, length, Ordering::Relaxed);
-        let len = (word & ((1 << ACK_SHIFT) - 1)) as usize;
-        let room = room.get_mut(..len).ok_or(Broken)?;
-        self.area.copy_out(self.lane, at, room);
+        let word = self.area.load(LaneWord::Length(at), Ordering::Relaxed);
+        let (len, about) = (word & ((1 << ACK_SHIFT) - 1), word >> ACK_SHIFT);
+        let len = len as usize;
+        let Some(rest) = len.checked_sub(HEAD).filter(|rest| *rest <= LONGEST_REST) else {
+            return Err(Broken);
+        };
+        let ack = (about != 0).then(|| LaneAck {
+            // A number that no lane has is that of none.
+            lane: u8::try_from(about - 1).unwrap_or(u8::MAX),
+            read: self.area.load(LaneWord::Says(at), Ordering::Relaxed),
+        });
+        Ok(Some(Waiting { at, rest, ack }))
+    }
+
+    /// Takes the message that [`look`](Self::look) has found just now: returns its head, and what is behind it, in `room`. The producer
+    /// learns of it by [`publish`](Self::publish) or by an answer that says so.
+    #[inline]
+    pub fn take<'a>(
+        &mut self,
+        waiting: Waiting,
+        room: &'a mut [u8; LONGEST_REST],
+    ) -> (Head, &'a [u8]) {
+        let rest = &mut room[..waiting.rest];
+        let head = self.area.copy_out(waiting.at, rest);
+        let next = waiting.at.wrapping_add(1);
+        self.area.will_look(next, waiting.rest);
         self.at = Some(next);
-        Ok(Some(len))
+        (head, rest)
     }
 
     /// Says that everything before a position was taken.
     #[inline]
     pub fn publish(&self, up_to: u32) {
         if self.area.is_ours() {
-            self.area
-                .store_lane(self.lane, LaneWord::Read, up_to, Ordering::Release);
+            self.area.store(LaneWord::Read, up_to, Ordering::Release);
         }
     }
 }
 
 /// Whether the slot of a position is filled, for a look without the consumer.
 #[inline]
-pub fn is_filled(area: &impl LaneArea, lane: u8, at: u32) -> bool {
-    area.is_ours()
-        && area.load_lane(lane, LaneWord::Filled(at), Ordering::Acquire) == at.wrapping_add(1)
+pub fn is_filled(area: &impl LaneArea, at: u32) -> bool {
+    area.is_ours() && area.load(LaneWord::Filled(at), Ordering::Acquire) == at.wrapping_add(1)
 }
 
 /// Whether the consumer has read further than to a position, for a look without the producer.
 #[inline]
-pub fn has_read_past(area: &impl LaneArea, lane: u8, at: u32) -> bool {
-    let read = || area.load_lane(lane, LaneWord::Read, Ordering::Acquire);
+pub fn has_read_past(area: &impl LaneArea, at: u32) -> bool {
+    let read = || area.load(LaneWord::Read, Ordering::Acquire);
     area.is_ours() && (1..=area.slots()).contains(&read().wrapping_sub(at))
 }

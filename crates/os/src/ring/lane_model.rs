@@ -8,14 +8,15 @@ use loom::sync::atomic::{AtomicU32, fence};
 use loom::thread;
 
 use super::lane::{
-    LONGEST, LaneAck, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past, is_filled,
+    Head, LONGEST_REST, LaneAck, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past,
+    is_filled,
 };
 use super::model::{Wake, check};
 use super::protocol::{Area, Consumer, Word, sleeps, wakes};
 
 const SLOTS: usize = 2;
 
-/// A ring without a record, and its lane. One byte per slot stands for what is in it.
+/// A ring without a record, and its lane. One word per slot stands for what is in it.
 struct Modelled {
     sleeps: AtomicU32,
     accepted: AtomicU32,
@@ -23,7 +24,7 @@ struct Modelled {
     filled: [AtomicU32; SLOTS],
     length: [AtomicU32; SLOTS],
     says: [AtomicU32; SLOTS],
-    content: [UnsafeCell<u8>; SLOTS],
+    content: [UnsafeCell<u32>; SLOTS],
 }
 
 impl Modelled {
@@ -73,6 +74,11 @@ impl Area for Arc<Modelled> {
     }
 }
 
+/// A message that is this word, with nothing behind its head.
+fn message(content: u32) -> (Head, &'static [u8]) {
+    ([0, 0, content], &[])
+}
+
 fn slot(at: u32) -> usize {
     at as usize % SLOTS
 }
@@ -81,10 +87,13 @@ impl LaneArea for Arc<Modelled> {
     fn is_ours(&self) -> bool {
         true
     }
+    fn index(&self) -> u8 {
+        0
+    }
     fn slots(&self) -> u32 {
         u32::try_from(SLOTS).unwrap()
     }
-    fn load_lane(&self, _lane: u8, word: LaneWord, order: Ordering) -> u32 {
+    fn load(&self, word: LaneWord, order: Ordering) -> u32 {
         match word {
             LaneWord::Accepted => self.accepted.load(order),
             LaneWord::Read => self.read.load(order),
@@ -93,7 +102,7 @@ impl LaneArea for Arc<Modelled> {
             LaneWord::Says(at) => self.says[slot(at)].load(order),
         }
     }
-    fn store_lane(&self, _lane: u8, word: LaneWord, value: u32, order: Ordering) {
+    fn store(&self, word: LaneWord, value: u32, order: Ordering) {
         match word {
             LaneWord::Accepted => self.accepted.store(value, order),
             LaneWord::Read => self.read.store(value, order),
@@ -102,29 +111,30 @@ impl LaneArea for Arc<Modelled> {
             LaneWord::Says(at) => self.says[slot(at)].store(value, order),
         }
     }
-    fn fill(&self, _lane: u8, at: u32, bytes: &[u8]) {
+    fn fill(&self, at: u32, [_, _, content]: Head, _rest: &[u8]) {
         // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
-        self.content[slot(at)].with_mut(|cell| unsafe { *cell = bytes[0] });
+        self.content[slot(at)].with_mut(|cell| unsafe { *cell = content });
     }
-    fn copy_out(&self, _lane: u8, at: u32, to: &mut [u8]) {
+    fn copy_out(&self, at: u32, _rest: &mut [u8]) -> Head {
         // SAFETY: as above.
-        to[0] = self.content[slot(at)].with(|cell| unsafe { *cell });
+        let content = self.content[slot(at)].with(|cell| unsafe { *cell });
+        [0, 0, content]
     }
 }
 
 /// Puts messages in, and sleeps whenever there is no room, and until all was read.
-fn send(lane: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messages: u8) {
+fn send(lane: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messages: u32) {
     let (there, at) = lane;
-    let mut producer = LaneProducer::new(Arc::clone(&there), 0, at);
+    let mut producer = LaneProducer::new(Arc::clone(&there), at);
     let mut ears = Consumer::new(back);
     let mut wait_past = |read| {
-        if ears.sleep_unless(|| has_read_past(&there, 0, read)) {
+        if ears.sleep_unless(|| has_read_past(&there, read)) {
             wake[0].wait();
         }
     };
     for content in 1..=messages {
         let mut read = producer.look();
-        while !producer.push(&[content], None).unwrap() {
+        while !producer.push(message(content), None).unwrap() {
             wait_past(read);
             read = producer.look();
         }
@@ -143,7 +153,7 @@ fn send(lane: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messa
 /// wake-up would be a deadlock, which loom reports; content that is read while it is written, as a violation.
 #[test]
 fn nobody_sleeps_for_ever_beside_a_lane() {
-    const MESSAGES: u8 = 3;
+    const MESSAGES: u32 = 3;
     check(|| {
         let (there, back) = (Modelled::new(), Modelled::new());
         let wake = Arc::new([Wake::new(), Wake::new()]);
@@ -151,17 +161,20 @@ fn nobody_sleeps_for_ever_beside_a_lane() {
             let (there, back, wake) = (Arc::clone(&there), Arc::clone(&back), Arc::clone(&wake));
             thread::spawn(move || send((there, 7), back, &wake, MESSAGES))
         };
-        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 0, 1);
+        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
-        let (mut ears, mut room) = (Consumer::new(Arc::clone(&there)), [0; LONGEST]);
+        let (mut ears, mut room) = (Consumer::new(Arc::clone(&there)), [0; LONGEST_REST]);
         for expected in 1..=MESSAGES {
             let at = consumer.position().unwrap();
-            while consumer.pop(&mut room).unwrap().is_none() {
-                if ears.sleep_unless(|| is_filled(&there, 0, at)) {
+            let waiting = loop {
+                if let Some(waiting) = consumer.look().unwrap() {
+                    break waiting;
+                }
+                if ears.sleep_unless(|| is_filled(&there, at)) {
                     wake[1].wait();
                 }
-            }
-            assert_eq!(room[0], expected);
+            };
+            assert_eq!(consumer.take(waiting, &mut room), message(expected));
             consumer.publish(at + 1);
             // In its place an acknowledgement goes by a record of the ring, which wakes the sleeper.
             if sleeps(&back) && wakes(&back) {
@@ -180,33 +193,37 @@ fn an_answer_gives_slots_back() {
         let sender = {
             let (there, back) = (Arc::clone(&there), Arc::clone(&back));
             thread::spawn(move || {
-                let mut out = LaneProducer::new(there, 0, 7);
-                let mut into = LaneConsumer::accept(back, 0, 1);
+                let mut out = LaneProducer::new(there, 7);
+                let mut into = LaneConsumer::accept(back, 1);
                 into.begin_run(7);
                 for content in 1..=2 {
-                    assert!(out.push(&[content], None).unwrap());
+                    assert!(out.push(message(content), None).unwrap());
                 }
                 let ack = loop {
-                    if let Some(ack) = into.ack() {
-                        break ack;
+                    if let Some(answer) = into.look().unwrap() {
+                        break answer.ack.unwrap();
                     }
                     thread::yield_now();
                 };
                 assert_eq!(out.on_ack(ack), 9);
-                assert!(out.push(&[3], None).unwrap(), "there is room again");
+                assert!(out.push(message(3), None).unwrap(), "there is room again");
             })
         };
-        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 0, 1);
+        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
-        let (mut answers, mut room) = (LaneProducer::new(back, 0, 7), [0; LONGEST]);
+        let (mut answers, mut room) = (LaneProducer::new(back, 7), [0; LONGEST_REST]);
         for expected in 1..=3 {
-            while consumer.pop(&mut room).unwrap().is_none() {
+            let waiting = loop {
+                if let Some(waiting) = consumer.look().unwrap() {
+                    break waiting;
+                }
                 thread::yield_now();
-            }
-            assert_eq!(room[0], expected);
+            };
+            assert_eq!(consumer.take(waiting, &mut room), message(expected));
             if expected == 2 {
                 let read = consumer.position().unwrap();
-                assert!(answers.push(&[0], Some(LaneAck { lane: 0, read })).unwrap());
+                let ack = LaneAck { lane: 0, read };
+                assert!(answers.push(message(0), Some(ack)).unwrap());
             }
         }
         sender.join().unwrap();

@@ -1,7 +1,7 @@
 //! A ring in shared memory: records from one process to another without a system call.
 //!
 //! One side produces, the other consumes; `protocol` has the rules, the same for real memory and for the model checker,
-//! `area` the memory, and `lane` the lanes of single queue pairs beside the records. A ring has no descriptor once both sides have mapped it, and vanishes with the last of them. Its pages
+//! `area` the memory; `lane` has the rules of the lanes of single queue pairs beside the records, `shared_lane` their memory. A ring has no descriptor once both sides have mapped it, and vanishes with the last of them. Its pages
 //! come into being as they are first used.
 //!
 //! The process at the other end may write anything anywhere in the ring at any time. So no Rust reference to its bytes is ever
@@ -13,6 +13,7 @@
 mod area;
 mod lane;
 mod protocol;
+mod shared_lane;
 
 #[cfg(test)]
 mod lane_model;
@@ -25,16 +26,17 @@ use std::sync::Arc;
 
 pub use self::area::{Refused, SharedArea, create, open};
 pub use self::lane::{
-    LANES, LONGEST, LaneAck, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past,
-    is_filled,
+    Head, LANES, LONGEST, LONGEST_REST, LaneAck, LaneArea, LaneConsumer, LaneProducer, LaneWord,
+    Waiting, has_read_past, is_filled,
 };
 pub use self::protocol::{Area, Broken, Consumer, Popped, Producer, Pushed, Word, sleeps, wakes};
+pub use self::shared_lane::SharedLane;
 
 /// The sending end of a ring between processes.
 pub type Sender = Producer<Arc<SharedArea>>;
 /// The receiving end of a ring between processes.
 pub type Receiver = Consumer<Arc<SharedArea>>;
 /// The sending end of a lane between processes.
-pub type LaneSender = LaneProducer<Arc<SharedArea>>;
+pub type LaneSender = LaneProducer<SharedLane>;
 /// The receiving end of a lane between processes.
-pub type LaneReceiver = LaneConsumer<Arc<SharedArea>>;
+pub type LaneReceiver = LaneConsumer<SharedLane>;

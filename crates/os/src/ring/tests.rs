@@ -130,15 +130,29 @@ fn only_sealed_files_of_the_right_size_are_taken() {
     ));
 }
 
+const HEAD: Head = [1, 2, 3];
+
+/// What a consumer finds, behind the head.
+fn pop(consumer: &mut LaneReceiver) -> Result<Option<Vec<u8>>, Broken> {
+    let (waiting, mut room) = (consumer.look()?, [0; LONGEST_REST]);
+    Ok(waiting.map(|waiting| {
+        let (head, rest) = consumer.take(waiting, &mut room);
+        assert_eq!(head, HEAD);
+        rest.to_vec()
+    }))
+}
+
 /// Both ends of a lane, in a run, and the ring that it belongs to.
 fn lane() -> (LaneSender, LaneReceiver, Sender) {
     let (sender, fd) = create(CAPACITY, true).unwrap();
     assert!(!sender.area().has_lanes(), "nobody looks at them yet");
     let receiver = open(&fd, CAPACITY, true).unwrap();
     assert!(sender.area().has_lanes());
-    let mut producer = LaneProducer::new(sender.area().clone(), LANES - 1, u32::MAX - 100);
+    assert_eq!(SharedLane::of(sender.area(), LANES), None);
+    let last = |area| SharedLane::of(area, LANES - 1).unwrap();
+    let mut producer = LaneProducer::new(last(sender.area()), u32::MAX - 100);
     assert!(!producer.is_accepted(5));
-    let mut consumer = LaneConsumer::accept(receiver.area().clone(), LANES - 1, 5);
+    let mut consumer = LaneConsumer::accept(last(receiver.area()), 5);
     assert!(producer.is_accepted(5) && !producer.is_accepted(6));
     consumer.begin_run(producer.begin_run());
     (producer, consumer, sender)
@@ -147,66 +161,67 @@ fn lane() -> (LaneSender, LaneReceiver, Sender) {
 #[test]
 fn a_lane_passes_messages_until_it_is_full() {
     let (mut producer, mut consumer, _ring) = lane();
-    let mut room = [0; LONGEST];
+    let bytes = |round: u8, count: usize| -> Vec<u8> {
+        let len = count % (LONGEST_REST + 1);
+        (0..=u8::MAX).map(|at| round ^ at).take(len).collect()
+    };
     for round in 0..20_u8 {
         let begin = producer.position();
         let mut count = 0;
-        while producer
-            .push(&[round; LONGEST][..count % LONGEST], None)
-            .unwrap()
-        {
+        while producer.push((HEAD, &bytes(round, count)), None).unwrap() {
             count += 1;
         }
         assert_eq!(count, 256);
         for i in 0..count {
-            assert_eq!(consumer.pop(&mut room), Ok(Some(i % LONGEST)));
-            assert!(room[..i % LONGEST].iter().all(|byte| *byte == round));
+            assert_eq!(pop(&mut consumer), Ok(Some(bytes(round, i))));
         }
-        assert_eq!(consumer.pop(&mut room), Ok(None));
+        assert_eq!(pop(&mut consumer), Ok(None));
         assert_eq!(
-            producer.push(&[1], None),
+            producer.push((HEAD, &[1]), None),
             Ok(false),
             "nothing was said of it"
         );
         consumer.publish(begin.wrapping_add(256));
         assert_eq!(producer.look(), begin.wrapping_add(256));
     }
-    assert_eq!(producer.push(&[0; LONGEST + 1], None), Err(Broken));
+    assert_eq!(
+        producer.push((HEAD, &[0; LONGEST_REST + 1]), None),
+        Err(Broken)
+    );
 }
 
 #[test]
 fn what_belongs_to_another_run_is_not_seen() {
     let (mut producer, mut consumer, _ring) = lane();
-    let mut room = [0; LONGEST];
-    producer.push(&[1], None).unwrap();
-    assert_eq!(consumer.pop(&mut room), Ok(Some(1)));
+    producer.push((HEAD, &[1]), None).unwrap();
+    assert_eq!(pop(&mut consumer), Ok(Some(vec![1])));
     let next = producer.begin_run();
-    producer.push(&[2], None).unwrap();
-    assert_eq!(consumer.pop(&mut room), Ok(None), "it does not know of it");
+    producer.push((HEAD, &[2]), None).unwrap();
+    assert_eq!(pop(&mut consumer), Ok(None), "it does not know of it");
     consumer.publish(consumer.position().unwrap());
     assert_eq!(producer.look(), next, "the word of the last run is old");
     consumer.begin_run(next);
-    assert_eq!(consumer.pop(&mut room), Ok(Some(1)));
-    assert_eq!(room[0], 2);
+    assert_eq!(pop(&mut consumer), Ok(Some(vec![2])));
     consumer.end_run();
-    producer.push(&[3], None).unwrap();
-    assert_eq!(consumer.pop(&mut room), Ok(None), "it does not look");
+    producer.push((HEAD, &[3]), None).unwrap();
+    assert_eq!(pop(&mut consumer), Ok(None), "it does not look");
 }
 
 #[test]
 fn a_peer_that_lies_in_a_lane_is_found_out_or_not_believed() {
     let (mut producer, mut consumer, ring) = lane();
-    let (area, at) = (ring.area().clone(), producer.position());
-    let lie = |word, value| area.store_lane(LANES - 1, word, value, Ordering::Relaxed);
+    let at = producer.position();
+    let lane = SharedLane::of(ring.area(), LANES - 1).unwrap();
+    let lie = |word, value| lane.store(word, value, Ordering::Relaxed);
     for read in [at.wrapping_add(1), at.wrapping_sub(1), !at] {
         lie(LaneWord::Read, read);
         assert_eq!(producer.look(), at);
     }
-    producer.push(&[1], None).unwrap();
-    lie(LaneWord::Length(at), 117);
-    assert_eq!(consumer.pop(&mut [0; LONGEST]), Err(Broken));
-    lie(LaneWord::Length(at), u32::MAX);
-    assert_eq!(consumer.pop(&mut [0; LONGEST]), Err(Broken));
+    producer.push((HEAD, &[1]), None).unwrap();
+    for length in [117, u32::MAX, 11, 0] {
+        lie(LaneWord::Length(at), length);
+        assert_eq!(pop(&mut consumer), Err(Broken), "{length}");
+    }
     for read in [at.wrapping_add(2), at.wrapping_sub(1), !at] {
         let lane = LANES - 1;
         assert_eq!(producer.on_ack(LaneAck { lane, read }), at);
@@ -218,15 +233,15 @@ fn what_a_message_says_of_the_other_lane_is_as_if_it_was_read_there() {
     let (mut out, _, _ring) = lane();
     let (mut back, mut ears, _other) = lane();
     let at = out.position();
-    out.push(&[1], None).unwrap();
+    out.push((HEAD, &[1]), None).unwrap();
     let said = LaneAck {
         lane: LANES - 1,
         read: at.wrapping_add(1),
     };
-    back.push(&[2; LONGEST], Some(said)).unwrap();
-    assert_eq!(ears.ack(), Some(said));
-    assert_eq!(ears.pop(&mut [0; LONGEST]), Ok(Some(LONGEST)));
-    assert_eq!(ears.ack(), None, "nothing is there");
+    back.push((HEAD, &[2; LONGEST_REST]), Some(said)).unwrap();
+    assert_eq!(ears.look().unwrap().unwrap().ack, Some(said));
+    assert_eq!(pop(&mut ears), Ok(Some(vec![2; LONGEST_REST])));
+    assert_eq!(ears.look(), Ok(None), "nothing is there");
     let of_another = LaneAck { lane: 0, ..said };
     assert_eq!(out.on_ack(of_another), at);
     assert_eq!(out.on_ack(said), said.read);

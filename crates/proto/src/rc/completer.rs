@@ -161,7 +161,9 @@ impl Requester {
         self.window.on_progress(bytes);
         self.retry.on_progress(shared, now, oldest, outstanding);
         self.went_back = false;
-        self.repairs.on_progress(oldest);
+        if !self.repairs.is_at_rest() {
+            self.repairs.on_progress(oldest);
+        }
         match self.probe {
             Probe::Idle => {}
             Probe::Wanted => self.probe = Probe::Idle,

@@ -12,7 +12,7 @@ use super::{Cx, RcQp, Sink};
 use crate::ids::Psn;
 use crate::mr::{Access, Memory, Opens};
 use crate::verbs::{PathMigState, QpState, QpType, RecvWr, Wc};
-use crate::wire::{Brief, BriefKind, Bth, Opcode};
+use crate::wire::{Brief, BriefKind, BriefSend, Opcode};
 
 impl RcQp {
     /// As [`on_packet`](Self::on_packet), for a packet that is brief, if all is as usual. `None`: nothing has changed, and
@@ -34,7 +34,7 @@ impl RcQp {
                     &self.shared,
                     (&mut &*cx.rights, cx.memory),
                     cx.sink,
-                    (&brief.bth, payload),
+                    &BriefSend::of(&brief.bth, payload),
                 )?;
                 let taken = outcome.is_ok();
                 self.settle_request(cx, outcome);
@@ -95,9 +95,10 @@ impl Responder {
         shared: &Shared,
         (opens, memory): (&mut impl Opens, &(impl Memory + ?Sized)),
         sink: &mut (impl Sink + ?Sized),
-        (bth, payload): (&Bth, &[u8]),
+        message: &BriefSend<'_>,
     ) -> Option<Result<(), Reject>> {
-        if !self.expects_brief(shared, bth.psn) || payload.len() > shared.mtu() as usize {
+        let payload = message.payload;
+        if !self.expects_brief(shared, message.psn) || payload.len() > shared.mtu() as usize {
             return None;
         }
         let recv = self.recv.front()?;
@@ -120,11 +121,11 @@ impl Responder {
         };
         self.recv.pop_front();
         self.begin_in_turn();
-        if !sink.recv_completion(wc, bth.solicited) {
+        if !sink.recv_completion(wc, message.solicited) {
             return Some(Err(Reject::CQ_OVERFLOW));
         }
         self.finish_message();
-        self.took(bth.ack_req);
+        self.took(message.ack_req);
         Some(Ok(()))
     }
 }

@@ -46,6 +46,12 @@ impl Repairs {
         self.due.is_empty()
     }
 
+    /// Whether nothing was sent again of which more may be heard.
+    #[inline]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.due.is_empty() && self.sent.is_empty()
+    }
+
     /// Everything may be reported anew.
     pub(super) fn restart(&mut self) {
         self.due.clear();

@@ -224,7 +224,11 @@ impl SendQueue {
 
 impl SendQueue {
     /// Appends a message of one packet that has been sent, behind others that have. Returns its bytes.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a few words, which are not to go through memory"
+    )]
+    #[inline(always)]
     pub(super) fn push_sent(&mut self, wr: SendWr) -> u32 {
         let length = u32::try_from(payload_len(&wr.payload))
             .expect("invariant: what is sent in one packet is shorter than that");

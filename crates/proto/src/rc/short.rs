@@ -16,7 +16,7 @@ use super::transmit::Next;
 use super::{Cx, RcQp};
 use crate::ids::Psn;
 use crate::verbs::{QpState, QpType, SendOp};
-use crate::wire::{Bth, padded_len};
+use crate::wire::{Bth, pad_count, padded_len};
 
 /// Bytes of a short message at most. A longer one costs so much by its bytes that nothing else counts.
 pub const MAX_SHORT: u32 = 1024;
@@ -138,7 +138,8 @@ impl Requester {
         let len = wqe.length as usize;
         let end = out.len() + Bth::LEN + padded_len(len);
         out.reserve(end - out.len());
-        out.extend_from_slice(&self.send_header(shared, wqe.wr.flags, len));
+        let header = self.send_header(shared, wqe.wr.flags);
+        out.extend_from_slice(&header.to_bytes(pad_count(len)));
         scatter::gather(cx, shared.config.pd, &wqe.wr.payload, (0, wqe.length), out)
             .map_err(|_| Fault::LOCAL_KEY)?;
         out.resize(end, 0);

@@ -12,52 +12,56 @@ use super::{Cx, Noted, RcQp, Sink};
 use crate::ids::Psn;
 use crate::mr::{Access, Memory, Opens};
 use crate::time::Time;
-use crate::verbs::{PathMigState, Payload, QpState, QpType, SendFlags, SendOp, SendTo, SendWr};
-use crate::wire::{Bth, Opcode, Operation, Position, pad_count, padded_len};
+use crate::verbs::{PathMigState, PlainPayload, PlainSend, QpState, QpType, SendFlags, SendWr};
+use crate::wire::{BriefSend, Bth, Opcode, Operation, Position, pad_count, padded_len};
 
 /// The opcode of a SEND in one packet.
 const SEND_ONLY: Opcode = Opcode::rc(Operation::Send, Position::Only);
 
 impl RcQp {
-    /// Writes the packet of a SEND that could go out now to the beginning of `room`, if nothing else has to be said or done before or with
-    /// it. Returns how long it is. Nothing has changed: once the packet is where the peer finds it, call
-    /// [`sent_swiftly`](Self::sent_swiftly).
+    /// Makes the packet of a SEND that could go out now, if nothing else has to be said or done before or with it: returns its header, as
+    /// words in memory, and how many bytes behind it were written to the beginning of `room`. Nothing has changed: once the packet is
+    /// where the peer finds it, call [`sent_swiftly`](Self::sent_swiftly).
     #[inline]
     pub fn write_swiftly(
         &self,
         (opens, memory): (&mut impl Opens, &impl Memory),
-        wr: &SendWr,
+        send: &PlainSend<'_>,
         room: &mut [u8],
-    ) -> Option<usize> {
+    ) -> Option<([u32; 3], usize)> {
         let shared = &self.shared;
-        let is_plain = wr.op == SendOp::Send && wr.to == SendTo::Peer;
-        let may = is_plain && is_usual(shared) && !self.responder.wants_transmit();
-        let len = payload_of_one(shared, wr)?;
-        let (bytes, end) = (len as usize, Bth::LEN + padded_len(len as usize));
-        if !may || !self.requester.is_at_rest(shared, len) || end > room.len() {
+        let len = payload_of(shared, send)?;
+        let (bytes, end) = (len as usize, padded_len(len as usize));
+        if !is_usual(shared)
+            || self.responder.wants_transmit()
+            || !self.requester.is_at_rest(shared, len)
+            || end > room.len()
+        {
             return None;
         }
-        let header = self.requester.send_header(shared, wr.flags, bytes);
-        room[..Bth::LEN].copy_from_slice(&header);
-        let (place, pad) = room[Bth::LEN..end].split_at_mut(bytes);
-        match &wr.payload {
-            Payload::Inline(data) => place.copy_from_slice(data),
-            Payload::Sges(sges) => {
-                let sge = sges.first()?;
+        let (place, pad) = room[..end].split_at_mut(bytes);
+        match send.payload {
+            PlainPayload::Inline(data) => place.copy_from_slice(data),
+            PlainPayload::Sge(sge) => {
                 let (pd, none) = (shared.config.pd, Access::empty());
                 let span = opens.open(sge.lkey, pd, (sge.addr, len.into()), none);
                 memory.read(span.ok()?, place).ok()?;
             }
         }
         pad.fill(0);
-        Some(end)
+        let header = self.requester.send_header(shared, send.flags);
+        Some((header.to_words(pad_count(bytes)), end))
     }
 
     /// Queues a SEND whose packet [`write_swiftly`](Self::write_swiftly) has written and the peer can find.
-    #[inline]
-    pub fn sent_swiftly(&mut self, wr: SendWr) {
+    #[expect(
+        clippy::inline_always,
+        reason = "a few words, which are not to go through memory"
+    )]
+    #[inline(always)]
+    pub fn sent_swiftly(&mut self, wr: impl Into<SendWr>) {
         let requester = &mut self.requester;
-        let length = requester.queue.push_sent(wr);
+        let length = requester.queue.push_sent(wr.into());
         requester.waiting.pass();
         requester.unasked = 0;
         let cost = u64::from(PACKET_COST) + u64::from(length);
@@ -86,7 +90,7 @@ impl RcQp {
         &mut self,
         (opens, memory): (&mut impl Opens, &impl Memory),
         sink: &mut impl Sink,
-        (bth, payload): (&Bth, &[u8]),
+        message: &BriefSend<'_>,
     ) -> Swift {
         let shared = &self.shared;
         let state = shared.attr.qp_state;
@@ -95,8 +99,10 @@ impl RcQp {
         if !receives || !is_plain(shared) {
             return Swift::Unusual;
         }
-        let (opens, message) = ((opens, memory), (bth, payload));
-        match self.responder.take_brief(shared, opens, sink, message) {
+        match self
+            .responder
+            .take_brief(shared, (opens, memory), sink, message)
+        {
             None => Swift::Unusual,
             Some(Ok(())) => Swift::Done,
             Some(Err(_)) => Swift::Overflow,
@@ -176,20 +182,14 @@ impl Requester {
             && flight.has_room(next + 1, cost, self.most())
     }
 
-    /// All headers of the next packet, if that is a SEND.
+    /// The header of the next packet, if that is a SEND.
     #[inline]
-    pub(super) fn send_header(
-        &self,
-        shared: &Shared,
-        flags: SendFlags,
-        len: usize,
-    ) -> [u8; Bth::LEN] {
-        let bth = Bth {
+    pub(super) fn send_header(&self, shared: &Shared, flags: SendFlags) -> Bth {
+        Bth {
             solicited: flags.contains(SendFlags::SOLICITED),
             ack_req: true,
             ..shared.bth(SEND_ONLY, self.next_psn())
-        };
-        bth.to_bytes(pad_count(len))
+        }
     }
 }
 
@@ -205,13 +205,13 @@ fn is_plain(shared: &Shared) -> bool {
     shared.config.qp_type == QpType::Rc && shared.attr.path_mig_state != PathMigState::Rearm
 }
 
-/// Bytes of a message of one packet that is in one piece, or inline.
+/// Bytes of a message that is one packet.
 #[inline]
-fn payload_of_one(shared: &Shared, wr: &SendWr) -> Option<u32> {
+fn payload_of(shared: &Shared, send: &PlainSend<'_>) -> Option<u32> {
     let cap = &shared.config.cap;
-    let len = match &wr.payload {
-        Payload::Sges(sges) if sges.len() == 1 && cap.max_send_sge > 0 => sges[0].length,
-        Payload::Inline(data) if data.len() <= cap.max_inline_data as usize => {
+    let len = match send.payload {
+        PlainPayload::Sge(sge) if cap.max_send_sge > 0 => sge.length,
+        PlainPayload::Inline(data) if data.len() <= cap.max_inline_data as usize => {
             u32::try_from(data.len()).ok()?
         }
         _ => return None,

@@ -158,6 +158,66 @@ pub struct SendWr {
     pub payload: Payload,
 }
 
+/// A SEND to the queue pair's peer whose bytes are in one piece: what most work requests are, in so few words that they stay in
+/// registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainSend<'a> {
+    /// The program's tag.
+    pub wr_id: u64,
+    /// Flags.
+    pub flags: SendFlags,
+    /// Its bytes.
+    pub payload: PlainPayload<'a>,
+}
+
+/// A [`Payload`] in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlainPayload<'a> {
+    /// In registered memory.
+    Sge(Sge),
+    /// Copied at post time.
+    Inline(&'a [u8]),
+}
+
+impl SendWr {
+    /// The same as a [`PlainSend`], if it is one.
+    #[must_use]
+    #[inline]
+    pub fn as_plain(&self) -> Option<PlainSend<'_>> {
+        let payload = match &self.payload {
+            Payload::Sges(sges) if sges.len() == 1 => PlainPayload::Sge(sges[0]),
+            Payload::Sges(_) => return None,
+            Payload::Inline(bytes) => PlainPayload::Inline(bytes),
+        };
+        let is_plain = self.op == SendOp::Send && self.to == SendTo::Peer;
+        is_plain.then_some(PlainSend {
+            wr_id: self.wr_id,
+            flags: self.flags,
+            payload,
+        })
+    }
+}
+
+impl From<PlainSend<'_>> for SendWr {
+    #[expect(
+        clippy::inline_always,
+        reason = "a few words, which are not to go through memory"
+    )]
+    #[inline(always)]
+    fn from(send: PlainSend<'_>) -> Self {
+        Self {
+            wr_id: send.wr_id,
+            to: SendTo::Peer,
+            op: SendOp::Send,
+            flags: send.flags,
+            payload: match send.payload {
+                PlainPayload::Sge(sge) => Payload::Sges(Sges::from_buf([sge])),
+                PlainPayload::Inline(bytes) => Payload::Inline(bytes.to_vec()),
+            },
+        }
+    }
+}
+
 /// Receive-queue work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecvWr {

@@ -1,7 +1,7 @@
 //! The two kinds of packets that short messages are made of, read with a few instructions.
 
 use super::{Aeth, Bth, Opcode, Operation, Position, Syndrome};
-use crate::ids::{DEFAULT_PKEY, Msn};
+use crate::ids::{DEFAULT_PKEY, Msn, Psn, Qpn};
 
 /// A packet without extension headers that only few messages have: a SEND that is one packet, or its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,60 @@ pub enum BriefKind<'a> {
     /// RC Acknowledge that is one (no NAK).
     Ack,
 }
+
+/// A [`BriefKind::Send`] without what does not matter to who takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BriefSend<'a> {
+    /// Its number.
+    pub psn: Psn,
+    /// Whether it is to wake who waits for solicited messages only.
+    pub solicited: bool,
+    /// Whether it is to be acknowledged at once.
+    pub ack_req: bool,
+    /// Its bytes.
+    pub payload: &'a [u8],
+}
+
+impl<'a> BriefSend<'a> {
+    /// With these headers.
+    #[must_use]
+    pub const fn of(bth: &Bth, payload: &'a [u8]) -> Self {
+        Self {
+            psn: bth.psn,
+            solicited: bth.solicited,
+            ack_req: bth.ack_req,
+            payload,
+        }
+    }
+
+    /// Reads a packet for a queue pair, if it is one of these: [`Brief::parse`] finds the same in it. `head` are the words of its
+    /// header, as they are in memory, `rest` is what follows.
+    #[must_use]
+    #[inline]
+    pub fn parse(head: [u32; 3], rest: &'a [u8], to: Qpn) -> Option<Self> {
+        let [first, second, third] = head.map(u32::from_be);
+        if first & !FREE_FLAGS != PLAIN || Qpn::new(second) != to || to.get() == 0 {
+            return None;
+        }
+        let pad = (first >> PAD_SHIFT & 3) as usize;
+        let end = rest.len().checked_sub(pad)?;
+        Some(Self {
+            psn: Psn::new(third),
+            solicited: first & SOLICITED != 0,
+            ack_req: third >> 31 != 0,
+            payload: &rest[..end],
+        })
+    }
+}
+
+/// First word of the header of a SEND Only, with the default partition key and no flags.
+const PLAIN: u32 = (SEND.0 as u32) << 24 | DEFAULT_PKEY as u32;
+/// Flag SE in the first word.
+const SOLICITED: u32 = 0x80 << 16;
+/// Where the pad count is in the first word.
+const PAD_SHIFT: u32 = 20;
+/// Flags in the first word that may be as they like: SE, M, and the pad count.
+const FREE_FLAGS: u32 = 0xf0 << 16;
 
 const SEND: Opcode = Opcode::rc(Operation::Send, Position::Only);
 const ACK_LEN: usize = Bth::LEN + 4;
@@ -72,7 +126,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ids::{Psn, Qpn};
     use crate::wire::{ExtHeaders, Packet};
 
     fn packet(opcode: Opcode, aeth: Option<Aeth>, payload: &[u8]) -> Vec<u8> {
@@ -137,6 +190,18 @@ mod tests {
             }
             if let Some(brief) = Brief::parse(&bytes) {
                 prop_assert!(is_same(&Packet::parse(&bytes).unwrap(), &brief));
+            }
+            let dest = Packet::dest_qp(&bytes).unwrap_or(Qpn::GSI);
+            let send = Brief::parse(&bytes).and_then(|Brief { bth, kind }| match kind {
+                BriefKind::Send(payload) => Some(BriefSend::of(&bth, payload)),
+                BriefKind::Ack => None,
+            });
+            if let Some((head, rest)) = bytes.split_first_chunk::<{ Bth::LEN }>() {
+                let word = |at: usize| u32::from_ne_bytes(head[4 * at..][..4].try_into().unwrap());
+                let head = [word(0), word(1), word(2)];
+                prop_assert_eq!(BriefSend::parse(head, rest, dest), send);
+                let other = Qpn::new(dest.get() ^ 1);
+                prop_assert_eq!(BriefSend::parse(head, rest, other), None);
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The base transport header.
 
 use super::Opcode;
-use super::word::join;
 use crate::ids::{DEFAULT_PKEY, Psn, Qpn};
 
 /// Base transport header, 12 bytes.
@@ -47,54 +46,66 @@ impl Bth {
     /// Reads the fields. Transport version and pad count are the packet's matter: see [`pad_count`](Self::pad_count) and
     /// [`version`](Self::version).
     #[must_use]
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the key is the lower half")]
     pub const fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
-        let [
-            opcode,
-            flags,
-            pkey_high,
-            pkey_low,
-            congestion,
-            q0,
-            q1,
-            q2,
-            ack,
-            p0,
-            p1,
-            p2,
-        ] = *bytes;
+        let [first, second, third] = Self::words(bytes);
+        let [opcode, flags, _, _] = first.to_be_bytes();
         Self {
             opcode: Opcode(opcode),
             solicited: flags & 0x80 != 0,
             migreq: flags & 0x40 != 0,
-            pkey: u16::from_be_bytes([pkey_high, pkey_low]),
-            congestion,
-            dest_qp: Qpn::new(u32::from_be_bytes([0, q0, q1, q2])),
-            ack_req: ack & 0x80 != 0,
-            psn: Psn::new(u32::from_be_bytes([0, p0, p1, p2])),
+            pkey: first as u16,
+            congestion: second.to_be_bytes()[0],
+            dest_qp: Qpn::new(second),
+            ack_req: third >> 31 != 0,
+            psn: Psn::new(third),
         }
+    }
+
+    /// The header as numbers: whole words cost less than their bytes.
+    #[inline]
+    const fn words(bytes: &[u8; Self::LEN]) -> [u32; 3] {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = *bytes;
+        [
+            u32::from_be_bytes([a, b, c, d]),
+            u32::from_be_bytes([e, f, g, h]),
+            u32::from_be_bytes([i, j, k, l]),
+        ]
     }
 
     /// The header of a packet whose payload is followed by `pad_count` (0 to 3) pad bytes.
     #[must_use]
+    #[inline]
     pub const fn to_bytes(&self, pad_count: u8) -> [u8; Self::LEN] {
-        let flags = (self.solicited as u8) << 7 | (self.migreq as u8) << 6 | (pad_count & 3) << 4;
-        let [pkey_high, pkey_low] = self.pkey.to_be_bytes();
-        let [c, q0, q1, q2] = join(self.congestion, self.dest_qp.get());
-        let [a, p0, p1, p2] = join((self.ack_req as u8) << 7, self.psn.get());
-        [
-            self.opcode.0,
-            flags,
-            pkey_high,
-            pkey_low,
-            c,
-            q0,
-            q1,
-            q2,
-            a,
-            p0,
-            p1,
-            p2,
-        ]
+        let [[a, b, c, d], [e, f, g, h], [i, j, k, l]] = {
+            let [first, second, third] = self.to_words(pad_count);
+            [
+                first.to_ne_bytes(),
+                second.to_ne_bytes(),
+                third.to_ne_bytes(),
+            ]
+        };
+        [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+
+    /// The same as words, as they are in memory.
+    #[must_use]
+    #[inline]
+    pub const fn to_words(&self, pad_count: u8) -> [u32; 3] {
+        let flags =
+            (self.solicited as u32) << 7 | (self.migreq as u32) << 6 | (pad_count as u32 & 3) << 4;
+        let first = (self.opcode.0 as u32) << 24 | flags << 16 | self.pkey as u32;
+        let second = (self.congestion as u32) << 24 | self.dest_qp.get();
+        let third = (self.ack_req as u32) << 31 | self.psn.get();
+        [first.to_be(), second.to_be(), third.to_be()]
+    }
+
+    /// The PSN in the words of a header, as they are in memory.
+    #[must_use]
+    #[inline]
+    pub const fn psn_in([_, _, third]: [u32; 3]) -> Psn {
+        Psn::new(u32::from_be(third))
     }
 
     /// Number of pad bytes after the payload, 0 to 3.

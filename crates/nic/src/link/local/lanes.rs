@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ferroce_os::ring::{LANES, LaneProducer, LaneSender, SharedArea};
+use ferroce_os::ring::{LANES, LaneProducer, LaneSender, SharedArea, SharedLane};
 
 use crate::core::lock;
 
@@ -24,10 +24,10 @@ impl FreeLanes {
     pub(super) fn take(&self, area: &Arc<SharedArea>) -> Option<(LaneSender, u32)> {
         let mut lanes = lock(&self.0);
         let (index, free) = (0..).zip(&mut *lanes).find(|(_, lane)| !lane.in_use)?;
+        let lane = SharedLane::of(area, index)?;
         free.in_use = true;
         free.offer = free.offer.wrapping_add(1).max(1);
-        let sender = LaneProducer::new(Arc::clone(area), index, free.position);
-        Some((sender, free.offer))
+        Some((LaneProducer::new(lane, free.position), free.offer))
     }
 
     /// A lane is not used any more.

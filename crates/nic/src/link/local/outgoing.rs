@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
-use ferroce_os::ring::{self, LaneSender, SharedArea};
+use ferroce_os::ring::{self, LaneSender};
 use ferroce_os::unix::{Credentials, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
@@ -158,11 +158,6 @@ impl Outgoing {
     /// A lane is not used any more.
     pub(crate) fn give_back(&self, lane: &LaneSender) {
         self.lanes.give_back(lane);
-    }
-
-    /// The memory of the ring, once records go through it.
-    pub(crate) fn area(&self) -> Option<&Arc<SharedArea>> {
-        self.way.area()
     }
 
     /// Something was put into a lane: wakes the peer if it sleeps.

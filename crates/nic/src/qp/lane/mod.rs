@@ -24,7 +24,7 @@ mod send;
 mod swift;
 mod take;
 
-use ferroce_os::ring::LaneAck;
+use ferroce_os::ring::{Head, LaneAck};
 use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::time::Time;
 
@@ -99,10 +99,11 @@ impl Lanes {
         into.is_some_and(Receiving::publish_held)
     }
 
-    /// Puts a packet into the lane that it sends by, if a run goes on with it, with what is to be said of the other lane. Returns whether
+    /// Puts a packet (its header, and the rest) into the lane that it sends by, if a run goes on with it, with what is to be said of the other lane. Returns whether
     /// it is there.
-    #[inline]
-    fn push(&mut self, packet: &[u8]) -> bool {
+    #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
+    #[inline(always)]
+    fn push(&mut self, packet: (Head, &[u8])) -> bool {
         let Some(out) = &mut self.out else {
             return false;
         };

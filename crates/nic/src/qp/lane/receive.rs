@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{LONGEST, LaneAck, LaneConsumer, LaneReceiver};
+use ferroce_os::ring::{LONGEST_REST, LaneAck, LaneConsumer, LaneReceiver};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, QpType};
 
 use super::held::Held;
-use super::take::{Next, Taken};
+use super::take::{Next, Taken, whole};
 use crate::core::{DropReason, End, Eye, LaneOffer};
 use crate::cq::Catch;
 use crate::link::local::LaneNotice;
@@ -87,10 +87,9 @@ impl Qp {
         if !usual || tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
             return None;
         }
-        let eye = Eye::new(&offer.area, offer.lane, End::Receiving);
-        let area = Arc::clone(&offer.area);
+        let eye = Eye::new(&offer.lane, End::Receiving);
         locked.lanes.into = Some(Box::new(Receiving {
-            receiver: LaneConsumer::accept(area, offer.lane, offer.number),
+            receiver: LaneConsumer::accept(offer.lane.clone(), offer.number),
             eye: Arc::clone(&eye),
             held: Held::default(),
         }));
@@ -171,7 +170,7 @@ impl Qp {
         into: &mut Receiving,
         (now, catch): (Time, &mut Catch),
     ) -> (Taken, bool) {
-        let (mut taken, mut room, mut goes_on) = (Taken::default(), [0; LONGEST], true);
+        let (mut taken, mut room, mut goes_on) = (Taken::default(), [0; LONGEST_REST], true);
         let begin = into.receiver.position().unwrap_or_default();
         while goes_on {
             let next = {
@@ -185,7 +184,9 @@ impl Qp {
             into.receiver.publish(begin.wrapping_add(taken.messages));
             goes_on = match next {
                 Next::Nothing | Next::Lost => false,
-                Next::Unusual(len) => self.take_unusual(locked, &room[..len], now),
+                Next::Unusual(head, len) => {
+                    self.take_unusual(locked, &whole(head, &room[..len]), now)
+                }
                 Next::Acknowledged(psn, so_far) => {
                     self.on_general_ack(locked, (psn, so_far), now);
                     continue;

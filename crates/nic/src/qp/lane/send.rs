@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{LONGEST, LaneAck, LaneSender};
+use ferroce_os::ring::{Head, LONGEST, LaneAck, LaneSender};
 use ferroce_proto::ids::{Msn, Psn, Qpn};
 use ferroce_proto::rc::Swift;
 use ferroce_proto::time::Time;
@@ -22,8 +22,6 @@ const HABIT: u32 = 32;
 const RETURN: u32 = 8;
 /// Of so many small messages one repeats an offer that was not accepted.
 const OFFER_AGAIN: u32 = 4096;
-/// Where the PSN of a packet begins.
-const PSN: usize = 9;
 
 /// How far it is with a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,14 +114,16 @@ impl Sending {
     }
 
     /// Puts a packet in, if the run goes on with it. Returns whether it is there.
-    #[inline]
-    pub(super) fn push(&mut self, packet: &[u8], ack: Option<LaneAck>) -> bool {
+    #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
+    #[inline(always)]
+    pub(super) fn push(&mut self, packet: (Head, &[u8]), ack: Option<LaneAck>) -> bool {
         let Stage::Runs(next) = self.stage else {
             return false;
         };
-        let Some(psn) = psn_of(packet).filter(|psn| next.is_none_or(|next| next == *psn)) else {
+        let psn = Bth::psn_in(packet.0);
+        if next.is_some_and(|next| next != psn) {
             return false;
-        };
+        }
         let at = self.sender.position();
         if self.sender.push(packet, ack) != Ok(true) {
             return false;
@@ -136,12 +136,14 @@ impl Sending {
     }
 }
 
-/// The PSN of a packet.
-fn psn_of(packet: &[u8]) -> Option<Psn> {
-    let &[a, b, c] = packet.get(PSN..PSN + 3)? else {
+/// The header of a packet, and the rest.
+fn split(packet: &[u8]) -> Option<(Head, &[u8])> {
+    let (head, rest) = packet.split_first_chunk::<{ Bth::LEN }>()?;
+    let (words, []) = head.as_chunks() else {
         return None;
     };
-    Some(Psn::new(u32::from_be_bytes([0, a, b, c])))
+    let head = [words[0], words[1], words[2]].map(u32::from_ne_bytes);
+    Some((head, rest))
 }
 
 impl Qp {
@@ -152,7 +154,10 @@ impl Qp {
             return false;
         };
         let may = locked.lanes.is_open() && !rc.awaits_answers();
-        if !may || !self.send_ack_apart(locked) || !locked.lanes.push(&locked.short.bytes) {
+        let is_in = may
+            && self.send_ack_apart(locked)
+            && split(&locked.short.bytes).is_some_and(|packet| locked.lanes.push(packet));
+        if !is_in {
             locked.lanes.pause();
             return false;
         }
@@ -238,8 +243,8 @@ impl Qp {
     }
 
     fn offer_lane(&self, link: &Arc<Outgoing>, to: Qpn) -> Option<Box<Sending>> {
-        let (area, (sender, number)) = (link.area()?, link.take_lane()?);
-        let eye = Eye::new(area, sender.lane(), End::Sending);
+        let (sender, number) = link.take_lane()?;
+        let eye = Eye::new(sender.area(), End::Sending);
         let out = Box::new(Sending {
             seen: sender.position(),
             sender,

@@ -1,9 +1,10 @@
 //! The shortest way of a short SEND: from what the program posts into a slot of the lane, past all batches.
 
 use ferroce_os::memory::RawMemory;
-use ferroce_os::ring::LONGEST;
+use ferroce_os::ring::LONGEST_REST;
 use ferroce_proto::rc::RcQp;
-use ferroce_proto::verbs::SendWr;
+use ferroce_proto::verbs::PlainSend;
+use ferroce_proto::wire::Bth;
 
 use crate::core::Remembering;
 use crate::path::Carrier;
@@ -18,7 +19,7 @@ impl Qp {
     pub(in crate::qp) fn send_swiftly<'a>(
         &self,
         locked: &'a mut Locked,
-        wr: &SendWr,
+        send: &PlainSend<'_>,
     ) -> Option<&'a mut RcQp> {
         if !is_usual(locked) {
             return None;
@@ -32,14 +33,14 @@ impl Qp {
         else {
             return None;
         };
-        let mut room = [0; LONGEST];
+        let mut room = [0; LONGEST_REST];
         let mut opens = Remembering { qp: self, memo };
-        let len = rc.write_swiftly((&mut opens, &RawMemory), wr, &mut room)?;
-        if !lanes.push(&room[..len]) {
+        let (head, len) = rc.write_swiftly((&mut opens, &RawMemory), send, &mut room)?;
+        if !lanes.push((head, &room[..len])) {
             return None;
         }
         lanes.wake(self.nic().looks_again());
-        self.tally.count_tx(1, len);
+        self.tally.count_tx(1, Bth::LEN + len);
         Some(rc)
     }
 }

@@ -1,10 +1,11 @@
 //! What is in a lane, slot by slot: messages that are as usual go straight to the program.
 
 use ferroce_os::memory::RawMemory;
-use ferroce_os::ring::{LONGEST, LaneReceiver};
-use ferroce_proto::ids::{Psn, Qpn};
+use ferroce_os::ring::{Head, LONGEST_REST, LaneReceiver};
+use ferroce_proto::ids::Psn;
 use ferroce_proto::rc::Swift;
-use ferroce_proto::wire::{Brief, BriefKind, Bth};
+use ferroce_proto::wire::{BriefSend, Bth};
+use smallvec::SmallVec;
 
 use crate::core::Remembering;
 use crate::qp::Qp;
@@ -13,16 +14,16 @@ use crate::qp::transport::Transport;
 
 /// Messages that a receiver takes in one go: as many as fit.
 const BUDGET: u32 = 256;
-/// Where in a packet the bit is that asks for an acknowledgement.
-const ACK_REQ: (usize, u8) = (8, 0x80);
+/// The bit of the last word of a header that asks for an acknowledgement.
+const ACK_REQ: u32 = (1_u32 << 31).to_be();
 
 /// What comes next in a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
     /// Nothing now.
     Nothing,
-    /// Bytes of a packet that is not as usual.
-    Unusual(usize),
+    /// A packet that is not as usual: its header, and how many bytes behind that are in the room.
+    Unusual(Head, usize),
     /// A message that is still in its slot says that the peer has taken what was sent up to a PSN, which is not as usual.
     Acknowledged(Psn, Swift),
     /// The completion of a message found no room.
@@ -49,7 +50,7 @@ impl Taken {
         qp: &Qp,
         (locked, sink): (&mut Locked, &mut Results<'_>),
         receiver: &mut LaneReceiver,
-        room: &mut [u8; LONGEST],
+        room: &mut [u8; LONGEST_REST],
     ) -> Next {
         let Locked {
             transport: Transport::Rc(rc),
@@ -64,30 +65,34 @@ impl Taken {
         let is_armed = rc.is_armed();
         let mut opens = Remembering { qp, memo };
         while self.messages < BUDGET {
-            let acknowledged = receiver.ack().and_then(|ack| lanes.on_ack(ack));
-            if let Some(psn) = acknowledged {
-                let so_far = rc.acknowledge_swiftly(sink, psn, *seen);
-                if so_far != Swift::Done {
-                    return Next::Acknowledged(psn, so_far);
-                }
-            }
-            let len = match receiver.pop(room) {
+            let waiting = match receiver.look() {
                 Ok(None) => return Next::Nothing,
-                Ok(Some(len)) => len,
+                Ok(Some(waiting)) => waiting,
                 Err(broken) => {
                     tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a lane is of no use");
                     return Next::Lost;
                 }
             };
-            // That it is taken is said by the lane itself.
-            room[ACK_REQ.0] &= !ACK_REQ.1;
-            let Some((bth, payload)) = message_in(&room[..len], qp.qpn).filter(|_| !is_armed)
-            else {
-                return Next::Unusual(len);
+            if let Some(psn) = waiting.ack.and_then(|ack| lanes.on_ack(ack)) {
+                let so_far = rc.acknowledge_swiftly(sink, psn, *seen);
+                if so_far != Swift::Done {
+                    return Next::Acknowledged(psn, so_far);
+                }
+            }
+            let (head, rest) = receiver.take(waiting, room);
+            let message = BriefSend::parse(head, rest, qp.qpn).filter(|_| !is_armed);
+            let Some(message) = message else {
+                return Next::Unusual(head, rest.len());
             };
-            match rc.take_swiftly((&mut opens, &RawMemory), sink, (&bth, payload)) {
+            let len = Bth::LEN + rest.len();
+            // That it is taken is said by the lane itself.
+            let message = BriefSend {
+                ack_req: false,
+                ..message
+            };
+            match rc.take_swiftly((&mut opens, &RawMemory), sink, &message) {
                 Swift::Done => {}
-                Swift::Unusual => return Next::Unusual(len),
+                Swift::Unusual => return Next::Unusual(head, rest.len()),
                 Swift::Overflow => return Next::Overflow,
             }
             self.messages += 1;
@@ -98,14 +103,12 @@ impl Taken {
     }
 }
 
-/// A SEND for a queue pair that is one packet.
-#[inline]
-fn message_in(packet: &[u8], to: Qpn) -> Option<(Bth, &[u8])> {
-    match Brief::parse(packet)? {
-        Brief {
-            bth,
-            kind: BriefKind::Send(payload),
-        } if bth.dest_qp == to => Some((bth, payload)),
-        _ => None,
-    }
+/// A packet of which header and rest were taken out, as it was sent, but that it asks for no acknowledgement: that it is taken is said by
+/// the lane itself.
+pub(super) fn whole([first, second, third]: Head, rest: &[u8]) -> SmallVec<[u8; 128]> {
+    let head = [first, second, third & !ACK_REQ];
+    head.into_iter()
+        .flat_map(u32::to_ne_bytes)
+        .chain(rest.iter().copied())
+        .collect()
 }

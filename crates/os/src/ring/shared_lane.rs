@@ -1,0 +1,142 @@
+//! One lane in the memory of a ring between processes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::area::{SharedArea, copy_short, prefetch, prefetch_for_write};
+use super::lane::{HEAD, Head, LONGEST_REST, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
+use super::protocol::LINE;
+
+/// A lane. It keeps the ring's memory.
+#[derive(Clone)]
+pub struct SharedLane {
+    area: Arc<SharedArea>,
+    index: u8,
+    /// Its words beside its slots.
+    control: *mut u8,
+    slots: *mut u8,
+}
+
+// SAFETY: the pointers are into a mapping that lives as long as `area`; all access is by atomics, or by copies that the protocol keeps
+// apart and that make no references.
+unsafe impl Send for SharedLane {}
+// SAFETY: as above.
+unsafe impl Sync for SharedLane {}
+
+impl SharedLane {
+    /// A lane of a ring, if it has so many.
+    #[must_use]
+    pub fn of(area: &Arc<SharedArea>, index: u8) -> Option<Self> {
+        let (control, slots) = area.lane_memory(index)?;
+        Some(Self {
+            area: Arc::clone(area),
+            index,
+            control,
+            slots,
+        })
+    }
+
+    #[inline]
+    fn slot(&self, at: u32) -> *mut u8 {
+        self.slots.wrapping_add(SLOT * (at % SLOTS) as usize)
+    }
+
+    #[inline]
+    fn word(&self, word: LaneWord) -> &AtomicU32 {
+        let place = match word {
+            LaneWord::Accepted => self.control,
+            LaneWord::Read => self.control.wrapping_add(LINE as usize),
+            LaneWord::Filled(at) => self.slot(at),
+            LaneWord::Length(at) => self.slot(at).wrapping_add(4),
+            LaneWord::Says(at) => self.slot(at).wrapping_add(8),
+        };
+        // SAFETY: inside the lane's part of the mapping, which lives as long as `self`; aligned to four bytes; the peer may change it at
+        // any time, which an atomic allows.
+        unsafe { AtomicU32::from_ptr(place.cast()) }
+    }
+}
+
+/// Two are the same lane if they have the same memory.
+impl PartialEq for SharedLane {
+    fn eq(&self, other: &Self) -> bool {
+        self.slots == other.slots
+    }
+}
+
+impl Eq for SharedLane {}
+
+impl fmt::Debug for SharedLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedLane").field(&self.index).finish()
+    }
+}
+
+impl LaneArea for SharedLane {
+    #[inline]
+    fn index(&self) -> u8 {
+        self.index
+    }
+
+    #[inline]
+    fn is_ours(&self) -> bool {
+        self.area.is_ours()
+    }
+
+    #[inline]
+    fn slots(&self) -> u32 {
+        SLOTS
+    }
+
+    #[inline]
+    fn load(&self, word: LaneWord, order: Ordering) -> u32 {
+        self.word(word).load(order)
+    }
+
+    #[inline]
+    fn store(&self, word: LaneWord, value: u32, order: Ordering) {
+        self.word(word).store(value, order);
+    }
+
+    #[inline]
+    fn fill(&self, at: u32, head: Head, rest: &[u8]) {
+        assert!(rest.len() <= LONGEST_REST);
+        let to = self.slot(at).wrapping_add(SLOT_HEAD);
+        // SAFETY: the slot lies inside the mapping, is aligned to four bytes and has room for all of it; `rest` is the process's own
+        // memory. An honest peer does not look at them now; what a hostile one reads does not matter.
+        unsafe {
+            to.cast::<Head>().write(head);
+            copy_short(to.add(HEAD), rest.as_ptr(), rest.len());
+        }
+    }
+
+    #[inline]
+    fn copy_out(&self, at: u32, rest: &mut [u8]) -> Head {
+        assert!(rest.len() <= LONGEST_REST);
+        let from = self.slot(at).wrapping_add(SLOT_HEAD);
+        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is numbers and bytes, of which every value is
+        // valid.
+        unsafe {
+            copy_short(rest.as_mut_ptr(), from.add(HEAD), rest.len());
+            from.cast::<Head>().read()
+        }
+    }
+
+    #[inline]
+    fn will_fill(&self, at: u32, rest: usize) {
+        let slot = self.slot(at);
+        prefetch_for_write(slot);
+        if SLOT_HEAD + HEAD + rest > LINE as usize {
+            prefetch_for_write(slot.wrapping_add(LINE as usize));
+        }
+    }
+
+    #[inline]
+    fn will_look(&self, at: u32, rest: usize) {
+        let slot = self.slot(at);
+        prefetch(slot);
+        if SLOT_HEAD + HEAD + rest > LINE as usize {
+            prefetch(slot.wrapping_add(LINE as usize));
+        }
+    }
+}
