@@ -94,15 +94,18 @@ const fn bench(name: &'static str, size: &'static str) -> Probe {
     Probe::Bench { name, size }
 }
 
-const WRITE: &[&str] = &["ib_write_bw", "-s", "65536", "-n", "5000"];
-const READ: &[&str] = &["ib_read_bw", "-s", "65536", "-n", "5000"];
-const SEND: &[&str] = &["ib_send_bw", "-s", "65536", "-n", "5000"];
-const WRITE_1M: &[&str] = &["ib_write_bw", "-s", "1048576", "-n", "1000"];
-const READ_1M: &[&str] = &["ib_read_bw", "-s", "1048576", "-n", "1000"];
-const SEND_RATE: &[&str] = &["ib_send_bw", "-s", "64", "-n", "50000"];
-const SEND_LAT: &[&str] = &["ib_send_lat", "-s", "8", "-n", "5000"];
-const WRITE_LAT: &[&str] = &["ib_write_lat", "-s", "8", "-n", "5000"];
-const ATOMIC_LAT: &[&str] = &["ib_atomic_lat", "-n", "5000"];
+// Each runs for as long as what it is measured against, some tenths of a second: a program finds its pace in the first ten milliseconds.
+const WRITE: &[&str] = &["ib_write_bw", "-s", "65536", "-n", "20000"];
+const READ: &[&str] = &["ib_read_bw", "-s", "65536", "-n", "20000"];
+const SEND: &[&str] = &["ib_send_bw", "-s", "65536", "-n", "20000"];
+const WRITE_1M: &[&str] = &["ib_write_bw", "-s", "1048576", "-n", "3000"];
+const READ_1M: &[&str] = &["ib_read_bw", "-s", "1048576", "-n", "3000"];
+const SEND_RATE: &[&str] = &["ib_send_bw", "-s", "64", "-n", "4000000"];
+const SEND_LAT: &[&str] = &["ib_send_lat", "-s", "8", "-n", "500000"];
+const WRITE_LAT: &[&str] = &["ib_write_lat", "-s", "8", "-n", "100000"];
+const ATOMIC_LAT: &[&str] = &["ib_atomic_lat", "-n", "100000"];
+const FAR_SEND_LAT: &[&str] = &["ib_send_lat", "-s", "8", "-n", "30000"];
+const FAR_WRITE_LAT: &[&str] = &["ib_write_lat", "-s", "8", "-n", "30000"];
 
 /// All of them.
 pub(super) const AIMS: &[Aim] = &[
@@ -210,10 +213,10 @@ pub(super) const AIMS: &[Aim] = &[
     stream("WRITE 64 KiB", 9000, WRITE),
     stream("READ 64 KiB", 9000, READ),
     stream("SEND 64 KiB", 9000, SEND),
-    ping("SEND 8 B latency", 1500, SEND_LAT, Probe::Sockperf),
-    ping("SEND 8 B latency", 1500, SEND_LAT, Probe::Qperf),
-    ping("WRITE 8 B latency", 1500, WRITE_LAT, Probe::Sockperf),
-    ping("SEND 8 B latency", 9000, SEND_LAT, Probe::Sockperf),
+    ping("SEND 8 B latency", 1500, FAR_SEND_LAT, Probe::Sockperf),
+    ping("SEND 8 B latency", 1500, FAR_SEND_LAT, Probe::Qperf),
+    ping("WRITE 8 B latency", 1500, FAR_WRITE_LAT, Probe::Sockperf),
+    ping("SEND 8 B latency", 9000, FAR_SEND_LAT, Probe::Sockperf),
     Aim {
         work: "set-up per connection, 10,000 against 1,000",
         place: HERE,
