@@ -23,23 +23,97 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// Within this time a store of any processor is visible to the others, without any barrier: some thousand times what it takes.
 const DRAINED: Duration = Duration::from_millis(2);
 
+/// The words that the owner and who takes the lock from it look at, in this process's memory or in that of a model checker.
+pub(super) trait Words {
+    fn owner(&self) -> usize;
+    /// Called only by who has the lock's word.
+    fn lean_to(&self, owner: usize);
+    fn is_inside(&self) -> bool;
+    /// Called only by the owner.
+    fn go(&self, inside: bool);
+    /// What the owner did before comes before what it does after, for a thread that calls [`barrier_for_all`](Self::barrier_for_all).
+    fn barrier_here(&self);
+    fn barrier_for_all(&self);
+}
+
+/// Takes the lock for a thread, if it leans to that, and that does not have it.
+#[inline]
+pub(super) fn enter(words: &impl Words, me: usize) -> bool {
+    if words.owner() != me || me == NOBODY || words.is_inside() {
+        return false;
+    }
+    words.go(true);
+    words.barrier_here();
+    let is_mine = words.owner() == me;
+    if !is_mine {
+        words.go(false);
+    }
+    is_mine
+}
+
+/// Takes the lock from its owner; the caller has its word. `wait` is called until the owner has left.
+pub(super) fn end(words: &impl Words, mut wait: impl FnMut()) {
+    words.lean_to(NOBODY);
+    words.barrier_for_all();
+    // What the owner did while it was inside is known here once it is seen to have left.
+    while words.is_inside() {
+        wait();
+    }
+}
+
 /// Whom a lock leans to, if to anybody.
 #[derive(Debug)]
 pub(super) struct Bias {
-    /// Changed only by who has the lock's word.
-    owner: AtomicUsize,
-    /// The owner has the lock. Changed only by the owner.
-    inside: AtomicBool,
+    own: Own,
     /// Who has taken the lock's word last, and how often in a row. Used by who has that word.
     last: AtomicUsize,
     streak: AtomicU32,
 }
 
+/// The words of a lock of this process.
+#[derive(Debug)]
+struct Own {
+    owner: AtomicUsize,
+    inside: AtomicBool,
+}
+
+impl Words for Own {
+    #[inline]
+    fn owner(&self) -> usize {
+        self.owner.load(Ordering::Acquire)
+    }
+    #[inline]
+    fn lean_to(&self, owner: usize) {
+        self.owner.store(owner, Ordering::Release);
+    }
+    #[inline]
+    fn is_inside(&self) -> bool {
+        self.inside.load(Ordering::Acquire)
+    }
+    #[inline]
+    fn go(&self, inside: bool) {
+        self.inside.store(inside, Ordering::Release);
+    }
+    #[inline]
+    fn barrier_here(&self) {
+        // For the processor, the other side's does this.
+        compiler_fence(Ordering::SeqCst);
+    }
+    fn barrier_for_all(&self) {
+        if !membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+            // It was allowed once: the program has forbidden it since.
+            thread::sleep(DRAINED);
+        }
+    }
+}
+
 impl Bias {
     pub(super) const fn new() -> Self {
         Self {
-            owner: AtomicUsize::new(NOBODY),
-            inside: AtomicBool::new(false),
+            own: Own {
+                owner: AtomicUsize::new(NOBODY),
+                inside: AtomicBool::new(false),
+            },
             last: AtomicUsize::new(NOBODY),
             streak: AtomicU32::new(0),
         }
@@ -48,45 +122,31 @@ impl Bias {
     /// Takes the lock, if it leans to this thread, which does not have it.
     #[inline]
     pub(super) fn enter(&self) -> bool {
-        let me = this_thread();
-        if self.owner.load(Ordering::Relaxed) != me
-            || me == NOBODY
-            || self.inside.load(Ordering::Relaxed)
-        {
-            return false;
-        }
-        self.inside.store(true, Ordering::Relaxed);
-        // For the processor, the other side's barrier does this.
-        compiler_fence(Ordering::SeqCst);
-        let is_mine = self.owner.load(Ordering::Acquire) == me;
-        if !is_mine {
-            self.leave();
-        }
-        is_mine
+        enter(&self.own, this_thread())
     }
 
     /// Gives it back.
     #[inline]
     pub(super) fn leave(&self) {
-        self.inside.store(false, Ordering::Release);
+        self.own.go(false);
     }
 
     /// Whether the lock leans to a thread.
     #[cfg(test)]
     pub(super) fn is_there(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) != NOBODY
+        self.own.owner() != NOBODY
     }
 
     /// Whether the owner has the lock, for all that can be seen at a glance.
     #[inline]
     pub(super) fn is_inside(&self) -> bool {
-        self.inside.load(Ordering::Relaxed)
+        self.own.is_inside()
     }
 
-    /// The lock's word was taken: returns when the lock leans to nobody, or to this thread, and no owner has it.
+    /// The lock's word was taken: returns when the lock leans to nobody, or to this thread from the next time on, and no owner has it.
     #[inline]
     pub(super) fn settle(&self) {
-        if self.owner.load(Ordering::Relaxed) != NOBODY {
+        if self.own.owner() != NOBODY {
             self.end();
         } else {
             self.count();
@@ -108,30 +168,26 @@ impl Bias {
         }
     }
 
-    /// From the next time on the thread takes the lock the short way.
     #[cold]
     fn begin(&self, me: usize) {
         self.streak.store(0, Ordering::Relaxed);
         if has_barrier() {
-            self.owner.store(me, Ordering::Relaxed);
+            self.own.lean_to(me);
         }
     }
 
     #[cold]
     fn end(&self) {
-        self.owner.store(NOBODY, Ordering::Relaxed);
         self.streak.store(0, Ordering::Relaxed);
-        barrier_for_all();
-        // What the owner did while it was inside is known here once it is seen to have left.
         let mut looks = 0;
-        while self.inside.load(Ordering::Acquire) {
+        end(&self.own, || {
             if looks < LOOKS {
                 looks += 1;
                 thread::yield_now();
             } else {
                 thread::sleep(PAUSE);
             }
-        }
+        });
     }
 }
 
@@ -181,12 +237,4 @@ fn has_barrier() -> bool {
         ask();
     }
     state == READY
-}
-
-/// All threads of this process have had a barrier when this returns.
-fn barrier_for_all() {
-    if !membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
-        // It was allowed once: the program has forbidden it since.
-        thread::sleep(DRAINED);
-    }
 }

@@ -8,6 +8,8 @@
 
 mod bias;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 use std::cell::UnsafeCell;

@@ -48,7 +48,9 @@ impl RcQp {
                 memory.read(span.ok()?, place).ok()?;
             }
         }
-        pad.fill(0);
+        if !pad.is_empty() {
+            pad.fill(0);
+        }
         let header = self.requester.send_header(shared, send.flags);
         Some((header.to_words(pad_count(bytes)), end))
     }
