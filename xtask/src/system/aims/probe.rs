@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::system::family::pairs;
+use crate::system::family::{impair, pairs, repair};
 use crate::system::{Side, Stage};
 
 /// Which of a measurement's numbers counts.
@@ -21,6 +21,8 @@ pub(super) enum Number {
 pub(super) enum Probe {
     /// Unmodified perftest on the drop-in libraries.
     Perftest(&'static [&'static str]),
+    /// The same, where so many packets of a thousand are lost, at random. What goes through the kernel as one counts as one.
+    Lossy(&'static [&'static str], u32),
     /// A floor or another program, run by `ferroce bench` on one host.
     Bench {
         name: &'static str,
@@ -56,7 +58,7 @@ impl Probe {
     /// What it is called.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Perftest(words) => words[0].to_owned(),
+            Self::Perftest(words) | Self::Lossy(words, _) => words[0].to_owned(),
             Self::Bench { name, .. } => (*name).to_owned(),
             Self::Iperf3 => "iperf3 TCP".into(),
             Self::Sockperf => "sockperf UDP".into(),
@@ -72,6 +74,13 @@ impl Probe {
     pub(super) fn command(&self) -> String {
         match self {
             Self::Perftest(words) => format!("ferroce run -- {} -F SERVER", words.join(" ")),
+            Self::Lossy(words, lost) => {
+                let rule = drops(*lost);
+                format!(
+                    "ferroce run -- {} -F SERVER, with `{rule}` for UDP 4791 in nft",
+                    words.join(" ")
+                )
+            }
             Self::Bench { name, size } => {
                 format!(
                     "ferroce bench --peers --only '{name}' --sizes {size} --rounds 1 --time 300"
@@ -94,6 +103,12 @@ impl Probe {
         let server = stage.ipv4();
         match *self {
             Self::Perftest(words) => perftest(stage, words, number),
+            Self::Lossy(words, lost) => {
+                impair(stage, &drops(lost))?;
+                let measured = perftest(stage, words, number);
+                repair(stage)?;
+                measured
+            }
             Self::Bench { name, size } => bench(stage, name, size, number),
             Self::Iperf3 => {
                 let client = [
@@ -157,6 +172,11 @@ impl Probe {
             Self::Given(number) => Ok(number),
         }
     }
+}
+
+/// What nft is told.
+fn drops(of_thousand: u32) -> String {
+    format!("numgen random mod 1000 < {of_thousand} drop")
 }
 
 fn unread(program: &str) -> String {

@@ -89,6 +89,18 @@ const fn ping(work: &'static str, mtu: u32, ours: &'static [&'static str], their
     }
 }
 
+/// Unmodified perftest between two namespaces where so many of a thousand packets are lost, against itself where none is.
+const fn loss(work: &'static str, ours: &'static [&'static str], lost: u32) -> Aim {
+    Aim {
+        work,
+        place: Place::Wire(1500),
+        number: Number::Bandwidth,
+        ours: Probe::Lossy(ours, lost),
+        theirs: Probe::Perftest(ours),
+        limit: Some(Limit::AtLeast(0.5)),
+    }
+}
+
 /// `ferroce bench`'s own measurement of something else.
 const fn bench(name: &'static str, size: &'static str) -> Probe {
     Probe::Bench { name, size }
@@ -217,6 +229,12 @@ pub(super) const AIMS: &[Aim] = &[
     ping("SEND 8 B latency", 1500, FAR_SEND_LAT, Probe::Qperf),
     ping("WRITE 8 B latency", 1500, FAR_WRITE_LAT, Probe::Sockperf),
     ping("SEND 8 B latency", 9000, FAR_SEND_LAT, Probe::Sockperf),
+    loss("WRITE 64 KiB, 0.1 % lost", WRITE, 1),
+    loss("READ 64 KiB, 0.1 % lost", READ, 1),
+    loss("SEND 64 KiB, 0.1 % lost", SEND, 1),
+    loss("WRITE 64 KiB, 1 % lost", WRITE, 10),
+    loss("READ 64 KiB, 1 % lost", READ, 10),
+    loss("SEND 64 KiB, 1 % lost", SEND, 10),
     Aim {
         work: "set-up per connection, 10,000 against 1,000",
         place: HERE,

@@ -19,6 +19,7 @@ mod verbs;
 mod wire;
 
 pub(super) use scale::pairs;
+pub(super) use wire::{impair, repair};
 
 use super::{Catalogue, Outcome, Process, Side, Stage};
 

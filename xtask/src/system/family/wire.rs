@@ -148,7 +148,7 @@ fn add_impaired(all: &mut Catalogue, name: &str, place: Place, rule: &'static st
 }
 
 /// Does something to packets that arrive at either side.
-pub(super) fn impair(stage: &Stage, rule: &str) -> Outcome {
+pub(in crate::system) fn impair(stage: &Stage, rule: &str) -> Outcome {
     let script = format!(
         "nft 'add table inet test; add chain inet test in {{ type filter hook input priority 0; }}; \
          add rule inet test in udp dport 4791 counter {rule}'"
@@ -156,6 +156,16 @@ pub(super) fn impair(stage: &Stage, rule: &str) -> Outcome {
     [Side::A, Side::B]
         .iter()
         .try_for_each(|&side| stage.net.shell(side, &script).map(drop))
+}
+
+/// Ends what [`impair`] does.
+pub(in crate::system) fn repair(stage: &Stage) -> Outcome {
+    [Side::A, Side::B].iter().try_for_each(|&side| {
+        stage
+            .net
+            .shell(side, "nft delete table inet test")
+            .map(drop)
+    })
 }
 
 fn rping(stage: &Stage, address: &str, count: &str) -> Outcome {
