@@ -248,8 +248,7 @@ impl State {
             self.resolving.deadline(),
         ]
         .into_iter()
-        .flatten()
-        .min()
+        .fold(None, Time::sooner)
     }
 }
 

@@ -115,7 +115,6 @@ impl Nic {
         }
         [self.timers.next(), self.delays.next(), self.cm().deadline()]
             .into_iter()
-            .flatten()
-            .min()
+            .fold(None, Time::sooner)
     }
 }
