@@ -44,12 +44,21 @@ impl Counts {
     }
 }
 
+/// Which swift ways are known to be open.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    sends: bool,
+    takes: bool,
+}
+
 /// Two queue pairs, and what is under way between them.
 struct Ends {
     pair: Pair,
     lossless: bool,
     /// They take the swift way wherever it is open.
     swift: Option<Counts>,
+    /// What was found open for A, and for B, and is not asked again until something goes the general way.
+    open: [Open; 2],
     /// To A, and to B.
     under_way: [VecDeque<Vec<u8>>; 2],
     /// What was sent, since the last look.
@@ -67,9 +76,22 @@ impl Ends {
             pair,
             lossless: setup.link.lossless,
             swift: is_swift.then(Counts::default),
+            open: Default::default(),
             under_way: Default::default(),
             sent: Vec::new(),
         }
+    }
+
+    /// A node, for something other than what the swift ways do.
+    fn general(&mut self, side: Side) -> &mut Node {
+        self.open[side as usize] = Open::default();
+        self.pair.node(side)
+    }
+
+    /// A packet that was sent the general way.
+    fn put_general(&mut self, from: Side, packet: &[u8]) {
+        self.open[from as usize] = Open::default();
+        self.put_under_way(from, packet);
     }
 
     fn put_under_way(&mut self, from: Side, packet: &[u8]) {
@@ -85,11 +107,14 @@ impl Ends {
             } = self.pair.node(side);
             let mut room = vec![0xee; room];
             let opens = (&mut &*rights, &*memory);
+            let open = &mut self.open[side as usize];
             let written = request
                 .as_plain()
+                .filter(|_| open.sends || qp.is_ready_to_send())
                 .and_then(|send| qp.write_swiftly(opens, &send, &mut room));
             if let Some((head, len)) = written {
                 counts.sent += 1;
+                open.sends = true;
                 qp.sent_swiftly(request.clone());
                 assert!(room[len..].iter().all(|b| *b == 0xee), "behind the packet");
                 let mut packet = head.map(u32::to_ne_bytes).concat();
@@ -98,6 +123,7 @@ impl Ends {
                 return Ok(());
             }
         }
+        self.open[side as usize] = Open::default();
         let posted = self.pair.try_send(side, request.clone());
         self.transmit(side);
         posted
@@ -109,9 +135,9 @@ impl Ends {
         if let Some(first) = node.with(now, |qp, cx| qp.poll_short(cx, &mut out)) {
             let (acknowledgement, message) = out.split_at(first);
             if first > 0 {
-                self.put_under_way(side, acknowledgement);
+                self.put_general(side, acknowledgement);
             }
-            self.put_under_way(side, message);
+            self.put_general(side, message);
         }
         loop {
             out.clear();
@@ -119,7 +145,7 @@ impl Ends {
             if !node.with(now, |qp, cx| qp.poll_transmit(cx, &mut out)) {
                 return;
             }
-            self.put_under_way(side, &out);
+            self.put_general(side, &out);
         }
     }
 
@@ -132,11 +158,14 @@ impl Ends {
             delivered += 1;
             let packet = Packet::parse(&bytes).expect("well-formed");
             let swiftly = Brief::parse(&bytes).and_then(|brief| self.take_swiftly(into, &brief));
+            if swiftly.is_none() {
+                self.open[into as usize] = Open::default();
+            }
             let node = self.pair.node(into);
             let taken =
                 swiftly.unwrap_or_else(|| node.with(now, |qp, cx| qp.on_packet(cx, &packet)));
             if !taken && self.lossless {
-                let sender = self.pair.node(into.peer());
+                let sender = self.general(into.peer());
                 sender.with(now, |qp, cx| qp.on_dropped(cx));
             }
         }
@@ -146,6 +175,7 @@ impl Ends {
     /// Takes a packet swiftly, if that way is open; whether it was taken.
     fn take_swiftly(&mut self, into: Side, brief: &Brief<'_>) -> Option<bool> {
         let (counts, now) = (self.swift.as_mut()?, self.pair.now);
+        let open = &mut self.open[into as usize];
         let node = self.pair.node(into);
         let before = format!("{:?} {:?}", node.qp, node.results);
         let Node {
@@ -156,12 +186,18 @@ impl Ends {
             ..
         } = &mut *node;
         let (is_send, taken) = match brief.kind {
-            BriefKind::Send(payload) => {
+            BriefKind::Send(payload) if open.takes || qp.is_ready_to_take() => {
                 let opens = (&mut &*rights, &*memory);
+                // In a lane the lane itself is the acknowledgement.
+                open.takes = !brief.bth.ack_req;
+                open.sends &= !brief.bth.ack_req;
                 let message = BriefSend::of(&brief.bth, payload);
                 (true, qp.take_swiftly(opens, results, &message))
             }
-            BriefKind::Ack => (false, qp.acknowledge_swiftly(results, brief.bth.psn, now)),
+            BriefKind::Ack if open.sends || qp.is_ready_for_acks() => {
+                (false, qp.acknowledge_swiftly(results, brief.bth.psn))
+            }
+            BriefKind::Send(_) | BriefKind::Ack => return None,
         };
         match taken {
             Swift::Done if is_send => counts.taken += 1,
@@ -174,6 +210,7 @@ impl Ends {
             // What was acknowledged so far is; the rest is for the general way.
             Swift::Unusual => return None,
             Swift::Overflow => {
+                *open = Open::default();
                 counts.overflows += 1;
                 node.with(now, |qp, cx| match is_send {
                     true => qp.on_recv_overflow(cx),
@@ -192,6 +229,7 @@ impl Ends {
         for side in [Side::A, Side::B] {
             let node = self.pair.node(side);
             if node.qp.deadline().is_some_and(|at| at <= now) {
+                self.open[side as usize] = Open::default();
                 node.with(now, |qp, cx| qp.on_deadline(cx));
             }
             self.transmit(side);
@@ -216,7 +254,7 @@ impl Ends {
 
     fn modify(&mut self, side: Side, attr: &QpAttr, mask: AttrMask) -> bool {
         let now = self.pair.now;
-        let node = self.pair.node(side);
+        let node = self.general(side);
         node.with(now, |qp, cx| qp.modify(cx, attr, mask)).is_ok()
     }
 
@@ -226,7 +264,7 @@ impl Ends {
         for side in [Side::A, Side::B] {
             let (attr, _) = self.pair.step_attr(side, QpState::Reset);
             assert!(self.modify(side, &attr, AttrMask::STATE));
-            self.pair.node(side).qp.set_link(link);
+            self.general(side).qp.set_link(link);
             for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
                 self.pair.to_state(side, state);
             }
@@ -434,7 +472,7 @@ fn rarely(twins: &mut Twins, rng: &mut Rng, side: Side) {
         14..=15 => {
             twins.both(|ends| {
                 let now = ends.pair.now;
-                ends.pair.node(side).with(now, |qp, cx| qp.on_dropped(cx));
+                ends.general(side).with(now, |qp, cx| qp.on_dropped(cx));
             });
         }
         16 => {
@@ -446,20 +484,20 @@ fn rarely(twins: &mut Twins, rng: &mut Rng, side: Side) {
         17 => {
             twins.both(|ends| {
                 let now = ends.pair.now;
-                let node = ends.pair.node(side);
+                let node = ends.general(side);
                 node.with(now, |qp, cx| qp.on_peer_dead(cx));
             });
         }
         18 => {
             twins.both(|ends| {
                 let now = ends.pair.now;
-                let node = ends.pair.node(side);
+                let node = ends.general(side);
                 node.with(now, |qp, cx| qp.on_cq_overflow(cx));
             });
         }
         _ => {
             let link = twins.setup.link;
-            twins.both(|ends| ends.pair.node(side).qp.set_link(link));
+            twins.both(|ends| ends.general(side).qp.set_link(link));
         }
     }
 }
@@ -622,7 +660,7 @@ fn nothing_is_sent_swiftly_to_a_peer_that_is_gone() {
     let mut twins = warm(setup(0, LOSSLESS));
     twins.both(|ends| {
         let now = ends.pair.now;
-        ends.pair.a.with(now, |qp, cx| qp.on_peer_dead(cx));
+        ends.general(Side::A).with(now, |qp, cx| qp.on_peer_dead(cx));
     });
     let request = wr(2, SendOp::Send, vec![twins.ends[0].pair.sge(Side::A, 0, 8)]);
     let posted = twins.both(|ends| ends.post(Side::A, &request, 116));

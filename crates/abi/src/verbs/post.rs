@@ -169,14 +169,32 @@ pub(crate) unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: a live queue pair.
     let private = unsafe { qp::private(qp) };
-    let rules = (*private.cap(), private.nic().qp_type());
+    // SAFETY: a work request, if it is not NULL.
+    let is_single = unsafe { is_single(wr) };
+    // SAFETY: as above.
+    if is_single
+        && let Some(send) = unsafe { wr::plain_send(wr) }
+        && private.nic().post_plain_send(&send)
+    {
+        return 0;
+    }
     // SAFETY: a chain of work requests, and room for the refused one.
+    unsafe { post_generally(private, (wr, is_single), bad_wr) }
+}
+
+/// Posts what is not sent at once.
+///
+/// # Safety
+/// As [`post_send`]; `is_single`: the chain is one work request.
+unsafe fn post_generally(
+    private: &qp::QpPrivate,
+    (wr, is_single): (*mut ibv_send_wr, bool),
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    let rules = (*private.cap(), private.nic().qp_type());
+    // SAFETY: the caller's promise.
     unsafe {
-        if is_single(wr) {
-            let sent = wr::plain_send(wr).is_some_and(|send| private.nic().post_plain_send(&send));
-            if sent {
-                return 0;
-            }
+        if is_single {
             let post = |wr| private.nic().post_one_send(wr);
             return post_one("ibv_post_send", &rules, wr, bad_wr, post);
         }

@@ -30,7 +30,7 @@ pub(crate) enum End {
 }
 
 /// Looks of a program that polls in a loop, at one go.
-const CLOSE_LOOKS: u32 = 8;
+const CLOSE_LOOKS: u32 = 64;
 
 /// What a look at a lane found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,15 +188,11 @@ impl Lanes {
     }
 
     /// Looks a few times, until any has something: who polls in a loop comes back as soon as he can, and learns of a message the sooner the
-    /// less is done between two looks.
+    /// less is done between two looks. Returns whether there is something to [`run`](Self::run) for.
     #[inline]
-    pub(super) fn look_closely(&self) {
-        let any = |watches: &[Watch]| watches.iter().any(|watch| watch.eye.has_news());
-        for _ in 0..CLOSE_LOOKS {
-            if any(&self.0) {
-                break;
-            }
-        }
+    pub(super) fn look_closely(&self, nic: &Nic) -> bool {
+        let any = || self.0.iter().any(|watch| watch.eye.look() != Seen::Nothing);
+        !nic.new_lanes.is_empty() || (0..CLOSE_LOOKS).any(|_| any())
     }
 
     /// Whether any that leads to a process, or comes from there, has something or may have.
@@ -211,7 +207,7 @@ impl Lanes {
     pub(super) fn run(
         &mut self,
         nic: &Nic,
-        (now, catch): (Time, &mut Catch),
+        (now, catch): (Time, &mut Catch<'_>),
         mut each: impl FnMut(u16),
     ) -> bool {
         self.renew(nic);
@@ -220,7 +216,7 @@ impl Lanes {
             match watch.eye.look() {
                 Seen::Nothing => {}
                 Seen::News => {
-                    watch.qp.on_lane(now, catch);
+                    watch.qp.on_lane(watch.eye.end, (now, catch));
                     each(watch.slot);
                     any = true;
                 }
@@ -238,8 +234,13 @@ impl Lanes {
     #[inline]
     fn renew(&mut self, nic: &Nic) {
         if !nic.new_lanes.is_empty() {
-            self.0.extend(nic.new_lanes.take());
+            self.take_new(nic);
         }
+    }
+
+    #[cold]
+    fn take_new(&mut self, nic: &Nic) {
+        self.0.extend(nic.new_lanes.take());
     }
 
     /// What was put into lanes by this process: wakes those who went to sleep at that moment.

@@ -118,7 +118,7 @@ impl Progress {
     }
 
     /// As [`run`](Self::run), for a program that polls.
-    fn run_catching(&mut self, nic: &Nic, events: &[Event], now: Time, catch: &mut Catch) {
+    fn run_catching(&mut self, nic: &Nic, events: &[Event], now: Time, catch: &mut Catch<'_>) {
         self.served += 1;
         // What joins the list in this round has its turn in the next one.
         let turns = nic.ready.len().min(TURN_BUDGET);
@@ -157,7 +157,7 @@ impl Progress {
     /// A poll without a look at the clock, which is most of what an empty one would cost: the last ones were close to each other, so nothing
     /// that is due has to wait for long. Only what is in lanes is taken. Returns false if there is more to do.
     #[inline]
-    fn run_silently(&mut self, nic: &Nic, catch: &mut Catch) -> bool {
+    fn run_silently(&mut self, nic: &Nic, catch: &mut Catch<'_>) -> bool {
         let may = self.silent < self.may_be_silent
             && self.watches_rings()
             && !self.has_hot_socket()
@@ -165,8 +165,7 @@ impl Progress {
         if !may {
             return false;
         }
-        self.lanes.look_closely();
-        if self.run_lanes(nic, self.seen, catch) {
+        if self.lanes.look_closely(nic) && self.run_lanes(nic, self.seen, catch) {
             self.idle = 0;
         } else if self.incoming.look() {
             return false;
@@ -185,7 +184,7 @@ impl Progress {
     }
 
     /// A round without a sleep before it.
-    fn run_polled(&mut self, nic: &Nic, now: Time, catch: &mut Catch) {
+    fn run_polled(&mut self, nic: &Nic, now: Time, catch: &mut Catch<'_>) {
         let any = self.run_without_sleep(nic, now, catch);
         self.idle = match (any, self.watches_rings()) {
             (true, _) => 0,
@@ -210,7 +209,7 @@ impl Progress {
         self.run_without_sleep(nic, now, &mut Catch::default())
     }
 
-    fn run_without_sleep(&mut self, nic: &Nic, now: Time, catch: &mut Catch) -> bool {
+    fn run_without_sleep(&mut self, nic: &Nic, now: Time, catch: &mut Catch<'_>) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
         let ringing = self.look(nic);
         if !ringing && let Some(number) = self.hot.next() {
@@ -258,7 +257,7 @@ impl Progress {
 
     /// Lets queue pairs take what is in their lanes. Returns whether there was anything.
     #[inline]
-    fn run_lanes(&mut self, nic: &Nic, now: Time, catch: &mut Catch) -> bool {
+    fn run_lanes(&mut self, nic: &Nic, now: Time, catch: &mut Catch<'_>) -> bool {
         let incoming = &mut self.incoming;
         self.lanes
             .run(nic, (now, catch), |slot| incoming.keep_awake(slot))
@@ -452,7 +451,7 @@ fn give_queued_turns(qps: &[Arc<Qp>], now: Time) {
 impl Nic {
     /// A program found a completion queue empty: does a round for it, unless somebody else is at it. `sleeps_soon` if it polls
     /// a queue that it will sleep on. Some of what completes to it may be in `catch` then.
-    pub(crate) fn poll_inline(&self, sleeps_soon: bool, catch: &mut Catch) {
+    pub(crate) fn poll_inline(&self, sleeps_soon: bool, catch: &mut Catch<'_>) {
         let Some(mut progress) = self.progress.try_lock() else {
             // Counted also if the thread is at it just now, or it would never learn that it may nap.
             if !sleeps_soon {

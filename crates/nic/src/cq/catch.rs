@@ -3,30 +3,33 @@
 //! A queue pair gives a completion to who polls only if the queue has nothing queued and is not armed. It looks at that under its own
 //! lock, so what it has completed before is taken already: completions of a queue pair keep their order.
 
+use std::fmt;
+
 use ferroce_proto::verbs::Wc;
-use smallvec::SmallVec;
 
 use super::{Cq, Stamp};
 
-/// Completions that are caught at most: those that come together are few, or many more than a program has room for.
-const MOST: usize = 4;
+/// What is done with each completion that a poll takes: its index, itself and its times.
+pub(super) type Each<'a> = dyn FnMut(usize, &Wc, Stamp) + 'a;
 
 /// What a poll that has found its queue empty catches while it does the device's work. By default nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Catch {
+#[derive(Default)]
+pub(crate) struct Catch<'a> {
     /// Tells the queue from others.
     of: usize,
     room: usize,
-    caught: SmallVec<[(Wc, Stamp); MOST]>,
+    caught: usize,
+    each: Option<&'a mut Each<'a>>,
 }
 
-impl Catch {
+impl<'a> Catch<'a> {
     /// For a program that has room for so many completions of a queue.
-    pub(super) fn of(cq: &Cq, room: usize) -> Self {
+    pub(super) fn of(cq: &Cq, room: usize, each: &'a mut Each<'a>) -> Self {
         Self {
             of: cq.id(),
-            room: room.min(MOST),
-            caught: SmallVec::new(),
+            room,
+            caught: 0,
+            each: Some(each),
         }
     }
 
@@ -39,20 +42,30 @@ impl Catch {
     /// Whether it takes one more completion of a queue.
     #[inline]
     pub(super) fn takes(&self, cq: &Cq) -> bool {
-        self.of == cq.id() && self.caught.len() < self.room
+        self.of == cq.id() && self.caught < self.room
     }
 
+    /// Gives one to the program.
     #[inline]
-    pub(super) fn push(&mut self, wc: Wc, stamp: Stamp) {
-        self.caught.push((wc, stamp));
-    }
-
-    /// Gives out what was caught, and says how much that is.
-    #[inline]
-    pub(super) fn give(&self, each: &mut dyn FnMut(usize, &Wc, Stamp)) -> usize {
-        for (index, (wc, stamp)) in self.caught.iter().enumerate() {
-            each(index, wc, *stamp);
+    pub(super) fn push(&mut self, wc: &Wc, stamp: Stamp) {
+        if let Some(each) = &mut self.each {
+            each(self.caught, wc, stamp);
+            self.caught += 1;
         }
-        self.caught.len()
+    }
+
+    /// How many were caught.
+    #[inline]
+    pub(super) fn caught(&self) -> usize {
+        self.caught
+    }
+}
+
+impl fmt::Debug for Catch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Catch")
+            .field("room", &self.room)
+            .field("caught", &self.caught)
+            .finish_non_exhaustive()
     }
 }

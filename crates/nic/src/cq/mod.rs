@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use ferroce_os::clock;
-use ferroce_os::lock::Lock;
+use ferroce_os::lock::{Lock, LockGuard};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AsyncEvent, Wc};
@@ -99,7 +99,7 @@ impl Cq {
         u32::try_from(self.ring.lock().capacity()).unwrap_or(u32::MAX)
     }
     /// Takes up to `max` completions, oldest first, giving each to `each`; returns how many. Drives progress inline when the
-    /// queue is empty. `each` runs under the queue's lock and must not call back into the queue.
+    /// queue is empty. `each` runs under locks of the device and must not call back into it.
     ///
     /// # Errors
     /// The queue overflowed.
@@ -124,12 +124,12 @@ impl Cq {
         if max == 0 {
             return Ok(0);
         }
-        let mut catch = Catch::of(self, max);
+        let mut catch = Catch::of(self, max, each);
         // The ring's lock must be free: the round may push into this very queue.
         self.context
             .nic()
             .poll_inline(self.sign.is_armed(), &mut catch);
-        let caught = catch.give(each);
+        let caught = catch.caught();
         if caught == max || !self.sign.has_news() {
             return Ok(caught);
         }
@@ -205,14 +205,15 @@ impl Cq {
     /// Gives a completion to who polls, if it can go there, or queues it. The caller has the lock of its queue pair. Returns as
     /// [`push`](Self::push).
     #[inline]
-    pub(crate) fn deliver(&self, wc: Wc, solicited: bool, catch: &mut Catch) -> bool {
+    pub(crate) fn deliver(&self, wc: Wc, solicited: bool, catch: &mut Catch<'_>) -> bool {
         if catch.takes(self) && self.sign.is_blank() {
-            catch.push(wc, self.stamps.take());
+            catch.push(&wc, self.stamps.take());
             return true;
         }
         self.push(wc, solicited)
     }
     /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for good.
+    #[inline]
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
         let stamp = self.stamps.take();
         let mut ring = self.ring.lock();
@@ -220,6 +221,15 @@ impl Cq {
             self.sign.show_news();
             return true;
         }
+        self.push_generally(ring, (wc, stamp), solicited)
+    }
+    #[cold]
+    fn push_generally(
+        &self,
+        mut ring: LockGuard<'_, Ring>,
+        (wc, stamp): (Wc, Stamp),
+        solicited: bool,
+    ) -> bool {
         let due = ring.due();
         let pushed = ring.push(wc, solicited, stamp, clock::monotonic);
         self.sign.show(&ring);
@@ -290,7 +300,7 @@ impl Cq {
 
     /// What tells it from others as long as it exists.
     fn id(&self) -> usize {
-        self.me.as_ptr().addr()
+        std::ptr::from_ref(self).addr()
     }
 
     fn take(&self, max: usize, each: &mut dyn FnMut(usize, &Wc, Stamp)) -> Result<usize, Error> {

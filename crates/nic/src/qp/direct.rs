@@ -102,12 +102,12 @@ impl Qp {
     /// Which way its work went last, and why not a better one.
     #[must_use]
     pub fn path_report(&self) -> PathReport {
-        self.locked.lock().report
+        self.lock().report
     }
 
     /// The same, with the path on which it goes, if it is connected.
     pub(crate) fn path_and_report(&self) -> (Option<Path>, PathReport) {
-        let locked = self.locked.lock();
+        let locked = self.lock();
         (locked.path.clone(), locked.report)
     }
 
@@ -131,7 +131,7 @@ impl Qp {
     /// Makes sure that no peer is in the middle of using what it granted before.
     pub(super) fn renew_grant(&self) {
         self.end_grant();
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         locked.granted = None;
         self.publish_grant(&mut locked);
         if let Transport::Rc(rc) = &locked.transport

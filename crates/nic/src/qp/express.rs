@@ -38,7 +38,7 @@ impl Qp {
         (brief, len): (&Brief<'_>, usize),
         now: Time,
     ) -> Result<Taken, DropReason> {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if !is_usual(&locked, addressing) {
             return Ok(Taken::Unusual);
         }
@@ -131,7 +131,7 @@ impl Qp {
     /// Queues a receive that nobody waits for, as [`post_recvs_quietly`](Self::post_recvs_quietly) does.
     #[inline]
     pub(super) fn post_recv_quietly(&self, wr: RecvWr) -> Result<(), RecvWr> {
-        queue_quietly(&mut self.locked.lock(), wr)
+        queue_quietly(&mut self.lock_swiftly(), wr)
     }
 
     /// Queues receives that nobody waits for: there is nothing to say then, and no need of anything but the queue. Returns the first
@@ -140,7 +140,7 @@ impl Qp {
         &self,
         wrs: &mut dyn Iterator<Item = RecvWr>,
     ) -> Option<(usize, RecvWr)> {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock_swiftly();
         for (posted, wr) in wrs.enumerate() {
             if let Err(wr) = queue_quietly(&mut locked, wr) {
                 return Some((posted, wr));

@@ -37,7 +37,7 @@ impl Qp {
         len: usize,
         now: Time,
     ) -> Result<(), DropReason> {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if locked.retired {
             // Its number may have a new owner.
             return Err(DropReason::NoQp);
@@ -60,7 +60,7 @@ impl Qp {
     pub(crate) fn on_run(&self, run: &InboundRun<'_>, now: Time) -> Vec<DropReason> {
         let addressing = &run.addressing;
         let (mut count, mut bytes, mut dropped) = (0, 0, Vec::new());
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if locked.retired {
             return vec![DropReason::NoQp; run.packets.len()];
         }
@@ -129,7 +129,7 @@ impl Qp {
         if self.kin.load(Ordering::Relaxed) || port == ROCE_UDP_PORT {
             return;
         }
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if self.nic().lane_from(locked.transport.dest()) == Some(port) {
             locked.transport.meet_kin();
             self.kin.store(true, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Qp {
 
     /// Its turn to transmit: packets came in, a `few` or more. An acknowledgement by itself may wait for the program's answer.
     pub(crate) fn on_turn(&self, few: bool, now: Time) {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if !self.take_ack_turn(&mut locked, few, now) {
             self.transmit(&mut locked, now);
             self.keep_timer(&mut locked);
@@ -158,7 +158,7 @@ impl Qp {
     /// Says at once what might wait, and hears what was said: its end, or that of the process, is near. What the peer has taken by now is done,
     /// and not flushed.
     pub(crate) fn speak_up(&self, now: Time) {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         self.run_lanes(&mut locked, now);
         if locked.lanes.publish_held() {
             self.tell_who_sleeps(&mut locked);
@@ -172,7 +172,7 @@ impl Qp {
     /// that is known to come; or else until the program has seen its completion, and goes out together with what the program posts
     /// then, or when it polls again.
     pub(crate) fn on_polled_turn(&self, now: Time) {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if self.take_ack_turn(&mut locked, true, now) {
             return;
         }
@@ -189,7 +189,7 @@ impl Qp {
 
     /// Its turn to transmit: its link, or its place in the ready list, came up.
     pub(crate) fn on_queued_turn(&self, now: Time) {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         locked.queued = false;
         locked.holds_ack = false;
         locked.waits_until = None;
@@ -214,7 +214,7 @@ impl Qp {
 
     /// The process in `slot` dropped a packet for its queue pair `dest`. Does nothing if that is not this one's peer.
     pub(crate) fn on_dropped(&self, slot: u16, dest: Qpn, now: Time) {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         let leads_there = locked.path.as_ref().is_some_and(|p| p.leads_to(slot));
         if !leads_there || locked.transport.dest() != dest {
             return;
@@ -241,7 +241,7 @@ impl Qp {
 
     /// A process is gone. Does nothing unless the path ended there.
     pub(crate) fn on_process_gone(&self, now: Time) {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if !locked.path.as_ref().is_some_and(Path::is_dead) {
             return;
         }

@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+mod calm;
 mod datagram;
 mod direct;
 mod express;
@@ -218,7 +219,7 @@ impl Qp {
     pub fn state(&self) -> QpState {
         match &self.opened {
             Some(opened) => opened.last().qp_state,
-            None => self.locked.lock().transport.state(),
+            None => self.lock().transport.state(),
         }
     }
     /// `ibv_modify_qp`.
@@ -237,7 +238,7 @@ impl Qp {
     pub fn query(&self) -> QpAttr {
         match &self.opened {
             Some(opened) => opened.query(self),
-            None => self.locked.lock().transport.query(),
+            None => self.lock().transport.query(),
         }
     }
     /// Queues send work and transmits what can go at once. Stops at the first that is refused: the error tells its index.
@@ -253,7 +254,7 @@ impl Qp {
     /// As [`post_send`](Self::post_send), without an index.
     #[inline]
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock_swiftly();
         if let Some(send) = wr.as_plain()
             && let Some(rc) = self.send_swiftly(&mut locked, &send)
         {
@@ -266,12 +267,13 @@ impl Qp {
     /// and [`post_one_send`](Self::post_one_send) is to be called.
     #[inline]
     pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock_swiftly();
         let sent = self.send_swiftly(&mut locked, send);
         sent.map(|rc| rc.sent_swiftly(*send)).is_some()
     }
     #[cold]
-    fn post_generally(&self, locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
+    fn post_generally(&self, mut locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
+        locked.calm.end();
         self.step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
             .map_err(|e| post_error(&e))
     }
@@ -358,7 +360,20 @@ impl Qp {
 
     /// Returns when no step is under way that was when this was called.
     pub(crate) fn end_step(&self) {
-        drop(self.locked.lock());
+        drop(self.lock_swiftly());
+    }
+
+    /// Takes its lock, for anything at all.
+    fn lock(&self) -> LockGuard<'_, Locked> {
+        let mut locked = self.lock_swiftly();
+        locked.calm.end();
+        locked
+    }
+
+    /// Takes its lock, for what leaves the queue pair as [`Calm`](self::calm::Calm) as it is.
+    #[inline]
+    fn lock_swiftly(&self) -> LockGuard<'_, Locked> {
+        self.locked.lock()
     }
 
     fn me(&self) -> Arc<Self> {

@@ -76,7 +76,7 @@ impl Qp {
     /// The path and the alternate path that the attributes lead to, if they change them. What the state table or the values forbid is refused here, before
     /// anything else can be wrong with an address.
     fn find_paths(&self, attr: &QpAttr, mask: AttrMask) -> Result<(Found, Found), Error> {
-        let now = self.locked.lock().transport.query();
+        let now = self.lock().transport.query();
         let next =
             qp::next_state(now.qp_state, attr, mask).map_err(|e| Error::invalid(e.to_string()))?;
         qp::check(self.qp_type, now.qp_state, next, mask)

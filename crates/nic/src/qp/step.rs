@@ -7,6 +7,7 @@ use std::time::Duration;
 use ferroce_os::clock;
 use ferroce_os::lock::LockGuard;
 use ferroce_os::memory::RawMemory;
+use ferroce_os::ring::LONGEST_REST;
 use ferroce_proto::ids::{Key, PdId, Qpn, Srqn};
 use ferroce_proto::mr::{Accessor, Piece, Rights};
 use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, Noted, Offer, SharedRecv, Sink, Taken};
@@ -14,6 +15,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpEvent, QpState, QpType, SendOp, Wc, WcOpcode, WcStatus};
 
 use super::Qp;
+use super::calm::Calm;
 use super::datagram::Known;
 use super::lane::Lanes;
 use super::paced::Paced;
@@ -50,6 +52,8 @@ pub(super) struct Locked {
     pub(super) queued: bool,
     /// In the ready list for an acknowledgement that waits for something to go with.
     pub(super) holds_ack: bool,
+    /// What short messages need not look at again.
+    pub(super) calm: Calm,
     /// Which way its work went.
     pub(super) report: PathReport,
     /// Whether acknowledgements wait for the program's answers.
@@ -58,6 +62,8 @@ pub(super) struct Locked {
     pub(super) lanes: Lanes,
     /// Regions that short messages used last: to send from, and to receive into.
     pub(super) memos: [QpMemo; 2],
+    /// Room for what is in a lane behind a header, on its way.
+    pub(super) room: [u8; LONGEST_REST],
     /// Room for a short message, and an acknowledgement before it.
     pub(super) short: Batch,
     /// Where the last datagram went.
@@ -88,10 +94,12 @@ impl Locked {
             timer: None,
             queued: false,
             holds_ack: false,
+            calm: Calm::default(),
             report: PathReport::default(),
             talk: Talk::default(),
             lanes: Lanes::default(),
             memos: Default::default(),
+            room: [0; LONGEST_REST],
             short: Batch::default(),
             known: None,
             waits_until: None,
@@ -170,16 +178,16 @@ impl Now {
 }
 
 /// Takes what the transport has to say to the program.
-pub(super) struct Results<'a> {
+pub(super) struct Results<'a, 'c> {
     qp: &'a Qp,
-    catch: &'a mut Catch,
+    catch: &'a mut Catch<'c>,
     /// What is noted often is counted once per step: SENDs done, and received.
     sent: u32,
     received: u32,
 }
 
-impl<'a> Results<'a> {
-    pub(super) const fn new(qp: &'a Qp, catch: &'a mut Catch) -> Self {
+impl<'a, 'c> Results<'a, 'c> {
+    pub(super) const fn new(qp: &'a Qp, catch: &'a mut Catch<'c>) -> Self {
         Self {
             qp,
             catch,
@@ -202,7 +210,8 @@ impl<'a> Results<'a> {
     }
 }
 
-impl Sink for Results<'_> {
+impl Sink for Results<'_, '_> {
+    #[inline]
     fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool {
         match wc.status {
             WcStatus::RetryExcErr => self.count(Noted::RetryExceeded, 1),
@@ -212,6 +221,7 @@ impl Sink for Results<'_> {
         let cq = self.qp.queues.send_cq.as_ref();
         cq.is_none_or(|cq| cq.deliver(wc, solicited, self.catch))
     }
+    #[inline]
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
         self.count_received(&wc);
         let cq = self.qp.queues.recv_cq.as_ref();
@@ -270,7 +280,7 @@ impl Sink for Results<'_> {
     }
 }
 
-impl Drop for Results<'_> {
+impl Drop for Results<'_, '_> {
     fn drop(&mut self) {
         self.qp.tally.count_sends(self.sent, self.received);
     }
@@ -284,7 +294,7 @@ impl Qp {
 
     /// As [`step`](Self::step), for a program that posts work to be sent.
     pub(super) fn step_sending<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
-        self.step_sending_in(self.locked.lock(), f)
+        self.step_sending_in(self.lock(), f)
     }
 
     /// As [`step_sending`](Self::step_sending), with the lock.
@@ -328,7 +338,7 @@ impl Qp {
         is_silent: impl FnOnce(&Locked) -> bool,
     ) -> R {
         let now = clock::monotonic();
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if answers {
             locked.talk.on_post(|| now);
         }
@@ -384,11 +394,12 @@ impl Qp {
     pub(super) fn run_catching<R>(
         &self,
         locked: &mut Locked,
-        (now, catch): (Time, &mut Catch),
+        (now, catch): (Time, &mut Catch<'_>),
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let rights = self.nic().rights().read();
         locked.seen = now;
+        locked.calm.end();
         f(
             locked,
             &mut Cx {
@@ -485,7 +496,7 @@ impl Qp {
 
     /// Its entry in the table of timers is due.
     pub(crate) fn on_timer(&self, now: Time) {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if locked.timer.is_none_or(|entry| entry > now) {
             return;
         }
@@ -521,7 +532,7 @@ impl Qp {
     pub(super) fn retire(&self) -> bool {
         // The program has seen completions whose acknowledgement the peer still waits for.
         self.speak_up(clock::monotonic());
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if std::mem::replace(&mut locked.retired, true) {
             return false;
         }

@@ -116,6 +116,7 @@ mod x86_64 {
     ///
     /// # Safety
     /// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do not overlap.
+    #[inline]
     pub(in super::super) unsafe fn copy(
         to: *mut u8,
         from: *const u8,
@@ -245,6 +246,7 @@ mod portable {
     ///
     /// # Safety
     /// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do not overlap.
+    #[inline]
     pub(in super::super) unsafe fn copy(
         to: *mut u8,
         from: *const u8,

@@ -60,6 +60,7 @@ pub fn prepare() {
 ///
 /// # Safety
 /// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do not overlap.
+#[inline]
 unsafe fn copy(backing: Backing, to: *mut u8, from: *const u8, len: usize) -> Result<(), Unmapped> {
     match backing {
         // SAFETY: the caller's promise; a fault is caught.
@@ -82,6 +83,7 @@ const fn last_bytes(end: u64, len: usize) -> usize {
 }
 
 impl Memory for RawMemory {
+    #[inline]
     fn read(&self, span: Span<'_>, to: &mut [u8]) -> Result<(), Unmapped> {
         debug_assert_eq!(span.len(), to.len());
         if span.backing() == Backing::Null {
@@ -113,6 +115,7 @@ impl Memory for RawMemory {
 
     /// The last bytes (up to eight: those of the last aligned word, if the span ends with one) become visible last: programs
     /// poll the end of a buffer to learn that a WRITE has arrived. Devices are not bound to this order, but they keep it.
+    #[inline]
     fn write(&self, span: Span<'_>, from: &[u8]) -> Result<(), Unmapped> {
         debug_assert_eq!(span.len(), from.len());
         let len = from.len().min(span.len());

@@ -163,6 +163,11 @@ impl SharedArea {
         self.generation == fork::generation()
     }
 
+    /// See [`fork::generation`]: whose it is.
+    pub(super) const fn generation(&self) -> usize {
+        self.generation
+    }
+
     /// Where the words of a lane begin, and its slots, if there is such a lane.
     pub(super) fn lane_memory(&self, lane: u8) -> Option<(*mut u8, *mut u8)> {
         let has = self.lanes && lane < LANES;
@@ -209,7 +214,8 @@ impl SharedArea {
 ///
 /// # Safety
 /// As `ptr::copy_nonoverlapping`.
-#[inline]
+#[expect(clippy::inline_always, reason = "it is for few bytes")]
+#[inline(always)]
 pub(super) unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
     let mut at = 0;
     // SAFETY: the caller's promise; each piece lies inside the `len` bytes.

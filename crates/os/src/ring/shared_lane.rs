@@ -7,11 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::area::{SharedArea, copy_short, prefetch, prefetch_for_write};
 use super::lane::{HEAD, Head, LONGEST_REST, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
 use super::protocol::LINE;
+use crate::fork;
 
 /// A lane. It keeps the ring's memory.
 #[derive(Clone)]
 pub struct SharedLane {
-    area: Arc<SharedArea>,
+    /// Keeps its memory.
+    _area: Arc<SharedArea>,
+    /// That of the area, which is looked at for each message.
+    generation: usize,
     index: u8,
     /// Its words beside its slots.
     control: *mut u8,
@@ -30,7 +34,8 @@ impl SharedLane {
     pub fn of(area: &Arc<SharedArea>, index: u8) -> Option<Self> {
         let (control, slots) = area.lane_memory(index)?;
         Some(Self {
-            area: Arc::clone(area),
+            _area: Arc::clone(area),
+            generation: area.generation(),
             index,
             control,
             slots,
@@ -80,7 +85,7 @@ impl LaneArea for SharedLane {
 
     #[inline]
     fn is_ours(&self) -> bool {
-        self.area.is_ours()
+        self.generation == fork::generation()
     }
 
     #[inline]
@@ -98,7 +103,8 @@ impl LaneArea for SharedLane {
         self.word(word).store(value, order);
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
+    #[inline(always)]
     fn fill(&self, at: u32, head: Head, rest: &[u8]) {
         assert!(rest.len() <= LONGEST_REST);
         let to = self.slot(at).wrapping_add(SLOT_HEAD);

@@ -29,7 +29,7 @@ impl RcQp {
             return None;
         }
         match brief.kind {
-            BriefKind::Send(payload) => {
+            BriefKind::Send(payload) if self.responder.is_between(&self.shared) => {
                 let outcome = self.responder.take_brief(
                     &self.shared,
                     (&mut &*cx.rights, cx.memory),
@@ -40,6 +40,7 @@ impl RcQp {
                 self.settle_request(cx, outcome);
                 Some(taken)
             }
+            BriefKind::Send(_) => None,
             BriefKind::Ack => {
                 let sequence = self.requester.flight.sequence_of(brief.bth.psn).ok()?;
                 let outcome = self.requester.acknowledge(&self.shared, cx, sequence + 1);
@@ -88,7 +89,7 @@ impl RcQp {
 }
 
 impl Responder {
-    /// Takes a SEND, if it is what is expected and there is a receive of one piece for it that is open.
+    /// Takes a SEND between two messages, if it is what is expected and there is a receive of one piece for it that is open.
     #[inline]
     pub(super) fn take_brief(
         &mut self,
@@ -98,7 +99,7 @@ impl Responder {
         message: &BriefSend<'_>,
     ) -> Option<Result<(), Reject>> {
         let payload = message.payload;
-        if !self.expects_brief(shared, message.psn) || payload.len() > shared.mtu() as usize {
+        if message.psn != self.expected || payload.len() > shared.mtu() as usize {
             return None;
         }
         let recv = self.recv.front()?;

@@ -193,11 +193,10 @@ impl Responder {
         self.replies.drop_nak();
     }
 
-    /// Whether a message of one packet with this PSN is in its turn, and finds the receives of the queue pair's own.
+    /// Whether the next message is the first packet of all that comes, and finds the receives of the queue pair's own.
     #[inline]
-    pub(super) fn expects_brief(&self, shared: &Shared, psn: Psn) -> bool {
-        psn == self.expected
-            && self.message.is_none()
+    pub(super) fn is_between(&self, shared: &Shared) -> bool {
+        self.message.is_none()
             && self.held.is_none()
             && self.early.is_empty()
             && !shared.config.takes_shared()

@@ -101,7 +101,17 @@ impl Retry {
     /// Whether nothing is timed, and the next packet needs no time either.
     #[inline]
     pub(super) fn is_at_rest(&self, shared: &Shared) -> bool {
-        !self.times_sends(shared) && !self.rearm && self.rnr.is_none() && self.probe.is_none()
+        !self.times_sends(shared)
+            && !self.rearm
+            && self.rnr.is_none()
+            && self.probe.is_none()
+            && self.sample.is_none()
+    }
+
+    /// As [`on_progress`](Self::on_progress), where nothing is timed.
+    #[inline]
+    pub(super) fn on_progress_at_rest(&mut self) {
+        (self.expiries, self.probes, self.rnr_naks) = (0, 0, 0);
     }
 
     /// Everything before `oldest` is acknowledged, for the first time.

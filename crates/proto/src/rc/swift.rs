@@ -11,7 +11,6 @@ use super::requester::{Probe, Requester, completion};
 use super::{Cx, Noted, RcQp, Sink};
 use crate::ids::Psn;
 use crate::mr::{Access, Memory, Opens};
-use crate::time::Time;
 use crate::verbs::{PathMigState, PlainPayload, PlainSend, QpState, QpType, SendFlags, SendWr};
 use crate::wire::{BriefSend, Bth, Opcode, Operation, Position, pad_count, padded_len};
 
@@ -19,6 +18,36 @@ use crate::wire::{BriefSend, Bth, Opcode, Operation, Position, pad_count, padded
 const SEND_ONLY: Opcode = Opcode::rc(Operation::Send, Position::Only);
 
 impl RcQp {
+    /// Whether all that was posted is sent and nothing is owed or timed: then [`write_swiftly`](Self::write_swiftly) and
+    /// [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called. It stays so as long as nothing else is called than these and
+    /// [`sent_swiftly`](Self::sent_swiftly), [`take_swiftly`](Self::take_swiftly) and
+    /// [`post_recv_quietly`](Self::post_recv_quietly).
+    #[must_use]
+    pub fn is_ready_to_send(&self) -> bool {
+        let (shared, requester) = (&self.shared, &self.requester);
+        is_usual(shared)
+            && !self.responder.wants_transmit()
+            && requester.is_quiet(shared)
+            && requester.queue.is_sent(requester.flight.next())
+            && !requester.peer_gone
+    }
+
+    /// Whether [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called.
+    #[must_use]
+    pub fn is_ready_for_acks(&self) -> bool {
+        is_usual(&self.shared) && self.requester.is_quiet(&self.shared)
+    }
+
+    /// Whether [`take_swiftly`](Self::take_swiftly) can be called. It stays so as [`is_ready_to_send`](Self::is_ready_to_send) does.
+    #[must_use]
+    pub fn is_ready_to_take(&self) -> bool {
+        let shared = &self.shared;
+        let state = shared.attr.qp_state;
+        let receives =
+            state == QpState::Rts || state == QpState::Rtr && self.responder.is_established();
+        receives && is_plain(shared) && !self.is_armed() && self.responder.is_between(shared)
+    }
+
     /// Makes the packet of a SEND that could go out now, if nothing else has to be said or done before or with it: returns its header, as
     /// words in memory, and how many bytes behind it were written to the beginning of `room`. Nothing has changed: once the packet is
     /// where the peer finds it, call [`sent_swiftly`](Self::sent_swiftly).
@@ -32,11 +61,8 @@ impl RcQp {
         let shared = &self.shared;
         let len = payload_of(shared, send)?;
         let (bytes, end) = (len as usize, padded_len(len as usize));
-        if !is_usual(shared)
-            || self.responder.wants_transmit()
-            || !self.requester.is_at_rest(shared, len)
-            || end > room.len()
-        {
+        debug_assert!(self.is_ready_to_send());
+        if !self.requester.has_place(shared, len) || end > room.len() {
             return None;
         }
         let (place, pad) = room[..end].split_at_mut(bytes);
@@ -94,16 +120,10 @@ impl RcQp {
         sink: &mut impl Sink,
         message: &BriefSend<'_>,
     ) -> Swift {
-        let shared = &self.shared;
-        let state = shared.attr.qp_state;
-        let receives =
-            state == QpState::Rts || state == QpState::Rtr && self.responder.is_established();
-        if !receives || !is_plain(shared) {
-            return Swift::Unusual;
-        }
+        debug_assert!(self.is_ready_to_take());
         match self
             .responder
-            .take_brief(shared, (opens, memory), sink, message)
+            .take_brief(&self.shared, (opens, memory), sink, message)
         {
             None => Swift::Unusual,
             Some(Ok(())) => Swift::Done,
@@ -118,11 +138,9 @@ impl RcQp {
 
     /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages of one packet.
     #[inline]
-    pub fn acknowledge_swiftly(&mut self, sink: &mut impl Sink, psn: Psn, now: Time) -> Swift {
+    pub fn acknowledge_swiftly(&mut self, sink: &mut impl Sink, psn: Psn) -> Swift {
         let (shared, requester) = (&self.shared, &mut self.requester);
-        if !is_usual(shared) || !requester.is_quiet(shared) {
-            return Swift::Unusual;
-        }
+        debug_assert!(is_usual(shared) && requester.is_quiet(shared));
         let Ok(sequence) = requester.flight.sequence_of(psn) else {
             return Swift::Unusual;
         };
@@ -133,9 +151,7 @@ impl RcQp {
                 None => outcome = Swift::Unusual,
             }
         }
-        if bytes > 0 {
-            requester.on_progress(shared, now, bytes);
-        }
+        requester.on_quiet_progress(bytes);
         outcome
     }
 }
@@ -150,6 +166,14 @@ impl Requester {
             && self.repairs.is_empty()
             && self.stuck.is_none()
             && self.retry.is_at_rest(shared)
+    }
+
+    /// As [`on_progress`](Self::on_progress), where nothing is under way but what waits for acknowledgements.
+    #[inline]
+    fn on_quiet_progress(&mut self, bytes: u64) {
+        self.window.on_progress(bytes);
+        self.retry.on_progress_at_rest();
+        self.went_back = false;
     }
 
     /// Takes the oldest work request, which is acknowledged, off the queue, if it is a message of one packet. Returns what it took of the
@@ -170,18 +194,13 @@ impl Requester {
         Some((cost, Swift::Done))
     }
 
-    /// Whether all that was posted is sent, is waiting for nothing but acknowledgements of SENDs or WRITEs and not timed, and one more
-    /// packet with so many bytes may go.
+    /// Whether one more work request may be queued, and its packet with so many bytes go.
     #[inline]
-    fn is_at_rest(&self, shared: &Shared, len: u32) -> bool {
+    fn has_place(&self, shared: &Shared, len: u32) -> bool {
         let flight = &self.flight;
-        let next = flight.next();
         let cost = u64::from(PACKET_COST) + u64::from(len);
-        self.is_quiet(shared)
-            && self.queue.is_sent(next)
-            && self.queue.len() < shared.config.cap.max_send_wr as usize
-            && !self.peer_gone
-            && flight.has_room(next + 1, cost, self.most())
+        self.queue.len() < shared.config.cap.max_send_wr as usize
+            && flight.has_room(flight.next() + 1, cost, self.most())
     }
 
     /// The header of the next packet, if that is a SEND.

@@ -69,6 +69,7 @@ impl Window {
     }
 
     /// `bytes` were acknowledged.
+    #[inline]
     pub(super) fn on_progress(&mut self, bytes: u64) {
         self.delivered = self.delivered.saturating_add(bytes);
         if self.current >= self.limit {

@@ -45,13 +45,9 @@ pub const fn padded_len(len: usize) -> usize {
 }
 
 /// Pad bytes after a payload of `len` bytes, 0 to 3.
+#[expect(clippy::cast_possible_truncation, reason = "two bits")]
 pub(crate) const fn pad_count(len: usize) -> u8 {
-    match len % 4 {
-        0 => 0,
-        1 => 3,
-        2 => 2,
-        _ => 1,
-    }
+    (len.wrapping_neg() & 3) as u8
 }
 
 /// What the parser must know of an opcode. RC and XRC operations that the specification leaves undefined get no extension headers:

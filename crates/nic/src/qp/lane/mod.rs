@@ -24,14 +24,15 @@ mod send;
 mod swift;
 mod take;
 
-use ferroce_os::ring::{Head, LaneAck};
-use ferroce_proto::ids::{Psn, Qpn};
+use ferroce_os::ring::Head;
+use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
 use self::receive::Receiving;
 use self::send::Sending;
 use super::Qp;
 use super::step::Locked;
+use crate::core::End;
 use crate::cq::Catch;
 use crate::link::local::Frame;
 
@@ -67,17 +68,12 @@ impl Lanes {
 
     /// Something was put into the lane that it sends by: wakes its receiver, if that sleeps. `again`: who looks once more in a while for
     /// this process does so for this as well.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a look and a word")]
+    #[inline(always)]
     fn wake(&mut self, again: bool) {
         if let Some(out) = &mut self.out {
             out.wake(again);
         }
-    }
-
-    /// A message came that says what the peer has taken. Returns the PSN of the last, if that is news.
-    #[inline]
-    fn on_ack(&mut self, ack: LaneAck) -> Option<Psn> {
-        self.out.as_mut()?.on_ack(ack)
     }
 
     /// Gives back the lane that it sends by. What is not acknowledged by now is sent again by packets, if that is called for.
@@ -118,15 +114,18 @@ impl Lanes {
 }
 
 impl Qp {
-    /// There is something in one of its lanes. Completions may go to a program that polls.
-    pub(crate) fn on_lane(&self, now: Time, catch: &mut Catch) {
-        let mut locked = self.locked.lock();
+    /// There is something in one of its lanes, at its end of that. Completions may go to a program that polls.
+    pub(crate) fn on_lane(&self, end: End, (now, catch): (Time, &mut Catch<'_>)) {
+        let mut locked = self.lock_swiftly();
         if locked.retired {
             return;
         }
-        self.take_lane_acks(&mut locked, (now, catch));
-        self.drain_lane(&mut locked, (now, catch));
-        let speaks = locked.transport.wants_transmit() || locked.transport.next_local().is_some();
+        match end {
+            End::Sending => self.take_lane_acks(&mut locked, (now, catch)),
+            End::Receiving => self.drain_lane(&mut locked, (now, catch)),
+        }
+        let speaks = !locked.calm.sends()
+            && (locked.transport.wants_transmit() || locked.transport.next_local().is_some());
         drop(locked);
         if speaks {
             self.on_turn(true, now);
@@ -136,7 +135,7 @@ impl Qp {
     /// What was taken from its lane is still to be said, and the program, which was expected to answer, polls instead; or it does nothing
     /// at all, and the device thread looks.
     pub(crate) fn say_held(&self, now: Time) {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         if locked.lanes.publish_held() {
             self.tell_who_sleeps(&mut locked);
         }
@@ -149,7 +148,7 @@ impl Qp {
 
     /// Wakes the receiver of its lane, if that went to sleep just when something was put in.
     pub(crate) fn wake_late(&self) {
-        if let Some(out) = &mut self.locked.lock().lanes.out {
+        if let Some(out) = &mut self.lock_swiftly().lanes.out {
             out.wake_late();
         }
     }

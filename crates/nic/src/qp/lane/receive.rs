@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{LONGEST_REST, LaneAck, LaneConsumer, LaneReceiver};
+use ferroce_os::ring::{LaneAck, LaneConsumer, LaneReceiver};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, QpType};
 
@@ -19,7 +19,7 @@ use crate::qp::transport::Transport;
 /// The lane that it receives by.
 #[derive(Debug)]
 pub(super) struct Receiving {
-    receiver: LaneReceiver,
+    pub(super) receiver: LaneReceiver,
     eye: Arc<Eye>,
     held: Held,
 }
@@ -40,6 +40,13 @@ impl Receiving {
     pub(super) fn hold(&mut self, read: u32) {
         self.held.put_back(read);
         self.eye.hold(true);
+    }
+
+    /// Messages were taken up to a position, which is said now.
+    fn publish(&mut self, read: u32) {
+        self.held.end();
+        self.eye.hold(false);
+        self.receiver.publish(read);
     }
 
     /// What waits for an answer waits no longer. Returns whether there was something.
@@ -73,7 +80,7 @@ impl Drop for Receiving {
 impl Qp {
     /// Another process offers a lane. `None`: it goes on by the ring.
     pub(crate) fn accept_lane(&self, offer: &LaneOffer) -> Option<Arc<Eye>> {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         let usual = !locked.retired
             && self.qp_type == QpType::Rc
             && matches!(locked.transport.state(), QpState::Rtr | QpState::Rts)
@@ -98,7 +105,7 @@ impl Qp {
 
     /// A run of the lane that the peer sends by begins at a position.
     pub(crate) fn on_run_of_lane(&self, slot: u16, (notice, at): (&LaneNotice, u32), now: Time) {
-        let mut locked = self.locked.lock();
+        let mut locked = self.lock();
         let leads_there = locked.path.as_ref().is_some_and(|path| path.leads_to(slot));
         if locked.retired || !leads_there || locked.transport.dest() != notice.from {
             return;
@@ -116,45 +123,85 @@ impl Qp {
 
     /// Takes what is in the lane that it receives by. Called before anything that came by the ring is looked at.
     #[inline]
-    pub(in crate::qp) fn drain_lane(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch)) {
-        let Some(into) = &locked.lanes.into else {
-            return;
-        };
-        if into.eye.has_news()
-            && let Some(mut into) = locked.lanes.into.take()
-        {
-            self.take_from_lane(locked, &mut into, (now, catch));
-            into.eye.look_at(into.receiver.position());
-            locked.lanes.into = Some(into);
+    pub(in crate::qp) fn drain_lane(
+        &self,
+        locked: &mut Locked,
+        (now, catch): (Time, &mut Catch<'_>),
+    ) {
+        let into = locked.lanes.into.as_deref();
+        let begin = into.filter(|into| into.eye.has_news());
+        if let Some(begin) = begin.and_then(|into| into.receiver.position()) {
+            self.take_from_lane(locked, begin, (now, catch));
         }
     }
 
     fn take_from_lane(
         &self,
         locked: &mut Locked,
-        into: &mut Receiving,
-        (now, catch): (Time, &mut Catch),
+        begin: u32,
+        (now, catch): (Time, &mut Catch<'_>),
     ) {
-        let Some(begin) = into.receiver.position() else {
+        locked.seen = now;
+        let is_polled = catch.is_polled();
+        let mut taken = Taken::default();
+        let next = taken.usual(self, locked, &mut Results::new(self, catch));
+        if next != Next::Nothing {
+            return self.take_others(locked, &mut taken, (begin, next), (now, catch));
+        }
+        self.on_taken(locked, &taken, (begin, is_polled));
+        self.grant_next(locked);
+    }
+
+    /// Packets were taken; more will come.
+    #[inline]
+    fn on_taken(&self, locked: &mut Locked, taken: &Taken, (begin, is_polled): (u32, bool)) {
+        self.tally.count_rx(taken.packets, taken.bytes);
+        let Some(into) = &mut locked.lanes.into else {
             return;
         };
+        into.eye.look_at(into.receiver.position());
+        let read = begin.wrapping_add(taken.messages);
+        if taken.messages > 0 && into.on_taken(read, is_polled) {
+            self.tell_who_sleeps(locked);
+        }
+    }
+
+    /// Takes packets until there are no more, or the run ends: then nothing more comes. The `next` one is not as usual, or nothing that could be
+    /// taken.
+    #[cold]
+    fn take_others(
+        &self,
+        locked: &mut Locked,
+        taken: &mut Taken,
+        (begin, mut next): (u32, Next),
+        (now, catch): (Time, &mut Catch<'_>),
+    ) {
         let before = locked.transport.state();
-        locked.seen = now;
-        let (taken, goes_on) = self.take_packets(locked, into, (now, catch));
-        if !goes_on {
+        locked.calm.end();
+        let mut goes_on = true;
+        while goes_on && next != Next::Nothing {
+            // Should this be the end of the queue pair, then what was taken before must be known by then.
+            let read = begin.wrapping_add(taken.messages);
+            if let Some(into) = &mut locked.lanes.into {
+                into.publish(read);
+            }
+            match next {
+                Next::Acknowledged(psn, so_far) => self.on_general_ack(locked, (psn, so_far), now),
+                other => {
+                    goes_on = self.take_other(locked, other, now);
+                    taken.messages += u32::from(goes_on);
+                }
+            }
+            if goes_on {
+                let sink = &mut Results::new(self, catch);
+                next = taken.usual(self, locked, sink);
+            }
+        }
+        let is_polled = goes_on && catch.is_polled();
+        if !goes_on && let Some(into) = &mut locked.lanes.into {
             into.receiver.end_run();
         }
-        self.tally.count_rx(taken.packets, taken.bytes);
-        if taken.messages > 0 {
-            let read = begin.wrapping_add(taken.messages);
-            let says = into.on_taken(read, catch.is_polled());
-            if !goes_on {
-                into.publish_held();
-            }
-            if says || !goes_on {
-                self.tell_who_sleeps(locked);
-            }
-        }
+        self.on_taken(locked, taken, (begin, is_polled));
         if locked.transport.state() == before {
             self.grant_next(locked);
         } else {
@@ -163,42 +210,19 @@ impl Qp {
         }
     }
 
-    /// Takes packets until there are no more, or the run ends: then nothing more comes.
-    fn take_packets(
-        &self,
-        locked: &mut Locked,
-        into: &mut Receiving,
-        (now, catch): (Time, &mut Catch),
-    ) -> (Taken, bool) {
-        let (mut taken, mut room, mut goes_on) = (Taken::default(), [0; LONGEST_REST], true);
-        let begin = into.receiver.position().unwrap_or_default();
-        while goes_on {
-            let next = {
-                let sink = &mut Results::new(self, catch);
-                taken.usual(self, (locked, sink), &mut into.receiver, &mut room)
-            };
-            if matches!(next, Next::Nothing) {
-                break;
+    /// Takes what is not as usual. Returns false if that is the end of the run.
+    fn take_other(&self, locked: &mut Locked, next: Next, now: Time) -> bool {
+        match next {
+            Next::Unusual(head, len) => {
+                let packet = whole(head, &locked.room[..len]);
+                self.take_unusual(locked, &packet, now)
             }
-            // Should this be the end of the queue pair, then what was taken before must be known by then.
-            into.receiver.publish(begin.wrapping_add(taken.messages));
-            goes_on = match next {
-                Next::Nothing | Next::Lost => false,
-                Next::Unusual(head, len) => {
-                    self.take_unusual(locked, &whole(head, &room[..len]), now)
-                }
-                Next::Acknowledged(psn, so_far) => {
-                    self.on_general_ack(locked, (psn, so_far), now);
-                    continue;
-                }
-                Next::Overflow => {
-                    self.on_recv_overflow(locked, now);
-                    false
-                }
-            };
-            taken.messages += u32::from(goes_on);
+            Next::Overflow => {
+                self.on_recv_overflow(locked, now);
+                false
+            }
+            Next::Nothing | Next::Lost | Next::Acknowledged(..) => false,
         }
-        (taken, goes_on)
     }
 
     /// The completion of a message found no room.
@@ -222,6 +246,7 @@ impl Qp {
             && must_tell
         {
             rc.owe_ack();
+            locked.calm.end();
         }
     }
 

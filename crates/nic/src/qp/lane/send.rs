@@ -293,7 +293,7 @@ impl Qp {
     pub(in crate::qp) fn take_lane_acks(
         &self,
         locked: &mut Locked,
-        (now, catch): (Time, &mut Catch),
+        (now, catch): (Time, &mut Catch<'_>),
     ) {
         let Some(out) = &mut locked.lanes.out else {
             return;
@@ -306,11 +306,15 @@ impl Qp {
     }
 
     #[inline]
-    fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, (now, catch): (Time, &mut Catch)) {
+    fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, (now, catch): (Time, &mut Catch<'_>)) {
         let Transport::Rc(rc) = &mut locked.transport else {
             return;
         };
-        let taken = rc.acknowledge_swiftly(&mut Results::new(self, catch), psn, now);
+        let taken = if locked.calm.sends() || rc.is_ready_for_acks() {
+            rc.acknowledge_swiftly(&mut Results::new(self, catch), psn)
+        } else {
+            Swift::Unusual
+        };
         if taken != Swift::Done {
             self.on_general_ack(locked, (psn, taken), now);
         }

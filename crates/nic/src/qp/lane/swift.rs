@@ -1,7 +1,6 @@
 //! The shortest way of a short SEND: from what the program posts into a slot of the lane, past all batches.
 
 use ferroce_os::memory::RawMemory;
-use ferroce_os::ring::LONGEST_REST;
 use ferroce_proto::rc::RcQp;
 use ferroce_proto::verbs::PlainSend;
 use ferroce_proto::wire::Bth;
@@ -21,31 +20,37 @@ impl Qp {
         locked: &'a mut Locked,
         send: &PlainSend<'_>,
     ) -> Option<&'a mut RcQp> {
-        if !is_usual(locked) {
+        let is_calm = locked.calm.sends();
+        if !is_calm && !is_usual(locked) {
             return None;
         }
         let Locked {
             transport: Transport::Rc(rc),
             lanes,
             memos: [memo, _],
+            calm,
+            room,
             ..
         } = locked
         else {
             return None;
         };
-        let mut room = [0; LONGEST_REST];
+        if !lanes.is_open() || !is_calm && !rc.is_ready_to_send() {
+            return None;
+        }
         let mut opens = Remembering { qp: self, memo };
-        let (head, len) = rc.write_swiftly((&mut opens, &RawMemory), send, &mut room)?;
+        let (head, len) = rc.write_swiftly((&mut opens, &RawMemory), send, room)?;
         if !lanes.push((head, &room[..len])) {
             return None;
         }
+        calm.on_sent();
         lanes.wake(self.nic().looks_again());
         self.tally.count_tx(1, Bth::LEN + len);
         Some(rc)
     }
 }
 
-/// Whether a lane runs, its receiver looks at it, and nothing else is under way on this side of the transport.
+/// Whether packets go by a lane, and nothing else is under way on this side of the transport.
 #[inline]
 fn is_usual(locked: &Locked) -> bool {
     !locked.queued
@@ -54,5 +59,4 @@ fn is_usual(locked: &Locked) -> bool {
         && locked.report.packets == Some(Carrier::Lane)
         && locked.fails_at.is_none()
         && locked.granted.is_some()
-        && locked.lanes.is_open()
 }

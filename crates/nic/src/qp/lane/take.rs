@@ -1,12 +1,13 @@
 //! What is in a lane, slot by slot: messages that are as usual go straight to the program.
 
 use ferroce_os::memory::RawMemory;
-use ferroce_os::ring::{Head, LONGEST_REST, LaneReceiver};
+use ferroce_os::ring::Head;
 use ferroce_proto::ids::Psn;
 use ferroce_proto::rc::Swift;
 use ferroce_proto::wire::{BriefSend, Bth};
 use smallvec::SmallVec;
 
+use super::Lanes;
 use crate::core::Remembering;
 use crate::qp::Qp;
 use crate::qp::step::{Locked, Results};
@@ -18,7 +19,7 @@ const BUDGET: u32 = 256;
 const ACK_REQ: u32 = (1_u32 << 31).to_be();
 
 /// What comes next in a lane.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing now.
     Nothing,
@@ -48,43 +49,58 @@ impl Taken {
     pub(super) fn usual(
         &mut self,
         qp: &Qp,
-        (locked, sink): (&mut Locked, &mut Results<'_>),
-        receiver: &mut LaneReceiver,
-        room: &mut [u8; LONGEST_REST],
+        locked: &mut Locked,
+        sink: &mut Results<'_, '_>,
     ) -> Next {
         let Locked {
             transport: Transport::Rc(rc),
             lanes,
             memos: [_, memo],
-            seen,
+            calm,
+            room,
             ..
         } = locked
         else {
             return Next::Lost;
         };
-        let is_armed = rc.is_armed();
+        let Lanes {
+            out,
+            into: Some(into),
+            ..
+        } = lanes
+        else {
+            return Next::Lost;
+        };
+        let receiver = &mut into.receiver;
+        let is_ready = calm.takes() || rc.is_ready_to_take();
         let mut opens = Remembering { qp, memo };
         while self.messages < BUDGET {
             let waiting = match receiver.look() {
-                Ok(None) => return Next::Nothing,
+                Ok(None) => break,
                 Ok(Some(waiting)) => waiting,
                 Err(broken) => {
                     tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a lane is of no use");
                     return Next::Lost;
                 }
             };
-            if let Some(psn) = waiting.ack.and_then(|ack| lanes.on_ack(ack)) {
-                let so_far = rc.acknowledge_swiftly(sink, psn, *seen);
+            if let (Some(ack), Some(out)) = (waiting.ack, &mut *out)
+                && let Some(psn) = out.on_ack(ack)
+            {
+                let is_ready = calm.sends() || rc.is_ready_for_acks();
+                let so_far = if is_ready {
+                    rc.acknowledge_swiftly(sink, psn)
+                } else {
+                    Swift::Unusual
+                };
                 if so_far != Swift::Done {
                     return Next::Acknowledged(psn, so_far);
                 }
             }
             let (head, rest) = receiver.take(waiting, room);
-            let message = BriefSend::parse(head, rest, qp.qpn).filter(|_| !is_armed);
+            let message = BriefSend::parse(head, rest, qp.qpn).filter(|_| is_ready);
             let Some(message) = message else {
                 return Next::Unusual(head, rest.len());
             };
-            let len = Bth::LEN + rest.len();
             // That it is taken is said by the lane itself.
             let message = BriefSend {
                 ack_req: false,
@@ -97,7 +113,10 @@ impl Taken {
             }
             self.messages += 1;
             self.packets += 1;
-            self.bytes += len;
+            self.bytes += Bth::LEN + rest.len();
+        }
+        if self.messages > 0 && is_ready {
+            calm.on_taken();
         }
         Next::Nothing
     }
