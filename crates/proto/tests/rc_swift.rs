@@ -660,7 +660,8 @@ fn nothing_is_sent_swiftly_to_a_peer_that_is_gone() {
     let mut twins = warm(setup(0, LOSSLESS));
     twins.both(|ends| {
         let now = ends.pair.now;
-        ends.general(Side::A).with(now, |qp, cx| qp.on_peer_dead(cx));
+        ends.general(Side::A)
+            .with(now, |qp, cx| qp.on_peer_dead(cx));
     });
     let request = wr(2, SendOp::Send, vec![twins.ends[0].pair.sge(Side::A, 0, 8)]);
     let posted = twins.both(|ends| ends.post(Side::A, &request, 116));

@@ -171,11 +171,9 @@ pub(crate) unsafe extern "C" fn post_send(
     let private = unsafe { qp::private(qp) };
     // SAFETY: a work request, if it is not NULL.
     let is_single = unsafe { is_single(wr) };
-    // SAFETY: as above.
-    if is_single
-        && let Some(send) = unsafe { wr::plain_send(wr) }
-        && private.nic().post_plain_send(&send)
-    {
+    // SAFETY: as above; it is one.
+    let plain = is_single.then(|| unsafe { wr::plain_send(wr) }).flatten();
+    if plain.is_some_and(|send| private.nic().post_plain_send(&send)) {
         return 0;
     }
     // SAFETY: a chain of work requests, and room for the refused one.

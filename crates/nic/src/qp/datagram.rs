@@ -10,8 +10,8 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::Datagram;
 
 use super::Qp;
+use super::locked::Locked;
 use super::output::BATCH_BYTES;
-use super::step::Locked;
 use crate::core::slot_of;
 use crate::link::Batch;
 use crate::path::{Path, Reach, choose_datagram};

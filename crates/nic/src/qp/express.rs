@@ -10,7 +10,7 @@ use ferroce_proto::wire::{Brief, BriefKind};
 
 use super::Qp;
 use super::input::comes_over;
-use super::step::Locked;
+use super::locked::Locked;
 use super::transport::Transport;
 use crate::core::DropReason;
 use crate::link::Addressing;

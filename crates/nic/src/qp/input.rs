@@ -11,7 +11,7 @@ use ferroce_proto::verbs::QpType;
 use ferroce_proto::wire::{OpInfo, Opcode, Packet, ROCE_UDP_PORT};
 
 use super::Qp;
-use super::step::Locked;
+use super::locked::Locked;
 use crate::Cq;
 use crate::core::DropReason;
 use crate::cq::Catch;

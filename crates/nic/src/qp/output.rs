@@ -7,7 +7,7 @@ use ferroce_proto::verbs::QpType;
 
 use super::Qp;
 use super::input::fail_soon;
-use super::step::Locked;
+use super::locked::Locked;
 use crate::link::Batch;
 use crate::path::{Egress, Path, Reach, charge};
 

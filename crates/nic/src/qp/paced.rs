@@ -7,7 +7,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
 use super::Qp;
-use super::step::Locked;
+use super::locked::Locked;
 use crate::link::Addressing;
 use crate::path::{Egress, Flow};
 

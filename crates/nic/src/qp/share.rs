@@ -7,7 +7,7 @@ use ferroce_proto::rc::{RcQp, Stake};
 use ferroce_proto::time::Time;
 
 use super::Qp;
-use super::step::Locked;
+use super::locked::Locked;
 use super::transport::Transport;
 use crate::core::lock;
 use crate::path::Account;

@@ -5,7 +5,8 @@ use ferroce_proto::rc::Cx;
 
 use super::Qp;
 use super::input::fail_soon;
-use super::step::{Locked, Now};
+use super::locked::Locked;
+use super::step::Now;
 use super::transport::Transport;
 use crate::path::{Carrier, Path, Reach};
 

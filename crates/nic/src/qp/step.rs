@@ -1,288 +1,40 @@
 //! The step: the only way into a queue pair's state. It holds the queue pair's lock and, while the transport works, the read
 //! lock of the rights table; then it transmits what there is and keeps the timer.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::lock::LockGuard;
 use ferroce_os::memory::RawMemory;
-use ferroce_os::ring::LONGEST_REST;
-use ferroce_proto::ids::{Key, PdId, Qpn, Srqn};
-use ferroce_proto::mr::{Accessor, Piece, Rights};
-use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, Noted, Offer, SharedRecv, Sink, Taken};
+use ferroce_proto::ids::Key;
+use ferroce_proto::mr::{Accessor, Rights};
+use ferroce_proto::rc::{Cx, LocalCx};
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::{QpEvent, QpState, QpType, SendOp, Wc, WcOpcode, WcStatus};
+use ferroce_proto::verbs::{QpState, SendOp};
 
 use super::Qp;
-use super::calm::Calm;
-use super::datagram::Known;
-use super::lane::Lanes;
-use super::paced::Paced;
-use super::share::Share;
-use super::talk::Talk;
+use super::locked::Locked;
+use super::results::Results;
 use super::transport::Transport;
-use crate::Srq;
-use crate::core::QpMemo;
 use crate::cq::Catch;
-use crate::link::Batch;
 use crate::link::local::Frame;
-use crate::path::{Egress, Path, PathReport, Reach};
+use crate::path::{Path, Reach};
 
 /// Time until a bind or local invalidate that waits for somebody's copy is tried again: copies take microseconds.
 const CLOSE_AGAIN: Duration = Duration::from_micros(50);
-
-/// What the lock of a queue pair guards.
-#[derive(Debug)]
-pub(super) struct Locked {
-    pub(super) transport: Transport,
-    /// Where packets go; known from RTR on.
-    pub(super) path: Option<Path>,
-    /// What the transport was told about it.
-    pub(super) traits: Option<LinkTraits>,
-    /// Its part of what may be in flight to its peer's process, of a reliable queue pair on the wire.
-    pub(super) share: Option<Box<Share>>,
-    /// The alternate path and its traits, once one is loaded.
-    pub(super) alternate: Option<(Path, LinkTraits)>,
-    /// When its state was last worked on.
-    pub(super) seen: Time,
-    /// The entry in the table of timers.
-    pub(super) timer: Option<Time>,
-    /// In the ready list, or waiting for its link: [`Qp::on_queued_turn`] will be called.
-    pub(super) queued: bool,
-    /// In the ready list for an acknowledgement that waits for something to go with.
-    pub(super) holds_ack: bool,
-    /// What short messages need not look at again.
-    pub(super) calm: Calm,
-    /// Which way its work went.
-    pub(super) report: PathReport,
-    /// Whether acknowledgements wait for the program's answers.
-    pub(super) talk: Talk,
-    /// Memory that it shares with its peer alone.
-    pub(super) lanes: Lanes,
-    /// Regions that short messages used last: to send from, and to receive into.
-    pub(super) memos: [QpMemo; 2],
-    /// Room for what is in a lane behind a header, on its way.
-    pub(super) room: [u8; LONGEST_REST],
-    /// Room for a short message, and an acknowledgement before it.
-    pub(super) short: Batch,
-    /// Where the last datagram went.
-    pub(super) known: Option<Known>,
-    /// Until when a datagram waits for its link, which is full.
-    pub(super) waits_until: Option<(Time, Arc<Egress>)>,
-    /// Until when it waits for an answer that opens the window of its receiver.
-    pub(super) paused: Option<(Time, Paced)>,
-    /// When work for a process that is gone fails.
-    pub(super) fails_at: Option<Time>,
-    /// When a bind or local invalidate is tried again.
-    pub(super) closes_at: Option<Time>,
-    /// Destroyed: nothing happens any more.
-    pub(super) retired: bool,
-    /// What peers of this host were told that it grants; none: they have to be told.
-    pub(super) granted: Option<u64>,
-}
-
-impl Locked {
-    pub(super) fn new(transport: Transport) -> Self {
-        Self {
-            transport,
-            path: None,
-            traits: None,
-            share: None,
-            alternate: None,
-            seen: Time::default(),
-            timer: None,
-            queued: false,
-            holds_ack: false,
-            calm: Calm::default(),
-            report: PathReport::default(),
-            talk: Talk::default(),
-            lanes: Lanes::default(),
-            memos: Default::default(),
-            room: [0; LONGEST_REST],
-            short: Batch::default(),
-            known: None,
-            waits_until: None,
-            paused: None,
-            fails_at: None,
-            closes_at: None,
-            retired: false,
-            granted: Some(0),
-        }
-    }
-
-    /// Puts another path, or none, in the place of the one that it has.
-    pub(super) fn set_path(&mut self, qpn: Qpn, path: Option<(Path, LinkTraits)>) {
-        if let Some(Path {
-            reach: Reach::Link(egress),
-            ..
-        }) = &self.path
-        {
-            // A link that is full may stay so for long: the new path must not wait for it.
-            egress.leave(qpn);
-            self.queued = false;
-            if self.lanes.close() {
-                egress.send_frame(&Qp::frame_of_end(self, qpn));
-            }
-        }
-        if let Some((_, egress)) = self.waits_until.take() {
-            egress.leave(qpn);
-            self.queued = false;
-        }
-        if let Some((_, paced)) = self.paused.take() {
-            paced.flow.leave(qpn);
-            self.queued = false;
-        }
-        (self.path, self.traits) = path.unzip();
-        // A grant names the path.
-        self.granted = None;
-    }
-
-    /// The alternate path is the path from here.
-    pub(super) fn use_alternate(&mut self, qpn: Qpn) {
-        if let Some((path, traits)) = self.alternate.take() {
-            tracing::debug!(target: "ferroce::qp", qpn = qpn.get(), to = %path.addressing.dst.ip(), "migrated to the alternate path");
-            self.transport.set_link(traits);
-            self.set_path(qpn, Some((path, traits)));
-        }
-    }
-
-    /// The time for what the program posts to be sent. Where nothing depends on it, it is the time of the last step: to look at the clock
-    /// costs more than anything else that a short message needs.
-    fn time_of_post(&self, now: &mut Now) -> Time {
-        if self.transport.needs_time_to_send() {
-            now.look();
-        }
-        now.0.unwrap_or(self.seen)
-    }
-
-    #[inline]
-    fn deadline(&self) -> Option<Time> {
-        let wait = self.waits_until.as_ref().map(|(until, _)| *until);
-        let pause = self.paused.as_ref().map(|(until, _)| *until);
-        let others = [wait, pause, self.talk.due(), self.fails_at, self.closes_at];
-        others
-            .into_iter()
-            .fold(self.transport.deadline(), Time::sooner)
-    }
-}
 
 /// The time, looked at when it is needed first.
 #[derive(Debug, Default)]
 pub(super) struct Now(Option<Time>);
 
 impl Now {
+    /// The time, if it was looked at.
+    pub(super) fn known(&self) -> Option<Time> {
+        self.0
+    }
+
     pub(super) fn look(&mut self) -> Time {
         *self.0.get_or_insert_with(clock::monotonic)
-    }
-}
-
-/// Takes what the transport has to say to the program.
-pub(super) struct Results<'a, 'c> {
-    qp: &'a Qp,
-    catch: &'a mut Catch<'c>,
-    /// What is noted often is counted once per step: SENDs done, and received.
-    sent: u32,
-    received: u32,
-}
-
-impl<'a, 'c> Results<'a, 'c> {
-    pub(super) const fn new(qp: &'a Qp, catch: &'a mut Catch<'c>) -> Self {
-        Self {
-            qp,
-            catch,
-            sent: 0,
-            received: 0,
-        }
-    }
-    fn count(&self, what: Noted, times: u32) {
-        if times > 0 {
-            let counters = self.qp.pd.context().device().counters();
-            counters.count_noted(what, times);
-        }
-    }
-    fn count_received(&mut self, wc: &Wc) {
-        let is_send = wc.opcode == WcOpcode::Recv && wc.status == WcStatus::Success;
-        self.received += u32::from(is_send);
-    }
-    fn xrc(&self, srq: Srqn) -> Option<Arc<Srq>> {
-        self.qp.queues.xrcd.as_ref()?.domain().srq(srq)
-    }
-}
-
-impl Sink for Results<'_, '_> {
-    #[inline]
-    fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool {
-        match wc.status {
-            WcStatus::RetryExcErr => self.count(Noted::RetryExceeded, 1),
-            WcStatus::RnrRetryExcErr => self.count(Noted::NotReadyExceeded, 1),
-            _ => {}
-        }
-        let cq = self.qp.queues.send_cq.as_ref();
-        cq.is_none_or(|cq| cq.deliver(wc, solicited, self.catch))
-    }
-    #[inline]
-    fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
-        self.count_received(&wc);
-        let cq = self.qp.queues.recv_cq.as_ref();
-        cq.is_none_or(|cq| cq.deliver(wc, solicited, self.catch))
-    }
-    fn note(&mut self, what: Noted) {
-        match what {
-            Noted::Sent => self.sent += 1,
-            what => self.count(what, 1),
-        }
-    }
-    fn fetch(&mut self, offer: &Offer, to: &[Piece<'_>]) -> bool {
-        self.qp.fetch(offer, to)
-    }
-    fn end_offers(&mut self) {
-        self.qp.nic().boards().end_offers(self.qp.qpn);
-    }
-    fn invalidated(&mut self, key: Key) {
-        // Who is at it all the same has not been granted it: its place is free when he has gone.
-        let _ = self.qp.nic().boards().close_window(key);
-    }
-    fn event(&mut self, event: QpEvent) {
-        self.qp.handles.push_async(event.into());
-    }
-    fn take_shared_recv(&mut self) -> Option<SharedRecv> {
-        let waits = (self.qp.qp_type == QpType::Rc).then_some(self.qp);
-        self.qp.queues.srq.as_ref()?.take(waits)
-    }
-    fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
-        if let Some(found) = self.xrc(srq) {
-            return Some(found.pd().id());
-        }
-        let xrcd = self.qp.queues.xrcd.as_ref()?;
-        if self.qp.nic().may_borrow(self.qp, xrcd, srq) {
-            // No memory is open to peers there.
-            return Some(xrcd.pd().id());
-        }
-        tracing::warn!(target: "ferroce::xrc", qpn = self.qp.qpn.get(), srq = srq.get(),
-            "a message for a shared receive queue that the target's domain does not have");
-        None
-    }
-    fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
-        match (self.xrc(srq), &self.qp.queues.xrcd) {
-            (Some(own), _) => own.take(Some(self.qp)).into(),
-            (None, Some(xrcd)) => self.qp.nic().borrow_recv(self.qp, xrcd, srq),
-            (None, None) => Taken::Empty,
-        }
-    }
-    fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
-        self.count_received(&wc);
-        let Some(own) = self.xrc(srq) else {
-            self.qp.nic().finish_borrowed(self.qp, srq, wc, solicited);
-            return true;
-        };
-        own.complete(wc, solicited)
-    }
-}
-
-impl Drop for Results<'_, '_> {
-    fn drop(&mut self) {
-        self.qp.tally.count_sends(self.sent, self.received);
     }
 }
 

@@ -31,7 +31,7 @@ use ferroce_proto::time::Time;
 use self::receive::Receiving;
 use self::send::Sending;
 use super::Qp;
-use super::step::Locked;
+use super::locked::Locked;
 use crate::core::End;
 use crate::cq::Catch;
 use crate::link::local::Frame;

@@ -13,7 +13,8 @@ use crate::cq::Catch;
 use crate::link::local::LaneNotice;
 use crate::path::{Path, Reach};
 use crate::qp::Qp;
-use crate::qp::step::{Locked, Results};
+use crate::qp::locked::Locked;
+use crate::qp::results::Results;
 use crate::qp::transport::Transport;
 
 /// The lane that it receives by.

@@ -13,7 +13,8 @@ use crate::cq::Catch;
 use crate::link::local::{LaneNotice, LaneWord, Outgoing};
 use crate::path::{Carrier, Path, Reach};
 use crate::qp::Qp;
-use crate::qp::step::{Locked, Results};
+use crate::qp::locked::Locked;
+use crate::qp::results::Results;
 use crate::qp::transport::Transport;
 
 /// Small messages in a row that make a queue pair worth a lane.

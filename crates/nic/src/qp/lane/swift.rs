@@ -8,7 +8,7 @@ use ferroce_proto::wire::Bth;
 use crate::core::Remembering;
 use crate::path::Carrier;
 use crate::qp::Qp;
-use crate::qp::step::Locked;
+use crate::qp::locked::Locked;
 use crate::qp::transport::Transport;
 
 impl Qp {

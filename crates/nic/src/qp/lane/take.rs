@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 use super::Lanes;
 use crate::core::Remembering;
 use crate::qp::Qp;
-use crate::qp::step::{Locked, Results};
+use crate::qp::locked::Locked;
+use crate::qp::results::Results;
 use crate::qp::transport::Transport;
 
 /// Messages that a receiver takes in one go: as many as fit.

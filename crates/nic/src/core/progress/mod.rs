@@ -1,28 +1,24 @@
 //! One round of work: what came in, what is due, whose turn it is. The device thread and polling programs run it, one at a
 //! time.
 
-use std::sync::Arc;
+mod hot;
+mod receive;
+
 use std::time::Duration;
 
 use ferroce_os::clock;
-use ferroce_os::poll::{Event, Interest};
+use ferroce_os::poll::Event;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
+use self::hot::Hot;
+use super::Nic;
 use super::dispatch::Dispatch;
 use super::lanes::Lanes;
 use super::token::Token;
-use super::{DropReason, Nic};
-use crate::Qp;
 use crate::cq::Catch;
-use crate::link::local::{Incoming, LinkId, Received};
+use crate::link::local::Incoming;
 
-/// Frames of one link per round.
-const LINK_BUDGET: usize = 256;
-/// Datagrams per round, or 256 KiB of long ones: they are acknowledged before more is received, so that the sender goes on meanwhile.
-const WIRE_BUDGET: usize = 256;
-/// New links per round.
-const ACCEPT_BUDGET: usize = 64;
 /// Deadlines and turns per round.
 const TURN_BUDGET: usize = 64;
 /// While rings are watched, the time from one look of a polling program at the descriptors to the next: that is a system call.
@@ -35,15 +31,6 @@ const IDLE_ROUNDS: u32 = 1024;
 const ROUNDS_AGAIN: u32 = 128;
 /// What a round with a system call counts as: it takes as long as so many without.
 const CALL_ROUNDS: u32 = 8;
-/// Records of a process that is gone that are still read, at most: more than its socket can hold.
-const LAST_WORDS: usize = 4096;
-/// Times that [`ACCEPT_BUDGET`] of new links are taken before that: as many as can wait.
-const LAST_CALLERS: usize = 64;
-
-/// Rounds without a packet after which a socket is as any other.
-const HOT_ROUNDS: u32 = 256;
-/// Of so many rounds of a polling program one asks for all descriptors.
-const LOOK_AROUND: u32 = 8;
 
 /// What only one round at a time uses.
 #[derive(Debug)]
@@ -66,32 +53,6 @@ pub(super) struct Progress {
     may_be_silent: u32,
     /// When a poll looked at the clock last.
     seen: Time,
-}
-
-/// The socket that traffic comes by while a program polls: looking there directly is cheaper than to ask which socket has
-/// something.
-#[derive(Debug, Default)]
-struct Hot {
-    /// Number of the socket's token.
-    number: u32,
-    /// Rounds that look there first, from now on.
-    rounds: u32,
-    /// Rounds so far: every few of them look around, however busy the socket is.
-    turn: u32,
-}
-
-impl Hot {
-    /// Something came by a socket.
-    fn heat(&mut self, number: u32) {
-        (self.number, self.rounds) = (number, HOT_ROUNDS);
-    }
-
-    /// The socket to look at in this round; `None`: ask for all.
-    fn next(&mut self) -> Option<u32> {
-        self.turn = self.turn.wrapping_add(1);
-        self.rounds = self.rounds.checked_sub(1)?;
-        (!self.turn.is_multiple_of(LOOK_AROUND)).then_some(self.number)
-    }
 }
 
 impl Progress {
@@ -300,152 +261,6 @@ impl Progress {
         }
         Some(ringing)
     }
-
-    fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
-        match token {
-            Token::Wake => nic.sleeper.clear_wake(),
-            Token::Listener => drop(self.accept(nic)),
-            Token::In(id) => drop(self.receive(nic, id, now)),
-            Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
-            Token::Out(id) => {
-                if event.readable() {
-                    nic.neighbours.take_answers(id);
-                }
-                if let Some(egress) = nic.neighbours.find(id) {
-                    give_queued_turns(&egress.on_writable(), now);
-                }
-            }
-            Token::Wire(number) => self.on_wire(nic, number, event, now),
-            Token::Cm(number) => nic.cm().on_readable(number.into()),
-            Token::Network => nic.on_network_change(),
-        }
-    }
-
-    fn on_wire(&mut self, nic: &Nic, number: u32, event: Event, now: Time) {
-        let Ok(wire) = &nic.wire else { return };
-        if event.writable()
-            && let Some(egress) = wire.find(number)
-        {
-            give_queued_turns(&egress.on_writable(), now);
-        }
-        if event.readable() || event.hangup() {
-            self.receive_wire(nic, number, now);
-        }
-    }
-
-    /// Reads a socket of the wire. Returns whether there was something.
-    fn receive_wire(&mut self, nic: &Nic, number: u32, now: Time) -> bool {
-        let Ok(wire) = &nic.wire else { return false };
-        let (dispatch, mut any) = (&mut self.dispatch, false);
-        wire.recv(number, WIRE_BUDGET, &mut |run| {
-            any = true;
-            match run {
-                Some(run) => dispatch.on_inbound_run(nic, &run, now),
-                None => nic.counters().count_dropped(DropReason::Malformed),
-            }
-        });
-        if any {
-            self.hot.heat(number);
-        }
-        any
-    }
-
-    /// Accepts new links. Returns whether there may be more.
-    fn accept(&mut self, nic: &Nic) -> bool {
-        for _ in 0..ACCEPT_BUDGET {
-            let Some(id) = self.incoming.accept() else {
-                return false;
-            };
-            let Some(fd) = self.incoming.fd(id) else {
-                continue;
-            };
-            if let Err(e) = nic.poller.add(fd, Token::In(id).raw(), Interest::READ) {
-                tracing::warn!(target: "ferroce::local", "cannot watch a new link: {e}");
-            }
-        }
-        true
-    }
-
-    /// Reads a link. Returns whether it is still open and may have more.
-    fn receive(&mut self, nic: &Nic, id: LinkId, now: Time) -> bool {
-        let (dispatch, watched) = (&mut self.dispatch, self.incoming.watched());
-        let received = self.incoming.recv(id, LINK_BUDGET, &mut |frame| {
-            dispatch.on_local(nic, frame, now);
-        });
-        if self.incoming.watched() > watched {
-            // Somebody must look at the ring from here on, and the program that makes this round may never make another one.
-            nic.sleeper.wake_for(Time(0));
-        }
-        self.on_received(nic, id, received, now)
-    }
-
-    /// Reads a watched ring.
-    fn receive_ring(&mut self, nic: &Nic, index: usize, now: Time) {
-        let (dispatch, id) = (&mut self.dispatch, self.incoming.watched_id(index));
-        let received = self.incoming.recv_ring(index, LINK_BUDGET, &mut |frame| {
-            dispatch.on_local(nic, frame, now);
-        });
-        if let Some(id) = id {
-            self.on_received(nic, id, received, now);
-        }
-    }
-
-    fn on_received(&mut self, nic: &Nic, id: LinkId, received: Received, now: Time) -> bool {
-        if let Received::Closed(slot) | Received::Cut(slot) = received {
-            self.run_lanes(nic, now, &mut Catch::default());
-            nic.boards().on_link_end(id);
-            // What it said before that comes first.
-            self.dispatch.give_turns(now);
-            if let Some(slot) = slot {
-                nic.on_link_end(slot, matches!(received, Received::Cut(_)), now);
-            }
-        }
-        received == Received::More
-    }
-
-    /// The process that a way out leads to is gone. What it sent before is still to be read.
-    fn on_hangup(&mut self, nic: &Nic, out: u32, now: Time) {
-        let Some(slot) = nic.neighbours.find(out).and_then(|egress| egress.slot()) else {
-            return;
-        };
-        // Its own link may be younger than ours to it, and wait to be accepted: events do not come in the order in which things happened.
-        for _ in 0..LAST_CALLERS {
-            if !self.accept(nic) {
-                break;
-            }
-        }
-        for id in self.incoming.links_of(slot) {
-            for _ in 0..LAST_WORDS {
-                if !self.receive(nic, id, now) {
-                    break;
-                }
-            }
-        }
-        self.run_lanes(nic, now, &mut Catch::default());
-        self.dispatch.give_turns(now);
-        nic.on_egress_gone(out, now);
-    }
-
-    fn on_deadlines(&mut self, nic: &Nic, now: Time) {
-        if nic.cm().deadline().is_some_and(|at| at <= now) {
-            nic.cm().on_deadline(now);
-        }
-        for cq in nic.delays.due(now, TURN_BUDGET) {
-            cq.on_due(now);
-        }
-        nic.timers.due(now, TURN_BUDGET, &mut self.due);
-        for qpn in self.due.drain(..) {
-            if let Some(qp) = nic.qps.find(qpn) {
-                qp.on_timer(now);
-            }
-        }
-    }
-}
-
-fn give_queued_turns(qps: &[Arc<Qp>], now: Time) {
-    for qp in qps {
-        qp.on_queued_turn(now);
-    }
 }
 
 impl Nic {
@@ -476,64 +291,5 @@ impl Nic {
     /// A program is about to sleep.
     pub(crate) fn end_inline(&self) {
         self.sleeper.end_polling();
-    }
-
-    /// The process that a way out leads to is gone.
-    fn on_egress_gone(&self, out: u32, now: Time) {
-        let Some(egress) = self.neighbours.remove(out) else {
-            return;
-        };
-        let waited = egress.kill();
-        tracing::debug!(target: "ferroce::local", slot = egress.slot(), "a process is gone");
-        for qp in self.qps.all() {
-            qp.on_process_gone(now);
-        }
-        give_queued_turns(&waited, now);
-        if let Some(slot) = egress.slot() {
-            self.cm().on_process_gone(slot);
-            self.end_domains_with(slot);
-        }
-    }
-
-    /// The process of a slot has no link to this one any more. If it was `cut` off, no conversation with it can go on; if not,
-    /// it is gone, but another process may have its slot by now.
-    fn on_link_end(&self, slot: u16, cut: bool, now: Time) {
-        match self.neighbours.id_of(slot) {
-            Some(out) if cut || self.neighbours.has_hung_up(out) => self.on_egress_gone(out, now),
-            Some(_) => {}
-            None => {
-                self.cm().on_process_gone(slot);
-                self.end_domains_with(slot);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_busy_socket_does_not_hide_the_others() {
-        let mut hot = Hot::default();
-        assert_eq!(hot.next(), None);
-        let mut around = 0;
-        for _ in 0..10 * LOOK_AROUND {
-            hot.heat(1);
-            match hot.next() {
-                Some(number) => assert_eq!(number, 1),
-                None => around += 1,
-            }
-        }
-        assert_eq!(around, 10);
-    }
-
-    #[test]
-    fn a_silent_socket_is_as_any_other() {
-        let mut hot = Hot::default();
-        hot.heat(1);
-        let first = (0..HOT_ROUNDS).filter(|_| hot.next().is_some()).count();
-        assert!(first > 0);
-        assert!((0..100).all(|_| hot.next().is_none()));
     }
 }
