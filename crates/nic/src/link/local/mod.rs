@@ -19,6 +19,7 @@ mod attributes;
 mod frame;
 mod incoming;
 mod lanes;
+mod late_wake;
 mod lending;
 mod local_frame;
 mod offer;
@@ -42,6 +43,7 @@ pub(crate) use attributes::{Encoded, decode as decode_attributes, encode as enco
 pub use frame::fuzz as fuzz_record;
 pub(crate) use frame::{Frame, LaneNotice, LaneWord, QUESTION};
 pub(crate) use incoming::{Incoming, LinkId, Received};
+pub(crate) use late_wake::LateWake;
 pub(crate) use lending::{Answer, Lending};
 pub(crate) use local_frame::LocalFrame;
 pub(crate) use outgoing::Outgoing;

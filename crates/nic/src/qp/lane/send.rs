@@ -10,7 +10,7 @@ use ferroce_proto::wire::{Brief, Bth, Opcode};
 
 use crate::core::{End, Eye, Watch, slot_of};
 use crate::cq::Catch;
-use crate::link::local::{LaneNotice, LaneWord, Outgoing};
+use crate::link::local::{LaneNotice, LaneWord, LateWake, Outgoing};
 use crate::path::{Carrier, Path, Reach};
 use crate::qp::Qp;
 use crate::qp::locked::Locked;
@@ -46,8 +46,8 @@ pub(super) struct Sending {
     known: Option<(u32, Psn)>,
     /// Up to where what the receiver has read was taken as acknowledged.
     seen: u32,
-    /// Something was put in, and the receiver may have gone to sleep at that moment without having seen it.
-    unsure: bool,
+    /// Whether the receiver has been woken for what was put in.
+    late: LateWake,
 }
 
 impl Drop for Sending {
@@ -83,22 +83,15 @@ impl Sending {
         self.on_read(read)
     }
 
-    /// Wakes the receiver, if it sleeps. To be sure of that this processor would have to wait until the others see what was put in, which
-    /// takes longer than to put it in. So if the device thread, or the program that polls, comes `again` soon, that is left to it.
+    /// Something was put in, see [`LateWake::wake`].
     #[inline]
     pub(super) fn wake(&mut self, again: bool) {
-        if again && !self.link.seems_asleep() {
-            self.unsure = true;
-        } else {
-            self.link.wake_for_lane();
-        }
+        self.late.wake(&self.link, again);
     }
 
-    /// As [`wake`](Self::wake), for what was left.
+    /// Wakes the receiver, if it sleeps, for what was left.
     pub(super) fn wake_late(&mut self) {
-        if std::mem::take(&mut self.unsure) {
-            self.link.wake_for_lane();
-        }
+        self.late.finish(&self.link);
     }
 
     /// Whether packets go by it now.
@@ -253,7 +246,7 @@ impl Qp {
             eye: Arc::clone(&eye),
             stage: Stage::Offered(number),
             known: None,
-            unsure: false,
+            late: LateWake::default(),
         });
         let notice = self.notice(&out, to, LaneWord::Offer(number));
         if !link.say_of_lane(notice) {

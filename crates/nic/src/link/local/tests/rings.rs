@@ -92,6 +92,36 @@ fn a_sleeping_receiver_is_woken_and_a_watching_one_is_left_alone() {
 }
 
 #[test]
+fn who_falls_asleep_while_something_is_put_into_a_lane_is_woken_late() {
+    let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
+    let link = on_ring(&a, &mut b);
+    let into = b.incoming.fd(b.accepted[0]).expect("a link");
+    let mut wake = LateWake::default();
+    wake.wake(&link, true);
+    // It has looked before that, and says only now that it sleeps.
+    assert!(b.incoming.sleep(true, &mut |_| false));
+    assert!(ready(into).is_none(), "who comes again looks");
+    wake.finish(&link);
+    assert!(ready(into).is_some_and(|e| e.readable()), "woken");
+    b.receive();
+    assert!(b.incoming.sleep(true, &mut |_| false));
+    wake.finish(&link);
+    assert!(ready(into).is_none(), "nothing was put in since");
+    wake.wake(&link, true);
+    assert!(
+        ready(into).is_some_and(|e| e.readable()),
+        "it is seen to sleep"
+    );
+    b.receive();
+    assert!(b.incoming.sleep(true, &mut |_| false));
+    wake.wake(&link, false);
+    assert!(
+        ready(into).is_some_and(|e| e.readable()),
+        "nobody comes again"
+    );
+}
+
+#[test]
 fn a_ring_that_brings_nothing_for_long_is_no_longer_watched() {
     let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
     let link = on_ring(&a, &mut b);

@@ -1,0 +1,32 @@
+//! Waking who receives by a lane, now or a little later.
+
+use super::Outgoing;
+
+/// Whether somebody may sleep who has not seen what was put into a lane.
+///
+/// To be sure that he is awake this processor would have to wait until the others see what was put in, which takes longer than to put it
+/// in. So if the device thread, or the program that polls, comes again soon, that is left to it.
+#[derive(Debug, Default)]
+pub(crate) struct LateWake {
+    /// Something was put in, and the receiver may have gone to sleep at that moment without having seen it.
+    unsure: bool,
+}
+
+impl LateWake {
+    /// Something was put in: wakes the receiver, if it sleeps. `again`: [`finish`](Self::finish) is called soon, and before the caller sleeps.
+    #[inline]
+    pub(crate) fn wake(&mut self, link: &Outgoing, again: bool) {
+        if again && !link.seems_asleep() {
+            self.unsure = true;
+        } else {
+            link.wake_for_lane();
+        }
+    }
+
+    /// Wakes the receiver, if it sleeps, for what was left.
+    pub(crate) fn finish(&mut self, link: &Outgoing) {
+        if std::mem::take(&mut self.unsure) {
+            link.wake_for_lane();
+        }
+    }
+}
