@@ -668,3 +668,86 @@ fn nothing_is_sent_swiftly_to_a_peer_that_is_gone() {
     assert_eq!(posted, Ok(()));
     assert_eq!(twins.ends[0].pair.a.qp.state(), QpState::Err);
 }
+
+/// Which swift ways are open to A and to B of a pair.
+fn open_ways(pair: &Pair) -> [[bool; 3]; 2] {
+    [&pair.a.qp, &pair.b.qp].map(|qp| {
+        [
+            qp.is_ready_to_send(),
+            qp.is_ready_for_acks(),
+            qp.is_ready_to_take(),
+        ]
+    })
+}
+
+/// Swift ways know neither shared receives nor XRC, nor paths that may change with a packet.
+#[test]
+fn only_the_usual_kinds_take_swift_ways() {
+    let usual = setup(0, LOSSLESS);
+    assert_eq!(open_ways(&warm(usual).ends[0].pair)[0], [true; 3]);
+    let xrc = Setup { xrc: true, ..usual };
+    assert_eq!(open_ways(&Pair::new(xrc)), [[false; 3]; 2]);
+    let shared = Setup {
+        shared_recv: true,
+        ..usual
+    };
+    assert!(!Pair::new(shared).b.qp.is_ready_to_take());
+
+    let mut ends = warm(usual).ends.into_iter().next().expect("twins");
+    for side in [Side::A, Side::B] {
+        let (path, _) = ends.pair.step_attr(side, QpState::Rtr);
+        let attr = QpAttr {
+            alt_ah_attr: path.ah_attr,
+            alt_port_num: 1,
+            path_mig_state: PathMigState::Rearm,
+            ..path
+        };
+        let mask = AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE;
+        assert!(ends.modify(side, &attr, mask));
+    }
+    assert_eq!(
+        open_ways(&ends.pair),
+        [[false; 3]; 2],
+        "each packet says so"
+    );
+    // A packet of the peer's that says so, too, arms it.
+    let receive = RecvWr {
+        wr_id: 1,
+        sges: vec![ends.pair.sge(Side::A, RECEIVED, 100)].into(),
+    };
+    ends.pair.try_recv(Side::A, receive).expect("there is room");
+    let request = wr(1, SendOp::Send, vec![ends.pair.sge(Side::B, 0, 8)]);
+    ends.post(Side::B, &request, 0).expect("there is room");
+    ends.settle();
+    assert!(ends.pair.a.qp.is_armed());
+    assert!(
+        !ends.pair.a.qp.is_ready_to_take(),
+        "a packet may change the path"
+    );
+    assert!(ends.pair.a.qp.is_ready_to_send(), "but none of its own");
+}
+
+/// What comes in the middle of a message belongs to it.
+#[test]
+fn nothing_is_taken_swiftly_in_the_middle_of_a_message() {
+    let mut twins = warm(setup(0, LOSSLESS));
+    let pair = &twins.ends[0].pair;
+    let ops = [SendOp::Send, SendOp::Write(remote(pair.key(Side::B), 0))];
+    let requests = ops.map(|op| wr(1, op, vec![pair.sge(Side::A, 0, 600)]));
+    let sges = vec![pair.sge(Side::B, RECEIVED, 8192)].into();
+    let receive = RecvWr { wr_id: 1, sges };
+    for request in requests {
+        twins
+            .both(|ends| ends.pair.try_recv(Side::B, receive.clone()))
+            .expect("there is room");
+        twins
+            .both(|ends| ends.post(Side::A, &request, 0))
+            .expect("there is room");
+        for came in 1..=3 {
+            assert!(twins.ends[0].pair.b.qp.is_ready_to_take() == (came == 1));
+            assert_eq!(twins.both(|ends| ends.deliver(Side::B, 1)), 1);
+        }
+        assert!(twins.ends[0].pair.b.qp.is_ready_to_take());
+        twins.settle();
+    }
+}
