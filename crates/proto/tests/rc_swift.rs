@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{bytes, seeds};
 use ferroce_proto::ids::{Key, Srqn};
-use ferroce_proto::rc::{LinkTraits, Swift};
+use ferroce_proto::rc::{LinkTraits, Swift, SwiftHead};
 use ferroce_proto::testkit::{Arena, Node, Pair, Rng, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{
     AttrMask, Mtu, PathMigState, Payload, PostError, QpAttr, QpState, RecvWr, SendFlags, SendOp,
@@ -47,7 +47,7 @@ impl Counts {
 /// Which swift ways are known to be open.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
-    sends: bool,
+    sends: Option<SwiftHead>,
     takes: bool,
 }
 
@@ -108,13 +108,13 @@ impl Ends {
             let mut room = vec![0xee; room];
             let opens = (&mut &*rights, &*memory);
             let open = &mut self.open[side as usize];
+            open.sends = open.sends.or_else(|| qp.swift_head());
             let written = request
                 .as_plain()
-                .filter(|_| open.sends || qp.is_ready_to_send())
-                .and_then(|send| qp.write_swiftly(opens, &send, &mut room));
+                .zip(open.sends.as_ref())
+                .and_then(|(send, common)| qp.write_swiftly(common, opens, &send, &mut room));
             if let Some((head, len)) = written {
                 counts.sent += 1;
-                open.sends = true;
                 qp.sent_swiftly(request.clone());
                 assert!(room[len..].iter().all(|b| *b == 0xee), "behind the packet");
                 let mut packet = head.map(u32::to_ne_bytes).concat();
@@ -190,11 +190,11 @@ impl Ends {
                 let opens = (&mut &*rights, &*memory);
                 // In a lane the lane itself is the acknowledgement.
                 open.takes = !brief.bth.ack_req;
-                open.sends &= !brief.bth.ack_req;
+                open.sends = open.sends.filter(|_| !brief.bth.ack_req);
                 let message = BriefSend::of(&brief.bth, payload);
                 (true, qp.take_swiftly(opens, results, &message))
             }
-            BriefKind::Ack if open.sends || qp.is_ready_for_acks() => {
+            BriefKind::Ack if open.sends.is_some() || qp.is_ready_for_acks() => {
                 (false, qp.acknowledge_swiftly(results, brief.bth.psn))
             }
             BriefKind::Send(_) | BriefKind::Ack => return None,
@@ -673,7 +673,7 @@ fn nothing_is_sent_swiftly_to_a_peer_that_is_gone() {
 fn open_ways(pair: &Pair) -> [[bool; 3]; 2] {
     [&pair.a.qp, &pair.b.qp].map(|qp| {
         [
-            qp.is_ready_to_send(),
+            qp.swift_head().is_some(),
             qp.is_ready_for_acks(),
             qp.is_ready_to_take(),
         ]
@@ -724,7 +724,7 @@ fn only_the_usual_kinds_take_swift_ways() {
         !ends.pair.a.qp.is_ready_to_take(),
         "a packet may change the path"
     );
-    assert!(ends.pair.a.qp.is_ready_to_send(), "but none of its own");
+    assert!(ends.pair.a.qp.swift_head().is_some(), "but none of its own");
 }
 
 /// What comes in the middle of a message belongs to it.

@@ -5,35 +5,37 @@
 //! ([`Qp::lock`](super::Qp::lock)), or lets the transport do anything else ([`Qp::run_catching`](super::Qp::run_catching)), makes the
 //! next message look again.
 
+use ferroce_proto::rc::SwiftHead;
+
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calm {
-    sends: bool,
+    sends: Option<SwiftHead>,
     takes: bool,
 }
 
 impl Calm {
-    /// Whether a SEND may go into the lane, and an acknowledgement be taken out of it, whatever else there is to look at.
+    /// If a SEND may go into the lane, and an acknowledgement be taken out of it, whatever else there is to look at: what SENDs have in
+    /// common.
     #[inline]
-    pub(super) fn sends(self) -> bool {
-        self.sends
+    pub(super) fn sends(&self) -> Option<&SwiftHead> {
+        self.sends.as_ref()
     }
 
     /// Whether a SEND may be taken out of the lane.
     #[inline]
-    pub(super) fn takes(self) -> bool {
+    pub(super) fn takes(&self) -> bool {
         self.takes
     }
 
-    /// A SEND has gone into the lane.
-    #[inline]
-    pub(super) fn on_sent(&mut self) {
-        self.sends = true;
+    /// SENDs may go into the lane.
+    pub(super) fn set_sends(&mut self, common: SwiftHead) {
+        self.sends = Some(common);
     }
 
-    /// A SEND was taken out of the lane.
+    /// SENDs may be taken out of the lane.
     #[inline]
-    pub(super) fn on_taken(&mut self) {
+    pub(super) fn set_takes(&mut self) {
         self.takes = true;
     }
 

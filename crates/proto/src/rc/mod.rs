@@ -77,7 +77,7 @@ pub use offer::{MAX_OFFER, MIN_OFFER, Offer};
 pub use retry::MIN_ACK_TIMEOUT;
 pub use scatter::{place, total};
 pub use short::MAX_SHORT;
-pub use swift::Swift;
+pub use swift::{Swift, SwiftHead};
 
 use config::Shared;
 use fault::{Fault, Reject, SendFault};

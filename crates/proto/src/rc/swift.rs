@@ -17,19 +17,34 @@ use crate::wire::{BriefSend, Bth, Opcode, Operation, Position, pad_count, padded
 /// The opcode of a SEND in one packet.
 const SEND_ONLY: Opcode = Opcode::rc(Operation::Send, Position::Only);
 
+/// What the packets that a queue pair sends swiftly have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwiftHead {
+    /// First two words of their headers, without what a message adds.
+    words: [u32; 2],
+    /// Most bytes of a message.
+    longest: u32,
+}
+
 impl RcQp {
-    /// Whether all that was posted is sent and nothing is owed or timed: then [`write_swiftly`](Self::write_swiftly) and
+    /// If all that was posted is sent and nothing is owed or timed: then [`write_swiftly`](Self::write_swiftly) and
     /// [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called. It stays so as long as nothing else is called than these and
     /// [`sent_swiftly`](Self::sent_swiftly), [`take_swiftly`](Self::take_swiftly) and
     /// [`post_recv_quietly`](Self::post_recv_quietly).
     #[must_use]
-    pub fn is_ready_to_send(&self) -> bool {
+    pub fn swift_head(&self) -> Option<SwiftHead> {
         let (shared, requester) = (&self.shared, &self.requester);
-        is_usual(shared)
+        let is_ready = is_usual(shared)
+            && shared.config.cap.max_send_sge > 0
             && !self.responder.wants_transmit()
             && requester.is_quiet(shared)
             && requester.queue.is_sent(requester.flight.next())
-            && !requester.peer_gone
+            && !requester.peer_gone;
+        let [first, second, _] = shared.bth(SEND_ONLY, Psn::default()).to_words(0);
+        is_ready.then(|| SwiftHead {
+            words: [first, second],
+            longest: shared.mtu(),
+        })
     }
 
     /// Whether [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called.
@@ -38,7 +53,7 @@ impl RcQp {
         is_usual(&self.shared) && self.requester.is_quiet(&self.shared)
     }
 
-    /// Whether [`take_swiftly`](Self::take_swiftly) can be called. It stays so as [`is_ready_to_send`](Self::is_ready_to_send) does.
+    /// Whether [`take_swiftly`](Self::take_swiftly) can be called. It stays so as [`swift_head`](Self::swift_head) does.
     #[must_use]
     pub fn is_ready_to_take(&self) -> bool {
         let shared = &self.shared;
@@ -48,20 +63,21 @@ impl RcQp {
         receives && is_plain(shared) && !self.is_armed() && self.responder.is_between(shared)
     }
 
-    /// Makes the packet of a SEND that could go out now, if nothing else has to be said or done before or with it: returns its header, as
+    /// Makes the packet of a SEND that could go out now, with what [`swift_head`](Self::swift_head) gave: returns its header, as
     /// words in memory, and how many bytes behind it were written to the beginning of `room`. Nothing has changed: once the packet is
     /// where the peer finds it, call [`sent_swiftly`](Self::sent_swiftly).
     #[inline]
     pub fn write_swiftly(
         &self,
+        common: &SwiftHead,
         (opens, memory): (&mut impl Opens, &impl Memory),
         send: &PlainSend<'_>,
         room: &mut [u8],
     ) -> Option<([u32; 3], usize)> {
         let shared = &self.shared;
-        let len = payload_of(shared, send)?;
+        debug_assert_eq!(self.swift_head().as_ref(), Some(common));
+        let len = payload_of(shared, send).filter(|len| *len <= common.longest)?;
         let (bytes, end) = (len as usize, padded_len(len as usize));
-        debug_assert!(self.is_ready_to_send());
         if !self.requester.has_place(shared, len) || end > room.len() {
             return None;
         }
@@ -77,8 +93,11 @@ impl RcQp {
         if !pad.is_empty() {
             pad.fill(0);
         }
-        let header = self.requester.send_header(shared, send.flags);
-        Some((header.to_words(pad_count(bytes)), end))
+        let is_solicited = send.flags.contains(SendFlags::SOLICITED);
+        let [first, second] = common.words;
+        let first = first | Bth::solicited_and_pad(is_solicited, pad_count(bytes));
+        let third = Bth::last_word(true, self.requester.next_psn());
+        Some(([first, second, third], end))
     }
 
     /// Queues a SEND whose packet [`write_swiftly`](Self::write_swiftly) has written and the peer can find.
@@ -226,16 +245,14 @@ fn is_plain(shared: &Shared) -> bool {
     shared.config.qp_type == QpType::Rc && shared.attr.path_mig_state != PathMigState::Rearm
 }
 
-/// Bytes of a message that is one packet.
+/// Bytes of a message, if that may be so long.
 #[inline]
 fn payload_of(shared: &Shared, send: &PlainSend<'_>) -> Option<u32> {
-    let cap = &shared.config.cap;
-    let len = match send.payload {
-        PlainPayload::Sge(sge) if cap.max_send_sge > 0 => sge.length,
-        PlainPayload::Inline(data) if data.len() <= cap.max_inline_data as usize => {
-            u32::try_from(data.len()).ok()?
+    match send.payload {
+        PlainPayload::Sge(sge) => Some(sge.length),
+        PlainPayload::Inline(data) => {
+            let may = data.len() <= shared.config.cap.max_inline_data as usize;
+            u32::try_from(data.len()).ok().filter(|_| may)
         }
-        _ => return None,
-    };
-    (len <= shared.mtu()).then_some(len)
+    }
 }

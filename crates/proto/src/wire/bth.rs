@@ -97,8 +97,23 @@ impl Bth {
             (self.solicited as u32) << 7 | (self.migreq as u32) << 6 | (pad_count as u32 & 3) << 4;
         let first = (self.opcode.0 as u32) << 24 | flags << 16 | self.pkey as u32;
         let second = (self.congestion as u32) << 24 | self.dest_qp.get();
-        let third = (self.ack_req as u32) << 31 | self.psn.get();
-        [first.to_be(), second.to_be(), third.to_be()]
+        let third = Self::last_word(self.ack_req, self.psn);
+        [first.to_be(), second.to_be(), third]
+    }
+
+    /// What the flag SE and the pad count add to the first word of a header, as it is in memory.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn solicited_and_pad(solicited: bool, pad_count: u8) -> u32 {
+        let flags = (solicited as u32) << 7 | (pad_count as u32 & 3) << 4;
+        (flags << 16).to_be()
+    }
+
+    /// The last word of a header, as it is in memory.
+    #[must_use]
+    #[inline]
+    pub(crate) const fn last_word(ack_req: bool, psn: Psn) -> u32 {
+        ((ack_req as u32) << 31 | psn.get()).to_be()
     }
 
     /// The PSN in the words of a header, as they are in memory.

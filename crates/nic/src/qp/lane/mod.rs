@@ -124,7 +124,7 @@ impl Qp {
             End::Sending => self.take_lane_acks(&mut locked, (now, catch)),
             End::Receiving => self.drain_lane(&mut locked, (now, catch)),
         }
-        let speaks = !locked.calm.sends()
+        let speaks = locked.calm.sends().is_none()
             && (locked.transport.wants_transmit() || locked.transport.next_local().is_some());
         drop(locked);
         if speaks {

@@ -304,7 +304,7 @@ impl Qp {
         let Transport::Rc(rc) = &mut locked.transport else {
             return;
         };
-        let taken = if locked.calm.sends() || rc.is_ready_for_acks() {
+        let taken = if locked.calm.sends().is_some() || rc.is_ready_for_acks() {
             rc.acknowledge_swiftly(&mut Results::new(self, catch), psn)
         } else {
             Swift::Unusual

@@ -20,9 +20,8 @@ impl Qp {
         locked: &'a mut Locked,
         send: &PlainSend<'_>,
     ) -> Option<&'a mut RcQp> {
-        let is_calm = locked.calm.sends();
-        if !is_calm && !is_usual(locked) {
-            return None;
+        if locked.calm.sends().is_none() {
+            look(locked);
         }
         let Locked {
             transport: Transport::Rc(rc),
@@ -35,18 +34,29 @@ impl Qp {
         else {
             return None;
         };
-        if !lanes.is_open() || !is_calm && !rc.is_ready_to_send() {
+        if !lanes.is_open() {
             return None;
         }
+        let common = calm.sends()?;
         let mut opens = Remembering { qp: self, memo };
-        let (head, len) = rc.write_swiftly((&mut opens, &RawMemory), send, room)?;
+        let (head, len) = rc.write_swiftly(common, (&mut opens, &RawMemory), send, room)?;
         if !lanes.push((head, &room[..len])) {
             return None;
         }
-        calm.on_sent();
         lanes.wake(self.nic().looks_again());
         self.tally.count_tx(1, Bth::LEN + len);
         Some(rc)
+    }
+}
+
+/// Looks whether everything is so that SENDs may go into the lane.
+#[cold]
+fn look(locked: &mut Locked) {
+    if let Transport::Rc(rc) = &locked.transport
+        && is_usual(locked)
+        && let Some(common) = rc.swift_head()
+    {
+        locked.calm.set_sends(common);
     }
 }
 

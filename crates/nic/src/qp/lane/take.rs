@@ -73,7 +73,10 @@ impl Taken {
             return Next::Lost;
         };
         let receiver = &mut into.receiver;
-        let is_ready = calm.takes() || rc.is_ready_to_take();
+        if !calm.takes() && rc.is_ready_to_take() {
+            calm.set_takes();
+        }
+        let is_ready = calm.takes();
         let mut opens = Remembering { qp, memo };
         while self.messages < BUDGET {
             let waiting = match receiver.look() {
@@ -87,7 +90,7 @@ impl Taken {
             if let (Some(ack), Some(out)) = (waiting.ack, &mut *out)
                 && let Some(psn) = out.on_ack(ack)
             {
-                let is_ready = calm.sends() || rc.is_ready_for_acks();
+                let is_ready = calm.sends().is_some() || rc.is_ready_for_acks();
                 let so_far = if is_ready {
                     rc.acknowledge_swiftly(sink, psn)
                 } else {
@@ -115,9 +118,6 @@ impl Taken {
             self.messages += 1;
             self.packets += 1;
             self.bytes += Bth::LEN + rest.len();
-        }
-        if self.messages > 0 && is_ready {
-            calm.on_taken();
         }
         Next::Nothing
     }
