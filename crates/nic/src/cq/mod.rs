@@ -204,7 +204,11 @@ impl Cq {
     }
     /// Gives a completion to who polls, if it can go there, or queues it. The caller has the lock of its queue pair. Returns as
     /// [`push`](Self::push).
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
     pub(crate) fn deliver(&self, wc: Wc, solicited: bool, catch: &mut Catch<'_>) -> bool {
         if catch.takes(self) && self.sign.is_blank() {
             catch.push(&wc, self.stamps.take());
@@ -213,7 +217,11 @@ impl Cq {
         self.push(wc, solicited)
     }
     /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for good.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
         let stamp = self.stamps.take();
         let mut ring = self.ring.lock();
@@ -221,17 +229,17 @@ impl Cq {
             self.sign.show_news();
             return true;
         }
-        self.push_generally(ring, (wc, stamp), solicited)
+        self.push_generally(ring, &wc, (stamp, solicited))
     }
     #[cold]
     fn push_generally(
         &self,
         mut ring: LockGuard<'_, Ring>,
-        (wc, stamp): (Wc, Stamp),
-        solicited: bool,
+        wc: &Wc,
+        (stamp, solicited): (Stamp, bool),
     ) -> bool {
         let due = ring.due();
-        let pushed = ring.push(wc, solicited, stamp, clock::monotonic);
+        let pushed = ring.push(*wc, solicited, stamp, clock::monotonic);
         self.sign.show(&ring);
         match pushed {
             Pushed::Quiet => true,

@@ -70,7 +70,11 @@ impl Ring {
     }
 
     /// Queues a completion, if nobody waits for one and there is room. Returns whether it did.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
     pub(super) fn push_unawaited(&mut self, wc: &Wc, stamp: Stamp) -> bool {
         let may = !self.overflowed && self.armed == Armed::No && self.queue.len() < self.capacity;
         if may {

@@ -45,7 +45,11 @@ impl<'a, 'c> Results<'a, 'c> {
 }
 
 impl Sink for Results<'_, '_> {
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
     fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool {
         match wc.status {
             WcStatus::RetryExcErr => self.count(Noted::RetryExceeded, 1),
@@ -55,7 +59,11 @@ impl Sink for Results<'_, '_> {
         let cq = self.qp.queues.send_cq.as_ref();
         cq.is_none_or(|cq| cq.deliver(wc, solicited, self.catch))
     }
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
         self.count_received(&wc);
         let cq = self.qp.queues.recv_cq.as_ref();
