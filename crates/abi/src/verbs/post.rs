@@ -210,10 +210,17 @@ pub(crate) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: a live queue pair.
     let private = unsafe { qp::private(qp) };
+    // SAFETY: a work request, if it is not NULL.
+    let is_single = unsafe { is_single(wr) };
+    // SAFETY: as above; it is one.
+    let plain = is_single.then(|| unsafe { wr::plain_recv(wr) }).flatten();
+    if plain.is_some_and(|(wr_id, sge)| private.nic().post_plain_recv(wr_id, sge)) {
+        return 0;
+    }
     let max_sge = private.cap().max_recv_sge;
     // SAFETY: a chain of work requests, and room for the refused one.
     unsafe {
-        if is_single(wr) {
+        if is_single {
             let post = |wr| private.nic().post_one_recv(wr);
             return post_one("ibv_post_recv", &max_sge, wr, bad_wr, post);
         }

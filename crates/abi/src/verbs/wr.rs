@@ -195,6 +195,19 @@ pub(super) unsafe fn plain_send(wr: *const ibv_send_wr) -> Option<PlainSend<'sta
     }
 }
 
+/// A receive-queue work request, if it has one element: its tag, and that.
+///
+/// # Safety
+/// As [`recv_wr`].
+#[inline]
+pub(super) unsafe fn plain_recv(wr: *const ibv_recv_wr) -> Option<(u64, Sge)> {
+    // SAFETY: the caller's promise; the element is read only if there is one.
+    unsafe {
+        let is_plain = (*wr).num_sge == 1 && !(*wr).sg_list.is_null();
+        is_plain.then(|| ((*wr).wr_id, sge_from_c(&*(*wr).sg_list)))
+    }
+}
+
 /// An address of this process in a field that is always 64 bits wide.
 #[expect(
     clippy::cast_possible_truncation,

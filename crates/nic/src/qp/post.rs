@@ -1,7 +1,7 @@
 //! Work that the program posts.
 
 use ferroce_os::lock::LockGuard;
-use ferroce_proto::verbs::{PlainSend, PostError, RecvWr, SendWr};
+use ferroce_proto::verbs::{PlainSend, PostError, RecvWr, SendWr, Sge, Sges};
 
 use super::Qp;
 use super::locked::Locked;
@@ -63,6 +63,13 @@ impl Qp {
             post_each(&mut wrs.drain(..), |wr| locked.transport.post_send(cx, wr))
                 .map_err(|(_, e)| e)
         })
+    }
+    /// Queues a receive with one element, if nobody waits for it. Returns whether it did; if not, nothing has happened, and
+    /// [`post_one_recv`](Self::post_one_recv) is to be called.
+    #[inline]
+    pub fn post_plain_recv(&self, wr_id: u64, sge: Sge) -> bool {
+        let sges = Sges::from_buf([sge]);
+        self.post_recv_quietly(RecvWr { wr_id, sges }).is_ok()
     }
     /// As [`post_recv`](Self::post_recv), for one work request.
     ///
