@@ -14,14 +14,21 @@ const FILE: &str = "docs/performance.md";
 /// One line for the terminal.
 pub(super) fn line(verdict: &Verdict) -> String {
     format!(
-        "{:<66}{:>10.3}{:>10.3}   ratio {:>6.3}  {:<8} {}",
+        "{:<66}{:>10.3}{:>10.3}   ratio {:>6.3}  {:<8} {}{}",
         verdict.aim.name(),
         verdict.ours,
         verdict.theirs,
         verdict.ratio,
         limit(verdict),
-        met(verdict)
+        met(verdict),
+        state(verdict)
     )
+}
+
+/// In which state of the machine that was, where it counts.
+fn state(verdict: &Verdict) -> String {
+    let said = |line| format!(" (a line takes {line:.3} µs)");
+    verdict.line.map_or_else(String::new, said)
 }
 
 fn limit(verdict: &Verdict) -> String {
@@ -79,7 +86,8 @@ fn text(verdicts: &[Verdict], failed: &[String], before: &str) -> Result<String,
          Written by `cargo xtask aims --write-table` on {date}: {kernel}, {cores} processors, load average {before} before it \
          and {after} at the end (what is measured makes about 2).\n\
          Ours is measured by unmodified perftest on the drop-in libraries, by turns with what the aim is measured against. \
-         The numbers are medians of the rounds, the ratio is the median of the rounds' ratios.\n\n\
+         The numbers are medians of the rounds, the ratio is the median of the rounds' ratios. Where a cache line decides, it is \
+         measured in each round as well, and all rounds that count are of the state in which the machine was most.\n\n\
          | work | ours | measured against | theirs | ratio | aim | |\n|---|---|---|---|---|---|---|\n"
     );
     for verdict in verdicts {
@@ -87,13 +95,14 @@ fn text(verdicts: &[Verdict], failed: &[String], before: &str) -> Result<String,
         let work = work.split(" / ").next().unwrap_or_default().to_owned();
         let _ = writeln!(
             out,
-            "| {work} | {:.3} {} | {against} | {:.3} | {:.2} | {} | {} |",
+            "| {work} | {:.3} {} | {against} | {:.3} | {:.2} | {} | {}{} |",
             verdict.ours,
             unit(verdict),
             verdict.theirs,
             verdict.ratio,
             limit(verdict),
-            met(verdict)
+            met(verdict),
+            state(verdict)
         );
     }
     for reason in failed {

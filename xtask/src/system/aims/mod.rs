@@ -4,6 +4,7 @@
 
 mod document;
 mod probe;
+mod rounds;
 mod table;
 
 use std::path::Path;
@@ -14,10 +15,9 @@ use crate::document::Mode;
 use crate::workspace::Workspace;
 use crate::{cleanup, packages, sh};
 use probe::Probe;
+use rounds::Round;
 use table::{AIMS, Aim};
 
-/// How often each aim is measured; the median of the ratios counts.
-const ROUNDS: usize = 5;
 /// Time for all rounds of an aim.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -31,6 +31,8 @@ struct Verdict {
     /// Median of ours divided by the other's, round by round.
     ratio: f64,
     rounds: usize,
+    /// What a cache line took meanwhile, in microseconds, where that counts; median.
+    line: Option<f64>,
 }
 
 impl Verdict {
@@ -78,22 +80,16 @@ fn measure(aim: &'static Aim, bin: &Path, logs: &Path) -> Result<Verdict, String
     let folder = logs.join(aim.name().replace([' ', '/'], "-"));
     let _ = std::fs::remove_dir_all(&folder);
     let stage = Stage::new(aim.place, User::Root, bin.to_owned(), folder, LIMIT)?;
-    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let (our, their) = (
-            aim.ours.measure(&stage, aim.number)?,
-            aim.theirs.measure(&stage, aim.number)?,
-        );
-        ours.push(our);
-        theirs.push(their);
-        ratios.push(our / their);
-    }
+    let rounds = rounds::measure(aim, &stage)?;
+    let of = |what: fn(&Round) -> f64| median(rounds.iter().map(what).collect());
+    let lines: Option<Vec<f64>> = rounds.iter().map(|round| round.line).collect();
     Ok(Verdict {
         aim,
-        ours: median(ours)?,
-        theirs: median(theirs)?,
-        ratio: median(ratios)?,
-        rounds: ROUNDS,
+        ours: of(|round| round.ours)?,
+        theirs: of(|round| round.theirs)?,
+        ratio: of(|round| round.ours / round.theirs)?,
+        rounds: rounds.len(),
+        line: lines.map(median).transpose()?,
     })
 }
 

@@ -42,6 +42,13 @@ impl Aim {
         };
         format!("{place}: {} / {}", self.work, self.theirs.name())
     }
+
+    /// Whether it is decided by how long a cache line takes from one processor to the other: short messages by shared memory on
+    /// both sides.
+    pub(super) fn depends_on_line(&self) -> bool {
+        let is_shared = matches!(self.theirs, Probe::Bench { name, .. } if name.starts_with("UCX"));
+        is_shared && !matches!(self.number, Number::Bandwidth)
+    }
 }
 
 const HERE: Place = Place::Loopback;
