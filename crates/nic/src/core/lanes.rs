@@ -30,7 +30,7 @@ pub(crate) enum End {
 }
 
 /// Looks of a program that polls in a loop, at one go.
-const CLOSE_LOOKS: u32 = 64;
+const CLOSE_LOOKS: u32 = 8;
 
 /// What a look at a lane found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
