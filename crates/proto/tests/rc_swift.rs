@@ -258,6 +258,19 @@ impl Ends {
         node.with(now, |qp, cx| qp.modify(cx, attr, mask)).is_ok()
     }
 
+    /// Loads its path once more as the alternate one, to be armed with the peer's next packet.
+    fn rearm(&mut self, side: Side) -> bool {
+        let (path, _) = self.pair.step_attr(side, QpState::Rtr);
+        let attr = QpAttr {
+            alt_ah_attr: path.ah_attr,
+            alt_port_num: 1,
+            path_mig_state: PathMigState::Rearm,
+            ..path
+        };
+        let mask = AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE;
+        self.modify(side, &attr, mask)
+    }
+
     /// Both start anew; nothing is under way.
     fn connect_again(&mut self, link: LinkTraits) {
         self.under_way = Default::default();
@@ -457,17 +470,7 @@ fn rarely(twins: &mut Twins, rng: &mut Rng, side: Side) {
             }
         }
         10..=13 => {
-            twins.both(|ends| {
-                let (path, _) = ends.pair.step_attr(side, QpState::Rtr);
-                let attr = QpAttr {
-                    alt_ah_attr: path.ah_attr,
-                    alt_port_num: 1,
-                    path_mig_state: PathMigState::Rearm,
-                    ..path
-                };
-                let mask = AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE;
-                ends.modify(side, &attr, mask)
-            });
+            twins.both(|ends| ends.rearm(side));
         }
         14..=15 => {
             twins.both(|ends| {
@@ -695,15 +698,7 @@ fn only_the_usual_kinds_take_swift_ways() {
 
     let mut ends = warm(usual).ends.into_iter().next().expect("twins");
     for side in [Side::A, Side::B] {
-        let (path, _) = ends.pair.step_attr(side, QpState::Rtr);
-        let attr = QpAttr {
-            alt_ah_attr: path.ah_attr,
-            alt_port_num: 1,
-            path_mig_state: PathMigState::Rearm,
-            ..path
-        };
-        let mask = AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE;
-        assert!(ends.modify(side, &attr, mask));
+        assert!(ends.rearm(side));
     }
     assert_eq!(
         open_ways(&ends.pair),

@@ -20,7 +20,6 @@ use crate::types::{
 };
 
 /// A refusal in the form that the device gives it.
-#[cold]
 pub(super) fn refused(error: PostError) -> Error {
     invalid(error.to_string())
 }
@@ -32,11 +31,9 @@ pub(super) fn refused(error: PostError) -> Error {
 ///
 /// # Safety
 /// `list` points to `count` elements that do not change during `'a`.
-#[inline]
 unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a [ibv_sge], Error> {
-    let Ok(count) = usize::try_from(count) else {
-        return Err(bad_count(count));
-    };
+    let count =
+        usize::try_from(count).map_err(|_| invalid(format!("{count} scatter/gather elements")))?;
     if count > max as usize {
         return Err(refused(PostError::TooManySges { got: count, max }));
     }
@@ -44,22 +41,12 @@ unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a
         return Ok(&[]);
     }
     if list.is_null() {
-        return Err(no_list(count));
+        return Err(invalid(format!(
+            "the list of {count} scatter/gather elements is NULL"
+        )));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { slice::from_raw_parts(list, count) })
-}
-
-#[cold]
-fn bad_count(count: i32) -> Error {
-    invalid(format!("{count} scatter/gather elements"))
-}
-
-#[cold]
-fn no_list(count: usize) -> Error {
-    invalid(format!(
-        "the list of {count} scatter/gather elements is NULL"
-    ))
 }
 
 /// A scatter/gather element.
@@ -292,7 +279,6 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
 ///
 /// # Safety
 /// `wr` points to a work request with its list.
-#[inline]
 pub(super) unsafe fn recv_wr(wr: *const ibv_recv_wr, max_sge: u32) -> Result<RecvWr, Error> {
     // SAFETY: the caller's promise.
     let (wr_id, sges) = unsafe {

@@ -163,11 +163,6 @@ impl SharedArea {
         self.generation == fork::generation()
     }
 
-    /// See [`fork::generation`]: whose it is.
-    pub(super) const fn generation(&self) -> usize {
-        self.generation
-    }
-
     /// Where the words of a lane begin, and its slots, if there is such a lane.
     pub(super) fn lane_memory(&self, lane: u8) -> Option<(*mut u8, *mut u8)> {
         let has = self.lanes && lane < LANES;

@@ -7,15 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::area::{SharedArea, copy_short, prefetch, prefetch_for_write};
 use super::lane::{HEAD, Head, LONGEST_REST, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
 use super::protocol::LINE;
-use crate::fork;
 
 /// A lane. It keeps the ring's memory.
 #[derive(Clone)]
 pub struct SharedLane {
-    /// Keeps its memory.
-    _area: Arc<SharedArea>,
-    /// That of the area, which is looked at for each message.
-    generation: usize,
+    area: Arc<SharedArea>,
     index: u8,
     /// Its words beside its slots.
     control: *mut u8,
@@ -34,8 +30,7 @@ impl SharedLane {
     pub fn of(area: &Arc<SharedArea>, index: u8) -> Option<Self> {
         let (control, slots) = area.lane_memory(index)?;
         Some(Self {
-            _area: Arc::clone(area),
-            generation: area.generation(),
+            area: Arc::clone(area),
             index,
             control,
             slots,
@@ -85,7 +80,7 @@ impl LaneArea for SharedLane {
 
     #[inline]
     fn is_ours(&self) -> bool {
-        self.generation == fork::generation()
+        self.area.is_ours()
     }
 
     #[inline]

@@ -8,10 +8,11 @@ use super::config::Shared;
 use super::fault::Reject;
 use super::post::check_recv;
 use super::responder::{Responder, recv_completion};
+use super::swift::is_usual;
 use super::{Cx, RcQp, Sink};
 use crate::ids::Psn;
 use crate::mr::{Access, Memory, Opens};
-use crate::verbs::{PathMigState, QpState, QpType, RecvWr, Wc};
+use crate::verbs::{QpState, RecvWr, Wc};
 use crate::wire::{Brief, BriefKind, BriefSend, Opcode};
 
 impl RcQp {
@@ -19,17 +20,8 @@ impl RcQp {
     /// `on_packet` must be called with it.
     #[inline]
     pub fn on_brief(&mut self, cx: &mut Cx<'_>, brief: &Brief<'_>) -> Option<bool> {
-        let attr = &self.shared.attr;
-        // A program that only receives may stay in RTR.
-        let receives = matches!(brief.kind, BriefKind::Send(_)) && self.responder.is_established();
-        let usual = (attr.qp_state == QpState::Rts || attr.qp_state == QpState::Rtr && receives)
-            && attr.path_mig_state != PathMigState::Rearm
-            && self.shared.config.qp_type == QpType::Rc;
-        if !usual {
-            return None;
-        }
         match brief.kind {
-            BriefKind::Send(payload) if self.responder.is_between(&self.shared) => {
+            BriefKind::Send(payload) if self.is_ready_to_take() => {
                 let outcome = self.responder.take_brief(
                     &self.shared,
                     (&mut &*cx.rights, cx.memory),
@@ -40,13 +32,13 @@ impl RcQp {
                 self.settle_request(cx, outcome);
                 Some(taken)
             }
-            BriefKind::Send(_) => None,
-            BriefKind::Ack => {
+            BriefKind::Ack if is_usual(&self.shared) => {
                 let sequence = self.requester.flight.sequence_of(brief.bth.psn).ok()?;
                 let outcome = self.requester.acknowledge(&self.shared, cx, sequence + 1);
                 self.settle_send(cx, outcome.map(drop));
                 Some(true)
             }
+            BriefKind::Send(_) | BriefKind::Ack => None,
         }
     }
 

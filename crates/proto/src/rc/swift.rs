@@ -40,7 +40,8 @@ impl RcQp {
             && requester.is_quiet(shared)
             && requester.queue.is_sent(requester.flight.next())
             && !requester.peer_gone;
-        let [first, second, _] = shared.bth(SEND_ONLY, Psn::default()).to_words(0);
+        let header = requester.send_header(shared, SendFlags::empty());
+        let [first, second, _] = header.to_words(0);
         is_ready.then(|| SwiftHead {
             words: [first, second],
             longest: shared.mtu(),
@@ -170,7 +171,9 @@ impl RcQp {
                 None => outcome = Swift::Unusual,
             }
         }
-        requester.on_quiet_progress(bytes);
+        if bytes > 0 {
+            requester.on_quiet_progress(bytes);
+        }
         outcome
     }
 }
@@ -235,7 +238,7 @@ impl Requester {
 
 /// Whether the queue pair is one that sends, and no packet of it can change its path.
 #[inline]
-fn is_usual(shared: &Shared) -> bool {
+pub(super) fn is_usual(shared: &Shared) -> bool {
     shared.attr.qp_state == QpState::Rts && is_plain(shared)
 }
 

@@ -93,12 +93,11 @@ impl Bth {
     #[must_use]
     #[inline]
     pub const fn to_words(&self, pad_count: u8) -> [u32; 3] {
-        let flags =
-            (self.solicited as u32) << 7 | (self.migreq as u32) << 6 | (pad_count as u32 & 3) << 4;
-        let first = (self.opcode.0 as u32) << 24 | flags << 16 | self.pkey as u32;
+        let first = (self.opcode.0 as u32) << 24 | (self.migreq as u32) << 22 | self.pkey as u32;
+        let first = first.to_be() | Self::solicited_and_pad(self.solicited, pad_count);
         let second = (self.congestion as u32) << 24 | self.dest_qp.get();
         let third = Self::last_word(self.ack_req, self.psn);
-        [first.to_be(), second.to_be(), third]
+        [first, second.to_be(), third]
     }
 
     /// What the flag SE and the pad count add to the first word of a header, as it is in memory.

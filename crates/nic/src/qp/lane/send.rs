@@ -8,6 +8,7 @@ use ferroce_proto::rc::Swift;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Bth, Opcode};
 
+use super::take::acknowledge;
 use crate::core::{End, Eye, Watch, slot_of};
 use crate::cq::Catch;
 use crate::link::local::{LaneNotice, LaneWord, LateWake, Outgoing};
@@ -304,11 +305,7 @@ impl Qp {
         let Transport::Rc(rc) = &mut locked.transport else {
             return;
         };
-        let taken = if locked.calm.sends().is_some() || rc.is_ready_for_acks() {
-            rc.acknowledge_swiftly(&mut Results::new(self, catch), psn)
-        } else {
-            Swift::Unusual
-        };
+        let taken = acknowledge(rc, &locked.calm, &mut Results::new(self, catch), psn);
         if taken != Swift::Done {
             self.on_general_ack(locked, (psn, taken), now);
         }

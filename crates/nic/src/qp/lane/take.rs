@@ -3,13 +3,14 @@
 use ferroce_os::memory::RawMemory;
 use ferroce_os::ring::Head;
 use ferroce_proto::ids::Psn;
-use ferroce_proto::rc::Swift;
+use ferroce_proto::rc::{RcQp, Swift};
 use ferroce_proto::wire::{BriefSend, Bth};
 use smallvec::SmallVec;
 
 use super::Lanes;
 use crate::core::Remembering;
 use crate::qp::Qp;
+use crate::qp::calm::Calm;
 use crate::qp::locked::Locked;
 use crate::qp::results::Results;
 use crate::qp::transport::Transport;
@@ -90,12 +91,7 @@ impl Taken {
             if let (Some(ack), Some(out)) = (waiting.ack, &mut *out)
                 && let Some(psn) = out.on_ack(ack)
             {
-                let is_ready = calm.sends().is_some() || rc.is_ready_for_acks();
-                let so_far = if is_ready {
-                    rc.acknowledge_swiftly(sink, psn)
-                } else {
-                    Swift::Unusual
-                };
+                let so_far = acknowledge(rc, calm, sink, psn);
                 if so_far != Swift::Done {
                     return Next::Acknowledged(psn, so_far);
                 }
@@ -120,6 +116,21 @@ impl Taken {
             self.bytes += Bth::LEN + rest.len();
         }
         Next::Nothing
+    }
+}
+
+/// The peer has taken everything up to a PSN: the short way, if that is open.
+#[inline]
+pub(super) fn acknowledge(
+    rc: &mut RcQp,
+    calm: &Calm,
+    sink: &mut Results<'_, '_>,
+    psn: Psn,
+) -> Swift {
+    if calm.sends().is_some() || rc.is_ready_for_acks() {
+        rc.acknowledge_swiftly(sink, psn)
+    } else {
+        Swift::Unusual
     }
 }
 
