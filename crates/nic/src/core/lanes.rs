@@ -53,6 +53,8 @@ pub(crate) struct Eye {
     at: AtomicU64,
     /// What was taken here is still to be said.
     holds: AtomicBool,
+    /// The peer may hold the next message for taken when it is there.
+    assures: AtomicBool,
 }
 
 impl Eye {
@@ -62,6 +64,7 @@ impl Eye {
             end,
             at: AtomicU64::new(NOWHERE),
             holds: AtomicBool::new(false),
+            assures: AtomicBool::new(false),
         })
     }
 
@@ -77,6 +80,17 @@ impl Eye {
     #[inline]
     pub(crate) fn hold(&self, holds: bool) {
         self.holds.store(holds, Ordering::Relaxed);
+    }
+
+    /// The peer may hold the next message for taken when it is there, or may not any more. The caller has the queue pair's lock.
+    #[inline]
+    pub(crate) fn assure(&self, assures: bool) {
+        self.assures.store(assures, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn assures(&self) -> bool {
+        self.assures.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -216,6 +230,9 @@ impl Lanes {
             match watch.eye.look() {
                 Seen::Nothing => {}
                 Seen::News => {
+                    if watch.eye.end == End::Receiving && !watch.eye.assures() {
+                        self.take_assured(nic, now);
+                    }
                     watch.qp.on_lane(watch.eye.end, (now, catch));
                     each(watch.slot);
                     any = true;
@@ -228,6 +245,28 @@ impl Lanes {
             self.0.retain(|watch| !watch.eye.is_closed());
         }
         any
+    }
+
+    /// Something has come another way: what its sender held for taken before is taken first.
+    #[inline]
+    pub(super) fn take_assured(&self, nic: &Nic, now: Time) {
+        if nic.assurances.take_some() {
+            self.take_some_assured(nic, now);
+        }
+    }
+
+    #[cold]
+    fn take_some_assured(&self, nic: &Nic, now: Time) {
+        let assures = |watch: &&Watch| watch.eye.assures();
+        for watch in self.0.iter().filter(assures) {
+            if watch.eye.has_news() {
+                let catch = &mut Catch::default();
+                watch.qp.on_lane(watch.eye.end, (now, catch));
+            }
+            if watch.eye.assures() {
+                nic.assurances.note();
+            }
+        }
     }
 
     /// Lanes that were made since are looked at.
@@ -252,10 +291,13 @@ impl Lanes {
         }
     }
 
-    /// Another process offers a lane: it is not that of whom it was offered before.
-    pub(super) fn accept(&mut self, nic: &Nic, offer: &LaneOffer) {
+    /// Another process offers a lane: it is not that of whom it was offered before, but for what is still in it.
+    pub(super) fn accept(&mut self, nic: &Nic, offer: &LaneOffer, now: Time) {
         let is_same = |eye: &Eye| eye.lane == offer.lane && eye.end == End::Receiving;
         for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
+            watch
+                .qp
+                .on_lane(watch.eye.end, (now, &mut Catch::default()));
             watch.eye.close();
         }
         let Some(qp) = nic.qps.find(offer.to) else {

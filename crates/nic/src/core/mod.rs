@@ -3,6 +3,7 @@
 //! Locks, in the order in which they are taken: progress → a queue pair → the rights table → a completion queue or a link.
 //! Never two queue pairs at once; none of them while blocking or calling into the program.
 
+mod assurances;
 mod counters;
 mod delays;
 mod dispatch;
@@ -41,6 +42,7 @@ use ferroce_os::poll::Poller;
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
 
+use self::assurances::Assurances;
 pub use self::counters::{Counters, DirectCounter, DropReason, Way};
 use self::delays::Delays;
 pub(crate) use self::events::{EventQueue, Owned};
@@ -81,6 +83,7 @@ pub struct Nic {
     network: Option<RouteSocket>,
     policy: Policy,
     rights: RightsTable,
+    assurances: Assurances,
     qps: QpTable,
     groups: Groups,
     domains: Domains,

@@ -31,6 +31,12 @@ impl RightsTable {
         read(&self.rights)
     }
 
+    /// Changes so far. What was open and is so no longer has changed it.
+    #[inline]
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
     /// Locks it for a change.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Rights> {
         let guard = write(&self.rights);
@@ -63,7 +69,7 @@ impl Opens for Remembering<'_> {
         range: (u64, u64),
         need: Access,
     ) -> Result<Span<'_>, RightsError> {
-        let edition = self.qp.nic().rights.edition.load(Ordering::Acquire);
+        let edition = self.qp.nic().rights.edition();
         let is_good = |(of, memo): &(u64, Memo)| *of == edition && memo.key() == key;
         if !self.memo.memo.as_ref().is_some_and(is_good) {
             self.renew(key);
@@ -84,7 +90,7 @@ impl Remembering<'_> {
             lock(&table.memos).push(self.qp.weak());
         }
         let rights = table.read();
-        let edition = table.edition.load(Ordering::Acquire);
+        let edition = table.edition();
         self.memo.memo = rights.memo(key).map(|memo| (edition, memo));
     }
 }
@@ -93,13 +99,15 @@ impl Nic {
     /// A region is not in the table any more, or not as it was: when this returns no queue pair uses what it remembers of it. The
     /// caller has neither the lock of a queue pair nor that of the table.
     pub(crate) fn end_memos(&self) {
-        let qps: Vec<Arc<Qp>> = {
-            let mut memos = lock(&self.rights.memos);
-            memos.retain(|qp| qp.strong_count() > 0);
-            memos.iter().filter_map(Weak::upgrade).collect()
-        };
-        for qp in qps {
+        for qp in self.remembering() {
             qp.end_step();
         }
+    }
+
+    /// The queue pairs that remember something.
+    pub(super) fn remembering(&self) -> Vec<Arc<Qp>> {
+        let mut memos = lock(&self.rights.memos);
+        memos.retain(|qp| qp.strong_count() > 0);
+        memos.iter().filter_map(Weak::upgrade).collect()
     }
 }

@@ -8,6 +8,7 @@ use ferroce_os::netdev;
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::random;
 
+use super::assurances::Assurances;
 use super::counters::Counters;
 use super::delays::Delays;
 use super::groups::Groups;
@@ -67,6 +68,7 @@ impl Nic {
             network,
             policy,
             rights: RightsTable::default(),
+            assurances: Assurances::default(),
             qps: QpTable::new(),
             groups: Groups::default(),
             domains: Domains::new(),

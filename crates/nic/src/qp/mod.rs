@@ -281,11 +281,22 @@ impl Qp {
         drop(self.lock_swiftly());
     }
 
+    /// What its peer may hold for taken is taken when this returns.
+    pub(crate) fn end_assurance(&self) {
+        self.keep_assurance(&mut self.lock_swiftly());
+    }
+
     /// Takes its lock, for anything at all.
     fn lock(&self) -> LockGuard<'_, Locked> {
         let mut locked = self.lock_swiftly();
-        locked.calm.end();
+        self.end_calm(&mut locked);
         locked
+    }
+
+    /// Something else than short messages by lanes is done next. What the peer may hold for taken is taken before that.
+    fn end_calm(&self, locked: &mut Locked) {
+        self.keep_assurance(locked);
+        locked.calm.end();
     }
 
     /// Takes its lock, for what leaves the queue pair as [`Calm`](self::calm::Calm) as it is.

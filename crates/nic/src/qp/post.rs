@@ -23,9 +23,12 @@ impl Qp {
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
         let mut locked = self.lock_swiftly();
         if let Some(send) = wr.as_plain()
-            && let Some(rc) = self.send_swiftly(&mut locked, &send)
+            && let Some((rc, is_assured)) = self.send_swiftly(&mut locked, &send)
         {
             rc.sent_swiftly(wr);
+            if is_assured {
+                self.complete_assured(&mut locked);
+            }
             return Ok(());
         }
         self.post_generally(locked, wr)
@@ -35,12 +38,18 @@ impl Qp {
     #[inline]
     pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
         let mut locked = self.lock_swiftly();
-        let sent = self.send_swiftly(&mut locked, send);
-        sent.map(|rc| rc.sent_swiftly(*send)).is_some()
+        let Some((rc, is_assured)) = self.send_swiftly(&mut locked, send) else {
+            return false;
+        };
+        rc.sent_swiftly(*send);
+        if is_assured {
+            self.complete_assured(&mut locked);
+        }
+        true
     }
     #[cold]
     fn post_generally(&self, mut locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
-        locked.calm.end();
+        self.end_calm(&mut locked);
         self.step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
             .map_err(|e| post_error(&e))
     }

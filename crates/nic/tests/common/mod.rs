@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 pub(crate) mod lanes;
+pub(crate) mod peer;
 
 use std::process::Command;
 use std::sync::Arc;

@@ -44,9 +44,12 @@ pub enum LaneWord {
     Accepted,
     /// Up to where the consumer has read.
     Read,
+    /// The last position of which the consumer has withdrawn its assurance.
+    Withdrawn,
     /// The position of what is in a slot, plus one.
     Filled(u32),
-    /// The length of what is in a slot, and above it the lane that [`Says`](Self::Says) is about, plus one.
+    /// The length of what is in a slot; above it the lane that [`Says`](Self::Says) is about, plus one, and what is assured there, plus
+    /// one.
     Length(u32),
     /// Up to where the producer of what is in a slot has read a lane the other way.
     Says(u32),
@@ -59,12 +62,37 @@ pub struct LaneAck {
     pub lane: u8,
     /// Up to where it has read.
     pub read: u32,
+    /// If the next message there, with so many bytes behind its head at most, is as good as taken: most bytes. See
+    /// [`LaneProducer::is_assured`].
+    pub assured: Option<u8>,
+}
+
+impl LaneAck {
+    /// What it adds to the word of a slot's length.
+    #[inline]
+    fn to_bits(self) -> u32 {
+        let assured = self.assured.map_or(0, |most| u32::from(most) + 1);
+        (u32::from(self.lane) + 1) << ACK_SHIFT | assured << ASSURED_SHIFT
+    }
+
+    /// What such a word says, with the word beside it.
+    #[inline]
+    fn from_bits(word: u32, read: u32) -> Option<Self> {
+        let [_, _, about, assured] = word.to_le_bytes();
+        Some(Self {
+            lane: about.checked_sub(1)?,
+            read,
+            assured: assured.checked_sub(1),
+        })
+    }
 }
 
 /// How far ahead of the next slot one is asked for to be filled.
 const AHEAD: u32 = 6;
 /// Where the lane of a [`LaneAck`] begins in the word of a slot's length.
 const ACK_SHIFT: u32 = 16;
+/// Where what it assures begins.
+const ASSURED_SHIFT: u32 = 24;
 
 /// The memory of a lane.
 pub trait LaneArea {
@@ -78,6 +106,8 @@ pub trait LaneArea {
     fn load(&self, word: LaneWord, order: Ordering) -> u32;
     /// Writes a word.
     fn store(&self, word: LaneWord, value: u32, order: Ordering);
+    /// A sequentially consistent fence.
+    fn fence(&self);
     /// Writes a message to the slot of a position.
     fn fill(&self, at: u32, head: Head, rest: &[u8]);
     /// Reads a message from the slot of a position: its head, and all behind it that `rest` has room for.
@@ -96,12 +126,19 @@ pub struct LaneProducer<A> {
     at: u32,
     /// Up to where the consumer had read when last seen.
     read: u32,
+    /// The position of which the consumer has said last that what comes there is as good as taken, and for how many bytes.
+    assured: Option<(u32, u8)>,
 }
 
 impl<A: LaneArea> LaneProducer<A> {
     /// The only producer of a lane, from a position on.
     pub fn new(area: A, at: u32) -> Self {
-        Self { area, at, read: at }
+        Self {
+            area,
+            at,
+            read: at,
+            assured: None,
+        }
     }
 
     /// Its memory.
@@ -159,7 +196,7 @@ impl<A: LaneArea> LaneProducer<A> {
         }
         self.area.fill(self.at, head, rest);
         let len = u32::try_from(HEAD + rest.len()).expect("invariant: checked just now");
-        let about = ack.map_or(0, |ack| (u32::from(ack.lane) + 1) << ACK_SHIFT);
+        let about = ack.map_or(0, LaneAck::to_bits);
         let read = ack.map_or(0, |ack| ack.read);
         let next = self.at.wrapping_add(1);
         let store = |word, value, order| self.area.store(word, value, order);
@@ -181,10 +218,25 @@ impl<A: LaneArea> LaneProducer<A> {
     #[inline]
     pub fn on_ack(&mut self, ack: LaneAck) -> u32 {
         if ack.lane == self.lane() {
+            self.assured = ack.assured.map(|most| (ack.read, most));
             self.on_read(ack.read)
         } else {
             self.read
         }
+    }
+
+    /// Whether the message that was put in last, with so many bytes behind its head, is as good as taken: the consumer has said so of
+    /// its place, and whenever it takes that back ([`LaneConsumer::withdraw`]) it sees the message first.
+    #[inline]
+    pub fn is_assured(&mut self, rest: usize) -> bool {
+        let last = self.at.wrapping_sub(1);
+        let is_so = |(at, most): (u32, u8)| at == last && rest <= usize::from(most);
+        if !self.assured.is_some_and(is_so) {
+            return false;
+        }
+        // Either the consumer sees the message behind its own fence, or the word is seen here.
+        self.area.fence();
+        self.area.load(LaneWord::Withdrawn, Ordering::Relaxed) != last
     }
 
     #[inline]
@@ -265,16 +317,17 @@ impl<A: LaneArea> LaneConsumer<A> {
             return Ok(None);
         }
         let word = self.area.load(LaneWord::Length(at), Ordering::Relaxed);
-        let (len, about) = (word & ((1 << ACK_SHIFT) - 1), word >> ACK_SHIFT);
-        let len = len as usize;
+        let len = (word & ((1 << ACK_SHIFT) - 1)) as usize;
         let Some(rest) = len.checked_sub(HEAD).filter(|rest| *rest <= LONGEST_REST) else {
             return Err(Broken);
         };
-        let ack = (about != 0).then(|| LaneAck {
-            // A number that no lane has is that of none.
-            lane: u8::try_from(about - 1).unwrap_or(u8::MAX),
-            read: self.area.load(LaneWord::Says(at), Ordering::Relaxed),
-        });
+        let is_quiet = word >> ACK_SHIFT == 0;
+        let read = || self.area.load(LaneWord::Says(at), Ordering::Relaxed);
+        let ack = if is_quiet {
+            None
+        } else {
+            LaneAck::from_bits(word, read())
+        };
         Ok(Some(Waiting { at, rest, ack }))
     }
 
@@ -299,6 +352,17 @@ impl<A: LaneArea> LaneConsumer<A> {
     pub fn publish(&self, up_to: u32) {
         if self.area.is_ours() {
             self.area.store(LaneWord::Read, up_to, Ordering::Release);
+        }
+    }
+
+    /// What was assured of the next position is so no longer, but for a message that is there when this returns: that is to be taken
+    /// before anything else is done.
+    pub fn withdraw(&self) {
+        if let Some(at) = self.at
+            && self.area.is_ours()
+        {
+            self.area.store(LaneWord::Withdrawn, at, Ordering::Relaxed);
+            self.area.fence();
         }
     }
 }

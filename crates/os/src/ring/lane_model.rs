@@ -21,6 +21,7 @@ struct Modelled {
     sleeps: AtomicU32,
     accepted: AtomicU32,
     read: AtomicU32,
+    withdrawn: AtomicU32,
     filled: [AtomicU32; SLOTS],
     length: [AtomicU32; SLOTS],
     says: [AtomicU32; SLOTS],
@@ -34,6 +35,7 @@ impl Modelled {
             sleeps: AtomicU32::new(0),
             accepted: AtomicU32::new(0),
             read: AtomicU32::new(7),
+            withdrawn: AtomicU32::new(0),
             filled: std::array::from_fn(|_| AtomicU32::new(0)),
             length: std::array::from_fn(|_| AtomicU32::new(0)),
             says: std::array::from_fn(|_| AtomicU32::new(0)),
@@ -97,6 +99,7 @@ impl LaneArea for Arc<Modelled> {
         match word {
             LaneWord::Accepted => self.accepted.load(order),
             LaneWord::Read => self.read.load(order),
+            LaneWord::Withdrawn => self.withdrawn.load(order),
             LaneWord::Filled(at) => self.filled[slot(at)].load(order),
             LaneWord::Length(at) => self.length[slot(at)].load(order),
             LaneWord::Says(at) => self.says[slot(at)].load(order),
@@ -106,10 +109,14 @@ impl LaneArea for Arc<Modelled> {
         match word {
             LaneWord::Accepted => self.accepted.store(value, order),
             LaneWord::Read => self.read.store(value, order),
+            LaneWord::Withdrawn => self.withdrawn.store(value, order),
             LaneWord::Filled(at) => self.filled[slot(at)].store(value, order),
             LaneWord::Length(at) => self.length[slot(at)].store(value, order),
             LaneWord::Says(at) => self.says[slot(at)].store(value, order),
         }
+    }
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
     }
     fn fill(&self, at: u32, [_, _, content]: Head, _rest: &[u8]) {
         // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
@@ -222,10 +229,46 @@ fn an_answer_gives_slots_back() {
             assert_eq!(consumer.take(waiting, &mut room), message(expected));
             if expected == 2 {
                 let read = consumer.position().unwrap();
-                let ack = LaneAck { lane: 0, read };
+                let ack = LaneAck {
+                    lane: 0,
+                    read,
+                    assured: None,
+                };
                 assert!(answers.push(message(0), Some(ack)).unwrap());
             }
         }
         sender.join().unwrap();
+    });
+}
+
+/// Of two messages the second is sent into an assurance that is withdrawn at the same time: if its sender holds it for taken, the receiver has
+/// seen it when it has withdrawn.
+#[test]
+fn what_is_held_for_taken_is_seen_before_the_assurance_ends() {
+    check(|| {
+        let there = Modelled::new();
+        let sender = {
+            let there = Arc::clone(&there);
+            thread::spawn(move || {
+                let mut out = LaneProducer::new(there, 7);
+                let ack = LaneAck {
+                    lane: 0,
+                    read: 7,
+                    assured: Some(4),
+                };
+                assert_eq!(out.on_ack(ack), 7);
+                assert!(out.push(message(1), None).unwrap());
+                let is_assured = out.is_assured(4);
+                assert!(out.push(message(2), None).unwrap());
+                assert!(!out.is_assured(4), "only the next one was");
+                is_assured
+            })
+        };
+        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 1);
+        consumer.begin_run(7);
+        consumer.withdraw();
+        let is_there = consumer.look().unwrap().is_some();
+        let is_assured = sender.join().unwrap();
+        assert!(is_there || !is_assured);
     });
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::area::{SharedArea, copy_short, prefetch, prefetch_for_write};
+use super::area::{SharedArea, copy_short, full_fence, prefetch, prefetch_for_write};
 use super::lane::{HEAD, Head, LONGEST_REST, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
 use super::protocol::LINE;
 
@@ -47,6 +47,8 @@ impl SharedLane {
         let place = match word {
             LaneWord::Accepted => self.control,
             LaneWord::Read => self.control.wrapping_add(LINE as usize),
+            // Beside what is seldom written where messages are answered.
+            LaneWord::Withdrawn => self.control.wrapping_add(LINE as usize + 4),
             LaneWord::Filled(at) => self.slot(at),
             LaneWord::Length(at) => self.slot(at).wrapping_add(4),
             LaneWord::Says(at) => self.slot(at).wrapping_add(8),
@@ -96,6 +98,11 @@ impl LaneArea for SharedLane {
     #[inline]
     fn store(&self, word: LaneWord, value: u32, order: Ordering) {
         self.word(word).store(value, order);
+    }
+
+    #[inline]
+    fn fence(&self) {
+        full_fence();
     }
 
     #[expect(clippy::inline_always, reason = "a head is not to go through memory")]

@@ -224,7 +224,13 @@ fn a_peer_that_lies_in_a_lane_is_found_out_or_not_believed() {
     }
     for read in [at.wrapping_add(2), at.wrapping_sub(1), !at] {
         let lane = LANES - 1;
-        assert_eq!(producer.on_ack(LaneAck { lane, read }), at);
+        let ack = LaneAck {
+            lane,
+            read,
+            assured: Some(100),
+        };
+        assert_eq!(producer.on_ack(ack), at);
+        assert!(!producer.is_assured(0), "what was put in is elsewhere");
     }
 }
 
@@ -237,6 +243,7 @@ fn what_a_message_says_of_the_other_lane_is_as_if_it_was_read_there() {
     let said = LaneAck {
         lane: LANES - 1,
         read: at.wrapping_add(1),
+        assured: Some(0),
     };
     back.push((HEAD, &[2; LONGEST_REST]), Some(said)).unwrap();
     assert_eq!(ears.look().unwrap().unwrap().ack, Some(said));
@@ -246,4 +253,38 @@ fn what_a_message_says_of_the_other_lane_is_as_if_it_was_read_there() {
     assert_eq!(out.on_ack(of_another), at);
     assert_eq!(out.on_ack(said), said.read);
     assert_eq!(out.look(), said.read, "an older word changes nothing");
+}
+
+#[test]
+fn the_next_message_is_as_good_as_taken_where_that_was_said() {
+    let (mut out, mut into, _ring) = lane();
+    let says = |read, most| LaneAck {
+        lane: LANES - 1,
+        read,
+        assured: Some(most),
+    };
+    let put = |out: &mut LaneSender, ack: Option<LaneAck>, rest: &[u8]| {
+        ack.map(|ack| out.on_ack(ack));
+        out.push((HEAD, rest), None).unwrap();
+        out.is_assured(rest.len())
+    };
+    let at = out.position();
+    assert!(!put(&mut out, None, &[0; 4]), "nothing was said");
+    assert!(put(&mut out, Some(says(at + 1, 4)), &[0; 4]));
+    assert!(!put(&mut out, None, &[0; 4]), "it was said of one");
+    assert!(!put(&mut out, Some(says(at + 3, 4)), &[0; 8]), "too long");
+    assert!(
+        !put(&mut out, Some(says(at + 3, 4)), &[]),
+        "it was said of another"
+    );
+    let unsaid = LaneAck {
+        assured: None,
+        ..says(at + 5, 4)
+    };
+    assert!(!put(&mut out, Some(says(at + 5, 4)).and(Some(unsaid)), &[]));
+    while pop(&mut into).unwrap().is_some() {}
+    out.on_ack(says(at + 6, 4));
+    into.withdraw();
+    assert!(!put(&mut out, None, &[]), "it is taken back");
+    assert_eq!(pop(&mut into), Ok(Some(vec![])), "and comes all the same");
 }

@@ -101,6 +101,25 @@ impl RcQp {
         Some(([first, second, third], end))
     }
 
+    /// PSN of what was sent last.
+    #[must_use]
+    pub fn last_psn(&self) -> Psn {
+        self.requester.next_psn().minus(1)
+    }
+
+    /// If [`take_swiftly`](Self::take_swiftly) would find a receive for a message behind `ahead` others, and its memory open: the most
+    /// bytes that the message may have.
+    #[inline]
+    pub fn room_for(&self, ahead: usize, opens: &mut impl Opens) -> Option<u32> {
+        let recv = self.responder.recv.get(ahead)?;
+        let [sge] = recv.sges[..] else {
+            return None;
+        };
+        let range = (sge.addr, sge.length.into());
+        let opened = opens.open(sge.lkey, self.shared.config.pd, range, Access::LOCAL_WRITE);
+        opened.ok().map(|_| sge.length)
+    }
+
     /// Queues a SEND whose packet [`write_swiftly`](Self::write_swiftly) has written and the peer can find.
     #[expect(
         clippy::inline_always,
@@ -156,13 +175,16 @@ impl RcQp {
         self.settle_request(cx, Err(Reject::CQ_OVERFLOW));
     }
 
-    /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages of one packet.
+    /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages of one packet. What was acknowledged before
+    /// changes nothing.
     #[inline]
     pub fn acknowledge_swiftly(&mut self, sink: &mut impl Sink, psn: Psn) -> Swift {
         let (shared, requester) = (&self.shared, &mut self.requester);
         debug_assert!(is_usual(shared) && requester.is_quiet(shared));
-        let Ok(sequence) = requester.flight.sequence_of(psn) else {
-            return Swift::Unusual;
+        let sequence = match requester.flight.sequence_of(psn) {
+            Ok(sequence) => sequence,
+            Err(distance) if distance < 0 => return Swift::Done,
+            Err(_) => return Swift::Unusual,
         };
         let (mut bytes, mut outcome) = (0, Swift::Done);
         while requester.flight.oldest() <= sequence && outcome == Swift::Done {

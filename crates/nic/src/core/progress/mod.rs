@@ -93,7 +93,7 @@ impl Progress {
             self.receive_ring(nic, index, now);
         }
         for offer in self.dispatch.take_offers() {
-            self.lanes.accept(nic, &offer);
+            self.lanes.accept(nic, &offer, now);
         }
         self.run_lanes(nic, now, catch);
         // Before the messages are acknowledged.

@@ -30,7 +30,7 @@ use super::{Lending, Sharing};
 use crate::link::{Addressing, Inbound};
 
 /// Version of the format. Processes of different versions do not talk over the local link.
-pub(super) const VERSION: u16 = 5;
+pub(super) const VERSION: u16 = 6;
 
 /// Most bytes of a record that a receiver accepts.
 pub(super) const MAX_RECORD: usize = 128 * 1024;

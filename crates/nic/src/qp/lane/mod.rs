@@ -17,7 +17,9 @@
 //! | `send`, `swift` | the end that sends: offers, runs, what the receiver has read; a SEND from the program's call into a slot |
 //! | `receive`, `take` | the end that receives; a slot's message into the program's memory, and its completion |
 //! | `held` | what is said with the program's answer |
+//! | `assured` | a message that is as good as taken when it is in its slot |
 
+mod assured;
 mod held;
 mod receive;
 mod send;
@@ -28,6 +30,7 @@ use ferroce_os::ring::Head;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
+use self::assured::Checked;
 use self::receive::Receiving;
 use self::send::Sending;
 use super::Qp;
@@ -95,16 +98,20 @@ impl Lanes {
         into.is_some_and(Receiving::publish_held)
     }
 
-    /// Puts a packet (its header, and the rest) into the lane that it sends by, if a run goes on with it, with what is to be said of the other lane. Returns whether
-    /// it is there.
+    /// Puts a packet (its header, and the rest) into the lane that it sends by, if a run goes on with it, with what is to be said of the
+    /// other lane: `assured` is asked only if something is. Returns whether it is there.
     #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
     #[inline(always)]
-    fn push(&mut self, packet: (Head, &[u8])) -> bool {
+    fn push(
+        &mut self,
+        packet: (Head, &[u8]),
+        assured: impl FnOnce(Option<Checked>) -> Option<u8>,
+    ) -> bool {
         let Some(out) = &mut self.out else {
             return false;
         };
         let into = self.into.as_deref_mut();
-        let ack = into.and_then(Receiving::on_answer);
+        let ack = into.and_then(|into| into.on_answer(assured));
         let is_in = out.push(packet, ack);
         if let (false, Some(ack), Some(into)) = (is_in, ack, &mut self.into) {
             into.hold(ack.read);

@@ -6,6 +6,7 @@ use ferroce_os::ring::{LaneAck, LaneConsumer, LaneReceiver};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, QpType};
 
+use super::assured::Checked;
 use super::held::Held;
 use super::take::{Next, Taken, whole};
 use crate::core::{DropReason, End, Eye, LaneOffer};
@@ -21,19 +22,28 @@ use crate::qp::transport::Transport;
 #[derive(Debug)]
 pub(super) struct Receiving {
     pub(super) receiver: LaneReceiver,
-    eye: Arc<Eye>,
+    pub(super) eye: Arc<Eye>,
     held: Held,
+    /// The receive that is the first one when one more message is taken.
+    pub(super) next: Option<Checked>,
 }
 
 impl Receiving {
-    /// What the next message that goes the other way says of this lane.
+    /// What the next message that goes the other way says of this lane, and for how many bytes of the one that comes then it is
+    /// `assured` that it is taken.
     #[inline]
-    pub(super) fn on_answer(&mut self) -> Option<LaneAck> {
+    pub(super) fn on_answer(
+        &mut self,
+        assured: impl FnOnce(Option<Checked>) -> Option<u8>,
+    ) -> Option<LaneAck> {
         let read = self.held.on_answer()?;
+        let assured = assured(self.next.take());
         self.eye.hold(false);
+        self.eye.assure(assured.is_some());
         Some(LaneAck {
             lane: self.receiver.lane(),
             read,
+            assured,
         })
     }
 
@@ -41,6 +51,19 @@ impl Receiving {
     pub(super) fn hold(&mut self, read: u32) {
         self.held.put_back(read);
         self.eye.hold(true);
+        self.eye.assure(false);
+    }
+
+    /// Takes back what was assured of the next message, if anything was. Returns whether that may be there: then it is to be taken
+    /// before anything else is done.
+    pub(super) fn withdraw(&mut self) -> bool {
+        self.next = None;
+        let assures = self.eye.assures();
+        if assures {
+            self.eye.assure(false);
+            self.receiver.withdraw();
+        }
+        assures
     }
 
     /// Messages were taken up to a position, which is said now.
@@ -62,7 +85,11 @@ impl Receiving {
 
     /// Messages were taken up to a position, for a program that polls or not. Returns whether that was said now.
     #[inline]
-    fn on_taken(&mut self, read: u32, is_polled: bool) -> bool {
+    fn on_taken(&mut self, (messages, read): (u32, u32), is_polled: bool) -> bool {
+        self.eye.assure(false);
+        if messages != 1 {
+            self.next = None;
+        }
         let says = self.held.on_taken(read, is_polled);
         if says {
             self.receiver.publish(read);
@@ -100,6 +127,7 @@ impl Qp {
             receiver: LaneConsumer::accept(offer.lane.clone(), offer.number),
             eye: Arc::clone(&eye),
             held: Held::default(),
+            next: None,
         }));
         Some(eye)
     }
@@ -162,7 +190,7 @@ impl Qp {
         };
         into.eye.look_at(into.receiver.position());
         let read = begin.wrapping_add(taken.messages);
-        if taken.messages > 0 && into.on_taken(read, is_polled) {
+        if taken.messages > 0 && into.on_taken((taken.messages, read), is_polled) {
             self.tell_who_sleeps(locked);
         }
     }
@@ -179,6 +207,10 @@ impl Qp {
     ) {
         let before = locked.transport.state();
         locked.calm.end();
+        // They may take more receives than one each, or none.
+        if let Some(into) = &mut locked.lanes.into {
+            into.next = None;
+        }
         let mut goes_on = true;
         while goes_on && next != Next::Nothing {
             // Should this be the end of the queue pair, then what was taken before must be known by then.

@@ -90,6 +90,17 @@ impl Sending {
         self.late.wake(&self.link, again);
     }
 
+    /// Whether what was put in last, with so many bytes behind its header, is as good as taken. If so, it counts as acknowledged.
+    #[inline]
+    pub(super) fn complete_if_assured(&mut self, rest: usize) -> bool {
+        let is_assured = self.sender.is_assured(rest);
+        if is_assured {
+            self.seen = self.sender.position();
+            self.eye.look_at(Some(self.seen));
+        }
+        is_assured
+    }
+
     /// Wakes the receiver, if it sleeps, for what was left.
     pub(super) fn wake_late(&mut self) {
         self.late.finish(&self.link);
@@ -151,7 +162,7 @@ impl Qp {
         let may = locked.lanes.is_open() && !rc.awaits_answers();
         let is_in = may
             && self.send_ack_apart(locked)
-            && split(&locked.short.bytes).is_some_and(|packet| locked.lanes.push(packet));
+            && split(&locked.short.bytes).is_some_and(|packet| locked.lanes.push(packet, |_| None));
         if !is_in {
             locked.lanes.pause();
             return false;
@@ -307,6 +318,7 @@ impl Qp {
         };
         let taken = acknowledge(rc, &locked.calm, &mut Results::new(self, catch), psn);
         if taken != Swift::Done {
+            self.keep_assurance(locked);
             self.on_general_ack(locked, (psn, taken), now);
         }
     }

@@ -5,6 +5,7 @@ use ferroce_proto::rc::RcQp;
 use ferroce_proto::verbs::PlainSend;
 use ferroce_proto::wire::Bth;
 
+use super::assured::Receives;
 use crate::core::Remembering;
 use crate::path::Carrier;
 use crate::qp::Qp;
@@ -12,21 +13,22 @@ use crate::qp::locked::Locked;
 use crate::qp::transport::Transport;
 
 impl Qp {
-    /// Sends one SEND that is not posted yet, if a lane runs and nothing else is to be done with it or before it. If it is sent, what is
-    /// returned is still to be told so ([`RcQp::sent_swiftly`]).
+    /// Sends one SEND that is not posted yet, if a lane runs and nothing else is to be done with it or before it. If it is sent, the
+    /// transport is still to be told so ([`RcQp::sent_swiftly`]), and then, if it is as good as taken,
+    /// [`complete_assured`](Self::complete_assured) called.
     #[inline]
     pub(in crate::qp) fn send_swiftly<'a>(
         &self,
         locked: &'a mut Locked,
         send: &PlainSend<'_>,
-    ) -> Option<&'a mut RcQp> {
+    ) -> Option<(&'a mut RcQp, bool)> {
         if locked.calm.sends().is_none() {
             look(locked);
         }
         let Locked {
             transport: Transport::Rc(rc),
             lanes,
-            memos: [memo, _],
+            memos: [memo, into],
             calm,
             room,
             ..
@@ -40,12 +42,21 @@ impl Qp {
         let common = calm.sends()?;
         let mut opens = Remembering { qp: self, memo };
         let (head, len) = rc.write_swiftly(common, (&mut opens, &RawMemory), send, room)?;
-        if !lanes.push((head, &room[..len])) {
+        let takes = calm.takes();
+        let mut receives = Receives {
+            qp: self,
+            rc,
+            memo: into,
+        };
+        let assured = |next| receives.assured(next).filter(|_| takes);
+        if !lanes.push((head, &room[..len]), assured) {
             return None;
         }
         lanes.wake(self.nic().looks_again());
         self.tally.count_tx(1, Bth::LEN + len);
-        Some(rc)
+        lanes.look_ahead(&mut receives);
+        let is_assured = !rc.is_unanswered() && lanes.complete_if_assured(len);
+        Some((rc, is_assured))
     }
 }
 
