@@ -165,7 +165,7 @@ impl NewLanes {
         self.len.store(watches.len(), Ordering::Release);
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
     }
 
@@ -202,11 +202,11 @@ impl Lanes {
     }
 
     /// Looks a few times, until any has something: who polls in a loop comes back as soon as he can, and learns of a message the sooner the
-    /// less is done between two looks. Returns whether there is something to [`run`](Self::run) for.
+    /// less is done between two looks. Returns from where on there is something to [`run_from`](Self::run_from) for.
     #[inline]
-    pub(super) fn look_closely(&self, nic: &Nic) -> bool {
-        let any = || self.0.iter().any(|watch| watch.eye.look() != Seen::Nothing);
-        !nic.new_lanes.is_empty() || (0..CLOSE_LOOKS).any(|_| any())
+    pub(super) fn look_closely(&self) -> Option<usize> {
+        let has_some = |watch: &Watch| watch.eye.look() != Seen::Nothing;
+        (0..CLOSE_LOOKS).find_map(|_| self.0.iter().rposition(has_some))
     }
 
     /// Whether any that leads to a process, or comes from there, has something or may have.
@@ -221,12 +221,24 @@ impl Lanes {
     pub(super) fn run(
         &mut self,
         nic: &Nic,
+        given: (Time, &mut Catch<'_>),
+        each: impl FnMut(u16),
+    ) -> bool {
+        self.renew(nic);
+        self.run_from(nic, self.0.len(), given, each)
+    }
+
+    /// As [`run`](Self::run), where there was nothing behind a place.
+    #[inline]
+    pub(super) fn run_from(
+        &mut self,
+        nic: &Nic,
+        place: usize,
         (now, catch): (Time, &mut Catch<'_>),
         mut each: impl FnMut(u16),
     ) -> bool {
-        self.renew(nic);
         let (mut any, mut closed) = (false, false);
-        for watch in self.0.iter().rev() {
+        for watch in self.0.iter().take(place + 1).rev() {
             match watch.eye.look() {
                 Seen::Nothing => {}
                 Seen::News => {

@@ -122,11 +122,14 @@ impl Progress {
         let may = self.silent < self.may_be_silent
             && self.watches_rings()
             && !self.has_hot_socket()
+            && nic.new_lanes.is_empty()
             && nic.ready.is_empty();
         if !may {
             return false;
         }
-        if self.lanes.look_closely(nic) && self.run_lanes(nic, self.seen, catch) {
+        if let Some(place) = self.lanes.look_closely()
+            && self.run_lanes_from(nic, place, catch)
+        {
             self.idle = 0;
         } else if self.incoming.look() {
             return false;
@@ -222,6 +225,15 @@ impl Progress {
         let incoming = &mut self.incoming;
         self.lanes
             .run(nic, (now, catch), |slot| incoming.keep_awake(slot))
+    }
+
+    /// As [`run_lanes`](Self::run_lanes), at the time that was seen last, where there was nothing behind a place.
+    #[inline]
+    fn run_lanes_from(&mut self, nic: &Nic, place: usize, catch: &mut Catch<'_>) -> bool {
+        let incoming = &mut self.incoming;
+        let given = (self.seen, catch);
+        self.lanes
+            .run_from(nic, place, given, |slot| incoming.keep_awake(slot))
     }
 
     /// Whether any ring is watched.
