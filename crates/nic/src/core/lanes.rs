@@ -29,8 +29,8 @@ pub(crate) enum End {
     Receiving,
 }
 
-/// Looks of a program that polls in a loop, at one go.
-const CLOSE_LOOKS: u32 = 8;
+/// Looks at lanes of a program that polls in a loop, at one go.
+const CLOSE_LOOKS: usize = 64;
 
 /// What a look at a lane found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,7 +206,8 @@ impl Lanes {
     #[inline]
     pub(super) fn look_closely(&self) -> Option<usize> {
         let has_some = |watch: &Watch| watch.eye.look() != Seen::Nothing;
-        (0..CLOSE_LOOKS).find_map(|_| self.0.iter().rposition(has_some))
+        let times = (CLOSE_LOOKS / self.0.len().max(1)).max(1);
+        (0..times).find_map(|_| self.0.iter().rposition(has_some))
     }
 
     /// Whether any that leads to a process, or comes from there, has something or may have.

@@ -94,9 +94,22 @@ impl Sleeper {
 
     /// A program polled an empty queue that it is not about to sleep on, so many times since this was told last. Returns whether that
     /// was close to each other, on average.
+    ///
+    /// Who polls many times in a row may lose his processor once meanwhile, to this very thread: he is polling all the same. The thread
+    /// would else come back soon, and take it from him again.
     pub(super) fn on_polls(&self, polls: u32, now: Time) -> bool {
+        let lost = if polls > 1 { LATELY } else { Duration::ZERO };
+        self.on_polls_within(CLOSE * polls + lost, now)
+    }
+
+    /// A program polled while somebody else did the device's work, which kept it from telling for how many polls before.
+    pub(super) fn on_vain_poll(&self, now: Time) {
+        self.on_polls_within(RECENT, now);
+    }
+
+    fn on_polls_within(&self, time: Duration, now: Time) -> bool {
         let before = Time(self.last_poll.swap(now.0, Ordering::Relaxed));
-        let close = now.since(before) < CLOSE * polls;
+        let close = now.since(before) < time;
         if !close {
             self.first_poll.store(now.0, Ordering::Relaxed);
         }
@@ -244,7 +257,10 @@ mod tests {
             assert!(s.on_polls(8, now));
         }
         assert!(s.is_polled(now));
-        now = now + CLOSE * 8;
+        now = now + (CLOSE * 8 + LATELY - Duration::from_nanos(1));
+        assert!(s.on_polls(8, now), "it may have lost its processor once");
+        assert!(s.is_polled(now));
+        now = now + (CLOSE * 8 + LATELY);
         assert!(!s.on_polls(8, now));
         assert!(!s.is_polled(now));
     }

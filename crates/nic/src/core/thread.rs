@@ -53,6 +53,8 @@ fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
         if served {
             trust.learn(true);
             waiting = None;
+            // It may poll all the time by now.
+            nic.sleeper.nap_while_polled(events);
             continue;
         }
         let waits = nic.progress.lock().waiting(nic);

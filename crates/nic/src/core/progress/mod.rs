@@ -282,7 +282,7 @@ impl Nic {
         let Some(mut progress) = self.progress.try_lock() else {
             // Counted also if the thread is at it just now, or it would never learn that it may nap.
             if !sleeps_soon {
-                self.sleeper.on_polls(1, clock::monotonic());
+                self.sleeper.on_vain_poll(clock::monotonic());
             }
             // Whoever does the round may wait for this very processor.
             std::thread::yield_now();
