@@ -1,31 +1,57 @@
-//! What the process keeps in mind of messages that its peers may hold for taken (`crate::qp`, `lane/assured`).
+//! What the process keeps in mind of the message that a peer may hold for taken (`crate::qp`, `lane/assured`).
+//!
+//! One queue pair at a time assures something: of two messages that are both held for taken nobody could tell which came first.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use ferroce_proto::ids::Qpn;
 
 use super::Nic;
 
-/// Whether there are any, and whether there may be.
+/// Nobody: no queue pair of a device has this number.
+const NOBODY: u32 = 0;
+/// Messages for others, and none for it between, after which another queue pair may assure something.
+const OTHERS: u32 = 64;
+
+/// Who assures something, and whether anybody may.
 #[derive(Debug, Default)]
 pub(super) struct Assurances {
-    /// Some queue pair has assured something since [`take_some`](Self::take_some).
-    some: AtomicBool,
+    /// Number of the queue pair. Who is in its place takes it under its own lock.
+    holder: AtomicU32,
+    /// What came for others since it assured something last.
+    others: AtomicU32,
     /// Those who are about to close memory.
     closing: AtomicUsize,
 }
 
 impl Assurances {
-    /// Whether there may be some. If so, they count as seen: who finds that one still holds says so by [`note`](Self::note).
+    /// The queue pair that may have assured something.
     #[inline]
-    pub(super) fn take_some(&self) -> bool {
-        self.some.load(Ordering::Relaxed) && self.some.swap(false, Ordering::AcqRel)
+    pub(super) fn holder(&self) -> Option<Qpn> {
+        let holder = self.holder.load(Ordering::SeqCst);
+        (holder != NOBODY).then(|| Qpn::new(holder))
     }
 
-    /// There is one.
+    /// Something came for another than the holder. Returns whether it has had its time.
+    pub(super) fn count_other(&self) -> bool {
+        self.others.fetch_add(1, Ordering::Relaxed) >= OTHERS
+    }
+
+    /// Puts another one in the place, if it is this one's. Returns whether it was.
+    fn change(&self, from: u32, to: u32) -> bool {
+        let (order, fails) = (Ordering::SeqCst, Ordering::Relaxed);
+        self.holder.compare_exchange(from, to, order, fails).is_ok()
+    }
+
+    /// Whether a queue pair may assure something.
     #[inline]
-    pub(super) fn note(&self) {
-        if !self.some.load(Ordering::Relaxed) {
-            self.some.store(true, Ordering::Release);
+    fn admits(&self, qpn: Qpn) -> bool {
+        let me = qpn.get();
+        let is_mine = self.holder.load(Ordering::Relaxed) == me || self.change(NOBODY, me);
+        if is_mine && self.others.load(Ordering::Relaxed) > 0 {
+            self.others.store(0, Ordering::Relaxed);
         }
+        is_mine && self.closing.load(Ordering::SeqCst) == 0
     }
 }
 
@@ -43,21 +69,65 @@ impl Nic {
     /// Memory is about to close: whoever assured that it takes a message has taken it when this returns. The caller has neither the
     /// lock of a queue pair nor that of the rights table.
     pub(crate) fn keep_assurances(&self) -> NoAssurances<'_> {
-        // Who assures something does so under the lock of a queue pair: before it is taken here, or else it sees this.
-        self.assurances.closing.fetch_add(1, Ordering::AcqRel);
-        for qp in self.remembering() {
-            qp.end_assurance();
-        }
+        // Who assures something does so under its own lock: before that is taken here, or else it sees this. Who takes the place only
+        // now sees it as well, or is seen.
+        self.assurances.closing.fetch_add(1, Ordering::SeqCst);
+        self.end_assurance();
         NoAssurances(&self.assurances)
+    }
+
+    /// Lets the holder take what it has assured, and gives its place away.
+    pub(super) fn end_assurance(&self) {
+        if let Some(qpn) = self.assurances.holder() {
+            match self.qps.find(qpn) {
+                Some(qp) => qp.end_assurance(),
+                None => self.release_assurance(qpn),
+            }
+        }
+    }
+
+    /// A queue pair, which assures nothing now, and whose lock the caller has if there is one, leaves the place to others.
+    pub(crate) fn release_assurance(&self, qpn: Qpn) {
+        self.assurances.change(qpn.get(), NOBODY);
     }
 
     /// Whether a queue pair, whose lock the caller has, may assure something. If so, it does.
     #[inline]
-    pub(crate) fn may_assure(&self) -> bool {
-        let may = self.assurances.closing.load(Ordering::Acquire) == 0;
-        if may {
-            self.assurances.note();
+    pub(crate) fn may_assure(&self, qpn: Qpn) -> bool {
+        self.assurances.admits(qpn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_as_long_as_it_goes_on() {
+        let (a, b) = (Qpn::new(5), Qpn::new(6));
+        let assurances = Assurances::default();
+        assert!(assurances.admits(a));
+        for _ in 0..3 * OTHERS {
+            assert!(!assurances.count_other());
+            assert!(!assurances.admits(b));
+            assert!(assurances.admits(a));
         }
-        may
+        assert_eq!(assurances.holder(), Some(a));
+        let others = (0..).take_while(|_| !assurances.count_other()).count();
+        assert_eq!(others, OTHERS as usize);
+        assert!(assurances.change(a.get(), NOBODY));
+        assert!(assurances.admits(b));
+        assert!(!assurances.admits(a));
+    }
+
+    #[test]
+    fn nobody_while_memory_closes() {
+        let assurances = Assurances::default();
+        assurances.closing.fetch_add(2, Ordering::SeqCst);
+        assert!(!assurances.admits(Qpn::new(5)));
+        drop(NoAssurances(&assurances));
+        assert!(!assurances.admits(Qpn::new(5)));
+        drop(NoAssurances(&assurances));
+        assert!(assurances.admits(Qpn::new(5)));
     }
 }

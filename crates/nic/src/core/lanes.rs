@@ -263,22 +263,20 @@ impl Lanes {
     /// Something has come another way: what its sender held for taken before is taken first.
     #[inline]
     pub(super) fn take_assured(&self, nic: &Nic, now: Time) {
-        if nic.assurances.take_some() {
-            self.take_some_assured(nic, now);
+        if nic.assurances.holder().is_some() {
+            self.take_from_holder(nic, now);
         }
     }
 
     #[cold]
-    fn take_some_assured(&self, nic: &Nic, now: Time) {
-        let assures = |watch: &&Watch| watch.eye.assures();
-        for watch in self.0.iter().filter(assures) {
-            if watch.eye.has_news() {
-                let catch = &mut Catch::default();
-                watch.qp.on_lane(watch.eye.end, (now, catch));
-            }
-            if watch.eye.assures() {
-                nic.assurances.note();
-            }
+    fn take_from_holder(&self, nic: &Nic, now: Time) {
+        let has_it = |watch: &&Watch| watch.eye.assures() && watch.eye.has_news();
+        for watch in self.0.iter().filter(has_it) {
+            let catch = &mut Catch::default();
+            watch.qp.on_lane(watch.eye.end, (now, catch));
+        }
+        if nic.assurances.count_other() {
+            nic.end_assurance();
         }
     }
 

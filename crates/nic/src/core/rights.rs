@@ -99,15 +99,13 @@ impl Nic {
     /// A region is not in the table any more, or not as it was: when this returns no queue pair uses what it remembers of it. The
     /// caller has neither the lock of a queue pair nor that of the table.
     pub(crate) fn end_memos(&self) {
-        for qp in self.remembering() {
+        let qps: Vec<Arc<Qp>> = {
+            let mut memos = lock(&self.rights.memos);
+            memos.retain(|qp| qp.strong_count() > 0);
+            memos.iter().filter_map(Weak::upgrade).collect()
+        };
+        for qp in qps {
             qp.end_step();
         }
-    }
-
-    /// The queue pairs that remember something.
-    pub(super) fn remembering(&self) -> Vec<Arc<Qp>> {
-        let mut memos = lock(&self.rights.memos);
-        memos.retain(|qp| qp.strong_count() > 0);
-        memos.iter().filter_map(Weak::upgrade).collect()
     }
 }

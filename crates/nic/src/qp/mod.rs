@@ -281,9 +281,12 @@ impl Qp {
         drop(self.lock_swiftly());
     }
 
-    /// What its peer may hold for taken is taken when this returns.
+    /// What its peer may hold for taken is taken when this returns, and another queue pair may assure something.
     pub(crate) fn end_assurance(&self) {
-        self.keep_assurance(&mut self.lock_swiftly());
+        let mut locked = self.lock_swiftly();
+        self.keep_assurance(&mut locked);
+        // Even if it assured nothing just now.
+        self.nic().release_assurance(self.qpn);
     }
 
     /// Takes its lock, for anything at all.

@@ -9,7 +9,7 @@
 //! process sent later to another of its queue pairs, it takes back what it said and then what is there. The word by which it takes that
 //! back and the slot make a decision between both sides ([`LaneProducer::is_assured`](ferroce_os::ring::LaneProducer::is_assured)):
 //! either the sender waits for an acknowledgement as always, or the receiver has the message. One message at a time is assured, the one
-//! behind all that were taken.
+//! behind all that were taken, by one queue pair of the process.
 
 use ferroce_proto::rc::{RcQp, Swift};
 
@@ -44,7 +44,8 @@ impl Receives<'_> {
         let edition = self.qp.nic().rights().edition();
         let is_good = |checked: &Checked| checked.edition == edition;
         let checked = before.filter(is_good).or_else(|| self.check(0))?;
-        self.qp.nic().may_assure().then_some(checked.most)
+        let qp = self.qp;
+        qp.nic().may_assure(qp.qpn).then_some(checked.most)
     }
 
     /// Looks at the receive for a message behind `ahead` others.
@@ -94,7 +95,7 @@ impl Qp {
         }
     }
 
-    /// Takes what the peer may hold for taken, and assures nothing any more.
+    /// Takes what the peer may hold for taken, and leaves it to others to assure something.
     pub(in crate::qp) fn keep_assurance(&self, locked: &mut Locked) {
         let into = locked.lanes.into.as_deref_mut();
         if into.is_some_and(Receiving::withdraw) {
@@ -104,6 +105,7 @@ impl Qp {
 
     #[cold]
     fn take_assured(&self, locked: &mut Locked) {
+        self.nic().release_assurance(self.qpn);
         self.drain_lane(locked, (locked.seen, &mut Catch::default()));
         // Whoever has the lock may be about something that gives it no turn.
         if locked.transport.wants_transmit() && !locked.queued && !locked.retired {
