@@ -5,8 +5,11 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
 
 use super::Nic;
+use super::lanes::End;
+use crate::cq::Catch;
 
 /// Nobody: no queue pair of a device has this number.
 const NOBODY: u32 = 0;
@@ -83,6 +86,25 @@ impl Nic {
                 Some(qp) => qp.end_assurance(),
                 None => self.release_assurance(qpn),
             }
+        }
+    }
+
+    /// Something has come for another queue pair: what its sender held for taken before is taken first. The caller has no lock of a queue
+    /// pair.
+    #[inline]
+    pub(super) fn take_assured(&self, now: Time) {
+        if let Some(holder) = self.assurances.holder() {
+            self.take_from(holder, now);
+        }
+    }
+
+    #[cold]
+    fn take_from(&self, holder: Qpn, now: Time) {
+        if self.assurances.count_other() {
+            return self.end_assurance();
+        }
+        if let Some(qp) = self.qps.find(holder) {
+            qp.on_lane(End::Receiving, (now, &mut Catch::default()));
         }
     }
 

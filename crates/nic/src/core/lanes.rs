@@ -206,7 +206,9 @@ impl Lanes {
     #[inline]
     pub(super) fn look_closely(&self) -> Option<usize> {
         let has_some = |watch: &Watch| watch.eye.look() != Seen::Nothing;
-        let times = (CLOSE_LOOKS / self.0.len().max(1)).max(1);
+        let times = CLOSE_LOOKS
+            .checked_div(self.0.len())
+            .map_or(0, |n| n.max(1));
         (0..times).find_map(|_| self.0.iter().rposition(has_some))
     }
 
@@ -244,7 +246,7 @@ impl Lanes {
                 Seen::Nothing => {}
                 Seen::News => {
                     if watch.eye.end == End::Receiving && !watch.eye.assures() {
-                        self.take_assured(nic, now);
+                        nic.take_assured(now);
                     }
                     watch.qp.on_lane(watch.eye.end, (now, catch));
                     each(watch.slot);
@@ -258,26 +260,6 @@ impl Lanes {
             self.0.retain(|watch| !watch.eye.is_closed());
         }
         any
-    }
-
-    /// Something has come another way: what its sender held for taken before is taken first.
-    #[inline]
-    pub(super) fn take_assured(&self, nic: &Nic, now: Time) {
-        if nic.assurances.holder().is_some() {
-            self.take_from_holder(nic, now);
-        }
-    }
-
-    #[cold]
-    fn take_from_holder(&self, nic: &Nic, now: Time) {
-        let has_it = |watch: &&Watch| watch.eye.assures() && watch.eye.has_news();
-        for watch in self.0.iter().filter(has_it) {
-            let catch = &mut Catch::default();
-            watch.qp.on_lane(watch.eye.end, (now, catch));
-        }
-        if nic.assurances.count_other() {
-            nic.end_assurance();
-        }
     }
 
     /// Lanes that were made since are looked at.

@@ -56,7 +56,7 @@ pub(crate) use self::numbers::{Numbers, slot_of};
 use self::progress::Progress;
 use self::ready::ReadyList;
 use self::repeats::Repeats;
-pub(crate) use self::rights::{QpMemo, Remembering, RightsTable};
+pub(crate) use self::rights::{QpMemo, Remembered, Remembering, RightsTable};
 use self::sleeper::Sleeper;
 pub(crate) use self::sync::{lock, read, write};
 pub(crate) use self::table::QpTable;

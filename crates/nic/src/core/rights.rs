@@ -53,7 +53,40 @@ pub(crate) struct QpMemo {
     known: bool,
 }
 
-/// Opens memory for a queue pair, whose lock the caller has.
+impl QpMemo {
+    /// What is remembered of a key, if it is that and still true.
+    #[inline]
+    fn of(&self, qp: &Qp, key: Key) -> Option<&Memo> {
+        let (edition, memo) = self.memo.as_ref()?;
+        let is_good = *edition == qp.nic().rights.edition() && memo.key() == key;
+        is_good.then_some(memo)
+    }
+}
+
+/// Opens memory for a queue pair, whose lock the caller has, if it is what it remembers.
+#[derive(Debug)]
+pub(crate) struct Remembered<'a> {
+    pub(crate) qp: &'a Qp,
+    pub(crate) memo: &'a QpMemo,
+}
+
+impl Opens for Remembered<'_> {
+    #[inline]
+    fn open(
+        &mut self,
+        key: Key,
+        pd: PdId,
+        range: (u64, u64),
+        need: Access,
+    ) -> Result<Span<'_>, RightsError> {
+        match self.memo.of(self.qp, key) {
+            Some(memo) => memo.open(pd, range, need),
+            None => Err(RightsError::UnknownKey(key)),
+        }
+    }
+}
+
+/// Opens memory for a queue pair, whose lock the caller has, and remembers it.
 #[derive(Debug)]
 pub(crate) struct Remembering<'a> {
     pub(crate) qp: &'a Qp,
@@ -69,9 +102,7 @@ impl Opens for Remembering<'_> {
         range: (u64, u64),
         need: Access,
     ) -> Result<Span<'_>, RightsError> {
-        let edition = self.qp.nic().rights.edition();
-        let is_good = |(of, memo): &(u64, Memo)| *of == edition && memo.key() == key;
-        if !self.memo.memo.as_ref().is_some_and(is_good) {
+        if self.memo.of(self.qp, key).is_none() {
             self.renew(key);
         }
         match &self.memo.memo {

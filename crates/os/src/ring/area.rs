@@ -236,10 +236,10 @@ pub(super) unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
 #[inline]
 pub(super) fn prefetch_for_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch touches nothing and cannot fault; every x86-64 processor takes the instruction, some as none.
+    // SAFETY: a prefetch touches nothing and cannot fault; x86-64 processors take the instruction, those that do not know it as none. The
+    // compiler's own function becomes a prefetch for reading, as long as it may not take it for granted.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;

@@ -59,10 +59,10 @@ impl Progress {
     /// Reads a socket of the wire. Returns whether there was something.
     pub(super) fn receive_wire(&mut self, nic: &Nic, number: u32, now: Time) -> bool {
         let Ok(wire) = &nic.wire else { return false };
-        let (dispatch, lanes, mut any) = (&mut self.dispatch, &self.lanes, false);
+        let (dispatch, mut any) = (&mut self.dispatch, false);
         wire.recv(number, WIRE_BUDGET, &mut |run| {
             any = true;
-            lanes.take_assured(nic, now);
+            nic.take_assured(now);
             match run {
                 Some(run) => dispatch.on_inbound_run(nic, &run, now),
                 None => nic.counters().count_dropped(DropReason::Malformed),
@@ -93,9 +93,8 @@ impl Progress {
     /// Reads a link. Returns whether it is still open and may have more.
     fn receive(&mut self, nic: &Nic, id: LinkId, now: Time) -> bool {
         let (dispatch, watched) = (&mut self.dispatch, self.incoming.watched());
-        let lanes = &self.lanes;
         let received = self.incoming.recv(id, LINK_BUDGET, &mut |frame| {
-            lanes.take_assured(nic, now);
+            nic.take_assured(now);
             dispatch.on_local(nic, frame, now);
         });
         if self.incoming.watched() > watched {
@@ -108,9 +107,8 @@ impl Progress {
     /// Reads a watched ring.
     pub(super) fn receive_ring(&mut self, nic: &Nic, index: usize, now: Time) {
         let (dispatch, id) = (&mut self.dispatch, self.incoming.watched_id(index));
-        let lanes = &self.lanes;
         let received = self.incoming.recv_ring(index, LINK_BUDGET, &mut |frame| {
-            lanes.take_assured(nic, now);
+            nic.take_assured(now);
             dispatch.on_local(nic, frame, now);
         });
         if let Some(id) = id {

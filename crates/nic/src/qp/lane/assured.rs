@@ -16,12 +16,15 @@ use ferroce_proto::rc::{RcQp, Swift};
 use super::Lanes;
 use super::receive::Receiving;
 use super::take::acknowledge;
-use crate::core::{QpMemo, Remembering};
+use crate::core::{QpMemo, Remembered};
 use crate::cq::Catch;
 use crate::qp::Qp;
 use crate::qp::locked::Locked;
 use crate::qp::results::Results;
 use crate::qp::transport::Transport;
+
+/// Most bytes that are assured: more than fit into a slot.
+const MOST: u8 = u8::MAX - 1;
 
 /// A receive that was found to take a message, of so many bytes at most, as long as the rights table has this edition.
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +37,14 @@ pub(super) struct Checked {
 pub(super) struct Receives<'a> {
     pub(super) qp: &'a Qp,
     pub(super) rc: &'a RcQp,
-    pub(super) memo: &'a mut QpMemo,
+    /// The region that the last message went to. One in another is not assured, since to look that up takes longer than it saves.
+    pub(super) memo: &'a QpMemo,
 }
 
 impl Receives<'_> {
     /// Most bytes of the next message that is surely taken if it comes by the lane, if its receive was looked at before, or is good now.
     #[inline]
-    pub(super) fn assured(&mut self, before: Option<Checked>) -> Option<u8> {
+    pub(super) fn assured(&self, before: Option<Checked>) -> Option<u8> {
         let edition = self.qp.nic().rights().edition();
         let is_good = |checked: &Checked| checked.edition == edition;
         let checked = before.filter(is_good).or_else(|| self.check(0))?;
@@ -49,10 +53,10 @@ impl Receives<'_> {
     }
 
     /// Looks at the receive for a message behind `ahead` others.
-    fn check(&mut self, ahead: usize) -> Option<Checked> {
-        let Self { qp, rc, memo } = self;
+    fn check(&self, ahead: usize) -> Option<Checked> {
+        let &Self { qp, rc, memo } = self;
         let edition = qp.nic().rights().edition();
-        let room = rc.room_for(ahead, &mut Remembering { qp, memo })?;
+        let room = rc.room_for(ahead, &mut Remembered { qp, memo })?;
         let most = u8::try_from(room).unwrap_or(MOST);
         Some(Checked { edition, most })
     }
@@ -62,7 +66,7 @@ impl Lanes {
     /// Something was sent, and the peer has time to read it: looks at the receive for the message behind the next one, if that next one is
     /// assured.
     #[inline]
-    pub(super) fn look_ahead(&mut self, receives: &mut Receives<'_>) {
+    pub(super) fn look_ahead(&mut self, receives: &Receives<'_>) {
         if let Some(into) = self.into.as_deref_mut()
             && into.eye.assures()
         {
@@ -116,6 +120,3 @@ impl Qp {
         }
     }
 }
-
-/// Most bytes that are assured: more than fit into a slot.
-const MOST: u8 = u8::MAX - 1;

@@ -28,7 +28,7 @@ impl Qp {
         let Locked {
             transport: Transport::Rc(rc),
             lanes,
-            memos: [memo, into],
+            memos: [from, into],
             calm,
             room,
             ..
@@ -40,21 +40,24 @@ impl Qp {
             return None;
         }
         let common = calm.sends()?;
-        let mut opens = Remembering { qp: self, memo };
+        let mut opens = Remembering {
+            qp: self,
+            memo: from,
+        };
         let (head, len) = rc.write_swiftly(common, (&mut opens, &RawMemory), send, room)?;
         let takes = calm.takes();
-        let mut receives = Receives {
+        let receives = Receives {
             qp: self,
             rc,
             memo: into,
         };
-        let assured = |next| receives.assured(next).filter(|_| takes);
+        let assured = |next| if takes { receives.assured(next) } else { None };
         if !lanes.push((head, &room[..len]), assured) {
             return None;
         }
         lanes.wake(self.nic().looks_again());
         self.tally.count_tx(1, Bth::LEN + len);
-        lanes.look_ahead(&mut receives);
+        lanes.look_ahead(&receives);
         let is_assured = !rc.is_unanswered() && lanes.complete_if_assured(len);
         Some((rc, is_assured))
     }
