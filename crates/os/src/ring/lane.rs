@@ -208,6 +208,12 @@ impl<A: LaneArea> LaneProducer<A> {
         Ok(true)
     }
 
+    /// A message is likely to be put in soon: asks for its slot once more, since the consumer has looked at it meanwhile.
+    #[inline]
+    pub fn will_push(&self) {
+        self.area.will_fill(self.at, 0);
+    }
+
     /// Up to where the consumer has read: what it says of another run, or what cannot be, changes nothing.
     #[inline]
     pub fn look(&mut self) -> u32 {
