@@ -6,7 +6,7 @@ mod common;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::lanes::{Seeded, end_with_channel, run, run_without_thread};
 use common::peer::{ASKS, Peer, RECEIVED, connect_back};
@@ -27,8 +27,6 @@ const LEN: usize = 8;
 /// Where messages are, and where they are received.
 const BYTES: usize = 4096;
 const HALF: usize = BYTES / 2;
-/// Within this time whatever a process left behind is seen.
-const SETTLED: Duration = Duration::from_millis(200);
 
 /// Two ends of this process that talk to each other. Nothing happens but by polls.
 struct Talk {
@@ -42,8 +40,8 @@ struct Talk {
 }
 
 impl Talk {
-    /// Receives of so many bytes, so many at each end.
-    fn new(receives: usize, len: usize) -> Self {
+    /// So many receives at each end.
+    fn new(receives: usize) -> Self {
         let (a, channel) = end_with_channel();
         let b = End::new(cap());
         for (end, peer) in [(&a, &b), (&b, &a)] {
@@ -67,8 +65,8 @@ impl Talk {
             number: 0,
         };
         for _ in 0..receives {
-            talk.receive(0, len);
-            talk.receive(1, len);
+            talk.receive(0);
+            talk.receive(1);
         }
         talk
     }
@@ -77,8 +75,8 @@ impl Talk {
         [&self.a, &self.b][side]
     }
 
-    fn receive(&self, side: usize, len: usize) {
-        let sge = self.memory[side].sge(HALF, len);
+    fn receive(&self, side: usize) {
+        let sge = self.memory[side].sge(HALF, LEN);
         self.end(side).recv(RECEIVED, vec![sge]);
     }
 
@@ -110,24 +108,24 @@ impl Talk {
     }
 
     /// The second side answers what the first one has sent.
-    fn answer(&mut self, len: usize) {
+    fn answer(&mut self) {
         self.take(1);
-        self.receive(1, len);
+        self.receive(1);
         self.send(1, LEN);
         self.take(0);
-        self.receive(0, LEN);
+        self.receive(0);
     }
 
     /// Talks until a message of the first side is done when it is sent. It is not received then.
     #[track_caller]
-    fn until_assured(&mut self, len: usize) {
+    fn until_assured(&mut self) {
         for _ in 0..200 {
             if self.send_first(LEN) {
                 return;
             }
             // One queue pair of a process assures something: not this one.
             let _ = self.a.qp.query();
-            self.answer(len);
+            self.answer();
         }
         panic!("no message is assured");
     }
@@ -166,29 +164,22 @@ fn set_state(qp: &Qp, state: QpState) {
 #[test]
 #[ignore = "run by the test below"]
 fn without_a_look() {
-    let mut talk = Talk::new(16, LEN);
-    talk.until_assured(LEN);
+    let mut talk = Talk::new(16);
+    talk.until_assured();
     for _ in 0..100 {
-        talk.last_is_there_after_polls();
+        talk.take(1);
+        talk.last_is_there(&talk.memory[1].snapshot());
+        talk.receive(1);
+        talk.send(1, LEN);
+        talk.take(0);
+        talk.receive(0);
         assert!(talk.send_first(LEN), "as long as they talk");
     }
     drop(talk);
     // One receive at a time, which is posted just before the answer, is enough.
-    let mut talk = Talk::new(1, LEN);
-    talk.until_assured(LEN);
-    talk.answer(LEN);
-}
-
-impl Talk {
-    #[track_caller]
-    fn last_is_there_after_polls(&mut self) {
-        self.take(1);
-        self.last_is_there(&self.memory[1].snapshot());
-        self.receive(1, LEN);
-        self.send(1, LEN);
-        self.take(0);
-        self.receive(0, LEN);
-    }
+    let mut talk = Talk::new(1);
+    talk.until_assured();
+    talk.answer();
 }
 
 #[test]
@@ -216,8 +207,8 @@ fn with_a_receiver_that_ends() {
         }),
     ];
     for (how, end) in ends {
-        let mut talk = Talk::new(16, LEN);
-        talk.until_assured(LEN);
+        let mut talk = Talk::new(16);
+        talk.until_assured();
         end(&talk);
         println!("{how}");
         talk.last_is_there(&talk.memory[1].snapshot());
@@ -236,8 +227,8 @@ fn it_comes_though_its_receiver_ends() {
 #[test]
 #[ignore = "run by the test below"]
 fn with_a_region_that_is_deregistered() {
-    let mut talk = Talk::new(16, LEN);
-    talk.until_assured(LEN);
+    let mut talk = Talk::new(16);
+    talk.until_assured();
     let none = Buffer::new(&talk.b.pd, vec![0; LEN]);
     let [_, memory] = &mut talk.memory;
     let there = std::mem::replace(memory, none).deregister();
@@ -260,8 +251,8 @@ fn with_a_sender_that_ends() {
         |talk| talk.a.qp.destroy(),
     ];
     for end in ends {
-        let mut talk = Talk::new(16, LEN);
-        talk.until_assured(LEN);
+        let mut talk = Talk::new(16);
+        talk.until_assured();
         end(&talk);
         talk.is_received();
     }
@@ -275,23 +266,23 @@ fn it_comes_though_its_sender_ends() {
 #[test]
 #[ignore = "run by the test below"]
 fn without_a_receive_for_it() {
-    let mut talk = Talk::new(16, LEN);
-    talk.until_assured(LEN);
-    talk.answer(LEN);
+    let mut talk = Talk::new(16);
+    talk.until_assured();
+    talk.answer();
     assert!(!talk.send_first(LEN + 1), "too long for its receive");
     let wc = next_completion(&talk.a.cq);
     assert_eq!(wc.status, WcStatus::RemInvReqErr, "{wc:?}");
     drop(talk);
 
-    let mut talk = Talk::new(1, LEN);
-    talk.until_assured(LEN);
+    let mut talk = Talk::new(1);
+    talk.until_assured();
     talk.take(1);
     // Answered without a receive for the next one.
     talk.send(1, LEN);
     talk.take(0);
-    talk.receive(0, LEN);
+    talk.receive(0);
     assert!(!talk.send_first(LEN), "no receive");
-    talk.receive(1, LEN);
+    talk.receive(1);
     talk.take(1);
 }
 
@@ -304,7 +295,7 @@ fn what_has_no_receive_is_not_assured() {
 #[test]
 #[ignore = "run by the test below"]
 fn with_another_queue_pair() {
-    let mut talk = Talk::new(16, LEN);
+    let mut talk = Talk::new(16);
     let [from, to] = [talk.a.another_qp(), talk.b.another_qp()];
     for (qp, peer, end) in [(&from, &to, &talk.b), (&to, &from, &talk.a)] {
         for (state, mask) in [
@@ -325,7 +316,7 @@ fn with_another_queue_pair() {
         sges: sges(),
     };
     to.post_one_recv(receive).unwrap();
-    talk.until_assured(LEN);
+    talk.until_assured();
     let payload = Payload::Sges(vec![talk.memory[0].sge(0, LEN)].into());
     let send = SendWr {
         to: SendTo::Peer,
@@ -357,7 +348,7 @@ fn what_is_sent_later_by_another_queue_pair_comes_later() {
 fn with_an_end_at_any_moment() {
     let mut seeded = Seeded(3);
     for round in 0..rounds(60) {
-        let talk = Talk::new(16, LEN);
+        let talk = Talk::new(16);
         let (done, received) = (AtomicU64::new(0), AtomicU64::new(0));
         let ended = AtomicBool::new(false);
         let patience = seeded.below(1 << 14);
@@ -415,7 +406,7 @@ fn talk_on(talk: &Talk, side: usize, ended: &AtomicBool, each: impl Fn(&Wc)) {
             Some(wc) if wc.status != WcStatus::Success => return,
             Some(wc) if wc.wr_id == RECEIVED => {
                 each(&wc);
-                talk.receive(side, LEN);
+                talk.receive(side);
                 open += send();
             }
             Some(wc) => {
@@ -439,11 +430,11 @@ fn child_that_answers() {
     let end = End::new(cap());
     let buffer = Buffer::new(&end.pd, vec![0; 4096]);
     connect_back(&end, &buffer);
-    answer(&end, &buffer, || false);
+    answer(&end, &buffer, |_| false);
 }
 
-/// Answers messages until it `ends`. Returns how many there were.
-fn answer(end: &End, buffer: &Buffer, mut ends: impl FnMut() -> bool) -> u64 {
+/// Answers messages until so many are enough. Returns how many there were.
+fn answer(end: &End, buffer: &Buffer, mut enough: impl FnMut(u64) -> bool) -> u64 {
     let mut received = 0;
     loop {
         let mut came = None;
@@ -455,7 +446,7 @@ fn answer(end: &End, buffer: &Buffer, mut ends: impl FnMut() -> bool) -> u64 {
                 end.send(0, SendOp::Send, vec![buffer.sge(64, ASKS)]);
             }
             Some(_) => {}
-            None if ends() => return received,
+            None if enough(received) => return received,
             None => std::hint::spin_loop(),
         }
     }
@@ -544,12 +535,12 @@ fn with_a_sender_that_is_gone() {
         let messages = 150 + round as u64;
         let mut peer = Peer::start("child_that_is_gone", &format!("{how} {messages}"));
         let (end, buffer, child) = (&peer.end, &peer.buffer, &mut peer.child);
-        let mut since = None;
-        let received = answer(end, buffer, || {
-            if since.is_none() && child.try_wait().unwrap().is_some() {
-                since = Some(Instant::now());
+        let mut gone = None;
+        let received = answer(end, buffer, |received| {
+            if gone.is_none() && child.try_wait().unwrap().is_some() {
+                gone = Some(Instant::now());
             }
-            since.is_some_and(|since: Instant| since.elapsed() > SETTLED)
+            gone.is_some_and(|at| received >= messages || at.elapsed() > DEADLINE)
         });
         assert_eq!(received, messages, "{how}");
     }
