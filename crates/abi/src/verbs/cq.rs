@@ -216,19 +216,27 @@ pub(super) fn wc_to_c(wc: &Wc) -> ibv_wc {
     let (imm_data, imm_flag) = imm_to_c(wc.imm);
     ibv_wc {
         wr_id: wc.wr_id,
-        status: wc.status as u32,
-        opcode: wc.opcode as u32,
-        vendor_err: wc.vendor_err,
-        byte_len: wc.byte_len,
+        status: as_written(&wc.status) as u32,
+        opcode: as_written(&wc.opcode) as u32,
+        vendor_err: as_written(&wc.vendor_err),
+        byte_len: as_written(&wc.byte_len),
         imm_data,
-        qp_num: wc.qp_num.get(),
-        src_qp: wc.src_qp.get(),
+        qp_num: as_written(&wc.qp_num).get(),
+        src_qp: as_written(&wc.src_qp).get(),
         wc_flags: (wc.flags | imm_flag).bits(),
         pkey_index: 0,
         slid: 0,
         sl: wc.sl,
         dlid_path_bits: 0,
     }
+}
+
+/// Reads a word of a completion by itself. It was written just now, and words that are read together though they were written one by
+/// one have to leave the processor's store buffer first.
+#[inline]
+fn as_written<T: Copy>(word: &T) -> T {
+    // SAFETY: a reference is valid for reads.
+    unsafe { ptr::read_volatile(word) }
 }
 
 /// The field that immediate data and the invalidated key share, and the flag that says which it is.

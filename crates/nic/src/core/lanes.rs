@@ -241,7 +241,8 @@ impl Lanes {
         mut each: impl FnMut(u16),
     ) -> bool {
         let (mut any, mut closed) = (false, false);
-        for watch in self.0.iter().take(place + 1).rev() {
+        let seen = self.0.get(..=place).unwrap_or(&self.0);
+        for watch in seen.iter().rev() {
             match watch.eye.look() {
                 Seen::Nothing => {}
                 Seen::News => {

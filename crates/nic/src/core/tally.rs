@@ -72,8 +72,12 @@ impl Tally {
     /// SENDs are done, and were received.
     #[inline]
     pub(crate) fn count_sends(&self, sent: u32, received: u32) {
-        self.add(Tallied::Sent, sent.into());
-        self.add(Tallied::Received, received.into());
+        if sent > 0 {
+            self.add(Tallied::Sent, sent.into());
+        }
+        if received > 0 {
+            self.add(Tallied::Received, received.into());
+        }
     }
 
     /// Work was carried out without packets.

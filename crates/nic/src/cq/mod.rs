@@ -211,7 +211,8 @@ impl Cq {
     #[inline(always)]
     pub(crate) fn deliver(&self, wc: Wc, solicited: bool, catch: &mut Catch<'_>) -> bool {
         if catch.takes(self) && self.sign.is_blank() {
-            catch.push(&wc, self.stamps.take());
+            let given = wc;
+            catch.push(&given, self.stamps.take());
             return true;
         }
         self.push(wc, solicited)
@@ -225,11 +226,12 @@ impl Cq {
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
         let stamp = self.stamps.take();
         let mut ring = self.ring.lock();
-        if ring.push_unawaited(&wc, stamp) {
+        if ring.push_unawaited(wc, stamp) {
             self.sign.show_news();
             return true;
         }
-        self.push_generally(ring, &wc, (stamp, solicited))
+        let kept = wc;
+        self.push_generally(ring, &kept, (stamp, solicited))
     }
     #[cold]
     fn push_generally(

@@ -75,10 +75,10 @@ impl Ring {
         reason = "a completion is not to go through memory"
     )]
     #[inline(always)]
-    pub(super) fn push_unawaited(&mut self, wc: &Wc, stamp: Stamp) -> bool {
+    pub(super) fn push_unawaited(&mut self, wc: Wc, stamp: Stamp) -> bool {
         let may = !self.overflowed && self.armed == Armed::No && self.queue.len() < self.capacity;
         if may {
-            self.queue.push_back((*wc, stamp));
+            self.queue.push_back((wc, stamp));
         }
         may
     }

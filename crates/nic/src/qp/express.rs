@@ -4,6 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
+use ferroce_proto::rc::RcQp;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::RecvWr;
 use ferroce_proto::wire::{Brief, BriefKind};
@@ -128,12 +129,6 @@ impl Qp {
         true
     }
 
-    /// Queues a receive that nobody waits for, as [`post_recvs_quietly`](Self::post_recvs_quietly) does.
-    #[inline]
-    pub(super) fn post_recv_quietly(&self, wr: RecvWr) -> Result<(), RecvWr> {
-        queue_quietly(&mut self.lock_swiftly(), wr)
-    }
-
     /// Queues receives that nobody waits for: there is nothing to say then, and no need of anything but the queue. Returns the first
     /// that is to go the general way, and how many went before it.
     pub(super) fn post_recvs_quietly(
@@ -142,20 +137,21 @@ impl Qp {
     ) -> Option<(usize, RecvWr)> {
         let mut locked = self.lock_swiftly();
         for (posted, wr) in wrs.enumerate() {
-            if let Err(wr) = queue_quietly(&mut locked, wr) {
+            let Some(rc) = quiet_queue(&mut locked, wr.sges.len()) else {
                 return Some((posted, wr));
-            }
+            };
+            rc.post_recv_quietly(wr);
         }
         None
     }
 }
 
-/// Queues a receive, if that has no consequences now.
+/// Where a receive of so many elements can be queued ([`RcQp::post_recv_quietly`]), if that has no consequences now.
 #[inline]
-fn queue_quietly(locked: &mut Locked, wr: RecvWr) -> Result<(), RecvWr> {
+pub(super) fn quiet_queue(locked: &mut Locked, sges: usize) -> Option<&mut RcQp> {
     match &mut locked.transport {
-        Transport::Rc(rc) => rc.post_recv_quietly(wr),
-        Transport::Uc(_) | Transport::Ud(_) => Err(wr),
+        Transport::Rc(rc) if rc.takes_recv_quietly(sges) => Some(rc),
+        _ => None,
     }
 }
 

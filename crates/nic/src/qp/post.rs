@@ -4,6 +4,7 @@ use ferroce_os::lock::LockGuard;
 use ferroce_proto::verbs::{PlainSend, PostError, RecvWr, SendWr, Sge, Sges};
 
 use super::Qp;
+use super::express::quiet_queue;
 use super::locked::Locked;
 use crate::Error;
 
@@ -77,8 +78,15 @@ impl Qp {
     /// [`post_one_recv`](Self::post_one_recv) is to be called.
     #[inline]
     pub fn post_plain_recv(&self, wr_id: u64, sge: Sge) -> bool {
-        let sges = Sges::from_buf([sge]);
-        self.post_recv_quietly(RecvWr { wr_id, sges }).is_ok()
+        let mut locked = self.lock_swiftly();
+        let Some(rc) = quiet_queue(&mut locked, 1) else {
+            return false;
+        };
+        rc.post_recv_quietly(RecvWr {
+            wr_id,
+            sges: Sges::from_buf([sge]),
+        });
+        true
     }
     /// As [`post_recv`](Self::post_recv), for one work request.
     ///
@@ -86,12 +94,14 @@ impl Qp {
     /// As [`post_one_send`](Self::post_one_send).
     #[inline]
     pub fn post_one_recv(&self, wr: RecvWr) -> Result<(), Error> {
-        match self.post_recv_quietly(wr) {
-            Ok(()) => Ok(()),
-            Err(wr) => self
-                .step_receiving(|locked, cx| locked.transport.post_recv(cx, wr))
-                .map_err(|e| post_error(&e)),
+        let mut locked = self.lock_swiftly();
+        if let Some(rc) = quiet_queue(&mut locked, wr.sges.len()) {
+            rc.post_recv_quietly(wr);
+            return Ok(());
         }
+        drop(locked);
+        self.step_receiving(|locked, cx| locked.transport.post_recv(cx, wr))
+            .map_err(|e| post_error(&e))
     }
     /// Queues receive work.
     ///

@@ -68,21 +68,35 @@ impl RcQp {
         self.responder.replies.owe_ack();
     }
 
-    /// Queues a receive work request, if that has no consequences now. An error gives it back, unchanged, for
-    /// [`post_recv`](Self::post_recv).
-    pub fn post_recv_quietly(&mut self, wr: RecvWr) -> Result<(), RecvWr> {
-        let quiet = self.state() != QpState::Err && !self.responder.is_waited_for();
-        if !quiet || check_recv(&self.shared, &wr, self.responder.queued()).is_err() {
-            return Err(wr);
-        }
-        self.responder.post(wr);
-        Ok(())
+    /// Whether a receive work request with so many elements can be queued without consequences now
+    /// ([`post_recv_quietly`](Self::post_recv_quietly)).
+    #[inline]
+    #[must_use]
+    pub fn takes_recv_quietly(&self, sges: usize) -> bool {
+        self.state() != QpState::Err
+            && !self.responder.is_waited_for()
+            && check_recv(&self.shared, sges, self.responder.queued()).is_ok()
+    }
+
+    /// Queues a receive work request for which [`takes_recv_quietly`](Self::takes_recv_quietly) says so.
+    #[expect(
+        clippy::inline_always,
+        reason = "a work request is not to go through memory"
+    )]
+    #[inline(always)]
+    pub fn post_recv_quietly(&mut self, wr: RecvWr) {
+        debug_assert!(self.takes_recv_quietly(wr.sges.len()));
+        self.responder.recv.push_back(wr);
     }
 }
 
 impl Responder {
     /// Takes a SEND between two messages, if it is what is expected and there is a receive of one piece for it that is open.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
     pub(super) fn take_brief(
         &mut self,
         shared: &Shared,

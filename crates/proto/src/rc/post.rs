@@ -2,7 +2,7 @@
 
 use super::config::{MAX_MESSAGE, Shared};
 use super::send_queue::payload_len;
-use crate::verbs::{Flush, Payload, PostError, QpState, QpType, RecvWr, SendOp, SendTo, SendWr};
+use crate::verbs::{Flush, Payload, PostError, QpState, QpType, SendOp, SendTo, SendWr};
 
 /// Checks a send work request, with `queued` ones before it.
 #[inline]
@@ -124,7 +124,7 @@ fn check_depth(shared: &Shared) -> Result<(), PostError> {
 }
 
 /// Checks a receive work request, with `queued` ones before it.
-pub(crate) fn check_recv(shared: &Shared, wr: &RecvWr, queued: usize) -> Result<(), PostError> {
+pub(crate) fn check_recv(shared: &Shared, sges: usize, queued: usize) -> Result<(), PostError> {
     let cap = &shared.config.cap;
     if shared.config.qp_type == QpType::XrcSend {
         return Err(PostError::Invalid("an XRC initiator has no receive queue"));
@@ -140,9 +140,9 @@ pub(crate) fn check_recv(shared: &Shared, wr: &RecvWr, queued: usize) -> Result<
     if queued >= cap.max_recv_wr as usize {
         return Err(PostError::QueueFull(cap.max_recv_wr));
     }
-    if wr.sges.len() > cap.max_recv_sge as usize {
+    if sges > cap.max_recv_sge as usize {
         return Err(PostError::TooManySges {
-            got: wr.sges.len(),
+            got: sges,
             max: cap.max_recv_sge,
         });
     }

@@ -152,7 +152,11 @@ pub enum Swift {
 
 impl RcQp {
     /// As [`on_brief`](Self::on_brief), for a SEND, without the need of all that an error would take.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
     pub fn take_swiftly(
         &mut self,
         (opens, memory): (&mut impl Opens, &impl Memory),

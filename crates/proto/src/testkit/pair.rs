@@ -228,11 +228,11 @@ impl Pair {
     pub fn try_recv(&mut self, side: Side, wr: RecvWr) -> Result<(), PostError> {
         let (now, quietly) = (self.now, self.briefs.is_some());
         self.node(side).with(now, |qp, cx| {
-            let rest = match quietly {
-                true => qp.post_recv_quietly(wr),
-                false => Err(wr),
-            };
-            rest.or_else(|wr| qp.post_recv(cx, wr))
+            if quietly && qp.takes_recv_quietly(wr.sges.len()) {
+                qp.post_recv_quietly(wr);
+                return Ok(());
+            }
+            qp.post_recv(cx, wr)
         })
     }
 

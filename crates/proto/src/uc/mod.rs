@@ -86,7 +86,7 @@ impl UcQp {
     /// # Errors
     /// [`PostError`]; nothing was queued.
     pub fn post_recv(&mut self, cx: &mut Cx<'_>, wr: RecvWr) -> Result<(), PostError> {
-        post::check_recv(&self.shared, &wr, self.responder.queued())?;
+        post::check_recv(&self.shared, wr.sges.len(), self.responder.queued())?;
         self.responder.post(wr);
         if self.state() == QpState::Err {
             self.responder.flush(&self.shared, cx, None);

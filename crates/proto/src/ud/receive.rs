@@ -14,7 +14,7 @@ impl UdQp {
     /// # Errors
     /// [`PostError`]; nothing was queued.
     pub fn post_recv(&mut self, cx: &mut Cx<'_>, wr: RecvWr) -> Result<(), PostError> {
-        post::check_recv(&self.shared, &wr, self.recv.len())?;
+        post::check_recv(&self.shared, wr.sges.len(), self.recv.len())?;
         self.recv.push_back(wr);
         if self.state() == QpState::Err {
             self.enter_error(cx);

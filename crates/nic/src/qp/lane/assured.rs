@@ -53,6 +53,7 @@ impl Receives<'_> {
     }
 
     /// Looks at the receive for a message behind `ahead` others.
+    #[inline(always)]
     fn check(&self, ahead: usize) -> Option<Checked> {
         let &Self { qp, rc, memo } = self;
         let edition = qp.nic().rights().edition();

@@ -129,7 +129,7 @@ impl Qp {
         }
         match end {
             End::Sending => self.take_lane_acks(&mut locked, (now, catch)),
-            End::Receiving => self.drain_lane(&mut locked, (now, catch)),
+            End::Receiving => self.take_from_lane(&mut locked, (now, catch)),
         }
         let speaks = locked.calm.sends().is_none()
             && (locked.transport.wants_transmit() || locked.transport.next_local().is_some());

@@ -15,7 +15,6 @@ use crate::link::local::LaneNotice;
 use crate::path::{Path, Reach};
 use crate::qp::Qp;
 use crate::qp::locked::Locked;
-use crate::qp::results::Results;
 use crate::qp::transport::Transport;
 
 /// The lane that it receives by.
@@ -158,31 +157,34 @@ impl Qp {
         (now, catch): (Time, &mut Catch<'_>),
     ) {
         let into = locked.lanes.into.as_deref();
-        let begin = into.filter(|into| into.eye.has_news());
-        if let Some(begin) = begin.and_then(|into| into.receiver.position()) {
-            self.take_from_lane(locked, begin, (now, catch));
+        if into.is_some_and(|into| into.eye.has_news()) {
+            self.take_from_lane(locked, (now, catch));
         }
     }
 
-    fn take_from_lane(
-        &self,
-        locked: &mut Locked,
-        begin: u32,
-        (now, catch): (Time, &mut Catch<'_>),
-    ) {
+    /// As [`drain_lane`](Self::drain_lane), where there is something.
+    #[inline]
+    pub(super) fn take_from_lane(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch<'_>)) {
+        let into = locked.lanes.into.as_deref();
+        let Some(begin) = into.and_then(|into| into.receiver.position()) else {
+            return;
+        };
         locked.seen = now;
-        let is_polled = catch.is_polled();
         let mut taken = Taken::default();
-        let next = taken.usual(self, locked, &mut Results::new(self, catch));
+        let next = taken.usual(self, locked, catch);
         if next != Next::Nothing {
-            return self.take_others(locked, &mut taken, (begin, next), (now, catch));
+            return self.take_others(locked, taken, (begin, next), (now, catch));
         }
-        self.on_taken(locked, &taken, (begin, is_polled));
+        self.on_taken(locked, &taken, (begin, catch.is_polled()));
         self.grant_next(locked);
     }
 
     /// Packets were taken; more will come.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "what was counted is not to go through memory"
+    )]
+    #[inline(always)]
     fn on_taken(&self, locked: &mut Locked, taken: &Taken, (begin, is_polled): (u32, bool)) {
         self.tally.count_rx(taken.packets, taken.bytes);
         let Some(into) = &mut locked.lanes.into else {
@@ -201,7 +203,7 @@ impl Qp {
     fn take_others(
         &self,
         locked: &mut Locked,
-        taken: &mut Taken,
+        mut taken: Taken,
         (begin, mut next): (u32, Next),
         (now, catch): (Time, &mut Catch<'_>),
     ) {
@@ -226,21 +228,27 @@ impl Qp {
                 }
             }
             if goes_on {
-                let sink = &mut Results::new(self, catch);
-                next = taken.usual(self, locked, sink);
+                next = self.take_usual(locked, &mut taken, catch);
             }
         }
         let is_polled = goes_on && catch.is_polled();
         if !goes_on && let Some(into) = &mut locked.lanes.into {
             into.receiver.end_run();
         }
-        self.on_taken(locked, taken, (begin, is_polled));
+        self.on_taken(locked, &taken, (begin, is_polled));
         if locked.transport.state() == before {
             self.grant_next(locked);
         } else {
             self.publish_grant(locked);
             self.say_error(locked, before);
         }
+    }
+
+    /// Takes packets that are as usual after one that was not.
+    #[cold]
+    #[inline(never)]
+    fn take_usual(&self, locked: &mut Locked, taken: &mut Taken, catch: &mut Catch<'_>) -> Next {
+        taken.usual(self, locked, catch)
     }
 
     /// Takes what is not as usual. Returns false if that is the end of the run.

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::Lanes;
 use crate::core::Remembering;
+use crate::cq::Catch;
 use crate::qp::Qp;
 use crate::qp::calm::Calm;
 use crate::qp::locked::Locked;
@@ -47,13 +48,12 @@ pub(super) struct Taken {
 
 impl Taken {
     /// Takes packets for which the short way (`express`) is open, until there is another one, or none.
-    #[inline]
-    pub(super) fn usual(
-        &mut self,
-        qp: &Qp,
-        locked: &mut Locked,
-        sink: &mut Results<'_, '_>,
-    ) -> Next {
+    #[expect(
+        clippy::inline_always,
+        reason = "what it counts is not to go through memory"
+    )]
+    #[inline(always)]
+    pub(super) fn usual(&mut self, qp: &Qp, locked: &mut Locked, catch: &mut Catch<'_>) -> Next {
         let Locked {
             transport: Transport::Rc(rc),
             lanes,
@@ -91,7 +91,7 @@ impl Taken {
             if let (Some(ack), Some(out)) = (waiting.ack, &mut *out)
                 && let Some(psn) = out.on_ack(ack)
             {
-                let so_far = acknowledge(rc, calm, sink, psn);
+                let so_far = acknowledge(rc, calm, &mut Results::new(qp, catch), psn);
                 if so_far != Swift::Done {
                     return Next::Acknowledged(psn, so_far);
                 }
@@ -106,6 +106,7 @@ impl Taken {
                 ack_req: false,
                 ..message
             };
+            let sink = &mut Results::new(qp, catch);
             match rc.take_swiftly((&mut opens, &RawMemory), sink, &message) {
                 Swift::Done => {}
                 Swift::Unusual => return Next::Unusual(head, rest.len()),
