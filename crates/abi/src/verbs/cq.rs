@@ -1,12 +1,13 @@
 //! Completion queues.
 
 use std::ffi::c_int;
-use std::ptr;
+use std::mem::{MaybeUninit, offset_of};
 use std::sync::Arc;
+use std::slice;
 
+use ferroce_nic::cq::Entry;
 use ferroce_nic::device::AsyncSubject;
 use ferroce_nic::{Cq, CqOptions, Error};
-use ferroce_proto::verbs::{Wc, WcFlags, WcImm};
 use libc::c_void;
 
 use super::acks::Acks;
@@ -199,54 +200,38 @@ pub(crate) unsafe extern "C" fn poll_cq(
     wc: *mut ibv_wc,
 ) -> c_int {
     let room = usize::try_from(num_entries).unwrap_or(0);
+    let array = if room == 0 {
+        &mut []
+    } else {
+        // SAFETY: the program has room for so many completions, which nobody else uses now, and an `Entry` is what it takes for one.
+        unsafe { slice::from_raw_parts_mut(wc.cast::<MaybeUninit<Entry>>(), room) }
+    };
     // SAFETY: a live queue.
-    let nic = unsafe { private(cq) }.nic();
-    let polled = nic.poll_stamped(room, &mut |i, completion, _| {
-        // SAFETY: the program has room for `room` completions, and `i` is below that.
-        unsafe { ptr::write(wc.add(i), wc_to_c(completion)) };
-    });
+    let polled = unsafe { private(cq) }.nic().poll_into(array);
     match polled {
         Ok(n) => c_int::try_from(n).unwrap_or(num_entries),
         Err(e) => -as_errno("ibv_poll_cq", &e),
     }
 }
 
-/// `struct ibv_wc`.
-pub(super) fn wc_to_c(wc: &Wc) -> ibv_wc {
-    let (imm_data, imm_flag) = imm_to_c(wc.imm);
-    ibv_wc {
-        wr_id: wc.wr_id,
-        status: as_written(&wc.status) as u32,
-        opcode: as_written(&wc.opcode) as u32,
-        vendor_err: as_written(&wc.vendor_err),
-        byte_len: as_written(&wc.byte_len),
-        imm_data,
-        qp_num: as_written(&wc.qp_num).get(),
-        src_qp: as_written(&wc.src_qp).get(),
-        wc_flags: (wc.flags | imm_flag).bits(),
-        pkey_index: 0,
-        slid: 0,
-        sl: wc.sl,
-        dlid_path_bits: 0,
-    }
-}
-
-/// Reads a word of a completion by itself. It was written just now, and words that are read together though they were written one by
-/// one have to leave the processor's store buffer first.
-#[inline]
-fn as_written<T: Copy>(word: &T) -> T {
-    // SAFETY: a reference is valid for reads.
-    unsafe { ptr::read_volatile(word) }
-}
-
-/// The field that immediate data and the invalidated key share, and the flag that says which it is.
-fn imm_to_c(imm: Option<WcImm>) -> (u32, WcFlags) {
-    match imm {
-        None => (0, WcFlags::empty()),
-        Some(WcImm::Imm(bytes)) => (u32::from_ne_bytes(bytes), WcFlags::WITH_IMM),
-        Some(WcImm::Invalidated(key)) => (key.0, WcFlags::WITH_INV),
-    }
-}
+/// An [`Entry`] is a `struct ibv_wc`.
+const _: () = {
+    assert!(size_of::<Entry>() == size_of::<ibv_wc>());
+    assert!(align_of::<Entry>() <= align_of::<ibv_wc>());
+    assert!(offset_of!(Entry, wr_id) == offset_of!(ibv_wc, wr_id));
+    assert!(offset_of!(Entry, status) == offset_of!(ibv_wc, status));
+    assert!(offset_of!(Entry, opcode) == offset_of!(ibv_wc, opcode));
+    assert!(offset_of!(Entry, vendor_err) == offset_of!(ibv_wc, vendor_err));
+    assert!(offset_of!(Entry, byte_len) == offset_of!(ibv_wc, byte_len));
+    assert!(offset_of!(Entry, imm_data) == offset_of!(ibv_wc, imm_data));
+    assert!(offset_of!(Entry, qp_num) == offset_of!(ibv_wc, qp_num));
+    assert!(offset_of!(Entry, src_qp) == offset_of!(ibv_wc, src_qp));
+    assert!(offset_of!(Entry, wc_flags) == offset_of!(ibv_wc, wc_flags));
+    assert!(offset_of!(Entry, pkey_index) == offset_of!(ibv_wc, pkey_index));
+    assert!(offset_of!(Entry, slid) == offset_of!(ibv_wc, slid));
+    assert!(offset_of!(Entry, sl) == offset_of!(ibv_wc, sl));
+    assert!(offset_of!(Entry, dlid_path_bits) == offset_of!(ibv_wc, dlid_path_bits));
+};
 
 /// `ibv_req_notify_cq(3)`.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {

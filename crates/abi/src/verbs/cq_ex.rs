@@ -3,18 +3,18 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 
-use ferroce_nic::cq::{Stamp, Stamps};
+use ferroce_nic::cq::{Entry, Stamp, Stamps};
 use ferroce_nic::{CqOptions, Error};
 use libc::pthread_mutex_t;
 
-use super::cq::{self, Request, wc_to_c};
+use super::cq::{self, Request};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
 use crate::types::{
     IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG,
     IBV_WC_EX_WITH_TM_INFO, IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex,
-    ibv_poll_cq_attr, ibv_wc, ibv_wc_tm_info,
+    ibv_poll_cq_attr, ibv_wc_tm_info,
 };
 
 /// Fields beside the standard ones that a queue can show.
@@ -29,7 +29,7 @@ pub(crate) struct Cursor {
     /// None if the program promised to use one thread only (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
     mutex: Option<UnsafeCell<pthread_mutex_t>>,
     /// The completion that the readers show.
-    current: UnsafeCell<(ibv_wc, Stamp)>,
+    current: UnsafeCell<(Entry, Stamp)>,
 }
 
 impl Cursor {
@@ -37,7 +37,7 @@ impl Cursor {
     pub(super) fn new(single_threaded: bool) -> Self {
         Self {
             mutex: (!single_threaded).then(|| UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)),
-            current: UnsafeCell::new((ibv_wc::zeroed(), Stamp::default())),
+            current: UnsafeCell::default(),
         }
     }
 
@@ -169,7 +169,7 @@ unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller's promise.
     let (private, cursor) = unsafe { (cq::private(cq.cast()), cursor(cq)) };
     let polled = private.nic().poll_stamped(1, &mut |_, wc, stamp| {
-        let wc = wc_to_c(wc);
+        let wc = Entry::from(wc);
         // SAFETY: this thread holds the cursor; the program reads `status` and `wr_id` only on this thread until it lets go.
         unsafe {
             (*cq).wr_id = wc.wr_id;

@@ -4,22 +4,32 @@
 //! lock, so what it has completed before is taken already: completions of a queue pair keep their order.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 
 use ferroce_proto::verbs::Wc;
 
-use super::{Cq, Stamp};
+use super::{Cq, Entry, Stamp};
 
 /// What is done with each completion that a poll takes: its index, itself and its times.
 pub(super) type Each<'a> = dyn FnMut(usize, &Wc, Stamp) + 'a;
 
-/// What a poll that has found its queue empty catches while it does the device's work. By default nothing.
+/// Where completions go.
+#[derive(Default)]
+enum To<'a> {
+    #[default]
+    Nowhere,
+    Array(&'a mut [MaybeUninit<Entry>]),
+    Each(&'a mut Each<'a>),
+}
+
+/// What a poll takes: from its queue, and, where it has found that empty, while it does the device's work. By default nothing.
 #[derive(Default)]
 pub(crate) struct Catch<'a> {
     /// Tells the queue from others.
     of: usize,
     room: usize,
     caught: usize,
-    each: Option<&'a mut Each<'a>>,
+    to: To<'a>,
 }
 
 impl<'a> Catch<'a> {
@@ -29,7 +39,17 @@ impl<'a> Catch<'a> {
             of: cq.id(),
             room,
             caught: 0,
-            each: Some(each),
+            to: To::Each(each),
+        }
+    }
+
+    /// For a program that has an array.
+    pub(super) fn into_array(cq: &Cq, array: &'a mut [MaybeUninit<Entry>]) -> Self {
+        Self {
+            of: cq.id(),
+            room: array.len(),
+            caught: 0,
+            to: To::Array(array),
         }
     }
 
@@ -42,16 +62,34 @@ impl<'a> Catch<'a> {
     /// Whether it takes one more completion of a queue.
     #[inline]
     pub(super) fn takes(&self, cq: &Cq) -> bool {
-        self.of == cq.id() && self.caught < self.room
+        self.of == cq.id() && !self.is_full()
+    }
+
+    /// Whether it takes no more.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.caught >= self.room
     }
 
     /// Gives one to the program.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
     pub(super) fn push(&mut self, wc: &Wc, stamp: Stamp) {
-        if let Some(each) = &mut self.each {
-            each(self.caught, wc, stamp);
-            self.caught += 1;
+        match &mut self.to {
+            To::Nowhere => return,
+            To::Array(array) => match array.get_mut(self.caught) {
+                Some(place) => drop(place.write(Entry::from(wc))),
+                None => return,
+            },
+            To::Each(each) => {
+                let given = *wc;
+                each(self.caught, &given, stamp);
+            }
         }
+        self.caught += 1;
     }
 
     /// How many were caught.

@@ -2,11 +2,13 @@
 
 mod catch;
 mod channel;
+mod entry;
 mod moderation;
 mod ring;
 mod sign;
 mod stamp;
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -18,6 +20,7 @@ use ferroce_proto::verbs::{AsyncEvent, Wc};
 
 pub(crate) use self::catch::Catch;
 pub use self::channel::CompChannel;
+pub use self::entry::Entry;
 use self::moderation::Moderation;
 use self::ring::{Pushed, Ring};
 use self::sign::Sign;
@@ -115,32 +118,33 @@ impl Cq {
         max: usize,
         each: &mut dyn FnMut(usize, &Wc, Stamp),
     ) -> Result<usize, Error> {
+        self.poll_catching(&mut Catch::of(self, max, each))
+    }
+    /// As [`poll`](Self::poll), for a program that has an array: the completions are in its first places then.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    #[inline]
+    pub fn poll_into(&self, array: &mut [MaybeUninit<Entry>]) -> Result<usize, Error> {
+        self.poll_catching(&mut Catch::into_array(self, array))
+    }
+    fn poll_catching(&self, catch: &mut Catch<'_>) -> Result<usize, Error> {
         if self.sign.has_news() {
-            let taken = self.take(max, each)?;
-            if taken > 0 {
-                return Ok(taken);
+            self.take(catch)?;
+        }
+        if catch.caught() > 0 || catch.is_full() {
+            return Ok(catch.caught());
+        }
+        // The ring's lock must be free: the round may push into this very queue.
+        self.context.nic().poll_inline(self.sign.is_armed(), catch);
+        if !catch.is_full() && self.sign.has_news() {
+            let taken = self.take(catch);
+            // What was caught is good, whatever became of the queue since: that is told next time.
+            if catch.caught() == 0 {
+                taken?;
             }
         }
-        if max == 0 {
-            return Ok(0);
-        }
-        let mut catch = Catch::of(self, max, each);
-        // The ring's lock must be free: the round may push into this very queue.
-        self.context
-            .nic()
-            .poll_inline(self.sign.is_armed(), &mut catch);
-        let caught = catch.caught();
-        if caught == max || !self.sign.has_news() {
-            return Ok(caught);
-        }
-        let queued = self.take(max - caught, &mut |index, wc, stamp| {
-            each(caught + index, wc, stamp);
-        });
-        match queued {
-            // What was caught is good, whatever became of the queue since: that is told next time.
-            Err(_) if caught > 0 => Ok(caught),
-            queued => queued.map(|queued| caught + queued),
-        }
+        Ok(catch.caught())
     }
     /// Arms the queue: the next completion (solicited or error only, if so asked) makes one event on the channel. Completions
     /// that are queued already make none: poll once more after arming.
@@ -211,8 +215,7 @@ impl Cq {
     #[inline(always)]
     pub(crate) fn deliver(&self, wc: Wc, solicited: bool, catch: &mut Catch<'_>) -> bool {
         if catch.takes(self) && self.sign.is_blank() {
-            let given = wc;
-            catch.push(&given, self.stamps.take());
+            catch.push(&wc, self.stamps.take());
             return true;
         }
         self.push(wc, solicited)
@@ -313,19 +316,18 @@ impl Cq {
         std::ptr::from_ref(self).addr()
     }
 
-    fn take(&self, max: usize, each: &mut dyn FnMut(usize, &Wc, Stamp)) -> Result<usize, Error> {
+    /// Takes what is queued, as long as there is room for it.
+    fn take(&self, catch: &mut Catch<'_>) -> Result<(), Error> {
         let mut ring = self.ring.lock();
-        let mut taken = 0;
-        while taken < max {
-            let Some((wc, stamp)) = ring.front() else {
-                break;
-            };
-            each(taken, wc, *stamp);
+        let before = catch.caught();
+        while !catch.is_full()
+            && let Some((wc, stamp)) = ring.front()
+        {
+            catch.push(wc, *stamp);
             ring.drop_front();
-            taken += 1;
         }
         self.sign.show(&ring);
-        if taken == 0 && ring.overflowed() {
+        if catch.caught() == before && ring.overflowed() {
             return Err(Error::new(
                 libc::EIO,
                 format!(
@@ -334,7 +336,7 @@ impl Cq {
                 ),
             ));
         }
-        Ok(taken)
+        Ok(())
     }
 }
 
