@@ -59,6 +59,8 @@ pub struct QpInit {
 pub struct Qp {
     me: Weak<Self>,
     pd: Arc<Pd>,
+    /// That of its context, which each message asks for a few times.
+    nic: Arc<Nic>,
     queues: Queues,
     qpn: Qpn,
     qp_type: QpType,
@@ -171,6 +173,7 @@ impl Qp {
         Self {
             me: Weak::clone(me),
             pd: Arc::clone(pd),
+            nic: Arc::clone(pd.context().nic()),
             queues,
             qpn: config.qpn,
             qp_type: config.qp_type,
@@ -322,7 +325,7 @@ impl Qp {
         Weak::clone(&self.me)
     }
     pub(crate) fn nic(&self) -> &Arc<Nic> {
-        self.pd.context().nic()
+        &self.nic
     }
 }
 
