@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use common::{bytes, seeds};
 use ferroce_proto::ids::{Key, Srqn};
+use ferroce_proto::mr::Span;
 use ferroce_proto::rc::{LinkTraits, Swift, SwiftHead};
 use ferroce_proto::testkit::{Arena, Node, Pair, Rng, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{
@@ -187,11 +188,12 @@ impl Ends {
         } = &mut *node;
         let (is_send, taken) = match brief.kind {
             BriefKind::Send(payload) if open.takes || qp.is_ready_to_take() => {
-                let opens = (&mut &*rights, &*memory);
+                let write = |span: Span<'_>| memory.write(span, payload);
+                let opens = (&mut &*rights, write);
                 // In a lane the lane itself is the acknowledgement.
                 open.takes = !brief.bth.ack_req;
                 open.sends = open.sends.filter(|_| !brief.bth.ack_req);
-                let message = BriefSend::of(&brief.bth, payload);
+                let message = BriefSend::of(&brief.bth, payload.len());
                 (true, qp.take_swiftly(opens, results, &message))
             }
             BriefKind::Ack if open.sends.is_some() || qp.is_ready_for_acks() => {

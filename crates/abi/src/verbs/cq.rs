@@ -2,8 +2,8 @@
 
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, offset_of};
-use std::sync::Arc;
 use std::slice;
+use std::sync::Arc;
 
 use ferroce_nic::cq::Entry;
 use ferroce_nic::device::AsyncSubject;

@@ -82,6 +82,30 @@ const fn last_bytes(end: u64, len: usize) -> usize {
     }
 }
 
+/// Copies into a span, see [`Memory::write`].
+///
+/// # Safety
+/// `from` is followed by as many bytes as the span has, in memory of the library's own.
+#[inline]
+pub(crate) unsafe fn write_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
+    let len = span.len();
+    let Some(end) = span.addr().checked_add(len as u64).filter(|_| len > 0) else {
+        return Ok(());
+    };
+    let tail = last_bytes(end, len);
+    let head = len - tail;
+    // SAFETY: the span is registered memory of this process for as long as it is borrowed, and the caller's promise for the other
+    // side. The program may look meanwhile, as it may with a device. An aligned word is copied as one, and a byte always is.
+    unsafe {
+        if head > 0 {
+            copy(span.backing(), address(span.addr()), from, head)?;
+        }
+        fence(Ordering::Release);
+        let to = address(end - tail as u64);
+        copy(span.backing(), to, from.add(head), tail)
+    }
+}
+
 impl Memory for RawMemory {
     #[inline]
     fn read(&self, span: Span<'_>, to: &mut [u8]) -> Result<(), Unmapped> {
@@ -117,28 +141,9 @@ impl Memory for RawMemory {
     /// poll the end of a buffer to learn that a WRITE has arrived. Devices are not bound to this order, but they keep it.
     #[inline]
     fn write(&self, span: Span<'_>, from: &[u8]) -> Result<(), Unmapped> {
-        debug_assert_eq!(span.len(), from.len());
-        let len = from.len().min(span.len());
-        let Some(end) = span.addr().checked_add(len as u64).filter(|_| len > 0) else {
-            return Ok(());
-        };
-        let tail = last_bytes(end, len);
-        let (head, last) = from[..len].split_at(len - tail);
-        // SAFETY: the span is registered memory of this process for as long as it is borrowed; `head` and `last` are its parts.
-        // The program may look meanwhile, as it may with a device. An aligned word is copied as one, and a byte always is.
-        unsafe {
-            if !head.is_empty() {
-                let to = address(span.addr());
-                copy(span.backing(), to, head.as_ptr(), head.len())?;
-            }
-            fence(Ordering::Release);
-            copy(
-                span.backing(),
-                address(end - tail as u64),
-                last.as_ptr(),
-                tail,
-            )
-        }
+        assert!(from.len() >= span.len(), "invariant: as long as the span");
+        // SAFETY: there are so many bytes, which are not registered memory.
+        unsafe { write_from(span, from.as_ptr()) }
     }
 
     fn compare_swap(&self, span: Span<'_>, compare: u64, swap: u64) -> Result<u64, Unmapped> {

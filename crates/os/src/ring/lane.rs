@@ -16,6 +16,8 @@
 
 use std::sync::atomic::Ordering;
 
+use ferroce_proto::mr::{Span, Unmapped};
+
 use super::protocol::Broken;
 
 /// Slots of a lane.
@@ -110,8 +112,15 @@ pub trait LaneArea {
     fn fence(&self);
     /// Writes a message to the slot of a position.
     fn fill(&self, at: u32, head: Head, rest: &[u8]);
-    /// Reads a message from the slot of a position: its head, and all behind it that `rest` has room for.
-    fn copy_out(&self, at: u32, rest: &mut [u8]) -> Head;
+    /// Reads the head of the message in the slot of a position.
+    fn head(&self, at: u32) -> Head;
+    /// Reads what is behind the head of the message in the slot of a position, as much as `rest` has room for.
+    fn copy_out(&self, at: u32, rest: &mut [u8]);
+    /// The same into registered memory.
+    ///
+    /// # Errors
+    /// [`Unmapped`]: that is not there any more.
+    fn write_out(&self, at: u32, to: Span<'_>) -> Result<(), Unmapped>;
     /// The slot of a position is filled soon, with about as many bytes behind the head.
     fn will_fill(&self, _at: u32, _rest: usize) {}
     /// The slot of a position is looked at soon, for about as many bytes behind the head.
@@ -263,7 +272,7 @@ impl<A: LaneArea> LaneProducer<A> {
 pub struct Waiting {
     at: u32,
     /// Bytes behind its head.
-    rest: usize,
+    pub rest: usize,
     /// What it says besides.
     pub ack: Option<LaneAck>,
 }
@@ -346,11 +355,34 @@ impl<A: LaneArea> LaneConsumer<A> {
         room: &'a mut [u8; LONGEST_REST],
     ) -> (Head, &'a [u8]) {
         let rest = &mut room[..waiting.rest];
-        let head = self.area.copy_out(waiting.at, rest);
+        self.area.copy_out(waiting.at, rest);
+        let head = self.head(waiting);
+        self.pass(waiting);
+        (head, rest)
+    }
+
+    /// The head of the message that [`look`](Self::look) has found just now.
+    #[inline]
+    pub fn head(&self, waiting: Waiting) -> Head {
+        self.area.head(waiting.at)
+    }
+
+    /// Copies what is behind the head of that message, as much as fits, to where it goes. Then [`pass`](Self::pass) comes instead of
+    /// [`take`](Self::take).
+    ///
+    /// # Errors
+    /// [`Unmapped`]: the program has taken the memory away.
+    #[inline]
+    pub fn write_out(&self, waiting: Waiting, to: Span<'_>) -> Result<(), Unmapped> {
+        self.area.write_out(waiting.at, to)
+    }
+
+    /// That message is taken.
+    #[inline]
+    pub fn pass(&mut self, waiting: Waiting) {
         let next = waiting.at.wrapping_add(1);
         self.area.will_look(next, waiting.rest);
         self.at = Some(next);
-        (head, rest)
     }
 
     /// Says that everything before a position was taken.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ferroce_proto::mr::{Span, Unmapped};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::thread;
@@ -122,10 +123,16 @@ impl LaneArea for Arc<Modelled> {
         // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
         self.content[slot(at)].with_mut(|cell| unsafe { *cell = content });
     }
-    fn copy_out(&self, at: u32, _rest: &mut [u8]) -> Head {
+    fn head(&self, at: u32) -> Head {
         // SAFETY: as above.
         let content = self.content[slot(at)].with(|cell| unsafe { *cell });
         [0, 0, content]
+    }
+    fn copy_out(&self, _at: u32, rest: &mut [u8]) {
+        assert!(rest.is_empty(), "nothing is behind the heads");
+    }
+    fn write_out(&self, _at: u32, _to: Span<'_>) -> Result<(), Unmapped> {
+        unreachable!("nothing is behind the heads");
     }
 }
 

@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ferroce_proto::mr::{Span, Unmapped};
+
 use super::area::{SharedArea, copy_short, full_fence, prefetch, prefetch_for_write};
 use super::lane::{HEAD, Head, LONGEST_REST, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
 use super::protocol::LINE;
+use crate::memory::write_from;
 
 /// A lane. It keeps the ring's memory.
 #[derive(Clone)]
@@ -119,15 +122,26 @@ impl LaneArea for SharedLane {
     }
 
     #[inline]
-    fn copy_out(&self, at: u32, rest: &mut [u8]) -> Head {
-        assert!(rest.len() <= LONGEST_REST);
+    fn head(&self, at: u32) -> Head {
         let from = self.slot(at).wrapping_add(SLOT_HEAD);
-        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is numbers and bytes, of which every value is
-        // valid.
-        unsafe {
-            copy_short(rest.as_mut_ptr(), from.add(HEAD), rest.len());
-            from.cast::<Head>().read()
-        }
+        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is numbers, of which every value is valid.
+        unsafe { from.cast::<Head>().read() }
+    }
+
+    #[inline]
+    fn copy_out(&self, at: u32, rest: &mut [u8]) {
+        assert!(rest.len() <= LONGEST_REST);
+        let from = self.slot(at).wrapping_add(SLOT_HEAD + HEAD);
+        // SAFETY: as above, of bytes.
+        unsafe { copy_short(rest.as_mut_ptr(), from, rest.len()) };
+    }
+
+    #[inline]
+    fn write_out(&self, at: u32, to: Span<'_>) -> Result<(), Unmapped> {
+        assert!(to.len() <= LONGEST_REST);
+        let from = self.slot(at).wrapping_add(SLOT_HEAD + HEAD);
+        // SAFETY: as above; the slot is not registered memory.
+        unsafe { write_from(to, from) }
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use super::responder::{Responder, recv_completion};
 use super::swift::is_usual;
 use super::{Cx, RcQp, Sink};
 use crate::ids::Psn;
-use crate::mr::{Access, Memory, Opens};
+use crate::mr::{Access, Opens, Span, Unmapped};
 use crate::verbs::{QpState, RecvWr, Wc};
 use crate::wire::{Brief, BriefKind, BriefSend, Opcode};
 
@@ -22,11 +22,12 @@ impl RcQp {
     pub fn on_brief(&mut self, cx: &mut Cx<'_>, brief: &Brief<'_>) -> Option<bool> {
         match brief.kind {
             BriefKind::Send(payload) if self.is_ready_to_take() => {
+                let (message, memory) = (BriefSend::of(&brief.bth, payload.len()), cx.memory);
                 let outcome = self.responder.take_brief(
                     &self.shared,
-                    (&mut &*cx.rights, cx.memory),
+                    (&mut &*cx.rights, |span| memory.write(span, payload)),
                     cx.sink,
-                    &BriefSend::of(&brief.bth, payload),
+                    &message,
                 )?;
                 let taken = outcome.is_ok();
                 self.settle_request(cx, outcome);
@@ -91,7 +92,8 @@ impl RcQp {
 }
 
 impl Responder {
-    /// Takes a SEND between two messages, if it is what is expected and there is a receive of one piece for it that is open.
+    /// Takes a SEND between two messages, if it is what is expected and there is a receive of one piece for it that is open: `write` copies
+    /// its bytes there.
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
@@ -100,19 +102,21 @@ impl Responder {
     pub(super) fn take_brief(
         &mut self,
         shared: &Shared,
-        (opens, memory): (&mut impl Opens, &(impl Memory + ?Sized)),
+        (opens, write): (
+            &mut impl Opens,
+            impl FnOnce(Span<'_>) -> Result<(), Unmapped>,
+        ),
         sink: &mut (impl Sink + ?Sized),
-        message: &BriefSend<'_>,
+        message: &BriefSend,
     ) -> Option<Result<(), Reject>> {
-        let payload = message.payload;
-        if message.psn != self.expected || payload.len() > shared.mtu() as usize {
+        if message.psn != self.expected || message.len > shared.mtu() as usize {
             return None;
         }
         let recv = self.recv.front()?;
         let [sge] = recv.sges[..] else {
             return None;
         };
-        let byte_len = u32::try_from(payload.len()).ok()?;
+        let byte_len = u32::try_from(message.len).ok()?;
         if byte_len > sge.length {
             return None;
         }
@@ -120,7 +124,7 @@ impl Responder {
             let (pd, len) = (shared.config.pd, u64::from(byte_len));
             let opened = opens.open(sge.lkey, pd, (sge.addr, len), Access::LOCAL_WRITE);
             // A copy that fails half way is made once more, and fails again.
-            memory.write(opened.ok()?, payload).ok()?;
+            write(opened.ok()?).ok()?;
         }
         let wc = Wc {
             byte_len,

@@ -10,7 +10,7 @@ use super::fault::Reject;
 use super::requester::{Probe, Requester, completion};
 use super::{Cx, Noted, RcQp, Sink};
 use crate::ids::Psn;
-use crate::mr::{Access, Memory, Opens};
+use crate::mr::{Access, Memory, Opens, Span, Unmapped};
 use crate::verbs::{PathMigState, PlainPayload, PlainSend, QpState, QpType, SendFlags, SendWr};
 use crate::wire::{BriefSend, Bth, Opcode, Operation, Position, pad_count, padded_len};
 
@@ -151,7 +151,8 @@ pub enum Swift {
 }
 
 impl RcQp {
-    /// As [`on_brief`](Self::on_brief), for a SEND, without the need of all that an error would take.
+    /// As [`on_brief`](Self::on_brief), for a SEND, without the need of all that an error would take. `write` copies its bytes to where they
+    /// go.
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
@@ -159,14 +160,17 @@ impl RcQp {
     #[inline(always)]
     pub fn take_swiftly(
         &mut self,
-        (opens, memory): (&mut impl Opens, &impl Memory),
+        (opens, write): (
+            &mut impl Opens,
+            impl FnOnce(Span<'_>) -> Result<(), Unmapped>,
+        ),
         sink: &mut impl Sink,
-        message: &BriefSend<'_>,
+        message: &BriefSend,
     ) -> Swift {
         debug_assert!(self.is_ready_to_take());
         match self
             .responder
-            .take_brief(&self.shared, (opens, memory), sink, message)
+            .take_brief(&self.shared, (opens, write), sink, message)
         {
             None => Swift::Unusual,
             Some(Ok(())) => Swift::Done,

@@ -21,47 +21,46 @@ pub enum BriefKind<'a> {
     Ack,
 }
 
-/// A [`BriefKind::Send`] without what does not matter to who takes it.
+/// A [`BriefKind::Send`] without what does not matter to who takes it, and without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BriefSend<'a> {
+pub struct BriefSend {
     /// Its number.
     pub psn: Psn,
     /// Whether it is to wake who waits for solicited messages only.
     pub solicited: bool,
     /// Whether it is to be acknowledged at once.
     pub ack_req: bool,
-    /// Its bytes.
-    pub payload: &'a [u8],
+    /// How many bytes it has.
+    pub len: usize,
 }
 
-impl<'a> BriefSend<'a> {
-    /// With these headers.
+impl BriefSend {
+    /// With these headers, and so many bytes.
     #[must_use]
-    pub const fn of(bth: &Bth, payload: &'a [u8]) -> Self {
+    pub const fn of(bth: &Bth, len: usize) -> Self {
         Self {
             psn: bth.psn,
             solicited: bth.solicited,
             ack_req: bth.ack_req,
-            payload,
+            len,
         }
     }
 
-    /// Reads a packet for a queue pair, if it is one of these: [`Brief::parse`] finds the same in it. `head` are the words of its
-    /// header, as they are in memory, `rest` is what follows.
+    /// Reads the header of a packet for a queue pair, if it is one of these: [`Brief::parse`] finds the same in it. `head` are its words,
+    /// as they are in memory, `rest` is how many bytes follow.
     #[must_use]
     #[inline]
-    pub fn parse(head: [u32; 3], rest: &'a [u8], to: Qpn) -> Option<Self> {
+    pub fn parse(head: [u32; 3], rest: usize, to: Qpn) -> Option<Self> {
         let [first, second, third] = head.map(u32::from_be);
         if first & !FREE_FLAGS != PLAIN || Qpn::new(second) != to || to.get() == 0 {
             return None;
         }
         let pad = (first >> PAD_SHIFT & 3) as usize;
-        let end = rest.len().checked_sub(pad)?;
         Some(Self {
             psn: Psn::new(third),
             solicited: first & SOLICITED != 0,
             ack_req: third >> 31 != 0,
-            payload: &rest[..end],
+            len: rest.checked_sub(pad)?,
         })
     }
 }
@@ -193,15 +192,15 @@ mod tests {
             }
             let dest = Packet::dest_qp(&bytes).unwrap_or(Qpn::GSI);
             let send = Brief::parse(&bytes).and_then(|Brief { bth, kind }| match kind {
-                BriefKind::Send(payload) => Some(BriefSend::of(&bth, payload)),
+                BriefKind::Send(payload) => Some(BriefSend::of(&bth, payload.len())),
                 BriefKind::Ack => None,
             });
             if let Some((head, rest)) = bytes.split_first_chunk::<{ Bth::LEN }>() {
                 let word = |at: usize| u32::from_ne_bytes(head[4 * at..][..4].try_into().unwrap());
                 let head = [word(0), word(1), word(2)];
-                prop_assert_eq!(BriefSend::parse(head, rest, dest), send);
+                prop_assert_eq!(BriefSend::parse(head, rest.len(), dest), send);
                 let other = Qpn::new(dest.get() ^ 1);
-                prop_assert_eq!(BriefSend::parse(head, rest, other), None);
+                prop_assert_eq!(BriefSend::parse(head, rest.len(), other), None);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What is in a lane, slot by slot: messages that are as usual go straight to the program.
 
-use ferroce_os::memory::RawMemory;
 use ferroce_os::ring::Head;
 use ferroce_proto::ids::Psn;
+use ferroce_proto::mr::Span;
 use ferroce_proto::rc::{RcQp, Swift};
 use ferroce_proto::wire::{BriefSend, Bth};
 use smallvec::SmallVec;
@@ -96,10 +96,10 @@ impl Taken {
                     return Next::Acknowledged(psn, so_far);
                 }
             }
-            let (head, rest) = receiver.take(waiting, room);
-            let message = BriefSend::parse(head, rest, qp.qpn).filter(|_| is_ready);
+            let head = receiver.head(waiting);
+            let message = BriefSend::parse(head, waiting.rest, qp.qpn).filter(|_| is_ready);
             let Some(message) = message else {
-                return Next::Unusual(head, rest.len());
+                return unusual(receiver.take(waiting, room));
             };
             // That it is taken is said by the lane itself.
             let message = BriefSend {
@@ -107,17 +107,27 @@ impl Taken {
                 ..message
             };
             let sink = &mut Results::new(qp, catch);
-            match rc.take_swiftly((&mut opens, &RawMemory), sink, &message) {
-                Swift::Done => {}
-                Swift::Unusual => return Next::Unusual(head, rest.len()),
-                Swift::Overflow => return Next::Overflow,
+            let write = |span: Span<'_>| receiver.write_out(waiting, span);
+            match rc.take_swiftly((&mut opens, write), sink, &message) {
+                Swift::Done => receiver.pass(waiting),
+                Swift::Unusual => return unusual(receiver.take(waiting, room)),
+                Swift::Overflow => {
+                    receiver.pass(waiting);
+                    return Next::Overflow;
+                }
             }
             self.messages += 1;
             self.packets += 1;
-            self.bytes += Bth::LEN + rest.len();
+            self.bytes += Bth::LEN + waiting.rest;
         }
         Next::Nothing
     }
+}
+
+/// A packet that was taken out, and is not as usual.
+#[cold]
+fn unusual((head, rest): (Head, &[u8])) -> Next {
+    Next::Unusual(head, rest.len())
 }
 
 /// The peer has taken everything up to a PSN: the short way, if that is open.
