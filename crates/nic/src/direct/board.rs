@@ -85,7 +85,7 @@ impl Board {
             // Before the region can be found: who finds its key nowhere goes by packets.
             self.count_overflow(|count| count.fetch_add(1, Ordering::Release));
         }
-        let share = read(&self.shares).place_of(region.addr, region.length);
+        let share = read(&self.shares).place_of(region.addr(), region.length());
         let words = layout::pack_region(region, serves, share);
         for (at, word) in (first + 1..).zip(words) {
             self.set(at, word);

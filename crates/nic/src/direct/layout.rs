@@ -228,7 +228,14 @@ pub(super) fn pack_region(
     let share = share.map_or(0, |index| index as u64 + 1);
     let pd = region.pd.0.into();
     let serves = serves.pack();
-    [region.iova, region.length, region.addr, pd, serves, share]
+    [
+        region.iova,
+        region.length(),
+        region.addr(),
+        pd,
+        serves,
+        share,
+    ]
 }
 
 /// What is published under a key.
@@ -339,8 +346,8 @@ mod tests {
             (
                 region.pd,
                 region.iova,
-                region.length,
-                region.addr,
+                region.length(),
+                region.addr(),
                 region.access
             )
         );

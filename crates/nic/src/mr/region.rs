@@ -172,7 +172,7 @@ impl Mr {
             let access = access.unwrap_or(region.access);
             match range {
                 Some((addr, length)) => (addr, length, addr, access),
-                None => (region.addr, region.length, region.iova, access),
+                None => (region.addr(), region.length(), region.iova, access),
             }
         };
         if self.owner.is_none() {

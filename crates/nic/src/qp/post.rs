@@ -24,12 +24,9 @@ impl Qp {
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
         let mut locked = self.lock_swiftly();
         if let Some(send) = wr.as_plain()
-            && let Some((rc, is_assured)) = self.send_swiftly(&mut locked, &send)
+            && let Some(is_assured) = self.put_plain(&mut locked, &send)
         {
-            rc.sent_swiftly(wr);
-            if is_assured {
-                self.complete_assured(&mut locked);
-            }
+            self.sent_swiftly(&mut locked, wr, is_assured);
             return Ok(());
         }
         self.post_generally(locked, wr)
@@ -39,14 +36,16 @@ impl Qp {
     #[inline]
     pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
         let mut locked = self.lock_swiftly();
-        let Some((rc, is_assured)) = self.send_swiftly(&mut locked, send) else {
-            return false;
-        };
-        rc.sent_swiftly(*send);
-        if is_assured {
-            self.complete_assured(&mut locked);
+        let is_assured = self.put_swiftly(&mut locked, send);
+        if let Some(is_assured) = is_assured {
+            self.sent_swiftly(&mut locked, *send, is_assured);
         }
-        true
+        is_assured.is_some()
+    }
+    /// As [`put_swiftly`](Self::put_swiftly), which is inline where most SENDs come by.
+    #[inline(never)]
+    fn put_plain(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<bool> {
+        self.put_swiftly(locked, send)
     }
     #[cold]
     fn post_generally(&self, mut locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {

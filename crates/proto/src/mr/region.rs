@@ -26,9 +26,9 @@ pub struct Region {
     /// First address that work requests and peers use.
     pub iova: u64,
     /// Bytes.
-    pub length: u64,
-    /// First byte in this process's memory.
-    pub addr: u64,
+    length: u64,
+    /// First byte in this process's memory. `addr + length` does not wrap.
+    addr: u64,
     /// What is allowed.
     pub access: Access,
     /// What is behind the addresses.
@@ -38,13 +38,14 @@ pub struct Region {
 }
 
 impl Region {
-    /// A region whose addresses are those of the memory, `length` bytes from `addr` on.
+    /// A region whose addresses are those of the memory, `length` bytes from `addr` on, or as many as there are addresses.
     #[must_use]
     pub const fn new(pd: PdId, addr: u64, length: u64, access: Access) -> Self {
+        let last = u64::MAX - addr;
         Self {
             pd,
             iova: addr,
-            length,
+            length: if length > last { last } else { length },
             addr,
             access,
             backing: Backing::Mapped,
@@ -62,6 +63,18 @@ impl Region {
     #[must_use]
     pub fn with_backing(self, backing: Backing) -> Self {
         Self { backing, ..self }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// First byte in this process's memory.
+    #[must_use]
+    pub const fn addr(&self) -> u64 {
+        self.addr
     }
 
     /// Windows that are bound to it.
@@ -87,9 +100,8 @@ impl Region {
         if len > self.length.checked_sub(offset)? {
             return None;
         }
-        let start = self.addr.checked_add(offset)?;
-        start.checked_add(len.checked_sub(1)?)?;
-        Some(start)
+        // There are more bytes than that behind the first one.
+        (len > 0).then(|| self.addr.wrapping_add(offset))
     }
 
     /// A region with the same properties, to which no windows are bound.

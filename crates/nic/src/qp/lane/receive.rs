@@ -158,12 +158,20 @@ impl Qp {
     ) {
         let into = locked.lanes.into.as_deref();
         if into.is_some_and(|into| into.eye.has_news()) {
-            self.take_from_lane(locked, (now, catch));
+            self.take_in_between(locked, (now, catch));
         }
     }
 
+    /// As [`take_from_lane`](Self::take_from_lane), for who does something else.
+    #[cold]
+    #[inline(never)]
+    fn take_in_between(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch<'_>)) {
+        self.take_from_lane(locked, (now, catch));
+    }
+
     /// As [`drain_lane`](Self::drain_lane), where there is something.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "each message goes this way")]
+    #[inline(always)]
     pub(super) fn take_from_lane(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch<'_>)) {
         let into = locked.lanes.into.as_deref();
         let Some(begin) = into.and_then(|into| into.receiver.position()) else {

@@ -1,8 +1,7 @@
 //! The shortest way of a short SEND: from what the program posts into a slot of the lane, past all batches.
 
 use ferroce_os::memory::RawMemory;
-use ferroce_proto::rc::RcQp;
-use ferroce_proto::verbs::PlainSend;
+use ferroce_proto::verbs::{PlainSend, SendWr};
 use ferroce_proto::wire::Bth;
 
 use super::assured::Receives;
@@ -13,15 +12,15 @@ use crate::qp::locked::Locked;
 use crate::qp::transport::Transport;
 
 impl Qp {
-    /// Sends one SEND that is not posted yet, if a lane runs and nothing else is to be done with it or before it. If it is sent, the
-    /// transport is still to be told so ([`RcQp::sent_swiftly`]), and then, if it is as good as taken,
-    /// [`complete_assured`](Self::complete_assured) called.
-    #[inline]
-    pub(in crate::qp) fn send_swiftly<'a>(
+    /// Puts one SEND that is not posted yet into the lane, if that runs and nothing else is to be done with the SEND or before it. If it
+    /// is there, [`sent_swiftly`](Self::sent_swiftly) is to be called, with what is returned. If not, nothing has happened.
+    #[expect(clippy::inline_always, reason = "each message goes this way")]
+    #[inline(always)]
+    pub(in crate::qp) fn put_swiftly(
         &self,
-        locked: &'a mut Locked,
+        locked: &mut Locked,
         send: &PlainSend<'_>,
-    ) -> Option<(&'a mut RcQp, bool)> {
+    ) -> Option<bool> {
         if locked.calm.sends().is_none() {
             look(locked);
         }
@@ -59,7 +58,27 @@ impl Qp {
         self.tally.count_tx(1, Bth::LEN + len);
         lanes.look_ahead(&receives);
         let is_assured = !rc.is_unanswered() && lanes.complete_if_assured(len);
-        Some((rc, is_assured))
+        Some(is_assured)
+    }
+
+    /// A SEND is in the lane: the transport is told so. If it `is_assured`, it is done.
+    #[expect(
+        clippy::inline_always,
+        reason = "a work request is not to go through memory"
+    )]
+    #[inline(always)]
+    pub(in crate::qp) fn sent_swiftly(
+        &self,
+        locked: &mut Locked,
+        wr: impl Into<SendWr>,
+        is_assured: bool,
+    ) {
+        if let Transport::Rc(rc) = &mut locked.transport {
+            rc.sent_swiftly(wr);
+        }
+        if is_assured {
+            self.complete_assured(locked);
+        }
     }
 }
 

@@ -70,8 +70,8 @@ fn regions_cannot_be_invalidated() {
 fn a_key_is_used_once_until_it_is_removed() {
     let mut rights = table(region(0, 1, 1, Access::empty()));
     assert!(!rights.insert(KEY, region(0, 2, 2, Access::empty())));
-    assert_eq!(rights.get(KEY).map(|r| r.length), Some(1));
-    assert!(rights.remove(KEY).is_some_and(|r| r.length == 1));
+    assert_eq!(rights.get(KEY).map(|r| r.length()), Some(1));
+    assert!(rights.remove(KEY).is_some_and(|r| r.length() == 1));
     assert!(rights.remove(KEY).is_none());
     assert!(rights.is_empty());
 }
