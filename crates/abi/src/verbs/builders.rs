@@ -1,48 +1,58 @@
 //! The builders of `ibv_wr_post(3)`.
 
+mod batch;
 mod operations;
 mod setters;
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::mem;
 
-use ferroce_nic::Error;
-use ferroce_proto::verbs::{Payload, SendFlags, SendOp, SendTo, SendWr, Sges};
-use libc::pthread_mutex_t;
+use ferroce_os::lock::{Lock, LockGuard};
+use ferroce_proto::verbs::{SendFlags, SendOp};
 
+use self::batch::Batch;
 use self::operations::*;
 use self::setters::*;
 use super::qp::{self, QpPrivate};
 use super::wr::send_flags;
-use crate::errno::{invalid, result_as_errno};
+use crate::errno::result_as_errno;
 use crate::types::ibv_qp_ex;
 
 pub(super) use self::operations::wr_flush;
 
-const NOTHING_BEGUN: &str = "a setter needs a work request begun before";
-
 /// State of one queue pair's builders.
 pub(crate) struct Builder {
-    /// Held from `wr_start` to `wr_complete` or `wr_abort`: other threads wait. A C mutex, since its guard spans calls.
-    lock: UnsafeCell<pthread_mutex_t>,
-    /// Used only while the lock is held.
-    batch: UnsafeCell<Batch>,
-}
-
-/// Work requests under construction.
-#[derive(Default)]
-struct Batch {
-    wrs: Vec<SendWr>,
-    /// The first mistake; it voids the batch.
-    refused: Option<Error>,
+    batch: Lock<Batch>,
+    /// From `wr_start` to `wr_complete` or `wr_abort`: other threads wait. Used only by who holds it.
+    held: UnsafeCell<Option<LockGuard<'static, Batch>>>,
 }
 
 impl Builder {
     pub(super) fn new() -> Self {
         Self {
-            lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
-            batch: UnsafeCell::default(),
+            batch: Lock::new(Batch::default()),
+            held: UnsafeCell::default(),
         }
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Safety
+    /// The builder stays where it is until [`let_go`](Self::let_go), which this thread calls; it does not have the lock.
+    unsafe fn hold(&self) {
+        let guard = self.batch.lock();
+        // SAFETY: the caller's promise; whoever has the lock is alone with the place.
+        unsafe { *self.held.get() = Some(mem::transmute::<LockGuard<'_, Batch>, _>(guard)) };
+    }
+
+    /// Gives the lock back, if this thread has it.
+    ///
+    /// # Safety
+    /// As [`with_batch`].
+    unsafe fn let_go(&self) {
+        // SAFETY: the caller's promise: whoever has the lock is alone with the place. Once the lock is free, that is another's.
+        drop(unsafe { (*self.held.get()).take() });
     }
 }
 
@@ -76,36 +86,15 @@ pub(super) fn functions() -> ibv_qp_ex {
 ///
 /// # Safety
 /// `qp` is a live extended queue pair and this thread is between `wr_start` and `wr_complete`.
+#[inline]
 unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpPrivate, &mut Batch)) {
     // SAFETY: an extended queue pair is a queue pair.
     let private = unsafe { qp::private(qp.cast()) };
-    if let Some(builder) = &private.builder {
+    if let Some(builder) = &private.builder
         // SAFETY: the lock that `wr_start` took makes the access exclusive.
-        work(private, unsafe { &mut *builder.batch.get() });
-    }
-}
-
-impl Batch {
-    /// Notes the first mistake.
-    fn refuse(&mut self, error: Error) {
-        self.refused.get_or_insert(error);
-    }
-
-    /// Gives the work request that was begun last its receiver.
-    fn set_receiver(&mut self, to: SendTo) {
-        match self.wrs.last_mut() {
-            Some(wr) => wr.to = to,
-            None => self.refuse(invalid(NOTHING_BEGUN)),
-        }
-    }
-
-    /// Gives the work request that was begun last its data.
-    fn set_payload(&mut self, payload: Result<Payload, Error>) {
-        match (payload, self.wrs.last_mut()) {
-            (Ok(payload), Some(wr)) => wr.payload = payload,
-            (Ok(_), None) => self.refuse(invalid(NOTHING_BEGUN)),
-            (Err(e), _) => self.refuse(e),
-        }
+        && let Some(batch) = unsafe { &mut *builder.held.get() }
+    {
+        work(private, batch);
     }
 }
 
@@ -113,18 +102,13 @@ impl Batch {
 ///
 /// # Safety
 /// As [`with_batch`].
+#[inline]
 unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     // SAFETY: the caller's promise.
     unsafe {
         let (wr_id, bits) = ((*qp).wr_id, (*qp).wr_flags);
         with_batch(qp, |_, batch| match send_flags(bits) {
-            Ok(flags) => batch.wrs.push(SendWr {
-                to: SendTo::Peer,
-                wr_id,
-                op,
-                flags: flags - SendFlags::INLINE,
-                payload: Payload::Sges(Sges::new()),
-            }),
+            Ok(flags) => batch.begin(wr_id, op, flags - SendFlags::INLINE),
             Err(e) => batch.refuse(e),
         });
     }
@@ -132,15 +116,12 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
 
 /// `ibv_wr_start`: takes the lock and empties the batch.
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: a live extended queue pair; its mutex lives as long.
+    // SAFETY: a live extended queue pair, which stays where it is.
     unsafe {
         if let Some(builder) = &qp::private(qp.cast()).builder {
-            libc::pthread_mutex_lock(builder.lock.get());
+            builder.hold();
         }
-        with_batch(qp, |_, batch| {
-            batch.wrs.clear();
-            batch.refused = None;
-        });
+        with_batch(qp, |_, batch| batch.clear());
     }
 }
 
@@ -148,11 +129,12 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 ///
 /// # Safety
 /// As [`with_batch`].
+#[inline]
 unsafe fn unlock(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's promise.
     unsafe {
         if let Some(builder) = &qp::private(qp.cast()).builder {
-            libc::pthread_mutex_unlock(builder.lock.get());
+            builder.let_go();
         }
     }
 }
@@ -162,12 +144,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let mut posted = Ok(());
     // SAFETY: a live extended queue pair, between start and complete.
     unsafe {
-        with_batch(qp, |private, batch| {
-            posted = match batch.refused.take() {
-                Some(e) => Err(e),
-                None => private.nic().post_send_all(&mut batch.wrs),
-            };
-        });
+        with_batch(qp, |private, batch| posted = batch.post(private.nic()));
         unlock(qp);
     }
     result_as_errno("ibv_wr_complete", posted)

@@ -75,17 +75,36 @@ fn list(sges: &[ibv_sge]) -> Sges {
 ///
 /// # Safety
 /// Each piece is an address and a number of bytes that can be read there.
-pub(super) unsafe fn copy_inline(
+unsafe fn copy_inline(
     pieces: impl Iterator<Item = (*const u8, usize)> + Clone,
     max: u32,
 ) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    // SAFETY: the caller's promise.
+    unsafe { append_inline(&mut bytes, pieces, max) }?;
+    Ok(bytes)
+}
+
+/// Copies inline data behind other bytes.
+///
+/// # Errors
+/// More than `max` bytes.
+///
+/// # Safety
+/// As [`copy_inline`].
+#[inline]
+pub(super) unsafe fn append_inline(
+    bytes: &mut Vec<u8>,
+    pieces: impl Iterator<Item = (*const u8, usize)> + Clone,
+    max: u32,
+) -> Result<(), Error> {
     let got = pieces
         .clone()
         .fold(0usize, |sum, (_, length)| sum.saturating_add(length));
     if got > max as usize {
         return Err(refused(PostError::InlineTooLong { got, max }));
     }
-    let mut bytes = Vec::<u8>::with_capacity(got);
+    bytes.reserve(got);
     for (from, length) in pieces {
         if length > 0 {
             // SAFETY: the caller's promise; the vector has room for the sum of the lengths.
@@ -96,7 +115,7 @@ pub(super) unsafe fn copy_inline(
             }
         }
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// `IBV_SEND_*`.

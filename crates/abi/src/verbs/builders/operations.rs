@@ -2,7 +2,7 @@
 
 use ferroce_nic::Error;
 use ferroce_proto::ids::Key;
-use ferroce_proto::verbs::{Flush, Payload, Placement, PostError, RemoteAddr, Selectivity, SendOp};
+use ferroce_proto::verbs::{Flush, Placement, PostError, RemoteAddr, Selectivity, SendOp};
 use libc::c_void;
 
 use super::{begin, with_batch};
@@ -53,9 +53,7 @@ pub(super) unsafe extern "C" fn wr_atomic_write(
     unsafe {
         begin(qp, SendOp::AtomicWrite(remote(rkey, remote_addr)));
         let bytes = std::ptr::read_unaligned(atomic_wr.cast::<[u8; 8]>());
-        with_batch(qp, |_, batch| {
-            batch.set_payload(Ok(Payload::Inline(bytes.to_vec())));
-        });
+        with_batch(qp, |_, batch| batch.set_bytes(bytes.to_vec()));
     }
 }
 

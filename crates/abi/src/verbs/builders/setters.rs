@@ -3,13 +3,13 @@
 use std::slice;
 
 use ferroce_proto::ids::Srqn;
-use ferroce_proto::verbs::{Payload, PostError, SendFlags, SendTo};
+use ferroce_proto::verbs::{PostError, SendTo};
 use libc::c_void;
 
 use super::with_batch;
 use crate::types::{ibv_ah, ibv_data_buf, ibv_qp_ex, ibv_sge};
 use crate::verbs::ah;
-use crate::verbs::wr::{copy_inline, refused, sge_from_c};
+use crate::verbs::wr::{append_inline, refused, sge_from_c};
 
 /// `ibv_wr_set_ud_addr`.
 pub(super) unsafe extern "C" fn wr_set_ud_addr(
@@ -40,8 +40,14 @@ pub(super) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn:
 
 /// `ibv_wr_set_sge`.
 pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    let sge = sge_from_c(&ibv_sge { addr, length, lkey });
     // SAFETY: a live extended queue pair, between start and complete.
-    unsafe { wr_set_sge_list(qp, 1, &ibv_sge { addr, length, lkey }) };
+    unsafe {
+        with_batch(qp, |private, batch| match private.cap().max_send_sge {
+            0 => batch.refuse(refused(PostError::TooManySges { got: 1, max: 0 })),
+            _ => batch.set_sge(sge),
+        });
+    }
 }
 
 /// `ibv_wr_set_sge_list`.
@@ -50,7 +56,7 @@ pub(super) unsafe extern "C" fn wr_set_sge_list(
     num_sge: usize,
     sg_list: *const ibv_sge,
 ) {
-    let payload = |max: u32| {
+    let list = |max: u32| {
         if num_sge > max as usize {
             return Err(refused(PostError::TooManySges { got: num_sge, max }));
         }
@@ -59,14 +65,17 @@ pub(super) unsafe extern "C" fn wr_set_sge_list(
             // SAFETY: the program's list.
             _ => unsafe { slice::from_raw_parts(sg_list, num_sge) },
         };
-        Ok(Payload::Sges(sges.iter().map(sge_from_c).collect()))
+        Ok(sges.iter().map(sge_from_c).collect())
     };
     // SAFETY: a live extended queue pair, between start and complete.
     unsafe {
         with_batch(qp, |private, batch| {
-            batch.set_payload(payload(private.cap().max_send_sge))
-        })
-    };
+            match list(private.cap().max_send_sge) {
+                Ok(sges) => batch.set_sges(sges),
+                Err(e) => batch.refuse(e),
+            }
+        });
+    }
 }
 
 /// `ibv_wr_set_inline_data`.
@@ -96,11 +105,7 @@ pub(super) unsafe extern "C" fn wr_set_inline_data_list(
     // SAFETY: a live extended queue pair, between start and complete; the buffers are memory of the program.
     unsafe {
         with_batch(qp, |private, batch| {
-            let copied = copy_inline(pieces, private.cap().max_inline_data);
-            batch.set_payload(copied.map(Payload::Inline));
-            if let Some(wr) = batch.wrs.last_mut() {
-                wr.flags |= SendFlags::INLINE;
-            }
+            batch.set_inline(|data| append_inline(data, pieces, private.cap().max_inline_data));
         });
     }
 }
