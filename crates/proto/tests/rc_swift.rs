@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{bytes, seeds};
 use ferroce_proto::ids::{Key, Srqn};
-use ferroce_proto::mr::Span;
+use ferroce_proto::mr::{Memory, Span};
 use ferroce_proto::rc::{LinkTraits, Swift, SwiftHead};
 use ferroce_proto::testkit::{Arena, Node, Pair, Rng, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{

@@ -43,7 +43,12 @@ impl Builder {
     unsafe fn hold(&self) {
         let guard = self.batch.lock();
         // SAFETY: the caller's promise; whoever has the lock is alone with the place.
-        unsafe { *self.held.get() = Some(mem::transmute::<LockGuard<'_, Batch>, _>(guard)) };
+        unsafe {
+            *self.held.get() = Some(mem::transmute::<
+                LockGuard<'_, Batch>,
+                LockGuard<'static, Batch>,
+            >(guard))
+        };
     }
 
     /// Gives the lock back, if this thread has it.

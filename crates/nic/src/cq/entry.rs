@@ -60,3 +60,52 @@ impl From<&Wc> for Entry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferroce_proto::ids::{Key, Qpn};
+    use ferroce_proto::verbs::{WcOpcode, WcStatus};
+
+    use super::*;
+
+    fn wc(imm: Option<WcImm>) -> Wc {
+        Wc {
+            wr_id: 1 << 40,
+            status: WcStatus::RemAccessErr,
+            opcode: WcOpcode::RecvRdmaWithImm,
+            vendor_err: 3,
+            byte_len: 4,
+            imm,
+            qp_num: Qpn::new(5),
+            src_qp: Qpn::new(6),
+            sl: 7,
+            flags: WcFlags::GRH,
+        }
+    }
+
+    #[test]
+    fn each_field_has_its_place() {
+        let expected = Entry {
+            wr_id: 1 << 40,
+            status: 10,
+            opcode: 129,
+            vendor_err: 3,
+            byte_len: 4,
+            qp_num: 5,
+            src_qp: 6,
+            wc_flags: 1,
+            sl: 7,
+            ..Entry::default()
+        };
+        assert_eq!(Entry::from(&wc(None)), expected);
+    }
+
+    #[test]
+    fn immediate_data_and_an_invalidated_key_have_a_flag_each() {
+        let imm = Entry::from(&wc(Some(WcImm::Imm([1, 2, 3, 4]))));
+        assert_eq!(imm.imm_data.to_ne_bytes(), [1, 2, 3, 4], "as on the wire");
+        assert_eq!(imm.wc_flags, 1 | 2);
+        let key = Entry::from(&wc(Some(WcImm::Invalidated(Key(0x1234)))));
+        assert_eq!((key.imm_data, key.wc_flags), (0x1234, 1 | 8));
+    }
+}

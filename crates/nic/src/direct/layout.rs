@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(none.share, None, "no such place");
         let back = none.region;
         assert_eq!(
-            (back.pd, back.iova, back.length, back.addr, back.access),
+            (back.pd, back.iova, back.length(), back.addr(), back.access),
             (
                 region.pd,
                 region.iova,

@@ -191,3 +191,96 @@ impl Batch {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferroce_proto::ids::{Key, Srqn};
+
+    use super::*;
+
+    const SGE: Sge = Sge {
+        addr: 0x1000,
+        length: 8,
+        lkey: Key(7),
+    };
+
+    fn begun(wr_ids: &[u64]) -> Batch {
+        let mut batch = Batch::default();
+        for wr_id in wr_ids {
+            batch.begin(*wr_id, SendOp::Send, SendFlags::SIGNALED);
+        }
+        batch
+    }
+
+    fn append(bytes: &'static [u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), Error> {
+        move |data| {
+            data.extend_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    fn payload(batch: &Batch) -> Option<PlainPayload<'_>> {
+        batch.as_plain().map(|send| send.payload)
+    }
+
+    #[test]
+    fn one_send_is_plain_and_has_what_it_was_given_last() {
+        let mut batch = begun(&[1]);
+        assert_eq!(payload(&batch), None, "no data so far");
+        batch.set_sge(SGE);
+        assert_eq!(payload(&batch), Some(PlainPayload::Sge(SGE)));
+        batch.set_inline(append(b"a long one"));
+        batch.set_inline(append(b"short"));
+        assert_eq!(payload(&batch), Some(PlainPayload::Inline(b"short")));
+        assert!(batch.wrs.is_empty());
+        batch.clear();
+        assert_eq!(payload(&batch), None);
+    }
+
+    #[test]
+    fn what_was_begun_first_comes_first_in_a_list() {
+        let mut batch = begun(&[1]);
+        batch.set_inline(append(b"one"));
+        batch.begin(2, SendOp::Send, SendFlags::empty());
+        batch.set_sge(SGE);
+        batch.begin(3, SendOp::Send, SendFlags::empty());
+        batch.set_inline(append(b"three"));
+        assert_eq!(payload(&batch), None);
+        let list: Vec<_> = batch.wrs.iter().map(|wr| (wr.wr_id, &wr.payload)).collect();
+        let inline = |bytes: &[u8]| Payload::Inline(bytes.to_vec());
+        let expected = [
+            (1, &inline(b"one")),
+            (2, &Payload::Sges(Sges::from_buf([SGE]))),
+            (3, &inline(b"three")),
+        ];
+        assert_eq!(list, expected);
+        let flags: Vec<_> = batch.wrs.iter().map(|wr| wr.flags).collect();
+        let first = SendFlags::SIGNALED | SendFlags::INLINE;
+        assert_eq!(flags, [first, SendFlags::empty(), SendFlags::INLINE]);
+    }
+
+    #[test]
+    fn a_send_to_somebody_is_not_plain() {
+        let mut batch = begun(&[1]);
+        batch.set_sge(SGE);
+        batch.set_receiver(SendTo::XrcSrq(Srqn::new(4)));
+        assert_eq!(payload(&batch), None);
+        assert_eq!(batch.wrs[0].to, SendTo::XrcSrq(Srqn::new(4)));
+        assert_eq!(batch.wrs[0].payload, Payload::Sges(Sges::from_buf([SGE])));
+    }
+
+    #[test]
+    fn nothing_can_be_set_before_something_is_begun() {
+        let setters: [fn(&mut Batch); 4] = [
+            |batch| batch.set_sge(SGE),
+            |batch| batch.set_inline(append(b"early")),
+            |batch| batch.set_receiver(SendTo::Peer),
+            |batch| batch.set_bytes(vec![1; 8]),
+        ];
+        for set in setters {
+            let mut batch = begun(&[]);
+            set(&mut batch);
+            assert!(batch.refused.is_some());
+        }
+    }
+}

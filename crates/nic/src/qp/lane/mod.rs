@@ -79,6 +79,14 @@ impl Lanes {
         }
     }
 
+    /// See [`Sending::will_push`].
+    #[inline]
+    fn will_push(&self) {
+        if let Some(out) = &self.out {
+            out.will_push();
+        }
+    }
+
     /// Gives back the lane that it sends by. What is not acknowledged by now is sent again by packets, if that is called for.
     pub(super) fn close_out(&mut self) {
         self.streak = 0;

@@ -183,6 +183,7 @@ impl Qp {
         if next != Next::Nothing {
             return self.take_others(locked, taken, (begin, next), (now, catch));
         }
+        locked.lanes.will_push();
         self.on_taken(locked, &taken, (begin, catch.is_polled()));
         self.grant_next(locked);
     }

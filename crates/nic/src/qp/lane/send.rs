@@ -77,13 +77,18 @@ impl Sending {
         self.psn_at(read.wrapping_sub(1))
     }
 
-    /// A message that came the other way says what the receiver has read. It is likely to be answered as well. Returns as
-    /// [`on_read`](Self::on_read).
+    /// A message that came the other way says what the receiver has read. Returns as [`on_read`](Self::on_read).
     #[inline]
     pub(super) fn on_ack(&mut self, ack: LaneAck) -> Option<Psn> {
-        self.sender.will_push();
         let read = self.sender.on_ack(ack);
         self.on_read(read)
+    }
+
+    /// Something is likely to be put in within as little time as a cache line takes from one processor to another. If it is asked for earlier,
+    /// the peer, who looks there all the time, has it back by then.
+    #[inline]
+    pub(super) fn will_push(&self) {
+        self.sender.will_push();
     }
 
     /// Something was put in, see [`LateWake::wake`].

@@ -21,6 +21,7 @@ impl Qp {
         locked: &mut Locked,
         send: &PlainSend<'_>,
     ) -> Option<bool> {
+        locked.lanes.will_push();
         if locked.calm.sends().is_none() {
             look(locked);
         }

@@ -14,6 +14,16 @@ fn bytes_inside_the_region_open_at_their_place_in_memory() {
 }
 
 #[test]
+fn a_region_ends_where_addresses_end() {
+    let region = Region::new(PD, u64::MAX - 15, 100, Access::LOCAL_WRITE);
+    assert_eq!(region.length(), 15);
+    let rights = table(region.with_iova(0));
+    let open = |len| rights.open(KEY, PD, 0, len, Access::LOCAL_WRITE);
+    assert_eq!(open(15).map(|span| span.addr()), Ok(u64::MAX - 15));
+    assert!(open(16).is_err());
+}
+
+#[test]
 fn each_refusal_names_its_cause() {
     let rights = table(region(0x1000, 0x100, 0x7000, Access::REMOTE_READ));
     let open = |key, pd, need| rights.open(key, pd, 0x1000, 1, need).unwrap_err();
