@@ -4,7 +4,8 @@
 mod common;
 
 use std::mem::ManuallyDrop;
-use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{ptr, thread};
 
 use common::{Side, block, errno, init_attr, pair, plain_qp, send_wr};
 use ferroce_abi::types::*;
@@ -215,6 +216,70 @@ fn builders_post_a_batch() {
         (&b.buffer[..5], &b.buffer[64..70]),
         (&b"batch"[..], &b"inline"[..])
     );
+}
+
+/// Writes the tag of the work request to a place of the peer.
+///
+/// # Safety
+/// A live extended queue pair, and memory that its peer has.
+unsafe fn write_as(qp: *mut ibv_qp_ex, (wr_id, rkey, to): (u64, u32, u64)) {
+    let mut data = wr_id.to_ne_bytes();
+    // SAFETY: used as the manual page says; others wait from start to complete.
+    unsafe {
+        let ops = *qp;
+        ops.wr_start.unwrap()(qp);
+        (*qp).wr_id = wr_id;
+        (*qp).wr_flags = IBV_SEND_SIGNALED;
+        ops.wr_rdma_write.unwrap()(qp, rkey, to);
+        thread::yield_now();
+        ops.wr_set_inline_data.unwrap()(qp, data.as_mut_ptr().cast(), data.len());
+        assert_eq!(ops.wr_complete.unwrap()(qp), 0);
+    }
+}
+
+#[test]
+fn from_start_to_complete_other_threads_wait() {
+    const EACH: u64 = 2000;
+    let (a, b) = pair(extended_qp);
+    // SAFETY: live objects.
+    let (qp, rkey) = unsafe { (ibv_qp_to_qp_ex(a.qp).expose_provenance(), (*b.mr).rkey) };
+    let place = b.buffer.as_ptr() as u64;
+    // So often that the lock leans to this thread.
+    for _ in 0..1000 {
+        // SAFETY: live objects.
+        unsafe { write_as(ptr::with_exposed_provenance_mut(qp), (7, rkey, place)) };
+        assert_eq!(a.completion().wr_id, 7);
+    }
+    let mut seen = Vec::new();
+    let taken = [0, 0].map(AtomicU64::new);
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let taken = &taken[usize::try_from(thread).unwrap()];
+            scope.spawn(move || {
+                let qp = ptr::with_exposed_provenance_mut(qp);
+                for round in 0..EACH {
+                    // Both together have no more under way than the queue holds.
+                    while taken.load(Ordering::Acquire) + 2 <= round {
+                        thread::yield_now();
+                    }
+                    let wr_id = thread * EACH + round;
+                    // SAFETY: the queue pair lives until the threads have ended.
+                    unsafe { write_as(qp, (wr_id, rkey, place + 8 * thread)) };
+                }
+            });
+        }
+        for _ in 0..2 * EACH {
+            let wr_id = a.completion().wr_id;
+            taken[usize::try_from(wr_id / EACH).unwrap()].fetch_add(1, Ordering::Release);
+            seen.push(wr_id);
+        }
+    });
+    for thread in 0..2 {
+        let own = seen.iter().filter(|wr_id| **wr_id / EACH == thread);
+        assert!(own.copied().eq(thread * EACH..(thread + 1) * EACH));
+        let last = &b.buffer[8 * usize::try_from(thread).unwrap()..][..8];
+        assert_eq!(last, ((thread + 1) * EACH - 1).to_ne_bytes());
+    }
 }
 
 #[test]
