@@ -23,9 +23,10 @@ pub(super) use self::operations::wr_flush;
 
 /// State of one queue pair's builders.
 pub(crate) struct Builder {
-    batch: Lock<Batch>,
-    /// From `wr_start` to `wr_complete` or `wr_abort`: other threads wait. Used only by who holds it.
+    /// From `wr_start` to `wr_complete` or `wr_abort`: other threads wait. Used only by who holds it. Before the lock, as it is dropped
+    /// first.
     held: UnsafeCell<Option<LockGuard<'static, Batch>>>,
+    batch: Lock<Batch>,
 }
 
 impl Builder {
