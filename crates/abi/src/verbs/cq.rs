@@ -214,23 +214,19 @@ pub(crate) unsafe extern "C" fn poll_cq(
     }
 }
 
+/// Fails to compile unless fields of an [`Entry`] are where they are in a `struct ibv_wc`.
+macro_rules! assert_same_places {
+    ($($field:ident)*) => {
+        $(assert!(offset_of!(Entry, $field) == offset_of!(ibv_wc, $field));)*
+    };
+}
+
 /// An [`Entry`] is a `struct ibv_wc`.
 const _: () = {
     assert!(size_of::<Entry>() == size_of::<ibv_wc>());
     assert!(align_of::<Entry>() <= align_of::<ibv_wc>());
-    assert!(offset_of!(Entry, wr_id) == offset_of!(ibv_wc, wr_id));
-    assert!(offset_of!(Entry, status) == offset_of!(ibv_wc, status));
-    assert!(offset_of!(Entry, opcode) == offset_of!(ibv_wc, opcode));
-    assert!(offset_of!(Entry, vendor_err) == offset_of!(ibv_wc, vendor_err));
-    assert!(offset_of!(Entry, byte_len) == offset_of!(ibv_wc, byte_len));
-    assert!(offset_of!(Entry, imm_data) == offset_of!(ibv_wc, imm_data));
-    assert!(offset_of!(Entry, qp_num) == offset_of!(ibv_wc, qp_num));
-    assert!(offset_of!(Entry, src_qp) == offset_of!(ibv_wc, src_qp));
-    assert!(offset_of!(Entry, wc_flags) == offset_of!(ibv_wc, wc_flags));
-    assert!(offset_of!(Entry, pkey_index) == offset_of!(ibv_wc, pkey_index));
-    assert!(offset_of!(Entry, slid) == offset_of!(ibv_wc, slid));
-    assert!(offset_of!(Entry, sl) == offset_of!(ibv_wc, sl));
-    assert!(offset_of!(Entry, dlid_path_bits) == offset_of!(ibv_wc, dlid_path_bits));
+    assert_same_places!(wr_id status opcode vendor_err byte_len imm_data qp_num
+        src_qp wc_flags pkey_index slid sl dlid_path_bits);
 };
 
 /// `ibv_req_notify_cq(3)`.
