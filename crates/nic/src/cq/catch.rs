@@ -35,21 +35,21 @@ pub(crate) struct Catch<'a> {
 impl<'a> Catch<'a> {
     /// For a program that has room for so many completions of a queue.
     pub(super) fn of(cq: &Cq, room: usize, each: &'a mut Each<'a>) -> Self {
-        Self {
-            of: cq.id(),
-            room,
-            caught: 0,
-            to: To::Each(each),
-        }
+        Self::new(cq, room, To::Each(each))
     }
 
     /// For a program that has an array.
     pub(super) fn into_array(cq: &Cq, array: &'a mut [MaybeUninit<Entry>]) -> Self {
+        Self::new(cq, array.len(), To::Array(array))
+    }
+
+    #[inline]
+    fn new(cq: &Cq, room: usize, to: To<'a>) -> Self {
         Self {
             of: cq.id(),
-            room: array.len(),
+            room,
             caught: 0,
-            to: To::Array(array),
+            to,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::slice;
 
+use ferroce_nic::Error;
 use ferroce_proto::ids::Srqn;
 use ferroce_proto::verbs::{PostError, SendTo};
 use libc::c_void;
@@ -9,6 +10,7 @@ use libc::c_void;
 use super::with_batch;
 use crate::types::{ibv_ah, ibv_data_buf, ibv_qp_ex, ibv_sge};
 use crate::verbs::ah;
+use crate::verbs::qp::QpPrivate;
 use crate::verbs::wr::{append_inline, refused, sge_from_c};
 
 /// `ibv_wr_set_ud_addr`.
@@ -38,14 +40,23 @@ pub(super) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn:
     }
 }
 
+/// Whether a work request may have so many elements.
+fn check_sges(got: usize, private: &QpPrivate) -> Result<(), Error> {
+    let max = private.cap().max_send_sge;
+    if got > max as usize {
+        return Err(refused(PostError::TooManySges { got, max }));
+    }
+    Ok(())
+}
+
 /// `ibv_wr_set_sge`.
 pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     let sge = sge_from_c(&ibv_sge { addr, length, lkey });
     // SAFETY: a live extended queue pair, between start and complete.
     unsafe {
-        with_batch(qp, |private, batch| match private.cap().max_send_sge {
-            0 => batch.refuse(refused(PostError::TooManySges { got: 1, max: 0 })),
-            _ => batch.set_sge(sge),
+        with_batch(qp, |private, batch| match check_sges(1, private) {
+            Ok(()) => batch.set_sge(sge),
+            Err(e) => batch.refuse(e),
         });
     }
 }
@@ -56,10 +67,8 @@ pub(super) unsafe extern "C" fn wr_set_sge_list(
     num_sge: usize,
     sg_list: *const ibv_sge,
 ) {
-    let list = |max: u32| {
-        if num_sge > max as usize {
-            return Err(refused(PostError::TooManySges { got: num_sge, max }));
-        }
+    let list = |private: &QpPrivate| {
+        check_sges(num_sge, private)?;
         let sges = match num_sge {
             0 => &[][..],
             // SAFETY: the program's list.
@@ -69,11 +78,9 @@ pub(super) unsafe extern "C" fn wr_set_sge_list(
     };
     // SAFETY: a live extended queue pair, between start and complete.
     unsafe {
-        with_batch(qp, |private, batch| {
-            match list(private.cap().max_send_sge) {
-                Ok(sges) => batch.set_sges(sges),
-                Err(e) => batch.refuse(e),
-            }
+        with_batch(qp, |private, batch| match list(private) {
+            Ok(sges) => batch.set_sges(sges),
+            Err(e) => batch.refuse(e),
         });
     }
 }
