@@ -213,7 +213,7 @@ impl World {
         let payload = if input.below(8) == 0 {
             flags |= SendFlags::INLINE;
             let len = input.u8().into();
-            Payload::Inline(input.take(len).to_vec())
+            Payload::Inline(input.take(len).into())
         } else {
             Payload::Sges(self.sges(input, side).into())
         };

@@ -218,6 +218,52 @@ fn builders_post_a_batch() {
     );
 }
 
+/// Sends inline data by `ibv_post_send(3)`.
+fn send_inline(a: &Side, data: &mut [u8]) {
+    let mut sge = ibv_sge {
+        addr: data.as_ptr() as u64,
+        length: data.len().try_into().unwrap(),
+        lkey: 0,
+    };
+    let mut wr = send_wr(1, IBV_WR_SEND, &mut sge);
+    wr.send_flags |= IBV_SEND_INLINE;
+    assert_eq!(a.post_send(&mut wr), 0);
+}
+
+/// The same by `ibv_wr_post(3)`.
+fn build_inline(a: &Side, data: &mut [u8]) {
+    // SAFETY: a live extended queue pair, used as the manual page says.
+    unsafe {
+        let qp = ibv_qp_to_qp_ex(a.qp);
+        let ops = *qp;
+        ops.wr_start.unwrap()(qp);
+        ((*qp).wr_id, (*qp).wr_flags) = (1, IBV_SEND_SIGNALED);
+        ops.wr_send.unwrap()(qp);
+        ops.wr_set_inline_data.unwrap()(qp, data.as_mut_ptr().cast(), data.len());
+        assert_eq!(ops.wr_complete.unwrap()(qp), 0);
+    }
+}
+
+#[test]
+fn inline_data_of_each_length_arrive_as_they_were_when_they_were_posted() {
+    let (a, b) = pair(extended_qp);
+    for round in 0..6_u8 {
+        for length in 0..=64_u8 {
+            let send = [send_inline, build_inline][usize::from(length ^ round) % 2];
+            let data: Vec<u8> = (0..length).map(|at| at ^ round.wrapping_mul(37)).collect();
+            assert_eq!(b.post_recv(9, b.sge(0, 64)), 0);
+            let mut given = data.clone();
+            send(&a, &mut given);
+            given.fill(0xee);
+            let received = b.completion();
+            assert_eq!(received.status, IBV_WC_SUCCESS);
+            assert_eq!(received.byte_len, u32::from(length));
+            assert_eq!(b.buffer[..data.len()], data);
+            assert_eq!(a.completion().status, IBV_WC_SUCCESS);
+        }
+    }
+}
+
 /// Writes the tag of the work request to a place of the peer.
 ///
 /// # Safety

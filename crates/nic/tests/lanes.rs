@@ -191,24 +191,66 @@ fn what_finds_no_receive_in_a_lane_comes_again() {
     run_without_thread("alone_not_ready");
 }
 
+/// So many messages, each of which is answered before anything else is polled for.
+fn converse(both: &mut Both, messages: usize) {
+    for turn in 0..messages {
+        let (from, to) = (turn % 2, (turn + 1) % 2);
+        both.receive(to);
+        both.send(from, 8, SendOp::Send);
+        let mut is_there = false;
+        wait_for("the message", || {
+            let mut take = |_, wc: &Wc| is_there |= wc.wr_id == u64::MAX;
+            both.sides[to].end.cq.poll(1, &mut take).unwrap();
+            is_there
+        });
+    }
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn alone_more_than_one() {
+    for (more, room) in [(2, 1), (10, 16), (50, 16)] {
+        let mut both = Both::new();
+        both.warm_up();
+        converse(&mut both, 40);
+        // They come in one go; who has always answered is thought to answer the first one.
+        let mut lengths = Vec::new();
+        for message in 0..more {
+            both.receive(1);
+            both.send(0, 1 + message, SendOp::Send);
+        }
+        let mut polls = Vec::new();
+        wait_for("all of them", || {
+            let before = lengths.len();
+            let mut take = |_, wc: &Wc| {
+                assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
+                if wc.wr_id == u64::MAX {
+                    lengths.push(wc.byte_len as usize);
+                }
+            };
+            both.sides[1].end.cq.poll(room, &mut take).unwrap();
+            polls.push(lengths.len() - before);
+            lengths.len() == more
+        });
+        let first = polls.iter().find(|taken| **taken > 0);
+        assert_eq!(first, Some(&1), "in a conversation there is one: {polls:?}");
+        let all = (0..more).map(|message| 1 + message);
+        assert!(lengths.iter().copied().eq(all), "{lengths:?}");
+    }
+}
+
+#[test]
+fn messages_without_an_answer_between_them_all_come_after_a_conversation() {
+    run_without_thread("alone_more_than_one");
+}
+
 #[test]
 #[ignore = "run by the test below"]
 fn alone_both_end() {
     for state in [QpState::Err, QpState::Reset] {
         let mut both = Both::new();
         both.warm_up();
-        for turn in 0..41 {
-            // Each message is answered before anything else is polled for.
-            let (from, to) = (turn % 2, (turn + 1) % 2);
-            both.receive(to);
-            both.send(from, 8, SendOp::Send);
-            let mut is_there = false;
-            wait_for("the message", || {
-                let mut take = |_, wc: &Wc| is_there |= wc.wr_id == u64::MAX;
-                both.sides[to].end.cq.poll(1, &mut take).unwrap();
-                is_there
-            });
-        }
+        converse(&mut both, 41);
         let last = both.next - 1;
         to_state(&both.sides[1].end.qp, state);
         to_state(&both.sides[0].end.qp, QpState::Err);

@@ -67,7 +67,7 @@ fn inline_data_is_taken_at_once() {
         wr_id: 2,
         op: SendOp::SendImm([1, 2, 3, 4]),
         flags: SendFlags::INLINE,
-        payload: Payload::Inline(pattern(200, 3)),
+        payload: Payload::Inline(pattern(200, 3).into()),
     };
     a.qp.post_send(&mut [wr].into_iter()).expect("posted");
     assert_eq!(b.done(1).imm, Some(WcImm::Imm([1, 2, 3, 4])));

@@ -202,7 +202,7 @@ impl Victim {
         let mut request = wr(self.next, op, list);
         request.flags = SendFlags::from_bits_truncate(self.rng.below32(16));
         if self.rng.per_mille(100) {
-            request.payload = Payload::Inline(vec![1; 20]);
+            request.payload = Payload::Inline(vec![1; 20].into());
         }
         let signalled = request.flags.contains(SendFlags::SIGNALED);
         if self.pair.try_send(Side::A, request).is_ok() {

@@ -184,7 +184,7 @@ fn inline_data_is_sent_without_a_key() {
     let into = vec![pair.sge(Side::B, DST, 64)];
     pair.recv(Side::B, 1, into);
     let mut request = wr(1, SendOp::Send, vec![]);
-    request.payload = Payload::Inline(b"hello inline".to_vec());
+    request.payload = Payload::Inline(b"hello inline"[..].into());
     request.flags |= SendFlags::INLINE | SendFlags::SOLICITED;
     pair.send(Side::A, request);
     until_sent(&mut pair, Side::A, 1);

@@ -85,7 +85,7 @@ impl Twins {
         let mut request = wr(wr_id, op, sges);
         request.flags = SendFlags::from_bits_truncate(rng.below32(8));
         if op == SendOp::Send && length <= 200 && rng.per_mille(300) {
-            request.payload = Payload::Inline(vec![0x5a; length as usize]);
+            request.payload = Payload::Inline(vec![0x5a; length as usize].into());
             request.flags |= SendFlags::INLINE;
         }
         request

@@ -420,10 +420,10 @@ fn post_checks() {
     let huge = sge(Key(1), 0, 1 << 31);
     assert!(refused(&mut p, wr(1, SendOp::Send, vec![huge, one])).contains("2^31"));
     let mut inline = wr(1, SendOp::Send, vec![]);
-    inline.payload = Payload::Inline(vec![0; 257]);
+    inline.payload = Payload::Inline(vec![0; 257].into());
     assert!(refused(&mut p, inline.clone()).contains("257 bytes of inline"));
     inline.op = SendOp::Read(remote(Key(1), 0));
-    inline.payload = Payload::Inline(vec![]);
+    inline.payload = Payload::Inline(vec![].into());
     inline.flags = SendFlags::INLINE;
     assert!(refused(&mut p, inline).contains("inline"));
     let add = SendOp::FetchAdd {

@@ -15,7 +15,7 @@ use ferroce_proto::verbs::{
     AttrMask, Mtu, PathMigState, Payload, PostError, QpAttr, QpState, RecvWr, SendFlags, SendOp,
     SendTo, SendWr,
 };
-use ferroce_proto::wire::{Brief, BriefKind, BriefSend, Packet};
+use ferroce_proto::wire::{Brief, BriefKind, BriefSend, Bth, Packet};
 
 const LOSSLESS: LinkTraits = LinkTraits {
     lossless: true,
@@ -114,12 +114,14 @@ impl Ends {
                 .as_plain()
                 .zip(open.sends.as_ref())
                 .and_then(|(send, common)| qp.write_swiftly(common, opens, &send, &mut room));
-            if let Some((head, len)) = written {
+            if let Some((head, rest)) = written {
+                let mut packet = head.map(u32::to_ne_bytes).concat();
+                packet.extend_from_slice(rest);
                 counts.sent += 1;
                 qp.sent_swiftly(request.clone());
-                assert!(room[len..].iter().all(|b| *b == 0xee), "behind the packet");
-                let mut packet = head.map(u32::to_ne_bytes).concat();
-                packet.extend_from_slice(&room[..len]);
+                let len = packet.len() - Bth::LEN;
+                let behind = room.get(len..).unwrap_or_default();
+                assert!(behind.iter().all(|b| *b == 0xee), "behind the packet");
                 self.put_under_way(side, &packet);
                 return Ok(());
             }
@@ -354,7 +356,7 @@ fn request(pair: &Pair, rng: &mut Rng, wr_id: u64, side: Side) -> SendWr {
     let mut request = wr(wr_id, op, vec![pair.sge(side, rng.below(5000), length)]);
     request.flags = SendFlags::from_bits_truncate(rng.below32(8));
     if op == SendOp::Send && length < 300 && rng.per_mille(400) {
-        request.payload = Payload::Inline(bytes(rng, length as usize));
+        request.payload = Payload::Inline(bytes(rng, length as usize).into());
         request.flags |= SendFlags::INLINE;
     }
     if let Payload::Sges(sges) = &mut request.payload {

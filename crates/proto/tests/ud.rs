@@ -285,7 +285,7 @@ fn only_sends_with_a_destination_are_accepted() {
     };
     assert!(matches!(a.try_send(work), Err(PostError::Invalid(_))));
     let inline = SendWr {
-        payload: Payload::Inline(vec![1; 64]),
+        payload: Payload::Inline(vec![1; 64].into()),
         ..datagram(&a, 1, 0)
     };
     a.send(inline);

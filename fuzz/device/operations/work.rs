@@ -155,7 +155,7 @@ impl World {
         let payload = if input.below(8) == 0 {
             flags |= SendFlags::INLINE;
             let len = usize::from(input.u8() & 63);
-            Payload::Inline(input.take(len).to_vec())
+            Payload::Inline(input.take(len).into())
         } else {
             Payload::Sges(self.sges(input, who).into())
         };

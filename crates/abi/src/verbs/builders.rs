@@ -104,20 +104,29 @@ unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpPrivate, &mut Batc
     }
 }
 
-/// Begins a work request.
+/// Begins a work request, with the fields that are set for it.
 ///
 /// # Safety
 /// As [`with_batch`].
 #[inline]
-unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
+unsafe fn begin(qp: *mut ibv_qp_ex, begin: impl FnOnce(&mut Batch, u64, SendFlags)) {
     // SAFETY: the caller's promise.
     unsafe {
         let (wr_id, bits) = ((*qp).wr_id, (*qp).wr_flags);
         with_batch(qp, |_, batch| match send_flags(bits) {
-            Ok(flags) => batch.begin(wr_id, op, flags - SendFlags::INLINE),
+            Ok(flags) => begin(batch, wr_id, flags - SendFlags::INLINE),
             Err(e) => batch.refuse(e),
         });
     }
+}
+
+/// Begins a work request that is more than a SEND, or something else.
+///
+/// # Safety
+/// As [`with_batch`].
+unsafe fn begin_other(qp: *mut ibv_qp_ex, op: SendOp) {
+    // SAFETY: the caller's promise.
+    unsafe { begin(qp, |batch, wr_id, flags| batch.begin(wr_id, op, flags)) };
 }
 
 /// `ibv_wr_start`: takes the lock and empties the batch.

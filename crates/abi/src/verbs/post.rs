@@ -1,6 +1,7 @@
 //! `ibv_post_send(3)` and `ibv_post_recv(3)`.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 use ferroce_nic::Error;
 use ferroce_proto::verbs::{QpCap, QpType, RecvWr, SendWr};
@@ -171,9 +172,13 @@ pub(crate) unsafe extern "C" fn post_send(
     let private = unsafe { qp::private(qp) };
     // SAFETY: a work request, if it is not NULL.
     let is_single = unsafe { is_single(wr) };
+    let room = &mut [MaybeUninit::uninit(); _];
     // SAFETY: as above; it is one.
-    let plain = is_single.then(|| unsafe { wr::plain_send(wr) }).flatten();
-    if plain.is_some_and(|send| private.nic().post_plain_send(&send)) {
+    let plain = is_single.then(|| unsafe { wr::plain_send(wr, room) });
+    if plain
+        .flatten()
+        .is_some_and(|send| private.nic().post_plain_send(&send))
+    {
         return 0;
     }
     // SAFETY: a chain of work requests, and room for the refused one.

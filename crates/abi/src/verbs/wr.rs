@@ -1,12 +1,14 @@
 //! Work requests: from the C structures to the device's.
 
+use std::mem::MaybeUninit;
 use std::slice;
 
 use ferroce_nic::Error;
+use ferroce_os::memory::copy_short;
 use ferroce_proto::ids::{Key, Srqn};
 use ferroce_proto::verbs::{
-    Payload, PlainPayload, PlainSend, PostError, QpCap, QpType, RecvWr, RemoteAddr, SendFlags,
-    SendOp, SendTo, SendWr, Sge, Sges,
+    InlineData, Payload, PlainPayload, PlainSend, PostError, QpCap, QpType, RecvWr, RemoteAddr,
+    SendFlags, SendOp, SendTo, SendWr, Sge, Sges,
 };
 
 use super::ah;
@@ -68,54 +70,57 @@ fn list(sges: &[ibv_sge]) -> Sges {
     }
 }
 
-/// Copies inline data.
+/// Copies inline data, given as addresses and numbers of bytes.
 ///
 /// # Errors
 /// More than `max` bytes.
 ///
 /// # Safety
-/// Each piece is an address and a number of bytes that can be read there.
-unsafe fn copy_inline(
+/// The pieces can be read.
+pub(super) unsafe fn copy_inline(
     pieces: impl Iterator<Item = (*const u8, usize)> + Clone,
     max: u32,
-) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    // SAFETY: the caller's promise.
-    unsafe { append_inline(&mut bytes, pieces, max) }?;
-    Ok(bytes)
-}
-
-/// Copies inline data behind other bytes.
-///
-/// # Errors
-/// More than `max` bytes.
-///
-/// # Safety
-/// As [`copy_inline`].
-#[inline]
-pub(super) unsafe fn append_inline(
-    bytes: &mut Vec<u8>,
-    pieces: impl Iterator<Item = (*const u8, usize)> + Clone,
-    max: u32,
-) -> Result<(), Error> {
-    let got = pieces
-        .clone()
-        .fold(0usize, |sum, (_, length)| sum.saturating_add(length));
+) -> Result<InlineData, Error> {
+    let got = total(pieces.clone());
     if got > max as usize {
         return Err(refused(PostError::InlineTooLong { got, max }));
     }
-    bytes.reserve(got);
-    for (from, length) in pieces {
-        if length > 0 {
-            // SAFETY: the caller's promise; the vector has room for the sum of the lengths.
-            unsafe {
-                let end = bytes.as_mut_ptr().wrapping_add(bytes.len());
-                std::ptr::copy_nonoverlapping(from, end, length);
-                bytes.set_len(bytes.len() + length);
-            }
-        }
+    let mut bytes = InlineData::with_capacity(got);
+    // SAFETY: the caller's promise; there is room for all of it, and it is written.
+    unsafe {
+        gather(pieces, bytes.as_mut_ptr(), got);
+        bytes.set_len(got);
     }
-    Ok(())
+    Ok(bytes)
+}
+
+/// Copies inline data to where there is room for `most` bytes. Returns how many they are; `None`: there are more, and nothing is copied.
+///
+/// # Safety
+/// As [`copy_inline`]; the room is there, and none of the pieces in it.
+#[inline]
+pub(super) unsafe fn gather(
+    pieces: impl Iterator<Item = (*const u8, usize)> + Clone,
+    to: *mut u8,
+    most: usize,
+) -> Option<usize> {
+    let got = total(pieces.clone());
+    if got > most {
+        return None;
+    }
+    let mut at = 0;
+    for (from, length) in pieces {
+        // SAFETY: the caller's promise; all lengths together are not more than `most`.
+        unsafe { copy_short(to.add(at), from, length) };
+        at += length;
+    }
+    Some(got)
+}
+
+/// How many bytes all pieces have.
+#[inline]
+fn total(pieces: impl Iterator<Item = (*const u8, usize)>) -> usize {
+    pieces.fold(0, |sum, (_, length)| sum.saturating_add(length))
 }
 
 /// `IBV_SEND_*`.
@@ -181,22 +186,43 @@ pub(super) unsafe fn send_wr(
     })
 }
 
-/// A send-queue work request, if it is a plain SEND from registered memory. What a queue pair of another kind makes of it is
+/// Bytes of inline data of a message that may be sent at once.
+pub(super) const SHORT: usize = 128;
+
+/// A send-queue work request, if it is a plain SEND, and inline data fit into `room`. What a queue pair of another kind makes of it is
 /// [`send_wr`]'s matter.
 ///
 /// # Safety
 /// As [`send_wr`].
 #[inline]
-pub(super) unsafe fn plain_send(wr: *const ibv_send_wr) -> Option<PlainSend<'static>> {
-    const FLAGS: u32 = SendFlags::SIGNALED.bits() | SendFlags::SOLICITED.bits();
-    // SAFETY: the caller's promise; the element is read only if there is one.
+pub(super) unsafe fn plain_send(
+    wr: *const ibv_send_wr,
+    room: &mut [MaybeUninit<u8>; SHORT],
+) -> Option<PlainSend<'_>> {
+    const INLINE: SendFlags = SendFlags::INLINE;
+    const FLAGS: SendFlags = SendFlags::SIGNALED
+        .union(SendFlags::SOLICITED)
+        .union(INLINE);
+    // SAFETY: the caller's promise; the element is read only if there is one, and inline ones are plain memory of the program. Of the room
+    // what was written is read.
     unsafe {
-        let flags = (*wr).send_flags;
-        let is_plain = (*wr).opcode == IBV_WR_SEND && (*wr).num_sge == 1 && flags & !FLAGS == 0;
-        (is_plain && !(*wr).sg_list.is_null()).then(|| PlainSend {
-            wr_id: (*wr).wr_id,
-            flags: SendFlags::from_bits_retain(flags),
-            payload: PlainPayload::Sge(sge_from_c(&*(*wr).sg_list)),
+        let (wr_id, flags) = ((*wr).wr_id, SendFlags::from_bits_retain((*wr).send_flags));
+        let is_plain = (*wr).opcode == IBV_WR_SEND && (*wr).num_sge == 1 && FLAGS.contains(flags);
+        if !is_plain || (*wr).sg_list.is_null() {
+            return None;
+        }
+        let sge = sge_from_c(&*(*wr).sg_list);
+        let payload = if flags.contains(INLINE) {
+            let piece = [(pointer(sge.addr), sge.length as usize)];
+            let len = gather(piece.into_iter(), room.as_mut_ptr().cast(), SHORT)?;
+            PlainPayload::Inline(room[..len].assume_init_ref())
+        } else {
+            PlainPayload::Sge(sge)
+        };
+        Some(PlainSend {
+            wr_id,
+            flags,
+            payload,
         })
     }
 }

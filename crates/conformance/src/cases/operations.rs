@@ -70,7 +70,7 @@ fn inline(bench: &Bench) {
             to: SendTo::Peer,
             op: SendOp::Send,
             flags: SendFlags::SIGNALED | SendFlags::INLINE,
-            payload: Payload::Inline(content.clone()),
+            payload: Payload::Inline(content[..].into()),
         };
         a.post(wr).expect("posted");
         a.done(wr_id);

@@ -96,7 +96,7 @@ impl Flat {
     fn payload(&self) -> Payload {
         match self {
             Self::Sges(sges, count) => Payload::Sges(sges[..*count].into()),
-            Self::Inline(bytes, count) => Payload::Inline(bytes[..*count].to_vec()),
+            Self::Inline(bytes, count) => Payload::Inline(bytes[..*count].into()),
         }
     }
     fn sges(&self) -> Sges {

@@ -31,6 +31,8 @@ pub(crate) enum End {
 
 /// Looks at lanes of a program that polls in a loop, at one go.
 const CLOSE_LOOKS: usize = 64;
+/// Up to so many lanes one is served per poll. To look at all of them takes as long as a message then.
+const FEW: usize = 8;
 
 /// What a look at a lane found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +150,37 @@ pub(crate) struct Watch {
     /// The process at the other end.
     pub(crate) slot: u16,
     pub(crate) eye: Arc<Eye>,
+    /// It had something since [`Lanes::take_served`].
+    served: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(qp: Arc<Qp>, slot: u16, eye: Arc<Eye>) -> Self {
+        Self {
+            qp,
+            slot,
+            eye,
+            served: false,
+        }
+    }
+
+    /// Lets the queue pair take what was seen. Returns whether there was anything.
+    #[inline]
+    fn run(&mut self, nic: &Nic, seen: Seen, (now, catch): (Time, &mut Catch<'_>)) -> bool {
+        match seen {
+            Seen::News => {
+                if self.eye.end == End::Receiving && !self.eye.assures() {
+                    nic.take_assured(now);
+                }
+                self.qp.on_lane(self.eye.end, (now, catch));
+                self.served = true;
+                return true;
+            }
+            Seen::Held => self.qp.say_held(now),
+            Seen::Nothing | Seen::Closed => {}
+        }
+        false
+    }
 }
 
 /// Lanes that are to be looked at from the next look on.
@@ -202,14 +235,40 @@ impl Lanes {
     }
 
     /// Looks a few times, until any has something: who polls in a loop comes back as soon as he can, and learns of a message the sooner the
-    /// less is done between two looks. Returns from where on there is something to [`run_from`](Self::run_from) for.
+    /// less is done between two looks. Lets that one's queue pair take it. Of a few lanes the others have their turn before it next time,
+    /// so that a look at them keeps no answer waiting; of many they have it now. Returns whether there was anything.
     #[inline]
-    pub(super) fn look_closely(&self) -> Option<usize> {
-        let has_some = |watch: &Watch| watch.eye.look() != Seen::Nothing;
+    pub(super) fn run_some(&mut self, nic: &Nic, given: (Time, &mut Catch<'_>)) -> bool {
+        let Some((place, seen)) = self.look_closely() else {
+            return false;
+        };
+        if self.0.len() > FEW {
+            return self.run_to(nic, place, given);
+        }
+        if place > 0 {
+            self.0.swap(0, place);
+        }
+        match self.0.first_mut() {
+            Some(watch) => watch.run(nic, seen, given),
+            None => false,
+        }
+    }
+
+    /// The place of one that has something, and what.
+    #[inline]
+    fn look_closely(&self) -> Option<(usize, Seen)> {
         let times = CLOSE_LOOKS
             .checked_div(self.0.len())
             .map_or(0, |n| n.max(1));
-        (0..times).find_map(|_| self.0.iter().rposition(has_some))
+        for _ in 0..times {
+            for (place, watch) in self.0.iter().enumerate().rev() {
+                match watch.eye.look() {
+                    Seen::Nothing => {}
+                    seen => return Some((place, seen)),
+                }
+            }
+        }
+        None
     }
 
     /// Whether any that leads to a process, or comes from there, has something or may have.
@@ -218,49 +277,33 @@ impl Lanes {
         !nic.new_lanes.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.waits())
     }
 
-    /// Lets queue pairs take what there is for them. `each` is told of whose process there was something. Returns whether there was
-    /// anything.
-    #[inline]
-    pub(super) fn run(
-        &mut self,
-        nic: &Nic,
-        given: (Time, &mut Catch<'_>),
-        each: impl FnMut(u16),
-    ) -> bool {
+    /// Lets queue pairs take what there is for them. Returns whether there was anything.
+    pub(super) fn run(&mut self, nic: &Nic, given: (Time, &mut Catch<'_>)) -> bool {
         self.renew(nic);
-        self.run_from(nic, self.0.len(), given, each)
+        self.run_to(nic, self.0.len(), given)
     }
 
     /// As [`run`](Self::run), where there was nothing behind a place.
-    #[inline]
-    pub(super) fn run_from(
-        &mut self,
-        nic: &Nic,
-        place: usize,
-        (now, catch): (Time, &mut Catch<'_>),
-        mut each: impl FnMut(u16),
-    ) -> bool {
+    fn run_to(&mut self, nic: &Nic, place: usize, (now, catch): (Time, &mut Catch<'_>)) -> bool {
         let (mut any, mut closed) = (false, false);
-        let seen = self.0.get(..=place).unwrap_or(&self.0);
-        for watch in seen.iter().rev() {
-            match watch.eye.look() {
-                Seen::Nothing => {}
-                Seen::News => {
-                    if watch.eye.end == End::Receiving && !watch.eye.assures() {
-                        nic.take_assured(now);
-                    }
-                    watch.qp.on_lane(watch.eye.end, (now, catch));
-                    each(watch.slot);
-                    any = true;
-                }
-                Seen::Held => watch.qp.say_held(now),
-                Seen::Closed => closed = true,
-            }
+        for watch in self.0.iter_mut().take(place + 1).rev() {
+            let seen = watch.eye.look();
+            any |= watch.run(nic, seen, (now, catch));
+            closed |= seen == Seen::Closed;
         }
         if closed {
             self.0.retain(|watch| !watch.eye.is_closed());
         }
         any
+    }
+
+    /// The processes from which there was something since the last time.
+    pub(super) fn take_served(&mut self, mut each: impl FnMut(u16)) {
+        for watch in &mut self.0 {
+            if std::mem::take(&mut watch.served) {
+                each(watch.slot);
+            }
+        }
     }
 
     /// Lanes that were made since are looked at.
@@ -298,11 +341,7 @@ impl Lanes {
             return;
         };
         if let Some(eye) = qp.accept_lane(offer) {
-            self.0.push(Watch {
-                qp,
-                slot: offer.slot,
-                eye,
-            });
+            self.0.push(Watch::new(qp, offer.slot, eye));
         }
     }
 }

@@ -248,36 +248,43 @@ impl Qp {
 
     /// Its entry in the table of timers is due.
     pub(crate) fn on_timer(&self, now: Time) {
-        let mut locked = self.lock();
+        let mut locked = self.lock_swiftly();
         if locked.timer.is_none_or(|entry| entry > now) {
             return;
         }
-        self.take_lane_acks(&mut locked, (now, &mut Catch::default()));
-        if locked.transport.deadline().is_some_and(|at| at <= now) {
-            self.pd.context().device().counters().count_timeout();
-            self.with_cx(&mut locked, now, |locked, cx| {
-                locked.transport.on_deadline(cx)
-            });
-            if locked.transport.take_migrated() {
-                locked.use_alternate(self.qpn);
-                self.change_account(&mut locked);
-            }
-            self.transmit(&mut locked, now);
+        // What it was set for may be done long since.
+        if locked.deadline().is_some_and(|at| at <= now) {
+            self.end_calm(&mut locked);
+            self.on_due(&mut locked, now);
         }
-        self.fail_if_due(&mut locked, now);
-        if locked.closes_at.is_some_and(|at| at <= now) {
-            locked.closes_at = None;
-            self.transmit(&mut locked, now);
-        }
-        if locked.talk.ends(now) {
-            self.transmit(&mut locked, now);
-        }
-        self.end_wait(&mut locked, now);
-        self.end_pause(&mut locked, now);
         // The entry is used up: replace it, by a later one too.
         let next = locked.deadline();
         self.nic().set_timer(self.qpn, locked.timer, next);
         locked.timer = next;
+    }
+
+    /// Something is due, or was until a moment ago.
+    fn on_due(&self, locked: &mut Locked, now: Time) {
+        self.take_lane_acks(locked, (now, &mut Catch::default()));
+        if locked.transport.deadline().is_some_and(|at| at <= now) {
+            self.pd.context().device().counters().count_timeout();
+            self.with_cx(locked, now, |locked, cx| locked.transport.on_deadline(cx));
+            if locked.transport.take_migrated() {
+                locked.use_alternate(self.qpn);
+                self.change_account(locked);
+            }
+            self.transmit(locked, now);
+        }
+        self.fail_if_due(locked, now);
+        if locked.closes_at.is_some_and(|at| at <= now) {
+            locked.closes_at = None;
+            self.transmit(locked, now);
+        }
+        if locked.talk.ends(now) {
+            self.transmit(locked, now);
+        }
+        self.end_wait(locked, now);
+        self.end_pause(locked, now);
     }
 
     /// Ends everything. Returns false if that was done before. When it returns, no step is under way and none will come.

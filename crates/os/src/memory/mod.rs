@@ -13,8 +13,10 @@
 //! | a little of it | `short_copies`: the kernel copies to and from the file of that process's memory |
 //! | another process's that is pages of a file | `peer_pages`: mapped here, too, and `guarded` |
 //!
-//! `shared` has words of memory that one process writes and others read, `file` the files behind shared memory.
+//! `shared` has words of memory that one process writes and others read, `file` the files behind shared memory; `copy_short` copies a few
+//! bytes of the library's own.
 
+mod copy_short;
 pub(crate) mod file;
 mod foreign;
 mod guarded;
@@ -30,6 +32,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use ferroce_proto::mr::{Backing, Memory, Span, Unmapped};
 
+pub use copy_short::copy_short;
 pub use file::{FileId, SharedFile};
 pub use mapping::{Mapping, file_size};
 pub use pages::{page_size, prefetch, probe_range};

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferroce_proto::mr::{Span, Unmapped};
 
-use super::area::{SharedArea, copy_short, full_fence, prefetch, prefetch_for_write};
+use super::area::{SharedArea, full_fence, prefetch, prefetch_for_write};
 use super::lane::{HEAD, Head, LONGEST_REST, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
 use super::protocol::LINE;
-use crate::memory::write_from;
+use crate::memory::{copy_short, write_from};
 
 /// A lane. It keeps the ring's memory.
 #[derive(Clone)]

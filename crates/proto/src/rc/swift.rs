@@ -65,16 +65,16 @@ impl RcQp {
     }
 
     /// Makes the packet of a SEND that could go out now, with what [`swift_head`](Self::swift_head) gave: returns its header, as
-    /// words in memory, and how many bytes behind it were written to the beginning of `room`. Nothing has changed: once the packet is
-    /// where the peer finds it, call [`sent_swiftly`](Self::sent_swiftly).
+    /// words in memory, and what is behind it, which is in `room` unless it is the inline data as they are. Nothing has changed: once the
+    /// packet is where the peer finds it, call [`sent_swiftly`](Self::sent_swiftly).
     #[inline]
-    pub fn write_swiftly(
+    pub fn write_swiftly<'r>(
         &self,
         common: &SwiftHead,
         (opens, memory): (&mut impl Opens, &impl Memory),
-        send: &PlainSend<'_>,
-        room: &mut [u8],
-    ) -> Option<([u32; 3], usize)> {
+        send: &PlainSend<'r>,
+        room: &'r mut [u8],
+    ) -> Option<([u32; 3], &'r [u8])> {
         let shared = &self.shared;
         debug_assert_eq!(self.swift_head().as_ref(), Some(common));
         let len = payload_of(shared, send).filter(|len| *len <= common.longest)?;
@@ -82,23 +82,22 @@ impl RcQp {
         if !self.requester.has_place(shared, len) || end > room.len() {
             return None;
         }
-        let (place, pad) = room[..end].split_at_mut(bytes);
-        match send.payload {
-            PlainPayload::Inline(data) => place.copy_from_slice(data),
-            PlainPayload::Sge(sge) => {
-                let (pd, none) = (shared.config.pd, Access::empty());
-                let span = opens.open(sge.lkey, pd, (sge.addr, len.into()), none);
-                memory.read(span.ok()?, place).ok()?;
+        let rest = match send.payload {
+            PlainPayload::Inline(data) if bytes == end => data,
+            payload => {
+                let (place, pad) = room[..end].split_at_mut(bytes);
+                read(shared, (opens, memory), payload, place)?;
+                if !pad.is_empty() {
+                    pad.fill(0);
+                }
+                &room[..end]
             }
-        }
-        if !pad.is_empty() {
-            pad.fill(0);
-        }
+        };
         let is_solicited = send.flags.contains(SendFlags::SOLICITED);
         let [first, second] = common.words;
         let first = first | Bth::solicited_and_pad(is_solicited, pad_count(bytes));
         let third = Bth::last_word(true, self.requester.next_psn());
-        Some(([first, second, third], end))
+        Some(([first, second, third], rest))
     }
 
     /// PSN of what was sent last.
@@ -276,6 +275,25 @@ pub(super) fn is_usual(shared: &Shared) -> bool {
 #[inline]
 fn is_plain(shared: &Shared) -> bool {
     shared.config.qp_type == QpType::Rc && shared.attr.path_mig_state != PathMigState::Rearm
+}
+
+/// Copies the bytes of a message.
+#[inline]
+fn read(
+    shared: &Shared,
+    (opens, memory): (&mut impl Opens, &impl Memory),
+    payload: PlainPayload<'_>,
+    to: &mut [u8],
+) -> Option<()> {
+    match payload {
+        PlainPayload::Inline(data) => to.copy_from_slice(data),
+        PlainPayload::Sge(sge) => {
+            let (pd, none) = (shared.config.pd, Access::empty());
+            let span = opens.open(sge.lkey, pd, (sge.addr, sge.length.into()), none);
+            memory.read(span.ok()?, to).ok()?;
+        }
+    }
+    Some(())
 }
 
 /// Bytes of a message, if that may be so long.

@@ -13,6 +13,6 @@ pub use attr::{
 pub use event::{AsyncEvent, QpEvent};
 pub use wc::{Wc, WcFlags, WcImm, WcOpcode, WcStatus};
 pub use wr::{
-    Datagram, Flush, Payload, Placement, PlainPayload, PlainSend, PostError, RecvWr, RemoteAddr,
-    Selectivity, SendFlags, SendOp, SendTo, SendWr, Sge, Sges,
+    Datagram, Flush, InlineData, Payload, Placement, PlainPayload, PlainSend, PostError, RecvWr,
+    RemoteAddr, Selectivity, SendFlags, SendOp, SendTo, SendWr, Sge, Sges,
 };

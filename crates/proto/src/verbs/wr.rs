@@ -1,7 +1,5 @@
 //! Work requests.
 
-use alloc::vec::Vec;
-
 use smallvec::SmallVec;
 
 use crate::ids::{Key, Qpn, Srqn};
@@ -111,13 +109,16 @@ impl SendOp {
 /// A scatter/gather list. One element, the usual number, takes no memory of its own.
 pub type Sges = SmallVec<[Sge; 1]>;
 
+/// Inline data. A few bytes take no memory of their own.
+pub type InlineData = SmallVec<[u8; 16]>;
+
 /// Where a message's bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// In registered memory.
     Sges(Sges),
     /// Copied at post time (`IBV_SEND_INLINE`).
-    Inline(Vec<u8>),
+    Inline(InlineData),
 }
 
 /// Where a datagram goes.
@@ -212,7 +213,7 @@ impl From<PlainSend<'_>> for SendWr {
             flags: send.flags,
             payload: match send.payload {
                 PlainPayload::Sge(sge) => Payload::Sges(Sges::from_buf([sge])),
-                PlainPayload::Inline(bytes) => Payload::Inline(bytes.to_vec()),
+                PlainPayload::Inline(bytes) => Payload::Inline(InlineData::from_slice(bytes)),
             },
         }
     }

@@ -241,7 +241,7 @@ impl Workload {
         if carries && length <= 200 && self.rng.per_mille(500) {
             let at = at as usize;
             let data = self.sources[side as usize][at..at + length as usize].to_vec();
-            request.payload = Payload::Inline(data);
+            request.payload = Payload::Inline(data.into());
         }
     }
 

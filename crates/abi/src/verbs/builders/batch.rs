@@ -2,20 +2,20 @@
 
 use ferroce_nic::{Error, Qp};
 use ferroce_proto::verbs::{
-    Payload, PlainPayload, PlainSend, SendFlags, SendOp, SendTo, SendWr, Sge, Sges,
+    InlineData, Payload, PlainPayload, PlainSend, SendFlags, SendOp, SendTo, SendWr, Sge, Sges,
 };
 
 use crate::errno::invalid;
+use crate::verbs::wr::SHORT;
 
 const NOTHING_BEGUN: &str = "a setter needs a work request begun before";
 
 /// Work requests under construction. One by itself, which most are, is not made into a list.
-#[derive(Default)]
 pub(super) struct Batch {
     /// The only one, as long as it is a SEND to the peer from one place.
     plain: Option<Plain>,
-    /// Its inline data.
-    data: Vec<u8>,
+    /// Its inline data, if they are short.
+    room: [u8; SHORT],
     wrs: Vec<SendWr>,
     /// The first mistake; it voids the batch.
     refused: Option<Error>,
@@ -25,8 +25,20 @@ pub(super) struct Batch {
 #[derive(Clone, Copy)]
 struct Plain {
     wr_id: u64,
+    /// Without [`SendFlags::INLINE`].
     flags: SendFlags,
     from: From,
+}
+
+impl Plain {
+    /// All of its flags. They are not changed in their place: the processor waits if a word is read of which a byte was just written.
+    #[inline]
+    fn flags(&self) -> SendFlags {
+        match self.from {
+            From::Room(_) => self.flags | SendFlags::INLINE,
+            From::Nowhere | From::Sge(_) => self.flags,
+        }
+    }
 }
 
 /// Where its bytes are.
@@ -35,8 +47,19 @@ enum From {
     /// It has none so far.
     Nowhere,
     Sge(Sge),
-    /// Copied.
-    Inline,
+    /// So many bytes in the batch's room.
+    Room(usize),
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            plain: None,
+            room: [0; SHORT],
+            wrs: Vec::new(),
+            refused: None,
+        }
+    }
 }
 
 impl Batch {
@@ -52,18 +75,19 @@ impl Batch {
         self.refused.get_or_insert(error);
     }
 
-    /// Begins a work request.
+    /// Begins a SEND.
     #[inline]
-    pub(super) fn begin(&mut self, wr_id: u64, op: SendOp, flags: SendFlags) {
-        if op == SendOp::Send && self.plain.is_none() && self.wrs.is_empty() {
+    pub(super) fn begin_send(&mut self, wr_id: u64, flags: SendFlags) {
+        if self.plain.is_none() && self.wrs.is_empty() {
             let from = From::Nowhere;
             self.plain = Some(Plain { wr_id, flags, from });
         } else {
-            self.begin_another(wr_id, op, flags);
+            self.begin(wr_id, SendOp::Send, flags);
         }
     }
 
-    fn begin_another(&mut self, wr_id: u64, op: SendOp, flags: SendFlags) {
+    /// Begins a work request.
+    pub(super) fn begin(&mut self, wr_id: u64, op: SendOp, flags: SendFlags) {
         self.make_list();
         self.wrs.push(SendWr {
             to: SendTo::Peer,
@@ -100,33 +124,35 @@ impl Batch {
     }
 
     /// Gives the work request that was begun last bytes that are no inline data to the program.
-    pub(super) fn set_bytes(&mut self, bytes: Vec<u8>) {
+    pub(super) fn set_bytes(&mut self, bytes: &[u8]) {
         match self.last() {
-            Some(wr) => wr.payload = Payload::Inline(bytes),
+            Some(wr) => wr.payload = Payload::Inline(InlineData::from_slice(bytes)),
             None => self.refuse(invalid(NOTHING_BEGUN)),
         }
     }
 
-    /// Gives the work request that was begun last data: `copy` appends it.
-    #[inline]
-    pub(super) fn set_inline(&mut self, copy: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>) {
-        if let Some(plain) = &mut self.plain {
-            self.data.clear();
-            plain.from = From::Inline;
-            plain.flags |= SendFlags::INLINE;
-            if let Err(e) = copy(&mut self.data) {
-                self.refuse(e);
-            }
-            return;
-        }
-        let mut data = Vec::new();
-        match (copy(&mut data), self.last()) {
-            (Ok(()), Some(wr)) => {
+    /// Gives the work request that was begun last inline data.
+    pub(super) fn set_inline(&mut self, data: InlineData) {
+        match self.last() {
+            Some(wr) => {
                 wr.payload = Payload::Inline(data);
                 wr.flags |= SendFlags::INLINE;
             }
-            (Ok(()), None) => self.refuse(invalid(NOTHING_BEGUN)),
-            (Err(e), _) => self.refuse(e),
+            None => self.refuse(invalid(NOTHING_BEGUN)),
+        }
+    }
+
+    /// Room for short inline data, if the only work request may have them there.
+    #[inline]
+    pub(super) fn room(&mut self) -> Option<&mut [u8; SHORT]> {
+        self.plain.as_ref().map(|_| &mut self.room)
+    }
+
+    /// The inline data of the only work request are in the room, so many bytes.
+    #[inline]
+    pub(super) fn set_room(&mut self, len: usize) {
+        if let Some(plain) = &mut self.plain {
+            plain.from = From::Room(len);
         }
     }
 
@@ -158,11 +184,11 @@ impl Batch {
         let payload = match plain.from {
             From::Nowhere => return None,
             From::Sge(sge) => PlainPayload::Sge(sge),
-            From::Inline => PlainPayload::Inline(&self.data),
+            From::Room(len) => PlainPayload::Inline(&self.room[..len]),
         };
         Some(PlainSend {
             wr_id: plain.wr_id,
-            flags: plain.flags,
+            flags: plain.flags(),
             payload,
         })
     }
@@ -182,11 +208,11 @@ impl Batch {
             to: SendTo::Peer,
             wr_id: plain.wr_id,
             op: SendOp::Send,
-            flags: plain.flags,
+            flags: plain.flags(),
             payload: match plain.from {
                 From::Nowhere => Payload::Sges(Sges::new()),
                 From::Sge(sge) => Payload::Sges(Sges::from_buf([sge])),
-                From::Inline => Payload::Inline(self.data.clone()),
+                From::Room(len) => Payload::Inline(self.room[..len].into()),
             },
         });
     }
@@ -207,15 +233,19 @@ mod tests {
     fn begun(wr_ids: &[u64]) -> Batch {
         let mut batch = Batch::default();
         for wr_id in wr_ids {
-            batch.begin(*wr_id, SendOp::Send, SendFlags::SIGNALED);
+            batch.begin_send(*wr_id, SendFlags::SIGNALED);
         }
         batch
     }
 
-    fn append(bytes: &'static [u8]) -> impl FnOnce(&mut Vec<u8>) -> Result<(), Error> {
-        move |data| {
-            data.extend_from_slice(bytes);
-            Ok(())
+    /// Sets inline data as the setters do.
+    fn set_inline(batch: &mut Batch, data: &[u8]) {
+        match batch.room() {
+            Some(room) if data.len() <= SHORT => {
+                room[..data.len()].copy_from_slice(data);
+                batch.set_room(data.len());
+            }
+            _ => batch.set_inline(data.into()),
         }
     }
 
@@ -229,8 +259,8 @@ mod tests {
         assert_eq!(payload(&batch), None, "no data so far");
         batch.set_sge(SGE);
         assert_eq!(payload(&batch), Some(PlainPayload::Sge(SGE)));
-        batch.set_inline(append(b"a long one"));
-        batch.set_inline(append(b"short"));
+        set_inline(&mut batch, b"a long one");
+        set_inline(&mut batch, b"short");
         assert_eq!(payload(&batch), Some(PlainPayload::Inline(b"short")));
         assert!(batch.wrs.is_empty());
         batch.clear();
@@ -238,16 +268,32 @@ mod tests {
     }
 
     #[test]
+    fn inline_data_that_are_longer_than_the_room_are_in_a_list() {
+        for (len, is_plain) in [(SHORT, true), (SHORT + 1, false)] {
+            let data = vec![7; len];
+            let mut batch = begun(&[1]);
+            set_inline(&mut batch, &data);
+            assert_eq!(payload(&batch).is_some(), is_plain);
+            batch.make_list();
+            let [wr] = &batch.wrs[..] else {
+                panic!("{} work requests", batch.wrs.len());
+            };
+            assert_eq!(wr.payload, Payload::Inline(data.into()));
+            assert_eq!(wr.flags, SendFlags::SIGNALED | SendFlags::INLINE);
+        }
+    }
+
+    #[test]
     fn what_was_begun_first_comes_first_in_a_list() {
         let mut batch = begun(&[1]);
-        batch.set_inline(append(b"one"));
-        batch.begin(2, SendOp::Send, SendFlags::empty());
+        set_inline(&mut batch, b"one");
+        batch.begin_send(2, SendFlags::empty());
         batch.set_sge(SGE);
-        batch.begin(3, SendOp::Send, SendFlags::empty());
-        batch.set_inline(append(b"three"));
+        batch.begin_send(3, SendFlags::empty());
+        set_inline(&mut batch, b"three");
         assert_eq!(payload(&batch), None);
         let list: Vec<_> = batch.wrs.iter().map(|wr| (wr.wr_id, &wr.payload)).collect();
-        let inline = |bytes: &[u8]| Payload::Inline(bytes.to_vec());
+        let inline = |bytes: &[u8]| Payload::Inline(bytes.into());
         let expected = [
             (1, &inline(b"one")),
             (2, &Payload::Sges(Sges::from_buf([SGE]))),
@@ -273,9 +319,9 @@ mod tests {
     fn nothing_can_be_set_before_something_is_begun() {
         let setters: [fn(&mut Batch); 4] = [
             |batch| batch.set_sge(SGE),
-            |batch| batch.set_inline(append(b"early")),
+            |batch| set_inline(batch, b"early"),
             |batch| batch.set_receiver(SendTo::Peer),
-            |batch| batch.set_bytes(vec![1; 8]),
+            |batch| batch.set_bytes(&[1; 8]),
         ];
         for set in setters {
             let mut batch = begun(&[]);

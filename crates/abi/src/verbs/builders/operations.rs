@@ -5,7 +5,8 @@ use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{Flush, Placement, PostError, RemoteAddr, Selectivity, SendOp};
 use libc::c_void;
 
-use super::{begin, with_batch};
+use super::batch::Batch;
+use super::{begin, begin_other, with_batch};
 use crate::errno::invalid;
 use crate::types::{IBV_FLUSH_MR, IBV_FLUSH_RANGE, ibv_mw, ibv_mw_bind_info, ibv_qp_ex};
 use crate::verbs::mw;
@@ -17,7 +18,7 @@ macro_rules! builders {
         #[doc = concat!("`ibv_", stringify!($name), "`.")]
         pub(super) unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $arg: $ty)*) {
             // SAFETY: a live extended queue pair, between start and complete.
-            unsafe { begin(qp, $op) }
+            unsafe { begin_other(qp, $op) }
         }
     )*};
 }
@@ -29,9 +30,14 @@ builders! {
     wr_rdma_read(rkey: u32, addr: u64) => SendOp::Read(remote(rkey, addr));
     wr_rdma_write(rkey: u32, addr: u64) => SendOp::Write(remote(rkey, addr));
     wr_rdma_write_imm(rkey: u32, addr: u64, imm: u32) => SendOp::WriteImm(remote(rkey, addr), imm.to_ne_bytes());
-    wr_send() => SendOp::Send;
     wr_send_imm(imm: u32) => SendOp::SendImm(imm.to_ne_bytes());
     wr_send_inv(rkey: u32) => SendOp::SendInvalidate(Key(rkey));
+}
+
+/// `ibv_wr_send`.
+pub(super) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    // SAFETY: a live extended queue pair, between start and complete.
+    unsafe { begin(qp, Batch::begin_send) };
 }
 
 /// A place in the peer's memory.
@@ -51,9 +57,9 @@ pub(super) unsafe extern "C" fn wr_atomic_write(
 ) {
     // SAFETY: a live extended queue pair, between start and complete, and 8 bytes of the program.
     unsafe {
-        begin(qp, SendOp::AtomicWrite(remote(rkey, remote_addr)));
+        begin_other(qp, SendOp::AtomicWrite(remote(rkey, remote_addr)));
         let bytes = std::ptr::read_unaligned(atomic_wr.cast::<[u8; 8]>());
-        with_batch(qp, |_, batch| batch.set_bytes(bytes.to_vec()));
+        with_batch(qp, |_, batch| batch.set_bytes(&bytes));
     }
 }
 
@@ -69,7 +75,7 @@ pub(in crate::verbs) unsafe extern "C" fn wr_flush(
     // SAFETY: a live extended queue pair, between start and complete.
     unsafe {
         match flush((rkey, remote_addr, len), placement, level) {
-            Ok(op) => begin(qp, SendOp::Flush(op)),
+            Ok(op) => begin_other(qp, SendOp::Flush(op)),
             Err(e) => with_batch(qp, |_, batch| batch.refuse(e)),
         }
     }
@@ -111,7 +117,7 @@ pub(super) unsafe extern "C" fn wr_bind_mw(
     // SAFETY: a live extended queue pair, between start and complete; a window, and a region, that are NULL or live.
     unsafe {
         match mw::bind_type_2(mw, rkey, &*bind_info) {
-            Ok(op) => begin(qp, op),
+            Ok(op) => begin_other(qp, op),
             Err(e) => with_batch(qp, |_, batch| batch.refuse(e)),
         }
     }

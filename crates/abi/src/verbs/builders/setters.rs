@@ -11,7 +11,7 @@ use super::with_batch;
 use crate::types::{ibv_ah, ibv_data_buf, ibv_qp_ex, ibv_sge};
 use crate::verbs::ah;
 use crate::verbs::qp::QpPrivate;
-use crate::verbs::wr::{append_inline, refused, sge_from_c};
+use crate::verbs::wr::{copy_inline, gather, refused, sge_from_c};
 
 /// `ibv_wr_set_ud_addr`.
 pub(super) unsafe extern "C" fn wr_set_ud_addr(
@@ -85,14 +85,37 @@ pub(super) unsafe extern "C" fn wr_set_sge_list(
     }
 }
 
+/// Copies inline data, given as addresses and numbers of bytes.
+///
+/// # Safety
+/// As [`with_batch`]; the pieces can be read.
+#[inline]
+unsafe fn set_inline(qp: *mut ibv_qp_ex, pieces: impl Iterator<Item = (*const u8, usize)> + Clone) {
+    // SAFETY: the caller's promise; the room is the batch's own.
+    unsafe {
+        with_batch(qp, |private, batch| {
+            let room = batch.room();
+            let short = room.and_then(|room| gather(pieces.clone(), room.as_mut_ptr(), room.len()));
+            match short {
+                Some(len) => batch.set_room(len),
+                None => match copy_inline(pieces, private.cap().max_inline_data) {
+                    Ok(data) => batch.set_inline(data),
+                    Err(e) => batch.refuse(e),
+                },
+            }
+        });
+    }
+}
+
 /// `ibv_wr_set_inline_data`.
 pub(super) unsafe extern "C" fn wr_set_inline_data(
     qp: *mut ibv_qp_ex,
     addr: *mut c_void,
     length: usize,
 ) {
-    // SAFETY: a live extended queue pair, between start and complete.
-    unsafe { wr_set_inline_data_list(qp, 1, &ibv_data_buf { addr, length }) };
+    let piece = [(addr.cast_const().cast(), length)];
+    // SAFETY: a live extended queue pair, between start and complete; the buffer is memory of the program.
+    unsafe { set_inline(qp, piece.into_iter()) };
 }
 
 /// `ibv_wr_set_inline_data_list`.
@@ -108,11 +131,7 @@ pub(super) unsafe extern "C" fn wr_set_inline_data_list(
     };
     let pieces = buffers
         .iter()
-        .map(|b| (b.addr.cast_const().cast::<u8>(), b.length));
+        .map(|b| (b.addr.cast_const().cast(), b.length));
     // SAFETY: a live extended queue pair, between start and complete; the buffers are memory of the program.
-    unsafe {
-        with_batch(qp, |private, batch| {
-            batch.set_inline(|data| append_inline(data, pieces, private.cap().max_inline_data));
-        });
-    }
+    unsafe { set_inline(qp, pieces) };
 }

@@ -95,7 +95,7 @@ impl Progress {
         for offer in self.dispatch.take_offers() {
             self.lanes.accept(nic, &offer, now);
         }
-        self.run_lanes(nic, now, catch);
+        self.lanes.run(nic, (now, catch));
         // Before the messages are acknowledged.
         nic.settle();
         if nic.sleeper.naps() {
@@ -127,9 +127,7 @@ impl Progress {
         if !may {
             return false;
         }
-        if let Some(place) = self.lanes.look_closely()
-            && self.run_lanes_from(nic, place, catch)
-        {
+        if self.lanes.run_some(nic, (self.seen, catch)) {
             self.idle = 0;
         } else if self.incoming.look() {
             return false;
@@ -209,6 +207,8 @@ impl Progress {
 
     fn sleep(&mut self, nic: &Nic, all: bool) -> bool {
         self.lanes.wake_late(nic);
+        self.lanes
+            .take_served(|slot| self.incoming.keep_awake(slot));
         let lanes = &self.lanes;
         let any = &mut |slot| lanes.has_news_of(nic, slot);
         self.incoming.sleep(all, any)
@@ -217,23 +217,6 @@ impl Progress {
     /// Whether a watched ring or a lane has something. Counts as a round.
     fn look(&mut self, nic: &Nic) -> bool {
         self.incoming.look() | self.lanes.look(nic)
-    }
-
-    /// Lets queue pairs take what is in their lanes. Returns whether there was anything.
-    #[inline]
-    fn run_lanes(&mut self, nic: &Nic, now: Time, catch: &mut Catch<'_>) -> bool {
-        let incoming = &mut self.incoming;
-        self.lanes
-            .run(nic, (now, catch), |slot| incoming.keep_awake(slot))
-    }
-
-    /// As [`run_lanes`](Self::run_lanes), at the time that was seen last, where there was nothing behind a place.
-    #[inline]
-    fn run_lanes_from(&mut self, nic: &Nic, place: usize, catch: &mut Catch<'_>) -> bool {
-        let incoming = &mut self.incoming;
-        let given = (self.seen, catch);
-        self.lanes
-            .run_from(nic, place, given, |slot| incoming.keep_awake(slot))
     }
 
     /// Whether any ring is watched.

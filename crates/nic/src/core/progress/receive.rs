@@ -118,7 +118,7 @@ impl Progress {
 
     fn on_received(&mut self, nic: &Nic, id: LinkId, received: Received, now: Time) -> bool {
         if let Received::Closed(slot) | Received::Cut(slot) = received {
-            self.run_lanes(nic, now, &mut Catch::default());
+            self.lanes.run(nic, (now, &mut Catch::default()));
             nic.boards().on_link_end(id);
             // What it said before that comes first.
             self.dispatch.give_turns(now);
@@ -147,7 +147,7 @@ impl Progress {
                 }
             }
         }
-        self.run_lanes(nic, now, &mut Catch::default());
+        self.lanes.run(nic, (now, &mut Catch::default()));
         self.dispatch.give_turns(now);
         nic.on_egress_gone(out, now);
     }

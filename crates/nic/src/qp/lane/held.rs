@@ -24,9 +24,15 @@ impl Held {
         if std::mem::replace(&mut self.asked, true) {
             self.answers = 0;
         }
-        let holds = is_polled && self.answers == HABIT;
+        let holds = is_polled && self.is_conversation();
         self.read = holds.then_some(read);
         !holds
+    }
+
+    /// Whether answers are the rule.
+    #[inline]
+    pub(super) fn is_conversation(&self) -> bool {
+        self.answers == HABIT
     }
 
     /// The program sends something by its lane, which says what it returns.

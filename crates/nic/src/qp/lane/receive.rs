@@ -22,7 +22,7 @@ use crate::qp::transport::Transport;
 pub(super) struct Receiving {
     pub(super) receiver: LaneReceiver,
     pub(super) eye: Arc<Eye>,
-    held: Held,
+    pub(super) held: Held,
     /// The receive that is the first one when one more message is taken.
     pub(super) next: Option<Checked>,
 }

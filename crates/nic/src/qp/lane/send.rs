@@ -84,8 +84,8 @@ impl Sending {
         self.on_read(read)
     }
 
-    /// Something is likely to be put in within as little time as a cache line takes from one processor to another. If it is asked for earlier,
-    /// the peer, who looks there all the time, has it back by then.
+    /// Something is likely to be put in within as little time as a cache line takes from one processor to another: asks for its slot. If
+    /// that was done earlier, the peer, who looks there all the time, would have it back by then; done later, it would keep the message waiting.
     #[inline]
     pub(super) fn will_push(&self) {
         self.sender.will_push();
@@ -272,11 +272,7 @@ impl Qp {
             return None;
         }
         let slot = slot_of(to);
-        self.nic().watch_lane(Watch {
-            qp: self.me(),
-            slot,
-            eye,
-        });
+        self.nic().watch_lane(Watch::new(self.me(), slot, eye));
         Some(out)
     }
 

@@ -21,7 +21,6 @@ impl Qp {
         locked: &mut Locked,
         send: &PlainSend<'_>,
     ) -> Option<bool> {
-        locked.lanes.will_push();
         if locked.calm.sends().is_none() {
             look(locked);
         }
@@ -44,7 +43,7 @@ impl Qp {
             qp: self,
             memo: from,
         };
-        let (head, len) = rc.write_swiftly(common, (&mut opens, &RawMemory), send, room)?;
+        let (head, rest) = rc.write_swiftly(common, (&mut opens, &RawMemory), send, room)?;
         let takes = calm.takes();
         let receives = Receives {
             qp: self,
@@ -52,13 +51,13 @@ impl Qp {
             memo: into,
         };
         let assured = |next| if takes { receives.assured(next) } else { None };
-        if !lanes.push((head, &room[..len]), assured) {
+        if !lanes.push((head, rest), assured) {
             return None;
         }
         lanes.wake(self.nic().looks_again());
-        self.tally.count_tx(1, Bth::LEN + len);
+        self.tally.count_tx(1, Bth::LEN + rest.len());
         lanes.look_ahead(&receives);
-        let is_assured = !rc.is_unanswered() && lanes.complete_if_assured(len);
+        let is_assured = !rc.is_unanswered() && lanes.complete_if_assured(rest.len());
         Some(is_assured)
     }
 
