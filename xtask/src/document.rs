@@ -64,14 +64,13 @@ impl Document {
             println!("wrote {}", self.file);
             return std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()));
         }
-        tally.fail(self.file);
-        println!("    it is not what the tests give (--write-table writes it):");
+        let mut said = vec!["it is not what the tests give (--write-table writes it):".to_owned()];
         for (sign, lines, others) in [("-", &committed, &text), ("+", &text, &committed)] {
             let others: Vec<&str> = others.lines().collect();
-            for line in lines.lines().filter(|line| !others.contains(line)) {
-                println!("    {sign} {line}");
-            }
+            let changed = lines.lines().filter(|line| !others.contains(line));
+            said.extend(changed.map(|line| format!("{sign} {line}")));
         }
+        tally.fail(self.file, &said.join("\n"));
         Ok(())
     }
 

@@ -12,10 +12,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
         let begun = Instant::now();
         match outcome() {
             Ok(()) => tally.ok(name, begun.elapsed()),
-            Err(e) => {
-                println!("{e}");
-                tally.fail(name);
-            }
+            Err(e) => tally.fail(name, &e),
         }
     };
     check("lint.format", &|| {

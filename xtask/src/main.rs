@@ -77,8 +77,7 @@ fn main() -> ExitCode {
     };
     cleanup::everything();
     if let Err(e) = done {
-        eprintln!("xtask: {e}");
-        tally.fail("xtask");
+        tally.fail("xtask", &e);
     }
     tally.close()
 }
@@ -102,6 +101,7 @@ fn system_tests(
     cleanup::on_signal()?;
     if filter.is_empty() {
         unit::run_against_system(workspace, tally)?;
+        unit::run_optimised(workspace, tally)?;
         unit::run_with_address_sanitizer(workspace, tally)?;
         unit::run_slow_cases(workspace, tally)?;
     }

@@ -1,5 +1,6 @@
 //! Counting what passed and what failed.
 
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +9,14 @@ use std::time::Duration;
 pub(crate) struct Tally {
     passed: usize,
     failed: usize,
-    names: Vec<String>,
+    failures: Vec<Failure>,
+}
+
+/// What failed, and what there is to say of it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    name: String,
+    said: String,
 }
 
 impl Tally {
@@ -18,26 +26,28 @@ impl Tally {
         self.passed += 1;
     }
 
-    /// One more that failed, with its line. What it printed is for the caller to show.
-    pub(crate) fn fail(&mut self, name: &str) {
-        println!("FAILED {name}");
+    /// One more that failed, with its line and what there is to say of it. All of that is printed at the end again.
+    pub(crate) fn fail(&mut self, name: &str, said: &str) {
+        let failure = Failure::new(name, said);
+        println!("FAILED {failure}");
         self.failed += 1;
-        self.names.push(name.to_owned());
+        self.failures.push(failure);
     }
 
-    /// Results counted by another program, which printed its own lines.
-    pub(crate) fn add(&mut self, passed: usize, failed: usize, name: &str) {
+    /// Results counted by another program, which printed its own lines; of its failures these.
+    pub(crate) fn add(&mut self, passed: usize, failed: usize, name: &str, said: &str) {
         self.passed += passed;
         self.failed += failed;
         if failed > 0 {
-            self.names.push(name.to_owned());
+            self.failures.push(Failure::new(name, said));
         }
     }
 
     /// The closing line, and the status of the whole command.
     pub(crate) fn close(self) -> ExitCode {
-        for name in &self.names {
-            println!("failed: {name}");
+        // Thousands of lines may be between a failure and the end, and logs are often cut.
+        for failure in &self.failures {
+            println!("failed: {failure}");
         }
         println!("{} passed, {} failed", self.passed, self.failed);
         if self.failed == 0 {
@@ -45,5 +55,23 @@ impl Tally {
         } else {
             ExitCode::FAILURE
         }
+    }
+}
+
+impl Failure {
+    pub(crate) fn new(name: &str, said: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            said: said.trim_end().to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.said
+            .lines()
+            .try_for_each(|line| write!(f, "\n    {line}"))
     }
 }

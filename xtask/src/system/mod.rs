@@ -12,12 +12,13 @@ pub(crate) mod pyverbs;
 mod runner;
 mod stage;
 mod table;
+mod xrc_file;
 
 use std::time::Duration;
 
 use net::{Place, Side};
 pub(crate) use process::Process;
-pub(crate) use runner::{artefacts, show, show_failure};
+pub(crate) use runner::{artefacts, show, show_first_failure};
 use stage::{Stage, User};
 pub(crate) use table::check::{Check, Iterations, Sizes};
 

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::{Case, Outcome, Stage};
-use crate::tally::Tally;
+use crate::tally::{Failure, Tally};
 use crate::workspace::Workspace;
 use crate::{cleanup, sh};
 
@@ -56,8 +56,7 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
             match outcome {
                 Ok(()) => show(&case.name, &folder, Ok(()), took, tally),
                 Err(reason) => {
-                    println!("not beside another: {}", case.name);
-                    show_failure(&reason, &folder);
+                    show_first_failure("not beside another", &case.name, &reason, &folder);
                     again.push(case);
                 }
             }
@@ -90,17 +89,20 @@ fn one(case: &Case, bin: &Path, folder: &Path) -> Outcome {
 
 /// Prints a test's line, and for a failure why, with the ends of its log files.
 pub(crate) fn show(name: &str, folder: &Path, outcome: Outcome, took: Duration, tally: &mut Tally) {
-    let Err(reason) = outcome else {
-        tally.ok(name, took);
-        return;
-    };
-    tally.fail(name);
-    show_failure(&reason, folder);
+    match outcome {
+        Ok(()) => tally.ok(name, took),
+        Err(reason) => tally.fail(name, &failure(&reason, folder)),
+    }
 }
 
-/// Prints why a test failed, with the ends of its log files.
-pub(crate) fn show_failure(reason: &str, folder: &Path) {
-    println!("    {}", reason.replace('\n', "\n    "));
+/// Prints why a test failed that is run once more, which is no result yet.
+pub(crate) fn show_first_failure(what: &str, name: &str, reason: &str, folder: &Path) {
+    println!("{what}: {}", Failure::new(name, &failure(reason, folder)));
+}
+
+/// Why a test failed, with the ends of its log files.
+fn failure(reason: &str, folder: &Path) -> String {
+    let mut said = vec![reason.to_owned()];
     let mut logs: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -110,14 +112,14 @@ pub(crate) fn show_failure(reason: &str, folder: &Path) {
     logs.retain(|path| path.extension().is_some_and(|e| e == "log"));
     logs.sort();
     for log in logs {
-        println!("    --- {}", log.display());
+        said.push(format!("--- {}", log.display()));
         let bytes = std::fs::read(&log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().collect();
-        for line in &lines[lines.len().saturating_sub(TAIL)..] {
-            println!("    {}", line.chars().take(200).collect::<String>());
-        }
+        let end = &lines[lines.len().saturating_sub(TAIL)..];
+        said.extend(end.iter().map(|line| line.chars().take(200).collect()));
     }
+    said.join("\n")
 }
 
 /// Copies what the tests run to a folder that every user can read, and builds the C programs there.

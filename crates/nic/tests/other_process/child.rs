@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ferroce_nic::{Mr, Window};
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
-use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcImm};
+use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcImm, WcStatus};
 
 use super::{CANARY, LEN, ON_DEVICE, SEED, numbers, parse, reconnect, small};
 use crate::common::{ALL, Buffer, Bytes, End, cap, pattern};
@@ -244,7 +244,7 @@ impl State {
         vec![changed as u64]
     }
 
-    /// Writes to the peer's memory without end.
+    /// Writes to the peer's memory until that is taken back.
     fn flood(&self) -> Vec<u64> {
         println!("answer");
         let remote = RemoteAddr {
@@ -254,7 +254,11 @@ impl State {
         loop {
             let bytes = vec![self.buffer.sge(0, LEN)];
             self.end.send(1, SendOp::Write(remote), bytes);
-            self.end.done(1);
+            match self.end.completion().status {
+                WcStatus::Success => {}
+                WcStatus::RemAccessErr => return vec![],
+                other => panic!("refused: {other:?}"),
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! valgrind is some fifty times slower, and runs one thread at a time.
 
 use super::{Ready, contains, network, pair, programs};
-use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
+use crate::system::{Catalogue, Outcome, Place, Side, Stage, User, xrc_file};
 
 /// How valgrind is asked. Errors and losses make the program end with 99.
 const VALGRIND: [&str; 6] = [
@@ -179,8 +179,7 @@ fn alone(stage: &Stage, program: &str, words: &[&'static str]) -> Outcome {
 }
 
 fn ping_pong(stage: &Stage, program: &str, options: &[&str]) -> Outcome {
-    // A file that the XRC ping-pong leaves: one of another user cannot be opened.
-    let _ = std::fs::remove_file("/tmp/xrc_domain");
+    let _file = xrc_file::anew_for([program]);
     let server = [&[program, "-g", "0", "-n", "20"], options].concat();
     let client = [&server[..], &[stage.ipv4()]].concat();
     pair(stage, Ready::Tcp(18515), &server, &client).map(drop)

@@ -3,17 +3,14 @@
 use std::time::Duration;
 
 use super::{Due, Path, Record, Row, Sides};
-use crate::system::{Outcome, Process, Side, Stage};
+use crate::system::{Outcome, Process, Side, Stage, xrc_file};
 
 /// Time for one process of a row. ib_send_lat measures the processor's clock for more than a second before each size of `-a`.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Files that ibv_xsrq_pingpong and perftest leave behind: those of another user, say root, it cannot open the next time.
-const XRC_FILES: [&str; 3] = [
-    "/tmp/xrc_domain",
-    "/tmp/xrc_domain_server",
-    "/tmp/xrc_domain_client",
-];
+/// Files that perftest leaves behind: those of another user, say root, it cannot open the next time. Each of its processes makes a domain
+/// of its own by them.
+const XRC_FILES: [&str; 2] = ["/tmp/xrc_domain_server", "/tmp/xrc_domain_client"];
 
 /// Result of a row that did what was due.
 pub(super) const PASSED: &str = "passes";
@@ -23,6 +20,7 @@ pub(super) fn group(stage: &Stage, rows: &[Row], path: Path, record: &Record) ->
     for file in XRC_FILES {
         let _ = std::fs::remove_file(file);
     }
+    let _file = xrc_file::anew_for(rows.iter().map(|row| row.program));
     let mut failures = Vec::new();
     for row in rows {
         let due = row.due.on(path);
