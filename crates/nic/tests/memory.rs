@@ -197,7 +197,7 @@ fn a_window_of_type_2_does_not_outlive_the_connection_of_its_queue_pair() {
 const PAGE: usize = 4096;
 
 fn mapped(end: &End, access: Access) -> (Mapping, Arc<Mr>, RemoteAddr, Sge) {
-    let memory = Mapping::anonymous(PAGE).unwrap();
+    let memory = Mapping::aside(PAGE).unwrap();
     let addr = memory.addr();
     let mr = Mr::register(&end.pd, addr, PAGE as u64, addr, ALL | access).unwrap();
     let rkey = mr.key();

@@ -138,6 +138,11 @@ pub(crate) fn close(fd: c_int) {
 mod tests {
     use super::*;
 
+    fn foreign() -> c_int {
+        // SAFETY: a string.
+        unsafe { libc::memfd_create(c"other".as_ptr(), libc::MFD_CLOEXEC) }
+    }
+
     #[test]
     fn a_descriptor_and_its_copies_know_their_path() {
         let fd = create(c"/sys/class/infiniband/x", Some(b"12\n"), true);
@@ -153,17 +158,24 @@ mod tests {
         assert_eq!((n, &buffer[..3]), (3, &b"12\n"[..]));
         // SAFETY: as above. It is open for reading only.
         assert_eq!(unsafe { libc::write(fd, buffer.as_ptr().cast(), 1) }, -1);
-        close(fd);
         close(copy);
+        // A number that was closed may be anybody's in the next moment, so it becomes a foreign one's without being closed between.
+        let foreign = foreign();
+        // SAFETY: live descriptors.
+        assert_eq!(unsafe { libc::dup2(foreign, fd) }, fd);
         assert_eq!(path_of(fd), None);
+        assert!(may_be_file(fd), "nobody has looked yet");
+        refresh(fd, None);
+        assert!(!may_be_file(fd));
+        close(fd);
+        close(foreign);
     }
 
     #[test]
     fn foreign_descriptors_are_not_ours() {
         let ours = create(c"/sys/class/infiniband", None, true);
         assert!(!may_be_file(ours), "a folder");
-        // SAFETY: a string.
-        let foreign = unsafe { libc::memfd_create(c"other".as_ptr(), libc::MFD_CLOEXEC) };
+        let foreign = foreign();
         for fd in [0, foreign, -1, 100_000] {
             assert_eq!(path_of(fd), None);
         }

@@ -20,7 +20,7 @@ impl Mapping {
     /// ENOMEM.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        Self::map(len, libc::PROT_READ | libc::PROT_WRITE, flags, (-1, 0))
+        Self::map(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, (-1, 0))
     }
 
     /// `len` bytes of what a descriptor stands for (a dma-buf, a memory file), from `offset` on, which is a multiple of the page
@@ -34,18 +34,20 @@ impl Mapping {
         } else {
             libc::PROT_READ
         };
-        Self::map(len, protection, libc::MAP_SHARED, (fd, offset))
+        Self::map(0, len, protection, libc::MAP_SHARED, (fd, offset))
     }
 
-    fn map(
+    /// At `at`, or where the kernel likes.
+    pub(super) fn map(
+        at: u64,
         len: usize,
         protection: i32,
         flags: i32,
         (fd, offset): (RawFd, u64),
     ) -> io::Result<Self> {
-        // SAFETY: a new mapping wherever the kernel likes.
+        // SAFETY: a new mapping, which takes no other's place: no flag asks for that.
         let mapped = check(unsafe {
-            libc::syscall(libc::SYS_mmap, 0_usize, len, protection, flags, fd, offset)
+            libc::syscall(libc::SYS_mmap, at, len, protection, flags, fd, offset)
         })?;
         Ok(Self {
             addr: mapped as u64,

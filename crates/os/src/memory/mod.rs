@@ -16,6 +16,8 @@
 //! `shared` has words of memory that one process writes and others read, `file` the files behind shared memory; `copy_short` copies a few
 //! bytes of the library's own.
 
+#[cfg(any(test, feature = "testkit"))]
+mod aside;
 mod copy_short;
 pub(crate) mod file;
 mod foreign;

@@ -98,7 +98,7 @@ fn atomics_of_several_threads_do_not_lose_each_other() {
     assert_eq!(RawMemory.fetch_add(unaligned, 0), Ok(4000));
 }
 
-/// Pages of which each has its own protection.
+/// Pages of which each has its own protection. Nobody else's get into their holes.
 struct Pages {
     base: u64,
     len: u64,
@@ -109,9 +109,10 @@ impl Pages {
         let page = page_size();
         let len = page * protections.len() as u64;
         let size = usize::try_from(len).expect("small");
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping wherever the kernel likes.
-        let base = unsafe { libc::mmap(ptr::null_mut(), size, libc::PROT_NONE, flags, -1, 0) };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let at = address(aside::place(size));
+        // SAFETY: a new mapping, which takes no other's place.
+        let base = unsafe { libc::mmap(at, size, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
         let this = Self {
             base: base as u64,
