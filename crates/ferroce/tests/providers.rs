@@ -26,12 +26,16 @@ fn auto_prefers_a_system_with_devices_and_says_why() {
     }
 }
 
+/// What is said of a library that is missing, `sys::system` tests: here it may be there.
 #[test]
-fn a_system_without_the_libraries_says_which_is_missing() {
+fn a_system_is_there_or_lacks_a_library() {
     if let Err(e) = Provider::system() {
-        let Error::NoSystemLibrary { library, reason } = &e else {
+        let Error::NoSystemLibrary { library, .. } = &e else {
             panic!("{e:?}");
         };
-        assert!(reason.contains(library), "{reason}");
+        assert!(
+            ["libibverbs.so.1", "librdmacm.so.1"].contains(library),
+            "{e}"
+        );
     }
 }

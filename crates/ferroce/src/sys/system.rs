@@ -1,5 +1,6 @@
 //! The system's libibverbs and librdmacm, loaded while the program runs: building needs neither, nor their headers.
 
+use std::error::Error as _;
 use std::sync::OnceLock;
 
 use libloading::os::unix::Library;
@@ -32,7 +33,7 @@ impl Loaded {
             Ok(library) => Ok(Self { name, library }),
             Err(e) => Err(Error::NoSystemLibrary {
                 library: name,
-                reason: e.to_string(),
+                reason: reason(name, &e),
             }),
         }
     }
@@ -56,6 +57,17 @@ impl Loaded {
     }
 }
 
+/// Why a library was not loaded. The error says itself only that `dlopen` failed; the linker's words are its source, and begin with the file
+/// that is missing or wrong: the library, which need not be said twice, or one that it needs.
+fn reason(name: &str, error: &libloading::Error) -> String {
+    let said = error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string);
+    said.strip_prefix(&format!("{name}: "))
+        .unwrap_or(&said)
+        .to_owned()
+}
+
 /// The table of the system's libraries, loaded at the first call.
 pub(crate) fn system() -> Result<&'static Verbs> {
     static TABLE: OnceLock<Verbs> = OnceLock::new();
@@ -76,4 +88,20 @@ pub(crate) fn system() -> Result<&'static Verbs> {
     // The functions are used from now on: the libraries must never go.
     std::mem::forget(libraries);
     Ok(TABLE.get_or_init(|| table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_is_told_with_the_linkers_words() {
+        let missing = Loaded::open("libferroce-none.so.7")
+            .map(drop)
+            .expect_err("there is none");
+        assert_eq!(
+            missing.to_string(),
+            "libferroce-none.so.7: cannot open shared object file: No such file or directory"
+        );
+    }
 }
