@@ -6,12 +6,11 @@ mod elsewhere;
 #[path = "xrc/opened.rs"]
 mod opened;
 
-use std::fs::File;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use common::{Buffer, End, INIT, attributes, cap, has_wire, next_completion, pattern, run_on_wire};
-use ferroce_nic::{AsyncSubject, Inode, Qp, QpInit, Srq, SrqAttr, Xrcd, XrcdFlags};
+use ferroce_nic::{AsyncSubject, EventChannel, Inode, Qp, QpInit, Srq, SrqAttr, Xrcd, XrcdFlags};
 use ferroce_proto::ids::{Gid, Qpn, Srqn};
 use ferroce_proto::verbs::{
     AsyncEvent, AttrMask, Mtu, Payload, QpAttr, QpState, QpType, RecvWr, SendFlags, SendOp, SendTo,
@@ -286,12 +285,8 @@ fn a_target_is_opened_by_number_and_type_within_its_domain() {
 #[test]
 fn a_file_has_one_domain() {
     let end = End::new(cap());
-    let program = File::open(std::env::current_exe().expect("this program")).expect("opened");
-    let inode = Inode {
-        dev: 0x7e57,
-        ino: 0xf11e,
-    };
-    let file = Some((inode, program.as_raw_fd()));
+    let own = elsewhere::file();
+    let file = elsewhere::named(&own);
     let open = |file, create, exclusive| {
         Xrcd::open(&end.context, file, XrcdFlags { create, exclusive }).map_err(|e| e.errno)
     };
@@ -323,4 +318,31 @@ fn memory_of_another_domain_stays_closed() {
     world.send(world.number(0), 1, write, vec![here.sge(0, 64)]);
     assert_eq!(world.peer.completion().status, WcStatus::RemAccessErr);
     assert_eq!(there.snapshot(), vec![0; 64]);
+}
+
+/// Objects refer to each other in circles, and programs print them when something is wrong.
+#[test]
+fn every_object_can_be_printed() {
+    let world = World::new();
+    let pd = &world.host.pd;
+    let attr = SrqAttr {
+        max_wr: 1,
+        max_sge: 1,
+        srq_limit: 0,
+    };
+    let objects: [&dyn std::fmt::Debug; 9] = [
+        &world.host.context,
+        &world.host.cq,
+        &world.host.qp,
+        &world.target,
+        &world.xrcd,
+        &world.srqs,
+        &Srq::create(pd, attr).expect("a queue"),
+        &Buffer::new(pd, vec![0; 8]).mr,
+        &EventChannel::new().expect("a channel"),
+    ];
+    for object in objects {
+        let text = format!("{object:?}");
+        assert!(text.len() < 200_000, "{} characters", text.len());
+    }
 }

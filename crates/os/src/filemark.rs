@@ -60,9 +60,18 @@ impl FileMark {
     }
 }
 
+impl Drop for FileMark {
+    /// To close it is not enough: a child that another thread is starting has a copy of the descriptor until it runs its program.
+    fn drop(&mut self) {
+        // Where the kernel says no there is no mark. A child of `fork` has another file under the number.
+        let _ = self.lock(libc::F_OFD_SETLK, libc::F_UNLCK);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::os::fd::AsFd as _;
 
     use super::*;
 
@@ -76,6 +85,17 @@ mod tests {
         assert!(first.is_shared().unwrap() && second.is_shared().unwrap());
         drop(first);
         assert!(!second.is_shared().unwrap() && !elsewhere.is_shared().unwrap());
+    }
+
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_a_mark() {
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        let set = |at| FileMark::set(file.as_raw_fd(), at).unwrap();
+        let (first, second) = (set(1 << 60), set(1 << 60));
+        let copy = first.file.as_fd().try_clone_to_owned().unwrap();
+        drop(first);
+        assert!(!second.is_shared().unwrap());
+        drop(copy);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is in a domain, and the domains of a process.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
@@ -25,7 +26,7 @@ pub(crate) struct Place {
 }
 
 /// A domain. It ends with the last handle on it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Domain {
     /// None: it stands for no file, so nobody else has it.
     place: Option<Place>,
@@ -35,6 +36,15 @@ pub(crate) struct Domain {
     srqs: RwLock<HashMap<Srqn, Arc<Srq>>>,
     /// Taken before the lock of a queue pair's handles.
     targets: Mutex<HashMap<Qpn, Arc<Qp>>>,
+}
+
+/// Without what is in it, which prints its domain itself.
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Domain {

@@ -26,7 +26,8 @@ struct Shared {
 
 impl Shared {
     fn new() -> Self {
-        let (mut owner, file) = (Other::start(), file());
+        let file = file();
+        let mut owner = Other::start(&file);
         let number = owner.tell("make", "target").parse().expect("a number");
         let host = End::new(cap());
         let xrcd = Xrcd::open(&host.context, named(&file), CREATE).expect("a domain");
@@ -203,7 +204,8 @@ fn a_target_ends_with_the_process_that_made_it() {
 
 #[test]
 fn handles_of_a_process_that_is_killed_are_closed() {
-    let (mut other, file) = (Other::start(), file());
+    let file = file();
+    let mut other = Other::start(&file);
     let world = World::with(named(&file), 7);
     let qpn = world.target.qpn();
     let told = other.tell(&format!("open {}", qpn.get()), "opened");
