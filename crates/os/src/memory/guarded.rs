@@ -170,6 +170,10 @@ mod x86_64 {
     pub(in super::super) fn install() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
+            // The coroutines of the model checker bring a handler that ends the program at faults of other threads: it must not be the later
+            // one, which is asked first.
+            #[cfg(test)]
+            loom::model(|| ());
             for signal in [libc::SIGSEGV, libc::SIGBUS] {
                 let mut old = MaybeUninit::<sigaction>::uninit();
                 // SAFETY: a zeroed `sigaction` is a valid one; the calls only read and write these structures, and the
