@@ -10,11 +10,13 @@ pub(crate) struct Tally {
     passed: usize,
     failed: usize,
     failures: Vec<Failure>,
+    /// What failed beside another test. Counted when it has run again.
+    retried: Vec<Failure>,
 }
 
 /// What failed, and what there is to say of it.
 #[derive(Debug)]
-pub(crate) struct Failure {
+struct Failure {
     name: String,
     said: String,
 }
@@ -34,6 +36,14 @@ impl Tally {
         self.failures.push(failure);
     }
 
+    /// One that failed beside another and will run again, alone. What it said now is printed at the end, however that ends: too little
+    /// processor time, or something that two tests share.
+    pub(crate) fn retry(&mut self, name: &str, said: &str) {
+        let failure = Failure::new(name, said);
+        println!("to run again: {failure}");
+        self.retried.push(failure);
+    }
+
     /// Results counted by another program, which printed its own lines; of its failures these.
     pub(crate) fn add(&mut self, passed: usize, failed: usize, name: &str, said: &str) {
         self.passed += passed;
@@ -46,6 +56,9 @@ impl Tally {
     /// The closing line, and the status of the whole command.
     pub(crate) fn close(self) -> ExitCode {
         // Thousands of lines may be between a failure and the end, and logs are often cut.
+        for failure in &self.retried {
+            println!("ran twice: {failure}");
+        }
         for failure in &self.failures {
             println!("failed: {failure}");
         }
@@ -59,7 +72,7 @@ impl Tally {
 }
 
 impl Failure {
-    pub(crate) fn new(name: &str, said: &str) -> Self {
+    fn new(name: &str, said: &str) -> Self {
         Self {
             name: name.to_owned(),
             said: said.trim_end().to_owned(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::harness::{Guest, Run};
 use super::pair::Outcome;
-use crate::system::{show, show_first_failure};
+use crate::system::{failure, show};
 use crate::tally::Tally;
 
 /// Time for a test that has no reason to take longer.
@@ -48,7 +48,7 @@ pub(super) fn run(guest: &Guest, jobs: &[Job], logs: &Path, tally: &mut Tally) {
             match outcome {
                 Ok(()) => show(&job.name, &folder, Ok(()), took, tally),
                 Err(reason) => {
-                    show_first_failure("once more", &job.name, &reason, &folder);
+                    tally.retry(&job.name, &failure(&reason, &folder));
                     again.push(job);
                 }
             }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use net::{Place, Side};
 pub(crate) use process::Process;
-pub(crate) use runner::{artefacts, show, show_first_failure};
+pub(crate) use runner::{artefacts, failure, show};
 use stage::{Stage, User};
 pub(crate) use table::check::{Check, Iterations, Sizes};
 

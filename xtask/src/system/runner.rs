@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::{Case, Outcome, Stage};
-use crate::tally::{Failure, Tally};
+use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{cleanup, sh};
 
@@ -56,7 +56,7 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
             match outcome {
                 Ok(()) => show(&case.name, &folder, Ok(()), took, tally),
                 Err(reason) => {
-                    show_first_failure("not beside another", &case.name, &reason, &folder);
+                    tally.retry(&case.name, &failure(&reason, &folder));
                     again.push(case);
                 }
             }
@@ -95,13 +95,8 @@ pub(crate) fn show(name: &str, folder: &Path, outcome: Outcome, took: Duration, 
     }
 }
 
-/// Prints why a test failed that is run once more, which is no result yet.
-pub(crate) fn show_first_failure(what: &str, name: &str, reason: &str, folder: &Path) {
-    println!("{what}: {}", Failure::new(name, &failure(reason, folder)));
-}
-
 /// Why a test failed, with the ends of its log files.
-fn failure(reason: &str, folder: &Path) -> String {
+pub(crate) fn failure(reason: &str, folder: &Path) -> String {
     let mut said = vec![reason.to_owned()];
     let mut logs: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()
