@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Buffer, End, INIT, RTR, attributes, cap, pair, pattern, wait_for};
+use common::{Buffer, End, INIT, RTR, attributes, cap, pair, pattern, run_alone, wait_for};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::verbs::{
     AttrMask, Mtu, Payload, QpAttr, QpState, SendFlags, SendOp, SendTo, SendWr, WcImm, WcOpcode,
@@ -368,4 +368,40 @@ fn users_are_counted() {
     let (pd, cq) = (Arc::clone(&a.pd), Arc::clone(&a.cq));
     drop((a, b));
     assert_eq!((pd.users(), cq.users()), (0, 0));
+}
+
+/// The acknowledgement lies in the ring of the process to itself when the end of the connection is told by another way.
+#[test]
+fn what_this_process_has_acknowledged_is_not_flushed() {
+    let text = run_alone("child_acknowledges_itself", &[("FERROCE_THREAD", "off")]);
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+#[test]
+#[ignore = "run by the test above: nobody else does a round"]
+fn child_acknowledges_itself() {
+    const LEN: usize = 5000;
+    for destroys in [false, true] {
+        let (a, b) = pair(Mtu::B1024);
+        let (here, there) = (
+            Buffer::new(&a.pd, pattern(LEN, 3)),
+            Buffer::new(&b.pd, vec![0; LEN]),
+        );
+        b.recv(1, vec![there.sge(0, LEN)]);
+        a.send(2, SendOp::Send, vec![here.sge(0, LEN)]);
+        b.done(1);
+        let end = |end: &End| {
+            if destroys {
+                return end.qp.destroy();
+            }
+            let attr = QpAttr {
+                qp_state: QpState::Err,
+                ..QpAttr::default()
+            };
+            end.qp.modify(&attr, AttrMask::STATE).expect("ended");
+        };
+        end(&b);
+        end(&a);
+        a.done(2);
+    }
 }

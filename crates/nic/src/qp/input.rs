@@ -12,6 +12,7 @@ use ferroce_proto::wire::{OpInfo, Opcode, Packet, ROCE_UDP_PORT};
 
 use super::Qp;
 use super::locked::Locked;
+use super::transport::Transport;
 use crate::Cq;
 use crate::core::DropReason;
 use crate::cq::Catch;
@@ -158,6 +159,9 @@ impl Qp {
     /// Says at once what might wait, and hears what was said: its end, or that of the process, is near. What the peer has taken by now is done,
     /// and not flushed.
     pub(crate) fn speak_up(&self, now: Time) {
+        if self.waits_for_this_process() {
+            self.nic().hear_itself();
+        }
         let mut locked = self.lock();
         self.run_lanes(&mut locked, now);
         if locked.lanes.publish_held() {
@@ -166,6 +170,14 @@ impl Qp {
         self.transmit(&mut locked, now);
         self.leave_last_word(&mut locked, now);
         self.keep_timer(&mut locked);
+    }
+
+    /// Whether a peer in this process has something to acknowledge. That it ends is told at once, but its packets lie in a ring.
+    fn waits_for_this_process(&self) -> bool {
+        let locked = self.lock();
+        let slot = self.nic().numbers().slot();
+        locked.path.as_ref().is_some_and(|path| path.leads_to(slot))
+            && matches!(&locked.transport, Transport::Rc(rc) if rc.in_flight() > 0)
     }
 
     /// Its turn to transmit: few packets came in while a program polls. An acknowledgement by itself waits for the program's answer if

@@ -32,6 +32,9 @@ const ROUNDS_AGAIN: u32 = 128;
 /// What a round with a system call counts as: it takes as long as so many without.
 const CALL_ROUNDS: u32 = 8;
 
+/// Time for another thread's round to end that this one needs the next of.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// What only one round at a time uses.
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -279,6 +282,21 @@ impl Nic {
         }
         if progress.gives_way() {
             drop(progress);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes what this process has sent to itself. Whoever does a round just now is waited for, but not for ever: it may be this thread.
+    pub(crate) fn hear_itself(&self) {
+        let until = clock::monotonic() + PATIENCE;
+        loop {
+            if let Some(mut progress) = self.progress.try_lock() {
+                progress.run_everywhere(self, clock::monotonic());
+                return;
+            }
+            if clock::monotonic() >= until {
+                return;
+            }
             std::thread::yield_now();
         }
     }
