@@ -70,15 +70,20 @@ impl Drop for FileMark {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::os::fd::AsFd as _;
 
     use super::*;
+    use crate::memory::SharedFile;
+
+    /// A file that nobody else has, so that the marks on it are the test's.
+    fn file() -> SharedFile {
+        SharedFile::create(c"test", 1).unwrap()
+    }
 
     #[test]
     fn a_mark_is_seen_by_others_until_it_is_taken_back() {
-        let file = File::open(std::env::current_exe().unwrap()).unwrap();
-        let set = |at| FileMark::set(file.as_raw_fd(), at).unwrap();
+        let file = file();
+        let set = |at| FileMark::set(file.number(), at).unwrap();
         let (first, elsewhere) = (set(1 << 61), set((1 << 61) + 1));
         assert!(!first.is_shared().unwrap());
         let second = set(1 << 61);
@@ -89,8 +94,8 @@ mod tests {
 
     #[test]
     fn a_copy_of_the_descriptor_does_not_keep_a_mark() {
-        let file = File::open(std::env::current_exe().unwrap()).unwrap();
-        let set = |at| FileMark::set(file.as_raw_fd(), at).unwrap();
+        let file = file();
+        let set = |at| FileMark::set(file.number(), at).unwrap();
         let (first, second) = (set(1 << 60), set(1 << 60));
         let copy = first.file.as_fd().try_clone_to_owned().unwrap();
         drop(first);
