@@ -143,6 +143,7 @@ impl Witness {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -171,19 +172,20 @@ mod tests {
         assert_eq!(socket.send_many(&[datagram]).expect("sent"), 1);
     }
 
-    /// What comes until nothing has come after the marker, which every socket gets.
-    fn received(socket: &UdpSocket) -> Vec<Vec<u8>> {
-        let (mut ring, mut all) = (RecvRing::new(8, 100), Vec::new());
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while all.last().is_none_or(|last: &Vec<u8>| last != b"end") {
-            assert!(Instant::now() < deadline, "got {all:?}");
-            socket.recv_many(&mut ring).expect("received");
+    /// Adds what comes to the list until `text` has come.
+    fn receive_until(socket: &UdpSocket, text: &[u8], list: &mut Vec<Vec<u8>>) {
+        let mut ring = RecvRing::new(8, 100);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while list.last().is_none_or(|last| last != text) {
+            if socket.recv_many(&mut ring).expect("received") == 0 {
+                assert!(Instant::now() < deadline, "got {list:?}");
+                thread::yield_now();
+            }
             for datagram in ring.iter() {
                 assert_eq!((datagram.dst, datagram.ifindex), (GROUP, loopback()));
-                all.push(datagram.payload.to_vec());
+                list.push(datagram.payload.to_vec());
             }
         }
-        all
     }
 
     #[test]
@@ -193,17 +195,26 @@ mod tests {
             UdpSocket::bind_v4(a.port()).expect("a socket"),
             UdpSocket::bind_v4(a.port()).expect("a socket"),
         );
+        let (sockets, mut lists) = ([&a, &b, &c], [const { Vec::new() }; 3]);
+        // Who gets a copy is decided when a datagram is delivered, which may be after it was sent: so it is waited for before anybody
+        // joins or leaves.
+        let mut tell = |from: &UdpSocket, text: &[u8], members: &[usize]| {
+            send(from, a.port(), text);
+            for &i in members {
+                receive_until(sockets[i], text, &mut lists[i]);
+            }
+        };
         a.join(GROUP, loopback()).expect("joined");
         b.join(GROUP, loopback()).expect("joined");
         assert_eq!(
             errno(&a.join(GROUP, loopback()).expect_err("twice")),
             libc::EADDRINUSE
         );
-        send(&c, a.port(), b"one");
+        tell(&c, b"one", &[0, 1]);
         // Sent by a member: it gets a copy as well.
-        send(&a, a.port(), b"two");
+        tell(&a, b"two", &[0, 1]);
         b.leave_group(GROUP, loopback()).expect("left");
-        send(&c, a.port(), b"three");
+        tell(&c, b"three", &[0]);
         b.join(GROUP, loopback()).expect("joined");
         c.join(GROUP, loopback()).expect("joined");
         let IpAddr::V4(group) = GROUP else {
@@ -211,10 +222,10 @@ mod tests {
         };
         // It takes nothing from the members, and neither does it from what is for one of them alone.
         let _witness = Witness::beside(&c, group, loopback()).expect("joined");
-        send(&c, a.port(), b"end");
-        assert_eq!(received(&a), [&b"one"[..], b"two", b"three", b"end"]);
-        assert_eq!(received(&b), [&b"one"[..], b"two", b"end"]);
-        assert_eq!(received(&c), [b"end"]);
+        tell(&c, b"end", &[0, 1, 2]);
+        assert_eq!(lists[0], [&b"one"[..], b"two", b"three", b"end"]);
+        assert_eq!(lists[1], [&b"one"[..], b"two", b"end"]);
+        assert_eq!(lists[2], [b"end"]);
     }
 
     #[test]
