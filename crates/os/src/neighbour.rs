@@ -239,12 +239,17 @@ fn malformed() -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
+    use crate::netdev::{interfaces, is_local};
 
     #[test]
     fn loopback_needs_no_resolution() {
-        for ip in ["127.0.0.1", "::1"] {
-            let ip = ip.parse().expect("an address");
+        let (v4, v6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+        // A host need not have IPv6.
+        let v6 = is_local(&interfaces().expect("interfaces"), v6).then_some(v6);
+        for ip in [v4].into_iter().chain(v6) {
             let hop = next_hop(ip, 0).expect("a route");
             assert_eq!(hop.ip, ip);
             assert_eq!(known(hop).expect("an answer"), Known::Yes);
