@@ -78,10 +78,12 @@ fn atomics_return_the_old_value() {
 
 #[test]
 fn atomics_of_several_threads_do_not_lose_each_other() {
-    let mut buffer = vec![0u8; 32];
-    let base = buffer.as_ptr().align_offset(8) as u64;
-    let rights = rights(&mut buffer);
-    let words = || (span(&rights, base, 8), span(&rights, base + 9, 8));
+    // A word that crosses the end of a cache line makes processors lock their bus, which the kernel slows down or answers by SIGBUS.
+    #[repr(align(64))]
+    struct Line([u8; 64]);
+    let mut line = Line([0; 64]);
+    let rights = rights(&mut line.0);
+    let words = || (span(&rights, 0, 8), span(&rights, 9, 8));
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
