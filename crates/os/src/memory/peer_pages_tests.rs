@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd as _;
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::{Access, Backing, Piece, Region, Rights};
 
-use super::super::{FileId, PeerFile, PeerPages, SharedFile, page_size};
+use super::super::{FileId, PeerFile, PeerPages, SharedFile, file, page_size};
 use crate::sys::errno;
 
 const KEY: Key = Key(1);
@@ -133,26 +133,19 @@ fn files_that_are_others_or_could_be_cut_are_refused() {
     assert_eq!(open(&gone, all), Err(libc::ENOENT));
     assert_eq!(open(&right, (page_size(), len)), Err(libc::EINVAL));
     assert_eq!(open(&right, (u64::MAX, len)), Err(libc::EINVAL));
-    // SAFETY: the name is a C string; a descriptor of ours.
-    let unsealed = unsafe {
-        let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING);
-        assert_eq!(libc::ftruncate(fd, 8192), 0);
-        fd
-    };
+    let unsealed = file::create(c"test", len, 0).unwrap();
+    let number = unsealed.as_raw_fd();
     let loose = PeerFile {
-        number: unsealed,
-        id: FileId::of(unsealed).unwrap(),
+        number,
+        id: FileId::of(number).unwrap(),
         ..right
     };
     assert_eq!(open(&loose, all), Err(libc::EINVAL));
-    assert!(SharedFile::of(unsealed).is_err() && SharedFile::of(-1).is_err());
-    // SAFETY: takes no pointers.
-    let sealed = unsafe { libc::fcntl(unsealed, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
-    assert_eq!(sealed, 0);
+    assert!(SharedFile::of(number).is_err() && SharedFile::of(-1).is_err());
+    file::add_seals(&unsealed, libc::F_SEAL_SHRINK).unwrap();
     assert_eq!(open(&loose, all), Ok(()));
-    let sealed = SharedFile::of(unsealed).unwrap();
-    // SAFETY: ours, and not used after.
-    unsafe { libc::close(unsealed) };
+    let sealed = SharedFile::of(number).unwrap();
+    drop(unsealed);
     assert_eq!(open(&this(&sealed), all), Ok(()));
     // No file of memory at all.
     let program = std::fs::File::open("/proc/self/exe").unwrap();
