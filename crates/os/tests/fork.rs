@@ -13,11 +13,16 @@ use ferroce_os::unix::{Record, SeqListener, SeqSocket};
 static RAN: AtomicBool = AtomicBool::new(false);
 
 /// In the child: waits for leave to end, then tells by its exit status whether all was as it should be.
-fn child(leave: RawFd, out: RawFd) -> ! {
+fn child(parent: u32, leave: RawFd, out: RawFd) -> ! {
     let mut word = 0u64;
     let null = std::ptr::null::<u8>();
     // SAFETY: direct system calls on numbers and live stack memory; `_exit` runs nothing of the parent's.
     unsafe {
+        // A parent that panics gives no leave: the child ends with the thread that made it, or here if that was before.
+        libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::syscall(libc::SYS_getppid) != i64::from(parent) {
+            libc::_exit(1);
+        }
         let sent = libc::syscall(libc::SYS_sendto, out, &raw const word, 8, 0, null, 0);
         let inert = sent == -1 && *libc::__errno_location() == libc::ENOTSOCK;
         let read = libc::syscall(libc::SYS_read, leave, &raw mut word, 8);
@@ -34,10 +39,11 @@ fn a_child_holds_none_of_the_parents_sockets() {
     let out = SeqSocket::connect(&name).expect("connect");
     let into = listener.accept().expect("accept").expect("a connection");
     let leave = EventFd::semaphore().expect("eventfd");
+    let parent = std::process::id();
     // SAFETY: the child makes direct system calls only.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        child(leave.as_raw_fd(), out.as_raw_fd());
+        child(parent, leave.as_raw_fd(), out.as_raw_fd());
     }
     assert!(pid > 0);
     // Nothing of the child's reaches the connection, and its end shows while the child lives. The child's handler runs
