@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{bytes, seeds, split};
+use common::{bytes, expect_more, seeds, split};
 use ferroce_proto::ids::Key;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::testkit::{Arena, Faults, Pair, Rng, Setup, Side, remote, wr};
@@ -205,7 +205,7 @@ fn both_ways_leave_the_same_of_long_messages() {
         };
         middles += run(setup, 150).1;
     }
-    assert!(middles > 300, "{middles}");
+    expect_more(middles, 300, 24);
 }
 
 /// READs, mostly long ones, of one piece or more, among a few messages.
@@ -254,7 +254,7 @@ fn both_ways_leave_the_same_of_long_reads() {
         twins.settle();
         middles += twins.0[0].middles;
     }
-    assert!(middles > 3000, "{middles}");
+    expect_more(middles, 3000, 60);
 }
 
 /// What came before a page that is gone is in its place, and the packet that finds it gone is refused.
@@ -306,7 +306,7 @@ fn both_ways_leave_the_same_on_a_lossless_link() {
         };
         briefs += run(setup, 200).0;
     }
-    assert!(briefs > 20, "{briefs}");
+    expect_more(briefs, 20, 40);
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn both_ways_leave_the_same_on_a_bad_link() {
         };
         briefs += run(setup, 150).0;
     }
-    assert!(briefs > 20, "{briefs}");
+    expect_more(briefs, 20, 20);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::workload::{MAX_OPS, MEMORY, Workload};
-use common::{SOON, seeds};
+use common::{SOON, expect_more, seeds};
 use ferroce_proto::ids::Key;
 use ferroce_proto::rc::{LinkTraits, MAX_SHORT};
 use ferroce_proto::testkit::{Faults, Pair, Rng, Setup, Side, remote, wr};
@@ -176,7 +176,7 @@ fn short_messages_leave_what_the_general_way_leaves() {
         });
         shorts += twins.shorts();
     }
-    assert!(shorts > 500, "only {shorts} messages went out at once");
+    expect_more(shorts, 500, 25);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn workloads_come_out_right_with_short_messages_sent_at_once() {
         Workload::new(&mut pair, seed, [MAX_OPS, MAX_OPS]).run(&mut pair);
         shorts += pair.shorts.unwrap_or_default();
     }
-    assert!(shorts > 20, "only {shorts} messages went out at once");
+    expect_more(shorts, 20, 20);
 }
 
 /// A pair in which B has just got a message that wants an acknowledgement.

@@ -27,6 +27,21 @@ pub(crate) fn seeds(base: u64) -> std::ops::Range<u64> {
     0..(base * percent / 100).max(1)
 }
 
+/// Seeds that are too few to count on: in any of them a queue pair may fail before much has happened.
+const FEW: u64 = 2;
+
+/// What a test of [`seeds`]`(base)` means to test must have happened more than `least` times in all of `base` seeds, and in fewer or more
+/// of them in proportion.
+#[track_caller]
+pub(crate) fn expect_more(count: usize, least: usize, base: u64) {
+    let seeds = seeds(base).end;
+    let least = least * seeds as usize / base as usize;
+    assert!(
+        seeds <= FEW || count > least,
+        "only {count} times in {seeds} seeds, not more than {least}"
+    );
+}
+
 /// Random bytes.
 pub(crate) fn bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
     let mut data = vec![0; len];
