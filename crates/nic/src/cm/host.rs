@@ -14,6 +14,7 @@ use ferroce_proto::time::Time;
 
 use crate::Device;
 use crate::link::Addressing;
+use crate::link::local::NAMES;
 
 /// The engine, as the service sees it.
 ///
@@ -22,6 +23,11 @@ use crate::link::Addressing;
 pub(crate) trait Host: Debug + Send + Sync {
     /// Number of this process in its network namespace, 1..=1023.
     fn slot(&self) -> u16;
+    /// What the abstract names of this network namespace's ports and slots begin with. A test has names of its own: others that run at
+    /// the same time would take its ports, and send it requests.
+    fn names(&self) -> &str {
+        NAMES
+    }
     /// The time that deadlines are measured in.
     fn now(&self) -> Time;
     /// Devices, in order.

@@ -62,10 +62,10 @@ impl Work<'_> {
             return;
         }
         let mut asked = std::mem::take(&mut self.state.lookout.asked);
-        let agent = &mut self.state.agent;
+        let (agent, names) = (&mut self.state.agent, self.host.names());
         asked.retain(|port, ids| {
             ids.retain(|id| matches!(agent.phase(*id), Some(Phase::ReqSent | Phase::SidrReqSent)));
-            if ids.is_empty() || is_there(*port) {
+            if ids.is_empty() || is_there(names, *port) {
                 return !ids.is_empty();
             }
             tracing::debug!(target: "ferroce::cm", ?port, "a listener has gone before it answered");
@@ -82,6 +82,6 @@ impl Work<'_> {
 }
 
 /// Whether somebody has a port. If that cannot be told now, then perhaps at the next look.
-fn is_there(port: PortKey) -> bool {
-    unix::has_owner(&port.name()).unwrap_or(true)
+fn is_there(names: &str, port: PortKey) -> bool {
+    unix::has_owner(&port.name(names)).unwrap_or(true)
 }

@@ -23,9 +23,9 @@ pub(super) struct PortKey {
 }
 
 impl PortKey {
-    /// The name of the socket that claims it.
-    pub(super) fn name(self) -> String {
-        format!("ferroce/port/{}/{}", self.ps.name(), self.port)
+    /// The name of the socket that claims it, of those that begin with `names`.
+    pub(super) fn name(self, names: &str) -> String {
+        format!("{names}port/{}/{}", self.ps.name(), self.port)
     }
     /// As the host hands it back.
     pub(super) fn token(self) -> u64 {
@@ -110,18 +110,19 @@ impl Ports {
     /// Holds a port for an identifier; port 0 draws one from the ephemeral range. Returns the port.
     pub(super) fn bind(
         &mut self,
+        names: &str,
         key: PortKey,
         holder: Holder,
     ) -> Result<(PortKey, Change), Error> {
         if key.port != 0 {
-            return self.hold(key, holder).map(|change| (key, change));
+            return self.hold(names, key, holder).map(|change| (key, change));
         }
         for port in candidates(self.sources.range()) {
             let key = PortKey { port, ..key };
             if self.claims.contains_key(&key) {
                 continue;
             }
-            match self.hold(key, holder) {
+            match self.hold(names, key, holder) {
                 Ok(change) => return Ok((key, change)),
                 Err(e) if e.errno == libc::EADDRINUSE => {}
                 Err(e) => return Err(e),
@@ -130,7 +131,7 @@ impl Ports {
         Err(none_left(key.ps))
     }
 
-    fn hold(&mut self, key: PortKey, holder: Holder) -> Result<Change, Error> {
+    fn hold(&mut self, names: &str, key: PortKey, holder: Holder) -> Result<Change, Error> {
         if let Some(claim) = self.claims.get_mut(&key) {
             if claim
                 .holders
@@ -145,7 +146,7 @@ impl Ports {
         if self.sources.uses(key) {
             return Err(in_use(key, "as the source of a connection of this process"));
         }
-        let socket = Dgram::bind(&key.name()).map_err(|e| match e.raw_os_error() {
+        let socket = Dgram::bind(&key.name(names)).map_err(|e| match e.raw_os_error() {
             Some(libc::EADDRINUSE) => in_use(key, "by another process"),
             _ => Error::system("claim of an RDMA port", &e),
         })?;

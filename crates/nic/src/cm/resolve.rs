@@ -41,7 +41,7 @@ impl Work<'_> {
             ps: id.ps,
             port: addr.port(),
         };
-        let (port, change) = self.state.ports.bind(wanted, holder)?;
+        let (port, change) = self.state.ports.bind(self.host.names(), wanted, holder)?;
         if let Change::New(fd) = change {
             self.host.watch(fd, port.token());
         }
@@ -143,7 +143,7 @@ impl Work<'_> {
         let src = src.unwrap_or(any);
         let device = self.device_to_bind(src.ip())?;
         let ps = self.state.id(key)?.ps;
-        let port = self.state.ports.sources.take(ps)?;
+        let port = self.state.ports.sources.take(self.host.names(), ps)?;
         let id = self.state.id_mut(key)?;
         id.src = Some(with_port(src, port));
         id.port = Some(PortHold::Source(port));

@@ -14,7 +14,7 @@ use super::ports::PortKey;
 use super::service::{Work, slot_of};
 use super::waiting::Whose;
 use crate::link::Addressing;
-use crate::link::local::SLOT_NAMES;
+use crate::link::local::slot_names;
 
 /// What goes to the socket that claims a port: source GID, destination GID, MAD.
 const FRAME: usize = 16 + 16 + 256;
@@ -31,12 +31,13 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    fn list(&mut self, now: Time) -> &[u16] {
+    fn list(&mut self, names: &str, now: Time) -> &[u16] {
         if self.read_at.is_none_or(|at| now.since(at) > SLOTS_FRESH) {
-            let names = unix::abstract_names(SLOT_NAMES).unwrap_or_default();
+            let slots = slot_names(names);
+            let names = unix::abstract_names(&slots).unwrap_or_default();
             self.list = names
                 .iter()
-                .filter_map(|n| n.strip_prefix(SLOT_NAMES)?.parse().ok())
+                .filter_map(|n| n.strip_prefix(&slots)?.parse().ok())
                 .collect();
             self.read_at = Some(now);
         }
@@ -139,7 +140,7 @@ impl Work<'_> {
     /// The sender of a rejection never learnt which of us it talked to, so all get it.
     fn ask_all(&mut self, from: Gid, to: Gid, mad: &CmMad) {
         let bytes = mad.emit();
-        for &slot in self.state.slots.list(self.now) {
+        for &slot in self.state.slots.list(self.host.names(), self.now) {
             if slot != self.host.slot() {
                 let _gone_meanwhile = self.host.send_mad_local(slot, from, to, &bytes);
             }
@@ -161,10 +162,8 @@ impl Work<'_> {
             self.state.inbox.push_back((from, to, mad.clone()));
             return Delivery::Done;
         }
-        match self
-            .sender
-            .send_to(&port.name(), &frame(from, to, &mad.emit()))
-        {
+        let name = port.name(self.host.names());
+        match self.sender.send_to(&name, &frame(from, to, &mad.emit())) {
             Ok(()) => Delivery::Done,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Delivery::Full(port),
             Err(e)

@@ -35,10 +35,10 @@ pub(super) struct SourcePorts {
 
 impl SourcePorts {
     /// A source port for an identifier that only connects.
-    pub(super) fn take(&mut self, ps: PortSpace) -> Result<u16, Error> {
+    pub(super) fn take(&mut self, names: &str, ps: PortSpace) -> Result<u16, Error> {
         let range = self.range();
         for block in self.blocks.iter_mut().filter(|b| b.ps == ps) {
-            if let Some(port) = block.take(range) {
+            if let Some(port) = block.take(names, range) {
                 return Ok(port);
             }
         }
@@ -49,7 +49,7 @@ impl SourcePorts {
         let of_size = |&port: &u16| block_size(port) == size;
         let others = candidates(range).filter(|port| !of_size(port));
         for port in candidates(range).filter(of_size).chain(others) {
-            if let Some(port) = self.claim(ps, first_of_block(port))? {
+            if let Some(port) = self.claim(names, ps, first_of_block(port))? {
                 return Ok(port);
             }
         }
@@ -57,8 +57,8 @@ impl SourcePorts {
     }
 
     /// Claims a block. Returns a port of it; `None` if it is somebody's or has no port to give.
-    fn claim(&mut self, ps: PortSpace, first: u16) -> Result<Option<u16>, Error> {
-        let socket = match Dgram::bind(&format!("ferroce/ports/{}/{first}", ps.name())) {
+    fn claim(&mut self, names: &str, ps: PortSpace, first: u16) -> Result<Option<u16>, Error> {
+        let socket = match Dgram::bind(&format!("{names}ports/{}/{first}", ps.name())) {
             Ok(socket) => socket,
             Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) => return Ok(None),
             Err(e) => return Err(Error::system("claim of RDMA source ports", &e)),
@@ -69,7 +69,7 @@ impl SourcePorts {
             used: 0,
             _socket: socket,
         };
-        let port = block.take(self.range());
+        let port = block.take(names, self.range());
         self.blocks.extend(port.map(|_| block));
         Ok(port)
     }
@@ -110,7 +110,7 @@ impl SourcePorts {
 
 impl Block {
     /// A free port of the block that is in the range and that nobody has claimed by itself.
-    fn take(&mut self, (low, high): (u16, u16)) -> Option<u16> {
+    fn take(&mut self, names: &str, (low, high): (u16, u16)) -> Option<u16> {
         let size = block_size(self.first);
         if self.used.count_ones() == u32::from(size) {
             return None;
@@ -121,7 +121,7 @@ impl Block {
                 continue;
             }
             let key = PortKey { ps: self.ps, port };
-            if Dgram::bind(&key.name()).is_ok() {
+            if Dgram::bind(&key.name(names)).is_ok() {
                 self.used |= 1 << offset;
                 return Some(port);
             }

@@ -9,7 +9,7 @@ use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::unix::{self, Credentials, Record, SeqSocket};
 
 use super::Survey;
-use crate::link::local::{QUESTION, SLOT_NAMES};
+use crate::link::local::{NAMES, QUESTION, slot_names};
 
 /// How long all of them together have to answer: a process that is stopped never does.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -67,8 +67,9 @@ pub fn process(pid: i32) -> io::Result<Option<Process>> {
 /// Asks those that are `wanted`.
 fn ask(wanted: impl Fn(&Credentials) -> bool) -> io::Result<Vec<Process>> {
     let mut asked = Vec::new();
-    for name in unix::abstract_names(SLOT_NAMES)? {
-        let slot = name.strip_prefix(SLOT_NAMES).and_then(|n| n.parse().ok());
+    let slots = slot_names(NAMES);
+    for name in unix::abstract_names(&slots)? {
+        let slot = name.strip_prefix(&slots).and_then(|n| n.parse().ok());
         // Who is not there any more has ended since the list was made.
         let (Some(slot), Ok(socket)) = (slot, SeqSocket::connect(&name)) else {
             continue;

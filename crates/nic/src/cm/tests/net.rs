@@ -1,6 +1,7 @@
 //! Machines, and the network between their processes.
 //!
-//! Ports are real: all machines of a test share this network namespace's claims. Everything else is played.
+//! Ports are real: all machines of a test share its claims in this network namespace, under names that no other test has.
+//! Everything else is played.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ferroce_os::netdev::{Address, Interface};
+use ferroce_os::random;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
@@ -37,6 +39,8 @@ pub(super) enum InFlight {
 
 #[derive(Debug)]
 pub(super) struct Net {
+    /// What the abstract names of its ports and slots begin with.
+    pub(super) names: String,
     now: AtomicU64,
     pub(super) flight: Mutex<VecDeque<InFlight>>,
     procs: Mutex<Vec<Weak<Proc>>>,
@@ -91,6 +95,7 @@ pub(super) fn v6(machine: usize) -> String {
 impl Net {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
+            names: format!("ferroce-test/{}/", random::u64()),
             now: AtomicU64::new(1_000_000_000),
             flight: Mutex::default(),
             procs: Mutex::default(),

@@ -145,6 +145,9 @@ impl Host for Proc {
     fn slot(&self) -> u16 {
         self.slot
     }
+    fn names(&self) -> &str {
+        &self.net.names
+    }
     fn now(&self) -> Time {
         self.net.now()
     }

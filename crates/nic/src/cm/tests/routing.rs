@@ -14,6 +14,7 @@ use super::program::*;
 use crate::cm::{EventKind, Via};
 use crate::core::lock;
 use crate::link::Addressing;
+use crate::link::local::slot_names;
 
 fn gid(ip: &str) -> Gid {
     Gid::from_ip(ip.parse().unwrap())
@@ -62,10 +63,11 @@ fn nobody_listens_says_whoever_got_the_request() {
 
 #[test]
 fn a_request_that_was_taken_back_is_searched_for_everywhere() {
-    // The processes of this machine are found by the kernel's list, so the names must be there.
-    let _name = SeqListener::bind("ferroce/slot/11");
     for landing in 0..3 {
         let (p, _others) = crowded(landing);
+        // The processes of this machine are found by the kernel's list, so the names must be there.
+        let name = slot_names(&p.net.names) + &p.server.slot.to_string();
+        let _owner = SeqListener::bind(&name).expect("nobody else has this test's names");
         let (a, b) = p.request();
         a.destroy();
         p.net.settle();
@@ -162,7 +164,7 @@ fn requests_with_impossible_addresses_are_refused() {
 fn junk_on_a_port_is_dropped() {
     let p = Pair::new(0, "127.0.0.1");
     let stranger = Dgram::unbound().unwrap();
-    let name = format!("ferroce/port/tcp/{}", p.to.port());
+    let name = format!("{}port/tcp/{}", p.net.names, p.to.port());
     for junk in [&[][..], &[1; 10], &[0; 288], &[0xff; 288], &[7; 5000]] {
         stranger.send_to(&name, junk).unwrap();
         p.server.read_ports();

@@ -57,8 +57,8 @@ use crate::direct::Board;
 /// Slots that a network namespace has, numbered from 1: ten bits of every queue pair number and key.
 const SLOTS: u16 = 1023;
 
-/// Prefix of the abstract names by which processes own their slots.
-pub(crate) const SLOT_NAMES: &str = "ferroce/slot/";
+/// All abstract names of Ferroce begin so.
+pub(crate) const NAMES: &str = "ferroce/";
 
 /// Send buffer asked for, per link; the kernel gives at most `net.core.wmem_max` (and counts double).
 const SEND_BUFFER: usize = 1 << 20;
@@ -66,8 +66,13 @@ const SEND_BUFFER: usize = 1 << 20;
 /// Bytes of the ring of a link: several of the longest records, and little enough to stay in a processor's cache.
 const RING: u32 = 256 << 10;
 
+/// What the abstract names by which processes own their slots begin with, of those that begin with `names`.
+pub(crate) fn slot_names(names: &str) -> String {
+    format!("{names}slot/")
+}
+
 fn slot_name(slot: u16) -> String {
-    format!("{SLOT_NAMES}{slot}")
+    format!("{}{slot}", slot_names(NAMES))
 }
 
 /// Why there is no link to a slot.
