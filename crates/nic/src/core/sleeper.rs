@@ -44,6 +44,8 @@ pub(super) struct Sleeper {
     last_poll: AtomicU64,
     /// When the first of the last close polls was.
     first_poll: AtomicU64,
+    /// The process exits, and the thread has work that no program that polls on meanwhile does for it.
+    leaves: AtomicBool,
 }
 
 impl Sleeper {
@@ -57,6 +59,7 @@ impl Sleeper {
             napping: AtomicBool::new(false),
             last_poll: AtomicU64::new(0),
             first_poll: AtomicU64::new(0),
+            leaves: AtomicBool::new(false),
         })
     }
 
@@ -125,6 +128,13 @@ impl Sleeper {
         }
     }
 
+    /// The process exits: the thread leaves nothing to programs any more, and wakes for its last work.
+    pub(super) fn leave(&self) {
+        self.leaves.store(true, Ordering::Relaxed);
+        self.end_polling();
+        self.wake();
+    }
+
     /// Naps for as long as a program polls, and a little longer.
     pub(super) fn nap_while_polled(&self, events: &mut Vec<Event>) {
         let mut nap = FIRST_NAP;
@@ -160,7 +170,7 @@ impl Sleeper {
     pub(super) fn was_polled(&self, now: Time) -> bool {
         let first = self.first_poll.load(Ordering::Relaxed);
         let last = Time(self.last_poll.load(Ordering::Relaxed));
-        first != u64::MAX && now.since(last) < LATELY
+        first != u64::MAX && now.since(last) < LATELY && !self.leaves.load(Ordering::Relaxed)
     }
 
     /// Whether a program polls.
@@ -168,6 +178,7 @@ impl Sleeper {
         let last = Time(self.last_poll.load(Ordering::Relaxed));
         last.since(Time(self.first_poll.load(Ordering::Relaxed))) >= STREAK
             && now.since(last) < RECENT
+            && !self.leaves.load(Ordering::Relaxed)
     }
 
     /// Whether the thread leaves the work to a program that polls, for [`LONGEST_NAP`] at most.
@@ -233,6 +244,17 @@ mod tests {
         s.end_polling();
         assert!(!s.is_polled(later));
         assert!(!woken(&s), "the thread does not nap");
+    }
+
+    #[test]
+    fn whoever_polls_while_the_process_exits_keeps_the_thread_from_nothing() {
+        let s = Sleeper::new().unwrap();
+        s.leave();
+        assert!(woken(&s));
+        let now = Time(1_000_000_000);
+        // Not in one streak with the polls before: he lost his processor meanwhile.
+        poll_closely(&s, now, STREAK);
+        assert!(!s.is_polled(now) && !s.was_polled(now));
     }
 
     #[test]

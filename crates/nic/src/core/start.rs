@@ -58,7 +58,7 @@ impl Nic {
                 Interest::READ,
             )
             .map_err(system)?;
-        let policy = Policy::from_env();
+        let (policy, has_thread) = (Policy::from_env(), has_thread());
         let wire = open_wire(policy, links.slot(), &poller);
         tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),
             wire = wire.is_ok(), "started");
@@ -90,12 +90,12 @@ impl Nic {
             gsi_psn: AtomicU32::new(random::u32()),
             repeats: Mutex::default(),
             progress: Lock::new(Progress::new(incoming)),
-            leaving: Leaving::default(),
+            leaving: Leaving::new(has_thread),
         });
         let host: Weak<Self> = Arc::downgrade(&nic);
         let cm = CmService::new(host, nic.numbers.slot())?;
         nic.cm.get_or_init(|| cm);
-        if has_thread() {
+        if has_thread {
             thread::spawn(Arc::clone(&nic))
                 .map_err(|e| Error::system("cannot start the device thread", &e))?;
         }
