@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::lanes::{LEN, RECV, Seeded, run_without_thread};
 use common::{Buffer, DEADLINE, End, attributes, cap, pattern, rounds, run_alone, wait_for};
@@ -123,6 +123,34 @@ fn polled(cq: &Cq, most: usize) -> Vec<Wc> {
     found
 }
 
+/// How long it is that anything came: however much there is to do in all, that is never long.
+struct Stall {
+    start: Instant,
+    /// Seconds from the start until something came last. No lock: the threads are to race.
+    last: AtomicU64,
+}
+
+impl Stall {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            last: AtomicU64::new(0),
+        }
+    }
+
+    /// Something has come.
+    fn end(&self) {
+        let now = self.start.elapsed().as_secs();
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    #[track_caller]
+    fn check(&self, what: impl std::fmt::Display) {
+        let last = Duration::from_secs(self.last.load(Ordering::Relaxed));
+        assert!(self.start.elapsed() < last + DEADLINE, "{what}");
+    }
+}
+
 /// What pollers and the poster share.
 struct Shared {
     talk: Talk,
@@ -133,7 +161,7 @@ struct Shared {
     /// The number of the next receive, under which it is posted.
     receives: [Mutex<u64>; 2],
     all: u64,
-    start: Instant,
+    stall: Stall,
 }
 
 impl Shared {
@@ -148,7 +176,7 @@ impl Shared {
             received: Default::default(),
             receives: Default::default(),
             all,
-            start: Instant::now(),
+            stall: Stall::new(),
         };
         for side in [0, 1] {
             for _ in 0..2 * WINDOW {
@@ -170,16 +198,17 @@ impl Shared {
         let side = usize::from(wc.qp_num == self.talk.ends[1].qp.qpn());
         if wc.opcode == WcOpcode::Send {
             self.sent[side].fetch_add(1, Ordering::SeqCst);
-            return;
+            return self.stall.end();
         }
         let number = wc.wr_id;
         assert_eq!(wc.byte_len as usize, length_of(number), "in order: {wc:?}");
         self.receive(side);
         self.received[side].fetch_add(1, Ordering::SeqCst);
+        self.stall.end();
     }
 
     fn is_done(&self) -> bool {
-        assert!(self.start.elapsed() < DEADLINE, "something is missing");
+        self.stall.check("something is missing");
         let all = |n: &AtomicU64| n.load(Ordering::SeqCst) == self.all;
         self.sent.iter().chain(&self.received).all(all)
     }
@@ -196,7 +225,7 @@ impl Shared {
                     *posted += 1;
                 }
             }
-            assert!(self.start.elapsed() < DEADLINE, "posted: {posted:?}");
+            self.stall.check(format_args!("posted: {posted:?}"));
             std::thread::yield_now();
         }
     }
@@ -344,12 +373,15 @@ fn alone_armed() {
     let (sent, taken) = (AtomicU64::new(0), AtomicU64::new(0));
     let (cq, all) = (&talk.queues[1][1], rounds(3000) as u64);
     let polls = || {
-        let start = Instant::now();
+        let stall = Stall::new();
         while taken.load(Ordering::SeqCst) < all {
             let found = polled(cq, 4).len() as u64;
             taken.fetch_add(found, Ordering::SeqCst);
             sent.fetch_add(polled(&talk.queues[0][0], 4).len() as u64, Ordering::SeqCst);
-            assert!(start.elapsed() < DEADLINE, "something is missing");
+            if found > 0 {
+                stall.end();
+            }
+            stall.check("something is missing");
         }
     };
     let poller = Poller::new().unwrap();
@@ -382,7 +414,7 @@ fn alone_armed() {
                 done(&taken) && done(&sent) || number + 1 == all
             });
             if !raises {
-                assert!(!event(std::time::Duration::ZERO), "message {number}");
+                assert!(!event(Duration::ZERO), "message {number}");
             }
         }
     });
