@@ -41,7 +41,7 @@ fn a_stopped_process_is_read_and_written() {
     assert_eq!(peer.buffer.snapshot()[..5000], pattern(LEN, 6)[..5000]);
     assert_eq!(peer.buffer.snapshot()[5000..], pattern(LEN, SEED)[5000..]);
     assert!(counted(&peer.end) >= before + 3);
-    peer.signal("-CONT");
+    peer.signal("CONT");
     let byte = peer.ask("byte 4999");
     assert_eq!(byte, [u64::from(pattern(LEN, 6)[4999])]);
 }

@@ -92,7 +92,7 @@ fn a_stopped_process_is_worked_on() {
     assert_eq!(peer.buffer.snapshot(), expected);
     assert!(mapped(&peer.end) >= before + 5);
     assert!(counted_atomics(&peer.end) >= atomics + 3);
-    peer.signal("-CONT");
+    peer.signal("CONT");
     let byte = peer.ask("byte 4999");
     assert_eq!(byte, [u64::from(expected[4999])]);
     let told = peer.end.qp.path_report().to_string();

@@ -40,7 +40,7 @@ fn windows_need_no_target_that_runs() {
             peer.end.done(id);
         }
         assert!(counted(&peer.end) >= before + 2);
-        peer.signal("-CONT");
+        peer.signal("CONT");
     }
 }
 
@@ -212,7 +212,7 @@ fn held_up_once(peer: &mut Peer) -> bool {
     // Others of its process go on.
     let other = Buffer::new(&peer.end.pd, vec![0; 8]);
     drop(other.deregister());
-    peer.signal("-CONT");
+    peer.signal("CONT");
     if held_up {
         peer.end.done(2);
     }

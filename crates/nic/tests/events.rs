@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Buffer, End, cap, pair, pattern, wait_for};
+use common::{Buffer, End, SetAtEnd, cap, pair, pattern, wait_for};
 use ferroce_nic::{AsyncSubject, CompChannel, Cq, Qp, QpInit};
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::verbs::{
@@ -265,33 +265,30 @@ fn after_deregistration_no_peer_touches_the_memory() {
         let here = Buffer::new(&a.pd, pattern(1 << 20, round));
         let there = Buffer::new(&b.pd, vec![0; 1 << 20]);
         let remote = there.remote(0);
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = AtomicBool::new(false);
         for wr_id in 0..8 {
             a.send(wr_id, SendOp::Write(remote), vec![here.sge(0, 1 << 20)]);
         }
-        let poller = {
-            let (cq, stop) = (Arc::clone(&a.cq), Arc::clone(&stop));
-            std::thread::spawn(move || {
+        std::thread::scope(|scope| {
+            let _stop = SetAtEnd(&stop);
+            scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    cq.poll(1, &mut |_, _| {}).expect("no overflow");
+                    a.cq.poll(1, &mut |_, _| {}).expect("no overflow");
                 }
-            })
-        };
-        wait_for("first bytes", || {
-            there.snapshot()[0] == pattern(1, round)[0]
+            });
+            wait_for("first bytes", || {
+                there.snapshot()[0] == pattern(1, round)[0]
+            });
+            let mut bytes = there.deregister();
+            bytes.fill(0xee);
+            let until = std::time::Instant::now() + Duration::from_millis(2);
+            while std::time::Instant::now() < until {
+                assert!(
+                    bytes.snapshot().iter().all(|b| *b == 0xee),
+                    "written after ibv_dereg_mr"
+                );
+            }
         });
-        let bytes = there.deregister();
-        let mut bytes = bytes;
-        bytes.fill(0xee);
-        let until = std::time::Instant::now() + Duration::from_millis(2);
-        while std::time::Instant::now() < until {
-            assert!(
-                bytes.snapshot().iter().all(|b| *b == 0xee),
-                "written after ibv_dereg_mr"
-            );
-        }
-        stop.store(true, Ordering::Relaxed);
-        poller.join().expect("the poller");
     }
 }
 

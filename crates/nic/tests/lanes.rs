@@ -7,17 +7,16 @@
 mod common;
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Instant;
 
 use common::lanes::{
     Both, LEN, RECV, Seeded, Side, end_with_channel, run, run_without_thread, sleep_for,
 };
-use common::{Buffer, End, cap, next_completion, pattern, wait_for};
+use common::peer::{self, ASKS, Peer, RECEIVED, connect_back};
+use common::{Buffer, DEADLINE, End, cap, next_completion, pattern, wait_for};
 use ferroce_nic::{Carrier, Qp};
-use ferroce_proto::ids::Qpn;
-use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendFlags, SendOp, Wc, WcStatus};
+use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendOp, Wc, WcStatus};
 
 #[test]
 #[ignore = "run by the test below"]
@@ -367,20 +366,19 @@ fn who_goes_to_sleep_hears_of_what_comes_by_a_lane() {
     run("with_lanes_asleep", &[]);
 }
 
-/// The peer: answers each message, polling, until its input ends.
+/// Receives of both ends of a conversation with another process.
+const RECEIVES: u64 = 64;
+
+/// The peer: answers each message, polling.
 #[test]
 #[ignore = "run by the tests below"]
 fn child_echo() {
     let end = End::new(cap());
     let buffer = Buffer::new(&end.pd, vec![0; 4096]);
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).unwrap();
-    let to = Qpn::new(line.trim().parse().unwrap());
-    end.connect(to, end.gid(), Mtu::B1024);
-    for wr_id in 0..64 {
-        end.recv(wr_id, vec![buffer.sge(0, 64)]);
+    connect_back(&end, &buffer);
+    for _ in peer::RECEIVES..RECEIVES {
+        end.recv(RECEIVED, vec![buffer.sge(0, 64)]);
     }
-    println!("echo {}", end.qp.qpn().get());
     loop {
         let mut came = None;
         end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
@@ -389,9 +387,43 @@ fn child_echo() {
             return;
         }
         if wc.byte_len > 0 {
-            end.recv(wc.wr_id, vec![buffer.sge(0, 64)]);
+            end.recv(RECEIVED, vec![buffer.sge(0, 64)]);
             end.send(1000, SendOp::Send, vec![buffer.sge(0, 8)]);
         }
+    }
+}
+
+/// How far a conversation with a peer that is killed has come.
+#[derive(Default)]
+struct Conversation {
+    sent: u64,
+    done: u64,
+    received: u64,
+    failed: bool,
+}
+
+impl Conversation {
+    fn has_room(&self) -> bool {
+        let unanswered = self.sent - self.received.min(self.sent);
+        !self.failed && self.sent - self.done < 16 && unanswered < 16
+    }
+
+    fn note(&mut self, peer: &Peer, wc: &Wc) {
+        if wc.wr_id == RECEIVED {
+            if wc.status == WcStatus::Success {
+                self.received += 1;
+                peer.receive();
+            }
+            return;
+        }
+        assert_eq!(wc.wr_id, self.done, "in order, once");
+        self.done += 1;
+        let expected: &[WcStatus] = match self.failed {
+            true => &[WcStatus::WrFlushErr],
+            false => &[WcStatus::Success, WcStatus::RetryExcErr],
+        };
+        assert!(expected.contains(&wc.status), "{wc:?}");
+        self.failed |= wc.status != WcStatus::Success;
     }
 }
 
@@ -401,66 +433,30 @@ fn child_echo() {
 #[ignore = "run by the test below"]
 fn with_lanes_killed() {
     for exchanges in [100, 1000, 5000, 5001, 7000] {
-        let end = End::new(cap());
-        let buffer = Buffer::new(&end.pd, vec![1; 4096]);
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_echo", "--ignored", "--nocapture"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut say = child.stdin.take().unwrap();
-        writeln!(say, "{}", end.qp.qpn().get()).unwrap();
-        let mut hear = BufReader::new(child.stdout.take().unwrap());
-        let to = loop {
-            let mut line = String::new();
-            assert!(hear.read_line(&mut line).unwrap() > 0, "the peer ended");
-            if let Some((_, number)) = line.split_once("echo ") {
-                break Qpn::new(number.trim().parse().unwrap());
-            }
-        };
-        end.connect(to, end.gid(), Mtu::B1024);
-        for _ in 0..64 {
-            end.recv(u64::MAX, vec![buffer.sge(0, 64)]);
+        let mut peer = Peer::start("child_echo", "-");
+        for _ in peer::RECEIVES..RECEIVES {
+            peer.receive();
         }
-        let (mut sent, mut done, mut received) = (0_u64, 0_u64, 0_u64);
-        let mut failed = None;
-        while failed.is_none() || done < sent {
-            if sent - done < 16 && sent - received.min(sent) < 16 && failed.is_none() {
-                let wr = SendFlags::empty();
-                end.send_flagged(sent, SendOp::Send, vec![buffer.sge(0, 8)], wr);
-                sent += 1;
+        let (mut so_far, mut last) = (Conversation::default(), Instant::now());
+        while !so_far.failed || so_far.done < so_far.sent {
+            if so_far.has_room() {
+                peer.send(so_far.sent, ASKS);
+                so_far.sent += 1;
             }
-            if sent == exchanges {
-                let _ = child.kill();
+            if so_far.sent == exchanges {
+                let _ = peer.child.kill();
             }
             let mut came = None;
-            end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
-            match came {
-                Some(wc) if wc.wr_id == u64::MAX && wc.status == WcStatus::Success => {
-                    received += 1;
-                    end.recv(u64::MAX, vec![buffer.sge(0, 64)]);
-                }
-                Some(wc) if wc.wr_id == u64::MAX => {}
-                Some(wc) => {
-                    assert_eq!(wc.wr_id, done, "in order, once");
-                    done += 1;
-                    if wc.status != WcStatus::Success {
-                        let expected = match failed {
-                            None => WcStatus::RetryExcErr,
-                            Some(()) => WcStatus::WrFlushErr,
-                        };
-                        assert_eq!(wc.status, expected);
-                        failed = Some(());
-                    } else {
-                        assert_eq!(failed, None);
-                    }
-                }
-                None => {}
+            peer.end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
+            if let Some(wc) = came {
+                so_far.note(&peer, &wc);
+                last = Instant::now();
             }
+            assert!(last.elapsed() < DEADLINE, "nothing comes any more");
         }
+        let Conversation { sent, received, .. } = so_far;
         assert!(received <= sent, "{received} of {sent}");
-        child.wait().unwrap();
+        peer.child.wait().unwrap();
     }
 }
 

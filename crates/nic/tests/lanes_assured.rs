@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use common::lanes::{Seeded, end_with_channel, run, run_without_thread};
 use common::peer::{ASKS, Peer, RECEIVED, connect_back};
+use common::process::{Stopper, signal};
 use common::{
     Buffer, DEADLINE, End, INIT, RTR, RTS, attributes, cap, next_completion, pattern, rounds,
     wait_for,
@@ -46,7 +46,7 @@ impl Talk {
         let b = End::new(cap());
         for (end, peer) in [(&a, &b), (&b, &a)] {
             let attr = QpAttr {
-                // A quarter of a second in all: a peer that has ended says nothing.
+                // A second in all (8 x 134 ms): a peer that has ended says nothing.
                 timeout: 13,
                 ..attributes(peer.qp.qpn(), peer.gid(), Mtu::B1024)
             };
@@ -452,25 +452,18 @@ fn answer(end: &End, buffer: &Buffer, mut enough: impl FnMut(u64) -> bool) -> u6
     }
 }
 
-/// Stops a process, or lets it go on.
-fn signal(child: u32, signal: &str) {
-    let kill = format!("kill -{signal} {child}");
-    let status = Command::new("sh").args(["-c", &kill]).status().unwrap();
-    assert!(status.success(), "{kill}");
-    let stopped = signal == "STOP";
-    wait_for(signal, || {
-        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
-        stat.contains(") T ") == stopped
-    });
-}
-
 #[test]
 #[ignore = "run by the test below"]
 fn with_a_stopped_peer() {
     let peer = Peer::start("child_that_answers", "-");
-    peer.converse();
-    for _ in 0..100 {
-        signal(peer.child.id(), "STOP");
+    let start = Instant::now();
+    while start.elapsed() < DEADLINE {
+        peer.converse();
+        // It is stopped before it sleeps, right after an exchange.
+        let stopper = Stopper::new(peer.child.id());
+        peer.send(0, ASKS);
+        peer.take_answer(0);
+        stopper.stop();
         peer.send(1, ASKS);
         let mut done = false;
         for _ in 0..100 {
@@ -485,8 +478,6 @@ fn with_a_stopped_peer() {
         }
         // It went by the ring, since the peer seemed to sleep.
         peer.take_answer(1);
-        peer.receive();
-        peer.converse();
     }
     panic!("no message was done while its receiver was stopped");
 }

@@ -3,9 +3,11 @@
 
 pub(crate) mod lanes;
 pub(crate) mod peer;
+pub(crate) mod process;
 
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferroce_nic::{Context, Cq, Device, DeviceMemory, Error, Mr, Nic, Pd, Qp, QpInit};
@@ -338,6 +340,16 @@ pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Sets it when the scope ends that has this, however that ends: threads that go on until it is set would else go on for ever after a
+/// failure.
+pub(crate) struct SetAtEnd<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Bytes that are nowhere alike.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -368,6 +380,26 @@ pub(crate) fn run_alone(test: &str, environment: &[(&str, &str)]) -> String {
 pub(crate) fn run_on_wire(test: &str, fault: &str) {
     let text = run_alone(test, &[("FERROCE_PATH", "wire"), ("FERROCE_FAULT", fault)]);
     assert!(text.contains("1 passed"), "{text}");
+}
+
+/// Runs a test of this program, which must succeed, once more in a process that sends even to itself over UDP. False if there is no
+/// wire: somebody else may own the port.
+#[track_caller]
+pub(crate) fn runs_over_the_wire(test: &str) -> bool {
+    let output = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", test, "--nocapture"])
+        .env("FERROCE_PATH", "wire")
+        .output()
+        .expect("started");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let has_wire = !text.contains("UDP port 4791");
+    if has_wire {
+        let passed = output.status.success() && text.contains("1 passed");
+        assert!(passed, "{test}: {text}");
+    } else {
+        println!("no wire here, nothing is tested: {text}");
+    }
+    has_wire
 }
 
 /// Whether there is a wire: somebody else may own the port.

@@ -7,7 +7,7 @@ use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::verbs::{RemoteAddr, SendOp};
 
 use super::{LEN, ON_DEVICE, numbers, parse, reconnect, small};
-use crate::common::{Buffer, End, cap, wait_for};
+use crate::common::{Buffer, End, cap, process, wait_for};
 
 /// This program, as a child with device memory.
 pub(crate) fn on_device() -> Command {
@@ -141,22 +141,11 @@ impl Peer {
 
     /// Stops all threads of the child.
     pub(crate) fn stop(&self) {
-        self.signal("-STOP");
-        let tasks = format!("/proc/{}/task", self.child.id());
-        wait_for("stop of all threads", || {
-            let tasks = std::fs::read_dir(&tasks).expect("tasks");
-            tasks.map(|t| t.expect("a task").path()).all(|task| {
-                let stat = std::fs::read_to_string(task.join("stat")).expect("stat");
-                let (_, fields) = stat.rsplit_once(')').expect("a name");
-                fields.trim_start().starts_with('T')
-            })
-        });
+        process::stop(self.child.id());
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let status = Command::new("kill").args([name, &pid]).status();
-        assert!(status.expect("kill runs").success());
+        process::signal(self.child.id(), name);
     }
 }
 
