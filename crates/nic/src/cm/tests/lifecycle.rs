@@ -164,6 +164,15 @@ fn the_host_hears_of_earlier_deadlines_only() {
     assert_eq!(first, p.net.now() + Duration::from_millis(4608));
 }
 
+/// Sets it when the scope ends that has this, also by a failure: the other threads would go on for ever.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Several threads connect, accept, disconnect and destroy at once, while another one plays the network.
 #[test]
 fn threads_may_do_everything_at_once() {
@@ -173,6 +182,7 @@ fn threads_may_do_everything_at_once() {
     let done = AtomicBool::new(false);
     let limit = Instant::now() + Duration::from_secs(60);
     std::thread::scope(|scope| {
+        let _done = SetAtEnd(&done);
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
                 p.net.settle();
@@ -220,7 +230,6 @@ fn threads_may_do_everything_at_once() {
         clients
             .into_iter()
             .for_each(|client| client.join().unwrap());
-        done.store(true, Ordering::SeqCst);
     });
     p.net.pass(Duration::from_secs(10));
     assert_eq!(
