@@ -2,28 +2,52 @@
 
 use super::*;
 
-/// A link with a lane that nobody else on this host uses, its lane's port, and `others` links on the same port of both versions.
+/// A link with lanes that nobody else on this host uses, the port of one, and `others` links on the same port of both versions.
 fn with_lane(others: usize) -> (WireLink, u16, Vec<WireLink>) {
-    let dst = addressing("127.0.0.1").dst;
-    let shared = link(None).v4.as_ref().unwrap().port();
+    // Nobody else can get its port as long as it is open.
+    let first = link_of_one_port();
+    let shared = first.v4.as_ref().unwrap().port();
     let open = |slot| WireLink::open_at(shared, Some(slot), None).unwrap();
-    let (sender, slot) = (600..700)
+    // Whose ports are usually not among those that the kernel gives to everybody.
+    let (sender, slot) = (750..1000)
         .map(|slot| (open(slot), slot))
-        .find(|(link, _)| link.has_lane(dst, LANE))
-        .unwrap();
-    let links = (700..).map(open).take(others).collect();
+        .find(|(link, _)| has_all_lanes(link))
+        .expect("lanes that are free");
+    let links = (600..).map(open).take(others).collect();
     (sender, lanes::lane_port(slot, LANE), links)
+}
+
+/// A link whose port is the same in both versions.
+fn link_of_one_port() -> WireLink {
+    let draw = || {
+        let v4 = link(None);
+        let both = WireLink::open_at(v4.v4.as_ref().unwrap().port(), None, None);
+        both.inspect_err(|e| assert_eq!(e.errno, libc::EADDRINUSE, "{e}"))
+    };
+    let drawn = (0..100).find_map(|_| draw().ok());
+    drawn.expect("a port that is free in both versions")
+}
+
+/// Whether all lanes of a link are its own, which holds their ports, too.
+fn has_all_lanes(link: &WireLink) -> bool {
+    let to = |ip| addressing(ip).dst;
+    let versions = [Some(to("127.0.0.1")), link.v6.as_ref().map(|_| to("::1"))];
+    let all = |dst| (0..lanes::LANES).all(|lane| link.has_lane(dst, lane));
+    versions.into_iter().flatten().all(all)
 }
 
 const LANE: u8 = 5;
 
-/// What has come by one flow's socket, or by the shared one.
-fn take(link: &WireLink, of: Of) -> Vec<(u16, Vec<u8>)> {
+/// What comes by one flow's socket, or by the shared one: so many packets at least, and what else is there.
+fn take(link: &WireLink, of: Of, count: usize) -> Vec<(u16, Vec<u8>)> {
     let mut got = Vec::new();
-    while link.recv(of, 1000, &mut |run| {
-        let singly = run.expect("undamaged").singly();
-        got.extend(singly.map(|inbound| (inbound.src_port, inbound.packet.to_vec())));
-    }) {}
+    until(|| {
+        while link.recv(of, 1000, &mut |run| {
+            let singly = run.expect("undamaged").singly();
+            got.extend(singly.map(|inbound| (inbound.src_port, inbound.packet.to_vec())));
+        }) {}
+        got.len() >= count
+    });
     got
 }
 
@@ -32,8 +56,12 @@ fn a_lane_that_nobody_asked_for_reaches_one_of_all() {
     let (sender, port, links) = with_lane(3);
     let mut sent = batch(addressing("127.0.0.1"), &[vec![7; 64]]);
     assert_eq!(sender.send(Some(LANE), &mut sent), Sent::All);
-    let all = links.iter().chain([&sender]);
-    let got: Vec<_> = all.flat_map(|link| take(link, Of::Shared)).collect();
+    let all = || links.iter().chain([&sender]);
+    let mut got = Vec::new();
+    until(|| {
+        got.extend(all().flat_map(|link| take(link, Of::Shared, 0)));
+        !got.is_empty()
+    });
     assert_eq!(got, [(port, vec![7; 64])]);
 }
 
@@ -57,9 +85,11 @@ fn a_lane_reaches_the_process_that_asked_for_it() {
         let mut sent = batch(to, &packets);
         assert_eq!(sender.send(Some(LANE), &mut sent), Sent::All);
         let expected: Vec<_> = packets.iter().map(|p| (port, p.clone())).collect();
-        assert_eq!(take(receiver, Of::Flow(number)), expected, "{ip}");
-        assert!(links.iter().all(|link| take(link, Of::Shared).is_empty()));
-        assert_eq!(take(receiver, Of::Flow(number + 1000)), []);
+        let got = take(receiver, Of::Flow(number), expected.len());
+        assert_eq!(got, expected, "{ip}");
+        let none = |link| take(link, Of::Shared, 0).is_empty();
+        assert!(links.iter().all(none));
+        assert_eq!(take(receiver, Of::Flow(number + 1000), 0), []);
     }
 }
 
@@ -76,7 +106,7 @@ fn a_taken_port_is_no_lane() {
     );
     let shared = second.v4.as_ref().unwrap().port();
     assert_eq!(
-        take(&second, Of::Shared),
+        take(&second, Of::Shared, 1),
         [(shared, vec![1; 16])],
         "from the shared port"
     );
@@ -88,9 +118,14 @@ fn what_is_sent_to_a_lanes_port_vanishes() {
     let (sender, port, _) = with_lane(0);
     let to = addressing("127.0.0.1").dst;
     let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    stranger
-        .send_to(&[1; 100], (Ipv4Addr::LOCALHOST, port))
-        .unwrap();
+    let other = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for to in [port, other.local_addr().unwrap().port()] {
+        stranger
+            .send_to(&[1; 100], (Ipv4Addr::LOCALHOST, to))
+            .unwrap();
+    }
+    // What was sent before has come by then, where there is who takes it.
+    other.recv(&mut [0; 100]).unwrap();
     let poller = Poller::new().unwrap();
     poller
         .add(sender.fd_to(to, Some(LANE)).unwrap(), 0, Interest::READ)
@@ -134,6 +169,11 @@ fn what_has_come_is_not_lost_with_a_flows_socket() {
         let mut sent = batch(to, &[vec![lane; 64]]);
         assert_eq!(sender.send(Some(lane), &mut sent), Sent::All);
     }
+    let has_come = |number: &u32| {
+        let flow = receiver.receivers.find(*number);
+        flow.is_some_and(|flow| flow.socket.has_waiting())
+    };
+    until(|| numbers.iter().all(has_come));
     // Many times as many as there is room for.
     for port in 2000..4000 {
         receiver.receive_flow(flow(port), 0);
@@ -142,7 +182,7 @@ fn what_has_come_is_not_lost_with_a_flows_socket() {
     assert!(numbers.iter().all(known), "something waits in each");
     for (lane, &number) in (0..).zip(&numbers) {
         let came = (first + u16::from(lane), vec![lane; 64]);
-        assert_eq!(take(receiver, Of::Flow(number)), [came]);
+        assert_eq!(take(receiver, Of::Flow(number), 1), [came]);
     }
     for port in 4000..6000 {
         receiver.receive_flow(flow(port), 0);
