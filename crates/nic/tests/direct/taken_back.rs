@@ -1,10 +1,14 @@
 //! Memory that is taken back while peers are at it.
 
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Buffer, pattern, wait_for};
+use crate::common::{self, Buffer, Bytes, pattern, wait_for};
 use crate::other_process::peer::Peer;
 use crate::other_process::race::{self, race_all};
+use crate::other_process::reach::{self, Kind};
 use crate::other_process::{CANARY, SEED};
 
 /// Rounds of each kind of end: deregistration, the queue pair's move to ERR, its destruction.
@@ -68,33 +72,75 @@ fn an_initiator_that_is_killed_lets_go() {
     }
 }
 
+/// A thread that takes memory back.
+struct Taker {
+    thread: JoinHandle<()>,
+    /// Where the system tells of it.
+    at: PathBuf,
+    taken: Receiver<Bytes>,
+}
+
+impl Taker {
+    fn new(buffer: Buffer) -> Self {
+        let ((me, begun), (done, taken)) = (channel(), channel());
+        let thread = std::thread::spawn(move || {
+            let me_at = std::fs::read_link("/proc/thread-self").expect("a thread");
+            me.send(me_at).expect("heard");
+            let mut bytes = buffer.deregister();
+            bytes.fill(CANARY);
+            done.send(bytes).expect("heard");
+        });
+        let at = Path::new("/proc").join(begun.recv().expect("begun"));
+        Self { thread, at, taken }
+    }
+
+    /// The memory, or nothing: it is held up. Time says nothing on a busy machine, but who waits for a copy's end sleeps and looks, and
+    /// sleeps again, and nobody else does.
+    fn has_it(&self) -> Option<Bytes> {
+        const SLEEPS: u64 = 50;
+        let mut bytes = None;
+        wait_for("memory that is taken back, or a wait for it", || {
+            bytes = self.taken.try_recv().ok();
+            bytes.is_some() || self.sleeps() >= SLEEPS
+        });
+        bytes
+    }
+
+    /// How often it has slept. None any more when it has ended.
+    fn sleeps(&self) -> u64 {
+        let status = std::fs::read_to_string(self.at.join("status")).unwrap_or_default();
+        let sleeps = |line: &str| {
+            line.strip_prefix("voluntary_ctxt_switches:")?
+                .trim()
+                .parse()
+                .ok()
+        };
+        status.lines().find_map(sleeps).unwrap_or(0)
+    }
+}
+
 /// Stops an initiator at some moment of its copies and takes the memory back. Returns whether that had to wait: then `release` let it
 /// go on, and nothing has touched the memory since.
-fn taken_back_from_a_stopped_one(release: impl FnOnce(&mut Peer)) -> bool {
-    const SOON: Duration = Duration::from_millis(100);
+fn taken_back_from_a_stopped_one(kind: Kind, release: impl FnOnce(&mut Peer)) -> bool {
     let mut peer = Peer::start_direct();
+    let buffer = Buffer::of(&peer.end.pd, kind(&peer.end));
+    peer.connect((buffer.addr(), buffer.key()));
     peer.ask("flood");
-    let first = || std::hint::black_box(&peer.buffer).snapshot()[0];
+    let first = || std::hint::black_box(&buffer).snapshot()[0];
     wait_for("a WRITE", || first() == pattern(1, SEED)[0]);
     peer.stop();
-    let buffer = std::mem::replace(&mut peer.buffer, Buffer::new(&peer.end.pd, vec![0; 8]));
-    let (done, taken) = std::sync::mpsc::channel();
-    let taker = std::thread::spawn(move || {
-        let mut bytes = buffer.deregister();
-        bytes.fill(CANARY);
-        done.send(bytes).expect("heard");
+    let taker = Taker::new(buffer);
+    let soon = taker.has_it();
+    let held_up = soon.is_none();
+    let bytes = soon.unwrap_or_else(|| {
+        release(&mut peer);
+        let later = taker.taken.recv_timeout(common::DEADLINE);
+        later.expect("let go")
     });
-    let (held_up, bytes) = match taken.recv_timeout(SOON) {
-        Ok(bytes) => {
-            peer.signal("CONT");
-            (false, bytes)
-        }
-        Err(_) => {
-            release(&mut peer);
-            (true, taken.recv_timeout(common::DEADLINE).expect("let go"))
-        }
-    };
-    taker.join().expect("taken");
+    if !held_up {
+        peer.signal("CONT");
+    }
+    taker.thread.join().expect("taken");
     // What the other one still has in its hands fails.
     let until = Instant::now() + Duration::from_millis(5);
     while Instant::now() < until {
@@ -108,10 +154,14 @@ fn taken_back_from_a_stopped_one(release: impl FnOnce(&mut Peer)) -> bool {
 /// the memory back before it has gone on, or has ended.
 #[test]
 fn a_stopped_initiator_is_waited_for_until_it_goes_on_or_ends() {
-    let hit = |release: fn(&mut Peer)| (0..100).any(|_| taken_back_from_a_stopped_one(release));
-    assert!(hit(|peer| peer.signal("CONT")), "never in a copy");
-    assert!(
-        hit(|peer| peer.child.kill().expect("killed")),
-        "never in a copy"
-    );
+    let releases: [fn(&mut Peer); 2] = [
+        |peer| peer.signal("CONT"),
+        |peer| peer.child.kill().expect("killed"),
+    ];
+    for kind in reach::kinds() {
+        for release in releases {
+            let mut tries = (0..100).map(|_| taken_back_from_a_stopped_one(kind, release));
+            assert!(tries.any(|held_up| held_up), "never in a copy");
+        }
+    }
 }

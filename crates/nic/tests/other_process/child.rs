@@ -4,13 +4,13 @@ use std::io::BufRead;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferroce_nic::{Mr, Window};
+use ferroce_nic::{Mr, Refusal, Window};
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcImm, WcStatus};
 
 use super::{CANARY, LEN, ON_DEVICE, SEED, numbers, parse, reconnect, small};
-use crate::common::{ALL, Buffer, Bytes, End, cap, pattern};
+use crate::common::{ALL, Buffer, Bytes, End, cap, pattern, wait_for};
 
 /// What the child has.
 struct State {
@@ -95,6 +95,7 @@ impl State {
             "window" => self.open_window(parse(line)[0] == 2),
             "race" => self.race(parse(line)[0]),
             "flood" => self.flood(),
+            "reach" => self.reach(),
             "number" => vec![end.qp.qpn().get().into()],
             "another" => self.another(small(parse(line)[0])),
             "join" => self.join(&parse(line)),
@@ -242,6 +243,27 @@ impl State {
             self.end.qp = self.end.another_qp();
         }
         vec![changed as u64]
+    }
+
+    /// Writes to the peer's memory until it is known whether the kernel lets this process at that.
+    fn reach(&self) -> Vec<u64> {
+        let remote = RemoteAddr {
+            addr: self.theirs[1],
+            rkey: Key(small(self.theirs[2])),
+        };
+        let mut known = None;
+        wait_for("word of the kernel", || {
+            let bytes = vec![self.buffer.sge(0, 8)];
+            self.end.send(1, SendOp::Write(remote), bytes);
+            self.end.done(1);
+            known = match self.end.qp.path_report().direct {
+                Some(Ok(())) => Some(1),
+                Some(Err(Refusal::Unreachable)) => Some(0),
+                _ => None,
+            };
+            known.is_some()
+        });
+        vec![known.expect("known")]
     }
 
     /// Writes to the peer's memory until that is taken back.

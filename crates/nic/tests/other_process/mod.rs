@@ -4,6 +4,7 @@
 pub(crate) mod child;
 pub(crate) mod peer;
 pub(crate) mod race;
+pub(crate) mod reach;
 pub(crate) mod refusals;
 
 use ferroce_proto::ids::{Psn, Qpn};
