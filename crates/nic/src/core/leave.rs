@@ -17,7 +17,7 @@ use super::sync::lock;
 
 /// How long an exit waits for it at most: as long as a busy machine may keep a thread from its processor. What is not said by then is
 /// lost, as an acknowledgement that waits for the program's answer is, and the peer takes for failed what was received. Only an exit
-/// with a lock in hand, from a signal handler, waits for all of it; nobody can tell that from a busy machine.
+/// with a lock in hand, from a signal handler, waits so long for nothing: it cannot tell that from a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Rounds of work for what has already come.
 const ROUNDS: usize = 64;
