@@ -269,6 +269,8 @@ fn moderated_events_come_with_the_count_or_after_the_period() {
         assert!(early || flushing.event_within(SOON));
         // A thread that stood still for the whole period shows nothing.
         assert!(!early || !in_time, "before the count");
+        // Else the queue is full after some rounds, and no event comes.
+        flushing.drain(|_| ());
         in_time
     };
     assert!((0..100).any(|_| by_count()), "never within the period");
