@@ -5,6 +5,7 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use common::{Outcome, Side};
 use ferroce::{Endpoint, Listener, Provider, Stream, StreamRoom};
@@ -12,6 +13,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 const CLIENTS: usize = 1000;
+/// All begin at once, and the last is reached when the others are served.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Small, since there are many.
 const ROOM: StreamRoom = StreamRoom {
     buffers: 2,
@@ -47,7 +50,7 @@ pub(crate) fn main() -> Outcome {
 async fn server(listener: Listener) -> Outcome {
     let mut served = JoinSet::new();
     for _ in 0..CLIENTS {
-        let incoming = listener.accept().await?;
+        let incoming = listener.accept().await?.timeout(PATIENCE);
         served.spawn(async move {
             let mut stream = Stream::accept(incoming, ROOM).await?;
             let mut line = String::new();
@@ -74,7 +77,7 @@ async fn server(listener: Listener) -> Outcome {
 async fn clients(endpoint: Endpoint, address: SocketAddr) -> Outcome {
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
-        let connector = endpoint.connector();
+        let connector = endpoint.connector().timeout(PATIENCE);
         clients.spawn(async move {
             let mut stream = Stream::connect(&connector, address, ROOM).await?;
             let said = format!("hello from client {number}\nand good-bye\n");

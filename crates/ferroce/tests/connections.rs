@@ -16,9 +16,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use common::door::{connect, connector};
 use common::{DEADLINE, provider};
 use ferroce::{
-    Buffer, Connection, Endpoint, Eventually, Incoming, Listener, Operation, PendingBuffer,
+    Buffer, Connection, Endpoint, Error, Eventually, Incoming, Listener, Operation, PendingBuffer,
     Prepared, Stream, StreamRoom,
 };
 use proptest::prelude::*;
@@ -106,6 +107,8 @@ struct World {
     /// Buffers that are the program's, and the byte that all of each are.
     own: Vec<(Buffer, u8)>,
     messages: u8,
+    /// Why connections were not made: the peer's refusal, its absence, or that it gave up.
+    refused: Vec<Error>,
 }
 
 fn choose<T>(of: &[T], number: usize) -> Option<usize> {
@@ -158,6 +161,7 @@ impl World {
             posted: Vec::new(),
             own: Vec::new(),
             messages: 0,
+            refused: Vec::new(),
         }
     }
 
@@ -165,9 +169,9 @@ impl World {
         match step {
             Step::Connect(n) => self
                 .connecting
-                .push(self.endpoints[n % 2].connect(self.address)),
+                .push(connect(&self.endpoints[n % 2], self.address)),
             Step::ConnectStream(n) => {
-                let connector = self.endpoints[n % 2].connector();
+                let connector = connector(&self.endpoints[n % 2]);
                 self.beginning
                     .push(Stream::connect(&connector, self.address, ROOM));
             }
@@ -233,7 +237,7 @@ impl World {
         if let Some(at) = choose(&self.listeners, n)
             && let Some(incoming) = once(self.listeners[at].accept())
         {
-            self.incoming.push(incoming.unwrap());
+            self.incoming.push(incoming.unwrap().timeout(DEADLINE));
         }
     }
 
@@ -255,15 +259,22 @@ impl World {
 
     fn serve(&mut self, n: usize) {
         self.endpoints[n % 2].turn().unwrap();
-        // Whatever refused them: the peer, its absence, or that it gave up.
-        let connected = ready(&mut self.connecting).into_iter().flatten();
-        self.connections.extend(connected);
-        let begun = ready(&mut self.beginning).into_iter().flatten();
-        self.flows.extend(begun.map(|stream| Flow {
-            stream,
-            written: 0,
-            read: 0,
-        }));
+        for connected in ready(&mut self.connecting) {
+            match connected {
+                Ok(connection) => self.connections.push(connection),
+                Err(e) => self.refused.push(e),
+            }
+        }
+        for begun in ready(&mut self.beginning) {
+            match begun {
+                Ok(stream) => self.flows.push(Flow {
+                    stream,
+                    written: 0,
+                    read: 0,
+                }),
+                Err(e) => self.refused.push(e),
+            }
+        }
     }
 
     fn send(&mut self, n: usize) {
@@ -398,6 +409,7 @@ fn a_program_of_this_kind_gets_its_bytes_through() {
         assert!(begun.elapsed() < DEADLINE, "not connected");
         world.step(Step::Serve(0));
         world.step(Step::Serve(1));
+        assert!(world.refused.is_empty(), "{:?}", world.refused);
         world.step(Step::Accept(0));
         // A stream is told by what it says.
         let stream = |i: &Incoming| i.peer_parameters().private_data.starts_with(b"FeSt");

@@ -7,23 +7,18 @@ use std::os::fd::AsFd;
 use std::thread;
 
 use common::bare::Bare;
-use common::provider;
+use common::door::{connect, endpoint, incoming, listener};
 use ferroce::{
-    Access, Connection, DeviceEvent, DeviceEventKind, DeviceEvents, Endpoint, EventSubject,
-    Operation, QueuePairBuilder, Rc, SharedReceiveQueue,
+    Access, Connection, DeviceEvent, DeviceEventKind, DeviceEvents, EventSubject, Operation,
+    QueuePairBuilder, Rc, SharedReceiveQueue,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Server and client.
 fn connected() -> (Connection, Connection) {
-    let endpoint = Endpoint::new(&provider()).unwrap();
-    let listener = endpoint.listen((common::address(), 0).into()).unwrap();
-    let address = (common::address(), listener.port()).into();
-    let client = thread::spawn(move || {
-        let endpoint = Endpoint::new(&provider()).unwrap();
-        endpoint.connect(address).wait().unwrap()
-    });
-    let server = listener.accept().wait().unwrap().accept().wait().unwrap();
+    let (listener, address) = listener(&endpoint());
+    let client = thread::spawn(move || connect(&endpoint(), address).wait().unwrap());
+    let server = incoming(&listener).accept().wait().unwrap();
     (server, client.join().unwrap())
 }
 

@@ -12,20 +12,19 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::door::{endpoint, listener};
-use common::{DEADLINE, provider};
+use common::DEADLINE;
+use common::door::{connect, connector, endpoint, incoming, listener};
 use ferroce::{Completed, Connection, Endpoint, Error, Incoming, Operation, WorkStatus};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// A request to a listener, and what the asking side waits for.
-fn asked(endpoint: &Endpoint) -> (Incoming, thread::JoinHandle<ferroce::Result<Connection>>) {
-    let (listener, address) = listener(endpoint);
+fn asked(of: &Endpoint) -> (Incoming, thread::JoinHandle<ferroce::Result<Connection>>) {
+    let (listener, address) = listener(of);
     let client = thread::spawn(move || {
-        let connector = Endpoint::new(&provider())?.connector();
-        connector.private_data(b"please").connect(address).wait()
+        let connector = connector(&endpoint()).private_data(b"please");
+        connector.connect(address).wait()
     });
-    let incoming = listener.accept().within(DEADLINE).wait().unwrap();
-    (incoming, client)
+    (incoming(&listener), client)
 }
 
 /// Both ends of a connection, of endpoints of their own: server and client.
@@ -122,7 +121,7 @@ fn where_nobody_listens_says_so() {
     let endpoint = endpoint();
     let (listener, address) = listener(&endpoint);
     drop(listener);
-    let refused = endpoint.connect(address).wait().unwrap_err();
+    let refused = connect(&endpoint, address).wait().unwrap_err();
     assert!(
         matches!(refused, Error::Rejected { reason: 8, .. }),
         "{refused}"
@@ -148,7 +147,7 @@ fn what_takes_too_long_times_out() {
 fn the_peer_of_a_connect_that_was_given_up_cannot_accept_it() {
     let endpoint = endpoint();
     let (listener, address) = listener(&endpoint);
-    let mut connecting = endpoint.connect(address);
+    let mut connecting = connect(&endpoint, address);
     let incoming = endpoint.block_on(async {
         let mut accepting = listener.accept();
         std::future::poll_fn(|context| {
@@ -161,9 +160,9 @@ fn the_peer_of_a_connect_that_was_given_up_cannot_accept_it() {
         })
         .await
     });
-    let incoming = incoming.unwrap().unwrap();
+    let incoming = incoming.unwrap().unwrap().timeout(DEADLINE);
     drop(connecting);
-    let gone = incoming.accept().within(DEADLINE).wait().unwrap_err();
+    let gone = incoming.accept().wait().unwrap_err();
     assert!(
         !matches!(gone, Error::TimedOut { .. }),
         "the peer was not told: {gone}"
@@ -173,9 +172,8 @@ fn the_peer_of_a_connect_that_was_given_up_cannot_accept_it() {
 #[test]
 fn a_listener_that_goes_rejects_who_waits() {
     let (listener, address) = listener(&endpoint());
-    let clients = [(); 3]
-        .map(|()| thread::spawn(move || Endpoint::new(&provider())?.connect(address).wait()));
-    let first = listener.accept().wait().unwrap();
+    let clients = [(); 3].map(|()| thread::spawn(move || connect(&endpoint(), address).wait()));
+    let first = incoming(&listener);
     // The others have been heard, or will find nobody.
     drop(listener);
     drop(first);
@@ -201,7 +199,7 @@ fn threads_wait_on_one_endpoint_and_none_misses_what_another_served() {
         .map(|i| {
             let shared = shared.clone();
             thread::spawn(move || {
-                let connection = shared.connect(address).wait().unwrap();
+                let connection = connect(&shared, address).wait().unwrap();
                 for round in 0..50 {
                     let bytes = [u8::try_from(i * 30 + round % 7).unwrap(); 32];
                     let receive = connection
@@ -221,7 +219,7 @@ fn threads_wait_on_one_endpoint_and_none_misses_what_another_served() {
         .collect();
     let servers: Vec<_> = (0..THREADS)
         .map(|_| {
-            let prepared = listener.accept().wait().unwrap().prepare().unwrap();
+            let prepared = incoming(&listener).prepare().unwrap();
             thread::spawn(move || echo(prepared))
         })
         .collect();
@@ -270,8 +268,9 @@ fn an_event_loop_needs_the_descriptor_only() {
     let noted = Arc::new(Noted(AtomicBool::new(true)));
     let waker = Waker::from(Arc::clone(&noted));
     let mut both = pin!(async {
-        let mut connecting = endpoint.connect(address);
-        let mut accepting = pin!(async { listener.accept().await?.accept().await });
+        let mut connecting = connect(&endpoint, address);
+        let mut accepting =
+            pin!(async { listener.accept().await?.timeout(DEADLINE).accept().await });
         let (mut client, mut server) = (None, None);
         std::future::poll_fn(|context| {
             if client.is_none()
@@ -320,7 +319,7 @@ async fn tokio_serves_many_connections_in_one_thread() {
     let work = async {
         let mut tasks = tokio::task::JoinSet::new();
         for number in 0..CLIENTS {
-            let connector = endpoint.connector().private_data(&number.to_be_bytes());
+            let connector = connector(&endpoint).private_data(&number.to_be_bytes());
             tasks.spawn(async move {
                 let connection = connector.connect(address).await.unwrap();
                 connection.disconnected().await.unwrap();
@@ -333,7 +332,7 @@ async fn tokio_serves_many_connections_in_one_thread() {
             let number = usize::from_be_bytes(*said.first_chunk().unwrap());
             assert!(!std::mem::replace(&mut seen[number], true), "came twice");
             tasks.spawn(async move {
-                let connection = incoming.accept().await.unwrap();
+                let connection = incoming.timeout(DEADLINE).accept().await.unwrap();
                 connection.disconnect().await.unwrap();
             });
         }
@@ -349,9 +348,9 @@ async fn tokio_serves_many_connections_in_one_thread() {
 fn a_connector_with_a_source_connects_from_there() {
     let endpoint = endpoint();
     let (listener, address) = listener(&endpoint);
-    let connector = endpoint.connector().source((common::address(), 0).into());
+    let connector = connector(&endpoint).source((common::address(), 0).into());
     let client = thread::spawn(move || connector.connect(address).wait());
-    let incoming = listener.accept().within(DEADLINE).wait().unwrap();
+    let incoming = incoming(&listener);
     let from = incoming.peer_address().unwrap();
     assert_eq!(from.ip(), common::address());
     let server = incoming.accept().wait().unwrap();
@@ -364,11 +363,9 @@ fn a_connector_with_a_source_connects_from_there() {
 
 #[test]
 fn sizes_and_times_beyond_everything_are_errors_or_no_limit() {
-    let endpoint = endpoint();
-    let (listener, address) = listener(&endpoint);
+    let (listener, address) = listener(&endpoint());
     let client = thread::spawn(move || {
-        let endpoint = Endpoint::new(&provider()).unwrap();
-        let connector = endpoint.connector();
+        let connector = connector(&endpoint());
         let huge = ferroce::QueuePairCapacities {
             send: u32::MAX,
             receive: 1 << 31,

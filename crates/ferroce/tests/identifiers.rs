@@ -315,12 +315,11 @@ fn an_identifier_moves_to_another_channel_with_what_is_waiting() {
 fn a_request_is_handed_to_another_endpoint() {
     let (door, worker) = (endpoint(), endpoint());
     let (listener, to) = door::listener(&door);
-    let connecting = endpoint().connect(to).within(DEADLINE);
+    let connecting = door::connect(&endpoint(), to);
     let client = std::thread::spawn(move || connecting.wait().unwrap());
-    let incoming = listener.accept().within(DEADLINE).wait().unwrap();
-    let incoming = incoming.migrate(&worker).unwrap();
+    let incoming = door::incoming(&listener).migrate(&worker).unwrap();
     drop((listener, door));
-    let server = incoming.accept().within(DEADLINE).wait().unwrap();
+    let server = incoming.accept().wait().unwrap();
     let client = client.join().unwrap();
     assert_eq!(server.local_address(), Some(to));
     assert_eq!(client.peer_address(), Some(to));

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::DEADLINE;
-use common::door::{endpoint, listener};
+use common::door::{connector, endpoint, incoming, listener};
 use ferroce::{Listener, Stream, StreamRoom};
 
 /// Tells a process that runs one of these tests what it is.
@@ -30,15 +30,14 @@ fn bytes() -> Vec<u8> {
 }
 
 fn connect(address: SocketAddr) -> Stream {
-    let connector = endpoint().connector();
+    let connector = connector(&endpoint());
     let connecting = Stream::connect(&connector, address, StreamRoom::default());
-    connecting.within(DEADLINE).wait().unwrap()
+    connecting.wait().unwrap()
 }
 
 fn accept(listener: &Listener) -> Stream {
-    let incoming = listener.accept().within(DEADLINE).wait().unwrap();
-    let accepting = Stream::accept(incoming, StreamRoom::default());
-    accepting.within(DEADLINE).wait().unwrap()
+    let accepting = Stream::accept(incoming(listener), StreamRoom::default());
+    accepting.wait().unwrap()
 }
 
 /// The accepted and the connected end, which have endpoints of their own that nobody else has.

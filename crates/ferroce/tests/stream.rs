@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use common::door::{endpoint, listener};
+use common::door::{connect, connector, endpoint, incoming, listener};
 use ferroce::{Error, Stream, StreamRoom};
 
 const SMALL: StreamRoom = StreamRoom {
@@ -21,12 +21,11 @@ const SMALL: StreamRoom = StreamRoom {
 fn pair(one: StreamRoom, other: StreamRoom) -> (Stream, Stream) {
     let (listener, address) = listener(&endpoint());
     let connecting = thread::spawn(move || {
-        Stream::connect(&endpoint().connector(), address, other)
+        Stream::connect(&connector(&endpoint()), address, other)
             .wait()
             .unwrap()
     });
-    let incoming = listener.accept().wait().unwrap();
-    let accepted = Stream::accept(incoming, one).wait().unwrap();
+    let accepted = Stream::accept(incoming(&listener), one).wait().unwrap();
     (accepted, connecting.join().unwrap())
 }
 
@@ -249,17 +248,17 @@ fn a_waiting_reader_and_a_waiting_writer_learn_that_the_peer_is_gone() {
 #[test]
 fn what_is_no_stream_is_told_so() {
     let (listener, address) = listener(&endpoint());
-    let other = thread::spawn(move || endpoint().connect(address).wait());
-    let incoming = listener.accept().wait().unwrap();
-    let refused = Stream::accept(incoming, SMALL).wait().unwrap_err();
+    let other = thread::spawn(move || connect(&endpoint(), address).wait());
+    let refused = Stream::accept(incoming(&listener), SMALL).wait();
+    let refused = refused.unwrap_err();
     assert!(matches!(refused, Error::Protocol(_)), "{refused}");
     assert!(matches!(
         other.join().unwrap().unwrap_err(),
         Error::Rejected { reason: 28, .. }
     ));
     let stream =
-        thread::spawn(move || Stream::connect(&endpoint().connector(), address, SMALL).wait());
-    let plain = listener.accept().wait().unwrap().accept().wait();
+        thread::spawn(move || Stream::connect(&connector(&endpoint()), address, SMALL).wait());
+    let plain = incoming(&listener).accept().wait();
     let refused = stream.join().unwrap().unwrap_err();
     assert!(matches!(refused, Error::Protocol(_)), "{refused}");
     drop(plain);
@@ -290,11 +289,13 @@ async fn tokio_copies_through_a_stream_whose_halves_are_in_two_tasks() {
     let driver = tokio::spawn(endpoint.driver().run_on_tokio());
     let work = async {
         let (listener, address) = listener(&endpoint);
-        let connector = endpoint.connector();
-        let (server, client) = tokio::join!(
-            async { Stream::accept(listener.accept().await.unwrap(), SMALL).await },
-            Stream::connect(&connector, address, SMALL),
-        );
+        let connector = connector(&endpoint);
+        let accepting = async {
+            let incoming = listener.accept().await.unwrap().timeout(common::DEADLINE);
+            Stream::accept(incoming, SMALL).await
+        };
+        let (server, client) =
+            tokio::join!(accepting, Stream::connect(&connector, address, SMALL),);
         let (mut from, mut to) = tokio::io::split(server.unwrap());
         let echo = tokio::spawn(async move {
             tokio::io::copy(&mut from, &mut to).await.unwrap();

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::DEADLINE;
-use common::door::{endpoint, listener};
+use common::door::{connect, connector, endpoint, incoming, listener};
 use ferroce::{
     Connection, Endpoint, Eventually, Incoming, Listener, Operation, Stream, StreamRoom,
 };
@@ -96,8 +96,8 @@ fn serving(
 fn connected(server: &Endpoint, client: &Endpoint) -> (Connection, Connection) {
     let (listener, address) = listener(server);
     let client = client.clone();
-    let asking = thread::spawn(move || client.connect(address).wait().unwrap());
-    let server = listener.accept().wait().unwrap().accept().wait().unwrap();
+    let asking = thread::spawn(move || connect(&client, address).wait().unwrap());
+    let server = incoming(&listener).accept().wait().unwrap();
     (server, asking.join().unwrap())
 }
 
@@ -124,7 +124,7 @@ fn a_waker_may_serve_the_endpoint_that_woke_it() {
     until(&told, "limit");
     drop(late);
     pending(&mut asked, &waker("event"));
-    let asking = thread::spawn(move || there.connect(address).wait().map(drop));
+    let asking = thread::spawn(move || connect(&there, address).wait().map(drop));
     until(&told, "event");
     let bytes = far.buffer_of(b"wake").unwrap();
     let sent = far.queue_pair().submit_buffer(Operation::Send, bytes);
@@ -182,12 +182,11 @@ fn a_task_that_ends_may_serve_the_endpoint_of_the_stream_that_it_read() {
     let (listener, address) = listener(&here);
     let asking = thread::spawn(move || {
         let room = StreamRoom::default();
-        Stream::connect(&there.connector(), address, room)
+        Stream::connect(&connector(&there), address, room)
             .wait()
             .unwrap()
     });
-    let incoming = listener.accept().wait().unwrap();
-    let mut near = Stream::accept(incoming, StreamRoom::default())
+    let mut near = Stream::accept(incoming(&listener), StreamRoom::default())
         .wait()
         .unwrap();
     let mut far = asking.join().unwrap();
