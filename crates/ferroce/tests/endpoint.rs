@@ -12,9 +12,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::DEADLINE;
 use common::door::{connect, connector, endpoint, incoming, listener};
-use ferroce::{Completed, Connection, Endpoint, Error, Incoming, Operation, WorkStatus};
+use common::{DEADLINE, address, provider};
+use ferroce::{Completed, Connection, Endpoint, Error, Id, Incoming, Operation, WorkStatus};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// A request to a listener, and what the asking side waits for.
@@ -54,7 +54,7 @@ fn threads_that_block_connect_with_private_data_both_ways_and_disconnect() {
     assert!(asked.starts_with(b"please"), "{asked:?}");
     assert_eq!(
         incoming.peer_address().unwrap().ip().to_string(),
-        common::address().to_string()
+        address().to_string()
     );
     let server = incoming.private_data(b"welcome").accept().wait().unwrap();
     let client = client.join().unwrap().unwrap();
@@ -118,10 +118,12 @@ fn a_request_that_is_dropped_is_rejected() {
 
 #[test]
 fn where_nobody_listens_says_so() {
-    let endpoint = endpoint();
-    let (listener, address) = listener(&endpoint);
-    drop(listener);
-    let refused = connect(&endpoint, address).wait().unwrap_err();
+    // A port that is held is given to no other test.
+    let channel = provider().event_channel().unwrap();
+    let id = Id::new(&channel).unwrap();
+    id.bind((address(), 0).into()).unwrap();
+    let nobody = (address(), id.port()).into();
+    let refused = connect(&endpoint(), nobody).wait().unwrap_err();
     assert!(
         matches!(refused, Error::Rejected { reason: 8, .. }),
         "{refused}"
