@@ -1,9 +1,10 @@
 //! An end, and what was asked of it.
 
 use ferroce_conformance::bench::Spec;
+use ferroce_conformance::door::EINVAL;
 use ferroce_conformance::wait::wait_for;
 use ferroce_conformance::{Bench, End};
-use ferroce_proto::ids::Key;
+use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::verbs::{QpState, QpType};
 
 use super::super::posted::Posted;
@@ -47,6 +48,20 @@ impl Player {
             shared: spec.srq.is_some(),
             overflowed: false,
         }
+    }
+
+    /// Takes it from RESET to RTS. A packet that was sent before may be the one that is expected again, and ruin it in RTR already.
+    pub(super) fn connect(&self, to: Qpn) {
+        wait_for("RTS", || {
+            let (state, refused) = match self.end.try_go_to(QpState::Rts, to, self.end.gid()) {
+                Ok(()) => return Some(()),
+                Err(refused) => refused,
+            };
+            let ruined = self.end.state() == QpState::Err;
+            assert_eq!((state, refused, ruined), (QpState::Rts, EINVAL, true));
+            self.end.to(QpState::Reset);
+            None
+        });
     }
 
     /// Takes what has completed.
