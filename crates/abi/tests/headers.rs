@@ -154,24 +154,30 @@ fn program() -> String {
     c
 }
 
+/// What the program prints, made in a folder; or what the compiler says is wrong with it.
+fn printed(dir: &Path) -> Result<String, String> {
+    std::fs::create_dir_all(dir).unwrap();
+    let (source, binary) = (dir.join("headers.c"), dir.join("headers"));
+    std::fs::write(&source, program()).unwrap();
+    let mut compiler = Command::new("gcc");
+    compiler.arg(&source).arg("-o").arg(&binary);
+    let compiled = compiler.output().expect("gcc must be installed");
+    if !compiled.status.success() {
+        return Err(String::from_utf8_lossy(&compiled.stderr).into_owned());
+    }
+    let printed = Command::new(&binary).output().unwrap().stdout;
+    Ok(String::from_utf8(printed).unwrap())
+}
+
 #[test]
 #[ignore = "needs gcc, libibverbs-dev and librdmacm-dev"]
 fn declarations_match_the_installed_headers() {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (source, binary) = (dir.join("headers.c"), dir.join("headers"));
-    std::fs::write(&source, program()).unwrap();
-    let compiled = Command::new("gcc")
-        .arg(&source)
-        .arg("-o")
-        .arg(&binary)
-        .output()
-        .expect("gcc must be installed");
-    assert!(
-        compiled.status.success(),
-        "{}",
-        String::from_utf8_lossy(&compiled.stderr)
-    );
-    let printed = String::from_utf8(Command::new(&binary).output().unwrap().stdout).unwrap();
+    // Other runs of this test have their own.
+    let name = format!("headers-{}", std::process::id());
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let printed = printed(&dir);
+    std::fs::remove_dir_all(&dir).unwrap();
+    let printed = printed.unwrap_or_else(|wrong| panic!("{wrong}"));
     let expected = expected();
     let differences: Vec<String> = expected
         .lines()

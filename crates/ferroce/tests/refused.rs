@@ -25,7 +25,8 @@ fn what_must_not_compile_does_not() {
         .collect();
     cases.sort();
     assert!(!cases.is_empty());
-    let compiler = Compiler::new();
+    let folder = Folder::new();
+    let compiler = Compiler::new(&folder);
     let wrong: Vec<String> = cases
         .chunks(cases.len().div_ceil(2))
         .map(|some| {
@@ -79,6 +80,24 @@ fn mark(line: &str) -> Option<&str> {
     line.split_once("//~ ").map(|(_, codes)| codes)
 }
 
+/// Where programs are compiled: of this process alone, and gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = format!("refused-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
 /// The compiler of this build, and the library that it made.
 #[derive(Clone)]
 struct Compiler {
@@ -89,7 +108,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn new() -> Self {
+    fn new(out: &Folder) -> Self {
         // Cargo names itself to tests; the compiler is its neighbour, also where several toolchains are installed.
         let cargo = PathBuf::from(std::env::var_os("CARGO").expect("run by cargo"));
         let neighbour = cargo.with_file_name("rustc");
@@ -105,8 +124,6 @@ impl Compiler {
             })
             .max_by_key(|path| path.metadata().unwrap().modified().unwrap())
             .expect("the library");
-        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("refused");
-        fs::create_dir_all(&out).unwrap();
         Self {
             program: if neighbour.exists() {
                 neighbour
@@ -115,7 +132,7 @@ impl Compiler {
             },
             libraries,
             ferroce,
-            out,
+            out: out.0.clone(),
         }
     }
 
