@@ -7,7 +7,8 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// Tells a program the namespace of who started it.
 const OUTSIDE: &str = "FERROCE_CONFORMANCE_OUTSIDE";
@@ -16,14 +17,30 @@ const OUTSIDE: &str = "FERROCE_CONFORMANCE_OUTSIDE";
 /// tells the program.
 pub fn start_apart(command: &mut Command) -> &mut Command {
     command.env(OUTSIDE, current());
+    if may_leave() {
+        leaving(command);
+    }
+    command
+}
+
+/// Whether this user may make a network namespace and set it up. Where unprivileged user namespaces are restricted, one is made in which
+/// nothing may be done. A program that does nothing finds out, once.
+fn may_leave() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let mut nothing = Command::new("true");
+        let ran = leaving(&mut nothing).stdin(Stdio::null()).status();
+        ran.is_ok_and(|status| status.success())
+    })
+}
+
+/// The program leaves our network before it starts, or does not start.
+fn leaving(command: &mut Command) -> &mut Command {
     // SAFETY: nothing but system calls on what it makes itself.
     unsafe {
         command.pre_exec(|| {
-            if leave_network() {
-                loopback_up()
-            } else {
-                Ok(())
-            }
+            leave_network()?;
+            loopback_up()
         })
     }
 }
@@ -40,11 +57,16 @@ fn current() -> String {
 }
 
 /// A new namespace; who is not root needs a new user namespace for it.
-fn leave_network() -> bool {
-    [libc::CLONE_NEWNET, libc::CLONE_NEWUSER | libc::CLONE_NEWNET]
+fn leave_network() -> io::Result<()> {
+    let left = [libc::CLONE_NEWNET, libc::CLONE_NEWUSER | libc::CLONE_NEWNET]
         .into_iter()
         // SAFETY: no pointers.
-        .any(|flags| unsafe { libc::unshare(flags) } == 0)
+        .any(|flags| unsafe { libc::unshare(flags) } == 0);
+    if left {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Gives the loopback interface of a new namespace its addresses.
