@@ -1,6 +1,7 @@
 //! Where a case is played: which way into the device, over which path.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ferroce_proto::ids::Psn;
 use ferroce_proto::mr::Access;
@@ -33,6 +34,15 @@ pub enum Path {
 }
 
 impl Path {
+    /// The address of this host at which its ends are.
+    #[must_use]
+    pub const fn address(self) -> IpAddr {
+        match self {
+            Self::Local | Self::Wire4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Self::Wire6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        }
+    }
+
     /// The value of `FERROCE_PATH` that forces it.
     #[must_use]
     pub const fn variable(self) -> &'static str {

@@ -118,7 +118,7 @@ impl End {
         let v6 = self.path == Path::Wire6;
         (0..16)
             .find(|&i| self.side.gid(i).is_some_and(|g| g.ip().is_ipv6() == v6))
-            .expect("lo has addresses of both IP versions")
+            .expect("the runner has looked for an address of this IP version on lo")
     }
     /// Its address.
     #[must_use]

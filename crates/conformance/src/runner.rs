@@ -1,6 +1,7 @@
 //! Plays cases, several at a time, and tells which did not hold.
 
 use std::cell::RefCell;
+use std::net::UdpSocket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Mutex;
@@ -81,6 +82,11 @@ fn play_with(entry: Entry, path: Path, ends: Ends, setting: Option<(&str, &str)>
 pub fn play_from_environment() {
     let word = std::env::var(BENCH).expect("set by the parent");
     let bench = bench_of(&word).expect("three words that this program wrote");
+    if let Err(e) = UdpSocket::bind((bench.path.address(), 0)) {
+        let address = bench.path.address();
+        println!("\n{REPORT}{bench} needs the address {address} on lo, which is not there: {e}");
+        std::process::exit(1);
+    }
     let filter = std::env::var(FILTER).unwrap_or_default();
     let chosen = |case: &&Case| case.runs_on(bench) && case.name.contains(&filter);
     let cases: Vec<Case> = cases::all().iter().filter(chosen).copied().collect();
