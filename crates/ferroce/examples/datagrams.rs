@@ -1,7 +1,7 @@
 //! Datagrams: a client asks whoever is in a multicast group, and is answered directly.
 //!
 //! `server ADDRESS:PORT` and `client ADDRESS:PORT`: the address is this host's own and says which device to use; the port says which
-//! group. Datagrams may be lost, so the client asks again.
+//! group. Datagrams may be lost or late, so the client asks again, and looks at what is answered.
 
 mod common;
 
@@ -20,7 +20,15 @@ const QKEY: u32 = 0x1234_5678;
 const PORT: u8 = 1;
 /// Tags of work.
 const SEND: u64 = 1;
+/// Of the first receive; each has the next.
 const RECEIVE: u64 = 2;
+/// Receives, and bytes of each: the network's header and a text.
+const RECEIVES: usize = 2;
+const ROOM: usize = GRH_BYTES + 256;
+/// How long an answer takes at most, unless it was lost.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How often a question is asked.
+const TRIES: usize = 100;
 const QUESTIONS: [&str; 3] = ["hello", "how are you", "good-bye"];
 
 pub(crate) fn main() -> Outcome {
@@ -52,10 +60,10 @@ fn client(address: SocketAddrV4) -> Outcome {
     for question in QUESTIONS {
         let ask = |_| -> Outcome<_> {
             this.send(Datagram::new(&to, Datagram::MULTICAST, QKEY), question)?;
-            this.next(Duration::from_millis(500))
+            this.answer(question)
         };
-        let mut answers = (0..20).filter_map(|i| ask(i).transpose());
-        let (answer, ..) = answers.next().ok_or("nobody answers")??;
+        let mut answers = (0..TRIES).filter_map(|i| ask(i).transpose());
+        let answer = answers.next().ok_or("nobody answers")??;
         println!("client: {question}? {answer}");
     }
     Ok(())
@@ -68,7 +76,7 @@ fn group(address: SocketAddrV4) -> Gid {
     Gid(group.to_ipv6_mapped().octets())
 }
 
-/// A queue pair that can talk to any other one, and room for one datagram behind the network's header.
+/// A queue pair that can talk to any other one, and room for some datagrams behind the network's headers.
 struct Side {
     queue_pair: QueuePair<Ud>,
     completions: CompletionQueue,
@@ -90,34 +98,53 @@ impl Side {
             let completions = CompletionQueue::new(&context, 16)?;
             let builder = QueuePairBuilder::<Ud>::new(&domain, &completions);
             let queue_pair = builder.send(8).receive(8).inline(64).build()?;
-            let room = MemoryRegion::new(&domain, GRH_BYTES + 256, Access::LocalWrite)?;
+            let room = MemoryRegion::new(&domain, RECEIVES * ROOM, Access::LocalWrite)?;
             queue_pair.activate(PORT, &gid, QKEY)?;
-            queue_pair.post_receive(RECEIVE, &[room.slice(0..room.len())?])?;
-            return Ok(Self {
+            let side = Self {
                 queue_pair,
                 completions,
                 domain,
                 room,
                 gid,
-            });
+            };
+            (0..RECEIVES).try_for_each(|which| side.receive(which))?;
+            return Ok(side);
         }
         Err(format!("no device has the address {}", address.ip()).into())
     }
 
-    /// Answers until somebody says good-bye.
+    /// Answers until somebody says good-bye, and has stopped asking: that answer may be lost, too.
     fn serve(&self) -> Outcome {
-        loop {
-            let next = self.next(Duration::from_secs(3600))?;
-            let (question, sender, number) = next.ok_or("nobody asks")?;
+        let mut limit = Duration::from_secs(3600);
+        let mut ended = false;
+        while let Some((question, sender, number)) = self.next(limit)? {
             let answer = format!("\"{question}\" came");
             self.send(Datagram::new(&sender, number, QKEY), &answer)?;
             if question == QUESTIONS[2] {
-                println!("server: somebody said good-bye");
-                // Not before it is on its way.
-                while self.completions.wait()?.tag != SEND {}
-                return Ok(());
+                (ended, limit) = (true, 4 * PATIENCE);
             }
         }
+        if !ended {
+            return Err("nobody asks".into());
+        }
+        println!("server: somebody said good-bye");
+        Ok(())
+    }
+
+    /// The answer to a question, unless it is lost. One to a question before may come late.
+    fn answer(&self, question: &str) -> Outcome<Option<String>> {
+        while let Some((answer, ..)) = self.next(PATIENCE)? {
+            if answer.contains(question) {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+
+    fn receive(&self, which: usize) -> Outcome {
+        let room = self.room.slice(which * ROOM..(which + 1) * ROOM)?;
+        let tag = RECEIVE + which as u64;
+        Ok(self.queue_pair.post_receive(tag, &[room])?)
     }
 
     fn send(&self, datagram: Datagram, text: &str) -> Outcome {
@@ -133,15 +160,15 @@ impl Side {
             if completion.tag == SEND {
                 continue;
             }
+            let which = usize::try_from(completion.tag - RECEIVE)?;
             let mut text = vec![0; done.bytes as usize - GRH_BYTES];
-            room.read(GRH_BYTES, &mut text)?;
+            room.read(which * ROOM + GRH_BYTES, &mut text)?;
             // The header's last 20 bytes are that of IPv4, the sender's address 12 bytes behind its beginning.
             let mut from = [0; 4];
-            room.read(32, &mut from)?;
+            room.read(which * ROOM + 32, &mut from)?;
             let from = Gid(Ipv4Addr::from(from).to_ipv6_mapped().octets());
             let sender = AddressHandle::new(&self.domain, &Path::new(PORT, &self.gid, from)?)?;
-            self.queue_pair
-                .post_receive(RECEIVE, &[room.slice(0..room.len())?])?;
+            self.receive(which)?;
             let (text, number) = (String::from_utf8(text)?, done.origin.queue_pair);
             return Ok(Some((text, sender, number)));
         }
