@@ -1,5 +1,7 @@
 //! Datagrams.
 
+use std::net::Ipv4Addr;
+
 use ferroce_proto::ids::{Gid, Psn, Qpn};
 use ferroce_proto::verbs::{
     Datagram, QpState, QpType, SendFlags, SendOp, SendTo, SendWr, WcFlags, WcStatus,
@@ -9,23 +11,40 @@ use ferroce_proto::wire::{Opcode, Operation};
 use super::lengths::{layout, sges};
 use crate::bench::{Bench, Path, QKEY, Spec};
 use crate::case::Case;
-use crate::end::{End, LOSSES, pattern, send_wr};
+use crate::end::{End, LOSSES, pattern, send_wr, until_nothing_is_lost};
 use crate::raw::{Building, RawPeer};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("ud.send", &["ud.only", "ud.source", "wire.grh-area"], send),
+    Case::new(
+        "ud.send",
+        &["ud.only", "ud.source", "wire.grh-area"],
+        |bench| until_nothing_is_lost(|| send(bench)),
+    ),
     Case::new("ud.lengths", &["op.send", "op.lengths", "op.sges"], lengths),
-    Case::new("ud.qkey", &["ud.qkey", "ud.qkey-high-bit"], qkey),
+    Case::new("ud.qkey", &["ud.qkey", "ud.qkey-high-bit"], |bench| {
+        until_nothing_is_lost(|| qkey(bench))
+    }),
     Case::new(
         "ud.buffer-too-small",
         &["ud.buffer-too-small"],
         buffer_too_small,
     ),
-    Case::new("ud.grh-fields", &["wire.grh-fields"], grh_fields),
-    Case::new("ud.too-long", &["ud.too-long"], too_long),
-    Case::new("ud.reply", &["ud.reply"], reply),
-    Case::groups("ud.multicast", &["ud.multicast"], multicast),
-    Case::new("ud.no-receive", &["ud.no-receive"], no_receive),
+    Case::new("ud.grh-fields", &["wire.grh-fields"], |bench| {
+        until_nothing_is_lost(|| grh_fields(bench))
+    }),
+    Case::new("ud.too-long", &["ud.too-long"], |bench| {
+        until_nothing_is_lost(|| too_long(bench))
+    }),
+    Case::new("ud.reply", &["ud.reply"], |bench| {
+        until_nothing_is_lost(|| reply(bench))
+    }),
+    Case::groups("ud.multicast", &["ud.multicast"], |bench| {
+        let mut groups = groups();
+        until_nothing_is_lost(|| multicast(bench, groups.next()?));
+    }),
+    Case::new("ud.no-receive", &["ud.no-receive"], |bench| {
+        until_nothing_is_lost(|| no_receive(bench))
+    }),
     Case::raw("ud.header", &["ud.only"], header),
     Case::raw(
         "ud.drops",
@@ -51,7 +70,7 @@ fn pair(bench: &Bench) -> (End, End, Datagram) {
     (a, b, to)
 }
 
-fn send(bench: &Bench) {
+fn send(bench: &Bench) -> Option<()> {
     let (a, b, to) = pair(bench);
     for (wr_id, len) in (1..).zip([0, 1, 255, 1024]) {
         let content = pattern(len, wr_id);
@@ -59,12 +78,13 @@ fn send(bench: &Bench) {
         b.recv(wr_id, vec![b.sge(0, 2000)]);
         a.send_to(wr_id, to, vec![a.sge(0, len)]);
         a.done(wr_id);
-        let wc = b.done(wr_id);
+        let wc = b.arrives(wr_id)?;
         assert_eq!((wc.byte_len as usize, wc.src_qp), (GRH + len, a.qpn()));
         assert!(wc.flags.contains(WcFlags::GRH));
         assert!(b.memory().bytes(GRH, len) == content);
         check_grh(bench, &b.memory().bytes(0, GRH));
     }
+    Some(())
 }
 
 /// Of every class of length that a datagram may have, out of and into every number of pieces: the 40 bytes are the first of the message.
@@ -140,7 +160,7 @@ fn check_grh(bench: &Bench, grh: &[u8]) {
 }
 
 /// What the address handle says comes out of the other end.
-fn grh_fields(bench: &Bench) {
+fn grh_fields(bench: &Bench) -> Option<()> {
     let (mut a, b, to) = pair(bench);
     let mut attr = a.attr(Qpn::default(), b.gid()).ah_attr;
     (attr.grh.hop_limit, attr.grh.traffic_class) = (7, 0x48);
@@ -148,7 +168,7 @@ fn grh_fields(bench: &Bench) {
     b.recv(1, vec![b.sge(0, 100)]);
     a.send_to(1, Datagram { ah, ..to }, vec![a.sge(0, 8)]);
     a.done(1);
-    b.done(1);
+    b.arrives(1)?;
     let grh = b.memory().bytes(0, GRH);
     let (hop_limit, traffic_class) = if bench.path == Path::Wire6 {
         (grh[7], grh[0] << 4 | grh[1] >> 4)
@@ -156,9 +176,10 @@ fn grh_fields(bench: &Bench) {
         (grh[28], grh[21])
     };
     assert_eq!((hop_limit, traffic_class), (7, 0x48));
+    Some(())
 }
 
-fn too_long(bench: &Bench) {
+fn too_long(bench: &Bench) -> Option<()> {
     let (a, b, to) = pair(bench);
     b.recv(1, vec![b.sge(0, 10_000)]);
     let wr = SendWr {
@@ -178,16 +199,17 @@ fn too_long(bench: &Bench) {
     // The longest comes through.
     a.send_to(2, to, vec![a.sge(0, 4096)]);
     a.done(2);
-    assert_eq!(b.done(1).byte_len as usize, GRH + 4096);
+    assert_eq!(b.arrives(1)?.byte_len as usize, GRH + 4096);
+    Some(())
 }
 
-fn reply(bench: &Bench) {
+fn reply(bench: &Bench) -> Option<()> {
     let (a, mut b, to) = pair(bench);
     b.recv(1, vec![b.sge(0, 100)]);
     a.recv(2, vec![a.sge(200, 100)]);
     a.send_to(1, to, vec![a.sge(0, 8)]);
     a.done(1);
-    let wc = b.done(1);
+    let wc = b.arrives(1)?;
     let back = Datagram {
         ah: b.side_mut().handle_to_sender(&wc, 0).expect("a handle"),
         qpn: wc.src_qp,
@@ -196,57 +218,72 @@ fn reply(bench: &Bench) {
     b.memory().fill(500, b"answer");
     b.send_to(2, back, vec![b.sge(500, 6)]);
     b.done(2);
-    assert_eq!(a.done(2).src_qp, b.qpn());
+    assert_eq!(a.arrives(2)?.src_qp, b.qpn());
     assert_eq!(a.memory().bytes(200 + GRH, 6), b"answer");
+    Some(())
 }
 
-/// A group of this process alone, so that tests which run at the same time do not meet.
-fn group() -> Gid {
+/// Groups of this process alone, so that tests which run at the same time do not meet; nor do the tries of one.
+fn groups() -> impl Iterator<Item = Gid> {
     let [_, b, c, d] = std::process::id().to_be_bytes();
-    Gid::from_ip(std::net::Ipv4Addr::new(239, 192 | b & 15, c, d).into())
+    let scopes = (0..=192).rev().step_by(16);
+    scopes.map(move |scope| Gid::from_ip(Ipv4Addr::new(239, scope | b & 15, c, d).into()))
 }
 
-fn multicast(bench: &Bench) {
-    let (mut a, members, _) = pair(bench);
+fn multicast(bench: &Bench, group: Gid) -> Option<()> {
+    let (a, stays, _) = pair(bench);
     let spec = Spec::of(QpType::Ud);
     let others = [bench.end(spec), bench.peer(spec)];
     for end in &others {
         end.connect(a.qpn());
     }
-    let [member, stranger] = &others;
-    let members = [&members, member];
-    for end in members {
-        end.side().attach(group()).expect("attached");
+    let [leaves, stranger] = &others;
+    for end in [&stays, leaves] {
+        end.side().attach(group).expect("attached");
     }
+    let heard = members_hear(a, (&stays, leaves, stranger), group);
+    // What is attached does not go.
+    stays.side().detach(group).expect("detached");
+    // After a loss it has not left.
+    let _ = leaves.side().detach(group);
+    heard
+}
+
+/// One who stays in the group, one who leaves it, and one who never was in it.
+fn members_hear(
+    mut a: End,
+    (stays, leaves, stranger): (&End, &End, &End),
+    group: Gid,
+) -> Option<()> {
     let to = Datagram {
-        ah: a.handle_to(group()),
+        ah: a.handle_to(group),
         qpn: Qpn::new(0x00ff_ffff),
         qkey: QKEY,
     };
-    for end in [members[0], member, stranger] {
+    for end in [stays, leaves, stranger] {
         (0..3).for_each(|wr_id| end.recv(wr_id, vec![end.sge(0, 100)]));
     }
     a.send_to(1, to, vec![a.sge(0, 8)]);
     a.done(1);
-    for end in members {
-        assert_eq!(end.done(0).byte_len as usize, GRH + 8);
+    for end in [stays, leaves] {
+        assert_eq!(end.arrives(0)?.byte_len as usize, GRH + 8);
     }
     // Who has left hears no more, and a stranger never did: the first that these two get is for them alone.
-    member.side().detach(group()).expect("detached");
+    leaves.side().detach(group).expect("detached");
     a.send_to(2, to, vec![a.sge(0, 9)]);
     a.done(2);
-    assert_eq!(members[0].done(1).byte_len as usize, GRH + 9);
+    assert_eq!(stays.arrives(1)?.byte_len as usize, GRH + 9);
     let ah = a.handle_to(stranger.gid());
-    for (end, wr_id) in [(member, 1), (stranger, 0)] {
+    for (end, wr_id) in [(leaves, 1), (stranger, 0)] {
         let qpn = end.qpn();
         a.send_to(3, Datagram { ah, qpn, ..to }, vec![a.sge(0, 10)]);
         a.done(3);
-        assert_eq!(end.done(wr_id).byte_len as usize, GRH + 10);
+        assert_eq!(end.arrives(wr_id)?.byte_len as usize, GRH + 10);
     }
-    members[0].side().detach(group()).expect("detached");
+    Some(())
 }
 
-fn qkey(bench: &Bench) {
+fn qkey(bench: &Bench) -> Option<()> {
     let (a, b, to) = pair(bench);
     for wr_id in 1..3 {
         b.recv(wr_id, vec![b.sge(0, 100)]);
@@ -267,8 +304,9 @@ fn qkey(bench: &Bench) {
     };
     a.send_to(2, own, vec![a.sge(0, 9)]);
     a.done(2);
-    assert_eq!(b.done(1).byte_len, 49, "the first was dropped");
+    assert_eq!(b.arrives(1)?.byte_len, 49, "the first was dropped");
     b.is_silent();
+    Some(())
 }
 
 fn buffer_too_small(bench: &Bench) {
@@ -290,7 +328,7 @@ fn buffer_too_small(bench: &Bench) {
     assert!(first.wr_id == 1 && (first.status == WcStatus::LocLenErr || first.byte_len == 0));
 }
 
-fn no_receive(bench: &Bench) {
+fn no_receive(bench: &Bench) -> Option<()> {
     let (a, b, to) = pair(bench);
     for wr_id in 0..5 {
         a.send_to(wr_id, to, vec![a.sge(0, 8)]);
@@ -301,9 +339,10 @@ fn no_receive(bench: &Bench) {
     b.recv(1, vec![b.sge(0, 100)]);
     a.send_to(9, to, vec![a.sge(0, 8)]);
     a.done(9);
-    b.done(1);
+    b.arrives(1)?;
     b.is_silent();
     assert_eq!(b.state(), QpState::Rts);
+    Some(())
 }
 
 fn header(bench: &Bench) {

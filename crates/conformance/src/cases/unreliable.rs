@@ -7,7 +7,7 @@ use ferroce_proto::wire::{Opcode, Operation, Position};
 use crate::bench::{Bench, MTU, Spec};
 use crate::case::Case;
 use crate::door::EINVAL;
-use crate::end::End;
+use crate::end::{End, until_nothing_is_lost};
 use crate::raw::{Building, RawPeer};
 
 use Operation::{Send, SendImm, Write};
@@ -15,7 +15,9 @@ use Position::{First, Last, Middle, Only};
 
 pub(super) const CASES: &[Case] = &[
     Case::new("uc.operations", &["uc.operations"], no_reads),
-    Case::new("uc.local-error", &["sqe.stops-sends-only"], local_error),
+    Case::new("uc.local-error", &["sqe.stops-sends-only"], |bench| {
+        until_nothing_is_lost(|| local_error(bench))
+    }),
     Case::raw("uc.no-answers", &["uc.no-answers"], no_answers),
     Case::raw("uc.gap", &["uc.gap"], gap),
     Case::raw("uc.violation", &["uc.violation"], violations),
@@ -41,7 +43,7 @@ fn no_reads(bench: &Bench) {
     }
 }
 
-fn local_error(bench: &Bench) {
+fn local_error(bench: &Bench) -> Option<()> {
     let spec = Spec::of(QpType::Uc);
     let (a, b) = bench.pair_of(spec, spec);
     a.send(1, SendOp::Send, vec![a.sge_with(Key(3), 0, 8)]);
@@ -53,12 +55,13 @@ fn local_error(bench: &Bench) {
     a.recv(3, vec![]);
     b.send(3, SendOp::Send, vec![]);
     b.done(3);
-    a.done(3);
+    a.arrives(3)?;
     a.to(QpState::Rts);
     b.recv(4, vec![]);
     a.send(4, SendOp::Send, vec![]);
     a.done(4);
-    b.done(4);
+    b.arrives(4)?;
+    Some(())
 }
 
 fn packet<'a>(peer: &'a RawPeer, operation: Operation, position: Position) -> Building<'a> {
