@@ -25,7 +25,7 @@ fn unacknowledged(side: &Side) -> ibv_async_event {
             events: libc::POLLIN,
             revents: 0,
         };
-        assert_eq!(libc::poll(&raw mut poll, 1, 10_000), 1, "no event");
+        assert_eq!(libc::poll(&raw mut poll, 1, 60_000), 1, "no event");
         assert_eq!(ibv_get_async_event(side.context, &raw mut event), 0);
     }
     event

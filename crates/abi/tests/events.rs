@@ -4,8 +4,10 @@
 mod common;
 
 use std::ffi::c_int;
+use std::os::unix::thread::JoinHandleExt;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use common::{Side, errno, pair, plain_qp, send_wr};
@@ -124,7 +126,7 @@ fn events_of_a_destroyed_queue_vanish() {
             events: libc::POLLIN,
             revents: 0,
         };
-        assert_eq!(libc::poll(&raw mut waiting, 1, 10_000), 1);
+        assert_eq!(libc::poll(&raw mut waiting, 1, 60_000), 1);
         assert_eq!(ibv_destroy_qp(b.qp), 0);
         assert_eq!(ibv_destroy_cq(b.cq), 0);
         assert_eq!(libc::poll(&raw mut waiting, 1, 0), 0);
@@ -151,28 +153,25 @@ fn signal_ends_the_wait_with_eintr() {
             0
         );
     }
-    let tid = std::sync::mpsc::channel();
+    let (returned, waiting) = std::sync::mpsc::channel();
     let (channel, context) = (Shared(side.channel), Shared(side.context));
     let waiter = std::thread::spawn(move || {
-        // SAFETY: no arguments.
-        tid.0
-            .send(unsafe { (libc::gettid(), libc::pthread_self()) })
-            .unwrap();
         assert_eq!(get_event(channel.get()), Err(libc::EINTR));
-        // SAFETY: as above.
-        tid.0
-            .send(unsafe { (libc::gettid(), libc::pthread_self()) })
-            .unwrap();
+        returned.send(()).unwrap();
         let mut event = ibv_async_event::zeroed();
         // SAFETY: a live context, room for an event.
         let result = unsafe { ibv_get_async_event(context.get(), &raw mut event) };
         assert_eq!((result, errno()), (-1, libc::EINTR));
+        returned.send(()).unwrap();
     });
+    let deadline = Instant::now() + Duration::from_secs(60);
     for _ in 0..2 {
-        let (thread, handle) = tid.1.recv().unwrap();
-        await_sleep(thread);
-        // SAFETY: the thread waits.
-        assert_eq!(unsafe { libc::pthread_kill(handle, libc::SIGUSR1) }, 0);
+        // A signal that comes before the wait ends nothing.
+        while waiting.recv_timeout(Duration::from_millis(5)) == Err(RecvTimeoutError::Timeout) {
+            assert!(Instant::now() < deadline, "the wait does not end");
+            // SAFETY: the thread is not joined yet. If it has ended, nothing or an error comes of it.
+            unsafe { libc::pthread_kill(waiter.as_pthread_t(), libc::SIGUSR1) };
+        }
     }
     waiter.join().unwrap();
 }
@@ -236,7 +235,7 @@ fn asynchronous_events_name_their_queue_pair_and_hold_it() {
             events: libc::POLLIN,
             revents: 0,
         };
-        assert_eq!(libc::poll(&raw mut waiting, 1, 10_000), 1);
+        assert_eq!(libc::poll(&raw mut waiting, 1, 60_000), 1);
         let mut event = ibv_async_event::zeroed();
         let mut kinds = Vec::new();
         while ibv_get_async_event(b.context, &raw mut event) == 0 {
