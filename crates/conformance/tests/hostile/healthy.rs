@@ -148,7 +148,8 @@ impl Service {
         listener
             .bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))
             .unwrap();
-        listener.listen(16).unwrap();
+        // Room for those who are welcome beside all who are not.
+        listener.listen(1024).unwrap();
         let to = listener.local_addr().unwrap();
         Self {
             events,
