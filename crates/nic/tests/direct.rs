@@ -7,6 +7,7 @@ mod taken_back;
 
 use std::process::Command;
 
+use common::process::Signal;
 use common::{Buffer, pair, pattern, run_alone, wait_for};
 use ferroce_nic::{Carrier, Refusal};
 use ferroce_proto::ids::Key;
@@ -41,7 +42,7 @@ fn a_stopped_process_is_read_and_written() {
     assert_eq!(peer.buffer.snapshot()[..5000], pattern(LEN, 6)[..5000]);
     assert_eq!(peer.buffer.snapshot()[5000..], pattern(LEN, SEED)[5000..]);
     assert!(counted(&peer.end) >= before + 3);
-    peer.signal("CONT");
+    peer.signal(Signal::SIGCONT);
     let byte = peer.ask("byte 4999");
     assert_eq!(byte, [u64::from(pattern(LEN, 6)[4999])]);
 }

@@ -7,6 +7,7 @@ mod taken_back;
 
 use std::process::Command;
 
+use common::process::Signal;
 use common::{Buffer, End, pattern};
 use ferroce_nic::{Refusal, Way};
 use ferroce_proto::ids::Key;
@@ -92,7 +93,7 @@ fn a_stopped_process_is_worked_on() {
     assert_eq!(peer.buffer.snapshot(), expected);
     assert!(mapped(&peer.end) >= before + 5);
     assert!(counted_atomics(&peer.end) >= atomics + 3);
-    peer.signal("CONT");
+    peer.signal(Signal::SIGCONT);
     let byte = peer.ask("byte 4999");
     assert_eq!(byte, [u64::from(expected[4999])]);
     let told = peer.end.qp.path_report().to_string();

@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::process::Signal;
 use common::{ALL, Buffer, Bytes, End, cap, pair, pattern, rounds, wait_for};
 use ferroce_nic::{Mr, Window};
 use ferroce_proto::ids::Key;
@@ -41,7 +42,7 @@ fn windows_need_no_target_that_runs() {
             peer.end.done(id);
         }
         assert!(counted(&peer.end) >= before + 2);
-        peer.signal("CONT");
+        peer.signal(Signal::SIGCONT);
     }
 }
 
@@ -230,7 +231,7 @@ fn held_up_once(peer: &mut Peer, kind: Kind, other: &End) -> bool {
     // Others of its process go on.
     let other = Buffer::new(&peer.end.pd, vec![0; 8]);
     drop(other.deregister());
-    peer.signal("CONT");
+    peer.signal(Signal::SIGCONT);
     if held_up {
         peer.end.done(2);
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::lanes::{Seeded, end_with_channel, run, run_without_thread};
 use common::peer::{ASKS, Peer, RECEIVED, connect_back};
-use common::process::{Stopper, signal};
+use common::process::{Signal, signal, stop};
 use common::{
     Buffer, DEADLINE, End, INIT, RTR, RTS, attributes, cap, next_completion, pattern, rounds,
     wait_for,
@@ -461,17 +461,14 @@ fn with_a_stopped_peer() {
     while start.elapsed() < 5 * DEADLINE {
         peer.converse();
         // It is stopped before it sleeps, right after an exchange.
-        let stopper = Stopper::new(peer.child.id());
-        peer.send(0, ASKS);
-        peer.take_answer(0);
-        stopper.stop();
+        stop(peer.child.id());
         peer.send(1, ASKS);
         let mut done = false;
         for _ in 0..100 {
             let each = &mut |_, wc: &Wc| done |= wc.wr_id == 1 && wc.status == WcStatus::Success;
             peer.end.cq.poll(1, each).unwrap();
         }
-        signal(peer.child.id(), "CONT");
+        signal(peer.child.id(), Signal::SIGCONT);
         if done {
             // The answer comes as well.
             assert_eq!(peer.end.completion().wr_id, RECEIVED);

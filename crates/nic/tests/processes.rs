@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::process::Signal;
 use common::{
     Buffer, DEADLINE, End, attributes, cap, next_completion, pattern, process, runs_over_the_wire,
 };
@@ -104,8 +105,8 @@ impl Peer {
         writeln!(self.say.as_mut().expect("a pipe"), "{word}").expect("told");
     }
 
-    fn signal(&self, name: &str) {
-        process::signal(self.child.id(), name);
+    fn signal(&self, signal: Signal) {
+        process::signal(self.child.id(), signal);
     }
 
     /// Stops all threads of the process.
@@ -224,7 +225,7 @@ fn a_killed_peer_fails_work_at_once_and_the_next_one_works() {
         while Instant::now() < until {
             std::thread::yield_now();
         }
-        peer.signal("KILL");
+        peer.signal(Signal::SIGKILL);
         let start = Instant::now();
         let statuses: Vec<_> = (0..16)
             .map(|_| next_completion(&peer.end.cq).status)
@@ -261,7 +262,7 @@ fn a_stopped_peer_costs_no_retry() {
             .expect("no overflow");
         std::thread::sleep(Duration::from_millis(5));
     }
-    peer.signal("CONT");
+    peer.signal(Signal::SIGCONT);
     for wr_id in 0..4 {
         peer.end.done(wr_id);
     }

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::common::process::Signal;
 use crate::common::{self, Buffer, Bytes, pattern, wait_for};
 use crate::other_process::peer::Peer;
 use crate::other_process::race::{self, race_all};
@@ -138,7 +139,7 @@ fn taken_back_from_a_stopped_one(kind: Kind, release: impl FnOnce(&mut Peer)) ->
         later.expect("let go")
     });
     if !held_up {
-        peer.signal("CONT");
+        peer.signal(Signal::SIGCONT);
     }
     taker.thread.join().expect("taken");
     // What the other one still has in its hands fails.
@@ -155,7 +156,7 @@ fn taken_back_from_a_stopped_one(kind: Kind, release: impl FnOnce(&mut Peer)) ->
 #[test]
 fn a_stopped_initiator_is_waited_for_until_it_goes_on_or_ends() {
     let releases: [fn(&mut Peer); 2] = [
-        |peer| peer.signal("CONT"),
+        |peer| peer.signal(Signal::SIGCONT),
         |peer| peer.child.kill().expect("killed"),
     ];
     for kind in reach::kinds() {

@@ -7,6 +7,7 @@ use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::verbs::{RemoteAddr, SendOp};
 
 use super::{LEN, ON_DEVICE, numbers, parse, reconnect, small};
+use crate::common::process::Signal;
 use crate::common::{Buffer, End, cap, process, wait_for};
 
 /// This program, as a child with device memory.
@@ -144,8 +145,8 @@ impl Peer {
         process::stop(self.child.id());
     }
 
-    pub(crate) fn signal(&self, name: &str) {
-        process::signal(self.child.id(), name);
+    pub(crate) fn signal(&self, signal: Signal) {
+        process::signal(self.child.id(), signal);
     }
 }
 
