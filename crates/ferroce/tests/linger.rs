@@ -275,27 +275,27 @@ fn a_peer_that_does_not_answer_is_waited_for_no_longer_than_was_said() {
     assert!((0..5).any(|_| the_shorter_limit_is_kept(this)));
 }
 
-/// Whether the stream of two that may wait for a shorter time was given up while the other one still waited. If this process stands
-/// still for too long, its peer is lost to both.
+/// Whether the stream of two that may wait for a shorter time was seen to be given up while the other one still waited. If this process
+/// stands still for too long, it is not seen, or the peer is lost to both.
 fn the_shorter_limit_is_kept(test: &str) -> bool {
     /// The transport's retries take longer.
     const BEFORE_THE_LOSS: Duration = Duration::from_secs(8);
-    let (peer, streams) = frozen_peer(test);
+    let (peer, [mut long, mut short]) = frozen_peer(test);
     let begun = Instant::now();
-    // Each has an endpoint of its own, and so a thread.
-    for (mut stream, limit) in streams
-        .into_iter()
-        .zip([Duration::from_millis(300), DEADLINE])
-    {
-        stream.set_linger(limit);
+    let in_time = || begun.elapsed() < BEFORE_THE_LOSS;
+    let until = |threads| wait_for("threads", || lingering() == threads || !in_time());
+    long.set_linger(DEADLINE);
+    short.set_linger(Duration::from_millis(300));
+    for stream in [&mut long, &mut short] {
         stream.blocking().write_all(b"hello?").unwrap();
     }
-    let mut left = 2;
-    wait_for("a thread ends", || {
-        left = lingering();
-        left < 2
-    });
-    let held = left == 1 && begun.elapsed() < BEFORE_THE_LOSS;
+    // Each has an endpoint of its own, and so a thread, which has its name some time after it has begun.
+    drop(long);
+    until(1);
+    drop(short);
+    until(2);
+    until(1);
+    let held = lingering() == 1 && in_time();
     // The other one gets its answer.
     signal(&peer.0, Signal::SIGCONT);
     wait_for("no thread", || lingering() == 0);
