@@ -6,6 +6,10 @@
 //! is what costs. So the other one does it for both: `membarrier(2)` makes every thread of the process have a barrier between what it did
 //! before and what it does after. It costs some microseconds, as much as [`HABIT`] times what a biased lock saves; more seldom than that
 //! it does not happen.
+//!
+//! A thread may lose its processor just before it says that it is inside, and say so, and take it back, when the lock leans to another one
+//! long since. So each owner has a place of its own to say it, for good: nobody ever speaks for another. There are [`PLACES`]; to threads
+//! beyond that the lock does not lean.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use std::thread;
@@ -15,8 +19,12 @@ use crate::thread::spawn_quiet;
 
 /// Times in a row that a thread takes a lock before the lock leans to it.
 pub(super) const HABIT: u32 = 512;
+/// Threads that a lock leans to in its life: who makes a queue pair, who works with it, and the device's thread.
+pub(super) const PLACES: usize = 3;
 /// The owner of a lock that leans to nobody.
-const NOBODY: usize = 0;
+pub(super) const NOBODY: usize = usize::MAX;
+/// A thread that is not told from the others. Locks do not lean to it.
+const UNKNOWN: usize = 0;
 /// Looks whether the owner has left before one sleeps between them, and for how long.
 const LOOKS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(50);
@@ -24,39 +32,49 @@ const PAUSE: Duration = Duration::from_micros(50);
 const DRAINED: Duration = Duration::from_millis(2);
 
 /// The words that the owner and who takes the lock from it look at, in this process's memory or in that of a model checker.
+///
+/// An owner is a thread together with its place, which is in bits that are 0 in the thread's number; or [`NOBODY`].
 pub(super) trait Words {
     fn owner(&self) -> usize;
     /// Called only by who has the lock's word.
     fn lean_to(&self, owner: usize);
-    fn is_inside(&self) -> bool;
-    /// Called only by the owner.
-    fn go(&self, inside: bool);
+    fn is_inside(&self, place: usize) -> bool;
+    /// Called only by the thread that has the place.
+    fn go(&self, place: usize, inside: bool);
     /// What the owner did before comes before what it does after, for a thread that calls [`barrier_for_all`](Self::barrier_for_all).
     fn barrier_here(&self);
     fn barrier_for_all(&self);
 }
 
-/// Takes the lock for a thread, if it leans to that, and that does not have it.
+/// The place of a thread that is the owner.
 #[inline]
-pub(super) fn enter(words: &impl Words, me: usize) -> bool {
-    if words.owner() != me || me == NOBODY || words.is_inside() {
-        return false;
+fn place_of(owner: usize, thread: usize) -> Option<usize> {
+    Some(owner ^ thread).filter(|place| *place < PLACES)
+}
+
+/// Takes the lock for a thread, if it leans to that, and that does not have it. The thread's place.
+#[inline]
+pub(super) fn enter(words: &impl Words, me: usize) -> Option<usize> {
+    let place = place_of(words.owner(), me)?;
+    if words.is_inside(place) {
+        return None;
     }
-    words.go(true);
+    words.go(place, true);
     words.barrier_here();
-    let is_mine = words.owner() == me;
-    if !is_mine {
-        words.go(false);
+    if place_of(words.owner(), me).is_none() {
+        words.go(place, false);
+        return None;
     }
-    is_mine
+    Some(place)
 }
 
 /// Takes the lock from its owner; the caller has its word. `wait` is called until the owner has left.
 pub(super) fn end(words: &impl Words, mut wait: impl FnMut()) {
+    let owner = words.owner();
     words.lean_to(NOBODY);
     words.barrier_for_all();
     // What the owner did while it was inside is known here once it is seen to have left.
-    while words.is_inside() {
+    while words.is_inside(owner % (PLACES + 1)) {
         wait();
     }
 }
@@ -65,6 +83,8 @@ pub(super) fn end(words: &impl Words, mut wait: impl FnMut()) {
 #[derive(Debug)]
 pub(super) struct Bias {
     own: Own,
+    /// Who has which place. Used by who has the lock's word.
+    places: [AtomicUsize; PLACES],
     /// Who has taken the lock's word last, and how often in a row. Used by who has that word.
     last: AtomicUsize,
     streak: AtomicU32,
@@ -74,7 +94,7 @@ pub(super) struct Bias {
 #[derive(Debug)]
 struct Own {
     owner: AtomicUsize,
-    inside: AtomicBool,
+    inside: [AtomicBool; PLACES],
 }
 
 impl Words for Own {
@@ -87,12 +107,12 @@ impl Words for Own {
         self.owner.store(owner, Ordering::Release);
     }
     #[inline]
-    fn is_inside(&self) -> bool {
-        self.inside.load(Ordering::Acquire)
+    fn is_inside(&self, place: usize) -> bool {
+        self.inside[place].load(Ordering::Acquire)
     }
     #[inline]
-    fn go(&self, inside: bool) {
-        self.inside.store(inside, Ordering::Release);
+    fn go(&self, place: usize, inside: bool) {
+        self.inside[place].store(inside, Ordering::Release);
     }
     #[inline]
     fn barrier_here(&self) {
@@ -112,23 +132,24 @@ impl Bias {
         Self {
             own: Own {
                 owner: AtomicUsize::new(NOBODY),
-                inside: AtomicBool::new(false),
+                inside: [const { AtomicBool::new(false) }; PLACES],
             },
+            places: [const { AtomicUsize::new(NOBODY) }; PLACES],
             last: AtomicUsize::new(NOBODY),
             streak: AtomicU32::new(0),
         }
     }
 
-    /// Takes the lock, if it leans to this thread, which does not have it.
+    /// Takes the lock, if it leans to this thread, which does not have it. The place at which to leave.
     #[inline]
-    pub(super) fn enter(&self) -> bool {
+    pub(super) fn enter(&self) -> Option<usize> {
         enter(&self.own, this_thread())
     }
 
     /// Gives it back.
     #[inline]
-    pub(super) fn leave(&self) {
-        self.own.go(false);
+    pub(super) fn leave(&self, place: usize) {
+        self.own.go(place, false);
     }
 
     /// Whether the lock leans to a thread.
@@ -137,10 +158,10 @@ impl Bias {
         self.own.owner() != NOBODY
     }
 
-    /// Whether the owner has the lock, for all that can be seen at a glance.
+    /// Whether an owner has the lock, for all that can be seen at a glance.
     #[inline]
     pub(super) fn is_inside(&self) -> bool {
-        self.own.is_inside()
+        (0..PLACES).any(|place| self.own.is_inside(place))
     }
 
     /// The lock's word was taken: returns when the lock leans to nobody, or to this thread from the next time on, and no owner has it.
@@ -171,9 +192,23 @@ impl Bias {
     #[cold]
     fn begin(&self, me: usize) {
         self.streak.store(0, Ordering::Relaxed);
-        if has_barrier() {
-            self.own.lean_to(me);
+        if let Some(place) = self.place_for(me)
+            && has_barrier()
+        {
+            self.own.lean_to(me | place);
         }
+    }
+
+    /// The place of a thread, which may take a free one.
+    fn place_for(&self, me: usize) -> Option<usize> {
+        if me == UNKNOWN {
+            return None;
+        }
+        let has = |who: usize| move |place: &AtomicUsize| place.load(Ordering::Relaxed) == who;
+        let own = self.places.iter().position(has(me));
+        let place = own.or_else(|| self.places.iter().position(has(NOBODY)))?;
+        self.places[place].store(me, Ordering::Relaxed);
+        Some(place)
     }
 
     #[cold]
@@ -191,7 +226,7 @@ impl Bias {
     }
 }
 
-/// What tells this thread from the others that run: where its thread-local data is. [`NOBODY`] where that is not known.
+/// What tells this thread from the others that run: where its thread-local data is, at a multiple of 64.
 #[inline]
 fn this_thread() -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -204,7 +239,7 @@ fn this_thread() -> usize {
         at
     }
     #[cfg(not(target_arch = "x86_64"))]
-    NOBODY
+    UNKNOWN
 }
 
 fn membarrier(command: libc::c_int) -> bool {

@@ -57,28 +57,28 @@ impl<T> Lock<T> {
     /// Waits until nobody has it, and takes it. Not twice in one thread.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
-        if self.bias.enter() {
-            return LockGuard::of(self, true);
+        if let Some(place) = self.bias.enter() {
+            return LockGuard::of(self, Some(place));
         }
         if self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
             self.wait();
         }
         self.bias.settle();
-        LockGuard::of(self, false)
+        LockGuard::of(self, None)
     }
 
     /// Takes it if nobody has it.
     #[inline]
     pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        if self.bias.enter() {
-            return Some(LockGuard::of(self, true));
+        if let Some(place) = self.bias.enter() {
+            return Some(LockGuard::of(self, Some(place)));
         }
         let seems_free = self.state.load(Ordering::Relaxed) == FREE && !self.bias.is_inside();
         if !seems_free || self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
             return None;
         }
         self.bias.settle();
-        Some(LockGuard::of(self, false))
+        Some(LockGuard::of(self, None))
     }
 
     #[cold]
@@ -120,9 +120,9 @@ impl<T> Lock<T> {
     }
 
     #[inline]
-    fn unlock(&self, is_biased: bool) {
-        if is_biased {
-            return self.bias.leave();
+    fn unlock(&self, place: Option<usize>) {
+        if let Some(place) = place {
+            return self.bias.leave(place);
         }
         self.state.store(FREE, Ordering::Release);
         if self.waiters.load(Ordering::Relaxed) > 0 {
@@ -152,18 +152,18 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
 #[must_use]
 pub struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
-    /// It was taken by the thread that it leans to.
-    is_biased: bool,
+    /// Where the thread that it leans to said that it is inside, if that has taken it.
+    place: Option<usize>,
     /// It is as good as a reference, and can go or be shown to other threads as that could.
     _value: PhantomData<&'a mut T>,
 }
 
 impl<'a, T> LockGuard<'a, T> {
     #[inline]
-    const fn of(lock: &'a Lock<T>, is_biased: bool) -> Self {
+    const fn of(lock: &'a Lock<T>, place: Option<usize>) -> Self {
         Self {
             lock,
-            is_biased,
+            place,
             _value: PhantomData,
         }
     }
@@ -190,6 +190,6 @@ impl<T> DerefMut for LockGuard<'_, T> {
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.unlock(self.is_biased);
+        self.lock.unlock(self.place);
     }
 }

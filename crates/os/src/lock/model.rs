@@ -8,13 +8,15 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
 use loom::thread;
 
-use super::bias::{Words, end, enter};
+use super::bias::{NOBODY, PLACES, Words, end, enter};
 
-const OWNER: usize = 7;
+/// Two threads, whose places are 0 and 1.
+const OWNER: usize = 64;
+const NEXT: usize = 128;
 
 struct Modelled {
     owner: AtomicUsize,
-    inside: AtomicBool,
+    inside: [AtomicBool; PLACES],
     /// The lock's word.
     word: Mutex<()>,
     /// Loom fails the test if two threads are at it at the same time, or one does not know what the other has written.
@@ -28,11 +30,11 @@ impl Words for Modelled {
     fn lean_to(&self, owner: usize) {
         self.owner.store(owner, Ordering::Release);
     }
-    fn is_inside(&self) -> bool {
-        self.inside.load(Ordering::Acquire)
+    fn is_inside(&self, place: usize) -> bool {
+        self.inside[place].load(Ordering::Acquire)
     }
-    fn go(&self, inside: bool) {
-        self.inside.store(inside, Ordering::Release);
+    fn go(&self, place: usize, inside: bool) {
+        self.inside[place].store(inside, Ordering::Release);
     }
     fn barrier_here(&self) {
         fence(Ordering::SeqCst);
@@ -48,7 +50,7 @@ impl Modelled {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             owner: AtomicUsize::new(OWNER),
-            inside: AtomicBool::new(false),
+            inside: [(); PLACES].map(|()| AtomicBool::new(false)),
             word: Mutex::new(()),
             value: UnsafeCell::new(0),
         })
@@ -59,21 +61,33 @@ impl Modelled {
         self.value.with_mut(|value| unsafe { *value += 1 });
     }
 
-    fn add_by_word(&self) {
-        let _word = self.word.lock().unwrap();
-        if self.owner() != 0 {
+    /// The caller has the word: takes the lock from its owner, if it has one.
+    fn settle(&self) {
+        if self.owner() != NOBODY {
             end(self, thread::yield_now);
         }
+    }
+
+    fn add_by_word(&self) {
+        let _word = self.word.lock().unwrap();
+        self.settle();
         self.add();
     }
 
-    fn add_as_owner(&self) {
-        if enter(self, OWNER) {
+    fn add_as(&self, thread: usize) {
+        if let Some(place) = enter(self, thread) {
             self.add();
-            self.go(false);
+            self.go(place, false);
         } else {
             self.add_by_word();
         }
+    }
+
+    /// Has it lean to the second thread from now on.
+    fn lean_to_next(&self) {
+        let _word = self.word.lock().unwrap();
+        self.settle();
+        self.lean_to(NEXT | 1);
     }
 }
 
@@ -90,12 +104,39 @@ fn the_owner_and_who_takes_the_lock_from_it_are_never_inside_together() {
             })
             .collect();
         for _ in 0..2 {
-            lock.add_as_owner();
+            lock.add_as(OWNER);
         }
         for other in others {
             other.join().unwrap();
         }
         // SAFETY: the others have ended.
         assert_eq!(lock.value.with(|value| unsafe { *value }), 4);
+    });
+}
+
+/// A former owner may still be about to say that it is inside when the lock leans to another thread already.
+#[test]
+fn a_former_owner_does_not_speak_for_the_next() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let lock = Modelled::new();
+        let work = [
+            |lock: &Modelled| lock.add_as(OWNER),
+            |lock: &Modelled| {
+                lock.lean_to_next();
+                lock.add_as(NEXT);
+            },
+        ];
+        let others = work.map(|work| {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || work(&lock))
+        });
+        lock.add_by_word();
+        for other in others {
+            other.join().unwrap();
+        }
+        // SAFETY: the others have ended.
+        assert_eq!(lock.value.with(|value| unsafe { *value }), 3);
     });
 }

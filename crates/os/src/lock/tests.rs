@@ -114,7 +114,7 @@ fn the_thread_that_a_lock_leans_to_shuts_others_out_like_any_other() {
     let (lock, is_in) = (Lock::new(0_u32), AtomicBool::new(false));
     lean_to_this_thread(&lock);
     let mut guard = lock.lock();
-    assert!(guard.is_biased);
+    assert!(guard.place.is_some());
     assert!(lock.try_lock().is_none(), "not even this thread twice");
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -135,7 +135,7 @@ fn the_thread_that_a_lock_leans_to_shuts_others_out_like_any_other() {
         drop(guard);
     });
     let guard = lock.try_lock().unwrap();
-    assert!(!guard.is_biased && is_in.load(Ordering::Relaxed));
+    assert!(guard.place.is_none() && is_in.load(Ordering::Relaxed));
 }
 
 /// Thousands of times a lock that leans to one thread is taken by another, at any moment.
@@ -149,7 +149,7 @@ fn a_lock_that_leans_to_one_thread_is_taken_by_another_at_any_moment() {
         both.0 += 1;
         assert_eq!(both.0, both.1 + 1);
         both.1 = both.0;
-        both.is_biased
+        both.place.is_some()
     };
     let (mut own, mut biased) = (0, 0);
     lean_to_this_thread(&lock);
