@@ -55,13 +55,14 @@ fn place_of(owner: usize, thread: usize) -> Option<usize> {
 /// Takes the lock for a thread, if it leans to that, and that does not have it. The thread's place.
 #[inline]
 pub(super) fn enter(words: &impl Words, me: usize) -> Option<usize> {
-    let place = place_of(words.owner(), me)?;
+    let owner = words.owner();
+    let place = place_of(owner, me)?;
     if words.is_inside(place) {
         return None;
     }
     words.go(place, true);
     words.barrier_here();
-    if place_of(words.owner(), me).is_none() {
+    if words.owner() != owner {
         words.go(place, false);
         return None;
     }
@@ -88,6 +89,18 @@ pub(super) struct Bias {
     /// Who has taken the lock's word last, and how often in a row. Used by who has that word.
     last: AtomicUsize,
     streak: AtomicU32,
+}
+
+/// Where an owner has said that it is inside.
+#[derive(Debug)]
+pub(super) struct Place<'a>(&'a AtomicBool);
+
+impl Place<'_> {
+    /// Gives the lock back.
+    #[inline]
+    pub(super) fn leave(&self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// The words of a lock of this process.
@@ -140,16 +153,11 @@ impl Bias {
         }
     }
 
-    /// Takes the lock, if it leans to this thread, which does not have it. The place at which to leave.
+    /// Takes the lock, if it leans to this thread, which does not have it.
     #[inline]
-    pub(super) fn enter(&self) -> Option<usize> {
-        enter(&self.own, this_thread())
-    }
-
-    /// Gives it back.
-    #[inline]
-    pub(super) fn leave(&self, place: usize) {
-        self.own.go(place, false);
+    pub(super) fn enter(&self) -> Option<Place<'_>> {
+        let place = enter(&self.own, this_thread())?;
+        Some(Place(&self.own.inside[place]))
     }
 
     /// Whether the lock leans to a thread.

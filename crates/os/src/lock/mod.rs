@@ -19,7 +19,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use self::bias::Bias;
+use self::bias::{Bias, Place};
 
 /// Looks at a lock that is taken before it is slept for.
 const SPINS: u32 = 100;
@@ -120,9 +120,9 @@ impl<T> Lock<T> {
     }
 
     #[inline]
-    fn unlock(&self, place: Option<usize>) {
+    fn unlock(&self, place: Option<&Place<'_>>) {
         if let Some(place) = place {
-            return self.bias.leave(place);
+            return place.leave();
         }
         self.state.store(FREE, Ordering::Release);
         if self.waiters.load(Ordering::Relaxed) > 0 {
@@ -153,14 +153,14 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
 pub struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
     /// Where the thread that it leans to said that it is inside, if that has taken it.
-    place: Option<usize>,
+    place: Option<Place<'a>>,
     /// It is as good as a reference, and can go or be shown to other threads as that could.
     _value: PhantomData<&'a mut T>,
 }
 
 impl<'a, T> LockGuard<'a, T> {
     #[inline]
-    const fn of(lock: &'a Lock<T>, place: Option<usize>) -> Self {
+    const fn of(lock: &'a Lock<T>, place: Option<Place<'a>>) -> Self {
         Self {
             lock,
             place,
@@ -190,6 +190,6 @@ impl<T> DerefMut for LockGuard<'_, T> {
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.unlock(self.place);
+        self.lock.unlock(self.place.as_ref());
     }
 }
