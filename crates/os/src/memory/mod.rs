@@ -92,7 +92,7 @@ const fn last_bytes(end: u64, len: usize) -> usize {
 /// # Safety
 /// `from` is followed by as many bytes as the span has, in memory of the library's own.
 #[inline]
-pub(crate) unsafe fn write_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
+unsafe fn write_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
     let len = span.len();
     let Some(end) = span.addr().checked_add(len as u64).filter(|_| len > 0) else {
         return Ok(());
@@ -109,6 +109,16 @@ pub(crate) unsafe fn write_from(span: Span<'_>, from: *const u8) -> Result<(), U
         let to = address(end - tail as u64);
         copy(span.backing(), to, from.add(head), tail)
     }
+}
+
+/// As [`write_from`], for bytes that a completion speaks for: which of them become visible last does not matter.
+///
+/// # Safety
+/// As there.
+#[inline]
+pub(crate) unsafe fn fill_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
+    // SAFETY: as there.
+    unsafe { copy(span.backing(), address(span.addr()), from, span.len()) }
 }
 
 impl Memory for RawMemory {

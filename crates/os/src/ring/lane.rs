@@ -57,35 +57,49 @@ pub enum LaneWord {
     Says(u32),
 }
 
-/// What a message says besides: its sender has taken what came by a lane the other way, up to a position.
+/// What a message says besides: its sender has taken what came by a lane the other way, up to a position. As it is in a slot, since it is
+/// there with every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneAck {
-    /// Which lane.
-    pub lane: u8,
-    /// Up to where it has read.
-    pub read: u32,
-    /// If the next message there, with so many bytes behind its head at most, is as good as taken: most bytes. See
-    /// [`LaneProducer::is_assured`].
-    pub assured: Option<u8>,
+    /// What it adds to the word of the slot's length: the lane, and what is assured.
+    about: u32,
+    read: u32,
 }
 
 impl LaneAck {
-    /// What it adds to the word of a slot's length.
+    /// Of a lane, which was read up to a position. If the next message there, with so many bytes behind its head at most, is as good as
+    /// taken (see [`LaneProducer::is_assured`]): most bytes.
+    #[must_use]
     #[inline]
-    fn to_bits(self) -> u32 {
-        let assured = self.assured.map_or(0, |most| u32::from(most) + 1);
-        (u32::from(self.lane) + 1) << ACK_SHIFT | assured << ASSURED_SHIFT
+    pub fn new(lane: u8, read: u32, assured: Option<u8>) -> Self {
+        let assured = assured.map_or(0, |most| u32::from(most) + 1);
+        let about = (u32::from(lane) + 1) << ACK_SHIFT | assured << ASSURED_SHIFT;
+        Self { about, read }
     }
 
-    /// What such a word says, with the word beside it.
+    /// Up to where the lane was read.
+    #[must_use]
+    #[inline]
+    pub fn read(self) -> u32 {
+        self.read
+    }
+
+    /// What a slot's word says, with the word beside it.
     #[inline]
     fn from_bits(word: u32, read: u32) -> Option<Self> {
-        let [_, _, about, assured] = word.to_le_bytes();
-        Some(Self {
-            lane: about.checked_sub(1)?,
-            read,
-            assured: assured.checked_sub(1),
-        })
+        let about = word & !((1 << ACK_SHIFT) - 1);
+        (about & LANE_MASK != 0).then_some(Self { about, read })
+    }
+
+    #[inline]
+    fn is_of(self, lane: u8) -> bool {
+        self.about & LANE_MASK == (u32::from(lane) + 1) << ACK_SHIFT
+    }
+
+    /// How many bytes are too many for what is assured: none if nothing is.
+    #[inline]
+    fn too_many(self) -> usize {
+        (self.about >> ASSURED_SHIFT) as usize
     }
 }
 
@@ -95,6 +109,8 @@ const AHEAD: u32 = 6;
 const ACK_SHIFT: u32 = 16;
 /// Where what it assures begins.
 const ASSURED_SHIFT: u32 = 24;
+/// The lane, plus one.
+const LANE_MASK: u32 = 0xff << ACK_SHIFT;
 
 /// The memory of a lane.
 pub trait LaneArea {
@@ -135,8 +151,8 @@ pub struct LaneProducer<A> {
     at: u32,
     /// Up to where the consumer had read when last seen.
     read: u32,
-    /// The position of which the consumer has said last that what comes there is as good as taken, and for how many bytes.
-    assured: Option<(u32, u8)>,
+    /// What the consumer has said last: what it assures is about the position up to which it had read.
+    said: Option<LaneAck>,
 }
 
 impl<A: LaneArea> LaneProducer<A> {
@@ -146,7 +162,7 @@ impl<A: LaneArea> LaneProducer<A> {
             area,
             at,
             read: at,
-            assured: None,
+            said: None,
         }
     }
 
@@ -205,8 +221,7 @@ impl<A: LaneArea> LaneProducer<A> {
         }
         self.area.fill(self.at, head, rest);
         let len = u32::try_from(HEAD + rest.len()).expect("invariant: checked just now");
-        let about = ack.map_or(0, LaneAck::to_bits);
-        let read = ack.map_or(0, |ack| ack.read);
+        let (about, read) = ack.map_or((0, 0), |ack| (ack.about, ack.read));
         let next = self.at.wrapping_add(1);
         let store = |word, value, order| self.area.store(word, value, order);
         store(LaneWord::Says(self.at), read, Ordering::Relaxed);
@@ -232,8 +247,8 @@ impl<A: LaneArea> LaneProducer<A> {
     /// As [`look`](Self::look), by what a message said that came the other way.
     #[inline]
     pub fn on_ack(&mut self, ack: LaneAck) -> u32 {
-        if ack.lane == self.lane() {
-            self.assured = ack.assured.map(|most| (ack.read, most));
+        if ack.is_of(self.lane()) {
+            self.said = Some(ack);
             self.on_read(ack.read)
         } else {
             self.read
@@ -245,8 +260,8 @@ impl<A: LaneArea> LaneProducer<A> {
     #[inline]
     pub fn is_assured(&mut self, rest: usize) -> bool {
         let last = self.at.wrapping_sub(1);
-        let is_so = |(at, most): (u32, u8)| at == last && rest <= usize::from(most);
-        if !self.assured.is_some_and(is_so) {
+        let is_so = |said: LaneAck| said.read == last && rest < said.too_many();
+        if !self.said.is_some_and(is_so) {
             return false;
         }
         // Either the consumer sees the message behind its own fence, or the word is seen here.

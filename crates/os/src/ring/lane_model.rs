@@ -236,11 +236,7 @@ fn an_answer_gives_slots_back() {
             assert_eq!(consumer.take(waiting, &mut room), message(expected));
             if expected == 2 {
                 let read = consumer.position().unwrap();
-                let ack = LaneAck {
-                    lane: 0,
-                    read,
-                    assured: None,
-                };
+                let ack = LaneAck::new(0, read, None);
                 assert!(answers.push(message(0), Some(ack)).unwrap());
             }
         }
@@ -258,11 +254,7 @@ fn what_is_held_for_taken_is_seen_before_the_assurance_ends() {
             let there = Arc::clone(&there);
             thread::spawn(move || {
                 let mut out = LaneProducer::new(there, 7);
-                let ack = LaneAck {
-                    lane: 0,
-                    read: 7,
-                    assured: Some(4),
-                };
+                let ack = LaneAck::new(0, 7, Some(4));
                 assert_eq!(out.on_ack(ack), 7);
                 assert!(out.push(message(1), None).unwrap());
                 let is_assured = out.is_assured(4);

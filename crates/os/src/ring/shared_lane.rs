@@ -9,7 +9,7 @@ use ferroce_proto::mr::{Span, Unmapped};
 use super::area::{SharedArea, full_fence, prefetch, prefetch_for_write};
 use super::lane::{HEAD, Head, LONGEST_REST, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
 use super::protocol::LINE;
-use crate::memory::{copy_short, write_from};
+use crate::memory::{copy_short, fill_from};
 
 /// A lane. It keeps the ring's memory.
 #[derive(Clone)]
@@ -141,7 +141,7 @@ impl LaneArea for SharedLane {
         assert!(to.len() <= LONGEST_REST);
         let from = self.slot(at).wrapping_add(SLOT_HEAD + HEAD);
         // SAFETY: as above; the slot is not registered memory.
-        unsafe { write_from(to, from) }
+        unsafe { fill_from(to, from) }
     }
 
     #[inline]

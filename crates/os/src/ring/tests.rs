@@ -224,11 +224,7 @@ fn a_peer_that_lies_in_a_lane_is_found_out_or_not_believed() {
     }
     for read in [at.wrapping_add(2), at.wrapping_sub(1), !at] {
         let lane = LANES - 1;
-        let ack = LaneAck {
-            lane,
-            read,
-            assured: Some(100),
-        };
+        let ack = LaneAck::new(lane, read, Some(100));
         assert_eq!(producer.on_ack(ack), at);
         assert!(!producer.is_assured(0), "what was put in is elsewhere");
     }
@@ -240,29 +236,21 @@ fn what_a_message_says_of_the_other_lane_is_as_if_it_was_read_there() {
     let (mut back, mut ears, _other) = lane();
     let at = out.position();
     out.push((HEAD, &[1]), None).unwrap();
-    let said = LaneAck {
-        lane: LANES - 1,
-        read: at.wrapping_add(1),
-        assured: Some(0),
-    };
+    let said = LaneAck::new(LANES - 1, at.wrapping_add(1), Some(0));
     back.push((HEAD, &[2; LONGEST_REST]), Some(said)).unwrap();
     assert_eq!(ears.look().unwrap().unwrap().ack, Some(said));
     assert_eq!(pop(&mut ears), Ok(Some(vec![2; LONGEST_REST])));
     assert_eq!(ears.look(), Ok(None), "nothing is there");
-    let of_another = LaneAck { lane: 0, ..said };
+    let of_another = LaneAck::new(0, said.read(), Some(0));
     assert_eq!(out.on_ack(of_another), at);
-    assert_eq!(out.on_ack(said), said.read);
-    assert_eq!(out.look(), said.read, "an older word changes nothing");
+    assert_eq!(out.on_ack(said), said.read());
+    assert_eq!(out.look(), said.read(), "an older word changes nothing");
 }
 
 #[test]
 fn the_next_message_is_as_good_as_taken_where_that_was_said() {
     let (mut out, mut into, _ring) = lane();
-    let says = |read, most| LaneAck {
-        lane: LANES - 1,
-        read,
-        assured: Some(most),
-    };
+    let says = |read, most| LaneAck::new(LANES - 1, read, Some(most));
     let put = |out: &mut LaneSender, ack: Option<LaneAck>, rest: &[u8]| {
         ack.map(|ack| out.on_ack(ack));
         out.push((HEAD, rest), None).unwrap();
@@ -277,10 +265,7 @@ fn the_next_message_is_as_good_as_taken_where_that_was_said() {
         !put(&mut out, Some(says(at + 3, 4)), &[]),
         "it was said of another"
     );
-    let unsaid = LaneAck {
-        assured: None,
-        ..says(at + 5, 4)
-    };
+    let unsaid = LaneAck::new(LANES - 1, at + 5, None);
     assert!(!put(&mut out, Some(says(at + 5, 4)).and(Some(unsaid)), &[]));
     while pop(&mut into).unwrap().is_some() {}
     out.on_ack(says(at + 6, 4));

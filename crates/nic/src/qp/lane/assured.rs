@@ -58,7 +58,7 @@ impl Receives<'_> {
         let &Self { qp, rc, memo } = self;
         let edition = qp.nic().rights().edition();
         let room = rc.room_for(ahead, &mut Remembered { qp, memo })?;
-        let most = u8::try_from(room).unwrap_or(MOST);
+        let most = u8::try_from(room).unwrap_or(MOST).min(MOST);
         Some(Checked { edition, most })
     }
 }

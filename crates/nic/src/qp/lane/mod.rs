@@ -122,7 +122,7 @@ impl Lanes {
         let ack = into.and_then(|into| into.on_answer(assured));
         let is_in = out.push(packet, ack);
         if let (false, Some(ack), Some(into)) = (is_in, ack, &mut self.into) {
-            into.hold(ack.read);
+            into.hold(ack.read());
         }
         is_in
     }

@@ -39,11 +39,7 @@ impl Receiving {
         let assured = assured(self.next.take());
         self.eye.hold(false);
         self.eye.assure(assured.is_some());
-        Some(LaneAck {
-            lane: self.receiver.lane(),
-            read,
-            assured,
-        })
+        Some(LaneAck::new(self.receiver.lane(), read, assured))
     }
 
     /// The message did not go, and what it would have said waits.
