@@ -165,7 +165,8 @@ impl Watch {
     }
 
     /// Lets the queue pair take what was seen. Returns whether there was anything.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "each message goes this way")]
+    #[inline(always)]
     fn run(&mut self, nic: &Nic, seen: Seen, (now, catch): (Time, &mut Catch<'_>)) -> bool {
         match seen {
             Seen::News => {
@@ -261,8 +262,8 @@ impl Lanes {
             .checked_div(self.0.len())
             .map_or(0, |n| n.max(1));
         for _ in 0..times {
-            for (place, watch) in self.0.iter().enumerate().rev() {
-                match watch.eye.look() {
+            for place in (0..self.0.len()).rev() {
+                match self.0[place].eye.look() {
                     Seen::Nothing => {}
                     seen => return Some((place, seen)),
                 }

@@ -112,25 +112,15 @@ impl Responder {
         if message.psn != self.expected || message.len > shared.mtu() as usize {
             return None;
         }
-        let recv = self.recv.front()?;
-        let [sge] = recv.sges[..] else {
+        let recv = self.recv.pop_front()?;
+        let Some(byte_len) = place(shared, (opens, write), &recv, message.len) else {
+            self.recv.push_front(recv);
             return None;
         };
-        let byte_len = u32::try_from(message.len).ok()?;
-        if byte_len > sge.length {
-            return None;
-        }
-        if byte_len > 0 {
-            let (pd, len) = (shared.config.pd, u64::from(byte_len));
-            let opened = opens.open(sge.lkey, pd, (sge.addr, len), Access::LOCAL_WRITE);
-            // A copy that fails half way is made once more, and fails again.
-            write(opened.ok()?).ok()?;
-        }
         let wc = Wc {
             byte_len,
-            ..recv_completion(shared, recv)
+            ..recv_completion(shared, &recv)
         };
-        self.recv.pop_front();
         self.begin_in_turn();
         if !sink.recv_completion(wc, message.solicited) {
             return Some(Err(Reject::CQ_OVERFLOW));
@@ -139,4 +129,32 @@ impl Responder {
         self.took(message.ack_req);
         Some(Ok(()))
     }
+}
+
+/// Writes a message of so many bytes to the one piece of a receive, if that has room for it and is open. Returns how many those are.
+#[expect(clippy::inline_always, reason = "each message goes this way")]
+#[inline(always)]
+fn place(
+    shared: &Shared,
+    (opens, write): (
+        &mut impl Opens,
+        impl FnOnce(Span<'_>) -> Result<(), Unmapped>,
+    ),
+    recv: &RecvWr,
+    len: usize,
+) -> Option<u32> {
+    let [sge] = recv.sges[..] else {
+        return None;
+    };
+    let byte_len = u32::try_from(len).ok()?;
+    if byte_len > sge.length {
+        return None;
+    }
+    if byte_len > 0 {
+        let (pd, len) = (shared.config.pd, u64::from(byte_len));
+        let opened = opens.open(sge.lkey, pd, (sge.addr, len), Access::LOCAL_WRITE);
+        // A copy that fails half way is made once more, and fails again.
+        write(opened.ok()?).ok()?;
+    }
+    Some(byte_len)
 }
