@@ -9,9 +9,9 @@ use super::table::Aim;
 use crate::system::Stage;
 
 /// How often each aim is measured; the median of the ratios counts.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 /// Rounds at most until there are so many of one state.
-const TRIES: usize = 20;
+const TRIES: usize = 36;
 /// Lines that differ by less than this factor are those of one state.
 const SAME: f64 = 1.5;
 const LINE: Probe = Probe::Bench {
