@@ -1,12 +1,14 @@
 /*
  * One server and many short-lived clients, in waves: every one is served, and nothing of those that are gone stays with the server.
  *
- * usage: churn CLIENTS [ADDRESS]      clients in all; 127.0.0.1
+ * usage: churn CLIENTS [SLOTS]      clients in all; slots that they and the server have, 1023
  *
  * A client connects, sends a message, checks the answer, and ends: by a disconnect, by a return from main, or without a word.
+ * With few slots most clients have that of one that has just ended.
  */
 #include "common.h"
 #include "holdings.h"
+#include "slots.h"
 
 #include <poll.h>
 #include <spawn.h>
@@ -107,7 +109,6 @@ static void be_client(char **argv)
 /* The server. */
 
 static struct {
-	const char *address;
 	char port[8];
 	struct rdma_event_channel *channel;
 	struct connection *connections[WAVE * 2];
@@ -189,7 +190,7 @@ static void turn(void)
 static pid_t start_client(uint32_t client)
 {
 	char word[16];
-	char *argv[] = { "churn", "client", word, (char *)me.address, me.port, NULL };
+	char *argv[] = { "churn", "client", word, "127.0.0.1", me.port, NULL };
 	pid_t pid;
 
 	snprintf(word, sizeof word, "%u", client);
@@ -237,7 +238,8 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return 2;
 	clients = (uint32_t)number(argv[1], 5 * WAVE, 1000000);
-	me.address = argc > 2 ? argv[2] : "127.0.0.1";
+	if (argc > 2)
+		take_all_but(number(argv[2], WAVE + 1, SLOTS));
 	MUST_PTR(me.channel = rdma_create_event_channel());
 	listener = listen_on(me.channel, AF_INET, 0);
 	snprintf(me.port, sizeof me.port, "%u", ntohs(rdma_get_src_port(listener)));

@@ -3,40 +3,18 @@
  *
  * usage: slots      in a network namespace where nobody else uses a device
  */
-#include "common.h"
+#include "slots.h"
 
-#include <stddef.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-
-enum { TIME = 60, SLOTS = 1023 };
-
-/* Takes a slot as a process would: the kernel gives a name once. */
-static int take(int slot)
-{
-	struct sockaddr_un name = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "ferroce/slot/%d", slot);
-
-	EXPECT(fd >= 0);
-	MUST(bind(fd, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)));
-	return fd;
-}
+enum { TIME = 60 };
 
 int main(void)
 {
-	struct rlimit files;
 	struct ibv_device **list;
 	struct ibv_context *context;
-	int last = -1;
+	int last;
 
 	deadline(TIME);
-	MUST(getrlimit(RLIMIT_NOFILE, &files));
-	files.rlim_cur = files.rlim_max;
-	MUST(setrlimit(RLIMIT_NOFILE, &files));
-	for (int slot = 1; slot <= SLOTS; slot++)
-		last = take(slot);
+	last = take_all_but(0);
 	errno = 0;
 	EXPECT(ibv_get_device_list(NULL) == NULL && errno == ENOSPC);
 	errno = 0;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferroce_os::unix::{self, Dgram, Record};
 use ferroce_proto::cm::{MadPath, Outgoing, Recipient};
 use ferroce_proto::ids::Gid;
-use ferroce_proto::mad::{CmMad, Mad, Message, ServiceId};
+use ferroce_proto::mad::{CmMad, CommId, Mad, Message, ServiceId};
 use ferroce_proto::time::Time;
 
 use super::PortSpace;
@@ -18,8 +18,6 @@ use crate::link::local::slot_names;
 
 /// What goes to the socket that claims a port: source GID, destination GID, MAD.
 const FRAME: usize = 16 + 16 + 256;
-/// Frames read from a port at once; the host calls again if more wait.
-const READ_BATCH: usize = 64;
 /// A list of processes is good for this long.
 const SLOTS_FRESH: Duration = Duration::from_secs(1);
 
@@ -43,6 +41,16 @@ impl Slots {
         }
         &self.list
     }
+}
+
+/// What has come to a port by way of another process of this host.
+#[derive(Debug)]
+pub(super) struct Forwarded {
+    pub(super) from: Gid,
+    pub(super) to: Gid,
+    pub(super) mad: CmMad,
+    /// The slot of the process that it is from, if it is from this host.
+    pub(super) asker: Option<u16>,
 }
 
 /// How far a request to a port of this host came.
@@ -181,27 +189,32 @@ impl Work<'_> {
         }
     }
 
-    /// Requests from other processes of this host, or forwarded by them.
-    pub(super) fn on_port_readable(&mut self, key: PortKey) {
-        for _ in 0..READ_BATCH {
-            let Some(socket) = self.state.ports.socket(key) else {
-                return;
-            };
-            match receive(socket) {
-                Ok(Some(Some((from, to, mad)))) => {
-                    self.take_in(from, to, &mad);
-                    self.pump();
-                }
-                Ok(Some(None)) => {
-                    tracing::debug!(target: "ferroce::cm", ?key, "malformed request dropped")
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    tracing::warn!(target: "ferroce::cm", %error, ?key, "claim of a port unreadable");
-                    return;
-                }
-            }
+    /// The next request from another process of this host, or forwarded by one, that has come to a port: `None` if there is none,
+    /// `Some(None)` for something that makes no sense.
+    pub(super) fn next_request(&self, key: PortKey) -> Option<Option<Forwarded>> {
+        let received = receive(self.state.ports.socket(key)?).inspect_err(|error| {
+            tracing::warn!(target: "ferroce::cm", %error, ?key, "claim of a port unreadable");
+        });
+        let frame = received.ok()??;
+        if frame.is_none() {
+            tracing::debug!(target: "ferroce::cm", ?key, "malformed request dropped");
         }
+        Some(frame.map(|(from, to, mad)| Forwarded {
+            from,
+            to,
+            asker: self.asker(from, &mad.message),
+            mad,
+        }))
+    }
+
+    /// The slot that the sender of a request gives, if it is another process of this host.
+    fn asker(&self, from: Gid, message: &Message) -> Option<u16> {
+        let id = match message {
+            Message::Req(req) => req.local_comm_id,
+            Message::SidrReq(req) => CommId(req.request_id),
+            _ => return None,
+        };
+        Some(slot_of(id)).filter(|slot| *slot != self.host.slot() && self.host.is_local(from.ip()))
     }
 
     pub(super) fn send_wire(&mut self, path: MadPath, mad: &CmMad) {

@@ -27,6 +27,8 @@ const FAREWELLS: u32 = 3;
 
 /// Requests that may wait for an answer of the program at once, over all listeners.
 const MAX_HALF_OPEN: usize = 16384;
+/// Requests read from a port at once; the host calls again if more wait.
+const READ_BATCH: usize = 64;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
@@ -124,10 +126,20 @@ impl CmService {
         });
     }
 
-    /// A descriptor that the host watches for us is readable.
-    pub(crate) fn on_readable(&self, token: u64) {
-        if let Some(key) = PortKey::from_token(token) {
-            self.step(|work| work.on_port_readable(key));
+    /// A descriptor that the host watches for us is readable. Before a request of another process of this host is taken, `meet` gets
+    /// the slot: if the one that had it before is gone, [`on_process_gone`](Self::on_process_gone) has to be called first.
+    pub(crate) fn on_readable(&self, token: u64, meet: &mut dyn FnMut(u16)) {
+        let Some(key) = PortKey::from_token(token) else {
+            return;
+        };
+        for _ in 0..READ_BATCH {
+            let next = self.step(|work| work.next_request(key)).flatten();
+            let Some(request) = next else { return };
+            let Some(request) = request else { continue };
+            if let Some(slot) = request.asker {
+                meet(slot);
+            }
+            self.step(|work| work.take_in(request.from, request.to, &request.mad));
         }
     }
 

@@ -136,6 +136,23 @@ impl Neighbours {
         self.link(id).is_some_and(|link| link.has_hung_up())
     }
 
+    /// The ways out to a slot whose processes are gone, for all that the kernel knows.
+    pub(super) fn hung_up(&self, slot: u16) -> Vec<u32> {
+        let known = lock(&self.known);
+        let there = known.by_id.iter();
+        there
+            .filter(|(_, n)| n.egress.slot() == Some(slot) && n.link.has_hung_up())
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// The slot and the PID of the process that a way out leads to.
+    pub(super) fn whose(&self, id: u32) -> Option<(u16, i32)> {
+        let known = lock(&self.known);
+        let there = known.by_id.get(&id)?;
+        Some((there.egress.slot()?, there.link.pid()))
+    }
+
     /// The process at the end of a way out has answered something.
     pub(super) fn take_answers(&self, id: u32) {
         if let Some(link) = self.link(id) {

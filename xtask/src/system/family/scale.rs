@@ -9,11 +9,12 @@ const PAIRS: [(&str, &str, Place); 4] = [
     ("verbs", "2000", Place::Wire(1500)),
     ("cm", "1000", Place::Wire(9000)),
 ];
-/// Programs that play both sides, each with its argument.
-const ALONE: [(&str, &[&str]); 3] = [
-    ("slots", &[]),
-    ("churn", &["1000"]),
-    ("sudden-death", &["120"]),
+/// Programs that play both sides: the test's name, the program, its arguments.
+const ALONE: [(&str, &str, &[&str]); 4] = [
+    ("slots", "slots", &[]),
+    ("churn", "churn", &["1000"]),
+    ("churn.few-slots", "churn", &["1000", "44"]),
+    ("sudden-death", "sudden-death", &["120"]),
 ];
 
 pub(super) fn add(all: &mut Catalogue) {
@@ -23,8 +24,8 @@ pub(super) fn add(all: &mut Catalogue) {
             pairs(stage, mode, count).map(drop)
         });
     }
-    for (program, arguments) in ALONE {
-        let name = format!("scale.{program}");
+    for (name, program, arguments) in ALONE {
+        let name = format!("scale.{name}");
         all.at(&name, Place::Loopback, User::Ordinary, 240, move |stage| {
             let program = stage.built(program);
             let words = [&[&*program], arguments].concat();

@@ -1,10 +1,13 @@
 //! Connections that fail, end, or meet a bad network.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use ferroce_proto::ids::Qpn;
 
 use super::pair::Pair;
 use super::program::*;
-use crate::cm::EventKind;
+use crate::cm::{ConnParam, EventKind};
 
 const TIMED_OUT: i32 = -libc::ETIMEDOUT;
 
@@ -180,6 +183,32 @@ fn a_peer_that_turns_out_to_be_gone_has_disconnected() {
     p.net.forget(&p.server);
     a.disconnect().unwrap();
     expect(&p.client_events, EventKind::Disconnected, 0);
+}
+
+#[test]
+fn who_has_the_slot_of_a_process_that_is_gone_is_not_taken_for_it() {
+    let p = Pair::new(0, "127.0.0.1");
+    let (_a, b) = p.establish();
+    p.net.kill_unnoticed(&p.client);
+    let successor = p.net.start(0, p.client.slot);
+    let events = successor.channel();
+    let c = successor.routed(&events, p.to);
+    c.connect(&ConnParam {
+        qp_num: Qpn::new(99),
+        ..param(b"hello")
+    })
+    .unwrap();
+    p.net.settle();
+    let event = expect(&p.server_events, EventKind::Disconnected, 0);
+    assert!(Arc::ptr_eq(&event.id, &b));
+    let d = expect(&p.server_events, EventKind::ConnectRequest, 0).id;
+    d.accept(&param_of_server(b"")).unwrap();
+    p.net.settle();
+    expect(&events, EventKind::ConnectResponse, 0);
+    c.establish().unwrap();
+    p.net.settle();
+    expect(&p.server_events, EventKind::Established, 0);
+    expect_nothing(&p.server_events);
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(super) struct Net {
     now: AtomicU64,
     pub(super) flight: Mutex<VecDeque<InFlight>>,
     procs: Mutex<Vec<Weak<Proc>>>,
+    /// Machines and slots of processes whose end nobody has noticed yet.
+    unnoticed: Mutex<Vec<(usize, u16)>>,
     /// Which process of a machine a MAD from the wire lands in, counted modulo their number.
     pub(super) landing: AtomicUsize,
     /// Addresses that nobody answers for on the local network.
@@ -99,6 +101,7 @@ impl Net {
             now: AtomicU64::new(1_000_000_000),
             flight: Mutex::default(),
             procs: Mutex::default(),
+            unnoticed: Mutex::default(),
             landing: AtomicUsize::new(0),
             absent: Mutex::default(),
             link_requests: AtomicUsize::new(0),
@@ -145,6 +148,24 @@ impl Net {
             }
         }
         self.settle();
+    }
+
+    /// As [`kill`](Self::kill), but others notice it only when they meet somebody else in its slot.
+    pub(super) fn kill_unnoticed(&self, proc: &Proc) {
+        proc.end();
+        self.forget(proc);
+        lock(&self.unnoticed).push((proc.machine, proc.slot));
+    }
+
+    /// A process meets another one in this slot.
+    pub(super) fn end_predecessor(&self, proc: &Proc, slot: u16) {
+        let place = (proc.machine, slot);
+        let gone = lock(&self.unnoticed)
+            .extract_if(.., |p| *p == place)
+            .count();
+        if gone > 0 {
+            proc.service().on_process_gone(slot);
+        }
     }
 
     /// A process ends and nobody is told.

@@ -79,9 +79,10 @@ impl Proc {
     pub(super) fn read_ports(&self) {
         if !*lock(&self.asleep) {
             let tokens: Vec<u64> = lock(&self.watched).values().copied().collect();
-            tokens
-                .into_iter()
-                .for_each(|token| self.service().on_readable(token));
+            tokens.into_iter().for_each(|token| {
+                self.service()
+                    .on_readable(token, &mut |slot| self.net.end_predecessor(self, slot));
+            });
         }
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Progress {
     dispatch: Dispatch,
     lanes: Lanes,
     due: Vec<Qpn>,
+    /// Slots whose processes have made themselves known: perhaps others have had them before.
+    newcomers: Vec<u16>,
     /// For rounds that no sleep came before.
     polled: Vec<Event>,
     hot: Hot,
@@ -65,6 +67,7 @@ impl Progress {
             dispatch: Dispatch::default(),
             lanes: Lanes::default(),
             due: Vec::new(),
+            newcomers: Vec::new(),
             polled: Vec::new(),
             hot: Hot::default(),
             looked: Time(0),

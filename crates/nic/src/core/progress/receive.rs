@@ -39,8 +39,11 @@ impl Progress {
                 }
             }
             Token::Wire(number) => self.on_wire(nic, number, event, now),
-            Token::Cm(number) => nic.cm().on_readable(number.into()),
+            Token::Cm(number) => self.receive_requests(nic, number, now),
             Token::Network => nic.on_network_change(),
+        }
+        while let Some(slot) = self.newcomers.pop() {
+            self.end_predecessors(nic, slot, now);
         }
     }
 
@@ -90,7 +93,14 @@ impl Progress {
         true
     }
 
-    /// Reads a link. Returns whether it is still open and may have more.
+    /// Reads a socket that claims a port.
+    fn receive_requests(&mut self, nic: &Nic, number: u32, now: Time) {
+        nic.cm().on_readable(number.into(), &mut |slot| {
+            self.end_predecessors(nic, slot, now);
+        });
+    }
+
+    /// Reads a link. Returns whether it is still open and may have more now.
     fn receive(&mut self, nic: &Nic, id: LinkId, now: Time) -> bool {
         let (dispatch, watched) = (&mut self.dispatch, self.incoming.watched());
         let received = self.incoming.recv(id, LINK_BUDGET, &mut |frame| {
@@ -117,6 +127,9 @@ impl Progress {
     }
 
     fn on_received(&mut self, nic: &Nic, id: LinkId, received: Received, now: Time) -> bool {
+        if let Received::Greeted(slot) = received {
+            self.newcomers.push(slot);
+        }
         if let Received::Closed(slot) | Received::Cut(slot) = received {
             self.lanes.run(nic, (now, &mut Catch::default()));
             nic.boards().on_link_end(id);
@@ -131,25 +144,49 @@ impl Progress {
 
     /// The process that a way out leads to is gone. What it sent before is still to be read.
     fn on_hangup(&mut self, nic: &Nic, out: u32, now: Time) {
-        let Some(slot) = nic.neighbours.find(out).and_then(|egress| egress.slot()) else {
+        let Some((slot, pid)) = nic.neighbours.whose(out) else {
             return;
         };
-        // Its own link may be younger than ours to it, and wait to be accepted: events do not come in the order in which things happened.
+        self.meet_strangers(nic, now);
+        for id in self.incoming.links_of(slot, pid) {
+            self.receive_all(nic, id, now);
+        }
+        self.lanes.run(nic, (now, &mut Catch::default()));
+        self.dispatch.give_turns(now);
+        nic.on_egress_gone(out, now);
+    }
+
+    /// A process that has this slot is heard of. Of those that had it before it, the end may not have been noticed yet: it comes first,
+    /// or it would end what begins now.
+    fn end_predecessors(&mut self, nic: &Nic, slot: u16, now: Time) {
+        self.meet_strangers(nic, now);
+        for out in nic.neighbours.hung_up(slot) {
+            self.on_hangup(nic, out, now);
+        }
+        for id in self.incoming.ended_links_of(slot) {
+            self.receive_all(nic, id, now);
+        }
+    }
+
+    /// Learns whose the links are that are new, or wait to be accepted: events do not come in the order in which things happened.
+    fn meet_strangers(&mut self, nic: &Nic, now: Time) {
         for _ in 0..LAST_CALLERS {
             if !self.accept(nic) {
                 break;
             }
         }
-        for id in self.incoming.links_of(slot) {
-            for _ in 0..LAST_WORDS {
-                if !self.receive(nic, id, now) {
-                    break;
-                }
+        for id in self.incoming.strangers() {
+            self.receive(nic, id, now);
+        }
+    }
+
+    /// Reads the link of a process that is gone to its end.
+    fn receive_all(&mut self, nic: &Nic, id: LinkId, now: Time) {
+        for _ in 0..LAST_WORDS {
+            if !self.receive(nic, id, now) {
+                break;
             }
         }
-        self.lanes.run(nic, (now, &mut Catch::default()));
-        self.dispatch.give_turns(now);
-        nic.on_egress_gone(out, now);
     }
 
     pub(super) fn on_deadlines(&mut self, nic: &Nic, now: Time) {

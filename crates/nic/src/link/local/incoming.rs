@@ -29,6 +29,8 @@ pub(crate) struct LinkId(pub(crate) u32);
 /// What a call of [`Incoming::recv`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
+    /// The link is the one of a slot's process from here on; there may be more.
+    Greeted(u16),
     /// Nothing more is there.
     Drained,
     /// The budget is used up; there may be more.
@@ -107,13 +109,25 @@ impl Incoming {
         self.reserve = EventFd::counter().ok();
     }
 
-    /// The links of a slot's process, and those of which it is not known yet whose they are.
-    pub(crate) fn links_of(&self, slot: u16) -> Vec<LinkId> {
-        let theirs = self.links.iter();
-        theirs
-            .filter(|(_, link)| link.slot.is_none_or(|of| of == slot))
-            .map(|(id, _)| *id)
-            .collect()
+    /// The links of which it is not known yet whose they are.
+    pub(crate) fn strangers(&self) -> Vec<LinkId> {
+        self.select(|link| link.slot.is_none())
+    }
+
+    /// The links of a slot's process: of the one with this PID, if it is not 0, where the slot may have had several.
+    pub(crate) fn links_of(&self, slot: u16, pid: i32) -> Vec<LinkId> {
+        let same = |other| pid == 0 || other == 0 || other == pid;
+        self.select(|link| link.slot == Some(slot) && same(link.peer.pid))
+    }
+
+    /// The links of a slot's processes that are gone, for all that the kernel knows. They are still to be read to their ends.
+    pub(crate) fn ended_links_of(&self, slot: u16) -> Vec<LinkId> {
+        self.select(|link| link.slot == Some(slot) && link.socket.has_hung_up())
+    }
+
+    fn select(&self, which: impl Fn(&Link) -> bool) -> Vec<LinkId> {
+        let links = self.links.iter().filter(|(_, link)| which(link));
+        links.map(|(id, _)| *id).collect()
     }
 
     /// Reads a link and gives each frame to `each`, until nothing is there or about `budget` frames were given (the rest of a
@@ -128,6 +142,7 @@ impl Incoming {
         while given < budget {
             match self.recv_once(id, budget - given, each) {
                 Ok(Step::Took(frames)) => given += frames,
+                Ok(Step::Greeted(slot)) => return Received::Greeted(slot),
                 Ok(Step::Nothing) => return Received::Drained,
                 Ok(Step::Closed) => return Received::Closed(self.forget(id)),
                 Err(why) => return self.cut(id, &why),
@@ -172,9 +187,10 @@ impl Incoming {
             Arrival::Closed if self.rings.has_more(id) => Ok(Step::Took(0)),
             Arrival::Closed => Ok(Step::Closed),
             Arrival::Truncated => Err(Broken::TooLong),
-            Arrival::Whole(n) if link.slot.is_none() => link
-                .greet((&self.own, id, self.lanes), &self.room[..n], with, each)
-                .map(|()| Step::Took(1)),
+            Arrival::Whole(n) if link.slot.is_none() => {
+                link.greet((&self.own, id, self.lanes), &self.room[..n], with, each)?;
+                Ok(link.slot.map_or(Step::Took(1), Step::Greeted))
+            }
             Arrival::Whole(n) => link.take(&self.room[..n], each).map(Step::Took),
         }
     }
@@ -308,6 +324,8 @@ impl Incoming {
 
 /// What was there to be received.
 enum Step {
+    /// The hello of a slot's process.
+    Greeted(u16),
     /// This many frames.
     Took(usize),
     Nothing,

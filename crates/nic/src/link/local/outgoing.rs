@@ -32,6 +32,7 @@ const MAD_STASH: usize = 16 << 20;
 pub(crate) struct Outgoing {
     way: Way,
     peer: u16,
+    pid: i32,
     same_user: bool,
     /// Whether `stash` holds anything: spares packets the lock.
     stashed: AtomicBool,
@@ -79,16 +80,23 @@ impl Outgoing {
         room: Room,
         board: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        let same_user = socket.peer()?.uid == Credentials::own().uid;
+        let Credentials { pid, uid } = socket.peer()?;
+        let same_user = uid == Credentials::own().uid;
         let way = Way::open(socket, own, room, board.filter(|_| same_user))?;
         Ok(Self {
             way,
             peer,
+            pid,
             same_user,
             stashed: AtomicBool::new(false),
             stash: Mutex::default(),
             lanes: FreeLanes::default(),
         })
+    }
+
+    /// The process at the other end; 0 if it is not visible in our PID namespace.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
     }
 
     /// Whether the process at the other end is of our own user. Only such a one takes packets that came over the wire.

@@ -126,7 +126,7 @@ impl Side {
         self.accepted.retain(|id| {
             loop {
                 match incoming.recv(*id, 16, &mut each) {
-                    Received::More => {}
+                    Received::Greeted(_) | Received::More => {}
                     Received::Drained => return true,
                     Received::Closed(slot) | Received::Cut(slot) => {
                         closed.push(slot);
