@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ferroce_os::unix;
 use ferroce_proto::cm::Phase;
-use ferroce_proto::mad::{CmMad, CommId, Message};
+use ferroce_proto::mad::{CmMad, CommId};
 use ferroce_proto::time::Time;
 
 use super::ports::PortKey;
@@ -43,10 +43,8 @@ impl Lookout {
 impl Work<'_> {
     /// A request of ours is with the owner of a port of this host.
     pub(super) fn look_after(&mut self, port: PortKey, mad: &CmMad) {
-        let id = match &mad.message {
-            Message::Req(req) => req.local_comm_id,
-            Message::SidrReq(req) => CommId(req.request_id),
-            _ => return,
+        let Some(id) = mad.message.asking_comm_id() else {
+            return;
         };
         if !self.state.ports.is_claimed(port) {
             self.state.lookout.add(self.now, port, id);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferroce_os::unix::{self, Dgram, Record};
 use ferroce_proto::cm::{MadPath, Outgoing, Recipient};
 use ferroce_proto::ids::Gid;
-use ferroce_proto::mad::{CmMad, CommId, Mad, Message, ServiceId};
+use ferroce_proto::mad::{CmMad, Mad, Message, ServiceId};
 use ferroce_proto::time::Time;
 
 use super::PortSpace;
@@ -209,12 +209,8 @@ impl Work<'_> {
 
     /// The slot that the sender of a request gives, if it is another process of this host.
     fn asker(&self, from: Gid, message: &Message) -> Option<u16> {
-        let id = match message {
-            Message::Req(req) => req.local_comm_id,
-            Message::SidrReq(req) => CommId(req.request_id),
-            _ => return None,
-        };
-        Some(slot_of(id)).filter(|slot| *slot != self.host.slot() && self.host.is_local(from.ip()))
+        let slot = slot_of(message.asking_comm_id()?);
+        (slot != self.host.slot() && self.host.is_local(from.ip())).then_some(slot)
     }
 
     pub(super) fn send_wire(&mut self, path: MadPath, mad: &CmMad) {

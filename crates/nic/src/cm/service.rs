@@ -133,9 +133,10 @@ impl CmService {
             return;
         };
         for _ in 0..READ_BATCH {
-            let next = self.step(|work| work.next_request(key)).flatten();
-            let Some(request) = next else { return };
-            let Some(request) = request else { continue };
+            let Some(next) = self.step(|work| work.next_request(key)).flatten() else {
+                return;
+            };
+            let Some(request) = next else { continue };
             if let Some(slot) = request.asker {
                 meet(slot);
             }

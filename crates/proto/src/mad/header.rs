@@ -78,6 +78,15 @@ impl Message {
         };
         if id.is_none() { None } else { Some(id) }
     }
+    /// The sender's communication id in a message that begins a conversation: in a REQ or `SIDR_REQ`.
+    #[must_use]
+    pub const fn asking_comm_id(&self) -> Option<CommId> {
+        match self {
+            Self::Req(m) => Some(m.local_comm_id),
+            Self::SidrReq(m) => Some(CommId(m.request_id)),
+            _ => None,
+        }
+    }
     /// Its name, for logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {

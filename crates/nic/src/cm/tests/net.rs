@@ -141,7 +141,7 @@ impl Net {
     /// Ends a process without a word; those that had a link to it notice.
     pub(super) fn kill(&self, proc: &Proc) {
         proc.end();
-        lock(&self.procs).retain(|p| p.upgrade().is_some_and(|p| p.slot != proc.slot));
+        self.forget(proc);
         for other in self.procs() {
             if other.machine == proc.machine {
                 other.service().on_process_gone(proc.slot);

@@ -142,12 +142,17 @@ impl Progress {
         received == Received::More
     }
 
-    /// The process that a way out leads to is gone. What it sent before is still to be read.
+    /// The process that a way out leads to is gone.
     fn on_hangup(&mut self, nic: &Nic, out: u32, now: Time) {
+        self.meet_strangers(nic, now);
+        self.end_neighbour(nic, out, now);
+    }
+
+    /// The process that a way out leads to is gone, and it is known whose the links are. What it sent before is still to be read.
+    fn end_neighbour(&mut self, nic: &Nic, out: u32, now: Time) {
         let Some((slot, pid)) = nic.neighbours.whose(out) else {
             return;
         };
-        self.meet_strangers(nic, now);
         for id in self.incoming.links_of(slot, pid) {
             self.receive_all(nic, id, now);
         }
@@ -161,7 +166,7 @@ impl Progress {
     fn end_predecessors(&mut self, nic: &Nic, slot: u16, now: Time) {
         self.meet_strangers(nic, now);
         for out in nic.neighbours.hung_up(slot) {
-            self.on_hangup(nic, out, now);
+            self.end_neighbour(nic, out, now);
         }
         for id in self.incoming.ended_links_of(slot) {
             self.receive_all(nic, id, now);
