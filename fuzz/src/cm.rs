@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ferroce_proto::cm::{Agent, Config, EventKind, MadPath, Output};
+use ferroce_proto::cm::{Agent, Config, EventKind, MadPath, Output, Random};
 use ferroce_proto::ids::{Gid, Guid, Qpn};
 use ferroce_proto::mad::{CmMad, CommId, Mad, PrivateData, RejReason, Rep, Req, ServiceId};
+use ferroce_proto::testkit::Rng;
 use ferroce_proto::time::Time;
 
 use super::input::Input;
@@ -33,7 +34,7 @@ impl Node {
     fn new(number: u8) -> Self {
         let config = Config {
             id_prefix: u32::from(number) << 22,
-            seed: number.into(),
+            random: seeded(number),
             max_half_open: MAX_HALF_OPEN,
         };
         Self {
@@ -47,6 +48,12 @@ impl Node {
     fn guid(&self) -> Guid {
         Guid(self.gid.0[0].into())
     }
+}
+
+/// The same identifiers in each run.
+fn seeded(number: u8) -> Random {
+    let mut rng = Rng::new(number.into());
+    Random::new(move || rng.bits())
 }
 
 struct World {

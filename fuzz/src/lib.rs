@@ -2,6 +2,7 @@
 //! the committed corpora.
 
 pub mod cm;
+pub mod early;
 pub mod icrc;
 pub mod input;
 pub mod mad;
@@ -12,10 +13,11 @@ pub mod rc;
 pub type Run = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Run); 5] = [
+pub const TARGETS: [(&str, Run); 6] = [
     ("packet", packet::run),
     ("icrc", icrc::run),
     ("mad", mad::run),
     ("cm", cm::run),
     ("rc", rc::run),
+    ("early", early::run),
 ];

@@ -23,6 +23,7 @@ static int take(unsigned long slot)
 
 	EXPECT(fd >= 0);
 	MUST(bind(fd, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)));
+	MUST(listen(fd, 1));
 	return fd;
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{arrows, mentions, sh};
+use crate::{arrows, mentions, sh, variables};
 
 /// Format, clippy, arrows, what the documents name, and documentation; each counts as one result.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
@@ -32,6 +32,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
         ]))
     });
     check("lint.arrows", &|| arrows::check(workspace));
+    check("lint.variables", &|| variables::check(workspace));
     check("lint.mentions", &|| mentions::check(workspace));
     check("lint.doc", &|| {
         let mut doc = workspace.cargo(&[

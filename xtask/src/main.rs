@@ -14,6 +14,7 @@ mod sh;
 mod system;
 mod tally;
 mod unit;
+mod variables;
 mod workspace;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ usage: cargo xtask COMMAND
   system --list    the names
   aims [FILTER] [--write-table]
                    the performance aims, measured; not a part of `test`
+  soak             ten minutes of attacks at full rate beside a verified transfer; not a part of `test`
   instructions [--write-table | CASE]
                    the hot functions' instructions, beside the committed baseline, or where those of one
                    case go; not a part of `test`
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         ["system", filter] => system_tests(&workspace, filter, mode, &mut tally),
         ["aims"] => system::aims::run(&workspace, "", mode),
         ["aims", filter] => system::aims::run(&workspace, filter, mode),
+        ["soak"] => soak(&workspace, &mut tally),
         ["instructions"] => instructions::run(&workspace, mode),
         ["instructions", case] => instructions::profile(&workspace, case),
         ["guest", "pyverbs"] => guest_suite(&workspace, mode, &mut tally),
@@ -106,6 +109,16 @@ fn system_tests(
         unit::run_slow_cases(workspace, tally)?;
     }
     system::run(workspace, filter, mode, tally)
+}
+
+/// Seconds of a soak.
+const SOAK: u64 = 600;
+
+fn soak(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
+    packages::require(&[packages::SYSTEM])?;
+    sh::step(workspace.cargo(&["build", "--release"]))?;
+    cleanup::on_signal()?;
+    system::soak(workspace, SOAK, tally)
 }
 
 fn guest_tests(

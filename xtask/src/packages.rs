@@ -35,6 +35,9 @@ pub(crate) const SYSTEM: &[Package] = &[
     Package("ethtool", "ethtool"),
     Package("tshark", "tshark"),
     Package("util-linux", "setpriv"),
+    Package("wireguard-tools", "wg"),
+    // For kernels without it.
+    Package("wireguard-go", "wireguard-go"),
 ];
 
 /// For the performance aims, besides.

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::sync::Once;
 
+use ferroce_os::environment::variable;
 use tracing_subscriber::EnvFilter;
 
 /// Name of the environment variable with the filter, for example `ferroce=debug` or `warn`.
@@ -12,9 +13,10 @@ pub const VARIABLE: &str = "FERROCE_LOG";
 pub fn init() {
     static INIT: Once = Once::new();
     INIT.call_once(|| {
-        let Ok(directives) = std::env::var(VARIABLE) else {
+        let Some(directives) = variable(VARIABLE) else {
             return;
         };
+        let directives = directives.to_string_lossy();
         if directives.is_empty() {
             return;
         }

@@ -274,6 +274,7 @@ fn moderated_events_come_with_the_count_or_after_the_period() {
         in_time
     };
     assert!((0..100).any(|_| by_count()), "never within the period");
+    flushing.drain(|_| ());
     // By period: the count is out of reach.
     flushing.moderate(u16::MAX, 50_000);
     flushing.arm();
@@ -283,6 +284,7 @@ fn moderated_events_come_with_the_count_or_after_the_period() {
     assert!(start.elapsed() >= Duration::from_millis(50));
     assert!(!flushing.event_within(NEVER), "one event per arming");
     // Not at all, as a new queue.
+    flushing.drain(|_| ());
     flushing.moderate(0, 0);
     flushing.arm();
     flushing.complete(5);
@@ -296,6 +298,34 @@ fn moderated_events_come_with_the_count_or_after_the_period() {
     assert_eq!(modified, libc::EINVAL);
 }
 
+#[test]
+fn arming_tells_of_what_no_poll_has_returned_whatever_the_moderation() {
+    let flushing = Flushing::new(&attr(64, 0));
+    flushing.moderate(u16::MAX, u16::MAX);
+    (1..=2).for_each(|wr_id| flushing.complete(wr_id));
+    flushing.arm();
+    assert!(flushing.event_within(Duration::ZERO));
+    assert!(
+        !flushing.event_within(Duration::ZERO),
+        "one event per arming"
+    );
+    // The first completion is returned by `ibv_start_poll`, the second one is not.
+    let mut options = ibv_poll_cq_attr { comp_mask: 0 };
+    // SAFETY: a live queue, used as the manual page says.
+    unsafe {
+        let ops = *flushing.cq;
+        assert_eq!(ops.start_poll.unwrap()(flushing.cq, &raw mut options), 0);
+        ops.end_poll.unwrap()(flushing.cq);
+    }
+    flushing.complete(3);
+    flushing.arm();
+    assert!(flushing.event_within(Duration::ZERO));
+    // SAFETY: called between start and end.
+    assert_eq!(flushing.drain(|cq| unsafe { (*cq).wr_id }), [2, 3]);
+    flushing.arm();
+    assert!(!flushing.event_within(Duration::ZERO), "all were returned");
+}
+
 /// Who polls does the device's work, but a wake-up that tells the device's thread of an earlier deadline is the thread's.
 #[test]
 fn moderated_events_come_although_a_program_polled() {
@@ -303,6 +333,7 @@ fn moderated_events_come_although_a_program_polled() {
     let other = Side::new(plain_qp);
     flushing.moderate(u16::MAX, 500);
     for wr_id in 0..300 {
+        flushing.drain(|_| ());
         flushing.arm();
         flushing.complete(wr_id);
         assert!(other.poll().is_none());

@@ -13,8 +13,7 @@ const SYSFS: &str = "libferroce-sysfs.so";
 /// # Errors
 /// A message for the user that says where it was looked for and what to do.
 pub(crate) fn folder() -> Result<PathBuf, String> {
-    let executable =
-        std::env::current_exe().map_err(|e| format!("cannot tell where ferroce itself is: {e}"))?;
+    let executable = executable()?;
     let beside = executable.parent().unwrap_or_else(|| Path::new("/"));
     let candidates = [beside.join("ferroce-lib"), beside.join("../lib/ferroce")];
     let found = candidates
@@ -43,6 +42,17 @@ pub(crate) fn folder() -> Result<PathBuf, String> {
         ));
     }
     Ok(folder)
+}
+
+/// This program's file. Without `/proc`, whose `/proc/self/exe` is exact, it is found by its name, as the shell has found it.
+fn executable() -> Result<PathBuf, String> {
+    let by_name = || {
+        let name = std::env::args_os().next()?;
+        crate::needs::find(&name)?.canonicalize().ok()
+    };
+    std::env::current_exe()
+        .or_else(|e| by_name().ok_or(e))
+        .map_err(|e| format!("cannot tell where ferroce itself is: {e}"))
 }
 
 /// The library to preload for `--sysfs`, in the folder of the drop-in library.

@@ -48,7 +48,7 @@ fn names_a_looker(list: &str) -> bool {
 }
 
 /// The file of a program, found as execvp(3) does.
-fn find(program: &OsStr) -> Option<PathBuf> {
+pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
     let program = Path::new(program);
     if program.components().count() > 1 || program.is_absolute() {
         return Some(program.to_owned());

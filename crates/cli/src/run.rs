@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::dropin;
@@ -34,6 +34,12 @@ pub(crate) fn run(command: &[OsString], sysfs: bool) -> ExitCode {
     let environment = variables
         .into_iter()
         .map(|(name, first)| (name, in_front(first.into(), std::env::var_os(name))));
+    if !Path::new("/proc/self").exists() {
+        // Without it a process can tell neither which users the ids of others are, nor reach their memory.
+        eprintln!(
+            "ferroce: /proc is not mounted: READ and WRITE between processes go by packets, not directly"
+        );
+    }
     // The program takes the place of this process: streams, signals and status are its own.
     let error = Command::new(program)
         .args(arguments)

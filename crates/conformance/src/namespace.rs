@@ -36,10 +36,13 @@ fn may_leave() -> bool {
 
 /// The program leaves our network before it starts, or does not start.
 fn leaving(command: &mut Command) -> &mut Command {
+    // SAFETY: takes no pointers.
+    let user = unsafe { libc::geteuid() };
+    let map = format!("{user} {user} 1");
     // SAFETY: nothing but system calls on what it makes itself.
     unsafe {
-        command.pre_exec(|| {
-            leave_network()?;
+        command.pre_exec(move || {
+            leave_network(&map)?;
             loopback_up()
         })
     }
@@ -56,17 +59,18 @@ fn current() -> String {
     name.map_or_else(|e| e.to_string(), |name| name.display().to_string())
 }
 
-/// A new namespace; who is not root needs a new user namespace for it.
-fn leave_network() -> io::Result<()> {
-    let left = [libc::CLONE_NEWNET, libc::CLONE_NEWUSER | libc::CLONE_NEWNET]
-        .into_iter()
-        // SAFETY: no pointers.
-        .any(|flags| unsafe { libc::unshare(flags) } == 0);
-    if left {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+/// A new namespace; a user other than root needs a new user namespace for it. The user keeps its number there: a user
+/// without one is nobody's, so two of its processes would be strangers.
+fn leave_network(map: &str) -> io::Result<()> {
+    // SAFETY: no pointers.
+    let leave = |flags| unsafe { libc::unshare(flags) } == 0;
+    if leave(libc::CLONE_NEWNET) {
+        return Ok(());
     }
+    if leave(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) {
+        return std::fs::write("/proc/self/uid_map", map);
+    }
+    Err(io::Error::last_os_error())
 }
 
 /// Gives the loopback interface of a new namespace its addresses.

@@ -27,6 +27,28 @@ fn committed_link_records_hold() {
 }
 
 #[test]
+fn committed_boards_of_hostile_peers_hold() {
+    run_corpus("board");
+}
+
+#[test]
+fn committed_rings_of_hostile_peers_hold() {
+    run_corpus("ring");
+}
+
+/// Boards and rings that nobody recorded.
+#[test]
+fn random_boards_and_rings_hold() {
+    for seed in 0..200 {
+        println!("seed {seed}");
+        let len = 100 + usize::try_from(seed % 13).expect("small") * 300;
+        let bytes = ferroce_conformance::end::pattern(len, seed + 1);
+        device::board::run(&bytes);
+        device::ring::run(&bytes);
+    }
+}
+
+#[test]
 fn committed_netlink_datagrams_hold() {
     run_corpus("netlink");
 }
@@ -34,6 +56,16 @@ fn committed_netlink_datagrams_hold() {
 #[test]
 fn committed_addresses_hold() {
     run_corpus("sockaddr");
+}
+
+#[test]
+fn committed_records_of_other_users_hold() {
+    run_corpus("strangers");
+}
+
+#[test]
+fn committed_words_of_other_users_hold() {
+    run_corpus("speakers");
 }
 
 /// Sequences of calls that nobody recorded.

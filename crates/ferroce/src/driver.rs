@@ -34,9 +34,7 @@ struct Driven(Arc<Queue>);
 impl Drive for Driven {
     fn turn(&self) -> Result<()> {
         self.0.take_events()?;
-        // What completes from here on makes an event; what completed before is delivered below.
-        self.0.arm()?;
-        self.0.deliver()
+        self.0.deliver_and_arm()
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

@@ -27,7 +27,7 @@ impl Ah {
     /// EINVAL for a port, a source GID or a form of address that the device does not have; ENOMEM above the device's limit.
     pub fn create(pd: &Arc<Pd>, attr: AddressHandleAttr) -> Result<Arc<Self>, Error> {
         let device = pd.context().device();
-        check_datagram(device, &attr)?;
+        check_datagram(pd.context().nic(), device, &attr)?;
         let permit = device.permit(Limit::Ah)?;
         let ah = pd.context().nic().ahs().insert(|number| Self {
             pd: Arc::clone(pd),

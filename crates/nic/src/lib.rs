@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ah;
+mod auth;
 pub mod cm;
 pub mod cq;
 pub mod device;
@@ -23,6 +24,7 @@ pub mod srq;
 pub mod survey;
 pub mod xrc;
 
+mod claims;
 mod core;
 mod direct;
 mod link;
@@ -31,10 +33,13 @@ mod path;
 /// Parsers that are not public, for the fuzz targets.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
+    pub use crate::cm::fuzz as speakers;
+    pub use crate::direct::fuzz_board as board;
     pub use crate::link::local::fuzz_record as record;
+    pub use crate::link::local::fuzz_strangers as strangers;
 }
 
-pub use crate::core::{Counters, DirectCounter, DropReason, Nic, Way};
+pub use crate::core::{Asker, Counters, Denial, DirectCounter, DropReason, Nic, Way, all_denials};
 pub use ah::Ah;
 pub use cm::{EventChannel, Id};
 pub use cq::{CompChannel, Cq, CqOptions};

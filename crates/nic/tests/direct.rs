@@ -15,12 +15,37 @@ use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcOpcode, WcStatus};
 use other_process::peer::Peer;
 use other_process::race::counted;
 use other_process::refusals::{printed, refused};
-use other_process::{LEN, SEED, child};
+use other_process::{LEN, SEED, child, exec};
 
 #[test]
 #[ignore = "run by the tests below"]
 fn child_process() {
     child::run();
+}
+
+#[test]
+#[ignore = "run by the tests below"]
+fn next_program() {
+    exec::watch();
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn work_on_a_peer_that_executes() {
+    exec::nothing_is_reached(common::rounds(3));
+}
+
+/// What a process registered ends with its memory: a program that it executes has the same process number, and is not reached. An initiator
+/// without a device thread does not hear that the peer's links have ended, so nothing but the copy itself can refuse.
+#[test]
+fn a_program_that_is_executed_is_not_reached() {
+    for thread in ["on", "off"] {
+        let text = run_alone(
+            "work_on_a_peer_that_executes",
+            &[("FERROCE_THREAD", thread)],
+        );
+        assert!(text.contains("1 passed"), "{text}");
+    }
 }
 
 /// One-sided operations do not need the target to run at all.

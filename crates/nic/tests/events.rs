@@ -10,7 +10,7 @@ use common::{Buffer, End, SetAtEnd, cap, pair, pattern, wait_for};
 use ferroce_nic::{AsyncSubject, CompChannel, Cq, Qp, QpInit};
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::verbs::{
-    AsyncEvent, AttrMask, Mtu, QpAttr, QpState, QpType, SendFlags, SendOp, WcStatus,
+    AsyncEvent, AttrMask, Mtu, QpAttr, QpState, QpType, SendFlags, SendOp, Wc, WcStatus,
 };
 
 /// Whether a descriptor becomes readable in time.
@@ -70,10 +70,11 @@ fn an_armed_queue_makes_one_event_and_an_unarmed_one_none() {
     a.send(0, SendOp::Send, vec![]);
     a.done(0);
     assert!(channel.pop().is_none(), "not armed");
+    assert_eq!(take(&cq), 1);
     cq.req_notify(false);
     assert!(
         !readable_within(channel.fd(), Duration::ZERO),
-        "what is queued makes no event"
+        "a completion that was polled makes no event"
     );
     a.send(1, SendOp::Send, vec![]);
     a.send(2, SendOp::Send, vec![]);
@@ -82,6 +83,41 @@ fn an_armed_queue_makes_one_event_and_an_unarmed_one_none() {
     a.done(2);
     assert_eq!(channel.pop(), Some(42));
     assert_eq!(channel.pop(), None, "one shot");
+}
+
+/// UCX drains its events, arms, and does not poll again.
+#[test]
+fn a_queue_that_holds_a_completion_when_it_is_armed_makes_one_event_at_once() {
+    let (a, (b, cq, channel)) = (End::new(cap()), end_with_channel());
+    connect(&a, &b);
+    for wr_id in 0..4 {
+        b.recv(wr_id, vec![]);
+    }
+    a.send(0, SendOp::Send, vec![]);
+    a.done(0);
+    cq.req_notify(true);
+    assert_eq!(channel.pop(), None, "message 0 is not solicited");
+    a.send_flagged(1, SendOp::Send, vec![], SendFlags::SOLICITED);
+    a.done(1);
+    assert_eq!(channel.pop(), Some(42));
+    a.send(2, SendOp::Send, vec![]);
+    a.done(2);
+    assert_eq!(channel.pop(), None, "the arming is used up");
+    cq.req_notify(false);
+    assert_eq!(channel.pop(), Some(42), "message 2 came unheard");
+    assert_eq!(channel.pop(), None, "one event per arming");
+    assert_eq!(take(&cq), 3);
+    cq.req_notify(false);
+    assert_eq!(channel.pop(), None, "all completions were polled");
+    a.send(3, SendOp::Send, vec![]);
+    a.done(3);
+    assert_eq!(channel.pop(), Some(42));
+}
+
+/// Polls once; the number of completions.
+fn take(cq: &Cq) -> usize {
+    let each = &mut |_, wc: &Wc| assert_eq!(wc.status, WcStatus::Success);
+    cq.poll(16, each).expect("no overflow")
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 mod common;
 
+use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -20,10 +22,17 @@ const QKEY: u32 = 0x0123_4567;
 /// Runs a test of this program with the wire forced.
 #[track_caller]
 fn over_the_wire(test: &str) {
+    over_the_wire_with(test, &[]);
+}
+
+/// The same with more in its environment.
+#[track_caller]
+fn over_the_wire_with(test: &str, environment: &[(&str, &str)]) {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
         .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env("FERROCE_PATH", "wire")
+        .envs(environment.iter().copied())
         .output()
         .expect("started");
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
@@ -242,6 +251,23 @@ fn datagrams_between_queue_pairs_and_to_oneself() {
 #[test]
 fn datagrams_over_the_wire() {
     over_the_wire("datagrams_between_queue_pairs_and_to_oneself");
+}
+
+/// The same where packets are authenticated: to a queue pair that does not answer with its nonce, datagrams go as to nobody.
+#[test]
+fn datagrams_over_the_wire_with_a_key() {
+    let path = std::env::temp_dir().join(format!("ferroce-ud-key-{}", std::process::id()));
+    fs::write(&path, pattern(32, 77)).expect("a key file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let key = path.to_str().expect("text");
+    for test in [
+        "datagrams_between_queue_pairs_and_to_oneself",
+        "datagrams_to_nobody_are_sent_all_the_same",
+        "a_datagram_longer_than_the_ports_packets_fails",
+    ] {
+        over_the_wire_with(test, &[("FERROCE_KEY_FILE", key)]);
+    }
+    fs::remove_file(&path).expect("removed");
 }
 
 #[test]

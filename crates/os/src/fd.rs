@@ -7,6 +7,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use crate::fork;
 
+/// How many descriptors this process may have now (`RLIMIT_NOFILE`). Where the kernel does not say, the usual number.
+#[must_use]
+pub fn limit() -> u64 {
+    const USUAL: u64 = 1024;
+    let mut limit = libc::rlimit {
+        rlim_cur: USUAL,
+        rlim_max: USUAL,
+    };
+    // SAFETY: the pointer is to a live structure of integers, which is unchanged if the call fails.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur
+}
+
 /// An open descriptor, closed on drop.
 #[derive(Debug)]
 pub struct Fd {

@@ -4,6 +4,10 @@
 //! die while the child lives, and the parent's slot would stay taken. So right after `fork`, in the child, every internal
 //! descriptor is replaced by an inert one under the same number: inherited objects that still use the number get errors, not
 //! somebody else's file, and dropping them is harmless.
+//!
+//! A child that a bare `clone` makes runs no handlers. It learns what it is by the *generation*: a word in a page that the kernel wipes in
+//! every child that gets a copy of the memory (`MADV_WIPEONFORK`, madvise(2)). Where the kernel cannot do that, children of `fork` are told by the handler.
+//! The descriptors of a child of a bare `clone` stay as they are: it may have given their numbers to files of its own by the time of its first call.
 
 use std::ffi::c_int;
 use std::io;
@@ -24,8 +28,20 @@ static HANDLER: OnceLock<fn()> = OnceLock::new();
 /// Whether `pthread_atfork` took the handler, or its errno.
 static REGISTERED: OnceLock<c_int> = OnceLock::new();
 
-/// Forks that led to this process, since its first ancestor that used this library.
-static FORKS: AtomicUsize = AtomicUsize::new(0);
+/// The page that is wiped in children.
+#[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(C, align(65536)))]
+struct Wiped {
+    /// The generation; 0 until the process needs one, [`ARRIVING`] while it gets one.
+    generation: AtomicUsize,
+}
+
+static WIPED: Wiped = Wiped {
+    generation: AtomicUsize::new(0),
+};
+/// The last generation that this process or an ancestor has had. Children get a copy.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+const ARRIVING: usize = usize::MAX;
 
 unsafe extern "C" {
     /// `pthread_atfork(3)`; the `libc` crate does not declare it for glibc.
@@ -36,8 +52,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Runs `handler` in every child of `fork` from now on, after the internal descriptors were replaced. The child has one
-/// thread and locks may be held by threads that do not exist there: the handler must not lock or allocate. The first handler
+/// Runs `handler` in every child of `fork` from now on, after the internal descriptors were replaced, and in children of a bare `clone` at
+/// their first call. The child has one thread and locks may be held by threads that do not exist there: the handler must not lock or allocate. The first handler
 /// stays; later calls change nothing.
 ///
 /// # Errors
@@ -50,17 +66,65 @@ pub fn on_fork_child(handler: fn()) -> io::Result<()> {
     }
 }
 
-/// A number that changes in a child of `fork`: what was made under another one belongs to the parent. It only does once
-/// something was registered or tracked here.
+/// A number that changes in every child with a copy of the memory: what was made under another one belongs to an ancestor.
 #[must_use]
 #[inline]
 pub fn generation() -> usize {
-    FORKS.load(Ordering::Relaxed)
+    match WIPED.generation.load(Ordering::Acquire) {
+        0 | ARRIVING => arrive(),
+        generation => generation,
+    }
+}
+
+/// Whether something that was made under a generation belongs to this process.
+#[must_use]
+#[inline]
+pub fn is_current(generation: usize) -> bool {
+    WIPED.generation.load(Ordering::Relaxed) == generation
+}
+
+/// Gives this process a generation. Neither locks nor allocates in a child.
+#[cold]
+fn arrive() -> usize {
+    loop {
+        let arrived =
+            WIPED
+                .generation
+                .compare_exchange(0, ARRIVING, Ordering::Acquire, Ordering::Acquire);
+        match arrived {
+            Ok(_) => break,
+            // SAFETY: takes no pointers.
+            Err(ARRIVING) => unsafe {
+                libc::syscall(libc::SYS_sched_yield);
+            },
+            Err(generation) => return generation,
+        }
+    }
+    register();
+    let before = LAST.fetch_add(1, Ordering::Relaxed);
+    if let Some(handler) = HANDLER.get().filter(|_| before > 0) {
+        handler();
+    }
+    WIPED.generation.store(before + 1, Ordering::Release);
+    before + 1
 }
 
 fn register() -> c_int {
-    // SAFETY: the handler is an `extern "C"` function without arguments and stays loaded as long as this code.
-    *REGISTERED.get_or_init(|| unsafe { pthread_atfork(None, None, Some(in_child)) })
+    *REGISTERED.get_or_init(|| {
+        let page = (&raw const WIPED).cast_mut();
+        // SAFETY: whole pages of this library, which hold nothing but the generation; their content stays as it is here. A refusal (EINVAL from a
+        // kernel before 4.14, or with larger pages) leaves it to the handler.
+        unsafe {
+            libc::syscall(
+                libc::SYS_madvise,
+                page,
+                size_of::<Wiped>(),
+                libc::MADV_WIPEONFORK,
+            )
+        };
+        // SAFETY: the handler is an `extern "C"` function without arguments and stays loaded as long as this code.
+        unsafe { pthread_atfork(None, None, Some(in_child)) }
+    })
 }
 
 fn bit(fd: RawFd) -> Option<(usize, u64)> {
@@ -70,7 +134,7 @@ fn bit(fd: RawFd) -> Option<(usize, u64)> {
 
 /// Marks a descriptor as internal.
 pub(crate) fn track(fd: RawFd) {
-    register();
+    let _ = generation();
     if let Some((word, mask)) = bit(fd) {
         INTERNAL[word].fetch_or(mask, Ordering::Relaxed);
         WORDS.fetch_max(word + 1, Ordering::Release);
@@ -85,7 +149,7 @@ pub(crate) fn untrack(fd: RawFd) {
 }
 
 extern "C" fn in_child() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+    WIPED.generation.store(0, Ordering::Relaxed);
     let mut inert = None;
     for (index, word) in INTERNAL
         .iter()
@@ -105,9 +169,7 @@ extern "C" fn in_child() {
         // SAFETY: `replace` made it and nobody else knows it.
         unsafe { libc::syscall(libc::SYS_close, fd) };
     }
-    if let Some(handler) = HANDLER.get() {
-        handler();
-    }
+    arrive();
 }
 
 /// Puts an inert file (an eventfd that nobody waits for) under the number `fd`. Only direct system calls: the child of a

@@ -12,6 +12,7 @@
 //! | [`ring`] | records from process to process in shared memory |
 //! | [`lock`] | the lock of what each message passes |
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
+//! | [`environment`] | environment variables, for programs whose caller may set them |
 //! | [`fd`] | the owned descriptor that all of these hold |
 //!
 //! Three rules hold everywhere in this crate.
@@ -27,6 +28,7 @@
 compile_error!("Ferroce runs on 64-bit Linux only");
 
 pub mod clock;
+pub mod environment;
 pub mod eventfd;
 pub mod exit;
 pub mod fd;
@@ -54,4 +56,12 @@ mod sys;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     pub use crate::netlink::fuzz as netlink;
+
+    /// Uses a ring as the input says, while its other side writes into it as the input says.
+    ///
+    /// # Panics
+    /// What was read is more than there can be, or bytes beside it changed.
+    pub fn ring(bytes: &[u8]) {
+        crate::ring::fuzz(bytes);
+    }
 }

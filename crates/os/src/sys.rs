@@ -52,6 +52,15 @@ pub(crate) fn raw_fd(returned: usize) -> RawFd {
 
 /// `setsockopt(2)` with an integer.
 pub(crate) fn set_option(fd: RawFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    set_option_bytes(fd, level, name, &value.to_ne_bytes())
+}
+
+pub(crate) fn set_option_bytes(
+    fd: RawFd,
+    level: c_int,
+    name: c_int,
+    value: &[u8],
+) -> io::Result<()> {
     // SAFETY: the pointer and the length describe `value`, which outlives the call.
     let returned = unsafe {
         libc::syscall(
@@ -59,8 +68,8 @@ pub(crate) fn set_option(fd: RawFd, level: c_int, name: c_int, value: c_int) -> 
             fd,
             level,
             name,
-            &raw const value,
-            size_of::<c_int>(),
+            value.as_ptr(),
+            value.len(),
         )
     };
     check(returned).map(drop)

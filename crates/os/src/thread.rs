@@ -42,6 +42,14 @@ where
     spawned
 }
 
+/// The calling thread's number.
+#[must_use]
+pub fn number() -> i32 {
+    // SAFETY: takes nothing.
+    let number = unsafe { libc::syscall(libc::SYS_gettid) };
+    i32::try_from(number).expect("invariant: the kernel's thread numbers are ints")
+}
+
 /// Runs `f` with `pthread_cancel` held off: a request takes effect only at a later cancellation point. For calls into the C
 /// library or the standard library while anything is held that must be given back. If `f` unwinds, cancellation stays off.
 pub fn uncancellable<T>(f: impl FnOnce() -> T) -> T {

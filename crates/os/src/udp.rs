@@ -4,6 +4,7 @@
 //! the invariant CRC has to know in advance (it covers both and a UDP socket can set neither).
 
 mod flow;
+mod holder;
 mod receive;
 mod send;
 
@@ -16,6 +17,7 @@ use crate::fd::Fd;
 use crate::sockaddr::InetAddr;
 use crate::sys::{self, check};
 
+pub use holder::user_of_port;
 pub use receive::{Received, RecvRing};
 pub use send::{Datagram, MAX_RUN, MAX_SEGMENTS};
 

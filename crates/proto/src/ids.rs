@@ -57,6 +57,8 @@ impl fmt::Debug for Psn {
 pub struct Qpn(u32);
 
 impl Qpn {
+    /// The subnet management queue pair, which Ethernet does not have.
+    pub const SMI: Self = Self(0);
     /// The general services queue pair, where connection management lives.
     pub const GSI: Self = Self(1);
     /// Destination of every multicast packet.

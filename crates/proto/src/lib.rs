@@ -14,6 +14,7 @@
 //! | [`rc`] | the reliable connected transport: requester, responder, completer |
 //! | [`uc`], [`ud`] | unreliable connections and datagrams |
 //! | [`cm`] | connection manager conversations |
+//! | [`auth`] | tags of packets between processes with a pre-shared key |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod auth;
 pub mod cm;
 pub mod ids;
 pub mod mad;

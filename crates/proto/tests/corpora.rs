@@ -42,7 +42,12 @@ fn committed_rc_sequences_hold() {
 }
 
 #[test]
+fn committed_early_packets_hold() {
+    run_corpus("early");
+}
+
+#[test]
 fn every_target_has_a_test_here() {
     let names = fuzz::TARGETS.map(|(name, _)| name);
-    assert_eq!(names, ["packet", "icrc", "mad", "cm", "rc"]);
+    assert_eq!(names, ["packet", "icrc", "mad", "cm", "rc", "early"]);
 }

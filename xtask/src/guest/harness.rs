@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
     /// Starts a program here under `ferroce run`, as an ordinary user, its output line by line.
     pub(super) fn here(&self, words: &[&str]) -> Result<Process, String> {
         let mut command = self.inside();
-        let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        let user = ["--reuid", "20001", "--regid", "20001", "--clear-groups"];
         command.arg("setpriv").args(user);
         let line = [&*self.guest.ferroce, "run", "--", "stdbuf", "-oL"];
         command.args(line).args(words).current_dir("/");

@@ -12,6 +12,7 @@ pub(crate) mod pyverbs;
 mod runner;
 mod stage;
 mod table;
+mod user;
 mod xrc_file;
 
 use std::time::Duration;
@@ -19,8 +20,9 @@ use std::time::Duration;
 use net::{Place, Side};
 pub(crate) use process::Process;
 pub(crate) use runner::{artefacts, failure, show};
-use stage::{Stage, User};
+use stage::Stage;
 pub(crate) use table::check::{Check, Iterations, Sizes};
+pub(crate) use user::User;
 
 use crate::document::Mode;
 use crate::tally::Tally;
@@ -118,6 +120,16 @@ pub(crate) fn list() {
     }
 }
 
+/// A hostile user and a hostile host beside a transfer, for so long; one place after the other.
+pub(crate) fn soak(workspace: &Workspace, seconds: u64, tally: &mut Tally) -> Result<(), String> {
+    let mut all = Catalogue::default();
+    family::add_soak(&mut all, seconds / 2);
+    for case in all.cases {
+        runner::run(workspace, &[case], tally)?;
+    }
+    Ok(())
+}
+
 /// Runs the tests whose names contain `filter`.
 pub(crate) fn run(
     workspace: &Workspace,
@@ -139,6 +151,9 @@ pub(crate) fn run(
     runner::run(workspace, &cases, tally)?;
     if cases.iter().any(|case| case.family == "table") {
         table::document::made_of(&record).settle(workspace, mode, tally)?;
+    }
+    if cases.iter().any(|case| case.family == "attacks") {
+        family::attacks_document().settle(workspace, mode, tally)?;
     }
     if cases.iter().any(|case| case.family == "pyverbs") {
         pyverbs::document(&pyverbs, None)?.settle(workspace, mode, tally)?;

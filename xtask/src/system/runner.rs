@@ -143,8 +143,10 @@ pub(crate) fn artefacts(workspace: &Workspace) -> Result<PathBuf, String> {
     words.extend(copied.iter().map(String::as_str));
     words.push(&folder);
     sh::output("cp", &words)?;
-    for source in c_programs(&workspace.root.join("tests/c"))? {
-        compile(&source, &bin)?;
+    for folder in ["tests/c", "tests/c/attacks"] {
+        for source in c_programs(&workspace.root.join(folder))? {
+            compile(&source, &bin)?;
+        }
     }
     sh::output("chmod", &["-R", "a+rX", &folder])?;
     Ok(bin)
@@ -163,6 +165,11 @@ fn compile(source: &Path, bin: &Path) -> Result<(), String> {
     let (source, program) = (source.to_string_lossy(), program.to_string_lossy());
     let warnings = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra"];
     let mut words = warnings.to_vec();
+    // A program with more rights than its caller is not told of libraries by variables.
+    let run_path = format!("-Wl,-rpath,{}", bin.join("ferroce-lib").display());
+    if source.ends_with("/rights.c") {
+        words.push(&run_path);
+    }
     words.extend([
         &*source,
         "-o",

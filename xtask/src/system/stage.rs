@@ -7,42 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::net::{Net, Place, Side};
 use super::process::Process;
-
-/// Who runs the programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum User {
-    /// With all capabilities.
-    Root,
-    /// User 65534, without capabilities and with the usual small limit of locked memory.
-    Ordinary,
-}
-
-impl User {
-    /// Its part of a test's name.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Root => "root",
-            Self::Ordinary => "user",
-        }
-    }
-
-    fn prefix(self) -> &'static [&'static str] {
-        const ID: &str = "65534";
-        match self {
-            Self::Root => &[],
-            Self::Ordinary => &[
-                "prlimit",
-                "--memlock=65536:65536",
-                "setpriv",
-                "--reuid",
-                ID,
-                "--regid",
-                ID,
-                "--clear-groups",
-            ],
-        }
-    }
-}
+use super::user::User;
 
 /// What a test's code gets.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Event channels.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,6 @@ use ferroce_nic::Error;
 use super::lock;
 use super::types::rdma_event_channel;
 use crate::errno::{invalid, result_as_null};
-use crate::object::{self, Handle};
 use crate::verbs::engine;
 
 /// What lies behind a `struct rdma_event_channel`: the number under which [`CHANNELS`] knows it.
@@ -113,6 +113,7 @@ pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 
 /// `rdma_destroy_event_channel(3)`
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    refuse_inherited!(channel);
     if channel.is_null() {
         return;
     }

@@ -1,5 +1,6 @@
 //! Connections: connect, accept, reject, establish, notify, disconnect.
 
+use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::{c_int, c_void};
 
 use ferroce_nic as nic;
@@ -222,6 +223,7 @@ pub unsafe extern "C" fn rdma_connect(
     id: *mut rdma_cm_id,
     conn_param: *mut rdma_conn_param,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_connect", unsafe { connect(id, conn_param) })
 }
@@ -231,6 +233,7 @@ pub unsafe extern "C" fn rdma_accept(
     id: *mut rdma_cm_id,
     conn_param: *mut rdma_conn_param,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_accept", unsafe { accept(id, conn_param) })
 }
@@ -256,6 +259,7 @@ pub unsafe extern "C" fn rdma_reject(
     data: *const c_void,
     private_data_len: u8,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     let result = unsafe { reject(id, data, private_data_len, nic::Id::reject) };
     result_as_minus_one("rdma_reject", result)
@@ -267,6 +271,7 @@ pub unsafe extern "C" fn rdma_reject_ece(
     data: *const c_void,
     private_data_len: u8,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     let result = unsafe { reject(id, data, private_data_len, nic::Id::reject_ece) };
     result_as_minus_one("rdma_reject_ece", result)
@@ -274,6 +279,7 @@ pub unsafe extern "C" fn rdma_reject_ece(
 
 /// `rdma_establish(3)`: after a connect response on an identifier without a queue pair.
 pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointer.
     let result = unsafe { Id::new(id) }.and_then(|id| {
         if !id.qp().is_null() {
@@ -286,6 +292,7 @@ pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 
 /// `rdma_notify(3)`: `IBV_EVENT_COMM_EST` only.
 pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointer.
     let result = unsafe { Id::new(id) }.and_then(|id| match event {
         IBV_EVENT_COMM_EST => id.nic().notify_established(),
@@ -298,6 +305,7 @@ pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
 
 /// `rdma_disconnect(3)`
 pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointer.
     result_as_minus_one("rdma_disconnect", unsafe { disconnect(id) })
 }

@@ -1,5 +1,6 @@
 //! Extended connection establishment: the vendor options of queue pairs that the program manages itself.
 
+use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;
 
 use ferroce_nic::Error;
@@ -74,12 +75,14 @@ unsafe fn remote(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> Result<(), Error> {
 
 /// `rdma_set_local_ece(3)`
 pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_set_local_ece", unsafe { set_local(id, ece) })
 }
 
 /// `rdma_get_remote_ece(3)`: all zero if the peer said none.
 pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_get_remote_ece", unsafe { remote(id, ece) })
 }

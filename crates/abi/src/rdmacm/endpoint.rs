@@ -1,5 +1,6 @@
 //! Endpoints: an identifier that is resolved or bound, and has its queue pair, in one call.
 
+use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;
 
 use ferroce_nic::Error;
@@ -186,6 +187,7 @@ pub unsafe extern "C" fn rdma_create_ep(
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
+    refuse_inherited!(pd, inherited_minus_one());
     let result = if id.is_null() {
         Err(invalid("no place for the identifier was given"))
     } else {
@@ -197,6 +199,7 @@ pub unsafe extern "C" fn rdma_create_ep(
 
 /// `rdma_destroy_ep(3)`
 pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
+    refuse_inherited!(id);
     // SAFETY: the caller hands the identifier over.
     result_as_minus_one("rdma_destroy_ep", unsafe { destroy(id) });
 }
@@ -206,6 +209,7 @@ pub unsafe extern "C" fn rdma_get_request(
     listen: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {
+    refuse_inherited!(listen, inherited_minus_one());
     let result = if id.is_null() {
         Err(invalid("no place for the identifier was given"))
     } else {

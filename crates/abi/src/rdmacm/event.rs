@@ -1,5 +1,6 @@
 //! Fetching and acknowledging events.
 
+use crate::object::{self, Handle, inherited_minus_one, refuse_inherited};
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,6 @@ use super::transition::ReadLimits;
 use super::types::{RDMA_CM_EVENT_TIMEWAIT_EXIT, rdma_cm_event, rdma_cm_id, rdma_event_channel};
 use super::{lock, transition};
 use crate::errno::{as_minus_one, invalid};
-use crate::object::{self, Handle};
 use crate::verbs::acks::Acks;
 use crate::verbs::wait;
 
@@ -293,6 +293,7 @@ pub unsafe extern "C" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
+    refuse_inherited!(channel, inherited_minus_one());
     if event.is_null() {
         return as_minus_one(
             "rdma_get_cm_event",
@@ -319,6 +320,7 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     if event.is_null() {
         return as_minus_one("rdma_ack_cm_event", &invalid("no event was given"));
     }
+    refuse_inherited!(event, inherited_minus_one());
     // SAFETY: the caller hands over an event that it fetched and did not acknowledge yet.
     let EventPrivate {
         acks, group_acks, ..

@@ -1,5 +1,6 @@
 //! Making, moving and destroying identifiers.
 
+use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::{c_int, c_void};
 
 use ferroce_nic as nic;
@@ -136,6 +137,7 @@ pub unsafe extern "C" fn rdma_create_id(
     context: *mut c_void,
     ps: u32,
 ) -> c_int {
+    refuse_inherited!(channel, inherited_minus_one());
     let result = if id.is_null() {
         Err(invalid("no place for the identifier was given"))
     } else {
@@ -147,6 +149,7 @@ pub unsafe extern "C" fn rdma_create_id(
 
 /// `rdma_destroy_id(3)`
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller hands the identifier over.
     result_as_minus_one("rdma_destroy_id", unsafe { destroy(id) })
 }
@@ -156,6 +159,7 @@ pub unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_migrate_id", unsafe { migrate(id, channel) })
 }

@@ -1,5 +1,6 @@
 //! Multicast groups of identifiers.
 
+use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -201,6 +202,7 @@ pub unsafe extern "C" fn rdma_join_multicast(
     addr: *mut sockaddr,
     context: *mut c_void,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_join_multicast", unsafe {
         join(id, addr, false, context)
@@ -213,6 +215,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
     mc_join_attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_join_multicast_ex", unsafe {
         join_ex(id, mc_join_attr, context)
@@ -221,6 +224,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
 
 /// `rdma_leave_multicast(3)`
 pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_leave_multicast", unsafe { leave(id, addr) })
 }

@@ -1,5 +1,6 @@
 //! Queue pairs of identifiers, with the completion queues that the program did not bring.
 
+use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 
@@ -229,6 +230,7 @@ pub unsafe extern "C" fn rdma_create_qp(
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_create_qp", unsafe { create(id, pd, qp_init_attr) })
 }
@@ -238,12 +240,14 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     qp_init_attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_create_qp_ex", unsafe { create_ex(id, qp_init_attr) })
 }
 
 /// `rdma_destroy_qp(3)`
 pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    refuse_inherited!(id);
     // SAFETY: the caller's pointer.
     if let Ok(id) = unsafe { Id::new(id) } {
         destroy_on(id);

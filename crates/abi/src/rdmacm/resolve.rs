@@ -1,5 +1,6 @@
 //! Addresses and routes: bind, listen, resolve, ports, queue pair attributes, options.
 
+use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
@@ -178,6 +179,7 @@ unsafe fn init_qp_attr(
 
 /// `rdma_bind_addr(3)`
 pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_bind_addr", unsafe { bind(id, addr) })
 }
@@ -189,6 +191,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
     dst_addr: *mut sockaddr,
     timeout_ms: c_int,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_resolve_addr", unsafe {
         resolve_addr(id, src_addr, dst_addr, timeout_ms)
@@ -197,6 +200,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
 
 /// `rdma_resolve_route(3)`
 pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointer.
     result_as_minus_one("rdma_resolve_route", unsafe {
         resolve_route(id, timeout_ms)
@@ -205,6 +209,7 @@ pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_i
 
 /// `rdma_listen(3)`
 pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointer.
     result_as_minus_one("rdma_listen", unsafe { listen(id, backlog) })
 }
@@ -229,6 +234,7 @@ pub unsafe extern "C" fn rdma_set_option(
     optval: *mut c_void,
     optlen: usize,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_set_option", unsafe {
         set_option(id, (level, optname), optval, optlen)
@@ -241,6 +247,7 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
     qp_attr: *mut ibv_qp_attr,
     qp_attr_mask: *mut c_int,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_init_qp_attr", unsafe {
         init_qp_attr(id, qp_attr, qp_attr_mask)

@@ -1,5 +1,6 @@
 //! Shared receive queues of identifiers.
 
+use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 
@@ -103,6 +104,7 @@ pub unsafe extern "C" fn rdma_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     if attr.is_null() {
         return result_as_minus_one("rdma_create_srq", Err(invalid("no attributes were given")));
     }
@@ -139,6 +141,7 @@ pub unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
+    refuse_inherited!(id, inherited_minus_one());
     if attr.is_null() {
         return result_as_minus_one(
             "rdma_create_srq_ex",
@@ -152,6 +155,7 @@ pub unsafe extern "C" fn rdma_create_srq_ex(
 
 /// `rdma_destroy_srq(3)`
 pub unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
+    refuse_inherited!(id);
     // SAFETY: the caller's pointer.
     if let Ok(id) = unsafe { Id::new(id) } {
         destroy_on(id);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferroce_nic::{Counters, Device, DropReason, Way};
+use ferroce_nic::{Counters, Device, DropReason, Nic, Way, all_denials};
 
 use super::tree::Tree;
 use ferroce_proto::rc::Noted;
@@ -93,6 +93,12 @@ pub(super) fn add(tree: &mut Tree, device: &Arc<Device>, port: &str) {
         let device = Arc::clone(device);
         tree.file(format!("{port}/hw_counters/{name}"), move || {
             Ok(format!("{}\n", device.counters().direct_counter(counter)))
+        });
+    }
+    for (name, asker, why) in all_denials() {
+        let device = Arc::clone(device);
+        tree.file(format!("{port}/hw_counters/{name}"), move || {
+            Ok(format!("{}\n", Nic::denied_at(&device, asker, why)))
         });
     }
     tree.text(format!("{port}/hw_counters/lifespan"), LIFESPAN);

@@ -1,5 +1,6 @@
 //! Address handles.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use super::port::{check_port, device};
 use super::{engine, pd};
 use crate::convert::ah_attr_from_c;
 use crate::errno::{invalid, result_as_minus_one, result_as_null};
-use crate::object::{self, Handle};
 use crate::types::{
     IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_pd,
     ibv_wc,
@@ -49,6 +49,7 @@ pub(super) unsafe fn datagram(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Da
 
 /// `ibv_create_ah(3)`.
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain, on a live context, and the address.
     let created = unsafe {
         let context = (*pd).context;
@@ -69,6 +70,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 
 /// `ibv_destroy_ah(3)`.
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    refuse_inherited!(ah);
     // SAFETY: a live address handle; nobody uses it any more after this.
     unsafe {
         pd::private((*ah).pd).release_ah();
@@ -99,6 +101,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port_num: u8,
 ) -> *mut ibv_ah {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain, a completion and the header of its datagram.
     match unsafe { reply_address((*pd).context, port_num, &*wc, grh) } {
         // SAFETY: as above.

@@ -4,6 +4,7 @@ mod batch;
 mod operations;
 mod setters;
 
+use crate::object::{Refusal, is_of_other_process};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem;
@@ -17,7 +18,7 @@ use self::setters::*;
 use super::qp::{self, QpPrivate};
 use super::wr::send_flags;
 use crate::errno::result_as_errno;
-use crate::types::ibv_qp_ex;
+use crate::types::{ibv_qp, ibv_qp_ex};
 
 pub(super) use self::operations::wr_flush;
 
@@ -129,8 +130,27 @@ unsafe fn begin_other(qp: *mut ibv_qp_ex, op: SendOp) {
     unsafe { begin(qp, |batch, wr_id, flags| batch.begin(wr_id, op, flags)) };
 }
 
+/// In a child that has inherited the queue pair: there is no batch, whatever a thread of the parent was in the middle of.
+///
+/// # Safety
+/// As [`with_batch`].
+#[cold]
+unsafe fn forget(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller's promise. What another thread held is not dropped: it may be half of a change.
+    unsafe {
+        if let Some(builder) = &qp::private(qp.cast()).builder {
+            builder.held.get().write(None);
+        }
+    }
+}
+
 /// `ibv_wr_start`: takes the lock and empties the batch.
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: a live extended queue pair is a queue pair.
+    if unsafe { is_of_other_process(qp.cast::<ibv_qp>()) } {
+        // SAFETY: as above. No other thread of this child uses the builder: nothing is held from here on.
+        return unsafe { forget(qp) };
+    }
     // SAFETY: a live extended queue pair, which stays where it is.
     unsafe {
         if let Some(builder) = &qp::private(qp.cast()).builder {
@@ -156,6 +176,10 @@ unsafe fn unlock(qp: *mut ibv_qp_ex) {
 
 /// `ibv_wr_complete`: posts the batch, or nothing of it.
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: a live extended queue pair is a queue pair.
+    if unsafe { is_of_other_process(qp.cast::<ibv_qp>()) } {
+        return Refusal::inherited();
+    }
     let mut posted = Ok(());
     // SAFETY: a live extended queue pair, between start and complete.
     unsafe {

@@ -1,5 +1,6 @@
 //! Completion channels and completion events.
 
+use crate::object::{self, Handle, inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,6 @@ use libc::c_void;
 
 use super::{context, cq, wait};
 use crate::errno::{as_errno, result_as_null};
-use crate::object::{self, Handle};
 use crate::types::{ibv_comp_channel, ibv_context, ibv_cq};
 
 /// What follows `struct ibv_comp_channel`.
@@ -68,6 +68,7 @@ pub(crate) unsafe fn private<'a>(channel: *mut ibv_comp_channel) -> &'a ChannelP
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
+    refuse_inherited!(context);
     // SAFETY: a live context.
     let nic = CompChannel::new(unsafe { context::private(context) }.nic());
     result_as_null(
@@ -92,6 +93,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 
 /// `ibv_destroy_comp_channel(3)`.
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    refuse_inherited!(channel);
     // SAFETY: a live channel.
     let cqs = unsafe { private(channel) }.cqs.load(Ordering::Relaxed);
     if cqs > 0 {
@@ -109,6 +111,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
+    refuse_inherited!(channel, inherited_minus_one());
     loop {
         // SAFETY: a live channel.
         if wait::take_one(unsafe { (*channel).fd }).is_err() {
@@ -142,6 +145,7 @@ unsafe fn deliver(channel: *mut ibv_comp_channel) -> Option<*mut ibv_cq> {
 
 /// `ibv_ack_cq_events(3)`.
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32) {
+    refuse_inherited!(cq);
     // SAFETY: a live queue: it waits for this acknowledgement before it goes.
     unsafe { cq::private(cq) }
         .comp_acks

@@ -1,5 +1,6 @@
 //! Opening and closing devices.
 
+use crate::object::refuse_inherited;
 use std::cell::UnsafeCell;
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ferroce_nic::device::AsyncSubject;
 use ferroce_nic::{Context, Error};
 use ferroce_os::eventfd::EventFd;
+use ferroce_os::fork;
 
 use super::{
     clock, cq, cq_ex, device, dm, domain, import, mr, mw, port, post, qp, qp_ex, qp_open, srq, xrcd,
@@ -34,6 +36,8 @@ struct ContextObject {
 /// This library's part of an open device.
 pub(crate) struct ContextPrivate {
     nic: Arc<Context>,
+    /// Of the process that opened it. See [`fork::generation`].
+    generation: usize,
     /// Held while an event is taken from the queue and counted as delivered, and while an object's events are removed from it:
     /// so an object that is being destroyed either knows of an event or the event never appears.
     delivery: Mutex<()>,
@@ -151,6 +155,15 @@ pub(crate) unsafe fn private<'a>(context: *mut ibv_context) -> &'a ContextPrivat
     unsafe { &(*object_of(context)).private }
 }
 
+/// The generation of the process that opened a device.
+///
+/// # Safety
+/// As [`private`].
+pub(crate) unsafe fn generation(context: *const ibv_context) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { private(context.cast_mut()) }.generation
+}
+
 /// The object around a handle.
 const fn object_of(context: *mut ibv_context) -> *mut ContextObject {
     context
@@ -185,6 +198,7 @@ fn build(nic: Arc<Context>, device: *mut ibv_device, cmd: Cmd) -> *mut ibv_conte
     public.context.async_fd = nic.async_fd();
     let private = ContextPrivate {
         nic,
+        generation: fork::generation(),
         delivery: Mutex::default(),
         children: Mutex::default(),
         cmd,
@@ -252,6 +266,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 /// `ibv_close_device(3)`. Objects that are still there are ended as the kernel would: peers no longer reach the memory and the queue
 /// pairs. Their structures stay, because the program may still hold pointers.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    refuse_inherited!(context);
     // SAFETY: a live context.
     let children = std::mem::take(&mut *unsafe { private(context) }.children());
     {

@@ -1,5 +1,6 @@
 //! Completion queues.
 
+use crate::object::{self, Handle, Refusal, refuse_inherited};
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, offset_of};
 use std::slice;
@@ -14,7 +15,6 @@ use super::acks::Acks;
 use super::cq_ex::Cursor;
 use super::{channel, context, engine};
 use crate::errno::{as_errno, invalid, result_as_errno, result_as_null};
-use crate::object::{self, Handle};
 use crate::types::{
     IBV_CQ_ATTR_MODERATE, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr,
     ibv_wc,
@@ -123,6 +123,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
+    refuse_inherited!(context);
     let request = Request {
         // A negative number is refused like 0.
         cqe: u32::try_from(cqe).unwrap_or(0),
@@ -140,6 +141,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 
 /// `ibv_resize_cq(3)`.
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    refuse_inherited!(cq);
     // SAFETY: a live queue.
     let nic = unsafe { private(cq) }.nic();
     let result = nic.resize(u32::try_from(cqe).unwrap_or(0));
@@ -152,6 +154,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 
 /// `ibv_modify_cq(3)`: moderation of events.
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    refuse_inherited!(cq);
     // SAFETY: a live queue, and the attributes.
     let (nic, attr) = unsafe { (private(cq).nic(), *attr) };
     if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
@@ -168,6 +171,7 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
 /// `ibv_destroy_cq(3)`: EBUSY while queue pairs use it. Waits until every event that was handed out is acknowledged; events that were
 /// not handed out vanish.
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    refuse_inherited!(cq);
     // SAFETY: a live queue.
     let private = unsafe { private(cq) };
     let users = private.nic.users();
@@ -199,6 +203,10 @@ pub(crate) unsafe extern "C" fn poll_cq(
     num_entries: c_int,
     wc: *mut ibv_wc,
 ) -> c_int {
+    // SAFETY: a live queue.
+    if unsafe { object::is_of_other_process(cq) } {
+        return -<c_int as Refusal>::inherited();
+    }
     let room = usize::try_from(num_entries).unwrap_or(0);
     let array = if room == 0 {
         &mut []
@@ -231,6 +239,7 @@ const _: () = {
 
 /// `ibv_req_notify_cq(3)`.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    refuse_inherited!(cq);
     // SAFETY: a live queue.
     unsafe { private(cq) }.nic().req_notify(solicited_only != 0);
     0

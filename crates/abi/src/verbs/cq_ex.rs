@@ -1,5 +1,6 @@
 //! The extended polling interface: `ibv_create_cq_ex(3)`, `ibv_start_poll` and friends.
 
+use crate::object::{Refusal, is_of_other_process, refuse_inherited};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 
@@ -13,8 +14,8 @@ use crate::types::{
     IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG,
-    IBV_WC_EX_WITH_TM_INFO, IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex,
-    ibv_poll_cq_attr, ibv_wc_tm_info,
+    IBV_WC_EX_WITH_TM_INFO, IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_tm_info,
 };
 
 /// Fields beside the standard ones that a queue can show.
@@ -72,6 +73,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
+    refuse_inherited!(context);
     // SAFETY: a live context, and the attributes, whose channel is NULL or live.
     let created = unsafe {
         let attr = *attr;
@@ -186,6 +188,10 @@ unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
 
 /// Locks the cursor and moves it to the first completion; unlocks it again if there is none.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: a live queue.
+    if unsafe { is_of_other_process(cq.cast::<ibv_cq>()) } {
+        return Refusal::inherited();
+    }
     // SAFETY: the attributes.
     if unsafe { (*attr).comp_mask } != 0 {
         return as_errno("ibv_start_poll", &invalid("comp_mask must be 0"));

@@ -1,5 +1,6 @@
 //! Device memory.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::{c_int, c_void};
 use std::slice;
 use std::sync::Arc;
@@ -10,7 +11,6 @@ use ferroce_proto::mr::Access;
 use super::import::{self, Importable};
 use super::{context, engine, mr, pd};
 use crate::errno::{invalid, result_as_errno, result_as_null};
-use crate::object::{self, Handle};
 use crate::types::{IBV_DM_MASK_HANDLE, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 
 /// What follows `struct ibv_dm`.
@@ -26,6 +26,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
+    // Not refused on an inherited context: rdma-core's own suite allocates in children, and memory is all that it takes.
     // SAFETY: a live context, and attributes of the program.
     let (attr, private) = unsafe { (*attr, context::private(context)) };
     let memory = if attr.comp_mask == 0 {
@@ -62,6 +63,7 @@ pub(super) fn face(
 
 /// `ibv_free_dm(3)`.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    refuse_inherited!(dm);
     // SAFETY: live device memory.
     let users = unsafe { object::private(dm) }.0.users();
     let result = if users == 0 {
@@ -85,6 +87,7 @@ unsafe extern "C" fn memcpy_to_dm(
     host_addr: *const c_void,
     length: usize,
 ) -> c_int {
+    refuse_inherited!(dm);
     // SAFETY: live device memory, and `length` bytes of the program, which does not change them meanwhile.
     let result = unsafe {
         let from = slice::from_raw_parts(host_addr.cast::<u8>(), length);
@@ -100,6 +103,7 @@ unsafe extern "C" fn memcpy_from_dm(
     dm_offset: u64,
     length: usize,
 ) -> c_int {
+    refuse_inherited!(dm);
     // SAFETY: live device memory, and room for `length` bytes, which nobody else uses meanwhile.
     let result = unsafe {
         let to = slice::from_raw_parts_mut(host_addr.cast::<u8>(), length);
@@ -116,6 +120,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: u32,
 ) -> *mut ibv_mr {
+    refuse_inherited!(pd);
     // SAFETY: live objects.
     let region = mr::access(access).and_then(|access| unsafe {
         if !access.contains(Access::ZERO_BASED) {

@@ -4,6 +4,7 @@
 //! memory that a program could provide: a parent domain is its protection domain under another handle, and its allocators are never
 //! asked.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;
 use std::sync::Arc;
 
@@ -11,7 +12,6 @@ use ferroce_nic::{Error, Pd};
 
 use super::pd;
 use crate::errno::{invalid, result_as_errno, result_as_null};
-use crate::object::{self, Handle};
 use crate::types::{
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, ibv_context,
     ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr,
@@ -33,6 +33,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     init_attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
+    refuse_inherited!(context);
     // SAFETY: attributes of the program.
     let comp_mask = unsafe { (*init_attr).comp_mask };
     let made = if comp_mask == 0 {
@@ -48,6 +49,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
 
 /// `ibv_dealloc_td(3)`.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    refuse_inherited!(td);
     // SAFETY: a live thread domain.
     let domains = Arc::strong_count(&unsafe { object::private(td) }.0) - 1;
     let result = if domains == 0 {
@@ -66,6 +68,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
+    refuse_inherited!(context);
     // SAFETY: attributes whose domains are NULL or live.
     result_as_null("ibv_alloc_parent_domain", unsafe {
         parent(context, &*attr)

@@ -1,5 +1,6 @@
 //! Asynchronous events.
 
+use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 
@@ -16,6 +17,7 @@ pub unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
+    refuse_inherited!(context, inherited_minus_one());
     loop {
         // SAFETY: a live context.
         if wait::take_one(unsafe { (*context).async_fd }).is_err() {

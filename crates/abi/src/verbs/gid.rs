@@ -1,5 +1,6 @@
 //! The GID table.
 
+use crate::object::{Refusal, inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 
@@ -42,6 +43,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
+    refuse_inherited!(context, inherited_minus_one());
     // SAFETY: a live context, and room for a GID.
     let result =
         unsafe { lookup(context, port_num, index) }.map(|found| unsafe { ptr::write(gid, found) });
@@ -55,6 +57,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: u32,
     gid_type: *mut u32,
 ) -> c_int {
+    refuse_inherited!(context);
     let index = c_int::try_from(index).unwrap_or(-1);
     // SAFETY: a live context.
     let result = unsafe { lookup(context, port_num, index) }.map(|gid| {
@@ -108,6 +111,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     entry_size: usize,
 ) -> c_int {
+    refuse_inherited!(context);
     const CALL: &str = "ibv_query_gid_ex";
     if flags != 0 {
         return as_errno(CALL, &unbuilt("a flag of ibv_query_gid_ex"));
@@ -141,6 +145,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     entry_size: usize,
 ) -> ssize_t {
+    refuse_inherited!(context, -<c_int as Refusal>::inherited() as ssize_t);
     const CALL: &str = "ibv_query_gid_table";
     let refuse = |e: &Error| -(as_errno(CALL, e) as ssize_t);
     if flags != 0 {

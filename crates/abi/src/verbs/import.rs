@@ -1,6 +1,7 @@
 //! Import of a device, and of protection domains, regions and device memory on it, by descriptor and handle: another face of an
 //! object of this process. Objects of other processes cannot be shared, since they are memory of theirs.
 
+use crate::object::{self, refuse_inherited};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fs;
@@ -10,7 +11,6 @@ use ferroce_nic::{DeviceMemory, Error, Mr, Pd};
 
 use super::{context, dm, mr, pd};
 use crate::errno::{invalid, result_as_null, unbuilt};
-use crate::object;
 use crate::types::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
 
 /// What a handle stands for.
@@ -62,6 +62,7 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
 
 /// `ibv_import_pd(3)`.
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd {
+    refuse_inherited!(context);
     // SAFETY: a live context.
     let nic = unsafe { context::private(context) }.nic();
     let found = match handles().get(&pd_handle) {
@@ -86,6 +87,7 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 
 /// `ibv_import_mr(3)`: `addr` is NULL.
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_mr {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain.
     let context = unsafe { pd::private(pd) }.nic().context();
     let found = match handles().get(&mr_handle) {
@@ -116,6 +118,7 @@ pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
 
 /// `ibv_import_dm(3)`.
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32) -> *mut ibv_dm {
+    refuse_inherited!(context);
     let found = match handles().get(&dm_handle) {
         Some(Importable::Dm(memory)) => memory.upgrade(),
         _ => None,

@@ -46,6 +46,7 @@ pub use ah::{ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_init_ah_f
 pub use channel::{
     ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
 };
+pub(crate) use context::generation as context_generation;
 pub use context::{ibv_close_device, ibv_open_device};
 pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
 pub use device::{

@@ -1,5 +1,6 @@
 //! Memory regions.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,6 @@ use super::wr::sge_from_c;
 use super::{context, engine, pd};
 use crate::convert;
 use crate::errno::{as_errno, invalid, result_as_errno, result_as_null, unbuilt};
-use crate::object::{self, Handle};
 use crate::types::{
     IBV_ACCESS_HUGETLB, IBV_ACCESS_OPTIONAL_RANGE, IBV_ADVISE_MR_ADVICE_PREFETCH,
     IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
@@ -118,6 +118,7 @@ pub(super) unsafe fn face(
 
 /// `ibv_alloc_null_mr(3)`.
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain.
     let region = Mr::null(unsafe { pd::private(pd) }.nic());
     let mr = region.map(|region| {
@@ -140,6 +141,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     sg_list: *mut ibv_sge,
     num_sge: u32,
 ) -> c_int {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain, and a list of that many elements.
     result_as_errno("ibv_advise_mr", unsafe {
         advise(pd, (advice, flags), sg_list, num_sge)
@@ -185,6 +187,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain.
     result_as_null("ibv_reg_mr", unsafe {
         register(pd, addr, length, None, access.cast_unsigned())
@@ -199,6 +202,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain.
     result_as_null("ibv_reg_mr_iova", unsafe {
         register(pd, addr, length, Some(iova), access.cast_unsigned())
@@ -213,6 +217,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: u32,
 ) -> *mut ibv_mr {
+    refuse_inherited!(pd);
     // The header passes the address as `iova` for a plain `ibv_reg_mr`, zero-based or not.
     let plain = iova == addr.addr() as u64;
     // SAFETY: a live protection domain.
@@ -230,6 +235,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut ibv_mr {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain.
     let parent = unsafe { pd::private(pd) };
     let region = map_dmabuf(fd, (offset, length, iova), access.cast_unsigned()).and_then(
@@ -316,6 +322,7 @@ pub(super) unsafe fn key_of(mr: *mut ibv_mr) -> Result<Key, Error> {
 
 /// `ibv_dereg_mr(3)`. When it returns, no peer touches the memory any more.
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    refuse_inherited!(mr);
     if mr.is_null() {
         return as_errno("ibv_dereg_mr", &invalid("NULL is no memory region"));
     }

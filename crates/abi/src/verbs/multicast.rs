@@ -1,5 +1,6 @@
 //! Multicast groups of queue pairs. The LID means nothing on Ethernet and is not looked at.
 
+use crate::object::refuse_inherited;
 use std::ffi::c_int;
 
 use ferroce_proto::ids::Gid;
@@ -14,6 +15,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
+    refuse_inherited!(qp);
     // SAFETY: a live queue pair, and a GID.
     let attached = unsafe { qp::private(qp).nic().attach_mcast(Gid((*gid).raw)) };
     result_as_errno("ibv_attach_mcast", attached)
@@ -25,6 +27,7 @@ pub unsafe extern "C" fn ibv_detach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
+    refuse_inherited!(qp);
     // SAFETY: as above.
     let detached = unsafe { qp::private(qp).nic().detach_mcast(Gid((*gid).raw)) };
     result_as_errno("ibv_detach_mcast", detached)

@@ -1,5 +1,6 @@
 //! Memory windows.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;
 
 use ferroce_nic::mr::WindowRange;
@@ -12,7 +13,6 @@ use super::wr::send_flags;
 use super::{mr, pd, qp};
 use crate::convert;
 use crate::errno::{invalid, result_as_errno, result_as_null};
-use crate::object::{self, Handle};
 use crate::types::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
 
 /// What follows `struct ibv_mw`.
@@ -25,6 +25,7 @@ impl Handle for ibv_mw {
 
 /// `ibv_alloc_mw(3)`.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut ibv_mw {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain.
     result_as_null("ibv_alloc_mw", unsafe { alloc(pd, mw_type) })
 }
@@ -51,6 +52,7 @@ unsafe fn alloc(pd: *mut ibv_pd, mw_type: u32) -> Result<*mut ibv_mw, Error> {
 
 /// `ibv_dealloc_mw(3)`. When it returns, no peer reaches memory through it any more.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    refuse_inherited!(mw);
     if mw.is_null() {
         return result_as_errno("ibv_dealloc_mw", Err(invalid("NULL is no memory window")));
     }
@@ -87,6 +89,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
     mw: *mut ibv_mw,
     mw_bind: *mut ibv_mw_bind,
 ) -> c_int {
+    refuse_inherited!(qp);
     // SAFETY: live objects, and a request whose region is NULL or live.
     result_as_errno("ibv_bind_mw", unsafe { bind_type_1(qp, mw, &*mw_bind) })
 }

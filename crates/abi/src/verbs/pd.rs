@@ -1,5 +1,6 @@
 //! Protection domains.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,6 @@ use super::domain::ThreadDomain;
 use super::import::{self, Importable};
 use super::{context, engine};
 use crate::errno::{as_errno, result_as_null};
-use crate::object::{self, Handle};
 use crate::types::{ibv_context, ibv_pd};
 
 /// What follows `struct ibv_pd`.
@@ -78,6 +78,7 @@ pub(super) fn face(
 
 /// `ibv_alloc_pd(3)`.
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    refuse_inherited!(context);
     // SAFETY: a live context.
     let nic = Pd::alloc(unsafe { context::private(context) }.nic());
     result_as_null("ibv_alloc_pd", nic.map(|nic| create(context, nic, None)))
@@ -85,6 +86,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 
 /// `ibv_dealloc_pd(3)`.
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain.
     let private = unsafe { private(pd) };
     let (users, ahs) = (private.nic.users(), private.ahs.load(Ordering::Relaxed));

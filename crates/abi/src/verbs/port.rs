@@ -1,5 +1,6 @@
 //! Queries about devices and ports.
 
+use crate::object::refuse_inherited;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
@@ -144,6 +145,7 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     device_attr: *mut ibv_device_attr,
 ) -> c_int {
+    refuse_inherited!(context);
     // SAFETY: a live context, and room for the attributes.
     unsafe { ptr::write(device_attr, self::device_attr(device(context))) };
     0
@@ -167,6 +169,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
+    refuse_inherited!(context);
     let comp_mask = if input.is_null() {
         0
     } else {
@@ -202,6 +205,7 @@ pub unsafe extern "C" fn ibv_query_port(
     port_num: u8,
     port_attr: *mut ibv_port_attr,
 ) -> c_int {
+    refuse_inherited!(context);
     // SAFETY: as `query_port`; the old structure has this many bytes.
     unsafe { query_port(context, port_num, port_attr, COMPAT_PORT_ATTR) }
 }
@@ -213,6 +217,7 @@ pub(crate) unsafe extern "C" fn query_port(
     port_attr: *mut ibv_port_attr,
     port_attr_len: usize,
 ) -> c_int {
+    refuse_inherited!(context);
     if let Err(e) = check_port(port_num) {
         return result_as_errno("ibv_query_port", Err(e));
     }

@@ -1,5 +1,6 @@
 //! `ibv_post_send(3)` and `ibv_post_recv(3)`.
 
+use crate::object::{Refusal, is_of_other_process};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
@@ -162,12 +163,30 @@ pub(super) unsafe fn post<C: Chained>(
     }
 }
 
+/// Refuses a work request of a child that has inherited the queue.
+///
+/// # Safety
+/// `bad` is NULL or room for a pointer.
+#[cold]
+pub(super) unsafe fn refuse_inherited<C>(wr: *mut C, bad: *mut *mut C) -> c_int {
+    if !bad.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *bad = wr };
+    }
+    Refusal::inherited()
+}
+
 /// `ibv_post_send(3)`.
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
+    // SAFETY: a live queue pair.
+    if unsafe { is_of_other_process(qp) } {
+        // SAFETY: room for the refused work request.
+        return unsafe { refuse_inherited(wr, bad_wr) };
+    }
     // SAFETY: a live queue pair.
     let private = unsafe { qp::private(qp) };
     // SAFETY: a work request, if it is not NULL.
@@ -213,6 +232,11 @@ pub(crate) unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    // SAFETY: a live queue pair.
+    if unsafe { is_of_other_process(qp) } {
+        // SAFETY: room for the refused work request.
+        return unsafe { refuse_inherited(wr, bad_wr) };
+    }
     // SAFETY: a live queue pair.
     let private = unsafe { qp::private(qp) };
     // SAFETY: a work request, if it is not NULL.

@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use super::builders::{Builder, wr_flush};
 use super::{context, cq, engine, pd, srq};
 use crate::convert::{cap_from_c, cap_to_c, qp_attr_from_c, qp_attr_to_c, qp_type};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
-use crate::object::{self, Handle};
 use crate::types::{
     WrFlush, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_ex, ibv_qp_ex_flush, ibv_qp_init_attr,
 };
@@ -150,6 +150,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain, and attributes whose completion queues are NULL or live.
     result_as_null("ibv_create_qp", unsafe {
         create(pd, &mut *qp_init_attr, ibv_qp_ex::zeroed(), None)
@@ -162,6 +163,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr: *mut ibv_qp_attr,
     attr_mask: c_int,
 ) -> c_int {
+    refuse_inherited!(qp);
     // SAFETY: a live queue pair, and attributes of which the mask names the initialised fields. All are plain numbers.
     let (private, attr) = unsafe { (private(qp), &*attr) };
     let modified = qp_attr_from_c(attr, attr_mask.cast_unsigned()).and_then(|(attr, mask)| {
@@ -187,6 +189,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     _attr_mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
+    refuse_inherited!(qp);
     // SAFETY: a live queue pair.
     let private = unsafe { private(qp) };
     let queried = private.nic.query();
@@ -227,6 +230,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 
 /// `ibv_destroy_qp(3)`: EBUSY while it is attached to a multicast group. An XRC target that has other handles lives on. Waits until every asynchronous event that was handed out is acknowledged.
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    refuse_inherited!(qp);
     // SAFETY: a live queue pair, on a live context; nobody uses it any more after this.
     unsafe {
         let context = context::private((*qp).context);

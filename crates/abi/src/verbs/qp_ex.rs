@@ -1,5 +1,6 @@
 //! Queue pairs with the extended posting interface (`ibv_create_qp_ex(3)`), whose builders are in `builders.rs`.
 
+use crate::object::refuse_inherited;
 use ferroce_nic::Error;
 
 use super::builders::{Builder, functions};
@@ -34,6 +35,7 @@ const fn send_ops(qp_type: u32) -> u64 {
 
 /// `ibv_qp_to_qp_ex(3)`: NULL unless the queue pair was made with `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    refuse_inherited!(qp);
     // SAFETY: a live queue pair.
     if unsafe { qp::private(qp) }.builder.is_some() {
         qp.cast()
@@ -44,9 +46,10 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 
 /// `ibv_create_qp_ex(3)`.
 pub(crate) unsafe extern "C" fn create_qp_ex(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
+    refuse_inherited!(context);
     // SAFETY: attributes whose objects are NULL or live.
     result_as_null("ibv_create_qp_ex", unsafe { create(&mut *attr) })
 }

@@ -1,5 +1,6 @@
 //! XRC targets, which several handles can share.
 
+use crate::object::refuse_inherited;
 use std::ptr;
 
 use ferroce_nic::{Error, Qp};
@@ -49,6 +50,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     qp_open_attr: *mut ibv_qp_open_attr,
 ) -> *mut ibv_qp {
+    refuse_inherited!(context);
     // SAFETY: attributes whose domain is NULL or live.
     result_as_null("ibv_open_qp", unsafe { open(context, &*qp_open_attr) })
 }

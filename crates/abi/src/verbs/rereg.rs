@@ -1,5 +1,6 @@
 //! Changing memory regions.
 
+use crate::object::{self, refuse_inherited};
 use std::ffi::c_int;
 use std::sync::PoisonError;
 
@@ -10,7 +11,6 @@ use libc::c_void;
 use super::mr::access;
 use super::pd;
 use crate::errno::{as_minus_one, invalid};
-use crate::object;
 use crate::types::{
     IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD, IBV_REREG_MR_CHANGE_TRANSLATION,
     IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
@@ -25,6 +25,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
+    refuse_inherited!(mr);
     const CALL: &str = "ibv_rereg_mr";
     let flags = flags.cast_unsigned();
     let change = match Change::new(flags, pd, addr, length, access.cast_unsigned()) {

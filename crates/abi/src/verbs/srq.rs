@@ -1,5 +1,6 @@
 //! Shared receive queues.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use libc::c_void;
 use super::acks::Acks;
 use super::{context, cq, engine, pd, post, xrcd};
 use crate::errno::{as_errno, invalid, result_as_errno, result_as_null, unbuilt};
-use crate::object::{self, Handle};
 use crate::types::{
     IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
     IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, IBV_SRQT_TM, IBV_SRQT_XRC, ibv_context, ibv_pd,
@@ -112,6 +112,7 @@ pub unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     srq_init_attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
+    refuse_inherited!(pd);
     // SAFETY: a live protection domain, and the attributes, which nobody else uses during the call.
     result_as_null("ibv_create_srq", unsafe {
         let init = &mut *srq_init_attr;
@@ -122,9 +123,10 @@ pub unsafe extern "C" fn ibv_create_srq(
 
 /// `ibv_create_srq_ex(3)`: basic and XRC queues. Without `IBV_SRQ_INIT_ATTR_TYPE` a queue is basic.
 pub(crate) unsafe extern "C" fn create_srq_ex(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     srq_init_attr_ex: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
+    refuse_inherited!(context);
     // SAFETY: the attributes, which nobody else uses during the call; what they name is live.
     result_as_null("ibv_create_srq_ex", unsafe {
         create_ex(&mut *srq_init_attr_ex)
@@ -179,6 +181,7 @@ unsafe fn create_ex(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Err
 
 /// `ibv_query_srq(3)`.
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr) -> c_int {
+    refuse_inherited!(srq);
     // SAFETY: a live queue, and room for the attributes.
     unsafe { ptr::write(srq_attr, attr_to_c(private(srq).nic.query())) };
     0
@@ -190,6 +193,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     srq_attr: *mut ibv_srq_attr,
     srq_attr_mask: c_int,
 ) -> c_int {
+    refuse_inherited!(srq);
     let mask = srq_attr_mask.cast_unsigned();
     let unknown = mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT);
     if unknown != 0 {
@@ -211,6 +215,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
 /// `ibv_destroy_srq(3)`: EBUSY while queue pairs use it. Waits until every event that was handed out is acknowledged; one that
 /// was not handed out vanishes.
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    refuse_inherited!(srq);
     // SAFETY: a live queue.
     let private = unsafe { private(srq) };
     let users = private.nic.users();
@@ -234,6 +239,11 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    // SAFETY: a live queue.
+    if unsafe { object::is_of_other_process(srq) } {
+        // SAFETY: room for the refused work request.
+        return unsafe { post::refuse_inherited(wr, bad_wr) };
+    }
     // SAFETY: a live queue.
     let private = unsafe { private(srq) };
     // SAFETY: a chain of work requests, and room for the refused one.
@@ -259,6 +269,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
 
 /// `ibv_get_srq_num(3)`: EINVAL unless it is an XRC queue, since others have no number.
 pub(crate) unsafe extern "C" fn srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
+    refuse_inherited!(srq);
     // SAFETY: a live queue.
     let Some(number) = unsafe { private(srq) }.nic.number() else {
         return as_errno(

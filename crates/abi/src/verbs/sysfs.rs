@@ -7,17 +7,15 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use ferroce_os::environment::variable;
+
 use crate::errno::set_errno;
 
-/// `ibv_get_sysfs_path`: `/sys`, or what `SYSFS_PATH` says, except in a set-user-ID program.
+/// `ibv_get_sysfs_path`: `/sys`, or what `SYSFS_PATH` says, except in a program with more rights than its caller.
 pub unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
     PATH.get_or_init(|| {
-        // SAFETY: these only read the process's credentials.
-        let plain =
-            unsafe { libc::getuid() == libc::geteuid() && libc::getgid() == libc::getegid() };
-        let named = std::env::var_os("SYSFS_PATH").filter(|_| plain);
-        let path = named.and_then(|p| {
+        let path = variable("SYSFS_PATH").and_then(|p| {
             let mut bytes = p.into_vec();
             while bytes.len() > 1 && bytes.ends_with(b"/") {
                 bytes.pop();

@@ -1,5 +1,6 @@
 //! XRC domains.
 
+use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;
 use std::fs::File;
 use std::mem::ManuallyDrop;
@@ -11,7 +12,6 @@ use ferroce_nic::{Error, Inode, Xrcd, XrcdFlags};
 
 use super::context;
 use crate::errno::{as_errno, invalid, result_as_null};
-use crate::object::{self, Handle};
 use crate::types::{
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_xrcd, ibv_xrcd_init_attr,
 };
@@ -46,6 +46,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     xrcd_init_attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
+    refuse_inherited!(context);
     // SAFETY: a live context, and attributes, which are plain numbers.
     let (parent, attr) = unsafe { (context::private(context), &*xrcd_init_attr) };
     let opened = what_to_open(attr)
@@ -100,6 +101,7 @@ fn inode_of(fd: c_int) -> Result<Inode, Error> {
 
 /// `ibv_close_xrcd(3)`: EBUSY while queues or queue pairs that were made through it exist.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    refuse_inherited!(xrcd);
     // SAFETY: NULL, or a live domain.
     let users = match unsafe { nic_of(xrcd) } {
         Ok(nic) => nic.users(),

@@ -88,6 +88,9 @@ struct Options {
         default_value = "rc"
     )]
     transport: Vec<Transport>,
+    /// Measure the wire with packets authenticated by this key (as `FERROCE_KEY_FILE`), too
+    #[arg(long, conflicts_with = "host", value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Let the memory that operations go to be shared memory, in which processes of this host work without system calls
     #[arg(long, conflicts_with = "host")]
     shared: bool,

@@ -164,11 +164,7 @@ impl Shared {
         loop {
             match home.channel.next_queue() {
                 Ok(None) => {}
-                Ok(Some(queue)) => {
-                    // What completes from here on makes an event; what completed before is delivered below.
-                    queue.arm()?;
-                    queue.deliver()?;
-                }
+                Ok(Some(queue)) => queue.deliver_and_arm()?,
                 Err(e) if e.would_block() => return Ok(()),
                 Err(e) if e.is_interrupted() => {}
                 Err(e) => return Err(e),

@@ -131,6 +131,16 @@ impl Queue {
         })
     }
 
+    /// Delivers what has completed, and makes sure that the next completion makes an event.
+    ///
+    /// A queue that holds a completion when it is armed raises its event at once, and the driver would wake for
+    /// nothing. So the queue is emptied first, and once more for what completed before it was armed.
+    pub(crate) fn deliver_and_arm(&self) -> Result<()> {
+        self.deliver()?;
+        self.arm()?;
+        self.deliver()
+    }
+
     /// Waits for an event, and takes it.
     fn sleep(&self) -> Result<()> {
         self.channel.take_event()

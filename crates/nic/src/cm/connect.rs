@@ -185,8 +185,10 @@ impl Work<'_> {
     }
 
     fn release(&mut self, port: PortKey, key: u64) {
-        if let Change::Gone(fd) = self.state.ports.release(port, key) {
-            self.host.unwatch(fd);
+        if let Change::Gone(fds) = self.state.ports.release(port, key) {
+            for fd in fds {
+                self.host.unwatch(fd);
+            }
             self.state.ports.drop_claim(port);
         }
     }

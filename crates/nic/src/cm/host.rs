@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use ferroce_os::neighbour::{self, Known};
 use ferroce_os::udp;
+use ferroce_os::unix::{Credentials, Relation};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
 
+use super::speaker::Speaker;
 use crate::Device;
 use crate::link::Addressing;
 use crate::link::local::NAMES;
@@ -54,6 +56,22 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad);
     /// Sends a MAD to another process of this namespace. False if no process has the slot. `from` and `to` are the MAD's GIDs.
     fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool;
+    /// What the sender of a datagram is to this process, and its user.
+    fn user_of(&self, sender: Credentials) -> (Relation, Option<u32>);
+    /// Whether a process may pass on what came over the wire to an address of this host.
+    fn takes_wire_from(&self, by: (Relation, Option<u32>), to: Gid) -> bool;
+    /// Whether the sender of a datagram has a slot. A process of our own user is believed.
+    fn owns_slot(&self, sender: Credentials, slot: u16) -> bool;
+    /// A MAD was not taken, since its sender may not say that.
+    fn count_refused(&self, by: Relation);
+    /// Whether `FERROCE_PEERS` lets this process deal with the sender of a MAD: its address, and for what a process of this host
+    /// says itself that process. Counts a no.
+    fn admits(&self, from: IpAddr, by: Option<Relation>) -> bool;
+    /// As [`send_mad_local`](Self::send_mad_local), for a MAD that came over the wire: few links to other processes are made for such,
+    /// and without one it is lost.
+    fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool;
+    /// Gives a MAD from the wire to other processes of this namespace, as far as there are links to them: no link is made.
+    fn spread_mad(&self, from: Gid, to: Gid, mad: &Mad);
     /// Calls [`CmService::on_readable`](super::CmService::on_readable) with the token while the descriptor is readable.
     fn watch(&self, fd: RawFd, token: u64);
     /// Ends [`watch`](Self::watch).
@@ -67,6 +85,6 @@ pub(crate) trait Host: Debug + Send + Sync {
 pub(crate) enum Via {
     /// From another host: it may be for any process of this namespace.
     Wire,
-    /// From the process that has this slot, for us.
-    Local(u16),
+    /// From another process of this host, for us.
+    Local(Speaker),
 }

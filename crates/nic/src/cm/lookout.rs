@@ -12,6 +12,7 @@ use ferroce_proto::cm::Phase;
 use ferroce_proto::mad::{CmMad, CommId};
 use ferroce_proto::time::Time;
 
+use super::low_ports::LowPorts;
 use super::ports::PortKey;
 use super::service::Work;
 
@@ -60,10 +61,11 @@ impl Work<'_> {
             return;
         }
         let mut asked = std::mem::take(&mut self.state.lookout.asked);
-        let (agent, names) = (&mut self.state.agent, self.host.names());
+        let (agent, low) = (&mut self.state.agent, &self.state.ports.low);
+        let names = self.host.names();
         asked.retain(|port, ids| {
             ids.retain(|id| matches!(agent.phase(*id), Some(Phase::ReqSent | Phase::SidrReqSent)));
-            if ids.is_empty() || is_there(names, *port) {
+            if ids.is_empty() || is_there(low, names, *port) {
                 return !ids.is_empty();
             }
             tracing::debug!(target: "ferroce::cm", ?port, "a listener has gone before it answered");
@@ -80,6 +82,9 @@ impl Work<'_> {
 }
 
 /// Whether somebody has a port. If that cannot be told now, then perhaps at the next look.
-fn is_there(names: &str, port: PortKey) -> bool {
+fn is_there(low: &LowPorts, names: &str, port: PortKey) -> bool {
+    if low.has(port.port) {
+        return low.is_there(&port.name(names));
+    }
     unix::has_owner(&port.name(names)).unwrap_or(true)
 }

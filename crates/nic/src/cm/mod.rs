@@ -23,9 +23,12 @@ mod channel;
 mod connect;
 mod datagram;
 mod events;
+#[cfg(feature = "fuzzing")]
+mod fuzz;
 mod host;
 mod id;
 mod lookout;
+mod low_ports;
 mod multicast;
 mod neighbour;
 mod network;
@@ -38,6 +41,7 @@ mod resolve;
 mod routing;
 mod service;
 mod source_ports;
+mod speaker;
 mod state;
 mod types;
 mod waiting;
@@ -46,8 +50,11 @@ mod waiting;
 mod tests;
 
 pub use channel::EventChannel;
+#[cfg(feature = "fuzzing")]
+pub use fuzz::run as fuzz;
 pub use id::Id;
 pub use types::{ConnParam, Event, EventKind, EventParam, IdOption, PortSpace, Route, UdParam};
 
 pub(crate) use host::{Host, Via};
 pub(crate) use service::CmService;
+pub(crate) use speaker::Speaker;

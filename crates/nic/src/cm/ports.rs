@@ -3,7 +3,7 @@
 //! A port that somebody asked for (or that was drawn for `bind` with port 0) is claimed by an abstract datagram socket
 //! `ferroce/port/<port space>/<port>`. The kernel makes the name exclusive in the network namespace and frees it with the
 //! process; requests for the port from other processes of the host arrive on it. Several identifiers of one process share
-//! a claim where the addresses or options allow.
+//! a claim where the addresses or options allow. Ports that need a right have more ([`low_ports`](super::low_ports)).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use ferroce_os::unix::Dgram;
 
 use super::PortSpace;
+use super::low_ports::{LowClaim, LowPorts};
 use super::source_ports::{SourcePorts, candidates};
 use crate::Error;
 
@@ -81,32 +82,69 @@ impl Holder {
     }
 }
 
+/// What holds the name of a port.
+#[derive(Debug)]
+enum Hold {
+    Open(Dgram),
+    Low(LowClaim),
+}
+
+impl Hold {
+    fn socket(&self) -> &Dgram {
+        match self {
+            Self::Open(socket) => socket,
+            Self::Low(low) => &low.socket,
+        }
+    }
+
+    /// The descriptors to watch.
+    fn fds(&self) -> Vec<RawFd> {
+        let bell = match self {
+            Self::Open(_) => None,
+            Self::Low(low) => Some(low.bell.as_raw_fd()),
+        };
+        bell.into_iter()
+            .chain([self.socket().as_raw_fd()])
+            .collect()
+    }
+}
+
 #[derive(Debug)]
 struct Claim {
-    socket: Dgram,
+    hold: Hold,
     holders: Vec<Holder>,
 }
 
 /// All ports of this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ports {
     claims: BTreeMap<PortKey, Claim>,
+    pub(super) low: LowPorts,
     /// Ports of identifiers that only connect.
     pub(super) sources: SourcePorts,
 }
 
 /// What became of a claim, for the host's watch list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Nothing to watch or unwatch.
     None,
-    /// This descriptor is new.
-    New(RawFd),
-    /// This descriptor goes; unwatch it, then call [`Ports::drop_claim`].
-    Gone(RawFd),
+    /// These descriptors are new.
+    New(Vec<RawFd>),
+    /// These descriptors go; unwatch them, then call [`Ports::drop_claim`].
+    Gone(Vec<RawFd>),
 }
 
 impl Ports {
+    /// No ports.
+    pub(super) fn new() -> Self {
+        Self {
+            claims: BTreeMap::new(),
+            low: LowPorts::read(),
+            sources: SourcePorts::default(),
+        }
+    }
+
     /// Holds a port for an identifier; port 0 draws one from the ephemeral range. Returns the port.
     pub(super) fn bind(
         &mut self,
@@ -146,19 +184,23 @@ impl Ports {
         if self.sources.uses(key) {
             return Err(in_use(key, "as the source of a connection of this process"));
         }
-        let socket = Dgram::bind(&key.name(names)).map_err(|e| match e.raw_os_error() {
-            Some(libc::EADDRINUSE) => in_use(key, "by another process"),
+        let hold = self.claim(&key.name(names), key)?;
+        let fds = hold.fds();
+        let holders = vec![holder];
+        self.claims.insert(key, Claim { hold, holders });
+        Ok(Change::New(fds))
+    }
+
+    fn claim(&self, name: &str, key: PortKey) -> Result<Hold, Error> {
+        let taken = || in_use(key, "by another process");
+        if self.low.has(key.port) {
+            return self.low.claim(name)?.map(Hold::Low).ok_or_else(taken);
+        }
+        let socket = Dgram::bind(name).map_err(|e| match e.raw_os_error() {
+            Some(libc::EADDRINUSE) => taken(),
             _ => Error::system("claim of an RDMA port", &e),
         })?;
-        let fd = socket.as_raw_fd();
-        self.claims.insert(
-            key,
-            Claim {
-                socket,
-                holders: vec![holder],
-            },
-        );
-        Ok(Change::New(fd))
+        Ok(Hold::Open(socket))
     }
 
     /// Marks a holder as listening. Options that let it share the port do not let it share a port that listens.
@@ -207,7 +249,14 @@ impl Ports {
 
     /// The socket that claims a port.
     pub(super) fn socket(&self, key: PortKey) -> Option<&Dgram> {
-        self.claims.get(&key).map(|claim| &claim.socket)
+        self.claims.get(&key).map(|claim| claim.hold.socket())
+    }
+
+    /// Other processes may want to know whose port it is.
+    pub(super) fn answer_bell(&self, key: PortKey) {
+        if let Some(Hold::Low(low)) = self.claims.get(&key).map(|claim| &claim.hold) {
+            low.answer_bell();
+        }
     }
 
     /// Ends an identifier's hold.
@@ -217,7 +266,7 @@ impl Ports {
         };
         claim.holders.retain(|h| h.id != id);
         if claim.holders.is_empty() {
-            Change::Gone(claim.socket.as_raw_fd())
+            Change::Gone(claim.hold.fds())
         } else {
             Change::None
         }

@@ -71,6 +71,11 @@ impl Work<'_> {
     fn examine_connection(&self, req: &Req, path: MadPath) -> Result<(Asked, Newcomer), Refusal> {
         let to = req.primary.remote_gid;
         let asked = self.examine(req.service_id, &req.private_data.0, to, path.remote)?;
+        // Where the queue pair will send to.
+        let gid = req.primary.local_gid;
+        if self.host.is_local(gid.ip()) != self.host.is_local(path.remote.ip()) {
+            return Err(Refusal::Reject(RejReason::INVALID_GID));
+        }
         if self.qp_type_of(asked.listener) != transport_of(req) {
             return Err(Refusal::Reject(RejReason::INVALID_TRANSPORT));
         }
@@ -104,6 +109,10 @@ impl Work<'_> {
             Refusal::Reject(RejReason::CONSUMER_DEFINED)
         })?;
         let from_outside = !self.host.is_local(from.ip());
+        // The program takes this address for the peer's.
+        if self.host.is_local(header.src.ip()) == from_outside {
+            return Err(Refusal::Reject(RejReason::CONSUMER_DEFINED));
+        }
         if !is_plausible(header.src.ip(), from_outside) || !is_plausible(header.dst, from_outside) {
             return Err(Refusal::Reject(RejReason::CONSUMER_DEFINED));
         }

@@ -42,8 +42,10 @@ impl Work<'_> {
             port: addr.port(),
         };
         let (port, change) = self.state.ports.bind(self.host.names(), wanted, holder)?;
-        if let Change::New(fd) = change {
-            self.host.watch(fd, port.token());
+        if let Change::New(fds) = change {
+            for fd in fds {
+                self.host.watch(fd, port.token());
+            }
         }
         let id = self.state.id_mut(key)?;
         id.src = Some(with_port(addr, port.port));

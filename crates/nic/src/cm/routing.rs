@@ -1,48 +1,21 @@
 //! Which process a MAD is for, and the ways to it.
 
 use std::io;
-use std::time::Duration;
 
-use ferroce_os::unix::{self, Dgram, Record};
+use ferroce_os::unix::{Credentials, Dgram, Record};
 use ferroce_proto::cm::{MadPath, Outgoing, Recipient};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad, Message, ServiceId};
-use ferroce_proto::time::Time;
 
 use super::PortSpace;
 use super::ports::PortKey;
 use super::service::{Work, slot_of};
+use super::speaker::Speaker;
 use super::waiting::Whose;
 use crate::link::Addressing;
-use crate::link::local::slot_names;
 
 /// What goes to the socket that claims a port: source GID, destination GID, MAD.
 const FRAME: usize = 16 + 16 + 256;
-/// A list of processes is good for this long.
-const SLOTS_FRESH: Duration = Duration::from_secs(1);
-
-/// The processes of this network namespace, as the kernel last listed them.
-#[derive(Debug, Default)]
-pub(super) struct Slots {
-    list: Vec<u16>,
-    read_at: Option<Time>,
-}
-
-impl Slots {
-    fn list(&mut self, names: &str, now: Time) -> &[u16] {
-        if self.read_at.is_none_or(|at| now.since(at) > SLOTS_FRESH) {
-            let slots = slot_names(names);
-            let names = unix::abstract_names(&slots).unwrap_or_default();
-            self.list = names
-                .iter()
-                .filter_map(|n| n.strip_prefix(&slots)?.parse().ok())
-                .collect();
-            self.read_at = Some(now);
-        }
-        &self.list
-    }
-}
-
 /// What has come to a port by way of another process of this host.
 #[derive(Debug)]
 pub(super) struct Forwarded {
@@ -125,12 +98,17 @@ impl Work<'_> {
             Message::Rej(rej)
                 if rej.remote_comm_id.is_none() && !self.state.agent.knows_rejected(rej) =>
             {
-                self.ask_all(from, to, mad);
+                // The sender never learnt which of us it talked to. A process that has no link to this one hears nothing, and
+                // gives the connection up by its own timer.
+                self.host.spread_mad(from, to, &mad.emit());
             }
             message => {
                 let owner = message.remote_comm_id().map_or(0, slot_of);
                 let elsewhere = owner != 0 && owner != self.host.slot();
-                if !elsewhere || !self.host.send_mad_local(owner, from, to, &mad.emit()) {
+                if elsewhere && self.host.pass_on_mad(owner, from, to, &mad.emit()) {
+                    return;
+                }
+                if self.host.admits(from.ip(), None) {
                     self.state.agent.on_mad(self.now, from, to, mad);
                 }
             }
@@ -138,20 +116,14 @@ impl Work<'_> {
     }
 
     fn on_wire_request(&mut self, service: ServiceId, from: Gid, to: Gid, mad: &CmMad) {
+        let is_own = port_of(service).is_none_or(|port| self.state.ports.is_claimed(port));
+        if is_own && !self.host.admits(from.ip(), None) {
+            return;
+        }
         match self.deliver(service, from, to, mad) {
             // Its sender will ask again.
             Delivery::Done | Delivery::Full(_) => {}
             Delivery::Unoffered(port) => self.wait_or_refuse(port, (from, to, mad), Whose::Wire),
-        }
-    }
-
-    /// The sender of a rejection never learnt which of us it talked to, so all get it.
-    fn ask_all(&mut self, from: Gid, to: Gid, mad: &CmMad) {
-        let bytes = mad.emit();
-        for &slot in self.state.slots.list(self.host.names(), self.now) {
-            if slot != self.host.slot() {
-                let _gone_meanwhile = self.host.send_mad_local(slot, from, to, &bytes);
-            }
         }
     }
 
@@ -171,7 +143,14 @@ impl Work<'_> {
             return Delivery::Done;
         }
         let name = port.name(self.host.names());
-        match self.sender.send_to(&name, &frame(from, to, &mad.emit())) {
+        let message = frame(from, to, &mad.emit());
+        let low = &self.state.ports.low;
+        let sent = if low.has(port.port) {
+            low.send(&name, &message)
+        } else {
+            self.sender.send_to(&name, &message)
+        };
+        match sent {
             Ok(()) => Delivery::Done,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Delivery::Full(port),
             Err(e)
@@ -199,12 +178,26 @@ impl Work<'_> {
         if frame.is_none() {
             tracing::debug!(target: "ferroce::cm", ?key, "malformed request dropped");
         }
-        Some(frame.map(|(from, to, mad)| Forwarded {
+        let heard = frame.filter(|(sender, from, to, mad)| {
+            self.hears(Speaker::Port(*sender), (*from, *to), mad)
+        });
+        Some(heard.map(|(_, from, to, mad)| Forwarded {
             from,
             to,
             asker: self.asker(from, &mad.message),
             mad,
         }))
+    }
+
+    /// Whether a process of this host may say what it says.
+    pub(super) fn hears(&self, speaker: Speaker, (from, to): (Gid, Gid), mad: &CmMad) -> bool {
+        let may = speaker.may_say(self.host, (from, to), &mad.message);
+        if !may {
+            let name = mad.message.name();
+            tracing::debug!(target: "ferroce::cm", ?speaker, ?from, name, "MAD that its sender may not send is dropped");
+            self.host.count_refused(speaker.user(self.host).0);
+        }
+        may && self.host.admits(from.ip(), Some(speaker.user(self.host).0))
     }
 
     /// The slot that the sender of a request gives, if it is another process of this host.
@@ -248,12 +241,17 @@ fn frame(from: Gid, to: Gid, mad: &Mad) -> [u8; FRAME] {
     frame
 }
 
+/// Sender, source GID, destination GID, MAD.
+type Framed = (Credentials, Gid, Gid, CmMad);
+
 /// The next frame: `None` if there is none, `Some(None)` for one that makes no sense.
-fn receive(socket: &Dgram) -> io::Result<Option<Option<(Gid, Gid, CmMad)>>> {
+fn receive(socket: &Dgram) -> io::Result<Option<Option<Framed>>> {
     let mut room = [0; FRAME];
-    Ok(match socket.recv(&mut room)? {
-        Record::Nothing => None,
-        Record::Whole(FRAME) => Some(unframe(&room)),
+    Ok(match socket.recv_from(&mut room)? {
+        (Record::Nothing, _) => None,
+        (Record::Whole(FRAME), Some(sender)) => {
+            Some(unframe(&room).map(|(from, to, mad)| (sender, from, to, mad)))
+        }
         _ => Some(None),
     })
 }

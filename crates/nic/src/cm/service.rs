@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_os::{random, unix::Dgram};
-use ferroce_proto::cm::{Agent, Config, Output};
+use ferroce_proto::cm::{Agent, Config, Output, Random};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, CommId, Mad};
 use ferroce_proto::time::Time;
@@ -16,7 +16,6 @@ use super::lookout::Lookout;
 use super::neighbour::Resolving;
 use super::pace::Pace;
 use super::ports::{PortKey, Ports};
-use super::routing::Slots;
 use super::state::IdState;
 use super::waiting::Blocked;
 use crate::Error;
@@ -58,7 +57,6 @@ pub(super) struct State {
     pub(super) gone: Vec<u16>,
     pub(super) blocked: Blocked,
     pub(super) lookout: Lookout,
-    pub(super) slots: Slots,
     pub(super) pace: Pace,
     pub(super) resolving: Resolving,
     next_key: u64,
@@ -85,19 +83,18 @@ impl CmService {
             Dgram::unbound().map_err(|e| Error::system("socket of the connection manager", &e))?;
         let config = Config {
             id_prefix: u32::from(slot) << 22,
-            seed: random::u64(),
+            random: Random::new(random::u64),
             max_half_open: MAX_HALF_OPEN,
         };
         let state = State {
             agent: Agent::new(config),
             ids: BTreeMap::new(),
             by_conversation: BTreeMap::new(),
-            ports: Ports::default(),
+            ports: Ports::new(),
             inbox: VecDeque::new(),
             gone: Vec::new(),
             blocked: Blocked::default(),
             lookout: Lookout::default(),
-            slots: Slots::default(),
             pace: Pace::default(),
             resolving: Resolving::default(),
             next_key: 1,
@@ -122,7 +119,11 @@ impl CmService {
         tracing::trace!(target: "ferroce::cm", ?from, ?to, ?via, name = mad.message.name(), "MAD in");
         self.step(|work| match via {
             Via::Wire => work.on_wire(from, to, &mad),
-            Via::Local(_) => work.state.agent.on_mad(work.now, from, to, &mad),
+            Via::Local(speaker) => {
+                if work.hears(speaker, (from, to), &mad) {
+                    work.state.agent.on_mad(work.now, from, to, &mad);
+                }
+            }
         });
     }
 
@@ -132,6 +133,7 @@ impl CmService {
         let Some(key) = PortKey::from_token(token) else {
             return;
         };
+        self.step(|work| work.state.ports.answer_bell(key));
         for _ in 0..READ_BATCH {
             let Some(next) = self.step(|work| work.next_request(key)).flatten() else {
                 return;

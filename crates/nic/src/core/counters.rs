@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::Noted;
 
+use super::denials::{Asker, Denial, Denials};
 use super::sync::lock;
 use super::tally::{Tallied, Tally};
 use crate::direct::Refusal;
@@ -20,6 +21,9 @@ pub enum DropReason {
     NoQp,
     /// The addresses are not those of the queue pair's path.
     Address,
+    /// It came another way than by the queue pair's path, from another process of this host than the peer's, or with a source address
+    /// of another place than it came from.
+    Origin,
     /// The partition key is not the default one.
     Pkey,
     /// The queue key is not that of the destination.
@@ -28,18 +32,22 @@ pub enum DropReason {
     State,
     /// It belongs to another process, and the way there was full or is gone.
     Forward,
+    /// It came over the wire without a valid tag, where a key is set.
+    Unauthenticated,
 }
 
 impl DropReason {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Malformed,
         Self::NoQp,
         Self::Address,
+        Self::Origin,
         Self::Pkey,
         Self::Qkey,
         Self::State,
         Self::Forward,
+        Self::Unauthenticated,
     ];
 }
 
@@ -80,6 +88,7 @@ pub struct Counters {
     dropped: [AtomicU64; DropReason::ALL.len()],
     noted: [AtomicU64; Noted::ALL.len()],
     port_errors: AtomicU64,
+    denials: Denials,
 }
 
 /// What queue pairs count themselves.
@@ -217,6 +226,11 @@ impl Counters {
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize].load(Ordering::Relaxed)
     }
+    /// What was denied to a party for a reason.
+    #[must_use]
+    pub fn denied(&self, asker: Asker, why: Denial) -> u64 {
+        self.denials.get(asker, why)
+    }
 
     /// What queue pairs noted.
     #[must_use]
@@ -266,6 +280,9 @@ impl Counters {
     }
     pub(crate) fn count_forwarded(&self) {
         self.forwarded.fetch_add(1, Ordering::Relaxed);
+    }
+    pub(crate) fn count_denied(&self, asker: Asker, why: Denial) {
+        self.denials.count(asker, why);
     }
     pub(crate) fn count_dropped(&self, reason: DropReason) {
         self.dropped[reason as usize].fetch_add(1, Ordering::Relaxed);

@@ -3,20 +3,24 @@
 use std::sync::Arc;
 
 use ferroce_os::ring::{SharedArea, SharedLane};
+use ferroce_proto::auth::handshake::Message;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
 
 use super::Nic;
 use super::counters::DropReason;
+use super::denials::{Asker, Denial};
 use super::groups::GroupAt;
 use super::lanes::LaneOffer;
 use super::numbers::slot_of;
 use crate::Qp;
+use crate::auth::{Auth, is_of_device};
 use crate::cm::Via;
-use crate::link::local::{Frame, LaneNotice, LaneWord, LinkId, LocalFrame};
+use crate::link::local::{ConnectError, Frame, LaneNotice, LaneWord, LinkId, LocalFrame};
 use crate::link::wire::lanes::{Flow, Strays};
-use crate::link::{Addressing, Inbound, InboundRun};
+use crate::link::{Inbound, InboundRun};
+use crate::path::{Came, Origin};
 use crate::qp::Taken;
 
 /// Packets of a round that are no stream: a message or two, or its acknowledgement.
@@ -77,28 +81,35 @@ impl Dispatch {
     pub(super) fn on_local(&mut self, nic: &Nic, frame: LocalFrame<'_>, now: Time) {
         match frame {
             LocalFrame::Packet {
-                from_slot,
-                src_qpn,
+                origin,
                 addressing,
                 bytes,
             } => {
-                let brief = self.deliver_brief(nic, addressing, bytes, now);
-                let taken = brief.unwrap_or_else(|| self.deliver(nic, addressing, bytes, now));
+                let came = Came { origin, addressing };
+                let brief = self.deliver_brief(nic, came, bytes, now);
+                let taken = brief.unwrap_or_else(|| self.deliver(nic, came, bytes, now));
                 if let Err((by, why)) = taken {
-                    nic.drop_packet(addressing, by, why);
-                    self.send_notice(nic, from_slot, src_qpn, by);
+                    nic.drop_packet(came, by, why);
+                    self.send_notice(nic, origin, by);
                 }
             }
-            LocalFrame::Forwarded(inbound) => {
+            LocalFrame::Forwarded { by, inbound } => {
+                if !nic.takes_wire_from(by, inbound.addressing.dst) {
+                    nic.counters().count_denied(by.0.into(), Denial::Origin);
+                    return;
+                }
+                if !nic.admits_host(inbound.addressing.src.ip()) {
+                    return nic.deny_host();
+                }
                 self.on_own(nic, &inbound, now);
                 self.on_stray(nic, &inbound);
             }
             LocalFrame::Mad {
-                from_slot,
+                speaker,
                 src,
                 dst,
                 mad,
-            } => nic.cm().on_mad(src, dst, mad, Via::Local(from_slot)),
+            } => nic.cm().on_mad(src, dst, mad, Via::Local(speaker)),
             LocalFrame::Board {
                 from_slot,
                 pid,
@@ -106,19 +117,19 @@ impl Dispatch {
                 board,
             } => nic.boards().acquaint(from_slot, pid, link, board),
             LocalFrame::Lane {
-                from_slot: slot,
+                origin,
                 area,
                 notice,
-            } => self.on_lane_notice(nic, (slot, area), notice, now),
+            } => self.on_lane_notice(nic, (origin, area), notice, now),
             LocalFrame::Question(link) => self.questions.push(link),
             LocalFrame::Lending { from_slot, lending } => nic.on_lending(from_slot, &lending),
             LocalFrame::Sharing { from_slot, sharing } => nic.on_sharing(from_slot, &sharing),
             LocalFrame::Unshared { from_slot, number } => {
                 nic.boards().on_unshared(from_slot, number);
             }
-            LocalFrame::Dropped { from_slot, qpn, by } => {
+            LocalFrame::Dropped { qpn, by } => {
                 if let Some(qp) = nic.qps().find(qpn) {
-                    qp.on_dropped(from_slot, by, now);
+                    qp.on_dropped(by, now);
                 }
             }
         }
@@ -128,7 +139,7 @@ impl Dispatch {
     fn on_lane_notice(
         &mut self,
         nic: &Nic,
-        (slot, area): (u16, &Arc<SharedArea>),
+        (origin, area): (Origin, &Arc<SharedArea>),
         notice: LaneNotice,
         now: Time,
     ) {
@@ -136,24 +147,29 @@ impl Dispatch {
             // One that the ring does not have is never accepted.
             LaneWord::Offer(number) => {
                 let offer = SharedLane::of(area, notice.lane).map(|lane| LaneOffer {
-                    slot,
+                    origin,
                     lane,
                     number,
-                    from: notice.from,
                     to: notice.to,
                 });
                 self.offers.extend(offer);
             }
             LaneWord::Run(at) => match nic.qps().find(notice.to) {
-                Some(qp) => qp.on_run_of_lane(slot, (&notice, at), now),
+                Some(qp) => qp.on_run_of_lane(origin, (notice.lane, at), now),
                 // Nobody would look at what is put in.
-                None => self.send_notice(nic, slot, notice.from, notice.to),
+                None => self.send_notice(nic, origin, notice.to),
             },
         }
     }
 
     /// Packets that came over the wire together. A stream's are given to its queue pair together.
     pub(super) fn on_inbound_run(&mut self, nic: &Nic, run: &InboundRun<'_>, now: Time) {
+        if !nic.admits_host(run.addressing.src.ip()) {
+            for inbound in run.singly() {
+                self.on_unlisted(nic, &inbound, now);
+            }
+            return;
+        }
         let of_stream = run.packets.chunk_by(|a, b| dest_qp(a) == dest_qp(b));
         for packets in of_stream {
             let run = InboundRun { packets, ..*run };
@@ -163,6 +179,19 @@ impl Dispatch {
                 }
             }
         }
+    }
+
+    /// A packet from a host that this process does not deal with. Another process of this host may, and the connection manager looks
+    /// for itself.
+    fn on_unlisted(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        let dest = dest_qp(inbound.packet).filter(|dest| {
+            let is_elsewhere = *dest != Qpn::MULTICAST && slot_of(*dest) != nic.numbers().slot();
+            *dest == Qpn::GSI || is_elsewhere
+        });
+        if dest.is_none() || Drain::is_one(inbound.packet) {
+            return nic.deny_host();
+        }
+        self.on_inbound(nic, inbound, now);
     }
 
     /// Gives packets with the same destination to that queue pair of this process. Returns false if there is no such, or if they are not
@@ -175,16 +204,19 @@ impl Dispatch {
             && dest != Qpn::GSI
             && dest != Qpn::MULTICAST
             && !run.addressing.dst.is_multicast()
-            && !run.packets.iter().any(|packet| Drain::is_one(packet));
+            && !run
+                .packets
+                .iter()
+                .any(|packet| Drain::is_one(packet) || Message::is_one(packet));
         if !is_own {
             return false;
         }
         let Some(qp) = self.find(nic, dest) else {
             return false;
         };
-        qp.on_source_port(run.src_port);
+        qp.on_wire_packet(now);
         for why in qp.on_run(run, now) {
-            nic.drop_packet(&run.addressing, dest, why);
+            nic.drop_packet(run.came(), dest, why);
         }
         self.packets += run.packets.len();
         true
@@ -203,8 +235,11 @@ impl Dispatch {
             self.on_own(nic, inbound, now);
             return;
         }
-        let egress = nic.neighbours.reach_to_forward(slot_of(dest));
-        if egress.is_some_and(|egress| egress.send_frame(&Frame::Forwarded(*inbound))) {
+        let egress = nic.neighbours.reach_for_stray(slot_of(dest));
+        if matches!(egress, Err(ConnectError::NotNow { .. })) {
+            nic.counters().count_denied(Asker::Host, Denial::NoLink);
+        }
+        if egress.is_ok_and(|egress| egress.send_frame(&Frame::Forwarded(*inbound))) {
             nic.counters().count_forwarded();
         } else {
             nic.counters().count_dropped(DropReason::Forward);
@@ -226,15 +261,49 @@ impl Dispatch {
 
     /// A packet from the wire for this process.
     fn on_own(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        match nic.auth() {
+            Some(auth) => self.on_own_tagged(nic, auth, inbound, now),
+            None => self.on_own_open(nic, inbound, now),
+        }
+    }
+
+    /// As [`on_own`](Self::on_own), where a key is set.
+    fn on_own_tagged(&mut self, nic: &Nic, auth: &Auth, inbound: &Inbound<'_>, now: Time) {
+        if Message::is_one(inbound.packet) {
+            return nic.on_handshake(auth, inbound, now);
+        }
+        let dest = dest_qp(inbound.packet).unwrap_or_default();
+        if is_of_device(inbound.packet) {
+            return match auth.open(inbound) {
+                Some(opened) => self.on_own_open(nic, &opened, now),
+                None => nic.drop_packet(inbound.came(), dest, DropReason::Unauthenticated),
+            };
+        }
+        let run = InboundRun {
+            addressing: inbound.addressing,
+            src_port: inbound.src_port,
+            packets: &[inbound.packet],
+        };
+        if !self.deliver_run(nic, &run, now) {
+            // A group's packets have no peer that could have tagged them.
+            let why = if inbound.addressing.dst.is_multicast() {
+                DropReason::Unauthenticated
+            } else {
+                DropReason::NoQp
+            };
+            nic.drop_packet(inbound.came(), dest, why);
+        }
+    }
+
+    /// A packet from the wire for this process that needs no tag, or that had a right one.
+    fn on_own_open(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
         if let Some(answer) = Drain::parse(inbound.packet).filter(|drain| drain.room.is_some()) {
-            for qp in nic.pacer().on_answer(inbound.addressing.src, &answer) {
-                qp.on_queued_turn(now);
-            }
+            nic.on_drain_answer(inbound.came(), &answer, now);
             return;
         }
         self.src_port = inbound.src_port;
-        if let Err((by, why)) = self.deliver(nic, &inbound.addressing, inbound.packet, now) {
-            nic.drop_packet(&inbound.addressing, by, why);
+        if let Err((by, why)) = self.deliver(nic, inbound.came(), inbound.packet, now) {
+            nic.drop_packet(inbound.came(), by, why);
         }
         self.src_port = 0;
     }
@@ -244,7 +313,7 @@ impl Dispatch {
     fn deliver_brief(
         &mut self,
         nic: &Nic,
-        addressing: &Addressing,
+        came: Came<'_>,
         bytes: &[u8],
         now: Time,
     ) -> Option<Result<(), (Qpn, DropReason)>> {
@@ -260,7 +329,7 @@ impl Dispatch {
             nic.qps().find(dest)
         };
         let qp = known.or(found.as_ref())?;
-        let taken = qp.on_brief(addressing, (&brief, bytes.len()), now);
+        let taken = qp.on_brief(came, (&brief, bytes.len()), now);
         if taken == Ok(Taken::Unusual) {
             return None;
         }
@@ -275,12 +344,12 @@ impl Dispatch {
     fn deliver(
         &mut self,
         nic: &Nic,
-        addressing: &Addressing,
+        came: Came<'_>,
         bytes: &[u8],
         now: Time,
     ) -> Result<(), (Qpn, DropReason)> {
-        addressing.read(bytes, |packet| match packet {
-            Ok(packet) => self.deliver_packet(nic, addressing, (packet, bytes.len()), now),
+        came.addressing.read(bytes, |packet| match packet {
+            Ok(packet) => self.deliver_packet(nic, came, (packet, bytes.len()), now),
             Err(why) => Err((dest_qp(bytes).unwrap_or_default(), why)),
         })
     }
@@ -288,30 +357,28 @@ impl Dispatch {
     fn deliver_packet(
         &mut self,
         nic: &Nic,
-        addressing: &Addressing,
+        came: Came<'_>,
         (packet, len): (&Packet<'_>, usize),
         now: Time,
     ) -> Result<(), (Qpn, DropReason)> {
         let dest = packet.bth.dest_qp;
         self.packets += 1;
         if dest == Qpn::GSI {
-            return nic
-                .on_gsi_packet(addressing, packet)
-                .map_err(|why| (dest, why));
+            return nic.on_gsi_packet(came, packet).map_err(|why| (dest, why));
         }
         // A group's packets name no queue pair, and others are not sent to groups.
-        if (dest == Qpn::MULTICAST) != addressing.dst.is_multicast() {
+        if (dest == Qpn::MULTICAST) != came.addressing.dst.is_multicast() {
             return Err((dest, DropReason::Address));
         }
         if dest == Qpn::MULTICAST {
-            return self.deliver_to_group(nic, addressing, (packet, len), now);
+            return self.deliver_to_group(nic, came, (packet, len), now);
         }
         let src_port = self.src_port;
         let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
         if src_port != 0 {
-            qp.on_source_port(src_port);
+            qp.on_wire_packet(now);
         }
-        qp.on_packet(addressing, packet, len, now)
+        qp.on_packet(came, packet, len, now)
             .map_err(|why| (dest, why))
     }
 
@@ -319,25 +386,25 @@ impl Dispatch {
     fn deliver_to_group(
         &mut self,
         nic: &Nic,
-        addressing: &Addressing,
+        came: Came<'_>,
         (packet, len): (&Packet<'_>, usize),
         now: Time,
     ) -> Result<(), (Qpn, DropReason)> {
         let at = GroupAt {
-            group: addressing.dst,
-            ifindex: addressing.ifindex,
+            group: came.addressing.dst,
+            ifindex: came.addressing.ifindex,
         };
         let attached = nic.groups.attached(at);
         let sender = packet.ext.deth.map(|deth| deth.src_qp);
-        let local = nic.is_local(addressing.src.ip());
+        let local = nic.is_local(came.addressing.src.ip());
         for &qpn in attached.ok_or((Qpn::MULTICAST, DropReason::NoQp))?.iter() {
             let given = match self.find(nic, qpn) {
                 Some(qp) if sender.is_some_and(|sender| !qp.wants_from(local, sender)) => Ok(()),
-                Some(qp) => qp.on_packet(addressing, packet, len, now),
+                Some(qp) => qp.on_packet(came, packet, len, now),
                 None => Err(DropReason::NoQp),
             };
             if let Err(why) = given {
-                nic.drop_packet(addressing, qpn, why);
+                nic.drop_packet(came, qpn, why);
             }
         }
         Ok(())
@@ -351,13 +418,14 @@ impl Dispatch {
         self.touched.last()
     }
 
-    /// Tells a process that a packet of its queue pair `qpn` was dropped here.
-    fn send_notice(&mut self, nic: &Nic, slot: u16, qpn: Qpn, by: Qpn) {
+    /// Tells a process that a packet of its queue pair was dropped here.
+    fn send_notice(&mut self, nic: &Nic, origin: Origin, by: Qpn) {
+        let Some(qpn) = origin.qpn() else { return };
         if slot_of(by) != nic.numbers().slot() || self.noticed.replace((qpn, by)) == Some((qpn, by))
         {
             return;
         }
-        if let Some(egress) = nic.neighbours.reach_quickly(slot) {
+        if let Some(egress) = nic.neighbours.reach_quickly(origin.slot()) {
             egress.send_frame(&Frame::Dropped { qpn, by });
         }
     }
@@ -370,13 +438,25 @@ fn dest_qp(packet: &[u8]) -> Option<Qpn> {
 }
 
 impl Nic {
+    /// Counts what comes from a host that `FERROCE_PEERS` leaves out.
+    fn deny_host(&self) {
+        self.counters.count_denied(Asker::Host, Denial::Peers);
+    }
+
     /// Counts a packet that is thrown away.
-    fn drop_packet(&self, addressing: &Addressing, dest: Qpn, why: DropReason) {
+    fn drop_packet(&self, Came { origin, addressing }: Came<'_>, dest: Qpn, why: DropReason) {
         let device = self.devices.with_address(addressing.dst.ip());
-        device
-            .as_ref()
-            .map_or(&self.counters, |d| d.counters())
-            .count_dropped(why);
+        let counters = device.as_ref().map_or(&*self.counters, |d| d.counters());
+        counters.count_dropped(why);
+        let asker = || match origin.slot() {
+            0 => Asker::Host,
+            slot => self.neighbours.asker(slot),
+        };
+        match why {
+            DropReason::Origin => counters.count_denied(asker(), Denial::Origin),
+            DropReason::Unauthenticated => counters.count_denied(asker(), Denial::Unauthenticated),
+            _ => {}
+        }
         tracing::debug!(target: "ferroce::packet", from = %addressing.src.ip(), dest_qp = dest.get(), ?why, "dropped");
     }
 }

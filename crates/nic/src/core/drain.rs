@@ -1,4 +1,4 @@
-//! Questions whether what was sent was taken out, and their answers, on the wire.
+//! Questions whether what was sent was taken out, or whether there is a Ferroce at all, and their answers, on the wire.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ferroce_proto::wire::Drain;
 
 use super::Nic;
 use crate::link::{Addressing, Batch, Inbound};
-use crate::path::Egress;
+use crate::path::{Came, Egress};
 
 /// Hop limit of an answer.
 const HOP_LIMIT: u8 = 64;
@@ -18,6 +18,12 @@ impl Nic {
     ///
     /// Whose queue pair it is about does not matter: all that came in before it was taken out of the same socket.
     pub(super) fn answer_drain(&self, inbound: &Inbound<'_>, now: Time) -> bool {
+        let opened = self
+            .auth()
+            .map_or(Some(*inbound), |auth| auth.open(inbound));
+        let Some(inbound) = opened else {
+            return false;
+        };
         let asked = Drain::parse(inbound.packet).filter(|drain| drain.room.is_none());
         let came = &inbound.addressing;
         let (Some(question), false) = (asked, came.dst.is_multicast()) else {
@@ -38,6 +44,16 @@ impl Nic {
         true
     }
 
+    /// An answer to a question of a queue pair here: a reliable one wanted to know its peer, another one how much room there is.
+    pub(super) fn on_drain_answer(&self, came: Came<'_>, answer: &Drain, now: Time) {
+        if let Some(qp) = self.qps().find(answer.to) {
+            qp.on_echo(came, answer);
+        }
+        for qp in self.pacer().on_answer(came.addressing.src, answer) {
+            qp.on_queued_turn(now);
+        }
+    }
+
     /// Sends a question or an answer behind what was sent that way before.
     pub(crate) fn send_drain(&self, egress: &Arc<Egress>, addressing: Addressing, drain: &Drain) {
         let mut batch = Batch {
@@ -45,6 +61,9 @@ impl Nic {
             ..egress.batch()
         };
         drain.emit(&mut batch.bytes);
+        if let Some(auth) = self.auth() {
+            auth.seal(&addressing, &mut batch.bytes);
+        }
         batch.end_packet();
         // A wire link is never gone.
         let _ = egress.send(Qpn::GSI, batch);

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use ferroce_os::clock;
 use ferroce_os::poll::Interest;
+use ferroce_os::unix::{Credentials, Relation};
 use ferroce_proto::ids::{DEFAULT_PKEY, GSI_QKEY, Gid, Psn, Qpn};
 use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
@@ -14,14 +15,18 @@ use ferroce_proto::wire::{Bth, Deth, ExtHeaders, Opcode, Packet};
 
 use super::Nic;
 use super::counters::DropReason;
+use super::denials::{Asker, Denial};
 use super::sync::lock;
 use super::token::Token;
 use crate::Device;
 use crate::cm::{Host, Via};
-use crate::link::local::{ConnectError, Frame};
+use crate::link::local::{ConnectError, Frame, is_vouched};
 use crate::link::wire::lanes::LANES;
 use crate::link::{Addressing, Batch};
+use crate::path::{Came, Egress, Origin};
 
+/// Processes at most that get a copy of one MAD.
+const SPREAD: usize = 64;
 /// The membership bit of a partition key does not matter on receive.
 const PKEY_MEMBER: u16 = 0x8000;
 
@@ -65,25 +70,42 @@ impl Host for Nic {
             ..egress.batch()
         };
         self.next_gsi_packet(mad).emit(&mut batch.bytes);
+        if let Some(auth) = self.auth() {
+            auth.seal(&addressing, &mut batch.bytes);
+        }
         batch.end_packet();
         // A wire link is never gone.
         let _ = egress.send(Qpn::GSI, batch);
     }
 
     fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
-        let frame = Frame::Mad {
-            src: from,
-            dst: to,
-            mad,
-        };
         let quickly = self.neighbours.reach_quickly(slot);
-        match quickly.map_or_else(|| self.neighbours.reach(slot), Ok) {
-            Ok(egress) => egress.send_frame(&frame),
-            Err(ConnectError::NoSuchProcess(_)) => false,
-            // The process is there, so its conversations must not end. The MAD is lost; conversations repeat themselves.
-            Err(e @ ConnectError::NotNow { .. }) => {
-                tracing::debug!(target: "ferroce::cm", "MAD not sent: {e}");
-                true
+        let egress = quickly.map_or_else(|| self.neighbours.reach(slot), Ok);
+        send_to(egress, &mad_frame(from, to, mad))
+    }
+
+    fn admits(&self, from: IpAddr, by: Option<Relation>) -> bool {
+        let user = by.is_none_or(|by| by.is_own_user() || !self.peers.are_own_user());
+        let admits = user && (Self::is_local(self, from) || self.admits_host(from));
+        if !admits {
+            let asker = by.map_or(Asker::Host, Asker::from);
+            self.counters.count_denied(asker, Denial::Peers);
+        }
+        admits
+    }
+
+    fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
+        let egress = self.neighbours.reach_for_stray(slot);
+        if matches!(egress, Err(ConnectError::NotNow { .. })) {
+            self.counters.count_denied(Asker::Host, Denial::NoLink);
+        }
+        send_to(egress, &mad_frame(from, to, mad))
+    }
+
+    fn spread_mad(&self, from: Gid, to: Gid, mad: &Mad) {
+        for egress in self.neighbours.some(SPREAD) {
+            if egress.slot() != Some(self.numbers.slot()) {
+                egress.send_frame(&mad_frame(from, to, mad));
             }
         }
     }
@@ -101,9 +123,44 @@ impl Host for Nic {
         }
     }
 
+    fn user_of(&self, sender: Credentials) -> (Relation, Option<u32>) {
+        let identity = self.neighbours.identity();
+        (identity.relation_of_users(sender), identity.user(sender))
+    }
+
+    fn takes_wire_from(&self, by: (Relation, Option<u32>), to: Gid) -> bool {
+        Self::takes_wire_from(self, by, to)
+    }
+
+    fn owns_slot(&self, sender: Credentials, slot: u16) -> bool {
+        let identity = self.neighbours.identity();
+        is_vouched(slot, sender, identity.relation_of_users(sender), identity)
+    }
+
+    fn count_refused(&self, by: Relation) {
+        self.counters.count_denied(by.into(), Denial::Origin);
+    }
+
     fn reschedule(&self) {
         if let Some(at) = self.cm().deadline() {
             self.sleeper.wake_for(at);
+        }
+    }
+}
+
+fn mad_frame(src: Gid, dst: Gid, mad: &Mad) -> Frame<'_> {
+    Frame::Mad { src, dst, mad }
+}
+
+/// Sends a frame to another process. Returns false if there is no such process.
+fn send_to(egress: Result<Arc<Egress>, ConnectError>, frame: &Frame<'_>) -> bool {
+    match egress {
+        Ok(egress) => egress.send_frame(frame),
+        Err(ConnectError::NoSuchProcess(_)) => false,
+        // The process is there, so its conversations must not end. The MAD is lost; conversations repeat themselves.
+        Err(e @ ConnectError::NotNow { .. }) => {
+            tracing::debug!(target: "ferroce::cm", "MAD not sent: {e}");
+            true
         }
     }
 }
@@ -126,12 +183,16 @@ impl Nic {
         }
     }
 
-    /// A packet from the wire for QP1.
+    /// A packet for QP1, which takes them from the wire only: MADs of this host come as frames, which name the process.
     pub(super) fn on_gsi_packet(
         &self,
-        addressing: &Addressing,
+        came: Came<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
+        let addressing = came.addressing;
+        if came.origin != Origin::WIRE || self.is_local(addressing.src.ip()) {
+            return Err(DropReason::Origin);
+        }
         if packet.bth.opcode != Opcode::UD_SEND_ONLY {
             return Err(DropReason::Malformed);
         }

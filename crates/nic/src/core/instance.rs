@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use ferroce_os::exit::at_exit;
-use ferroce_os::fork::on_fork_child;
+use ferroce_os::fork::{generation, on_fork_child};
 use ferroce_os::thread::uncancellable;
 
 use super::sync::lock;
@@ -18,15 +18,19 @@ const GENERATIONS: usize = 256;
 static CELLS: [Mutex<Option<Arc<Nic>>>; GENERATIONS] = [const { Mutex::new(None) }; GENERATIONS];
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
+/// The cell of this process. A child of a bare `clone` hears here that it is one.
+fn current_cell() -> usize {
+    let _ = generation();
+    GENERATION.load(Ordering::Acquire)
+}
+
 /// The `Nic` of this process, started if need be.
 pub(super) fn current() -> Result<Arc<Nic>, Error> {
-    let cell = CELLS
-        .get(GENERATION.load(Ordering::Acquire))
-        .ok_or_else(|| {
-            Error::no_memory(format!(
-                "forked {GENERATIONS} times in a row, each time with an open device"
-            ))
-        })?;
+    let cell = CELLS.get(current_cell()).ok_or_else(|| {
+        Error::no_memory(format!(
+            "forked {GENERATIONS} times in a row, each time with an open device"
+        ))
+    })?;
     let mut cell = lock(cell);
     if let Some(nic) = &*cell {
         return Ok(Arc::clone(nic));
@@ -41,14 +45,14 @@ pub(super) fn current() -> Result<Arc<Nic>, Error> {
 
 /// The `Nic` of this process if it runs, for somebody who does not want one started.
 pub(super) fn running() -> Option<Arc<Nic>> {
-    let cell = CELLS.get(GENERATION.load(Ordering::Acquire))?;
+    let cell = CELLS.get(current_cell())?;
     // Whoever starts one right now has not answered anybody yet.
     cell.try_lock().ok()?.clone()
 }
 
 /// As the process exits. It may do so in a signal handler, while a lock is held.
 fn leave() {
-    let cell = CELLS.get(GENERATION.load(Ordering::Acquire));
+    let cell = CELLS.get(current_cell());
     let nic = cell.and_then(|cell| cell.try_lock().ok()?.clone());
     if let Some(nic) = nic {
         nic.leave();

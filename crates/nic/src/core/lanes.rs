@@ -14,6 +14,7 @@ use super::Nic;
 use super::sync::lock;
 use crate::Qp;
 use crate::cq::Catch;
+use crate::path::Origin;
 
 /// No position: there is nothing to look at now.
 const NOWHERE: u64 = 1 << 32;
@@ -213,13 +214,11 @@ impl NewLanes {
 /// A lane that another process offers for messages to a queue pair of this one.
 #[derive(Debug)]
 pub(crate) struct LaneOffer {
-    /// The other process.
-    pub(crate) slot: u16,
+    /// The queue pair that offers it.
+    pub(crate) origin: Origin,
     pub(crate) lane: SharedLane,
     /// What tells the offer from others.
     pub(crate) number: u32,
-    /// Who offers it.
-    pub(crate) from: Qpn,
     /// Whom it is for.
     pub(crate) to: Qpn,
 }
@@ -342,7 +341,7 @@ impl Lanes {
             return;
         };
         if let Some(eye) = qp.accept_lane(offer) {
-            self.0.push(Watch::new(qp, offer.slot, eye));
+            self.0.push(Watch::new(qp, offer.origin.slot(), eye));
         }
     }
 }

@@ -6,6 +6,7 @@
 mod assurances;
 mod counters;
 mod delays;
+mod denials;
 mod dispatch;
 mod drain;
 mod events;
@@ -18,6 +19,8 @@ mod linger;
 mod neighbours;
 mod network;
 mod numbers;
+mod openings;
+mod peers;
 mod progress;
 mod ready;
 mod repeats;
@@ -40,12 +43,14 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use ferroce_os::lock::Lock;
 use ferroce_os::netlink::RouteSocket;
 use ferroce_os::poll::Poller;
+use ferroce_os::unix::Relation;
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
 
 use self::assurances::Assurances;
 pub use self::counters::{Counters, DirectCounter, DropReason, Way};
 use self::delays::Delays;
+pub use self::denials::{Asker, Denial, all_denials};
 pub(crate) use self::events::{EventQueue, Owned};
 pub(crate) use self::groups::GroupAt;
 use self::groups::Groups;
@@ -54,6 +59,7 @@ pub(crate) use self::lanes::{End, Eye, LaneOffer, Watch};
 use self::leave::Leaving;
 use self::neighbours::Neighbours;
 pub(crate) use self::numbers::{Numbers, slot_of};
+use self::peers::Peers;
 use self::progress::Progress;
 use self::ready::ReadyList;
 use self::repeats::Repeats;
@@ -65,6 +71,7 @@ pub(crate) use self::tally::Tally;
 use self::timers::Timers;
 use self::wire::Wire;
 use crate::ah::AhTable;
+use crate::auth::Auth;
 use crate::cm::CmService;
 use crate::device::{DeviceAttr, DeviceList};
 use crate::direct::Boards;
@@ -82,6 +89,9 @@ pub struct Nic {
     /// Tells of changes of interfaces, where the system allows it.
     network: Option<RouteSocket>,
     policy: Policy,
+    peers: Peers,
+    /// None: nothing is authenticated.
+    auth: Option<Auth>,
     rights: RightsTable,
     assurances: Assurances,
     qps: QpTable,
@@ -101,7 +111,7 @@ pub struct Nic {
     /// Or why there is none.
     wire: Result<Wire, Error>,
     poller: Arc<Poller>,
-    counters: Counters,
+    counters: Arc<Counters>,
     /// Set as soon as the engine that it belongs to exists.
     cm: OnceLock<CmService>,
     /// PSN of the next packet from QP1.
@@ -151,6 +161,13 @@ impl Nic {
         &self.counters
     }
 
+    /// What a device of this process has denied, and what this process has denied for no device: a program sees only devices.
+    #[must_use]
+    pub fn denied_at(device: &Device, asker: Asker, why: Denial) -> u64 {
+        let elsewhere = instance::running().map_or(0, |nic| nic.counters.denied(asker, why));
+        device.counters().denied(asker, why) + elsewhere
+    }
+
     /// The connection manager.
     pub(crate) fn cm(&self) -> &CmService {
         self.cm
@@ -184,6 +201,19 @@ impl Nic {
     pub(crate) fn policy(&self) -> Policy {
         self.policy
     }
+    /// What authenticates packets of the wire, if a key is set.
+    #[inline]
+    pub(crate) fn auth(&self) -> Option<&Auth> {
+        self.auth.as_ref()
+    }
+    /// Counts a denial at the device that has an address.
+    pub(crate) fn count_denied_on(&self, address: Gid, asker: Asker, why: Denial) {
+        let device = self.devices.with_address(address.ip());
+        device
+            .as_ref()
+            .map_or(&*self.counters, |d| d.counters())
+            .count_denied(asker, why);
+    }
     /// Whether an address is this host's own.
     pub(crate) fn is_local(&self, ip: IpAddr) -> bool {
         ip.to_canonical().is_loopback() || self.devices.with_address(ip).is_some()
@@ -194,14 +224,24 @@ impl Nic {
     }
     /// The way to the process that owns a slot, if it is of our own user.
     pub(crate) fn egress_to_own_user(&self, slot: u16) -> Option<Arc<Egress>> {
-        self.neighbours.reach_to_forward(slot)
+        self.neighbours.reach_own_user(slot)
+    }
+    /// Whether a process may pass on what came over the wire to an address of this host: it is of our own user, or of the user who has
+    /// UDP port 4791 in our place.
+    pub(crate) fn takes_wire_from(
+        &self,
+        (relation, user): (Relation, Option<u32>),
+        dst: Gid,
+    ) -> bool {
+        let holds = |wire: &Wire| user.is_some() && wire.holder(dst) == user;
+        relation.is_own_user() || self.wire.as_ref().is_ok_and(holds)
     }
     /// Whether links are offered a ring, and why not.
     pub(crate) fn offers_rings(&self) -> Result<(), String> {
         self.neighbours.offers_rings()
     }
-    /// The slots of the processes of this host that it talks to, and whether they are of our own user.
-    pub(crate) fn neighbour_slots(&self) -> Vec<(u16, bool)> {
+    /// The slots of the processes of this host that it talks to, and what these are to this one.
+    pub(crate) fn neighbour_slots(&self) -> Vec<(u16, Relation)> {
         self.neighbours.all()
     }
     /// The IP versions of the wire, and whether the kernel cuts and joins runs of packets; or why there is no wire.
@@ -222,11 +262,28 @@ impl Nic {
     fn wire_to_lane(&self, dst: Gid, lane: u8) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_by(dst, |wire| wire.to_in_lane(dst, lane))
     }
+    /// Whether a host, as the source of what came over the wire, is one of those that `FERROCE_PEERS` lets in. An address of this host
+    /// may be any user's.
+    #[inline]
+    pub(crate) fn admits_host(&self, address: IpAddr) -> bool {
+        self.peers.are_all() || self.has_listed(address)
+    }
+    #[cold]
+    fn has_listed(&self, address: IpAddr) -> bool {
+        if self.is_local(address) {
+            return self.policy == Policy::Wire || !self.peers.are_own_user();
+        }
+        self.peers.has_host(address)
+    }
     fn wire_by<'a>(
         &'a self,
         dst: Gid,
         find: impl FnOnce(&'a Wire) -> Option<&'a Arc<Egress>>,
     ) -> Result<(Arc<Egress>, u32), Error> {
+        if !dst.is_multicast() && !self.admits_host(dst.ip()) {
+            let why = format!("FERROCE_PEERS leaves {} out", dst.ip());
+            return Err(Error::new(libc::EACCES, why));
+        }
         let wire = self.wire.as_ref().map_err(|e| {
             Error::new(
                 libc::ENETUNREACH,
@@ -271,6 +328,11 @@ impl Nic {
         at: GroupAt,
         qpn: Qpn,
     ) -> Result<(), Error> {
+        if self.auth().is_some() {
+            return Err(Error::unsupported(
+                "FERROCE_KEY_FILE is set, and it does not cover multicast",
+            ));
+        }
         let wire = self.wire.as_ref().map_err(Error::clone)?;
         self.groups.attach(wire, limits, at, qpn)
     }

@@ -1,20 +1,27 @@
 //! The ways out to other processes of this host.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use ferroce_os::poll::Poller;
+use ferroce_os::unix::{Identity, Relation};
+use ferroce_os::{clock, fd};
 
+use super::denials::Asker;
+use super::openings::Openings;
 use super::sync::lock;
 use super::token::Token;
-use crate::link::local::{ConnectError, LocalLinks, Outgoing};
-use crate::path::{Egress, LocalOutlet};
+use crate::link::local::{ConnectError, LocalLinks, Outgoing, foreign_room};
+use crate::path::{Egress, LocalOutlet, Process};
 
 /// One way out per process that this one talks to, itself included.
 #[derive(Debug)]
 pub(super) struct Neighbours {
     links: LocalLinks,
     poller: Arc<Poller>,
+    /// Links to processes of other users at most.
+    room: usize,
     known: Mutex<Known>,
 }
 
@@ -24,6 +31,7 @@ struct Known {
     by_id: HashMap<u32, Neighbour>,
     by_slot: HashMap<u16, u32>,
     next: u32,
+    openings: Openings,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +47,12 @@ impl Known {
             .filter(|n| !n.egress.is_dead())
             .cloned()
     }
+
+    /// Links to processes of other users.
+    fn strangers(&self) -> usize {
+        let links = self.by_id.values().map(|n| &n.link);
+        links.filter(|link| !link.relation().is_trusted()).count()
+    }
 }
 
 impl Neighbours {
@@ -46,6 +60,7 @@ impl Neighbours {
         Self {
             links,
             poller: Arc::clone(poller),
+            room: foreign_room(fd::limit()),
             known: Mutex::default(),
         }
     }
@@ -53,16 +68,33 @@ impl Neighbours {
     /// The way to the process that owns a slot now, to hold on to for a conversation.
     pub(super) fn reach(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
         let mut known = lock(&self.known);
-        let link = self.links.connect(slot)?;
+        let link = match self.links.connect(slot) {
+            Ok(link) => link,
+            Err(error) => {
+                if matches!(error, ConnectError::NoSuchProcess(_)) {
+                    known.openings.found_nobody(slot, clock::monotonic());
+                }
+                return Err(error);
+            }
+        };
+        known.openings.found(slot);
         if let Some(there) = known.at(slot)
             && Arc::ptr_eq(&there.link, &link)
         {
             return Ok(there.egress);
         }
+        if !link.relation().is_trusted() && known.strangers() >= self.room {
+            let error = io::Error::from_raw_os_error(libc::EDQUOT);
+            return Err(ConnectError::NotNow { slot, error });
+        }
         let id = known.next;
         let outlet = LocalOutlet::new(Arc::clone(&link), &self.poller, Token::Out(id).raw())
             .map_err(|error| ConnectError::NotNow { slot, error })?;
-        let egress = Arc::new(Egress::new(Box::new(outlet), Some(slot)));
+        let peer = Process {
+            slot,
+            pid: link.pid(),
+        };
+        let egress = Arc::new(Egress::new(Box::new(outlet), Some(peer)));
         known.next = known.next.wrapping_add(1);
         known.by_id.insert(
             id,
@@ -75,20 +107,67 @@ impl Neighbours {
         Ok(egress)
     }
 
-    /// The way to a process for something that may be lost: the one that is there, or else a new one.
+    /// The way to a process for something that may be lost: the one that is there, or else a new one, unless nobody was found just now.
     pub(super) fn reach_quickly(&self, slot: u16) -> Option<Arc<Egress>> {
-        let there = lock(&self.known).at(slot);
-        there.map(|n| n.egress).or_else(|| self.reach(slot).ok())
+        {
+            let known = lock(&self.known);
+            if let Some(there) = known.at(slot) {
+                return Some(there.egress);
+            }
+            if known.openings.is_absent(slot, clock::monotonic()) {
+                return None;
+            }
+        }
+        self.reach(slot).ok()
     }
 
-    /// The way to a process that takes packets from the wire of us. A process of another user would cut the link, and strangers
-    /// on the wire could make us lose it for all else.
-    pub(super) fn reach_to_forward(&self, slot: u16) -> Option<Arc<Egress>> {
+    /// The way to a process for what a stranger sent: few links are opened for such.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; `NotNow` with EBUSY where a link would have to be opened, and may not.
+    pub(super) fn reach_for_stray(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
+        {
+            let (mut known, now) = (lock(&self.known), clock::monotonic());
+            if let Some(there) = known.at(slot) {
+                return Ok(there.egress);
+            }
+            if !known.openings.try_once(slot, now) {
+                if known.openings.is_absent(slot, now) {
+                    return Err(ConnectError::NoSuchProcess(slot));
+                }
+                let error = io::Error::from_raw_os_error(libc::EBUSY);
+                return Err(ConnectError::NotNow { slot, error });
+            }
+        }
+        self.reach(slot)
+    }
+
+    /// The ways that there are to other processes, at most `most`.
+    pub(super) fn some(&self, most: usize) -> Vec<Arc<Egress>> {
+        let known = lock(&self.known);
+        let alive = known.by_id.values().filter(|n| !n.egress.is_dead());
+        alive.take(most).map(|n| Arc::clone(&n.egress)).collect()
+    }
+
+    /// The way to a process of our own user.
+    pub(super) fn reach_own_user(&self, slot: u16) -> Option<Arc<Egress>> {
         if lock(&self.known).at(slot).is_none() {
             self.reach(slot).ok()?;
         }
         let there = lock(&self.known).at(slot)?;
-        there.link.is_same_user().then_some(there.egress)
+        let is_own_user = there.link.relation().is_own_user();
+        is_own_user.then_some(there.egress)
+    }
+
+    /// How this process tells users apart.
+    pub(super) fn identity(&self) -> Identity {
+        self.links.identity()
+    }
+
+    /// As what the process of a slot is counted, if there is a way to it.
+    pub(super) fn asker(&self, slot: u16) -> Asker {
+        let there = lock(&self.known).at(slot);
+        there.map_or(Asker::OtherUser, |n| n.link.relation().into())
     }
 
     /// Whether links are offered a ring, and why not.
@@ -96,12 +175,12 @@ impl Neighbours {
         self.links.offers_rings()
     }
 
-    /// The slots of all processes that there is a way to, and whether they are of our own user.
-    pub(super) fn all(&self) -> Vec<(u16, bool)> {
+    /// The slots of all processes that there is a way to, and what they are to this one.
+    pub(super) fn all(&self) -> Vec<(u16, Relation)> {
         let known = lock(&self.known);
         let alive = known.by_slot.iter().filter_map(|(slot, id)| {
             let there = known.by_id.get(id).filter(|n| !n.egress.is_dead())?;
-            Some((*slot, there.link.is_same_user()))
+            Some((*slot, there.link.relation()))
         });
         alive.collect()
     }

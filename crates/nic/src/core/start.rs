@@ -9,13 +9,13 @@ use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::random;
 
 use super::assurances::Assurances;
-use super::counters::Counters;
 use super::delays::Delays;
 use super::groups::Groups;
 use super::lanes::NewLanes;
 use super::leave::Leaving;
 use super::neighbours::Neighbours;
 use super::numbers::Numbers;
+use super::peers::Peers;
 use super::progress::Progress;
 use super::ready::ReadyList;
 use super::rights::RightsTable;
@@ -27,6 +27,7 @@ use super::wire::Wire;
 use super::{Nic, network, thread};
 use crate::Error;
 use crate::ah::AhTable;
+use crate::auth::Auth;
 use crate::cm::CmService;
 use crate::device::DeviceList;
 use crate::direct::Boards;
@@ -37,6 +38,9 @@ use crate::xrc::Domains;
 impl Nic {
     /// Claims a slot, opens the sockets, lists the devices and starts the thread.
     pub(super) fn start() -> Result<Arc<Self>, Error> {
+        // Before anything else: without its key a process must not have a device.
+        let auth = Auth::from_env().inspect_err(say)?;
+        let peers = Peers::from_env().inspect_err(say)?;
         let system = |e| Error::system("cannot start the software device", &e);
         let poller = Arc::new(Poller::new().map_err(system)?);
         // Before the list is taken: what changes meanwhile is heard of.
@@ -44,7 +48,9 @@ impl Nic {
         let devices = DeviceList::discover(
             &netdev::interfaces().map_err(|e| Error::system("cannot list interfaces", &e))?,
         );
-        let (mut links, incoming) = LocalLinks::claim().inspect_err(say)?;
+        let counters = Arc::default();
+        let (mut links, incoming) =
+            LocalLinks::claim(&counters, peers.are_own_user()).inspect_err(say)?;
         let boards = Boards::new(links.slot());
         links.offer_board(boards.own());
         let sleeper = Sleeper::new().map_err(system)?;
@@ -59,7 +65,7 @@ impl Nic {
             )
             .map_err(system)?;
         let (policy, has_thread) = (Policy::from_env(), has_thread());
-        let wire = open_wire(policy, links.slot(), &poller);
+        let wire = open_wire(policy, &peers, links.slot(), &poller);
         tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),
             wire = wire.is_ok(), "started");
         let nic = Arc::new(Self {
@@ -67,6 +73,8 @@ impl Nic {
             devices,
             network,
             policy,
+            peers,
+            auth,
             rights: RightsTable::default(),
             assurances: Assurances::default(),
             qps: QpTable::new(),
@@ -85,7 +93,7 @@ impl Nic {
             new_lanes: NewLanes::default(),
             wire,
             poller,
-            counters: Counters::default(),
+            counters,
             cm: OnceLock::new(),
             gsi_psn: AtomicU32::new(random::u32()),
             repeats: Mutex::default(),
@@ -95,28 +103,40 @@ impl Nic {
         let host: Weak<Self> = Arc::downgrade(&nic);
         let cm = CmService::new(host, nic.numbers.slot())?;
         nic.cm.get_or_init(|| cm);
-        if has_thread {
-            thread::spawn(Arc::clone(&nic))
-                .map_err(|e| Error::system("cannot start the device thread", &e))?;
-        }
+        thread::spawn(Arc::clone(&nic), has_thread)
+            .map_err(|e| Error::system("cannot start the device thread", &e))?;
         Ok(nic)
     }
 }
 
-/// `FERROCE_THREAD=off`: nothing is done but by programs that poll, which makes what they do measurable.
+/// `FERROCE_THREAD=off`: the device thread sleeps. Nothing is done but by programs that poll, which makes what they do measurable.
 fn has_thread() -> bool {
-    std::env::var_os("FERROCE_THREAD").is_none_or(|value| value != "off")
+    !ferroce_os::environment::is_off("FERROCE_THREAD")
 }
 
 /// Opens the wire link. Without it other hosts cannot be reached, which the program's user must hear of.
-fn open_wire(policy: Policy, slot: u16, poller: &Arc<Poller>) -> Result<Wire, Error> {
+fn open_wire(
+    policy: Policy,
+    peers: &Peers,
+    slot: u16,
+    poller: &Arc<Poller>,
+) -> Result<Wire, Error> {
     if policy == Policy::Local {
         return Err(Error::new(
             libc::ENETUNREACH,
             "FERROCE_PATH=local: connections to other hosts are switched off",
         ));
     }
-    let wire = Wire::open(slot, poller);
+    let wire = Wire::open(slot, poller).and_then(|wire| {
+        if peers.are_own_user() && wire.is_guest() {
+            return Err(Error::new(
+                libc::EACCES,
+                "FERROCE_PEERS=own-user, and another user has UDP port 4791: what other hosts send would come by way of that user's \
+                 processes; without it there are no connections to other hosts",
+            ));
+        }
+        Ok(wire)
+    });
     wire.inspect_err(say)
 }
 

@@ -1,12 +1,12 @@
 //! The device thread: answers peers while the program computes or sleeps.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::poll::Event;
-use ferroce_os::thread::spawn_quiet;
+use ferroce_os::thread::{spawn_quiet, uncancellable};
 use ferroce_proto::time::Time;
 
 use super::Nic;
@@ -19,12 +19,24 @@ const FIRST_NAP: Duration = Duration::from_micros(50);
 /// The same, once it has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
 
-/// Starts it. It ends with the process.
-pub(super) fn spawn(nic: Arc<Nic>) -> io::Result<()> {
-    spawn_quiet("ferroce", move || run(&nic)).map(drop)
+/// Starts it. It ends with the process. Peers find the process's memory by its number, so there is one that only sleeps if it is to do nothing.
+pub(super) fn spawn(nic: Arc<Nic>, works: bool) -> io::Result<()> {
+    let (begun, begin) = mpsc::channel();
+    spawn_quiet("ferroce", move || {
+        nic.boards().set_thread();
+        let _ = begun.send(());
+        if works {
+            run(&nic)
+        }
+        loop {
+            std::thread::park();
+        }
+    })?;
+    // No peer may see a board without the number.
+    uncancellable(|| begin.recv()).map_err(|_| io::ErrorKind::Other.into())
 }
 
-fn run(nic: &Nic) {
+fn run(nic: &Nic) -> ! {
     let mut events = Vec::new();
     let (mut linger, mut trust) = (Habit::default(), Habit::default());
     loop {
@@ -115,8 +127,15 @@ impl Nic {
         if !self.ready.is_empty() {
             return Some(Time(0));
         }
-        [self.timers.next(), self.delays.next(), self.cm().deadline()]
-            .into_iter()
-            .fold(None, Time::sooner)
+        let wire = self.wire.as_ref().ok();
+        let attempt = wire.and_then(|wire| wire.attempt_due());
+        [
+            self.timers.next(),
+            self.delays.next(),
+            self.cm().deadline(),
+            attempt,
+        ]
+        .into_iter()
+        .fold(None, Time::sooner)
     }
 }

@@ -1,11 +1,16 @@
 //! The ways out to other hosts, one per IP version and lane, and the sockets that bring what comes.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
+use ferroce_os::clock;
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::Gid;
+use ferroce_proto::time::Time;
 
+use super::sync::lock;
 use super::token::Token;
 use crate::Error;
 use crate::link::InboundRun;
@@ -23,6 +28,12 @@ const TIMER: u32 = 2;
 const FIRST_LANE: u32 = 3;
 const FIRST_FLOW: u32 = FIRST_LANE + 2 * LANES as u32;
 
+/// Time from one attempt of a guest to get the port to the next: the first after a process has ended, and at most.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(20);
+const LAST_ATTEMPT: Duration = Duration::from_secs(1);
+/// No attempt is due.
+const NEVER: u64 = u64::MAX;
+
 /// The environment variable that turns lanes off.
 const VARIABLE: &str = "FERROCE_LANES";
 
@@ -35,12 +46,16 @@ pub(super) struct Wire {
     /// Of version 4, then of version 6; made when they are first needed.
     lanes: [OnceLock<Option<Arc<Egress>>>; 2 * LANES as usize],
     poller: Arc<Poller>,
+    /// When a guest tries again to get the port.
+    attempt_at: AtomicU64,
+    /// How long after the attempt before.
+    pause: Mutex<Duration>,
 }
 
 impl Wire {
     /// Opens the sockets and watches them, for the process that has `slot`.
     pub(super) fn open(slot: u16, poller: &Arc<Poller>) -> Result<Self, Error> {
-        let lanes = std::env::var_os(VARIABLE).is_none_or(|value| value != "off");
+        let lanes = !ferroce_os::environment::is_off(VARIABLE);
         let link = Arc::new(WireLink::open(lanes.then_some(slot), Fault::from_env()?)?);
         let watch = |e| Error::system("cannot watch the UDP sockets", &e);
         let v4 = egress(&link, (V4, None), poller, 0).map_err(watch)?;
@@ -50,13 +65,65 @@ impl Wire {
                 .add(fd, Token::Wire(TIMER).raw(), Interest::READ)
                 .map_err(watch)?;
         }
-        Ok(Self {
+        let wire = Self {
             link,
             v4,
             v6,
             lanes: Default::default(),
             poller: Arc::clone(poller),
-        })
+            attempt_at: AtomicU64::new(NEVER),
+            pause: Mutex::new(LAST_ATTEMPT),
+        };
+        wire.plan_attempt(clock::monotonic(), LAST_ATTEMPT);
+        Ok(wire)
+    }
+
+    /// Whether another user's processes pass on what comes to this one, by either IP version.
+    pub(super) fn is_guest(&self) -> bool {
+        [V4, V6]
+            .iter()
+            .any(|version| self.holder(*version).is_some())
+    }
+
+    /// The user who passes on what comes from other hosts to an address, where this process does not have the port.
+    pub(super) fn holder(&self, dst: Gid) -> Option<u32> {
+        self.link.holder(dst)
+    }
+
+    /// When [`take_port`](Self::take_port) wants to be called.
+    pub(super) fn attempt_due(&self) -> Option<Time> {
+        let at = self.attempt_at.load(Ordering::Relaxed);
+        (at != NEVER).then_some(Time(at))
+    }
+
+    /// A process has ended, which may have had the port.
+    pub(super) fn on_process_gone(&self, now: Time) {
+        let soon = now + FIRST_ATTEMPT;
+        if self.attempt_due().is_some_and(|at| at > soon) {
+            self.plan_attempt(now, FIRST_ATTEMPT);
+        }
+    }
+
+    /// Tries to get the port, if this process does not have it.
+    pub(super) fn take_port(&self, now: Time) {
+        for (v6, fd) in self.link.take_port() {
+            let token = Token::Wire(v6.into()).raw();
+            if let Err(error) = self.poller.add(fd, token, Interest::READ) {
+                tracing::warn!(target: "ferroce::wire", %error, "cannot watch a UDP socket");
+            }
+        }
+        let pause = *lock(&self.pause);
+        self.plan_attempt(now, (2 * pause).min(LAST_ATTEMPT));
+    }
+
+    fn plan_attempt(&self, now: Time, pause: Duration) {
+        *lock(&self.pause) = pause;
+        let at = if self.link.is_guest() {
+            (now + pause).0
+        } else {
+            NEVER
+        };
+        self.attempt_at.store(at, Ordering::Relaxed);
     }
 
     /// The way to an address from the shared port.

@@ -146,10 +146,19 @@ impl Cq {
         }
         Ok(catch.caught())
     }
-    /// Arms the queue: the next completion (solicited or error only, if so asked) makes one event on the channel. Completions
-    /// that are queued already make none: poll once more after arming.
+    /// Arms the queue (`ibv_req_notify_cq(3)`): one event on the channel for the next completion, or for the next
+    /// solicited or failed one if `solicited_only`. If such a completion is queued and no poll has returned it, the
+    /// event comes at once: programs drain events, then arm, and need not poll again.
     pub fn req_notify(&self, solicited_only: bool) {
-        self.change(|ring| ring.arm(solicited_only));
+        let delayed = self.change(|ring| {
+            let delayed = ring.due();
+            let at_once = ring.arm(solicited_only);
+            if at_once {
+                self.notify();
+            }
+            delayed.filter(|_| at_once)
+        });
+        self.context.nic().end_delay(delayed, self.id());
         // The program is about to sleep: the device thread must look after the device again.
         self.context.nic().end_inline();
     }
@@ -229,7 +238,7 @@ impl Cq {
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
         let stamp = self.stamps.take();
         let mut ring = self.ring.lock();
-        if ring.push_unawaited(wc, stamp) {
+        if ring.push_unawaited(wc, solicited, stamp) {
             self.sign.show_news();
             return true;
         }
@@ -321,9 +330,9 @@ impl Cq {
         let mut ring = self.ring.lock();
         let before = catch.caught();
         while !catch.is_full()
-            && let Some((wc, stamp)) = ring.front()
+            && let Some(queued) = ring.front()
         {
-            catch.push(wc, *stamp);
+            catch.push(&queued.wc, queued.stamp);
             ring.drop_front();
         }
         self.sign.show(&ring);

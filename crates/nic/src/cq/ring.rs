@@ -33,12 +33,32 @@ pub(super) enum Pushed {
     Dead,
 }
 
+/// A completion that no poll has returned.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) wc: Wc,
+    pub(super) stamp: Stamp,
+    /// The message asked for an event (`IBV_SEND_SOLICITED`).
+    solicited: bool,
+}
+
+impl Queued {
+    /// True if the completion raises the event of a queue that is armed for solicited completions only.
+    /// A failed completion does, as `ibv_req_notify_cq(3)` says.
+    fn is_solicited(&self) -> bool {
+        self.solicited || self.wc.status != WcStatus::Success
+    }
+}
+
 /// Completions between a device and its program: bounded, one-shot armed, dead after the first overflow.
 #[derive(Debug)]
 pub(super) struct Ring {
-    queue: VecDeque<(Wc, Stamp)>,
+    queue: VecDeque<Queued>,
     capacity: usize,
     armed: Armed,
+    /// Completions at the front that an event has told of. Programs answer that event by a poll: perftest
+    /// arms first and polls then, and takes a second event for a second completion.
+    told: usize,
     overflowed: bool,
     /// A full queue loses its oldest completion instead of dying.
     overwrites: bool,
@@ -54,6 +74,7 @@ impl Ring {
             queue: VecDeque::new(),
             capacity,
             armed: Armed::No,
+            told: 0,
             overflowed: false,
             overwrites,
             moderation: Moderation::default(),
@@ -75,10 +96,14 @@ impl Ring {
         reason = "a completion is not to go through memory"
     )]
     #[inline(always)]
-    pub(super) fn push_unawaited(&mut self, wc: Wc, stamp: Stamp) -> bool {
+    pub(super) fn push_unawaited(&mut self, wc: Wc, solicited: bool, stamp: Stamp) -> bool {
         let may = !self.overflowed && self.armed == Armed::No && self.queue.len() < self.capacity;
         if may {
-            self.queue.push_back((wc, stamp));
+            self.queue.push_back(Queued {
+                wc,
+                stamp,
+                solicited,
+            });
         }
         may
     }
@@ -99,12 +124,20 @@ impl Ring {
                 self.overflowed = true;
                 return Pushed::Overflowed;
             }
-            self.queue.pop_front();
+            self.drop_front();
         }
-        // An error counts as solicited.
-        let solicited = solicited || wc.status != WcStatus::Success;
-        self.queue.push_back((wc, stamp));
-        if self.armed == Armed::Any || (self.armed == Armed::Solicited && solicited) {
+        let queued = Queued {
+            wc,
+            stamp,
+            solicited,
+        };
+        let awaited = match self.armed {
+            Armed::No => false,
+            Armed::Solicited => queued.is_solicited(),
+            Armed::Any => true,
+        };
+        self.queue.push_back(queued);
+        if awaited {
             return self.on_awaited(now);
         }
         Pushed::Quiet
@@ -125,6 +158,7 @@ impl Ring {
     /// The event is on its way, or there will be none.
     pub(super) fn disarm(&mut self) {
         self.armed = Armed::No;
+        self.told = self.queue.len();
         self.waiting = Waiting::default();
     }
 
@@ -156,7 +190,7 @@ impl Ring {
 
     /// The oldest completion.
     #[inline]
-    pub(super) fn front(&self) -> Option<&(Wc, Stamp)> {
+    pub(super) fn front(&self) -> Option<&Queued> {
         self.queue.front()
     }
 
@@ -164,6 +198,7 @@ impl Ring {
     #[inline]
     pub(super) fn drop_front(&mut self) {
         self.queue.pop_front();
+        self.told = self.told.saturating_sub(1);
     }
 
     /// Whether a poll has something to tell: a completion, or an overflow.
@@ -173,7 +208,9 @@ impl Ring {
 
     /// Drops what is queued for a queue pair.
     pub(super) fn forget(&mut self, qpn: Qpn) {
-        self.queue.retain(|(wc, _)| wc.qp_num != qpn);
+        let goes = |queued: &&Queued| queued.wc.qp_num == qpn;
+        self.told -= self.queue.iter().take(self.told).filter(goes).count();
+        self.queue.retain(|queued| queued.wc.qp_num != qpn);
     }
 
     /// Whether the next completion, or the next solicited one, makes an event.
@@ -181,13 +218,28 @@ impl Ring {
         self.armed != Armed::No
     }
 
-    /// Arms for the next completion. Asking for any completion wins over asking for a solicited one, in whatever order.
-    pub(super) fn arm(&mut self, solicited_only: bool) {
+    /// Arms the queue. Asking for any completion wins over asking for a solicited one, in whatever order.
+    ///
+    /// Returns true if the event is due at once, because a completion that it waits for is queued already, and no
+    /// event has told of it.
+    /// An adapter does the same: it compares the armed consumer index with what it has written.
+    /// Moderation does not delay that event.
+    #[must_use]
+    pub(super) fn arm(&mut self, solicited_only: bool) -> bool {
         self.armed = self.armed.max(if solicited_only {
             Armed::Solicited
         } else {
             Armed::Any
         });
+        let mut untold = self.queue.iter().skip(self.told);
+        let due = match self.armed {
+            Armed::Any => untold.next().is_some(),
+            _ => untold.any(Queued::is_solicited),
+        };
+        if due {
+            self.disarm();
+        }
+        due
     }
 
     /// Changes the capacity unless more is queued than would fit; then it says how much.
@@ -227,6 +279,15 @@ mod tests {
         })
     }
 
+    /// Arms a queue without completions that it waits for.
+    fn arm(ring: &mut Ring, solicited_only: bool) {
+        assert!(!ring.arm(solicited_only));
+    }
+
+    fn drain(ring: &mut Ring) {
+        while pop(ring).is_some() {}
+    }
+
     fn push_at(ring: &mut Ring, now: u64) -> Pushed {
         ring.push(wc(1, WcStatus::Success), false, Stamp::default(), || {
             Time(now)
@@ -234,7 +295,7 @@ mod tests {
     }
 
     fn pop(ring: &mut Ring) -> Option<u64> {
-        let wr_id = ring.front().map(|(wc, _)| wc.wr_id);
+        let wr_id = ring.front().map(|queued| queued.wc.wr_id);
         ring.drop_front();
         wr_id
     }
@@ -255,13 +316,15 @@ mod tests {
         let mut ring = Ring::new(16, false);
         assert!(!ring.moderate(Moderation::new(3, 10)));
         assert_eq!(push_at(&mut ring, 0), Pushed::Quiet, "not armed");
-        ring.arm(false);
+        drain(&mut ring);
+        arm(&mut ring, false);
         assert_eq!(push_at(&mut ring, 100), Pushed::NotifyAt(Time(10_100)));
         assert_eq!(push_at(&mut ring, 200), Pushed::Quiet);
         assert_eq!(ring.on_period(Time(10_099)), Err(Some(Time(10_100))));
         assert_eq!(push_at(&mut ring, 300), Pushed::Notify, "the third");
         assert_eq!(ring.on_period(Time(10_100)), Err(None), "it has gone");
-        ring.arm(false);
+        drain(&mut ring);
+        arm(&mut ring, false);
         assert_eq!(push_at(&mut ring, 20_000), Pushed::NotifyAt(Time(30_000)));
         assert_eq!(ring.on_period(Time(30_000)), Ok(()));
         assert_eq!(push_at(&mut ring, 40_000), Pushed::Quiet, "one-shot");
@@ -271,10 +334,11 @@ mod tests {
     fn a_change_of_moderation_lets_go_what_waits() {
         let mut ring = Ring::new(16, false);
         ring.moderate(Moderation::new(100, 1000));
-        ring.arm(false);
+        arm(&mut ring, false);
         assert_eq!(push_at(&mut ring, 0), Pushed::NotifyAt(Time(1_000_000)));
         assert!(ring.moderate(Moderation::default()));
-        ring.arm(false);
+        drain(&mut ring);
+        arm(&mut ring, false);
         assert_eq!(push_at(&mut ring, 0), Pushed::Notify);
     }
 
@@ -304,43 +368,69 @@ mod tests {
     }
 
     #[test]
-    fn arming_is_one_shot_and_says_nothing_about_what_is_queued() {
+    fn arming_is_one_shot() {
         let mut ring = Ring::new(8, false);
-        push(&mut ring, wc(1, WcStatus::Success), true);
-        ring.arm(false);
-        assert_eq!(
-            push(&mut ring, wc(2, WcStatus::Success), false),
-            Pushed::Notify
-        );
-        assert_eq!(
-            push(&mut ring, wc(3, WcStatus::Success), false),
-            Pushed::Quiet
-        );
+        arm(&mut ring, false);
+        let pushed = push(&mut ring, wc(2, WcStatus::Success), false);
+        assert_eq!(pushed, Pushed::Notify);
+        let pushed = push(&mut ring, wc(3, WcStatus::Success), false);
+        assert_eq!(pushed, Pushed::Quiet);
+    }
+
+    #[test]
+    fn arming_a_queue_that_holds_a_completion_is_one_event_at_once() {
+        let mut ring = Ring::new(8, false);
+        push(&mut ring, wc(1, WcStatus::Success), false);
+        assert!(ring.arm(false));
+        let pushed = push(&mut ring, wc(2, WcStatus::Success), false);
+        assert_eq!(pushed, Pushed::Quiet, "the event has gone");
+        drain(&mut ring);
+        arm(&mut ring, false);
+        let pushed = push(&mut ring, wc(3, WcStatus::Success), false);
+        assert_eq!(pushed, Pushed::Notify, "polled entries raise nothing");
+    }
+
+    #[test]
+    fn arming_for_solicited_looks_for_solicited_or_failed_completions() {
+        let mut ring = Ring::new(8, false);
+        push(&mut ring, wc(1, WcStatus::Success), false);
+        arm(&mut ring, true);
+        let pushed = push(&mut ring, wc(2, WcStatus::Success), true);
+        assert_eq!(pushed, Pushed::Notify);
+        arm(&mut ring, true);
+        drain(&mut ring);
+        ring.disarm();
+        push(&mut ring, wc(3, WcStatus::WrFlushErr), false);
+        assert!(ring.arm(true));
+    }
+
+    #[test]
+    fn arming_again_does_not_wait_for_moderation() {
+        let mut ring = Ring::new(8, false);
+        ring.moderate(Moderation::new(100, 1000));
+        arm(&mut ring, false);
+        assert_eq!(push_at(&mut ring, 0), Pushed::NotifyAt(Time(1_000_000)));
+        assert!(ring.arm(false));
+        assert_eq!(ring.due(), None);
     }
 
     #[test]
     fn solicited_arming_waits_for_solicited_or_error() {
         let mut ring = Ring::new(8, false);
-        ring.arm(true);
-        assert_eq!(
-            push(&mut ring, wc(1, WcStatus::Success), false),
-            Pushed::Quiet
-        );
-        assert_eq!(
-            push(&mut ring, wc(2, WcStatus::Success), true),
-            Pushed::Notify
-        );
-        ring.arm(true);
-        assert_eq!(
-            push(&mut ring, wc(3, WcStatus::WrFlushErr), false),
-            Pushed::Notify
-        );
-        ring.arm(false);
-        ring.arm(true);
-        assert_eq!(
-            push(&mut ring, wc(4, WcStatus::Success), false),
-            Pushed::Notify
-        );
+        arm(&mut ring, true);
+        let pushed = push(&mut ring, wc(1, WcStatus::Success), false);
+        assert_eq!(pushed, Pushed::Quiet);
+        let pushed = push(&mut ring, wc(2, WcStatus::Success), true);
+        assert_eq!(pushed, Pushed::Notify);
+        drain(&mut ring);
+        arm(&mut ring, true);
+        let pushed = push(&mut ring, wc(3, WcStatus::WrFlushErr), false);
+        assert_eq!(pushed, Pushed::Notify);
+        drain(&mut ring);
+        arm(&mut ring, false);
+        arm(&mut ring, true);
+        let pushed = push(&mut ring, wc(4, WcStatus::Success), false);
+        assert_eq!(pushed, Pushed::Notify);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use ferroce_os::memory::OwnWords;
+use ferroce_os::memory::{OwnWords, ProofPage};
 use ferroce_os::{fork, random};
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::mr::{Backing, Region};
@@ -23,7 +23,8 @@ use crate::link::Addressing;
 #[derive(Debug)]
 pub(crate) struct Board {
     words: OwnWords,
-    nonce: u64,
+    /// By which others know this process's memory. Its word is the nonce.
+    proof: ProofPage,
     /// Hazards in use, one bit each.
     taken: AtomicU64,
     /// Memory that others can map.
@@ -34,28 +35,33 @@ pub(crate) struct Board {
 
 impl Board {
     pub(super) fn new() -> Result<Self, Error> {
-        let words = OwnWords::new(c"ferroce", layout::WORDS)
-            .map_err(|e| Error::system("no memory that other processes could look at", &e))?;
-        let nonce = u64::from(random::u32()) << 32 | u64::from(random::u32()) | 1;
+        let none = |e| Error::system("no memory that other processes could look at", &e);
+        let words = OwnWords::new(c"ferroce", layout::WORDS).map_err(none)?;
+        let nonce = random::u64() | 1;
         let board = Self {
             words,
-            nonce,
+            proof: ProofPage::new(nonce).map_err(none)?,
             taken: AtomicU64::new(0),
             shares: RwLock::default(),
             generation: fork::generation(),
         };
         board.set(layout::AT_NONCE, nonce);
-        board.set(layout::AT_HOME, board.words.addr());
+        board.set(layout::AT_PROOF, board.proof.proof().addr);
         board.set(layout::AT_FORMAT, layout::FORMAT);
         Ok(board)
     }
 
     pub(super) fn nonce(&self) -> u64 {
-        self.nonce
+        self.proof.proof().word
+    }
+
+    /// Says by which thread's number this process's memory is found: one that never executes a program.
+    pub(super) fn set_thread(&self, number: i32) {
+        self.set(layout::AT_THREAD, number.cast_unsigned().into());
     }
 
     fn set(&self, index: usize, value: u64) {
-        if fork::generation() == self.generation {
+        if fork::is_current(self.generation) {
             self.words.word(index).store(value, Ordering::Release);
         }
     }
@@ -109,7 +115,7 @@ impl Board {
 
     /// Others can map it no longer. No region there is published any more. Returns whether it was this process's: a child of `fork` ends nothing.
     pub(super) fn unshare(&self, share: &Share) -> bool {
-        let is_own = fork::generation() == self.generation;
+        let is_own = fork::is_current(self.generation);
         if is_own {
             self.set(layout::share(share.index), 0);
             write(&self.shares).remove(share);
@@ -151,7 +157,7 @@ impl Board {
     }
 
     fn count_overflow(&self, change: impl FnOnce(&AtomicU64) -> u64) {
-        if fork::generation() == self.generation {
+        if fork::is_current(self.generation) {
             change(self.words.word(layout::AT_OVERFLOW));
         }
     }
@@ -200,7 +206,7 @@ impl Board {
         named: Named,
         look: impl FnOnce() -> Result<T, Refusal>,
     ) -> Result<(Use<'_>, T), Refusal> {
-        if fork::generation() != self.generation {
+        if !fork::is_current(self.generation) {
             return Err(Refusal::Unacquainted);
         }
         let index = self.take_hazard().ok_or(Refusal::Busy)?;

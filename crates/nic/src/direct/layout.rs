@@ -2,7 +2,7 @@
 //!
 //! | words | content |
 //! |---|---|
-//! | 0 .. 512 | format, nonce of the process, address of the board in its memory, number of hazards that were ever used |
+//! | 0 .. 512 | format, nonce of the process, address of its proof, number of hazards that were ever used, its thread |
 //! | 512 .. 1024 | hazards: what the process is in the middle of using of others, one in eight words (a cache line) |
 //! | 1024 .. 2048 | acquaintances: per slot, the nonce of the board on which this process looks for hazards |
 //! | 2048 .. 67584 | queue pairs by index, four words each: grant, protection domain, path, token of offered SENDs |
@@ -22,15 +22,18 @@ use ferroce_proto::rc::Grant;
 use crate::link::Addressing;
 
 /// The content of the first word: changes with the layout.
-pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir06");
+pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir07");
 pub(super) const AT_FORMAT: usize = 0;
 pub(super) const AT_NONCE: usize = 1;
-pub(super) const AT_HOME: usize = 2;
+/// Where in the process's memory the nonce is (`memory::Proof`).
+pub(super) const AT_PROOF: usize = 2;
 pub(super) const AT_HAZARDS: usize = 3;
 /// How many regions are in the second table.
 pub(super) const AT_OVERFLOW: usize = 4;
 /// How many places for memory that others can map were ever used.
 pub(super) const AT_SHARES: usize = 5;
+/// Number of the thread by which the kernel's copies name the process; 0: there is none.
+pub(super) const AT_THREAD: usize = 6;
 
 const HAZARD_BASE: usize = 512;
 /// Hazards of a process: copies that its threads make at the same time.

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
-use ferroce_os::memory::{PeerFile, PeerPages};
+use ferroce_os::memory::{PeerFile, PeerPages, Task};
 
 use super::part::SharedPart;
 use crate::core::{read, write};
@@ -27,9 +27,9 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    fn new(pid: i32, part: SharedPart, writable: bool) -> io::Result<Self> {
+    fn new(task: Task, part: SharedPart, writable: bool) -> io::Result<Self> {
         let file = PeerFile {
-            pid,
+            task,
             number: part.descriptor,
             id: part.id,
         };
@@ -96,18 +96,18 @@ impl Mappings {
     pub(super) fn map(
         &self,
         (index, number): (usize, u64),
-        (pid, part): (i32, SharedPart),
+        (task, part): (Task, SharedPart),
         writable: bool,
         count: impl FnOnce(usize),
     ) -> Option<Arc<Mapped>> {
-        let made = Mapped::new(pid, part, writable).map(Arc::new);
+        let made = Mapped::new(task, part, writable).map(Arc::new);
         let entry = match &made {
             Ok(mapped) => {
-                tracing::debug!(target: "ferroce::direct", pid, bytes = part.len, writable, "memory of a process is mapped");
+                tracing::debug!(target: "ferroce::direct", %task, bytes = part.len, writable, "memory of a process is mapped");
                 Entry::Mapped(Arc::clone(mapped))
             }
             Err(e) => {
-                tracing::debug!(target: "ferroce::direct", pid, bytes = part.len, "memory of a process cannot be mapped: {e}");
+                tracing::debug!(target: "ferroce::direct", %task, bytes = part.len, "memory of a process cannot be mapped: {e}");
                 Entry::Refused { writable }
             }
         };

@@ -29,6 +29,8 @@
 
 mod board;
 mod hazard;
+#[cfg(feature = "fuzzing")]
+mod hostile;
 mod layout;
 mod mapped;
 mod part;
@@ -41,15 +43,18 @@ mod withdraw;
 mod work;
 
 use std::collections::{BTreeMap, HashMap};
-use std::env;
 use std::sync::{Arc, Mutex, RwLock};
 
+use ferroce_os::environment::variable;
 use ferroce_os::fd::Fd;
 use ferroce_os::random;
+use ferroce_os::thread;
 use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::rc::Grant;
 
 pub(crate) use self::board::Board;
+#[cfg(feature = "fuzzing")]
+pub use self::hostile::fuzz as fuzz_board;
 pub use self::refusal::Refusal;
 pub use self::shares::SharedRange;
 pub(crate) use self::work::Moved;
@@ -107,6 +112,14 @@ impl Boards {
         }
     }
 
+    /// Others find this process's memory by the number of the calling thread, which lasts as long as the process and never executes a program.
+    /// Before the board is offered to anybody.
+    pub(crate) fn set_thread(&self) {
+        if let Some(own) = self.own() {
+            own.set_thread(thread::number());
+        }
+    }
+
     /// This process's board, to be offered to others.
     pub(crate) fn own(&self) -> Option<&Arc<Board>> {
         self.own.as_ref().ok()
@@ -128,7 +141,7 @@ impl Boards {
         };
         match known.peer.refused() {
             Some(why) => Err(why.to_owned()),
-            None if known.peer.process().has_ended() => Err("it has ended".to_owned()),
+            None if known.peer.process().is_gone() => Err("it has ended".to_owned()),
             None if !known.peer.is_acquainted((self.slot, own.nonce())) => Err(
                 "it does not look at what this process is doing: it cannot, or has heard nothing of it so far"
                     .to_owned(),
@@ -242,7 +255,7 @@ impl Boards {
 /// Why this process is not to have it, whatever the system allows.
 fn switched_off() -> Option<&'static str> {
     let has = |name, sign: fn(&str) -> bool| {
-        env::var_os(name).is_some_and(|value| sign(&value.to_string_lossy()))
+        variable(name).is_some_and(|value| sign(&value.to_string_lossy()))
     };
     if has("FERROCE_DIRECT", |value| value == "0") {
         return Some("FERROCE_DIRECT=0");
@@ -267,9 +280,9 @@ impl Peers {
 
     fn leave(&mut self, slot: u16) {
         if let Some(gone) = self.by_slot.remove(&slot) {
-            gone.peer.unmap_all();
+            gone.peer.leave();
             self.leaving.push(gone.peer);
         }
-        self.leaving.retain(|peer| !peer.process().has_ended());
+        self.leaving.retain(|peer| !peer.has_let_go());
     }
 }

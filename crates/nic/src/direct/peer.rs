@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferroce_os::fd::Fd;
-use ferroce_os::memory::{MemoryFile, PeerWords, Process, is_refusal};
+use ferroce_os::memory::{MemoryFile, PeerWords, Process, Proof, Task, is_refusal};
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::rc::{Direct, Offer};
 use ferroce_proto::time::Time;
@@ -20,7 +20,7 @@ use super::place::Place;
 use super::refusal::Refusal;
 use crate::link::Addressing;
 
-/// How old the last proof of life may be: process numbers are given out again.
+/// How old the last sign of life may be. Copies prove by themselves whose memory they are of; memory that is mapped outlives its process.
 const LIFE_CHECK: Duration = Duration::from_millis(10);
 
 /// Another process.
@@ -29,14 +29,14 @@ pub(super) struct Peer {
     words: PeerWords,
     nonce: u64,
     process: Process,
-    /// Its memory for short copies, once there was one; none: the kernel does not let this process at it.
-    file: OnceLock<Option<MemoryFile>>,
     /// Why the kernel copies nothing between its memory and this process's.
     refused: OnceLock<Refused>,
     /// What it shares and this process has mapped.
     mappings: Mappings,
     /// When it was last seen alive, in nanoseconds.
     seen: AtomicU64,
+    /// All links to it have ended.
+    left: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -70,29 +70,38 @@ impl Peer {
     /// # Errors
     /// It is no board of this format, or the process cannot be watched.
     pub(super) fn new(board: &Fd, pid: i32) -> io::Result<Self> {
-        let words = PeerWords::open(board, layout::WORDS)?;
+        Self::of(PeerWords::open(board, layout::WORDS)?, pid)
+    }
+
+    /// The same, with its board at hand.
+    pub(super) fn of(words: PeerWords, pid: i32) -> io::Result<Self> {
         if words.load(layout::AT_FORMAT, Ordering::Acquire) != layout::FORMAT {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
         }
+        let word = |at| words.load(at, Ordering::Relaxed);
+        let proof = Proof {
+            addr: word(layout::AT_PROOF),
+            word: word(layout::AT_NONCE),
+        };
+        let thread = layout::low(word(layout::AT_THREAD)).cast_signed();
         let peer = Self {
-            nonce: words.load(layout::AT_NONCE, Ordering::Relaxed),
+            nonce: proof.word,
+            process: Process::open(Task { pid, thread }, proof)?,
             words,
-            process: Process::open(pid)?,
-            file: OnceLock::new(),
             refused: OnceLock::new(),
             mappings: Mappings::default(),
             seen: AtomicU64::new(0),
+            left: AtomicBool::new(false),
         };
         peer.probe();
         Ok(peer)
     }
 
-    /// Reads a word that only the right process has at that address: the number may be one of another PID namespace, and the
-    /// system may not allow it.
+    /// Looks for the proof: the number may be one of another PID namespace, and the system may not allow it.
     fn probe(&self) {
-        match self.process.read_word(self.home_of_nonce()) {
-            Ok(word) if word == self.nonce => {}
-            Ok(_) => self.refuse("another process has its number here".to_owned(), true),
+        match self.process.prove() {
+            Ok(true) => {}
+            Ok(false) => self.refuse("another process has its number here".to_owned(), true),
             Err(e) => {
                 let why = format!("process_vm_readv: {e}{}", causes(&e));
                 self.refuse(why, !is_refusal(&e));
@@ -100,21 +109,9 @@ impl Peer {
         }
     }
 
-    /// Where the nonce is in its memory.
-    fn home_of_nonce(&self) -> u64 {
-        let home = self.words.load(layout::AT_HOME, Ordering::Relaxed);
-        home.wrapping_add(layout::AT_NONCE as u64 * 8)
-    }
-
     /// Its memory for short copies at a place, if they may be made there.
     pub(super) fn file(&self, place: &Place) -> Option<&MemoryFile> {
-        let open = || {
-            let file = MemoryFile::open(&self.process).ok()?;
-            let is_its = file.read_word(self.home_of_nonce()).ok() == Some(self.nonce);
-            is_its.then_some(file)
-        };
-        let file = place.stays.then(|| self.file.get_or_init(open))?;
-        file.as_ref()
+        self.process.memory().filter(|_| place.stays)
     }
 
     fn refuse(&self, why: String, is_stranger: bool) {
@@ -157,7 +154,7 @@ impl Peer {
         if now.0.saturating_sub(self.seen.load(Ordering::Relaxed)) < life_check {
             return true;
         }
-        if self.process.has_ended() {
+        if self.process.is_gone() {
             return false;
         }
         self.seen.store(now.0, Ordering::Relaxed);
@@ -259,8 +256,8 @@ impl Peer {
         let name = (index, load(first));
         let mapped = self.mappings.find(name, at.writable).unwrap_or_else(|| {
             let part = SharedPart::unpack(std::array::from_fn(|i| load(first + 1 + i)));
-            let pid = self.process.pid();
-            self.mappings.map(name, (pid, part), at.writable, count)
+            let task = self.process.task();
+            self.mappings.map(name, (task, part), at.writable, count)
         })?;
         let offset = mapped.part.offset_of(at.addr, at.len)?;
         Some((mapped, offset))
@@ -271,9 +268,17 @@ impl Peer {
         self.mappings.forget(number, count);
     }
 
-    /// Nothing of its is used any more.
-    pub(super) fn unmap_all(&self) {
+    /// Its links have ended. Nothing of its is used any more.
+    pub(super) fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
         self.mappings.forget_all();
+    }
+
+    /// Whether its hazards say nothing any more, since none of its threads is in the middle of anything. If its memory cannot be looked at, the end
+    /// of its links says that: when a process executes a program, they are closed behind the end of all other threads.
+    pub(super) fn has_let_go(&self) -> bool {
+        let knows = self.process.memory().is_some() || self.left.load(Ordering::Relaxed);
+        self.process.has_ended() || knows && self.process.is_gone()
     }
 
     /// Whether one of its hazards is for something.

@@ -68,8 +68,8 @@ impl Boards {
         }
     }
 
-    /// Waits until no process that knows this one's board uses something that was withdrawn before. A process that has ended uses
-    /// nothing. One that is stopped in the middle of a copy (by a debugger, for a moment of some microseconds) holds this up, since
+    /// Waits until no process that knows this one's board uses something that was withdrawn before. A process that has ended, or has
+    /// executed another program, uses nothing. One that is stopped in the middle of a copy (by a debugger, for a moment of some microseconds) holds this up, since
     /// it would go on with it later.
     fn wait_until_unused(&self, of: impl Fn(Named) -> bool) {
         let mut users = self.users(&of);
@@ -82,7 +82,7 @@ impl Boards {
                 _ => uncancellable(|| std::thread::sleep(PAUSE)),
             }
             let late = looks > YIELDS;
-            users.retain(|peer| peer.uses(&of) && !(late && peer.process().has_ended()));
+            users.retain(|peer| peer.uses(&of) && !(late && peer.has_let_go()));
             if late && looks.is_multiple_of(5000) && start.elapsed() > LONG {
                 let pids: Vec<_> = users.iter().map(|peer| peer.process().pid()).collect();
                 tracing::warn!(target: "ferroce::direct", ?pids, "processes are in the middle of using memory that is to be given back");
@@ -93,7 +93,7 @@ impl Boards {
     /// Whether a process that lives is in the middle of using something.
     pub(super) fn in_use(&self, of: impl Fn(Named) -> bool) -> bool {
         let users = self.users(of);
-        users.iter().any(|peer| !peer.process().has_ended())
+        users.iter().any(|peer| !peer.has_let_go())
     }
 
     fn users(&self, of: impl Fn(Named) -> bool) -> Vec<Arc<Peer>> {

@@ -41,7 +41,7 @@ impl Fault {
     /// # Errors
     /// EINVAL, with a reason that names the variable and the part of its text that makes no sense.
     pub(crate) fn from_env() -> Result<Option<Self>, Error> {
-        let Some(text) = std::env::var_os(VARIABLE) else {
+        let Some(text) = ferroce_os::environment::variable(VARIABLE) else {
             return Ok(None);
         };
         let text = text.to_string_lossy();

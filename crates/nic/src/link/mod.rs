@@ -15,6 +15,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::Packet;
 
 use crate::core::DropReason;
+use crate::path::{Came, Origin};
 
 /// Addresses of a packet and what the IP header carries of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,11 @@ impl Batch {
         starts
             .zip(&self.ends)
             .map(|(start, &end)| &self.bytes[start..end - self.trailer])
+    }
+
+    /// Whether it goes over the wire, the only link that needs room behind packets.
+    pub(crate) fn is_of_wire(&self) -> bool {
+        self.trailer > 0
     }
 
     /// A packet was appended to `bytes`.
@@ -166,6 +172,14 @@ pub(crate) struct InboundRun<'a> {
 }
 
 impl<'a> InboundRun<'a> {
+    /// How they came. This process or an own-user one took them off the wire: others cannot make such a run.
+    pub(crate) fn came(&self) -> Came<'_> {
+        Came {
+            origin: Origin::WIRE,
+            addressing: &self.addressing,
+        }
+    }
+
     /// The packets by themselves.
     pub(crate) fn singly(&self) -> impl Iterator<Item = Inbound<'a>> + use<'a> {
         let Self {
@@ -190,4 +204,14 @@ pub(crate) struct Inbound<'a> {
     pub(crate) src_port: u16,
     /// BTH through pad.
     pub(crate) packet: &'a [u8],
+}
+
+impl Inbound<'_> {
+    /// How it came.
+    pub(crate) fn came(&self) -> Came<'_> {
+        Came {
+            origin: Origin::WIRE,
+            addressing: &self.addressing,
+        }
+    }
 }

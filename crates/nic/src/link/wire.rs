@@ -8,6 +8,7 @@ pub(crate) mod lanes;
 mod membership;
 mod receive;
 mod send;
+mod shared_port;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,6 +29,7 @@ use crate::core::lock;
 use bad_network::BadNetwork;
 use lanes::{Receivers, Senders};
 use receive::Receiver;
+use shared_port::{SharedPort, Sign};
 
 /// Which sockets to receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +47,10 @@ pub(crate) enum Of {
 /// UDP sockets for both IP versions.
 #[derive(Debug)]
 pub(crate) struct WireLink {
-    v4: Option<UdpSocket>,
-    v6: Option<UdpSocket>,
+    v4: Option<SharedPort>,
+    v6: Option<SharedPort>,
+    /// Tells other users' processes that a Ferroce is on the port.
+    sign: Mutex<Option<Sign>>,
     /// None: everything is sent from port 4791, and no flow has a socket.
     senders: Option<Senders>,
     receivers: Receivers,
@@ -65,29 +69,35 @@ pub(crate) struct WireLink {
 
 impl WireLink {
     /// Opens UDP port 4791 on all addresses, shared with other processes of the same user, for the process that has `slot`; `None`:
-    /// without lanes.
+    /// without lanes. Where another user's Ferroce has the port, it is a guest there (see [`shared_port`]).
     ///
     /// # Errors
-    /// EADDRINUSE if somebody owns the port who does not share it; EAFNOSUPPORT in a namespace without IP; EMFILE and the
-    /// like.
+    /// EADDRINUSE if anybody else owns the port; EAFNOSUPPORT in a namespace without IP; EMFILE and the like.
     pub(crate) fn open(slot: Option<u16>, fault: Option<Fault>) -> Result<Self, Error> {
         Self::open_at(ROCE_UDP_PORT, slot, fault)
     }
 
     fn open_at(port: u16, slot: Option<u16>, fault: Option<Fault>) -> Result<Self, Error> {
-        let v4 = optional(UdpSocket::bind_v4(port), port)?;
-        let v6 = optional(UdpSocket::bind_v6(port), port)?;
+        // Before the port is bound: it is looked for by processes that find the port taken.
+        let sign = Sign::put_up(port);
+        let v4 = SharedPort::open(port, false)?;
+        let v6 = SharedPort::open(port, true)?;
         if v4.is_none() && v6.is_none() {
             return Err(Error::new(
                 libc::EAFNOSUPPORT,
                 "neither IPv4 nor IPv6 sockets can be made here",
             ));
         }
+        let has_port = v4.iter().chain(&v6).any(|shared| shared.inbox().is_some());
         let bad_network = fault.map(BadNetwork::new).transpose()?;
-        let cuts = v4.iter().chain(&v6).all(UdpSocket::can_segment);
+        let cuts = v4
+            .iter()
+            .chain(&v6)
+            .all(|shared| shared.out().can_segment());
         Ok(Self {
             v4,
             v6,
+            sign: Mutex::new(sign.filter(|_| has_port)),
             senders: slot.map(Senders::new),
             receivers: Receivers::default(),
             receiver: Mutex::new(Some(Box::new(Receiver::new()))),
@@ -99,17 +109,54 @@ impl WireLink {
         })
     }
 
-    /// The sockets.
-    fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
+    /// The ports of both versions.
+    fn ports(&self) -> impl Iterator<Item = &SharedPort> {
         self.v4.iter().chain(&self.v6)
+    }
+
+    /// The port of an address's version.
+    fn port_of(&self, gid: Gid) -> Option<&SharedPort> {
+        match gid.ip() {
+            IpAddr::V4(_) => self.v4.as_ref(),
+            IpAddr::V6(_) => self.v6.as_ref(),
+        }
     }
 
     /// The socket that a destination is reached by.
     fn socket_to(&self, dst: Gid) -> Option<&UdpSocket> {
-        match dst.ip() {
-            IpAddr::V4(_) => self.v4.as_ref(),
-            IpAddr::V6(_) => self.v6.as_ref(),
+        self.port_of(dst).map(SharedPort::out)
+    }
+
+    /// The user whose processes pass on what comes to an address, where this process is a guest.
+    pub(crate) fn holder(&self, dst: Gid) -> Option<u32> {
+        self.port_of(dst)?.holder()
+    }
+
+    /// Whether this process is a guest for some version.
+    pub(crate) fn is_guest(&self) -> bool {
+        self.ports().any(|shared| shared.inbox().is_none())
+    }
+
+    /// Tries to get the port where this process is a guest. Returns the versions (6 or not) and descriptors of sockets that receive
+    /// from now on.
+    pub(crate) fn take_port(&self) -> Vec<(bool, RawFd)> {
+        if self.left.load(Ordering::Relaxed) || !self.is_guest() {
+            return Vec::new();
         }
+        let mut sign = lock(&self.sign);
+        let port = self.ports().next().map_or(ROCE_UDP_PORT, SharedPort::port);
+        let fresh = if sign.is_none() {
+            Sign::put_up(port)
+        } else {
+            None
+        };
+        let versions = [(false, &self.v4), (true, &self.v6)];
+        let taken = versions.map(|(v6, shared)| Some((v6, shared.as_ref()?.take()?)));
+        let taken: Vec<_> = taken.into_iter().flatten().collect();
+        if !taken.is_empty() {
+            *sign = sign.take().or(fresh);
+        }
+        taken
     }
 
     /// The descriptor by which a destination is reached, in a lane if one is given: it is writable when a blocked
@@ -132,8 +179,8 @@ impl WireLink {
     /// our kind holds as much: that bounds what may be on the way to it, and what it may be asked to send.
     pub(crate) fn receive_buffer(&self) -> u32 {
         let bytes = self
-            .sockets()
-            .filter_map(|s| s.receive_buffer().ok())
+            .ports()
+            .filter_map(|shared| shared.out().receive_buffer().ok())
             .min()
             .unwrap_or(0);
         u32::try_from(bytes).unwrap_or(u32::MAX)
@@ -141,14 +188,15 @@ impl WireLink {
 
     /// Whether the kernel cuts runs of packets that are sent, and joins those that come.
     pub(crate) fn runs(&self) -> (bool, bool) {
-        let joins = self.sockets().all(UdpSocket::can_join);
+        let joins = self.ports().all(|shared| shared.out().can_join());
         (self.cuts.load(Ordering::Relaxed), joins)
     }
 
     /// Leaves the port to the other processes. What has come so far can still be received; what is sent from now on is lost.
     pub(crate) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
-        for socket in self.sockets() {
+        *lock(&self.sign) = None;
+        for socket in self.ports().filter_map(SharedPort::inbox) {
             if let Err(error) = socket.leave() {
                 tracing::debug!(target: "ferroce::wire", %error, "the port was not left");
             }
@@ -170,10 +218,11 @@ impl WireLink {
         let Some(mut receiver) = lock(&self.receiver).take() else {
             return true;
         };
+        let [v4, v6] = [&self.v4, &self.v6].map(|shared| shared.as_ref()?.inbox());
         let more = match of {
-            Of::V4 => receiver.recv([self.v4.as_ref()], budget, each),
-            Of::V6 => receiver.recv([self.v6.as_ref()], budget, each),
-            Of::Shared => receiver.recv([self.v4.as_ref(), self.v6.as_ref()], budget, each),
+            Of::V4 => receiver.recv([v4], budget, each),
+            Of::V6 => receiver.recv([v6], budget, each),
+            Of::Shared => receiver.recv([v4, v6], budget, each),
             Of::Flow(number) => self.receivers.find(number).is_some_and(|flow| {
                 receiver.recv([Some(&flow.socket)], budget, &mut |run| {
                     flow.mark_used();
@@ -183,30 +232,6 @@ impl WireLink {
         };
         *lock(&self.receiver) = Some(receiver);
         more
-    }
-}
-
-/// A socket, or `None` if the kernel has no such IP version.
-fn optional(bound: std::io::Result<UdpSocket>, port: u16) -> Result<Option<UdpSocket>, Error> {
-    let error = match bound {
-        Ok(socket) => return Ok(Some(socket)),
-        Err(error) => error,
-    };
-    let errno = error.raw_os_error().unwrap_or(libc::EIO);
-    match errno {
-        // EADDRNOTAVAIL: IPv6 was switched off after the kernel started.
-        libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL => Ok(None),
-        libc::EADDRINUSE => Err(Error::new(
-            errno,
-            format!(
-                "UDP port {port} is owned by another user's process or by the kernel's rxe (module rdma_rxe); without it \
-                 there are no connections to other hosts"
-            ),
-        )),
-        _ => Err(Error::new(
-            errno,
-            format!("UDP port {port} cannot be opened: {error}"),
-        )),
     }
 }
 

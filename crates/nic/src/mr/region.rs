@@ -57,7 +57,7 @@ impl Mr {
     /// Registers `length` bytes at `addr`, known to work requests and peers as `iova`.
     ///
     /// # Errors
-    /// EFAULT if the range is not mapped (or not writable where the access asks for it); EINVAL for remote write or atomic
+    /// EFAULT if the range is not mapped (or not writable where the access asks for it); EINVAL for no bytes at NULL, and for remote write or atomic
     /// without local write; EOPNOTSUPP for access flags that the device does not have; ENOMEM at the device's limit.
     pub fn register(
         pd: &Arc<Pd>,
@@ -331,6 +331,10 @@ fn check_range(
                 "an implicit on-demand region covers all memory from address 0 on",
             ))
         };
+    }
+    if (addr, length) == (0, 0) && !on_demand {
+        // As ib_umem_get() of Linux 6.1: no pages.
+        return Err(Error::invalid("no bytes at NULL are no memory region"));
     }
     if length > max {
         return Err(Error::invalid(format!(

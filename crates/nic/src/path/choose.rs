@@ -1,13 +1,14 @@
 //! Which way a queue pair's packets go: over a local link, over the wire, or nowhere.
 
-use std::env;
-
+use ferroce_os::environment::variable;
+use ferroce_proto::auth;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::verbs::{AddressHandleAttr, Mtu};
 
-use super::{Path, Reach, traits};
+use super::{Origin, Path, Reach, traits};
 use crate::core::slot_of;
+use crate::device::active_mtu;
 use crate::link::Addressing;
 use crate::link::local::ConnectError;
 use crate::{Device, Error, Nic};
@@ -30,7 +31,8 @@ pub(crate) enum Policy {
 impl Policy {
     /// From the environment. An unknown word is as none, with a warning.
     pub(crate) fn from_env() -> Self {
-        match env::var("FERROCE_PATH").unwrap_or_default().as_str() {
+        let policy = variable("FERROCE_PATH").unwrap_or_default();
+        match &*policy.to_string_lossy() {
             "" | "auto" => Self::Auto,
             "wire" => Self::Wire,
             "local" => Self::Local,
@@ -88,6 +90,7 @@ pub(crate) fn choose(
         dest_qp = to.qpn.get(), lossless = traits.lossless, "path chosen");
     let path = Path {
         addressing,
+        origin: reach.origin(to.qpn),
         reach,
         together,
     };
@@ -107,11 +110,13 @@ pub(crate) fn choose_datagram(
 ) -> Result<Path, Error> {
     if ah.grh.dgid.is_multicast() {
         let addressing = addressing(device, ah)?;
+        check_covered(nic, &addressing)?;
         let (egress, _) = nic.wire_to(addressing.dst)?;
         let reach = Reach::Link(egress);
         return Ok(Path {
             addressing,
             reach,
+            origin: Origin::WIRE,
             together: None,
         });
     }
@@ -126,9 +131,25 @@ pub(crate) fn choose_datagram(
 /// Whether an address handle may lead there.
 ///
 /// # Errors
-/// EINVAL with the reason.
-pub(crate) fn check_datagram(device: &Device, ah: &AddressHandleAttr) -> Result<(), Error> {
-    addressing(device, ah).map(|_| ())
+/// EINVAL with the reason; EOPNOTSUPP for a group where a key is set.
+pub(crate) fn check_datagram(
+    nic: &Nic,
+    device: &Device,
+    ah: &AddressHandleAttr,
+) -> Result<(), Error> {
+    let addressing = addressing(device, ah)?;
+    check_covered(nic, &addressing)
+}
+
+/// A group has no receiver that could be asked for a nonce.
+fn check_covered(nic: &Nic, addressing: &Addressing) -> Result<(), Error> {
+    if nic.auth().is_none() || !addressing.dst.is_multicast() {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "FERROCE_KEY_FILE is set, and it does not cover multicast, as to {}",
+        addressing.dst.ip()
+    )))
 }
 
 fn local_link(nic: &Nic, dest: Qpn) -> Result<(Reach, LinkTraits), Error> {
@@ -161,6 +182,15 @@ fn wire(
             "path_mtu {} is above {}, the most that fits MTU {} of {}",
             to.mtu.bytes(),
             port.active_mtu.bytes(),
+            port.netdev_mtu,
+            device.netdev()
+        )));
+    }
+    let room = u32::try_from(auth::MOST).unwrap_or(0);
+    if nic.auth().is_some() && to.mtu > active_mtu(port.netdev_mtu.saturating_sub(room)) {
+        return Err(Error::invalid(format!(
+            "path_mtu {} with the tags of FERROCE_KEY_FILE does not fit MTU {} of {}",
+            to.mtu.bytes(),
             port.netdev_mtu,
             device.netdev()
         )));

@@ -3,6 +3,7 @@
 mod budgets;
 mod choose;
 mod egress;
+mod origin;
 mod outlets;
 mod pace;
 mod report;
@@ -10,9 +11,12 @@ mod traits;
 
 use std::sync::Arc;
 
+use ferroce_proto::ids::Qpn;
+
 pub(crate) use self::budgets::{Account, Budgets};
 pub(crate) use self::choose::{Destination, Policy, check_datagram, choose, choose_datagram};
-pub(crate) use self::egress::{Egress, Outlet};
+pub(crate) use self::egress::{Egress, Outlet, Process};
+pub(crate) use self::origin::{Addresses, Admitted, Came, Origin};
 pub(crate) use self::outlets::{LocalOutlet, WireOutlet};
 pub(crate) use self::pace::{Askers, Flow, Pacer};
 pub use self::report::{Carrier, PathReport};
@@ -28,11 +32,25 @@ pub(crate) enum Reach {
     Nowhere,
 }
 
+impl Reach {
+    /// Where packets of a queue pair that it leads to come from.
+    fn origin(&self, qpn: Qpn) -> Origin {
+        match self {
+            Self::Link(egress) => egress
+                .peer()
+                .map_or(Origin::WIRE, |peer| Origin::local(qpn, peer.pid)),
+            Self::Nowhere => Origin::NOBODY,
+        }
+    }
+}
+
 /// The path of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(crate) addressing: Addressing,
     pub(crate) reach: Reach,
+    /// Where its packets come from.
+    pub(crate) origin: Origin,
     /// What all queue pairs that send to its end may have in flight together, in [costs](ferroce_proto::rc::RcQp::in_flight) of its MTU;
     /// none: the link has back-pressure.
     pub(crate) together: Option<u32>,

@@ -12,6 +12,7 @@ use ferroce_proto::verbs::Datagram;
 use super::Qp;
 use super::locked::Locked;
 use super::output::BATCH_BYTES;
+use super::seal::Admission;
 use crate::core::slot_of;
 use crate::link::Batch;
 use crate::path::{Path, Reach, choose_datagram};
@@ -58,11 +59,28 @@ impl Qp {
                 return None;
             }
         }
+        let is_wire = egress.slot().is_none();
+        if is_wire {
+            match self.admission(locked, (to.qpn, &addressing), now) {
+                Admission::Now => {}
+                Admission::Later => {
+                    locked.queued = true;
+                    return None;
+                }
+                Admission::Never => return self.drop_datagrams(locked, now),
+            }
+        }
         let paced = self.pacing(&egress, &addressing, || to.qpn);
         let room = self.room(locked, paced.as_ref(), now)?;
         let mut batch = egress.batch();
         batch.addressing = addressing;
-        let one_place = (BATCH_BYTES, room, Locked::same_destination);
+        let must_know = is_wire && self.nic().auth().is_some();
+        let belongs = |locked: &Locked| {
+            let next = locked.transport.next_datagram();
+            let known = next.is_some_and(|to| locked.seal.knows((addressing.dst, to.qpn)));
+            locked.same_destination() && (known || !must_know)
+        };
+        let one_place = (BATCH_BYTES, room, belongs);
         let cost = self.fill(locked, &mut batch, one_place, now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {

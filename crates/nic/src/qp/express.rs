@@ -10,12 +10,10 @@ use ferroce_proto::verbs::RecvWr;
 use ferroce_proto::wire::{Brief, BriefKind};
 
 use super::Qp;
-use super::input::comes_over;
 use super::locked::Locked;
 use super::transport::Transport;
 use crate::core::DropReason;
-use crate::link::Addressing;
-use crate::path::{Path, Reach};
+use crate::path::{Admitted, Came, Path, Reach};
 
 /// What became of a packet that is brief.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,19 +33,18 @@ impl Qp {
     /// Why it was dropped.
     pub(crate) fn on_brief(
         &self,
-        addressing: &Addressing,
+        came: Came<'_>,
         (brief, len): (&Brief<'_>, usize),
         now: Time,
     ) -> Result<Taken, DropReason> {
         let mut locked = self.lock();
-        if !is_usual(&locked, addressing) {
+        let Some(admitted) = admit_usual(&locked, came) else {
             return Ok(Taken::Unusual);
-        }
+        };
         self.run_lanes(&mut locked, now);
         let before = locked.transport.state();
-        let taken = self.run_with_cx(&mut locked, now, |locked, cx| match &mut locked.transport {
-            Transport::Rc(rc) => rc.on_brief(cx, brief),
-            Transport::Uc(_) | Transport::Ud(_) => None,
+        let taken = self.run_with_cx(&mut locked, now, |locked, cx| {
+            locked.transport.on_brief(cx, (brief, admitted))
         });
         let Some(taken) = taken else {
             return Ok(Taken::Unusual);
@@ -155,10 +152,8 @@ pub(super) fn quiet_queue(locked: &mut Locked, sges: usize) -> Option<&mut RcQp>
     }
 }
 
-/// Whether packets with these addresses need no more than a look at the state machine.
-fn is_usual(locked: &Locked, addressing: &Addressing) -> bool {
-    let path = locked.path.as_ref();
-    !locked.retired
-        && path.is_some_and(|path| comes_over(path, addressing))
-        && !locked.transport.is_armed()
+/// Whether packets that came so need no more than a look at the state machine.
+fn admit_usual(locked: &Locked, came: Came<'_>) -> Option<Admitted> {
+    let admitted = locked.path.as_ref()?.admit(came).ok();
+    admitted.filter(|_| !locked.retired && !locked.transport.is_armed())
 }

@@ -1,14 +1,13 @@
 //! What comes from peers and links.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferroce_proto::ids::Qpn;
+use ferroce_proto::ids::Gid;
 use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
 use ferroce_proto::ud::Route;
 use ferroce_proto::verbs::QpType;
-use ferroce_proto::wire::{OpInfo, Opcode, Packet, ROCE_UDP_PORT};
+use ferroce_proto::wire::{OpInfo, Opcode, Packet};
 
 use super::Qp;
 use super::locked::Locked;
@@ -16,8 +15,8 @@ use super::transport::Transport;
 use crate::Cq;
 use crate::core::DropReason;
 use crate::cq::Catch;
-use crate::link::{Addressing, InboundRun};
-use crate::path::Path;
+use crate::link::InboundRun;
+use crate::path::{Addresses, Admitted, Came, Origin, Path, Policy};
 
 /// Low 15 bits of the only partition key: the membership bit does not matter on receive.
 const PKEY: u16 = 0x7fff;
@@ -33,7 +32,7 @@ impl Qp {
     /// Why it was dropped.
     pub(crate) fn on_packet(
         &self,
-        addressing: &Addressing,
+        came: Came<'_>,
         packet: &Packet<'_>,
         len: usize,
         now: Time,
@@ -43,12 +42,16 @@ impl Qp {
             // Its number may have a new owner.
             return Err(DropReason::NoQp);
         }
+        if locked.seal.is_on() {
+            // What must have a tag comes by way of `on_run`.
+            return Err(DropReason::Unauthenticated);
+        }
         self.run_lanes(&mut locked, now);
         if packet.bth.migreq && locked.transport.is_armed() {
-            self.follow_peer(&mut locked, addressing, now);
+            self.follow_peer(&mut locked, came, now);
         }
         let taken = self.with_cx(&mut locked, now, |locked, cx| {
-            self.take(locked, cx, (addressing, packet))
+            self.take(locked, cx, (came, packet))
         });
         self.keep_timer(&mut locked);
         taken?;
@@ -59,37 +62,48 @@ impl Qp {
     /// As [`on_packet`](Self::on_packet), for packets that came over the wire together: what is to be done around packets is done
     /// once. Returns why some were dropped.
     pub(crate) fn on_run(&self, run: &InboundRun<'_>, now: Time) -> Vec<DropReason> {
-        let addressing = &run.addressing;
+        let came = run.came();
+        let addressing = came.addressing;
         let (mut count, mut bytes, mut dropped) = (0, 0, Vec::new());
         let mut locked = self.lock();
         if locked.retired {
             return vec![DropReason::NoQp; run.packets.len()];
         }
+        let opened;
+        let run = if self.nic().auth().is_some() {
+            (opened, dropped) = self.open_run(&mut locked, run);
+            &InboundRun {
+                packets: &opened,
+                ..*run
+            }
+        } else {
+            run
+        };
         if locked.transport.is_armed() {
             // Any of them may change the path.
             drop(locked);
             let singly = |bytes: &&[u8]| {
                 let taken = addressing.read(bytes, |packet| {
-                    self.on_packet(addressing, packet?, bytes.len(), now)
+                    self.on_packet(came, packet?, bytes.len(), now)
                 });
                 taken.err()
             };
-            return run.packets.iter().filter_map(singly).collect();
+            dropped.extend(run.packets.iter().filter_map(singly));
+            return dropped;
         }
         let (word, requests) = split_word(run.packets);
         self.with_cx(&mut locked, now, |locked, cx| {
             for mut packets in [word, requests] {
                 while let Some((packet, others)) = packets.split_first() {
-                    let (middles, rest) = take_middles(locked, cx, (addressing, packets));
+                    let (middles, rest) = take_middles(locked, cx, (came, packets));
                     if !middles.is_empty() {
                         count += middles.len();
                         bytes += middles.iter().map(|packet| packet.len()).sum::<usize>();
                         packets = rest;
                         continue;
                     }
-                    let taken = addressing.read(packet, |packet| {
-                        self.take(locked, cx, (addressing, packet?))
-                    });
+                    let taken =
+                        addressing.read(packet, |packet| self.take(locked, cx, (came, packet?)));
                     match taken {
                         Ok(()) => (count, bytes) = (count + 1, bytes + packet.len()),
                         Err(why) => dropped.push(why),
@@ -108,9 +122,16 @@ impl Qp {
         &self,
         locked: &mut Locked,
         cx: &mut Cx<'_>,
-        (addressing, packet): (&Addressing, &Packet<'_>),
+        (came, packet): (Came<'_>, &Packet<'_>),
     ) -> Result<(), DropReason> {
-        self.check(locked, addressing, packet)?;
+        let admitted = self.admit(locked, came, packet)?;
+        let addressing = came.addressing;
+        if packet.bth.pkey & PKEY != PKEY {
+            return Err(DropReason::Pkey);
+        }
+        if locked.transport.refuses_key(packet) {
+            return Err(DropReason::Qkey);
+        }
         let route = Route {
             src: addressing.src,
             dst: addressing.dst,
@@ -118,29 +139,17 @@ impl Qp {
             traffic_class: addressing.traffic_class,
             flow_label: addressing.flow_label,
         };
-        if locked.transport.on_packet(cx, packet, &route) {
+        if locked.transport.on_packet(cx, (packet, admitted), &route) {
             Ok(())
         } else {
             Err(DropReason::State)
         }
     }
 
-    /// A packet for it came from this port: that of its peer's lane tells that the peer is a Ferroce.
-    pub(crate) fn on_source_port(&self, port: u16) {
-        if self.kin.load(Ordering::Relaxed) || port == ROCE_UDP_PORT {
-            return;
-        }
-        let mut locked = self.lock();
-        if self.nic().lane_from(locked.transport.dest()) == Some(port) {
-            locked.transport.meet_kin();
-            self.kin.store(true, Ordering::Relaxed);
-        }
-    }
-
     /// The peer has migrated: if its packet came over the alternate path, so does this end.
-    fn follow_peer(&self, locked: &mut Locked, addressing: &Addressing, now: Time) {
+    fn follow_peer(&self, locked: &mut Locked, came: Came<'_>, now: Time) {
         let alternate = locked.alternate.as_ref();
-        if alternate.is_some_and(|(path, _)| comes_over(path, addressing)) {
+        if alternate.is_some_and(|(path, _)| path.admit(came).is_ok()) {
             self.with_cx(locked, now, |locked, cx| locked.transport.migrate(cx));
             locked.use_alternate(self.qpn);
             self.change_account(locked);
@@ -224,11 +233,10 @@ impl Qp {
         });
     }
 
-    /// The process in `slot` dropped a packet for its queue pair `dest`. Does nothing if that is not this one's peer.
-    pub(crate) fn on_dropped(&self, slot: u16, dest: Qpn, now: Time) {
+    /// A packet for a queue pair of another process was dropped there, says that. Does nothing if that is not this one's peer.
+    pub(crate) fn on_dropped(&self, by: Origin, now: Time) {
         let mut locked = self.lock();
-        let leads_there = locked.path.as_ref().is_some_and(|p| p.leads_to(slot));
-        if !leads_there || locked.transport.dest() != dest {
+        if !locked.comes_from(by) {
             return;
         }
         self.take_lane_acks(&mut locked, (now, &mut Catch::default()));
@@ -273,34 +281,31 @@ impl Qp {
         }
     }
 
-    /// What must be right before the transport looks at a packet.
-    fn check(
+    /// Whether the transport may look at a packet.
+    fn admit(
         &self,
         locked: &Locked,
-        addressing: &Addressing,
+        came: Came<'_>,
         packet: &Packet<'_>,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Admitted, DropReason> {
         if self.qp_type == QpType::Ud {
-            self.check_own(addressing)?;
-        } else {
-            check_peer(locked, addressing)?;
+            let sender = packet.ext.deth.map(|deth| deth.src_qp);
+            return came.admit_datagram(sender, self);
         }
-        if packet.bth.pkey & PKEY != PKEY {
-            return Err(DropReason::Pkey);
-        }
-        if locked.transport.refuses_key(packet) {
-            return Err(DropReason::Qkey);
-        }
-        Ok(())
+        let path = locked.path.as_ref().ok_or(DropReason::State)?;
+        path.admit(came)
     }
+}
 
-    /// Datagrams come from anywhere, to an address of the device or to a group.
-    fn check_own(&self, addressing: &Addressing) -> Result<(), DropReason> {
-        let to = addressing.dst;
-        if to.is_multicast() || self.pd.context().device().has_address(to.ip()) {
-            return Ok(());
-        }
-        Err(DropReason::Address)
+impl Addresses for Qp {
+    fn is_own(&self, gid: Gid) -> bool {
+        self.pd.context().device().has_address(gid.ip())
+    }
+    fn is_local(&self, gid: Gid) -> bool {
+        self.nic().is_local(gid.ip())
+    }
+    fn loops_on_wire(&self) -> bool {
+        self.nic().policy() == Policy::Wire
     }
 }
 
@@ -308,15 +313,14 @@ impl Qp {
 fn take_middles<'r, 'a>(
     locked: &mut Locked,
     cx: &mut Cx<'_>,
-    (addressing, packets): (&Addressing, &'r [&'a [u8]]),
+    (came, packets): (Came<'_>, &'r [&'a [u8]]),
 ) -> (&'r [&'a [u8]], &'r [&'a [u8]]) {
-    let may = packets.len() > 1
-        && check_peer(locked, addressing).is_ok()
-        && !tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE);
-    let count = if may {
-        locked.transport.on_middles(cx, packets)
-    } else {
-        0
+    let may =
+        packets.len() > 1 && !tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE);
+    let path = locked.path.as_ref().filter(|_| may);
+    let count = match path.map(|path| path.admit(came)) {
+        Some(Ok(admitted)) => locked.transport.on_middles(cx, (packets, admitted)),
+        _ => 0,
     };
     packets.split_at(count)
 }
@@ -340,21 +344,6 @@ fn split_word<'r, 'a>(packets: &'r [&'a [u8]]) -> (&'r [&'a [u8]], &'r [&'a [u8]
 /// The process at the end of the path is gone. Its work fails after [`LAST_LOOK`].
 pub(super) fn fail_soon(locked: &mut Locked, now: Time) {
     locked.fails_at.get_or_insert(now + LAST_LOOK);
-}
-
-/// Packets of a connected queue pair come from its peer.
-fn check_peer(locked: &Locked, addressing: &Addressing) -> Result<(), DropReason> {
-    let path = locked.path.as_ref().ok_or(DropReason::State)?;
-    if comes_over(path, addressing) {
-        Ok(())
-    } else {
-        Err(DropReason::Address)
-    }
-}
-
-/// Whether a packet with these addresses comes from the other end of a path.
-pub(super) fn comes_over(path: &Path, addressing: &Addressing) -> bool {
-    addressing.src == path.addressing.dst && addressing.dst == path.addressing.src
 }
 
 #[cfg(test)]

@@ -10,15 +10,17 @@ use ferroce_proto::time::Time;
 use super::Qp;
 use super::calm::Calm;
 use super::datagram::Known;
+use super::kin::Asked;
 use super::lane::Lanes;
 use super::paced::Paced;
+use super::seal::Seal;
 use super::share::Share;
 use super::step::Now;
 use super::talk::Talk;
 use super::transport::Transport;
 use crate::core::QpMemo;
 use crate::link::Batch;
-use crate::path::{Egress, Path, PathReport, Reach};
+use crate::path::{Egress, Origin, Path, PathReport, Reach};
 
 /// What the lock of a queue pair guards.
 #[derive(Debug)]
@@ -46,10 +48,14 @@ pub(super) struct Locked {
     pub(super) report: PathReport,
     /// Whether acknowledgements wait for the program's answers.
     pub(super) talk: Talk,
+    /// Whether its peer was asked if it is a Ferroce.
+    pub(super) asked: Asked,
     /// Memory that it shares with its peer alone.
     pub(super) lanes: Lanes,
     /// Regions that short messages used last: to send from, and to receive into.
     pub(super) memos: [QpMemo; 2],
+    /// Tags of its packets on the wire.
+    pub(super) seal: Seal,
     /// Room for what is in a lane behind a header, on its way.
     pub(super) room: [u8; LONGEST_REST],
     /// Room for a short message, and an acknowledgement before it.
@@ -85,8 +91,10 @@ impl Locked {
             calm: Calm::default(),
             report: PathReport::default(),
             talk: Talk::default(),
+            asked: Asked::default(),
             lanes: Lanes::default(),
             memos: Default::default(),
+            seal: Seal::default(),
             room: [0; LONGEST_REST],
             short: Batch::default(),
             known: None,
@@ -135,6 +143,12 @@ impl Locked {
         }
     }
 
+    /// Whether its path leads to a queue pair of this host from which something came.
+    pub(super) fn comes_from(&self, origin: Origin) -> bool {
+        let path = self.path.as_ref();
+        path.is_some_and(|path| path.origin == origin)
+    }
+
     /// The time for what the program posts to be sent. Where nothing depends on it, it is the time of the last step: to look at the clock
     /// costs more than anything else that a short message needs.
     pub(super) fn time_of_post(&self, now: &mut Now) -> Time {
@@ -148,7 +162,15 @@ impl Locked {
     pub(super) fn deadline(&self) -> Option<Time> {
         let wait = self.waits_until.as_ref().map(|(until, _)| *until);
         let pause = self.paused.as_ref().map(|(until, _)| *until);
-        let others = [wait, pause, self.talk.due(), self.fails_at, self.closes_at];
+        let ask = self.seal.deadline();
+        let others = [
+            wait,
+            pause,
+            ask,
+            self.talk.due(),
+            self.fails_at,
+            self.closes_at,
+        ];
         others
             .into_iter()
             .fold(self.transport.deadline(), Time::sooner)

@@ -6,6 +6,7 @@ mod direct;
 mod express;
 mod handles;
 mod input;
+mod kin;
 mod lane;
 mod locked;
 mod modify;
@@ -15,6 +16,7 @@ mod paced;
 mod post;
 mod queues;
 mod results;
+mod seal;
 mod share;
 mod short;
 mod step;
@@ -73,6 +75,8 @@ pub struct Qp {
     deaf_to_itself: AtomicBool,
     /// Its peer is known to be a Ferroce on another host.
     kin: AtomicBool,
+    /// When it asks that.
+    question: kin::Due,
     /// Who adds to it has the lock.
     tally: Arc<Tally>,
     /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them at once.
@@ -182,6 +186,7 @@ impl Qp {
             handles: Handles::default(),
             opened: None,
             kin: AtomicBool::new(false),
+            question: kin::Due::default(),
             tally: Arc::default(),
             deaf_to_itself: AtomicBool::new(false),
             locked: Lock::new(Locked::new(transport)),

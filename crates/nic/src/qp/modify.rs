@@ -1,7 +1,5 @@
 //! `ibv_modify_qp`: the path is chosen here, everything else is the transport's.
 
-use std::sync::atomic::Ordering;
-
 use ferroce_os::clock;
 use ferroce_proto::qp::{self, migration};
 use ferroce_proto::rc::LinkTraits;
@@ -12,12 +10,13 @@ use crate::Error;
 use crate::path::{Destination, Path, choose};
 
 /// A path that was looked for, with its traits.
-type Found = Option<(Path, LinkTraits)>;
+pub(super) type Found = Option<(Path, LinkTraits)>;
 
 impl Qp {
     pub(super) fn apply(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         let mask = qp::relevant(self.qp_type, mask);
         let (chosen, alternate) = self.find_paths(attr, mask)?;
+        let agreed = self.authenticate((attr, mask), (&chosen, &alternate))?;
         let to = mask.contains(AttrMask::STATE).then_some(attr.qp_state);
         if matches!(to, Some(QpState::Reset | QpState::Err)) {
             // From there on the peer does not get what it is still owed for messages that the program has seen.
@@ -43,6 +42,11 @@ impl Qp {
                 locked.set_path(self.qpn, chosen);
                 self.change_account(locked);
             }
+            locked.follow_state(self.nic(), (attr, after), agreed);
+            if agreed.is_some() {
+                // The handshake has shown it.
+                self.meet_kin(locked);
+            }
             if after == QpState::Rts {
                 self.begin_offers(locked);
             }
@@ -58,8 +62,11 @@ impl Qp {
             tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), ?before, ?after, ?mask, "modified");
             Ok(after)
         })?;
+        if to == Some(QpState::Rtr) {
+            self.ask_for_kin(clock::monotonic());
+        }
         if after == QpState::Reset {
-            self.kin.store(false, Ordering::Relaxed);
+            self.forget_kin();
             // What it bound was for the peer that it has no more.
             self.unbind_windows();
         }

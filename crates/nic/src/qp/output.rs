@@ -143,7 +143,7 @@ impl Qp {
             locked.transport.poll_last_word(cx, &mut batch.bytes)
         });
         if any {
-            batch.end_packet();
+            end_packet(locked, &mut batch);
             // The way that a packet has gone makes no difference any more, nor does a peer that is gone.
             let _ = egress.send(self.qpn, batch);
         } else {
@@ -176,12 +176,25 @@ impl Qp {
                 && belongs(locked)
                 && locked.transport.poll_transmit(cx, &mut batch.bytes)
             {
-                batch.end_packet();
+                end_packet(locked, batch);
                 cost += last_cost(batch);
             }
         });
         cost
     }
+}
+
+/// A packet was appended to the batch: it gets its tag, if it must have one.
+#[inline]
+fn end_packet(locked: &mut Locked, batch: &mut Batch) {
+    let start = batch.start(batch.ends.len());
+    let Locked {
+        seal, transport, ..
+    } = locked;
+    if batch.is_of_wire() {
+        seal.close(transport, &batch.addressing, (&mut batch.bytes, start));
+    }
+    batch.end_packet();
 }
 
 /// What the last packet of a batch takes at its receiver.

@@ -9,7 +9,7 @@ use ferroce_proto::verbs::QpType;
 use super::Qp;
 use super::locked::Locked;
 use crate::link::Addressing;
-use crate::path::{Egress, Flow};
+use crate::path::{Egress, Flow, Pacer};
 
 /// Where something goes that is paced.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl Qp {
 
     fn ask(&self, paced: &Paced, now: Time) {
         let nic = self.nic();
-        let question = nic.pacer().ask(&paced.flow, self.qpn, paced.dest, now);
+        let question = Pacer::ask(&paced.flow, self.qpn, paced.dest, now);
         nic.send_drain(&paced.egress, paced.addressing, &question);
     }
 }

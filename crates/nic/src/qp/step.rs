@@ -276,6 +276,7 @@ impl Qp {
             self.transmit(locked, now);
         }
         self.fail_if_due(locked, now);
+        self.ask_if_due(locked, now);
         if locked.closes_at.is_some_and(|at| at <= now) {
             locked.closes_at = None;
             self.transmit(locked, now);

@@ -8,7 +8,9 @@ use ferroce_proto::ud::{Route, UdQp};
 use ferroce_proto::verbs::{
     AttrMask, Datagram, Mtu, PostError, QpAttr, QpState, RecvWr, SendOp, SendWr,
 };
-use ferroce_proto::wire::Packet;
+use ferroce_proto::wire::{Brief, Packet};
+
+use crate::path::Admitted;
 
 /// One per queue pair type; the methods hand on to the state machine.
 #[derive(Debug)]
@@ -146,7 +148,7 @@ impl Transport {
     pub(super) fn on_packet(
         &mut self,
         cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
+        (packet, _): (&Packet<'_>, Admitted),
         route: &Route,
     ) -> bool {
         match self {
@@ -157,10 +159,26 @@ impl Transport {
     }
 
     /// As [`RcQp::on_middles`].
-    pub(super) fn on_middles(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
+    pub(super) fn on_middles(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (packets, _): (&[&[u8]], Admitted),
+    ) -> usize {
         match self {
             Self::Rc(rc) => rc.on_middles(cx, packets),
             Self::Uc(_) | Self::Ud(_) => 0,
+        }
+    }
+
+    /// As [`RcQp::on_brief`]. Only reliable queue pairs have this way.
+    pub(super) fn on_brief(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (brief, _): (&Brief<'_>, Admitted),
+    ) -> Option<bool> {
+        match self {
+            Self::Rc(rc) => rc.on_brief(cx, brief),
+            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 

@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use ferroce_os::poll::{Interest, Poller};
-use ferroce_os::unix::{self, Credentials, Record, SeqSocket};
+use ferroce_os::unix::{self, Credentials, Identity, Record, SeqSocket};
 
 use super::Survey;
-use crate::link::local::{NAMES, QUESTION, slot_names};
+use crate::link::local::{NAMES, QUESTION, slot_names, slot_number};
 
 /// How long all of them together have to answer: a process that is stopped never does.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -69,7 +69,11 @@ fn ask(wanted: impl Fn(&Credentials) -> bool) -> io::Result<Vec<Process>> {
     let mut asked = Vec::new();
     let slots = slot_names(NAMES);
     for name in unix::abstract_names(&slots)? {
-        let slot = name.strip_prefix(&slots).and_then(|n| n.parse().ok());
+        // An alternate name has more behind the slot.
+        let number = name
+            .strip_prefix(&slots)
+            .and_then(|rest| rest.split('/').next());
+        let slot = number.and_then(slot_number);
         // Who is not there any more has ended since the list was made.
         let (Some(slot), Ok(socket)) = (slot, SeqSocket::connect(&name)) else {
             continue;
@@ -117,8 +121,8 @@ fn hear(asked: &mut [Asked]) -> io::Result<()> {
 impl Asked {
     /// Asks, unless the answer is known.
     fn new(slot: u16, peer: Credentials, socket: SeqSocket) -> Self {
-        let own = Credentials::own();
-        let said = if own.uid != 0 && own.uid != peer.uid {
+        let identity = Identity::read();
+        let said = if !identity.is_trusted_by(identity.relation(peer)) {
             Some(Said::Nothing("it is another user's".into()))
         } else {
             let sent = socket.send(&[IoSlice::new(&QUESTION)]);

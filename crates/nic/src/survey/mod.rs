@@ -27,7 +27,7 @@ pub struct Survey {
     pub flows: Vec<Flow>,
     /// Queue pairs that are in no entry of `flows`, since there would be too many.
     pub untold: usize,
-    /// What its devices have counted about paths; zeros are left out.
+    /// What its devices have counted about paths, and what was denied to others; zeros are left out.
     pub counts: Vec<Count>,
 }
 
@@ -87,7 +87,7 @@ pub struct Flow {
 /// A counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// The device.
+    /// The device, or `process` for what belongs to none.
     pub device: String,
     /// What was counted, as under `hw_counters`.
     pub what: String,

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use ferroce_os::unix::Relation;
+
 use super::{Count, Flow, Means, Neighbour, Survey};
 use crate::direct::Refusal;
 use crate::path::{Carrier, Path, PathReport, Policy, Reach};
-use crate::{Nic, Qp};
+use crate::{Counters, Nic, Qp, all_denials};
 
 /// Entries of one list at most: the answer must fit a record.
 const MOST: usize = 200;
+
+/// Stands in the place of a device where something was counted for none.
+const PROCESS: &str = "process";
 
 /// What queue pairs that are told of together have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,11 +106,13 @@ impl Nic {
         let mut all: Vec<Neighbour> = self
             .neighbour_slots()
             .into_iter()
-            .map(|(slot, same_user)| {
-                let reaches = if same_user {
-                    self.boards().reaches(slot)
-                } else {
-                    Err("it is another user's process".to_owned())
+            .map(|(slot, relation)| {
+                let reaches = match relation {
+                    Relation::Own => self.boards().reaches(slot),
+                    Relation::OwnApart => Err("it is of another PID namespace".to_owned()),
+                    Relation::Root | Relation::Foreign => {
+                        Err("it is another user's process".to_owned())
+                    }
                 };
                 Neighbour {
                     slot,
@@ -130,7 +137,11 @@ impl Nic {
             };
             Vec::from_iter(counters.all_direct().map(each))
         };
-        let all = devices.iter().flat_map(|device| of(device));
+        let denied = devices
+            .iter()
+            .flat_map(|device| denials(device.name(), device.counters()));
+        let all = denied.chain(denials(PROCESS, self.counters()));
+        let all = all.chain(devices.iter().flat_map(|device| of(device)));
         all.filter(|count| count.value > 0).take(MOST).collect()
     }
 
@@ -186,6 +197,15 @@ impl Nic {
             (_, None) => String::new(),
         }
     }
+}
+
+/// What was denied, as far as a device or [`PROCESS`] counted it.
+fn denials(of: &str, counters: &Counters) -> impl Iterator<Item = Count> {
+    all_denials().map(move |(what, asker, why)| Count {
+        device: of.to_owned(),
+        what,
+        value: counters.denied(asker, why),
+    })
 }
 
 fn means(name: &str, is: Result<String, String>) -> Means {

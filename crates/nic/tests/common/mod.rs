@@ -4,6 +4,7 @@
 pub(crate) mod lanes;
 pub(crate) mod peer;
 pub(crate) mod process;
+pub(crate) mod stranger;
 
 use std::process::Command;
 use std::sync::Arc;

@@ -73,6 +73,25 @@ fn an_initiator_that_is_killed_lets_go() {
     }
 }
 
+/// Nor does one that becomes another program: it lives, and its board says for ever what it was in the middle of.
+#[test]
+fn an_initiator_that_executes_a_program_lets_go() {
+    for round in 0..12 {
+        let mut peer = Peer::start_direct();
+        peer.ask(&format!("end-flood {}", 2000 + round * 97));
+        let replacement = Buffer::new(&peer.end.pd, vec![0; 8]);
+        let buffer = std::mem::replace(&mut peer.buffer, replacement);
+        let program = format!("/proc/{}/comm", peer.child.id());
+        let name = || std::fs::read_to_string(&program).expect("it lives");
+        wait_for("another program", || name() == "sleep\n");
+        let taker = Taker::new(buffer);
+        let taken = taker.taken.recv_timeout(common::DEADLINE);
+        let bytes = taken.expect("held up by a process that has no more to do with it");
+        taker.thread.join().expect("taken");
+        assert!(bytes.snapshot().iter().all(|byte| *byte == CANARY));
+    }
+}
+
 /// A thread that takes memory back.
 struct Taker {
     thread: JoinHandle<()>,

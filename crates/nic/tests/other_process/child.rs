@@ -9,6 +9,7 @@ use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::mr::{Access, WindowBind, WindowType};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, WcImm, WcStatus};
 
+use super::exec::{self, Fixed};
 use super::{CANARY, LEN, ON_DEVICE, SEED, numbers, parse, reconnect, small};
 use crate::common::{ALL, Buffer, Bytes, End, cap, pattern, wait_for};
 
@@ -21,6 +22,8 @@ struct State {
     region: Option<Arc<Mr>>,
     /// One that is bound to it, and by what.
     window: Option<(Window, WindowBind)>,
+    /// Memory where the next program has some.
+    fixed: Option<(Fixed, Arc<Mr>)>,
     theirs: Vec<u64>,
     /// Queue pairs for other processes than the one that started this.
     more: Vec<End>,
@@ -43,6 +46,7 @@ pub(crate) fn run() {
         end,
         region: None,
         window: None,
+        fixed: None,
         theirs: Vec::new(),
         more: Vec::new(),
     };
@@ -95,6 +99,15 @@ impl State {
             "window" => self.open_window(parse(line)[0] == 2),
             "race" => self.race(parse(line)[0]),
             "flood" => self.flood(),
+            "fixed" => {
+                let fixed = Fixed::new();
+                let (addr, mr) = fixed.register(end);
+                let key = mr.key();
+                self.fixed = Some((fixed, mr));
+                vec![addr, key.0.into()]
+            }
+            "end-flood" => self.flood_and_execute(parse(line)[0]),
+            "exec" => exec::become_the_next(),
             "reach" => self.reach(),
             "number" => vec![end.qp.qpn().get().into()],
             "another" => self.another(small(parse(line)[0])),
@@ -264,6 +277,15 @@ impl State {
             known.is_some()
         });
         vec![known.expect("known")]
+    }
+
+    /// Writes to the peer's memory until another thread makes this process another program, after a time.
+    fn flood_and_execute(&self, micros: u64) -> Vec<u64> {
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(micros));
+            exec::become_idle()
+        });
+        self.flood()
     }
 
     /// Writes to the peer's memory until that is taken back.

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 pub(crate) mod child;
+pub(crate) mod exec;
 pub(crate) mod peer;
 pub(crate) mod race;
 pub(crate) mod reach;

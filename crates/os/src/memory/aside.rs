@@ -26,8 +26,6 @@ impl Mapping {
     /// # Errors
     /// ENOMEM; EEXIST if something is there.
     pub fn aside(len: usize) -> io::Result<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        Self::map(place(len), len, protection, flags, (-1, 0))
+        Self::exactly(place(len), len)
     }
 }

@@ -22,12 +22,14 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<()
         iov_len: len,
     };
     let (local, remote) = (piece(to), piece(from));
-    // As a read of the own process: a fault on either side ends the copy.
+    // As a read of the own process: a fault on either side ends the copy. By this thread's number: the first thread may have ended.
+    // SAFETY: takes nothing.
+    let own = unsafe { libc::syscall(libc::SYS_gettid) };
     // SAFETY: the kernel checks both ranges; what is written is `to`, as the caller promises.
     let copied = check_retry(|| unsafe {
         libc::syscall(
             libc::SYS_process_vm_readv,
-            std::process::id(),
+            own,
             &raw const local,
             1_usize,
             &raw const remote,

@@ -37,6 +37,16 @@ impl Mapping {
         Self::map(0, len, protection, libc::MAP_SHARED, (fd, offset))
     }
 
+    /// Zeroed memory at exactly this address.
+    ///
+    /// # Errors
+    /// EEXIST: something is there; ENOMEM.
+    pub(super) fn exactly(at: u64, len: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        Self::map(at, len, protection, flags, (-1, 0))
+    }
+
     /// At `at`, or where the kernel likes.
     pub(super) fn map(
         at: u64,

@@ -13,6 +13,8 @@
 //! | a little of it | `short_copies`: the kernel copies to and from the file of that process's memory |
 //! | another process's that is pages of a file | `peer_pages`: mapped here, too, and `guarded` |
 //!
+//! Another process's memory is told from that of a program that it executes, or that has got its number, by `proof`.
+//!
 //! `shared` has words of memory that one process writes and others read, `file` the files behind shared memory; `copy_short` copies a few
 //! bytes of the library's own.
 
@@ -25,6 +27,7 @@ mod guarded;
 mod mapping;
 mod pages;
 mod peer_pages;
+mod proof;
 mod remote;
 mod shared;
 mod short_copies;
@@ -39,7 +42,8 @@ pub use file::{FileId, SharedFile};
 pub use mapping::{Mapping, file_size};
 pub use pages::{page_size, prefetch, probe_range};
 pub use peer_pages::{PeerFile, PeerPages};
-pub use remote::{MAX_PIECES, Process, is_refusal};
+pub use proof::{Proof, ProofPage};
+pub use remote::{MAX_PIECES, Process, Task, is_refusal};
 pub use shared::{OwnWords, PeerWords};
 pub use short_copies::MemoryFile;
 

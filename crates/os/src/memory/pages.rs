@@ -22,25 +22,29 @@ pub fn probe_range(addr: u64, len: u64, writable: bool) -> io::Result<()> {
     let page = page_size();
     let (first_page, last_page) = (addr - addr % page, last - last % page);
     let end = last_page.checked_add(page).ok_or_else(fault)?;
-    if end - first_page > 2 * page && !mappings_allow(first_page, end, writable) {
-        return Err(fault());
+    if end - first_page > 2 * page {
+        match mappings_allow(first_page, end, writable) {
+            Some(true) => {}
+            Some(false) => return Err(fault()),
+            // No list to look at: only the pages can tell, which brings them in.
+            None => return probe_pages(first_page, end - first_page, writable),
+        }
     }
     // The ends also tell a file mapping that reaches beyond the file.
-    probe_page(first_page, page, writable)?;
+    probe_pages(first_page, page, writable)?;
     if last_page == first_page {
         Ok(())
     } else {
-        probe_page(last_page, page, writable)
+        probe_pages(last_page, page, writable)
     }
 }
 
-/// Whether mappings that allow the access cover `from .. to` without a hole.
-fn mappings_allow(from: u64, to: u64, writable: bool) -> bool {
-    uncancellable(|| match File::open("/proc/self/maps") {
-        Ok(maps) => asked_mappings_allow(&maps, from, to, writable)
-            .unwrap_or_else(|| listed_mappings_allow(maps, from, to, writable)),
-        // No list to look at: the pages at the ends are probed all the same.
-        Err(_) => true,
+/// Whether mappings that allow the access cover `from .. to` without a hole; `None` if there is no list to look at.
+fn mappings_allow(from: u64, to: u64, writable: bool) -> Option<bool> {
+    uncancellable(|| {
+        let maps = File::open("/proc/self/maps").ok()?;
+        let asked = asked_mappings_allow(&maps, from, to, writable);
+        Some(asked.unwrap_or_else(|| listed_mappings_allow(maps, from, to, writable)))
     })
 }
 
@@ -142,20 +146,20 @@ pub fn prefetch(addr: u64, len: u64, writable: bool, wait: bool) -> io::Result<(
     match advised.as_ref().map_err(errno) {
         // Best effort where the kernel is older or the mapping is of a kind that is always there.
         Ok(_) | Err(libc::ENOSYS | libc::EPERM | libc::EBADF) => Ok(()),
-        Err(libc::EINVAL) if mappings_allow(first, end, writable) => Ok(()),
+        Err(libc::EINVAL) if mappings_allow(first, end, writable) != Some(false) => Ok(()),
         Err(_) if !wait => Ok(()),
         Err(_) => Err(fault()),
     }
 }
 
-fn probe_page(addr: u64, page: u64, writable: bool) -> io::Result<()> {
+fn probe_pages(addr: u64, len: u64, writable: bool) -> io::Result<()> {
     let advice = if writable {
         libc::MADV_POPULATE_WRITE
     } else {
         libc::MADV_POPULATE_READ
     };
-    // SAFETY: has the effect of an access to the page: it may become present, its content stays.
-    let populated = check(unsafe { libc::syscall(libc::SYS_madvise, addr, page, advice) });
+    // SAFETY: has the effect of accesses to the pages: they may become present, their content stays.
+    let populated = check(unsafe { libc::syscall(libc::SYS_madvise, addr, len, advice) });
     match populated.as_ref().map_err(errno) {
         Ok(_) => Ok(()),
         // Not permitted, or a kind of mapping that cannot be asked (device memory), or a kernel before 5.14: look it up.

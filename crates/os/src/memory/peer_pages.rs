@@ -12,14 +12,15 @@ use std::sync::atomic::{Ordering, fence};
 use ferroce_proto::mr::{Backing, Piece, Unmapped};
 
 use super::file::{self, FileId};
+use super::remote::Task;
 use super::{Mapping, address, file_size, guarded, last_bytes};
 use crate::sys::reopen;
 
 /// A file that another process, or this one, has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerFile {
-    /// The process.
-    pub pid: i32,
+    /// A thread of the process, which executes no other program.
+    pub task: Task,
     /// Its descriptor.
     pub number: i32,
     /// The file that it must be.
@@ -42,7 +43,7 @@ impl PeerPages {
     pub fn open(file: &PeerFile, (offset, len): (u64, usize), writable: bool) -> io::Result<Self> {
         let refused = |_| io::Error::from_raw_os_error(libc::EINVAL);
         // To look at what is there opens nothing: it might be anything.
-        let place = reopen(file.pid, file.number, libc::O_PATH)?;
+        let place = reopen(file.task, file.number, libc::O_PATH)?;
         if FileId::of(place.as_raw_fd())? != file.id {
             return Err(refused(()));
         }

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd as _;
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::{Access, Backing, Piece, Region, Rights};
 
-use super::super::{FileId, PeerFile, PeerPages, SharedFile, file, page_size};
+use super::super::{FileId, PeerFile, PeerPages, SharedFile, Task, file, page_size};
 use crate::sys::errno;
 
 const KEY: Key = Key(1);
@@ -13,7 +13,7 @@ const PD: PdId = PdId(1);
 
 fn this(file: &SharedFile) -> PeerFile {
     PeerFile {
-        pid: std::process::id().cast_signed(),
+        task: Task::this(),
         number: file.number(),
         id: file.id(),
     }
@@ -129,7 +129,11 @@ fn files_that_are_others_or_could_be_cut_are_refused() {
         ..right
     };
     assert_eq!(open(&closed, all), Err(libc::ENOENT));
-    let gone = PeerFile { pid: -1, ..right };
+    let task = Task {
+        pid: -1,
+        thread: -1,
+    };
+    let gone = PeerFile { task, ..right };
     assert_eq!(open(&gone, all), Err(libc::ENOENT));
     assert_eq!(open(&right, (page_size(), len)), Err(libc::EINVAL));
     assert_eq!(open(&right, (u64::MAX, len)), Err(libc::EINVAL));

@@ -1,23 +1,59 @@
 //! The memory of another process of this host, by the kernel's copies between address spaces (`process_vm_readv(2)`).
 
+use std::ffi::CString;
+use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd as _;
 
 use ferroce_proto::mr::{Backing, Piece};
 
 use super::address;
+use super::proof::Proof;
+use super::short_copies::MemoryFile;
 use crate::fd::Fd;
 use crate::sys::{self, check_retry, errno, raw_fd};
+use crate::thread;
 
-/// Most pieces of one call (`UIO_MAXIOV`).
-pub const MAX_PIECES: usize = 1024;
+/// Most pieces of one call (`UIO_MAXIOV`), besides the word that goes before them.
+pub const MAX_PIECES: usize = 1023;
 
-/// Another process, or this one.
+const WORD: usize = size_of::<u64>();
+
+/// A thread by its number, and the process that it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The process.
+    pub pid: i32,
+    /// The thread.
+    pub thread: i32,
+}
+
+impl Task {
+    /// The calling thread.
+    #[must_use]
+    pub fn this() -> Self {
+        Self {
+            pid: std::process::id().cast_signed(),
+            thread: thread::number(),
+        }
+    }
+}
+
+/// As `/proc` has it.
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/task/{}", self.pid, self.thread)
+    }
+}
+
+/// The address space of another process, or of this one.
 #[derive(Debug)]
 pub struct Process {
-    pid: i32,
-    /// Tells that it has ended, also when its number has been given out again.
+    task: Task,
+    proof: Proof,
+    /// Tells that the process has ended, also when its number has been given out again.
     watch: Fd,
+    memory: Option<MemoryFile>,
 }
 
 pub(super) fn iovec(piece: &Piece<'_>) -> libc::iovec {
@@ -32,24 +68,47 @@ pub(super) fn iovec(piece: &Piece<'_>) -> libc::iovec {
 }
 
 impl Process {
-    /// The process with a number, as this process's PID namespace has them.
+    /// The address space that has `proof`, of the process of a thread, as this process's PID namespace has the numbers. The thread never
+    /// executes a program: what the kernel finds under its number is that address space, or nothing.
     ///
     /// # Errors
-    /// ESRCH, EINVAL: there is none; EPERM, ENOSYS: a filter or the kernel (before 5.3) does not allow to look.
-    pub fn open(pid: i32) -> io::Result<Self> {
+    /// ESRCH, EINVAL, ENOENT: there is no such thread; EPERM, ENOSYS: a filter or the kernel (before 5.3) does not allow to look.
+    pub fn open(task: Task, proof: Proof) -> io::Result<Self> {
         // SAFETY: takes no pointers.
-        let raw = sys::check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        let raw = sys::check(unsafe { libc::syscall(libc::SYS_pidfd_open, task.pid, 0) })?;
         let watch = Fd::internal(raw_fd(raw));
-        Ok(Self { pid, watch })
+        if !is_there(task) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        let is_its = |file: &MemoryFile| file.read_word(proof.addr).ok() == Some(proof.word);
+        let memory = MemoryFile::open(task).ok().filter(is_its);
+        Ok(Self {
+            task,
+            proof,
+            watch,
+            memory,
+        })
+    }
+
+    /// Its thread.
+    #[must_use]
+    pub const fn task(&self) -> Task {
+        self.task
     }
 
     /// Its number.
     #[must_use]
     pub const fn pid(&self) -> i32 {
-        self.pid
+        self.task.pid
     }
 
-    /// Whether it has ended: then none of its threads is in the middle of anything any more.
+    /// Its memory as a file, if the kernel lets this process at it.
+    #[must_use]
+    pub const fn memory(&self) -> Option<&MemoryFile> {
+        self.memory.as_ref()
+    }
+
+    /// Whether the process has ended: then none of its threads is in the middle of anything any more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let mut poll = libc::pollfd {
@@ -76,50 +135,68 @@ impl Process {
         ready.is_ok_and(|n| n > 0)
     }
 
-    /// Reads a word of its memory.
+    /// Whether the address space has gone: the process has ended, or has executed another program. Unless `memory` is not to be had, no thread is
+    /// in the middle of anything then. Else threads that the kernel ends for another program may have some instructions left.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let left = || match &self.memory {
+            Some(memory) => memory.is_gone(self.proof.addr),
+            None => !is_there(self.task),
+        };
+        self.has_ended() || left()
+    }
+
+    /// Whether the address space is the one that it should be.
     ///
     /// # Errors
-    /// EPERM: this process may not; ENOSYS: a filter; ESRCH: it is gone; EFAULT: nothing is mapped there.
-    pub fn read_word(&self, addr: u64) -> io::Result<u64> {
-        let mut bytes = [0_u8; 8];
-        let local = libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        };
-        // SAFETY: the kernel writes within `bytes`.
-        unsafe { self.copy(libc::SYS_process_vm_readv, &[local], addr, bytes.len()) }?;
-        Ok(u64::from_ne_bytes(bytes))
+    /// EPERM: this process may not look; ENOSYS: a filter; ESRCH: it is gone; EFAULT: it is another one.
+    pub fn prove(&self) -> io::Result<bool> {
+        match self.read(0, &[], 0) {
+            Err(e) if errno(&e) == libc::ESTALE => Ok(false),
+            other => other.map(|()| true),
+        }
     }
 
     /// Copies `len` bytes at `from` of its memory into registered memory of this one, as many in all.
     ///
     /// # Errors
-    /// As [`read_word`](Self::read_word); a part may have been copied.
+    /// As [`prove`](Self::prove), a part may have been copied; ESTALE: it was another process's memory, and what was copied is not to be used.
     pub fn read(&self, from: u64, to: &[Piece<'_>], len: usize) -> io::Result<()> {
         let writable = |piece: &Piece<'_>| matches!(piece, Piece::Registered(_));
         if !to.iter().all(writable) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         check(to, len)?;
-        // SAFETY: the kernel writes into registered memory, which the spans vouch for; one that is not mapped is an error.
-        with_iovecs(to, |to| unsafe {
+        let mut found = 0_u64;
+        // SAFETY: the kernel writes into `found` and registered memory, which the spans vouch for; one that is not mapped is an error.
+        with_iovecs(&raw mut found, to, |to| unsafe {
             self.copy(libc::SYS_process_vm_readv, to, from, len)
-        })
+        })?;
+        if found == self.proof.word {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ESTALE))
+        }
     }
 
     /// Copies pieces of this process's memory, `len` bytes in all, to `to` in its memory. Bytes are copied in ascending order,
     /// page by page: who polls the last one finds the others there.
     ///
     /// # Errors
-    /// As [`read_word`](Self::read_word); a part may have been copied.
+    /// As [`prove`](Self::prove); a part may have been copied.
     pub fn write(&self, from: &[Piece<'_>], to: u64, len: usize) -> io::Result<()> {
         check(from, len)?;
-        // SAFETY: the kernel only reads the pieces; what is not mapped is an error.
-        with_iovecs(from, |from| unsafe {
+        // What is there already: nothing changes.
+        let mut word = self.proof.word;
+        // SAFETY: the kernel only reads the word and the pieces; what is not mapped is an error.
+        with_iovecs(&raw mut word, from, |from| unsafe {
             self.copy(libc::SYS_process_vm_writev, from, to, len)
         })
     }
 
+    /// Copies between own memory, of which the first word is for the proof, and `len` bytes at `remote`. The kernel looks once which address space
+    /// the number stands for, and stops at the first piece that is not mapped there.
+    ///
     /// # Safety
     /// With `process_vm_readv` the iovecs are memory that may be written.
     unsafe fn copy(
@@ -129,28 +206,46 @@ impl Process {
         remote: u64,
         len: usize,
     ) -> io::Result<()> {
-        let remote = libc::iovec {
-            iov_base: address(remote),
+        let at = |addr, len| libc::iovec {
+            iov_base: address(addr),
             iov_len: len,
         };
-        // SAFETY: the caller's promise for `local`; `remote` is an address of the other process, where the kernel checks it.
+        let remote = [at(self.proof.addr, WORD), at(remote, len)];
+        // SAFETY: the caller's promise for `local`; `remote` is addresses of the other process, where the kernel checks them.
         let copied = sys::check(unsafe {
             libc::syscall(
                 call,
-                self.pid,
+                self.task.thread,
                 local.as_ptr(),
                 local.len(),
-                &raw const remote,
-                1_usize,
+                remote.as_ptr(),
+                remote.len(),
                 0_usize,
             )
         });
         match copied {
-            Ok(copied) if copied == len => Ok(()),
+            Ok(copied) if copied == WORD + len => Ok(()),
             Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
             Err(e) => Err(e),
         }
     }
+}
+
+/// Whether there is a thread of that process with that number.
+fn is_there(task: Task) -> bool {
+    let Ok(path) = CString::new(format!("/proc/{task}")) else {
+        return false;
+    };
+    // SAFETY: the path is a C string.
+    let seen = unsafe {
+        libc::syscall(
+            libc::SYS_faccessat,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::F_OK,
+        )
+    };
+    sys::check(seen).is_ok()
 }
 
 /// Whether the pieces are `len` bytes of memory that the kernel can copy.
@@ -163,17 +258,26 @@ pub(super) fn check(pieces: &[Piece<'_>], len: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the pieces as the kernel takes them to `call`: a few, as usual, without a place from the allocator.
-fn with_iovecs<R>(pieces: &[Piece<'_>], call: impl FnOnce(&[libc::iovec]) -> R) -> R {
-    const FEW: usize = 8;
-    if pieces.len() > FEW {
-        return call(&pieces.iter().map(iovec).collect::<Vec<_>>());
+/// Gives a word and the pieces as the kernel takes them to `call`: a few, as usual, without a place from the allocator.
+fn with_iovecs<R>(
+    word: *mut u64,
+    pieces: &[Piece<'_>],
+    call: impl FnOnce(&[libc::iovec]) -> R,
+) -> R {
+    const FEW: usize = 9;
+    let word = libc::iovec {
+        iov_base: word.cast(),
+        iov_len: WORD,
+    };
+    let all = std::iter::once(word).chain(pieces.iter().map(iovec));
+    if pieces.len() >= FEW {
+        return call(&all.collect::<Vec<_>>());
     }
-    let mut few = [iovec(&Piece::Inline(&[])); FEW];
-    for (place, piece) in few.iter_mut().zip(pieces) {
-        *place = iovec(piece);
+    let mut few = [word; FEW];
+    for (place, piece) in few.iter_mut().zip(all) {
+        *place = piece;
     }
-    call(&few[..pieces.len()])
+    call(&few[..=pieces.len()])
 }
 
 /// What an error of a copy means for all copies to come: whether they will fail too.

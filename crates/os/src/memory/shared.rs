@@ -79,6 +79,15 @@ impl PeerWords {
         Words::of(fd, len, false).map(Self)
     }
 
+    /// This process's own words, as others have them.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    #[cfg(feature = "fuzzing")]
+    pub fn of(own: &OwnWords) -> io::Result<Self> {
+        Words::of(&own.fd, own.words.mapping.len(), false).map(Self)
+    }
+
     /// Reads a word.
     ///
     /// # Panics

@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd as _;
 
 use ferroce_proto::mr::Piece;
 
-use super::remote::{Process, check, iovec};
+use super::remote::{Task, check, iovec};
 use crate::fd::Fd;
 use crate::sys::{self, raw_fd};
 
@@ -37,8 +37,8 @@ impl MemoryFile {
     ///
     /// # Errors
     /// EACCES, EPERM, ENOENT: the kernel does not let this process at it; EMFILE.
-    pub fn open(process: &Process) -> io::Result<Self> {
-        let path = CString::new(format!("/proc/{}/mem", process.pid()))?;
+    pub fn open(task: Task) -> io::Result<Self> {
+        let path = CString::new(format!("/proc/{task}/mem"))?;
         let flags = libc::O_RDWR | libc::O_CLOEXEC;
         // SAFETY: the path is a C string.
         let raw = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) };
@@ -76,6 +76,20 @@ impl MemoryFile {
         // SAFETY: the kernel writes within `bytes`.
         unsafe { self.copy(libc::SYS_pread64, to, addr) }?;
         Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// Whether the address space has gone: its process has ended or has executed another program, and no thread uses it any more.
+    #[must_use]
+    pub fn is_gone(&self, addr: u64) -> bool {
+        let mut byte = [0_u8];
+        let Ok(at) = i64::try_from(addr) else {
+            return false;
+        };
+        let (fd, to) = (self.file.as_raw_fd(), byte.as_mut_ptr());
+        // SAFETY: the kernel writes within `byte`.
+        let read = sys::check(unsafe { libc::syscall(libc::SYS_pread64, fd, to, 1_usize, at) });
+        // What is not mapped is an error; the end of the file is the end of the memory.
+        read.is_ok_and(|read| read == 0)
     }
 
     /// Copies what is at `from` into a piece of registered memory that was [taken](Self::takes).
@@ -143,8 +157,7 @@ mod tests {
     const MAX: usize = MemoryFile::MAX;
 
     fn own() -> MemoryFile {
-        let this = Process::open(std::process::id().cast_signed()).unwrap();
-        MemoryFile::open(&this).unwrap()
+        MemoryFile::open(Task::this()).unwrap()
     }
 
     #[test]

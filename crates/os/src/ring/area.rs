@@ -160,7 +160,7 @@ impl SharedArea {
     /// Whether this process may use it: no longer in a child of `fork`.
     #[inline]
     pub(super) fn is_ours(&self) -> bool {
-        self.generation == fork::generation()
+        fork::is_current(self.generation)
     }
 
     /// Where the words of a lane begin, and its slots, if there is such a lane.

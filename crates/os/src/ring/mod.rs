@@ -11,6 +11,8 @@
 //! A child of `fork` does not have the mapping; what it inherits of these objects says [`Broken`].
 
 mod area;
+#[cfg(feature = "fuzzing")]
+mod hostile;
 mod lane;
 mod protocol;
 mod shared_lane;
@@ -23,6 +25,9 @@ mod model;
 mod tests;
 
 use std::sync::Arc;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::hostile::fuzz;
 
 pub use self::area::{Refused, SharedArea, create, open};
 pub use self::lane::{

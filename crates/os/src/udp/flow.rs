@@ -20,9 +20,27 @@ impl UdpSocket {
     /// # Errors
     /// EADDRINUSE: somebody has it. EAFNOSUPPORT without the IP version.
     pub fn sender(v6: bool, port: u16) -> io::Result<Self> {
+        Self::sender_with(v6, port, NO_BUFFER)
+    }
+
+    /// A socket that sends from any free port, for a process that cannot have the shared one. What is sent to it vanishes. Its receive
+    /// buffer has the size that one on the shared port would have.
+    ///
+    /// # Errors
+    /// EAFNOSUPPORT without the IP version; EADDRINUSE: no port is free.
+    pub fn guest(v6: bool) -> io::Result<Self> {
+        Self::sender_with(v6, 0, BUFFER)
+    }
+
+    fn sender_with(v6: bool, port: u16, receive_buffer: libc::c_int) -> io::Result<Self> {
         let fd = unbound(v6)?;
         sys::set_buffers(fd.as_raw_fd(), BUFFER)?;
-        sys::set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, NO_BUFFER)?;
+        sys::set_option(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF,
+            receive_buffer,
+        )?;
         refuse_all(fd.as_raw_fd())?;
         bind(&fd, InetAddr::new(any(v6), port, 0))?;
         let (_, port) = local_address(&fd)?;

@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::{Name, Record, receive};
+use super::{Credentials, Name, Record, receive, refuse_descriptors};
+use crate::cmsg::Control;
 use crate::fd::Fd;
-use crate::sys::{self, check_retry};
+use crate::sys::{self, check_retry, socklen};
 
 /// A socket for single messages between names. All calls are non-blocking.
 #[derive(Debug)]
@@ -21,6 +22,9 @@ impl Dgram {
     pub fn bind(name: &str) -> io::Result<Self> {
         let name = Name::new(name)?;
         let fd = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?;
+        // Before the name: each message that comes has its sender's credentials.
+        sys::set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, 1)?;
+        refuse_descriptors(&fd);
         name.apply(libc::SYS_bind, &fd)?;
         Ok(Self { fd })
     }
@@ -33,6 +37,37 @@ impl Dgram {
         Ok(Self {
             fd: sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?,
         })
+    }
+
+    /// A socket without a name that sends to the socket that has a name now, and to no later one.
+    ///
+    /// # Errors
+    /// ECONNREFUSED: nobody has it. EMFILE, ENFILE, ENOMEM.
+    pub fn connected(name: &str) -> io::Result<Self> {
+        let socket = Self::unbound()?;
+        Name::new(name)?.apply(libc::SYS_connect, &socket.fd)?;
+        Ok(socket)
+    }
+
+    /// Sends a message to the socket that it is connected to.
+    ///
+    /// # Errors
+    /// ECONNREFUSED: that is gone. EAGAIN: it has no room.
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: pointer and length describe the message; the kernel only reads it.
+        check_retry(|| unsafe {
+            libc::syscall(
+                libc::SYS_sendto,
+                self.fd.as_raw_fd(),
+                bytes.as_ptr(),
+                bytes.len(),
+                flags,
+                std::ptr::null::<libc::sockaddr_un>(),
+                0,
+            )
+        })
+        .map(drop)
     }
 
     /// Sends a message to whoever has the name.
@@ -58,11 +93,27 @@ impl Dgram {
         .map(drop)
     }
 
-    /// Receives one message; it may be empty.
+    /// Receives one message, which may be empty, and who sent it: its real user, where [`SeqSocket::peer`](super::SeqSocket::peer) says
+    /// the effective one (`unix(7)`, `SCM_CREDENTIALS`). Only a process with rights over others can name another one.
     ///
     /// # Errors
     /// ENOMEM and the like; none is expected.
-    pub fn recv(&self, room: &mut [u8]) -> io::Result<Record> {
-        receive(&self.fd, room, None)
+    pub fn recv_from(&self, room: &mut [u8]) -> io::Result<(Record, Option<Credentials>)> {
+        let mut control = Control::new();
+        // SAFETY: computes a size.
+        let capacity = unsafe { libc::CMSG_SPACE(socklen(size_of::<libc::ucred>())) } as usize;
+        // There is no room for descriptors besides, so the kernel closes those that come with a message.
+        let record = receive(&self.fd, room, Some((&mut control, capacity)))?;
+        Ok((record, credentials(&control)))
     }
+}
+
+/// The credentials in control messages.
+fn credentials(control: &Control) -> Option<Credentials> {
+    let message = control
+        .iter()
+        .find(|m| m.level == libc::SOL_SOCKET && m.kind == libc::SCM_CREDENTIALS)?;
+    // SAFETY: a structure of integers.
+    let libc::ucred { pid, uid, .. } = unsafe { message.plain() }?;
+    Some(Credentials { pid, uid })
 }

@@ -4,6 +4,9 @@
 //! with the last descriptor of its socket (`unix(7)`).
 
 mod dgram;
+mod discard;
+mod identity;
+mod privilege;
 mod seq;
 
 use std::fs;
@@ -14,11 +17,21 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use crate::cmsg::Control;
 use crate::fd::Fd;
 use crate::sockaddr::family;
-use crate::sys::{check_retry, socklen};
+use crate::sys::{check_retry, set_option, socklen};
 use crate::thread::uncancellable;
 
 pub use dgram::Dgram;
-pub use seq::{MAX_DESCRIPTORS, SeqListener, SeqSocket};
+pub use discard::discard;
+pub use identity::{Identity, Relation};
+pub use privilege::{first_open_port, may_have_low_ports, may_peer_have_low_ports};
+pub use seq::{MAX_DESCRIPTORS, SeqListener, SeqSocket, Waiting};
+
+/// Has the kernel refuse messages with descriptors to a socket (`SO_PASSRIGHTS`, Linux 6.16): dropping a stranger's can take as long as
+/// the stranger likes. Older kernels deliver them.
+fn refuse_descriptors(fd: &Fd) {
+    const SO_PASSRIGHTS: std::ffi::c_int = 83;
+    let _ = set_option(fd.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
+}
 
 /// Who is at the other end, as the kernel vouches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,31 +103,34 @@ impl Name {
     }
 }
 
-fn receive(fd: &Fd, room: &mut [u8], with: Option<&mut Vec<Fd>>) -> io::Result<Record> {
+/// Receives a record, and control messages in as many bytes of room as are given.
+fn receive(
+    fd: &Fd,
+    room: &mut [u8],
+    mut with: Option<(&mut Control, usize)>,
+) -> io::Result<Record> {
     let mut iov = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
         iov_len: room.len(),
     };
-    let mut control = Control::new();
     // SAFETY: null pointers, lengths and flags, for which zero is a value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut iov;
     header.msg_iovlen = 1;
-    if with.is_some() {
+    if let Some((control, capacity)) = &mut with {
         header.msg_control = control.as_mut_ptr();
-        header.msg_controllen = Control::CAPACITY;
+        header.msg_controllen = (*capacity).min(Control::CAPACITY);
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header points to `room`, which is borrowed exclusively, and to `control`. Without room for control messages the
+    // SAFETY: the header points to `room`, which is borrowed exclusively, and to `control`, whose length is at least that. Without room for control messages the
     // kernel closes descriptors that come with the record.
     let got = check_retry(|| unsafe {
         libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, flags)
     });
-    if let Some(with) = with
+    if let Some((control, _)) = with
         && got.is_ok()
     {
         control.set_len(header.msg_controllen);
-        with.extend(descriptors(&control));
     }
     match got {
         Ok(_) if header.msg_flags & libc::MSG_TRUNC != 0 => Ok(Record::Truncated),

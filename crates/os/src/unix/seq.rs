@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{Credentials, Name, Record, receive};
+use super::{Credentials, Name, Record, descriptors, receive, refuse_descriptors};
 use crate::cmsg::Control;
 use crate::fd::Fd;
 use crate::sys::{self, check, check_retry, raw_fd, socklen};
@@ -56,6 +56,19 @@ impl SeqListener {
     }
 }
 
+/// What is next to be received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Nothing is there.
+    Nothing,
+    /// A record.
+    Record,
+    /// A record with descriptors.
+    Descriptors,
+    /// The end, or an empty record.
+    Closed,
+}
+
 /// A connection that keeps the bounds of records. All calls are non-blocking.
 #[derive(Debug)]
 pub struct SeqSocket {
@@ -70,6 +83,8 @@ impl SeqSocket {
     pub fn connect(name: &str) -> io::Result<Self> {
         let name = Name::new(name)?;
         let fd = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0)?;
+        // What the listener answers has none.
+        refuse_descriptors(&fd);
         name.apply(libc::SYS_connect, &fd)?;
         Ok(Self { fd })
     }
@@ -134,6 +149,41 @@ impl SeqSocket {
         .map(drop)
     }
 
+    /// What is next to be received, without receiving it.
+    ///
+    /// # Errors
+    /// ENOMEM and the like; none is expected.
+    pub fn waiting(&self) -> io::Result<Waiting> {
+        // SAFETY: null pointers, lengths and flags, for which zero is a value: there is no room for anything.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+        // SAFETY: the header points to nothing. What is looked at stays in the socket, with its descriptors.
+        let mut look = || unsafe {
+            libc::syscall(
+                libc::SYS_recvmsg,
+                self.fd.as_raw_fd(),
+                &raw mut header,
+                flags,
+            )
+        };
+        let mut got = check_retry(&mut look);
+        // Said once, before what the peer sent.
+        if got
+            .as_ref()
+            .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset)
+        {
+            got = check_retry(&mut look);
+        }
+        match got {
+            Ok(_) if header.msg_flags & libc::MSG_CTRUNC != 0 => Ok(Waiting::Descriptors),
+            Ok(_) if header.msg_flags & libc::MSG_TRUNC != 0 => Ok(Waiting::Record),
+            Ok(_) => Ok(Waiting::Closed),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Waiting::Nothing),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(Waiting::Closed),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Receives one record. An empty record counts as the end: no honest peer sends one. Descriptors that a peer attaches are
     /// refused.
     ///
@@ -150,7 +200,12 @@ impl SeqSocket {
     /// # Errors
     /// As [`recv`](Self::recv).
     pub fn recv_with(&self, room: &mut [u8], with: &mut Vec<Fd>) -> io::Result<Record> {
-        last_words(|| receive(&self.fd, room, Some(with)))
+        last_words(|| {
+            let mut control = Control::new();
+            let got = receive(&self.fd, room, Some((&mut control, Control::CAPACITY)))?;
+            with.extend(descriptors(&control));
+            Ok(got)
+        })
     }
 
     /// Ends the connection for both sides: either sees a hang-up.

@@ -192,10 +192,14 @@ fn messages_go_by_name() {
     a.send_to(&b_name, b"hello").expect("send");
     a.send_to(&b_name, b"").expect("send");
     let mut room = [0; 8];
-    assert_eq!(b.recv(&mut room).expect("receive"), Record::Whole(5));
+    let own = Some(Credentials::own());
+    let got = b.recv_from(&mut room).expect("receive");
+    assert_eq!(got, (Record::Whole(5), own));
     assert_eq!(&room[..5], b"hello");
-    assert_eq!(b.recv(&mut room).expect("receive"), Record::Whole(0));
-    assert_eq!(b.recv(&mut room).expect("receive"), Record::Nothing);
+    let got = b.recv_from(&mut room).expect("receive");
+    assert_eq!(got, (Record::Whole(0), own));
+    let got = b.recv_from(&mut room).expect("receive");
+    assert_eq!(got, (Record::Nothing, None));
     drop(b);
     let e = a.send_to(&b_name, b"anybody?").expect_err("nobody");
     assert_eq!(e.raw_os_error(), Some(libc::ECONNREFUSED));

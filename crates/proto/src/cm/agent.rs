@@ -4,19 +4,19 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::conversation::{Conversation, Phase, State};
-use super::ids::Ids;
+use super::ids::{Ids, Random};
 use super::{EventKind, Output};
 use crate::ids::{Gid, Guid, Qpn};
 use crate::mad::CommId;
 use crate::time::Time;
 
 /// What an agent needs to know of its surroundings.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Config {
     /// Upper bits of every communication id (slot << 22); the lower 22 are drawn.
     pub id_prefix: u32,
-    /// Seed of identifiers.
-    pub seed: u64,
+    /// What identifiers are drawn from.
+    pub random: Random,
     /// Requests that may wait for the owner's answer at once; more are dropped, and their senders ask again.
     pub max_half_open: usize,
 }
@@ -41,9 +41,9 @@ pub struct Agent {
 impl Agent {
     /// An agent without conversations.
     #[must_use]
-    pub const fn new(config: Config) -> Self {
+    pub fn new(config: Config) -> Self {
         Self {
-            ids: Ids::new(config.id_prefix, config.seed),
+            ids: Ids::new(config.id_prefix, config.random),
             conversations: BTreeMap::new(),
             by_remote_id: BTreeMap::new(),
             by_remote_qpn: BTreeMap::new(),

@@ -21,7 +21,7 @@ impl Agent {
     ) -> Option<CommId> {
         let id = self.new_id()?;
         req.local_comm_id = id;
-        let tid = self.ids.next_u64() << 32 | u64::from(id.0);
+        let tid = self.ids.tid();
         let interval = 2 * cm_time(packet_life_time) + cm_time(req.remote_cm_response_timeout);
         let to = Recipient::Service(req.service_id);
         let mad = CmMad {
@@ -238,7 +238,7 @@ impl Agent {
 
     pub(super) fn send_dreq(&mut self, now: Time, id: CommId) {
         if let Some(c) = self.conversations.get(&id) {
-            let mad = c.dreq(self.ids.next_u64());
+            let mad = c.dreq(self.ids.tid());
             self.send_until_answered(now, id, mad, State::DreqSent);
         }
     }

@@ -1,34 +1,52 @@
 //! Communication ids and transaction ids.
 
+use alloc::boxed::Box;
+use core::fmt;
+
 use crate::mad::CommId;
 
 /// Low bits of a communication id that the agent chooses; the bits above name its process.
 const CHOSEN_BITS: u32 = 22;
 const CHOSEN: u32 = (1 << CHOSEN_BITS) - 1;
 
+/// Where an agent's random numbers come from.
+///
+/// A host that has seen some of them must not be able to tell the next ones: with both ids and the transaction id of a conversation
+/// it could end that, or answer in the peer's place. So this is the system's generator, and never one whose output can be inverted.
+pub struct Random(Box<dyn FnMut() -> u64 + Send>);
+
+impl Random {
+    /// Numbers that `draw` gives.
+    pub fn new(draw: impl FnMut() -> u64 + Send + 'static) -> Self {
+        Self(Box::new(draw))
+    }
+}
+
+impl fmt::Debug for Random {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Random")
+    }
+}
+
 /// Draws identifiers. They are spread over their range, so that a peer that remembers an earlier conversation does not take a
-/// new one for it; they are no secrets.
-#[derive(Clone, Debug)]
+/// new one for it.
+#[derive(Debug)]
 pub(super) struct Ids {
     prefix: u32,
-    state: u64,
+    random: Random,
 }
 
 impl Ids {
-    pub(super) const fn new(prefix: u32, seed: u64) -> Self {
+    pub(super) const fn new(prefix: u32, random: Random) -> Self {
         Self {
             prefix: prefix & !CHOSEN,
-            state: seed,
+            random,
         }
     }
 
-    /// The next of a sequence that visits every 64-bit value (`SplitMix64`).
-    pub(super) const fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    /// A transaction id.
+    pub(super) fn tid(&mut self) -> u64 {
+        (self.random.0)()
     }
 
     /// An id that is not 0 and not `taken`, `None` if half of all ids are (`in_use`).
@@ -42,7 +60,7 @@ impl Ids {
         }
         loop {
             #[expect(clippy::cast_possible_truncation, reason = "22 bits of the draw")]
-            let id = CommId(self.prefix | (self.next_u64() as u32 & CHOSEN));
+            let id = CommId(self.prefix | (self.tid() as u32 & CHOSEN));
             if !id.is_none() && !taken(id) {
                 return Some(id);
             }

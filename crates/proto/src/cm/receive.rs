@@ -15,7 +15,7 @@ impl Agent {
     /// A MAD came from `from` to our address `to`.
     pub fn on_mad(&mut self, now: Time, from: Gid, to: Gid, mad: &CmMad) {
         let path = MadPath::reply(from, to);
-        if self.is_strange(from, &mad.message) {
+        if self.is_strange(from, mad) {
             return;
         }
         match &mad.message {
@@ -31,15 +31,15 @@ impl Agent {
         }
     }
 
-    /// Whether a message for one of our conversations comes from another address than that of the conversation's peer. Whoever
-    /// sent it has read or guessed the ids.
-    fn is_strange(&self, from: Gid, message: &Message) -> bool {
-        let id = match message {
+    /// Whether a message for one of our conversations comes from another address than that of the conversation's peer, or answers a
+    /// request that was not sent. Its sender has read or guessed the ids.
+    fn is_strange(&self, from: Gid, mad: &CmMad) -> bool {
+        let id = match &mad.message {
             Message::Rej(rej) => self.rejected(rej),
             other => other.remote_comm_id(),
         };
         id.and_then(|id| self.conversations.get(&id))
-            .is_some_and(|c| c.path.remote != from)
+            .is_some_and(|c| c.path.remote != from || !answers(c, mad))
     }
 
     /// Whether a REQ belongs to a conversation of this agent already: it is a repetition.
@@ -228,4 +228,14 @@ impl Agent {
             self.send(path, Recipient::Conversation(remote), answer);
         }
     }
+}
+
+/// Whether a message may be an answer to a request that waits for its first one: answers repeat the transaction id (IBTA volume 1,
+/// chapter 13, `TransactionID`; Linux does so). Later messages name both communication ids.
+fn answers(c: &Conversation, mad: &CmMad) -> bool {
+    let waits = matches!(
+        c.state.phase(),
+        Phase::ReqSent | Phase::MraReqRcvd | Phase::SidrReqSent
+    );
+    !waits || mad.tid == c.tid
 }

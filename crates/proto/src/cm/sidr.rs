@@ -26,7 +26,7 @@ impl Agent {
         let id = self.new_id()?;
         request.request_id = id.0;
         let mad = CmMad {
-            tid: self.ids.next_u64() << 32 | u64::from(id.0),
+            tid: self.ids.tid(),
             message: Message::SidrReq(request),
         };
         let to = Recipient::Service(request.service_id);

@@ -78,6 +78,22 @@ impl Message {
         };
         if id.is_none() { None } else { Some(id) }
     }
+    /// The sender's communication id. A `SIDR_REP` has none, and a REJ need not have one.
+    #[must_use]
+    pub const fn local_comm_id(&self) -> Option<CommId> {
+        let id = match self {
+            Self::SidrRep(_) => return None,
+            Self::Req(m) => m.local_comm_id,
+            Self::SidrReq(m) => CommId(m.request_id),
+            Self::Mra(m) => m.local_comm_id,
+            Self::Rej(m) => m.local_comm_id,
+            Self::Rep(m) => m.local_comm_id,
+            Self::Rtu(m) => m.local_comm_id,
+            Self::Dreq(m) => m.local_comm_id,
+            Self::Drep(m) => m.local_comm_id,
+        };
+        if id.is_none() { None } else { Some(id) }
+    }
     /// The sender's communication id in a message that begins a conversation: in a REQ or `SIDR_REQ`.
     #[must_use]
     pub const fn asking_comm_id(&self) -> Option<CommId> {

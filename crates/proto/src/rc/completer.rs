@@ -24,6 +24,9 @@ impl Requester {
     ) -> Result<(), SendFault> {
         let sequence = match self.flight.sequence_of(packet.bth.psn) {
             Ok(sequence) => sequence,
+            Err(_) if self.takes_all(packet) => {
+                return self.acknowledge(shared, cx, self.flight.limit()).map(drop);
+            }
             Err(distance) => {
                 self.on_stale(packet, distance);
                 return Ok(());
@@ -36,6 +39,14 @@ impl Requester {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a NAK says that what was never sent is missing: something forged came ahead of it. All that was sent has arrived.
+    fn takes_all(&self, packet: &Packet<'_>) -> bool {
+        let gap = Syndrome::Nak(NakCode::Sequence);
+        self.flight.outstanding()
+            && packet.ext.aeth.is_some_and(|aeth| aeth.syndrome == gap)
+            && packet.bth.psn == self.flight.psn(self.flight.limit())
     }
 
     /// An answer to nothing that is outstanding: a duplicate, or from before a reset. One of them has a meaning: the peer
@@ -71,7 +82,7 @@ impl Requester {
             }
             Syndrome::Nak(NakCode::Sequence) => {
                 cx.sink.note(Noted::SequenceErrorHeard);
-                if packet.payload.is_empty() || shared.link.lossless {
+                if packet.payload.is_empty() || !shared.repairs() {
                     if self.acknowledge_or_go_back(shared, cx, sequence)? {
                         self.on_implied_nak(shared);
                     }
@@ -80,7 +91,7 @@ impl Requester {
                 // The report of a gap says what becomes of the packets behind the probe.
                 self.probe = Probe::Idle;
                 self.acknowledge(shared, cx, sequence)?;
-                self.on_gap(sequence, packet.payload);
+                self.on_gap(shared, sequence, packet.payload);
                 Ok(())
             }
             Syndrome::Nak(code) => {
@@ -229,13 +240,23 @@ impl Requester {
         answer: (&Packet<'_>, Operation, Position),
         sequence: u64,
     ) -> Result<(), SendFault> {
-        if self.advance(shared, cx, sequence)? {
+        if shared.repairs() && !self.is_asked_for(shared, answer, sequence) {
+            return Ok(());
+        }
+        self.early.expire(shared.mtu(), cx.now);
+        let before = self.flight.oldest()..sequence;
+        if shared.repairs() && self.flight.requests_in(before).next().is_some() {
+            // Nor does it acknowledge what was sent before the one that is missing: it may be forged.
+            self.keep_answer(shared, answer.0, (sequence, cx.now));
+        } else if self.advance(shared, cx, sequence)? {
+            if !self.early.meet(answer.0, shared.mtu()) {
+                self.ask_for_answers(shared, sequence + 1);
+                return Ok(());
+            }
             self.take_answer(shared, cx, answer, sequence)?;
             if !self.early.is_empty() || self.acknowledged_to > self.flight.oldest() {
-                self.take_early(shared, cx)?;
+                self.take_early(shared, cx, answer.0.bth.is_vouched())?;
             }
-        } else if shared.repairs() {
-            self.keep_answer(shared, answer.0, sequence);
         } else {
             self.on_implied_nak(shared);
         }
@@ -257,17 +278,56 @@ impl Requester {
         }
     }
 
-    /// Answers that came early, up to the next one that is missing, and what was acknowledged behind them.
-    fn take_early(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), SendFault> {
+    /// Whether something that was sent asks for an answer of this kind and length with this PSN. Between two Ferroces another one is
+    /// forged.
+    fn is_asked_for(
+        &self,
+        shared: &Shared,
+        (packet, operation, _): (&Packet<'_>, Operation, Position),
+        sequence: u64,
+    ) -> bool {
+        let wqe = self
+            .flight
+            .request_at(sequence)
+            .and_then(|_| self.queue.find(sequence));
+        let Some(wqe) = wqe else {
+            return false;
+        };
+        let (mtu, len) = (shared.mtu(), packet.payload.len());
+        let is_read = operation == Operation::ReadResponse;
+        match wqe.answer() {
+            Answer::Read => {
+                let expected = wqe.offset(sequence + 1, mtu) - wqe.offset(sequence, mtu);
+                is_read && len == expected as usize
+            }
+            Answer::Empty => is_read && len == 0,
+            Answer::Atomic => !is_read && packet.ext.atomic_ack.is_some(),
+            Answer::Ack | Answer::Local => false,
+        }
+    }
+
+    /// What was acknowledged behind an answer. If the responder `vouches` for answers that came early, those too, up to the next one that
+    /// is missing.
+    fn take_early(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        vouches: bool,
+    ) -> Result<(), SendFault> {
         while let Some(psn) = self.early.first() {
             let known = self.flight.sequence_of(psn);
+            if let (Ok(sequence), false) = (known, vouches) {
+                self.advance(shared, cx, self.acknowledged_to.min(sequence))?;
+                self.ask_for_next_answer(sequence);
+                return Ok(());
+            }
             if let Ok(sequence) = known
                 && !self.advance(shared, cx, sequence)?
             {
                 return Ok(());
             }
             // What was answered in the meantime is not wanted any longer.
-            if let (Some(early), Ok(sequence)) = (self.early.pop(), known)
+            if let (Some(early), Ok(sequence)) = (self.early.pop(shared.mtu()), known)
                 && let packet = early.packet()
                 && let Some(info) = packet.bth.opcode.info()
             {

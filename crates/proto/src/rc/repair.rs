@@ -11,11 +11,12 @@ use core::ops::Range;
 
 use super::Cx;
 use super::config::Shared;
-use super::early;
+use super::early::{self, Kept};
 use super::fault::SendFault;
 use super::requester::Requester;
 use super::send_queue::Answer;
-use crate::wire::Packet;
+use crate::time::Time;
+use crate::wire::{Bth, Packet};
 
 /// Pieces that are to be sent again, at most; others will be reported once more.
 const MAX_DUE: usize = 128;
@@ -31,6 +32,8 @@ pub(super) struct Repairs {
     sent: VecDeque<Sent>,
     /// READ responses before this one may be the first or last answers to a request for a part.
     asked_to: u64,
+    /// The peer keeps packets before this one, and all that it keeps was sent: what is sent again before it is vouched for.
+    vouched_to: u64,
 }
 
 /// Packets that were sent again.
@@ -69,6 +72,16 @@ impl Repairs {
     /// Whether a READ response may be the first or the last of a part.
     pub(super) fn may_be_part(&self, sequence: u64) -> bool {
         sequence < self.asked_to
+    }
+
+    /// What a request packet says in byte 4 of its header.
+    #[inline]
+    pub(super) fn vouch_for(&self, sequence: u64) -> u8 {
+        if sequence < self.vouched_to {
+            Bth::VOUCHED
+        } else {
+            0
+        }
     }
 
     /// Whether this packet overtook what was sent again before it.
@@ -122,10 +135,15 @@ impl Repairs {
 
 impl Requester {
     /// A NAK says that the packet `first` is missing, with the report of a peer that has kept what came behind.
-    pub(super) fn on_gap(&mut self, first: u64, report: &[u8]) {
+    pub(super) fn on_gap(&mut self, shared: &Shared, first: u64, report: &[u8]) {
         let gaps =
             early::read_report(report).map(|(at, len)| (first + u64::from(at), u64::from(len)));
         let arrived_to = gaps.clone().map(|(from, len)| from + len).max();
+        if self.is_forged(gaps.clone()) {
+            self.on_forged_report(shared, gaps);
+            return;
+        }
+        self.repairs.vouched_to = arrived_to.unwrap_or(0);
         // A request is missing as a whole, or is not.
         let (flight, next) = (&self.flight, self.flight.next());
         let whole = |to: u64| flight.request_at(to - 1).map_or(to, |request| request.end);
@@ -136,12 +154,55 @@ impl Requester {
         self.on_missing(count);
     }
 
+    /// Whether a report says that packets are kept that were never sent: behind all that was sent, or at PSNs of a READ's responses. A
+    /// request is missing as a whole, or is not.
+    fn is_forged(&self, mut gaps: impl Iterator<Item = (u64, u64)>) -> bool {
+        let within = |at: u64| {
+            let request = self.flight.request_at(at);
+            request.is_some_and(|request| request.start < at)
+        };
+        gaps.any(|(from, len)| {
+            let to = from + len;
+            to > self.flight.limit() || within(from) || within(to)
+        })
+    }
+
+    /// The peer keeps a packet that was never sent, so none of what it keeps is vouched for. A gap before a packet that was sent may be a
+    /// loss: from there everything is sent again, and what the peer keeps does not count.
+    fn on_forged_report(&mut self, shared: &Shared, gaps: impl Iterator<Item = (u64, u64)>) {
+        self.repairs.vouched_to = 0;
+        let mut lost = gaps.filter(|(_, len)| *len > 0);
+        if lost.any(|(from, len)| from + len < self.flight.limit()) {
+            self.on_implied_nak(shared);
+        }
+    }
+
     /// An answer came, while earlier ones are missing: it is kept, and those are asked for again.
-    pub(super) fn keep_answer(&mut self, shared: &Shared, packet: &Packet<'_>, sequence: u64) {
+    pub(super) fn keep_answer(
+        &mut self,
+        shared: &Shared,
+        packet: &Packet<'_>,
+        (sequence, now): (u64, Time),
+    ) {
         let expected = self.flight.psn(self.flight.oldest());
-        let opens_gap = self.early.keep(packet, expected, shared.mtu());
-        if opens_gap || self.repairs.is_overtaken_by(sequence) {
+        let kept = self.early.keep(packet, (expected, shared.mtu(), 0), now);
+        let asks = match kept {
+            Kept::News => true,
+            Kept::Known => self.repairs.is_overtaken_by(sequence),
+            Kept::Refused => false,
+        };
+        if asks {
             self.ask_for_answers(shared, sequence + 1);
+        }
+    }
+
+    /// The next answer is here, but the peer has not vouched for it: it is asked for again, once no other is missing before it.
+    pub(super) fn ask_for_next_answer(&mut self, sequence: u64) {
+        let before = self.flight.oldest()..sequence;
+        if self.flight.requests_in(before).next().is_none() {
+            let missing = core::iter::once(sequence..sequence + 1);
+            let count = self.repairs.on_missing(missing, 0);
+            self.on_missing(count);
         }
     }
 

@@ -12,7 +12,7 @@ use super::resources::{Kind, Resources, Response};
 use crate::ids::{Msn, Psn};
 use crate::mr::Access;
 use crate::wire::{
-    Aeth, ExtHeaders, NakCode, Opcode, Operation, Packet, Position, Syndrome, padded_len,
+    Aeth, Bth, ExtHeaders, NakCode, Opcode, Operation, Packet, Position, Syndrome, padded_len,
 };
 
 /// Answers that are owed.
@@ -179,7 +179,10 @@ fn emit_response(
         atomic_ack,
         ..ExtHeaders::default()
     };
-    let bth = shared.bth(Opcode::rc(operation, position), response.psn);
+    let mut bth = shared.bth(Opcode::rc(operation, position), response.psn);
+    if response.vouched && shared.repairs() {
+        bth.congestion = Bth::VOUCHED;
+    }
     let begin = out.len();
     Packet::emit_headers(&bth, &ext, response.len as usize, out);
     let end = out.len() + padded_len(response.len as usize);

@@ -106,6 +106,8 @@ pub(super) struct Response {
     pub(super) offset: u32,
     /// Payload bytes.
     pub(super) len: u32,
+    /// The request was sent again, and answers behind these were sent before.
+    pub(super) vouched: bool,
 }
 
 /// The ring, and what is to be sent, in the order of PSNs.
@@ -115,6 +117,8 @@ pub(super) struct Resources {
     /// Number of the ring's first.
     base: u64,
     passes: VecDeque<Pass>,
+    /// PSN after the last response that was ever sent.
+    sent_to: Option<Psn>,
 }
 
 impl Resources {
@@ -168,6 +172,10 @@ impl Resources {
             ends: pass.next + 1 == pass.end,
             offset,
             len: pass.bytes_end.saturating_sub(offset).min(mtu),
+            vouched: !pass.fresh && {
+                let end = resource.psn.plus(pass.end);
+                self.sent_to.is_some_and(|to| to.distance(end) > 0)
+            },
         })
     }
 
@@ -178,11 +186,20 @@ impl Resources {
 
     /// The response that [`next_response`](Self::next_response) gave was sent.
     pub(super) fn sent(&mut self) {
-        if let Some(pass) = self.passes.front_mut() {
+        let Some(pass) = self.passes.front().copied() else {
+            return;
+        };
+        let sent = self
+            .resource(pass.resource)
+            .map(|r| r.psn.plus(pass.next + 1));
+        if let Some(sent) = sent.filter(|sent| self.sent_to.is_none_or(|to| sent.distance(to) > 0))
+        {
+            self.sent_to = Some(sent);
+        }
+        if pass.next + 1 >= pass.end {
+            self.passes.pop_front();
+        } else if let Some(pass) = self.passes.front_mut() {
             pass.next += 1;
-            if pass.next >= pass.end {
-                self.passes.pop_front();
-            }
         }
     }
 

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::config::Shared;
-use super::early::EarlyPackets;
+use super::early::{EarlyPackets, Kept};
 use super::fault::{Fault, Reject};
 use super::message::Message;
 use super::reply::Replies;
@@ -15,6 +15,7 @@ use super::requester::failed;
 use super::target::Held;
 use super::{Cx, Noted};
 use crate::ids::{Msn, Psn};
+use crate::time::Time;
 use crate::verbs::{QpEvent, QpState, RecvWr, Wc, WcFlags, WcOpcode, WcStatus};
 use crate::wire::{NakCode, Operation, Packet, Syndrome};
 
@@ -151,12 +152,12 @@ impl Responder {
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Reject> {
+        self.early.expire(shared.mtu(), cx.now);
         match packet.bth.psn.distance(self.expected) {
             0 => {}
             1.. => {
                 cx.sink.note(Noted::OutOfSequenceRequest);
-                let is_news = shared.repairs() && !self.halted && self.keep(shared, packet);
-                if is_news || !self.gap_reported {
+                if self.keep(shared, packet, cx.now) {
                     self.report_gap();
                 }
                 return Ok(());
@@ -173,16 +174,29 @@ impl Responder {
         }
         self.begin_in_turn();
         self.report_established(shared, cx);
+        if !self.early.meet(packet, shared.mtu()) {
+            self.report_gap();
+            return Ok(());
+        }
         self.take(shared, cx, packet)?;
         if !self.early.is_empty() {
-            self.take_early(shared, cx)?;
+            self.take_early(shared, cx, packet.bth.is_vouched())?;
         }
         Ok(())
     }
 
-    /// Keeps a packet behind a gap. Returns whether the requester is to hear of it: there is another gap, or it asks.
-    fn keep(&mut self, shared: &Shared, packet: &Packet<'_>) -> bool {
-        self.early.keep(packet, self.expected, shared.mtu()) || packet.bth.ack_req
+    /// Keeps a packet behind a gap, if the peer is a Ferroce. Returns whether the requester is to hear of it: there is another gap, or
+    /// it asks.
+    fn keep(&mut self, shared: &Shared, packet: &Packet<'_>, now: Time) -> bool {
+        if !shared.repairs() || self.halted {
+            return !self.gap_reported;
+        }
+        let limits = (self.expected, shared.mtu(), shared.attr.max_dest_rd_atomic);
+        match self.early.keep(packet, limits, now) {
+            Kept::News => true,
+            Kept::Known => packet.bth.ack_req || !self.gap_reported,
+            Kept::Refused => false,
+        }
     }
 
     /// A request came in its turn: what was said about one that was missing is out of date.
@@ -254,11 +268,20 @@ impl Responder {
         }
     }
 
-    /// A gap was filled: executes what came early, up to the next gap, which is reported.
-    fn take_early(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), Reject> {
+    /// A packet came in its turn. If the requester `vouches` for what came early, executes that, up to the next gap. What is missing then
+    /// is reported.
+    fn take_early(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        vouches: bool,
+    ) -> Result<(), Reject> {
         let mut early = core::mem::take(&mut self.early);
         while !self.halted
-            && let Some(taken) = early.take(self.expected, |packet| self.take(shared, cx, packet))
+            && vouches
+            && let Some(taken) = early.take((self.expected, shared.mtu()), |packet| {
+                self.take(shared, cx, packet)
+            })
         {
             // The requester waits for a word about the gap, whatever the packets behind it ask for.
             self.replies.owe_ack();

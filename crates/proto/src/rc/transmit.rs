@@ -216,6 +216,7 @@ impl Requester {
         let bth = Bth {
             solicited: segment.solicited,
             ack_req,
+            congestion: self.repairs.vouch_for(range.0),
             ..shared.bth(segment.opcode, self.flight.psn(range.0))
         };
         if wqe.offered.is_some() {

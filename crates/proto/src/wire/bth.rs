@@ -14,7 +14,7 @@ pub struct Bth {
     pub migreq: bool,
     /// Partition key.
     pub pkey: u16,
-    /// FECN/BECN and reserved bits, byte 4.
+    /// FECN/BECN and reserved bits, byte 4; see [`VOUCHED`](Self::VOUCHED).
     pub congestion: u8,
     /// Destination queue pair.
     pub dest_qp: Qpn,
@@ -42,6 +42,16 @@ impl Bth {
 
     /// Bytes on the wire.
     pub const LEN: usize = 12;
+
+    /// A reserved bit of [`congestion`](Self::congestion), set between Ferroces only: the packet was asked for, and its sender has sent
+    /// what its receiver keeps behind it.
+    pub const VOUCHED: u8 = 1;
+
+    /// Whether [`VOUCHED`](Self::VOUCHED) is set.
+    #[must_use]
+    pub const fn is_vouched(&self) -> bool {
+        self.congestion & Self::VOUCHED != 0
+    }
 
     /// Reads the fields. Transport version and pad count are the packet's matter: see [`pad_count`](Self::pad_count) and
     /// [`version`](Self::version).

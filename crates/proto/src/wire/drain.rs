@@ -1,4 +1,4 @@
-//! Questions between Ferroce devices: has the receiver taken out of its socket what was sent to it so far?
+//! Questions between Ferroce devices: has the receiver taken out of its socket what was sent to it so far? Is it a Ferroce at all?
 //!
 //! Nothing acknowledges unreliable messages, so their sender cannot know how much waits at the receiver, and what finds no room there
 //! is lost. A Ferroce device asks now and then with a packet of its own kind, which travels behind the data and is answered when
@@ -10,7 +10,7 @@
 //! | 12 | BTH: opcode, destination queue pair, PSN: low 24 bits of the mark |
 //! | 4 | `FRCE` |
 //! | 4 | queue pair that the answer is for; of an answer: that the question was for |
-//! | 4 | mark |
+//! | 8 | mark: a random number, so that only who has seen the question can answer |
 //! | 4 | of an answer: bytes of socket buffer that the asker may fill |
 
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ pub struct Drain {
     /// Who sent it.
     pub from: Qpn,
     /// Names the question.
-    pub mark: u32,
+    pub mark: u64,
 }
 
 impl Drain {
@@ -48,32 +48,34 @@ impl Drain {
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let (head, rest) = packet.split_first_chunk()?;
-        let words: [u8; 16] = rest.try_into().ok()?;
+        let words: [u8; 20] = rest.try_into().ok()?;
         let (words, _) = words.as_chunks::<4>();
         let number = |i: usize| u32::from_be_bytes(words[i]);
         let bth = Bth::from_bytes(head);
         let room = match bth.opcode {
             ASK => None,
-            ANSWER => Some(number(3)),
+            ANSWER => Some(number(4)),
             _ => return None,
         };
         (words[0] == MAGIC).then_some(Self {
             room,
             to: bth.dest_qp,
             from: Qpn::new(number(1) & 0x00ff_ffff),
-            mark: number(2),
+            mark: u64::from(number(2)) << 32 | u64::from(number(3)),
         })
     }
 
     /// Appends it to `out`.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let opcode = if self.room.is_some() { ANSWER } else { ASK };
-        let bth = Bth::new(opcode, self.to, Psn::new(self.mark));
+        let [.., a, b, c] = self.mark.to_be_bytes();
+        let psn = Psn::new(u32::from_be_bytes([0, a, b, c]));
+        let bth = Bth::new(opcode, self.to, psn);
         out.extend_from_slice(&bth.to_bytes(0));
         out.extend_from_slice(&MAGIC);
-        for number in [self.from.get(), self.mark, self.room.unwrap_or(0)] {
-            out.extend_from_slice(&number.to_be_bytes());
-        }
+        out.extend_from_slice(&self.from.get().to_be_bytes());
+        out.extend_from_slice(&self.mark.to_be_bytes());
+        out.extend_from_slice(&self.room.unwrap_or(0).to_be_bytes());
     }
 }
 
@@ -88,13 +90,13 @@ mod tests {
                 room,
                 to: Qpn::new(0x12_3456),
                 from: Qpn::new(0xab_cdef),
-                mark: 0xdead_beef,
+                mark: 0xdead_beef_0bad_cafe,
             };
             let mut bytes = Vec::new();
             drain.emit(&mut bytes);
-            assert!(Drain::is_one(&bytes) && bytes.len() == 28);
+            assert!(Drain::is_one(&bytes) && bytes.len() == 32);
             assert_eq!(Drain::parse(&bytes), Some(drain));
-            assert_eq!(Drain::parse(&bytes[..27]), None);
+            assert_eq!(Drain::parse(&bytes[..31]), None);
             let longer = [&bytes[..], &[0]].concat();
             assert_eq!(Drain::parse(&longer), None);
             bytes[12] ^= 1;

@@ -1,9 +1,11 @@
 //! The tests, a file per family.
 
+mod attacks;
 mod bench;
 mod cli;
 mod cm;
 mod failure;
+mod keyed;
 mod load;
 mod memory;
 mod middleware;
@@ -11,6 +13,7 @@ mod multicast;
 mod network;
 mod paths;
 mod perftest;
+mod private;
 mod programs;
 mod scale;
 mod sysfs;
@@ -18,6 +21,7 @@ mod valgrind;
 mod verbs;
 mod wire;
 
+pub(super) use attacks::{add_soak, document as attacks_document};
 pub(super) use scale::pairs;
 pub(super) use wire::{impair, repair};
 
@@ -42,9 +46,12 @@ pub(super) fn all() -> Catalogue {
         ("valgrind", valgrind::add),
         ("wire", wire::add),
         ("network", network::add),
+        ("private", private::add),
         ("paths", paths::add),
         ("multicast", multicast::add),
         ("table", super::table::add),
+        ("keyed", keyed::add),
+        ("attacks", attacks::add),
         ("pyverbs", super::pyverbs::add),
     ];
     let mut all = Catalogue::default();

@@ -225,7 +225,7 @@ fn operations(stage: &Stage) -> Outcome {
 }
 
 /// Captures side A's end of the cable while something happens.
-fn capture(stage: &Stage, happens: impl FnOnce() -> Outcome) -> Result<Seen, String> {
+pub(super) fn capture(stage: &Stage, happens: impl FnOnce() -> Outcome) -> Result<Seen, String> {
     // Between two ends on one host the kernel does not cut runs of packets, and a capture would show each as one.
     for side in [Side::A, Side::B] {
         stage

@@ -10,7 +10,7 @@ use ferroce_nic::Nic;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(super) use pair::command;
-use pair::{Pair, Place};
+use pair::{Key, Pair, Place};
 
 use super::Options;
 use super::measured::Measured;
@@ -23,10 +23,10 @@ use crate::connection::Outcome;
 pub(super) fn lead(options: &Options) -> Outcome {
     let (place, address) = meeting(options)?;
     let same_host = options.host.is_none();
-    let paths: &[Path] = if same_host {
-        &[Path::Local, Path::Wire]
-    } else {
-        &[Path::Wire]
+    let paths: &[Path] = match (same_host, &options.key_file) {
+        (true, Some(_)) => &Path::ALL,
+        (true, None) => &[Path::Local, Path::Wire],
+        (false, _) => &[Path::Wire],
     };
     let mut series = plan::series(paths, &options.transport, same_host);
     if options.peers {
@@ -44,7 +44,7 @@ pub(super) fn lead(options: &Options) -> Outcome {
         usize::MAX
     };
     let steps = plan::round(&series, &options.sizes, datagram);
-    let mut crew = Crew::new(&place);
+    let mut crew = Crew::new(&place, options);
     let bar = progress(steps.len() as u64 * u64::from(options.rounds));
     let mut seed = 0;
     for round in 1..=options.rounds {
@@ -125,12 +125,17 @@ struct Crew {
 }
 
 impl Crew {
-    fn new(place: &Place) -> Self {
-        let pairs = [None, Some(Path::Local), Some(Path::Wire)];
+    fn new(place: &Place, options: &Options) -> Self {
+        let paths = Path::ALL.into_iter().map(Some).chain([None]);
+        let key = |path| match &options.key_file {
+            Some(file) if path == Some(Path::Keyed) => Key::File(file.clone()),
+            Some(_) => Key::None,
+            None => Key::Inherited,
+        };
         Self {
-            pairs: pairs
-                .map(|path| (path, Pair::new(place.clone(), path)))
-                .into(),
+            pairs: paths
+                .map(|path| (path, Pair::new(place.clone(), path, key(path))))
+                .collect(),
         }
     }
 

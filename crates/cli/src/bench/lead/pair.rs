@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -14,6 +15,20 @@ use crate::connection::Outcome;
 
 /// What a worker needs beside the time of the measurement itself: on a busy machine that may be long.
 const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Names the key file to the device.
+const KEY_FILE: &str = "FERROCE_KEY_FILE";
+
+/// What authenticates the packets of workers.
+#[derive(Clone, Debug)]
+pub(super) enum Key {
+    /// What the environment says.
+    Inherited,
+    /// Nothing.
+    None,
+    /// The key in this file.
+    File(PathBuf),
+}
 
 /// Where the passive worker is.
 #[derive(Clone, Debug)]
@@ -33,10 +48,15 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(name: &'static str, path: Option<Path>) -> Outcome<Self> {
+    fn start(name: &'static str, path: Option<Path>, key: &Key) -> Outcome<Self> {
         let mut command = command()?;
         if let Some(path) = path {
-            command.env("FERROCE_PATH", path.name());
+            command.env("FERROCE_PATH", path.variable());
+        }
+        match key {
+            Key::File(file) => drop(command.env(KEY_FILE, file)),
+            Key::None => drop(command.env_remove(KEY_FILE)),
+            Key::Inherited => {}
         }
         let mut process = command
             .stdin(Stdio::piped())
@@ -120,15 +140,18 @@ fn listen(from: impl Read + Send + 'static) -> Receiver<Answer> {
 pub(super) struct Pair {
     place: Place,
     path: Option<Path>,
+    /// What authenticates packets.
+    key: Key,
     workers: Option<[Worker; 2]>,
 }
 
 impl Pair {
     /// Two that are started when they are needed. Without a path they are for the floors.
-    pub(super) fn new(place: Place, path: Option<Path>) -> Self {
+    pub(super) fn new(place: Place, path: Option<Path>, key: Key) -> Self {
         Self {
             place,
             path,
+            key,
             workers: None,
         }
     }
@@ -173,10 +196,10 @@ impl Pair {
             Some(workers) => workers,
             None => [
                 match &self.place {
-                    Place::Here => Worker::start("passive", self.path)?,
+                    Place::Here => Worker::start("passive", self.path, &self.key)?,
                     Place::There(address) => Worker::call("passive", address)?,
                 },
-                Worker::start("active", self.path)?,
+                Worker::start("active", self.path, &self.key)?,
             ],
         };
         Ok(self.workers.insert(workers))

@@ -21,7 +21,7 @@ type Curve = (Series, Vec<(f64, f64)>);
 /// Draws a file for each path and kind that has curves; their names.
 pub(super) fn draw(results: &Results, folder: &File) -> Outcome<Vec<String>> {
     let mut drawn = Vec::new();
-    for path in [Path::Local, Path::Wire] {
+    for path in Path::ALL {
         for kind in [Kind::Latency, Kind::Stream] {
             let curves = curves(results, path, kind);
             if curves.is_empty() {
@@ -66,6 +66,8 @@ fn one(
         (Path::Local, Kind::Stream) => "Same host: bandwidth",
         (Path::Wire, Kind::Latency) => "RoCEv2 over UDP: latency",
         (Path::Wire, Kind::Stream) => "RoCEv2 over UDP: bandwidth",
+        (Path::Keyed, Kind::Latency) => "RoCEv2 over UDP, authenticated: latency",
+        (Path::Keyed, Kind::Stream) => "RoCEv2 over UDP, authenticated: bandwidth",
     };
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(area)

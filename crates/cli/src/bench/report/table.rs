@@ -23,7 +23,7 @@ fn write(results: &Results, out: &mut impl Write) -> std::io::Result<()> {
     if let Some(load) = results.load {
         writeln!(out, "{load}")?;
     }
-    for path in [Path::Local, Path::Wire] {
+    for path in Path::ALL {
         latency(results, path, out)?;
         stream(results, path, out)?;
     }
@@ -37,6 +37,7 @@ fn about(path: Path) -> &'static str {
     match path {
         Path::Local => "Same host",
         Path::Wire => "RoCEv2 over UDP",
+        Path::Keyed => "RoCEv2 over UDP, authenticated",
     }
 }
 

@@ -92,8 +92,8 @@ impl Series {
             return None;
         };
         let floor = match (path, kind) {
-            (Path::Wire, Kind::Latency) => Floor::UdpPing,
-            (Path::Wire, Kind::Stream) => Floor::TcpStream,
+            (Path::Wire | Path::Keyed, Kind::Latency) => Floor::UdpPing,
+            (Path::Wire | Path::Keyed, Kind::Stream) => Floor::TcpStream,
             (Path::Local, Kind::Latency) if verb.is_atomic() => Floor::CacheLine,
             (Path::Local, Kind::Latency) if verb.takes_receive() && size <= Self::LINE => {
                 Floor::CacheLine

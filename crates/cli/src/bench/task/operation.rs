@@ -10,14 +10,28 @@ pub(crate) enum Path {
     Local,
     /// `RoCEv2` over UDP.
     Wire,
+    /// The same with authenticated packets (`FERROCE_KEY_FILE`).
+    Keyed,
 }
 
 impl Path {
-    /// The value of `FERROCE_PATH`, and its name in reports.
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Local, Self::Wire, Self::Keyed];
+
+    /// The value of `FERROCE_PATH`.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Wire | Self::Keyed => "wire",
+        }
+    }
+
+    /// Its name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
             Self::Wire => "wire",
+            Self::Keyed => "keyed",
         }
     }
 }

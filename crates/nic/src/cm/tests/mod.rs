@@ -13,3 +13,4 @@ mod process;
 mod program;
 mod resolve;
 mod routing;
+mod speakers;

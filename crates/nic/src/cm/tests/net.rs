@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use ferroce_os::netdev::{Address, Interface};
 use ferroce_os::random;
+use ferroce_os::unix::Relation;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
 
 use super::process::Proc;
-use crate::cm::Via;
+use crate::cm::{Speaker, Via};
 use crate::core::lock;
 use crate::link::Addressing;
 
@@ -130,6 +131,16 @@ impl Net {
         lock(&self.procs).iter().any(is_it)
     }
 
+    /// The slots of a machine's processes.
+    pub(super) fn slots_of(&self, machine: usize) -> Vec<u16> {
+        let there = self.procs();
+        there
+            .iter()
+            .filter(|p| p.machine == machine)
+            .map(|p| p.slot)
+            .collect()
+    }
+
     fn procs(&self) -> Vec<Arc<Proc>> {
         lock(&self.procs)
             .iter()
@@ -206,7 +217,11 @@ impl Net {
                     .iter()
                     .find(|p| p.machine == machine && p.slot == slot)
                 {
-                    proc.service().on_mad(from, to, &mad, Via::Local(from_slot));
+                    let speaker = Speaker::Link {
+                        slot: from_slot,
+                        by: (Relation::Own, Some(0)),
+                    };
+                    proc.service().on_mad(from, to, &mad, Via::Local(speaker));
                 }
             }
             InFlight::Wire { addressing, mad } => {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_os::netdev::Interface;
+use ferroce_os::unix::{Credentials, Relation};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
@@ -34,6 +35,9 @@ pub(super) struct Proc {
     pub(super) asleep: Mutex<bool>,
     service: Mutex<Option<CmService>>,
     pub(super) reschedules: AtomicUsize,
+    /// Senders to its ports are a process of another user that has this slot; none: its own user's.
+    pub(super) stranger: Mutex<Option<u16>>,
+    pub(super) refused: AtomicUsize,
 }
 
 impl Proc {
@@ -48,6 +52,8 @@ impl Proc {
             asleep: Mutex::default(),
             service: Mutex::default(),
             reschedules: AtomicUsize::new(0),
+            stranger: Mutex::default(),
+            refused: AtomicUsize::new(0),
         });
         let host: Arc<dyn Host> = Arc::clone(&proc) as _;
         let service = CmService::new(Arc::downgrade(&host), slot).unwrap();
@@ -199,11 +205,41 @@ impl Host for Proc {
         });
         true
     }
+    fn admits(&self, _from: IpAddr, _by: Option<Relation>) -> bool {
+        true
+    }
+    fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
+        self.send_mad_local(slot, from, to, mad)
+    }
+    /// Each process of the machine has a link to each.
+    fn spread_mad(&self, from: Gid, to: Gid, mad: &Mad) {
+        for slot in self.net.slots_of(self.machine) {
+            if slot != self.slot {
+                self.send_mad_local(slot, from, to, mad);
+            }
+        }
+    }
     fn watch(&self, fd: RawFd, token: u64) {
         assert_eq!(lock(&self.watched).insert(fd, token), None, "watched twice");
     }
     fn unwatch(&self, fd: RawFd) {
         assert!(lock(&self.watched).remove(&fd).is_some(), "was not watched");
+    }
+    fn user_of(&self, sender: Credentials) -> (Relation, Option<u32>) {
+        let relation = match *lock(&self.stranger) {
+            Some(_) => Relation::Foreign,
+            None => Relation::Own,
+        };
+        (relation, Some(sender.uid))
+    }
+    fn takes_wire_from(&self, (relation, _): (Relation, Option<u32>), _to: Gid) -> bool {
+        relation.is_own_user()
+    }
+    fn owns_slot(&self, _sender: Credentials, slot: u16) -> bool {
+        lock(&self.stranger).is_none_or(|stranger| stranger == slot)
+    }
+    fn count_refused(&self, _by: Relation) {
+        self.refused.fetch_add(1, Ordering::SeqCst);
     }
     fn reschedule(&self) {
         self.reschedules.fetch_add(1, Ordering::SeqCst);

@@ -44,6 +44,8 @@ pub(super) struct Progress {
     due: Vec<Qpn>,
     /// Slots whose processes have made themselves known: perhaps others have had them before.
     newcomers: Vec<u16>,
+    /// The timer of links that have said no hello.
+    silence_ends: Option<Time>,
     /// For rounds that no sleep came before.
     polled: Vec<Event>,
     hot: Hot,
@@ -68,6 +70,7 @@ impl Progress {
             lanes: Lanes::default(),
             due: Vec::new(),
             newcomers: Vec::new(),
+            silence_ends: None,
             polled: Vec::new(),
             hot: Hot::default(),
             looked: Time(0),

@@ -1,8 +1,11 @@
 //! What a round reads: links, rings and sockets, and deadlines; and the end of processes that links lead to.
 
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use ferroce_os::poll::{Event, Interest};
+use ferroce_os::unix::discard;
+use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
 use super::super::token::Token;
@@ -10,7 +13,7 @@ use super::super::{DropReason, Nic};
 use super::{Progress, TURN_BUDGET};
 use crate::Qp;
 use crate::cq::Catch;
-use crate::link::local::{LinkId, Received};
+use crate::link::local::{Accepted, LinkId, Received};
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;
@@ -23,11 +26,14 @@ const LAST_WORDS: usize = 4096;
 /// Times that [`ACCEPT_BUDGET`] of new links are taken before that: as many as can wait.
 const LAST_CALLERS: usize = 64;
 
+/// In the table of timers, the entry of links that have said no hello. QP0 does not exist on Ethernet.
+const SILENT_LINKS: Qpn = Qpn::SMI;
+
 impl Progress {
     pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
         match token {
             Token::Wake => nic.sleeper.clear_wake(),
-            Token::Listener => drop(self.accept(nic)),
+            Token::Listener => drop(self.accept(nic, now)),
             Token::In(id) => drop(self.receive(nic, id, now)),
             Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
             Token::Out(id) => {
@@ -45,6 +51,8 @@ impl Progress {
         while let Some(slot) = self.newcomers.pop() {
             self.end_predecessors(nic, slot, now);
         }
+        self.time_silence(nic);
+        self.discard_poisoned(nic);
     }
 
     fn on_wire(&mut self, nic: &Nic, number: u32, event: Event, now: Time) {
@@ -78,10 +86,12 @@ impl Progress {
     }
 
     /// Accepts new links. Returns whether there may be more.
-    fn accept(&mut self, nic: &Nic) -> bool {
+    fn accept(&mut self, nic: &Nic, now: Time) -> bool {
         for _ in 0..ACCEPT_BUDGET {
-            let Some(id) = self.incoming.accept() else {
-                return false;
+            let id = match self.incoming.accept(now) {
+                Accepted::New(id) => id,
+                Accepted::Refused => continue,
+                Accepted::Nothing => return false,
             };
             let Some(fd) = self.incoming.fd(id) else {
                 continue;
@@ -176,7 +186,7 @@ impl Progress {
     /// Learns whose the links are that are new, or wait to be accepted: events do not come in the order in which things happened.
     fn meet_strangers(&mut self, nic: &Nic, now: Time) {
         for _ in 0..LAST_CALLERS {
-            if !self.accept(nic) {
+            if !self.accept(nic, now) {
                 break;
             }
         }
@@ -198,10 +208,20 @@ impl Progress {
         if nic.cm().deadline().is_some_and(|at| at <= now) {
             nic.cm().on_deadline(now);
         }
+        if let Ok(wire) = &nic.wire
+            && wire.attempt_due().is_some_and(|at| at <= now)
+        {
+            wire.take_port(now);
+        }
         for cq in nic.delays.due(now, TURN_BUDGET) {
             cq.on_due(now);
         }
         nic.timers.due(now, TURN_BUDGET, &mut self.due);
+        if self.due.contains(&SILENT_LINKS) {
+            self.incoming.end_silence(now);
+            self.time_silence(nic);
+            self.discard_poisoned(nic);
+        }
         for qpn in self.due.drain(..) {
             if let Some(qp) = nic.qps.find(qpn) {
                 qp.on_timer(now);
@@ -216,9 +236,32 @@ fn give_queued_turns(qps: &[Arc<Qp>], now: Time) {
     }
 }
 
+impl Progress {
+    /// Closes strangers' sockets in which descriptors wait. The poller would go on reporting them while another thread has them.
+    fn discard_poisoned(&mut self, nic: &Nic) {
+        let poisoned = self.incoming.take_poisoned();
+        if poisoned.is_empty() {
+            return;
+        }
+        for socket in &poisoned {
+            // A link that was refused is not watched.
+            let _ = nic.poller.remove(socket.as_raw_fd());
+        }
+        discard(poisoned);
+    }
+
+    /// Keeps the timer of links that have said no hello.
+    fn time_silence(&mut self, nic: &Nic) {
+        let ends = self.incoming.silence_ends();
+        nic.set_timer(SILENT_LINKS, self.silence_ends, ends);
+        self.silence_ends = ends;
+    }
+}
+
 impl Nic {
     /// The process that a way out leads to is gone.
     fn on_egress_gone(&self, out: u32, now: Time) {
+        self.expect_port(now);
         let Some(egress) = self.neighbours.remove(out) else {
             return;
         };
@@ -237,6 +280,7 @@ impl Nic {
     /// The process of a slot has no link to this one any more. If it was `cut` off, no conversation with it can go on; if not,
     /// it is gone, but another process may have its slot by now.
     fn on_link_end(&self, slot: u16, cut: bool, now: Time) {
+        self.expect_port(now);
         match self.neighbours.id_of(slot) {
             Some(out) if cut || self.neighbours.has_hung_up(out) => self.on_egress_gone(out, now),
             Some(_) => {}
@@ -244,6 +288,13 @@ impl Nic {
                 self.cm().on_process_gone(slot);
                 self.end_domains_with(slot);
             }
+        }
+    }
+
+    /// A process has ended: the port may be free, if another user had it.
+    fn expect_port(&self, now: Time) {
+        if let Ok(wire) = &self.wire {
+            wire.on_process_gone(now);
         }
     }
 }

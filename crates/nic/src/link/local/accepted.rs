@@ -2,24 +2,27 @@
 //!
 //! The process at the other end may run as any user and send anything. What is checked here: the first record is a hello of
 //! our version, or the question of `crate::survey`; the claimed slot is really the sender's, if it is another user's process (by the credentials that the kernel
-//! keeps for both sockets); queue pair numbers that it sends from are of its slot; wire packets come only from processes of our
-//! own user, who alone could have received them; every length.
+//! keeps for both sockets); queue pair numbers that it sends from are of its slot; every length. Who may pass on packets from the wire is
+//! checked where they are taken (`Nic::takes_wire_from`).
 
 use std::io::{self, IoSlice};
 
 use ferroce_os::fd::Fd;
 use ferroce_os::ring::{self, Refused};
-use ferroce_os::unix::{Credentials, SeqSocket};
+use ferroce_os::unix::{Credentials, Identity, Relation, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
 use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
 use super::incoming::LinkId;
 use super::local_frame::LocalFrame;
 use super::offer::{self, Offered};
+use super::quota::Party;
 use super::rings::Inlet;
-use super::{SLOTS, slot_name};
-use crate::core::slot_of;
+use super::{SLOTS, slots};
+use crate::cm::Speaker;
+use crate::core::{Denial, slot_of};
 use crate::link::Addressing;
+use crate::path::Origin;
 
 /// Bytes of a peer's ring at most.
 const MAX_RING: u32 = 4 << 20;
@@ -31,20 +34,22 @@ pub(super) struct Link {
     pub(super) peer: Credentials,
     /// After the hello.
     pub(super) slot: Option<u16>,
-    /// The process runs as our own user.
-    is_own_user: bool,
+    pub(super) relation: Relation,
+    /// Its user, if that is one by whose number it can be known.
+    pub(super) user: Option<u32>,
     /// Its ring, unless it is watched.
     pub(super) ring: Option<Inlet>,
     /// All records come through the ring.
     pub(super) switched: bool,
 }
 
-/// Who sends on a link.
+/// The process that sends on a link.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
+pub(super) struct Sender {
     slot: u16,
-    /// It is of our own user and may pass on packets from the wire.
-    forwards: bool,
+    pid: i32,
+    user: Option<u32>,
+    relation: Relation,
 }
 
 /// Why a link is cut.
@@ -70,17 +75,31 @@ pub(super) enum Broken {
     Socket,
     #[error(transparent)]
     Ring(#[from] ring::Broken),
-    #[error("a wire packet from another user's process")]
-    Forwarder,
+    #[error("a record of processes of one user from another user's process")]
+    Stranger,
     #[error("a question from another user's process")]
     Curious,
+    #[error("FERROCE_PEERS leaves other users out")]
+    Peers,
+    #[error("descriptors from another user's process")]
+    Descriptors,
     #[error("receiving failed: {0}")]
     Io(#[from] io::Error),
 }
 
-impl Origin {
+impl Sender {
     pub(super) fn slot(self) -> u16 {
         self.slot
+    }
+
+    /// The origin of what comes from one of its queue pairs.
+    #[inline]
+    pub(super) fn origin(self, qpn: Qpn) -> Result<Origin, Broken> {
+        if slot_of(qpn) == self.slot {
+            Ok(Origin::local(qpn, self.pid))
+        } else {
+            Err(Broken::Qpn(qpn))
+        }
     }
 
     /// Gives the frames of a record to `each`; returns what they count.
@@ -93,13 +112,12 @@ impl Origin {
         let from_slot = self.slot;
         let frame = match record {
             Record::Packets(packets) => {
-                let src_qpn = owned(packets.src_qpn, from_slot)?;
+                let origin = self.origin(packets.src_qpn)?;
                 *route = packets.addressing.or(*route);
                 let addressing = route.as_ref().ok_or(Broken::Route)?;
                 for bytes in packets.iter() {
                     each(LocalFrame::Packet {
-                        from_slot,
-                        src_qpn,
+                        origin,
                         addressing,
                         bytes,
                     });
@@ -113,41 +131,78 @@ impl Origin {
         each(match frame {
             // On the socket there is no ring.
             Frame::Lane(_) => return Err(Broken::Socket),
-            Frame::Forwarded(_) if !self.forwards => return Err(Broken::Forwarder),
-            Frame::Forwarded(inbound) => LocalFrame::Forwarded(inbound),
+            Frame::Forwarded(inbound) => LocalFrame::Forwarded {
+                by: (self.relation, self.user),
+                inbound,
+            },
             Frame::Mad { src, dst, mad } => LocalFrame::Mad {
-                from_slot,
+                speaker: Speaker::Link {
+                    slot: from_slot,
+                    by: (self.relation, self.user),
+                },
                 src,
                 dst,
                 mad,
             },
-            Frame::Lending(_) | Frame::Sharing(_) | Frame::Unshared(_) if !self.forwards => {
-                return Err(Broken::Forwarder);
+            Frame::Lending(_) | Frame::Sharing(_) | Frame::Unshared(_)
+                if !self.relation.is_own_user() =>
+            {
+                return Err(Broken::Stranger);
             }
             Frame::Lending(lending) => LocalFrame::Lending { from_slot, lending },
             Frame::Sharing(sharing) => LocalFrame::Sharing { from_slot, sharing },
             Frame::Unshared(number) => LocalFrame::Unshared { from_slot, number },
             Frame::Dropped { qpn, by } => LocalFrame::Dropped {
-                from_slot,
                 qpn,
-                by: owned(by, from_slot)?,
+                by: self.origin(by)?,
             },
         });
         Ok(1)
     }
 }
 
+impl Broken {
+    /// As what it is counted.
+    pub(super) fn denial(&self) -> Denial {
+        match self {
+            Self::Peers => Denial::Peers,
+            Self::Descriptors => Denial::Descriptors,
+            _ => Denial::Broken,
+        }
+    }
+}
+
 impl Link {
     /// A link of which nothing has come yet.
-    pub(super) fn new(socket: SeqSocket, peer: Credentials) -> Self {
+    pub(super) fn new(socket: SeqSocket, peer: Credentials, identity: Identity) -> Self {
         Self {
             socket,
             peer,
             slot: None,
-            is_own_user: false,
+            relation: identity.relation(peer),
+            user: identity.user(peer),
             ring: None,
             switched: false,
         }
+    }
+
+    /// A link of another user's process, which has said hello.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn of_stranger(socket: SeqSocket, slot: u16, user: u32) -> Self {
+        Self {
+            socket,
+            peer: Credentials { pid: 1, uid: user },
+            slot: Some(slot),
+            relation: Relation::Foreign,
+            user: Some(user),
+            ring: None,
+            switched: false,
+        }
+    }
+
+    /// Whose it counts as.
+    pub(super) fn party(&self) -> Party {
+        Party::of(self.relation, self.user)
     }
 
     /// Takes a record from the socket of a link that has said hello.
@@ -162,17 +217,19 @@ impl Link {
             _ if self.switched => return Err(Broken::Socket),
             record => {
                 // On the socket every record tells its route.
-                let origin = self.origin().ok_or(Broken::Hello)?;
-                return origin.take(record, &mut None, each);
+                let sender = self.sender().ok_or(Broken::Hello)?;
+                return sender.take(record, &mut None, each);
             }
         }
         Ok(1)
     }
 
-    pub(super) fn origin(&self) -> Option<Origin> {
-        Some(Origin {
+    pub(super) fn sender(&self) -> Option<Sender> {
+        Some(Sender {
             slot: self.slot?,
-            forwards: self.is_own_user,
+            pid: self.peer.pid,
+            user: self.user,
+            relation: self.relation,
         })
     }
 
@@ -211,7 +268,7 @@ impl Link {
     /// Takes the first record, and the descriptors that came with it.
     pub(super) fn greet(
         &mut self,
-        (own, link, lanes): (&Credentials, LinkId, bool),
+        (identity, link, lanes, own_user): (Identity, LinkId, bool, bool),
         record: &[u8],
         with: Vec<Fd>,
         each: &mut dyn FnMut(LocalFrame<'_>),
@@ -222,20 +279,22 @@ impl Link {
                 slot,
                 offers,
             } => (version, slot, offers),
-            Record::Ask if is_trusted(self.peer, *own) => {
+            Record::Ask if self.relation.is_trusted() => {
                 each(LocalFrame::Question(link));
                 return Ok(());
             }
             Record::Ask => return Err(Broken::Curious),
             _ => return Err(Broken::Hello),
         };
+        if own_user && !self.relation.is_own_user() {
+            return Err(Broken::Peers);
+        }
         if version != frame::VERSION {
             return Err(Broken::Version(version));
         }
-        if !(1..=SLOTS).contains(&slot) || !is_vouched(slot, self.peer, *own) {
+        if !(1..=SLOTS).contains(&slot) || !is_vouched(slot, self.peer, self.relation, identity) {
             return Err(Broken::Slot(slot));
         }
-        self.is_own_user = self.peer.uid == own.uid;
         self.slot = Some(slot);
         let offers = offer::parse(offers, with).ok_or(Broken::Offers)?;
         let lanes = lanes && offers.iter().any(|offered| offered.tag == offer::LANES);
@@ -243,12 +302,14 @@ impl Link {
             match (offered.tag, &offered.descriptors[..]) {
                 (offer::RING, _) => self.take_ring(&offered, lanes),
                 (offer::LANES, _) => {}
-                (offer::BOARD, [board]) if self.is_own_user => each(LocalFrame::Board {
-                    from_slot: slot,
-                    pid: self.peer.pid,
-                    link,
-                    board,
-                }),
+                (offer::BOARD, [board]) if self.relation == Relation::Own => {
+                    each(LocalFrame::Board {
+                        from_slot: slot,
+                        pid: self.peer.pid,
+                        link,
+                        board,
+                    })
+                }
                 (tag, _) => {
                     tracing::debug!(target: "ferroce::local", slot, tag, "an unknown offer")
                 }
@@ -258,26 +319,13 @@ impl Link {
     }
 }
 
-/// Whether descriptors of a process are taken. A stranger's file could be one whose last close takes for ever.
-pub(super) fn is_trusted(peer: Credentials, own: Credentials) -> bool {
-    peer.uid == own.uid || peer.uid == 0
-}
-
-/// The queue pair number, if it belongs to a slot.
-pub(super) fn owned(qpn: Qpn, slot: u16) -> Result<Qpn, Broken> {
-    if slot_of(qpn) == slot {
-        Ok(qpn)
-    } else {
-        Err(Broken::Qpn(qpn))
-    }
-}
-
 /// Whether a process owns the slot that it claims. A process of our own user is believed: it could as well debug us.
-pub(super) fn is_vouched(slot: u16, claimant: Credentials, own: Credentials) -> bool {
-    claimant.uid == own.uid || owner(slot).is_ok_and(|owner| owner == claimant)
-}
-
-/// Who listens on a slot's name. The connection that this takes ends at once, before a hello.
-fn owner(slot: u16) -> io::Result<Credentials> {
-    SeqSocket::connect(&slot_name(slot))?.peer()
+pub(crate) fn is_vouched(
+    slot: u16,
+    claimant: Credentials,
+    relation: Relation,
+    identity: Identity,
+) -> bool {
+    let is_owner = || slots::owner(slot, identity).is_ok_and(|owner| owner == claimant);
+    relation.is_own_user() || (identity.names(claimant) && is_owner())
 }

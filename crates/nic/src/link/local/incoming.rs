@@ -6,25 +6,38 @@
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
 use ferroce_os::eventfd::EventFd;
-#[cfg(test)]
-use ferroce_os::unix::SeqSocket;
-use ferroce_os::unix::{Credentials, Record as Arrival, SeqListener};
+use ferroce_os::fd;
+use ferroce_os::unix::{Identity, Record as Arrival, SeqListener, SeqSocket, Waiting};
+use ferroce_proto::time::Time;
 
-use super::accepted::{Broken, Link, is_trusted, owned};
+use super::accepted::{Broken, Link};
 use super::frame::{self, Answer, Frame, MAX_RECORD, Record};
 use super::local_frame::LocalFrame;
 use super::packets::parse_single;
+use super::quota::{Admission, Quota};
 use super::rings::Rings;
+use crate::core::{Asker, Counters, Denial};
 
-/// Links that other processes may have to this one: more than there are slots, since a dead one is noticed after its
-/// successor may have come.
-const MAX_LINKS: usize = 4096;
+/// Records of a stranger that are looked at when its link is closed; more are closed as if they had descriptors.
+const LAST_LOOKS: usize = 16;
 
-/// Names an accepted link. Never given out twice by one [`Incoming`].
+/// Names an accepted link. Not that of another one that [`Incoming`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LinkId(pub(crate) u32);
+
+/// What a call of [`Incoming::accept`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// A new link.
+    New(LinkId),
+    /// A link was refused; there may be more.
+    Refused,
+    /// No link waits, or none can be taken now.
+    Nothing,
+}
 
 /// What a call of [`Incoming::recv`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,31 +57,45 @@ pub(crate) enum Received {
 /// Links that other processes have made to this one.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    own: Credentials,
+    identity: Identity,
+    /// Other users' processes get no link.
+    own_user: bool,
     /// Lanes of rings are looked at, too.
     lanes: bool,
     listener: SeqListener,
     links: HashMap<LinkId, Link>,
+    quota: Quota,
+    /// Closed links of strangers in whose sockets descriptors wait.
+    poisoned: Vec<SeqSocket>,
     /// Those whose records come through a ring that is watched now.
     rings: Rings,
     next: u32,
     room: Vec<u8>,
     /// A descriptor to give up when there are no more, so that connections can still be refused.
     reserve: Option<EventFd>,
+    counters: Arc<Counters>,
 }
 
 impl Incoming {
     /// `lanes`: those of rings are looked at, too.
-    pub(super) fn new(listener: SeqListener, lanes: bool) -> io::Result<Self> {
+    pub(super) fn new(
+        listener: SeqListener,
+        (lanes, identity, own_user): (bool, Identity, bool),
+        counters: Arc<Counters>,
+    ) -> io::Result<Self> {
         Ok(Self {
-            own: Credentials::own(),
+            identity,
+            own_user,
             lanes,
             listener,
             links: HashMap::new(),
+            quota: Quota::new(fd::limit()),
+            poisoned: Vec::new(),
             rings: Rings::default(),
             next: 0,
             room: vec![0; MAX_RECORD],
             reserve: Some(EventFd::counter()?),
+            counters,
         })
     }
 
@@ -82,36 +109,89 @@ impl Incoming {
         self.links.get(&id).map(|l| l.socket.as_raw_fd())
     }
 
-    /// Takes the next new link. `None`: there is none now.
-    pub(crate) fn accept(&mut self) -> Option<LinkId> {
+    /// Takes the next new link.
+    pub(crate) fn accept(&mut self, now: Time) -> Accepted {
         let socket = match self.listener.accept() {
-            Ok(socket) => socket?,
+            Ok(Some(socket)) => socket,
+            Ok(None) => return Accepted::Nothing,
             Err(error) => {
                 self.refuse(&error);
-                return None;
+                return Accepted::Nothing;
             }
         };
-        let peer = socket
-            .peer()
-            .ok()
-            .filter(|_| self.links.len() < MAX_LINKS)?;
-        let id = LinkId(self.next);
-        self.next = self.next.checked_add(1)?;
-        self.links.insert(id, Link::new(socket, peer));
-        Some(id)
+        let Ok(peer) = socket.peer() else {
+            return Accepted::Refused;
+        };
+        let (id, link) = (self.free_id(), Link::new(socket, peer, self.identity));
+        // Root may still ask which paths there are.
+        if self.own_user && !link.relation.is_trusted() {
+            self.counters
+                .count_denied(link.relation.into(), Denial::Peers);
+            self.close(link);
+            return Accepted::Refused;
+        }
+        let party = link.party();
+        match self.quota.admit(id, party, now) {
+            Admission::Admitted => {}
+            Admission::InPlaceOf(oldest) => self.deny(oldest, Denial::Quota),
+            Admission::Refused => {
+                let asker = link.relation.into();
+                self.counters.count_denied(asker, Denial::Quota);
+                self.close(link);
+                return Accepted::Refused;
+            }
+        }
+        self.links.insert(id, link);
+        Accepted::New(id)
+    }
+
+    /// A number that no link has. One is given out again after four thousand million links.
+    fn free_id(&mut self) -> LinkId {
+        loop {
+            let id = LinkId(self.next);
+            self.next = self.next.wrapping_add(1);
+            if !self.links.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// Closes a link that has said no hello.
+    fn deny(&mut self, id: LinkId, why: Denial) {
+        if let Some(link) = self.links.get(&id) {
+            tracing::debug!(target: "ferroce::local", pid = link.peer.pid, uid = link.peer.uid, ?why, "link is denied");
+            self.counters.count_denied(link.relation.into(), why);
+        }
+        self.forget(id);
+    }
+
+    /// Closes links that have said no hello in time.
+    pub(crate) fn end_silence(&mut self, now: Time) {
+        for id in self.quota.overdue(now) {
+            self.deny(id, Denial::NoHello);
+        }
+    }
+
+    /// When [`end_silence`](Self::end_silence) is to be called.
+    pub(crate) fn silence_ends(&self) -> Option<Time> {
+        self.quota.deadline()
     }
 
     /// Out of descriptors: were the connection left waiting, then the listener would stay readable for ever.
     fn refuse(&mut self, error: &io::Error) {
         tracing::warn!(target: "ferroce::local", %error, "cannot accept a link: a process is refused");
         self.reserve = None;
-        drop(self.listener.accept());
+        if let Ok(Some(socket)) = self.listener.accept()
+            && let Ok(peer) = socket.peer()
+        {
+            self.close(Link::new(socket, peer, self.identity));
+        }
         self.reserve = EventFd::counter().ok();
     }
 
     /// The links of which it is not known yet whose they are.
     pub(crate) fn strangers(&self) -> Vec<LinkId> {
-        self.select(|link| link.slot.is_none())
+        self.quota.silent()
     }
 
     /// The links of a slot's process: of the one with this PID, if it is not 0, where the slot may have had several.
@@ -142,7 +222,10 @@ impl Incoming {
         while given < budget {
             match self.recv_once(id, budget - given, each) {
                 Ok(Step::Took(frames)) => given += frames,
-                Ok(Step::Greeted(slot)) => return Received::Greeted(slot),
+                Ok(Step::Greeted(slot)) => {
+                    self.quota.greeted(id);
+                    return Received::Greeted(slot);
+                }
                 Ok(Step::Nothing) => return Received::Drained,
                 Ok(Step::Closed) => return Received::Closed(self.forget(id)),
                 Err(why) => return self.cut(id, &why),
@@ -165,7 +248,7 @@ impl Incoming {
             && let Some(ring) = link.ring.take()
         {
             self.rings
-                .watch(id, link.origin().ok_or(Broken::Hello)?, ring);
+                .watch(id, link.sender().ok_or(Broken::Hello)?, ring);
         }
         if let Some(index) = self.rings.position(id) {
             let took = self.drain(index, budget, each)?;
@@ -176,8 +259,11 @@ impl Incoming {
         let Some(link) = self.links.get_mut(&id) else {
             return Ok(Step::Closed);
         };
+        if !link.relation.is_trusted() && link.socket.waiting()? == Waiting::Descriptors {
+            return Err(Broken::Descriptors);
+        }
         let mut with = Vec::new();
-        let got = if link.slot.is_none() && is_trusted(link.peer, self.own) {
+        let got = if link.slot.is_none() && link.relation.is_trusted() {
             link.socket.recv_with(&mut self.room, &mut with)
         } else {
             link.socket.recv(&mut self.room)
@@ -188,7 +274,12 @@ impl Incoming {
             Arrival::Closed => Ok(Step::Closed),
             Arrival::Truncated => Err(Broken::TooLong),
             Arrival::Whole(n) if link.slot.is_none() => {
-                link.greet((&self.own, id, self.lanes), &self.room[..n], with, each)?;
+                link.greet(
+                    (self.identity, id, self.lanes, self.own_user),
+                    &self.room[..n],
+                    with,
+                    each,
+                )?;
                 Ok(link.slot.map_or(Step::Took(1), Step::Greeted))
             }
             Arrival::Whole(n) => link.take(&self.room[..n], each).map(Step::Took),
@@ -209,12 +300,11 @@ impl Incoming {
         while given < budget
             && let Some(record) = watched.pop(&mut self.room)?
         {
-            let origin = watched.origin;
+            let sender = watched.sender;
             given += match (parse_single(record), &*watched.route()) {
                 (Some((src_qpn, bytes)), Some(addressing)) => {
                     each(LocalFrame::Packet {
-                        from_slot: origin.slot(),
-                        src_qpn: owned(src_qpn, origin.slot())?,
+                        origin: sender.origin(src_qpn)?,
                         addressing,
                         bytes,
                     });
@@ -222,15 +312,14 @@ impl Incoming {
                 }
                 _ => match frame::parse(record)? {
                     Record::Frame(Frame::Lane(notice)) => {
-                        owned(notice.from, origin.slot())?;
                         each(LocalFrame::Lane {
-                            from_slot: origin.slot(),
+                            origin: sender.origin(notice.from)?,
                             area: watched.area(),
                             notice,
                         });
                         1
                     }
-                    record => origin.take(record, watched.route(), each)?,
+                    record => sender.take(record, watched.route(), each)?,
                 },
             };
         }
@@ -306,6 +395,8 @@ impl Incoming {
         let link = self.links.get(&id);
         let (slot, pid) = (link.and_then(|l| l.slot), link.map(|l| l.peer.pid));
         tracing::warn!(target: "ferroce::local", slot, pid, %why, "link is cut");
+        let asker = link.map_or(Asker::OtherUser, |link| link.relation.into());
+        self.counters.count_denied(asker, why.denial());
         Received::Cut(self.forget(id))
     }
 
@@ -318,7 +409,32 @@ impl Incoming {
     /// Closes a link; returns whose it was.
     fn forget(&mut self, id: LinkId) -> Option<u16> {
         self.rings.remove(id);
-        self.links.remove(&id).and_then(|l| l.slot)
+        let link = self.links.remove(&id)?;
+        self.quota.remove(id, link.party());
+        let slot = link.slot;
+        self.close(link);
+        slot
+    }
+
+    /// Closes a link. What a stranger has sent and nobody has read may have descriptors.
+    fn close(&mut self, link: Link) {
+        if link.relation.is_trusted() {
+            return;
+        }
+        link.socket.shutdown();
+        for _ in 0..LAST_LOOKS {
+            match link.socket.waiting() {
+                Ok(Waiting::Record) if link.socket.recv(&mut self.room).is_ok() => {}
+                Ok(Waiting::Nothing | Waiting::Closed) => return,
+                _ => break,
+            }
+        }
+        self.poisoned.push(link.socket);
+    }
+
+    /// Sockets of strangers that are to be closed by [`unix::discard`](ferroce_os::unix::discard), and watched no more.
+    pub(crate) fn take_poisoned(&mut self) -> Vec<SeqSocket> {
+        std::mem::take(&mut self.poisoned)
     }
 }
 

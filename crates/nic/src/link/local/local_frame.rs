@@ -4,33 +4,39 @@ use std::sync::Arc;
 
 use ferroce_os::fd::Fd;
 use ferroce_os::ring::SharedArea;
+use ferroce_os::unix::Relation;
 use ferroce_proto::ids::{Gid, Qpn};
 
 use super::frame::LaneNotice;
 use super::incoming::LinkId;
 use super::{Lending, Sharing};
+use crate::cm::Speaker;
 use crate::link::{Addressing, Inbound};
+use crate::path::Origin;
 
 /// What another process sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LocalFrame<'a> {
     /// A packet from one of its queue pairs.
     Packet {
-        /// Its slot.
-        from_slot: u16,
-        /// The queue pair, of that slot.
-        src_qpn: Qpn,
+        /// The queue pair, of the sender's slot.
+        origin: Origin,
         /// What would be in the IP header.
         addressing: &'a Addressing,
         /// BTH through pad; not checked.
         bytes: &'a [u8],
     },
-    /// A packet that it received over the wire (and whose ICRC was right there) and that is for this process.
-    Forwarded(Inbound<'a>),
+    /// A packet that it received over the wire (and whose ICRC was right there, it says) and that is for this process.
+    Forwarded {
+        /// What the process is to this one, and its user, if that is one by whose number it can be known.
+        by: (Relation, Option<u32>),
+        /// The packet; not checked.
+        inbound: Inbound<'a>,
+    },
     /// A management datagram for QP1.
     Mad {
-        /// Its slot.
-        from_slot: u16,
+        /// The process.
+        speaker: Speaker,
         /// Source GID.
         src: Gid,
         /// Destination GID.
@@ -51,8 +57,8 @@ pub(crate) enum LocalFrame<'a> {
     },
     /// About a lane of its ring.
     Lane {
-        /// Its slot.
-        from_slot: u16,
+        /// The queue pair that speaks, of the sender's slot.
+        origin: Origin,
         /// The ring's memory.
         area: &'a Arc<SharedArea>,
         /// What it says.
@@ -60,12 +66,10 @@ pub(crate) enum LocalFrame<'a> {
     },
     /// It has dropped a packet of ours.
     Dropped {
-        /// Its slot.
-        from_slot: u16,
         /// Our queue pair that sent the packet, as the peer says.
         qpn: Qpn,
-        /// The queue pair that it was for, of the peer's slot.
-        by: Qpn,
+        /// The queue pair that it was for, of the sender's slot.
+        by: Origin,
     },
     /// Somebody of our own user, or root, wants to know which paths this process has: [`Incoming::tell`](super::Incoming::tell) answers.
     Question(LinkId),

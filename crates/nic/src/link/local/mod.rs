@@ -1,7 +1,7 @@
 //! The local link: packets between processes of one network namespace, over Unix sockets with abstract names.
 //!
 //! Every process owns a *slot*, a number from 1 to 1023, by listening on the abstract name `ferroce/slot/<n>`: the kernel makes
-//! it exclusive and frees it when the process ends, however it ends. A link goes one way: process A connects to B's slot and
+//! it exclusive and frees it when the process ends, however it ends ([`slots`] has what becomes of names that others squat on). A link goes one way: process A connects to B's slot and
 //! only A sends on that connection; B's answers go out on B's own link to A. [`LocalLinks`] makes the outgoing links,
 //! [`Incoming`] accepts and reads those of others.
 //!
@@ -17,6 +17,8 @@
 mod accepted;
 mod attributes;
 mod frame;
+#[cfg(feature = "fuzzing")]
+mod fuzz;
 mod incoming;
 mod lanes;
 mod late_wake;
@@ -25,33 +27,39 @@ mod local_frame;
 mod offer;
 mod outgoing;
 mod packets;
+mod quota;
 mod rings;
 mod sharing;
+mod slots;
 mod way;
 
 use std::collections::HashMap;
-use std::env;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
 
-use ferroce_os::random;
-use ferroce_os::unix::{SeqListener, SeqSocket};
+use ferroce_os::environment::is_off;
+use ferroce_os::unix::Identity;
 
+pub(crate) use accepted::is_vouched;
 pub(crate) use attributes::{Encoded, decode as decode_attributes, encode as encode_attributes};
 #[cfg(feature = "fuzzing")]
 pub use frame::fuzz as fuzz_record;
 pub(crate) use frame::{Frame, LaneNotice, LaneWord, QUESTION};
-pub(crate) use incoming::{Incoming, LinkId, Received};
+#[cfg(feature = "fuzzing")]
+pub use fuzz::run as fuzz_strangers;
+pub(crate) use incoming::{Accepted, Incoming, LinkId, Received};
 pub(crate) use late_wake::LateWake;
 pub(crate) use lending::{Answer, Lending};
 pub(crate) use local_frame::LocalFrame;
 pub(crate) use outgoing::Outgoing;
+pub(crate) use quota::foreign_room;
 pub(crate) use sharing::{Asked, Sharing};
+pub(crate) use slots::slot_number;
 use way::Room;
 
 use crate::Error;
-use crate::core::lock;
+use crate::core::{Counters, lock};
 use crate::direct::Board;
 
 /// Slots that a network namespace has, numbered from 1: ten bits of every queue pair number and key.
@@ -69,10 +77,6 @@ const RING: u32 = 256 << 10;
 /// What the abstract names by which processes own their slots begin with, of those that begin with `names`.
 pub(crate) fn slot_names(names: &str) -> String {
     format!("{names}slot/")
-}
-
-fn slot_name(slot: u16) -> String {
-    format!("{}{slot}", slot_names(NAMES))
 }
 
 /// Why there is no link to a slot.
@@ -96,6 +100,9 @@ pub(crate) enum ConnectError {
 pub(crate) struct LocalLinks {
     slot: u16,
     room: Room,
+    identity: Identity,
+    /// No link leads to another user's process.
+    own_user: bool,
     /// What every link offers.
     board: Option<Arc<Board>>,
     /// Whoever uses a link keeps it: one that nobody holds is closed.
@@ -107,27 +114,42 @@ impl LocalLinks {
     ///
     /// # Errors
     /// ENOSPC when all slots are taken; what the kernel says if it refuses such sockets.
-    pub(crate) fn claim() -> Result<(Self, Incoming), Error> {
-        let ring = match env::var("FERROCE_RINGS").as_deref() {
-            Ok("off") => None,
-            _ => Some(RING),
+    pub(crate) fn claim(
+        counters: &Arc<Counters>,
+        own_user: bool,
+    ) -> Result<(Self, Incoming), Error> {
+        let ring = if is_off("FERROCE_RINGS") {
+            Err("FERROCE_RINGS=off")
+        } else {
+            Ok(RING)
         };
-        let lanes = env::var("FERROCE_RING_LANES").as_deref() != Ok("off");
-        Self::claim_with(Room {
+        let lanes = !is_off("FERROCE_RING_LANES");
+        let room = Room {
             send_buffer: SEND_BUFFER,
             ring,
             lanes,
-        })
+        };
+        Self::claim_with((room, own_user), counters)
     }
 
-    fn claim_with(room: Room) -> Result<(Self, Incoming), Error> {
-        let (slot, listener) = claim_slot()?;
-        let incoming = Incoming::new(listener, room.lanes)
-            .map_err(|e| Error::system("cannot receive from other processes", &e))?;
+    fn claim_with(
+        (room, own_user): (Room, bool),
+        counters: &Arc<Counters>,
+    ) -> Result<(Self, Incoming), Error> {
+        let identity = Identity::read();
+        let (slot, listener) = slots::claim(identity)?;
+        let incoming = Incoming::new(
+            listener,
+            (room.lanes, identity, own_user),
+            Arc::clone(counters),
+        )
+        .map_err(|e| Error::system("cannot receive from other processes", &e))?;
         Ok((
             Self {
                 slot,
                 room,
+                identity,
+                own_user,
                 board: None,
                 links: Mutex::default(),
             },
@@ -138,6 +160,11 @@ impl LocalLinks {
     /// From now on every link offers the board.
     pub(crate) fn offer_board(&mut self, board: Option<&Arc<Board>>) {
         self.board = board.cloned();
+    }
+
+    /// How this process tells users apart.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Whether links are offered a ring, and why not.
@@ -176,30 +203,13 @@ impl LocalLinks {
     }
 
     fn open(&self, slot: u16) -> io::Result<Outgoing> {
-        let socket = SeqSocket::connect(&slot_name(slot))?;
-        let board = self.board.as_ref().map(|board| board.as_fd());
-        Outgoing::new(socket, (self.slot, slot), self.room, board)
-    }
-}
-
-fn claim_slot() -> Result<(u16, SeqListener), Error> {
-    let start = u16::try_from(random::u32() % u32::from(SLOTS)).expect("invariant: below 1023");
-    for i in 0..SLOTS {
-        let slot = 1 + (start + i) % SLOTS;
-        match SeqListener::bind(&slot_name(slot)) {
-            Ok(listener) => return Ok((slot, listener)),
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
-            Err(e) => {
-                return Err(Error::system(
-                    "cannot listen on an abstract Unix socket",
-                    &e,
-                ));
-            }
+        let socket = slots::connect(slot, self.identity)?;
+        if self.own_user && !self.identity.relation(socket.peer()?).is_own_user() {
+            return Err(io::Error::from_raw_os_error(libc::EACCES));
         }
+        let board = self.board.as_ref().map(|board| board.as_fd());
+        Outgoing::new(socket, (self.slot, slot), (self.room, self.identity), board)
     }
-    let reason =
-        format!("{SLOTS} processes of this network namespace have a device open, and no more can");
-    Err(Error::new(libc::ENOSPC, reason))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use ferroce_os::ring::{self, LaneSender};
-use ferroce_os::unix::{Credentials, SeqSocket};
+use ferroce_os::unix::{Identity, Relation, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
 use super::frame::{Frame, LaneNotice};
@@ -33,7 +33,7 @@ pub(crate) struct Outgoing {
     way: Way,
     peer: u16,
     pid: i32,
-    same_user: bool,
+    relation: Relation,
     /// Whether `stash` holds anything: spares packets the lock.
     stashed: AtomicBool,
     stash: Mutex<Stash>,
@@ -77,17 +77,22 @@ impl Outgoing {
     pub(super) fn new(
         socket: SeqSocket,
         (own, peer): (u16, u16),
-        room: Room,
+        (room, identity): (Room, Identity),
         board: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
-        let Credentials { pid, uid } = socket.peer()?;
-        let same_user = uid == Credentials::own().uid;
-        let way = Way::open(socket, own, room, board.filter(|_| same_user))?;
+        let there = socket.peer()?;
+        let relation = identity.relation(there);
+        let ring = match identity.is_trusted_by(relation) {
+            true => room.ring,
+            false => Err("the other process is another user's"),
+        };
+        let board = board.filter(|_| relation == Relation::Own);
+        let way = Way::open(socket, own, Room { ring, ..room }, board)?;
         Ok(Self {
             way,
             peer,
-            pid,
-            same_user,
+            pid: there.pid,
+            relation,
             stashed: AtomicBool::new(false),
             stash: Mutex::default(),
             lanes: FreeLanes::default(),
@@ -99,9 +104,9 @@ impl Outgoing {
         self.pid
     }
 
-    /// Whether the process at the other end is of our own user. Only such a one takes packets that came over the wire.
-    pub(crate) fn is_same_user(&self) -> bool {
-        self.same_user
+    /// What the process at the other end is to this one. Only one of our own user takes packets that came over the wire.
+    pub(crate) fn relation(&self) -> Relation {
+        self.relation
     }
 
     /// The descriptor to watch: for writability while the link is blocked, for hang-up always.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ferroce_os::ring::{Broken, Popped, Receiver, SharedArea};
 
-use super::accepted::Origin;
+use super::accepted::Sender;
 use super::incoming::LinkId;
 use crate::link::Addressing;
 
@@ -33,7 +33,7 @@ impl Inlet {
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) id: LinkId,
-    pub(super) origin: Origin,
+    pub(super) sender: Sender,
     inlet: Inlet,
     idle: u32,
 }
@@ -89,11 +89,11 @@ impl Rings {
     }
 
     /// Begins to watch a ring.
-    pub(super) fn watch(&mut self, id: LinkId, origin: Origin, mut inlet: Inlet) {
+    pub(super) fn watch(&mut self, id: LinkId, sender: Sender, mut inlet: Inlet) {
         inlet.ring.wake();
         self.0.push(Watched {
             id,
-            origin,
+            sender,
             inlet,
             idle: 0,
         });
@@ -119,7 +119,7 @@ impl Rings {
 
     /// Something came from a process beside its rings' records.
     pub(super) fn keep_awake(&mut self, slot: u16) {
-        for watched in self.0.iter_mut().filter(|w| w.origin.slot() == slot) {
+        for watched in self.0.iter_mut().filter(|w| w.sender.slot() == slot) {
             watched.idle = 0;
         }
     }
@@ -134,7 +134,7 @@ impl Rings {
     ) -> bool {
         for index in (0..self.0.len()).rev() {
             let watched = &mut self.0[index];
-            let slot = watched.origin.slot();
+            let slot = watched.sender.slot();
             let idle = all || watched.idle >= IDLE_ROUNDS;
             if idle && watched.inlet.ring.sleep_unless(|| any(slot)) {
                 let Watched { id, inlet, .. } = self.0.swap_remove(index);

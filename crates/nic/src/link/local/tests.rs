@@ -1,11 +1,14 @@
 use std::io::IoSlice;
 
 use ferroce_os::poll::{Event, Interest, Poller};
-use ferroce_os::unix::Credentials;
+use ferroce_os::random;
+use ferroce_os::unix::{Credentials, Identity, Relation, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Qpn};
+use ferroce_proto::time::Time;
 
 use super::frame::{self, Nonsense, Record};
 use super::*;
+use crate::cm::Speaker;
 use crate::link::{Addressing, Batch, Inbound, Sent};
 
 mod rings;
@@ -31,7 +34,7 @@ struct Side {
 impl Side {
     /// Without shared rings.
     fn new(send_buffer: usize) -> Self {
-        let ring = None;
+        let ring = Err("a test");
         Self::with_room(Room {
             send_buffer,
             ring,
@@ -41,7 +44,7 @@ impl Side {
 
     /// With rings of some size.
     fn with_rings(ring: u32) -> Self {
-        let ring = Some(ring);
+        let ring = Ok(ring);
         let send_buffer = SEND_BUFFER;
         Self::with_room(Room {
             send_buffer,
@@ -51,7 +54,8 @@ impl Side {
     }
 
     fn with_room(room: Room) -> Self {
-        let (links, incoming) = LocalLinks::claim_with(room).expect("a free slot");
+        let (links, incoming) =
+            LocalLinks::claim_with((room, false), &Arc::default()).expect("a free slot");
         let (accepted, packets, others, closed) = Default::default();
         Self {
             links,
@@ -75,36 +79,44 @@ impl Side {
         self.links.connect(other).expect("a link")
     }
 
+    fn accept_one(&mut self) -> LinkId {
+        match self.incoming.accept(Time(0)) {
+            Accepted::New(id) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Accepts and receives what is there.
     fn receive(&mut self) {
-        while let Some(id) = self.incoming.accept() {
+        while let Accepted::New(id) = self.incoming.accept(Time(0)) {
             assert!(self.incoming.fd(id).is_some());
             self.accepted.push(id);
         }
         let (packets, others) = (&mut self.packets, &mut self.others);
         let mut each = |frame: LocalFrame<'_>| match frame {
             LocalFrame::Packet {
-                from_slot,
-                src_qpn,
+                origin,
                 addressing,
                 bytes,
             } => {
                 assert_eq!((addressing.src, addressing.dst), (SRC, DST));
                 assert_eq!((addressing.hop_limit, addressing.traffic_class), IP);
                 assert_eq!(addressing.flow_label, FLOW);
-                packets.push((from_slot, src_qpn, bytes.to_vec()));
+                let src_qpn = origin.qpn().expect("of this host");
+                packets.push((origin.slot(), src_qpn, bytes.to_vec()));
             }
-            LocalFrame::Forwarded(inbound) => others.push(format!("{inbound:?}")),
-            LocalFrame::Mad { from_slot, mad, .. } => {
-                others.push(format!("mad {from_slot} {}", mad[0]))
+            LocalFrame::Forwarded { inbound, .. } => others.push(format!("{inbound:?}")),
+            LocalFrame::Mad { speaker, mad, .. } => {
+                let Speaker::Link { slot, .. } = speaker else {
+                    panic!("{speaker:?} is no link's");
+                };
+                others.push(format!("mad {slot} {}", mad[0]));
             }
             LocalFrame::Lending { from_slot, lending } => {
                 others.push(format!("lending {from_slot} {lending:?}"));
             }
-            LocalFrame::Lane {
-                from_slot, notice, ..
-            } => {
-                others.push(format!("{from_slot} {notice:?}"));
+            LocalFrame::Lane { origin, notice, .. } => {
+                others.push(format!("{} {notice:?}", origin.slot()));
             }
             LocalFrame::Question(_) => others.push("question".to_owned()),
             LocalFrame::Sharing { from_slot, sharing } => {
@@ -114,9 +126,10 @@ impl Side {
                 others.push(format!("unshared {from_slot} {number}"));
             }
             LocalFrame::Board { from_slot, .. } => others.push(format!("board {from_slot}")),
-            LocalFrame::Dropped { from_slot, qpn, by } => {
+            LocalFrame::Dropped { qpn, by } => {
+                let (slot, by) = (by.slot(), by.qpn().expect("of this host"));
                 others.push(format!(
-                    "dropped {from_slot} {} {}",
+                    "dropped {slot} {} {}",
                     qpn.get(),
                     by.get() & 0x3fff
                 ));
@@ -306,7 +319,7 @@ fn spare_slot() -> u16 {
 fn a_slot_with_a_new_owner_gets_a_new_link() {
     let (a, slot) = (Side::new(TINY), spare_slot());
     assert!(matches!(a.links.connect(slot), Err(ConnectError::NoSuchProcess(s)) if s == slot));
-    let first = SeqListener::bind(&slot_name(slot)).expect("free");
+    let first = SeqListener::bind(&slots::slot_name(slot)).expect("free");
     let old = a.to(slot);
     assert!(Arc::ptr_eq(&old, &a.to(slot)));
     drop(first);
@@ -314,7 +327,7 @@ fn a_slot_with_a_new_owner_gets_a_new_link() {
         a.links.connect(slot),
         Err(ConnectError::NoSuchProcess(_))
     ));
-    let successor = SeqListener::bind(&slot_name(slot)).expect("free again");
+    let successor = SeqListener::bind(&slots::slot_name(slot)).expect("free again");
     let new = a.to(slot);
     assert!(old.is_dead() && !new.is_dead() && !Arc::ptr_eq(&old, &new));
     assert!(successor.accept().expect("accept").is_some());
@@ -470,7 +483,7 @@ fn a_budget_bounds_the_work_of_a_call() {
             Sent::All
         );
     }
-    let id = b.incoming.accept().expect("a link");
+    let id = b.accept_one();
     let mut calls = vec![];
     loop {
         let mut count = 0;
@@ -490,7 +503,7 @@ fn a_budget_bounds_the_work_of_a_call() {
 /// Sends records on a raw connection, and says whether the link was cut and what came through.
 fn hostile(records: &[&[u8]]) -> (bool, usize) {
     let mut b = Side::new(TINY);
-    let socket = SeqSocket::connect(&slot_name(b.slot())).expect("connect");
+    let socket = SeqSocket::connect(&slots::slot_name(b.slot())).expect("connect");
     for record in records {
         socket.send(&[IoSlice::new(record)]).expect("send");
     }
@@ -610,21 +623,24 @@ fn no_bytes_make_the_parser_panic_or_leave_the_record() {
 #[test]
 fn only_the_owner_of_a_slot_is_vouched_for() {
     let a = Side::new(TINY);
-    let own = Credentials::own();
+    let (own, identity) = (Credentials::own(), Identity::read());
+    let vouched = |slot, claimant, relation| is_vouched(slot, claimant, relation, identity);
+    // As a process of another user sees it: this process does own the slot, another one does not.
+    assert!(vouched(a.slot(), own, Relation::Foreign));
+    assert!(vouched(a.slot(), own, Relation::Root));
     let stranger = Credentials {
         uid: own.uid ^ 1,
         ..own
     };
-    // As seen by a process of another user: this process does own the slot, a stranger does not.
-    assert!(accepted::is_vouched(a.slot(), own, stranger));
     let other = Credentials {
         pid: own.pid ^ 1,
         ..own
     };
-    assert!(!accepted::is_vouched(a.slot(), other, stranger));
-    assert!(!accepted::is_vouched(a.slot(), stranger, own));
+    assert!(!vouched(a.slot(), stranger, Relation::Foreign));
+    assert!(!vouched(a.slot(), other, Relation::Foreign));
     // A process of one's own user is believed.
-    assert!(accepted::is_vouched(1, other, own));
+    assert!(vouched(1, other, Relation::Own));
+    assert!(vouched(1, other, Relation::OwnApart));
 }
 
 #[test]

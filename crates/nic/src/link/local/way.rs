@@ -49,8 +49,8 @@ pub(super) enum Put {
 pub(super) struct Room {
     /// Send buffer to ask for.
     pub(super) send_buffer: usize,
-    /// Bytes of the ring, if there is to be one.
-    pub(super) ring: Option<u32>,
+    /// Bytes of the ring, or why there is to be none.
+    pub(super) ring: Result<u32, &'static str>,
     /// Whether it has lanes.
     pub(super) lanes: bool,
 }
@@ -406,7 +406,7 @@ fn greet(
 
 /// A ring for a new link, or why there is none.
 pub(super) fn ring(room: Room) -> Result<(Sender, Fd), String> {
-    let bytes = room.ring.ok_or("FERROCE_RINGS=off")?;
+    let bytes = room.ring?;
     ring::create(bytes, room.lanes).map_err(|why| {
         tracing::debug!(target: "ferroce::local", %why, "a link without shared ring");
         why.to_string()

@@ -173,12 +173,12 @@ impl WireLink {
     }
 
     /// Asks the kernel for a flow. Returns the number and the descriptor of a new socket; `None`: there is one already, or none
-    /// can be made. `ifindex` is the scope of link-local addresses.
+    /// can be made, which a guest never can. `ifindex` is the scope of link-local addresses.
     pub(crate) fn receive_flow(&self, flow: Flow, ifindex: u32) -> Option<(u32, RawFd)> {
         let port = self
             .senders
             .as_ref()
-            .and_then(|_| self.socket_to(flow.local))?
+            .and_then(|_| self.port_of(flow.local)?.inbox())?
             .port();
         if self.receivers.has(&flow) {
             return None;

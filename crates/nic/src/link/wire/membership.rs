@@ -6,6 +6,7 @@ use ferroce_os::multicast::Witness;
 use ferroce_proto::ids::Gid;
 
 use super::WireLink;
+use super::shared_port::SharedPort;
 use crate::Error;
 use crate::core::lock;
 
@@ -16,10 +17,19 @@ impl WireLink {
     /// What the kernel has against it; EAFNOSUPPORT without a socket of the group's IP version.
     pub(crate) fn join(&self, group: Gid, ifindex: u32) -> Result<(), Error> {
         let ip = group.ip();
-        let socket = self.socket_to(group).ok_or_else(|| {
+        let shared = self.port_of(group).ok_or_else(|| {
             Error::new(
                 libc::EAFNOSUPPORT,
                 format!("this system has no sockets to be in {ip}"),
+            )
+        })?;
+        let socket = shared.inbox().ok_or_else(|| {
+            Error::new(
+                libc::EADDRINUSE,
+                format!(
+                    "cannot join {ip}: UDP port {} is another user's, who does not pass on what comes to groups",
+                    shared.port()
+                ),
             )
         })?;
         socket
@@ -40,7 +50,8 @@ impl WireLink {
     pub(crate) fn leave_group(&self, group: Gid, ifindex: u32) {
         lock(&self.witnesses).remove(&(group, ifindex));
         let left = self
-            .socket_to(group)
+            .port_of(group)
+            .and_then(SharedPort::inbox)
             .map_or(Ok(()), |socket| socket.leave_group(group.ip(), ifindex));
         if let Err(error) = left {
             tracing::debug!(target: "ferroce::wire", group = %group.ip(), ifindex, %error, "the group was not left");

@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use ferroce_os::udp::{Received, RecvRing, UdpSocket};
+use ferroce_proto::auth;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::icrc::{Addresses, Encapsulation, Icrc, Ident, IdentHistory};
 
 use crate::link::{Addressing, InboundRun};
 
-/// The longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC.
-const DATAGRAM: usize = 4096 + 128;
+/// The longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC, and a tag.
+const DATAGRAM: usize = 4096 + 128 + auth::MOST;
 /// Room for the longest run that the kernel makes of datagrams.
 const RUN: usize = 1 << 16;
 /// Datagrams or runs per system call.

@@ -78,8 +78,8 @@ impl WireLink {
 
     /// The way to a destination.
     fn way_to(&self, dst: Gid, lane: Option<u8>) -> Option<Way<'_>> {
-        let shared = self.socket_to(dst)?;
-        let socket = self.sender(dst, lane).unwrap_or(shared);
+        let shared = self.port_of(dst)?;
+        let socket = self.sender(dst, lane).unwrap_or_else(|| shared.out());
         let port = shared.port();
         Some(Way { socket, port })
     }

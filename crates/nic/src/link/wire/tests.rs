@@ -191,7 +191,7 @@ fn each_ip_version_has_its_descriptor() {
     assert!(link.receive_buffer() > 4096);
     let to = |ip| link.fd_to(addressing(ip).dst, None);
     assert_ne!(to("127.0.0.1"), to("::1"));
-    assert_eq!(fds(&link).len(), 1 + link.sockets().count());
+    assert_eq!(fds(&link).len(), 1 + link.ports().count());
 }
 
 #[test]

@@ -54,12 +54,20 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
     fn unwatch(&self);
 }
 
+/// A process of this host that has a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) slot: u16,
+    /// 0 if it is not visible in our PID namespace.
+    pub(crate) pid: i32,
+}
+
 /// The way out over one link.
 #[derive(Debug)]
 pub(crate) struct Egress {
     outlet: Box<dyn Outlet>,
     /// The process that it leads to; none for the wire.
-    slot: Option<u16>,
+    peer: Option<Process>,
     dead: AtomicBool,
     /// It is dead, and what the process said before its end was read.
     ended: AtomicBool,
@@ -80,10 +88,10 @@ struct Inner {
 }
 
 impl Egress {
-    pub(crate) fn new(outlet: Box<dyn Outlet>, slot: Option<u16>) -> Self {
+    pub(crate) fn new(outlet: Box<dyn Outlet>, peer: Option<Process>) -> Self {
         Self {
             outlet,
-            slot,
+            peer,
             dead: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
@@ -92,8 +100,13 @@ impl Egress {
     }
 
     /// The process that it leads to; none for the wire.
+    pub(crate) fn peer(&self) -> Option<Process> {
+        self.peer
+    }
+
+    /// The slot of the process that it leads to; none for the wire.
     pub(crate) fn slot(&self) -> Option<u16> {
-        self.slot
+        self.peer.map(|peer| peer.slot)
     }
 
     /// What carries packets now.

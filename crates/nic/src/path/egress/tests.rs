@@ -66,7 +66,10 @@ impl Pipe {
 fn egress(room: usize) -> (Arc<Pipe>, Egress) {
     let pipe = Arc::new(Pipe::default());
     pipe.room.store(room, Ordering::Relaxed);
-    let egress = Egress::new(Box::new(Arc::clone(&pipe)), Some(9));
+    let egress = Egress::new(
+        Box::new(Arc::clone(&pipe)),
+        Some(Process { slot: 9, pid: 1 }),
+    );
     (pipe, egress)
 }
 

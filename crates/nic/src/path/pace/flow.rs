@@ -52,7 +52,7 @@ pub(super) struct FlowState {
     asked: u64,
     asked_at: Option<Time>,
     /// Questions without an answer: the mark, and what was sent before.
-    open: VecDeque<(u32, u64)>,
+    open: VecDeque<(u64, u64)>,
     /// Since when nothing may be sent.
     closed_at: Option<Time>,
 }
@@ -109,7 +109,7 @@ impl FlowState {
     }
 
     /// A question goes out.
-    pub(super) fn on_asked(&mut self, mark: u32, now: Time) {
+    pub(super) fn on_asked(&mut self, mark: u64, now: Time) {
         if self.open.len() == KEPT {
             self.open.pop_front();
         }
@@ -118,7 +118,7 @@ impl FlowState {
     }
 
     /// An answer came. Returns whether it was to a question of this flow.
-    pub(super) fn on_answer(&mut self, mark: u32, room: u32) -> bool {
+    pub(super) fn on_answer(&mut self, mark: u64, room: u32) -> bool {
         let Some(at) = self.open.iter().position(|(m, _)| *m == mark) else {
             return false;
         };
@@ -156,7 +156,7 @@ mod tests {
     }
 
     /// Sends packets of 1 KiB until the window closes; the questions' marks.
-    fn fill(flow: &mut FlowState, now: Time, mark: &mut u32) -> Vec<u32> {
+    fn fill(flow: &mut FlowState, now: Time, mark: &mut u64) -> Vec<u64> {
         let mut marks = Vec::new();
         while room(flow, now).is_some() {
             if flow.on_sent(1024, now) {

@@ -9,9 +9,9 @@ mod askers;
 mod flow;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
+use ferroce_os::random;
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::Drain;
@@ -85,7 +85,6 @@ impl Flow {
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
     flows: RwLock<HashMap<(Gid, u16), Arc<Flow>>>,
-    mark: AtomicU32,
 }
 
 impl Pacer {
@@ -103,8 +102,9 @@ impl Pacer {
     }
 
     /// A question of `from` behind what went to `to` in this flow.
-    pub(crate) fn ask(&self, flow: &Flow, from: Qpn, to: Qpn, now: Time) -> Drain {
-        let mark = self.mark.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn ask(flow: &Flow, from: Qpn, to: Qpn, now: Time) -> Drain {
+        // Nobody else can answer it.
+        let mark = random::u64();
         lock(&flow.inner).state.on_asked(mark, now);
         Drain {
             room: None,

@@ -11,8 +11,7 @@ use super::held::Held;
 use super::take::{Next, Taken, whole};
 use crate::core::{DropReason, End, Eye, LaneOffer};
 use crate::cq::Catch;
-use crate::link::local::LaneNotice;
-use crate::path::{Path, Reach};
+use crate::path::{Origin, Path, Reach};
 use crate::qp::Qp;
 use crate::qp::locked::Locked;
 use crate::qp::transport::Transport;
@@ -107,12 +106,8 @@ impl Qp {
         let usual = !locked.retired
             && self.qp_type == QpType::Rc
             && matches!(locked.transport.state(), QpState::Rtr | QpState::Rts)
-            && locked.transport.dest() == offer.from
-            && !locked.transport.is_armed()
-            && locked
-                .path
-                .as_ref()
-                .is_some_and(|path| path.leads_to(offer.slot));
+            && locked.comes_from(offer.origin)
+            && !locked.transport.is_armed();
         // Who wants to read of every packet sees those of the ring.
         if !usual || tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
             return None;
@@ -128,15 +123,14 @@ impl Qp {
     }
 
     /// A run of the lane that the peer sends by begins at a position.
-    pub(crate) fn on_run_of_lane(&self, slot: u16, (notice, at): (&LaneNotice, u32), now: Time) {
+    pub(crate) fn on_run_of_lane(&self, origin: Origin, (lane, at): (u8, u32), now: Time) {
         let mut locked = self.lock();
-        let leads_there = locked.path.as_ref().is_some_and(|path| path.leads_to(slot));
-        if locked.retired || !leads_there || locked.transport.dest() != notice.from {
+        if locked.retired || !locked.comes_from(origin) {
             return;
         }
         self.drain_lane(&mut locked, (now, &mut Catch::default()));
         match &mut locked.lanes.into {
-            Some(into) if into.receiver.lane() == notice.lane && !into.eye.is_closed() => {
+            Some(into) if into.receiver.lane() == lane && !into.eye.is_closed() => {
                 into.receiver.begin_run(at);
                 into.eye.look_at(Some(at));
             }
@@ -302,11 +296,10 @@ impl Qp {
             return false;
         };
         let addressing = path.addressing.reversed();
+        let came = path.by_lane(&addressing);
         let taken = self.with_cx(locked, now, |locked, cx| {
             addressing.read(packet, |packet| match packet? {
-                packet if packet.bth.dest_qp == self.qpn => {
-                    self.take(locked, cx, (&addressing, packet))
-                }
+                packet if packet.bth.dest_qp == self.qpn => self.take(locked, cx, (came, packet)),
                 _ => Err(DropReason::NoQp),
             })
         });

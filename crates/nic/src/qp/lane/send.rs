@@ -341,13 +341,13 @@ impl Qp {
         }
         let bth = Bth::new(Opcode::RC_ACKNOWLEDGE, self.qpn, psn);
         let packet = Brief::acknowledgement(&bth, Msn::new(0));
-        let Some(addressing) = locked.path.as_ref().map(|p| p.addressing.reversed()) else {
+        let Some(path) = &locked.path else {
             return;
         };
+        let addressing = path.addressing.reversed();
+        let came = path.by_lane(&addressing);
         let taken = self.with_cx(locked, now, |locked, cx| {
-            addressing.read(&packet, |packet| {
-                self.take(locked, cx, (&addressing, packet?))
-            })
+            addressing.read(&packet, |packet| self.take(locked, cx, (came, packet?)))
         });
         if let Err(why) = taken {
             tracing::debug!(target: "ferroce::packet", qpn = self.qpn.get(), ?why, "an acknowledgement does not count");

@@ -77,7 +77,7 @@ fn a_forgotten_connection_is_stale_when_its_queue_pair_is_used_anew() {
     // The process behind A has died without a word; its successor draws the same queue pair number.
     w.agents[A] = Agent::new(crate::cm::Config {
         id_prefix: 1 << 22,
-        seed: 99,
+        random: seeded(99),
         max_half_open: 8,
     });
     let again = w.connect(A, B, 0x11);
@@ -284,4 +284,37 @@ fn a_rejected_request_is_found_by_guid_only_with_reason_timeout() {
             .iter()
             .any(|e| matches!(e.kind, EventKind::Rejected { .. }))
     );
+}
+
+#[test]
+fn an_answer_repeats_the_transaction_id() {
+    let mut w = World::new(6);
+    let a = w.connect(A, B, 0x11);
+    w.faults.lose = 1000;
+    w.settle();
+    let tid = w.agents[A].conversations[&a].tid;
+    let answers = [
+        Message::Rep(Rep {
+            local_comm_id: CommId(77),
+            remote_comm_id: a,
+            ..rep(B, 0x22)
+        }),
+        Message::Rej(Rej {
+            remote_comm_id: a,
+            answered: Answered::Req,
+            ..Rej::new(RejReason::CONSUMER_DEFINED)
+        }),
+    ];
+    w.faults.lose = 0;
+    for message in answers.clone() {
+        let tid = tid ^ 1;
+        w.post(gid(B), gid(A), &CmMad { tid, message });
+        w.run(Duration::from_millis(10));
+        w.expect_events(A, &[]);
+        w.expect_phase(A, a, Some(Phase::ReqSent));
+    }
+    let [_, message] = answers;
+    w.post(gid(B), gid(A), &CmMad { tid, message });
+    w.run(Duration::from_millis(10));
+    w.expect_events(A, &["Rejected 28"]);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::string::String;
 use std::vec::Vec;
 
-use crate::cm::{Agent, Config, Event, EventKind, MadPath, Output, Phase};
+use crate::cm::{Agent, Config, Event, EventKind, MadPath, Output, Phase, Random};
 use crate::ids::{DEFAULT_PKEY, Gid, Guid, Psn, Qpn};
 use crate::mad::{CmMad, CommId, Mad, Message, PathSpec, PrivateData, Rej, Rep, Req, ServiceId};
 use crate::time::Time;
@@ -68,12 +68,23 @@ pub(super) fn guid(agent: usize) -> Guid {
     Guid(0x0200_0000_0000_0000 + agent as u64)
 }
 
+/// Identifiers that are the same for the same seed (`SplitMix64`).
+pub(super) fn seeded(seed: u64) -> Random {
+    let mut state = seed;
+    Random::new(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    })
+}
+
 impl World {
     pub(super) fn new(seed: u64) -> Self {
         let agent = |i: u32| {
             Agent::new(Config {
                 id_prefix: (i + 1) << 22,
-                seed: seed ^ u64::from(i),
+                random: seeded(seed ^ u64::from(i)),
                 max_half_open: HALF_OPEN,
             })
         };

@@ -164,7 +164,7 @@ fn what_was_written_before_the_end_is_read() {
 
 /// A raw connection that has offered a ring.
 fn raw(b: &mut Side, value: &[u8]) -> (SeqSocket, Sender, Vec<u8>) {
-    let socket = SeqSocket::connect(&slot_name(b.slot())).expect("connect");
+    let socket = SeqSocket::connect(&slots::slot_name(b.slot())).expect("connect");
     let (sender, fd) = ring::create(SMALL, false).expect("a ring");
     let descriptors = [fd.as_fd()];
     let offers = offer::encode(&[Offer {
@@ -239,7 +239,7 @@ fn a_receiver_that_breaks_a_rule_is_given_up() {
     let into = {
         // The receiver's end of the connection, before its own accepts it.
         let mut b = b;
-        let id = b.incoming.accept().expect("a link");
+        let id = b.accept_one();
         b.incoming.into_socket(id)
     };
     into.send(&[IoSlice::new(&[7])]).expect("send");

@@ -15,7 +15,7 @@ fn datagrams_without_a_right_icrc_are_no_packets() {
 
 /// Sends a packet from the link's own port, with the ICRC of an identification that the kernel does not give it.
 fn send_as(link: &WireLink, id: u16, packet: &[u8]) {
-    let socket = link.v4.as_ref().unwrap();
+    let socket = link.v4.as_ref().unwrap().out();
     let addresses = Addresses::V4 {
         src: Ipv4Addr::LOCALHOST,
         dst: Ipv4Addr::LOCALHOST,

@@ -1,0 +1,174 @@
+//! Slots: which process has which, and who may have how many.
+//!
+//! Numbers carry 10 bits of slot, so slots cannot be divided among users; but each user has about a quarter of them as its *own set*,
+//! drawn by a hash of user and slot that all processes compute alike. A process takes a slot of its user's set. When these are gone it
+//! takes any that is free, on loan: a claim of another user, to whose set the slot belongs, goes before it. So a user who takes all
+//! names leaves others three quarters of their own sets, about 190 slots each. All slots belong to root.
+
+use std::io;
+
+use ferroce_os::random;
+use ferroce_os::unix::{Credentials, Identity, SeqListener, SeqSocket};
+
+use super::{NAMES, SLOTS, slot_names};
+use crate::Error;
+use crate::claims::{self, Claimed};
+
+/// A slot belongs to one of so many users.
+const SHARE: u64 = 4;
+
+pub(super) fn slot_name(slot: u16) -> String {
+    format!("{}{slot}", slot_names(NAMES))
+}
+
+/// The slot that a name stands for, without what all names begin with. Other names that bring to mind a slot are nobody's.
+pub(crate) fn slot_number(name: &str) -> Option<u16> {
+    let slot = name
+        .parse()
+        .ok()
+        .filter(|slot| (1..=SLOTS).contains(slot))?;
+    (slot.to_string() == name).then_some(slot)
+}
+
+/// Whether a slot belongs to a user's own set. The hash is part of the local link's format: all processes must agree on it.
+fn belongs(slot: u16, user: u32) -> bool {
+    // The finalizer of SplitMix64: each bit depends on all bits of both.
+    let mut x = u64::from(user) << 10 | u64::from(slot);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    user == 0 || (x ^ x >> 31).is_multiple_of(SHARE)
+}
+
+/// Whether a slot belongs to the user of its owner. A user without a number here is given the benefit of the doubt.
+fn is_rightful(slot: u16, owner: Credentials, identity: Identity) -> bool {
+    identity.user(owner).is_none_or(|user| belongs(slot, user))
+}
+
+/// A way to claim a slot. `None`: another process has it.
+type Claim = fn(u16, Identity) -> io::Result<Option<SeqListener>>;
+
+/// Claims a free slot, chosen at random: numbers of a process that is gone should not soon mean another.
+///
+/// # Errors
+/// ENOSPC when all slots are taken; what the kernel says if it refuses such sockets.
+pub(super) fn claim(identity: Identity) -> Result<(u16, SeqListener), Error> {
+    // Processes outside of a container see its root as somebody else.
+    let user = Identity::own_outside();
+    let refused = |e: io::Error| Error::system("cannot listen on an abstract Unix socket", &e);
+    let start = u16::try_from(random::u32() % u32::from(SLOTS)).expect("invariant: below 1023");
+    let all = (0..SLOTS).map(|i| 1 + (start + i) % SLOTS);
+    let (own, others): (Vec<u16>, Vec<u16>) = all.partition(|slot| belongs(*slot, user));
+    let ways: [(&[u16], Claim); 3] = [
+        (&own, claim_free),
+        (&own, claim_rightfully),
+        (&others, claim_free),
+    ];
+    for (slots, claim) in ways {
+        for &slot in slots {
+            if let Some(listener) = claim(slot, identity).map_err(refused)? {
+                return Ok((slot, listener));
+            }
+        }
+    }
+    let reason =
+        format!("{SLOTS} processes of this network namespace have a device open, and no more can");
+    Err(Error::new(libc::ENOSPC, reason))
+}
+
+/// Claims a slot whose name nobody has bound.
+fn claim_free(slot: u16, identity: Identity) -> io::Result<Option<SeqListener>> {
+    let name = slot_name(slot);
+    match SeqListener::bind(&name) {
+        Ok(listener) => {
+            let judge = |owner| is_rightful(slot, owner, identity);
+            Ok(claims::is_alone(&name, &judge).then_some(listener))
+        }
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Claims a slot of the own set, also if another user holds its name.
+fn claim_rightfully(slot: u16, identity: Identity) -> io::Result<Option<SeqListener>> {
+    let judge = |owner| is_rightful(slot, owner, identity);
+    claims::claim(&slot_name(slot), &judge, SeqListener::bind)
+}
+
+fn find(slot: u16, identity: Identity) -> io::Result<Claimed> {
+    claims::find(&slot_name(slot), &|owner| {
+        is_rightful(slot, owner, identity)
+    })
+}
+
+/// Connects to the process that has a slot.
+///
+/// # Errors
+/// ECONNREFUSED: nobody has it. EAGAIN: too many connections wait there.
+pub(super) fn connect(slot: u16, identity: Identity) -> io::Result<SeqSocket> {
+    find(slot, identity).map(|claimed| claimed.socket)
+}
+
+/// The process that has a slot. The connection that this takes ends at once, before a hello.
+pub(super) fn owner(slot: u16, identity: Identity) -> io::Result<Credentials> {
+    find(slot, identity).map(|claimed| claimed.owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_slots_are_read() {
+        assert_eq!(slot_number("1"), Some(1));
+        assert_eq!(slot_number("1023"), Some(1023));
+        for name in [
+            "0",
+            "1024",
+            "007",
+            "+7",
+            "-7",
+            "7 ",
+            " 7",
+            "",
+            "7x",
+            "65543",
+            "4294967303",
+        ] {
+            assert_eq!(slot_number(name), None, "{name:?}");
+        }
+    }
+
+    fn set_of(user: u32) -> Vec<u16> {
+        (1..=SLOTS).filter(|slot| belongs(*slot, user)).collect()
+    }
+
+    #[test]
+    fn a_user_has_about_a_quarter_of_all_slots_and_root_has_all() {
+        assert_eq!(set_of(0).len(), usize::from(SLOTS));
+        for user in (1..200).chain([1000, 1001, 65534, 100_000, u32::MAX]) {
+            let count = set_of(user).len();
+            assert!(
+                (200..=320).contains(&count),
+                "user {user} has {count} slots"
+            );
+        }
+    }
+
+    #[test]
+    fn one_user_cannot_take_what_belongs_to_another() {
+        for user in 1000..1100 {
+            let own = set_of(user);
+            let left = own.iter().filter(|slot| !belongs(**slot, user + 1)).count();
+            assert!(
+                left > 120,
+                "user {} leaves user {user} {left} slots",
+                user + 1
+            );
+        }
+    }
+
+    #[test]
+    fn the_sets_are_those_that_other_processes_compute() {
+        assert_eq!(set_of(1000)[..8], [6, 7, 8, 11, 12, 18, 22, 23]);
+    }
+}

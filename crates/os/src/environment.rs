@@ -1,0 +1,35 @@
+//! Reading environment variables: the one place where this library does.
+
+use std::ffi::OsString;
+
+/// The value of a variable, if it is set and may be heeded. Where the program has more rights than its caller (set-user-ID, file capabilities), the
+/// caller's variables are nobody's: see `AT_SECURE` in getauxval(3), and secure_getenv(3).
+#[must_use]
+pub fn variable(name: &str) -> Option<OsString> {
+    if has_more_rights_than_caller() {
+        return None;
+    }
+    std::env::var_os(name)
+}
+
+/// Whether a variable says `off`.
+#[must_use]
+pub fn is_off(name: &str) -> bool {
+    variable(name).is_some_and(|value| value == "off")
+}
+
+fn has_more_rights_than_caller() -> bool {
+    // SAFETY: takes no pointers.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::variable;
+
+    #[test]
+    fn a_program_with_its_callers_rights_sees_its_variables() {
+        assert_eq!(variable("PATH"), std::env::var_os("PATH"));
+        assert_eq!(variable("FERROCE_NO_SUCH_VARIABLE"), None);
+    }
+}

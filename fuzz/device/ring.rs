@@ -1,0 +1,5 @@
+//! What a hostile peer of the same user writes into a ring and its lanes.
+
+pub fn run(data: &[u8]) {
+    ferroce_os::fuzzing::ring(data);
+}

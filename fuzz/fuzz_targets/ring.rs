@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../device/mod.rs"]
+mod device;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| device::ring::run(data));

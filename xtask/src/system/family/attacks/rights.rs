@@ -1,0 +1,99 @@
+//! Processes that are not what they seem: children with inherited objects, programs with more rights than their caller, and none of `/proc`.
+
+use super::{LIMIT, contains};
+use crate::sh;
+use crate::system::family::programs::port_of;
+use crate::system::{Catalogue, Outcome, Place, Side, Stage, USERS, User};
+
+pub(super) fn add(all: &mut Catalogue) {
+    for place in [Place::Loopback, Place::Wire(1500)] {
+        for user in USERS {
+            all.at("attacks.inherited", place, user, LIMIT, inherited);
+        }
+    }
+    all.at(
+        "attacks.variables",
+        Place::Loopback,
+        User::Root,
+        LIMIT,
+        variables,
+    );
+    all.at(
+        "attacks.no-proc",
+        Place::Loopback,
+        User::Root,
+        LIMIT,
+        no_proc,
+    );
+}
+
+/// Children that were made in mid-transfer use what they have inherited.
+fn inherited(stage: &Stage) -> Outcome {
+    let program = stage.built("inherited");
+    let mut server = stage.start(Side::A, &[&program, "server"])?;
+    let port = port_of(&mut server)?;
+    let mut client = stage.start(Side::B, &[&program, "client", stage.ipv4(), &port, "200"])?;
+    client.succeed()?;
+    server.succeed()
+}
+
+/// The caller's variables are heeded, but not by a program with another user's rights. It finds the library by its run path.
+fn variables(stage: &Stage) -> Outcome {
+    let (plain, copy) = (stage.built("rights"), stage.built("rights-of-second"));
+    let owner = User::Second.id().to_string();
+    sh::output("cp", &[&plain, &copy])?;
+    sh::output("chown", &[&owner, &copy])?;
+    sh::output("chmod", &["4755", &copy])?;
+    for (program, secure) in [(&plain, false), (&copy, true)] {
+        let mut launch = stage.bare(Side::A, &[program]);
+        launch.user(User::Ordinary);
+        let mut process = launch.env("FERROCE_LOG", "ferroce=trace").start()?;
+        process.succeed()?;
+        let output = process.output();
+        contains(&output, &format!("secure {}", u8::from(secure)))?;
+        if output.contains("ferroce::") == secure {
+            return Err(format!("FERROCE_LOG was heeded: {}", !secure));
+        }
+    }
+    Ok(())
+}
+
+/// Everything works where `/proc` is not mounted, by packets, and one line says so.
+fn no_proc(stage: &Stage) -> Outcome {
+    let hidden = |words: &str| {
+        let script = format!("mount -t tmpfs none /proc && exec {words}");
+        [
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            &*script,
+        ]
+        .map(str::to_owned)
+        .to_vec()
+    };
+    let (ferroce, victim) = (stage.built("ferroce"), stage.built("paths"));
+    let start = |side, words: String| {
+        let words = hidden(&format!("{ferroce} run -- {words}"));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        stage.bare(side, &words).start()
+    };
+    start(Side::A, stage.built("rights"))?.succeed()?;
+    let mut server = start(Side::A, format!("{victim} server"))?;
+    let port = port_of(&mut server)?;
+    let mut client = start(Side::B, format!("{victim} client {} {port}", stage.ipv4()))?;
+    client.says("done")?;
+    server.signal(nix::sys::signal::Signal::SIGTERM)?;
+    client.succeed()?;
+    server.succeed()?;
+    for process in [&server, &client] {
+        let output = process.output();
+        let said = output.lines().filter(|line| line.contains("/proc")).count();
+        if said != 1 {
+            return Err(format!("{}: {said} lines about /proc", process.label));
+        }
+    }
+    Ok(())
+}

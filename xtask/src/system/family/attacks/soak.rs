@@ -1,0 +1,99 @@
+//! A hostile local user and a hostile host at full rate, beside a verified transfer: what they cost it is compared with as many programs
+//! that use the processor and send nothing.
+
+use std::time::{Duration, Instant};
+
+use super::victim::{Victim, newcomer};
+use super::{LIMIT, injected};
+use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
+
+/// Part of its bandwidth that the transfer keeps.
+const KEPT: f64 = 0.7;
+/// Seconds that a kind of neighbour has before it is the other's turn: the machine's speed changes over minutes.
+const TURN: u64 = 2;
+/// Sockets that a process may have for single ports of peers: each newcomer is such a peer (SPECIFICATION.md, Numbers).
+const PORTS: u64 = 128;
+/// The address from which the hostile host sends.
+const STRANGER: &str = "10.99.0.66";
+
+/// A program of `tests/c/attacks` that runs beside the transfer.
+type Neighbour = (Side, &'static [&'static str]);
+
+/// What a hostile user of the host does.
+const LOCAL: [Neighbour; 4] = [
+    (Side::A, &["garbage-links", "{slot}"]),
+    (Side::A, &["silent-links", "{slot}"]),
+    (Side::A, &["datagrams", "{ip}", "{ip}", "{slot}"]),
+    (Side::A, &["requests", "{ip}", "{ip}"]),
+];
+/// What a hostile host does together with a hostile user.
+const REMOTE: [Neighbour; 4] = [
+    (Side::B, &["datagrams", STRANGER, "{ip}", "{slot}"]),
+    (Side::B, &["requests", STRANGER, "{ip}"]),
+    (Side::A, &["garbage-links", "{slot}"]),
+    (Side::A, &["silent-links", "{slot}"]),
+];
+
+/// The soaks of so many seconds.
+pub(in crate::system) fn add_of(all: &mut Catalogue, seconds: u64) {
+    let user = User::Ordinary;
+    for (place, neighbours) in [(Place::Loopback, LOCAL), (Place::Wire(1500), REMOTE)] {
+        all.at("attacks.soak", place, user, seconds + LIMIT, move |stage| {
+            soak(stage, neighbours, Duration::from_secs(seconds))
+        });
+    }
+}
+
+fn soak(stage: &Stage, neighbours: [Neighbour; 4], time: Duration) -> Outcome {
+    if matches!(stage.place, Place::Wire(_)) {
+        let script = format!("ip addr add {STRANGER}/24 dev eth0");
+        stage.net.shell(Side::B, &script)?;
+    }
+    let users = (User::Ordinary, User::Ordinary);
+    let mut victim = Victim::start(stage, users)?;
+    // What the first attack makes a process keep is not counted as growth.
+    attacked(stage, &mut victim, &neighbours)?;
+    let before = victim.settled()?;
+    let (mut beside_attackers, mut beside_burners) = (0.0, 0.0);
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        let burners = neighbours.map(|(side, _)| (side, &["burn"][..]));
+        beside_burners += attacked(stage, &mut victim, &burners)?;
+        beside_attackers += attacked(stage, &mut victim, &neighbours)?;
+        newcomer(stage, &victim, User::Ordinary)?;
+    }
+    victim.is_as_before(before, PORTS)?;
+    victim.finish()?;
+    let kept = beside_attackers / beside_burners;
+    println!("# attacks.soak.{}: keeps {kept:.2}", stage.place);
+    if kept < KEPT {
+        return Err(format!("it keeps {kept:.2} of its bandwidth, not {KEPT}"));
+    }
+    Ok(())
+}
+
+/// Rounds per second of the victim beside these.
+fn attacked(stage: &Stage, victim: &mut Victim, neighbours: &[Neighbour]) -> Result<f64, String> {
+    let started: Result<Vec<Process>, String> = neighbours
+        .iter()
+        .map(|&(side, words)| {
+            let (program, arguments) = words.split_first().ok_or("no program")?;
+            let mut words = vec![stage.built(program), TURN.to_string()];
+            words.extend(arguments.iter().map(|word| victim.filled(stage, word)));
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            stage.bare(side, &words).user(User::Second).start()
+        })
+        .collect();
+    let mut started = started?;
+    let (begun, rounds) = (Instant::now(), victim.rounds());
+    for process in &mut started {
+        process.succeed()?;
+        if injected(process) == 0 {
+            return Err(format!("{} did nothing", process.label));
+        }
+    }
+    let done = victim.rounds() - rounds;
+    #[expect(clippy::cast_precision_loss, reason = "rounds of seconds")]
+    let rate = done as f64 / begun.elapsed().as_secs_f64();
+    Ok(rate)
+}
