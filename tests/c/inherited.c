@@ -171,6 +171,20 @@ static bool begins_anew(void)
 	return pd != NULL && posts_send() && polls() && modifies() && disconnects() && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0;
 }
 
+/* Device memory is the one thing that a child takes from an inherited context; rdma-core's suite does it. */
+static bool allocates_device_memory(void)
+{
+	struct ibv_alloc_dm_attr attr = { .length = 4096 };
+	struct ibv_device_attr_ex limits;
+	uint32_t in = 0x01020304, out = 0;
+	struct ibv_dm *dm;
+
+	if (ibv_query_device_ex(side.id->verbs, NULL, &limits) != 0 || (dm = ibv_alloc_dm(side.id->verbs, &attr)) == NULL)
+		return false;
+	return ibv_memcpy_to_dm(dm, 8, &in, sizeof in) == 0 && ibv_memcpy_from_dm(&out, dm, 8, sizeof out) == 0 && in == out &&
+	       ibv_reg_dm_mr(side.pd, dm, 0, 4096, ACCESS | IBV_ACCESS_ZERO_BASED) == NULL && errno == ENODEV && ibv_free_dm(dm) == 0;
+}
+
 static const struct {
 	const char *name;
 	bool (*is_refused)(void);
@@ -184,7 +198,8 @@ static const struct {
 	{ "alloc_pd", allocates, false }, { "dealloc_pd", deallocates, false }, { "close_device", closes, false },
 	{ "rdma_disconnect", disconnects, false }, { "rdma_get_cm_event", gets_event, false }, { "rdma_create_id", creates_id, false },
 	{ "rdma_destroy_id", destroys_id, false }, { "rdma_destroy_qp", destroys_ids_queue_pair, false },
-	{ "rdma_destroy_event_channel", destroys_channel, false }, { "a device of its own", begins_anew, true },
+	{ "rdma_destroy_event_channel", destroys_channel, false }, { "device memory of its own", allocates_device_memory, true },
+	{ "a device of its own", begins_anew, true },
 };
 
 enum { CALLS = sizeof calls / sizeof *calls };

@@ -6,7 +6,9 @@
 
 #include "common.h"
 
+#include <pthread.h>
 #include <stddef.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -23,21 +25,44 @@ static int take(unsigned long slot)
 
 	EXPECT(fd >= 0);
 	MUST(bind(fd, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)));
-	MUST(listen(fd, 1));
+	MUST(listen(fd, SOMAXCONN));
 	return fd;
+}
+
+/* Accepts and ends the connections to taken slots, as a device thread does with a process that only asks for the owner. */
+static void *UNUSED answer(void *epoll)
+{
+	for (;;) {
+		struct epoll_event event;
+
+		if (epoll_wait((int)(intptr_t)epoll, &event, 1, -1) == 1) {
+			int connection = accept(event.data.fd, NULL, NULL);
+
+			if (connection >= 0)
+				close(connection);
+		}
+	}
+	return NULL;
 }
 
 /* Takes all but the first so many, for as long as the process lives. The descriptor of the last one. */
 static int UNUSED take_all_but(unsigned long free)
 {
 	struct rlimit files;
-	int last = -1;
+	int last = -1, epoll = epoll_create1(EPOLL_CLOEXEC);
+	pthread_t thread;
 
+	EXPECT(epoll >= 0);
 	MUST(getrlimit(RLIMIT_NOFILE, &files));
 	files.rlim_cur = files.rlim_max;
 	MUST(setrlimit(RLIMIT_NOFILE, &files));
-	for (unsigned long slot = free + 1; slot <= SLOTS; slot++)
-		last = take(slot);
+	for (unsigned long slot = free + 1; slot <= SLOTS; slot++) {
+		struct epoll_event event = { .events = EPOLLIN };
+
+		event.data.fd = last = take(slot);
+		MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, last, &event));
+	}
+	EXPECT(pthread_create(&thread, NULL, answer, (void *)(intptr_t)epoll) == 0);
 	return last;
 }
 

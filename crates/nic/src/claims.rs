@@ -5,8 +5,8 @@
 //! it. Processes that look for the owner ask the kernel for the credentials of each listener (`SO_PEERCRED`), and find alternates in
 //! its list of names. A name that is bound without a listener counts for nothing.
 //!
-//! The work is bounded: the list is read again only when reading it took less than a twentieth of the time since, and of one name's
-//! alternates a few thousand are asked. An alternate that was found is remembered and asked first.
+//! The work is bounded: reading the list may take a twentieth of the time, and of one name's alternates a few thousand are
+//! asked. An alternate that was found is remembered and asked first.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,9 +24,10 @@ const DIGITS: usize = 16;
 const MOST_ASKED: usize = 4096;
 /// Alternates that are remembered, at most.
 const MOST_KNOWN: usize = 1024;
-/// A list is good for this long at least, and for as many times the time that it took to read.
-const FRESH: Duration = Duration::from_millis(10);
-const TIMES: u32 = 20;
+/// One part in so many of the time may be spent on reading the list.
+const SHARE: u32 = 20;
+/// Reading time that is saved up, at most. A list of some thousand names takes a few milliseconds.
+const MOST_SAVED: Duration = Duration::from_millis(100);
 
 /// A listener, and a connection to it.
 #[derive(Debug)]
@@ -44,14 +45,39 @@ pub(crate) struct Claimed {
 pub(crate) type Judge<'a> = &'a dyn Fn(Credentials) -> bool;
 
 /// The names that the kernel listed last, and what was found by them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     alternates: Vec<String>,
-    read: Option<(Instant, Duration)>,
+    /// Reading time that is left, as of an instant.
+    allowance: Duration,
+    at: Instant,
     found: HashMap<String, String>,
 }
 
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| {
+    Mutex::new(Known {
+        alternates: Vec::new(),
+        allowance: MOST_SAVED,
+        at: Instant::now(),
+        found: HashMap::new(),
+    })
+});
+
+impl Known {
+    /// Reads the list, unless that took too much of the time lately. `forced`: in any case.
+    fn refresh(&mut self, forced: bool) {
+        let start = Instant::now();
+        let earned = start.duration_since(self.at) / SHARE;
+        self.allowance = (self.allowance + earned).min(MOST_SAVED);
+        self.at = start;
+        if self.allowance.is_zero() && !forced {
+            return;
+        }
+        self.alternates = abstract_names("").unwrap_or_default();
+        self.alternates.retain(|listed| is_alternate(listed));
+        self.allowance = self.allowance.saturating_sub(start.elapsed());
+    }
+}
 
 /// The listener that counts for a name: a rightful one on the name itself, a rightful alternate, or else whoever listens on the name.
 ///
@@ -150,13 +176,7 @@ fn remember(name: &str, alternate: &str) {
 /// The alternates of a name, in order; `now`: those that there are now.
 fn alternates(name: &str, now: bool) -> Vec<String> {
     let mut known = lock(&KNOWN);
-    let is_fresh = |(at, took): (Instant, Duration)| at.elapsed() < FRESH.max(took * TIMES);
-    if now || !known.read.is_some_and(is_fresh) {
-        let start = Instant::now();
-        known.alternates = abstract_names("").unwrap_or_default();
-        known.alternates.retain(|listed| is_alternate(listed));
-        known.read = Some((Instant::now(), start.elapsed()));
-    }
+    known.refresh(now);
     let of_name = |listed: &&String| {
         listed
             .strip_prefix(name)
@@ -245,7 +265,6 @@ mod tests {
         let _owner = claim(&name, &|_| court.judge(), SeqListener::bind)
             .unwrap()
             .unwrap();
-        std::thread::sleep(FRESH * 2);
         let court = Court::saying(&[false, true]);
         let found = find(&name, &|_| court.judge()).unwrap();
         assert!(found.is_rightful && is_alternate(&found.name), "{found:?}");
@@ -260,7 +279,6 @@ mod tests {
         let _bound = Dgram::bind(&name).unwrap();
         let both = |name: &str| Ok((Dgram::bind(name)?, SeqListener::bind(name)?));
         let _owner = claim(&name, &|_| true, both).unwrap().unwrap();
-        std::thread::sleep(FRESH * 2);
         let found = find(&name, &|_| true).unwrap();
         assert!(is_alternate(&found.name));
         assert!(

@@ -1,6 +1,5 @@
 //! Device memory.
 
-use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::{c_int, c_void};
 use std::slice;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use ferroce_proto::mr::Access;
 use super::import::{self, Importable};
 use super::{context, engine, mr, pd};
 use crate::errno::{invalid, result_as_errno, result_as_null};
+use crate::object::{self, Handle, Inheritable, refuse_inherited};
 use crate::types::{IBV_DM_MASK_HANDLE, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 
 /// What follows `struct ibv_dm`.
@@ -26,16 +26,32 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    // Not refused on an inherited context: rdma-core's own suite allocates in children, and memory is all that it takes.
+    // An inherited context is not refused: rdma-core's suite allocates in children (test_multi_process_alloc_dm).
+    // SAFETY: a live context.
+    let is_inherited = unsafe { Inheritable::is_inherited(context) };
     // SAFETY: a live context, and attributes of the program.
     let (attr, private) = unsafe { (*attr, context::private(context)) };
     let memory = if attr.comp_mask == 0 {
-        DeviceMemory::alloc(private.nic(), attr.length as u64, attr.log_align_req)
+        let alloc = if is_inherited {
+            DeviceMemory::alloc_inherited
+        } else {
+            DeviceMemory::alloc
+        };
+        alloc(private.nic(), attr.length as u64, attr.log_align_req)
     } else {
         let reason = format!("comp_mask {:#x} must be 0", attr.comp_mask);
         Err(invalid(reason))
     };
+    let create = if is_inherited { create_in_child } else { create };
     result_as_null("ibv_alloc_dm", memory.map(|memory| create(context, memory)))
+}
+
+/// Handle of device memory that no other process can import.
+const NOT_IMPORTABLE: u32 = 0;
+
+/// New device memory of a child, made without the lock of the handles.
+fn create_in_child(context: *mut ibv_context, memory: Arc<DeviceMemory>) -> *mut ibv_dm {
+    face(context, memory, NOT_IMPORTABLE)
 }
 
 /// New device memory.
@@ -69,7 +85,9 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     let result = if users == 0 {
         // SAFETY: nothing refers to it.
         unsafe {
-            import::forget((*dm).handle);
+            if (*dm).handle != NOT_IMPORTABLE {
+                import::forget((*dm).handle);
+            }
             drop(object::take(dm));
         }
         Ok(())

@@ -140,12 +140,11 @@ unsafe fn copy_prefix<T: Copy>(from: &T, to: *mut T, room: usize) {
     }
 }
 
-/// `ibv_query_device(3)`.
+/// `ibv_query_device(3)`. A child may ask about an inherited context: the attributes never change.
 pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     device_attr: *mut ibv_device_attr,
 ) -> c_int {
-    refuse_inherited!(context);
     // SAFETY: a live context, and room for the attributes.
     unsafe { ptr::write(device_attr, self::device_attr(device(context))) };
     0
@@ -162,14 +161,13 @@ fn odp_caps(c: &mut ibv_device_attr_ex) {
     c.xrc_odp_caps = RELIABLE;
 }
 
-/// `ibv_query_device_ex(3)`.
+/// `ibv_query_device_ex(3)`. A child may ask, as for [`ibv_query_device`].
 pub(crate) unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
-    refuse_inherited!(context);
     let comp_mask = if input.is_null() {
         0
     } else {

@@ -29,47 +29,47 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Allocates `length` bytes, aligned to 2^`log_align`.
+    /// Allocates `length` bytes, aligned to 2^`log_align`. Peers on this host may map them.
     ///
     /// # Errors
     /// EINVAL for no bytes, more than the device has, or an alignment beyond that of pages; ENOMEM if they are not free.
     pub fn alloc(context: &Context, length: u64, log_align: u32) -> Result<Arc<Self>, Error> {
-        let max = context.device().limits().max_dm_size;
-        if length == 0 || length > max {
-            return Err(Error::invalid(format!(
-                "device memory has 1 to {max} bytes, not {length}"
-            )));
+        let bytes = reserve(context, length, log_align)?;
+        match shared(context.nic(), bytes) {
+            Some((mapping, shared)) => Ok(Self::new(mapping, Some(shared), length)),
+            None => Self::anonymous(bytes),
         }
-        if 1_u64
-            .checked_shl(log_align)
-            .is_none_or(|align| align > page_size())
-        {
-            return Err(Error::invalid(format!(
-                "device memory is aligned to {} bytes, not to 2^{log_align}",
-                page_size()
-            )));
-        }
-        USED.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-            Some(used + length).filter(|&used| used <= max)
-        })
-        .map_err(|used| {
-            Error::no_memory(format!("{used} of {max} bytes of device memory are in use"))
-        })?;
-        let bytes = usize::try_from(length).expect("invariant: limited to less");
-        let (mapping, shared) = match shared(context.nic(), bytes) {
-            Some((mapping, shared)) => (Ok(mapping), Some(shared)),
-            None => (Mapping::anonymous(bytes), None),
-        };
-        let mapping = mapping.map_err(|e| {
-            USED.fetch_sub(length, Ordering::AcqRel);
+    }
+
+    /// Allocates as [`alloc`](Self::alloc), in a process that inherited `context`: no peer can map the bytes, because the
+    /// board belongs to the parent. Takes no lock, because a thread of the parent may have held it at the fork.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_inherited(
+        context: &Context,
+        length: u64,
+        log_align: u32,
+    ) -> Result<Arc<Self>, Error> {
+        Self::anonymous(reserve(context, length, log_align)?)
+    }
+
+    /// Memory of this process alone, for which `bytes` are reserved.
+    fn anonymous(bytes: usize) -> Result<Arc<Self>, Error> {
+        let mapping = Mapping::anonymous(bytes).map_err(|e| {
+            USED.fetch_sub(bytes as u64, Ordering::AcqRel);
             Error::no_memory(format!("no memory: {e}"))
         })?;
-        Ok(Arc::new(Self {
+        Ok(Self::new(mapping, None, bytes as u64))
+    }
+
+    fn new(mapping: Mapping, shared: Option<SharedRange>, length: u64) -> Arc<Self> {
+        Arc::new(Self {
             mapping,
             shared,
             length,
             users: AtomicUsize::new(0),
-        }))
+        })
     }
     /// Regions on it. `ibv_free_dm` answers EBUSY unless 0.
     #[must_use]
@@ -147,6 +147,32 @@ impl DeviceMemory {
             Err(e) => Err(Error::invalid(e.to_string())),
         }
     }
+}
+
+/// Checks a request for device memory and counts its bytes as used.
+fn reserve(context: &Context, length: u64, log_align: u32) -> Result<usize, Error> {
+    let max = context.device().limits().max_dm_size;
+    if length == 0 || length > max {
+        return Err(Error::invalid(format!(
+            "device memory has 1 to {max} bytes, not {length}"
+        )));
+    }
+    if 1_u64
+        .checked_shl(log_align)
+        .is_none_or(|align| align > page_size())
+    {
+        return Err(Error::invalid(format!(
+            "device memory is aligned to {} bytes, not to 2^{log_align}",
+            page_size()
+        )));
+    }
+    USED.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+        Some(used + length).filter(|&used| used <= max)
+    })
+    .map_err(|used| {
+        Error::no_memory(format!("{used} of {max} bytes of device memory are in use"))
+    })?;
+    Ok(usize::try_from(length).expect("invariant: limited to less"))
 }
 
 /// Memory that peers can map. None: the system does not allow it, or there are as many pieces as can be shared.

@@ -13,7 +13,7 @@ const PAIRS: [(&str, &str, Place); 4] = [
 const ALONE: [(&str, &str, &[&str]); 4] = [
     ("slots", "slots", &[]),
     ("churn", "churn", &["1000"]),
-    ("churn.few-slots", "churn", &["1000", "44"]),
+    ("churn.few-slots", "churn", &["400", "44"]),
     ("sudden-death", "sudden-death", &["120"]),
 ];
 
