@@ -42,7 +42,11 @@ pub(crate) unsafe extern "C" fn alloc_dm(
         let reason = format!("comp_mask {:#x} must be 0", attr.comp_mask);
         Err(invalid(reason))
     };
-    let create = if is_inherited { create_in_child } else { create };
+    let create = if is_inherited {
+        create_in_child
+    } else {
+        create
+    };
     result_as_null("ibv_alloc_dm", memory.map(|memory| create(context, memory)))
 }
 
