@@ -99,7 +99,8 @@ impl Nic {
         &self,
         auth: &Auth,
         own: &End,
-        (to, path): (Qpn, &Addressing),
+        to: Qpn,
+        path: &Addressing,
     ) -> Result<Nonce, Error> {
         let ask = Asking::new(own, (to, addresses(path)), draw(), clock::monotonic());
         let id = auth.begin(ask);
@@ -198,7 +199,7 @@ impl Qp {
     ///
     /// # Errors
     /// As [`Nic::ask_nonce`].
-    pub(crate) fn agree(&self, (to, path): (Qpn, &Addressing)) -> Result<Option<Agreed>, Error> {
+    pub(crate) fn agree(&self, to: Qpn, path: &Addressing) -> Result<Option<Agreed>, Error> {
         let Some(auth) = self.nic().auth() else {
             return Ok(None);
         };
@@ -207,7 +208,7 @@ impl Qp {
             qpn: self.qpn(),
             nonce: self.next_nonce(),
         };
-        let nonce = self.nic().ask_nonce(auth, &own, (to, path))?;
+        let nonce = self.nic().ask_nonce(auth, &own, to, path)?;
         let peer = End {
             gid: path.dst,
             qpn: to,

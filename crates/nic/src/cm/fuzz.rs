@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use ferroce_os::netdev::{Address, Interface};
 use ferroce_os::random;
-use ferroce_os::unix::{Credentials, Dgram, Relation};
+use ferroce_os::unix::{Credentials, Dgram, LocalUser, Relation};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{Mad, ServiceId};
 use ferroce_proto::time::Time;
@@ -56,11 +56,11 @@ impl Host for Stub {
     fn is_local(&self, ip: IpAddr) -> bool {
         is_own(ip)
     }
-    fn user_of(&self, sender: Credentials) -> (Relation, Option<u32>) {
-        (Relation::Foreign, Some(sender.uid))
+    fn user_of(&self, sender: Credentials) -> LocalUser {
+        foreign(sender.uid)
     }
-    fn takes_wire_from(&self, (relation, _): (Relation, Option<u32>), _to: Gid) -> bool {
-        relation.is_own_user()
+    fn takes_wire_from(&self, by: LocalUser, _to: Gid) -> bool {
+        by.relation.is_own_user()
     }
     fn count_refused(&self, _by: Relation) {}
     fn owns_slot(&self, _sender: Credentials, slot: u16) -> bool {
@@ -86,6 +86,14 @@ impl Host for Stub {
     fn watch(&self, _fd: RawFd, _token: u64) {}
     fn unwatch(&self, _fd: RawFd) {}
     fn reschedule(&self) {}
+}
+
+/// Another user of this host.
+fn foreign(number: u32) -> LocalUser {
+    LocalUser {
+        relation: Relation::Foreign,
+        number: Some(number),
+    }
 }
 
 fn is_own(ip: IpAddr) -> bool {
@@ -174,7 +182,7 @@ fn say(host: &Stub, service: &CmService, (sender, key): (&Dgram, PortKey), said:
         1 => {
             let speaker = Speaker::Link {
                 slot: STRANGER,
-                by: (Relation::Foreign, Some(1)),
+                by: foreign(1),
             };
             service.on_mad(from, to, &mad, Via::Local(speaker));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ferroce_os::neighbour::{self, Known};
 use ferroce_os::udp;
-use ferroce_os::unix::{Credentials, Relation};
+use ferroce_os::unix::{Credentials, LocalUser, Relation};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
@@ -56,10 +56,10 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad);
     /// Sends a MAD to another process of this namespace. False if no process has the slot. `from` and `to` are the MAD's GIDs.
     fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool;
-    /// What the sender of a datagram is to this process, and its user.
-    fn user_of(&self, sender: Credentials) -> (Relation, Option<u32>);
+    /// The user of a datagram's sender.
+    fn user_of(&self, sender: Credentials) -> LocalUser;
     /// Whether a process may pass on what came over the wire to an address of this host.
-    fn takes_wire_from(&self, by: (Relation, Option<u32>), to: Gid) -> bool;
+    fn takes_wire_from(&self, by: LocalUser, to: Gid) -> bool;
     /// Whether the sender of a datagram has a slot. A process of our own user is believed.
     fn owns_slot(&self, sender: Credentials, slot: u16) -> bool;
     /// A MAD was not taken, since its sender may not say that.

@@ -195,9 +195,11 @@ impl Work<'_> {
         if !may {
             let name = mad.message.name();
             tracing::debug!(target: "ferroce::cm", ?speaker, ?from, name, "MAD that its sender may not send is dropped");
-            self.host.count_refused(speaker.user(self.host).0);
+            self.host.count_refused(speaker.user(self.host).relation);
         }
-        may && self.host.admits(from.ip(), Some(speaker.user(self.host).0))
+        may && self
+            .host
+            .admits(from.ip(), Some(speaker.user(self.host).relation))
     }
 
     /// The slot that the sender of a request gives, if it is another process of this host.

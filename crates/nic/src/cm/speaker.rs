@@ -8,7 +8,7 @@
 //! A process of another user speaks for itself only, so it cannot make a listener believe that another host asks, nor end the
 //! connections of a third process. QP1 takes packets from the wire, which must not name an address of this host.
 
-use ferroce_os::unix::{Credentials, Relation};
+use ferroce_os::unix::{Credentials, LocalUser};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CommId, Message};
 
@@ -19,17 +19,14 @@ use super::service::slot_of;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaker {
     /// The sender of a link, whose slot was checked with its hello, and its user.
-    Link {
-        slot: u16,
-        by: (Relation, Option<u32>),
-    },
+    Link { slot: u16, by: LocalUser },
     /// The sender of a datagram to a port, as the kernel names it.
     Port(Credentials),
 }
 
 impl Speaker {
-    /// What it is to this process, and its user.
-    pub(super) fn user(self, host: &dyn Host) -> (Relation, Option<u32>) {
+    /// Its user.
+    pub(super) fn user(self, host: &dyn Host) -> LocalUser {
         match self {
             Self::Link { by, .. } => by,
             Self::Port(sender) => host.user_of(sender),

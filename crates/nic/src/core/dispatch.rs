@@ -95,7 +95,8 @@ impl Dispatch {
             }
             LocalFrame::Forwarded { by, inbound } => {
                 if !nic.takes_wire_from(by, inbound.addressing.dst) {
-                    nic.counters().count_denied(by.0.into(), Denial::Origin);
+                    nic.counters()
+                        .count_denied(by.relation.into(), Denial::Origin);
                     return;
                 }
                 if !nic.admits_host(inbound.addressing.src.ip()) {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use ferroce_os::clock;
 use ferroce_os::poll::Interest;
-use ferroce_os::unix::{Credentials, Relation};
+use ferroce_os::unix::{Credentials, LocalUser, Relation};
 use ferroce_proto::ids::{DEFAULT_PKEY, GSI_QKEY, Gid, Psn, Qpn};
 use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
@@ -123,12 +123,11 @@ impl Host for Nic {
         }
     }
 
-    fn user_of(&self, sender: Credentials) -> (Relation, Option<u32>) {
-        let identity = self.neighbours.identity();
-        (identity.relation_of_users(sender), identity.user(sender))
+    fn user_of(&self, sender: Credentials) -> LocalUser {
+        self.neighbours.identity().sender_user(sender)
     }
 
-    fn takes_wire_from(&self, by: (Relation, Option<u32>), to: Gid) -> bool {
+    fn takes_wire_from(&self, by: LocalUser, to: Gid) -> bool {
         Self::takes_wire_from(self, by, to)
     }
 

@@ -43,7 +43,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use ferroce_os::lock::Lock;
 use ferroce_os::netlink::RouteSocket;
 use ferroce_os::poll::Poller;
-use ferroce_os::unix::Relation;
+use ferroce_os::unix::{LocalUser, Relation};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
 
@@ -228,13 +228,9 @@ impl Nic {
     }
     /// Whether a process may pass on what came over the wire to an address of this host: it is of our own user, or of the user who has
     /// UDP port 4791 in our place.
-    pub(crate) fn takes_wire_from(
-        &self,
-        (relation, user): (Relation, Option<u32>),
-        dst: Gid,
-    ) -> bool {
-        let holds = |wire: &Wire| user.is_some() && wire.holder(dst) == user;
-        relation.is_own_user() || self.wire.as_ref().is_ok_and(holds)
+    pub(crate) fn takes_wire_from(&self, by: LocalUser, dst: Gid) -> bool {
+        let holds = |wire: &Wire| by.number.is_some() && wire.holder(dst) == by.number;
+        by.relation.is_own_user() || self.wire.as_ref().is_ok_and(holds)
     }
     /// Whether links are offered a ring, and why not.
     pub(crate) fn offers_rings(&self) -> Result<(), String> {

@@ -61,7 +61,7 @@ impl Qp {
         }
         let is_wire = egress.slot().is_none();
         if is_wire {
-            match self.admission(locked, (to.qpn, &addressing), now) {
+            match self.admission(locked, to.qpn, &addressing, now) {
                 Admission::Now => {}
                 Admission::Later => {
                     locked.queued = true;

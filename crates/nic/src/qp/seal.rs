@@ -186,7 +186,7 @@ impl Qp {
         if !(mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Rtr) {
             return not("a change of the path after the move to RTR");
         }
-        self.agree((attr.dest_qp_num, &path.addressing))
+        self.agree(attr.dest_qp_num, &path.addressing)
     }
 
     /// The nonce for its next connection.
@@ -231,7 +231,8 @@ impl Qp {
     pub(super) fn admission(
         &self,
         locked: &mut Locked,
-        (to, path): (Qpn, &Addressing),
+        to: Qpn,
+        path: &Addressing,
         now: Time,
     ) -> Admission {
         let Some(auth) = self.nic().auth() else {
@@ -240,7 +241,7 @@ impl Qp {
         let receiver = (path.dst, to);
         let (known, due) = locked.seal.datagrams().knows(receiver, now);
         if due {
-            self.ask_receiver(locked, auth, (to, path, !known), now);
+            self.ask_receiver(locked, auth, to, path, !known, now);
         }
         if known {
             return Admission::Now;
@@ -260,7 +261,9 @@ impl Qp {
         &self,
         locked: &mut Locked,
         auth: &Auth,
-        (to, path, waits): (Qpn, &Addressing, bool),
+        to: Qpn,
+        path: &Addressing,
+        waits: bool,
         now: Time,
     ) {
         let current = locked.seal.asking.as_ref();

@@ -40,6 +40,15 @@ impl Relation {
     }
 }
 
+/// The user of another process on this host, as this process sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalUser {
+    /// What the process is to this one.
+    pub relation: Relation,
+    /// The user's number. `None`: no mapped user, so an equal number may be a different user's.
+    pub number: Option<u32>,
+}
+
 /// What the system says about user numbers, read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -102,6 +111,24 @@ impl Identity {
     #[must_use]
     pub fn user(self, peer: Credentials) -> Option<u32> {
         Some(peer.uid).filter(|_| Some(peer.uid) != self.nobody)
+    }
+
+    /// The user of the process at the other end of a connection.
+    #[must_use]
+    pub fn local_user(self, peer: Credentials) -> LocalUser {
+        LocalUser {
+            relation: self.relation(peer),
+            number: self.user(peer),
+        }
+    }
+
+    /// The user of a datagram's sender: as [`relation_of_users`](Self::relation_of_users), nothing is read.
+    #[must_use]
+    pub fn sender_user(self, sender: Credentials) -> LocalUser {
+        LocalUser {
+            relation: self.relation_of_users(sender),
+            number: self.user(sender),
+        }
     }
 
     /// Whether two sockets whose peers have these credentials belong to one process, or at least to one user.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ferroce_os::netdev::{Address, Interface};
 use ferroce_os::random;
-use ferroce_os::unix::Relation;
+use ferroce_os::unix::{LocalUser, Relation};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
@@ -219,7 +219,10 @@ impl Net {
                 {
                     let speaker = Speaker::Link {
                         slot: from_slot,
-                        by: (Relation::Own, Some(0)),
+                        by: LocalUser {
+                            relation: Relation::Own,
+                            number: Some(0),
+                        },
                     };
                     proc.service().on_mad(from, to, &mad, Via::Local(speaker));
                 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_os::netdev::Interface;
-use ferroce_os::unix::{Credentials, Relation};
+use ferroce_os::unix::{Credentials, LocalUser, Relation};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
@@ -225,15 +225,18 @@ impl Host for Proc {
     fn unwatch(&self, fd: RawFd) {
         assert!(lock(&self.watched).remove(&fd).is_some(), "was not watched");
     }
-    fn user_of(&self, sender: Credentials) -> (Relation, Option<u32>) {
+    fn user_of(&self, sender: Credentials) -> LocalUser {
         let relation = match *lock(&self.stranger) {
             Some(_) => Relation::Foreign,
             None => Relation::Own,
         };
-        (relation, Some(sender.uid))
+        LocalUser {
+            relation,
+            number: Some(sender.uid),
+        }
     }
-    fn takes_wire_from(&self, (relation, _): (Relation, Option<u32>), _to: Gid) -> bool {
-        relation.is_own_user()
+    fn takes_wire_from(&self, by: LocalUser, _to: Gid) -> bool {
+        by.relation.is_own_user()
     }
     fn owns_slot(&self, _sender: Credentials, slot: u16) -> bool {
         lock(&self.stranger).is_none_or(|stranger| stranger == slot)

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
-use ferroce_os::unix::{Dgram, Relation};
+use ferroce_os::unix::{Dgram, LocalUser, Relation};
 use ferroce_proto::ids::{Gid, Guid, Qpn};
 use ferroce_proto::mad::{CmMad, CommId, IpCmHeader, Mad, Message, PathSpec, Req};
 
@@ -127,7 +127,10 @@ fn a_stranger_says_by_its_link_only_what_is_its_own() {
         panic!("{sent:?} is no DREQ to a process of this host");
     };
     let say = |slot, relation, from| {
-        let by = (relation, Some(1000));
+        let by = LocalUser {
+            relation,
+            number: Some(1000),
+        };
         let speaker = Speaker::Link { slot, by };
         let service = p.server.service();
         service.on_mad(from, to, &mad, Via::Local(speaker));

@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 
 use ferroce_os::fd::Fd;
 use ferroce_os::ring::{self, Refused};
-use ferroce_os::unix::{Credentials, Identity, Relation, SeqSocket};
+use ferroce_os::unix::{Credentials, Identity, LocalUser, Relation, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
 use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
@@ -27,6 +27,16 @@ use crate::path::Origin;
 /// Bytes of a peer's ring at most.
 const MAX_RING: u32 = 4 << 20;
 
+/// What this process takes from the processes at the other ends of its links.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Policy {
+    pub(super) identity: Identity,
+    /// Lanes of rings are looked at, too.
+    pub(super) lanes: bool,
+    /// Other users' processes get no link.
+    pub(super) own_user: bool,
+}
+
 /// A link, at its receiving end.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -34,9 +44,7 @@ pub(super) struct Link {
     pub(super) peer: Credentials,
     /// After the hello.
     pub(super) slot: Option<u16>,
-    pub(super) relation: Relation,
-    /// Its user, if that is one by whose number it can be known.
-    pub(super) user: Option<u32>,
+    pub(super) user: LocalUser,
     /// Its ring, unless it is watched.
     pub(super) ring: Option<Inlet>,
     /// All records come through the ring.
@@ -48,8 +56,7 @@ pub(super) struct Link {
 pub(super) struct Sender {
     slot: u16,
     pid: i32,
-    user: Option<u32>,
-    relation: Relation,
+    user: LocalUser,
 }
 
 /// Why a link is cut.
@@ -132,20 +139,20 @@ impl Sender {
             // On the socket there is no ring.
             Frame::Lane(_) => return Err(Broken::Socket),
             Frame::Forwarded(inbound) => LocalFrame::Forwarded {
-                by: (self.relation, self.user),
+                by: self.user,
                 inbound,
             },
             Frame::Mad { src, dst, mad } => LocalFrame::Mad {
                 speaker: Speaker::Link {
                     slot: from_slot,
-                    by: (self.relation, self.user),
+                    by: self.user,
                 },
                 src,
                 dst,
                 mad,
             },
             Frame::Lending(_) | Frame::Sharing(_) | Frame::Unshared(_)
-                if !self.relation.is_own_user() =>
+                if !self.user.relation.is_own_user() =>
             {
                 return Err(Broken::Stranger);
             }
@@ -179,8 +186,7 @@ impl Link {
             socket,
             peer,
             slot: None,
-            relation: identity.relation(peer),
-            user: identity.user(peer),
+            user: identity.local_user(peer),
             ring: None,
             switched: false,
         }
@@ -193,8 +199,10 @@ impl Link {
             socket,
             peer: Credentials { pid: 1, uid: user },
             slot: Some(slot),
-            relation: Relation::Foreign,
-            user: Some(user),
+            user: LocalUser {
+                relation: Relation::Foreign,
+                number: Some(user),
+            },
             ring: None,
             switched: false,
         }
@@ -202,7 +210,7 @@ impl Link {
 
     /// Whose it counts as.
     pub(super) fn party(&self) -> Party {
-        Party::of(self.relation, self.user)
+        Party::of(self.user)
     }
 
     /// Takes a record from the socket of a link that has said hello.
@@ -229,7 +237,6 @@ impl Link {
             slot: self.slot?,
             pid: self.peer.pid,
             user: self.user,
-            relation: self.relation,
         })
     }
 
@@ -268,9 +275,9 @@ impl Link {
     /// Takes the first record, and the descriptors that came with it.
     pub(super) fn greet(
         &mut self,
-        (identity, link, lanes, own_user): (Identity, LinkId, bool, bool),
-        record: &[u8],
-        with: Vec<Fd>,
+        policy: Policy,
+        link: LinkId,
+        (record, with): (&[u8], Vec<Fd>),
         each: &mut dyn FnMut(LocalFrame<'_>),
     ) -> Result<(), Broken> {
         let (version, slot, offers) = match frame::parse(record)? {
@@ -279,30 +286,32 @@ impl Link {
                 slot,
                 offers,
             } => (version, slot, offers),
-            Record::Ask if self.relation.is_trusted() => {
+            Record::Ask if self.user.relation.is_trusted() => {
                 each(LocalFrame::Question(link));
                 return Ok(());
             }
             Record::Ask => return Err(Broken::Curious),
             _ => return Err(Broken::Hello),
         };
-        if own_user && !self.relation.is_own_user() {
+        if policy.own_user && !self.user.relation.is_own_user() {
             return Err(Broken::Peers);
         }
         if version != frame::VERSION {
             return Err(Broken::Version(version));
         }
-        if !(1..=SLOTS).contains(&slot) || !is_vouched(slot, self.peer, self.relation, identity) {
+        if !(1..=SLOTS).contains(&slot)
+            || !is_vouched(slot, self.peer, self.user.relation, policy.identity)
+        {
             return Err(Broken::Slot(slot));
         }
         self.slot = Some(slot);
         let offers = offer::parse(offers, with).ok_or(Broken::Offers)?;
-        let lanes = lanes && offers.iter().any(|offered| offered.tag == offer::LANES);
+        let lanes = policy.lanes && offers.iter().any(|offered| offered.tag == offer::LANES);
         for offered in offers {
             match (offered.tag, &offered.descriptors[..]) {
                 (offer::RING, _) => self.take_ring(&offered, lanes),
                 (offer::LANES, _) => {}
-                (offer::BOARD, [board]) if self.relation == Relation::Own => {
+                (offer::BOARD, [board]) if self.user.relation == Relation::Own => {
                     each(LocalFrame::Board {
                         from_slot: slot,
                         pid: self.peer.pid,

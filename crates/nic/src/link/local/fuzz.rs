@@ -34,7 +34,9 @@ pub fn run(data: &[u8]) {
 fn check(frame: LocalFrame<'_>) {
     match frame {
         LocalFrame::Packet { bytes, .. } => assert!(!bytes.is_empty()),
-        LocalFrame::Forwarded { by, .. } => assert_eq!(by, (Relation::Foreign, Some(USER))),
+        LocalFrame::Forwarded { by, .. } => {
+            assert_eq!((by.relation, by.number), (Relation::Foreign, Some(USER)))
+        }
         LocalFrame::Mad { .. } | LocalFrame::Dropped { .. } => {}
         other => panic!("a stranger's {other:?} is handed on"),
     }

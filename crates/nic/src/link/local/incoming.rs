@@ -3,41 +3,30 @@
 //! The process at the other end may run as any user and send anything; what is checked is said in [`accepted`](super::accepted). A link that breaks
 //! a rule is closed, which its peer sees as our end. The number of links is bounded, and so is the work of a call.
 
+mod admission;
+
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fd;
-use ferroce_os::unix::{Identity, Record as Arrival, SeqListener, SeqSocket, Waiting};
-use ferroce_proto::time::Time;
+use ferroce_os::unix::{Record as Arrival, SeqListener, SeqSocket, Waiting};
 
-use super::accepted::{Broken, Link};
+pub(crate) use admission::Accepted;
+
+use super::accepted::{Broken, Link, Policy};
 use super::frame::{self, Answer, Frame, MAX_RECORD, Record};
 use super::local_frame::LocalFrame;
 use super::packets::parse_single;
-use super::quota::{Admission, Quota};
+use super::quota::Quota;
 use super::rings::Rings;
-use crate::core::{Asker, Counters, Denial};
-
-/// Records of a stranger that are looked at when its link is closed; more are closed as if they had descriptors.
-const LAST_LOOKS: usize = 16;
+use crate::core::Counters;
 
 /// Names an accepted link. Not that of another one that [`Incoming`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LinkId(pub(crate) u32);
-
-/// What a call of [`Incoming::accept`] came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Accepted {
-    /// A new link.
-    New(LinkId),
-    /// A link was refused; there may be more.
-    Refused,
-    /// No link waits, or none can be taken now.
-    Nothing,
-}
 
 /// What a call of [`Incoming::recv`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +46,7 @@ pub(crate) enum Received {
 /// Links that other processes have made to this one.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    identity: Identity,
-    /// Other users' processes get no link.
-    own_user: bool,
-    /// Lanes of rings are looked at, too.
-    lanes: bool,
+    policy: Policy,
     listener: SeqListener,
     links: HashMap<LinkId, Link>,
     quota: Quota,
@@ -77,16 +62,14 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// `lanes`: those of rings are looked at, too.
+    /// Listens for links of the processes that a policy lets in.
     pub(super) fn new(
         listener: SeqListener,
-        (lanes, identity, own_user): (bool, Identity, bool),
+        policy: Policy,
         counters: Arc<Counters>,
     ) -> io::Result<Self> {
         Ok(Self {
-            identity,
-            own_user,
-            lanes,
+            policy,
             listener,
             links: HashMap::new(),
             quota: Quota::new(fd::limit()),
@@ -107,86 +90,6 @@ impl Incoming {
     /// The descriptor of a link, to watch for readability.
     pub(crate) fn fd(&self, id: LinkId) -> Option<RawFd> {
         self.links.get(&id).map(|l| l.socket.as_raw_fd())
-    }
-
-    /// Takes the next new link.
-    pub(crate) fn accept(&mut self, now: Time) -> Accepted {
-        let socket = match self.listener.accept() {
-            Ok(Some(socket)) => socket,
-            Ok(None) => return Accepted::Nothing,
-            Err(error) => {
-                self.refuse(&error);
-                return Accepted::Nothing;
-            }
-        };
-        let Ok(peer) = socket.peer() else {
-            return Accepted::Refused;
-        };
-        let (id, link) = (self.free_id(), Link::new(socket, peer, self.identity));
-        // Root may still ask which paths there are.
-        if self.own_user && !link.relation.is_trusted() {
-            self.counters
-                .count_denied(link.relation.into(), Denial::Peers);
-            self.close(link);
-            return Accepted::Refused;
-        }
-        let party = link.party();
-        match self.quota.admit(id, party, now) {
-            Admission::Admitted => {}
-            Admission::InPlaceOf(oldest) => self.deny(oldest, Denial::Quota),
-            Admission::Refused => {
-                let asker = link.relation.into();
-                self.counters.count_denied(asker, Denial::Quota);
-                self.close(link);
-                return Accepted::Refused;
-            }
-        }
-        self.links.insert(id, link);
-        Accepted::New(id)
-    }
-
-    /// A number that no link has. One is given out again after four thousand million links.
-    fn free_id(&mut self) -> LinkId {
-        loop {
-            let id = LinkId(self.next);
-            self.next = self.next.wrapping_add(1);
-            if !self.links.contains_key(&id) {
-                return id;
-            }
-        }
-    }
-
-    /// Closes a link that has said no hello.
-    fn deny(&mut self, id: LinkId, why: Denial) {
-        if let Some(link) = self.links.get(&id) {
-            tracing::debug!(target: "ferroce::local", pid = link.peer.pid, uid = link.peer.uid, ?why, "link is denied");
-            self.counters.count_denied(link.relation.into(), why);
-        }
-        self.forget(id);
-    }
-
-    /// Closes links that have said no hello in time.
-    pub(crate) fn end_silence(&mut self, now: Time) {
-        for id in self.quota.overdue(now) {
-            self.deny(id, Denial::NoHello);
-        }
-    }
-
-    /// When [`end_silence`](Self::end_silence) is to be called.
-    pub(crate) fn silence_ends(&self) -> Option<Time> {
-        self.quota.deadline()
-    }
-
-    /// Out of descriptors: were the connection left waiting, then the listener would stay readable for ever.
-    fn refuse(&mut self, error: &io::Error) {
-        tracing::warn!(target: "ferroce::local", %error, "cannot accept a link: a process is refused");
-        self.reserve = None;
-        if let Ok(Some(socket)) = self.listener.accept()
-            && let Ok(peer) = socket.peer()
-        {
-            self.close(Link::new(socket, peer, self.identity));
-        }
-        self.reserve = EventFd::counter().ok();
     }
 
     /// The links of which it is not known yet whose they are.
@@ -259,11 +162,11 @@ impl Incoming {
         let Some(link) = self.links.get_mut(&id) else {
             return Ok(Step::Closed);
         };
-        if !link.relation.is_trusted() && link.socket.waiting()? == Waiting::Descriptors {
+        if !link.user.relation.is_trusted() && link.socket.waiting()? == Waiting::Descriptors {
             return Err(Broken::Descriptors);
         }
         let mut with = Vec::new();
-        let got = if link.slot.is_none() && link.relation.is_trusted() {
+        let got = if link.slot.is_none() && link.user.relation.is_trusted() {
             link.socket.recv_with(&mut self.room, &mut with)
         } else {
             link.socket.recv(&mut self.room)
@@ -274,12 +177,7 @@ impl Incoming {
             Arrival::Closed => Ok(Step::Closed),
             Arrival::Truncated => Err(Broken::TooLong),
             Arrival::Whole(n) if link.slot.is_none() => {
-                link.greet(
-                    (self.identity, id, self.lanes, self.own_user),
-                    &self.room[..n],
-                    with,
-                    each,
-                )?;
+                link.greet(self.policy, id, (&self.room[..n], with), each)?;
                 Ok(link.slot.map_or(Step::Took(1), Step::Greeted))
             }
             Arrival::Whole(n) => link.take(&self.room[..n], each).map(Step::Took),
@@ -379,62 +277,6 @@ impl Incoming {
     /// Something came from a process beside its rings' records.
     pub(crate) fn keep_awake(&mut self, slot: u16) {
         self.rings.keep_awake(slot);
-    }
-
-    /// Answers a question with one record, and ends the connection.
-    pub(crate) fn tell(&mut self, id: LinkId, answer: &str) {
-        if let Some(link) = self.links.get(&id)
-            && let Err(error) = link.socket.send(&[IoSlice::new(answer.as_bytes())])
-        {
-            tracing::debug!(target: "ferroce::local", %error, "a question is not answered");
-        }
-        self.forget(id);
-    }
-
-    fn cut(&mut self, id: LinkId, why: &Broken) -> Received {
-        let link = self.links.get(&id);
-        let (slot, pid) = (link.and_then(|l| l.slot), link.map(|l| l.peer.pid));
-        tracing::warn!(target: "ferroce::local", slot, pid, %why, "link is cut");
-        let asker = link.map_or(Asker::OtherUser, |link| link.relation.into());
-        self.counters.count_denied(asker, why.denial());
-        Received::Cut(self.forget(id))
-    }
-
-    /// The socket of a link, for a peer played by hand.
-    #[cfg(test)]
-    pub(super) fn into_socket(mut self, id: LinkId) -> SeqSocket {
-        self.links.remove(&id).expect("a link").socket
-    }
-
-    /// Closes a link; returns whose it was.
-    fn forget(&mut self, id: LinkId) -> Option<u16> {
-        self.rings.remove(id);
-        let link = self.links.remove(&id)?;
-        self.quota.remove(id, link.party());
-        let slot = link.slot;
-        self.close(link);
-        slot
-    }
-
-    /// Closes a link. What a stranger has sent and nobody has read may have descriptors.
-    fn close(&mut self, link: Link) {
-        if link.relation.is_trusted() {
-            return;
-        }
-        link.socket.shutdown();
-        for _ in 0..LAST_LOOKS {
-            match link.socket.waiting() {
-                Ok(Waiting::Record) if link.socket.recv(&mut self.room).is_ok() => {}
-                Ok(Waiting::Nothing | Waiting::Closed) => return,
-                _ => break,
-            }
-        }
-        self.poisoned.push(link.socket);
-    }
-
-    /// Sockets of strangers that are to be closed by [`unix::discard`](ferroce_os::unix::discard), and watched no more.
-    pub(crate) fn take_poisoned(&mut self) -> Vec<SeqSocket> {
-        std::mem::take(&mut self.poisoned)
     }
 }
 

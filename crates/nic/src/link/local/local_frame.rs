@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferroce_os::fd::Fd;
 use ferroce_os::ring::SharedArea;
-use ferroce_os::unix::Relation;
+use ferroce_os::unix::LocalUser;
 use ferroce_proto::ids::{Gid, Qpn};
 
 use super::frame::LaneNotice;
@@ -28,8 +28,8 @@ pub(crate) enum LocalFrame<'a> {
     },
     /// A packet that it received over the wire (and whose ICRC was right there, it says) and that is for this process.
     Forwarded {
-        /// What the process is to this one, and its user, if that is one by whose number it can be known.
-        by: (Relation, Option<u32>),
+        /// The process's user.
+        by: LocalUser,
         /// The packet; not checked.
         inbound: Inbound<'a>,
     },

@@ -41,6 +41,7 @@ use std::sync::{Arc, Mutex, Weak};
 use ferroce_os::environment::is_off;
 use ferroce_os::unix::Identity;
 
+use accepted::Policy;
 pub(crate) use accepted::is_vouched;
 pub(crate) use attributes::{Encoded, decode as decode_attributes, encode as encode_attributes};
 #[cfg(feature = "fuzzing")]
@@ -129,21 +130,23 @@ impl LocalLinks {
             ring,
             lanes,
         };
-        Self::claim_with((room, own_user), counters)
+        Self::claim_with(room, own_user, counters)
     }
 
     fn claim_with(
-        (room, own_user): (Room, bool),
+        room: Room,
+        own_user: bool,
         counters: &Arc<Counters>,
     ) -> Result<(Self, Incoming), Error> {
         let identity = Identity::read();
         let (slot, listener) = slots::claim(identity)?;
-        let incoming = Incoming::new(
-            listener,
-            (room.lanes, identity, own_user),
-            Arc::clone(counters),
-        )
-        .map_err(|e| Error::system("cannot receive from other processes", &e))?;
+        let policy = Policy {
+            identity,
+            lanes: room.lanes,
+            own_user,
+        };
+        let incoming = Incoming::new(listener, policy, Arc::clone(counters))
+            .map_err(|e| Error::system("cannot receive from other processes", &e))?;
         Ok((
             Self {
                 slot,

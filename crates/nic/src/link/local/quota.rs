@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ferroce_os::unix::Relation;
+use ferroce_os::unix::LocalUser;
 use ferroce_proto::time::Time;
 
 use super::incoming::LinkId;
@@ -41,10 +41,10 @@ pub(super) enum Party {
 }
 
 impl Party {
-    pub(super) fn of(relation: Relation, user: Option<u32>) -> Self {
-        match relation.is_trusted() {
+    pub(super) fn of(user: LocalUser) -> Self {
+        match user.relation.is_trusted() {
             true => Self::Trusted,
-            false => Self::User(user),
+            false => Self::User(user.number),
         }
     }
 }

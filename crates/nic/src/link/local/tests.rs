@@ -55,7 +55,7 @@ impl Side {
 
     fn with_room(room: Room) -> Self {
         let (links, incoming) =
-            LocalLinks::claim_with((room, false), &Arc::default()).expect("a free slot");
+            LocalLinks::claim_with(room, false, &Arc::default()).expect("a free slot");
         let (accepted, packets, others, closed) = Default::default();
         Self {
             links,
