@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::ptr;
 
 use super::{Credentials, Name, Record, receive, refuse_descriptors};
 use crate::cmsg::Control;
@@ -54,31 +55,24 @@ impl Dgram {
     /// # Errors
     /// ECONNREFUSED: that is gone. EAGAIN: it has no room.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: pointer and length describe the message; the kernel only reads it.
-        check_retry(|| unsafe {
-            libc::syscall(
-                libc::SYS_sendto,
-                self.fd.as_raw_fd(),
-                bytes.as_ptr(),
-                bytes.len(),
-                flags,
-                std::ptr::null::<libc::sockaddr_un>(),
-                0,
-            )
-        })
-        .map(drop)
+        self.send_by(None, bytes)
     }
 
-    /// Sends a message to whoever has the name.
+    /// Sends a message to the socket that has the name.
     ///
     /// # Errors
     /// ECONNREFUSED: nobody has it. EAGAIN: full, or `net.unix.max_dgram_qlen` messages wait there. EPROTOTYPE: it is not a
     /// socket of this kind.
     pub fn send_to(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let name = Name::new(name)?;
+        self.send_by(Some(&Name::new(name)?), bytes)
+    }
+
+    /// Sends to the socket with a name, or else to the connected one.
+    fn send_by(&self, name: Option<&Name>, bytes: &[u8]) -> io::Result<()> {
+        let (address, len) =
+            name.map_or((ptr::null(), 0), |name| (&raw const name.address, name.len));
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: pointers and lengths describe the message and the address.
+        // SAFETY: pointers and lengths describe the message and the address, which the kernel only reads.
         check_retry(|| unsafe {
             libc::syscall(
                 libc::SYS_sendto,
@@ -86,8 +80,8 @@ impl Dgram {
                 bytes.as_ptr(),
                 bytes.len(),
                 flags,
-                &raw const name.address,
-                name.len,
+                address,
+                len,
             )
         })
         .map(drop)

@@ -94,12 +94,7 @@ fn squat_wire(stage: &Stage) -> Outcome {
         .user(User::Ordinary)
         .start()?;
     Ready::Cm(7174).wait(&mut server)?;
-    let client = [&rping[..], &["-c"]].concat();
-    stage
-        .program(Side::A, &client)
-        .user(User::Second)
-        .start()?
-        .succeed()?;
+    call(stage, &[&rping[..], &["-c"]].concat())?;
     server.succeed()?;
     contains(
         &server.output(),
@@ -119,12 +114,7 @@ fn squat_port(stage: &Stage) -> Outcome {
     server.until("claimed its port", |_| {
         std::fs::read_to_string(&names).is_ok_and(|names| names.contains(&alternate))
     })?;
-    let client = [&rping[..], &[LOW_PORT, "-c"]].concat();
-    stage
-        .program(Side::A, &client)
-        .user(User::Second)
-        .start()?
-        .succeed()?;
+    call(stage, &[&rping[..], &[LOW_PORT, "-c"]].concat())?;
     server.succeed()?;
     let denied = [&rping[..], &[OTHER_LOW_PORT, "-s"]].concat();
     let mut denied = stage.program(Side::A, &denied).user(User::Second).start()?;
@@ -134,6 +124,12 @@ fn squat_port(stage: &Stage) -> Outcome {
         return Err("a user got a request to root's port".into());
     }
     end(attacker)
+}
+
+/// The second user's client ends well.
+fn call(stage: &Stage, client: &[&str]) -> Outcome {
+    let mut client = stage.program(Side::A, client).user(User::Second).start()?;
+    client.succeed()
 }
 
 fn end(mut attacker: Process) -> Outcome {
