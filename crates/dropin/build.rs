@@ -1,7 +1,9 @@
-//! Gives the library its version nodes and its name, and puts the names that programs look for beside it.
+//! Gives the library its version nodes and its name, and puts the names that programs look for
+//! beside it.
 //!
-//! The compiler passes a version script of its own that makes everything local but `#[no_mangle]` functions, so the nodes come in a
-//! second script and stay empty there: the symbols are put into them by `.symver` (see `src/lib.rs`).
+//! The compiler passes a version script of its own that makes everything local but `#[no_mangle]`
+//! functions, so the nodes come in a second script and stay empty there: the symbols are put into
+//! them by `.symver` (see `src/lib.rs`).
 
 use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
@@ -20,8 +22,8 @@ const IBVERBS_PRIVATE: &str = "IBVERBS_PRIVATE_34";
 const RDMACM: &[&str] = &["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"];
 /// The node of what only Ferroce's own preloaded library calls.
 const PRIVATE: &str = "FERROCE_PRIVATE";
-/// Names under which loaders and linkers look for the two libraries, and the one of the library that `ferroce run --sysfs`
-/// preloads, with what they stand for.
+/// Names under which loaders and linkers look for the two libraries, and the one of the library
+/// that `ferroce run --sysfs` preloads, with what they stand for.
 const NAMES: &[(&str, &str)] = &[
     ("libibverbs.so.1", LIBRARY),
     ("libibverbs.so", LIBRARY),
@@ -43,7 +45,8 @@ fn main() -> io::Result<()> {
         format!("-Wl,--version-script={}", script.display()),
         // One file serves both libraries; loaders recognise that by the file, whatever its name.
         "-Wl,-soname,libibverbs.so.1".to_owned(),
-        // A thread of the library runs for as long as the process: its code must not go away on dlclose.
+        // A thread of the library runs for as long as the process: its code must not go away on
+        // dlclose.
         "-Wl,-z,nodelete".to_owned(),
     ];
     arguments.extend(linker());
@@ -53,8 +56,9 @@ fn main() -> io::Result<()> {
     link_names(&profile_folder(&out))
 }
 
-/// Asks gcc for the linker that comes with the compiler, which is the default on some platforms only. GNU ld refuses two version
-/// scripts. Without one (a compiler of a distribution) the default has to do.
+/// Asks gcc for the linker that comes with the compiler, which is the default on some platforms
+/// only. GNU ld refuses two version scripts. Without one (a compiler of a distribution) the default
+/// has to do.
 fn linker() -> Vec<String> {
     let variable = |name| env::var(name).expect("cargo sets it");
     let output = Command::new(variable("RUSTC"))
@@ -88,7 +92,8 @@ fn version_script() -> String {
     script
 }
 
-/// The folder where cargo puts the library: `<profile>/build/<package>/out` is where the script writes.
+/// The folder where cargo puts the library: `<profile>/build/<package>/out` is where the script
+/// writes.
 fn profile_folder(out: &Path) -> PathBuf {
     out.ancestors()
         .nth(3)

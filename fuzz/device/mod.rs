@@ -1,5 +1,5 @@
-//! What the targets that need the whole device do with their input. The crate `ferroce-conformance` compiles this file into a
-//! test of its own, which runs the committed corpora.
+//! What the targets that need the whole device do with their input. The crate `ferroce-conformance`
+//! compiles this file into a test of its own, which runs the committed corpora.
 
 pub mod board;
 #[path = "../src/input.rs"]

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use ferroce_proto::verbs::{Wc, WcStatus};
 
-/// Work requests of one queue that were accepted and have not completed, oldest first: identifier, and whether success is told.
+/// Work requests of one queue that were accepted and have not completed, oldest first: identifier,
+/// and whether success is told.
 #[derive(Debug, Default)]
 pub struct Posted(pub VecDeque<(u64, bool)>);
 
@@ -14,7 +15,8 @@ impl Posted {
         self.0.iter().any(|&(id, _)| id == wr_id)
     }
 
-    /// The completion must be of the oldest request that has to complete. Those without a signal complete silently on success.
+    /// The completion must be of the oldest request that has to complete. Those without a signal
+    /// complete silently on success.
     pub fn complete(&mut self, wc: &Wc) {
         while let Some((wr_id, signalled)) = self.0.pop_front() {
             if wr_id == wc.wr_id {

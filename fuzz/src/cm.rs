@@ -1,4 +1,5 @@
-//! Two connection managers that talk over a link which loses, repeats and changes MADs, while their owners do anything.
+//! Two connection managers that talk over a link which loses, repeats and changes MADs, while their
+//! owners do anything.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::Run;
 
-/// Runs the target called `name` on nothing and on every file of its corpus, of which there must be `at_least` so many: fewer are not
-/// a corpus, as the folder moved or was not checked out.
+/// Runs the target called `name` on nothing and on every file of its corpus, of which there must be
+/// `at_least` so many: fewer are not a corpus, as the folder moved or was not checked out.
 #[track_caller]
 pub fn run(targets: &[(&str, Run)], name: &str, at_least: usize) {
     let target = targets.iter().find(|(n, _)| *n == name);

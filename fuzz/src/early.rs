@@ -1,4 +1,5 @@
-//! A transfer between two Ferroces, and forged packets with any PSN but those that no receiver can tell from its peer's.
+//! A transfer between two Ferroces, and forged packets with any PSN but those that no receiver can
+//! tell from its peer's.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -170,8 +171,8 @@ impl Transfer {
         }
     }
 
-    /// A forged packet so far ahead of what its victim expects arrives, unless nobody can tell it from the peer's. Returns whether it did.
-    /// `bits` are flags of its header.
+    /// A forged packet so far ahead of what its victim expects arrives, unless nobody can tell it
+    /// from the peer's. Returns whether it did. `bits` are flags of its header.
     pub fn forge(&mut self, kind: Forged, ahead: u32, bits: u8) -> bool {
         let (into, expected) = match kind {
             Forged::Response | Forged::OnlyResponse => (Side::A, self.pair.a.qp.oldest_psn()),
@@ -194,8 +195,9 @@ impl Transfer {
         true
     }
 
-    /// Whether a packet could be the peer's next one, for all that its victim knows: it is the expected one, or the one that the peer
-    /// sends next, which no other contradicts. An answer to a READ acknowledges what was sent before that.
+    /// Whether a packet could be the peer's next one, for all that its victim knows: it is the
+    /// expected one, or the one that the peer sends next, which no other contradicts. An answer to
+    /// a READ acknowledges what was sent before that.
     fn is_the_peers(&mut self, into: Side, (expected, psn): (Psn, Psn)) -> bool {
         if into == Side::B {
             return psn == expected || psn == self.pair.a.qp.next_psn();

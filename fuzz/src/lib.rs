@@ -1,5 +1,5 @@
-//! What the fuzz targets do with their input. The crate `ferroce-proto` compiles this file into a test of its own, which runs
-//! the committed corpora.
+//! What the fuzz targets do with their input. The crate `ferroce-proto` compiles this file into a
+//! test of its own, which runs the committed corpora.
 
 pub mod cm;
 pub mod early;

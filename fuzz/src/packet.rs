@@ -10,6 +10,7 @@ pub fn run(data: &[u8]) {
     let mut bytes = Vec::new();
     packet.emit(&mut bytes);
     assert_eq!(bytes.len(), packet.wire_len());
-    // The pad count that came need not be the one that the length calls for, so lengths may differ; contents may not.
+    // The pad count that came need not be the one that the length calls for, so lengths may differ;
+    // contents may not.
     assert_eq!(Packet::parse(&bytes), Ok(packet));
 }

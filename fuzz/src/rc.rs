@@ -1,4 +1,5 @@
-//! Two reliable connected queue pairs under arbitrary work, packets, attribute changes, losses and time.
+//! Two reliable connected queue pairs under arbitrary work, packets, attribute changes, losses and
+//! time.
 
 mod posted;
 mod trouble;
@@ -234,7 +235,8 @@ impl World {
             flags,
             payload,
         };
-        // An unsignalled failure completes, too: what was accepted must be on the list before the queue pair works on it.
+        // An unsignalled failure completes, too: what was accepted must be on the list before the
+        // queue pair works on it.
         let posted = &mut self.sends[side as usize].open;
         posted.push_back((
             self.wr_id,

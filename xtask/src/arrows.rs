@@ -22,7 +22,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "ferroce-conformance",
         &["ferroce-abi", "ferroce-nic", "ferroce-os", "ferroce-proto"],
     ),
-    // Loaded into every program: it finds the drop-in library at run time, and only in those that look for devices.
+    // Loaded into every program: it finds the drop-in library at run time, and only in those that
+    // look for devices.
     ("ferroce-sysfs", &[]),
     ("xtask", &[]),
 ];

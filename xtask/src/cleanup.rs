@@ -1,7 +1,7 @@
 //! What must not outlive this program: processes, network namespaces, temporary folders.
 //!
-//! Everything that is started is registered here first, so that it goes away at the end, on Ctrl-C and on SIGTERM. After a
-//! SIGKILL the next run takes away what its names show to be left over.
+//! Everything that is started is registered here first, so that it goes away at the end, on Ctrl-C
+//! and on SIGTERM. After a SIGKILL the next run takes away what its names show to be left over.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,8 @@ pub(crate) fn add_group(leader: u32) {
     registry().groups.insert(leader.cast_signed());
 }
 
-/// Kills what is left of a process group. To be called before its leader is reaped, as the number is free after that.
+/// Kills what is left of a process group. To be called before its leader is reaped, as the number
+/// is free after that.
 pub(crate) fn kill_group(leader: u32) {
     let leader = leader.cast_signed();
     if registry().groups.remove(&leader) {
@@ -72,7 +73,8 @@ pub(crate) fn add_namespace(name: &str) {
     registry().namespaces.insert(name.to_owned());
 }
 
-/// Kills what runs in a network namespace made here, and deletes it. Tells how many processes there were.
+/// Kills what runs in a network namespace made here, and deletes it. Tells how many processes there
+/// were.
 pub(crate) fn delete_namespace(name: &str) -> usize {
     registry().namespaces.remove(name);
     erase_namespace(name)
@@ -97,7 +99,8 @@ pub(crate) fn everything() {
     }
 }
 
-/// Deletes the namespaces and folders of earlier runs that were killed. Their names hold the process id of the run.
+/// Deletes the namespaces and folders of earlier runs that were killed. Their names hold the
+/// process id of the run.
 pub(crate) fn left_over() {
     for name in names_in(Path::new("/run/netns")) {
         if is_left_over(&name, NAMESPACE_PREFIX) {

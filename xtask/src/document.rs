@@ -22,7 +22,8 @@ pub(crate) struct Document {
     pub(crate) file: &'static str,
     /// What stands above the tables.
     pub(crate) introduction: String,
-    /// Names of the columns: first those which say what was done, then those which say what came out.
+    /// Names of the columns: first those which say what was done, then those which say what came
+    /// out.
     pub(crate) columns: Vec<String>,
     /// All lines, in the order in which they shall stand, sections one after the other.
     pub(crate) lines: Vec<Line>,
@@ -43,7 +44,8 @@ pub(crate) struct Line {
 const UNKNOWN: &str = "not run";
 
 impl Document {
-    /// Holds the results against the committed document, or writes it. What was not done this time stays as it is there.
+    /// Holds the results against the committed document, or writes it. What was not done this time
+    /// stays as it is there.
     pub(crate) fn settle(
         mut self,
         workspace: &Workspace,

@@ -1,7 +1,8 @@
-//! Instructions of the hot functions, counted by callgrind: a regression shows on a noisy machine as well as on a quiet one.
+//! Instructions of the hot functions, counted by callgrind: a regression shows on a noisy machine
+//! as well as on a quiet one.
 //!
-//! Valgrind is driven from here and not by a benchmark library, since those keep their baselines in cargo's target folder, where no
-//! repository has them, and need a runner that is installed apart.
+//! Valgrind is driven from here and not by a benchmark library, since those keep their baselines in
+//! cargo's target folder, where no repository has them, and need a runner that is installed apart.
 
 mod functions;
 
@@ -15,12 +16,14 @@ use crate::document::Mode;
 use crate::workspace::Workspace;
 use crate::{packages, sh};
 
-/// Programs that do what is counted: their package, and the counts that are committed: name, tabulator, instructions of one repetition.
+/// Programs that do what is counted: their package, and the counts that are committed: name,
+/// tabulator, instructions of one repetition.
 const PROGRAMS: [(&str, &str); 2] = [
     ("ferroce-nic", "crates/nic/benches/instructions.baseline"),
     ("ferroce", "crates/ferroce/benches/instructions.baseline"),
 ];
-/// Changes by less than this are not shown: threads and hash seeds make some counts differ from run to run.
+/// Changes by less than this are not shown: threads and hash seeds make some counts differ from run
+/// to run.
 const NOISE: f64 = 0.02;
 
 type Counts = BTreeMap<String, f64>;
@@ -34,7 +37,8 @@ struct Case {
     part: PathBuf,
 }
 
-/// Counts, and compares with the baselines or writes them. A change is shown; whether it is right, a person says.
+/// Counts, and compares with the baselines or writes them. A change is shown; whether it is right,
+/// a person says.
 pub(crate) fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
     for (package, baseline) in PROGRAMS {
         let counts = count(&cases(workspace, package)?)?;
@@ -65,8 +69,8 @@ const SAFE: [&str; 3] = ["safe", "owned", "scoped"];
 /// What one SEND of 64 bytes is made of.
 const WHOLE: [&str; 2] = ["post_send SEND 64", "poll_cq SEND"];
 
-/// Of what is there as `raw` and in a safe way: how much more that takes. And of a SEND with its completion, the part of which is to stay
-/// below 5 %.
+/// Of what is there as `raw` and in a safe way: how much more that takes. And of a SEND with its
+/// completion, the part of which is to stay below 5 %.
 fn overhead(counts: &Counts) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, safe) in counts {

@@ -78,13 +78,15 @@ fn is_path(word: &str) -> bool {
     is_own && is_long && word.chars().all(plain)
 }
 
-/// Tests are named by sentences; nothing else in the column of tests has that many words. Modules of tests have a path.
+/// Tests are named by sentences; nothing else in the column of tests has that many words. Modules
+/// of tests have a path.
 fn is_test(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c);
     word.chars().all(plain) && (word.matches('_').count() >= 3 || word.contains("::"))
 }
 
-/// Whether there is a file of this name, or with this end of its path, or such a folder. A crate's path may leave `src` out.
+/// Whether there is a file of this name, or with this end of its path, or such a folder. A crate's
+/// path may leave `src` out.
 fn has(sources: &[Source], word: &str) -> bool {
     let (file, folder) = (
         format!("/{word}"),

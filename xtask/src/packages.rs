@@ -55,7 +55,8 @@ pub(crate) const GUEST: &[Package] = &[
     Package("libelf1", "/usr/lib/x86_64-linux-gnu/libelf.so.1"),
 ];
 
-/// Makes sure of the packages: root installs what is missing, anyone else is told the line that does.
+/// Makes sure of the packages: root installs what is missing, anyone else is told the line that
+/// does.
 pub(crate) fn require(lists: &[&[Package]]) -> Result<(), String> {
     let missing: Vec<&str> = lists
         .iter()

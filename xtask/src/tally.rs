@@ -28,7 +28,8 @@ impl Tally {
         self.passed += 1;
     }
 
-    /// One more that failed, with its line and what there is to say of it. All of that is printed at the end again.
+    /// One more that failed, with its line and what there is to say of it. All of that is printed
+    /// at the end again.
     pub(crate) fn fail(&mut self, name: &str, said: &str) {
         let failure = Failure::new(name, said);
         println!("FAILED {failure}");
@@ -36,8 +37,8 @@ impl Tally {
         self.failures.push(failure);
     }
 
-    /// One that failed beside another and will run again, alone. What it said now is printed at the end, however that ends: too little
-    /// processor time, or something that two tests share.
+    /// One that failed beside another and will run again, alone. What it said now is printed at the
+    /// end, however that ends: too little processor time, or something that two tests share.
     pub(crate) fn retry(&mut self, name: &str, said: &str) {
         let failure = Failure::new(name, said);
         println!("to run again: {failure}");

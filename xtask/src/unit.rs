@@ -26,8 +26,9 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
     count(command, APART, tally)
 }
 
-/// Holds the C types against the installed headers, and the symbols of the release build against the system's libraries; then runs the
-/// tests of the Rust interface on the drop-in library, loaded as the system's.
+/// Holds the C types against the installed headers, and the symbols of the release build against
+/// the system's libraries; then runs the tests of the Rust interface on the drop-in library, loaded
+/// as the system's.
 pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let library = workspace.release().join("ferroce-lib");
     for (package, test) in [("ferroce-abi", "headers"), ("ferroce-dropin", "symbols")] {
@@ -46,8 +47,8 @@ pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Re
     count(command, "ferroce under valgrind", tally)
 }
 
-/// Runs the tests of the device again, as fast as programs have it: polls come so close upon each other only there that a lane falls silent,
-/// and two processes meet in other places of the code.
+/// Runs the tests of the device again, as fast as programs have it: polls come so close upon each
+/// other only there that a lane falls silent, and two processes meet in other places of the code.
 pub(crate) fn run_optimised(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let of = ["test", "-p", "ferroce-nic", "--tests"];
     let as_fast = ["--profile", "optimised", "--no-fail-fast"];
@@ -55,8 +56,9 @@ pub(crate) fn run_optimised(workspace: &Workspace, tally: &mut Tally) -> Result<
     count(command, "ferroce-nic, optimised", tally)
 }
 
-/// Runs the tests of the Rust interface that drop, leak and unwind what the device works on, with address sanitizer in this library and in
-/// the device. It is in the stable compiler, too, behind a switch.
+/// Runs the tests of the Rust interface that drop, leak and unwind what the device works on, with
+/// address sanitizer in this library and in the device. It is in the stable compiler, too, behind a
+/// switch.
 pub(crate) fn run_with_address_sanitizer(
     workspace: &Workspace,
     tally: &mut Tally,
@@ -73,7 +75,8 @@ pub(crate) fn run_with_address_sanitizer(
     count(command, "ferroce with address sanitizer", tally)
 }
 
-/// The tests of the Rust interface that drop, leak and unwind what the device works on, each access to memory watched.
+/// The tests of the Rust interface that drop, leak and unwind what the device works on, each access
+/// to memory watched.
 const WATCHED: [&str; 11] = [
     "--config",
     "target.'cfg(all())'.runner = ['valgrind', '--quiet', '--error-exitcode=99', '--fair-sched=yes']",

@@ -1,4 +1,5 @@
-//! Environment variables are read in one place: `ferroce_os::environment`, which heeds none where the program has more rights than its caller.
+//! Environment variables are read in one place: `ferroce_os::environment`, which heeds none where
+//! the program has more rights than its caller.
 
 use std::fs;
 use std::path::{Path, PathBuf};

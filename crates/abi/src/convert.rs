@@ -197,7 +197,8 @@ pub(crate) fn qp_attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
     }
 }
 
-/// The fields of `struct ibv_qp_attr` that the mask names; the others may hold anything and get a neutral value.
+/// The fields of `struct ibv_qp_attr` that the mask names; the others may hold anything and get a
+/// neutral value.
 ///
 /// # Errors
 /// EINVAL for an unknown bit in the mask or an enumerator out of range in a named field.

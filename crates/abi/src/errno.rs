@@ -1,4 +1,5 @@
-//! How a refusal reaches a C program: the errno in the form the manual page names, the reason in the log.
+//! How a refusal reaches a C program: the errno in the form the manual page names, the reason in
+//! the log.
 
 use std::ffi::c_int;
 
@@ -21,7 +22,8 @@ fn log(call: &'static str, error: &Error) {
     tracing::warn!(target: "ferroce::abi", "{call}: {error}");
 }
 
-/// The positive errno of a refused call; for functions that return 0 or an errno. Sets `errno` too, as libibverbs does.
+/// The positive errno of a refused call; for functions that return 0 or an errno. Sets `errno` too,
+/// as libibverbs does.
 pub(crate) fn as_errno(call: &'static str, error: &Error) -> c_int {
     log(call, error);
     set_errno(error.errno);

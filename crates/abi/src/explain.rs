@@ -5,8 +5,8 @@ use ferroce_proto::qp;
 use crate::convert::{qp_attr_from_c, qp_state, qp_type};
 use crate::types::ibv_qp_attr;
 
-/// What the specification's state table says against a change of a queue pair of type `kind` in state `from`; none if it allows the change, so
-/// that a value must be at fault.
+/// What the specification's state table says against a change of a queue pair of type `kind` in
+/// state `from`; none if it allows the change, so that a value must be at fault.
 #[must_use]
 pub fn modify(kind: u32, from: u32, attr: &ibv_qp_attr, mask: u32) -> Option<String> {
     let (kind, from) = (qp_type(kind).ok()?, qp_state(from).ok()?);

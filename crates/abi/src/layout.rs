@@ -1,4 +1,5 @@
-//! Declaring C structures once: each declaration makes the Rust type and the table that a test holds against the C headers.
+//! Declaring C structures once: each declaration makes the Rust type and the table that a test
+//! holds against the C headers.
 
 /// One field of a C structure.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +58,9 @@ macro_rules! c_structs {
                 #[must_use]
                 #[inline]
                 pub const fn zeroed() -> Self {
-                    // SAFETY: the structure consists of integers, raw pointers, optional function pointers and the C
-                    // library's plain types, for all of which zero bytes are a value.
+                    // SAFETY: the structure consists of integers, raw pointers, optional function
+                    // pointers and the C library's plain types, for all of which zero bytes are a
+                    // value.
                     unsafe { core::mem::zeroed() }
                 }
             }

@@ -9,12 +9,14 @@
 //! | [`explain`] | why a call is refused, in words |
 //! | [`layout`] | tables of what is declared here, for the comparison with the C headers |
 //!
-//! The drop-in library gives the functions their versioned C symbols; the safe Rust interface calls them directly.
+//! The drop-in library gives the functions their versioned C symbols; the safe Rust interface calls
+//! them directly.
 //!
 //! # Safety of the functions
-//! They are `unsafe extern "C"` and trust pointers as their C twins do: an object pointer came from the matching create function and
-//! was not destroyed, an argument points to memory of its type that stays valid for the call. Numbers are not trusted: every
-//! enumeration, index, length and mask is checked, and a bad one gets the errno that the manual page names.
+//! They are `unsafe extern "C"` and trust pointers as their C twins do: an object pointer came from
+//! the matching create function and was not destroyed, an argument points to memory of its type
+//! that stays valid for the call. Numbers are not trusted: every enumeration, index, length and
+//! mask is checked, and a bad one gets the errno that the manual page names.
 
 pub mod explain;
 pub mod layout;

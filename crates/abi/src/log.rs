@@ -9,7 +9,8 @@ use tracing_subscriber::EnvFilter;
 /// Name of the environment variable with the filter, for example `ferroce=debug` or `warn`.
 pub const VARIABLE: &str = "FERROCE_LOG";
 
-/// Installs the subscriber, once, if `FERROCE_LOG` is set. A program that has its own subscriber keeps it.
+/// Installs the subscriber, once, if `FERROCE_LOG` is set. A program that has its own subscriber
+/// keeps it.
 pub fn init() {
     static INIT: Once = Once::new();
     INIT.call_once(|| {
@@ -22,7 +23,8 @@ pub fn init() {
         }
         match EnvFilter::try_new(&directives) {
             Ok(filter) => {
-                // An error means that a Rust program around this library installed its own subscriber first: that one serves.
+                // An error means that a Rust program around this library installed its own
+                // subscriber first: that one serves.
                 let _ = tracing_subscriber::fmt()
                     .with_env_filter(filter)
                     .with_writer(io::stderr)

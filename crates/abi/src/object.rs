@@ -1,4 +1,5 @@
-//! Objects that a C program holds pointers to: the public C structure with this library's own part behind it.
+//! Objects that a C program holds pointers to: the public C structure with this library's own part
+//! behind it.
 //!
 //! ```text
 //! *mut ibv_cq ──► ┌──────────────────────────┐
@@ -7,8 +8,8 @@
 //!                 │ private: what Private is │  ours
 //!                 └──────────────────────────┘
 //! ```
-//! A program may read and write the public part at any time from any thread, so no Rust reference to it is ever made: it is
-//! accessed through the raw pointer.
+//! A program may read and write the public part at any time from any thread, so no Rust reference
+//! to it is ever made: it is accessed through the raw pointer.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -20,7 +21,8 @@ use crate::types::ibv_context;
 
 /// A C handle type that has an [`Object`] behind it.
 pub(crate) trait Handle {
-    /// The C structure at the start of the object: the handle's own type or one that starts with it.
+    /// The C structure at the start of the object: the handle's own type or one that starts with
+    /// it.
     type Public;
     /// What follows it.
     type Private;
@@ -31,7 +33,8 @@ pub(crate) trait Handle {
 struct Object<P, Q> {
     public: UnsafeCell<P>,
     private: Q,
-    /// Of the process that made it. See [`fork::generation`]. Last: of a device, what follows the structure must be 0.
+    /// Of the process that made it. See [`fork::generation`]. Last: of a device, what follows the
+    /// structure must be 0.
     generation: usize,
 }
 
@@ -50,7 +53,8 @@ pub(crate) fn create<H: Handle>(public: H::Public, private: H::Private) -> *mut 
 /// # Safety
 /// `handle` came from [`create`] and [`take`] was not called on it before the end of `'a`.
 pub(crate) unsafe fn private<'a, H: Handle>(handle: *const H) -> &'a H::Private {
-    // SAFETY: the caller gives a live object; `private` is only ever shared, and lies apart from the public part.
+    // SAFETY: the caller gives a live object; `private` is only ever shared, and lies apart from
+    // the public part.
     unsafe { &(*handle.cast::<Object<H::Public, H::Private>>()).private }
 }
 
@@ -63,8 +67,9 @@ pub(crate) unsafe fn take<H: Handle>(handle: *mut H) -> H::Private {
     unsafe { Box::from_raw(handle.cast::<Object<H::Public, H::Private>>()) }.private
 }
 
-/// An object that a child of `fork` may have inherited. It is no device's there: other threads of the parent may have held its locks for ever,
-/// and its rings are not in the child's memory. So calls refuse it before they look into it.
+/// An object that a child of `fork` may have inherited. It is no device's there: other threads of
+/// the parent may have held its locks for ever, and its rings are not in the child's memory. So
+/// calls refuse it before they look into it.
 pub(crate) trait Inheritable {
     /// Whether another process made it. NULL was made by nobody.
     ///
@@ -81,7 +86,8 @@ impl<H: Handle> Inheritable for H {
     }
 }
 
-/// Whether another process made an object. For calls that are made for each message: it costs a look at a word and a comparison.
+/// Whether another process made an object. For calls that are made for each message: it costs a
+/// look at a word and a comparison.
 ///
 /// # Safety
 /// As [`private`].
@@ -99,7 +105,8 @@ impl Inheritable for ibv_context {
     }
 }
 
-/// How a call says that it refuses an inherited object. Without a line in the log: a thread of the parent may hold the lock of that for ever.
+/// How a call says that it refuses an inherited object. Without a line in the log: a thread of the
+/// parent may hold the lock of that for ever.
 pub(crate) trait Refusal {
     /// Of a function whose failures are an errno, for that; of others as in C.
     fn inherited() -> Self;

@@ -1,5 +1,5 @@
-//! Asynchronous events through the C functions: each that a queue pair or a completion queue raises, its acknowledgement, and path
-//! migration, which raises one.
+//! Asynchronous events through the C functions: each that a queue pair or a completion queue
+//! raises, its acknowledgement, and path migration, which raises one.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Completion queues beyond polling: times of completions, moderated events, overruns, and what their creation refuses.
+//! Completion queues beyond polling: times of completions, moderated events, overruns, and what
+//! their creation refuses.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -10,7 +11,8 @@ use common::{Side, block, errno, plain_qp};
 use ferroce_abi::types::*;
 use ferroce_abi::verbs::*;
 
-/// An extended completion queue with a queue pair in ERR on it: whatever is posted completes at once, as flushed.
+/// An extended completion queue with a queue pair in ERR on it: whatever is posted completes at
+/// once, as flushed.
 struct Flushing {
     side: Side,
     cq: *mut ibv_cq_ex,
@@ -326,7 +328,8 @@ fn arming_tells_of_what_no_poll_has_returned_whatever_the_moderation() {
     assert!(!flushing.event_within(Duration::ZERO), "all were returned");
 }
 
-/// Who polls does the device's work, but a wake-up that tells the device's thread of an earlier deadline is the thread's.
+/// Who polls does the device's work, but a wake-up that tells the device's thread of an earlier
+/// deadline is the thread's.
 #[test]
 fn moderated_events_come_although_a_program_polled() {
     let flushing = Flushing::new(&attr(4096, 0));
@@ -382,7 +385,8 @@ fn the_device_says_how_its_clock_runs_and_what_moderation_takes() {
         ),
         (u16::MAX, u16::MAX)
     );
-    // kHz: between two looks it advances as the system's clock does, measured from inside and from outside.
+    // kHz: between two looks it advances as the system's clock does, measured from inside and from
+    // outside.
     let (outer, before) = (Instant::now(), raw_clock(&side));
     let inner = Instant::now();
     while inner.elapsed() < Duration::from_millis(20) {

@@ -1,5 +1,5 @@
-//! UD and UC through the C functions: address handles, both posting interfaces, what a completion says of a datagram, and the answer to
-//! its sender.
+//! UD and UC through the C functions: address handles, both posting interfaces, what a completion
+//! says of a datagram, and the answer to its sender.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -125,7 +125,8 @@ fn a_datagram_and_its_answer() {
         assert_eq!((wc.byte_len, wc.src_qp), (45, qpn(&a)));
         assert_eq!(wc.wc_flags, IBV_WC_GRH | IBV_WC_WITH_IMM);
         assert_eq!(wc.imm_data, 0xabcd_u32.to_be());
-        // The service level says what the packet was, as adapters have it: 10 is IPv4 under UDP, 9 IPv6.
+        // The service level says what the packet was, as adapters have it: 10 is IPv4 under UDP, 9
+        // IPv6.
         let mapped = address.grh.dgid.raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
         let packet = if mapped { 10 } else { 9 };
         assert_eq!((wc.pkey_index, wc.slid, wc.sl), (0, 0, packet));

@@ -56,7 +56,8 @@ fn mappings(fd: i32) -> usize {
     maps.lines().filter(of).count()
 }
 
-/// A memory file that nobody can cut short is mapped by peers, and atomics are done there; one that could be is not.
+/// A memory file that nobody can cut short is mapped by peers, and atomics are done there; one that
+/// could be is not.
 #[test]
 fn peers_map_a_file_that_is_sealed() {
     for (seal, times) in [(libc::F_SEAL_GROW, 1), (libc::F_SEAL_SHRINK, 2)] {
@@ -75,7 +76,8 @@ fn peers_map_a_file_that_is_sealed() {
         let rkey = unsafe { (*mr).rkey };
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
         let mut added = 0;
-        // Boards are exchanged with the first packets: those of a queue pair that was connected just now may be under way.
+        // Boards are exchanged with the first packets: those of a queue pair that was connected
+        // just now may be under way.
         while added < 50 || times == 2 && mappings(fd) != times {
             assert!(std::time::Instant::now() < until, "never mapped");
             let mut sge = a.sge(0, 8);

@@ -1,4 +1,5 @@
-//! Events through the C functions: descriptors, waiting, acknowledgements, and what happens to events of objects that go.
+//! Events through the C functions: descriptors, waiting, acknowledgements, and what happens to
+//! events of objects that go.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -169,7 +170,8 @@ fn signal_ends_the_wait_with_eintr() {
         // A signal that comes before the wait ends nothing.
         while waiting.recv_timeout(Duration::from_millis(5)) == Err(RecvTimeoutError::Timeout) {
             assert!(Instant::now() < deadline, "the wait does not end");
-            // SAFETY: the thread is not joined yet. If it has ended, nothing or an error comes of it.
+            // SAFETY: the thread is not joined yet. If it has ended, nothing or an error comes of
+            // it.
             unsafe { libc::pthread_kill(waiter.as_pthread_t(), libc::SIGUSR1) };
         }
     }

@@ -1,4 +1,5 @@
-//! Holds the declarations of this crate against the installed C headers: sizes, offsets and values, as gcc sees them.
+//! Holds the declarations of this crate against the installed C headers: sizes, offsets and values,
+//! as gcc sees them.
 //!
 //! It needs a C compiler, `libibverbs-dev` and `librdmacm-dev`, so it runs only when asked for:
 //! `cargo test -p ferroce-abi --test headers -- --ignored`

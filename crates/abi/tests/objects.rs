@@ -1,4 +1,5 @@
-//! Making, asking and destroying objects through the C functions: results, errnos and what must not be freed.
+//! Making, asking and destroying objects through the C functions: results, errnos and what must not
+//! be freed.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Shared receive queues and XRC through the C functions: what is refused and how, events, and data on both.
+//! Shared receive queues and XRC through the C functions: what is refused and how, events, and data
+//! on both.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -34,7 +35,8 @@ fn post(side: &Side, srq: *mut ibv_srq, ids: &[u64]) -> (i32, Option<u64>) {
         wrs[at - 1].next = &raw mut wrs[at];
     }
     let mut bad: *mut ibv_recv_wr = ptr::null_mut();
-    // SAFETY: a live queue and a chain of work requests; `bad` points into it afterwards or is NULL.
+    // SAFETY: a live queue and a chain of work requests; `bad` points into it afterwards or is
+    // NULL.
     unsafe {
         let post = (*side.context).ops.post_srq_recv.unwrap();
         let result = post(srq, wrs.as_mut_ptr(), &raw mut bad);
@@ -90,7 +92,8 @@ fn a_queue_lives_as_its_manual_page_says() {
             assert_eq!((wc.wr_id, wc.status), (wr_id, IBV_WC_SUCCESS));
             assert_eq!(wc.qp_num, (*b.qp).qp_num);
         }
-        // Two of four are left: the limit of three has spoken, after what the connection itself had to say.
+        // Two of four are left: the limit of three has spoken, after what the connection itself had
+        // to say.
         let mut event = ibv_async_event::zeroed();
         while event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED {
             if !event.element.qp.is_null() {

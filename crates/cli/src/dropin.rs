@@ -8,7 +8,8 @@ const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 /// The library that shows the devices in `/sys` and `/dev`, in the same folder.
 const SYSFS: &str = "libferroce-sysfs.so";
 
-/// The folder with the drop-in library, from where this executable is: beside it (a build), or `../lib/ferroce` (an installation).
+/// The folder with the drop-in library, from where this executable is: beside it (a build), or
+/// `../lib/ferroce` (an installation).
 ///
 /// # Errors
 /// A message for the user that says where it was looked for and what to do.
@@ -44,7 +45,8 @@ pub(crate) fn folder() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// This program's file. Without `/proc`, whose `/proc/self/exe` is exact, it is found by its name, as the shell has found it.
+/// This program's file. Without `/proc`, whose `/proc/self/exe` is exact, it is found by its name,
+/// as the shell has found it.
 fn executable() -> Result<PathBuf, String> {
     let by_name = || {
         let name = std::env::args_os().next()?;

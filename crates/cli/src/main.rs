@@ -1,4 +1,5 @@
-//! The `ferroce` command: runs programs on the software RDMA device, lists its devices, demonstrates them.
+//! The `ferroce` command: runs programs on the software RDMA device, lists its devices,
+//! demonstrates them.
 
 #![forbid(unsafe_code)]
 
@@ -29,9 +30,10 @@ struct Cli {
 enum Command {
     /// Run an RDMA program, unchanged, on the software device
     ///
-    /// Its libibverbs and librdmacm are Ferroce's, for it and for the programs that it starts. Streams, signals and the exit
-    /// status are the program's own. If it cannot be started the status is 127 (not found), 126 (found, but it cannot be
-    /// executed) or 125 (Ferroce's library is missing), as with env(1).
+    /// Its libibverbs and librdmacm are Ferroce's, for it and for the programs that it starts.
+    /// Streams, signals and the exit status are the program's own. If it cannot be started the
+    /// status is 127 (not found), 126 (found, but it cannot be executed) or 125 (Ferroce's library
+    /// is missing), as with env(1).
     #[command(override_usage = "ferroce run [--sysfs | --no-sysfs] [--] PROGRAM [ARGUMENT]...")]
     Run {
         #[command(flatten)]
@@ -40,7 +42,8 @@ enum Command {
         #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
         command: Vec<OsString>,
     },
-    /// Print shell code that makes a shell's programs run on the software device: eval "$(ferroce env)"
+    /// Print shell code that makes a shell's programs run on the software device: eval "$(ferroce
+    /// env)"
     Env {
         #[command(flatten)]
         show: Show,
@@ -50,11 +53,12 @@ enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Show paths in place of devices: which ones this machine allows, and which ones the connections of the running processes
-        /// use, with the reasons
+        /// Show paths in place of devices: which ones this machine allows, and which ones the
+        /// connections of the running processes use, with the reasons
         ///
-        /// Two processes of this command try the path within the host and the one between hosts. Processes of your user (for root: of
-        /// all users) that have a device open in this network namespace are asked; nothing of them is changed.
+        /// Two processes of this command try the path within the host and the one between hosts.
+        /// Processes of your user (for root: of all users) that have a device open in this network
+        /// namespace are asked; nothing of them is changed.
         #[arg(long)]
         paths: bool,
     },
@@ -64,9 +68,11 @@ enum Command {
         /// Where the other process listens; without it this one does
         to: Option<SocketAddr>,
     },
-    /// Show the whole RDMA workflow between two processes of this machine, every byte verified, then measure it
+    /// Show the whole RDMA workflow between two processes of this machine, every byte verified,
+    /// then measure it
     Demo(demo::Args),
-    /// Measure latency, bandwidth and message rate of every operation, side by side with what the machine can do without RDMA
+    /// Measure latency, bandwidth and message rate of every operation, side by side with what the
+    /// machine can do without RDMA
     Bench(bench::Args),
 }
 
@@ -75,10 +81,11 @@ enum Command {
 struct Show {
     /// Show the devices in /sys/class/infiniband and /dev/infiniband too
     ///
-    /// Some programs look there and do without a device that they do not see: UCX, Open MPI over UCX, ibstat, ibstatus, anything
-    /// that reads counters. A small library is preloaded into the program and those that it starts; nothing is written anywhere.
-    /// Programs that do not go through the C library (static ones, Go) do not see it. Without this, `run` does so for programs that
-    /// load UCX at their start.
+    /// Some programs look there and do without a device that they do not see: UCX, Open MPI over
+    /// UCX, ibstat, ibstatus, anything that reads counters. A small library is preloaded into the
+    /// program and those that it starts; nothing is written anywhere. Programs that do not go
+    /// through the C library (static ones, Go) do not see it. Without this, `run` does so for
+    /// programs that load UCX at their start.
     #[arg(long)]
     sysfs: bool,
     /// Do not show them, whatever the program loads
@@ -109,7 +116,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help or what is wrong with the command line. For `run` the status is env(1)'s, so that nobody takes it for the program's.
+/// Prints help or what is wrong with the command line. For `run` the status is env(1)'s, so that
+/// nobody takes it for the program's.
 fn usage(error: &clap::Error) -> ExitCode {
     let running = std::env::args_os().nth(1).is_some_and(|word| word == "run");
     // Nobody is left to tell if the message cannot be printed.

@@ -1,7 +1,9 @@
-//! Which programs look for devices under `/sys` and `/dev`, as far as that can be told before they run.
+//! Which programs look for devices under `/sys` and `/dev`, as far as that can be told before they
+//! run.
 //!
-//! UCX skips a device whose node it does not see, and programs reach it through other libraries (MPI). So the loader is asked, as
-//! ldd(1) does, which libraries the program would get: that is all of them but those which it opens by itself later.
+//! UCX skips a device whose node it does not see, and programs reach it through other libraries
+//! (MPI). So the loader is asked, as ldd(1) does, which libraries the program would get: that is
+//! all of them but those which it opens by itself later.
 
 use std::env;
 use std::ffi::OsStr;
@@ -62,7 +64,8 @@ pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
         })
 }
 
-/// Whether a file is a program of this machine's kind (64 bits, little-endian) that a loader starts.
+/// Whether a file is a program of this machine's kind (64 bits, little-endian) that a loader
+/// starts.
 fn has_loader(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));

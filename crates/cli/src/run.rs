@@ -35,7 +35,8 @@ pub(crate) fn run(command: &[OsString], sysfs: bool) -> ExitCode {
         .into_iter()
         .map(|(name, first)| (name, in_front(first.into(), std::env::var_os(name))));
     if !Path::new("/proc/self").exists() {
-        // Without it a process can tell neither which users the ids of others are, nor reach their memory.
+        // Without it a process can tell neither which users the ids of others are, nor reach their
+        // memory.
         eprintln!(
             "ferroce: /proc is not mounted: READ and WRITE between processes go by packets, not directly"
         );

@@ -118,7 +118,8 @@ pub const ALL: Access = Access::LOCAL_WRITE
 /// The path MTU unless a case says otherwise, in bytes.
 pub const MTU: usize = 1024;
 
-/// The local ACK timeout unless a case says otherwise, 4.3 s: eight of these are longer than any thread of a busy machine stands still.
+/// The local ACK timeout unless a case says otherwise, 4.3 s: eight of these are longer than any
+/// thread of a busy machine stands still.
 pub const PATIENT: u8 = 20;
 
 /// First PSN of requests, both ways: they wrap soon.
@@ -202,7 +203,8 @@ impl Bench {
         End::new(self.side(&spec), spec, self.path)
     }
 
-    /// An end that is not connected, for the other side of a connection: in another process if this bench has two.
+    /// An end that is not connected, for the other side of a connection: in another process if this
+    /// bench has two.
     #[must_use]
     pub fn peer(&self, spec: Spec) -> End {
         match self.ends {
@@ -239,8 +241,9 @@ impl Bench {
         self.raw_of(Spec::default())
     }
 
-    /// Returns when the device has looked at everything that the peer has sent so far: another queue pair has answered a packet
-    /// that went the same way later. (Packets of different senders may land in different processes and overtake each other.)
+    /// Returns when the device has looked at everything that the peer has sent so far: another
+    /// queue pair has answered a packet that went the same way later. (Packets of different senders
+    /// may land in different processes and overtake each other.)
     #[track_caller]
     pub fn catch_up(&self, peer: &RawPeer) {
         let other = self.end(Spec::default());

@@ -7,7 +7,8 @@ use crate::bench::{Bench, Ends, Path};
 pub enum On {
     /// Every path.
     Every,
-    /// IPv4 on the wire: multicast groups are the network's, and the loopback interface has none of IPv6.
+    /// IPv4 on the wire: multicast groups are the network's, and the loopback interface has none of
+    /// IPv6.
     Groups,
     /// IPv4 on the wire: the peer is played by hand.
     Raw,

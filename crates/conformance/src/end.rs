@@ -309,15 +309,16 @@ impl End {
     pub fn done(&self, wr_id: u64) -> Wc {
         self.completes(wr_id, WcStatus::Success)
     }
-    /// The success of a receive of an unreliable queue pair; none: a network under load has lost the message. Who sends it again takes
-    /// other queue pairs, since it may only be late.
+    /// The success of a receive of an unreliable queue pair; none: a network under load has lost
+    /// the message. Who sends it again takes other queue pairs, since it may only be late.
     #[track_caller]
     pub fn arrival(&self, wr_id: u64) -> Option<Wc> {
         let wc = wait_at_most(LOST_AFTER, || self.side.poll().expect("no overflow"))?;
         assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::Success), "{wc:?}");
         Some(wc)
     }
-    /// As [`arrival`](Self::arrival), where only the wire may lose a message: the local link has room for it.
+    /// As [`arrival`](Self::arrival), where only the wire may lose a message: the local link has
+    /// room for it.
     #[track_caller]
     pub fn arrives(&self, wr_id: u64) -> Option<Wc> {
         match self.path {
@@ -355,7 +356,8 @@ pub fn send_wr(wr_id: u64, op: SendOp, sges: Vec<Sge>, flags: SendFlags) -> Send
     }
 }
 
-/// Plays with unreliable messages, with new ends each time, until none that must arrive was lost: `play` gives nothing then.
+/// Plays with unreliable messages, with new ends each time, until none that must arrive was lost:
+/// `play` gives nothing then.
 pub fn until_nothing_is_lost(mut play: impl FnMut() -> Option<()>) {
     let whole = (0..=LOSSES).any(|_| play().is_some());
     assert!(whole, "a message was lost each time");

@@ -1,7 +1,8 @@
 //! Conformance cases for the device.
 //!
-//! A [`Case`] is a few lines that play one situation and say what must come of it; it names the [statements] of the
-//! specification that it shows. The [runner] plays every case through every way into the device:
+//! A [`Case`] is a few lines that play one situation and say what must come of it; it names the
+//! [statements] of the specification that it shows. The [runner] plays every case through every way
+//! into the device:
 //!
 //! | dimension | values | module |
 //! |---|---|---|
@@ -10,7 +11,8 @@
 //! | ends | both in one process; each in its own | [`door`] |
 //! | peer | a queue pair of the device; one played by hand, which breaks rules | [`end`], [`raw`] |
 //!
-//! [`list`] writes which statement is shown by which case, and which by none, to `docs/conformance.md`.
+//! [`list`] writes which statement is shown by which case, and which by none, to
+//! `docs/conformance.md`.
 #![expect(
     clippy::missing_panics_doc,
     reason = "the panic is the verdict of a case that does not hold"

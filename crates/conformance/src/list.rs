@@ -11,7 +11,8 @@ use crate::statements::AREAS;
 /// Set to anything, the test of the list writes it anew instead of comparing.
 pub const UPDATE: &str = "FERROCE_UPDATE_LISTS";
 
-/// Statements that need more than one device on a network that stays as it is, or a process that goes, with the tests that show them.
+/// Statements that need more than one device on a network that stays as it is, or a process that
+/// goes, with the tests that show them.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "event.port",

@@ -1,4 +1,5 @@
-//! Plays the cases that the environment names (see `runner`), in an optimised build: those that move very much take too long in any other.
+//! Plays the cases that the environment names (see `runner`), in an optimised build: those that
+//! move very much take too long in any other.
 
 use ferroce_conformance::door::serve;
 use ferroce_conformance::runner::play_from_environment;

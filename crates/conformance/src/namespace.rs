@@ -1,8 +1,9 @@
 //! Programs with a network of their own.
 //!
-//! All devices of a network namespace share the `RoCEv2` port, and a datagram may reach any of their processes, which forwards it.
-//! Connections send again what is lost when such a process ends; peers played by hand and unreliable queue pairs do not. So each
-//! bench has a loopback interface to itself.
+//! All devices of a network namespace share the `RoCEv2` port, and a datagram may reach any of
+//! their processes, which forwards it. Connections send again what is lost when such a process
+//! ends; peers played by hand and unreliable queue pairs do not. So each bench has a loopback
+//! interface to itself.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -13,8 +14,8 @@ use std::sync::OnceLock;
 /// Tells a program the namespace of who started it.
 const OUTSIDE: &str = "FERROCE_CONFORMANCE_OUTSIDE";
 
-/// Starts a program in a network namespace of its own, or in ours if this user may not make any: [`is_shared`]
-/// tells the program.
+/// Starts a program in a network namespace of its own, or in ours if this user may not make any:
+/// [`is_shared`] tells the program.
 pub fn start_apart(command: &mut Command) -> &mut Command {
     command.env(OUTSIDE, current());
     if may_leave() {
@@ -23,8 +24,9 @@ pub fn start_apart(command: &mut Command) -> &mut Command {
     command
 }
 
-/// Whether this user may make a network namespace and set it up. Where unprivileged user namespaces are restricted, one is made in which
-/// nothing may be done. A program that does nothing finds out, once.
+/// Whether this user may make a network namespace and set it up. Where unprivileged user namespaces
+/// are restricted, one is made in which nothing may be done. A program that does nothing finds out,
+/// once.
 fn may_leave() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -59,8 +61,8 @@ fn current() -> String {
     name.map_or_else(|e| e.to_string(), |name| name.display().to_string())
 }
 
-/// A new namespace; a user other than root needs a new user namespace for it. The user keeps its number there: a user
-/// without one is nobody's, so two of its processes would be strangers.
+/// A new namespace; a user other than root needs a new user namespace for it. The user keeps its
+/// number there: a user without one is nobody's, so two of its processes would be strangers.
 fn leave_network(map: &str) -> io::Result<()> {
     // SAFETY: no pointers.
     let leave = |flags| unsafe { libc::unshare(flags) } == 0;

@@ -29,8 +29,9 @@ thread_local! {
     static VERDICT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Plays all cases of one bench in a process of their own, since the path is chosen when the device starts: this program again,
-/// with its ignored test `child`, which calls [`play_from_environment`].
+/// Plays all cases of one bench in a process of their own, since the path is chosen when the device
+/// starts: this program again, with its ignored test `child`, which calls
+/// [`play_from_environment`].
 #[track_caller]
 pub fn play(entry: Entry, path: Path) {
     play_with(entry, path, Ends::Together, None);

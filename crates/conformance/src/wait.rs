@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 /// Nothing in a case takes this long, even on a machine that is busy with other things.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Looks at a condition that follow each other at once. What takes longer waits for other threads, which need the processor.
+/// Looks at a condition that follow each other at once. What takes longer waits for other threads,
+/// which need the processor.
 const EAGER: u32 = 64;
 /// The time between looks after that.
 const PAUSE: Duration = Duration::from_micros(500);

@@ -1,4 +1,5 @@
-//! Every case, on every bench. `FERROCE_CASES=words` plays only those whose name contains the words.
+//! Every case, on every bench. `FERROCE_CASES=words` plays only those whose name contains the
+//! words.
 
 use ferroce_conformance::door::serve;
 use ferroce_conformance::runner::{play, play_apart, play_by_packets, play_from_environment};

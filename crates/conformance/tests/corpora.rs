@@ -1,4 +1,5 @@
-//! Runs every committed input of the fuzz targets that need the device through the code that the targets run.
+//! Runs every committed input of the fuzz targets that need the device through the code that the
+//! targets run.
 
 #[path = "../../../fuzz/device/mod.rs"]
 #[allow(unreachable_pub, reason = "a library where it lives")]

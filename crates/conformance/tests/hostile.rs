@@ -1,6 +1,8 @@
-//! Malformed and malicious packets and MADs on a live device under load: what is healthy does not notice, nothing grows.
+//! Malformed and malicious packets and MADs on a live device under load: what is healthy does not
+//! notice, nothing grows.
 //!
-//! The path is chosen when the device starts, so each test runs in a process of its own: this program again.
+//! The path is chosen when the device starts, so each test runs in a process of its own: this
+//! program again.
 #![expect(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,

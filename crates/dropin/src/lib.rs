@@ -1,11 +1,14 @@
-//! The drop-in `libibverbs.so.1` and `librdmacm.so.1`: the functions of [`ferroce_abi`] under their C names, each in the version
-//! node in which programs look for it.
+//! The drop-in `libibverbs.so.1` and `librdmacm.so.1`: the functions of [`ferroce_abi`] under their
+//! C names, each in the version node in which programs look for it.
 //!
-//! Rust has no way to say "this symbol, in that version node". So each C name is a trampoline in assembly that jumps to the Rust
-//! function and that `.symver` puts into its node; the nodes themselves come from a version script that `build.rs` writes. The
-//! trampolines are in this crate and not beside the functions because assembly of other crates is dropped when nothing refers to it.
+//! Rust has no way to say "this symbol, in that version node". So each C name is a trampoline in
+//! assembly that jumps to the Rust function and that `.symver` puts into its node; the nodes
+//! themselves come from a version script that `build.rs` writes. The trampolines are in this crate
+//! and not beside the functions because assembly of other crates is dropped when nothing refers to
+//! it.
 //!
-//! One file serves both libraries. `build.rs` makes a folder `ferroce-lib` beside it with the names that programs look for.
+//! One file serves both libraries. `build.rs` makes a folder `ferroce-lib` beside it with the names
+//! that programs look for.
 
 /// The jump of a trampoline.
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,6 @@
-//! Symbols that providers' libraries (libmlx5, libefa ...) import from `libibverbs.so.1`. Programs that are linked with such a library
-//! load only if all of them are there. See `ferroce_abi::verbs::provider` for what they do.
+//! Symbols that providers' libraries (libmlx5, libefa ...) import from `libibverbs.so.1`. Programs
+//! that are linked with such a library load only if all of them are there. See
+//! `ferroce_abi::verbs::provider` for what they do.
 
 exports! { "IBVERBS_PRIVATE_34" from verbs:
     ibv_query_gid_type

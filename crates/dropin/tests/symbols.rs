@@ -1,6 +1,7 @@
 //! Holds the symbols of the drop-in library against those of the system's own libraries.
 //!
-//! Needs `libibverbs1`, `librdmacm1`, `binutils` and the built library, so it runs only when asked for:
+//! Needs `libibverbs1`, `librdmacm1`, `binutils` and the built library, so it runs only when asked
+//! for:
 //! `cargo build --release && FERROCE_LIB=target/release/ferroce-lib cargo test -p ferroce-dropin --test symbols -- --ignored`
 #![expect(clippy::unwrap_used, reason = "tests")]
 

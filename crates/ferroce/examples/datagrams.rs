@@ -1,7 +1,8 @@
 //! Datagrams: a client asks whoever is in a multicast group, and is answered directly.
 //!
-//! `server ADDRESS:PORT` and `client ADDRESS:PORT`: the address is this host's own and says which device to use; the port says which
-//! group. Datagrams may be lost or late, so the client asks again, and looks at what is answered.
+//! `server ADDRESS:PORT` and `client ADDRESS:PORT`: the address is this host's own and says which
+//! device to use; the port says which group. Datagrams may be lost or late, so the client asks
+//! again, and looks at what is answered.
 
 mod common;
 
@@ -76,7 +77,8 @@ fn group(address: SocketAddrV4) -> Gid {
     Gid(group.to_ipv6_mapped().octets())
 }
 
-/// A queue pair that can talk to any other one, and room for some datagrams behind the network's headers.
+/// A queue pair that can talk to any other one, and room for some datagrams behind the network's
+/// headers.
 struct Side {
     queue_pair: QueuePair<Ud>,
     completions: CompletionQueue,
@@ -153,7 +155,8 @@ impl Side {
             .post_inline(SEND, datagram, text.as_bytes())?)
     }
 
-    /// The next datagram: its text, the way to the sender, and the number of the sender's queue pair.
+    /// The next datagram: its text, the way to the sender, and the number of the sender's queue
+    /// pair.
     fn next(&self, limit: Duration) -> Outcome<Option<(String, AddressHandle, u32)>> {
         while let Some(completion) = self.completions.wait_timeout(limit)? {
             let (done, room) = (completion.result?, &self.room);
@@ -163,7 +166,8 @@ impl Side {
             let which = usize::try_from(completion.tag - RECEIVE)?;
             let mut text = vec![0; done.bytes as usize - GRH_BYTES];
             room.read(which * ROOM + GRH_BYTES, &mut text)?;
-            // The header's last 20 bytes are that of IPv4, the sender's address 12 bytes behind its beginning.
+            // The header's last 20 bytes are that of IPv4, the sender's address 12 bytes behind its
+            // beginning.
             let mut from = [0; 4];
             room.read(which * ROOM + 32, &mut from)?;
             let from = Gid(Ipv4Addr::from(from).to_ipv6_mapped().octets());

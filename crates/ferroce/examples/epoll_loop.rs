@@ -1,6 +1,7 @@
-//! One epoll loop for everything: events of the connection manager, completions, and a timer. One thread, no futures, nothing hidden.
-//! With each tick of the timer the client sends a number, and the server sends it back. The rule that matters: after a wake-up take all
-//! events, arm the queue again, and then take all completions. `Driver::turn` does that.
+//! One epoll loop for everything: events of the connection manager, completions, and a timer. One
+//! thread, no futures, nothing hidden. With each tick of the timer the client sends a number, and
+//! the server sends it back. The rule that matters: after a wake-up take all events, arm the queue
+//! again, and then take all completions. `Driver::turn` does that.
 
 mod common;
 

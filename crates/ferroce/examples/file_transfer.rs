@@ -1,7 +1,9 @@
-//! A file goes to the peer's memory in pieces, by WRITE with immediate: the data needs no receive, the notice of it does.
+//! A file goes to the peer's memory in pieces, by WRITE with immediate: the data needs no receive,
+//! the notice of it does.
 //!
-//! The server's region has places for some pieces. It posts a receive without bytes for each place; the immediate says which place was
-//! written and how much. When it has taken a piece out it says so with an empty SEND, and the place may be written again.
+//! The server's region has places for some pieces. It posts a receive without bytes for each place;
+//! the immediate says which place was written and how much. When it has taken a piece out it says
+//! so with an empty SEND, and the place may be written again.
 
 mod common;
 
@@ -73,7 +75,8 @@ fn client(endpoint: &Endpoint, address: SocketAddr) -> Outcome {
     let last = file.len().div_ceil(PIECE) - 1;
     for (number, bytes) in file.chunks(PIECE).enumerate() {
         if unanswered == PLACES {
-            // The oldest place is free when the server says so, its buffer when the WRITE has completed.
+            // The oldest place is free when the server says so, its buffer when the WRITE has
+            // completed.
             connection.wait(taken.pop_front().ok_or("no receive is left")?)??;
             taken.push_back(queue_pair.submit_receive(&[])?);
             let (written, buffer) = connection.wait(on_their_way.pop_front().ok_or("no WRITE")?)?;

@@ -1,6 +1,7 @@
 //! Two sides throw a message back and forth, with SEND and buffers that come back.
 //!
-//! A receive is posted before the other side can send: the first one before the connection is made, each next one before the answer.
+//! A receive is posted before the other side can send: the first one before the connection is made,
+//! each next one before the answer.
 
 mod common;
 

@@ -1,6 +1,8 @@
-//! One side opens a memory region to its peer, which writes there and reads it back. The owner's program does nothing meanwhile.
+//! One side opens a memory region to its peer, which writes there and reads it back. The owner's
+//! program does nothing meanwhile.
 //!
-//! The key of the region travels as private data of the connection, so it is there before the first message could be.
+//! The key of the region travels as private data of the connection, so it is there before the first
+//! message could be.
 
 mod common;
 

@@ -5,7 +5,8 @@ use ferroce_abi::types::{
     IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
 };
 
-/// What may be done with a memory region, besides sending from it (`enum ibv_access_flags`; `ibv_reg_mr(3)`).
+/// What may be done with a memory region, besides sending from it (`enum ibv_access_flags`;
+/// `ibv_reg_mr(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Nothing.
@@ -18,7 +19,8 @@ pub enum Access {
     Remote,
     /// What [`LocalWrite`](Self::LocalWrite) allows, and what these say by peers.
     Peers(RemoteAccess),
-    /// What [`LocalWrite`](Self::LocalWrite) allows; peers reach it through [memory windows](crate::MemoryWindow) only.
+    /// What [`LocalWrite`](Self::LocalWrite) allows; peers reach it through [memory
+    /// windows](crate::MemoryWindow) only.
     Windows,
 }
 
@@ -41,8 +43,8 @@ impl Access {
     }
 }
 
-/// What a peer may do with memory that both a key and the queue pair open to it: `IBV_ACCESS_REMOTE_*` of `ibv_reg_mr(3)` and of
-/// `qp_access_flags` in `ibv_modify_qp(3)`.
+/// What a peer may do with memory that both a key and the queue pair open to it:
+/// `IBV_ACCESS_REMOTE_*` of `ibv_reg_mr(3)` and of `qp_access_flags` in `ibv_modify_qp(3)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemoteAccess {
     /// RDMA READ.

@@ -13,7 +13,8 @@ use crate::{Completion, Error, Gid, GidEntry, ProtectionDomain, Result};
 pub struct Path {
     /// The own port, counted from 1.
     pub port: u8,
-    /// The other port's address. `RoCE` needs one; none means by LID, within an `InfiniBand` subnet.
+    /// The other port's address. `RoCE` needs one; none means by LID, within an `InfiniBand`
+    /// subnet.
     pub gid: Option<Gid>,
     /// Index of the own address.
     pub gid_index: u8,
@@ -35,7 +36,8 @@ impl Path {
     /// From an own address of a port to another port's address, by at most 64 hops.
     ///
     /// # Errors
-    /// [`Error::Misuse`] for an own address whose index is above 255, which the interface cannot name.
+    /// [`Error::Misuse`] for an own address whose index is above 255, which the interface cannot
+    /// name.
     pub fn new(port: u8, from: &GidEntry, to: Gid) -> Result<Self> {
         Ok(Self {
             port,
@@ -70,16 +72,19 @@ impl AddressHandle {
     /// Makes one (`ibv_create_ah(3)`).
     ///
     /// # Errors
-    /// EINVAL for a port, an index or a flow label that does not exist; ENETUNREACH or ETIMEDOUT if there is no way to the address.
+    /// EINVAL for a port, an index or a flow label that does not exist; ENETUNREACH or ETIMEDOUT if
+    /// there is no way to the address.
     pub fn new(domain: &ProtectionDomain, path: &Path) -> Result<Self> {
         AddressObject::new(&domain.0, path).map(Self)
     }
 
-    /// Makes one for the sender of a datagram that was received at a port (`ibv_create_ah_from_wc(3)`). `header` is what came in the first
-    /// 40 bytes of the receive: see [`GRH_BYTES`].
+    /// Makes one for the sender of a datagram that was received at a port
+    /// (`ibv_create_ah_from_wc(3)`). `header` is what came in the first 40 bytes of the receive:
+    /// see [`GRH_BYTES`].
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the completion is not of a receive that succeeded; else as [`new`](Self::new).
+    /// [`Error::Misuse`] if the completion is not of a receive that succeeded; else as
+    /// [`new`](Self::new).
     pub fn of_sender(
         domain: &ProtectionDomain,
         port: u8,
@@ -109,9 +114,10 @@ impl fmt::Debug for AddressHandle {
     }
 }
 
-/// Bytes in front of each datagram that is received: room for the sender's global routing header. The message follows, and the
-/// completion counts both. Whether the header is there, [`Origin::has_header`] tells; on `RoCE` with IPv4 the last 20 bytes of it are the
-/// IPv4 header, the others mean nothing.
+/// Bytes in front of each datagram that is received: room for the sender's global routing header.
+/// The message follows, and the completion counts both. Whether the header is there,
+/// [`Origin::has_header`] tells; on `RoCE` with IPv4 the last 20 bytes of it are the IPv4 header,
+/// the others mean nothing.
 pub const GRH_BYTES: usize = 40;
 
 /// Where a datagram came from (`ibv_poll_cq(3)`). Of other completions it means nothing.

@@ -11,12 +11,14 @@ use crate::sys::{Domain, Exclusive, Given, Reader};
 use crate::transport::Reads;
 use crate::{Error, Operation, QueuePair, RemoteAddress, RemoteRegion, Result, Work, WorkError};
 
-/// Eight bytes of a peer's memory region that atomic operations can reach: they are aligned, and lie within the region.
+/// Eight bytes of a peer's memory region that atomic operations can reach: they are aligned, and
+/// lie within the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAtomic(RemoteAddress);
 
 impl RemoteRegion {
-    /// The eight bytes that are `offset` bytes from its start. None if they are not within it, or their address is not a multiple of 8.
+    /// The eight bytes that are `offset` bytes from its start. None if they are not within it, or
+    /// their address is not a multiple of 8.
     #[must_use]
     pub fn atomic(self, offset: u64) -> Option<RemoteAtomic> {
         let place = self.at(offset);
@@ -26,14 +28,16 @@ impl RemoteRegion {
 }
 
 impl RemoteAtomic {
-    /// Adds, wrapping around at 2^64, and gives what was there before (`IBV_WR_ATOMIC_FETCH_AND_ADD`).
+    /// Adds, wrapping around at 2^64, and gives what was there before
+    /// (`IBV_WR_ATOMIC_FETCH_AND_ADD`).
     #[must_use]
     pub fn fetch_add(self, add: u64) -> Operation {
         let target = self.0;
         Operation::FetchAdd { target, add }
     }
 
-    /// Sets it to `swap` if it is `compare`, and gives what was there before (`IBV_WR_ATOMIC_CMP_AND_SWP`).
+    /// Sets it to `swap` if it is `compare`, and gives what was there before
+    /// (`IBV_WR_ATOMIC_CMP_AND_SWP`).
     #[must_use]
     pub fn compare_swap(self, compare: u64, swap: u64) -> Operation {
         Operation::CompareSwap {
@@ -43,7 +47,8 @@ impl RemoteAtomic {
         }
     }
 
-    /// Sets it in one step (ATOMIC WRITE, IBTA 1.5 annex A19): the value is the work request's 8 bytes.
+    /// Sets it in one step (ATOMIC WRITE, IBTA 1.5 annex A19): the value is the work request's 8
+    /// bytes.
     #[must_use]
     pub fn write(self) -> Operation {
         Operation::AtomicWrite(self.0)
@@ -75,11 +80,12 @@ impl Results {
 }
 
 impl<T: Reads> QueuePair<T> {
-    /// Posts an atomic operation, as a future of the value that was there before, in the machine's byte order. The memory for the result is the
-    /// queue pair's own.
+    /// Posts an atomic operation, as a future of the value that was there before, in the machine's
+    /// byte order. The memory for the result is the queue pair's own.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send); [`Error::Misuse`] for other operations than compare and swap, and fetch and add.
+    /// As [`post_send`](Self::post_send); [`Error::Misuse`] for other operations than compare and
+    /// swap, and fetch and add.
     pub fn submit_atomic(&self, work: impl Into<Work<T>>) -> Result<PendingAtomic> {
         let order = work.into().order;
         if !matches!(
@@ -109,7 +115,8 @@ impl<T: Reads> QueuePair<T> {
     }
 }
 
-/// An atomic operation; ready with the old value when it has completed. See [`Pending`](crate::Pending).
+/// An atomic operation; ready with the old value when it has completed. See
+/// [`Pending`](crate::Pending).
 #[must_use = "the operation is done either way, but nobody learns the value"]
 pub struct PendingAtomic {
     ticket: Ticket,

@@ -25,8 +25,8 @@ pub enum Migration {
     Armed,
 }
 
-/// Attributes for [`QueuePair::modify`](crate::QueuePair::modify): those that are set are changed. Which a change of state needs and which
-/// it takes, the tables of `ibv_modify_qp(3)` say.
+/// Attributes for [`QueuePair::modify`](crate::QueuePair::modify): those that are set are changed.
+/// Which a change of state needs and which it takes, the tables of `ibv_modify_qp(3)` say.
 #[derive(Clone, Copy)]
 #[must_use = "nothing is changed until a queue pair is modified with it"]
 pub struct QueuePairAttributes {
@@ -90,7 +90,8 @@ setters! {
     responder_resources(count: u8) => max_dest_rd_atomic = count, IBV_QP_MAX_DEST_RD_ATOMIC;
     /// READs and atomics outstanding at once.
     initiator_depth(count: u8) => max_rd_atomic = count, IBV_QP_MAX_QP_RD_ATOMIC;
-    /// How long the peer is asked to wait while there is no receive: 1 for 0.01 ms to 31 for 491.52 ms, 0 for 655.36 ms (IBTA 1.7, table 47).
+    /// How long the peer is asked to wait while there is no receive: 1 for 0.01 ms to 31 for 491.52
+    /// ms, 0 for 655.36 ms (IBTA 1.7, table 47).
     min_rnr_timer(code: u8) => min_rnr_timer = code, IBV_QP_MIN_RNR_TIMER;
     /// Time after which a packet counts as lost: 4.096 µs · 2^code, 0 for never.
     timeout(code: u8) => timeout = code, IBV_QP_TIMEOUT;
@@ -115,7 +116,8 @@ impl QueuePairAttributes {
         }
     }
 
-    /// The alternate way to the peer, with its `P_Key` index and its timeout as in [`timeout`](Self::timeout).
+    /// The alternate way to the peer, with its `P_Key` index and its timeout as in
+    /// [`timeout`](Self::timeout).
     pub fn alternate_path(mut self, path: &Path, pkey_index: u16, timeout: u8) -> Self {
         self.attr.alt_ah_attr = path_to_c(path);
         self.attr.alt_port_num = path.port;
@@ -178,7 +180,8 @@ impl Mtu {
     }
 }
 
-/// What `ibv_query_qp(3)` tells of a queue pair. Attributes that its transport or state does not have are 0.
+/// What `ibv_query_qp(3)` tells of a queue pair. Attributes that its transport or state does not
+/// have are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuePairInfo {

@@ -10,8 +10,8 @@ use crate::sys::{Checked, Copied, Memory, Reader};
 use crate::transport::{Receives, Sends};
 use crate::{Error, QueuePair, Slice, Work};
 
-/// Work requests that are collected, then handed to the device in one call, with one doorbell (the chain of `ibv_post_send(3)`): see
-/// [`QueuePair::batch`].
+/// Work requests that are collected, then handed to the device in one call, with one doorbell (the
+/// chain of `ibv_post_send(3)`): see [`QueuePair::batch`].
 #[must_use = "nothing is done until it is posted"]
 pub struct Batch<'b, T: Sends> {
     queue_pair: &'b QueuePair<T>,
@@ -28,7 +28,8 @@ pub struct RefusedBatch {
     /// Why the next one was refused.
     #[source]
     pub error: Error,
-    /// How many were posted before it; their completions will come. The refused one and those after it were not posted.
+    /// How many were posted before it; their completions will come. The refused one and those after
+    /// it were not posted.
     pub posted: usize,
 }
 
@@ -45,10 +46,12 @@ impl<T: Sends> QueuePair<T> {
 }
 
 impl<T: Receives> QueuePair<T> {
-    /// Posts several receives in one call, each with its tag, in order (the chain of `ibv_post_recv(3)`).
+    /// Posts several receives in one call, each with its tag, in order (the chain of
+    /// `ibv_post_recv(3)`).
     ///
     /// # Errors
-    /// As for [`post_receive`](Self::post_receive), and as for [`Batch::post`]: those before the refused one were posted.
+    /// As for [`post_receive`](Self::post_receive), and as for [`Batch::post`]: those before the
+    /// refused one were posted.
     pub fn post_receives<'s>(
         &self,
         receives: impl IntoIterator<Item = (u64, &'s [Slice<'s>])>,
@@ -80,7 +83,8 @@ impl<'b, T: Sends> Batch<'b, T> {
         self
     }
 
-    /// Adds work, as [`QueuePair::post_inline`] would post it. The bytes are copied when the batch is posted.
+    /// Adds work, as [`QueuePair::post_inline`] would post it. The bytes are copied when the batch
+    /// is posted.
     pub fn inline(self, tag: u64, work: impl Into<Work<T>>, bytes: &'b [u8]) -> Self {
         self.add(tag, work.into(), Copied::new(bytes))
     }
@@ -97,12 +101,15 @@ impl<'b, T: Sends> Batch<'b, T> {
         self.work.is_empty()
     }
 
-    /// Posts it, in order; no other work of the queue pair comes between. An empty batch is posted by doing nothing.
+    /// Posts it, in order; no other work of the queue pair comes between. An empty batch is posted
+    /// by doing nothing.
     ///
     /// # Errors
-    /// As for [`QueuePair::post_send`]. What this crate refuses ([`Error::Misuse`], [`Error::Limit`]) it refuses before anything is posted. Otherwise
-    /// it is as `ibv_post_send(3)` says: the device takes the work requests one by one, those before the refused one are posted, and that one and
-    /// those behind it are not. So a batch that is larger than the free part of the send queue is posted in part, with ENOMEM;
+    /// As for [`QueuePair::post_send`]. What this crate refuses ([`Error::Misuse`],
+    /// [`Error::Limit`]) it refuses before anything is posted. Otherwise it is as
+    /// `ibv_post_send(3)` says: the device takes the work requests one by one, those before the
+    /// refused one are posted, and that one and those behind it are not. So a batch that is larger
+    /// than the free part of the send queue is posted in part, with ENOMEM;
     /// [`RefusedBatch::posted`] tells how much.
     pub fn post(self) -> Result<(), RefusedBatch> {
         if let Some(error) = self.refused {

@@ -6,10 +6,11 @@ use std::ops::{Deref, DerefMut};
 use crate::sys::{Exclusive, Given};
 use crate::{Error, ProtectionDomain, Result};
 
-/// Registered memory with one owner: the program, or the work that it was given to. No peer can reach it but by the program's own work,
-/// so it is ordinary bytes: `&[u8]` and `&mut [u8]`.
+/// Registered memory with one owner: the program, or the work that it was given to. No peer can
+/// reach it but by the program's own work, so it is ordinary bytes: `&[u8]` and `&mut [u8]`.
 ///
-/// Its length says how much of it is sent, and how much can be received at most; after a receive it is what came.
+/// Its length says how much of it is sent, and how much can be received at most; after a receive it
+/// is what came.
 pub struct Buffer {
     memory: Exclusive,
     length: usize,

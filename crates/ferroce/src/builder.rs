@@ -38,7 +38,8 @@ pub struct QueuePairBuilder<T: Sends = Rc> {
 }
 
 impl<T: Sends> QueuePairBuilder<T> {
-    /// A queue pair of a domain whose work completes in this queue: 16 work requests each way, of one piece.
+    /// A queue pair of a domain whose work completes in this queue: 16 work requests each way, of
+    /// one piece.
     pub fn new(domain: &ProtectionDomain, completions: &CompletionQueue) -> Self {
         Self {
             domain: domain.clone(),
@@ -63,20 +64,22 @@ impl<T: Sends> QueuePairBuilder<T> {
         self
     }
 
-    /// Work requests of the send queue that have not completed, at least; at most [`max_qp_wr`](crate::DeviceLimits::max_qp_wr).
+    /// Work requests of the send queue that have not completed, at least; at most
+    /// [`max_qp_wr`](crate::DeviceLimits::max_qp_wr).
     pub fn send(mut self, work_requests: u32) -> Self {
         self.capacities.send = work_requests;
         self
     }
 
-    /// Pieces of memory of one work request, at least; at most [`max_sge`](crate::DeviceLimits::max_sge).
+    /// Pieces of memory of one work request, at least; at most
+    /// [`max_sge`](crate::DeviceLimits::max_sge).
     pub fn pieces(mut self, pieces: u32) -> Self {
         self.capacities.pieces = pieces;
         self
     }
 
-    /// Bytes that can be sent [inline](QueuePair::post_inline), at least (`max_inline_data`). No verb tells a device's limit: what it cannot
-    /// hold, [`build`](Self::build) refuses.
+    /// Bytes that can be sent [inline](QueuePair::post_inline), at least (`max_inline_data`). No
+    /// verb tells a device's limit: what it cannot hold, [`build`](Self::build) refuses.
     pub fn inline(mut self, bytes: u32) -> Self {
         self.inline = bytes;
         self
@@ -84,8 +87,9 @@ impl<T: Sends> QueuePairBuilder<T> {
 
     /// Whether work may be [unsignalled](crate::Work::unsignalled).
     ///
-    /// Unsignalled work keeps its place in the send queue, and its memory, until later signalled work completes: a send queue full of unsignalled
-    /// work never becomes free. Post at least one signalled work request in each [`send`](Self::send).
+    /// Unsignalled work keeps its place in the send queue, and its memory, until later signalled
+    /// work completes: a send queue full of unsignalled work never becomes free. Post at least one
+    /// signalled work request in each [`send`](Self::send).
     pub fn unsignalled(mut self, allowed: bool) -> Self {
         self.unsignalled = allowed;
         self
@@ -94,8 +98,9 @@ impl<T: Sends> QueuePairBuilder<T> {
     /// Makes it. Its state is RESET.
     ///
     /// # Errors
-    /// [`Error::Misuse`](crate::Error::Misuse) if the parts are of different contexts; EINVAL for capacities beyond the device's
-    /// [limits](crate::Context::limits); ENOMEM at its limit of queue pairs; EOPNOTSUPP for a transport that it does not have.
+    /// [`Error::Misuse`](crate::Error::Misuse) if the parts are of different contexts; EINVAL for
+    /// capacities beyond the device's [limits](crate::Context::limits); ENOMEM at its limit of
+    /// queue pairs; EOPNOTSUPP for a transport that it does not have.
     pub fn build(self) -> Result<QueuePair<T>> {
         QueuePairHandle::new(&self.plan()).map(QueuePair::adopt)
     }
@@ -125,7 +130,8 @@ impl<T: Sends> QueuePairBuilder<T> {
 }
 
 impl<T: Sends + Receives> QueuePairBuilder<T> {
-    /// Receives that have not completed, at least; at most [`max_qp_wr`](crate::DeviceLimits::max_qp_wr).
+    /// Receives that have not completed, at least; at most
+    /// [`max_qp_wr`](crate::DeviceLimits::max_qp_wr).
     pub fn receive(mut self, work_requests: u32) -> Self {
         self.capacities.receive = work_requests;
         self
@@ -145,8 +151,9 @@ impl<T: Sends + Receives> QueuePairBuilder<T> {
 }
 
 impl QueuePairBuilder<Rc> {
-    /// Whether it must have [FLUSH](QueuePair::post_flush). Not for queue pairs of an identifier. [`build`](Self::build) then gives EOPNOTSUPP
-    /// or EINVAL if the device or the library does not have it.
+    /// Whether it must have [FLUSH](QueuePair::post_flush). Not for queue pairs of an identifier.
+    /// [`build`](Self::build) then gives EOPNOTSUPP or EINVAL if the device or the library does not
+    /// have it.
     pub fn flush(mut self, needed: bool) -> Self {
         self.flush = needed;
         self
@@ -154,20 +161,20 @@ impl QueuePairBuilder<Rc> {
 }
 
 impl<T: Managed> QueuePairBuilder<T> {
-    /// Makes it as the queue pair of an identifier, which takes it through its states (`rdma_create_qp(3)`). Its state is INIT; RTS of UD,
-    /// with [`Id::QKEY`].
+    /// Makes it as the queue pair of an identifier, which takes it through its states
+    /// (`rdma_create_qp(3)`). Its state is INIT; RTS of UD, with [`Id::QKEY`].
     ///
     /// # Errors
-    /// As [`build`](Self::build); [`Error::Misuse`](crate::Error::Misuse) if the identifier has one or is for the other transport, EINVAL if it
-    /// is not bound to a device.
+    /// As [`build`](Self::build); [`Error::Misuse`](crate::Error::Misuse) if the identifier has one
+    /// or is for the other transport, EINVAL if it is not bound to a device.
     pub fn build_for(self, id: &Id) -> Result<QueuePair<T>> {
         QueuePairHandle::for_identifier(id.identifier(), &self.plan()).map(QueuePair::adopt)
     }
 }
 
 impl QueuePair<XrcTarget> {
-    /// Makes an XRC target: what is sent to it goes to the shared receive queues of the domain, and completes where those complete. Its state
-    /// is RESET.
+    /// Makes an XRC target: what is sent to it goes to the shared receive queues of the domain, and
+    /// completes where those complete. Its state is RESET.
     ///
     /// # Errors
     /// ENOMEM at the device's limit; EOPNOTSUPP if it does not have XRC.

@@ -23,7 +23,8 @@ use crate::{Arrivals, Completions, Context, Error, Origin, Result, WorkError};
 pub struct CompletionQueue(pub(crate) Arc<Queue>);
 
 impl CompletionQueue {
-    /// Makes one with room for at least that many completions (`ibv_create_cq(3)`), at most [`max_cqe`](crate::DeviceLimits::max_cqe).
+    /// Makes one with room for at least that many completions (`ibv_create_cq(3)`), at most
+    /// [`max_cqe`](crate::DeviceLimits::max_cqe).
     ///
     /// # Errors
     /// EINVAL for 0 or more than the device can, or out of descriptors.
@@ -43,8 +44,8 @@ impl CompletionQueue {
         Queue::new(&context.0, entries, timestamps).map(Self)
     }
 
-    /// Takes the oldest completion, if there is one (`ibv_poll_cq(3)`). Does not block; also lets the device work. Completions of futures go to them and are
-    /// not shown here.
+    /// Takes the oldest completion, if there is one (`ibv_poll_cq(3)`). Does not block; also lets
+    /// the device work. Completions of futures go to them and are not shown here.
     ///
     /// # Errors
     /// The queue overflowed.
@@ -53,8 +54,9 @@ impl CompletionQueue {
         self.0.take(|view| view.completion())
     }
 
-    /// Takes up to [`Arrivals::ROOM`] completions at once, the oldest first: how many. What was in `arrivals` before is gone. Does not block; also
-    /// lets the device work. Completions of futures go to them and are not shown here. This is the cheapest way where many come.
+    /// Takes up to [`Arrivals::ROOM`] completions at once, the oldest first: how many. What was in
+    /// `arrivals` before is gone. Does not block; also lets the device work. Completions of futures
+    /// go to them and are not shown here. This is the cheapest way where many come.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
@@ -63,13 +65,15 @@ impl CompletionQueue {
         self.0.take_into(&mut arrivals.0)
     }
 
-    /// The completions that are there, to be read in place: no more is read of each than is asked for. See [`Completions`].
+    /// The completions that are there, to be read in place: no more is read of each than is asked
+    /// for. See [`Completions`].
     #[must_use]
     pub fn completions(&self) -> Completions<'_> {
         Completions::new(&self.0)
     }
 
-    /// Takes the oldest completion, polling until there is one. The quickest answer, at the price of a processor.
+    /// Takes the oldest completion, polling until there is one. The quickest answer, at the price
+    /// of a processor.
     ///
     /// # Errors
     /// The queue overflowed.
@@ -83,7 +87,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the oldest completion, sleeping until there is one (`ibv_req_notify_cq(3)`, `ibv_get_cq_event(3)`).
+    /// Takes the oldest completion, sleeping until there is one (`ibv_req_notify_cq(3)`,
+    /// `ibv_get_cq_event(3)`).
     ///
     /// # Errors
     /// The queue overflowed; [`Error::Misuse`] if a [driver](Self::driver) has the queue.
@@ -102,8 +107,9 @@ impl CompletionQueue {
         self.0.wait_for(deadline, || self.take_undriven())
     }
 
-    /// The oldest completion, for a task of any runtime; a [driver](Self::driver) brings it. Completions of futures go to them and are not
-    /// shown here. Dropping it loses none. With the feature `futures-core` the queue is a stream of them.
+    /// The oldest completion, for a task of any runtime; a [driver](Self::driver) brings it.
+    /// Completions of futures go to them and are not shown here. Dropping it loses none. With the
+    /// feature `futures-core` the queue is a stream of them.
     ///
     /// # Errors
     /// The queue overflowed.
@@ -119,9 +125,10 @@ impl CompletionQueue {
         self.0.poll_take(context)
     }
 
-    /// Which completions end a sleep, of a thread or a driver, from the next one on: all, or only those of messages that the peer sent
-    /// [solicited](crate::Work::solicited) and of work that failed (`solicited_only` of `ibv_req_notify_cq(3)`). The others wait until then, or
-    /// until they are polled for.
+    /// Which completions end a sleep, of a thread or a driver, from the next one on: all, or only
+    /// those of messages that the peer sent [solicited](crate::Work::solicited) and of work that
+    /// failed (`solicited_only` of `ibv_req_notify_cq(3)`). The others wait until then, or until
+    /// they are polled for.
     pub fn set_solicited_only(&self, only: bool) {
         self.0.set_solicited_only(only);
     }
@@ -178,7 +185,8 @@ pub struct Completion {
     pub queue_pair: u32,
     /// What was done, or why not.
     pub result: std::result::Result<Done, WorkError>,
-    /// When, if the queue was made [with timestamps](CompletionQueue::with_timestamps) and the work succeeded.
+    /// When, if the queue was made [with timestamps](CompletionQueue::with_timestamps) and the work
+    /// succeeded.
     pub timestamp: Option<Timestamp>,
 }
 
@@ -210,9 +218,11 @@ pub enum Timestamp {
 pub struct Done {
     /// What it was.
     pub what: Completed,
-    /// Bytes that arrived here: of receives and reads only. Of a receive of UD with the [`GRH_BYTES`](crate::GRH_BYTES) before the message.
+    /// Bytes that arrived here: of receives and reads only. Of a receive of UD with the
+    /// [`GRH_BYTES`](crate::GRH_BYTES) before the message.
     pub bytes: u32,
-    /// What the peer sent along, as the number that the peer gave: the byte order of the wire does not show.
+    /// What the peer sent along, as the number that the peer gave: the byte order of the wire does
+    /// not show.
     pub immediate: Option<u32>,
     /// Key of the own memory window that the peer's SEND closed.
     pub invalidated: Option<u32>,

@@ -30,7 +30,8 @@ impl View<'_> {
         }
     }
 
-    /// Whether it is of a receive, whose codes are two. Some devices set flags of receives for the sender, too.
+    /// Whether it is of a receive, whose codes are two. Some devices set flags of receives for the
+    /// sender, too.
     #[inline(always)]
     fn is_receive(self) -> bool {
         self.wc.opcode & !1 == IBV_WC_RECV
@@ -166,7 +167,8 @@ impl fmt::Debug for Arrived<'_> {
     }
 }
 
-/// The completions of a queue, taken off the device by and by. Each is lent until the next is asked for:
+/// The completions of a queue, taken off the device by and by. Each is lent until the next is asked
+/// for:
 /// ```no_run
 /// # fn read(queue: &ferroce::CompletionQueue) -> ferroce::Result<()> {
 /// let mut completions = queue.completions();
@@ -176,7 +178,8 @@ impl fmt::Debug for Arrived<'_> {
 /// # Ok(())
 /// # }
 /// ```
-/// Others may poll the queue meanwhile. What was not asked for stays in the queue when this is dropped.
+/// Others may poll the queue meanwhile. What was not asked for stays in the queue when this is
+/// dropped.
 pub struct Completions<'q> {
     queue: &'q Queue,
     /// What is lent.
@@ -208,7 +211,8 @@ impl<'q> Completions<'q> {
 }
 
 /// A place for completions that are taken together, as by the array of `ibv_poll_cq(3)`: see
-/// [`CompletionQueue::poll_into`](crate::CompletionQueue::poll_into). It is made once and used again and again.
+/// [`CompletionQueue::poll_into`](crate::CompletionQueue::poll_into). It is made once and used
+/// again and again.
 /// ```no_run
 /// # fn read(queue: &ferroce::CompletionQueue) -> ferroce::Result<()> {
 /// let mut arrivals = ferroce::Arrivals::new();

@@ -40,7 +40,8 @@ impl fmt::Debug for Device {
     }
 }
 
-/// An open device. Clones are the same one; it is closed when the last of them and of what was made from them is gone.
+/// An open device. Clones are the same one; it is closed when the last of them and of what was made
+/// from them is gone.
 #[derive(Clone)]
 pub struct Context(pub(crate) Arc<OpenDevice>);
 

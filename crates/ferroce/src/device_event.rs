@@ -9,11 +9,12 @@ use std::time::Duration;
 use crate::sys::{AsyncEvent, AsyncEvents, Element};
 use crate::{CompletionQueue, Context, Error, Result, SharedReceiveQueue};
 
-/// What happens to a device, its ports, and its queues besides completions (`ibv_get_async_event(3)`). Each event of a [`Context`] comes
-/// once: to whoever asks first. Contexts of one device that were opened each by itself have events each.
+/// What happens to a device, its ports, and its queues besides completions
+/// (`ibv_get_async_event(3)`). Each event of a [`Context`] comes once: to whoever asks first.
+/// Contexts of one device that were opened each by itself have events each.
 ///
-/// Three ways to wait: [`wait`](Self::wait) in a thread, [`take`](Self::take) when the descriptor ([`AsFd`]) is readable, and
-/// [`next`](Self::next) as a future.
+/// Three ways to wait: [`wait`](Self::wait) in a thread, [`take`](Self::take) when the descriptor
+/// ([`AsFd`]) is readable, and [`next`](Self::next) as a future.
 pub struct DeviceEvents(AsyncEvents);
 
 impl DeviceEvents {
@@ -50,8 +51,8 @@ impl DeviceEvents {
         }
     }
 
-    /// The oldest event, as a future. `readable` waits until the descriptor is readable; it may return early. Dropping the future loses no
-    /// event.
+    /// The oldest event, as a future. `readable` waits until the descriptor is readable; it may
+    /// return early. Dropping the future loses no event.
     ///
     /// # Errors
     /// As [`take`](Self::take), or what `readable` says.
@@ -101,8 +102,9 @@ impl fmt::Debug for DeviceEvents {
     }
 }
 
-/// An asynchronous event. It is acknowledged when it is dropped (`ibv_ack_async_event(3)`), and what it is about is not destroyed before
-/// that: dropping the last handle of that object waits. So a thread should not hold an event and drop what it is about.
+/// An asynchronous event. It is acknowledged when it is dropped (`ibv_ack_async_event(3)`), and
+/// what it is about is not destroyed before that: dropping the last handle of that object waits. So
+/// a thread should not hold an event and drop what it is about.
 pub struct DeviceEvent(AsyncEvent);
 
 impl DeviceEvent {

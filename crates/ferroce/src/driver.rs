@@ -11,16 +11,19 @@ use crate::endpoint::Shared;
 use crate::sys::Queue;
 use crate::{Error, Result};
 
-/// Brings events to their futures: the completions of a [queue](crate::CompletionQueue::driver), for any number of queue pairs, or
-/// whatever happens to an [endpoint](crate::Endpoint::driver). In one of three ways:
+/// Brings events to their futures: the completions of a [queue](crate::CompletionQueue::driver),
+/// for any number of queue pairs, or whatever happens to an [endpoint](crate::Endpoint::driver). In
+/// one of three ways:
 /// - [`run`](Self::run) is a future for any runtime that can wait for a descriptor,
 /// - [`run_blocking`](Self::run_blocking) is for a thread,
-/// - an event loop waits for the descriptor ([`AsFd`]) and calls [`turn`](Self::turn) when it is readable, and once at the beginning.
+/// - an event loop waits for the descriptor ([`AsFd`]) and calls [`turn`](Self::turn) when it is
+///   readable, and once at the beginning.
 pub struct Driver(Box<dyn Drive>);
 
 /// What can be driven.
 pub(crate) trait Drive: Send + Sync {
-    /// Brings what has happened to its futures, and makes sure that the descriptor becomes readable when more happens.
+    /// Brings what has happened to its futures, and makes sure that the descriptor becomes readable
+    /// when more happens.
     fn turn(&self) -> Result<()>;
     /// Readable when a turn is due.
     fn descriptor(&self) -> BorrowedFd<'_>;
@@ -62,7 +65,8 @@ impl Driver {
         Self(Box::new(endpoint))
     }
 
-    /// Brings what has happened to its futures, and makes sure that the descriptor becomes readable when more happens.
+    /// Brings what has happened to its futures, and makes sure that the descriptor becomes readable
+    /// when more happens.
     ///
     /// # Errors
     /// The queue overflowed.
@@ -70,7 +74,8 @@ impl Driver {
         self.0.turn()
     }
 
-    /// Brings completions to their futures until it is dropped. `readable` waits until the descriptor is readable; it may return early.
+    /// Brings completions to their futures until it is dropped. `readable` waits until the
+    /// descriptor is readable; it may return early.
     ///
     /// # Errors
     /// The queue overflowed, or what `readable` says.
@@ -101,8 +106,9 @@ impl Driver {
         }
     }
 
-    /// Brings completions to their futures until `stop` says so. Sleeps while nothing completes; `stop` is asked after each turn, and at
-    /// the latest when `interval` has passed (rounded up to milliseconds).
+    /// Brings completions to their futures until `stop` says so. Sleeps while nothing completes;
+    /// `stop` is asked after each turn, and at the latest when `interval` has passed (rounded up to
+    /// milliseconds).
     ///
     /// # Errors
     /// The queue overflowed.

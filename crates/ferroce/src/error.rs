@@ -16,7 +16,8 @@ pub enum Error {
     System {
         /// The C function, whose manual page tells what its errors mean.
         call: &'static str,
-        /// The object, and the attribute or limit that stands in the way as far as this crate can tell. May be empty.
+        /// The object, and the attribute or limit that stands in the way as far as this crate can
+        /// tell. May be empty.
         about: String,
         /// The errno.
         source: io::Error,
@@ -51,7 +52,8 @@ pub enum Error {
     /// The peer turned the connection down.
     #[error("the peer rejected the connection, reason {reason}{}", match reason { 8 => " (nobody listens there)", 28 => " (by its program)", _ => "" })]
     Rejected {
-        /// Why: 28 for a program's own decision, 8 if nobody listens there (IBTA 1.5 volume 1, 12.6.7.2).
+        /// Why: 28 for a program's own decision, 8 if nobody listens there (IBTA 1.5 volume 1,
+        /// 12.6.7.2).
         reason: i32,
         /// What its program said. May have zeros behind it.
         private_data: Vec<u8>,
@@ -67,7 +69,8 @@ pub enum Error {
         /// How long it was allowed to take.
         limit: std::time::Duration,
     },
-    /// Work failed. Calls do not give this; it is what `?` makes of a [`WorkError`] where both can occur.
+    /// Work failed. Calls do not give this; it is what `?` makes of a [`WorkError`] where both can
+    /// occur.
     #[error("work failed: {0}")]
     Work(#[from] WorkError),
     /// More than an object holds; the call was not made.

@@ -7,7 +7,8 @@ use crate::{
     RemoteAccess, Result, Transport, Ud,
 };
 
-/// Where a queue pair can be reached: what two programs exchange, by whatever means, before they connect.
+/// Where a queue pair can be reached: what two programs exchange, by whatever means, before they
+/// connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairAddress {
     /// Number of the queue pair: 24 bits.
@@ -28,7 +29,8 @@ impl QueuePairAddress {
     /// Length of [`to_bytes`](Self::to_bytes).
     pub const BYTES: usize = 32;
 
-    /// A form to send to peers: number, sequence number, `Q_Key`, GID, LID, MTU code, all big-endian, and a byte that is 0.
+    /// A form to send to peers: number, sequence number, `Q_Key`, GID, LID, MTU code, all
+    /// big-endian, and a byte that is 0.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
@@ -140,12 +142,12 @@ impl<T: Transport> QueuePair<T> {
 }
 
 impl<T: Connected> QueuePair<T> {
-    /// Goes from RESET to INIT at a port, with one of its addresses, and says what the peer may do with memory. What it returns is for the
-    /// peer. From here on receives can be posted.
+    /// Goes from RESET to INIT at a port, with one of its addresses, and says what the peer may do
+    /// with memory. What it returns is for the peer. From here on receives can be posted.
     ///
     /// # Errors
-    /// EINVAL in another state than RESET or INIT (queue pairs of an [`Id`](crate::Id) are the connection manager's), or for a port or an address that
-    /// is not there.
+    /// EINVAL in another state than RESET or INIT (queue pairs of an [`Id`](crate::Id) are the
+    /// connection manager's), or for a port or an address that is not there.
     pub fn initialise(
         &self,
         port: u8,
@@ -171,8 +173,9 @@ impl<T: Connected> QueuePair<T> {
     /// Goes from INIT to RTR: messages of this peer are received.
     ///
     /// # Errors
-    /// [`Error::Misuse`] before [`initialise`](Self::initialise); EINVAL in another state than INIT, or for a parameter beyond the device's limits;
-    /// ENETUNREACH or ETIMEDOUT if there is no way to the peer.
+    /// [`Error::Misuse`] before [`initialise`](Self::initialise); EINVAL in another state than
+    /// INIT, or for a parameter beyond the device's limits; ENETUNREACH or ETIMEDOUT if there is no
+    /// way to the peer.
     pub fn ready_to_receive(
         &self,
         peer: &QueuePairAddress,
@@ -221,8 +224,9 @@ impl<T: Connected> QueuePair<T> {
         self.modify(&attributes)
     }
 
-    /// Connects to a peer: [`ready_to_receive`](Self::ready_to_receive), then [`ready_to_send`](Self::ready_to_send). What is sent before the peer has
-    /// done its part is retried.
+    /// Connects to a peer: [`ready_to_receive`](Self::ready_to_receive), then
+    /// [`ready_to_send`](Self::ready_to_send). What is sent before the peer has done its part is
+    /// retried.
     ///
     /// # Errors
     /// As those.
@@ -233,8 +237,8 @@ impl<T: Connected> QueuePair<T> {
 }
 
 impl QueuePair<Ud> {
-    /// Goes from RESET to RTS at a port: datagrams that carry the `Q_Key` are received from anyone, and can be sent to anyone. What it returns is
-    /// for whoever wants to send.
+    /// Goes from RESET to RTS at a port: datagrams that carry the `Q_Key` are received from anyone,
+    /// and can be sent to anyone. What it returns is for whoever wants to send.
     ///
     /// # Errors
     /// EINVAL in another state than RESET, or for a port that is not there.

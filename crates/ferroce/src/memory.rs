@@ -31,7 +31,8 @@ impl fmt::Debug for ProtectionDomain {
 
 /// Registered memory that the library allocated. Clones are the same region.
 ///
-/// Peers may write to it at any time. What is copied out while they do is some mixture of old and new bytes.
+/// Peers may write to it at any time. What is copied out while they do is some mixture of old and
+/// new bytes.
 #[derive(Clone)]
 pub struct MemoryRegion {
     region: Arc<Region>,
@@ -50,7 +51,8 @@ impl MemoryRegion {
         })
     }
 
-    /// Registers bytes that the program has allocated (`ibv_reg_mr(3)`); the region owns them from now on.
+    /// Registers bytes that the program has allocated (`ibv_reg_mr(3)`); the region owns them from
+    /// now on.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -82,11 +84,13 @@ impl MemoryRegion {
         })
     }
 
-    /// Registers bytes that stay the program's: of a type of its own, mapped from a file, or whatever (`ibv_reg_mr(3)`).
+    /// Registers bytes that stay the program's: of a type of its own, mapped from a file, or
+    /// whatever (`ibv_reg_mr(3)`).
     ///
     /// # Safety
-    /// The bytes are valid for reads and writes until the last clone of the region is dropped and all work on it has completed. Meanwhile the
-    /// device and, as `access` allows, peers read and write them at any time: they may be borrowed as atomics and not otherwise, and hold only
+    /// The bytes are valid for reads and writes until the last clone of the region is dropped and
+    /// all work on it has completed. Meanwhile the device and, as `access` allows, peers read and
+    /// write them at any time: they may be borrowed as atomics and not otherwise, and hold only
     /// types for which any bytes are a value.
     ///
     /// # Errors
@@ -106,14 +110,15 @@ impl MemoryRegion {
         Ok(Self { region, length })
     }
 
-    /// The bytes as peers and the device leave them to the program: anyone may change them at any time.
+    /// The bytes as peers and the device leave them to the program: anyone may change them at any
+    /// time.
     #[must_use]
     pub fn atomic_bytes(&self) -> &[AtomicU8] {
         self.region.atomic_bytes(self.length)
     }
 
-    /// The whole words of eight bytes, as [`atomic_bytes`](Self::atomic_bytes). None if the region does not begin at a multiple of 8, which those
-    /// that the library allocated do.
+    /// The whole words of eight bytes, as [`atomic_bytes`](Self::atomic_bytes). None if the region
+    /// does not begin at a multiple of 8, which those that the library allocated do.
     #[must_use]
     pub fn atomic_words(&self) -> Option<&[AtomicU64]> {
         self.region.atomic_words(self.length / size_of::<u64>())
@@ -152,7 +157,8 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// The eight bytes from `start` on as a number in the machine's byte order, as atomics see them.
+    /// The eight bytes from `start` on as a number in the machine's byte order, as atomics see
+    /// them.
     ///
     /// # Errors
     /// [`Error::OutOfRange`]; [`Error::Unaligned`] if `start` is not at a multiple of 8.
@@ -257,7 +263,8 @@ impl Slice<'_> {
     }
 }
 
-/// A piece of registered memory by its numbers, for [raw](crate::QueuePair::post_send_raw) work requests.
+/// A piece of registered memory by its numbers, for [raw](crate::QueuePair::post_send_raw) work
+/// requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawPiece {
     /// Address of the first byte.

@@ -9,9 +9,11 @@ use std::task::{Context, Poll};
 use crate::sys::{Held, Ledger, Queue, View};
 use crate::{Buffer, Done, WorkError};
 
-/// Work that was posted; ready when it has completed. It needs someone who [drives](crate::Driver) or polls its completion queue.
+/// Work that was posted; ready when it has completed. It needs someone who [drives](crate::Driver)
+/// or polls its completion queue.
 ///
-/// Dropping it takes nothing back: the work is done all the same, and its memory is held until then.
+/// Dropping it takes nothing back: the work is done all the same, and its memory is held until
+/// then.
 #[must_use = "the work is done either way, but nobody learns how it ended"]
 #[derive(Debug)]
 pub struct Pending(Ticket);

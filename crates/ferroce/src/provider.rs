@@ -6,7 +6,8 @@ use std::fmt;
 use crate::sys::{DeviceListHandle, SOFTWARE, Verbs, system};
 use crate::{Device, EventChannel, Result};
 
-/// A provider of verbs: the software device of this crate, or the system's libraries with the devices that they drive.
+/// A provider of verbs: the software device of this crate, or the system's libraries with the
+/// devices that they drive.
 ///
 /// Everything else is made from it, and behaves the same on both:
 /// ```
@@ -26,7 +27,8 @@ pub struct Provider {
 /// Which provider it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProviderKind {
-    /// The software device that is linked in: needs nothing installed, no hardware and no privileges.
+    /// The software device that is linked in: needs nothing installed, no hardware and no
+    /// privileges.
     Software,
     /// The system's libibverbs and librdmacm: network adapters, or the kernel's software drivers.
     System,
@@ -46,8 +48,9 @@ impl Provider {
     /// The system's `libibverbs.so.1` and `librdmacm.so.1`, which are loaded now.
     ///
     /// # Errors
-    /// [`Error::NoSystemLibrary`](crate::Error::NoSystemLibrary) if one is not installed. Debian and Ubuntu have them in the packages
-    /// `libibverbs1`, `ibverbs-providers` and `librdmacm1`, others in `rdma-core`.
+    /// [`Error::NoSystemLibrary`](crate::Error::NoSystemLibrary) if one is not installed. Debian
+    /// and Ubuntu have them in the packages `libibverbs1`, `ibverbs-providers` and `librdmacm1`,
+    /// others in `rdma-core`.
     pub fn system() -> Result<Self> {
         Ok(Self {
             verbs: system()?,
@@ -56,7 +59,8 @@ impl Provider {
         })
     }
 
-    /// The system's libraries if they have a device, and the software device otherwise; [`why`](Self::why) tells.
+    /// The system's libraries if they have a device, and the software device otherwise;
+    /// [`why`](Self::why) tells.
     #[must_use]
     pub fn auto() -> Self {
         let why = match Self::system().and_then(|system| Ok((system.devices()?.len(), system))) {
@@ -90,11 +94,12 @@ impl Provider {
         &self.why
     }
 
-    /// The devices that are there now (`ibv_get_device_list(3)`). The software device has one for each network interface that is up
-    /// and has an address.
+    /// The devices that are there now (`ibv_get_device_list(3)`). The software device has one for
+    /// each network interface that is up and has an address.
     ///
     /// # Errors
-    /// ENOSYS if the kernel has no RDMA at all, or the software device could not be started; `FERROCE_LOG` tells why.
+    /// ENOSYS if the kernel has no RDMA at all, or the software device could not be started;
+    /// `FERROCE_LOG` tells why.
     pub fn devices(&self) -> Result<Vec<Device>> {
         let list = DeviceListHandle::new(self.verbs)?;
         Ok(list.devices().map(Device).collect())

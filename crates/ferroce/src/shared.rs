@@ -12,8 +12,8 @@ use crate::{
     Result, Slice,
 };
 
-/// Receives that several queue pairs share (`ibv_create_srq(3)`). Each completes in the receive completion queue of the queue pair that took
-/// it. Clones are the same one.
+/// Receives that several queue pairs share (`ibv_create_srq(3)`). Each completes in the receive
+/// completion queue of the queue pair that took it. Clones are the same one.
 #[derive(Clone)]
 pub struct SharedReceiveQueue(pub(crate) Arc<SharedQueue>);
 
@@ -34,7 +34,8 @@ pub struct SharedReceiveQueueInfo {
 pub struct SharedReceiveQueueNumber(pub u32);
 
 impl SharedReceiveQueue {
-    /// Makes one for at least that many receives of that many pieces of memory (`ibv_create_srq(3)`).
+    /// Makes one for at least that many receives of that many pieces of memory
+    /// (`ibv_create_srq(3)`).
     ///
     /// # Errors
     /// EINVAL beyond the device's limits, ENOMEM.
@@ -45,7 +46,8 @@ impl SharedReceiveQueue {
     /// Makes one of an XRC domain (`ibv_create_srq_ex(3)`). Its receives complete in this queue.
     ///
     /// # Errors
-    /// As [`new`](Self::new); EOPNOTSUPP if the device does not have XRC; [`Error::Misuse`](crate::Error::Misuse) if the parts are of different contexts.
+    /// As [`new`](Self::new); EOPNOTSUPP if the device does not have XRC;
+    /// [`Error::Misuse`](crate::Error::Misuse) if the parts are of different contexts.
     pub fn for_xrc(
         domain: &ProtectionDomain,
         xrc: &XrcDomain,
@@ -85,7 +87,8 @@ impl SharedReceiveQueue {
         self.0.set_limit(limit)
     }
 
-    /// Posts a receive (`ibv_post_srq_recv(3)`). Its completion comes with this tag to the queue pair that takes it.
+    /// Posts a receive (`ibv_post_srq_recv(3)`). Its completion comes with this tag to the queue
+    /// pair that takes it.
     ///
     /// # Errors
     /// ENOMEM if the queue is full; [`Error::Limit`](crate::Error::Limit) for too many pieces.
@@ -94,7 +97,8 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// Posts a receive, as a future. Someone must drive or poll the completion queues of the queue pairs.
+    /// Posts a receive, as a future. Someone must drive or poll the completion queues of the queue
+    /// pairs.
     ///
     /// # Errors
     /// As [`post_receive`](Self::post_receive).
@@ -123,7 +127,8 @@ impl fmt::Debug for SharedReceiveQueue {
     }
 }
 
-/// An XRC domain: shared receive queues, and the targets that serve them (`ibv_open_xrcd(3)`). Clones are the same one.
+/// An XRC domain: shared receive queues, and the targets that serve them (`ibv_open_xrcd(3)`).
+/// Clones are the same one.
 #[derive(Clone)]
 pub struct XrcDomain(pub(crate) Arc<XrcDomainObject>);
 

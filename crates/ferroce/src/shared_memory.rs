@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use crate::Result;
 use crate::sys::Mapping;
 
-/// Memory that other processes of this host can map, too: the pages of a memfd, sealed at their length. Clones are the same memory.
+/// Memory that other processes of this host can map, too: the pages of a memfd, sealed at their
+/// length. Clones are the same memory.
 ///
-/// As a [region](crate::MemoryRegion::of_shared) it is what any other region is to peers. A process of this host that was handed the
-/// descriptor ([`AsFd`]; by `SCM_RIGHTS`, by inheritance, or from `/proc`) sees without any work request what peers write, and what it writes
-/// they read. It goes when the last process lets go of it.
+/// As a [region](crate::MemoryRegion::of_shared) it is what any other region is to peers. A process
+/// of this host that was handed the descriptor ([`AsFd`]; by `SCM_RIGHTS`, by inheritance, or from
+/// `/proc`) sees without any work request what peers write, and what it writes they read. It goes
+/// when the last process lets go of it.
 ///
 /// ```
 /// # fn main() -> ferroce::Result<()> {
@@ -48,8 +50,9 @@ impl SharedMemory {
     /// Maps what another process made with [`new`](Self::new). Its length is a multiple of 8.
     ///
     /// # Errors
-    /// [`Error::Misuse`](crate::Error::Misuse) if the descriptor's memory could be taken away again, for it is not sealed (`F_SEAL_SHRINK`);
-    /// EINVAL if it is no memory; ENOMEM; EPERM if it may not be written.
+    /// [`Error::Misuse`](crate::Error::Misuse) if the descriptor's memory could be taken away
+    /// again, for it is not sealed (`F_SEAL_SHRINK`); EINVAL if it is no memory; ENOMEM; EPERM if
+    /// it may not be written.
     pub fn of_descriptor(descriptor: OwnedFd) -> Result<Self> {
         Mapping::of_descriptor(descriptor).map(Self)
     }

@@ -9,8 +9,8 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// A transport (IBTA 1.7, chapter 9). The type parameter of [`QueuePair`](crate::QueuePair): what a transport cannot do, its queue pairs do
-/// not have.
+/// A transport (IBTA 1.7, chapter 9). The type parameter of [`QueuePair`](crate::QueuePair): what a
+/// transport cannot do, its queue pairs do not have.
 ///
 /// | | SEND | WRITE | READ, atomics | bind, invalidate | own receives | connected |
 /// |---|---|---|---|---|---|---|
@@ -27,7 +27,8 @@ pub trait Transport: Sealed + Send + Sync + 'static {
 /// Transports that have a send queue.
 pub trait Sends: Transport {}
 
-/// Transports that have a receive queue, or take receives from a shared one that all their queue pairs name.
+/// Transports that have a receive queue, or take receives from a shared one that all their queue
+/// pairs name.
 pub trait Receives: Transport {}
 
 /// Transports whose queue pairs have one peer.
@@ -112,8 +113,10 @@ transports! {
     Uc = IBV_QPT_UC: Sends Receives Connected Binds;
     /// Unreliable datagrams: each message is one packet, to any queue pair.
     Ud = IBV_QPT_UD: Sends Receives Managed;
-    /// The sending side of an extended reliable connection: names the shared receive queue of the peer with each message.
+    /// The sending side of an extended reliable connection: names the shared receive queue of the
+    /// peer with each message.
     XrcInitiator = IBV_QPT_XRC_SEND: Sends Connected Reads Binds;
-    /// The receiving side of an extended reliable connection: serves all shared receive queues of its XRC domain.
+    /// The receiving side of an extended reliable connection: serves all shared receive queues of
+    /// its XRC domain.
     XrcTarget = IBV_QPT_XRC_RECV: Connected;
 }

@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Wakes all of them. Wakers are anyone's code: no lock is held here, and if one panics, the others are woken before the panic goes on.
+/// Wakes all of them. Wakers are anyone's code: no lock is held here, and if one panics, the others
+/// are woken before the panic goes on.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     let mut waiting = Waiting(wakers.into_iter());
     for waker in waiting.0.by_ref() {
@@ -23,8 +24,8 @@ impl<I: Iterator<Item = Waker>> Drop for Waiting<I> {
     }
 }
 
-/// Tasks that wait for the same thing, each at a place of its own. A future gives its place up when it is dropped: what is woken may be dear,
-/// a thread's descriptor for one.
+/// Tasks that wait for the same thing, each at a place of its own. A future gives its place up when
+/// it is dropped: what is woken may be dear, a thread's descriptor for one.
 #[derive(Default)]
 pub(crate) struct Crowd {
     wakers: Vec<(u64, Waker)>,

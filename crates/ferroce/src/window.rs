@@ -6,8 +6,10 @@ use std::sync::Arc;
 use crate::sys::{Window, WindowNumber};
 use crate::{ProtectionDomain, Result};
 
-/// A memory window: opens a part of a region to peers, and closes it again, by work of a queue pair instead of registrations (`ibv_alloc_mw(3)`).
-/// [`QueuePair::post_bind`](crate::QueuePair::post_bind) binds it. Clones are the same one; it is closed when the last is dropped.
+/// A memory window: opens a part of a region to peers, and closes it again, by work of a queue pair
+/// instead of registrations (`ibv_alloc_mw(3)`).
+/// [`QueuePair::post_bind`](crate::QueuePair::post_bind) binds it. Clones are the same one; it is
+/// closed when the last is dropped.
 #[derive(Clone)]
 pub struct MemoryWindow(pub(crate) Arc<Window>);
 
@@ -16,7 +18,8 @@ pub struct MemoryWindow(pub(crate) Arc<Window>);
 pub enum WindowType {
     /// Type 1: any queue pair of the domain reaches it.
     One,
-    /// Type 2: only the queue pair that bound it, which can also [invalidate](crate::Operation::Invalidate) it; and so can its peer, by
+    /// Type 2: only the queue pair that bound it, which can also
+    /// [invalidate](crate::Operation::Invalidate) it; and so can its peer, by
     /// [`SendInvalidate`](crate::Operation::SendInvalidate).
     Two,
 }

@@ -16,17 +16,21 @@ use crate::{
 pub enum Operation {
     /// SEND: the peer's oldest receive gets them.
     Send,
-    /// SEND with immediate: as [`Send`](Self::Send), and 32 bits that appear in the peer's completion.
+    /// SEND with immediate: as [`Send`](Self::Send), and 32 bits that appear in the peer's
+    /// completion.
     SendImmediate(u32),
-    /// SEND with invalidate: as [`Send`](Self::Send), and the peer's memory window of this key is closed.
+    /// SEND with invalidate: as [`Send`](Self::Send), and the peer's memory window of this key is
+    /// closed.
     SendInvalidate(u32),
     /// RDMA WRITE: they go to this place in the peer's memory. The peer is not told.
     Write(RemoteAddress),
-    /// RDMA WRITE with immediate: as [`Write`](Self::Write); uses up the peer's oldest receive to tell it.
+    /// RDMA WRITE with immediate: as [`Write`](Self::Write); uses up the peer's oldest receive to
+    /// tell it.
     WriteImmediate(RemoteAddress, u32),
     /// RDMA READ: they come from this place in the peer's memory.
     Read(RemoteAddress),
-    /// Compare and swap: sets 8 bytes of the peer if they have this value. The old value comes to the work request's 8 bytes.
+    /// Compare and swap: sets 8 bytes of the peer if they have this value. The old value comes to
+    /// the work request's 8 bytes.
     CompareSwap {
         /// The place, a multiple of 8.
         target: RemoteAddress,
@@ -35,22 +39,25 @@ pub enum Operation {
         /// Value set.
         swap: u64,
     },
-    /// Fetch and add: adds to 8 bytes of the peer. The old value comes to the work request's 8 bytes.
+    /// Fetch and add: adds to 8 bytes of the peer. The old value comes to the work request's 8
+    /// bytes.
     FetchAdd {
         /// The place, a multiple of 8.
         target: RemoteAddress,
         /// What is added.
         add: u64,
     },
-    /// ATOMIC WRITE (IBTA 1.5): the work request's 8 bytes go to this place, a multiple of 8, in one step. Not all devices have it; the
-    /// others refuse it when it is posted, or with its completion.
+    /// ATOMIC WRITE (IBTA 1.5): the work request's 8 bytes go to this place, a multiple of 8, in
+    /// one step. Not all devices have it; the others refuse it when it is posted, or with its
+    /// completion.
     AtomicWrite(RemoteAddress),
     /// Closes the own type 2 memory window of this key. Takes no bytes.
     Invalidate(u32),
 }
 
 impl Operation {
-    /// Work for a queue of the peer's XRC domain. READ, WRITE and atomics use no receive, and go to any.
+    /// Work for a queue of the peer's XRC domain. READ, WRITE and atomics use no receive, and go to
+    /// any.
     #[must_use]
     pub fn to(self, queue: SharedReceiveQueueNumber) -> Work<XrcInitiator> {
         Work::new(self, Destination::Shared(queue.0))
@@ -137,8 +144,8 @@ impl Datagram {
     }
 }
 
-/// An operation of a transport, with how it is to be done. Made of an [`Operation`], [`UcOperation`] or [`Datagram`] by `into()`, which the
-/// methods that take work do themselves.
+/// An operation of a transport, with how it is to be done. Made of an [`Operation`],
+/// [`UcOperation`] or [`Datagram`] by `into()`, which the methods that take work do themselves.
 pub struct Work<T: Transport> {
     pub(crate) order: Order,
     transport: PhantomData<T>,
@@ -159,7 +166,8 @@ impl<T: Transport> Work<T> {
         }
     }
 
-    /// Begins only when earlier READs and atomics of the queue pair have completed (`IBV_SEND_FENCE`).
+    /// Begins only when earlier READs and atomics of the queue pair have completed
+    /// (`IBV_SEND_FENCE`).
     #[must_use]
     pub fn fenced(mut self) -> Self {
         self.order.fence = true;
@@ -173,8 +181,9 @@ impl<T: Transport> Work<T> {
         self
     }
 
-    /// Gives no completion if it succeeds. Its place in the send queue, and its memory, become free when later work that is signalled
-    /// completes: see [`unsignalled`](crate::QueuePairBuilder::unsignalled).
+    /// Gives no completion if it succeeds. Its place in the send queue, and its memory, become free
+    /// when later work that is signalled completes: see
+    /// [`unsignalled`](crate::QueuePairBuilder::unsignalled).
     #[must_use]
     pub fn unsignalled(mut self) -> Self {
         self.order.silent = true;

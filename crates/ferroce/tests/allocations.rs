@@ -1,5 +1,6 @@
-//! Once its tables have grown, neither this interface nor the software device, which the posting thread runs too, allocates for work
-//! whose memory is one piece. What is posted inline takes one list for its bytes.
+//! Once its tables have grown, neither this interface nor the software device, which the posting
+//! thread runs too, allocates for work whose memory is one piece. What is posted inline takes one
+//! list for its bytes.
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
 mod common;
@@ -50,7 +51,8 @@ fn counted(mut round: impl FnMut()) -> u64 {
     COUNT.get() - before
 }
 
-/// Allocations per round, without those of rare occasions, such as a table of the device that grows.
+/// Allocations per round, without those of rare occasions, such as a table of the device that
+/// grows.
 fn per_round(allocations: u64) -> u64 {
     (allocations + ROUNDS / 20) / ROUNDS
 }

@@ -1,4 +1,5 @@
-//! Completions that are taken together: in order, with those that others left, and without those of futures.
+//! Completions that are taken together: in order, with those that others left, and without those of
+//! futures.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;

@@ -1,9 +1,11 @@
-//! Random programs of the connection manager: listeners, connects, requests, connections and streams are polled, answered, dropped, given
-//! up and unwound in any order, by one thread that never waits.
+//! Random programs of the connection manager: listeners, connects, requests, connections and
+//! streams are polled, answered, dropped, given up and unwound in any order, by one thread that
+//! never waits.
 //!
-//! What must hold whatever the order: a buffer that came back holds one whole message of some connection, or what it held before, and is
-//! nobody else's; a stream's bytes are those that were written, in order, without a gap; of a connection that is gone every future is
-//! ready; and when all is gone its port is free.
+//! What must hold whatever the order: a buffer that came back holds one whole message of some
+//! connection, or what it held before, and is nobody else's; a stream's bytes are those that were
+//! written, in order, without a gap; of a connection that is gone every future is ready; and when
+//! all is gone its port is free.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;

@@ -248,7 +248,8 @@ fn echo(prepared: ferroce::Prepared) {
         let sent = connection
             .queue_pair()
             .submit_buffer(Operation::Send, buffer);
-        // The peer may have the last message, and disconnect, before its acknowledgement is here: that SEND is flushed. It checks what comes.
+        // The peer may have the last message, and disconnect, before its acknowledgement is here:
+        // that SEND is flushed. It checks what comes.
         if connection.wait(sent.unwrap()).unwrap().0.is_err() {
             return;
         }

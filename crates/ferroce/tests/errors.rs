@@ -1,4 +1,5 @@
-//! Errors say what a person can act on: the verb, the object, and the attribute or limit that stands in the way.
+//! Errors say what a person can act on: the verb, the object, and the attribute or limit that
+//! stands in the way.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;
@@ -218,7 +219,8 @@ fn the_connection_manager_says_what_a_call_needs() {
     says(longer, None, &["256 bytes of private data"]);
 }
 
-/// All that is asked of an identifier which is on no device. Genuine librdmacm would look for one without asking.
+/// All that is asked of an identifier which is on no device. Genuine librdmacm would look for one
+/// without asking.
 fn refuses(id: &Id, bare: &Bare) {
     assert!(id.context().is_none());
     let route = id.resolve_route(TIMEOUT);

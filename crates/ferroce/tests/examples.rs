@@ -1,6 +1,7 @@
 //! Runs every example, both sides in one process and each in its own, and looks at what they print.
 //!
-//! The examples are modules of this program, which starts itself for each: so a test run needs no other build.
+//! The examples are modules of this program, which starts itself for each: so a test run needs no
+//! other build.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 #![expect(
     clippy::duplicate_mod,

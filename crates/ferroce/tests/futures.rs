@@ -77,7 +77,8 @@ fn a_buffer_comes_back_with_what_came() {
 fn what_a_dropped_future_worked_on_stays_until_the_device_is_done() {
     let (server, client) = connected();
     let region = client.region(&[7; 4096]);
-    // The peer has no receive: the work waits in the device when the future goes, and the program's handle of the memory too.
+    // The peer has no receive: the work waits in the device when the future goes, and the program's
+    // handle of the memory too.
     drop(
         client
             .queue_pair
@@ -104,8 +105,8 @@ fn what_a_dropped_future_worked_on_stays_until_the_device_is_done() {
     }
 }
 
-/// Work completes at all moments of a driver's turn. The driver sleeps until there is an event, so a completion whose event is lost, and
-/// which none follows, is never seen.
+/// Work completes at all moments of a driver's turn. The driver sleeps until there is an event, so
+/// a completion whose event is lost, and which none follows, is never seen.
 #[test]
 fn what_completes_while_a_driver_looks_is_brought() {
     let (server, client) = connected();

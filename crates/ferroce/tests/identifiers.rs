@@ -1,4 +1,5 @@
-//! Identifiers of the connection manager: services of datagrams, groups, moving to another channel, addresses and options.
+//! Identifiers of the connection manager: services of datagrams, groups, moving to another channel,
+//! addresses and options.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;

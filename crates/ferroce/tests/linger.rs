@@ -160,7 +160,8 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// An endpoint's descriptors are closed when its queues are gone, and those when their queue pairs are.
+/// An endpoint's descriptors are closed when its queues are gone, and those when their queue pairs
+/// are.
 #[test]
 fn nothing_is_left_when_all_has_arrived() {
     if role().is_none() {
@@ -187,7 +188,8 @@ fn nothing_is_left_when_all_has_arrived() {
     wait_for("no descriptor", || descriptors() <= before);
 }
 
-/// Of the software device's wire, on which packets are late and some get lost. With another device they do not.
+/// Of the software device's wire, on which packets are late and some get lost. With another device
+/// they do not.
 fn on_a_slow_wire(mut command: Command) -> Command {
     command.env("FERROCE_PATH", "wire");
     command.env("FERROCE_FAULT", "delay=150ms,drop=2%,seed=11");
@@ -275,8 +277,9 @@ fn a_peer_that_does_not_answer_is_waited_for_no_longer_than_was_said() {
     assert!((0..5).any(|_| the_shorter_limit_is_kept(this)));
 }
 
-/// Whether the stream of two that may wait for a shorter time was seen to be given up while the other one still waited. If this process
-/// stands still for too long, it is not seen, or the peer is lost to both.
+/// Whether the stream of two that may wait for a shorter time was seen to be given up while the
+/// other one still waited. If this process stands still for too long, it is not seen, or the peer
+/// is lost to both.
 fn the_shorter_limit_is_kept(test: &str) -> bool {
     /// The transport's retries take longer.
     const BEFORE_THE_LOSS: Duration = Duration::from_secs(8);
@@ -289,7 +292,8 @@ fn the_shorter_limit_is_kept(test: &str) -> bool {
     for stream in [&mut long, &mut short] {
         stream.blocking().write_all(b"hello?").unwrap();
     }
-    // Each has an endpoint of its own, and so a thread, which has its name some time after it has begun.
+    // Each has an endpoint of its own, and so a thread, which has its name some time after it has
+    // begun.
     drop(long);
     until(1);
     drop(short);

@@ -1,4 +1,5 @@
-//! Batches, unsignalled work, atomics, memory windows, completions read in place, timestamps, memory of the program.
+//! Batches, unsignalled work, atomics, memory windows, completions read in place, timestamps,
+//! memory of the program.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;
@@ -296,7 +297,8 @@ fn windows_of_both_types_open_and_close_a_part_of_a_region() {
         assert_eq!(bare.done(1).what, Completed::Bind);
         assert_eq!((open.length, open.rkey), (32, window.key()));
         assert!(readable(&bare, &b, open));
-        // Bound again, it has another key, and the old one is of no use. One of type 2 must be closed first.
+        // Bound again, it has another key, and the old one is of no use. One of type 2 must be
+        // closed first.
         if kind == WindowType::Two {
             a.post_send(3, Operation::Invalidate(open.rkey), &[])
                 .unwrap();
@@ -442,7 +444,8 @@ fn memory_of_the_program_is_registered_as_it_is() {
     assert_eq!(contents(&local), b"sEVEn!!");
     let words: Vec<AtomicU64> = (0..4).map(AtomicU64::new).collect();
     let start = NonNull::from(&words[..]).cast();
-    // SAFETY: the words live until the end of the test, behind the region, and are only touched as atomics.
+    // SAFETY: the words live until the end of the test, behind the region, and are only touched as
+    // atomics.
     let raw = unsafe { MemoryRegion::of_raw(&bare.domain, start, 32, Access::Remote) }.unwrap();
     let place = raw.remote().atomic(24).unwrap();
     a.post_send(

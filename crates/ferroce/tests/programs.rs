@@ -1,7 +1,9 @@
-//! Random programs: work is posted on buffers and regions, and everything is dropped, leaked, flushed, reset or unwound in any order.
+//! Random programs: work is posted on buffers and regions, and everything is dropped, leaked,
+//! flushed, reset or unwound in any order.
 //!
-//! What must hold whatever the order: a buffer that came back is nobody else's, so its bytes change no more; it holds what was sent, or a
-//! message of the peer, or what it held before; and of a queue pair that is gone every future is ready.
+//! What must hold whatever the order: a buffer that came back is nobody else's, so its bytes change
+//! no more; it holds what was sent, or a message of the peer, or what it held before; and of a
+//! queue pair that is gone every future is ready.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;
@@ -334,7 +336,8 @@ impl World {
         }
     }
 
-    /// A whole message: of one byte, and as long as that says, or from a region. If the receive was flushed, perhaps nothing.
+    /// A whole message: of one byte, and as long as that says, or from a region. If the receive was
+    /// flushed, perhaps nothing.
     fn check_received(&self, bytes: &[u8], came: bool) {
         let first = bytes.first().copied().unwrap_or_default();
         let length = 1 + usize::from(first) % BYTES;

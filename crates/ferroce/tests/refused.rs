@@ -1,8 +1,10 @@
 //! What must not compile, does not; and for the reason that is meant.
 //!
-//! Each file in `refused` is a program in which some lines are wrong, marked with the compiler's error codes: `//~ E0382`. The compiler
-//! must complain about exactly these lines, with these codes. Without them the same program must compile, so no case can pass because
-//! of something else that is wrong with it. Only codes are compared: what the compiler says in words changes with its versions.
+//! Each file in `refused` is a program in which some lines are wrong, marked with the compiler's
+//! error codes: `//~ E0382`. The compiler must complain about exactly these lines, with these
+//! codes. Without them the same program must compile, so no case can pass because of something else
+//! that is wrong with it. Only codes are compared: what the compiler says in words changes with its
+//! versions.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::collections::BTreeSet;
@@ -109,7 +111,8 @@ struct Compiler {
 
 impl Compiler {
     fn new(out: &Folder) -> Self {
-        // Cargo names itself to tests; the compiler is its neighbour, also where several toolchains are installed.
+        // Cargo names itself to tests; the compiler is its neighbour, also where several toolchains
+        // are installed.
         let cargo = PathBuf::from(std::env::var_os("CARGO").expect("run by cargo"));
         let neighbour = cargo.with_file_name("rustc");
         let libraries = std::env::current_exe().unwrap();

@@ -1,4 +1,5 @@
-//! Memory of processes of this host: what a peer writes by its key, another process sees in its own mapping, and the other way round.
+//! Memory of processes of this host: what a peer writes by its key, another process sees in its own
+//! mapping, and the other way round.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;
@@ -95,7 +96,8 @@ fn until_mapped(inode: u64, times: usize, mut work: impl FnMut()) {
     }
 }
 
-/// The software device's peers work in mappings of their own, by all operations; a mapping goes with the memory.
+/// The software device's peers work in mappings of their own, by all operations; a mapping goes
+/// with the memory.
 #[test]
 fn peers_of_the_software_device_map_it() {
     let bare = Bare::new();

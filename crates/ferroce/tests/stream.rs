@@ -1,4 +1,5 @@
-//! Streams: every byte once and in order, whatever is dropped; room that runs out; ends of every kind.
+//! Streams: every byte once and in order, whatever is dropped; room that runs out; ends of every
+//! kind.
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;
@@ -85,7 +86,8 @@ fn once<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// One end of the soak: writes and reads random amounts, drops futures that are not ready, closes at the end.
+/// One end of the soak: writes and reads random amounts, drops futures that are not ready, closes
+/// at the end.
 fn wander(mut stream: Stream, seed: u64, length: usize) {
     let mut random = Random(seed);
     let endpoint = stream.connection().endpoint();

@@ -39,7 +39,8 @@ impl Drop for Serving {
     }
 }
 
-/// Who is stuck is stuck for ever: it is done in another thread, and this one waits with a deadline.
+/// Who is stuck is stuck for ever: it is done in another thread, and this one waits with a
+/// deadline.
 fn elsewhere(work: impl FnOnce() + Send + 'static) {
     let (done, waiting) = channel();
     thread::spawn(move || {
@@ -59,7 +60,8 @@ fn pending<F: Future + Unpin>(future: &mut F, waker: &Waker) {
     assert!(polled.is_pending());
 }
 
-/// A wait for a connection, with a limit that is over soon, but was not when it was first polled: on a slow machine that takes a while.
+/// A wait for a connection, with a limit that is over soon, but was not when it was first polled:
+/// on a slow machine that takes a while.
 fn timed(listener: &'static Listener, waker: &Waker) -> Eventually<'static, Incoming> {
     let mut limit = Duration::from_millis(1);
     loop {

@@ -1,7 +1,9 @@
-//! What the hot functions cost, for `cargo xtask instructions`, which runs this under callgrind and counts.
+//! What the hot functions cost, for `cargo xtask instructions`, which runs this under callgrind and
+//! counts.
 //!
-//! Each case does the same thing many times between two calls of [`boundary`], at which callgrind writes its counters down. The names
-//! and the number of repetitions go to standard output, in that order.
+//! Each case does the same thing many times between two calls of [`boundary`], at which callgrind
+//! writes its counters down. The names and the number of repetitions go to standard output, in that
+//! order.
 #![expect(clippy::unwrap_used, reason = "a failure is for whoever runs it")]
 
 #[path = "../tests/common/mod.rs"]
@@ -220,8 +222,8 @@ fn drain(name: &str, end: &End) {
     });
 }
 
-/// Waits until the device has nothing more to do, as far as one can see: no packet comes in many rounds. What is counted next must not
-/// wait for it.
+/// Waits until the device has nothing more to do, as far as one can see: no packet comes in many
+/// rounds. What is counted next must not wait for it.
 fn settle(end: &End) {
     let received = || end.context.device().counters().rx_packets();
     let idle = Cq::create(&end.context, 1, None).unwrap();

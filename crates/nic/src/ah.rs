@@ -1,4 +1,5 @@
-//! Address handles: where datagrams go. Work requests name them by number, so that one that is gone leads nowhere.
+//! Address handles: where datagrams go. Work requests name them by number, so that one that is gone
+//! leads nowhere.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +25,8 @@ impl Ah {
     /// Makes an address handle. It may name a group.
     ///
     /// # Errors
-    /// EINVAL for a port, a source GID or a form of address that the device does not have; ENOMEM above the device's limit.
+    /// EINVAL for a port, a source GID or a form of address that the device does not have; ENOMEM
+    /// above the device's limit.
     pub fn create(pd: &Arc<Pd>, attr: AddressHandleAttr) -> Result<Arc<Self>, Error> {
         let device = pd.context().device();
         check_datagram(pd.context().nic(), device, &attr)?;

@@ -1,12 +1,14 @@
-//! Claimed names: abstract names that say which process has a slot or a port, although any user can bind any name.
+//! Claimed names: abstract names that say which process has a slot or a port, although any user can
+//! bind any name.
 //!
-//! The well-known name is claimed where it is free. A name that another user holds without a right to it does not stand in the way: the
-//! rightful process takes an *alternate*, the well-known name with a slash and 64 random bits behind it, which nobody can take before
-//! it. Processes that look for the owner ask the kernel for the credentials of each listener (`SO_PEERCRED`), and find alternates in
-//! its list of names. A name that is bound without a listener counts for nothing.
+//! The well-known name is claimed where it is free. A name that another user holds without a right
+//! to it does not stand in the way: the rightful process takes an *alternate*, the well-known name
+//! with a slash and 64 random bits behind it, which nobody can take before it. Processes that look
+//! for the owner ask the kernel for the credentials of each listener (`SO_PEERCRED`), and find
+//! alternates in its list of names. A name that is bound without a listener counts for nothing.
 //!
-//! The work is bounded: reading the list may take a twentieth of the time, and of one name's alternates a few thousand are
-//! asked. An alternate that was found is remembered and asked first.
+//! The work is bounded: reading the list may take a twentieth of the time, and of one name's
+//! alternates a few thousand are asked. An alternate that was found is remembered and asked first.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +22,8 @@ use crate::core::lock;
 
 /// Hexadecimal digits of an alternate.
 const DIGITS: usize = 16;
-/// Alternates of one name that are asked, at most. A user who makes more can hide others' among them.
+/// Alternates of one name that are asked, at most. A user who makes more can hide others' among
+/// them.
 const MOST_ASKED: usize = 4096;
 /// Alternates that are remembered, at most.
 const MOST_KNOWN: usize = 1024;
@@ -79,7 +82,8 @@ impl Known {
     }
 }
 
-/// The listener that counts for a name: a rightful one on the name itself, a rightful alternate, or else whoever listens on the name.
+/// The listener that counts for a name: a rightful one on the name itself, a rightful alternate, or
+/// else whoever listens on the name.
 ///
 /// # Errors
 /// ECONNREFUSED: there is none. EAGAIN: it has not accepted the connections of others.
@@ -100,8 +104,9 @@ pub(crate) fn find(name: &str, judge: Judge<'_>) -> io::Result<Claimed> {
     }
 }
 
-/// Claims a name for this process, which has a right to it, or an alternate. `bind` claims one name; it makes a [`SeqListener`] of it.
-/// Returns what `bind` made. `None`: another rightful process has the name.
+/// Claims a name for this process, which has a right to it, or an alternate. `bind` claims one
+/// name; it makes a [`SeqListener`] of it. Returns what `bind` made. `None`: another rightful
+/// process has the name.
 ///
 /// [`SeqListener`]: ferroce_os::unix::SeqListener
 ///
@@ -126,7 +131,8 @@ pub(crate) fn claim<T>(
         }
         Err(e) => return Err(e),
     };
-    // Of two processes that claim at once, the later one to come here sees both names; the smaller alternate stays.
+    // Of two processes that claim at once, the later one to come here sees both names; the smaller
+    // alternate stays.
     let others = alternates(name, true)
         .into_iter()
         .filter(|other| *other != mine);

@@ -1,7 +1,8 @@
 //! The software RDMA device.
 //!
-//! One [`Nic`] per process: the devices (one per network interface), the objects that programs create on them, a progress
-//! function with a thread around it, paths (same host, `RoCEv2`), and the connection manager's service.
+//! One [`Nic`] per process: the devices (one per network interface), the objects that programs
+//! create on them, a progress function with a thread around it, paths (same host, `RoCEv2`), and
+//! the connection manager's service.
 //!
 //! ```text
 //! Qp, Cq, Mr, Pd, Context ...   objects, each behind its own lock

@@ -1,5 +1,5 @@
-//! A key (`FERROCE_KEY_FILE`) on the wire path. The settings are read when the device starts, so each test runs in a process of its own:
-//! this program again.
+//! A key (`FERROCE_KEY_FILE`) on the wire path. The settings are read when the device starts, so
+//! each test runs in a process of its own: this program again.
 
 mod common;
 
@@ -301,7 +301,8 @@ fn child_forged() {
         return;
     }
     wait_for("the drop", || denied(Denial::Unauthenticated) == 1);
-    // Other processes share the port: a packet without a queue pair of ours may come to one of them.
+    // Other processes share the port: a packet without a queue pair of ours may come to one of
+    // them.
     let dropped_at_last = |forge: &dyn Fn()| {
         let before = denied(Denial::Unauthenticated);
         wait_for("a drop", || {

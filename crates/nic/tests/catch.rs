@@ -1,5 +1,5 @@
-//! Completions that a poll brings about by itself go straight to it, past the ring of their queue: none is lost, doubled or out of
-//! order, whoever else polls, arms or fills the queue.
+//! Completions that a poll brings about by itself go straight to it, past the ring of their queue:
+//! none is lost, doubled or out of order, whoever else polls, arms or fills the queue.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -315,7 +315,8 @@ fn two_threads_that_poll_by_turns_find_all_in_one_order() {
     run_without_thread("alone_by_turns");
 }
 
-/// Of messages that wait together one poll gives at most what it asks for, and the next ones the rest.
+/// Of messages that wait together one poll gives at most what it asks for, and the next ones the
+/// rest.
 #[test]
 #[ignore = "run by the test below"]
 fn alone_many_at_once() {
@@ -332,7 +333,8 @@ fn alone_many_at_once() {
                 talk.receive(1, number);
                 talk.send(0, number, SendFlags::empty());
             }
-            // Who comes first brings the completions of both: its own past the ring, those of the other queue into theirs.
+            // Who comes first brings the completions of both: its own past the ring, those of the
+            // other queue into theirs.
             let mut order = [&talk.queues[1][1], &talk.queues[0][0]];
             if round % 2 == 1 {
                 order.reverse();
@@ -355,8 +357,9 @@ fn a_poll_gives_what_it_asks_for_and_the_next_the_rest() {
     run_without_thread("alone_many_at_once");
 }
 
-/// One thread polls all the time. Another one arms the queue and then sends: what comes then must raise an event, or the one that sleeps
-/// for it would sleep for ever, though the first one takes the completion.
+/// One thread polls all the time. Another one arms the queue and then sends: what comes then must
+/// raise an event, or the one that sleeps for it would sleep for ever, though the first one takes
+/// the completion.
 #[test]
 #[ignore = "run by the test below"]
 fn alone_armed() {

@@ -35,8 +35,9 @@ fn work_on_a_peer_that_executes() {
     exec::nothing_is_reached(common::rounds(3));
 }
 
-/// What a process registered ends with its memory: a program that it executes has the same process number, and is not reached. An initiator
-/// without a device thread does not hear that the peer's links have ended, so nothing but the copy itself can refuse.
+/// What a process registered ends with its memory: a program that it executes has the same process
+/// number, and is not reached. An initiator without a device thread does not hear that the peer's
+/// links have ended, so nothing but the copy itself can refuse.
 #[test]
 fn a_program_that_is_executed_is_not_reached() {
     for thread in ["on", "off"] {
@@ -94,7 +95,8 @@ fn nothing_overtakes_a_message_that_waits() {
     assert_eq!(peer.ask("byte 100"), [u64::from(peer.buffer.snapshot()[0])]);
 }
 
-/// Long WRITEs that were posted behind a message's packets: they do not stay with packets because something was in flight.
+/// Long WRITEs that were posted behind a message's packets: they do not stay with packets because
+/// something was in flight.
 #[test]
 fn a_queue_that_began_with_packets_goes_over() {
     let mut peer = Peer::start_direct();
@@ -204,7 +206,8 @@ fn print_counter() {
     );
 }
 
-/// An immediate is told of when the bytes are there, and waits for a receive as it does on the wire.
+/// An immediate is told of when the bytes are there, and waits for a receive as it does on the
+/// wire.
 #[test]
 fn an_immediate_comes_after_its_bytes() {
     let mut peer = Peer::start_direct();
@@ -257,7 +260,8 @@ fn long_reads_take_turns() {
     assert!(counted(&a) >= before + 10);
 }
 
-/// Works with a peer until packets go by ring, and returns how often the direct way was refused for `why`. No work fails.
+/// Works with a peer until packets go by ring, and returns how often the direct way was refused for
+/// `why`. No work fails.
 fn work_by_packets(peer: &Peer, why: Refusal) -> u64 {
     let counters = peer.end.context.device().counters();
     let before = counters.direct_refused_for(why);
@@ -289,8 +293,8 @@ fn the_path_and_its_reason_are_told() {
     );
 }
 
-/// Processes of different PID and mount namespaces do not know each other by number: packets do it. As a user who may not make
-/// namespaces it is not to be had.
+/// Processes of different PID and mount namespaces do not know each other by number: packets do it.
+/// As a user who may not make namespaces it is not to be had.
 #[test]
 #[ignore = "makes namespaces: run by cargo xtask unit"]
 fn other_namespaces_go_by_packets() {

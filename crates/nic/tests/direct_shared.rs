@@ -1,4 +1,5 @@
-//! The direct way to memory that its process shares: this program starts itself again as the other process, which has device memory.
+//! The direct way to memory that its process shares: this program starts itself again as the other
+//! process, which has device memory.
 
 mod common;
 mod other_process;
@@ -53,7 +54,8 @@ fn at(place: RemoteAddr, offset: u64) -> RemoteAddr {
     }
 }
 
-/// Carries out an atomic whose result goes to the first bytes of our buffer; returns what was found.
+/// Carries out an atomic whose result goes to the first bytes of our buffer; returns what was
+/// found.
 fn atomic(peer: &Peer, op: SendOp) -> u64 {
     peer.end.send(3, op, vec![peer.buffer.sge(0, 8)]);
     assert_eq!(peer.end.done(3).byte_len, 8);
@@ -140,8 +142,8 @@ fn atomics_on_memory_that_is_not_shared_go_by_packets() {
     assert_eq!(report.direct, Some(Ok(())));
 }
 
-/// A counter that one process counts up in its mapping, a second one by packets, and its owner's responder with them: nothing is lost, and no
-/// value is found twice.
+/// A counter that one process counts up in its mapping, a second one by packets, and its owner's
+/// responder with them: nothing is lost, and no value is found twice.
 #[test]
 fn atomics_are_atomic_on_all_paths() {
     const EACH: u64 = 4000;

@@ -1,4 +1,5 @@
-//! Memory windows and the direct way between two processes: this program starts itself again as the other one.
+//! Memory windows and the direct way between two processes: this program starts itself again as the
+//! other one.
 
 mod common;
 mod other_process;
@@ -131,7 +132,8 @@ fn bind(window: &Window, mr: &Mr, addr: u64) -> WindowBind {
     }
 }
 
-/// What a peer's SEND invalidates is closed when that is received, for what the peer does behind it, too.
+/// What a peer's SEND invalidates is closed when that is received, for what the peer does behind
+/// it, too.
 fn invalidate_once(peer: &mut Peer) {
     let place = window(peer, 2);
     peer.tell("race 7");
@@ -170,7 +172,8 @@ fn races(peer: &mut Peer) {
     }
 }
 
-/// Promise 1 for windows: local invalidate, a bind to nothing and to something else, deallocation, and a peer's invalidate.
+/// Promise 1 for windows: local invalidate, a bind to nothing and to something else, deallocation,
+/// and a peer's invalidate.
 #[test]
 fn what_a_window_opened_is_not_touched_when_it_is_closed() {
     race::by_the_direct_way(races);
@@ -209,8 +212,9 @@ fn bind_and_invalidate(end: &End) {
     }
 }
 
-/// Stops an initiator at some moment of its copies into a window, and invalidates that. Returns whether that had to wait: time says
-/// nothing of that on a busy machine, but `other` does the same meanwhile, again and again, with what nobody uses.
+/// Stops an initiator at some moment of its copies into a window, and invalidates that. Returns
+/// whether that had to wait: time says nothing of that on a busy machine, but `other` does the same
+/// meanwhile, again and again, with what nobody uses.
 fn held_up_once(peer: &mut Peer, kind: Kind, other: &End) -> bool {
     let mut memory = kind(&peer.end);
     let (_window, _mr, bind) = window_on(&peer.end, &memory);
@@ -244,7 +248,8 @@ fn held_up_once(peer: &mut Peer, kind: Kind, other: &End) -> bool {
     held_up
 }
 
-/// A process that is stopped in the middle of a copy holds up the invalidate of that window, and nothing else of its owner's.
+/// A process that is stopped in the middle of a copy holds up the invalidate of that window, and
+/// nothing else of its owner's.
 #[test]
 fn a_stopped_initiator_holds_up_nothing_but_the_invalidate() {
     let (other, _its_peer) = pair(Mtu::B4096);

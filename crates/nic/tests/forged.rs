@@ -1,4 +1,5 @@
-//! Forged packets on the wire: what makes a peer a Ferroce, and what packets ahead of their turn can do.
+//! Forged packets on the wire: what makes a peer a Ferroce, and what packets ahead of their turn
+//! can do.
 //!
 //! Each test runs in a process of its own, as in `wire.rs`.
 

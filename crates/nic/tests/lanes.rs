@@ -1,7 +1,9 @@
-//! Small messages of busy queue pairs go by lanes: nothing is lost, doubled or out of order when they do, begin to, or end.
+//! Small messages of busy queue pairs go by lanes: nothing is lost, doubled or out of order when
+//! they do, begin to, or end.
 //!
-//! Whether a lane is used depends on whether its receiver polls. The tests that need one run in a program of their own without
-//! device thread, where nobody goes to sleep; the others hold whether there is one or not.
+//! Whether a lane is used depends on whether its receiver polls. The tests that need one run in a
+//! program of their own without device thread, where nobody goes to sleep; the others hold whether
+//! there is one or not.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -263,7 +265,8 @@ fn alone_both_end() {
     }
 }
 
-/// The last message of a conversation, whose receiver ends instead of answering, and its sender after it.
+/// The last message of a conversation, whose receiver ends instead of answering, and its sender
+/// after it.
 #[test]
 fn what_was_taken_before_the_end_is_done() {
     run_without_thread("alone_both_end");
@@ -337,7 +340,8 @@ fn a_lane_is_given_back_at_a_reset() {
     run_without_thread("alone_again");
 }
 
-/// Who polled, and so has a lane, goes to sleep for the next message, or for the completion of his own.
+/// Who polled, and so has a lane, goes to sleep for the next message, or for the completion of his
+/// own.
 #[test]
 #[ignore = "run by the test below"]
 fn with_lanes_asleep() {
@@ -427,8 +431,9 @@ impl Conversation {
     }
 }
 
-/// A conversation with another process that is killed in the middle: each message has one completion, in order, of which the last ones
-/// fail; and what is received before that comes from messages that were sent.
+/// A conversation with another process that is killed in the middle: each message has one
+/// completion, in order, of which the last ones fail; and what is received before that comes from
+/// messages that were sent.
 #[test]
 #[ignore = "run by the test below"]
 fn with_lanes_killed() {

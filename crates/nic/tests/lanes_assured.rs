@@ -1,4 +1,5 @@
-//! A message that its receiver has assured is done when it is in the lane, and comes whatever either side does next.
+//! A message that its receiver has assured is done when it is in the lane, and comes whatever
+//! either side does next.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -99,15 +100,17 @@ impl Talk {
         }
     }
 
-    /// Sends a message from the first side. Returns whether it is done though nobody has polled since.
+    /// Sends a message from the first side. Returns whether it is done though nobody has polled
+    /// since.
     fn send_first(&mut self, len: usize) -> bool {
         self.arm_first();
         self.send(0, len);
         self.channel.pop().is_some()
     }
 
-    /// Arms the first side's queue for a completion that is still to come. A round of the device would change what is
-    /// assured, so the queue is polled only while it holds a completion: arming raises an event then.
+    /// Arms the first side's queue for a completion that is still to come. A round of the device
+    /// would change what is assured, so the queue is polled only while it holds a completion:
+    /// arming raises an event then.
     fn arm_first(&self) {
         loop {
             self.channel.forget(0);
@@ -355,7 +358,8 @@ fn what_is_sent_later_by_another_queue_pair_comes_later() {
     run_without_thread("with_another_queue_pair");
 }
 
-/// Two threads talk, and a third one ends the receiver at any moment: what the sender holds for done was received.
+/// Two threads talk, and a third one ends the receiver at any moment: what the sender holds for
+/// done was received.
 #[test]
 #[ignore = "run by the test below"]
 fn with_an_end_at_any_moment() {
@@ -396,8 +400,8 @@ fn with_an_end_at_any_moment() {
     }
 }
 
-/// Polls, and sends to each message one of its own, until something fails, or until the other has `ended` and all is done. `each` is told
-/// of what succeeds.
+/// Polls, and sends to each message one of its own, until something fails, or until the other has
+/// `ended` and all is done. `each` is told of what succeeds.
 fn talk_on(talk: &Talk, side: usize, ended: &AtomicBool, each: impl Fn(&Wc)) {
     let end = talk.end(side);
     let send = || {
@@ -470,7 +474,8 @@ fn answer(end: &End, buffer: &Buffer, mut enough: impl FnMut(u64) -> bool) -> u6
 fn with_a_stopped_peer() {
     let peer = Peer::start("child_that_answers", "-");
     let start = Instant::now();
-    // On a busy machine the peer's device thread mostly has it asleep before the signal comes, and the next try may be seconds away.
+    // On a busy machine the peer's device thread mostly has it asleep before the signal comes, and
+    // the next try may be seconds away.
     while start.elapsed() < 5 * DEADLINE {
         peer.converse();
         // It is stopped before it sleeps, right after an exchange.

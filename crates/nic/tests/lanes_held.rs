@@ -1,5 +1,6 @@
-//! An acknowledgement that waits for the program's answer is said when there is no answer; and who sleeps is woken by a message whose
-//! sender polls or turns away. The peer is another process, which this program starts itself again as.
+//! An acknowledgement that waits for the program's answer is said when there is no answer; and who
+//! sleeps is woken by a message whose sender polls or turns away. The peer is another process,
+//! which this program starts itself again as.
 
 mod common;
 
@@ -45,7 +46,8 @@ fn child_that_answers() {
     }
 }
 
-/// A message that is not answered, to a peer that has answered all before it and then does this instead: the status of its completion.
+/// A message that is not answered, to a peer that has answered all before it and then does this
+/// instead: the status of its completion.
 fn unanswered(instead: &str) -> (Peer, WcStatus) {
     let peer = Peer::start("child_that_answers", instead);
     peer.converse();
@@ -110,7 +112,8 @@ fn a_peer_that_crashes_before_it_says_what_it_took_hangs_nobody() {
     run_without_thread("with_a_crash");
 }
 
-/// Goes to sleep for each message at another moment. Answers those that ask for it; of the others it says so.
+/// Goes to sleep for each message at another moment. Answers those that ask for it; of the others
+/// it says so.
 #[test]
 #[ignore = "run by the test below"]
 fn child_that_sleeps() {
@@ -151,7 +154,8 @@ fn with_a_sleeper() {
     let mut peer = Peer::start("child_that_sleeps", "5");
     let (mut seeded, mut by_lane) = (Seeded(11), 0);
     for wr_id in 0..rounds(2000) as u64 {
-        // For the device thread to nap, and for the peer to be anywhere between its polls and its sleep.
+        // For the device thread to nap, and for the peer to be anywhere between its polls and its
+        // sleep.
         for _ in 0..seeded.below(3000) {
             assert_eq!(peer.end.cq.poll(1, &mut |_, _| {}).unwrap(), 0);
         }

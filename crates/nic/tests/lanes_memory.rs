@@ -1,5 +1,6 @@
-//! Promise 1 where messages go by lanes, whose queue pairs remember the region that they used last: once a deregistration or another
-//! registration has returned, nothing is read from the memory or written to it, and work that names it fails as it does without lanes.
+//! Promise 1 where messages go by lanes, whose queue pairs remember the region that they used last:
+//! once a deregistration or another registration has returned, nothing is read from the memory or
+//! written to it, and work that names it fails as it does without lanes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -22,7 +23,8 @@ const CONTENT: u8 = 0x3a;
 const SLOT: usize = 64;
 /// Receives that are posted.
 const SLOTS: usize = 16;
-/// Messages that are on their way at once: for each there is a receive, whatever the receiver has not looked at yet.
+/// Messages that are on their way at once: for each there is a receive, whatever the receiver has
+/// not looked at yet.
 const WINDOW: usize = SLOTS / 2;
 const LEN: usize = SLOT * SLOTS;
 
@@ -70,7 +72,8 @@ impl Lent {
         })
     }
 
-    /// Takes the memory back, and writes the canary over it. The rest must live until nobody works with it.
+    /// Takes the memory back, and writes the canary over it. The rest must live until nobody works
+    /// with it.
     fn take_back(self, way: Way) -> (Bytes, impl Drop) {
         let Self {
             mut memory,
@@ -144,8 +147,8 @@ struct Round {
 }
 
 impl Round {
-    /// Receives into these slots, and looks at what came with `check`, until that fails, or the round is over. Returns the status of the
-    /// first that failed, if one did.
+    /// Receives into these slots, and looks at what came with `check`, until that fails, or the
+    /// round is over. Returns the status of the first that failed, if one did.
     fn receive(&self, end: &End, slots: &[Sge; SLOTS], check: impl Fn(usize)) -> Option<WcStatus> {
         let post = |slot: usize| end.recv(slot as u64, vec![slots[slot]]);
         (0..SLOTS).for_each(post);
@@ -168,8 +171,8 @@ impl Round {
     }
 }
 
-/// Messages go from one end to the other by other threads; at some moment the memory at one end is taken back. Returns what came of it,
-/// and whether they went by a lane until then.
+/// Messages go from one end to the other by other threads; at some moment the memory at one end is
+/// taken back. Returns what came of it, and whether they went by a lane until then.
 fn race(both: &Both, (whose, way): (Whose, Way), seeded: &mut Seeded) -> (String, bool) {
     let [a, b] = &both.sides;
     let usual = [a, b].map(|side| Lent::new(&side.end));

@@ -66,7 +66,8 @@ fn long_messages_are_fetched_and_arrive_as_they_were() {
     }
 }
 
-/// Many on their way to one place: the bytes of each are there when its receive completes, and those of the next only when it has one too.
+/// Many on their way to one place: the bytes of each are there when its receive completes, and
+/// those of the next only when it has one too.
 #[test]
 fn writes_with_immediate_are_a_stream_and_wait_for_receives() {
     const COUNT: u64 = 8;
@@ -196,7 +197,8 @@ fn race(kind: Taken, wait: Duration) {
             !expected || seen[slot..slot + LEN] == without_canary(),
             "{kind:?}"
         );
-        // Who is told by a completion only is not waited for: a message that fails may have some of what is there now.
+        // Who is told by a completion only is not waited for: a message that fails may have some of
+        // what is there now.
         assert!(
             kind == Taken::Failed || !spoilt,
             "{kind:?}: read after it was taken back"

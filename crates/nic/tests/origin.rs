@@ -125,7 +125,8 @@ fn a_datagram_names_a_sender_of_where_it_came_from() {
     let (one, two) = (stranger.qpn(1), stranger.qpn(2));
     let before = dropped();
     let to = (end.qp.qpn(), QKEY);
-    // From another host, as it says; of another queue pair; to QP1, which believes the addresses of the wire; of this host.
+    // From another host, as it says; of another queue pair; to QP1, which believes the addresses of
+    // the wire; of this host.
     stranger.packet(one, (there, here), &datagram(one, to, b"injected"));
     stranger.packet(one, (here, here), &datagram(two, to, b"injected"));
     let gsi = (Qpn::GSI, ferroce_proto::ids::GSI_QKEY);
@@ -163,7 +164,8 @@ fn has_wire() -> bool {
     connect_elsewhere(&End::of(QpType::Uc, cap()))
 }
 
-/// Leads a UC queue pair to another host, to which nothing is sent. False if there is no wire: somebody else may own the port.
+/// Leads a UC queue pair to another host, to which nothing is sent. False if there is no wire:
+/// somebody else may own the port.
 fn connect_elsewhere(end: &End) -> bool {
     let attr = common::attributes(Qpn::new(0x1234), elsewhere(end.gid()), Mtu::B256);
     let rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;

@@ -1,4 +1,5 @@
-//! Two processes: this program starts itself again as the peer. They tell each other numbers over the peer's standard streams.
+//! Two processes: this program starts itself again as the peer. They tell each other numbers over
+//! the peer's standard streams.
 
 mod common;
 
@@ -136,7 +137,8 @@ fn hear_word(from: &mut impl BufRead, word: &str) -> String {
     }
 }
 
-/// The peer: posts a receive, then does what it is told while it sits in a read of its standard input.
+/// The peer: posts a receive, then does what it is told while it sits in a read of its standard
+/// input.
 #[test]
 #[ignore = "run by the tests below"]
 fn child_peer() {
@@ -253,7 +255,8 @@ fn a_stopped_peer_costs_no_retry() {
         let bytes = vec![peer.buffer.sge(0, LEN)];
         peer.end.send(wr_id, SendOp::Send, bytes);
     }
-    // All retries that the queue pair is allowed would be used up by then, were they counted: 8 x 67 ms.
+    // All retries that the queue pair is allowed would be used up by then, were they counted: 8 x
+    // 67 ms.
     let until = Instant::now() + Duration::from_millis(900);
     while Instant::now() < until {
         peer.end
@@ -334,8 +337,9 @@ fn a_queue_pair_that_waits_for_a_stopped_peer_can_be_used_for_another() {
     stopped.end.done(9);
 }
 
-/// Runs tests of this program with the wire forced, in both processes. All their packets go to the same UDP address, so those
-/// for one of the two land in the other (or in a third that happens to run) and are forwarded.
+/// Runs tests of this program with the wire forced, in both processes. All their packets go to the
+/// same UDP address, so those for one of the two land in the other (or in a third that happens to
+/// run) and are forwarded.
 #[test]
 fn the_same_over_the_wire() {
     for test in [

@@ -1,4 +1,5 @@
-//! Two queue pairs of one process, connected over the loopback device: all operations, over the local link.
+//! Two queue pairs of one process, connected over the loopback device: all operations, over the
+//! local link.
 
 mod common;
 
@@ -370,7 +371,8 @@ fn users_are_counted() {
     assert_eq!((pd.users(), cq.users()), (0, 0));
 }
 
-/// The acknowledgement lies in the ring of the process to itself when the end of the connection is told by another way.
+/// The acknowledgement lies in the ring of the process to itself when the end of the connection is
+/// told by another way.
 #[test]
 fn what_this_process_has_acknowledged_is_not_flushed() {
     let text = run_alone("child_acknowledges_itself", &[("FERROCE_THREAD", "off")]);

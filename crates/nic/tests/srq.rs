@@ -83,8 +83,8 @@ fn on(base: &End, srq: &Arc<Srq>) -> End {
     }
 }
 
-/// Four queue pairs take what another thread posts, slower than their peers send: each receive is used once, each message comes
-/// whole, in the order of its sender, and says whose it is.
+/// Four queue pairs take what another thread posts, slower than their peers send: each receive is
+/// used once, each message comes whole, in the order of its sender, and says whose it is.
 fn a_stock_for_many() {
     const EACH: u64 = 60;
     let shared = Shared::new(4, 8);

@@ -1,5 +1,6 @@
-//! The whole matrix of `ibv_modify_qp` on live queue pairs: every type, every pair of states, each required attribute missing, each
-//! other attribute superfluous. The rules are those of `testkit::transitions`.
+//! The whole matrix of `ibv_modify_qp` on live queue pairs: every type, every pair of states, each
+//! required attribute missing, each other attribute superfluous. The rules are those of
+//! `testkit::transitions`.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;

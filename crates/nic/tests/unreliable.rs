@@ -1,5 +1,5 @@
-//! UC and UD queue pairs over both paths. The settings are read when the device starts, so what goes over the wire runs in a process of
-//! its own: this program again.
+//! UC and UD queue pairs over both paths. The settings are read when the device starts, so what
+//! goes over the wire runs in a process of its own: this program again.
 
 mod common;
 
@@ -253,7 +253,8 @@ fn datagrams_over_the_wire() {
     over_the_wire("datagrams_between_queue_pairs_and_to_oneself");
 }
 
-/// The same where packets are authenticated: to a queue pair that does not answer with its nonce, datagrams go as to nobody.
+/// The same where packets are authenticated: to a queue pair that does not answer with its nonce,
+/// datagrams go as to nobody.
 #[test]
 fn datagrams_over_the_wire_with_a_key() {
     let path = std::env::temp_dir().join(format!("ferroce-ud-key-{}", std::process::id()));
@@ -280,7 +281,8 @@ fn datagrams_to_nobody_are_sent_all_the_same() {
         let gone = ud();
         gone.qp.qpn()
     };
-    // A process that does not exist, a queue pair that is gone, one without a receive, one with another Q_Key.
+    // A process that does not exist, a queue pair that is gone, one without a receive, one with
+    // another Q_Key.
     for qpn in [Qpn::new(2), dead, b.qp.qpn()] {
         post(&a, datagram(&ah, qpn, vec![here.sge(0, 80)]));
         a.done(1);

@@ -1,6 +1,8 @@
-//! The wire path within one process: `FERROCE_PATH=wire` sends packets to the own address out and in through UDP 4791.
+//! The wire path within one process: `FERROCE_PATH=wire` sends packets to the own address out and
+//! in through UDP 4791.
 //!
-//! The settings are read when the device starts, so each test runs in a process of its own: this program again.
+//! The settings are read when the device starts, so each test runs in a process of its own: this
+//! program again.
 
 mod common;
 

@@ -22,7 +22,8 @@ const CREATE: XrcdFlags = XrcdFlags {
     exclusive: false,
 };
 
-/// Moves a queue pair through INIT and RTR to RTS. The attributes of the half that it does not have are ignored.
+/// Moves a queue pair through INIT and RTR to RTS. The attributes of the half that it does not have
+/// are ignored.
 fn connect(qp: &Qp, to: Qpn, dgid: Gid, rnr_retry: u8) {
     let attr = QpAttr {
         rnr_retry,

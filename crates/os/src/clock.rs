@@ -2,8 +2,8 @@
 
 use ferroce_proto::time::Time;
 
-/// Now, on the clock that never goes backwards (`CLOCK_MONOTONIC`): nanoseconds since some point before the process started,
-/// the same for all processes of the machine.
+/// Now, on the clock that never goes backwards (`CLOCK_MONOTONIC`): nanoseconds since some point
+/// before the process started, the same for all processes of the machine.
 #[must_use]
 pub fn monotonic() -> Time {
     Time(nanoseconds(libc::CLOCK_MONOTONIC))
@@ -20,7 +20,8 @@ fn nanoseconds(clock: libc::clockid_t) -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the pointer is to a live timespec. The call cannot fail for clocks that every kernel has.
+    // SAFETY: the pointer is to a live timespec. The call cannot fail for clocks that every kernel
+    // has.
     unsafe { libc::clock_gettime(clock, &raw mut now) };
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds

@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use crate::sys::socklen;
 
-/// Room for the control messages of one datagram: packet info, TTL, TOS, flow label, length of segments, lost datagrams and
-/// some to spare. Aligned as headers need it.
+/// Room for the control messages of one datagram: packet info, TTL, TOS, flow label, length of
+/// segments, lost datagrams and some to spare. Aligned as headers need it.
 const WORDS: usize = 28;
 
 /// Control messages of one datagram.
@@ -44,7 +44,8 @@ impl Control {
         self.used = used.min(Self::CAPACITY);
     }
 
-    /// Appends a message. `T` is what the kernel expects for this level and kind: plain integers or a structure of such.
+    /// Appends a message. `T` is what the kernel expects for this level and kind: plain integers or
+    /// a structure of such.
     pub(crate) fn push<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
         let size = u32::try_from(size_of::<T>()).expect("invariant: control messages are small");
         // SAFETY: these compute sizes and touch no memory.
@@ -63,8 +64,9 @@ impl Control {
             cmsg_level: level,
             cmsg_type: kind,
         };
-        // SAFETY: the header and the value lie inside `words`, as just checked. The start is aligned for a header since every
-        // message takes a multiple of the alignment; the value is written without regard to alignment.
+        // SAFETY: the header and the value lie inside `words`, as just checked. The start is
+        // aligned for a header since every message takes a multiple of the alignment; the value is
+        // written without regard to alignment.
         unsafe {
             let at = self
                 .words
@@ -136,7 +138,8 @@ impl<'a> Iterator for Messages<'a> {
         if self.left < size_of::<libc::cmsghdr>() {
             return None;
         }
-        // SAFETY: `at` is inside the room, with at least a header's bytes after it, all initialised.
+        // SAFETY: `at` is inside the room, with at least a header's bytes after it, all
+        // initialised.
         let header = unsafe { self.at.cast::<libc::cmsghdr>().read_unaligned() };
         // SAFETY: computes a size.
         let start = unsafe { libc::CMSG_LEN(0) } as usize;
@@ -144,7 +147,8 @@ impl<'a> Iterator for Messages<'a> {
             return None;
         }
         let size = header.cmsg_len - start;
-        // SAFETY: header and content lie inside the room, as just checked; the borrow of the room lasts for 'a.
+        // SAFETY: header and content lie inside the room, as just checked; the borrow of the room
+        // lasts for 'a.
         let data = unsafe { std::slice::from_raw_parts(self.at.add(start), size) };
         // SAFETY: computes a size.
         let step = unsafe { libc::CMSG_SPACE(socklen(size)) } as usize;

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 
-/// The value of a variable, if it is set and may be heeded. Where the program has more rights than its caller (set-user-ID, file capabilities), the
-/// caller's variables are nobody's: see `AT_SECURE` in getauxval(3), and secure_getenv(3).
+/// The value of a variable, if it is set and may be heeded. Where the program has more rights than
+/// its caller (set-user-ID, file capabilities), the caller's variables are nobody's: see
+/// `AT_SECURE` in getauxval(3), and secure_getenv(3).
 #[must_use]
 pub fn variable(name: &str) -> Option<OsString> {
     if has_more_rights_than_caller() {

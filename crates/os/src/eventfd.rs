@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use crate::fd::Fd;
 use crate::sys::{check, check_retry, errno, raw_fd};
 
-/// An `eventfd(2)`. It is made in blocking mode; programs may set `O_NONBLOCK` on it, which changes [`wait`](Self::wait) only.
+/// An `eventfd(2)`. It is made in blocking mode; programs may set `O_NONBLOCK` on it, which changes
+/// [`wait`](Self::wait) only.
 #[derive(Debug)]
 pub struct EventFd {
     fd: Fd,
@@ -58,7 +59,8 @@ impl EventFd {
         .map(drop)
     }
 
-    /// Takes one count (a semaphore) or all (a counter). Returns whether there was any. Never blocks, in either mode.
+    /// Takes one count (a semaphore) or all (a counter). Returns whether there was any. Never
+    /// blocks, in either mode.
     ///
     /// # Errors
     /// What `preadv2(2)` or `poll(2)` answer; none is expected.
@@ -95,7 +97,8 @@ impl EventFd {
         }
     }
 
-    /// The fallback: it may block if another reader is faster between the two calls, until the next count.
+    /// The fallback: it may block if another reader is faster between the two calls, until the next
+    /// count.
     fn try_take_after_poll(&self) -> io::Result<bool> {
         let mut entry = libc::pollfd {
             fd: self.fd.as_raw_fd(),
@@ -106,7 +109,8 @@ impl EventFd {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the pointers are to one live pollfd and a live timespec, the signal mask is absent.
+        // SAFETY: the pointers are to one live pollfd and a live timespec, the signal mask is
+        // absent.
         let ready = check_retry(|| unsafe {
             libc::syscall(
                 libc::SYS_ppoll,
@@ -137,8 +141,8 @@ impl EventFd {
         }
     }
 
-    /// Takes one count (a semaphore) or all (a counter), and waits for one if the descriptor is in blocking mode. This is a
-    /// cancellation point and a signal ends it: hold nothing.
+    /// Takes one count (a semaphore) or all (a counter), and waits for one if the descriptor is in
+    /// blocking mode. This is a cancellation point and a signal ends it: hold nothing.
     ///
     /// # Errors
     /// EINTR when a signal came, EAGAIN when the descriptor is non-blocking and there is no count.

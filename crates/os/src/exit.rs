@@ -8,9 +8,9 @@ static HANDLER: OnceLock<fn()> = OnceLock::new();
 /// Whether the C library took it.
 static REGISTERED: OnceLock<bool> = OnceLock::new();
 
-/// Runs `handler` when the process exits in an orderly way, in the thread that calls `exit`, while all others still run. That thread
-/// may be in a signal handler, with any lock held: the handler must not wait for a lock without a limit. The first handler stays;
-/// later calls change nothing.
+/// Runs `handler` when the process exits in an orderly way, in the thread that calls `exit`, while
+/// all others still run. That thread may be in a signal handler, with any lock held: the handler
+/// must not wait for a lock without a limit. The first handler stays; later calls change nothing.
 ///
 /// # Errors
 /// ENOMEM: the C library could not register it.

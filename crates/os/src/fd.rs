@@ -1,13 +1,14 @@
 //! Owned descriptors.
 //!
-//! Two things set [`Fd`] apart from the standard library's `OwnedFd`: closing it is not a cancellation point, and it knows
-//! whether a child of `fork` may keep it (see [`crate::fork`]).
+//! Two things set [`Fd`] apart from the standard library's `OwnedFd`: closing it is not a
+//! cancellation point, and it knows whether a child of `fork` may keep it (see [`crate::fork`]).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use crate::fork;
 
-/// How many descriptors this process may have now (`RLIMIT_NOFILE`). Where the kernel does not say, the usual number.
+/// How many descriptors this process may have now (`RLIMIT_NOFILE`). Where the kernel does not say,
+/// the usual number.
 #[must_use]
 pub fn limit() -> u64 {
     const USUAL: u64 = 1024;
@@ -28,8 +29,8 @@ pub struct Fd {
 }
 
 impl Fd {
-    /// Takes over a descriptor that no program sees. A child of `fork` loses what is behind it, so that the parent's death
-    /// can be seen by its peers even while the child lives.
+    /// Takes over a descriptor that no program sees. A child of `fork` loses what is behind it, so
+    /// that the parent's death can be seen by its peers even while the child lives.
     pub(crate) fn internal(raw: RawFd) -> Self {
         fork::track(raw);
         Self {
@@ -55,8 +56,8 @@ impl AsRawFd for Fd {
 
 impl AsFd for Fd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open until drop, which the borrow of `self` rules out; a child of `fork` finds another
-        // open file under the number, never a closed one.
+        // SAFETY: the descriptor is open until drop, which the borrow of `self` rules out; a child
+        // of `fork` finds another open file under the number, never a closed one.
         unsafe { BorrowedFd::borrow_raw(self.raw) }
     }
 }
@@ -66,7 +67,8 @@ impl Drop for Fd {
         if self.internal {
             fork::untrack(self.raw);
         }
-        // SAFETY: this is the only owner, and the number is not used after. Linux frees the number whatever close returns.
+        // SAFETY: this is the only owner, and the number is not used after. Linux frees the number
+        // whatever close returns.
         unsafe { libc::syscall(libc::SYS_close, self.raw) };
     }
 }

@@ -1,5 +1,6 @@
-//! Marks on files: a process says with a lock on one byte far behind the end of any file that it has something that belongs to the
-//! file, and others can see that somebody does. The kernel takes the mark back when the process ends, however it ends.
+//! Marks on files: a process says with a lock on one byte far behind the end of any file that it
+//! has something that belongs to the file, and others can see that somebody does. The kernel takes
+//! the mark back when the process ends, however it ends.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -61,9 +62,11 @@ impl FileMark {
 }
 
 impl Drop for FileMark {
-    /// To close it is not enough: a child that another thread is starting has a copy of the descriptor until it runs its program.
+    /// To close it is not enough: a child that another thread is starting has a copy of the
+    /// descriptor until it runs its program.
     fn drop(&mut self) {
-        // Where the kernel says no there is no mark. A child of `fork` has another file under the number.
+        // Where the kernel says no there is no mark. A child of `fork` has another file under the
+        // number.
         let _ = self.lock(libc::F_OFD_SETLK, libc::F_UNLCK);
     }
 }

@@ -1,13 +1,16 @@
 //! What a child of `fork` starts with.
 //!
-//! A child shares every open file of its parent. Were it to keep the parent's sockets, then peers would not see the parent
-//! die while the child lives, and the parent's slot would stay taken. So right after `fork`, in the child, every internal
-//! descriptor is replaced by an inert one under the same number: inherited objects that still use the number get errors, not
-//! somebody else's file, and dropping them is harmless.
+//! A child shares every open file of its parent. Were it to keep the parent's sockets, then peers
+//! would not see the parent die while the child lives, and the parent's slot would stay taken. So
+//! right after `fork`, in the child, every internal descriptor is replaced by an inert one under
+//! the same number: inherited objects that still use the number get errors, not somebody else's
+//! file, and dropping them is harmless.
 //!
-//! A child that a bare `clone` makes runs no handlers. It learns what it is by the *generation*: a word in a page that the kernel wipes in
-//! every child that gets a copy of the memory (`MADV_WIPEONFORK`, madvise(2)). Where the kernel cannot do that, children of `fork` are told by the handler.
-//! The descriptors of a child of a bare `clone` stay as they are: it may have given their numbers to files of its own by the time of its first call.
+//! A child that a bare `clone` makes runs no handlers. It learns what it is by the *generation*: a
+//! word in a page that the kernel wipes in every child that gets a copy of the memory
+//! (`MADV_WIPEONFORK`, madvise(2)). Where the kernel cannot do that, children of `fork` are told by
+//! the handler. The descriptors of a child of a bare `clone` stay as they are: it may have given
+//! their numbers to files of its own by the time of its first call.
 
 use std::ffi::c_int;
 use std::io;
@@ -15,8 +18,8 @@ use std::os::fd::RawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Descriptor numbers that can be tracked: the kernel's default ceiling (`fs.nr_open`). The table lies in zero pages until
-/// it is written to.
+/// Descriptor numbers that can be tracked: the kernel's default ceiling (`fs.nr_open`). The table
+/// lies in zero pages until it is written to.
 const TRACKED: usize = 1 << 20;
 
 /// One bit per internal descriptor. No lock: the child of a process with threads may not take any.
@@ -52,9 +55,10 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Runs `handler` in every child of `fork` from now on, after the internal descriptors were replaced, and in children of a bare `clone` at
-/// their first call. The child has one thread and locks may be held by threads that do not exist there: the handler must not lock or allocate. The first handler
-/// stays; later calls change nothing.
+/// Runs `handler` in every child of `fork` from now on, after the internal descriptors were
+/// replaced, and in children of a bare `clone` at their first call. The child has one thread and
+/// locks may be held by threads that do not exist there: the handler must not lock or allocate. The
+/// first handler stays; later calls change nothing.
 ///
 /// # Errors
 /// ENOMEM: the C library could not register it.
@@ -66,7 +70,8 @@ pub fn on_fork_child(handler: fn()) -> io::Result<()> {
     }
 }
 
-/// A number that changes in every child with a copy of the memory: what was made under another one belongs to an ancestor.
+/// A number that changes in every child with a copy of the memory: what was made under another one
+/// belongs to an ancestor.
 #[must_use]
 #[inline]
 pub fn generation() -> usize {
@@ -112,8 +117,9 @@ fn arrive() -> usize {
 fn register() -> c_int {
     *REGISTERED.get_or_init(|| {
         let page = (&raw const WIPED).cast_mut();
-        // SAFETY: whole pages of this library, which hold nothing but the generation; their content stays as it is here. A refusal (EINVAL from a
-        // kernel before 4.14, or with larger pages) leaves it to the handler.
+        // SAFETY: whole pages of this library, which hold nothing but the generation; their content
+        // stays as it is here. A refusal (EINVAL from a kernel before 4.14, or with larger pages)
+        // leaves it to the handler.
         unsafe {
             libc::syscall(
                 libc::SYS_madvise,
@@ -122,7 +128,8 @@ fn register() -> c_int {
                 libc::MADV_WIPEONFORK,
             )
         };
-        // SAFETY: the handler is an `extern "C"` function without arguments and stays loaded as long as this code.
+        // SAFETY: the handler is an `extern "C"` function without arguments and stays loaded as
+        // long as this code.
         unsafe { pthread_atfork(None, None, Some(in_child)) }
     })
 }
@@ -172,8 +179,8 @@ extern "C" fn in_child() {
     arrive();
 }
 
-/// Puts an inert file (an eventfd that nobody waits for) under the number `fd`. Only direct system calls: the child of a
-/// process with threads may do nothing that is not async-signal-safe.
+/// Puts an inert file (an eventfd that nobody waits for) under the number `fd`. Only direct system
+/// calls: the child of a process with threads may do nothing that is not async-signal-safe.
 fn replace(fd: RawFd, inert: &mut Option<RawFd>) {
     if inert.is_none() {
         // SAFETY: takes no pointers.
@@ -187,10 +194,11 @@ fn replace(fd: RawFd, inert: &mut Option<RawFd>) {
         *inert = RawFd::try_from(made).ok().filter(|fd| *fd >= 0);
     }
     match *inert {
-        // SAFETY: takes no pointers; `fd` is ours, and whoever holds the number expects an error at worst.
+        // SAFETY: takes no pointers; `fd` is ours, and whoever holds the number expects an error at
+        // worst.
         Some(inert) => unsafe { libc::syscall(libc::SYS_dup3, inert, fd, libc::O_CLOEXEC) },
-        // Out of descriptors: the first one freed makes room for the inert one, which usually gets its number.
-        // SAFETY: as above.
+        // Out of descriptors: the first one freed makes room for the inert one, which usually gets
+        // its number. SAFETY: as above.
         None => unsafe { libc::syscall(libc::SYS_close, fd) },
     };
 }

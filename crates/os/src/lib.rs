@@ -1,4 +1,5 @@
-//! System calls and raw memory for Ferroce, on Linux (`x86_64`, `aarch64`), behind a safe interface.
+//! System calls and raw memory for Ferroce, on Linux (`x86_64`, `aarch64`), behind a safe
+//! interface.
 //!
 //! | module | holds |
 //! |---|---|
@@ -17,11 +18,12 @@
 //!
 //! Three rules hold everywhere in this crate.
 //!
-//! - **No cancellation points.** A program may `pthread_cancel` a thread that is inside the library, with locks held. System
-//!   calls are therefore made directly and not through the wrappers of the C library, which are cancellation points; the
-//!   exception is [`EventFd::wait`](eventfd::EventFd::wait), which is made to be one.
-//! - **No interposition.** Libraries that replace `socket`, `close` … of the C library (a preloaded sockets-over-RDMA library
-//!   does) never see this crate's descriptors, for the same reason.
+//! - **No cancellation points.** A program may `pthread_cancel` a thread that is inside the
+//!   library, with locks held. System calls are therefore made directly and not through the
+//!   wrappers of the C library, which are cancellation points; the exception is
+//!   [`EventFd::wait`](eventfd::EventFd::wait), which is made to be one.
+//! - **No interposition.** Libraries that replace `socket`, `close` … of the C library (a preloaded
+//!   sockets-over-RDMA library does) never see this crate's descriptors, for the same reason.
 //! - **Nothing leaks.** Every descriptor is close-on-exec from birth.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

@@ -21,8 +21,8 @@ pub fn max_groups() -> u32 {
 }
 
 impl UdpSocket {
-    /// Asks the kernel for datagrams of those groups only that this very socket has joined, and not of all that anybody on this
-    /// host has joined.
+    /// Asks the kernel for datagrams of those groups only that this very socket has joined, and not
+    /// of all that anybody on this host has joined.
     pub(crate) fn own_groups_only(&self) -> io::Result<()> {
         let (level, name) = if self.is_v6() {
             (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL)
@@ -30,18 +30,19 @@ impl UdpSocket {
             (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL)
         };
         match sys::set_option(self.as_raw_fd(), level, name, 0) {
-            // Kernels before 4.20 have no such option for IPv6: datagrams of other groups then come and are dropped later.
+            // Kernels before 4.20 have no such option for IPv6: datagrams of other groups then come
+            // and are dropped later.
             Err(e) if errno(&e) == libc::ENOPROTOOPT => Ok(()),
             other => other,
         }
     }
 
-    /// Becomes a member of a group on an interface: a copy of each datagram to the group that comes in there, or that this host
-    /// sends there, reaches this socket, whoever else shares the port.
+    /// Becomes a member of a group on an interface: a copy of each datagram to the group that comes
+    /// in there, or that this host sends there, reaches this socket, whoever else shares the port.
     ///
     /// # Errors
-    /// EADDRINUSE if it is a member; ENOBUFS at the limit ([`max_groups`]); ENODEV; EINVAL if it is no group, EAFNOSUPPORT for the
-    /// wrong family.
+    /// EADDRINUSE if it is a member; ENOBUFS at the limit ([`max_groups`]); ENODEV; EINVAL if it is
+    /// no group, EAFNOSUPPORT for the wrong family.
     pub fn join(&self, group: IpAddr, ifindex: u32) -> io::Result<()> {
         self.membership(
             group,
@@ -109,10 +110,11 @@ const TAKE: u16 = 0x06;
 
 /// A second member of an IPv4 group, which takes nothing.
 ///
-/// Kernels from 6.6 on look for the one socket that a datagram to a group is for before they route it, and then choose anew among
-/// all that share that socket's port and address, members or not: with one member in a namespace, datagrams go to whichever socket.
-/// Where two sockets fit they do not look, and every member gets its copy. This is the second one. It is bound to the group, so it
-/// never fits what is for others, and a filter keeps its copies from it.
+/// Kernels from 6.6 on look for the one socket that a datagram to a group is for before they route
+/// it, and then choose anew among all that share that socket's port and address, members or not:
+/// with one member in a namespace, datagrams go to whichever socket. Where two sockets fit they do
+/// not look, and every member gets its copy. This is the second one. It is bound to the group, so
+/// it never fits what is for others, and a filter keeps its copies from it.
 #[derive(Debug)]
 pub struct Witness {
     _socket: UdpSocket,
@@ -122,7 +124,8 @@ impl Witness {
     /// Joins beside a member of a group on an interface.
     ///
     /// # Errors
-    /// As [`UdpSocket::join`]; EADDRINUSE if another user has a port of this number at the group's address.
+    /// As [`UdpSocket::join`]; EADDRINUSE if another user has a port of this number at the group's
+    /// address.
     pub fn beside(member: &UdpSocket, group: Ipv4Addr, ifindex: u32) -> io::Result<Self> {
         let socket = UdpSocket::bind_v4_at(group, member.port())?;
         let mut nothing = libc::sock_filter {
@@ -196,8 +199,8 @@ mod tests {
             UdpSocket::bind_v4(a.port()).expect("a socket"),
         );
         let (sockets, mut lists) = ([&a, &b, &c], [const { Vec::new() }; 3]);
-        // Who gets a copy is decided when a datagram is delivered, which may be after it was sent: so it is waited for before anybody
-        // joins or leaves.
+        // Who gets a copy is decided when a datagram is delivered, which may be after it was sent:
+        // so it is waited for before anybody joins or leaves.
         let mut tell = |from: &UdpSocket, text: &[u8], members: &[usize]| {
             send(from, a.port(), text);
             for &i in members {
@@ -220,7 +223,8 @@ mod tests {
         let IpAddr::V4(group) = GROUP else {
             unreachable!()
         };
-        // It takes nothing from the members, and neither does it from what is for one of them alone.
+        // It takes nothing from the members, and neither does it from what is for one of them
+        // alone.
         let _witness = Witness::beside(&c, group, loopback()).expect("joined");
         tell(&c, b"end", &[0, 1, 2]);
         assert_eq!(lists[0], [&b"one"[..], b"two", b"three", b"end"]);

@@ -1,6 +1,8 @@
-//! Whether a host of the local network is there: the kernel's neighbour table (rtnetlink(7), RFC 826, RFC 4861).
+//! Whether a host of the local network is there: the kernel's neighbour table (rtnetlink(7), RFC
+//! 826, RFC 4861).
 //!
-//! The kernel resolves an address when a packet goes there, and says what came of it to anybody who asks.
+//! The kernel resolves an address when a packet goes there, and says what came of it to anybody who
+//! asks.
 
 use std::ffi::c_int;
 use std::io;
@@ -92,8 +94,9 @@ pub fn known(hop: NextHop) -> io::Result<Known> {
 /// UDP port of the discard service.
 const DISCARD: u16 = 9;
 
-/// Has the kernel resolve what is on the way to `dst`, by a packet without content to the port whose
-/// purpose it is to discard what comes (RFC 863): at that of `RoCEv2` it would count as a malformed packet.
+/// Has the kernel resolve what is on the way to `dst`, by a packet without content to the port
+/// whose purpose it is to discard what comes (RFC 863): at that of `RoCEv2` it would count as a
+/// malformed packet.
 ///
 /// # Errors
 /// No route, or out of descriptors.
@@ -151,7 +154,8 @@ fn ask<const N: usize>(
         let code = word(body, 0).ok_or_else(malformed)?.cast_signed();
         return Err(io::Error::from_raw_os_error(code.saturating_neg()));
     }
-    // What is asked for has the number before the one that asks, less the difference of "new" and "get".
+    // What is asked for has the number before the one that asks, less the difference of "new" and
+    // "get".
     if answered == kind - 2 {
         Ok(body.to_vec())
     } else {

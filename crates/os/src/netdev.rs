@@ -42,8 +42,9 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Whether packets to the address arrive at this interface's owner through it. All of 127.0.0.0/8 is the loopback
-    /// interface's. An IPv4-mapped IPv6 address stands for the IPv4 address.
+    /// Whether packets to the address arrive at this interface's owner through it. All of
+    /// 127.0.0.0/8 is the loopback interface's. An IPv4-mapped IPv6 address stands for the IPv4
+    /// address.
     #[must_use]
     pub fn has(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
@@ -99,7 +100,8 @@ fn note(found: &mut BTreeMap<u32, Interface>, entry: &libc::ifaddrs, socket: &Fd
             addresses: Vec::new(),
         }
     });
-    // SAFETY: the addresses of the list are null or point to socket addresses that live as long as the list.
+    // SAFETY: the addresses of the list are null or point to socket addresses that live as long as
+    // the list.
     match unsafe { (address(entry.ifa_addr), address(entry.ifa_netmask)) } {
         (Some(Known::Ip(ip)), mask) => {
             let prefix = match mask {

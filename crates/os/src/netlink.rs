@@ -1,7 +1,8 @@
 //! Word from the kernel that interfaces or their addresses have changed (rtnetlink(7)).
 //!
-//! A message says only *that* something changed: what is true now is for [`netdev::interfaces`](crate::netdev::interfaces) to
-//! tell, so a lost message does no harm as long as one comes.
+//! A message says only *that* something changed: what is true now is for
+//! [`netdev::interfaces`](crate::netdev::interfaces) to tell, so a lost message does no harm as
+//! long as one comes.
 
 use std::ffi::c_int;
 use std::io;

@@ -157,8 +157,8 @@ impl Poller {
         check(returned).map(drop)
     }
 
-    /// Replaces the content of `events` by descriptors that are ready, and waits for one for at most `timeout` (`None`: without
-    /// end). Empty afterwards: the time is over.
+    /// Replaces the content of `events` by descriptors that are ready, and waits for one for at
+    /// most `timeout` (`None`: without end). Empty afterwards: the time is over.
     ///
     /// # Errors
     /// Those of `epoll_wait(2)`; none is expected.
@@ -171,7 +171,8 @@ impl Poller {
         let mut left = timeout;
         loop {
             match self.wait_once(events, left) {
-                // A stop and continue, or a debugger: signals proper are blocked in the device's thread.
+                // A stop and continue, or a debugger: signals proper are blocked in the device's
+                // thread.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {
                     left = deadline.map_or(timeout, |d| Some(d.since(clock::monotonic())));
                 }
@@ -193,8 +194,8 @@ impl Poller {
                     tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
                     tv_nsec: timeout.subsec_nanos().into(),
                 };
-                // SAFETY: `room` has space for BATCH events, of which `Event` is a transparent wrapper; the timespec is
-                // live; there is no signal mask.
+                // SAFETY: `room` has space for BATCH events, of which `Event` is a transparent
+                // wrapper; the timespec is live; there is no signal mask.
                 check(unsafe {
                     libc::syscall(
                         libc::SYS_epoll_pwait2,

@@ -9,7 +9,8 @@ use crate::thread::uncancellable;
 /// Fills `bytes` with unpredictable values.
 ///
 /// # Panics
-/// If a sandbox forbids both `getrandom(2)` and `/dev/urandom`. The standard library's hash maps do not work there either.
+/// If a sandbox forbids both `getrandom(2)` and `/dev/urandom`. The standard library's hash maps do
+/// not work there either.
 pub fn fill(bytes: &mut [u8]) {
     let mut done = 0;
     while done < bytes.len() {

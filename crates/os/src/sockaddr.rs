@@ -15,7 +15,8 @@ pub(crate) union InetAddr {
 impl InetAddr {
     /// All zero: room for the kernel to write to.
     pub(crate) const fn zeroed() -> Self {
-        // SAFETY: every field of both structures is an integer or an array of integers, for which zero is a value.
+        // SAFETY: every field of both structures is an integer or an array of integers, for which
+        // zero is a value.
         unsafe { std::mem::zeroed() }
     }
 

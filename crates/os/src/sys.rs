@@ -8,7 +8,8 @@ use std::os::fd::RawFd;
 
 use crate::fd::Fd;
 
-/// Turns what `libc::syscall` returned into a result. The C library's wrapper has already moved the error to `errno`.
+/// Turns what `libc::syscall` returned into a result. The C library's wrapper has already moved the
+/// error to `errno`.
 pub(crate) fn check(returned: libc::c_long) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }
@@ -36,7 +37,8 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<
     Ok(Fd::internal(raw_fd(raw)))
 }
 
-/// `open(2)` of what a descriptor of a process (`self`, or its number) leads to: another open file of it, close-on-exec.
+/// `open(2)` of what a descriptor of a process (`self`, or its number) leads to: another open file
+/// of it, close-on-exec.
 pub(crate) fn reopen(process: impl fmt::Display, number: RawFd, mode: c_int) -> io::Result<Fd> {
     let path = CString::new(format!("/proc/{process}/fd/{number}"))?;
     let flags = mode | libc::O_CLOEXEC;

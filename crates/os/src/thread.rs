@@ -5,15 +5,16 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::thread::{Builder, JoinHandle};
 
-/// `PTHREAD_CANCEL_DISABLE` of glibc and musl; the `libc` crate has neither it nor the function on Linux.
+/// `PTHREAD_CANCEL_DISABLE` of glibc and musl; the `libc` crate has neither it nor the function on
+/// Linux.
 const CANCEL_DISABLE: c_int = 1;
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// Starts a thread with all signals blocked: signals meant for the program (timers, interrupts) then always reach one of its
-/// own threads. The name shows in `/proc` (at most 15 bytes of it).
+/// Starts a thread with all signals blocked: signals meant for the program (timers, interrupts)
+/// then always reach one of its own threads. The name shows in `/proc` (at most 15 bytes of it).
 ///
 /// # Errors
 /// EAGAIN at the limit of threads; EINVAL for a name with a NUL.
@@ -27,11 +28,13 @@ where
     }
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // A new thread starts with the mask of its parent, so there is no moment at which it could take a signal.
-    // SAFETY: `sigfillset` initialises `all` before it is read; `before` is written. Neither call fails with these arguments.
+    // A new thread starts with the mask of its parent, so there is no moment at which it could take
+    // a signal. SAFETY: `sigfillset` initialises `all` before it is read; `before` is written.
+    // Neither call fails with these arguments.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
-        // Faults of the thread itself are dealt with (`memory`); blocked they would end the process.
+        // Faults of the thread itself are dealt with (`memory`); blocked they would end the
+        // process.
         libc::sigdelset(all.as_mut_ptr(), libc::SIGSEGV);
         libc::sigdelset(all.as_mut_ptr(), libc::SIGBUS);
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -50,8 +53,9 @@ pub fn number() -> i32 {
     i32::try_from(number).expect("invariant: the kernel's thread numbers are ints")
 }
 
-/// Runs `f` with `pthread_cancel` held off: a request takes effect only at a later cancellation point. For calls into the C
-/// library or the standard library while anything is held that must be given back. If `f` unwinds, cancellation stays off.
+/// Runs `f` with `pthread_cancel` held off: a request takes effect only at a later cancellation
+/// point. For calls into the C library or the standard library while anything is held that must be
+/// given back. If `f` unwinds, cancellation stays off.
 pub fn uncancellable<T>(f: impl FnOnce() -> T) -> T {
     let mut before = 0;
     // SAFETY: the pointer is to a live int, and the state is a valid one.

@@ -29,7 +29,8 @@ impl TimerFd {
         })
     }
 
-    /// Sets it to go off `after` from now, at once if that is zero; `None`: never. Replaces what was set before.
+    /// Sets it to go off `after` from now, at once if that is zero; `None`: never. Replaces what
+    /// was set before.
     ///
     /// # Errors
     /// None is expected.

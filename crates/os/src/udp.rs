@@ -1,7 +1,8 @@
 //! UDP sockets that carry `RoCEv2`.
 //!
-//! IPv4 sockets that send are never connected and never fragment: the kernel then sends Identification 0 with "don't fragment", which
-//! the invariant CRC has to know in advance (it covers both and a UDP socket can set neither).
+//! IPv4 sockets that send are never connected and never fragment: the kernel then sends
+//! Identification 0 with "don't fragment", which the invariant CRC has to know in advance (it
+//! covers both and a UDP socket can set neither).
 
 mod flow;
 mod holder;
@@ -21,7 +22,8 @@ pub use holder::user_of_port;
 pub use receive::{Received, RecvRing};
 pub use send::{Datagram, MAX_RUN, MAX_SEGMENTS};
 
-/// Socket buffers asked for, in bytes; the kernel gives at most `rmem_max` and `wmem_max` (and counts double).
+/// Socket buffers asked for, in bytes; the kernel gives at most `rmem_max` and `wmem_max` (and
+/// counts double).
 const BUFFER: c_int = 8 << 20;
 /// `UDP_NO_CHECK6_RX` of `linux/udp.h`, at level `IPPROTO_UDP`.
 const UDP_NO_CHECK6_RX: c_int = 102;
@@ -68,7 +70,8 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// An IPv4 socket on a port of all addresses, shared with other such sockets of the same user. Port 0: any free one.
+    /// An IPv4 socket on a port of all addresses, shared with other such sockets of the same user.
+    /// Port 0: any free one.
     ///
     /// # Errors
     /// EADDRINUSE if another user, or somebody who does not share, owns the port.
@@ -81,12 +84,14 @@ impl UdpSocket {
         Self::bind(unbound(false)?, ip.into(), port)
     }
 
-    /// An IPv6-only socket on a port of all addresses, shared with other such sockets of the same user. Port 0: any free one.
-    /// Datagrams without UDP checksum are accepted: the invariant CRC guards the content. Those that are sent have one, which the
-    /// kernel wants where it cuts runs, and which costs nothing on interfaces that fill it in.
+    /// An IPv6-only socket on a port of all addresses, shared with other such sockets of the same
+    /// user. Port 0: any free one. Datagrams without UDP checksum are accepted: the invariant CRC
+    /// guards the content. Those that are sent have one, which the kernel wants where it cuts runs,
+    /// and which costs nothing on interfaces that fill it in.
     ///
     /// # Errors
-    /// EAFNOSUPPORT without IPv6, EADDRINUSE if another user, or somebody who does not share, owns the port.
+    /// EAFNOSUPPORT without IPv6, EADDRINUSE if another user, or somebody who does not share, owns
+    /// the port.
     pub fn bind_v6(port: u16) -> io::Result<Self> {
         Self::bind(unbound(true)?, Ipv6Addr::UNSPECIFIED.into(), port)
     }
@@ -100,7 +105,8 @@ impl UdpSocket {
             .get()
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
         let share = || sys::set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
-        // When the kernel chooses the port it may choose one that others share, too: allow that only afterwards.
+        // When the kernel chooses the port it may choose one that others share, too: allow that
+        // only afterwards.
         if port != 0 {
             share()?;
         }
@@ -129,7 +135,8 @@ impl UdpSocket {
         self.port
     }
 
-    /// Bytes that may wait to be received, as the kernel counts: about twice what datagrams hold, or more for small ones.
+    /// Bytes that may wait to be received, as the kernel counts: about twice what datagrams hold,
+    /// or more for small ones.
     ///
     /// # Errors
     /// None is expected.
@@ -138,13 +145,15 @@ impl UdpSocket {
         Ok(usize::try_from(bytes).unwrap_or(0))
     }
 
-    /// Takes the socket out of those that share the port: new datagrams go to the others. What has come so far is still here to be
-    /// received. Nothing may be sent any more: an IPv4 socket would fill in an Identification from now on.
+    /// Takes the socket out of those that share the port: new datagrams go to the others. What has
+    /// come so far is still here to be received. Nothing may be sent any more: an IPv4 socket would
+    /// fill in an Identification from now on.
     ///
     /// # Errors
     /// ENETUNREACH without a loopback interface; nothing has changed then.
     pub fn leave(&self) -> io::Result<()> {
-        // A connected socket gets the datagrams of its peer only, and nobody sends from the discard port.
+        // A connected socket gets the datagrams of its peer only, and nobody sends from the discard
+        // port.
         let nowhere: IpAddr = if self.v6 {
             Ipv6Addr::LOCALHOST.into()
         } else {
@@ -166,7 +175,8 @@ impl AsFd for UdpSocket {
         self.fd.as_fd()
     }
 }
-/// The address that this host would use toward `dst`. `scope` is the interface if `dst` is link-local, else 0 or ignored.
+/// The address that this host would use toward `dst`. `scope` is the interface if `dst` is
+/// link-local, else 0 or ignored.
 ///
 /// # Errors
 /// ENETUNREACH, EHOSTUNREACH: no route; EINVAL: a link-local address without its interface.

@@ -106,8 +106,9 @@ fn many_arrive_in_order() {
         if came == contents {
             return;
         }
-        // A kernel that puts delivery off does so on each processor by itself, so a thread that moves to another one may overtake itself.
-        // Not each time: what we put out of order would never come in order.
+        // A kernel that puts delivery off does so on each processor by itself, so a thread that
+        // moves to another one may overtake itself. Not each time: what we put out of order would
+        // never come in order.
         came.sort_unstable();
         assert_eq!(came, contents, "each comes once");
         assert!(Instant::now() < deadline, "never in order");

@@ -1,4 +1,5 @@
-//! The limit on the size of files (`RLIMIT_FSIZE`). A test program of its own: the limit is the whole process's.
+//! The limit on the size of files (`RLIMIT_FSIZE`). A test program of its own: the limit is the
+//! whole process's.
 
 use std::io;
 

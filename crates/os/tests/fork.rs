@@ -1,5 +1,5 @@
-//! What a child of `fork` holds. A test program of its own: the child of another would hold sockets of tests beside it for a
-//! moment.
+//! What a child of `fork` holds. A test program of its own: the child of another would hold sockets
+//! of tests beside it for a moment.
 
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, RawFd};
@@ -12,13 +12,16 @@ use ferroce_os::unix::{Record, SeqListener, SeqSocket};
 
 static RAN: AtomicBool = AtomicBool::new(false);
 
-/// In the child: waits for leave to end, then tells by its exit status whether all was as it should be.
+/// In the child: waits for leave to end, then tells by its exit status whether all was as it should
+/// be.
 fn child(parent: u32, leave: RawFd, out: RawFd) -> ! {
     let mut word = 0u64;
     let null = std::ptr::null::<u8>();
-    // SAFETY: direct system calls on numbers and live stack memory; `_exit` runs nothing of the parent's.
+    // SAFETY: direct system calls on numbers and live stack memory; `_exit` runs nothing of the
+    // parent's.
     unsafe {
-        // A parent that panics gives no leave: the child ends with the thread that made it, or here if that was before.
+        // A parent that panics gives no leave: the child ends with the thread that made it, or here
+        // if that was before.
         libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if libc::syscall(libc::SYS_getppid) != i64::from(parent) {
             libc::_exit(1);
@@ -46,8 +49,9 @@ fn a_child_holds_none_of_the_parents_sockets() {
         child(parent, leave.as_raw_fd(), out.as_raw_fd());
     }
     assert!(pid > 0);
-    // Nothing of the child's reaches the connection, and its end shows while the child lives. The child's handler runs
-    // before `fork` returns there, but not necessarily before it returns here: hence the loops.
+    // Nothing of the child's reaches the connection, and its end shows while the child lives. The
+    // child's handler runs before `fork` returns there, but not necessarily before it returns here:
+    // hence the loops.
     out.send(&[IoSlice::new(b"parent")]).expect("send");
     drop(out);
     drop(listener);

@@ -1,4 +1,5 @@
-//! Copies between address spaces reach the one that they are meant for, or none. A test program of its own, since it forks.
+//! Copies between address spaces reach the one that they are meant for, or none. A test program of
+//! its own, since it forks.
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
@@ -73,11 +74,13 @@ fn a_thread_of_another_process_is_no_way() {
     }
 }
 
-/// In the child: when it may go on, tells by its exit status whether the first bytes were left alone and the others were not.
+/// In the child: when it may go on, tells by its exit status whether the first bytes were left
+/// alone and the others were not.
 fn child(leave: i32, alone: &[u8], not: &[u8]) -> ! {
     let mut byte = 0_u8;
-    // SAFETY: direct system calls on numbers and live stack memory; `_exit` runs nothing of the parent's. Others change `alone` and `not`
-    // before the read returns, which the compiler cannot know to be without effect on memory.
+    // SAFETY: direct system calls on numbers and live stack memory; `_exit` runs nothing of the
+    // parent's. Others change `alone` and `not` before the read returns, which the compiler cannot
+    // know to be without effect on memory.
     unsafe {
         libc::read(leave, (&raw mut byte).cast(), 1);
         let good = alone.iter().all(|b| *b == 1) && not.iter().all(|b| *b == 9);
@@ -85,7 +88,8 @@ fn child(leave: i32, alone: &[u8], not: &[u8]) -> ! {
     }
 }
 
-/// The process that is hardest to tell from another one whose number it has got: its child, with the same memory at the same addresses.
+/// The process that is hardest to tell from another one whose number it has got: its child, with
+/// the same memory at the same addresses.
 #[test]
 fn a_process_with_the_same_addresses_is_not_taken_for_the_other() {
     let page = ProofPage::new(random::u64()).expect("a page");

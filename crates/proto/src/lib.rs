@@ -1,7 +1,8 @@
 //! Wire formats and pure protocol state machines of RDMA.
 //!
-//! Nothing in this crate does IO, reads a clock, starts a thread or contains `unsafe`: inputs are packets, posted work and
-//! the time; outputs are packets, completions, events and the next deadline.
+//! Nothing in this crate does IO, reads a clock, starts a thread or contains `unsafe`: inputs are
+//! packets, posted work and the time; outputs are packets, completions, events and the next
+//! deadline.
 //!
 //! | module | holds |
 //! |---|---|

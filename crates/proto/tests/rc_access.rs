@@ -1,4 +1,5 @@
-//! Keys and buffers that do not open what they should, on both sides, and completion queues that overflow.
+//! Keys and buffers that do not open what they should, on both sides, and completion queues that
+//! overflow.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! ATOMIC WRITE: 8 bytes, answered by a READ response without data; once each, also when answers are lost.
+//! ATOMIC WRITE: 8 bytes, answered by a READ response without data; once each, also when answers
+//! are lost.
 
 mod common;
 

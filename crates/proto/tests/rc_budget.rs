@@ -1,5 +1,5 @@
-//! Many queue pairs of one process send to those of another, which has one socket buffer for all of them: together they do not overrun
-//! it, and each gets its part.
+//! Many queue pairs of one process send to those of another, which has one socket buffer for all of
+//! them: together they do not overrun it, and each gets its part.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -153,7 +153,8 @@ impl Crowd {
         }
     }
 
-    /// Every queue pair has work all the time, for so long. Returns how many WRITEs of each were done.
+    /// Every queue pair has work all the time, for so long. Returns how many WRITEs of each were
+    /// done.
     fn run(&mut self, time: Duration) -> Vec<usize> {
         let end = self.now + time;
         let mut posted = vec![0; self.pairs.len()];
@@ -242,7 +243,8 @@ fn a_few_share_too_and_one_has_all() {
 
 #[test]
 fn a_wait_in_line_costs_no_retry() {
-    // Once round the line takes longer than the local ACK timer runs, four times 67 ms, and there is one run only.
+    // Once round the line takes longer than the local ACK timer runs, four times 67 ms, and there
+    // is one run only.
     let setup = Setup {
         timeout: 14,
         retry_cnt: 0,
@@ -279,7 +281,8 @@ fn who_is_not_answered_does_not_hold_up_the_others() {
 
 #[test]
 fn reads_share_the_buffer_into_which_their_answers_come() {
-    // What is asked for counts as what is sent: the account is the same, so no more comes back than goes.
+    // What is asked for counts as what is sent: the account is the same, so no more comes back than
+    // goes.
     let mut crowd = Crowd::new(32, QUICK, Setup::default());
     let mut asked = 0;
     for n in 0..32 {

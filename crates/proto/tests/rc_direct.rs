@@ -1,4 +1,5 @@
-//! Work that the owner of a queue pair carries out without packets: when, in which order, and what it leaves behind.
+//! Work that the owner of a queue pair carries out without packets: when, in which order, and what
+//! it leaves behind.
 
 mod common;
 
@@ -140,7 +141,8 @@ fn short_work_does_not_wait_for_what_is_in_flight() {
     assert_eq!(sent(&mut pair, Side::A).len(), 1 + 4 * packets);
 }
 
-/// A target that refuses is asked more and more rarely: what follows goes by packets, without waiting.
+/// A target that refuses is asked more and more rarely: what follows goes by packets, without
+/// waiting.
 #[test]
 fn what_was_refused_waits_no_more_for_a_while() {
     let mut pair = deep_queue(MIN_OFFER);
@@ -156,7 +158,8 @@ fn what_was_refused_waits_no_more_for_a_while() {
     until_sent(&mut pair, Side::A, 5);
 }
 
-/// What the window cut in two, all of it so far acknowledged, has nothing in flight and is no new work for all that.
+/// What the window cut in two, all of it so far acknowledged, has nothing in flight and is no new
+/// work for all that.
 #[test]
 fn what_began_by_packets_ends_by_packets() {
     let mut pair = deep_queue(100 << 10);
@@ -233,7 +236,8 @@ fn an_atomic_is_carried_out_once() {
     assert_eq!(sent, [only_add]);
 }
 
-/// The place for the result was opened when the atomic began; should it be gone then, the queue pair ends as by a response.
+/// The place for the result was opened when the atomic began; should it be gone then, the queue
+/// pair ends as by a response.
 #[test]
 fn a_result_without_a_place_ends_the_queue_pair() {
     let mut pair = Pair::new(Setup::default());
@@ -264,7 +268,8 @@ fn a_refused_atomic_says_nothing_of_long_messages() {
     assert!(next(&pair).is_some(), "it has waited");
 }
 
-/// One packet without bytes tells of an immediate; it uses one number, is checked as its bytes would be, and waits for a receive.
+/// One packet without bytes tells of an immediate; it uses one number, is checked as its bytes
+/// would be, and waits for a receive.
 #[test]
 fn an_immediate_is_told_of_by_one_packet() {
     let mut pair = within_a_host();

@@ -1,4 +1,5 @@
-//! What is received the short way (module `express`) leaves the same packets, completions, memory and state as what goes the general way.
+//! What is received the short way (module `express`) leaves the same packets, completions, memory
+//! and state as what goes the general way.
 
 mod common;
 
@@ -159,8 +160,8 @@ fn rearm(twins: &mut Twins, side: Side) {
     });
 }
 
-/// Random work on one pair, until it fails or `length` things have happened. Returns how many packets went the short way, and how many
-/// Middle packets were taken together.
+/// Random work on one pair, until it fails or `length` things have happened. Returns how many
+/// packets went the short way, and how many Middle packets were taken together.
 fn run(setup: Setup, length: u64) -> (usize, usize) {
     let mut twins = Twins::new(setup);
     let mut rng = Rng::new(setup.seed ^ 0x5eed);
@@ -257,7 +258,8 @@ fn both_ways_leave_the_same_of_long_reads() {
     expect_more(middles, 3000, 60);
 }
 
-/// What came before a page that is gone is in its place, and the packet that finds it gone is refused.
+/// What came before a page that is gone is in its place, and the packet that finds it gone is
+/// refused.
 #[test]
 fn both_ways_leave_the_same_where_memory_is_gone() {
     for write in [false, true] {
@@ -350,7 +352,8 @@ fn shared_receives_go_the_general_way() {
     assert_eq!(twins.briefs(), 20, "the acknowledgements alone");
 }
 
-/// A program that only receives may stay in RTR: there the first packet goes the general way, which tells of it.
+/// A program that only receives may stay in RTR: there the first packet goes the general way, which
+/// tells of it.
 #[test]
 fn both_ways_leave_the_same_in_rtr() {
     let setup = Setup {

@@ -1,4 +1,5 @@
-//! FLUSH: answered by a READ response without data, once what was written before is where it was asked to be.
+//! FLUSH: answered by a READ response without data, once what was written before is where it was
+//! asked to be.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A forged packet ahead of what is expected, between two Ferroces: the connection goes on, and what it carries is right.
+//! A forged packet ahead of what is expected, between two Ferroces: the connection goes on, and
+//! what it carries is right.
 #![allow(clippy::cast_possible_truncation, reason = "test data is small")]
 
 #[path = "../../../fuzz/src/lib.rs"]

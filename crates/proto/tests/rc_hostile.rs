@@ -1,4 +1,5 @@
-//! Anything may come from a peer, and anything may be asked by the program: no panic, no loop, no lost or double completion.
+//! Anything may come from a peer, and anything may be asked by the program: no panic, no loop, no
+//! lost or double completion.
 #![allow(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;
@@ -303,7 +304,8 @@ impl Victim {
         self.reap();
     }
 
-    /// Every completion belongs to the oldest work requests: only unsignalled ones may be passed over.
+    /// Every completion belongs to the oldest work requests: only unsignalled ones may be passed
+    /// over.
     fn reap(&mut self) {
         let results = &self.pair.a.results;
         for (wc, _) in &results.send[self.seen.0..] {

@@ -1,4 +1,5 @@
-//! Random work over links that lose, repeat and disorder packets: everything arrives exactly once and in order all the same.
+//! Random work over links that lose, repeat and disorder packets: everything arrives exactly once
+//! and in order all the same.
 #![allow(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Long SENDs whose bytes the responder's owner fetches: one packet each, and by packets like any other where that cannot be.
+//! Long SENDs whose bytes the responder's owner fetches: one packet each, and by packets like any
+//! other where that cannot be.
 #![expect(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;
@@ -64,7 +65,8 @@ fn a_long_send_is_one_packet_that_waits_for_a_receive() {
     assert!(all.iter().all(|op| *op == Opcode::OFFER_IMM), "{all:?}");
 }
 
-/// A stream of WRITEs with immediate: all are on their way at once, and the bytes of one are in place when its receive was there, not before.
+/// A stream of WRITEs with immediate: all are on their way at once, and the bytes of one are in
+/// place when its receive was there, not before.
 #[test]
 fn long_writes_with_immediate_are_a_stream_in_order() {
     let mut pair = pair(Setup::default());
@@ -198,7 +200,8 @@ fn what_would_fail_by_packets_fails_as_an_offer() {
     assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::LocProtErr)]);
 }
 
-/// Offers that are fetched or refused at random, among shorter messages and receives that come late: all arrive once, in order.
+/// Offers that are fetched or refused at random, among shorter messages and receives that come
+/// late: all arrive once, in order.
 #[test]
 fn whatever_is_refused_everything_arrives_once_and_in_order() {
     for seed in seeds(200) {

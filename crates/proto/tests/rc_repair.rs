@@ -23,7 +23,8 @@ fn pair(kin: bool) -> Pair {
     pair
 }
 
-/// Three WRITEs, of which the second is lost, with all of its `lost` packets. Returns the packets that A sent.
+/// Three WRITEs, of which the second is lost, with all of its `lost` packets. Returns the packets
+/// that A sent.
 #[track_caller]
 fn lose_one(pair: &mut Pair, lost: u32) -> Vec<Opcode> {
     let done = pair.a.results.send.len();
@@ -139,7 +140,8 @@ fn a_gap_behind_a_gap_does_not_wait_for_it() {
         pair.settle(Duration::from_micros(10));
     }
     until_sent(&mut pair, Side::A, 4);
-    // The second one's first way and its answer's, its second way and the acknowledgement's, of 20 us each, begin at 10 us.
+    // The second one's first way and its answer's, its second way and the acknowledgement's, of 20
+    // us each, begin at 10 us.
     let took = pair.now.since(start);
     assert!(took < Duration::from_micros(10 + 100), "{took:?}");
     assert_eq!(sent(&mut pair, Side::A).len(), 4 + 2);
@@ -167,7 +169,8 @@ fn what_overtakes_a_repair_tells_that_it_was_lost() {
     assert_eq!(sent(&mut pair, Side::A).len(), 3 + 2, "twice the first");
 }
 
-/// A WRITE's acknowledgement tells that the responses before it were lost; it does not have to come again.
+/// A WRITE's acknowledgement tells that the responses before it were lost; it does not have to come
+/// again.
 #[test]
 fn an_acknowledgement_behind_lost_responses_counts() {
     let mut pair = pair(true);

@@ -290,8 +290,8 @@ fn timeout_set_in_sqd_counts_for_what_follows() {
     assert_eq!(pair.now.since(start), expiry(15));
 }
 
-/// When the local ACK timer expires: four times the timeout, as late as the specification allows, but not later than half a second
-/// unless the timeout itself is longer.
+/// When the local ACK timer expires: four times the timeout, as late as the specification allows,
+/// but not later than half a second unless the timeout itself is longer.
 fn expiry(timeout: u8) -> Duration {
     let timeout = Duration::from_nanos(4096 << timeout);
     timeout.max((timeout * 4).min(Duration::from_millis(500)))

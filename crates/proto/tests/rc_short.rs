@@ -1,4 +1,5 @@
-//! Short messages that go out at once leave the same packets and the same state as if they went the general way.
+//! Short messages that go out at once leave the same packets and the same state as if they went the
+//! general way.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What is sent, received and acknowledged swiftly (module `swift`) leaves the same packets, completions, memory and state as what goes
-//! the general way.
+//! What is sent, received and acknowledged swiftly (module `swift`) leaves the same packets,
+//! completions, memory and state as what goes the general way.
 
 mod common;
 
@@ -58,7 +58,8 @@ struct Ends {
     lossless: bool,
     /// They take the swift way wherever it is open.
     swift: Option<Counts>,
-    /// What was found open for A, and for B, and is not asked again until something goes the general way.
+    /// What was found open for A, and for B, and is not asked again until something goes the
+    /// general way.
     open: [Open; 2],
     /// To A, and to B.
     under_way: [VecDeque<Vec<u8>>; 2],
@@ -567,7 +568,8 @@ fn on_a_link_that_loses_nothing_is_sent_swiftly() {
     expect_more(counts.taken, 20, 15);
 }
 
-/// A program that only receives may stay in RTR: there the first packet goes the general way, which tells of it.
+/// A program that only receives may stay in RTR: there the first packet goes the general way, which
+/// tells of it.
 #[test]
 fn both_ways_leave_the_same_in_rtr() {
     let unconnected = |setup| {
@@ -632,7 +634,8 @@ fn every_length_up_to_the_mtu_goes_swiftly() {
     assert_eq!(twins.counts().sent, 257, "two packets");
 }
 
-/// The last receive completion that has room, and the first that has not, by messages that are taken swiftly and acknowledged together.
+/// The last receive completion that has room, and the first that has not, by messages that are
+/// taken swiftly and acknowledged together.
 #[test]
 fn an_overflow_is_the_same_wherever_it_happens() {
     for room in 0..12 {

@@ -1,4 +1,5 @@
-//! Requests that break the rules, and what both sides make of it: the outcome that the specification gives.
+//! Requests that break the rules, and what both sides make of it: the outcome that the
+//! specification gives.
 #![allow(clippy::cast_possible_truncation, reason = "test data is small")]
 
 mod common;

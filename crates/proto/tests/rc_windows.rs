@@ -1,4 +1,5 @@
-//! Memory windows between two queue pairs: binds in the order of the send queue, access through them, invalidates.
+//! Memory windows between two queue pairs: binds in the order of the send queue, access through
+//! them, invalidates.
 
 mod common;
 

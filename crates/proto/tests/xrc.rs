@@ -290,7 +290,8 @@ fn each_half_has_its_queue_only() {
     assert!(refused(rc.try_send(Side::A, named)));
 }
 
-/// While another process is asked for a receive the initiator hears nothing; what it hears then is not charged.
+/// While another process is asked for a receive the initiator hears nothing; what it hears then is
+/// not charged.
 #[test]
 fn a_message_waits_for_the_owner_of_its_queue() {
     for owner_has in [true, false] {

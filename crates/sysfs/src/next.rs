@@ -37,8 +37,9 @@ impl Next {
     }
 }
 
-/// Functions of the C library as this library has them, several names for one body. `$next` is the function behind, of that name.
-/// Within this crate's own tests they have no C names: they would stand in front of the test's own library.
+/// Functions of the C library as this library has them, several names for one body. `$next` is the
+/// function behind, of that name. Within this crate's own tests they have no C names: they would
+/// stand in front of the test's own library.
 macro_rules! hooks {
     ($($($name:ident),+ : fn($($arg:ident: $type:ty),*) -> $result:ty, |$next:ident| $body:block)*) => {
         $($crate::next::hooks!(@each [$($name)+] ($($arg: $type),*) -> $result, $next, $body);)*

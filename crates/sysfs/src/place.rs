@@ -19,7 +19,8 @@ pub(crate) enum Place {
     Ours(Entry),
 }
 
-/// Looks at a path as the functions whose names end with `at` do: a relative one begins at `folder`.
+/// Looks at a path as the functions whose names end with `at` do: a relative one begins at
+/// `folder`.
 ///
 /// # Safety
 /// `path` is a string or null.
@@ -67,8 +68,8 @@ pub(crate) fn of_descriptor(fd: c_int) -> Option<Entry> {
     }
 }
 
-/// Whether an absolute path may lead to our folders. Those of all programs come here, so it must be quick; it may err on the side of
-/// asking.
+/// Whether an absolute path may lead to our folders. Those of all programs come here, so it must be
+/// quick; it may err on the side of asking.
 fn may_be_ours(path: &[u8]) -> bool {
     let (Some(first), Some(start)) = (
         path.iter().position(|byte| *byte != b'/'),

@@ -19,7 +19,8 @@ pub(crate) enum Answer {
 /// `ferroce_sysfs_look` of the drop-in library.
 type Look = unsafe extern "C" fn(*const c_char, c_int, *mut *mut c_char, *mut usize) -> c_int;
 
-/// What is at an absolute path, behind a link at its end too if `follow` is set. `None` if the drop-in library cannot be had.
+/// What is at an absolute path, behind a link at its end too if `follow` is set. `None` if the
+/// drop-in library cannot be had.
 pub(crate) fn look(path: &CStr, follow: bool) -> Option<Answer> {
     let look = function()?;
     let mut buffer = std::ptr::null_mut();
@@ -57,7 +58,8 @@ fn answer(kind: c_int, bytes: &[u8]) -> Option<Answer> {
     Some(Answer::Ours(Entry { path, kind }))
 }
 
-/// The function, from the library that lies beside this one. The program usually has it loaded already, and then this is the same.
+/// The function, from the library that lies beside this one. The program usually has it loaded
+/// already, and then this is the same.
 #[cfg(not(test))]
 fn function() -> Option<Look> {
     static FUNCTION: OnceLock<Option<Look>> = OnceLock::new();

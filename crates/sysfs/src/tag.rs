@@ -1,7 +1,8 @@
 //! Descriptors that stand for our files and folders.
 //!
-//! Each is anonymous memory whose name is `ferroce` and the path. The kernel shows that name as the target of
-//! `/proc/self/fd/<n>`, so what a descriptor stands for is known as long as it lives, in whichever way it was copied.
+//! Each is anonymous memory whose name is `ferroce` and the path. The kernel shows that name as the
+//! target of `/proc/self/fd/<n>`, so what a descriptor stands for is known as long as it lives, in
+//! whichever way it was copied.
 
 use std::ffi::{CStr, CString, c_int};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,7 +80,8 @@ pub(crate) fn path_of(fd: c_int) -> Option<CString> {
     })
 }
 
-/// Before a read at an offset (`None`: the descriptor's own): makes the content anew if it is read from the beginning.
+/// Before a read at an offset (`None`: the descriptor's own): makes the content anew if it is read
+/// from the beginning.
 pub(crate) fn refresh(fd: c_int, offset: Option<i64>) {
     errno::kept(|| {
         let Some(path) = path_of(fd) else {
@@ -108,7 +110,8 @@ pub(crate) fn refresh(fd: c_int, offset: Option<i64>) {
     });
 }
 
-/// Puts a content into a descriptor's memory. A failure leaves it shorter, as a read that is cut off.
+/// Puts a content into a descriptor's memory. A failure leaves it shorter, as a read that is cut
+/// off.
 fn fill(fd: c_int, content: &[u8]) {
     // SAFETY: a buffer with its length; no pointers.
     unsafe {
@@ -159,7 +162,8 @@ mod tests {
         // SAFETY: as above. It is open for reading only.
         assert_eq!(unsafe { libc::write(fd, buffer.as_ptr().cast(), 1) }, -1);
         close(copy);
-        // A number that was closed may be anybody's in the next moment, so it becomes a foreign one's without being closed between.
+        // A number that was closed may be anybody's in the next moment, so it becomes a foreign
+        // one's without being closed between.
         let foreign = foreign();
         // SAFETY: live descriptors.
         assert_eq!(unsafe { libc::dup2(foreign, fd) }, fd);

@@ -1,7 +1,8 @@
-//! Two queue pairs of the device, of any type, under arbitrary calls: post, modify, register, bind, resize, destroy, in any order.
+//! Two queue pairs of the device, of any type, under arbitrary calls: post, modify, register, bind,
+//! resize, destroy, in any order.
 //!
-//! Whatever the calls: no panic; each work request that was accepted completes once, in order; nothing is written behind the
-//! registered memory.
+//! Whatever the calls: no panic; each work request that was accepted completes once, in order;
+//! nothing is written behind the registered memory.
 
 mod memory;
 mod player;

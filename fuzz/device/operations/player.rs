@@ -50,7 +50,8 @@ impl Player {
         }
     }
 
-    /// Takes it from RESET to RTS. A packet that was sent before may be the one that is expected again, and ruin it in RTR already.
+    /// Takes it from RESET to RTS. A packet that was sent before may be the one that is expected
+    /// again, and ruin it in RTR already.
     pub(super) fn connect(&self, to: Qpn) {
         wait_for("RTS", || {
             let (state, refused) = match self.end.try_go_to(QpState::Rts, to, self.end.gid()) {

@@ -38,7 +38,8 @@ impl World {
         }
         let accepted = player.end.side().modify(&attr, mask).is_ok();
         if accepted && mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
-            // What had completed is forgotten with the rest, or still there: neither is told apart here.
+            // What had completed is forgotten with the rest, or still there: neither is told apart
+            // here.
             player.forget();
             while player.end.side().poll().is_ok_and(|wc| wc.is_some()) {}
         }

@@ -13,8 +13,8 @@ pub(super) struct Posted {
 }
 
 impl Posted {
-    /// Each completion must be of the oldest open request that has to complete. Requests without a signal complete silently
-    /// on success.
+    /// Each completion must be of the oldest open request that has to complete. Requests without a
+    /// signal complete silently on success.
     pub(super) fn check(&mut self, completions: &[(Wc, bool)]) {
         for (wc, _) in &completions[self.seen..] {
             loop {

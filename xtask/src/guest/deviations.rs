@@ -1,5 +1,5 @@
-//! Where the kernel's driver deviates from the specification: the list of `docs/interop-rxe.md`, and a look at the wire that it still
-//! does so.
+//! Where the kernel's driver deviates from the specification: the list of `docs/interop-rxe.md`,
+//! and a look at the wire that it still does so.
 
 use super::harness::Run;
 use super::pair::{Family, Outcome, Ready, Server, start};

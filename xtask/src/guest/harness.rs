@@ -106,7 +106,8 @@ impl Drop for Guest {
         }
         cleanup::delete_namespace(&self.namespace);
         if let Some(folder) = self.share.parent().and_then(Path::parent) {
-            // The console's output and what was shared: of this run alone, as its name has the process id.
+            // The console's output and what was shared: of this run alone, as its name has the
+            // process id.
             let _ = std::fs::remove_dir_all(folder);
         }
     }
@@ -145,7 +146,8 @@ impl<'a> Run<'a> {
         let line = [&*self.guest.ferroce, "run", "--", "stdbuf", "-oL"];
         command.args(line).args(words).current_dir("/");
         if std::env::var_os("FERROCE_LOG").is_none() {
-            // Beside what the program prints: a failure with a foreign peer is hard enough to understand.
+            // Beside what the program prints: a failure with a foreign peer is hard enough to
+            // understand.
             command.env("FERROCE_LOG", "ferroce=debug,ferroce::cm=trace");
         }
         let program = words.iter().find(|w| **w != "env" && !w.contains('='));

@@ -1,7 +1,9 @@
-//! The tests of the Rust interface in the guest: on genuine rdma-core, with the kernel's driver below.
+//! The tests of the Rust interface in the guest: on genuine rdma-core, with the kernel's driver
+//! below.
 //!
-//! They are the test programs that `cargo test` runs, told to use the system's libraries and the address of the guest's device. What
-//! that driver does otherwise than the software device, the tests assert themselves.
+//! They are the test programs that `cargo test` runs, told to use the system's libraries and the
+//! address of the guest's device. What that driver does otherwise than the software device, the
+//! tests assert themselves.
 
 use std::time::Duration;
 
@@ -17,11 +19,13 @@ use crate::workspace::Workspace;
 const NAME: &str = "rust-interface";
 /// They take half a minute there.
 const LIMIT: Duration = Duration::from_secs(240);
-/// The one that makes up its steps. A dozen cases take three seconds there; the other programs with random parts do one.
+/// The one that makes up its steps. A dozen cases take three seconds there; the other programs with
+/// random parts do one.
 const RANDOM: &str = "programs";
 const RANDOM_CASES: &str = "FERROCE_SEEDS=12";
 const CASES: &str = "FERROCE_SEEDS=1";
-/// The test programs. The others test the compiler, the examples, and the allocations of the software device.
+/// The test programs. The others test the compiler, the examples, and the allocations of the
+/// software device.
 const PROGRAMS: [&str; 18] = [
     "arrivals",
     "connection",

@@ -1,7 +1,8 @@
 //! Running the tests of one guest: those that mostly wait beside the others.
 //!
-//! The guest has one emulated processor, and a program that polls takes one of this machine's, which usually has two. So a test that
-//! fails beside another one is run once more, alone; both results are printed, and the second counts.
+//! The guest has one emulated processor, and a program that polls takes one of this machine's,
+//! which usually has two. So a test that fails beside another one is run once more, alone; both
+//! results are printed, and the second counts.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -25,7 +26,8 @@ pub(super) struct Job<'a> {
     pub(super) body: Box<dyn Fn(&Run) -> Outcome + Sync + 'a>,
 }
 
-/// Runs them all, the lines in the order in which they end. Each has a folder for its logs in `logs`.
+/// Runs them all, the lines in the order in which they end. Each has a folder for its logs in
+/// `logs`.
 pub(super) fn run(guest: &Guest, jobs: &[Job], logs: &Path, tally: &mut Tally) {
     let mut again: Vec<&Job> = Vec::new();
     let (report, reports) = mpsc::channel();

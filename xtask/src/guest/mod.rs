@@ -1,8 +1,9 @@
 //! Guest tests: Linux's own software RDMA driver as the peer.
 //!
-//! `tests/guest` boots a small virtual machine with the kernel's `rdma_rxe` and Debian's programs. Its network interface ends in a
-//! network namespace of this machine, where the same programs run on Ferroce. Nobody wrote the one for the other. The [`table`] has
-//! what is run; what came out becomes `docs/interop-rxe.md`.
+//! `tests/guest` boots a small virtual machine with the kernel's `rdma_rxe` and Debian's programs.
+//! Its network interface ends in a network namespace of this machine, where the same programs run
+//! on Ferroce. Nobody wrote the one for the other. The [`table`] has what is run; what came out
+//! becomes `docs/interop-rxe.md`.
 
 mod deviations;
 mod document;

@@ -116,7 +116,8 @@ impl Ready {
     }
 }
 
-/// Starts the server where it belongs, waits until it can be called, and starts the client: what is here, what is there.
+/// Starts the server where it belongs, waits until it can be called, and starts the client: what is
+/// here, what is there.
 pub(super) fn start(
     run: &Run,
     server: Server,

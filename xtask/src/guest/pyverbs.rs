@@ -1,7 +1,8 @@
 //! rdma-core's own test suite on the kernel's driver, in the guest.
 //!
-//! The guest's file system has no Python. What this machine has of it goes there as an archive: the interpreter, its library,
-//! `pyverbs`, and the shared libraries that these need. Both run the same distribution.
+//! The guest's file system has no Python. What this machine has of it goes there as an archive: the
+//! interpreter, its library, `pyverbs`, and the shared libraries that these need. Both run the same
+//! distribution.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,8 +24,8 @@ const PACKAGES: [&str; 4] = [
     "libpython3.11-minimal",
     "libpython3.11-stdlib",
 ];
-/// Makes the archive of the packages named, with the libraries that the loader finds for their files, below the names that the guest
-/// has. `__pycache__` saves the guest from compiling.
+/// Makes the archive of the packages named, with the libraries that the loader finds for their
+/// files, below the names that the guest has. `__pycache__` saves the guest from compiling.
 const PACK: &str = r#"
 target=$1; shift
 files=$(dpkg -L "$@" | grep -E '^/usr/(bin|lib)/' | while read -r f; do [ -d "$f" ] || echo "$f"; done)

@@ -122,8 +122,9 @@ impl Row {
         })
     }
 
-    /// What stands for a word in capitals: `SERVER` and `CLIENT` for addresses of the row's family, `SERVER4` for the server's IPv4
-    /// address, `GID` for the index of the own GID, `MTU` for the largest payload of a packet. `TEST/` are this repository's programs.
+    /// What stands for a word in capitals: `SERVER` and `CLIENT` for addresses of the row's family,
+    /// `SERVER4` for the server's IPv4 address, `GID` for the index of the own GID, `MTU` for the
+    /// largest payload of a packet. `TEST/` are this repository's programs.
     fn filled_in(&self, run: &Run, way: Way, is_ours: bool, word: &str) -> String {
         match word {
             "SERVER" => self.family.of(way.server).to_owned(),

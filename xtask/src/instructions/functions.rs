@@ -36,8 +36,9 @@ pub(super) fn table(case: &Case) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-/// Reads callgrind's format, without compressed names or positions: a block per function, in it a line per place with its own
-/// instructions, and three lines per call, the last of which has the instructions of the called function.
+/// Reads callgrind's format, without compressed names or positions: a block per function, in it a
+/// line per place with its own instructions, and three lines per call, the last of which has the
+/// instructions of the called function.
 fn parse(text: &str) -> BTreeMap<String, Cost> {
     let mut all: BTreeMap<String, Cost> = BTreeMap::new();
     let (mut current, mut called) = (String::new(), String::new());

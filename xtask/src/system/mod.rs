@@ -1,7 +1,7 @@
 //! System tests: unmodified RDMA programs, each side a process of its own, on the release build.
 //!
-//! A test is a function of a [`Stage`]; most are run at every [`Place`] and as both kinds of [`User`]. Each has its own network
-//! namespaces, so that tests run side by side without meeting.
+//! A test is a function of a [`Stage`]; most are run at every [`Place`] and as both kinds of
+//! [`User`]. Each has its own network namespaces, so that tests run side by side without meeting.
 
 pub(crate) mod aims;
 pub(crate) mod capture;
@@ -42,7 +42,8 @@ struct Case {
 }
 
 impl Case {
-    /// A quarter of an hour of perftest over a wire; `programs` has the same programs there, with fewer options.
+    /// A quarter of an hour of perftest over a wire; `programs` has the same programs there, with
+    /// fewer options.
     fn is_long(&self) -> bool {
         self.name.starts_with("table.ib_") && self.place == Place::Wire(1500)
     }
@@ -106,7 +107,8 @@ impl Catalogue {
     }
 }
 
-/// Whether a line of `/proc/net/unix` is the abstract socket that holds this port of the connection manager, in any port space.
+/// Whether a line of `/proc/net/unix` is the abstract socket that holds this port of the connection
+/// manager, in any port space.
 fn is_cm_port(line: &str, port: u16) -> bool {
     line.rsplit_once("@ferroce/port/")
         .and_then(|(_, name)| name.split_once('/'))

@@ -12,7 +12,8 @@ const CARRIER_LIMIT: Duration = Duration::from_secs(10);
 /// Where the two sides of a test are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// One namespace with nothing but the loopback interface; the sides meet at 127.0.0.1 and `::1`.
+    /// One namespace with nothing but the loopback interface; the sides meet at 127.0.0.1 and
+    /// `::1`.
     Loopback,
     /// One namespace with an interface; the sides meet at its address.
     OneSpace,
@@ -163,8 +164,9 @@ impl Net {
         }
     }
 
-    /// Brings the ends of the cable up, and gives them their addresses once the kernel has noticed that the cable is there: those
-    /// that they had before would not be announced to the other side.
+    /// Brings the ends of the cable up, and gives them their addresses once the kernel has noticed
+    /// that the cable is there: those that they had before would not be announced to the other
+    /// side.
     fn bring_up(&self, ends: &[Side]) -> Result<(), String> {
         for &end in ends {
             self.shell(end, "ip link set eth0 up")?;

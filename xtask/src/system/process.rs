@@ -162,7 +162,8 @@ impl Process {
         nix::sys::signal::kill(pid, signal).map_err(|e| format!("{}: {signal}: {e}", self.label))
     }
 
-    /// Sends a signal to it and to all that it has started: under `unshare --fork` the program itself is a child.
+    /// Sends a signal to it and to all that it has started: under `unshare --fork` the program
+    /// itself is a child.
     pub(crate) fn signal_all(&self, signal: Signal) -> Result<(), String> {
         let group = Pid::from_raw(self.child.id().cast_signed());
         nix::sys::signal::killpg(group, signal)

@@ -1,7 +1,8 @@
 //! Runs tests, two at a time, and prints their lines.
 //!
-//! A test that fails beside another one is run once more, alone: on two cores a pair of polling programs can starve another
-//! pair past the timeouts that it asked for, which says nothing about either. Both results are printed; the second counts.
+//! A test that fails beside another one is run once more, alone: on two cores a pair of polling
+//! programs can starve another pair past the timeouts that it asked for, which says nothing about
+//! either. Both results are printed; the second counts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,8 @@
 const ORDINARY: &str = "20001";
 /// Another one, whom nothing connects with the first.
 const SECOND: &str = "20002";
-/// The user `nobody`; in a user namespace also what the ids read as that are not mapped there (`/proc/sys/kernel/overflowuid`).
+/// The user `nobody`; in a user namespace also what the ids read as that are not mapped there
+/// (`/proc/sys/kernel/overflowuid`).
 const NOBODY: &str = "65534";
 
 /// Who runs a program.
@@ -18,11 +19,13 @@ pub(crate) enum User {
     Second,
     /// The user whose id is the overflow id.
     Nobody,
-    /// The ordinary user in a user namespace without a map, where every id reads as the overflow id.
+    /// The ordinary user in a user namespace without a map, where every id reads as the overflow
+    /// id.
     Unmapped,
     /// The second user in another namespace of that kind.
     UnmappedSecond,
-    /// The ordinary user in user, PID and mount namespaces of its own, root there, as in a rootless container with host networking.
+    /// The ordinary user in user, PID and mount namespaces of its own, root there, as in a rootless
+    /// container with host networking.
     Container,
     /// The second user in such a container.
     ContainerSecond,

@@ -1,5 +1,5 @@
-//! The file by which the processes of `ibv_xsrq_pingpong` find their XRC domain. Its name is fixed, so that tests beside each other
-//! would share it.
+//! The file by which the processes of `ibv_xsrq_pingpong` find their XRC domain. Its name is fixed,
+//! so that tests beside each other would share it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,9 +8,10 @@ const FILE: &str = "/tmp/xrc_domain";
 
 static USERS: Mutex<()> = Mutex::new(());
 
-/// If that program is among these: removes what an earlier one left, which another user, say root, may have made and this one cannot
-/// open. Nobody else does that as long as the guard lives: a client that came after it would be in another domain than its server's other
-/// clients, which makes the server wait forever for an answer that cannot come.
+/// If that program is among these: removes what an earlier one left, which another user, say root,
+/// may have made and this one cannot open. Nobody else does that as long as the guard lives: a
+/// client that came after it would be in another domain than its server's other clients, which
+/// makes the server wait forever for an answer that cannot come.
 pub(super) fn anew_for<'p>(
     programs: impl IntoIterator<Item = &'p str>,
 ) -> Option<MutexGuard<'static, ()>> {

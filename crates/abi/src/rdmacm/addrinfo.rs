@@ -1,7 +1,8 @@
 //! `rdma_getaddrinfo`: host and service names to addresses and kinds of service.
 //!
-//! Every block that reaches the program comes from `malloc`, and `rdma_freeaddrinfo` frees each member with `free`: there are
-//! programs that build such structures themselves and pass them there.
+//! Every block that reaches the program comes from `malloc`, and `rdma_freeaddrinfo` frees each
+//! member with `free`: there are programs that build such structures themselves and pass them
+//! there.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -77,7 +78,8 @@ fn resolver_hints(hints: &rdma_addrinfo) -> addrinfo {
     ai
 }
 
-/// Sets kind of queue pair and port space: the hints' where given, else those that go with the resolver's answer.
+/// Sets kind of queue pair and port space: the hints' where given, else those that go with the
+/// resolver's answer.
 fn set_kind(rai: &mut rdma_addrinfo, hints: &rdma_addrinfo, ai: &addrinfo) {
     // Enumerators of a few bits.
     let (qp_type, ps) = match ai.ai_socktype {
@@ -194,7 +196,8 @@ unsafe fn copy_hint(
 /// Fills the answer.
 ///
 /// # Safety
-/// `node` and `service` are NULL or C strings; the hints' pointers are NULL or have the bytes that their lengths say.
+/// `node` and `service` are NULL or C strings; the hints' pointers are NULL or have the bytes that
+/// their lengths say.
 unsafe fn fill(
     node: *const c_char,
     service: *const c_char,
@@ -242,7 +245,8 @@ unsafe fn answer(
     let empty = rdma_addrinfo::zeroed();
     // SAFETY: `empty` has that many bytes.
     let rai = unsafe { duplicate::<rdma_addrinfo>(&raw const empty, size_of::<rdma_addrinfo>())? };
-    // SAFETY: the caller's strings and hints; the block holds a whole structure and nobody else knows it.
+    // SAFETY: the caller's strings and hints; the block holds a whole structure and nobody else
+    // knows it.
     match unsafe { fill(node, service, &hints, &mut *rai) } {
         Ok(()) => Ok(rai),
         Err(failure) => {

@@ -31,10 +31,12 @@ static CHANNELS: Mutex<Channels> = Mutex::new(Channels {
 
 /// See [`CHANNELS`].
 struct Channels {
-    /// A thread that sleeps on a channel's descriptor holds nothing but this number (it may be cancelled there, and the channel
-    /// destroyed under it), and looks the channel up again when it wakes.
+    /// A thread that sleeps on a channel's descriptor holds nothing but this number (it may be
+    /// cancelled there, and the channel destroyed under it), and looks the channel up again when it
+    /// wakes.
     by_serial: BTreeMap<u64, Arc<nic::EventChannel>>,
-    /// The numbers by the address of the program's structure, which is not looked into: the program may have destroyed it.
+    /// The numbers by the address of the program's structure, which is not looked into: the program
+    /// may have destroyed it.
     serials: BTreeMap<usize, u64>,
 }
 
@@ -92,10 +94,12 @@ pub(super) fn create() -> Result<*mut rdma_event_channel, Error> {
     Ok(handle)
 }
 
-/// Destroys a channel. A thread that is blocked in its descriptor stays there, as with the kernel's.
+/// Destroys a channel. A thread that is blocked in its descriptor stays there, as with the
+/// kernel's.
 ///
 /// # Safety
-/// `channel` is a live channel that nobody uses any more, except for threads that are blocked in it.
+/// `channel` is a live channel that nobody uses any more, except for threads that are blocked in
+/// it.
 pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
     // Before the structure is freed, or a new channel might have its address.
     lock(&CHANNELS).serials.remove(&channel.addr());
@@ -121,9 +125,10 @@ pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_cha
     unsafe { destroy(channel) };
 }
 
-/// What a thread does whose channel was destroyed while it slept, or just before it was going to: it sleeps on, as it would in the
-/// kernel if it had been a little quicker, until a signal interrupts it. (rping destroys the channel of a thread that is about to
-/// fetch the next event, and takes an error for a failure of its own.) `errno` is EINTR then.
+/// What a thread does whose channel was destroyed while it slept, or just before it was going to:
+/// it sleeps on, as it would in the kernel if it had been a little quicker, until a signal
+/// interrupts it. (rping destroys the channel of a thread that is about to fetch the next event,
+/// and takes an error for a failure of its own.) `errno` is EINTR then.
 pub(super) fn stay_blocked() {
     // SAFETY: `pause` has no arguments; it is a cancellation point and nothing is held.
     unsafe { libc::pause() };

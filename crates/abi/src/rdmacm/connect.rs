@@ -35,8 +35,8 @@ fn device_limits(id: Id<'_>) -> Result<ReadLimits, Error> {
     })
 }
 
-/// Copies and checks the program's parameters: on connections, limits must be within the device's, and without parameters
-/// there must be a queue pair to take the number from.
+/// Copies and checks the program's parameters: on connections, limits must be within the device's,
+/// and without parameters there must be a queue pair to take the number from.
 ///
 /// # Safety
 /// `param` is NULL or live.
@@ -90,7 +90,8 @@ unsafe fn private_data(data: *const c_void, len: u8) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec()
 }
 
-/// The parameters in the conversation's form; number and receive queue of a queue pair on the identifier come first.
+/// The parameters in the conversation's form; number and receive queue of a queue pair on the
+/// identifier come first.
 ///
 /// # Safety
 /// The private data that `param` names is live.
@@ -153,8 +154,8 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
     await_event(id)
 }
 
-/// What an acceptor settles: its own wishes, the defaults being the request's values; it never starts more READs than the
-/// requester serves.
+/// What an acceptor settles: its own wishes, the defaults being the request's values; it never
+/// starts more READs than the requester serves.
 fn accept_limits(id: Id<'_>, param: Option<&rdma_conn_param>, device: ReadLimits) -> ReadLimits {
     let requested = lock(id.settings()).requested;
     let default = ReadLimits {
@@ -168,7 +169,8 @@ fn accept_limits(id: Id<'_>, param: Option<&rdma_conn_param>, device: ReadLimits
     limits
 }
 
-/// Answers a connect request with the queue pair ready: data may come before the peer's last message does.
+/// Answers a connect request with the queue pair ready: data may come before the peer's last
+/// message does.
 ///
 /// # Safety
 /// `id` and `param` are NULL or live.

@@ -1,4 +1,5 @@
-//! Devices as RDMA CM shows them: one context and one protection domain per device, shared by all identifiers.
+//! Devices as RDMA CM shows them: one context and one protection domain per device, shared by all
+//! identifiers.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
@@ -17,8 +18,8 @@ use crate::verbs::{engine, ibv_alloc_pd, ibv_open_device, open_xrcd};
 /// Every device has this one port.
 pub(super) const PORT: u8 = 1;
 
-/// What all identifiers on a device share. It lives as long as the process: programs compare the pointers, and use them after
-/// their identifiers are gone.
+/// What all identifiers on a device share. It lives as long as the process: programs compare the
+/// pointers, and use them after their identifiers are gone.
 #[derive(Clone)]
 pub(super) struct Shared {
     /// A child of `fork` has devices of its own, and gets contexts of its own.
@@ -31,7 +32,8 @@ pub(super) struct Shared {
     xrcd: *mut ibv_xrcd,
 }
 
-// SAFETY: the pointers are to objects of the verbs layer, which may be used from any thread and are never destroyed here.
+// SAFETY: the pointers are to objects of the verbs layer, which may be used from any thread and are
+// never destroyed here.
 unsafe impl Send for Shared {}
 
 static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());

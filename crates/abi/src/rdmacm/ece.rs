@@ -1,4 +1,5 @@
-//! Extended connection establishment: the vendor options of queue pairs that the program manages itself.
+//! Extended connection establishment: the vendor options of queue pairs that the program manages
+//! itself.
 
 use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;

@@ -117,8 +117,8 @@ unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), Error> {
     unsafe { lifecycle::destroy(id) }
 }
 
-/// Makes a fetched event's new connection a synchronous identifier, with a queue pair if the listener's endpoint was made with
-/// attributes for one.
+/// Makes a fetched event's new connection a synchronous identifier, with a queue pair if the
+/// listener's endpoint was made with attributes for one.
 ///
 /// # Safety
 /// `event` is live and was fetched from the listener's channel.
@@ -138,7 +138,8 @@ unsafe fn take_connection(
     }
     let request_qp = lock(listen.settings()).request_qp;
     let result = request_qp
-        // SAFETY: the new identifier is live; domain and attributes are those that the program gave for it.
+        // SAFETY: the new identifier is live; domain and attributes are those that the program gave
+        // for it.
         .map_or(Ok(()), |RequestQp { pd, mut attr }| unsafe {
             qp::create(id, pd, &raw mut attr)
         })

@@ -22,7 +22,8 @@ use crate::verbs::wait;
 
 /// What lies behind a `struct rdma_cm_event`.
 pub(crate) struct EventPrivate {
-    /// Counts this event until it is acknowledged: of the listener for a connect request, else of the identifier.
+    /// Counts this event until it is acknowledged: of the listener for a connect request, else of
+    /// the identifier.
     acks: Arc<Acks>,
     /// Counts it for the multicast group that it is about, too.
     group_acks: Option<Arc<Acks>>,
@@ -35,8 +36,9 @@ impl Handle for rdma_cm_event {
     type Private = EventPrivate;
 }
 
-/// Held while an event moves from the channel's queue into the count of its identifier. Whoever has emptied the queue of an
-/// identifier's events and then held this once knows that every event of the identifier is counted.
+/// Held while an event moves from the channel's queue into the count of its identifier. Whoever has
+/// emptied the queue of an identifier's events and then held this once knows that every event of
+/// the identifier is counted.
 static DELIVERY: Mutex<()> = Mutex::new(());
 
 /// Returns when no event is between queue and count.
@@ -84,8 +86,9 @@ fn take(channel: &nic::EventChannel) -> Taken {
     } else {
         structure(&event.id)
     };
-    // SAFETY: a structure is freed only after its conversation's events were removed from the queue and `DELIVERY` was held, so
-    // one that an event still names is live, and stays so once the event is counted.
+    // SAFETY: a structure is freed only after its conversation's events were removed from the queue
+    // and `DELIVERY` was held, so one that an event still names is live, and stays so once the
+    // event is counted.
     let Ok(owner) = (unsafe { Id::new(owner) }) else {
         return Taken::Nothing(Some(event));
     };
@@ -133,7 +136,8 @@ struct Outcome {
     status: c_int,
 }
 
-/// Does librdmacm's own part of an event, before the program sees it. `None`: the program is not to see it at all.
+/// Does librdmacm's own part of an event, before the program sees it. `None`: the program is not to
+/// see it at all.
 fn complete(delivery: &Delivery) -> Option<Outcome> {
     // SAFETY: the event is counted, so its identifier is live.
     let id = unsafe { Id::new(delivery.id) }.expect("invariant: a delivery names an identifier");
@@ -186,7 +190,8 @@ fn complete(delivery: &Delivery) -> Option<Outcome> {
     }
 }
 
-/// Fills the structure of a new connection. `false`: it is turned down, for want of a device context.
+/// Fills the structure of a new connection. `false`: it is turned down, for want of a device
+/// context.
 fn request(id: Id<'_>, event: &nic::cm::Event) -> bool {
     if let Err(e) = id.show_device() {
         tracing::warn!(target: "ferroce::rdmacm", "a connect request is turned down: {e}");
@@ -247,7 +252,8 @@ fn publish(delivery: Delivery, outcome: &Outcome) -> *mut rdma_cm_event {
     )
 }
 
-/// Undoes the delivery of an event that the program is not to see: a connect request that is turned down.
+/// Undoes the delivery of an event that the program is not to see: a connect request that is turned
+/// down.
 fn discard(delivery: Delivery) {
     if !delivery.listen_id.is_null() {
         // SAFETY: the identifier was made for this event and the program never saw it.
@@ -288,7 +294,8 @@ pub(super) fn fetch(channel: ChannelRef) -> Result<*mut rdma_cm_event, ()> {
     }
 }
 
-/// `rdma_get_cm_event(3)`: -1 with EAGAIN on a non-blocking descriptor without events, EINTR after a signal.
+/// `rdma_get_cm_event(3)`: -1 with EAGAIN on a non-blocking descriptor without events, EINTR after
+/// a signal.
 pub unsafe extern "C" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,

@@ -77,7 +77,8 @@ pub(super) struct Id<'a> {
     private: &'a IdPrivate,
 }
 
-/// Reads and writes fields of the C structure without ever making a reference to it: the program may use it at the same time.
+/// Reads and writes fields of the C structure without ever making a reference to it: the program
+/// may use it at the same time.
 macro_rules! public_fields {
     ($($field:ident $(/ $set:ident)?: $ty:ty;)*) => {
         $(
@@ -87,7 +88,8 @@ macro_rules! public_fields {
             }
             $(
                 pub(super) fn $set(self, value: $ty) {
-                    // SAFETY: as above; by the rules of librdmacm, nobody else writes what a running call writes.
+                    // SAFETY: as above; by the rules of librdmacm, nobody else writes what a
+                    // running call writes.
                     unsafe { (&raw mut (*self.public).$field).write(value) };
                 }
             )?
@@ -256,7 +258,8 @@ impl<'a> Id<'a> {
         Ok(())
     }
 
-    /// Writes the addresses' IB form: the GIDs are the IP addresses, the partition is the default one.
+    /// Writes the addresses' IB form: the GIDs are the IP addresses, the partition is the default
+    /// one.
     fn show_gids(self) {
         let gid = |addr: Option<SocketAddr>| {
             gid_to_c(addr.map_or_else(Gid::default, |addr| Gid::from_ip(addr.ip())))
@@ -320,7 +323,8 @@ impl<'a> Id<'a> {
 /// Frees a path record made by [`Id::show_path`].
 fn free_path(record: *mut ibv_sa_path_rec) {
     if !record.is_null() {
-        // SAFETY: only `show_path` writes the pointer that ends here, from `Box::into_raw`, and each is freed once.
+        // SAFETY: only `show_path` writes the pointer that ends here, from `Box::into_raw`, and
+        // each is freed once.
         drop(unsafe { Box::from_raw(record) });
     }
 }

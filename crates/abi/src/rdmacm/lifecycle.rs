@@ -74,7 +74,8 @@ pub(super) unsafe fn create(
     id
 }
 
-/// Ends an identifier. Blocks until the program has acknowledged the identifier's events; those it did not fetch vanish.
+/// Ends an identifier. Blocks until the program has acknowledged the identifier's events; those it
+/// did not fetch vanish.
 ///
 /// # Errors
 /// EINVAL for NULL.
@@ -92,13 +93,14 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), Error> {
         // SAFETY: the channel is the identifier's own.
         unsafe { channel::destroy(id.channel()) };
     }
-    // SAFETY: the conversation has ended, no event names the identifier any more, and the caller hands it over.
+    // SAFETY: the conversation has ended, no event names the identifier any more, and the caller
+    // hands it over.
     unsafe { id.free() };
     Ok(())
 }
 
-/// Moves an identifier and its pending events to another channel, to one of its own for NULL. Blocks until the program has
-/// acknowledged the events that it fetched from the old one.
+/// Moves an identifier and its pending events to another channel, to one of its own for NULL.
+/// Blocks until the program has acknowledged the events that it fetched from the old one.
 ///
 /// # Errors
 /// EINVAL if it has a channel of its own already and shall get one.

@@ -1,7 +1,8 @@
 //! The functions of librdmacm, on top of the device's connection manager.
 //!
-//! The device answers as the kernel does: identifiers, events, statuses. What librdmacm adds to that is here: the C structures,
-//! the moves of queue pairs, the synchronous mode, endpoints, and the waiting for acknowledgements.
+//! The device answers as the kernel does: identifiers, events, statuses. What librdmacm adds to
+//! that is here: the C structures, the moves of queue pairs, the synchronous mode, endpoints, and
+//! the waiting for acknowledgements.
 //!
 //! | module | holds |
 //! |---|---|
@@ -23,9 +24,10 @@
 //! | `unbuilt` | what refuses |
 //!
 //! # Threads
-//! A program may disconnect in one thread while another sleeps in `rdma_get_cm_event`, destroy a channel under a sleeping
-//! thread, and cancel it. A sleeping thread therefore holds no lock and owns nothing that needs dropping, and no lock is held
-//! across a call into the device's connection manager except while an event is taken from a queue.
+//! A program may disconnect in one thread while another sleeps in `rdma_get_cm_event`, destroy a
+//! channel under a sleeping thread, and cancel it. A sleeping thread therefore holds no lock and
+//! owns nothing that needs dropping, and no lock is held across a call into the device's connection
+//! manager except while an event is taken from a queue.
 #![allow(
     clippy::missing_safety_doc,
     reason = "the crate's documentation says it once for all C functions"

@@ -61,7 +61,8 @@ pub(super) fn deliver(id: Id<'_>, join: u64) -> Option<Group> {
     Some(group.clone())
 }
 
-/// Has the identifier's queue pair take part in the group, if it has one and the program wants the group's packets.
+/// Has the identifier's queue pair take part in the group, if it has one and the program wants the
+/// group's packets.
 pub(super) fn attach(id: Id<'_>, group: &Group) -> Result<(), Error> {
     if id.qp().is_null() || group.send_only {
         return Ok(());
@@ -81,12 +82,14 @@ pub(super) fn attach(id: Id<'_>, group: &Group) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends what the joins did to the identifier's queue pair, which is about to go: one that is attached cannot.
+/// Ends what the joins did to the identifier's queue pair, which is about to go: one that is
+/// attached cannot.
 pub(super) fn detach_all(id: Id<'_>) {
     for group in &lock(id.settings()).groups {
         if group.attached.swap(false, Ordering::AcqRel) {
             let gid = gid_to_c(group.gid);
-            // SAFETY: the queue pair belongs to the live identifier. It fails if the program detached it by itself.
+            // SAFETY: the queue pair belongs to the live identifier. It fails if the program
+            // detached it by itself.
             unsafe { ibv_detach_mcast(id.qp(), &raw const gid, 0) };
         }
     }

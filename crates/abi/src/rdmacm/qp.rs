@@ -111,7 +111,8 @@ fn create_verbs_qp(
 ) -> Result<*mut ibv_qp, Error> {
     let qp = if attr.comp_mask == IBV_QP_INIT_ATTR_PD {
         let mut short = attr.short_form();
-        // SAFETY: the protection domain is the caller's or the device's default one; the attributes are live.
+        // SAFETY: the protection domain is the caller's or the device's default one; the attributes
+        // are live.
         let qp = unsafe { ibv_create_qp(attr.pd, &raw mut short) };
         attr.cap = short.cap;
         qp
@@ -174,7 +175,8 @@ pub(super) fn destroy_on(id: Id<'_>) {
     if !qp.is_null() {
         multicast::detach_all(id);
         id.set_qp(ptr::null_mut());
-        // SAFETY: the queue pair belongs to the identifier, and the caller of the C function gives it up.
+        // SAFETY: the queue pair belongs to the identifier, and the caller of the C function gives
+        // it up.
         unsafe { ibv_destroy_qp(qp) };
     }
     // An XRC receive queue still uses its completion queue, and takes it along when it goes.
@@ -183,11 +185,12 @@ pub(super) fn destroy_on(id: Id<'_>) {
     }
 }
 
-/// Makes the identifier's queue pair from the short attributes, and gives the real ones back in them.
+/// Makes the identifier's queue pair from the short attributes, and gives the real ones back in
+/// them.
 ///
 /// # Errors
-/// EINVAL for an identifier without a device or with a queue pair, or a protection domain of another context; else as
-/// `ibv_create_qp`.
+/// EINVAL for an identifier without a device or with a queue pair, or a protection domain of
+/// another context; else as `ibv_create_qp`.
 ///
 /// # Safety
 /// All pointers are NULL or live.

@@ -27,8 +27,9 @@ fn milliseconds(timeout_ms: c_int) -> Duration {
     Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0))
 }
 
-/// Binds an identifier; the real address, port included, shows at once, and so does the device, unless the identifier is for
-/// connections and the address a loopback one without a port: that device shows when it listens, resolves or gets a queue pair.
+/// Binds an identifier; the real address, port included, shows at once, and so does the device,
+/// unless the identifier is for connections and the address a loopback one without a port: that
+/// device shows when it listens, resolves or gets a queue pair.
 ///
 /// # Safety
 /// `id` and `addr` are NULL or live.
@@ -39,9 +40,10 @@ pub(super) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
     id.set_ib_addresses(ib);
     let connects = id.nic().port_space() == PortSpace::Tcp;
     if connects && addr.ip().is_loopback() && addr.port() == 0 {
-        // Hardware has no loopback address, so it stands for any device's, and programs count on that: libfabric binds to it when
-        // it looks for all devices, and would know no others if it saw one here. Who names a port, or is about datagrams, means this
-        // address: rdma-core's own tests take the device from what they have bound.
+        // Hardware has no loopback address, so it stands for any device's, and programs count on
+        // that: libfabric binds to it when it looks for all devices, and would know no others if it
+        // saw one here. Who names a port, or is about datagrams, means this address: rdma-core's
+        // own tests take the device from what they have bound.
         id.show_addresses();
         return Ok(());
     }

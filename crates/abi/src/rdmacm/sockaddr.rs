@@ -23,8 +23,8 @@ const fn family(family: c_int) -> sa_family_t {
     family as sa_family_t
 }
 
-/// Reads the address that a program passed. An InfiniBand address is taken as the IP address that its GID is on `RoCEv2`, and the
-/// port that its service id names.
+/// Reads the address that a program passed. An InfiniBand address is taken as the IP address that
+/// its GID is on `RoCEv2`, and the port that its service id names.
 ///
 /// # Errors
 /// EINVAL for NULL or a family that RDMA CM does not know.
@@ -38,7 +38,8 @@ pub unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Error> {
     // SAFETY: not NULL, and every address starts with its family.
     match c_int::from(unsafe { (*addr).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: the family says that a `sockaddr_in` is there; the program may have put it at any alignment.
+            // SAFETY: the family says that a `sockaddr_in` is there; the program may have put it at
+            // any alignment.
             let sin = unsafe { addr.cast::<sockaddr_in>().read_unaligned() };
             Ok(SocketAddrV4::new(
                 Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes()),

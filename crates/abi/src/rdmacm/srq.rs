@@ -28,7 +28,8 @@ fn keep(id: Id<'_>, srq: *mut ibv_srq, pd: *mut ibv_pd) -> Result<(), Error> {
     Ok(())
 }
 
-/// The identifier, if it can get a queue on this protection domain, and the domain: its device's default one for NULL.
+/// The identifier, if it can get a queue on this protection domain, and the domain: its device's
+/// default one for NULL.
 ///
 /// # Safety
 /// `id` and `pd` are NULL or live.
@@ -54,7 +55,8 @@ pub(super) fn destroy_on(id: Id<'_>) {
     let srq = id.srq();
     if !srq.is_null() {
         id.set_srq(ptr::null_mut());
-        // SAFETY: the queue belongs to the identifier, and the caller of the C function gives it up.
+        // SAFETY: the queue belongs to the identifier, and the caller of the C function gives it
+        // up.
         unsafe { ibv_destroy_srq(srq) };
     }
     if id.qp().is_null() {
@@ -62,7 +64,8 @@ pub(super) fn destroy_on(id: Id<'_>) {
     }
 }
 
-/// Makes a queue; one of an XRC target's identifier is for XRC. What the long attributes lack comes from the identifier.
+/// Makes a queue; one of an XRC target's identifier is for XRC. What the long attributes lack comes
+/// from the identifier.
 ///
 /// # Safety
 /// `id` is NULL or live; what the attributes point to is live.

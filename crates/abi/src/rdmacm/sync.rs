@@ -1,4 +1,5 @@
-//! Synchronous mode: an identifier made without a channel has one of its own, and its calls block until their event is there.
+//! Synchronous mode: an identifier made without a channel has one of its own, and its calls block
+//! until their event is there.
 
 use std::ptr;
 

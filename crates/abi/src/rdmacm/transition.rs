@@ -48,8 +48,8 @@ pub(super) fn to_init(id: Id<'_>) -> Result<(), Error> {
     modify(id, &attr, mask)
 }
 
-/// To RTR and RTS. The move to INIT is repeated, because its access flags depend on what was negotiated. An acceptor gives
-/// what it settled.
+/// To RTR and RTS. The move to INIT is repeated, because its access flags depend on what was
+/// negotiated. An acceptor gives what it settled.
 pub(super) fn to_rts(id: Id<'_>, settled: Option<Settled>) -> Result<(), Error> {
     to_init(id)?;
     let (mut attr, mask) = id.nic().qp_attr(QpState::Rtr)?;
@@ -90,7 +90,8 @@ pub(super) fn to_error(id: Id<'_>) -> Result<(), Error> {
     )
 }
 
-/// The active side's last step: the queue pair to RTS, then the RTU. If that fails, the peer is told.
+/// The active side's last step: the queue pair to RTS, then the RTU. If that fails, the peer is
+/// told.
 pub(super) fn finish_connect(id: Id<'_>) -> Result<(), Error> {
     let result = to_rts(id, None).and_then(|()| id.nic().establish());
     if result.is_err() {

@@ -1,5 +1,6 @@
-//! The C types of `rdma/rdma_cma.h` and `infiniband/sa.h`: same names, same layouts (a test compares them with the installed
-//! headers). Numbers on which C programs and the network agree are big-endian where the header says so.
+//! The C types of `rdma/rdma_cma.h` and `infiniband/sa.h`: same names, same layouts (a test
+//! compares them with the installed headers). Numbers on which C programs and the network agree are
+//! big-endian where the header says so.
 
 use libc::{c_char, c_int, c_void, sockaddr, sockaddr_storage, socklen_t};
 
@@ -87,7 +88,8 @@ c_structs! { STRUCTS;
         /// Big-endian.
         pkey: u16,
     }
-    /// Source and destination. Only the part of `sockaddr_storage` that the family names is meaningful.
+    /// Source and destination. Only the part of `sockaddr_storage` that the family names is
+    /// meaningful.
     struct rdma_addr {
         src_storage: sockaddr_storage,
         dst_storage: sockaddr_storage,

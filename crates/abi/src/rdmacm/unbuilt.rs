@@ -1,5 +1,5 @@
-//! What is not built: the socket emulation, and functions of newer librdmacm
-//! versions. Each refuses with EOPNOTSUPP. `rpoll` and `rselect` serve programs that use them on plain descriptors.
+//! What is not built: the socket emulation, and functions of newer librdmacm versions. Each refuses
+//! with EOPNOTSUPP. `rpoll` and `rselect` serve programs that use them on plain descriptors.
 
 use std::ffi::{c_int, c_void};
 

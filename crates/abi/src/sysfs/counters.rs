@@ -1,4 +1,5 @@
-//! Counters of a port: those of the InfiniBand architecture, and those that the kernel's soft-RoCE has besides.
+//! Counters of a port: those of the InfiniBand architecture, and those that the kernel's soft-RoCE
+//! has besides.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use ferroce_proto::rc::Noted;
 /// Reads a counter.
 type Read = fn(&Counters) -> u64;
 
-/// Counters of PortCounters and PortCountersExtended (IBTA 16.1.3). Data is counted in units of four bytes. There is no physical
-/// link, so nothing goes wrong on it.
+/// Counters of PortCounters and PortCountersExtended (IBTA 16.1.3). Data is counted in units of
+/// four bytes. There is no physical link, so nothing goes wrong on it.
 const ARCHITECTURE: [(&str, Read); 16] = [
     ("port_xmit_data", |c| {
         (c.tx_bytes() + c.direct_bytes(Way::Out)) / 4
@@ -76,7 +77,8 @@ fn none(_: &Counters) -> u64 {
     0
 }
 
-/// `lifespan`: for how many milliseconds a value that was read is given out again. Each look counts anew here.
+/// `lifespan`: for how many milliseconds a value that was read is given out again. Each look counts
+/// anew here.
 const LIFESPAN: &str = "0\n";
 
 /// Adds both folders.

@@ -12,7 +12,8 @@ use super::{CLASS, DEVICES, NODES, UVERBS_MAJOR, UVERBS_MINOR, VERBS, port};
 use crate::types::IBV_NODE_CA;
 use crate::verbs::port::device_attr;
 
-/// ABI version of the device's own part in the commands to the kernel: no such commands, no version.
+/// ABI version of the device's own part in the commands to the kernel: no such commands, no
+/// version.
 const DRIVER_ABI: u32 = 0;
 
 /// Adds all about one device.
@@ -90,7 +91,8 @@ fn interface(tree: &mut Tree, device: &Arc<Device>, folder: &str) {
     });
 }
 
-/// What one learns of hardware: the device is nobody's product, and is where the interface's hardware is.
+/// What one learns of hardware: the device is nobody's product, and is where the interface's
+/// hardware is.
 fn place(tree: &mut Tree, device: &Arc<Device>, home: &str) {
     let attr = device_attr(device);
     tree.text(

@@ -1,8 +1,9 @@
 //! What the kernel would show of the devices under `/sys` and `/dev` if they were its own.
 //!
-//! Programs look there: UCX for the node of a device, perftest for counters, others for the network interface or the place in the
-//! machine. Here is only what they would find, made from the same structures that the verbs' queries fill; the preloaded library
-//! of `ferroce run --sysfs` (crate `ferroce-sysfs`) puts it in their way, and asks with [`ferroce_sysfs_look`].
+//! Programs look there: UCX for the node of a device, perftest for counters, others for the network
+//! interface or the place in the machine. Here is only what they would find, made from the same
+//! structures that the verbs' queries fill; the preloaded library of `ferroce run --sysfs` (crate
+//! `ferroce-sysfs`) puts it in their way, and asks with [`ferroce_sysfs_look`].
 
 mod counters;
 mod device;
@@ -34,7 +35,8 @@ const UVERBS_MINOR: u32 = 192;
 const MISC_MAJOR: u32 = 10;
 const RDMA_CM_MINOR: u32 = 124;
 
-/// Answers of [`ferroce_sysfs_look`]: what is at the end of the path, with what the buffer holds behind the path.
+/// Answers of [`ferroce_sysfs_look`]: what is at the end of the path, with what the buffer holds
+/// behind the path.
 mod kind {
     use std::ffi::c_int;
 
@@ -74,8 +76,9 @@ fn tree() -> Tree {
     tree
 }
 
-/// Follows an absolute path, and its last name too if that is a link and `follow` is not 0. Gives the kind of what is there, or a
-/// negative errno. `buffer` gets a block of `malloc` with `length` bytes: the path free of links, a zero, and what the kind says.
+/// Follows an absolute path, and its last name too if that is a link and `follow` is not 0. Gives
+/// the kind of what is there, or a negative errno. `buffer` gets a block of `malloc` with `length`
+/// bytes: the path free of links, a zero, and what the kind says.
 ///
 /// # Safety
 /// `path` is a string; `buffer` and `length` can be written.
@@ -143,7 +146,8 @@ fn kind_of(node: &Node) -> c_int {
     }
 }
 
-/// A file's content, for the library's own functions that read there; `None` if the path is not ours.
+/// A file's content, for the library's own functions that read there; `None` if the path is not
+/// ours.
 pub(crate) fn read(path: &str) -> Option<Result<String, c_int>> {
     let tree = tree();
     match tree.look(path, true) {

@@ -1,5 +1,5 @@
-//! Constants and enumerators of the C header. Where the device knows the thing too, its number is used, so that the comparison with
-//! the header covers the device's enumerations.
+//! Constants and enumerators of the C header. Where the device knows the thing too, its number is
+//! used, so that the comparison with the header covers the device's enumerations.
 
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{

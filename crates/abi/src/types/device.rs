@@ -233,7 +233,8 @@ c_structs! { DEVICE_LAYOUTS;
         comp_mask: u32,
         raw_clock: timespec,
     }
-    /// What stands before every context: the operations of the extended interface. It grows at its start.
+    /// What stands before every context: the operations of the extended interface. It grows at its
+    /// start.
     struct verbs_context {
         query_port: Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,
         advise_mr: Option<unsafe extern "C" fn(*mut ibv_pd, u32, u32, *mut ibv_sge, u32) -> c_int>,

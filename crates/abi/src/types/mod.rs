@@ -1,4 +1,5 @@
-//! The C types of `infiniband/verbs.h`: same names, same layouts (a test compares them with the installed header).
+//! The C types of `infiniband/verbs.h`: same names, same layouts (a test compares them with the
+//! installed header).
 //!
 //! Enumerations are plain integers: a C program can put any number there.
 

@@ -1,6 +1,8 @@
-//! What rdma-core's headers got after version 44, against which the other declarations are tested: FLUSH (IBTA 1.5, annex A19).
+//! What rdma-core's headers got after version 44, against which the other declarations are tested:
+//! FLUSH (IBTA 1.5, annex A19).
 //!
-//! Programs that were compiled with newer headers find it where those have it; for all others it lies behind what they know.
+//! Programs that were compiled with newer headers find it where those have it; for all others it
+//! lies behind what they know.
 
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{Placement, Selectivity, WcOpcode};

@@ -113,7 +113,8 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
 /// Where to send the answer to a datagram.
 ///
 /// # Safety
-/// `context` is live and `grh` points to the first 40 bytes of the datagram's buffer if the completion says that it holds a GRH.
+/// `context` is live and `grh` points to the first 40 bytes of the datagram's buffer if the
+/// completion says that it holds a GRH.
 unsafe fn reply_address(
     context: *mut ibv_context,
     port_num: u8,

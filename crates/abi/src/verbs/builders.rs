@@ -24,8 +24,8 @@ pub(super) use self::operations::wr_flush;
 
 /// State of one queue pair's builders.
 pub(crate) struct Builder {
-    /// From `wr_start` to `wr_complete` or `wr_abort`: other threads wait. Used only by who holds it. Before the lock, as it is dropped
-    /// first.
+    /// From `wr_start` to `wr_complete` or `wr_abort`: other threads wait. Used only by who holds
+    /// it. Before the lock, as it is dropped first.
     held: UnsafeCell<Option<LockGuard<'static, Batch>>>,
     batch: Lock<Batch>,
 }
@@ -41,7 +41,8 @@ impl Builder {
     /// Takes the lock.
     ///
     /// # Safety
-    /// The builder stays where it is until [`let_go`](Self::let_go), which this thread calls; it does not have the lock.
+    /// The builder stays where it is until [`let_go`](Self::let_go), which this thread calls; it
+    /// does not have the lock.
     unsafe fn hold(&self) {
         let guard = self.batch.lock();
         // SAFETY: the caller's promise; whoever has the lock is alone with the place.
@@ -58,7 +59,8 @@ impl Builder {
     /// # Safety
     /// As [`with_batch`].
     unsafe fn let_go(&self) {
-        // SAFETY: the caller's promise: whoever has the lock is alone with the place. Once the lock is free, that is another's.
+        // SAFETY: the caller's promise: whoever has the lock is alone with the place. Once the lock
+        // is free, that is another's.
         drop(unsafe { (*self.held.get()).take() });
     }
 }
@@ -130,13 +132,15 @@ unsafe fn begin_other(qp: *mut ibv_qp_ex, op: SendOp) {
     unsafe { begin(qp, |batch, wr_id, flags| batch.begin(wr_id, op, flags)) };
 }
 
-/// In a child that has inherited the queue pair: there is no batch, whatever a thread of the parent was in the middle of.
+/// In a child that has inherited the queue pair: there is no batch, whatever a thread of the parent
+/// was in the middle of.
 ///
 /// # Safety
 /// As [`with_batch`].
 #[cold]
 unsafe fn forget(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's promise. What another thread held is not dropped: it may be half of a change.
+    // SAFETY: the caller's promise. What another thread held is not dropped: it may be half of a
+    // change.
     unsafe {
         if let Some(builder) = &qp::private(qp.cast()).builder {
             builder.held.get().write(None);
@@ -148,7 +152,8 @@ unsafe fn forget(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: a live extended queue pair is a queue pair.
     if unsafe { is_of_other_process(qp.cast::<ibv_qp>()) } {
-        // SAFETY: as above. No other thread of this child uses the builder: nothing is held from here on.
+        // SAFETY: as above. No other thread of this child uses the builder: nothing is held from
+        // here on.
         return unsafe { forget(qp) };
     }
     // SAFETY: a live extended queue pair, which stays where it is.
@@ -191,6 +196,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 
 /// `ibv_wr_abort`: forgets the batch.
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: a live extended queue pair, between start and abort. The next `wr_start` empties the batch.
+    // SAFETY: a live extended queue pair, between start and abort. The next `wr_start` empties the
+    // batch.
     unsafe { unlock(qp) };
 }

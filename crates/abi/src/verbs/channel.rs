@@ -119,7 +119,8 @@ pub unsafe extern "C" fn ibv_get_cq_event(
         }
         // SAFETY: as above.
         if let Some(ready) = unsafe { deliver(channel) } {
-            // SAFETY: room for both; the queue waits for the acknowledgement of this event before it goes.
+            // SAFETY: room for both; the queue waits for the acknowledgement of this event before
+            // it goes.
             unsafe {
                 *cq = ready;
                 *cq_context = (*ready).cq_context;
@@ -138,7 +139,8 @@ unsafe fn deliver(channel: *mut ibv_comp_channel) -> Option<*mut ibv_cq> {
     let private = unsafe { private(channel) };
     let _delivery = private.delivery();
     let cq = ptr::with_exposed_provenance_mut::<ibv_cq>(private.nic.pop()?);
-    // SAFETY: destroying the queue removes its events under the lock held here, so it is still there.
+    // SAFETY: destroying the queue removes its events under the lock held here, so it is still
+    // there.
     unsafe { cq::private(cq) }.comp_acks.deliver();
     Some(cq)
 }

@@ -7,8 +7,9 @@ use libc::timespec;
 
 use crate::types::{IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_values_ex};
 
-/// `ibv_query_rt_values_ex(3)`. As other providers do it, the ticks are in `tv_nsec`, whatever their size, and `tv_sec` is 0: the
-/// frequency is `hca_core_clock`. `comp_mask` says on return what was filled.
+/// `ibv_query_rt_values_ex(3)`. As other providers do it, the ticks are in `tv_nsec`, whatever
+/// their size, and `tv_sec` is 0: the frequency is `hca_core_clock`. `comp_mask` says on return
+/// what was filled.
 pub(super) unsafe extern "C" fn query_rt_values(
     _context: *mut ibv_context,
     values: *mut ibv_values_ex,

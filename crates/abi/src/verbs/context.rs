@@ -20,8 +20,9 @@ use super::{
 use crate::errno::result_as_null;
 use crate::types::{ibv_context, ibv_context_ops, ibv_device, ibv_mr, ibv_qp, verbs_context};
 
-/// Completion vectors of a device, one per processor as devices have them, so that programs spread their queues. They choose the
-/// processor of an interrupt; here there are no interrupts, and a vector changes nothing.
+/// Completion vectors of a device, one per processor as devices have them, so that programs spread
+/// their queues. They choose the processor of an interrupt; here there are no interrupts, and a
+/// vector changes nothing.
 pub(crate) fn comp_vectors() -> c_int {
     std::thread::available_parallelism().map_or(1, |n| c_int::try_from(n.get()).unwrap_or(1))
 }
@@ -38,11 +39,13 @@ pub(crate) struct ContextPrivate {
     nic: Arc<Context>,
     /// Of the process that opened it. See [`fork::generation`].
     generation: usize,
-    /// Held while an event is taken from the queue and counted as delivered, and while an object's events are removed from it:
-    /// so an object that is being destroyed either knows of an event or the event never appears.
+    /// Held while an event is taken from the queue and counted as delivered, and while an object's
+    /// events are removed from it: so an object that is being destroyed either knows of an event or
+    /// the event never appears.
     delivery: Mutex<()>,
     children: Mutex<Children>,
-    /// What `cmd_fd` names: nothing can be asked of it, but programs set flags on it or duplicate it.
+    /// What `cmd_fd` names: nothing can be asked of it, but programs set flags on it or duplicate
+    /// it.
     cmd: Cmd,
 }
 
@@ -69,7 +72,8 @@ unsafe impl Send for Open {}
 
 static OPEN: Mutex<Open> = Mutex::new(Open(Vec::new()));
 
-/// The device of the open context whose descriptor has this identity, with the program's handle of the device.
+/// The device of the open context whose descriptor has this identity, with the program's handle of
+/// the device.
 pub(super) fn named(identity: &str) -> Option<(Arc<Context>, *mut ibv_device)> {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.0.iter().find_map(|&context| {
@@ -100,7 +104,8 @@ pub(crate) struct Children {
     mrs: BTreeSet<*mut ibv_mr>,
 }
 
-// SAFETY: the pointers are used only under the lock, by `ibv_close_device`, on objects that are still registered here.
+// SAFETY: the pointers are used only under the lock, by `ibv_close_device`, on objects that are
+// still registered here.
 unsafe impl Send for Children {}
 
 impl ContextPrivate {
@@ -215,8 +220,8 @@ fn build(nic: Arc<Context>, device: *mut ibv_device, cmd: Cmd) -> *mut ibv_conte
     context
 }
 
-/// The block with everything that the header calls directly. Slots of verbs that are not built stay NULL where the header checks for
-/// it; the program then gets EOPNOTSUPP.
+/// The block with everything that the header calls directly. Slots of verbs that are not built stay
+/// NULL where the header checks for it; the program then gets EOPNOTSUPP.
 fn operations() -> verbs_context {
     let mut block = verbs_context::zeroed();
     block.query_port = Some(port::query_port);
@@ -263,8 +268,9 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     result_as_null("ibv_open_device", unsafe { open(device) })
 }
 
-/// `ibv_close_device(3)`. Objects that are still there are ended as the kernel would: peers no longer reach the memory and the queue
-/// pairs. Their structures stay, because the program may still hold pointers.
+/// `ibv_close_device(3)`. Objects that are still there are ended as the kernel would: peers no
+/// longer reach the memory and the queue pairs. Their structures stay, because the program may
+/// still hold pointers.
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     refuse_inherited!(context);
     // SAFETY: a live context.
@@ -274,7 +280,8 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         open.0.retain(|&other| other != context);
     }
     if children.qps.is_empty() && children.mrs.is_empty() {
-        // SAFETY: `open` made the object with `Box::into_raw`; nothing of it that matters to peers is left.
+        // SAFETY: `open` made the object with `Box::into_raw`; nothing of it that matters to peers
+        // is left.
         drop(unsafe { Box::from_raw(object_of(context)) });
         return 0;
     }

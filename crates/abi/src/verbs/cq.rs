@@ -63,7 +63,8 @@ pub(super) struct Request {
     pub(super) single_threaded: bool,
 }
 
-/// Makes a queue. `public` holds the functions of the extended interface, if the program asked for it.
+/// Makes a queue. `public` holds the functions of the extended interface, if the program asked for
+/// it.
 ///
 /// # Safety
 /// The context, and the channel if one is given, are live.
@@ -168,8 +169,8 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
     0
 }
 
-/// `ibv_destroy_cq(3)`: EBUSY while queue pairs use it. Waits until every event that was handed out is acknowledged; events that were
-/// not handed out vanish.
+/// `ibv_destroy_cq(3)`: EBUSY while queue pairs use it. Waits until every event that was handed out
+/// is acknowledged; events that were not handed out vanish.
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     refuse_inherited!(cq);
     // SAFETY: a live queue.
@@ -211,7 +212,8 @@ pub(crate) unsafe extern "C" fn poll_cq(
     let array = if room == 0 {
         &mut []
     } else {
-        // SAFETY: the program has room for so many completions, which nobody else uses now, and an `Entry` is what it takes for one.
+        // SAFETY: the program has room for so many completions, which nobody else uses now, and an
+        // `Entry` is what it takes for one.
         unsafe { slice::from_raw_parts_mut(wc.cast::<MaybeUninit<Entry>>(), room) }
     };
     // SAFETY: a live queue.

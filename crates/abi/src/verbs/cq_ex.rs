@@ -26,8 +26,9 @@ const EXTRA_FIELDS: u32 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
 
 /// State between `ibv_start_poll` and `ibv_end_poll`.
 pub(crate) struct Cursor {
-    /// Held from a successful `ibv_start_poll` to `ibv_end_poll`: other threads wait. A C mutex, since its guard spans calls.
-    /// None if the program promised to use one thread only (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
+    /// Held from a successful `ibv_start_poll` to `ibv_end_poll`: other threads wait. A C mutex,
+    /// since its guard spans calls. None if the program promised to use one thread only
+    /// (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
     mutex: Option<UnsafeCell<pthread_mutex_t>>,
     /// The completion that the readers show.
     current: UnsafeCell<(Entry, Stamp)>,
@@ -131,7 +132,8 @@ fn request(attr: &ibv_cq_init_attr_ex) -> Result<Request, Error> {
     })
 }
 
-/// The public part of an extended queue: functions for all standard fields and for those others that were asked for.
+/// The public part of an extended queue: functions for all standard fields and for those others
+/// that were asked for.
 fn functions(wc_flags: u64) -> ibv_cq_ex {
     let asks = |field: u32| wc_flags & u64::from(field) != 0;
     let mut public = ibv_cq_ex::zeroed();
@@ -172,7 +174,8 @@ unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
     let (private, cursor) = unsafe { (cq::private(cq.cast()), cursor(cq)) };
     let polled = private.nic().poll_stamped(1, &mut |_, wc, stamp| {
         let wc = Entry::from(wc);
-        // SAFETY: this thread holds the cursor; the program reads `status` and `wr_id` only on this thread until it lets go.
+        // SAFETY: this thread holds the cursor; the program reads `status` and `wr_id` only on this
+        // thread until it lets go.
         unsafe {
             (*cq).wr_id = wc.wr_id;
             (*cq).status = wc.status;

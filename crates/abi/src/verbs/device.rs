@@ -15,8 +15,9 @@ use crate::types::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
 /// What follows `struct ibv_device`.
 #[repr(C)]
 pub(crate) struct DevicePrivate {
-    /// Providers' libraries (`mlx5dv_is_supported`, `efadv_query_device`) compare the word right behind the structure with the
-    /// address of their own table to recognise their devices. 0 is nobody's.
+    /// Providers' libraries (`mlx5dv_is_supported`, `efadv_query_device`) compare the word right
+    /// behind the structure with the address of their own table to recognise their devices. 0 is
+    /// nobody's.
     provider_table: usize,
     /// Replaced when the process forked and the child started a device of its own.
     device: Mutex<Arc<Device>>,
@@ -27,11 +28,12 @@ impl Handle for ibv_device {
     type Private = DevicePrivate;
 }
 
-/// The structures made so far. They live for ever: programs keep pointers after freeing the list, and librdmacm's users compare
-/// them.
+/// The structures made so far. They live for ever: programs keep pointers after freeing the list,
+/// and librdmacm's users compare them.
 struct Known(Vec<*mut ibv_device>);
 
-// SAFETY: the pointers are to objects that are never freed and whose mutable part is behind a mutex.
+// SAFETY: the pointers are to objects that are never freed and whose mutable part is behind a
+// mutex.
 unsafe impl Send for Known {}
 
 static KNOWN: Mutex<Known> = Mutex::new(Known(Vec::new()));
@@ -108,7 +110,8 @@ fn handles() -> Result<Vec<*mut ibv_device>, Error> {
     Ok(engine::nic()?.devices().iter().map(handle_of).collect())
 }
 
-/// `ibv_get_device_list(3)`. The list is one block of `malloc`, because there are programs that `free` it.
+/// `ibv_get_device_list(3)`. The list is one block of `malloc`, because there are programs that
+/// `free` it.
 pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     let set_count = |n: usize| {
         if !num_devices.is_null() {

@@ -26,8 +26,8 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    // An inherited context is not refused: rdma-core's suite allocates in children (test_multi_process_alloc_dm).
-    // SAFETY: a live context.
+    // An inherited context is not refused: rdma-core's suite allocates in children
+    // (test_multi_process_alloc_dm). SAFETY: a live context.
     let is_inherited = unsafe { Inheritable::is_inherited(context) };
     // SAFETY: a live context, and attributes of the program.
     let (attr, private) = unsafe { (*attr, context::private(context)) };
@@ -110,7 +110,8 @@ unsafe extern "C" fn memcpy_to_dm(
     length: usize,
 ) -> c_int {
     refuse_inherited!(dm);
-    // SAFETY: live device memory, and `length` bytes of the program, which does not change them meanwhile.
+    // SAFETY: live device memory, and `length` bytes of the program, which does not change them
+    // meanwhile.
     let result = unsafe {
         let from = slice::from_raw_parts(host_addr.cast::<u8>(), length);
         object::private(dm).0.write(dm_offset, from)

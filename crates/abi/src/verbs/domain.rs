@@ -1,8 +1,8 @@
 //! Thread domains and parent domains.
 //!
-//! Both are about a provider's locks and buffers. This device's objects are always safe for several threads, and it has no queue
-//! memory that a program could provide: a parent domain is its protection domain under another handle, and its allocators are never
-//! asked.
+//! Both are about a provider's locks and buffers. This device's objects are always safe for several
+//! threads, and it has no queue memory that a program could provide: a parent domain is its
+//! protection domain under another handle, and its allocators are never asked.
 
 use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;

@@ -14,7 +14,8 @@ pub(crate) fn nic() -> Result<Arc<Nic>, Error> {
     Nic::get()
 }
 
-/// A number for the `handle` field of an object. The kernel's handles are per device and small; programs only print them.
+/// A number for the `handle` field of an object. The kernel's handles are per device and small;
+/// programs only print them.
 pub(crate) fn next_handle() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -32,7 +32,8 @@ pub unsafe extern "C" fn ibv_get_async_event(
     }
 }
 
-/// Takes the oldest event and counts it as delivered. `None` if the object that it was about is being destroyed.
+/// Takes the oldest event and counts it as delivered. `None` if the object that it was about is
+/// being destroyed.
 ///
 /// # Safety
 /// `context` is live.
@@ -44,7 +45,8 @@ unsafe fn deliver(context: *mut ibv_context) -> Option<ibv_async_event> {
     let element = match subject {
         AsyncSubject::Cq(cookie) => {
             let cq = ptr::with_exposed_provenance_mut::<ibv_cq>(cookie);
-            // SAFETY: destroying the queue removes its events under the lock held here, so it is still there.
+            // SAFETY: destroying the queue removes its events under the lock held here, so it is
+            // still there.
             unsafe { cq::private(cq) }.async_acks.deliver();
             ibv_async_event_element { cq }
         }
@@ -77,7 +79,8 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: an event that `ibv_get_async_event` filled.
     let event = unsafe { *event };
     if event.event_type == AsyncEvent::CqErr as u32 {
-        // SAFETY: events of this type are about a completion queue, which waits for this acknowledgement before it goes.
+        // SAFETY: events of this type are about a completion queue, which waits for this
+        // acknowledgement before it goes.
         unsafe { cq::private(event.element.cq) }
             .async_acks
             .acknowledge(1);

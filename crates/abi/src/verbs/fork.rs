@@ -1,4 +1,5 @@
-//! `fork(2)`. Registered memory is not pinned and no hardware reads it, so there is nothing to protect.
+//! `fork(2)`. Registered memory is not pinned and no hardware reads it, so there is nothing to
+//! protect.
 
 use std::ffi::c_int;
 

@@ -50,7 +50,8 @@ pub unsafe extern "C" fn ibv_query_gid(
     result_as_minus_one("ibv_query_gid", result)
 }
 
-/// What `ibv_devinfo` and pyverbs ask for: the type of an entry in sysfs terms. An empty entry has type 0.
+/// What `ibv_devinfo` and pyverbs ask for: the type of an entry in sysfs terms. An empty entry has
+/// type 0.
 pub unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     port_num: u8,
@@ -89,7 +90,8 @@ unsafe fn entries(context: *mut ibv_context) -> Vec<ibv_gid_entry> {
     gids.into_iter().map(entry).collect()
 }
 
-/// Writes an entry into a program's structure of `size` bytes, which may be shorter or longer than ours.
+/// Writes an entry into a program's structure of `size` bytes, which may be shorter or longer than
+/// ours.
 ///
 /// # Safety
 /// `to` points to `size` writable bytes.

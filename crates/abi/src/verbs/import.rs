@@ -1,5 +1,6 @@
-//! Import of a device, and of protection domains, regions and device memory on it, by descriptor and handle: another face of an
-//! object of this process. Objects of other processes cannot be shared, since they are memory of theirs.
+//! Import of a device, and of protection domains, regions and device memory on it, by descriptor
+//! and handle: another face of an object of this process. Objects of other processes cannot be
+//! shared, since they are memory of theirs.
 
 use crate::object::{self, refuse_inherited};
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! Conversions from and to the structures of the kernel's `uverbs` and `ucma` devices. Only a librdmacm that talks to a kernel calls
-//! them.
+//! Conversions from and to the structures of the kernel's `uverbs` and `ucma` devices. Only a
+//! librdmacm that talks to a kernel calls them.
 
 use crate::layout::{StructLayout, c_structs};
 use crate::rdmacm::types::ibv_sa_path_rec;

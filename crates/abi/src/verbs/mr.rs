@@ -23,7 +23,8 @@ use crate::types::{
     IBV_ADVISE_MR_FLAG_FLUSH, ibv_mr, ibv_pd, ibv_sge,
 };
 
-/// What follows `struct ibv_mr`. The device's side is the only reference to the region; taking it out deregisters.
+/// What follows `struct ibv_mr`. The device's side is the only reference to the region; taking it
+/// out deregisters.
 pub(crate) struct MrPrivate(pub(super) Mutex<Option<Arc<Mr>>>);
 
 impl Handle for ibv_mr {
@@ -31,8 +32,9 @@ impl Handle for ibv_mr {
     type Private = MrPrivate;
 }
 
-/// Flags that a program may pass. Optional ones (bits 20 to 29) that the device does not know are dropped, as is HUGETLB, which only
-/// announces what the memory is; other unknown bits are an error.
+/// Flags that a program may pass. Optional ones (bits 20 to 29) that the device does not know are
+/// dropped, as is HUGETLB, which only announces what the memory is; other unknown bits are an
+/// error.
 pub(super) fn access(bits: u32) -> Result<Access, Error> {
     let optional_unknown = IBV_ACCESS_OPTIONAL_RANGE & !Access::all().bits();
     Ok(convert::access(bits & !optional_unknown)? - Access::HUGETLB)
@@ -209,7 +211,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     })
 }
 
-/// What the header makes of `ibv_reg_mr` and `ibv_reg_mr_iova` when the access flags are not constants.
+/// What the header makes of `ibv_reg_mr` and `ibv_reg_mr_iova` when the access flags are not
+/// constants.
 pub unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -253,11 +256,13 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     )
 }
 
-/// Memory of a file, `len` bytes at `addr` of this process, may be mapped by peers of this host while the result lives: they then work on regions
-/// that are registered there without a system call, atomics included. None: the file can be cut short (`F_SEAL_SHRINK`), there is no device, or it
-/// shares as much as it can already; regions there are as any others then.
+/// Memory of a file, `len` bytes at `addr` of this process, may be mapped by peers of this host
+/// while the result lives: they then work on regions that are registered there without a system
+/// call, atomics included. None: the file can be cut short (`F_SEAL_SHRINK`), there is no device,
+/// or it shares as much as it can already; regions there are as any others then.
 ///
-/// For the Rust interface. What C programs register by a descriptor, and device memory, are such by themselves.
+/// For the Rust interface. What C programs register by a descriptor, and device memory, are such by
+/// themselves.
 #[must_use]
 pub fn share_memory(file: BorrowedFd<'_>, addr: u64, len: u64) -> Option<SharedRange> {
     let file = SharedFile::of(file.as_raw_fd()).ok()?;
@@ -267,8 +272,8 @@ pub fn share_memory(file: BorrowedFd<'_>, addr: u64, len: u64) -> Option<SharedR
 /// Maps a part of a dma-buf. Gives the mapping, where in it the part starts, and the access flags.
 ///
 /// # Errors
-/// EOPNOTSUPP for other access flags than the manual page names and for descriptors that cannot be mapped; EINVAL for a range that does
-/// not fit; EBADF.
+/// EOPNOTSUPP for other access flags than the manual page names and for descriptors that cannot be
+/// mapped; EINVAL for a range that does not fit; EBADF.
 fn map_dmabuf(
     fd: c_int,
     (offset, length, iova): (u64, usize, u64),

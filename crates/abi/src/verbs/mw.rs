@@ -83,7 +83,8 @@ unsafe fn range(info: &ibv_mw_bind_info) -> Result<WindowRange, Error> {
     })
 }
 
-/// `ibv_bind_mw(3)`: posts the bind of a type 1 window. The header has checked the type and the protection domains.
+/// `ibv_bind_mw(3)`: posts the bind of a type 1 window. The header has checked the type and the
+/// protection domains.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
@@ -132,8 +133,9 @@ unsafe fn bind_type_1(
     Ok(())
 }
 
-/// The operation of `IBV_WR_BIND_MW` and `ibv_wr_bind_mw`: binds a type 2 window. Of `rkey` the low 8 bits are the program's choice;
-/// the window's `rkey` is the new one from here on, as `ibv_inc_rkey` expects.
+/// The operation of `IBV_WR_BIND_MW` and `ibv_wr_bind_mw`: binds a type 2 window. Of `rkey` the low
+/// 8 bits are the program's choice; the window's `rkey` is the new one from here on, as
+/// `ibv_inc_rkey` expects.
 ///
 /// # Errors
 /// EINVAL for a window that is not of type 2 and for unknown access flags.

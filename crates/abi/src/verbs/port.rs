@@ -127,7 +127,8 @@ pub(crate) fn port_attr(device: &Device) -> ibv_port_attr {
     c
 }
 
-/// Copies as much of a structure as the program has room for; bytes that only the program's newer header knows become 0.
+/// Copies as much of a structure as the program has room for; bytes that only the program's newer
+/// header knows become 0.
 ///
 /// # Safety
 /// `to` points to `room` writable bytes.
@@ -150,7 +151,8 @@ pub unsafe extern "C" fn ibv_query_device(
     0
 }
 
-/// On-demand paging works with everything: all memory is accessed by its address at the moment of the access.
+/// On-demand paging works with everything: all memory is accessed by its address at the moment of
+/// the access.
 fn odp_caps(c: &mut ibv_device_attr_ex) {
     const DATAGRAM: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
     const UNRELIABLE: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
@@ -197,7 +199,8 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     0
 }
 
-/// `ibv_query_port(3)`: only the part that the first ABI knew, because that is all the caller has room for.
+/// `ibv_query_port(3)`: only the part that the first ABI knew, because that is all the caller has
+/// room for.
 pub unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port_num: u8,

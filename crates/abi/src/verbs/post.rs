@@ -59,7 +59,8 @@ impl Chained for ibv_recv_wr {
     }
 }
 
-/// Converts a chain one by one, as the device takes them; ends early at one that cannot be converted.
+/// Converts a chain one by one, as the device takes them; ends early at one that cannot be
+/// converted.
 struct Chain<C: Chained> {
     /// Given out last, or refused.
     current: *mut C,
@@ -136,8 +137,8 @@ unsafe fn is_single<C: Chained>(wr: *mut C) -> bool {
     !wr.is_null() && unsafe { C::next(wr) }.is_null()
 }
 
-/// Hands a chain to the device; the errno, and the refused work request in `bad`, if one is refused. The device takes them one by
-/// one, so the refused one is the last that it took.
+/// Hands a chain to the device; the errno, and the refused work request in `bad`, if one is
+/// refused. The device takes them one by one, so the refused one is the last that it took.
 ///
 /// # Safety
 /// `first` is NULL or a chain, `bad` NULL or room for a pointer.

@@ -1,5 +1,6 @@
-//! What hardware providers' libraries import from libibverbs. Programs such as perftest are linked with some of them, so the symbols
-//! must be there; none is ever called on a device of ours, because no provider recognises one.
+//! What hardware providers' libraries import from libibverbs. Programs such as perftest are linked
+//! with some of them, so the symbols must be there; none is ever called on a device of ours,
+//! because no provider recognises one.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -18,6 +19,6 @@ pub unsafe extern "C" fn refuse_with_null() -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Stands for every private function that gives nothing: `verbs_register_driver_34`, which providers call when they are loaded, and
-/// `__verbs_log`, which has any number of arguments.
+/// Stands for every private function that gives nothing: `verbs_register_driver_34`, which
+/// providers call when they are loaded, and `__verbs_log`, which has any number of arguments.
 pub unsafe extern "C" fn ignore() {}

@@ -54,11 +54,12 @@ pub(crate) unsafe fn private<'a>(qp: *mut ibv_qp) -> &'a QpPrivate {
     unsafe { object::private(qp) }
 }
 
-/// Makes a queue pair and writes the true capacities back into `attr`. `public` holds the functions of the extended interface and
-/// `builder` its state, if the program asked for it.
+/// Makes a queue pair and writes the true capacities back into `attr`. `public` holds the functions
+/// of the extended interface and `builder` its state, if the program asked for it.
 ///
 /// # Safety
-/// The protection domain and the completion queues are live, and so is the shared receive queue if there is one.
+/// The protection domain and the completion queues are live, and so is the shared receive queue if
+/// there is one.
 pub(super) unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
@@ -111,8 +112,8 @@ pub(super) unsafe fn create(
     Ok(qp)
 }
 
-/// Hands a queue pair to the program. Its context and what it is made of are in `public` already. The caller makes the address its
-/// cookie.
+/// Hands a queue pair to the program. Its context and what it is made of are in `public` already.
+/// The caller makes the address its cookie.
 ///
 /// # Safety
 /// The context is live.
@@ -164,7 +165,8 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr_mask: c_int,
 ) -> c_int {
     refuse_inherited!(qp);
-    // SAFETY: a live queue pair, and attributes of which the mask names the initialised fields. All are plain numbers.
+    // SAFETY: a live queue pair, and attributes of which the mask names the initialised fields. All
+    // are plain numbers.
     let (private, attr) = unsafe { (private(qp), &*attr) };
     let modified = qp_attr_from_c(attr, attr_mask.cast_unsigned()).and_then(|(attr, mask)| {
         private.nic.modify(&attr, mask)?;
@@ -228,7 +230,9 @@ pub unsafe extern "C" fn ibv_query_qp(
     0
 }
 
-/// `ibv_destroy_qp(3)`: EBUSY while it is attached to a multicast group. An XRC target that has other handles lives on. Waits until every asynchronous event that was handed out is acknowledged.
+/// `ibv_destroy_qp(3)`: EBUSY while it is attached to a multicast group. An XRC target that has
+/// other handles lives on. Waits until every asynchronous event that was handed out is
+/// acknowledged.
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     refuse_inherited!(qp);
     // SAFETY: a live queue pair, on a live context; nobody uses it any more after this.
@@ -257,7 +261,8 @@ pub(super) unsafe fn end(qp: *mut ibv_qp) {
     unsafe { private(qp) }.nic.close(qp.addr());
 }
 
-/// `ibv_query_qp_data_in_order(3)`: no promise about the order in which the bytes of a message become visible.
+/// `ibv_query_qp_data_in_order(3)`: no promise about the order in which the bytes of a message
+/// become visible.
 pub unsafe extern "C" fn ibv_query_qp_data_in_order(
     _qp: *mut ibv_qp,
     _op: u32,

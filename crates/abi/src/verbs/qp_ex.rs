@@ -1,4 +1,5 @@
-//! Queue pairs with the extended posting interface (`ibv_create_qp_ex(3)`), whose builders are in `builders.rs`.
+//! Queue pairs with the extended posting interface (`ibv_create_qp_ex(3)`), whose builders are in
+//! `builders.rs`.
 
 use crate::object::refuse_inherited;
 use ferroce_nic::Error;
@@ -19,8 +20,8 @@ use crate::types::{
 /// Operations of `enum ibv_qp_create_send_ops_flags` that there are builders for.
 const BUILT_OPS: u64 = 0x3ff;
 
-/// Those that a type of queue pair has (the table of `ibv_wr_post(3)`). Without acknowledgements there is neither READ nor atomic, and no
-/// packet of UC names a key to invalidate.
+/// Those that a type of queue pair has (the table of `ibv_wr_post(3)`). Without acknowledgements
+/// there is neither READ nor atomic, and no packet of UC names a key to invalidate.
 const fn send_ops(qp_type: u32) -> u64 {
     const SEND: u64 = IBV_QP_EX_WITH_SEND as u64 | IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
     const WRITE: u64 = IBV_QP_EX_WITH_RDMA_WRITE as u64 | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
@@ -33,7 +34,8 @@ const fn send_ops(qp_type: u32) -> u64 {
     }
 }
 
-/// `ibv_qp_to_qp_ex(3)`: NULL unless the queue pair was made with `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
+/// `ibv_qp_to_qp_ex(3)`: NULL unless the queue pair was made with
+/// `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     refuse_inherited!(qp);
     // SAFETY: a live queue pair.

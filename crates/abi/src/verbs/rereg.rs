@@ -16,7 +16,8 @@ use crate::types::{
     IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
 };
 
-/// `ibv_rereg_mr(3)`: 0, or one of `IBV_REREG_MR_ERR_*` with `errno` set; the region is unchanged then.
+/// `ibv_rereg_mr(3)`: 0, or one of `IBV_REREG_MR_ERR_*` with `errno` set; the region is unchanged
+/// then.
 pub unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,

@@ -200,7 +200,8 @@ pub unsafe extern "C" fn ibv_modify_srq(
         let reason = format!("attribute mask {mask:#x} contains unknown bits");
         return as_errno("ibv_modify_srq", &invalid(reason));
     }
-    // SAFETY: a live queue, and attributes of which the mask names the initialised fields. All are plain numbers.
+    // SAFETY: a live queue, and attributes of which the mask names the initialised fields. All are
+    // plain numbers.
     let (private, attr) = unsafe { (private(srq), &*srq_attr) };
     let named = |bit, value: u32| (mask & bit != 0).then_some(value);
     result_as_errno(
@@ -212,8 +213,8 @@ pub unsafe extern "C" fn ibv_modify_srq(
     )
 }
 
-/// `ibv_destroy_srq(3)`: EBUSY while queue pairs use it. Waits until every event that was handed out is acknowledged; one that
-/// was not handed out vanishes.
+/// `ibv_destroy_srq(3)`: EBUSY while queue pairs use it. Waits until every event that was handed
+/// out is acknowledged; one that was not handed out vanishes.
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     refuse_inherited!(srq);
     // SAFETY: a live queue.

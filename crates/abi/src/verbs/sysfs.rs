@@ -11,7 +11,8 @@ use ferroce_os::environment::variable;
 
 use crate::errno::set_errno;
 
-/// `ibv_get_sysfs_path`: `/sys`, or what `SYSFS_PATH` says, except in a program with more rights than its caller.
+/// `ibv_get_sysfs_path`: `/sys`, or what `SYSFS_PATH` says, except in a program with more rights
+/// than its caller.
 pub unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: OnceLock<CString> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -27,8 +28,8 @@ pub unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     .as_ptr()
 }
 
-/// `ibv_read_sysfs_file`: reads a small file, without the line end; gives the number of bytes, or -1. There is always room for the
-/// terminating zero unless the file fills the buffer.
+/// `ibv_read_sysfs_file`: reads a small file, without the line end; gives the number of bytes, or
+/// -1. There is always room for the terminating zero unless the file fills the buffer.
 pub unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,

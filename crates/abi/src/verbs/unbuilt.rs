@@ -1,4 +1,5 @@
-//! Verbs that this device does not have: each answers EOPNOTSUPP in the form that its manual page names.
+//! Verbs that this device does not have: each answers EOPNOTSUPP in the form that its manual page
+//! names.
 
 use std::ffi::{c_int, c_void};
 

@@ -6,8 +6,9 @@ use libc::c_void;
 
 /// Takes one count from a semaphore eventfd; sleeps in `read(2)` until there is one.
 ///
-/// `read` is a cancellation point: `pthread_cancel` may end the thread inside it and unwinds this frame and its callers, so none of
-/// them may own anything that needs dropping, or hold a lock, while they call this.
+/// `read` is a cancellation point: `pthread_cancel` may end the thread inside it and unwinds this
+/// frame and its callers, so none of them may own anything that needs dropping, or hold a lock,
+/// while they call this.
 ///
 /// # Errors
 /// `errno` as `read` left it: EAGAIN on a non-blocking descriptor, EINTR after a signal.

@@ -94,7 +94,8 @@ pub(super) unsafe fn copy_inline(
     Ok(bytes)
 }
 
-/// Copies inline data to where there is room for `most` bytes. Returns how many they are; `None`: there are more, and nothing is copied.
+/// Copies inline data to where there is room for `most` bytes. Returns how many they are; `None`:
+/// there are more, and nothing is copied.
 ///
 /// # Safety
 /// As [`copy_inline`]; the room is there, and none of the pieces in it.
@@ -138,11 +139,12 @@ pub(super) fn send_flags(bits: u32) -> Result<SendFlags, Error> {
 /// A send-queue work request.
 ///
 /// # Errors
-/// EINVAL for an unknown opcode or flag and for lists or inline data that the queue pair has no room for; EOPNOTSUPP for an opcode that
-/// is not built.
+/// EINVAL for an unknown opcode or flag and for lists or inline data that the queue pair has no
+/// room for; EOPNOTSUPP for an opcode that is not built.
 ///
 /// # Safety
-/// `wr` points to a work request with its list. Fields that the opcode does not need may be uninitialised.
+/// `wr` points to a work request with its list. Fields that the opcode does not need may be
+/// uninitialised.
 pub(super) unsafe fn send_wr(
     wr: *const ibv_send_wr,
     cap: &QpCap,
@@ -189,8 +191,8 @@ pub(super) unsafe fn send_wr(
 /// Bytes of inline data of a message that may be sent at once.
 pub(super) const SHORT: usize = 128;
 
-/// A send-queue work request, if it is a plain SEND, and inline data fit into `room`. What a queue pair of another kind makes of it is
-/// [`send_wr`]'s matter.
+/// A send-queue work request, if it is a plain SEND, and inline data fit into `room`. What a queue
+/// pair of another kind makes of it is [`send_wr`]'s matter.
 ///
 /// # Safety
 /// As [`send_wr`].
@@ -203,8 +205,8 @@ pub(super) unsafe fn plain_send(
     const FLAGS: SendFlags = SendFlags::SIGNALED
         .union(SendFlags::SOLICITED)
         .union(INLINE);
-    // SAFETY: the caller's promise; the element is read only if there is one, and inline ones are plain memory of the program. Of the room
-    // what was written is read.
+    // SAFETY: the caller's promise; the element is read only if there is one, and inline ones are
+    // plain memory of the program. Of the room what was written is read.
     unsafe {
         let (wr_id, flags) = ((*wr).wr_id, SendFlags::from_bits_retain((*wr).send_flags));
         let is_plain = (*wr).opcode == IBV_WR_SEND && (*wr).num_sge == 1 && FLAGS.contains(flags);
@@ -254,7 +256,8 @@ fn pointer(addr: u64) -> *const u8 {
 /// # Safety
 /// `wr` points to a work request in which the operands of `opcode` are initialised.
 unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> {
-    // SAFETY: the caller's promise; called only for opcodes that have this operand. So are the next two.
+    // SAFETY: the caller's promise; called only for opcodes that have this operand. So are the next
+    // two.
     let imm_or_key = || unsafe { (*wr).imm_data };
     // SAFETY: as above.
     let rdma = || unsafe {

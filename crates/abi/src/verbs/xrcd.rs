@@ -88,7 +88,8 @@ fn inode_of(fd: c_int) -> Result<Inode, Error> {
     if fd < 0 {
         return Err(bad(libc::EBADF));
     }
-    // SAFETY: the program's descriptor, which is only looked at and not closed; one that is not open is an error of `fstat`.
+    // SAFETY: the program's descriptor, which is only looked at and not closed; one that is not
+    // open is an error of `fstat`.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd) });
     let found = file
         .metadata()

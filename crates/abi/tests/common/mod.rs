@@ -1,4 +1,5 @@
-//! Objects for the tests: a device with everything that a connection needs, and two connected queue pairs.
+//! Objects for the tests: a device with everything that a connection needs, and two connected queue
+//! pairs.
 #![allow(
     dead_code,
     unreachable_pub,

@@ -1,7 +1,9 @@
-//! `ferroce bench`: latency, bandwidth and message rate of every operation, beside what the machine can do without RDMA.
+//! `ferroce bench`: latency, bandwidth and message rate of every operation, beside what the machine
+//! can do without RDMA.
 //!
-//! The process that the user starts leads. It starts two workers for each path, and two for the floors: processes like any others,
-//! which sleep but for the one pair that measures. What is compared is measured by turns, several times.
+//! The process that the user starts leads. It starts two workers for each path, and two for the
+//! floors: processes like any others, which sleep but for the one pair that measures. What is
+//! compared is measured by turns, several times.
 
 mod floor;
 mod lead;
@@ -79,7 +81,8 @@ struct Options {
     /// Rounds: everything is measured by turns, this often
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Transports of our queue pairs: RC has all operations, UC SEND and WRITE, UD SEND of what fits a packet
+    /// Transports of our queue pairs: RC has all operations, UC SEND and WRITE, UD SEND of what
+    /// fits a packet
     #[arg(
         long,
         value_delimiter = ',',
@@ -91,13 +94,16 @@ struct Options {
     /// Measure the wire with packets authenticated by this key (as `FERROCE_KEY_FILE`), too
     #[arg(long, conflicts_with = "host", value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Let the memory that operations go to be shared memory, in which processes of this host work without system calls
+    /// Let the memory that operations go to be shared memory, in which processes of this host work
+    /// without system calls
     #[arg(long, conflicts_with = "host")]
     shared: bool,
-    /// Only what has these words in its name: "local send", "memcpy", "wire write latency"; may be repeated
+    /// Only what has these words in its name: "local send", "memcpy", "wire write latency"; may be
+    /// repeated
     #[arg(long, value_name = "WORDS")]
     only: Vec<String>,
-    /// Measure other programs too, those that are installed: `ucx_perftest`, iperf3, qperf, sockperf, `fi_pingpong`
+    /// Measure other programs too, those that are installed: `ucx_perftest`, iperf3, qperf,
+    /// sockperf, `fi_pingpong`
     #[arg(long, conflicts_with = "host")]
     peers: bool,
     /// A short look, to see that everything works: two sizes, one round of 10 ms

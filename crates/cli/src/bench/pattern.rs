@@ -1,8 +1,9 @@
 //! The bytes that travel, and how they are checked.
 //!
-//! The bytes of a measurement lie in *slots*, one per operation under way. A slot is filled with words that look random and depend on the
-//! measurement, the slot and the place; the first and the last word are the operation's number. So each message is checked at
-//! both of its ends when it arrives, at hardly any cost, and the last ones byte by byte when the time is over.
+//! The bytes of a measurement lie in *slots*, one per operation under way. A slot is filled with
+//! words that look random and depend on the measurement, the slot and the place; the first and the
+//! last word are the operation's number. So each message is checked at both of its ends when it
+//! arrives, at hardly any cost, and the last ones byte by byte when the time is over.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -155,7 +156,8 @@ impl Slots {
         Ok(ends[0].checked_sub(1).filter(|_| fits))
     }
 
-    /// Whether an operation's slot has its number, or that of a later one with the same slot, at each end.
+    /// Whether an operation's slot has its number, or that of a later one with the same slot, at
+    /// each end.
     pub(crate) fn may_follow(
         self,
         memory: &(impl Words + ?Sized),
@@ -170,7 +172,8 @@ impl Slots {
         Ok(ends.into_iter().all(is_later))
     }
 
-    /// Wants every byte of what has arrived in any slot to be what the sender had in the slot of that operation.
+    /// Wants every byte of what has arrived in any slot to be what the sender had in the slot of
+    /// that operation.
     pub(crate) fn verify_arrived(self, memory: &(impl Words + ?Sized), sender: Self) -> Outcome {
         for slot in 0..self.count as u64 {
             if let Some(number) = self.number(memory, slot)? {
@@ -180,8 +183,8 @@ impl Slots {
         Ok(())
     }
 
-    /// How many of the last operations of `done` have not arrived, each in its own slot, and of how many; every byte of the others is
-    /// verified.
+    /// How many of the last operations of `done` have not arrived, each in its own slot, and of how
+    /// many; every byte of the others is verified.
     pub(crate) fn missing(
         self,
         memory: &(impl Words + ?Sized),

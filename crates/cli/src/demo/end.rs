@@ -11,7 +11,8 @@ pub(super) use crate::connection::{context, done, event, text};
 
 /// Bytes that the peer may reach.
 pub(super) const MEMORY: usize = 1 << 20;
-/// Receives that are posted at any time. All have the same bytes: bulk data is not looked at, and messages come one at a time.
+/// Receives that are posted at any time. All have the same bytes: bulk data is not looked at, and
+/// messages come one at a time.
 pub(super) const RECEIVES: u32 = 512;
 /// Work requests that the client has under way at most.
 pub(super) const WINDOW: u64 = 16;

@@ -29,7 +29,8 @@ pub(super) enum Message {
         /// How many.
         length: u64,
     },
-    /// Client: send 8 bytes back for all bulk data that follows, until [`Messages`](Self::Messages).
+    /// Client: send 8 bytes back for all bulk data that follows, until
+    /// [`Messages`](Self::Messages).
     Echo,
     /// Client: no more of that.
     Messages,

@@ -1,8 +1,9 @@
 //! `ferroce demo`: the whole RDMA workflow between two processes of this host.
 //!
-//! This process is the client. It starts itself once more as the server, a process like any other: they share nothing but what goes
-//! through the queue pair. The program is the example of the `ferroce` library, in the order in which a newcomer meets things:
-//! `server` and `client`, then `measure`.
+//! This process is the client. It starts itself once more as the server, a process like any other:
+//! they share nothing but what goes through the queue pair. The program is the example of the
+//! `ferroce` library, in the order in which a newcomer meets things: `server` and `client`, then
+//! `measure`.
 
 mod client;
 mod end;
@@ -70,7 +71,8 @@ pub(crate) fn demo(args: &Args) -> ExitCode {
 
 /// The server's process.
 fn serve(address: IpAddr) -> Outcome {
-    // The client holds the other end of this pipe; when it closes, the client is gone, and so must we be.
+    // The client holds the other end of this pipe; when it closes, the client is gone, and so must
+    // we be.
     thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(1);
@@ -123,7 +125,8 @@ fn watch(server: &mut Child, address: IpAddr) -> Outcome {
         let outcome = client::run((address, port).into());
         let _ = news.send(News::ClientDone(outcome)); // nobody listens after a failure
     });
-    // The two end in any order; a server that ends too early shows in its status, or as the client's failure.
+    // The two end in any order; a server that ends too early shows in its status, or as the
+    // client's failure.
     let mut client_done = false;
     loop {
         match next(&heard, deadline)? {

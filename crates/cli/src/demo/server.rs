@@ -1,4 +1,5 @@
-//! The server: listens, accepts, and does what the client asks. It sleeps while its memory is read and written.
+//! The server: listens, accepts, and does what the client asks. It sleeps while its memory is read
+//! and written.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! `ferroce devices --paths`: which paths this machine allows, tried out, and which ones the connections of the running processes use.
-//! Each with its reason.
+//! `ferroce devices --paths`: which paths this machine allows, tried out, and which ones the
+//! connections of the running processes use. Each with its reason.
 
 mod show;
 mod trial;

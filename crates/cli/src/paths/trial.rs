@@ -1,4 +1,5 @@
-//! Trying the paths: two processes of this program connect and work, and are asked what became of it.
+//! Trying the paths: two processes of this program connect and work, and are asked what became of
+//! it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;

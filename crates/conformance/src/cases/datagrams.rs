@@ -87,7 +87,8 @@ fn send(bench: &Bench) -> Option<()> {
     Some(())
 }
 
-/// Of every class of length that a datagram may have, out of and into every number of pieces: the 40 bytes are the first of the message.
+/// Of every class of length that a datagram may have, out of and into every number of pieces: the
+/// 40 bytes are the first of the message.
 fn lengths(bench: &Bench) {
     let mut ends = pair(bench);
     let mut lost = 0;
@@ -223,7 +224,8 @@ fn reply(bench: &Bench) -> Option<()> {
     Some(())
 }
 
-/// Groups of this process alone, so that tests which run at the same time do not meet; nor do the tries of one.
+/// Groups of this process alone, so that tests which run at the same time do not meet; nor do the
+/// tries of one.
 fn groups() -> impl Iterator<Item = Gid> {
     let [_, b, c, d] = std::process::id().to_be_bytes();
     let scopes = (0..=192).rev().step_by(16);
@@ -268,7 +270,8 @@ fn members_hear(
     for end in [stays, leaves] {
         assert_eq!(end.arrives(0)?.byte_len as usize, GRH + 8);
     }
-    // Who has left hears no more, and a stranger never did: the first that these two get is for them alone.
+    // Who has left hears no more, and a stranger never did: the first that these two get is for
+    // them alone.
     leaves.side().detach(group).expect("detached");
     a.send_to(2, to, vec![a.sge(0, 9)]);
     a.done(2);
@@ -323,7 +326,8 @@ fn buffer_too_small(bench: &Bench) {
         [0; 8],
         "nothing behind the buffer"
     );
-    // Dropped with its receive in error, or without a word: the specifications leave it open. It is not a success.
+    // Dropped with its receive in error, or without a word: the specifications leave it open. It is
+    // not a success.
     let first = b.completion();
     assert!(first.wr_id == 1 && (first.status == WcStatus::LocLenErr || first.byte_len == 0));
 }
@@ -335,7 +339,8 @@ fn no_receive(bench: &Bench) -> Option<()> {
         a.done(wr_id);
     }
     assert_eq!(a.state(), QpState::Rts);
-    // One that arrives is the one for which there is a receive, or one of those before that was late.
+    // One that arrives is the one for which there is a receive, or one of those before that was
+    // late.
     b.recv(1, vec![b.sge(0, 100)]);
     a.send_to(9, to, vec![a.sge(0, 8)]);
     a.done(9);

@@ -1,4 +1,5 @@
-//! Packets that are thrown away without a word: nothing changes, nobody is told, and what is right still works.
+//! Packets that are thrown away without a word: nothing changes, nobody is told, and what is right
+//! still works.
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::QpState;

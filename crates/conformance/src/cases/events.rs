@@ -110,7 +110,8 @@ fn sq_drained_not_asked(bench: &Bench) {
 const MANY: u64 = 30;
 
 fn cq_overflow_of_responder(bench: &Bench) {
-    // A requester with little patience shows soon that it hears nothing. On a busy machine it may give up before there is an overflow.
+    // A requester with little patience shows soon that it hears nothing. On a busy machine it may
+    // give up before there is an overflow.
     let overflowed = [12, 15, 18, PATIENT]
         .into_iter()
         .any(|timeout| overflow_of_responder(bench, timeout));

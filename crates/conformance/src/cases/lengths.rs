@@ -90,8 +90,8 @@ const GAP: usize = 5;
 
 const IMM: [u8; 4] = [0xde, 0xad, 0xbe, 0xef];
 
-/// A way to move a message from A to B, or for a READ from B to A. (Nothing tells a UC requester that a WRITE without immediate has
-/// arrived.)
+/// A way to move a message from A to B, or for a READ from B to A. (Nothing tells a UC requester
+/// that a WRITE without immediate has arrived.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Send,
@@ -150,7 +150,8 @@ fn transfers(bench: &Bench, kind: QpType, form: Form) {
     }
 }
 
-/// Moves one message out of and into pieces, and looks at every byte of the receiver's memory. Returns false if it was lost.
+/// Moves one message out of and into pieces, and looks at every byte of the receiver's memory.
+/// Returns false if it was lost.
 fn transfer(
     (a, b): &(End, End),
     (kind, form): (QpType, Form),

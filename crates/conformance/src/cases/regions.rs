@@ -13,7 +13,8 @@ pub(super) const CASES: &[Case] = &[
     Case::new("register.again.refused", &["mr.rereg"], refused),
 ];
 
-/// What a WRITE of 8 bytes to `offset` through a key comes to after a change. A new pair each time: a failure ends it.
+/// What a WRITE of 8 bytes to `offset` through a key comes to after a change. A new pair each time:
+/// a failure ends it.
 fn outcome(bench: &Bench, change: Change, offset: usize) -> WcStatus {
     let (a, mut b) = bench.pair();
     let key = b.register(64, 64, ALL);

@@ -278,7 +278,8 @@ fn rnr_nak(bench: &Bench) {
     end.done(1);
 }
 
-/// Whether a request comes again when the time that it is told to wait is over, and not before. One that crosses the answer may.
+/// Whether a request comes again when the time that it is told to wait is over, and not before. One
+/// that crosses the answer may.
 fn waits(peer: &RawPeer, code: u8) -> bool {
     const CROSSING: usize = 1;
     // What has come while this thread had no processor was not told to wait.

@@ -86,7 +86,8 @@ pub const STATES: [QpState; 7] = [
     QpState::Err,
 ];
 
-/// Attributes that a change of state needs, if there is such a change. A program cannot move to SQE.
+/// Attributes that a change of state needs, if there is such a change. A program cannot move to
+/// SQE.
 fn required(kind: QpType, from: QpState, to: QpState) -> Option<AttrMask> {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
     Some(match (from, to) {

@@ -1,4 +1,5 @@
-//! Extended reliable connections: an initiator, and a target whose receives are those that the initiator names.
+//! Extended reliable connections: an initiator, and a target whose receives are those that the
+//! initiator names.
 
 use ferroce_proto::ids::Srqn;
 use ferroce_proto::verbs::{QpType, SendOp, WcStatus};

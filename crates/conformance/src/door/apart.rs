@@ -1,4 +1,5 @@
-//! A side in another process: this program again. Each call of a side is carried there and its answer back; the memory is shared.
+//! A side in another process: this program again. Each call of a side is carried there and its
+//! answer back; the memory is shared.
 
 use std::cell::RefCell;
 use std::fs::File;

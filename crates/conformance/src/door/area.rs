@@ -1,4 +1,5 @@
-//! Memory that two processes of this program share: a slot for one call and its answer, and the memory of a side behind it.
+//! Memory that two processes of this program share: a slot for one call and its answer, and the
+//! memory of a side behind it.
 
 use std::fs::File;
 use std::io;
@@ -39,12 +40,13 @@ impl Area {
     /// The side's memory.
     pub(super) fn cells(&self) -> &[AtomicU8] {
         let at = self.place(HEAD).cast();
-        // SAFETY: mapped as long as `self` lives; other processes and the device see it change, which atomics allow.
+        // SAFETY: mapped as long as `self` lives; other processes and the device see it change,
+        // which atomics allow.
         unsafe { std::slice::from_raw_parts(at, self.0.len() - HEAD) }
     }
 
-    /// Puts a call into its place. It is `Copy` and has no pointers, so that it means the same to the other process, which runs this very
-    /// program.
+    /// Puts a call into its place. It is `Copy` and has no pointers, so that it means the same to
+    /// the other process, which runs this very program.
     pub(super) fn put_call<T: Copy>(&self, call: T) {
         self.put(0, call);
     }

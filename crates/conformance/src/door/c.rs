@@ -201,7 +201,8 @@ impl Side for CSide {
             flags |= IBV_REREG_MR_CHANGE_ACCESS;
         }
         let access = change.access.unwrap_or_default().bits().cast_signed();
-        // SAFETY: a live region and protection domain; the range lies in memory that outlives the region.
+        // SAFETY: a live region and protection domain; the range lies in memory that outlives the
+        // region.
         let result = unsafe {
             ibv_rereg_mr(
                 self.regions[&key],
@@ -290,7 +291,8 @@ impl Side for CSide {
         c.src_qp = wc.src_qp.get();
         c.wc_flags = wc.flags.bits() & WcFlags::GRH.bits();
         let grh = self.memory.bytes(offset, ferroce_proto::ud::GRH_LEN);
-        // SAFETY: a live protection domain, a completion, and the 40 bytes of a GRH, which are only read.
+        // SAFETY: a live protection domain, a completion, and the 40 bytes of a GRH, which are only
+        // read.
         let ah = unsafe {
             ibv_create_ah_from_wc(self.pd, &raw mut c, grh.as_ptr().cast_mut().cast(), 1)
         };
@@ -347,7 +349,8 @@ impl Side for CSide {
     }
     fn event(&self) -> Option<(AsyncEvent, About)> {
         let mut event = ibv_async_event::zeroed();
-        // SAFETY: a live context. The call does not block, since an event waits; nobody else takes events.
+        // SAFETY: a live context. The call does not block, since an event waits; nobody else takes
+        // events.
         unsafe {
             let mut wait = libc::pollfd {
                 fd: (*self.context).async_fd,

@@ -1,4 +1,5 @@
-//! Attributes in C. The device has such conversions too; these are others on purpose: a mistake there must not hide itself here.
+//! Attributes in C. The device has such conversions too; these are others on purpose: a mistake
+//! there must not hide itself here.
 
 use ferroce_abi::types::*;
 use ferroce_proto::ids::{Gid, Psn, Qpn};

@@ -157,7 +157,8 @@ pub(super) fn with_recv<R>(wr: &RecvWr, each: impl FnOnce(*mut ibv_recv_wr) -> R
 
 /// Posts a FLUSH with its builder.
 pub(super) fn post_flush(qp: *mut ibv_qp, wr: &SendWr, flush: &Flush) -> i32 {
-    // SAFETY: a live extended queue pair, of which this thread alone makes work requests, used as the manual page says.
+    // SAFETY: a live extended queue pair, of which this thread alone makes work requests, used as
+    // the manual page says.
     unsafe {
         let qp = ibv_qp_to_qp_ex(qp);
         assert!(!qp.is_null(), "made for builders");

@@ -1,6 +1,7 @@
 //! XRC in C: domains, their shared receive queues, targets.
 //!
-//! The functions are inline in the C header, which calls them through the block of operations in front of the context.
+//! The functions are inline in the C header, which calls them through the block of operations in
+//! front of the context.
 
 use ferroce_abi::types::*;
 use ferroce_proto::ids::Srqn;

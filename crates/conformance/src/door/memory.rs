@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::area::Area;
 
-/// Bytes that programs, devices and cases share. Starts at a multiple of 16; behind it are more bytes, which nobody may touch.
+/// Bytes that programs, devices and cases share. Starts at a multiple of 16; behind it are more
+/// bytes, which nobody may touch.
 #[derive(Debug)]
 pub struct Memory {
     cells: Cells,
@@ -27,7 +28,8 @@ impl Memory {
     /// Bytes that are all 0.
     #[must_use]
     pub fn new(len: usize) -> Self {
-        // An allocation of this size begins at a multiple of 16 wherever malloc keeps the C standard's promise.
+        // An allocation of this size begins at a multiple of 16 wherever malloc keeps the C
+        // standard's promise.
         let memory = (0..len).map(|_| AtomicU8::new(0));
         let guard = (0..GUARD).map(|_| AtomicU8::new(UNTOUCHED));
         let bytes: Vec<_> = memory.chain(guard).collect();
@@ -37,7 +39,8 @@ impl Memory {
             cells: Cells::Own(bytes),
         }
     }
-    /// Those of an area, for the process that has the side: they are all 0 but for the guard, which is made here.
+    /// Those of an area, for the process that has the side: they are all 0 but for the guard, which
+    /// is made here.
     #[must_use]
     pub(super) fn of_this_process(area: Arc<Area>) -> Self {
         let cells = area.cells();

@@ -58,8 +58,9 @@ pub struct Change {
     pub access: Option<Access>,
 }
 
-/// One queue pair with a context, a protection domain, a completion queue for both directions and memory of its own, on the
-/// loopback device. An XRC target has an XRC domain with shared receive queues in place of receives of its own.
+/// One queue pair with a context, a protection domain, a completion queue for both directions and
+/// memory of its own, on the loopback device. An XRC target has an XRC domain with shared receive
+/// queues in place of receives of its own.
 pub trait Side: Send + Sync {
     /// Number of the queue pair.
     fn qpn(&self) -> Qpn;
@@ -130,8 +131,8 @@ pub trait Side: Send + Sync {
     /// # Errors
     /// As `ibv_create_ah(3)`.
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno>;
-    /// Makes an address handle for the sender of a datagram, whose buffer begins at an offset of the memory
-    /// (`ibv_create_ah_from_wc(3)`).
+    /// Makes an address handle for the sender of a datagram, whose buffer begins at an offset of
+    /// the memory (`ibv_create_ah_from_wc(3)`).
     ///
     /// # Errors
     /// As there.

@@ -1,4 +1,5 @@
-//! A peer that is played by hand: a UDP socket on an address of the loopback network, and packets built field by field.
+//! A peer that is played by hand: a UDP socket on an address of the loopback network, and packets
+//! built field by field.
 
 mod build;
 mod socket;
@@ -18,7 +19,8 @@ use crate::wait::DEADLINE;
 
 pub use build::Building;
 
-/// The number that the peer says its queue pair has. No device of our kind has such, whose process would send from a port of its own.
+/// The number that the peer says its queue pair has. No device of our kind has such, whose process
+/// would send from a port of its own.
 const QPN: Qpn = Qpn::new(0x2bcd);
 
 /// A peer played by hand.
@@ -56,7 +58,8 @@ impl Received {
     }
 }
 
-/// An address of 127.0.0.0/8 that nobody else uses: it depends on the process, and differs from call to call.
+/// An address of 127.0.0.0/8 that nobody else uses: it depends on the process, and differs from
+/// call to call.
 fn fresh_address() -> Ipv4Addr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -194,8 +197,8 @@ impl RawPeer {
     pub fn naks(&self, code: NakCode, psn: Psn) {
         self.answers(Syndrome::Nak(code), psn);
     }
-    /// The device's next request that it has not sent before, which must be this one. Repetitions are passed over: the peer is
-    /// slow on a busy machine.
+    /// The device's next request that it has not sent before, which must be this one. Repetitions
+    /// are passed over: the peer is slow on a busy machine.
     #[track_caller]
     pub fn takes(&self, operation: Operation, position: Position) -> Received {
         loop {
@@ -214,8 +217,9 @@ impl RawPeer {
     pub fn expect_from(&self, psn: Psn) {
         self.expected.set(psn);
     }
-    /// Does nothing wrong: sends a message that the device must acknowledge, and hears nothing before that. So it shows that the
-    /// queue pair works and that all packets that were sent before had no answer.
+    /// Does nothing wrong: sends a message that the device must acknowledge, and hears nothing
+    /// before that. So it shows that the queue pair works and that all packets that were sent
+    /// before had no answer.
     #[track_caller]
     pub fn is_heard(&self) {
         let psn = self.psn();

@@ -5,7 +5,8 @@ use std::mem::size_of_val;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Binds it. The kernel prefers it to the device's sockets, which are bound to all addresses, for what is sent to `ip`.
+/// Binds it. The kernel prefers it to the device's sockets, which are bound to all addresses, for
+/// what is sent to `ip`.
 pub(super) fn bind(ip: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
     let flags = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.

@@ -1,7 +1,7 @@
 //! The statements of the specifications that cases show: an identifier and the rule in words.
 //!
-//! Sources: the InfiniBand Architecture Specification (IBTA) volume 1 and its RoCEv2 annex for [`wire`] and [`transport`]; the
-//! manual pages of libibverbs for [`verbs`].
+//! Sources: the InfiniBand Architecture Specification (IBTA) volume 1 and its RoCEv2 annex for
+//! [`wire`] and [`transport`]; the manual pages of libibverbs for [`verbs`].
 
 pub mod transport;
 pub mod verbs;

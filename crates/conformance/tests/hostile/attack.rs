@@ -1,4 +1,5 @@
-//! Attackers: hosts that know every number, send what they like, and cannot use the address of a peer.
+//! Attackers: hosts that know every number, send what they like, and cannot use the address of a
+//! peer.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +30,8 @@ pub(crate) struct Attacker {
 
 impl Attacker {
     fn new(bench: &Bench) -> Self {
-        // Played by hand, the peer is on the wire, or would be: packets are looked at in the same way.
+        // Played by hand, the peer is on the wire, or would be: packets are looked at in the same
+        // way.
         let victim = bench.end(ferroce_conformance::bench::Spec::default());
         let device = IpAddr::from([127, 0, 0, 1]);
         let peer = RawPeer::new(device, victim.qpn());
@@ -50,7 +52,8 @@ impl Attacker {
     /// Takes the victim from wherever it is to RTS.
     fn revive(&self) {
         let (to, at) = (self.peer.qpn(), self.peer.gid());
-        // Packets sent before may arrive in between, and one of them may ruin the queue pair in RTR already.
+        // Packets sent before may arrive in between, and one of them may ruin the queue pair in RTR
+        // already.
         let tries = 0..1000;
         let alive = tries.into_iter().any(|_| {
             self.victim.to(QpState::Reset);

@@ -243,5 +243,6 @@ fn parameters() -> ConnParam {
     }
 }
 
-/// Time for which an attacker leaves the processor to others after a burst: it must not be the scheduler that is tested.
+/// Time for which an attacker leaves the processor to others after a burst: it must not be the
+/// scheduler that is tested.
 pub(crate) const PAUSE: Duration = Duration::from_millis(2);

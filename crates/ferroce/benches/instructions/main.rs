@@ -1,9 +1,11 @@
-//! What the safe interface costs beside the functions that it is written on, for `cargo xtask instructions`, which runs this under
-//! callgrind and counts.
+//! What the safe interface costs beside the functions that it is written on, for
+//! `cargo xtask instructions`, which runs this under callgrind and counts.
 //!
-//! Each case is there several times: `raw` calls the functions of the context, as C programs do; `safe` is this crate with tags that are
-//! polled for, `owned` with buffers that futures give back, `scoped` with borrowed bytes. Each lies between two calls of [`boundary`], at
-//! which callgrind writes its counters down. The names and the number of repetitions go to standard output, in that order.
+//! Each case is there several times: `raw` calls the functions of the context, as C programs do;
+//! `safe` is this crate with tags that are polled for, `owned` with buffers that futures give back,
+//! `scoped` with borrowed bytes. Each lies between two calls of [`boundary`], at which callgrind
+//! writes its counters down. The names and the number of repetitions go to standard output, in that
+//! order.
 #![expect(clippy::unwrap_used, reason = "a failure is for whoever runs it")]
 
 mod raw;
@@ -38,7 +40,8 @@ fn main() {
     }
 }
 
-/// Does a case; counts it in the second round. There is one loop for both, so that what is small is inlined.
+/// Does a case; counts it in the second round. There is one loop for both, so that what is small is
+/// inlined.
 fn counted(round: &str, name: &str, once: impl FnMut(usize)) {
     let is_counted = round == "counted";
     if is_counted {
@@ -51,7 +54,8 @@ fn counted(round: &str, name: &str, once: impl FnMut(usize)) {
     }
 }
 
-/// Takes all completions, with as many as there are at a time: how many `together` took, when it has seen all before that many. Counted as above.
+/// Takes all completions, with as many as there are at a time: how many `together` took, when it
+/// has seen all before that many. Counted as above.
 fn counted_together(round: &str, name: &str, mut together: impl FnMut(usize) -> usize) {
     let is_counted = round == "counted";
     if is_counted {

@@ -60,7 +60,8 @@ impl Raw {
         }
     }
 
-    /// Completions are taken one by one, as ping-pongs do, and as many at a time as there are places, as streams do.
+    /// Completions are taken one by one, as ping-pongs do, and as many at a time as there are
+    /// places, as streams do.
     pub(crate) fn round(&self, round: &str) {
         self.post(round, ["raw post_recv 64", "raw post_send SEND 64"]);
         self.drain(round, 1, "raw poll_cq receive");

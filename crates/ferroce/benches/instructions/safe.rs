@@ -108,7 +108,8 @@ impl Safe {
         });
     }
 
-    /// Buffers that are given away, and come back with their futures: a task asks, and lets the queue be polled while it has to wait.
+    /// Buffers that are given away, and come back with their futures: a task asks, and lets the
+    /// queue be polled while it has to wait.
     pub(crate) fn owned(&self, round: &str) {
         let [a, b] = &self.pair;
         let buffers = || -> Vec<_> {

@@ -1,4 +1,5 @@
-//! What the examples share: without arguments both sides run in one process; `server [ADDRESS]` and `client ADDRESS` run one of them.
+//! What the examples share: without arguments both sides run in one process; `server [ADDRESS]` and
+//! `client ADDRESS` run one of them.
 
 use std::net::SocketAddr;
 use std::{env, thread};

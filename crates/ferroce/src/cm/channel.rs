@@ -8,12 +8,14 @@ use super::{Event, EventKind};
 use crate::sys::{Channel, SOFTWARE, Verbs};
 use crate::{Error, Result};
 
-/// Where the events of identifiers arrive (`rdma_create_event_channel(3)`). Clones are the same one.
+/// Where the events of identifiers arrive (`rdma_create_event_channel(3)`). Clones are the same
+/// one.
 #[derive(Clone)]
 pub struct EventChannel(pub(crate) Arc<Channel>);
 
 impl EventChannel {
-    /// Makes one of the software device; [`Provider::event_channel`](crate::Provider::event_channel) makes one of any provider.
+    /// Makes one of the software device;
+    /// [`Provider::event_channel`](crate::Provider::event_channel) makes one of any provider.
     ///
     /// # Errors
     /// ENODEV if there is no device, or out of descriptors.
@@ -39,8 +41,8 @@ impl EventChannel {
         }
     }
 
-    /// Whether [`next_event`](Self::next_event) waits; it does unless this is called. Event loops that watch the descriptor do not want
-    /// it to.
+    /// Whether [`next_event`](Self::next_event) waits; it does unless this is called. Event loops
+    /// that watch the descriptor do not want it to.
     ///
     /// # Errors
     /// None.

@@ -10,18 +10,21 @@ use crate::sys::FetchedEvent;
 pub struct Event {
     /// What.
     pub kind: EventKind,
-    /// 0, a negative errno, or the peer's reason for rejecting, as `rdma_get_cm_event(3)` says of each kind.
+    /// 0, a negative errno, or the peer's reason for rejecting, as `rdma_get_cm_event(3)` says of
+    /// each kind.
     pub status: i32,
     /// The identifier.
     pub id: IdKey,
-    /// For a connect request: the listener, and the new identifier, to be accepted or rejected. Dropping it rejects.
+    /// For a connect request: the listener, and the new identifier, to be accepted or rejected.
+    /// Dropping it rejects.
     pub request: Option<(IdKey, Id)>,
     /// For a connect request: the peer's address.
     pub peer: Option<SocketAddr>,
-    /// What the peer said, from this side's point of view. Private data may have zeros behind it. Of an [`Id`] for datagrams only the
-    /// private data is meant.
+    /// What the peer said, from this side's point of view. Private data may have zeros behind it.
+    /// Of an [`Id`] for datagrams only the private data is meant.
     pub parameters: ConnectionParameters,
-    /// Of an [`Id`] for datagrams, with [`Established`](EventKind::Established) and [`MulticastJoin`](EventKind::MulticastJoin): where to send.
+    /// Of an [`Id`] for datagrams, with [`Established`](EventKind::Established) and
+    /// [`MulticastJoin`](EventKind::MulticastJoin): where to send.
     pub datagrams: Option<DatagramService>,
 }
 

@@ -18,7 +18,8 @@ use crate::{Context, Error, QueuePair, Result, Ud};
 pub struct Id(pub(crate) Arc<Identifier>);
 
 impl Id {
-    /// Makes one for a reliable connection, or a listener for such (`rdma_create_id(3)` in `RDMA_PS_TCP`).
+    /// Makes one for a reliable connection, or a listener for such (`rdma_create_id(3)` in
+    /// `RDMA_PS_TCP`).
     ///
     /// # Errors
     /// Out of memory.
@@ -26,13 +27,16 @@ impl Id {
         Identifier::new(&channel.0, RDMA_PS_TCP).map(Self)
     }
 
-    /// Makes one for datagrams (`RDMA_PS_UDP`): for a service that others find by its address and port, for finding one, or for joining
-    /// multicast groups. Its ports are others than those of connections.
+    /// Makes one for datagrams (`RDMA_PS_UDP`): for a service that others find by its address and
+    /// port, for finding one, or for joining multicast groups. Its ports are others than those of
+    /// connections.
     ///
-    /// Who looks for a service resolves address and route as for a connection, makes the [`Ud`] queue pair and
-    /// [connects](Self::connect): the event [`Established`](crate::EventKind::Established) then tells [where to
-    /// send](super::Event::datagrams). Nothing
-    /// stays connected. The service finds a [`ConnectRequest`](crate::EventKind::ConnectRequest) and [accepts](Self::accept_datagrams) or rejects.
+    /// Who looks for a service resolves address and route as for a connection, makes the [`Ud`]
+    /// queue pair and [connects](Self::connect): the event
+    /// [`Established`](crate::EventKind::Established) then tells [where to
+    /// send](super::Event::datagrams). Nothing stays connected. The service finds a
+    /// [`ConnectRequest`](crate::EventKind::ConnectRequest) and [accepts](Self::accept_datagrams)
+    /// or rejects.
     ///
     /// # Errors
     /// Out of memory.
@@ -46,8 +50,9 @@ impl Id {
         self.0.for_datagrams()
     }
 
-    /// Has its events arrive at another channel of the same provider from now on (`rdma_migrate_id(3)`), those too that are waiting. A server
-    /// with several threads so hands a connection to one of them. Waits for calls of [`EventChannel::next_event`] that have just
+    /// Has its events arrive at another channel of the same provider from now on
+    /// (`rdma_migrate_id(3)`), those too that are waiting. A server with several threads so hands a
+    /// connection to one of them. Waits for calls of [`EventChannel::next_event`] that have just
     /// found one of its events.
     ///
     /// # Errors
@@ -66,8 +71,10 @@ impl Id {
         IdKey(self.0.key())
     }
 
-    /// The device that it is on. Known from the event [`AddressResolved`](crate::EventKind::AddressResolved) or
-    /// [`ConnectRequest`](crate::EventKind::ConnectRequest) on, or once it is [bound](Self::bind) to an address that is not unspecified.
+    /// The device that it is on. Known from the event
+    /// [`AddressResolved`](crate::EventKind::AddressResolved) or
+    /// [`ConnectRequest`](crate::EventKind::ConnectRequest) on, or once it is [bound](Self::bind)
+    /// to an address that is not unspecified.
     #[must_use]
     pub fn context(&self) -> Option<Context> {
         self.0.device().cloned().map(Context)
@@ -85,8 +92,8 @@ impl Id {
         self.0.peer()
     }
 
-    /// Takes a local address (`rdma_bind_addr(3)`). Port 0 means any free one, which [`port`](Self::port) tells. A link-local address of IPv6
-    /// needs its scope.
+    /// Takes a local address (`rdma_bind_addr(3)`). Port 0 means any free one, which
+    /// [`port`](Self::port) tells. A link-local address of IPv6 needs its scope.
     ///
     /// # Errors
     /// EADDRINUSE if the port is taken, EADDRNOTAVAIL if the address is not of this host.
@@ -100,7 +107,8 @@ impl Id {
         self.0.port()
     }
 
-    /// Waits for connect requests, of which up to `backlog` may be unanswered (`rdma_listen(3)`). They come as events.
+    /// Waits for connect requests, of which up to `backlog` may be unanswered (`rdma_listen(3)`).
+    /// They come as events.
     ///
     /// # Errors
     /// EINVAL if it is not bound, EADDRINUSE if another listens there.
@@ -108,7 +116,8 @@ impl Id {
         self.0.listen(backlog)
     }
 
-    /// Finds the device for an address of a peer (`rdma_resolve_addr(3)`), within that time, of which whole milliseconds count. [`AddressResolved`](crate::EventKind::AddressResolved) or
+    /// Finds the device for an address of a peer (`rdma_resolve_addr(3)`), within that time, of
+    /// which whole milliseconds count. [`AddressResolved`](crate::EventKind::AddressResolved) or
     /// [`AddressError`](crate::EventKind::AddressError) follows.
     ///
     /// # Errors
@@ -117,7 +126,8 @@ impl Id {
         self.0.resolve_address(None, to, milliseconds(timeout)?)
     }
 
-    /// [`resolve_address`](Self::resolve_address), from a local address, which says which device to use. Port 0 means any free one.
+    /// [`resolve_address`](Self::resolve_address), from a local address, which says which device to
+    /// use. Port 0 means any free one.
     ///
     /// # Errors
     /// As that, and as [`bind`](Self::bind).
@@ -131,7 +141,9 @@ impl Id {
             .resolve_address(Some(from), to, milliseconds(timeout)?)
     }
 
-    /// Finds the way to the peer (`rdma_resolve_route(3)`), within that time, of which whole milliseconds count. [`RouteResolved`](crate::EventKind::RouteResolved) or [`RouteError`](crate::EventKind::RouteError) follows.
+    /// Finds the way to the peer (`rdma_resolve_route(3)`), within that time, of which whole
+    /// milliseconds count. [`RouteResolved`](crate::EventKind::RouteResolved) or
+    /// [`RouteError`](crate::EventKind::RouteError) follows.
     ///
     /// # Errors
     /// EINVAL in the wrong state.
@@ -139,8 +151,8 @@ impl Id {
         self.0.resolve_route(milliseconds(timeout)?)
     }
 
-    /// Asks the peer for a connection, or for where its datagrams go (`rdma_connect(3)`). [`Established`](crate::EventKind::Established),
-    /// [`Rejected`](crate::EventKind::Rejected) or
+    /// Asks the peer for a connection, or for where its datagrams go (`rdma_connect(3)`).
+    /// [`Established`](crate::EventKind::Established), [`Rejected`](crate::EventKind::Rejected) or
     /// [`Unreachable`](crate::EventKind::Unreachable) follows.
     ///
     /// # Errors
@@ -149,7 +161,8 @@ impl Id {
         self.0.connect(parameters)
     }
 
-    /// Agrees to a connect request (`rdma_accept(3)`). [`Established`](crate::EventKind::Established) follows.
+    /// Agrees to a connect request (`rdma_accept(3)`).
+    /// [`Established`](crate::EventKind::Established) follows.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -157,8 +170,9 @@ impl Id {
         self.0.accept(parameters, 0)
     }
 
-    /// Tells who looked for a service of datagrams to send them to this queue pair, with at most 136 bytes for the other program. One
-    /// queue pair may serve all; it is of an identifier, or [activated](QueuePair::activate) with [`QKEY`](Self::QKEY). No event follows.
+    /// Tells who looked for a service of datagrams to send them to this queue pair, with at most
+    /// 136 bytes for the other program. One queue pair may serve all; it is of an identifier, or
+    /// [activated](QueuePair::activate) with [`QKEY`](Self::QKEY). No event follows.
     ///
     /// # Errors
     /// As [`accept`](Self::accept); [`Error::Misuse`] if the request was for a connection.
@@ -176,9 +190,11 @@ impl Id {
     /// The `Q_Key` of queue pairs of identifiers, and of what they send to (`RDMA_UDP_QKEY`).
     pub const QKEY: u32 = RDMA_UDP_QKEY.cast_unsigned();
 
-    /// Turns a connect request down, with at most 148 bytes for the other program, 136 of datagrams (`rdma_reject(3)`). It hears
-    /// [`Rejected`](crate::EventKind::Rejected), of datagrams [`Unreachable`](crate::EventKind::Unreachable), with the bytes as
-    /// [private data](ConnectionParameters::private_data) and a reason as status: 28 if the program rejected a connection.
+    /// Turns a connect request down, with at most 148 bytes for the other program, 136 of datagrams
+    /// (`rdma_reject(3)`). It hears [`Rejected`](crate::EventKind::Rejected), of datagrams
+    /// [`Unreachable`](crate::EventKind::Unreachable), with the bytes as [private
+    /// data](ConnectionParameters::private_data) and a reason as status: 28 if the program rejected
+    /// a connection.
     ///
     /// # Errors
     /// EINVAL in the wrong state.
@@ -186,8 +202,9 @@ impl Id {
         self.0.reject(private_data)
     }
 
-    /// Ends the connection (`rdma_disconnect(3)`): work of its queue pair is flushed. [`Disconnected`](crate::EventKind::Disconnected) follows at the
-    /// peer, and here when the peer has answered, which its program does by the same call.
+    /// Ends the connection (`rdma_disconnect(3)`): work of its queue pair is flushed.
+    /// [`Disconnected`](crate::EventKind::Disconnected) follows at the peer, and here when the peer
+    /// has answered, which its program does by the same call.
     ///
     /// # Errors
     /// EINVAL if there is no connection.
@@ -195,8 +212,9 @@ impl Id {
         self.0.disconnect()
     }
 
-    /// Says that the peer's last word, which makes the connection, must have been lost, since something has come on the connection
-    /// (`rdma_notify(3)`). To be called at [`Established`](crate::DeviceEventKind::CommunicationEstablished) of the device.
+    /// Says that the peer's last word, which makes the connection, must have been lost, since
+    /// something has come on the connection (`rdma_notify(3)`). To be called at
+    /// [`Established`](crate::DeviceEventKind::CommunicationEstablished) of the device.
     ///
     /// # Errors
     /// EINVAL if there is no connection that waits for it.
@@ -207,7 +225,8 @@ impl Id {
 
 /// Options (`rdma_set_option(3)`).
 impl Id {
-    /// Traffic class of what the connection sends (`RDMA_OPTION_ID_TOS`, `rdma_set_option(3)`): the upper six bits are what IP calls differentiated services.
+    /// Traffic class of what the connection sends (`RDMA_OPTION_ID_TOS`, `rdma_set_option(3)`): the
+    /// upper six bits are what IP calls differentiated services.
     ///
     /// # Errors
     /// EINVAL once the route is resolved.
@@ -215,7 +234,8 @@ impl Id {
         self.0.set_option(IdOption::TypeOfService(class))
     }
 
-    /// Whether others that allow it too may be bound to the same port (`RDMA_OPTION_ID_REUSEADDR`); before [`bind`](Self::bind).
+    /// Whether others that allow it too may be bound to the same port (`RDMA_OPTION_ID_REUSEADDR`);
+    /// before [`bind`](Self::bind).
     ///
     /// # Errors
     /// EINVAL once it is bound.
@@ -223,7 +243,8 @@ impl Id {
         self.0.set_option(IdOption::ReuseAddress(allowed))
     }
 
-    /// Whether the unspecified address of IPv6 means that family alone (`RDMA_OPTION_ID_AFONLY`); before [`bind`](Self::bind).
+    /// Whether the unspecified address of IPv6 means that family alone (`RDMA_OPTION_ID_AFONLY`);
+    /// before [`bind`](Self::bind).
     ///
     /// # Errors
     /// EINVAL once it is bound.
@@ -231,7 +252,8 @@ impl Id {
         self.0.set_option(IdOption::Ipv6Only(only))
     }
 
-    /// How long the queue pair waits for an acknowledgement (`RDMA_OPTION_ID_ACK_TIMEOUT`): 4.096 µs times 2 to this power, at most 31.
+    /// How long the queue pair waits for an acknowledgement (`RDMA_OPTION_ID_ACK_TIMEOUT`): 4.096
+    /// µs times 2 to this power, at most 31.
     ///
     /// # Errors
     /// [`Error::Misuse`] for more than 31.
@@ -256,10 +278,11 @@ pub enum Membership {
 
 /// Multicast groups, of identifiers [for datagrams](Self::for_datagrams).
 impl Id {
-    /// Joins a group (`rdma_join_multicast_ex(3)`). It is bound or has resolved an address before, so its device is known.
-    /// [`MulticastJoin`](crate::EventKind::MulticastJoin), with [where to send](super::Event::datagrams), or
-    /// [`MulticastError`](crate::EventKind::MulticastError)
-    /// follows. When the event was fetched, its queue pair, if it has one, receives what is sent to the group.
+    /// Joins a group (`rdma_join_multicast_ex(3)`). It is bound or has resolved an address before,
+    /// so its device is known. [`MulticastJoin`](crate::EventKind::MulticastJoin), with [where to
+    /// send](super::Event::datagrams), or [`MulticastError`](crate::EventKind::MulticastError)
+    /// follows. When the event was fetched, its queue pair, if it has one, receives what is sent to
+    /// the group.
     ///
     /// # Errors
     /// EINVAL for an address that is no group's, or without a device.

@@ -3,14 +3,18 @@
 use crate::sys::Service;
 use crate::{AddressHandle, Datagram, Path, ProtectionDomain, Result};
 
-/// What the two sides of a connection tell each other (`struct rdma_conn_param`; `rdma_connect(3)`, `rdma_accept(3)`).
+/// What the two sides of a connection tell each other (`struct rdma_conn_param`; `rdma_connect(3)`,
+/// `rdma_accept(3)`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionParameters {
-    /// For the other program: at most 56 bytes with a connect request, 196 with the answer; for datagrams 180 and 136.
+    /// For the other program: at most 56 bytes with a connect request, 196 with the answer; for
+    /// datagrams 180 and 136.
     pub private_data: Vec<u8>,
-    /// READs and atomics of the peer that this side serves at once: at most [`max_qp_rd_atom`](crate::DeviceLimits::max_qp_rd_atom).
+    /// READs and atomics of the peer that this side serves at once: at most
+    /// [`max_qp_rd_atom`](crate::DeviceLimits::max_qp_rd_atom).
     pub responder_resources: u8,
-    /// READs and atomics that this side has outstanding at once: at most [`max_qp_init_rd_atom`](crate::DeviceLimits::max_qp_init_rd_atom).
+    /// READs and atomics that this side has outstanding at once: at most
+    /// [`max_qp_init_rd_atom`](crate::DeviceLimits::max_qp_init_rd_atom).
     pub initiator_depth: u8,
     /// Attempts after a loss; 0 to 7.
     pub retry_count: u8,
@@ -56,7 +60,8 @@ impl DatagramService {
         }
     }
 
-    /// What sends there: makes an [`AddressHandle`], which datagrams of queue pairs in this domain can share.
+    /// What sends there: makes an [`AddressHandle`], which datagrams of queue pairs in this domain
+    /// can share.
     ///
     /// # Errors
     /// As [`AddressHandle::new`].

@@ -1,7 +1,8 @@
 //! What an endpoint finishes for a program that does not wait for it: streams that were dropped.
 //!
-//! A thread does it, which starts when there is something to finish and ends when there is nothing. It serves the endpoint meanwhile, as
-//! any thread that waits does: the program need not do so any more, nor have the endpoint.
+//! A thread does it, which starts when there is something to finish and ends when there is nothing.
+//! It serves the endpoint meanwhile, as any thread that waits does: the program need not do so any
+//! more, nor have the endpoint.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -105,8 +106,9 @@ impl Background {
 }
 
 impl Endpoint {
-    /// Has a future finished until its time is over, whatever becomes of the program's own use of the endpoint. An orderly exit of the
-    /// process waits for it. It is dropped unfinished if there can be no thread, or the endpoint cannot be served any more.
+    /// Has a future finished until its time is over, whatever becomes of the program's own use of
+    /// the endpoint. An orderly exit of the process waits for it. It is dropped unfinished if there
+    /// can be no thread, or the endpoint cannot be served any more.
     pub(crate) fn finish(
         &self,
         limit: Duration,

@@ -30,8 +30,8 @@ impl Wake for Sleeper {
     }
 }
 
-/// Waits for a future, and serves the endpoint meanwhile. Of several threads that do this each may serve any other: it is woken by its
-/// own signal then.
+/// Waits for a future, and serves the endpoint meanwhile. Of several threads that do this each may
+/// serve any other: it is woken by its own signal then.
 pub(super) fn on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output> {
     let sleeper = Arc::new(Sleeper {
         woken: AtomicBool::new(false),

@@ -14,11 +14,12 @@ use crate::{
     ProtectionDomain, QueuePair, Result,
 };
 
-/// A reliable connection: a queue pair and what belongs to it. When it is dropped, work that has not completed is flushed, and the
-/// connection ends.
+/// A reliable connection: a queue pair and what belongs to it. When it is dropped, work that has
+/// not completed is flushed, and the connection ends.
 ///
-/// Work is posted to its [`queue_pair`](Self::queue_pair). Its completions are brought by the [`Endpoint`]: to futures, which can be
-/// awaited or [waited for](Self::wait), and to [`CompletionQueue::poll`].
+/// Work is posted to its [`queue_pair`](Self::queue_pair). Its completions are brought by the
+/// [`Endpoint`]: to futures, which can be awaited or [waited for](Self::wait), and to
+/// [`CompletionQueue::poll`].
 pub struct Connection {
     // In this order they go.
     queue_pair: QueuePair,
@@ -59,7 +60,8 @@ impl Connection {
         self.line.id.local_address()
     }
 
-    /// The peer's address (`rdma_get_peer_addr(3)`). `None` if it has none of the internet protocol.
+    /// The peer's address (`rdma_get_peer_addr(3)`). `None` if it has none of the internet
+    /// protocol.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.line.id.peer_address()
@@ -105,7 +107,8 @@ impl Connection {
         MemoryRegion::new(&self.domain, length, access)
     }
 
-    /// Waits for a future in this thread, and serves the endpoint meanwhile: [`Endpoint::block_on`].
+    /// Waits for a future in this thread, and serves the endpoint meanwhile:
+    /// [`Endpoint::block_on`].
     ///
     /// # Errors
     /// As [`Endpoint::turn`].
@@ -113,8 +116,9 @@ impl Connection {
         self.endpoint().block_on(future)
     }
 
-    /// Ends the connection (`rdma_disconnect(3)`): work that has not completed is flushed on both sides. Ready when the peer has agreed, or
-    /// was asked often enough. Other peers than those of an [`Endpoint`] may take long to agree.
+    /// Ends the connection (`rdma_disconnect(3)`): work that has not completed is flushed on both
+    /// sides. Ready when the peer has agreed, or was asked often enough. Other peers than those of
+    /// an [`Endpoint`] may take long to agree.
     ///
     /// # Errors
     /// Those of `rdma_disconnect(3)`, but not that the connection has ended already.
@@ -129,8 +133,8 @@ impl Connection {
         })
     }
 
-    /// Ready when the connection has ended, whoever ended it. What came before is with its completions; receives that are posted are
-    /// flushed.
+    /// Ready when the connection has ended, whoever ended it. What came before is with its
+    /// completions; receives that are posted are flushed.
     ///
     /// # Errors
     /// None of its own.
@@ -156,8 +160,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A connection that is ready to be made: receives can be posted, so that the peer's first message finds one. Dropping it tells a peer
-/// that asked that it was rejected.
+/// A connection that is ready to be made: receives can be posted, so that the peer's first message
+/// finds one. Dropping it tells a peer that asked that it was rejected.
 #[derive(Debug)]
 pub struct Prepared {
     connection: Connection,
@@ -204,7 +208,8 @@ impl Prepared {
         &self.connection
     }
 
-    /// Bytes for the other program, in place of those that were set before: what is known only now, such as the key of a memory region.
+    /// Bytes for the other program, in place of those that were set before: what is known only now,
+    /// such as the key of a memory region.
     #[must_use]
     pub fn private_data(mut self, bytes: &[u8]) -> Self {
         self.setup.parameters.private_data = bytes.to_vec();
@@ -215,8 +220,8 @@ impl Prepared {
     ///
     /// # Errors
     /// [`Error::Rejected`](crate::Error::Rejected) with the peer's reason and private data,
-    /// [`Error::TimedOut`](crate::Error::TimedOut), [`Error::Unexpected`](crate::Error::Unexpected) if the peer cannot be reached or has
-    /// given up, or those of the manual pages.
+    /// [`Error::TimedOut`](crate::Error::TimedOut), [`Error::Unexpected`](crate::Error::Unexpected)
+    /// if the peer cannot be reached or has given up, or those of the manual pages.
     pub fn establish(self) -> Eventually<'static, Connection> {
         let shared = Arc::clone(&self.connection.line.shared);
         Eventually::new(&shared, async move {

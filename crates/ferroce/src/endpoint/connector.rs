@@ -32,8 +32,8 @@ impl Connector {
 
     setup_methods!();
 
-    /// The local address to connect from, which says which device to use. Port 0 means any free one. Whichever leads to the peer unless
-    /// this is called.
+    /// The local address to connect from, which says which device to use. Port 0 means any free
+    /// one. Whichever leads to the peer unless this is called.
     #[must_use]
     pub fn source(mut self, address: SocketAddr) -> Self {
         self.source = Some(address);
@@ -63,8 +63,9 @@ impl Connector {
         )
     }
 
-    /// Finds the device and the way to a listener, and makes the queue pair (`rdma_resolve_addr(3)`, `rdma_resolve_route(3)`,
-    /// `rdma_create_qp(3)`). Before the peer is asked, receives can be posted.
+    /// Finds the device and the way to a listener, and makes the queue pair
+    /// (`rdma_resolve_addr(3)`, `rdma_resolve_route(3)`, `rdma_create_qp(3)`). Before the peer is
+    /// asked, receives can be posted.
     ///
     /// # Errors
     /// [`Error::Unexpected`](crate::Error::Unexpected) if there is no way to the address,

@@ -12,8 +12,9 @@ use super::shared::Shared;
 use super::timers::Sleep;
 use crate::{Error, Result};
 
-/// Something that ends later: a future, or with [`wait`](Self::wait) a blocking call. It begins when it is first polled or waited for, and
-/// may be dropped at any time: what it had made is destroyed, and the peer is told as far as it knew.
+/// Something that ends later: a future, or with [`wait`](Self::wait) a blocking call. It begins
+/// when it is first polled or waited for, and may be dropped at any time: what it had made is
+/// destroyed, and the peer is told as far as it knew.
 #[must_use = "it does nothing until it is awaited or waited for"]
 pub struct Eventually<'a, T> {
     shared: Arc<Shared>,

@@ -84,8 +84,8 @@ impl Line {
             (inbox.waiting.take(), ended)
         };
         if has_ended {
-            // Answers the peer, which otherwise asks for a minute, and flushes what is posted. If it was this side that began, it is an
-            // error, and nothing is left to do.
+            // Answers the peer, which otherwise asks for a minute, and flushes what is posted. If
+            // it was this side that began, it is an error, and nothing is left to do.
             let _ = self.id.disconnect();
         }
         waiting

@@ -11,7 +11,8 @@ use super::shared::Shared;
 use super::{Connection, Endpoint, Eventually};
 use crate::{ConnectionParameters, Result};
 
-/// What hears connect requests at an address. When it is dropped, those that were not taken are rejected.
+/// What hears connect requests at an address. When it is dropped, those that were not taken are
+/// rejected.
 pub struct Listener {
     line: Arc<Line>,
 }
@@ -30,13 +31,15 @@ impl Listener {
         self.line.id.port()
     }
 
-    /// Its address (`rdma_get_local_addr(3)`), with the port that it got. `None` if it has none of the internet protocol.
+    /// Its address (`rdma_get_local_addr(3)`), with the port that it got. `None` if it has none of
+    /// the internet protocol.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.line.id.local_address()
     }
 
-    /// The oldest connect request. Dropping the future loses none. Several threads or tasks may wait.
+    /// The oldest connect request. Dropping the future loses none. Several threads or tasks may
+    /// wait.
     ///
     /// # Errors
     /// [`Error::Unexpected`](crate::Error::Unexpected) if the device is gone.
@@ -79,11 +82,12 @@ impl Incoming {
 
     setup_methods!();
 
-    /// Hands it to another endpoint of the same provider (`rdma_migrate_id(3)`): what is made of it is served there. So one listener can
-    /// feed several endpoints, each with a thread of its own.
+    /// Hands it to another endpoint of the same provider (`rdma_migrate_id(3)`): what is made of it
+    /// is served there. So one listener can feed several endpoints, each with a thread of its own.
     ///
     /// # Errors
-    /// [`Error::Misuse`](crate::Error::Misuse) for an endpoint of another provider. It is rejected then.
+    /// [`Error::Misuse`](crate::Error::Misuse) for an endpoint of another provider. It is rejected
+    /// then.
     pub fn migrate(self, to: &Endpoint) -> Result<Self> {
         let line = self.line.migrate(&to.0)?;
         Ok(Self { line, ..self })
@@ -102,8 +106,8 @@ impl Incoming {
         Eventually::new(&shared, work(self))
     }
 
-    /// What the peer said: its private data, which may have zeros behind it, and how many READs and atomics it wants to have outstanding
-    /// and to serve, from this side's point of view.
+    /// What the peer said: its private data, which may have zeros behind it, and how many READs and
+    /// atomics it wants to have outstanding and to serve, from this side's point of view.
     #[must_use]
     pub fn peer_parameters(&self) -> &ConnectionParameters {
         &self.asked
@@ -124,7 +128,8 @@ impl Incoming {
         Eventually::new(&shared, async move { self.prepare()?.establish().await })
     }
 
-    /// Makes the queue pair (`rdma_create_qp(3)`). Before the peer is answered, receives can be posted.
+    /// Makes the queue pair (`rdma_create_qp(3)`). Before the peer is answered, receives can be
+    /// posted.
     ///
     /// # Errors
     /// Those of the manual page.
@@ -138,7 +143,8 @@ impl Incoming {
         Prepared::new(self.line, self.setup, Role::Accepts, self.asked)
     }
 
-    /// Turns it down, with at most 148 bytes for the other program (`rdma_reject(3)`). The peer is told reason 28, the consumer's.
+    /// Turns it down, with at most 148 bytes for the other program (`rdma_reject(3)`). The peer is
+    /// told reason 28, the consumer's.
     ///
     /// # Errors
     /// Those of the manual page.

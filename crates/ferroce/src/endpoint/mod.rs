@@ -26,15 +26,19 @@ use crate::driver::Driver;
 use crate::{Error, Provider, Result};
 pub(crate) use shared::Shared;
 
-/// Where listeners and connections come from, and what brings them their events. Clones are the same one.
+/// Where listeners and connections come from, and what brings them their events. Clones are the
+/// same one.
 ///
-/// It has one descriptor ([`AsFd`]) for everything that happens to them: events of the connection manager, completions, and time limits.
-/// However many connections there are, they share a few descriptors and one thread can serve them all, in one of these ways:
-/// - [`Eventually::wait`] and [`block_on`](Self::block_on) serve the endpoint while they wait: nothing else is needed in a program whose
-///   threads block;
-/// - a [`Driver`] serves it in a thread, an event loop, or a task of any runtime, for futures that are polled elsewhere.
+/// It has one descriptor ([`AsFd`]) for everything that happens to them: events of the connection
+/// manager, completions, and time limits. However many connections there are, they share a few
+/// descriptors and one thread can serve them all, in one of these ways:
+/// - [`Eventually::wait`] and [`block_on`](Self::block_on) serve the endpoint while they wait:
+///   nothing else is needed in a program whose threads block;
+/// - a [`Driver`] serves it in a thread, an event loop, or a task of any runtime, for futures that
+///   are polled elsewhere.
 ///
-/// All connections on one device share a [`ProtectionDomain`](crate::ProtectionDomain): what was registered for one can be used with all.
+/// All connections on one device share a [`ProtectionDomain`](crate::ProtectionDomain): what was
+/// registered for one can be used with all.
 ///
 /// ```
 /// use ferroce::{Endpoint, Operation, Provider};
@@ -64,12 +68,14 @@ impl Endpoint {
     /// Makes one.
     ///
     /// # Errors
-    /// ENODEV if the provider has no device, or out of descriptors: it takes four, and one per device that its connections are on.
+    /// ENODEV if the provider has no device, or out of descriptors: it takes four, and one per
+    /// device that its connections are on.
     pub fn new(provider: &Provider) -> Result<Self> {
         Shared::new(provider.event_channel()?).map(|shared| Self(Arc::new(shared)))
     }
 
-    /// Listens at a local address (`rdma_listen(3)`). Port 0 means any free one; an unspecified address means all of this host.
+    /// Listens at a local address (`rdma_listen(3)`). Port 0 means any free one; an unspecified
+    /// address means all of this host.
     ///
     /// # Errors
     /// EADDRINUSE if the port is taken, EADDRNOTAVAIL if the address is not of this host.
@@ -77,8 +83,8 @@ impl Endpoint {
         self.listen_with_backlog(address, BACKLOG)
     }
 
-    /// The same with another number of connect requests that may be unanswered than 1024; more are turned away, or come again later. Linux
-    /// has a limit in `/proc/sys/net/rdma_ucm/max_backlog`.
+    /// The same with another number of connect requests that may be unanswered than 1024; more are
+    /// turned away, or come again later. Linux has a limit in `/proc/sys/net/rdma_ucm/max_backlog`.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -103,8 +109,8 @@ impl Endpoint {
         Driver::of_endpoint(Arc::clone(&self.0))
     }
 
-    /// Serves what there is to serve, without waiting. Event loops that have its descriptor ([`AsFd`]) call this when it is readable, and
-    /// once at the beginning.
+    /// Serves what there is to serve, without waiting. Event loops that have its descriptor
+    /// ([`AsFd`]) call this when it is readable, and once at the beginning.
     ///
     /// # Errors
     /// A queue overflowed, or a device is gone.
@@ -112,8 +118,8 @@ impl Endpoint {
         self.0.turn()
     }
 
-    /// Waits for a future in this thread, and serves the endpoint meanwhile. The future may be of anything that completes through this
-    /// endpoint, or elsewhere.
+    /// Waits for a future in this thread, and serves the endpoint meanwhile. The future may be of
+    /// anything that completes through this endpoint, or elsewhere.
     ///
     /// # Errors
     /// As [`turn`](Self::turn).

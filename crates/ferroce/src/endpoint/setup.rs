@@ -41,8 +41,8 @@ pub(super) struct Parts {
 }
 
 impl Setup {
-    /// Makes the objects of a connection on the device that its identifier has met, and keeps what is asked of the peer within what the
-    /// device can.
+    /// Makes the objects of a connection on the device that its identifier has met, and keeps what
+    /// is asked of the peer within what the device can.
     pub(super) fn make(&mut self, line: &Arc<Line>) -> Result<Parts> {
         let context = line.id.context().ok_or_else(no_device)?;
         let limits = context.limits()?;
@@ -86,28 +86,32 @@ impl Setup {
 /// The methods that say what a connection is made like; both sides have them.
 macro_rules! setup_methods {
     () => {
-        /// What the queue pair holds; 32 sends, 32 receives and 2 pieces of memory each unless this is called.
+        /// What the queue pair holds; 32 sends, 32 receives and 2 pieces of memory each unless this
+        /// is called.
         #[must_use]
         pub fn capacities(mut self, capacities: crate::QueuePairCapacities) -> Self {
             self.setup.capacities = capacities;
             self
         }
 
-        /// Bytes for the other program, which comes with the request or the answer: at most 56 from who connects, 196 from who accepts.
+        /// Bytes for the other program, which comes with the request or the answer: at most 56 from
+        /// who connects, 196 from who accepts.
         #[must_use]
         pub fn private_data(mut self, bytes: &[u8]) -> Self {
             self.setup.parameters.private_data = bytes.to_vec();
             self
         }
 
-        /// Everything that the two sides tell each other. As many READs and atomics as the device can at most, whatever this says.
+        /// Everything that the two sides tell each other. As many READs and atomics as the device
+        /// can at most, whatever this says.
         #[must_use]
         pub fn parameters(mut self, parameters: crate::ConnectionParameters) -> Self {
             self.setup.parameters = parameters;
             self
         }
 
-        /// How long each of finding the peer and agreeing with it may take: 10 seconds unless this is called.
+        /// How long each of finding the peer and agreeing with it may take: 10 seconds unless this
+        /// is called.
         #[must_use]
         pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
             self.setup.timeout = timeout;

@@ -99,7 +99,8 @@ impl Shared {
         lock(&self.turning)
     }
 
-    /// Serves what there is to serve, without waiting. No lock is held while tasks are woken: they may come back here.
+    /// Serves what there is to serve, without waiting. No lock is held while tasks are woken: they
+    /// may come back here.
     pub(super) fn turn(self: &Arc<Self>) -> Result<()> {
         for name in self.poller.readable()? {
             match name {

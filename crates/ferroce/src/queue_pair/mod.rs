@@ -33,8 +33,9 @@ pub struct QueuePairCapacities {
     pub pieces: u32,
 }
 
-/// A queue pair of a [transport](Transport). Made by a [builder](QueuePairBuilder), for an [`Id`] of the connection manager, which then takes it
-/// through its states, or on its own: then [`initialise`](Self::initialise) and [`connect`](Self::connect), or for UD
+/// A queue pair of a [transport](Transport). Made by a [builder](QueuePairBuilder), for an [`Id`]
+/// of the connection manager, which then takes it through its states, or on its own: then
+/// [`initialise`](Self::initialise) and [`connect`](Self::connect), or for UD
 /// [`activate`](QueuePair::activate), do.
 pub struct QueuePair<T: Transport = Rc> {
     pub(crate) handle: Arc<QueuePairHandle>,
@@ -48,8 +49,9 @@ impl QueuePair<Rc> {
     /// Makes the identifier's queue pair. Its state is INIT: receives can be posted.
     ///
     /// # Errors
-    /// [`Error::Misuse`](crate::Error::Misuse) if the identifier has one or the parts are of different contexts; EINVAL for capacities
-    /// beyond the device's limits or an identifier that is not bound to a device.
+    /// [`Error::Misuse`](crate::Error::Misuse) if the identifier has one or the parts are of
+    /// different contexts; EINVAL for capacities beyond the device's limits or an identifier that
+    /// is not bound to a device.
     pub fn new(
         id: &Id,
         domain: &ProtectionDomain,
@@ -114,7 +116,8 @@ impl<T: Transport> QueuePair<T> {
     /// Changes attributes, the state among them (`ibv_modify_qp(3)`).
     ///
     /// # Errors
-    /// EINVAL if the state does not allow it or a value is out of its range; the message names missing and superfluous attributes.
+    /// EINVAL if the state does not allow it or a value is out of its range; the message names
+    /// missing and superfluous attributes.
     pub fn modify(&self, attributes: &QueuePairAttributes) -> Result<()> {
         let mut attr = attributes.attr;
         self.handle.modify(&mut attr, attributes.mask)
@@ -139,7 +142,8 @@ impl<T: Transport> QueuePair<T> {
         self.query().map(|info| info.state)
     }
 
-    /// Goes to the error state (`IBV_QPS_ERR` of `ibv_modify_qp(3)`; IBTA 1.7, 10.3.1.7): what is posted completes as flushed.
+    /// Goes to the error state (`IBV_QPS_ERR` of `ibv_modify_qp(3)`; IBTA 1.7, 10.3.1.7): what is
+    /// posted completes as flushed.
     ///
     /// # Errors
     /// EINVAL in RESET.
@@ -147,7 +151,8 @@ impl<T: Transport> QueuePair<T> {
         self.handle.flush()
     }
 
-    /// Goes back to RESET (`ibv_modify_qp(3)`; IBTA 1.7, 10.3.1.1): what is posted is forgotten by the device; futures of it end as flushed, and pollers hear nothing of it.
+    /// Goes back to RESET (`ibv_modify_qp(3)`; IBTA 1.7, 10.3.1.1): what is posted is forgotten by
+    /// the device; futures of it end as flushed, and pollers hear nothing of it.
     ///
     /// # Errors
     /// The device is gone.
@@ -157,12 +162,15 @@ impl<T: Transport> QueuePair<T> {
 }
 
 impl<T: Binds> QueuePair<T> {
-    /// Posts the bind of a memory window: once it has completed, peers reach these bytes of the region with the key of the result, in these ways, until
-    /// the window is bound again, invalidated or dropped. The region was made with [`Access::Windows`](crate::Access::Windows). A type 2 window that is
-    /// open must be invalidated before it is bound again: the work fails otherwise (`IBV_WC_MW_BIND_ERR`).
+    /// Posts the bind of a memory window: once it has completed, peers reach these bytes of the
+    /// region with the key of the result, in these ways, until the window is bound again,
+    /// invalidated or dropped. The region was made with
+    /// [`Access::Windows`](crate::Access::Windows). A type 2 window that is open must be
+    /// invalidated before it is bound again: the work fails otherwise (`IBV_WC_MW_BIND_ERR`).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange); [`Error::Misuse`](crate::Error::Misuse) if the parts are of different domains; as [`post_send`](Self::post_send).
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange); [`Error::Misuse`](crate::Error::Misuse) if
+    /// the parts are of different domains; as [`post_send`](Self::post_send).
     pub fn post_bind(
         &self,
         tag: u64,
@@ -183,11 +191,13 @@ impl<T: Binds> QueuePair<T> {
 }
 
 impl QueuePair<Rc> {
-    /// Posts a FLUSH (IBTA 1.5, annex A19): once it has completed, what was written to these bytes of the peer before is where `placement` says. The
-    /// region was registered, and the peer's queue pair initialised, with the access that it needs.
+    /// Posts a FLUSH (IBTA 1.5, annex A19): once it has completed, what was written to these bytes
+    /// of the peer before is where `placement` says. The region was registered, and the peer's
+    /// queue pair initialised, with the access that it needs.
     ///
     /// # Errors
-    /// [`Error::Misuse`](crate::Error::Misuse) unless the queue pair was [built](QueuePairBuilder::flush) for it; as [`post_send`](Self::post_send).
+    /// [`Error::Misuse`](crate::Error::Misuse) unless the queue pair was
+    /// [built](QueuePairBuilder::flush) for it; as [`post_send`](Self::post_send).
     pub fn post_flush(
         &self,
         tag: u64,
@@ -199,8 +209,8 @@ impl QueuePair<Rc> {
 }
 
 impl QueuePair<Ud> {
-    /// Receives what is sent to a multicast group (`ibv_attach_mcast(3)`). Also at the port's switch the group must be joined, which on `RoCE` the
-    /// device does. The LID is 0 on Ethernet.
+    /// Receives what is sent to a multicast group (`ibv_attach_mcast(3)`). Also at the port's
+    /// switch the group must be joined, which on `RoCE` the device does. The LID is 0 on Ethernet.
     ///
     /// # Errors
     /// EINVAL for an address that is no multicast group, ENOMEM at the device's limit.

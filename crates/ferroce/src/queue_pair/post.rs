@@ -1,4 +1,5 @@
-//! Posting work, one request at a time: tagged, as futures, on buffers that are given away, and unsafely.
+//! Posting work, one request at a time: tagged, as futures, on buffers that are given away, and
+//! unsafely.
 
 use std::sync::Arc;
 
@@ -8,11 +9,13 @@ use crate::transport::{Receives, Sends};
 use crate::{Buffer, Error, Pending, PendingBuffer, QueuePair, RawPiece, Result, Slice, Work};
 
 impl<T: Sends> QueuePair<T> {
-    /// Posts work (`ibv_post_send(3)`). Its completion comes to the send queue's completion queue with this tag.
+    /// Posts work (`ibv_post_send(3)`). Its completion comes to the send queue's completion queue
+    /// with this tag.
     ///
     /// # Errors
-    /// ENOMEM if the queue is full; EINVAL in a state that does not allow it; [`Error::Limit`] for too many pieces, [`Error::Misuse`] for an atomic on
-    /// other than 8 bytes. Nothing was posted then.
+    /// ENOMEM if the queue is full; EINVAL in a state that does not allow it; [`Error::Limit`] for
+    /// too many pieces, [`Error::Misuse`] for an atomic on other than 8 bytes. Nothing was posted
+    /// then.
     #[inline(always)]
     pub fn post_send(&self, tag: u64, work: impl Into<Work<T>>, bytes: &[Slice<'_>]) -> Result<()> {
         let task = (tag, Reader::Poller);
@@ -25,22 +28,26 @@ impl<T: Sends> QueuePair<T> {
         }
     }
 
-    /// Posts work that sends bytes which are copied now (`IBV_SEND_INLINE`): they need not be registered, and may be changed when this returns. As many as
+    /// Posts work that sends bytes which are copied now (`IBV_SEND_INLINE`): they need not be
+    /// registered, and may be changed when this returns. As many as
     /// [`inline_capacity`](Self::inline_capacity) says, for SEND, WRITE and ATOMIC WRITE.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send); [`Error::Limit`] for more bytes, [`Error::Misuse`] for other operations.
+    /// As [`post_send`](Self::post_send); [`Error::Limit`] for more bytes, [`Error::Misuse`] for
+    /// other operations.
     pub fn post_inline(&self, tag: u64, work: impl Into<Work<T>>, bytes: &[u8]) -> Result<()> {
         let (task, memory) = ((tag, Reader::Poller), Copied::new(bytes)?);
         self.handle.post_send(task, memory, work.into().order)?;
         Ok(())
     }
 
-    /// Posts work on memory that nothing here keeps: the third way, for those who manage registrations themselves.
+    /// Posts work on memory that nothing here keeps: the third way, for those who manage
+    /// registrations themselves.
     ///
     /// # Safety
-    /// Until the completion was polled, or the queue pair has been dropped or [reset](Self::reset): the memory stays valid and registered with these
-    /// keys; what is sent from is not written; what READ and atomics write into is not touched at all.
+    /// Until the completion was polled, or the queue pair has been dropped or [reset](Self::reset):
+    /// the memory stays valid and registered with these keys; what is sent from is not written;
+    /// what READ and atomics write into is not touched at all.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send).
@@ -103,11 +110,13 @@ impl<T: Sends> QueuePair<T> {
 }
 
 impl<T: Receives> QueuePair<T> {
-    /// Posts a receive (`ibv_post_recv(3)`) for a SEND, or for the notice of a WRITE with immediate, which needs no bytes. Receives of UD begin with
-    /// [`GRH_BYTES`](crate::GRH_BYTES) bytes of header.
+    /// Posts a receive (`ibv_post_recv(3)`) for a SEND, or for the notice of a WRITE with
+    /// immediate, which needs no bytes. Receives of UD begin with [`GRH_BYTES`](crate::GRH_BYTES)
+    /// bytes of header.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send); [`Error::Misuse`] if the queue pair takes its receives from a shared queue.
+    /// As [`post_send`](Self::post_send); [`Error::Misuse`] if the queue pair takes its receives
+    /// from a shared queue.
     #[inline(always)]
     pub fn post_receive(&self, tag: u64, bytes: &[Slice<'_>]) -> Result<()> {
         let task = (tag, Reader::Poller);
@@ -120,7 +129,8 @@ impl<T: Receives> QueuePair<T> {
     /// Posts a receive into memory that nothing here keeps.
     ///
     /// # Safety
-    /// As for [`post_send_raw`](Self::post_send_raw): the memory stays valid, registered and untouched.
+    /// As for [`post_send_raw`](Self::post_send_raw): the memory stays valid, registered and
+    /// untouched.
     ///
     /// # Errors
     /// As [`post_receive`](Self::post_receive).

@@ -51,8 +51,8 @@ impl fmt::Debug for Shared<'_> {
     }
 }
 
-/// Bytes that the program and the device have in turn, until the scope ends. While the program has this, they are ordinary bytes; work takes
-/// it away and gives it back.
+/// Bytes that the program and the device have in turn, until the scope ends. While the program has
+/// this, they are ordinary bytes; work takes it away and gives it back.
 pub struct Lent<'scope> {
     pub(super) memory: BorrowedMut,
     pub(super) scope: PhantomData<&'scope mut [u8]>,

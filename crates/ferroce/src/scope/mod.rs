@@ -20,7 +20,8 @@ mod memory;
 
 pub use memory::{Lent, RefusedLent, Shared};
 
-/// A scope in which borrowed memory can be sent from and received into: see [`ProtectionDomain::scope`].
+/// A scope in which borrowed memory can be sent from and received into: see
+/// [`ProtectionDomain::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     domain: &'scope ProtectionDomain,
     posts: &'scope Posts,
@@ -30,12 +31,16 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl ProtectionDomain {
-    /// Runs `work` with a scope, in the manner of [`std::thread::scope`]. Inside, memory that lives longer than the scope (of the stack, the heap, or
-    /// wherever) is registered with [`share`](Scope::share), [`lend`](Scope::lend) or [`expose`](Scope::expose), and queue pairs of this domain work on it.
+    /// Runs `work` with a scope, in the manner of [`std::thread::scope`]. Inside, memory that lives
+    /// longer than the scope (of the stack, the heap, or wherever) is registered with
+    /// [`share`](Scope::share), [`lend`](Scope::lend) or [`expose`](Scope::expose), and queue pairs
+    /// of this domain work on it.
     ///
-    /// When `work` has returned, the scope waits up to `limit` for what it posted. Queue pairs whose work is not done by then go to the error state,
-    /// which flushes it; so do they at once if `work` panics. Then all registrations end, and the memory is the program's again. This holds whatever
-    /// became of the scope's values, also if they were leaked with [`std::mem::forget`].
+    /// When `work` has returned, the scope waits up to `limit` for what it posted. Queue pairs
+    /// whose work is not done by then go to the error state, which flushes it; so do they at once
+    /// if `work` panics. Then all registrations end, and the memory is the program's again. This
+    /// holds whatever became of the scope's values, also if they were leaked with
+    /// [`std::mem::forget`].
     ///
     /// ```no_run
     /// # fn talk(domain: &ferroce::ProtectionDomain, a: &ferroce::QueuePair, b: &ferroce::QueuePair) -> ferroce::Result<()> {
@@ -54,7 +59,8 @@ impl ProtectionDomain {
     /// ```
     ///
     /// # Aborts
-    /// If the device refuses to end a registration, which no device does for memory without windows: it could still write there.
+    /// If the device refuses to end a registration, which no device does for memory without
+    /// windows: it could still write there.
     pub fn scope<'env, R>(
         &self,
         limit: Duration,
@@ -109,7 +115,8 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Registers bytes for peers, until the scope ends. Peers may change them at any time, so they are atomics.
+    /// Registers bytes for peers, until the scope ends. Peers may change them at any time, so they
+    /// are atomics.
     ///
     /// # Errors
     /// As [`share`](Self::share).
@@ -131,7 +138,8 @@ impl<'scope> Scope<'scope, '_> {
     /// Posts work that sends or writes shared bytes.
     ///
     /// # Errors
-    /// As [`QueuePair::post_send`]; [`Error::Misuse`] for READ and atomics, which write to the bytes: [`fetch`](Self::fetch) is for those.
+    /// As [`QueuePair::post_send`]; [`Error::Misuse`] for READ and atomics, which write to the
+    /// bytes: [`fetch`](Self::fetch) is for those.
     #[inline(always)]
     pub fn send<T: Sends>(
         &'scope self,
@@ -298,7 +306,8 @@ impl<'scope> Receiving<'scope> {
     /// Sleeps until it has completed; the bytes come back.
     ///
     /// # Errors
-    /// The queue overflowed; the bytes come back when the scope ends. How the work ended is the inner result.
+    /// The queue overflowed; the bytes come back when the scope ends. How the work ended is the
+    /// inner result.
     pub fn wait(mut self) -> Result<(std::result::Result<Done, WorkError>, Lent<'scope>)> {
         let result = self.waiting.wait()?;
         Ok((result, self.lent))

@@ -1,12 +1,14 @@
 //! Who may send how much: pure counting.
 //!
-//! A stream's end has a number of buffers for data. Each end counts the data messages whose bytes its program has read, and tells the
-//! count with everything it sends. The other end sends data only while less than all those buffers are taken. When nothing else is to be
-//! sent and half of the buffers have been read since the count was last told, it goes out in a message of its own.
+//! A stream's end has a number of buffers for data. Each end counts the data messages whose bytes
+//! its program has read, and tells the count with everything it sends. The other end sends data
+//! only while less than all those buffers are taken. When nothing else is to be sent and half of
+//! the buffers have been read since the count was last told, it goes out in a message of its own.
 //!
-//! Such messages need no permission. Each tells of at least half of the buffers more than the one before, and the peer's data
-//! messages are bounded by the last count that it has seen: so at most two of them are on their way at a time, and as many receives are
-//! kept for them ([`SPARE`]), besides one for the end of the stream. No message ever finds no receive.
+//! Such messages need no permission. Each tells of at least half of the buffers more than the one
+//! before, and the peer's data messages are bounded by the last count that it has seen: so at most
+//! two of them are on their way at a time, and as many receives are kept for them ([`SPARE`]),
+//! besides one for the end of the stream. No message ever finds no receive.
 
 /// Receives besides those for data: two for counts, one for the end.
 pub(super) const SPARE: u32 = 3;
@@ -86,7 +88,8 @@ mod tests {
 
     use super::{Credits, SPARE};
 
-    /// An end: its counts, the receives that are posted, data that its program has not read, and what the peer has sent to it.
+    /// An end: its counts, the receives that are posted, data that its program has not read, and
+    /// what the peer has sent to it.
     struct End {
         credits: Credits,
         receives: u32,

@@ -1,7 +1,7 @@
 //! What the ends of a stream send each other.
 
-/// Bytes before the data of every message: what it is (one byte), three zeros, and the sender's count of data messages that it has
-/// read (big-endian).
+/// Bytes before the data of every message: what it is (one byte), three zeros, and the sender's
+/// count of data messages that it has read (big-endian).
 pub(super) const HEADER: usize = 8;
 
 /// What a message is.
@@ -35,7 +35,8 @@ pub(super) fn parse(message: &[u8]) -> Option<(Kind, u32)> {
     Some((kind, u32::from_be_bytes([a, b, c, d])))
 }
 
-/// What an end tells in the private data of the connection: how many buffers it has for data, and how many bytes fit each.
+/// What an end tells in the private data of the connection: how many buffers it has for data, and
+/// how many bytes fit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) buffers: u16,
@@ -55,7 +56,8 @@ impl Offer {
         out
     }
 
-    /// Reads what a peer told. `None` if it is no stream's end, or one with which nothing could be sent.
+    /// Reads what a peer told. `None` if it is no stream's end, or one with which nothing could be
+    /// sent.
     pub(super) fn parse(private_data: &[u8]) -> Option<Self> {
         let rest = private_data.strip_prefix(&MAGIC)?;
         let (buffers, rest) = rest.split_first_chunk()?;

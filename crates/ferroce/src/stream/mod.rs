@@ -23,25 +23,32 @@ pub use traits::Blocking;
 
 /// A stream of bytes in both directions over a reliable connection, like a TCP stream.
 ///
-/// The bytes travel in SENDs into buffers that the other end keeps posted; who has no room left to send to waits until the peer's
-/// program has read. So a message never finds no receive, and a slow reader slows its peer down, in that direction only.
+/// The bytes travel in SENDs into buffers that the other end keeps posted; who has no room left to
+/// send to waits until the peer's program has read. So a message never finds no receive, and a slow
+/// reader slows its peer down, in that direction only.
 ///
 /// # The end
-/// - [`close`](Self::close) ends one direction: the peer reads what was written, then the end of the stream. Reading goes on.
-/// - A connection that ends before the peer has closed is an error for the reader ([`ConnectionReset`](io::ErrorKind::ConnectionReset)),
-///   after all bytes that came: like a file that was cut, it shows.
-/// - Dropping a stream ends both directions: what was written arrives, and the end behind it, as when a socket of TCP is closed. A thread of
-///   the endpoint sees to it, for 10 seconds at most unless [`set_linger`](Self::set_linger) says otherwise; the drop itself does not wait.
-///   The memory and the queue pair go when the peer has everything, or the time is over. Then the peer sees the error.
-/// - Returning from `main` and `exit(3)` wait for such threads. A process that ends otherwise (by a signal, or in a child of `fork(2)`)
-///   finishes nothing; whoever must know that the peer has it [closes](Self::close) or [flushes](Self::flush).
+/// - [`close`](Self::close) ends one direction: the peer reads what was written, then the end of
+///   the stream. Reading goes on.
+/// - A connection that ends before the peer has closed is an error for the reader
+///   ([`ConnectionReset`](io::ErrorKind::ConnectionReset)), after all bytes that came: like a file
+///   that was cut, it shows.
+/// - Dropping a stream ends both directions: what was written arrives, and the end behind it, as
+///   when a socket of TCP is closed. A thread of the endpoint sees to it, for 10 seconds at most
+///   unless [`set_linger`](Self::set_linger) says otherwise; the drop itself does not wait. The
+///   memory and the queue pair go when the peer has everything, or the time is over. Then the peer
+///   sees the error.
+/// - Returning from `main` and `exit(3)` wait for such threads. A process that ends otherwise (by a
+///   signal, or in a child of `fork(2)`) finishes nothing; whoever must know that the peer has it
+///   [closes](Self::close) or [flushes](Self::flush).
 /// - [`abort`](Self::abort) drops what is on its way, and tells the peer by the error.
 ///
 /// # Ways to use it
-/// Its own methods are futures that need nothing but someone who serves the [`Endpoint`](crate::Endpoint). With the feature `tokio` it has
-/// tokio's `AsyncRead`, `AsyncBufRead` and `AsyncWrite`, with the feature `futures-io` those of the `futures` family; [`blocking`](Self::blocking)
-/// has [`std::io`]'s. None of their futures loses or repeats a byte if it is dropped. One task may read while another one writes (`split`
-/// of either library).
+/// Its own methods are futures that need nothing but someone who serves the
+/// [`Endpoint`](crate::Endpoint). With the feature `tokio` it has tokio's `AsyncRead`,
+/// `AsyncBufRead` and `AsyncWrite`, with the feature `futures-io` those of the `futures` family;
+/// [`blocking`](Self::blocking) has [`std::io`]'s. None of their futures loses or repeats a byte if
+/// it is dropped. One task may read while another one writes (`split` of either library).
 ///
 /// Both ends must be streams. To other programs it is a connection with SENDs.
 pub struct Stream {
@@ -54,10 +61,12 @@ pub struct Stream {
 const LINGER: Duration = Duration::from_secs(10);
 
 impl Stream {
-    /// Connects to a listener whose program [accepts](Self::accept) streams. The connector's capacities and private data do not matter.
+    /// Connects to a listener whose program [accepts](Self::accept) streams. The connector's
+    /// capacities and private data do not matter.
     ///
     /// # Errors
-    /// Those of [`Connector::connect`]; [`Error::Misuse`] for room of nothing, [`Error::Protocol`] if the peer's end is no stream.
+    /// Those of [`Connector::connect`]; [`Error::Misuse`] for room of nothing, [`Error::Protocol`]
+    /// if the peer's end is no stream.
     pub fn connect(
         connector: &Connector,
         to: SocketAddr,
@@ -79,7 +88,8 @@ impl Stream {
     /// Accepts a request for a stream. One for something else is rejected.
     ///
     /// # Errors
-    /// Those of [`Incoming::accept`]; [`Error::Misuse`] for room of nothing, [`Error::Protocol`] if the peer's end is no stream.
+    /// Those of [`Incoming::accept`]; [`Error::Misuse`] for room of nothing, [`Error::Protocol`] if
+    /// the peer's end is no stream.
     pub fn accept(incoming: Incoming, room: StreamRoom) -> Eventually<'static, Self> {
         let incoming = incoming
             .private_data(&room.offer().to_bytes())
@@ -113,12 +123,14 @@ impl Stream {
     /// Reads what is there, at least one byte; 0 is the end of the stream, or no room in `to`.
     ///
     /// # Errors
-    /// [`ConnectionReset`](io::ErrorKind::ConnectionReset) if the connection ended before the peer closed its end.
+    /// [`ConnectionReset`](io::ErrorKind::ConnectionReset) if the connection ended before the peer
+    /// closed its end.
     pub async fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         poll_fn(|context| self.poll_read(context, to)).await
     }
 
-    /// Writes some bytes, at least one unless there are none; how many. It returns when they are on their way: see [`flush`](Self::flush).
+    /// Writes some bytes, at least one unless there are none; how many. It returns when they are on
+    /// their way: see [`flush`](Self::flush).
     ///
     /// # Errors
     /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the connection or this direction has ended.
@@ -147,7 +159,8 @@ impl Stream {
         poll_fn(|context| self.poll_flush(context)).await
     }
 
-    /// Ends this direction: the peer reads all that was written, then the end. Ready when it is in the memory of the peer.
+    /// Ends this direction: the peer reads all that was written, then the end. Ready when it is in
+    /// the memory of the peer.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -155,8 +168,9 @@ impl Stream {
         poll_fn(|context| self.poll_close(context)).await
     }
 
-    /// How long what was written has to arrive once the stream is dropped: 10 seconds unless this is called. Nothing of it waits for the
-    /// peer's program, only for its device. With no time at all dropping is [aborting](Self::abort).
+    /// How long what was written has to arrive once the stream is dropped: 10 seconds unless this
+    /// is called. Nothing of it waits for the peer's program, only for its device. With no time at
+    /// all dropping is [aborting](Self::abort).
     pub fn set_linger(&mut self, limit: Duration) {
         self.linger = limit;
     }

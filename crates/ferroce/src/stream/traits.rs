@@ -6,8 +6,8 @@ use std::io;
 use super::Stream;
 use crate::Endpoint;
 
-/// A [`Stream`] for threads that block: they serve its endpoint while they wait. Neither `flush` nor dropping this
-/// closes it.
+/// A [`Stream`] for threads that block: they serve its endpoint while they wait. Neither `flush`
+/// nor dropping this closes it.
 pub struct Blocking<'s> {
     stream: &'s mut Stream,
     endpoint: Endpoint,
@@ -55,7 +55,8 @@ impl fmt::Debug for Blocking<'_> {
     }
 }
 
-/// What the traits of tokio and of the `futures` family have in common, by other names of the method that ends a direction.
+/// What the traits of tokio and of the `futures` family have in common, by other names of the
+/// method that ends a direction.
 #[cfg(any(feature = "tokio", feature = "futures-io"))]
 macro_rules! common_traits {
     ($poll_close:ident) => {

@@ -62,10 +62,12 @@ unsafe impl Send for AddressObject {}
 // SAFETY: as above.
 unsafe impl Sync for AddressObject {}
 
-/// An address handle on its way into a work request: an [`Arc`] of it, whose place in memory nothing has to know.
+/// An address handle on its way into a work request: an [`Arc`] of it, whose place in memory
+/// nothing has to know.
 ///
-/// The end of an `Arc` is given the address of the `Arc`, which keeps whatever has one among its parts out of registers. Posting is
-/// written for all transports, and those without datagrams would pay.
+/// The end of an `Arc` is given the address of the `Arc`, which keeps whatever has one among its
+/// parts out of registers. Posting is written for all transports, and those without datagrams would
+/// pay.
 pub(crate) struct Addressed(NonNull<AddressObject>);
 
 // SAFETY: it is an `Arc` of what may be used by several threads at once.

@@ -86,8 +86,8 @@ impl AsyncEvent {
             // SAFETY: events of this type are about a completion queue.
             CQ_ERR => Element::CompletionQueue(unsafe { element.cq }.addr()),
             QP_FATAL..=PATH_MIG_ERR | QP_LAST_WQE_REACHED => {
-                // SAFETY: events of these types are about a queue pair, which stays until the event is acknowledged and never changes
-                // its number.
+                // SAFETY: events of these types are about a queue pair, which stays until the event
+                // is acknowledged and never changes its number.
                 Element::QueuePair(unsafe { (*element.qp).qp_num })
             }
             SRQ_ERR | SRQ_LIMIT_REACHED => {

@@ -22,7 +22,8 @@ pub(crate) struct BorrowedRegion {
     rkey: u32,
 }
 
-// SAFETY: the bytes are reached through `BorrowedMut` and the device only; C's regions may be used by several threads at once.
+// SAFETY: the bytes are reached through `BorrowedMut` and the device only; C's regions may be used
+// by several threads at once.
 unsafe impl Send for BorrowedRegion {}
 // SAFETY: as above.
 unsafe impl Sync for BorrowedRegion {}
@@ -100,8 +101,9 @@ impl BorrowedRegion {
         self.rkey
     }
 
-    /// Takes the registration back: nobody reaches the bytes any more. If the device refuses, the process ends: the bytes are about to be someone
-    /// else's, and the device could still write there.
+    /// Takes the registration back: nobody reaches the bytes any more. If the device refuses, the
+    /// process ends: the bytes are about to be someone else's, and the device could still write
+    /// there.
     pub(crate) fn end(&self) {
         let raw = self
             .raw
@@ -127,7 +129,8 @@ pub(crate) struct BorrowedMut {
 }
 
 impl BorrowedMut {
-    /// Registers bytes for the device to write into. They are borrowed for longer than this, or a part of it, is there.
+    /// Registers bytes for the device to write into. They are borrowed for longer than this, or a
+    /// part of it, is there.
     pub(crate) fn lend(domain: &Arc<Domain>, bytes: &mut [u8]) -> Result<Self> {
         let length = bytes.len();
         let access = IBV_ACCESS_LOCAL_WRITE.cast_signed();
@@ -161,7 +164,8 @@ impl BorrowedMut {
 
     /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: borrowed bytes of which `self` alone has this part; while the device works on them, the work owns `self`.
+        // SAFETY: borrowed bytes of which `self` alone has this part; while the device works on
+        // them, the work owns `self`.
         unsafe { slice::from_raw_parts(self.region.start.add(self.start).as_ptr(), self.length) }
     }
 
@@ -267,7 +271,8 @@ impl Posts {
         work.posts.push((place, id));
     }
 
-    /// Waits that long for the work, and flushes what is left of it. The registrations end when this is dropped.
+    /// Waits that long for the work, and flushes what is left of it. The registrations end when
+    /// this is dropped.
     pub(crate) fn end(&self, limit: Duration) {
         let work = std::mem::take(&mut *self.work.lock());
         if !wait(&work, limit) {
@@ -285,7 +290,8 @@ impl Posts {
 }
 
 impl Drop for Posts {
-    /// Takes the registrations back, also where waiting panicked (wakers are anyone's code): after that the device reaches nothing.
+    /// Takes the registrations back, also where waiting panicked (wakers are anyone's code): after
+    /// that the device reaches nothing.
     fn drop(&mut self) {
         let regions = self.regions.get_mut();
         for region in regions.unwrap_or_else(PoisonError::into_inner).iter() {
@@ -296,7 +302,8 @@ impl Drop for Posts {
 
 /// What a device needs at most to flush its work: it does so at once.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-/// How often a queue is looked at that someone else drives: its driver may be the thread that waits here.
+/// How often a queue is looked at that someone else drives: its driver may be the thread that waits
+/// here.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Waits until the device works on none of it; whether it came to that.
@@ -327,7 +334,8 @@ fn wait_for(queue: &Queue, id: u64, deadline: Option<Instant>) -> bool {
     }
 }
 
-/// The queue pairs that the device works for, once each. Those that are gone have let go of their memory.
+/// The queue pairs that the device works for, once each. Those that are gone have let go of their
+/// memory.
 fn each_queue_pair(work: &Work, mut act: impl FnMut(&QueuePairHandle)) {
     let mut seen = Vec::new();
     for (place, _) in work.posted() {

@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Bytes that other processes and the device's thread change at any time, so they are only ever touched through atomics. They belong to
-/// whoever has this, and live as long.
+/// Bytes that other processes and the device's thread change at any time, so they are only ever
+/// touched through atomics. They belong to whoever has this, and live as long.
 pub(crate) struct Bytes {
     start: NonNull<u8>,
     size: usize,
@@ -16,7 +16,8 @@ pub(super) const WORD: usize = size_of::<u64>();
 
 impl Bytes {
     /// # Safety
-    /// They are valid for reads and writes as long as this is, and nobody borrows them meanwhile but as atomics.
+    /// They are valid for reads and writes as long as this is, and nobody borrows them meanwhile
+    /// but as atomics.
     pub(super) unsafe fn new(start: NonNull<u8>, size: usize) -> Self {
         Self { start, size }
     }
@@ -77,7 +78,8 @@ impl Bytes {
 
     fn byte(&self, at: usize) -> &AtomicU8 {
         assert!(at < self.size, "byte {at} is outside of the memory");
-        // SAFETY: one of the bytes, which live as long as `self`; atomics allow for writers elsewhere.
+        // SAFETY: one of the bytes, which live as long as `self`; atomics allow for writers
+        // elsewhere.
         unsafe { AtomicU8::from_ptr(self.start.add(at).as_ptr()) }
     }
 

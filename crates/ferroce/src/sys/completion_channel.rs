@@ -14,7 +14,8 @@ use crate::{Error, Result};
 pub(crate) struct CompletionChannel {
     pub(super) device: Arc<OpenDevice>,
     pub(super) raw: NonNull<ibv_comp_channel>,
-    /// The queues that complete here, by C's address of them. Only those that share the channel are listed.
+    /// The queues that complete here, by C's address of them. Only those that share the channel are
+    /// listed.
     queues: Mutex<HashMap<usize, Weak<Queue>>>,
 }
 
@@ -61,12 +62,14 @@ impl CompletionChannel {
         self.take_event_of(|_| ())
     }
 
-    /// The queue of the oldest event, which is taken: `None` of one that is going away. EAGAIN if there is none and reading does not wait.
+    /// The queue of the oldest event, which is taken: `None` of one that is going away. EAGAIN if
+    /// there is none and reading does not wait.
     pub(crate) fn next_queue(&self) -> Result<Option<Arc<Queue>>> {
         self.take_event_of(|queue| self.queues().get(&queue.addr()).and_then(Weak::upgrade))
     }
 
-    /// `ibv_get_cq_event`; `look` runs before the event is acknowledged, while the queue cannot be destroyed.
+    /// `ibv_get_cq_event`; `look` runs before the event is acknowledged, while the queue cannot be
+    /// destroyed.
     fn take_event_of<T>(&self, look: impl FnOnce(*mut ibv_cq) -> T) -> Result<T> {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         let verbs = self.device.verbs;

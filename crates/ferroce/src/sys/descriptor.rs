@@ -23,7 +23,8 @@ pub(super) fn set_nonblocking(fd: RawFd, nonblocking: bool) -> Result<()> {
     })
 }
 
-/// `poll(2)`: sleeps until it is readable, the time is over, or a signal comes. Whether anything is there, the caller finds out.
+/// `poll(2)`: sleeps until it is readable, the time is over, or a signal comes. Whether anything is
+/// there, the caller finds out.
 pub(crate) fn wait_one(fd: BorrowedFd<'_>, limit: Duration) -> Result<()> {
     // Rounded up, so that a short limit does not spin.
     let limit = limit.as_nanos().div_ceil(1_000_000);

@@ -171,7 +171,8 @@ impl OpenDevice {
 impl Drop for OpenDevice {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: `ibv_open_device` made it, and everything that was made from it held this object.
+            // SAFETY: `ibv_open_device` made it, and everything that was made from it held this
+            // object.
             unsafe { (self.verbs.ibv_close_device)(self.raw.as_ptr()) };
         }
     }

@@ -8,8 +8,9 @@ use ferroce_abi::types::IBV_ACCESS_LOCAL_WRITE;
 use super::{Domain, Region};
 use crate::Result;
 
-/// A region that no peer can reach and that has one owner: the program, or the work request that it was given to. So while the
-/// program has it, nobody else touches the bytes, and they can be borrowed.
+/// A region that no peer can reach and that has one owner: the program, or the work request that it
+/// was given to. So while the program has it, nobody else touches the bytes, and they can be
+/// borrowed.
 pub(crate) struct Exclusive(Arc<Region>);
 
 impl Exclusive {
@@ -28,8 +29,8 @@ impl Exclusive {
     #[inline]
     pub(crate) fn bytes(&self, length: usize) -> &[u8] {
         let start = self.0.start(length);
-        // SAFETY: that many bytes of a live region. It was registered without access for peers, so only work requests of this process
-        // write there, and those own it while they are posted.
+        // SAFETY: that many bytes of a live region. It was registered without access for peers, so
+        // only work requests of this process write there, and those own it while they are posted.
         unsafe { slice::from_raw_parts(start.as_ptr(), length) }
     }
 

@@ -1,4 +1,5 @@
-//! The functions that C's header calls through the block in front of a context (`verbs_get_ctx_op`).
+//! The functions that C's header calls through the block in front of a context
+//! (`verbs_get_ctx_op`).
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -27,14 +28,20 @@ macro_rules! extended {
         // SAFETY: a live context.
         let block = unsafe { $crate::sys::extended::block(device.raw) };
         let at = ::std::mem::offset_of!(::ferroce_abi::types::verbs_context, $function);
-        // Blocks grow at the front: an older one is shorter.
-        // SAFETY: the block is there, and its size tells whether it has the field; neither ever changes.
+        // Blocks grow at the front: an older one is shorter. SAFETY: the block is there, and its
+        // size tells whether it has the field; neither ever changes.
         let found = block.and_then(|block| unsafe {
-            let has_it = (*block.as_ptr()).sz
-                >= size_of::<::ferroce_abi::types::verbs_context>() - at;
-            if has_it { (*block.as_ptr()).$function } else { None }
+            let has_it =
+                (*block.as_ptr()).sz >= size_of::<::ferroce_abi::types::verbs_context>() - at;
+            if has_it {
+                (*block.as_ptr()).$function
+            } else {
+                None
+            }
         });
-        found.ok_or_else(|| $crate::Error::errno(concat!("ibv_", stringify!($function)), libc::EOPNOTSUPP))
+        found.ok_or_else(|| {
+            $crate::Error::errno(concat!("ibv_", stringify!($function)), libc::EOPNOTSUPP)
+        })
     }};
 }
 

@@ -77,7 +77,8 @@ impl Fetcher {
         Ok((raw, Self::Plain))
     }
 
-    /// Takes up to a batch of completions of a live queue, into the place of those that were read. One thread at a time.
+    /// Takes up to a batch of completions of a live queue, into the place of those that were read.
+    /// One thread at a time.
     #[inline(always)]
     pub(super) fn fetch(
         &self,

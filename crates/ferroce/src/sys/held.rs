@@ -9,8 +9,8 @@ use crate::Error;
 
 /// Something that must not go before a work request has completed.
 ///
-/// What is held may be let go of under the locks of completions. So these are objects of this module alone, whose ends call C and nothing
-/// of the program's, and take no such lock.
+/// What is held may be let go of under the locks of completions. So these are objects of this
+/// module alone, whose ends call C and nothing of the program's, and take no such lock.
 pub(crate) trait Hold: Send + Sync {}
 
 impl Hold for Region {}

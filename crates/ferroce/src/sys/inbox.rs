@@ -14,8 +14,9 @@ use crate::{Completion, Error, Result};
 
 /// Completions that were taken from the device and not yet by whoever polls.
 ///
-/// Its lock is held from taking completions off the device until their readers could find them, so that who finds nothing knows that
-/// nothing is on its way. Wakers are anyone's code, which may come back here: they are called without it.
+/// Its lock is held from taking completions off the device until their readers could find them, so
+/// that who finds nothing knows that nothing is on its way. Wakers are anyone's code, which may
+/// come back here: they are called without it.
 #[derive(Default)]
 pub(super) struct Inbox {
     /// Where the device writes completions, and pollers find them: the oldest.
@@ -27,7 +28,8 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Takes completions off the device: how many. Who is to be woken, without the lock, is added to `settled`.
+    /// Takes completions off the device: how many. Who is to be woken, without the lock, is added
+    /// to `settled`.
     ///
     /// Nothing waits in `place`.
     #[inline(always)]
@@ -89,7 +91,8 @@ impl Queue {
         Ok(Some(read(inbox.place.pop())))
     }
 
-    /// Sees to it that there are completions for pollers in their place; none if the device has no more.
+    /// Sees to it that there are completions for pollers in their place; none if the device has no
+    /// more.
     #[inline(never)]
     fn refill<'q>(
         &'q self,

@@ -1,7 +1,8 @@
 //! A lock for what every work request goes through.
 //!
-//! `std::sync::Mutex` asks at both ends whether the thread panics, which is more than half of what it costs while nobody else wants it.
-//! What is kept here is whole between any two steps, or is only read by its own invariants, so there is nothing to poison.
+//! `std::sync::Mutex` asks at both ends whether the thread panics, which is more than half of what
+//! it costs while nobody else wants it. What is kept here is whole between any two steps, or is
+//! only read by its own invariants, so there is nothing to poison.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -19,7 +20,8 @@ const WANTED: u32 = 2;
 /// How often a thread looks at a lock before it sleeps: what is done under it is short.
 const LOOKS: u32 = 100;
 
-/// A value that one thread at a time has. It takes a word beside it, and two atomic instructions while nobody waits (futex(7)).
+/// A value that one thread at a time has. It takes a word beside it, and two atomic instructions
+/// while nobody waits (futex(7)).
 #[derive(Default)]
 pub(super) struct Lock<T> {
     word: AtomicU32,
@@ -71,7 +73,8 @@ impl<T> Lock<T> {
             }
             std::hint::spin_loop();
         }
-        // From here on whoever frees it wakes a sleeper. This thread cannot know whether there are more, so it takes it as wanted.
+        // From here on whoever frees it wakes a sleeper. This thread cannot know whether there are
+        // more, so it takes it as wanted.
         while self.word.swap(WANTED, Ordering::Acquire) != FREE {
             self.sleep();
         }
@@ -93,7 +96,8 @@ impl<T> Lock<T> {
 
     #[cold]
     fn wake_one(&self) {
-        // SAFETY: the address of a word. That it may be gone by now does no harm: the kernel only compares it with those of sleepers.
+        // SAFETY: the address of a word. That it may be gone by now does no harm: the kernel only
+        // compares it with those of sleepers.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,

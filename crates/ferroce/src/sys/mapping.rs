@@ -121,7 +121,8 @@ impl Mapping {
         &self.bytes
     }
 
-    /// Regions of the software device that are registered there from here on can be mapped by its peers of this host.
+    /// Regions of the software device that are registered there from here on can be mapped by its
+    /// peers of this host.
     pub(super) fn share(&self) {
         let start = self.start.as_ptr().expose_provenance() as u64;
         self.shared
@@ -144,7 +145,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // Before the addresses become others'.
         drop(self.shared.take());
-        // SAFETY: mapped by `map`, and no region of it is registered any more: those held this object.
+        // SAFETY: mapped by `map`, and no region of it is registered any more: those held this
+        // object.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
     }
 }

@@ -63,7 +63,8 @@ enum Home {
     Elsewhere,
 }
 
-// SAFETY: the bytes are touched through atomics only; C's regions may be used by several threads at once.
+// SAFETY: the bytes are touched through atomics only; C's regions may be used by several threads at
+// once.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -118,7 +119,8 @@ impl Region {
     /// Registers bytes that stay the program's.
     ///
     /// # Safety
-    /// They are valid for reads and writes until this is dropped, and nobody borrows them meanwhile but as atomics.
+    /// They are valid for reads and writes until this is dropped, and nobody borrows them meanwhile
+    /// but as atomics.
     pub(crate) unsafe fn of_raw(
         domain: &Arc<Domain>,
         bytes: NonNull<u8>,
@@ -159,7 +161,8 @@ impl Region {
         Ok(Arc::new(Self {
             domain: Arc::clone(domain),
             raw,
-            // SAFETY: valid until the region is dropped, and touched through this only, or as atomics.
+            // SAFETY: valid until the region is dropped, and touched through this only, or as
+            // atomics.
             bytes: unsafe { Bytes::new(start, size) },
             home,
             lkey,

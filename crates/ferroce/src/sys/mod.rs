@@ -1,10 +1,12 @@
 //! The calls into C. Everything `unsafe` of this crate is here.
 //!
-//! Each type owns one C object and destroys it when it is dropped; it holds on to what the object was made from, so that destruction
-//! goes in the order that C demands. Their methods are safe: what C trusts its caller with, the types guarantee.
+//! Each type owns one C object and destroys it when it is dropped; it holds on to what the object
+//! was made from, so that destruction goes in the order that C demands. Their methods are safe:
+//! what C trusts its caller with, the types guarantee.
 //!
-//! C's objects may be used by several threads at once (`ibv_*` and `rdma_*` lock themselves). Fields of C's structures are read only
-//! where no call can be writing them: right after the object was made, or in the thread that fetched the event.
+//! C's objects may be used by several threads at once (`ibv_*` and `rdma_*` lock themselves).
+//! Fields of C's structures are read only where no call can be writing them: right after the object
+//! was made, or in the thread that fetched the event.
 #![allow(unsafe_code, reason = "the boundary to C")]
 
 mod address;

@@ -9,8 +9,8 @@ use super::held::{Held, Refused};
 use super::{BorrowedRegion, Domain, Exclusive, Region};
 use crate::{Error, RawPiece, Result};
 
-/// The bytes of a work request: where they are, and what must stay for them. It is read where it is, and never moved, so that posting
-/// costs little more than what C is told.
+/// The bytes of a work request: where they are, and what must stay for them. It is read where it
+/// is, and never moved, so that posting costs little more than what C is told.
 pub(crate) trait Memory {
     /// Whether the bytes are copied while it is posted.
     const INLINE: bool = false;

@@ -53,8 +53,8 @@ impl Fetched {
     }
 }
 
-/// Where the device writes completions, and whoever polls reads them. C may leave fields out that have no meaning, so all of it is
-/// initialised once.
+/// Where the device writes completions, and whoever polls reads them. C may leave fields out that
+/// have no meaning, so all of it is initialised once.
 pub(crate) struct Place {
     wcs: [ibv_wc; BATCH],
     timestamps: [Option<Timestamp>; BATCH],
@@ -123,7 +123,8 @@ impl Place {
         self.end = count.min(BATCH);
     }
 
-    /// Puts one behind those that were not read, of which there are less than `BATCH`. They begin at the first place.
+    /// Puts one behind those that were not read, of which there are less than `BATCH`. They begin
+    /// at the first place.
     pub(super) fn push(&mut self, new: &Fetched) {
         self.wcs[self.end] = new.wc;
         self.timestamps[self.end] = new.timestamp;
@@ -169,7 +170,8 @@ impl Place {
         &mut self.wcs[..self.end]
     }
 
-    /// Of what was just fetched, keeps those before `first`, and those from there on that `keep` says, without gaps.
+    /// Of what was just fetched, keeps those before `first`, and those from there on that `keep`
+    /// says, without gaps.
     pub(super) fn retain_from(
         &mut self,
         first: usize,

@@ -52,7 +52,8 @@ impl Queue {
         )
     }
 
-    /// A queue on a channel with others. Its events are taken with [`CompletionChannel::next_queue`]; here it counts as driven.
+    /// A queue on a channel with others. Its events are taken with
+    /// [`CompletionChannel::next_queue`]; here it counts as driven.
     pub(crate) fn shared(channel: &Arc<CompletionChannel>, entries: u32) -> Result<Arc<Self>> {
         let new = Self::create(channel, entries, (Timestamps::None, true))?;
         channel.list(&new);
@@ -133,8 +134,9 @@ impl Queue {
 
     /// Delivers what has completed, and makes sure that the next completion makes an event.
     ///
-    /// A queue that holds a completion when it is armed raises its event at once, and the driver would wake for
-    /// nothing. So the queue is emptied first, and once more for what completed before it was armed.
+    /// A queue that holds a completion when it is armed raises its event at once, and the driver
+    /// would wake for nothing. So the queue is emptied first, and once more for what completed
+    /// before it was armed.
     pub(crate) fn deliver_and_arm(&self) -> Result<()> {
         self.deliver()?;
         self.arm()?;
@@ -189,8 +191,9 @@ impl Queue {
         self.driven.load(Ordering::Acquire)
     }
 
-    /// Waits until `look` finds something, which it is asked for whenever completions were brought to their readers; none when the time
-    /// is over. One thread at a time sleeps for all, or the queue's driver brings the completions.
+    /// Waits until `look` finds something, which it is asked for whenever completions were brought
+    /// to their readers; none when the time is over. One thread at a time sleeps for all, or the
+    /// queue's driver brings the completions.
     pub(crate) fn wait_for<R>(
         &self,
         deadline: Option<Instant>,
@@ -214,7 +217,8 @@ impl Queue {
         }
     }
 
-    /// Sleeps until something completes or the time is over, unless something has completed since `seen`.
+    /// Sleeps until something completes or the time is over, unless something has completed since
+    /// `seen`.
     fn sleep_until(&self, deadline: Option<Instant>, seen: u64) -> Result<()> {
         // What completes from here on makes an event; what completed just before does not.
         self.arm()?;
@@ -262,7 +266,8 @@ impl AsFd for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         self.channel.strike(self.raw);
-        // SAFETY: made by `create`; queue pairs held this object, and every event is acknowledged as it is taken.
+        // SAFETY: made by `create`; queue pairs held this object, and every event is acknowledged
+        // as it is taken.
         unsafe { (self.device.verbs.ibv_destroy_cq)(self.raw.as_ptr()) };
     }
 }

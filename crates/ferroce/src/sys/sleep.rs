@@ -68,7 +68,8 @@ impl Sleepers {
         (!*sleeping).then_some(sleeping)
     }
 
-    /// Waits until completions were brought to their readers since `seen`, nobody sleeps for this thread any more, or the time is over.
+    /// Waits until completions were brought to their readers since `seen`, nobody sleeps for this
+    /// thread any more, or the time is over.
     pub(super) fn wait(&self, seen: u64, deadline: Option<Instant>, driven: impl Fn() -> bool) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut sleeping = self.sleeping();

@@ -1,4 +1,5 @@
-//! The system's libibverbs and librdmacm, loaded while the program runs: building needs neither, nor their headers.
+//! The system's libibverbs and librdmacm, loaded while the program runs: building needs neither,
+//! nor their headers.
 
 use std::error::Error as _;
 use std::sync::OnceLock;
@@ -57,8 +58,9 @@ impl Loaded {
     }
 }
 
-/// Why a library was not loaded. The error says itself only that `dlopen` failed; the linker's words are its source, and begin with the file
-/// that is missing or wrong: the library, which need not be said twice, or one that it needs.
+/// Why a library was not loaded. The error says itself only that `dlopen` failed; the linker's
+/// words are its source, and begin with the file that is missing or wrong: the library, which need
+/// not be said twice, or one that it needs.
 fn reason(name: &str, error: &libloading::Error) -> String {
     let said = error
         .source()

@@ -16,11 +16,13 @@ use libc::{sockaddr, ssize_t};
 
 use super::system::{Libraries, MissingSymbol};
 
-/// Makes the table's type, the table of the software device, and the function that fills one from the system's libraries, of one list.
-/// An entry's module says which library has it: `verbs` stands for libibverbs, `rdmacm` for librdmacm.
+/// Makes the table's type, the table of the software device, and the function that fills one from
+/// the system's libraries, of one list. An entry's module says which library has it: `verbs` stands
+/// for libibverbs, `rdmacm` for librdmacm.
 macro_rules! table {
     ($($name:ident($($argument:ty),*) $(-> $result:ty)? = $library:ident::$symbol:ident;)*) => {
-        /// Functions under their C names. Work is posted and polled through the operations of the context, as C's header does it.
+        /// Functions under their C names. Work is posted and polled through the operations of the
+        /// context, as C's header does it.
         pub(crate) struct Verbs {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }

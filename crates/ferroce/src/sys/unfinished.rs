@@ -1,4 +1,5 @@
-//! What goes on behind the program's back: a thread of its own, and an exit of the process that waits for it.
+//! What goes on behind the program's back: a thread of its own, and an exit of the process that
+//! waits for it.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -14,10 +15,12 @@ static LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Whose threads they are: a child of `fork(2)` does not have them.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// How often an exit looks whether the threads are done. It may hold any lock, so it cannot wait for a word of theirs.
+/// How often an exit looks whether the threads are done. It may hold any lock, so it cannot wait
+/// for a word of theirs.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// An exit in an orderly way (`exit(3)`, a return from `main`) waits until it is dropped, or its time is over.
+/// An exit in an orderly way (`exit(3)`, a return from `main`) waits until it is dropped, or its
+/// time is over.
 pub(crate) struct Unfinished(());
 
 impl Unfinished {
@@ -77,14 +80,15 @@ pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io
         .map(drop)
 }
 
-/// This thread has all signals blocked until it is dropped, but for those of its own faults, with which the device deals; a thread that is
-/// started meanwhile has them blocked for ever.
+/// This thread has all signals blocked until it is dropped, but for those of its own faults, with
+/// which the device deals; a thread that is started meanwhile has them blocked for ever.
 struct Masked(libc::sigset_t);
 
 impl Masked {
     fn new() -> Self {
         let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: `sigfillset` initialises `all` before it is read; `before` is written. No call fails with these arguments.
+        // SAFETY: `sigfillset` initialises `all` before it is read; `before` is written. No call
+        // fails with these arguments.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::sigdelset(all.as_mut_ptr(), libc::SIGSEGV);

@@ -28,7 +28,8 @@ pub(crate) struct Window {
     bound: Mutex<Option<Arc<Region>>>,
 }
 
-// SAFETY: C's windows may be used by several threads at once; their field `rkey` is touched under the lock only.
+// SAFETY: C's windows may be used by several threads at once; their field `rkey` is touched under
+// the lock only.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
@@ -180,7 +181,8 @@ impl Drop for Window {
         // SAFETY: an open context has its operations filled in, and does not change them.
         let dealloc = unsafe { (*self.domain.device.raw.as_ptr()).ops.dealloc_mw };
         if let Some(dealloc) = dealloc {
-            // SAFETY: made by `ibv_alloc_mw`, and no bind of it is under way: those hold this object.
+            // SAFETY: made by `ibv_alloc_mw`, and no bind of it is under way: those hold this
+            // object.
             unsafe { dealloc(self.raw.as_ptr()) };
         }
     }

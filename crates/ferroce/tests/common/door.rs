@@ -1,5 +1,5 @@
-//! Endpoints and listeners, and connections whose limit is that of the tests: the one of 10 seconds is for programs on machines that do
-//! not run forty tests at once.
+//! Endpoints and listeners, and connections whose limit is that of the tests: the one of 10 seconds
+//! is for programs on machines that do not run forty tests at once.
 
 use std::net::SocketAddr;
 

@@ -21,8 +21,9 @@ use ferroce::Provider;
 #[allow(dead_code, reason = "not every test program needs it")]
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The provider that is tested: the software device, or with `FERROCE_TEST_PROVIDER=system` the libraries that the loader finds,
-/// which the system tests point at the drop-in library or at genuine ones.
+/// The provider that is tested: the software device, or with `FERROCE_TEST_PROVIDER=system` the
+/// libraries that the loader finds, which the system tests point at the drop-in library or at
+/// genuine ones.
 pub(crate) fn provider() -> Provider {
     match std::env::var("FERROCE_TEST_PROVIDER").as_deref() {
         Err(_) | Ok("software") => Provider::software(),
@@ -31,7 +32,8 @@ pub(crate) fn provider() -> Provider {
     }
 }
 
-/// Where the tests meet themselves: the loopback, or `FERROCE_TEST_ADDRESS` where that has no device.
+/// Where the tests meet themselves: the loopback, or `FERROCE_TEST_ADDRESS` where that has no
+/// device.
 #[allow(dead_code, reason = "not every test program needs it")]
 pub(crate) fn address() -> IpAddr {
     let told = std::env::var("FERROCE_TEST_ADDRESS");
@@ -41,13 +43,15 @@ pub(crate) fn address() -> IpAddr {
     )
 }
 
-/// Whether the device is the kernel's rxe (`FERROCE_TEST_DEVICE=rxe`), which refuses some things. What it does then is tested instead.
+/// Whether the device is the kernel's rxe (`FERROCE_TEST_DEVICE=rxe`), which refuses some things.
+/// What it does then is tested instead.
 #[allow(dead_code, reason = "not every test program needs it")]
 pub(crate) fn on_rxe() -> bool {
     std::env::var_os("FERROCE_TEST_DEVICE").is_some_and(|device| device == "rxe")
 }
 
-/// How many random programs or seeds: `FERROCE_SEEDS` says it for long runs, and for those under a slow checker.
+/// How many random programs or seeds: `FERROCE_SEEDS` says it for long runs, and for those under a
+/// slow checker.
 #[allow(dead_code, reason = "not every test program needs it")]
 pub(crate) fn seeds(otherwise: u32) -> u32 {
     let told = std::env::var("FERROCE_SEEDS");

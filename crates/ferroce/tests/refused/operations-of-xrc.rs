@@ -1,4 +1,5 @@
-//! An XRC initiator receives nothing, names a queue with each message; a target posts nothing at all.
+//! An XRC initiator receives nothing, names a queue with each message; a target posts nothing at
+//! all.
 use ferroce::{MemoryRegion, Operation, QueuePair, SharedReceiveQueueNumber, XrcInitiator, XrcTarget};
 
 pub fn initiator(initiator: &QueuePair<XrcInitiator>, to: SharedReceiveQueueNumber) {

@@ -1,4 +1,5 @@
-//! What a scope lends goes to no thread that may outlive it, and a future that waits for many threads holds nothing that is of one.
+//! What a scope lends goes to no thread that may outlive it, and a future that waits for many
+//! threads holds nothing that is of one.
 use std::time::Duration;
 
 use ferroce::{Endpoint, ProtectionDomain, QueuePair};

@@ -1,4 +1,5 @@
-//! Datagram queue pairs have no peer, connected ones no groups; what nobody may name is no transport.
+//! Datagram queue pairs have no peer, connected ones no groups; what nobody may name is no
+//! transport.
 use ferroce::{Gid, LinkParameters, QueuePair, QueuePairAddress, QueuePairBuilder, Rc, Ud, XrcTarget};
 
 pub fn case(ud: &QueuePair<Ud>, rc: &QueuePair<Rc>, peer: &QueuePairAddress, group: Gid) {

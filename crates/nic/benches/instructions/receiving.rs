@@ -1,14 +1,16 @@
-//! What comes from another process: from its lane to the completion, and the acknowledgement on its way back.
+//! What comes from another process: from its lane to the completion, and the acknowledgement on its
+//! way back.
 //!
-//! Both ends are in this process and no device thread runs (`FERROCE_THREAD=off`), so each round is the one that is counted.
+//! Both ends are in this process and no device thread runs (`FERROCE_THREAD=off`), so each round is
+//! the one that is counted.
 
 use ferroce_proto::verbs::{Mtu, SendOp};
 
 use super::common::{Buffer, End, pair, pattern};
 use super::{POSTED, SMALL, case};
 
-/// Messages before what is counted: there is a ring, it is watched, the queue pairs have their lane, and everything has the memory that it
-/// needs.
+/// Messages before what is counted: there is a ring, it is watched, the queue pairs have their
+/// lane, and everything has the memory that it needs.
 const BEFORE: usize = 128;
 
 /// A connection on which nothing is on its way.

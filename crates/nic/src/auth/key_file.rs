@@ -21,7 +21,8 @@ const LEAST_DIFFERENT: usize = 16;
 /// Reads the key.
 ///
 /// # Errors
-/// The system's errno if it cannot be read, EACCES if others may read it, EINVAL if it is no key of 256 bits.
+/// The system's errno if it cannot be read, EACCES if others may read it, EINVAL if it is no key of
+/// 256 bits.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let fail = |errno, why: &str| {
         let reason = format!("{VARIABLE}={}: {why}", path.display());

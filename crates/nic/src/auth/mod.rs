@@ -1,8 +1,9 @@
 //! Authentication of what goes over the wire, with a key that both hosts have (`FERROCE_KEY_FILE`).
 //!
-//! The formats and the handshake are `ferroce_proto::auth`; `docs/design/packet-authentication.md` says what they are for. Here is the
-//! process's part: the key file, the handshake before a queue pair's move to RTR, and the tags of what devices say to each other.
-//! A queue pair's own packets are tagged and checked in `qp/seal.rs`.
+//! The formats and the handshake are `ferroce_proto::auth`; `docs/design/packet-authentication.md`
+//! says what they are for. Here is the process's part: the key file, the handshake before a queue
+//! pair's move to RTR, and the tags of what devices say to each other. A queue pair's own packets
+//! are tagged and checked in `qp/seal.rs`.
 
 mod handshake;
 mod key_file;

@@ -79,12 +79,14 @@ impl EventChannel {
             events: EventQueue::new()?,
         }))
     }
-    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then [`pop`](Self::pop).
+    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then
+    /// [`pop`](Self::pop).
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.events.fd()
     }
-    /// Takes the oldest event. `None` if the event whose count was read has vanished with its identifier: read again.
+    /// Takes the oldest event. `None` if the event whose count was read has vanished with its
+    /// identifier: read again.
     pub fn pop(&self) -> Option<Event> {
         self.events.pop().map(|queued| queued.event)
     }
@@ -103,7 +105,8 @@ impl EventChannel {
             |queued| matches!(queued.event.param, EventParam::Group { join: j, .. } if j == join),
         )
     }
-    /// Takes out the events of an identifier. To be dropped with no lock held: the last reference to an identifier may go.
+    /// Takes out the events of an identifier. To be dropped with no lock held: the last reference
+    /// to an identifier may go.
     pub(super) fn extract(&self, id: &Id) -> Vec<Queued> {
         self.events.extract(id.key(), |_| true)
     }

@@ -123,7 +123,8 @@ impl Work<'_> {
             .map_err(|e| wrong_state(&e))
     }
 
-    /// Once a connection was asked for, disconnecting is never an error: there may just be nothing left to do.
+    /// Once a connection was asked for, disconnecting is never an error: there may just be nothing
+    /// left to do.
     pub(super) fn disconnect(&mut self, key: u64) -> Result<(), Error> {
         let id = self.state.id(key)?;
         id.expect(

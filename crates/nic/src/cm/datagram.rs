@@ -1,4 +1,5 @@
-//! Datagram services: connect, accept and reject for queue pairs without connections, which is service id resolution.
+//! Datagram services: connect, accept and reject for queue pairs without connections, which is
+//! service id resolution.
 
 use ferroce_proto::cm::MadPath;
 use ferroce_proto::ids::DEFAULT_PKEY;
@@ -13,8 +14,8 @@ use super::state::{IdState, Progress};
 use super::{ConnParam, EventKind, EventParam, UdParam};
 use crate::Error;
 
-/// `RDMA_UDP_QKEY`: the Q_Key of datagram services whose owner does not say another. On the IPoIB port space too: an Ethernet
-/// has no broadcast group to take one from.
+/// `RDMA_UDP_QKEY`: the Q_Key of datagram services whose owner does not say another. On the IPoIB
+/// port space too: an Ethernet has no broadcast group to take one from.
 pub(super) const DEFAULT_QKEY: u32 = 0x0123_4567;
 
 impl IdState {
@@ -23,7 +24,8 @@ impl IdState {
         *self.qkey.get_or_insert(DEFAULT_QKEY)
     }
 
-    /// Takes the Q_Key that a service says. One identifier has one queue pair, and that has one key.
+    /// Takes the Q_Key that a service says. One identifier has one queue pair, and that has one
+    /// key.
     fn take_qkey(&mut self, qkey: u32) -> Result<(), Error> {
         match self.qkey {
             _ if qkey == 0 => Err(Error::invalid("the service says no Q_Key")),

@@ -145,8 +145,9 @@ impl Work<'_> {
         let Some(id) = self.state.ids.get(&key).filter(|id| id.takes_events) else {
             return;
         };
-        // If it is gone, its owner has let go of the last reference, and the end of the identifier waits for our lock. If not,
-        // this reference goes into the event: it must not be the last one to go while we hold the lock.
+        // If it is gone, its owner has let go of the last reference, and the end of the identifier
+        // waits for our lock. If not, this reference goes into the event: it must not be the last
+        // one to go while we hold the lock.
         let Some(handle) = id.handle.upgrade() else {
             return;
         };

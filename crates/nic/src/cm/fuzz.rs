@@ -1,4 +1,5 @@
-//! Datagrams to a port, and MADs of a link, from processes of another user: what a service believes of them.
+//! Datagrams to a port, and MADs of a link, from processes of another user: what a service believes
+//! of them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
@@ -28,7 +29,8 @@ const ADDRESSES: [Ipv4Addr; 3] = [
     Ipv4Addr::LOCALHOST,
     Ipv4Addr::new(10, 0, 0, 9),
 ];
-/// Bytes of one thing that is said: how, from where, to where, the type of the message; its content.
+/// Bytes of one thing that is said: how, from where, to where, the type of the message; its
+/// content.
 const HEAD: usize = 4;
 const MAD: usize = 256;
 
@@ -120,7 +122,8 @@ fn interfaces() -> [Interface; 2] {
 /// Says what `data` has to a service with a listener.
 ///
 /// # Panics
-/// The service believes that something comes from another process or host than the other user's, or sends anything there.
+/// The service believes that something comes from another process or host than the other user's, or
+/// sends anything there.
 pub fn run(data: &[u8]) {
     let host = Arc::new(Stub {
         names: format!("ferroce-fuzz/{}/", random::u64()),

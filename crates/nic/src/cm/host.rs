@@ -20,13 +20,14 @@ use crate::link::local::NAMES;
 
 /// The engine, as the service sees it.
 ///
-/// The service calls these with its own lock held: they must not block, not call the service, and not wait for a lock that is
-/// held by somebody who does.
+/// The service calls these with its own lock held: they must not block, not call the service, and
+/// not wait for a lock that is held by somebody who does.
 pub(crate) trait Host: Debug + Send + Sync {
     /// Number of this process in its network namespace, 1..=1023.
     fn slot(&self) -> u16;
-    /// What the abstract names of this network namespace's ports and slots begin with. A test has names of its own: others that run at
-    /// the same time would take its ports, and send it requests.
+    /// What the abstract names of this network namespace's ports and slots begin with. A test has
+    /// names of its own: others that run at the same time would take its ports, and send it
+    /// requests.
     fn names(&self) -> &str {
         NAMES
     }
@@ -36,12 +37,13 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn devices(&self) -> Vec<Arc<Device>>;
     /// Whether the address is one of this network namespace (127.0.0.0/8 and `::1` are).
     fn is_local(&self, ip: IpAddr) -> bool;
-    /// The address that this host would use toward `dst`; `scope` is the interface of a link-local one. ENETUNREACH or
-    /// EHOSTUNREACH without a route.
+    /// The address that this host would use toward `dst`; `scope` is the interface of a link-local
+    /// one. ENETUNREACH or EHOSTUNREACH without a route.
     fn source_for(&self, dst: IpAddr, scope: u32) -> io::Result<IpAddr> {
         udp::source_for(dst, scope)
     }
-    /// Whether the link address of `dst`, or of the router before it, is known or not needed. True if there is no way to tell.
+    /// Whether the link address of `dst`, or of the router before it, is known or not needed. True
+    /// if there is no way to tell.
     fn is_link_known(&self, dst: IpAddr, scope: u32) -> bool {
         let known = neighbour::next_hop(dst, scope).and_then(neighbour::known);
         !matches!(known, Ok(Known::No))
@@ -54,7 +56,8 @@ pub(crate) trait Host: Debug + Send + Sync {
     }
     /// Sends a MAD to QP1 of another host; it may get lost.
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad);
-    /// Sends a MAD to another process of this namespace. False if no process has the slot. `from` and `to` are the MAD's GIDs.
+    /// Sends a MAD to another process of this namespace. False if no process has the slot. `from`
+    /// and `to` are the MAD's GIDs.
     fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool;
     /// The user of a datagram's sender.
     fn user_of(&self, sender: Credentials) -> LocalUser;
@@ -64,15 +67,17 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn owns_slot(&self, sender: Credentials, slot: u16) -> bool;
     /// A MAD was not taken, since its sender may not say that.
     fn count_refused(&self, by: Relation);
-    /// Whether `FERROCE_PEERS` lets this process deal with the sender of a MAD: its address, and for what a process of this host
-    /// says itself that process. Counts a no.
+    /// Whether `FERROCE_PEERS` lets this process deal with the sender of a MAD: its address, and
+    /// for what a process of this host says itself that process. Counts a no.
     fn admits(&self, from: IpAddr, by: Option<Relation>) -> bool;
-    /// As [`send_mad_local`](Self::send_mad_local), for a MAD that came over the wire: few links to other processes are made for such,
-    /// and without one it is lost.
+    /// As [`send_mad_local`](Self::send_mad_local), for a MAD that came over the wire: few links to
+    /// other processes are made for such, and without one it is lost.
     fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool;
-    /// Gives a MAD from the wire to other processes of this namespace, as far as there are links to them: no link is made.
+    /// Gives a MAD from the wire to other processes of this namespace, as far as there are links to
+    /// them: no link is made.
     fn spread_mad(&self, from: Gid, to: Gid, mad: &Mad);
-    /// Calls [`CmService::on_readable`](super::CmService::on_readable) with the token while the descriptor is readable.
+    /// Calls [`CmService::on_readable`](super::CmService::on_readable) with the token while the
+    /// descriptor is readable.
     fn watch(&self, fd: RawFd, token: u64);
     /// Ends [`watch`](Self::watch).
     fn unwatch(&self, fd: RawFd);

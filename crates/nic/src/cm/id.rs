@@ -63,8 +63,8 @@ impl Id {
     pub(super) const fn key(&self) -> u64 {
         self.key
     }
-    /// The owner's tag (its `struct rdma_cm_id`), 0 at first. Events of a new passive identifier come with cookie 0: the owner
-    /// makes its structure when it fetches the connect request.
+    /// The owner's tag (its `struct rdma_cm_id`), 0 at first. Events of a new passive identifier
+    /// come with cookie 0: the owner makes its structure when it fetches the connect request.
     pub fn set_cookie(&self, cookie: usize) {
         self.cookie.store(cookie, Ordering::Release);
     }
@@ -78,24 +78,27 @@ impl Id {
     pub const fn port_space(&self) -> PortSpace {
         self.ps
     }
-    /// `rdma_bind_addr`. Binding to an address of a device binds to the device; the real port shows at once.
+    /// `rdma_bind_addr`. Binding to an address of a device binds to the device; the real port shows
+    /// at once.
     ///
     /// # Errors
-    /// EADDRINUSE: the port is taken in this port space and network namespace; EADDRNOTAVAIL: not an address of this host, or
-    /// no ephemeral port left; ENODEV: an address without a device; EINVAL: bound already.
+    /// EADDRINUSE: the port is taken in this port space and network namespace; EADDRNOTAVAIL: not
+    /// an address of this host, or no ephemeral port left; ENODEV: an address without a device;
+    /// EINVAL: bound already.
     pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
         self.service.call(|work| work.bind(self.key, addr))
     }
-    /// `rdma_listen`; an unbound identifier is bound to any IPv4 address and an ephemeral port. `backlog` bounds the connect
-    /// requests that wait to be fetched; 0 and more than 1024 mean 1024. What is beyond is dropped, and comes again.
+    /// `rdma_listen`; an unbound identifier is bound to any IPv4 address and an ephemeral port.
+    /// `backlog` bounds the connect requests that wait to be fetched; 0 and more than 1024 mean
+    /// 1024. What is beyond is dropped, and comes again.
     ///
     /// # Errors
     /// EINVAL in the wrong state, EADDRINUSE if another identifier shares the port.
     pub fn listen(&self, backlog: u32) -> Result<(), Error> {
         self.service.call(|work| work.listen(self.key, backlog))
     }
-    /// `rdma_resolve_addr`: the outcome comes as an event. `timeout` bounds the time in which the destination, or the router
-    /// before it, must answer on the local network.
+    /// `rdma_resolve_addr`: the outcome comes as an event. `timeout` bounds the time in which the
+    /// destination, or the router before it, must answer on the local network.
     ///
     /// # Errors
     /// EINVAL in the wrong state; errors of the source address.
@@ -115,8 +118,9 @@ impl Id {
     pub fn resolve_route(&self, _timeout: Duration) -> Result<(), Error> {
         self.service.call(|work| work.resolve_route(self.key))
     }
-    /// `rdma_set_option` with `RDMA_OPTION_IB_PATH`: as [`resolve_route`](Self::resolve_route), with a path that the program
-    /// brings. Its GIDs must be those of the resolved addresses; `sgid_index` is not looked at.
+    /// `rdma_set_option` with `RDMA_OPTION_IB_PATH`: as [`resolve_route`](Self::resolve_route),
+    /// with a path that the program brings. Its GIDs must be those of the resolved addresses;
+    /// `sgid_index` is not looked at.
     ///
     /// # Errors
     /// EINVAL in the wrong state, or for other GIDs.
@@ -130,11 +134,12 @@ impl Id {
     pub fn connect(&self, param: &ConnParam) -> Result<(), Error> {
         self.service.call(|work| work.connect(self.key, param))
     }
-    /// `rdma_accept` of a connect request: sends the REP. The caller has moved its queue pair to RTR and RTS. For datagrams it
-    /// sends the `SIDR_REP`, and no further event comes.
+    /// `rdma_accept` of a connect request: sends the REP. The caller has moved its queue pair to
+    /// RTR and RTS. For datagrams it sends the `SIDR_REP`, and no further event comes.
     ///
     /// # Errors
-    /// EINVAL in the wrong state (the peer may have given up meanwhile) or for too much private data (196, for datagrams 136).
+    /// EINVAL in the wrong state (the peer may have given up meanwhile) or for too much private
+    /// data (196, for datagrams 136).
     pub fn accept(&self, param: &ConnParam) -> Result<(), Error> {
         self.service.call(|work| work.accept(self.key, param))
     }
@@ -163,15 +168,16 @@ impl Id {
     pub fn establish(&self) -> Result<(), Error> {
         self.service.call(|work| work.establish(self.key))
     }
-    /// `rdma_notify(IBV_EVENT_COMM_EST)`: data came before the RTU; Established is reported at once.
+    /// `rdma_notify(IBV_EVENT_COMM_EST)`: data came before the RTU; Established is reported at
+    /// once.
     ///
     /// # Errors
     /// EISCONN if it is established already, EINVAL in any other wrong state.
     pub fn notify_established(&self) -> Result<(), Error> {
         self.service.call(|work| work.notify_established(self.key))
     }
-    /// `rdma_disconnect`: DREQ, or DREP if the peer asked first. The caller has moved its queue pair to ERR. Nothing happens
-    /// if the connection is over already.
+    /// `rdma_disconnect`: DREQ, or DREP if the peer asked first. The caller has moved its queue
+    /// pair to ERR. Nothing happens if the connection is over already.
     ///
     /// # Errors
     /// EINVAL if there never was a connection.
@@ -197,11 +203,12 @@ impl Id {
         self.service
             .look(|service| service.qp_attr(self.key, state))
     }
-    /// `rdma_join_multicast`: the outcome comes as an event that carries `join`. The caller attaches its queue pair then.
+    /// `rdma_join_multicast`: the outcome comes as an event that carries `join`. The caller
+    /// attaches its queue pair then.
     ///
     /// # Errors
-    /// EINVAL in the wrong state (it must be bound), for a kind of queue pair other than UD or an address that is no group of
-    /// the identifier's family; ENODEV if it is bound to no device.
+    /// EINVAL in the wrong state (it must be bound), for a kind of queue pair other than UD or an
+    /// address that is no group of the identifier's family; ENODEV if it is bound to no device.
     pub fn join_multicast(&self, group: IpAddr, join: u64) -> Result<(), Error> {
         self.service
             .call(|work| work.join_multicast(self.key, group, join))
@@ -210,8 +217,8 @@ impl Id {
     pub fn leave_multicast(&self, join: u64) {
         self.service.step(|work| work.leave_multicast(self, join));
     }
-    /// The Q_Key of its datagrams. A queue pair that is made with it settles it: answers of services with another one are refused
-    /// from then on.
+    /// The Q_Key of its datagrams. A queue pair that is made with it settles it: answers of
+    /// services with another one are refused from then on.
     ///
     /// # Errors
     /// EINVAL if it was destroyed.
@@ -239,8 +246,8 @@ impl Id {
     pub fn route(&self) -> Option<Route> {
         self.look(|state| state.route)
     }
-    /// Ends the identifier: undelivered events vanish, the peer is told, the port is free. Connect requests that nobody has
-    /// fetched are rejected.
+    /// Ends the identifier: undelivered events vanish, the peer is told, the port is free. Connect
+    /// requests that nobody has fetched are rejected.
     pub fn destroy(&self) {
         self.service.step(|work| work.destroy(self));
     }

@@ -1,8 +1,9 @@
-//! Requests that lie with a listener of this host, unanswered: its process may end before it has noticed them, and they with it. Nobody
-//! would say so, and the next repetition is seconds away.
+//! Requests that lie with a listener of this host, unanswered: its process may end before it has
+//! noticed them, and they with it. Nobody would say so, and the next repetition is seconds away.
 //!
-//! A device that takes a request answers at once (with an MRA, if the program needs time), so there is little to look after, and that for
-//! moments. Looks become rare for a listener whose process is stopped.
+//! A device that takes a request answers at once (with an MRA, if the program needs time), so there
+//! is little to look after, and that for moments. Looks become rare for a listener whose process is
+//! stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -52,7 +53,8 @@ impl Work<'_> {
         }
     }
 
-    /// Sends requests again whose listener has gone; now they are refused, or somebody else takes them.
+    /// Sends requests again whose listener has gone; now they are refused, or somebody else takes
+    /// them.
     pub(super) fn look_out(&mut self) {
         let Some((at, interval)) = self.state.lookout.next else {
             return;

@@ -1,9 +1,10 @@
-//! Ports below `ip_unprivileged_port_start`: only root and processes with `CAP_NET_BIND_SERVICE` may listen there, as the kernel's
-//! connection manager has it.
+//! Ports below `ip_unprivileged_port_start`: only root and processes with `CAP_NET_BIND_SERVICE`
+//! may listen there, as the kernel's connection manager has it.
 //!
-//! Any process can bind any abstract name, so a process that connects checks the listener's right. A datagram socket does not tell
-//! whose it is; so the owner of such a port listens for connections on the same name as well, its *bell*, and the kernel keeps the
-//! credentials of that. The owner binds the datagram socket first: while the bell is there, the name leads to the owner. Where the
+//! Any process can bind any abstract name, so a process that connects checks the listener's right.
+//! A datagram socket does not tell whose it is; so the owner of such a port listens for connections
+//! on the same name as well, its *bell*, and the kernel keeps the credentials of that. The owner
+//! binds the datagram socket first: while the bell is there, the name leads to the owner. Where the
 //! name is squatted on, the owner has an alternate (see [`claims`]).
 
 use std::io;
@@ -79,7 +80,8 @@ impl LowPorts {
     pub(super) fn send(&self, name: &str, message: &[u8]) -> io::Result<()> {
         let found = self.owner(name)?;
         let way = Dgram::connected(&found)?;
-        // The name may have had another owner when the way was made, but not if its owner is still there: then the way is dead.
+        // The name may have had another owner when the way was made, but not if its owner is still
+        // there: then the way is dead.
         if self.owner(name)? != found {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }

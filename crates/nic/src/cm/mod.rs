@@ -1,7 +1,8 @@
 //! The connection manager's service: identifiers, event channels, ports, routing of MADs.
 //!
-//! It mirrors what the kernel's `ucma`/`cma` give librdmacm: the events and statuses of `rdma_get_cm_event(3)`, before
-//! librdmacm's own work on them. Queue pair transitions are the caller's (`abi::rdmacm`, as in librdmacm).
+//! It mirrors what the kernel's `ucma`/`cma` give librdmacm: the events and statuses of
+//! `rdma_get_cm_event(3)`, before librdmacm's own work on them. Queue pair transitions are the
+//! caller's (`abi::rdmacm`, as in librdmacm).
 //!
 //! | module | holds |
 //! |---|---|

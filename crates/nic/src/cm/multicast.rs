@@ -1,7 +1,8 @@
 //! Multicast groups: what joining one tells an identifier's owner.
 //!
-//! Nothing is sent here. On Ethernet there is no subnet administrator that would have to know; the host becomes a member of the
-//! group (IGMP, MLD) with the first queue pair that is attached to it, which the caller sees to.
+//! Nothing is sent here. On Ethernet there is no subnet administrator that would have to know; the
+//! host becomes a member of the group (IGMP, MLD) with the first queue pair that is attached to it,
+//! which the caller sees to.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,7 +1,8 @@
 //! Resolution of link addresses: whether the destination, or the router before it, is there at all.
 //!
-//! The kernel resolves for us when a packet goes there. As long as nothing is known, a packet without content is sent to make it
-//! ask, and its table is looked at again and again until the time of the call is over.
+//! The kernel resolves for us when a packet goes there. As long as nothing is known, a packet
+//! without content is sent to make it ask, and its table is looked at again and again until the
+//! time of the call is over.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -45,8 +46,8 @@ impl Resolving {
 }
 
 impl Work<'_> {
-    /// Reports that the address is resolved, once it is known that there is somebody on the way; an error if that is not known
-    /// within `timeout`.
+    /// Reports that the address is resolved, once it is known that there is somebody on the way; an
+    /// error if that is not known within `timeout`.
     pub(super) fn resolve_link(&mut self, key: u64, dst: SocketAddr, timeout: Duration) {
         let (ip, scope) = (dst.ip(), scope_of(dst));
         if ip.is_multicast() || self.host.is_local(ip) || self.host.is_link_known(ip, scope) {
@@ -79,7 +80,8 @@ impl Work<'_> {
             } else if w.until <= now {
                 self.link_unresolved(w.key, w.dst);
             } else {
-                // The kernel gives up by itself after a while, and starts anew with the next packet.
+                // The kernel gives up by itself after a while, and starts anew with the next
+                // packet.
                 self.host.resolve_link(w.dst, w.scope);
                 w.interval = (2 * w.interval).min(Resolving::LAST_LOOK);
                 w.at = w.until.min(now + w.interval);

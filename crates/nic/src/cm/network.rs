@@ -26,7 +26,8 @@ impl CmService {
 }
 
 impl Work<'_> {
-    /// Tells the owner of each identifier that lost its device (`DEVICE_REMOVAL`) or its address (`ADDR_CHANGE`), once.
+    /// Tells the owner of each identifier that lost its device (`DEVICE_REMOVAL`) or its address
+    /// (`ADDR_CHANGE`), once.
     fn look_at_footings(&mut self) {
         let devices = self.host.devices();
         let mut lost = Vec::new();

@@ -1,7 +1,8 @@
 //! The pace of MADs to other hosts.
 //!
-//! A program may make or end thousands of connections at once. The receive buffer of a host with the usual limits holds a
-//! few hundred datagrams, and a MAD that is lost costs seconds. So bursts go out at a pace that a peer can follow.
+//! A program may make or end thousands of connections at once. The receive buffer of a host with
+//! the usual limits holds a few hundred datagrams, and a MAD that is lost costs seconds. So bursts
+//! go out at a pace that a peer can follow.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! Ports: who has which, in this process and in the network namespace.
 //!
-//! A port that somebody asked for (or that was drawn for `bind` with port 0) is claimed by an abstract datagram socket
-//! `ferroce/port/<port space>/<port>`. The kernel makes the name exclusive in the network namespace and frees it with the
-//! process; requests for the port from other processes of the host arrive on it. Several identifiers of one process share
-//! a claim where the addresses or options allow. Ports that need a right have more ([`low_ports`](super::low_ports)).
+//! A port that somebody asked for (or that was drawn for `bind` with port 0) is claimed by an
+//! abstract datagram socket `ferroce/port/<port space>/<port>`. The kernel makes the name exclusive
+//! in the network namespace and frees it with the process; requests for the port from other
+//! processes of the host arrive on it. Several identifiers of one process share a claim where the
+//! addresses or options allow. Ports that need a right have more ([`low_ports`](super::low_ports)).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -203,7 +204,8 @@ impl Ports {
         Ok(Hold::Open(socket))
     }
 
-    /// Marks a holder as listening. Options that let it share the port do not let it share a port that listens.
+    /// Marks a holder as listening. Options that let it share the port do not let it share a port
+    /// that listens.
     pub(super) fn listen(&mut self, key: PortKey, id: u64) -> Result<(), Error> {
         let Some(claim) = self.claims.get_mut(&key) else {
             return Err(Error::invalid("the identifier has no port to listen on"));
@@ -235,7 +237,8 @@ impl Ports {
         }
     }
 
-    /// Whether this process has claimed a port, so that requests for it are this process's to answer.
+    /// Whether this process has claimed a port, so that requests for it are this process's to
+    /// answer.
     pub(super) fn is_claimed(&self, key: PortKey) -> bool {
         self.claims.contains_key(&key)
     }

@@ -140,8 +140,8 @@ impl Work<'_> {
         };
         let place = BacklogPlace::take(&listener.backlog.taken, listener.backlog.limit)
             .ok_or(Refusal::Silent)?;
-        // Without a handle the listener is being dropped. With one, this reference goes into the event: it must not be the
-        // last one to go while we hold the lock.
+        // Without a handle the listener is being dropped. With one, this reference goes into the
+        // event: it must not be the last one to go while we hold the lock.
         let listen_id = listener
             .handle
             .upgrade()
@@ -203,7 +203,8 @@ fn transport_of(req: &Req) -> Option<QpType> {
     }
 }
 
-/// The path of a request from this side. Its MTU is taken as it is: the asker's queue pair will use it.
+/// The path of a request from this side. Its MTU is taken as it is: the asker's queue pair will use
+/// it.
 fn passive_route(req: &Req, device: &Device) -> Result<Route, Refusal> {
     let path = &req.primary;
     let mtu =
@@ -221,8 +222,8 @@ fn passive_route(req: &Req, device: &Device) -> Result<Route, Refusal> {
     })
 }
 
-/// A device's GID for one of its addresses, with its index. Addresses that it has without a table entry (the rest of
-/// 127.0.0.0/8) go by the first one.
+/// A device's GID for one of its addresses, with its index. Addresses that it has without a table
+/// entry (the rest of 127.0.0.0/8) go by the first one.
 pub(super) fn source_gid(device: &Device, gid: Gid) -> (Gid, u8) {
     let gids = device.gids();
     let entry = gids.iter().find(|e| e.gid == gid).or_else(|| gids.first());

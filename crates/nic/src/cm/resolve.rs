@@ -131,7 +131,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Gives an identifier that will connect its source: an address if the program has one, and a port.
+    /// Gives an identifier that will connect its source: an address if the program has one, and a
+    /// port.
     fn bind_source(
         &mut self,
         key: u64,
@@ -178,7 +179,8 @@ impl Work<'_> {
         Ok(dst)
     }
 
-    /// The source address to reach `dst` with: the one that the identifier is bound to, else the route's.
+    /// The source address to reach `dst` with: the one that the identifier is bound to, else the
+    /// route's.
     fn source_toward(&self, bound: IpAddr, dst: IpAddr, scope: u32) -> Result<IpAddr, Error> {
         // Groups are on the network of the source address, whatever the routes say.
         if dst.is_multicast() && !bound.is_unspecified() {
@@ -274,7 +276,8 @@ pub(super) fn find_route(id: &IdState, dst: SocketAddr) -> Result<Route, Error> 
     })
 }
 
-/// The flow label that the program gave with the destination, else one that both ends compute from the ports.
+/// The flow label that the program gave with the destination, else one that both ends compute from
+/// the ports.
 fn flow_label(src: SocketAddr, dst: SocketAddr) -> u32 {
     const MASK: u32 = 0xf_ffff;
     match dst {
@@ -304,7 +307,8 @@ fn with_port(mut addr: SocketAddr, port: u16) -> SocketAddr {
     addr
 }
 
-/// The address with another IP; a link-local one gets the device's interface as its scope unless it has one.
+/// The address with another IP; a link-local one gets the device's interface as its scope unless it
+/// has one.
 fn with_ip(mut addr: SocketAddr, ip: IpAddr, device: &Device) -> SocketAddr {
     addr.set_ip(ip);
     if let SocketAddr::V6(v6) = &mut addr

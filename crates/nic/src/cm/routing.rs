@@ -76,7 +76,8 @@ impl Work<'_> {
         }
     }
 
-    /// A request of ours is where it is to go: if that is another process, somebody must see whether it lives to answer.
+    /// A request of ours is where it is to go: if that is another process, somebody must see
+    /// whether it lives to answer.
     pub(super) fn note_delivery(&mut self, service: ServiceId, mad: &CmMad) {
         if let Some(port) = port_of(service) {
             self.look_after(port, mad);
@@ -98,8 +99,8 @@ impl Work<'_> {
             Message::Rej(rej)
                 if rej.remote_comm_id.is_none() && !self.state.agent.knows_rejected(rej) =>
             {
-                // The sender never learnt which of us it talked to. A process that has no link to this one hears nothing, and
-                // gives the connection up by its own timer.
+                // The sender never learnt which of us it talked to. A process that has no link to
+                // this one hears nothing, and gives the connection up by its own timer.
                 self.host.spread_mad(from, to, &mad.emit());
             }
             message => {
@@ -168,8 +169,8 @@ impl Work<'_> {
         }
     }
 
-    /// The next request from another process of this host, or forwarded by one, that has come to a port: `None` if there is none,
-    /// `Some(None)` for something that makes no sense.
+    /// The next request from another process of this host, or forwarded by one, that has come to a
+    /// port: `None` if there is none, `Some(None)` for something that makes no sense.
     pub(super) fn next_request(&self, key: PortKey) -> Option<Option<Forwarded>> {
         let received = receive(self.state.ports.socket(key)?).inspect_err(|error| {
             tracing::warn!(target: "ferroce::cm", %error, ?key, "claim of a port unreadable");

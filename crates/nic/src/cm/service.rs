@@ -21,7 +21,8 @@ use super::waiting::Blocked;
 use crate::Error;
 use crate::core::lock;
 
-/// DREQs per connection to another host when the process exits, since nobody is left to repeat one that is lost.
+/// DREQs per connection to another host when the process exits, since nobody is left to repeat one
+/// that is lost.
 const FAREWELLS: u32 = 3;
 
 /// Requests that may wait for an answer of the program at once, over all listeners.
@@ -69,7 +70,8 @@ pub(super) struct Work<'a> {
     pub(super) service: &'a CmService,
     pub(super) sender: &'a Dgram,
     pub(super) now: Time,
-    /// Events to drop after unlocking: the last reference to an identifier may go with them, which calls the service.
+    /// Events to drop after unlocking: the last reference to an identifier may go with them, which
+    /// calls the service.
     pub(super) trash: Vec<Queued>,
 }
 
@@ -127,8 +129,9 @@ impl CmService {
         });
     }
 
-    /// A descriptor that the host watches for us is readable. Before a request of another process of this host is taken, `meet` gets
-    /// the slot: if the one that had it before is gone, [`on_process_gone`](Self::on_process_gone) has to be called first.
+    /// A descriptor that the host watches for us is readable. Before a request of another process
+    /// of this host is taken, `meet` gets the slot: if the one that had it before is gone,
+    /// [`on_process_gone`](Self::on_process_gone) has to be called first.
     pub(crate) fn on_readable(&self, token: u64, meet: &mut dyn FnMut(u16)) {
         let Some(key) = PortKey::from_token(token) else {
             return;
@@ -170,7 +173,8 @@ impl CmService {
         self.step(|work| work.on_slot_gone(slot));
     }
 
-    /// The process exits: tells every peer, as the kernel does for programs that end with connections open.
+    /// The process exits: tells every peer, as the kernel does for programs that end with
+    /// connections open.
     pub(crate) fn end(&self) {
         let ids = self.look(|state| -> Vec<_> {
             state
@@ -194,7 +198,8 @@ impl CmService {
         });
     }
 
-    /// Runs `f` with the state locked, then passes on what the state machines put out. `None` if the engine is gone.
+    /// Runs `f` with the state locked, then passes on what the state machines put out. `None` if
+    /// the engine is gone.
     pub(super) fn step<R>(&self, f: impl FnOnce(&mut Work<'_>) -> R) -> Option<R> {
         let host = self.0.host.upgrade()?;
         let mut state = lock(&self.0.state);

@@ -1,5 +1,6 @@
-//! Source ports of identifiers that only connect. They get no requests, and there may be thousands of them: such ports come from
-//! blocks, each claimed by one socket `ferroce/ports/<port space>/<first>`.
+//! Source ports of identifiers that only connect. They get no requests, and there may be thousands
+//! of them: such ports come from blocks, each claimed by one socket
+//! `ferroce/ports/<port space>/<first>`.
 
 use ferroce_os::{random, unix::Dgram};
 
@@ -7,11 +8,14 @@ use super::PortSpace;
 use super::ports::{PortKey, none_left};
 use crate::Error;
 
-/// Ports of a small block: a process takes one first, so that there are enough for a thousand processes.
+/// Ports of a small block: a process takes one first, so that there are enough for a thousand
+/// processes.
 const SMALL: u16 = 8;
-/// Ports of a large block: one per bit of its map. They are for processes with more connections, which need fewer sockets so.
+/// Ports of a large block: one per bit of its map. They are for processes with more connections,
+/// which need fewer sockets so.
 const LARGE: u16 = 64;
-/// Every other so many ports are in small blocks: whoever looks at a port knows its block, whatever the range is.
+/// Every other so many ports are in small blocks: whoever looks at a port knows its block, whatever
+/// the range is.
 const CHUNK: u16 = 1024;
 /// Draws before a search from the start of the range.
 const DRAWS: u32 = 64;

@@ -5,8 +5,9 @@
 //! | of this host | the process whose slot the sender's communication id carries |
 //! | of another host | processes that may have received it there (`Nic::takes_wire_from`) |
 //!
-//! A process of another user speaks for itself only, so it cannot make a listener believe that another host asks, nor end the
-//! connections of a third process. QP1 takes packets from the wire, which must not name an address of this host.
+//! A process of another user speaks for itself only, so it cannot make a listener believe that
+//! another host asks, nor end the connections of a third process. QP1 takes packets from the wire,
+//! which must not name an address of this host.
 
 use ferroce_os::unix::{Credentials, LocalUser};
 use ferroce_proto::ids::Gid;
@@ -43,8 +44,8 @@ impl Speaker {
         }
         match said.local_comm_id() {
             Some(id) => self.has_slot_of(host, id),
-            // An answer to a request, by a process that has no conversation about it. It names the asker's id and repeats the
-            // transaction id, which only the asked process knows.
+            // An answer to a request, by a process that has no conversation about it. It names the
+            // asker's id and repeats the transaction id, which only the asked process knows.
             None => said.asking_comm_id().is_none(),
         }
     }

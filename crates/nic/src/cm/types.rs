@@ -96,9 +96,11 @@ pub enum EventParam {
     /// The event has none.
     #[default]
     None,
-    /// Of connections: connect request and connect response, and with only the private data a rejection by the peer.
+    /// Of connections: connect request and connect response, and with only the private data a
+    /// rejection by the peer.
     Conn(ConnParam),
-    /// Of datagrams: a connect request with only the private data, Established, and an answer that says no.
+    /// Of datagrams: a connect request with only the private data, Established, and an answer that
+    /// says no.
     Ud(UdParam),
     /// Of a multicast group.
     Group {
@@ -109,7 +111,8 @@ pub enum EventParam {
     },
 }
 
-/// What an event channel delivers. `param` is as seen by the receiver (responder resources and initiator depth swapped).
+/// What an event channel delivers. `param` is as seen by the receiver (responder resources and
+/// initiator depth swapped).
 #[derive(Debug)]
 pub struct Event {
     /// The identifier that the event is about; for a connect request, the new one.

@@ -16,17 +16,18 @@ use super::service::Work;
 /// A request on its way: source, destination, MAD.
 pub(super) type Request<'a> = (Gid, Gid, &'a CmMad);
 
-/// Requests that wait at this host: those to a port whose owner has not yet read the ones before, because the queue of a datagram
-/// socket is short, those to a listener whose backlog is full, and those to a port that nobody has yet or that its owner does not
-/// listen on yet.
+/// Requests that wait at this host: those to a port whose owner has not yet read the ones before,
+/// because the queue of a datagram socket is short, those to a listener whose backlog is full, and
+/// those to a port that nobody has yet or that its owner does not listen on yet.
 ///
-/// A full backlog is waited for here because its sender would ask again only after seconds, and a crowd of clients fills a short one
-/// at once. The last two wait because programs agree over a first connection to make a second one, and then one end connects while the other
-/// is still on its way to `rdma_listen`. Between machines with adapters, address resolution gives it the time; here a request would
-/// overtake it, and what the program sees would depend on the scheduler.
+/// A full backlog is waited for here because its sender would ask again only after seconds, and a
+/// crowd of clients fills a short one at once. The last two wait because programs agree over a
+/// first connection to make a second one, and then one end connects while the other is still on its
+/// way to `rdma_listen`. Between machines with adapters, address resolution gives it the time; here
+/// a request would overtake it, and what the program sees would depend on the scheduler.
 ///
-/// They stand in lines, one per port, address and kind: where the first of a line cannot go on, those behind it are not looked at, so
-/// that a crowd costs no more than a few.
+/// They stand in lines, one per port, address and kind: where the first of a line cannot go on,
+/// those behind it are not looked at, so that a crowd costs no more than a few.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
     lines: BTreeMap<Line, VecDeque<Waiting>>,
@@ -68,7 +69,8 @@ impl Blocked {
     const LIMIT: usize = 65536;
     /// How long a request waits for somebody to offer its service.
     const GRACE: Duration = Duration::from_millis(250);
-    /// Requests of others that may wait at once: about as many as there are processes in a network namespace.
+    /// Requests of others that may wait at once: about as many as there are processes in a network
+    /// namespace.
     const LIMIT_FOR_OTHERS: usize = 1024;
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -160,8 +162,8 @@ impl Work<'_> {
         }
     }
 
-    /// A MAD for this process: goes to the conversations, unless it asks for a port that is bound but not listened on yet, or whose
-    /// listener has no place for it now.
+    /// A MAD for this process: goes to the conversations, unless it asks for a port that is bound
+    /// but not listened on yet, or whose listener has no place for it now.
     pub(super) fn take_in(&mut self, from: Gid, to: Gid, mad: &CmMad) {
         let early = self.delivery_here(mad, from).port();
         let waits = early.is_some_and(|port| self.wait(port, (from, to, mad), Whose::Here));

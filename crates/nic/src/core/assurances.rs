@@ -1,6 +1,8 @@
-//! What the process keeps in mind of the message that a peer may hold for taken (`crate::qp`, `lane/assured`).
+//! What the process keeps in mind of the message that a peer may hold for taken (`crate::qp`,
+//! `lane/assured`).
 //!
-//! One queue pair at a time assures something: of two messages that are both held for taken nobody could tell which came first.
+//! One queue pair at a time assures something: of two messages that are both held for taken nobody
+//! could tell which came first.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -13,7 +15,8 @@ use crate::cq::Catch;
 
 /// Nobody: no queue pair of a device has this number.
 const NOBODY: u32 = 0;
-/// Messages for others, and none for it between, after which another queue pair may assure something.
+/// Messages for others, and none for it between, after which another queue pair may assure
+/// something.
 const OTHERS: u32 = 64;
 
 /// Who assures something, and whether anybody may.
@@ -69,11 +72,11 @@ impl Drop for NoAssurances<'_> {
 }
 
 impl Nic {
-    /// Memory is about to close: whoever assured that it takes a message has taken it when this returns. The caller has neither the
-    /// lock of a queue pair nor that of the rights table.
+    /// Memory is about to close: whoever assured that it takes a message has taken it when this
+    /// returns. The caller has neither the lock of a queue pair nor that of the rights table.
     pub(crate) fn keep_assurances(&self) -> NoAssurances<'_> {
-        // Who assures something does so under its own lock: before that is taken here, or else it sees this. Who takes the place only
-        // now sees it as well, or is seen.
+        // Who assures something does so under its own lock: before that is taken here, or else it
+        // sees this. Who takes the place only now sees it as well, or is seen.
         self.assurances.closing.fetch_add(1, Ordering::SeqCst);
         self.end_assurance();
         NoAssurances(&self.assurances)
@@ -89,8 +92,8 @@ impl Nic {
         }
     }
 
-    /// Something has come for another queue pair: what its sender held for taken before is taken first. The caller has no lock of a queue
-    /// pair.
+    /// Something has come for another queue pair: what its sender held for taken before is taken
+    /// first. The caller has no lock of a queue pair.
     #[inline]
     pub(super) fn take_assured(&self, now: Time) {
         if let Some(holder) = self.assurances.holder() {
@@ -108,7 +111,8 @@ impl Nic {
         }
     }
 
-    /// A queue pair, which assures nothing now, and whose lock the caller has if there is one, leaves the place to others.
+    /// A queue pair, which assures nothing now, and whose lock the caller has if there is one,
+    /// leaves the place to others.
     pub(crate) fn release_assurance(&self, qpn: Qpn) {
         self.assurances.change(qpn.get(), NOBODY);
     }

@@ -21,8 +21,8 @@ pub enum DropReason {
     NoQp,
     /// The addresses are not those of the queue pair's path.
     Address,
-    /// It came another way than by the queue pair's path, from another process of this host than the peer's, or with a source address
-    /// of another place than it came from.
+    /// It came another way than by the queue pair's path, from another process of this host than
+    /// the peer's, or with a source address of another place than it came from.
     Origin,
     /// The partition key is not the default one.
     Pkey,
@@ -110,7 +110,8 @@ impl Tallies {
 }
 
 impl Counters {
-    /// What was carried out without packets, and why the rest within the host was not: names, as under `hw_counters`, and counters.
+    /// What was carried out without packets, and why the rest within the host was not: names, as
+    /// under `hw_counters`, and counters.
     pub const DIRECT: [(&'static str, DirectCounter); 11] = [
         ("direct_writes", DirectCounter::Done(Way::Out)),
         ("direct_reads", DirectCounter::Done(Way::In)),
@@ -173,8 +174,8 @@ impl Counters {
     pub fn forwarded(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
     }
-    /// WRITEs ([`Way::Out`]), READs and SENDs received ([`Way::In`]), or parts of long ones, and atomics ([`Way::Atomic`]) that were carried out
-    /// without packets.
+    /// WRITEs ([`Way::Out`]), READs and SENDs received ([`Way::In`]), or parts of long ones, and
+    /// atomics ([`Way::Atomic`]) that were carried out without packets.
     #[must_use]
     pub fn direct(&self, way: Way) -> u64 {
         self.tallied(Tallied::Direct(way))
@@ -184,12 +185,14 @@ impl Counters {
     pub fn direct_bytes(&self, way: Way) -> u64 {
         self.tallied(Tallied::DirectBytes(way))
     }
-    /// How many of these were done in memory of the peer that this process has mapped, without a system call.
+    /// How many of these were done in memory of the peer that this process has mapped, without a
+    /// system call.
     #[must_use]
     pub fn direct_mapped(&self) -> u64 {
         self.tallied(Tallied::DirectMapped)
     }
-    /// WRITEs, READs, atomics and SENDs received within this host that went by packets since the direct way was not open to them.
+    /// WRITEs, READs, atomics and SENDs received within this host that went by packets since the
+    /// direct way was not open to them.
     #[must_use]
     pub fn direct_refused(&self) -> u64 {
         let refused = Refusal::ALL.iter().map(|why| self.direct_refused_for(*why));

@@ -1,5 +1,5 @@
-//! Completion queues that something is to be done for: whose event is delayed by moderation, each with the time at which it comes
-//! at the latest, or which overflowed.
+//! Completion queues that something is to be done for: whose event is delayed by moderation, each
+//! with the time at which it comes at the latest, or which overflowed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

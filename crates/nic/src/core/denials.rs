@@ -1,8 +1,9 @@
 //! Counters of what this process has denied to others: who asked, and why it was denied.
 //!
-//! A new reason is a variant of [`Denial`], with its name in [`Denial::name`] and a place in [`Denial::ALL`]. Count it with
-//! [`Counters::count_denied`](super::Counters::count_denied): on the device concerned, or on the
-//! [`Nic`](super::Nic) where it concerns none. `hw_counters` and `ferroce devices --paths` show what is listed here.
+//! A new reason is a variant of [`Denial`], with its name in [`Denial::name`] and a place in
+//! [`Denial::ALL`]. Count it with [`Counters::count_denied`](super::Counters::count_denied): on the
+//! device concerned, or on the [`Nic`](super::Nic) where it concerns none. `hw_counters` and
+//! `ferroce devices --paths` show what is listed here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,11 +33,13 @@ pub enum Denial {
     Broken,
     /// Descriptors that came from a process whose descriptors are not taken.
     Descriptors,
-    /// A packet or MAD from a party that it cannot be from: not the peer of the queue pair's path, not an owner of the address.
+    /// A packet or MAD from a party that it cannot be from: not the peer of the queue pair's path,
+    /// not an owner of the address.
     Origin,
     /// Something that would have needed a new link, and does not get one.
     NoLink,
-    /// A packet, MAD or ask from the wire without a valid tag, where a key is set (`FERROCE_KEY_FILE`).
+    /// A packet, MAD or ask from the wire without a valid tag, where a key is set
+    /// (`FERROCE_KEY_FILE`).
     Unauthenticated,
     /// A move to RTR that failed, since the peer did not prove that it has the key.
     Handshake,

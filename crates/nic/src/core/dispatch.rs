@@ -29,7 +29,8 @@ const FEW: usize = 4;
 /// Sorts the packets of a round.
 #[derive(Debug, Default)]
 pub(super) struct Dispatch {
-    /// Queue pairs that got packets and may have something to say. The last one is likely to get the next packet too.
+    /// Queue pairs that got packets and may have something to say. The last one is likely to get
+    /// the next packet too.
     touched: Vec<Arc<Qp>>,
     /// The last notice that was sent: one says it for many packets.
     noticed: Option<(Qpn, Qpn)>,
@@ -54,8 +55,9 @@ impl Dispatch {
         }
     }
 
-    /// As [`give_turns`](Self::give_turns), where a program polls and the device thread looks after what is left undone. After
-    /// few packets, acknowledgements may wait for what the program says to them.
+    /// As [`give_turns`](Self::give_turns), where a program polls and the device thread looks after
+    /// what is left undone. After few packets, acknowledgements may wait for what the program says
+    /// to them.
     pub(super) fn give_polled_turns(&mut self, now: Time) {
         if self.packets > FEW {
             return self.give_turns(now);
@@ -182,8 +184,8 @@ impl Dispatch {
         }
     }
 
-    /// A packet from a host that this process does not deal with. Another process of this host may, and the connection manager looks
-    /// for itself.
+    /// A packet from a host that this process does not deal with. Another process of this host may,
+    /// and the connection manager looks for itself.
     fn on_unlisted(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
         let dest = dest_qp(inbound.packet).filter(|dest| {
             let is_elsewhere = *dest != Qpn::MULTICAST && slot_of(*dest) != nic.numbers().slot();
@@ -195,8 +197,8 @@ impl Dispatch {
         self.on_inbound(nic, inbound, now);
     }
 
-    /// Gives packets with the same destination to that queue pair of this process. Returns false if there is no such, or if they are not
-    /// all for it.
+    /// Gives packets with the same destination to that queue pair of this process. Returns false if
+    /// there is no such, or if they are not all for it.
     fn deliver_run(&mut self, nic: &Nic, run: &InboundRun<'_>, now: Time) -> bool {
         let Some(dest) = run.packets.first().and_then(|packet| dest_qp(packet)) else {
             return false;
@@ -247,8 +249,9 @@ impl Dispatch {
         }
     }
 
-    /// A packet for a queue pair of this process went to another one first. If that goes on, its flow gets a socket. What comes
-    /// from the shared port is no flow: it may be of several processes.
+    /// A packet for a queue pair of this process went to another one first. If that goes on, its
+    /// flow gets a socket. What comes from the shared port is no flow: it may be of several
+    /// processes.
     fn on_stray(&mut self, nic: &Nic, inbound: &Inbound<'_>) {
         let found = dest_qp(inbound.packet).is_some_and(|dest| nic.qps().find(dest).is_some());
         if found
@@ -309,8 +312,9 @@ impl Dispatch {
         self.src_port = 0;
     }
 
-    /// Gives a packet of another process of this host to its queue pair the short way, as [`deliver`](Self::deliver). `None`: it is to
-    /// go the general way, since it is not as usual, or somebody wants to read of every packet.
+    /// Gives a packet of another process of this host to its queue pair the short way, as
+    /// [`deliver`](Self::deliver). `None`: it is to go the general way, since it is not as usual,
+    /// or somebody wants to read of every packet.
     fn deliver_brief(
         &mut self,
         nic: &Nic,
@@ -341,7 +345,8 @@ impl Dispatch {
         Some(taken.map(drop).map_err(|why| (dest, why)))
     }
 
-    /// Gives a packet to its queue pair. An error says why that was not possible, and which queue pair it was for.
+    /// Gives a packet to its queue pair. An error says why that was not possible, and which queue
+    /// pair it was for.
     fn deliver(
         &mut self,
         nic: &Nic,
@@ -383,7 +388,8 @@ impl Dispatch {
             .map_err(|why| (dest, why))
     }
 
-    /// Gives a packet (and its length) to every queue pair that is attached to its group. An error says that none is.
+    /// Gives a packet (and its length) to every queue pair that is attached to its group. An error
+    /// says that none is.
     fn deliver_to_group(
         &mut self,
         nic: &Nic,

@@ -1,4 +1,5 @@
-//! Questions whether what was sent was taken out, or whether there is a Ferroce at all, and their answers, on the wire.
+//! Questions whether what was sent was taken out, or whether there is a Ferroce at all, and their
+//! answers, on the wire.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ const HOP_LIMIT: u8 = 64;
 impl Nic {
     /// Answers a question. Returns false if this is something else.
     ///
-    /// Whose queue pair it is about does not matter: all that came in before it was taken out of the same socket.
+    /// Whose queue pair it is about does not matter: all that came in before it was taken out of
+    /// the same socket.
     pub(super) fn answer_drain(&self, inbound: &Inbound<'_>, now: Time) -> bool {
         let opened = self
             .auth()
@@ -44,7 +46,8 @@ impl Nic {
         true
     }
 
-    /// An answer to a question of a queue pair here: a reliable one wanted to know its peer, another one how much room there is.
+    /// An answer to a question of a queue pair here: a reliable one wanted to know its peer,
+    /// another one how much room there is.
     pub(super) fn on_drain_answer(&self, came: Came<'_>, answer: &Drain, now: Time) {
         if let Some(qp) = self.qps().find(answer.to) {
             qp.on_echo(came, answer);

@@ -20,9 +20,10 @@ pub(crate) trait Owned {
     fn owner(&self) -> Self::Owner;
 }
 
-/// A queue of events with a descriptor that is readable while it is not empty. A consumer reads one count (8 bytes, outside
-/// of any lock, so that it can block there), then [`pop`](Self::pop)s. One count stands for one queued event, so every kind
-/// of waiting (blocking, `O_NONBLOCK`, poll, epoll in both modes) loses no wake-up.
+/// A queue of events with a descriptor that is readable while it is not empty. A consumer reads one
+/// count (8 bytes, outside of any lock, so that it can block there), then [`pop`](Self::pop)s. One
+/// count stands for one queued event, so every kind of waiting (blocking, `O_NONBLOCK`, poll, epoll
+/// in both modes) loses no wake-up.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T: Owned> {
     fd: EventFd,
@@ -47,7 +48,8 @@ impl<T: Owned> EventQueue<T> {
     pub(crate) fn push(&self, event: T) {
         let mut queue = lock(&self.queue);
         queue.push(event);
-        // It fails only if a stranger has written 2^64 to the descriptor: then it is readable anyway.
+        // It fails only if a stranger has written 2^64 to the descriptor: then it is readable
+        // anyway.
         let _ = self.fd.add(1);
     }
 
@@ -62,13 +64,14 @@ impl<T: Owned> EventQueue<T> {
         lock(&self.queue).pop()
     }
 
-    /// Removes an owner's events, with their counts. A count that a consumer has already taken stays taken: its
-    /// [`pop`](Self::pop) finds nothing and it waits again.
+    /// Removes an owner's events, with their counts. A count that a consumer has already taken
+    /// stays taken: its [`pop`](Self::pop) finds nothing and it waits again.
     pub(crate) fn forget(&self, owner: T::Owner) {
         drop(self.extract(owner, |_| true));
     }
 
-    /// Removes those of an owner's events that match, with their counts, and hands them over in order.
+    /// Removes those of an owner's events that match, with their counts, and hands them over in
+    /// order.
     pub(crate) fn extract(&self, owner: T::Owner, matches: impl Fn(&T) -> bool) -> Vec<T> {
         let mut queue = lock(&self.queue);
         let taken = queue.extract(owner, matches);
@@ -84,7 +87,8 @@ impl<T: Owned> EventQueue<T> {
 /// Gaps that are left alone.
 const FEW_GAPS: usize = 32;
 
-/// The events in order, and where each owner's are: an identifier among thousands goes without a look at the others' events.
+/// The events in order, and where each owner's are: an identifier among thousands goes without a
+/// look at the others' events.
 #[derive(Debug)]
 struct Queue<T: Owned> {
     /// With gaps where events were taken out before their turn.
@@ -216,7 +220,8 @@ mod tests {
         assert!(queue.pop().is_none() && !queue.take_count());
     }
 
-    /// In any order of pushes, pops and ends of owners the events that are left come in the order in which they were pushed.
+    /// In any order of pushes, pops and ends of owners the events that are left come in the order
+    /// in which they were pushed.
     #[test]
     fn the_order_is_kept_and_gaps_do_not_pile_up() {
         let queue = filled(0, 1);

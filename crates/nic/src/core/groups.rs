@@ -1,8 +1,9 @@
-//! Multicast groups: which queue pairs of this process are attached to which group on which interface, and the membership of the
-//! UDP sockets that follows from it (IGMP, MLD).
+//! Multicast groups: which queue pairs of this process are attached to which group on which
+//! interface, and the membership of the UDP sockets that follows from it (IGMP, MLD).
 //!
-//! Every process of a host that is a member gets its own copy of a packet from the kernel, the sender's process too. So a packet is
-//! handed to the attached queue pairs of this process only, and nothing goes over local links.
+//! Every process of a host that is a member gets its own copy of a packet from the kernel, the
+//! sender's process too. So a packet is handed to the attached queue pairs of this process only,
+//! and nothing goes over local links.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};

@@ -1,4 +1,5 @@
-//! QP1, the general services queue pair: MADs in and out for the connection manager, and what else that needs of the engine.
+//! QP1, the general services queue pair: MADs in and out for the connection manager, and what else
+//! that needs of the engine.
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -156,7 +157,8 @@ fn send_to(egress: Result<Arc<Egress>, ConnectError>, frame: &Frame<'_>) -> bool
     match egress {
         Ok(egress) => egress.send_frame(frame),
         Err(ConnectError::NoSuchProcess(_)) => false,
-        // The process is there, so its conversations must not end. The MAD is lost; conversations repeat themselves.
+        // The process is there, so its conversations must not end. The MAD is lost; conversations
+        // repeat themselves.
         Err(e @ ConnectError::NotNow { .. }) => {
             tracing::debug!(target: "ferroce::cm", "MAD not sent: {e}");
             true
@@ -182,7 +184,8 @@ impl Nic {
         }
     }
 
-    /// A packet for QP1, which takes them from the wire only: MADs of this host come as frames, which name the process.
+    /// A packet for QP1, which takes them from the wire only: MADs of this host come as frames,
+    /// which name the process.
     pub(super) fn on_gsi_packet(
         &self,
         came: Came<'_>,

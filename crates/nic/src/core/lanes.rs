@@ -1,7 +1,8 @@
-//! The lanes that this process looks at: those that its queue pairs receive by, and those that they send by, whose consumers say there
-//! what they have taken.
+//! The lanes that this process looks at: those that its queue pairs receive by, and those that they
+//! send by, whose consumers say there what they have taken.
 //!
-//! They are looked at wherever watched rings are, and nobody sleeps before a last look at both (see `ferroce_os::ring`).
+//! They are looked at wherever watched rings are, and nobody sleeps before a last look at both (see
+//! `ferroce_os::ring`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,7 +33,8 @@ pub(crate) enum End {
 
 /// Looks at lanes of a program that polls in a loop, at one go.
 const CLOSE_LOOKS: usize = 64;
-/// Up to so many lanes one is served per poll. To look at all of them takes as long as a message then.
+/// Up to so many lanes one is served per poll. To look at all of them takes as long as a message
+/// then.
 const FEW: usize = 8;
 
 /// What a look at a lane found.
@@ -85,7 +87,8 @@ impl Eye {
         self.holds.store(holds, Ordering::Relaxed);
     }
 
-    /// The peer may hold the next message for taken when it is there, or may not any more. The caller has the queue pair's lock.
+    /// The peer may hold the next message for taken when it is there, or may not any more. The
+    /// caller has the queue pair's lock.
     #[inline]
     pub(crate) fn assure(&self, assures: bool) {
         self.assures.store(assures, Ordering::Relaxed);
@@ -234,9 +237,11 @@ impl Lanes {
         self.0.iter().any(|watch| watch.eye.waits())
     }
 
-    /// Looks a few times, until any has something: who polls in a loop comes back as soon as he can, and learns of a message the sooner the
-    /// less is done between two looks. Lets that one's queue pair take it. Of a few lanes the others have their turn before it next time,
-    /// so that a look at them keeps no answer waiting; of many they have it now. Returns whether there was anything.
+    /// Looks a few times, until any has something: who polls in a loop comes back as soon as he
+    /// can, and learns of a message the sooner the less is done between two looks. Lets that one's
+    /// queue pair take it. Of a few lanes the others have their turn before it next time, so that a
+    /// look at them keeps no answer waiting; of many they have it now. Returns whether there was
+    /// anything.
     #[inline]
     pub(super) fn run_some(&mut self, nic: &Nic, given: (Time, &mut Catch<'_>)) -> bool {
         let Some((place, seen)) = self.look_closely() else {
@@ -328,7 +333,8 @@ impl Lanes {
         }
     }
 
-    /// Another process offers a lane: it is not that of whom it was offered before, but for what is still in it.
+    /// Another process offers a lane: it is not that of whom it was offered before, but for what is
+    /// still in it.
     pub(super) fn accept(&mut self, nic: &Nic, offer: &LaneOffer, now: Time) {
         let is_same = |eye: &Eye| eye.lane == offer.lane && eye.end == End::Receiving;
         for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {

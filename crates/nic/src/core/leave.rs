@@ -1,10 +1,13 @@
-//! Leaving: what a process still does for its peers and for the other processes of its host when it exits in an orderly way.
+//! Leaving: what a process still does for its peers and for the other processes of its host when it
+//! exits in an orderly way.
 //!
 //! - Peers are told that connections have ended. For a program with hardware the kernel does that.
-//! - The UDP port is left to the others. What has come here for them in the meantime is passed on: it would be lost with the socket,
-//!   and a message of the connection manager may be one that nobody sends again.
+//! - The UDP port is left to the others. What has come here for them in the meantime is passed on:
+//!   it would be lost with the socket, and a message of the connection manager may be one that
+//!   nobody sends again.
 //!
-//! The device thread does it, and the exiting thread waits for that, but not for ever: it may hold a lock that the other one needs.
+//! The device thread does it, and the exiting thread waits for that, but not for ever: it may hold
+//! a lock that the other one needs.
 
 use std::process;
 use std::sync::{Condvar, Mutex};
@@ -15,9 +18,10 @@ use ferroce_os::clock;
 use super::Nic;
 use super::sync::lock;
 
-/// How long an exit waits for it at most: as long as a busy machine may keep a thread from its processor. What is not said by then is
-/// lost, as an acknowledgement that waits for the program's answer is, and the peer takes for failed what was received. Only an exit
-/// with a lock in hand, from a signal handler, waits so long for nothing: it cannot tell that from a busy machine.
+/// How long an exit waits for it at most: as long as a busy machine may keep a thread from its
+/// processor. What is not said by then is lost, as an acknowledgement that waits for the program's
+/// answer is, and the peer takes for failed what was received. Only an exit with a lock in hand,
+/// from a signal handler, waits so long for nothing: it cannot tell that from a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Rounds of work for what has already come.
 const ROUNDS: usize = 64;
@@ -35,7 +39,8 @@ enum Stage {
 /// A leave that one thread asks for and another takes.
 #[derive(Debug)]
 pub(super) struct Leaving {
-    /// The process that has the device thread. A child that came to be without a word to the C library has our memory, and not the thread.
+    /// The process that has the device thread. A child that came to be without a word to the C
+    /// library has our memory, and not the thread.
     process: u32,
     stage: Mutex<Stage>,
     changed: Condvar,

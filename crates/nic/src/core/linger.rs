@@ -1,16 +1,18 @@
-//! What the device thread does as long as experience says that it pays: it looks on for a little after a round before it sleeps, and it
-//! leaves the work to a program that polls now and then.
+//! What the device thread does as long as experience says that it pays: it looks on for a little
+//! after a round before it sleeps, and it leaves the work to a program that polls now and then.
 //!
-//! What comes while it looks costs its peer no wake-up and the thread no sleep, which are most of the time of a short exchange. But
-//! whoever looks on keeps a processor: where a program on the same one would have to answer first, nothing can come, and the program
-//! loses that time. So the thread goes by experience: after looks that brought nothing it leaves out more and more chances, and comes
-//! back to them now and then.
+//! What comes while it looks costs its peer no wake-up and the thread no sleep, which are most of
+//! the time of a short exchange. But whoever looks on keeps a processor: where a program on the
+//! same one would have to answer first, nothing can come, and the program loses that time. So the
+//! thread goes by experience: after looks that brought nothing it leaves out more and more chances,
+//! and comes back to them now and then.
 
 use std::time::Duration;
 
 use ferroce_proto::time::Time;
 
-/// How long it looks on without anything new: longer than a peer takes to answer, shorter than a sleep and a wake-up take.
+/// How long it looks on without anything new: longer than a peer takes to answer, shorter than a
+/// sleep and a wake-up take.
 const LOOK: Duration = Duration::from_micros(12);
 /// How long it looks on at most: descriptors are not looked at meanwhile.
 const LONGEST: Duration = Duration::from_millis(1);
@@ -45,8 +47,9 @@ impl Habit {
     }
 }
 
-/// Looks with `look` for as long as something comes within [`LOOK`], but at most for [`LONGEST`]. `look` takes the time and says whether anything came; `None`: it
-/// is no longer this thread's matter. Returns whether anything came at all.
+/// Looks with `look` for as long as something comes within [`LOOK`], but at most for [`LONGEST`].
+/// `look` takes the time and says whether anything came; `None`: it is no longer this thread's
+/// matter. Returns whether anything came at all.
 pub(super) fn look_on(
     mut now: impl FnMut() -> Time,
     mut look: impl FnMut(Time) -> Option<bool>,

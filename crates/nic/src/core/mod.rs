@@ -1,7 +1,8 @@
 //! The process-wide engine: what all objects share, and what moves packets.
 //!
-//! Locks, in the order in which they are taken: progress → a queue pair → the rights table → a completion queue or a link.
-//! Never two queue pairs at once; none of them while blocking or calling into the program.
+//! Locks, in the order in which they are taken: progress → a queue pair → the rights table → a
+//! completion queue or a link. Never two queue pairs at once; none of them while blocking or
+//! calling into the program.
 
 mod assurances;
 mod counters;
@@ -129,21 +130,25 @@ impl fmt::Debug for Nic {
 }
 
 impl Nic {
-    /// The process's `Nic`; the first call starts it (slot claim, sockets, progress thread). A child of `fork` starts its own.
+    /// The process's `Nic`; the first call starts it (slot claim, sockets, progress thread). A
+    /// child of `fork` starts its own.
     ///
     /// # Errors
-    /// No slot left in this namespace, or the kernel refused a socket that nothing works without. UDP 4791 being taken is not
-    /// an error here: same-host connections work without it, and one line on stderr says so.
+    /// No slot left in this namespace, or the kernel refused a socket that nothing works without.
+    /// UDP 4791 being taken is not an error here: same-host connections work without it, and one
+    /// line on stderr says so.
     pub fn get() -> Result<Arc<Self>, Error> {
         instance::current()
     }
-    /// Devices: interfaces that are up and have an address, or had when they were first seen, and are still there. In order of
-    /// index; of those that were there at the start loopback is the last.
+    /// Devices: interfaces that are up and have an address, or had when they were first seen, and
+    /// are still there. In order of index; of those that were there at the start loopback is the
+    /// last.
     #[must_use]
     pub fn devices(&self) -> Vec<Arc<Device>> {
         self.devices.all()
     }
-    /// The devices for somebody who only looks: those of the running `Nic`, or those that one would have. Starts nothing.
+    /// The devices for somebody who only looks: those of the running `Nic`, or those that one would
+    /// have. Starts nothing.
     ///
     /// # Errors
     /// The kernel does not list its interfaces.
@@ -161,7 +166,8 @@ impl Nic {
         &self.counters
     }
 
-    /// What a device of this process has denied, and what this process has denied for no device: a program sees only devices.
+    /// What a device of this process has denied, and what this process has denied for no device: a
+    /// program sees only devices.
     #[must_use]
     pub fn denied_at(device: &Device, asker: Asker, why: Denial) -> u64 {
         let elsewhere = instance::running().map_or(0, |nic| nic.counters.denied(asker, why));
@@ -226,8 +232,8 @@ impl Nic {
     pub(crate) fn egress_to_own_user(&self, slot: u16) -> Option<Arc<Egress>> {
         self.neighbours.reach_own_user(slot)
     }
-    /// Whether a process may pass on what came over the wire to an address of this host: it is of our own user, or of the user who has
-    /// UDP port 4791 in our place.
+    /// Whether a process may pass on what came over the wire to an address of this host: it is of
+    /// our own user, or of the user who has UDP port 4791 in our place.
     pub(crate) fn takes_wire_from(&self, by: LocalUser, dst: Gid) -> bool {
         let holds = |wire: &Wire| by.number.is_some() && wire.holder(dst) == by.number;
         by.relation.is_own_user() || self.wire.as_ref().is_ok_and(holds)
@@ -240,13 +246,15 @@ impl Nic {
     pub(crate) fn neighbour_slots(&self) -> Vec<(u16, Relation)> {
         self.neighbours.all()
     }
-    /// The IP versions of the wire, and whether the kernel cuts and joins runs of packets; or why there is no wire.
+    /// The IP versions of the wire, and whether the kernel cuts and joins runs of packets; or why
+    /// there is no wire.
     pub(crate) fn runs(&self) -> Result<(&'static str, bool, bool), String> {
         let wire = self.wire.as_ref().map_err(|e| e.reason.clone())?;
         let (cuts, joins) = wire.runs();
         Ok((wire.versions(), cuts, joins))
     }
-    /// The way to another host from the shared port, and the bytes of a receive buffer there, as far as one can guess.
+    /// The way to another host from the shared port, and the bytes of a receive buffer there, as
+    /// far as one can guess.
     pub(crate) fn wire_to(&self, dst: Gid) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_by(dst, |wire| wire.to(dst))
     }
@@ -258,8 +266,8 @@ impl Nic {
     fn wire_to_lane(&self, dst: Gid, lane: u8) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_by(dst, |wire| wire.to_in_lane(dst, lane))
     }
-    /// Whether a host, as the source of what came over the wire, is one of those that `FERROCE_PEERS` lets in. An address of this host
-    /// may be any user's.
+    /// Whether a host, as the source of what came over the wire, is one of those that
+    /// `FERROCE_PEERS` lets in. An address of this host may be any user's.
     #[inline]
     pub(crate) fn admits_host(&self, address: IpAddr) -> bool {
         self.peers.are_all() || self.has_listed(address)
@@ -294,13 +302,15 @@ impl Nic {
         })?;
         Ok((Arc::clone(egress), wire.receive_buffer()))
     }
-    /// The port from which the process of a queue pair elsewhere sends to this one, if it is of our kind.
+    /// The port from which the process of a queue pair elsewhere sends to this one, if it is of our
+    /// kind.
     pub(crate) fn lane_from(&self, qpn: Qpn) -> Option<u16> {
         let slot = slot_of(qpn);
         // No process of our kind has slot 0.
         (slot != 0).then(|| lane_port(slot, lane_to(self.numbers.slot())))
     }
-    /// Something is going to come from the process of a queue pair elsewhere: asks the kernel for it.
+    /// Something is going to come from the process of a queue pair elsewhere: asks the kernel for
+    /// it.
     pub(crate) fn expect_from_qp(&self, addressing: &Addressing, qpn: Qpn) {
         if let Some(port) = self.lane_from(qpn) {
             self.expect_flow(&addressing.reversed(), port);
@@ -372,8 +382,9 @@ impl Nic {
     pub(crate) fn watch_lane(&self, watch: Watch) {
         self.new_lanes.add(watch);
     }
-    /// Whether the device thread naps, since a program polls: both look at everything in a while, and the thread takes the lock of each
-    /// queue pair with a lane between the end of its nap and its sleep.
+    /// Whether the device thread naps, since a program polls: both look at everything in a while,
+    /// and the thread takes the lock of each queue pair with a lane between the end of its nap and
+    /// its sleep.
     #[inline]
     pub(crate) fn looks_again(&self) -> bool {
         self.sleeper.naps()

@@ -27,7 +27,8 @@ pub(super) struct Neighbours {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Numbers tell a slot's owners apart: a process may be gone, and another one have its slot, before its hang-up is seen.
+    /// Numbers tell a slot's owners apart: a process may be gone, and another one have its slot,
+    /// before its hang-up is seen.
     by_id: HashMap<u32, Neighbour>,
     by_slot: HashMap<u16, u32>,
     next: u32,
@@ -107,7 +108,8 @@ impl Neighbours {
         Ok(egress)
     }
 
-    /// The way to a process for something that may be lost: the one that is there, or else a new one, unless nobody was found just now.
+    /// The way to a process for something that may be lost: the one that is there, or else a new
+    /// one, unless nobody was found just now.
     pub(super) fn reach_quickly(&self, slot: u16) -> Option<Arc<Egress>> {
         {
             let known = lock(&self.known);

@@ -9,7 +9,8 @@ use ferroce_os::poll::{Interest, Poller};
 use super::Nic;
 use super::token::Token;
 
-/// Starts to watch the interfaces. Where a sandbox forbids that, the devices stay as they were at the start.
+/// Starts to watch the interfaces. Where a sandbox forbids that, the devices stay as they were at
+/// the start.
 pub(super) fn watch(poller: &Poller) -> Option<RouteSocket> {
     let watched = RouteSocket::open().and_then(|socket| {
         poller.add(socket.as_raw_fd(), Token::Network.raw(), Interest::READ)?;

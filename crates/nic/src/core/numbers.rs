@@ -1,4 +1,5 @@
-//! Numbers that no other process of this network namespace gives out: each carries this process's slot.
+//! Numbers that no other process of this network namespace gives out: each carries this process's
+//! slot.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -52,8 +53,8 @@ impl Numbers {
         Key(u32::from(self.slot) << RANDOM_BITS | random::u32() & (WINDOW_BIT - 1))
     }
 
-    /// An unpredictable first key for a memory window; the window may be in use. The low 8 bits change with each bind, so
-    /// windows have numbers of their own.
+    /// An unpredictable first key for a memory window; the window may be in use. The low 8 bits
+    /// change with each bind, so windows have numbers of their own.
     pub(crate) fn random_window_key(&self) -> Key {
         Key(self.random_key().0 | WINDOW_BIT)
     }

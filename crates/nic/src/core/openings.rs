@@ -1,7 +1,8 @@
 //! Which links this process opens because of what strangers sent.
 //!
-//! A datagram names a slot, and each costs its sender nothing. So an attempt that found no process is not repeated for a while, and
-//! there are few attempts per period. Without a link the datagram is dropped, as a network may drop it.
+//! A datagram names a slot, and each costs its sender nothing. So an attempt that found no process
+//! is not repeated for a while, and there are few attempts per period. Without a link the datagram
+//! is dropped, as a network may drop it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use ferroce_proto::time::Time;
 /// Attempts to open a link, per period. Each takes some 20 µs.
 const ATTEMPTS: u32 = 64;
 const PERIOD: Duration = Duration::from_millis(100);
-/// The time for which nobody is looked for in a slot that nobody had. Short: a new process may take it.
+/// The time for which nobody is looked for in a slot that nobody had. Short: a new process may take
+/// it.
 const ABSENT_FOR: Duration = Duration::from_millis(250);
 
 /// The attempts of late.
@@ -31,7 +33,8 @@ impl Openings {
         since.is_some_and(|since| now.since(*since) < ABSENT_FOR)
     }
 
-    /// Whether a link may be opened to a slot for something that a stranger sent; counts the attempt.
+    /// Whether a link may be opened to a slot for something that a stranger sent; counts the
+    /// attempt.
     pub(super) fn try_once(&mut self, slot: u16, now: Time) -> bool {
         if now.since(self.began) >= PERIOD {
             (self.began, self.attempts) = (now, 0);

@@ -1,7 +1,8 @@
 //! Notices management datagrams that are sent again.
 //!
-//! Nobody has answered the first one. The process that the kernel of the other host gives it to, out of those that share the port,
-//! may be stopped or out of room; from another source port it probably reaches another one, which passes it on.
+//! Nobody has answered the first one. The process that the kernel of the other host gives it to,
+//! out of those that share the port, may be stopped or out of room; from another source port it
+//! probably reaches another one, which passes it on.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,9 @@
 //! The rights table, with its lock, and what queue pairs remember of it.
 //!
-//! To look a key up for each short message costs as much as all that is done with it, most of it for the lock. So a queue pair that has a
-//! lane remembers the last region that it used. It does so under its own lock, and only as long as the table has not changed since. Who
-//! takes a region away changes the table first and then takes the lock of each of these queue pairs once
+//! To look a key up for each short message costs as much as all that is done with it, most of it
+//! for the lock. So a queue pair that has a lane remembers the last region that it used. It does so
+//! under its own lock, and only as long as the table has not changed since. Who takes a region away
+//! changes the table first and then takes the lock of each of these queue pairs once
 //! ([`Nic::end_memos`]): when that is done none is in the middle of a copy, and none begins one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,8 @@ pub(crate) struct RightsTable {
 }
 
 impl RightsTable {
-    /// Locks it for reading. Never twice in one thread: a waiting writer between the two would block both.
+    /// Locks it for reading. Never twice in one thread: a waiting writer between the two would
+    /// block both.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Rights> {
         read(&self.rights)
     }
@@ -127,8 +129,9 @@ impl Remembering<'_> {
 }
 
 impl Nic {
-    /// A region is not in the table any more, or not as it was: when this returns no queue pair uses what it remembers of it. The
-    /// caller has neither the lock of a queue pair nor that of the table.
+    /// A region is not in the table any more, or not as it was: when this returns no queue pair
+    /// uses what it remembers of it. The caller has neither the lock of a queue pair nor that of
+    /// the table.
     pub(crate) fn end_memos(&self) {
         let qps: Vec<Arc<Qp>> = {
             let mut memos = lock(&self.rights.memos);

@@ -1,8 +1,8 @@
 //! How the device thread sleeps, and what may wake it.
 //!
-//! Nothing is lost because both sides write before they look: the thread announces until when it will sleep and then looks
-//! once more for work; whoever makes work publishes it and then looks whether the thread sleeps past it. Sequentially
-//! consistent fences order the two.
+//! Nothing is lost because both sides write before they look: the thread announces until when it
+//! will sleep and then looks once more for work; whoever makes work publishes it and then looks
+//! whether the thread sleeps past it. Sequentially consistent fences order the two.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -20,11 +20,13 @@ const RECENT: Duration = Duration::from_micros(50);
 const LATELY: Duration = Duration::from_micros(300);
 /// Polls of a loop that does nothing else are this close.
 const CLOSE: Duration = Duration::from_micros(1);
-/// Close polls for this long make a polling program. One that sleeps on a completion channel polls once or twice per event, and one
-/// that watches its memory for a peer's WRITE, which nobody else would bring it, polls in between.
+/// Close polls for this long make a polling program. One that sleeps on a completion channel polls
+/// once or twice per event, and one that watches its memory for a peer's WRITE, which nobody else
+/// would bring it, polls in between.
 const STREAK: Duration = Duration::from_micros(50);
-/// How long the thread leaves a polling program alone before it looks again, at first. A program may turn to something else
-/// (watch its memory for a WRITE, compute), and its peers should not wait long then.
+/// How long the thread leaves a polling program alone before it looks again, at first. A program
+/// may turn to something else (watch its memory for a WRITE, compute), and its peers should not
+/// wait long then.
 const FIRST_NAP: Duration = Duration::from_micros(50);
 /// The same for a program that has been polling for long.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
@@ -44,7 +46,8 @@ pub(super) struct Sleeper {
     last_poll: AtomicU64,
     /// When the first of the last close polls was.
     first_poll: AtomicU64,
-    /// The process exits, and the thread has work that no program that polls on meanwhile does for it.
+    /// The process exits, and the thread has work that no program that polls on meanwhile does for
+    /// it.
     leaves: AtomicBool,
 }
 
@@ -78,7 +81,8 @@ impl Sleeper {
         }
     }
 
-    /// Announces a sleep until `until` (`None`: without end). The thread must look for work once more before it sleeps.
+    /// Announces a sleep until `until` (`None`: without end). The thread must look for work once
+    /// more before it sleeps.
     pub(super) fn announce(&self, until: Option<Time>) {
         self.until
             .store(until.map_or(u64::MAX, |t| t.0.max(1)), Ordering::Relaxed);
@@ -95,17 +99,18 @@ impl Sleeper {
         let _ = self.wake.try_take();
     }
 
-    /// A program polled an empty queue that it is not about to sleep on, so many times since this was told last. Returns whether that
-    /// was close to each other, on average.
+    /// A program polled an empty queue that it is not about to sleep on, so many times since this
+    /// was told last. Returns whether that was close to each other, on average.
     ///
-    /// Who polls many times in a row may lose his processor once meanwhile, to this very thread: he is polling all the same. The thread
-    /// would else come back soon, and take it from him again.
+    /// Who polls many times in a row may lose his processor once meanwhile, to this very thread: he
+    /// is polling all the same. The thread would else come back soon, and take it from him again.
     pub(super) fn on_polls(&self, polls: u32, now: Time) -> bool {
         let lost = if polls > 1 { LATELY } else { Duration::ZERO };
         self.on_polls_within(CLOSE * polls + lost, now)
     }
 
-    /// A program polled while somebody else did the device's work, which kept it from telling for how many polls before.
+    /// A program polled while somebody else did the device's work, which kept it from telling for
+    /// how many polls before.
     pub(super) fn on_vain_poll(&self, now: Time) {
         self.on_polls_within(RECENT, now);
     }
@@ -128,7 +133,8 @@ impl Sleeper {
         }
     }
 
-    /// The process exits: the thread leaves nothing to programs any more, and wakes for its last work.
+    /// The process exits: the thread leaves nothing to programs any more, and wakes for its last
+    /// work.
     pub(super) fn leave(&self) {
         self.leaves.store(true, Ordering::Relaxed);
         self.end_polling();

@@ -109,12 +109,14 @@ impl Nic {
     }
 }
 
-/// `FERROCE_THREAD=off`: the device thread sleeps. Nothing is done but by programs that poll, which makes what they do measurable.
+/// `FERROCE_THREAD=off`: the device thread sleeps. Nothing is done but by programs that poll, which
+/// makes what they do measurable.
 fn has_thread() -> bool {
     !ferroce_os::environment::is_off("FERROCE_THREAD")
 }
 
-/// Opens the wire link. Without it other hosts cannot be reached, which the program's user must hear of.
+/// Opens the wire link. Without it other hosts cannot be reached, which the program's user must
+/// hear of.
 fn open_wire(
     policy: Policy,
     peers: &Peers,
@@ -140,8 +142,8 @@ fn open_wire(
     wire.inspect_err(say)
 }
 
-/// Tells the program's user why something is not to be had, on stderr, whatever the log filter is: most programs only say that
-/// something failed.
+/// Tells the program's user why something is not to be had, on stderr, whatever the log filter is:
+/// most programs only say that something failed.
 fn say(error: &Error) {
     eprintln!("ferroce: {}", error.reason);
 }

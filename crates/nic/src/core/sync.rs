@@ -1,7 +1,7 @@
 //! Locks that go on after a panic.
 //!
-//! Products abort on panic, so a poisoned lock exists only in tests that unwind; the data behind it is whole, since no step
-//! leaves it half changed across a point that can panic.
+//! Products abort on panic, so a poisoned lock exists only in tests that unwind; the data behind it
+//! is whole, since no step leaves it half changed across a point that can panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

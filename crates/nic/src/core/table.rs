@@ -21,12 +21,13 @@ pub(crate) struct QpTable {
 #[derive(Debug)]
 struct Inner {
     qps: HashMap<Qpn, Arc<Qp>, BuildHasherDefault<Spread>>,
-    /// Index to try first: numbers are given out in turn from a random start, so that packets of a queue pair that is gone
-    /// do not soon find another one under its number.
+    /// Index to try first: numbers are given out in turn from a random start, so that packets of a
+    /// queue pair that is gone do not soon find another one under its number.
     next: u32,
 }
 
-/// Hashes numbers. This process gives them out itself, one after the other, so nobody can choose those that meet.
+/// Hashes numbers. This process gives them out itself, one after the other, so nobody can choose
+/// those that meet.
 #[derive(Debug, Default)]
 struct Spread(u64);
 

@@ -1,7 +1,8 @@
 //! What a queue pair counts with each message.
 //!
-//! A counter that all threads add to costs each message as much as the message itself, so each queue pair has its own. Only who
-//! has its lock adds, with a load and a store; whoever wants to know the device's sum reads them all.
+//! A counter that all threads add to costs each message as much as the message itself, so each
+//! queue pair has its own. Only who has its lock adds, with a load and a store; whoever wants to
+//! know the device's sum reads them all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -55,7 +56,8 @@ impl Tallied {
 pub(crate) struct Tally([AtomicU64; COUNTERS]);
 
 impl Tally {
-    /// Packets were given to a link. The caller has the queue pair's lock; so it is with all that adds.
+    /// Packets were given to a link. The caller has the queue pair's lock; so it is with all that
+    /// adds.
     #[inline]
     pub(crate) fn count_tx(&self, packets: usize, bytes: usize) {
         self.add(Tallied::TxPackets, packets as u64);

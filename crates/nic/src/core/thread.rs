@@ -19,7 +19,8 @@ const FIRST_NAP: Duration = Duration::from_micros(50);
 /// The same, once it has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
 
-/// Starts it. It ends with the process. Peers find the process's memory by its number, so there is one that only sleeps if it is to do nothing.
+/// Starts it. It ends with the process. Peers find the process's memory by its number, so there is
+/// one that only sleeps if it is to do nothing.
 pub(super) fn spawn(nic: Arc<Nic>, works: bool) -> io::Result<()> {
     let (begun, begin) = mpsc::channel();
     spawn_quiet("ferroce", move || {
@@ -52,8 +53,9 @@ fn run(nic: &Nic) -> ! {
     }
 }
 
-/// Naps for as long as a program that polls now and then (after some messages that it posts, say) leaves nothing undone: what waits
-/// at the end of a nap is gone, or at least fewer, at the end of the next.
+/// Naps for as long as a program that polls now and then (after some messages that it posts, say)
+/// leaves nothing undone: what waits at the end of a nap is gone, or at least fewer, at the end of
+/// the next.
 fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
     let (mut nap, mut waiting, mut served) = (FIRST_NAP, None, false);
     while nic.sleeper.was_polled(clock::monotonic()) && (served || nic.is_busy()) && trust.tries() {
@@ -104,14 +106,15 @@ impl Nic {
         self.progress.lock().watches_rings()
     }
 
-    /// Whether something has come lately, through rings or by a socket that a program has looked at since.
+    /// Whether something has come lately, through rings or by a socket that a program has looked at
+    /// since.
     fn is_busy(&self) -> bool {
         let progress = self.progress.lock();
         progress.watches_rings() || progress.has_hot_socket()
     }
 
-    /// A look of the thread that lingers, and a round if there is something. `None`: a program does the work now, or there is work of
-    /// another kind.
+    /// A look of the thread that lingers, and a round if there is something. `None`: a program does
+    /// the work now, or there is work of another kind.
     fn look_at_rings(&self, now: Time) -> Option<bool> {
         if self.sleeper.is_polled(now) {
             return None;

@@ -1,7 +1,8 @@
 //! Deadlines of queue pairs, one entry each.
 //!
-//! When a deadline moves later (the usual case: an ACK came) nothing is done until the entry falls due and the queue pair says
-//! when it really wants to be called. So the entry moves once per timer, not once per packet.
+//! When a deadline moves later (the usual case: an ACK came) nothing is done until the entry falls
+//! due and the queue pair says when it really wants to be called. So the entry moves once per
+//! timer, not once per packet.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -45,7 +46,8 @@ impl Timers {
         Some(Time(self.next.load(Ordering::Relaxed))).filter(|t| t.0 != u64::MAX)
     }
 
-    /// Adds up to `max` entries that are due to `due`. They stay until their owners [`set`](Self::set) them.
+    /// Adds up to `max` entries that are due to `due`. They stay until their owners
+    /// [`set`](Self::set) them.
     pub(super) fn due(&self, now: Time, max: usize, due: &mut Vec<Qpn>) {
         if self.next.load(Ordering::Relaxed) <= now.0 {
             due.extend(

@@ -23,12 +23,14 @@ use crate::path::{Egress, WireOutlet};
 const V4: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
 const V6: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
-/// Numbers of tokens: the shared sockets, the bad network's timer, then the lanes out of both versions, then flows.
+/// Numbers of tokens: the shared sockets, the bad network's timer, then the lanes out of both
+/// versions, then flows.
 const TIMER: u32 = 2;
 const FIRST_LANE: u32 = 3;
 const FIRST_FLOW: u32 = FIRST_LANE + 2 * LANES as u32;
 
-/// Time from one attempt of a guest to get the port to the next: the first after a process has ended, and at most.
+/// Time from one attempt of a guest to get the port to the next: the first after a process has
+/// ended, and at most.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(20);
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 /// No attempt is due.
@@ -85,7 +87,8 @@ impl Wire {
             .any(|version| self.holder(*version).is_some())
     }
 
-    /// The user who passes on what comes from other hosts to an address, where this process does not have the port.
+    /// The user who passes on what comes from other hosts to an address, where this process does
+    /// not have the port.
     pub(super) fn holder(&self, dst: Gid) -> Option<u32> {
         self.link.holder(dst)
     }

@@ -34,7 +34,8 @@ impl CompChannel {
             events: EventQueue::new()?,
         }))
     }
-    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then [`pop`](Self::pop).
+    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then
+    /// [`pop`](Self::pop).
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.events.fd()

@@ -2,8 +2,8 @@
 
 use ferroce_proto::verbs::{Wc, WcFlags, WcImm};
 
-/// A completion as a C program has it in its array (`struct ibv_wc`, `ibv_poll_cq(3)`): in that form it is written once, where the
-/// program reads it.
+/// A completion as a C program has it in its array (`struct ibv_wc`, `ibv_poll_cq(3)`): in that
+/// form it is written once, where the program reads it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {

@@ -34,7 +34,8 @@ use crate::{Context, Error};
 pub struct CqOptions {
     /// Times that completions carry.
     pub stamps: Stamps,
-    /// A full queue loses its oldest completions instead of failing (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    /// A full queue loses its oldest completions instead of failing
+    /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
     pub ignore_overrun: bool,
 }
 
@@ -101,8 +102,9 @@ impl Cq {
     pub fn capacity(&self) -> u32 {
         u32::try_from(self.ring.lock().capacity()).unwrap_or(u32::MAX)
     }
-    /// Takes up to `max` completions, oldest first, giving each to `each`; returns how many. Drives progress inline when the
-    /// queue is empty. `each` runs under locks of the device and must not call back into it.
+    /// Takes up to `max` completions, oldest first, giving each to `each`; returns how many. Drives
+    /// progress inline when the queue is empty. `each` runs under locks of the device and must not
+    /// call back into it.
     ///
     /// # Errors
     /// The queue overflowed.
@@ -120,7 +122,8 @@ impl Cq {
     ) -> Result<usize, Error> {
         self.poll_catching(&mut Catch::of(self, max, each))
     }
-    /// As [`poll`](Self::poll), for a program that has an array: the completions are in its first places then.
+    /// As [`poll`](Self::poll), for a program that has an array: the completions are in its first
+    /// places then.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
@@ -146,9 +149,10 @@ impl Cq {
         }
         Ok(catch.caught())
     }
-    /// Arms the queue (`ibv_req_notify_cq(3)`): one event on the channel for the next completion, or for the next
-    /// solicited or failed one if `solicited_only`. If such a completion is queued and no poll has returned it, the
-    /// event comes at once: programs drain events, then arm, and need not poll again.
+    /// Arms the queue (`ibv_req_notify_cq(3)`): one event on the channel for the next completion,
+    /// or for the next solicited or failed one if `solicited_only`. If such a completion is queued
+    /// and no poll has returned it, the event comes at once: programs drain events, then arm, and
+    /// need not poll again.
     pub fn req_notify(&self, solicited_only: bool) {
         let delayed = self.change(|ring| {
             let delayed = ring.due();
@@ -174,8 +178,9 @@ impl Cq {
             ))
         })
     }
-    /// Delays events (`ibv_modify_cq(3)`): an armed queue raises its event when `count` completions that it waits for have come
-    /// or `period` microseconds after the first of them. 0 for either: no delay.
+    /// Delays events (`ibv_modify_cq(3)`): an armed queue raises its event when `count` completions
+    /// that it waits for have come or `period` microseconds after the first of them. 0 for either:
+    /// no delay.
     pub fn moderate(&self, count: u16, period: u16) {
         let due = self.change(|ring| {
             let due = ring.due();
@@ -186,7 +191,8 @@ impl Cq {
         });
         self.context.nic().end_delay(due, self.id());
     }
-    /// Queue pairs that use it, each counted once per queue. `ibv_destroy_cq` answers EBUSY unless 0.
+    /// Queue pairs that use it, each counted once per queue. `ibv_destroy_cq` answers EBUSY unless
+    /// 0.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users.load(Ordering::Acquire)
@@ -210,13 +216,13 @@ impl Cq {
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
-    /// Drops the queued completions of a queue pair that starts anew: it may post the same tags again, and the old completions
-    /// would be taken for those of the new work requests.
+    /// Drops the queued completions of a queue pair that starts anew: it may post the same tags
+    /// again, and the old completions would be taken for those of the new work requests.
     pub(crate) fn forget(&self, qpn: Qpn) {
         self.change(|ring| ring.forget(qpn));
     }
-    /// Gives a completion to who polls, if it can go there, or queues it. The caller has the lock of its queue pair. Returns as
-    /// [`push`](Self::push).
+    /// Gives a completion to who polls, if it can go there, or queues it. The caller has the lock
+    /// of its queue pair. Returns as [`push`](Self::push).
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
@@ -229,7 +235,8 @@ impl Cq {
         }
         self.push(wc, solicited)
     }
-    /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for good.
+    /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for
+    /// good.
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
@@ -258,7 +265,8 @@ impl Cq {
         match pushed {
             Pushed::Quiet => true,
             Pushed::Notify => {
-                // Under the lock, so that a CQ that is being destroyed knows that no event comes after its last completion.
+                // Under the lock, so that a CQ that is being destroyed knows that no event comes
+                // after its last completion.
                 self.notify();
                 self.context.nic().end_delay(due, self.id());
                 true
@@ -273,7 +281,8 @@ impl Cq {
                 tracing::warn!(target: "ferroce::cq", capacity, "completion queue overflowed: it is unusable from here");
                 let subject = AsyncSubject::Cq(self.cookie.load(Ordering::Relaxed));
                 self.context.push_async(AsyncEvent::CqErr, subject);
-                // Others use it too. The caller has a queue pair's lock, so they have to wait for the next round of progress.
+                // Others use it too. The caller has a queue pair's lock, so they have to wait for
+                // the next round of progress.
                 self.to_fail.store(true, Ordering::Release);
                 self.context.nic().delay(Time(0), self.id(), &self.me);
                 false
@@ -281,11 +290,12 @@ impl Cq {
             Pushed::Dead => false,
         }
     }
-    /// What it asked to be reminded of is due: an event that was delayed, or an overflow, which is the end of all queue pairs that
-    /// use it (IBTA, affiliated asynchronous errors).
+    /// What it asked to be reminded of is due: an event that was delayed, or an overflow, which is
+    /// the end of all queue pairs that use it (IBTA, affiliated asynchronous errors).
     pub(crate) fn on_due(&self, now: Time) {
         self.change(|ring| {
-            // If not: another arming has started another period in the meantime, and that has its own entry.
+            // If not: another arming has started another period in the meantime, and that has its
+            // own entry.
             if ring.on_period(now).is_ok() {
                 self.notify();
             }
@@ -297,7 +307,8 @@ impl Cq {
         }
     }
 
-    /// The queue is about to be destroyed and nobody uses it: not even an event that moderation delays comes from here on.
+    /// The queue is about to be destroyed and nobody uses it: not even an event that moderation
+    /// delays comes from here on.
     pub fn end_events(&self) {
         self.change(|ring| {
             self.context.nic().end_delay(ring.due(), self.id());
@@ -313,7 +324,8 @@ impl Cq {
         result
     }
 
-    /// One event on the channel. Under the lock of the ring, so that [`end_events`](Self::end_events) is the end.
+    /// One event on the channel. Under the lock of the ring, so that
+    /// [`end_events`](Self::end_events) is the end.
     fn notify(&self) {
         if let Some(channel) = &self.channel {
             channel.push(self.cookie.load(Ordering::Relaxed));
@@ -356,8 +368,8 @@ impl Drop for Cq {
     }
 }
 
-/// Entries of a new queue at least. Adapters round up, and programs count on it: perftest makes a queue of one entry for work of which
-/// two may be done.
+/// Entries of a new queue at least. Adapters round up, and programs count on it: perftest makes a
+/// queue of one entry for work of which two may be done.
 const LEAST: usize = 16;
 
 fn check_size(context: &Context, cqe: u32) -> Result<usize, Error> {

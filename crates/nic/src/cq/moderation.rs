@@ -1,7 +1,9 @@
-//! Moderation of completion events (`ibv_modify_cq(3)`): fewer events for a program that sleeps under load.
+//! Moderation of completion events (`ibv_modify_cq(3)`): fewer events for a program that sleeps
+//! under load.
 //!
-//! An armed queue raises its event when `count` of the completions it waits for have come, or `period` after the first of them,
-//! whichever is earlier. Either of them 0 means no moderation, as in ConnectX devices.
+//! An armed queue raises its event when `count` of the completions it waits for have come, or
+//! `period` after the first of them, whichever is earlier. Either of them 0 means no moderation, as
+//! in ConnectX devices.
 
 use std::time::Duration;
 

@@ -25,7 +25,8 @@ pub(super) enum Pushed {
     Quiet,
     /// Queued, and it was waited for: one event on the channel.
     Notify,
-    /// Queued, and it was waited for, but events are moderated: [`Ring::on_period`] is to be called at this time.
+    /// Queued, and it was waited for, but events are moderated: [`Ring::on_period`] is to be called
+    /// at this time.
     NotifyAt(Time),
     /// The queue was full: this completion is lost and the queue is dead from here.
     Overflowed,
@@ -43,21 +44,22 @@ pub(super) struct Queued {
 }
 
 impl Queued {
-    /// True if the completion raises the event of a queue that is armed for solicited completions only.
-    /// A failed completion does, as `ibv_req_notify_cq(3)` says.
+    /// True if the completion raises the event of a queue that is armed for solicited completions
+    /// only. A failed completion does, as `ibv_req_notify_cq(3)` says.
     fn is_solicited(&self) -> bool {
         self.solicited || self.wc.status != WcStatus::Success
     }
 }
 
-/// Completions between a device and its program: bounded, one-shot armed, dead after the first overflow.
+/// Completions between a device and its program: bounded, one-shot armed, dead after the first
+/// overflow.
 #[derive(Debug)]
 pub(super) struct Ring {
     queue: VecDeque<Queued>,
     capacity: usize,
     armed: Armed,
-    /// Completions at the front that an event has told of. Programs answer that event by a poll: perftest
-    /// arms first and polls then, and takes a second event for a second completion.
+    /// Completions at the front that an event has told of. Programs answer that event by a poll:
+    /// perftest arms first and polls then, and takes a second event for a second completion.
     told: usize,
     overflowed: bool,
     /// A full queue loses its oldest completion instead of dying.
@@ -68,7 +70,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// An empty queue. `overwrites`: an overflow loses the oldest completions and nothing else happens.
+    /// An empty queue. `overwrites`: an overflow loses the oldest completions and nothing else
+    /// happens.
     pub(super) fn new(capacity: usize, overwrites: bool) -> Self {
         Self {
             queue: VecDeque::new(),
@@ -162,7 +165,8 @@ impl Ring {
         self.waiting = Waiting::default();
     }
 
-    /// The period of moderation may be over: whether an event is due. If not, when to ask again, if ever.
+    /// The period of moderation may be over: whether an event is due. If not, when to ask again, if
+    /// ever.
     pub(super) fn on_period(&mut self, now: Time) -> Result<(), Option<Time>> {
         match self.waiting.until() {
             Some(until) if until <= now => {
@@ -178,7 +182,8 @@ impl Ring {
         self.waiting.until()
     }
 
-    /// Sets how events are delayed from the next arming on. Whether one that waits now must not wait any longer.
+    /// Sets how events are delayed from the next arming on. Whether one that waits now must not
+    /// wait any longer.
     pub(super) fn moderate(&mut self, moderation: Moderation) -> bool {
         self.moderation = moderation;
         let waits = self.waiting.until().is_some();
@@ -218,12 +223,12 @@ impl Ring {
         self.armed != Armed::No
     }
 
-    /// Arms the queue. Asking for any completion wins over asking for a solicited one, in whatever order.
+    /// Arms the queue. Asking for any completion wins over asking for a solicited one, in whatever
+    /// order.
     ///
-    /// Returns true if the event is due at once, because a completion that it waits for is queued already, and no
-    /// event has told of it.
-    /// An adapter does the same: it compares the armed consumer index with what it has written.
-    /// Moderation does not delay that event.
+    /// Returns true if the event is due at once, because a completion that it waits for is queued
+    /// already, and no event has told of it. An adapter does the same: it compares the armed
+    /// consumer index with what it has written. Moderation does not delay that event.
     #[must_use]
     pub(super) fn arm(&mut self, solicited_only: bool) -> bool {
         self.armed = self.armed.max(if solicited_only {

@@ -56,7 +56,8 @@ pub(crate) const MAX_QP: u32 = (1 << 14) - 1;
 const MAX_MW: u32 = (1 << 13) - 1;
 /// Queue pairs of a group: what a packet may cost is bounded.
 const MAX_MCAST_QP: u32 = 256;
-/// READs and atomics in flight per queue pair and direction. Both ends of a connection use 8-bit counts.
+/// READs and atomics in flight per queue pair and direction. Both ends of a connection use 8-bit
+/// counts.
 const MAX_RD_ATOM: u32 = 128;
 
 /// Bits of `enum ibv_device_cap_flags`.
@@ -76,7 +77,8 @@ mod cap {
     /// SEND with invalidate and local invalidate work.
     pub(super) const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 
-    /// FLUSH to global visibility; persistence (bit 39) is nothing that the device can promise of a program's memory.
+    /// FLUSH to global visibility; persistence (bit 39) is nothing that the device can promise of a
+    /// program's memory.
     pub(super) const FLUSH_GLOBAL: u64 = 1 << 38;
     pub(super) const ATOMIC_WRITE: u64 = 1 << 40;
 }
@@ -128,7 +130,8 @@ impl DeviceAttr {
             max_srq_sge: 32,
             max_mcast_grp: multicast::max_groups(),
             max_mcast_qp_attach: MAX_MCAST_QP,
-            // 4.096 µs × 2^15: how late an answer may come from a process that competes for a processor.
+            // 4.096 µs × 2^15: how late an answer may come from a process that competes for a
+            // processor.
             local_ca_ack_delay: 15,
             hca_core_clock: CORE_CLOCK_KHZ,
             completion_timestamp_mask: u64::MAX,
@@ -156,7 +159,8 @@ pub struct PortAttr {
 
 /// Longest message of every service, in bytes.
 pub(crate) const MAX_MSG_SZ: u32 = 1 << 31;
-/// What IP, UDP and transport headers may take of an interface's MTU: 40 IPv6, 8 UDP, 12 BTH, 16 RETH, 4 ICRC.
+/// What IP, UDP and transport headers may take of an interface's MTU: 40 IPv6, 8 UDP, 12 BTH, 16
+/// RETH, 4 ICRC.
 const HEADER_ROOM: u32 = 80;
 
 /// The path MTU that fits an interface's MTU, 256 at least.

@@ -9,7 +9,8 @@ use super::Device;
 use crate::core::{EventQueue, Owned};
 use crate::{Error, Nic};
 
-/// What an asynchronous event is about. The numbers are the cookies that the owner gave the objects.
+/// What an asynchronous event is about. The numbers are the cookies that the owner gave the
+/// objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AsyncSubject {
     /// A completion queue's cookie.
@@ -24,7 +25,8 @@ pub enum AsyncSubject {
     Device,
 }
 
-/// An open device (`ibv_open_device`): objects belong to it and it has its own queue of asynchronous events.
+/// An open device (`ibv_open_device`): objects belong to it and it has its own queue of
+/// asynchronous events.
 #[derive(Debug)]
 pub struct Context {
     nic: Arc<Nic>,

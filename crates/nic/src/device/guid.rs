@@ -1,4 +1,5 @@
-//! GUIDs of devices: the same for all processes of a host, different between hosts and network namespaces.
+//! GUIDs of devices: the same for all processes of a host, different between hosts and network
+//! namespaces.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,8 +9,8 @@ use ferroce_proto::ids::Guid;
 /// Universal/local bit of an EUI-64: set in modified form, as IPv6 interface identifiers have it.
 const LOCAL: u64 = 1 << 57;
 
-/// EUI-64 of an interface: of its MAC, or for one without (loopback, tunnels) from what tells this host and namespace from
-/// others.
+/// EUI-64 of an interface: of its MAC, or for one without (loopback, tunnels) from what tells this
+/// host and namespace from others.
 pub(super) fn of_interface(mac: [u8; 6], ifindex: u32) -> Guid {
     if mac == [0; 6] {
         return Guid(without_mac(&boot_id(), network_namespace(), ifindex));

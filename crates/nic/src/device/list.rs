@@ -46,8 +46,8 @@ impl DeviceList {
         known.present.iter().find(|d| d.has_address(ip)).cloned()
     }
 
-    /// Follows what interfaces have become: raises events on open devices, adds new devices behind the others, takes those whose
-    /// interface is gone out.
+    /// Follows what interfaces have become: raises events on open devices, adds new devices behind
+    /// the others, takes those whose interface is gone out.
     pub(crate) fn update(&self, interfaces: &[Interface]) {
         let mut known = write(&self.devices);
         known.present.retain(|device| {

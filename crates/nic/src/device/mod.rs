@@ -103,8 +103,8 @@ impl Device {
             max_msg_sz: attr::MAX_MSG_SZ,
         }
     }
-    /// The non-empty entries of the GID table, in order of index. An entry keeps its index as long as its address is there. At the
-    /// start IPv4-mapped ones come first.
+    /// The non-empty entries of the GID table, in order of index. An entry keeps its index as long
+    /// as its address is there. At the start IPv4-mapped ones come first.
     #[must_use]
     pub fn gids(&self) -> Vec<GidEntry> {
         let entry = |(index, gid): (u32, &Option<Gid>)| {
@@ -128,7 +128,8 @@ impl Device {
             .copied()
             .flatten()
     }
-    /// Whether the address belongs to this device (127.0.0.0/8 and `::1` belong to the loopback device).
+    /// Whether the address belongs to this device (127.0.0.0/8 and `::1` belong to the loopback
+    /// device).
     #[must_use]
     pub fn has_address(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();

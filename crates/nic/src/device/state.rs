@@ -12,7 +12,8 @@ pub(super) struct State {
     pub(super) active: bool,
     /// The interface is there.
     pub(super) present: bool,
-    /// By index. An entry keeps its index as long as its address is there; an empty one is used again.
+    /// By index. An entry keeps its index as long as its address is there; an empty one is used
+    /// again.
     pub(super) gids: Vec<Option<Gid>>,
 }
 
@@ -26,7 +27,8 @@ impl State {
         }
     }
 
-    /// Takes over what the interface has become. Returns the events that this raises, as the kernel orders them.
+    /// Takes over what the interface has become. Returns the events that this raises, as the kernel
+    /// orders them.
     pub(super) fn update(&mut self, interface: &Interface) -> Vec<AsyncEvent> {
         self.mtu = interface.mtu;
         let mut events = Vec::new();

@@ -55,7 +55,8 @@ impl Board {
         self.proof.proof().word
     }
 
-    /// Says by which thread's number this process's memory is found: one that never executes a program.
+    /// Says by which thread's number this process's memory is found: one that never executes a
+    /// program.
     pub(super) fn set_thread(&self, number: i32) {
         self.set(layout::AT_THREAD, number.cast_unsigned().into());
     }
@@ -70,15 +71,15 @@ impl Board {
         self.words.word(index).load(Ordering::Acquire)
     }
 
-    /// Says (or, with 0, does so no longer) that this process looks for hazards on the board with a nonce, of the process that has
-    /// `slot`.
+    /// Says (or, with 0, does so no longer) that this process looks for hazards on the board with a
+    /// nonce, of the process that has `slot`.
     pub(super) fn set_acquainted(&self, slot: u16, nonce: u64) {
         self.set(layout::acquaintance(slot), nonce);
         fence(Ordering::SeqCst);
     }
 
-    /// Publishes a region, if there is memory behind it and a place for it: what peers may not use otherwise they fetch offered SENDs
-    /// from. The caller has the rights table alone.
+    /// Publishes a region, if there is memory behind it and a place for it: what peers may not use
+    /// otherwise they fetch offered SENDs from. The caller has the rights table alone.
     pub(super) fn publish(&self, key: Key, region: &Region, serves: Serves) {
         if region.backing == Backing::Null {
             return;
@@ -99,8 +100,8 @@ impl Board {
         self.set(first, layout::pack_key(key, region.access));
     }
 
-    /// Others can map a part of a file that this process has mapped: regions there that are [published](Self::publish) from here on say so. None:
-    /// there is no place left.
+    /// Others can map a part of a file that this process has mapped: regions there that are
+    /// [published](Self::publish) from here on say so. None: there is no place left.
     pub(super) fn share(&self, part: &SharedPart) -> Option<Share> {
         let share = write(&self.shares).add(part)?;
         let first = layout::share(share.index);
@@ -113,7 +114,8 @@ impl Board {
         Some(share)
     }
 
-    /// Others can map it no longer. No region there is published any more. Returns whether it was this process's: a child of `fork` ends nothing.
+    /// Others can map it no longer. No region there is published any more. Returns whether it was
+    /// this process's: a child of `fork` ends nothing.
     pub(super) fn unshare(&self, share: &Share) -> bool {
         let is_own = fork::is_current(self.generation);
         if is_own {
@@ -138,7 +140,8 @@ impl Board {
         layout::places(key, overflow).find(|first| layout::has_key(self.is(*first), key))
     }
 
-    /// Withdraws a region. Returns its place, which is to be given to [`free`](Self::free) once nobody uses it any more.
+    /// Withdraws a region. Returns its place, which is to be given to [`free`](Self::free) once
+    /// nobody uses it any more.
     pub(super) fn withdraw(&self, key: Key) -> Option<Place> {
         let first = self.find(key)?;
         hazard::withdraw(
@@ -162,7 +165,8 @@ impl Board {
         }
     }
 
-    /// Publishes what a queue pair with this path and protection domain grants, instead of what it did; nothing if `None`.
+    /// Publishes what a queue pair with this path and protection domain grants, instead of what it
+    /// did; nothing if `None`.
     pub(super) fn grant(&self, qpn: Qpn, pd: u32, grant: Option<(&Grant, &Addressing)>) -> u64 {
         let first = layout::queue_pair(qpn);
         let word = grant.map_or(0, |(grant, path)| {
@@ -174,7 +178,8 @@ impl Board {
         word
     }
 
-    /// Publishes another word of what a queue pair grants, on the path and for the protection domain that were published with it.
+    /// Publishes another word of what a queue pair grants, on the path and for the protection
+    /// domain that were published with it.
     pub(super) fn renew_grant(&self, qpn: Qpn, word: u64) {
         self.set(layout::queue_pair(qpn), word);
     }
@@ -194,13 +199,15 @@ impl Board {
         self.set(layout::offers(qpn), token);
     }
 
-    /// What a queue pair has offered may be fetched no longer. Who is at it finds out when he looks once more.
+    /// What a queue pair has offered may be fetched no longer. Who is at it finds out when he looks
+    /// once more.
     pub(super) fn end_offers(&self, qpn: Qpn) {
         let withdraw = || self.set(layout::offers(qpn), 0);
         hazard::withdraw(withdraw, || fence(Ordering::SeqCst));
     }
 
-    /// Announces that `named` is about to be used, and looks at it. While the [`Use`] lives, its owner does not take it back.
+    /// Announces that `named` is about to be used, and looks at it. While the [`Use`] lives, its
+    /// owner does not take it back.
     pub(super) fn enter<T>(
         &self,
         named: Named,

@@ -1,5 +1,5 @@
-//! The protocol between an initiator, who uses memory of another process without asking, and that process, which takes the right
-//! to it back.
+//! The protocol between an initiator, who uses memory of another process without asking, and that
+//! process, which takes the right to it back.
 //!
 //! ```text
 //! initiator                       owner
@@ -9,18 +9,19 @@
 //! hazard := nothing               the memory is the program's again
 //! ```
 //!
-//! Of the two fences one is first. If it is the initiator's, then the owner sees the hazard and waits; if the owner's, then the
-//! initiator sees that the right is gone. Each word has one writer, so a process that dies can leave a hazard behind but nothing
-//! half done; the kernel tells of its end.
+//! Of the two fences one is first. If it is the initiator's, then the owner sees the hazard and
+//! waits; if the owner's, then the initiator sees that the right is gone. Each word has one writer,
+//! so a process that dies can leave a hazard behind but nothing half done; the kernel tells of its
+//! end.
 //!
-//! Where the owner cannot wait (a queue pair fails in the middle of its work, and programs are told by completions), it withdraws all the
-//! same before it tells; who only read looks at the right once more behind what was read ([`holds_still`]), and throws that away if the
-//! right has gone.
+//! Where the owner cannot wait (a queue pair fails in the middle of its work, and programs are told
+//! by completions), it withdraws all the same before it tells; who only read looks at the right
+//! once more behind what was read ([`holds_still`]), and throws that away if the right has gone.
 //!
 //! Written on closures, so that a model checker can run it on its own atomics.
 
-/// The initiator's side: announces `name` by `hazard`, then looks with `look` at the rights. If they are there, the hazard stays
-/// until [`leave`].
+/// The initiator's side: announces `name` by `hazard`, then looks with `look` at the rights. If
+/// they are there, the hazard stays until [`leave`].
 pub(super) fn enter<T>(
     hazard: &impl Fn(u64),
     fence: impl FnOnce(),
@@ -41,13 +42,15 @@ pub(super) fn leave(hazard: &impl Fn(u64)) {
     hazard(0);
 }
 
-/// The initiator has read: whether the right was there until then. What was read is worth nothing if not.
+/// The initiator has read: whether the right was there until then. What was read is worth nothing
+/// if not.
 pub(super) fn holds_still(fence: impl FnOnce(), look: impl FnOnce() -> bool) -> bool {
     fence();
     look()
 }
 
-/// The owner's side: takes a right back by `withdraw`. From then on every hazard that matters can be seen.
+/// The owner's side: takes a right back by `withdraw`. From then on every hazard that matters can
+/// be seen.
 pub(super) fn withdraw(withdraw: impl FnOnce(), fence: impl FnOnce()) {
     withdraw();
     fence();

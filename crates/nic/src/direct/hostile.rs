@@ -1,6 +1,7 @@
 //! A board whose owner writes anything on it, for the fuzz targets.
 //!
-//! The owner is this process, so nothing is copied: a copy goes where the board says. What is mapped here is used.
+//! The owner is this process, so nothing is copied: a copy goes where the board says. What is
+//! mapped here is used.
 
 use std::sync::atomic::Ordering;
 
@@ -45,7 +46,8 @@ struct Board {
 /// Works on the memory of a peer whose board is as the input says, and changes as it says.
 ///
 /// # Panics
-/// The work would go beyond the region of its key, or bytes of this process changed that it is not to change.
+/// The work would go beyond the region of its key, or bytes of this process changed that it is not
+/// to change.
 pub fn fuzz(bytes: &[u8]) {
     let mut board = Board::new();
     for step in bytes.as_chunks::<STEP>().0 {

@@ -11,9 +11,10 @@
 //! | 624640 .. 626688 | memory of the process that others can map, 256 times eight words |
 //! | 626688 .. | per slot, how much memory of its process this process has mapped |
 //!
-//! 4.8 MiB; of memory only the pages that something was looked at. The first table is small so that the random keys of a program that
-//! registers and deregisters all the time do not touch more and more pages; the second is looked at only while there is something
-//! in it (word 4 counts). A region that finds no place there either is used by packets only, which the log tells.
+//! 4.8 MiB; of memory only the pages that something was looked at. The first table is small so that
+//! the random keys of a program that registers and deregisters all the time do not touch more and
+//! more pages; the second is looked at only while there is something in it (word 4 counts). A
+//! region that finds no place there either is used by packets only, which the log tells.
 
 use ferroce_proto::ids::{Key, PdId, Psn, Qpn};
 use ferroce_proto::mr::{Access, Region};
@@ -100,7 +101,8 @@ const fn overflow_region(key: Key, place: usize) -> usize {
     OVERFLOW_BASE + ((hash as usize + place) % OVERFLOW_REGIONS) * REGION_WORDS
 }
 
-/// First words of the places that a key may have, in the order in which they are tried; `overflow`: those of the second table too.
+/// First words of the places that a key may have, in the order in which they are tried; `overflow`:
+/// those of the second table too.
 pub(super) fn places(key: Key, overflow: bool) -> impl Iterator<Item = usize> {
     let second = if overflow { PLACES } else { 0 };
     let first = (0..PLACES).map(move |place| region(key, place));
@@ -160,8 +162,8 @@ pub(super) const fn pack_key(key: Key, access: Access) -> u64 {
     VALID | ((access.bits() as u64) << 32 & 0xffff_0000_0000) | key.0 as u64
 }
 
-/// The first word of a region that is published no longer, while somebody may be in the middle of using it: nobody opens it,
-/// and its place stays taken.
+/// The first word of a region that is published no longer, while somebody may be in the middle of
+/// using it: nobody opens it, and its place stays taken.
 pub(super) const fn withdrawn(key_word: u64) -> u64 {
     key_word & !VALID
 }

@@ -1,8 +1,9 @@
 //! Memory of a peer that is mapped here.
 //!
-//! A mapping is made when work first goes there, by who has the hazard for it, and kept: for the memory's number ([`Share`](super::shares::Share)),
-//! which is never given to other memory. That the number is still the one on the peer's board each use makes sure. What could not be
-//! mapped is not tried again: its bytes are copied by the kernel, and atomics go by packets.
+//! A mapping is made when work first goes there, by who has the hazard for it, and kept: for the
+//! memory's number ([`Share`](super::shares::Share)), which is never given to other memory. That
+//! the number is still the one on the peer's board each use makes sure. What could not be mapped is
+//! not tried again: its bytes are copied by the kernel, and atomics go by packets.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,8 @@ use ferroce_os::memory::{PeerFile, PeerPages, Task};
 use super::part::SharedPart;
 use crate::core::{read, write};
 
-/// Most mappings of this process: the kernel has a limit of 65,530 of all kinds (`vm.max_map_count`).
+/// Most mappings of this process: the kernel has a limit of 65,530 of all kinds
+/// (`vm.max_map_count`).
 const MAX_MAPPINGS: usize = 4096;
 
 /// How many there are.
@@ -73,7 +75,8 @@ pub(super) struct Mappings {
 }
 
 impl Mappings {
-    /// What is mapped of the memory with a place and number, for writing if so asked. The outer `None`: nobody has tried.
+    /// What is mapped of the memory with a place and number, for writing if so asked. The outer
+    /// `None`: nobody has tried.
     pub(super) fn find(
         &self,
         (index, number): (usize, u64),
@@ -92,7 +95,8 @@ impl Mappings {
         }
     }
 
-    /// Maps memory of a process, in place of what had its place; `count` is told how much is mapped then.
+    /// Maps memory of a process, in place of what had its place; `count` is told how much is mapped
+    /// then.
     pub(super) fn map(
         &self,
         (index, number): (usize, u64),

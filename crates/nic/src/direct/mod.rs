@@ -1,15 +1,19 @@
-//! The direct way: WRITEs, READs and atomics to another process of this host that the initiator carries out itself, by copies between address
-//! spaces or in memory that both have mapped, without that process being scheduled.
+//! The direct way: WRITEs, READs and atomics to another process of this host that the initiator
+//! carries out itself, by copies between address spaces or in memory that both have mapped, without
+//! that process being scheduled.
 //!
-//! Each process keeps a *board*, memory that it alone writes and that processes of its user may look at: what its regions and queue
-//! pairs grant, and which ones of others it is in the middle of using (*hazards*). It is offered with the hello of every link.
-//! A process that has got another's board says so on its own: from then on it looks at that one's hazards before it gives memory
-//! back, and so the other may use its grants. Who grants nothing, or in any way other than the simplest, is served by packets; so is
-//! whoever the kernel does not let at the other's memory, which a probe finds out when the boards are exchanged.
+//! Each process keeps a *board*, memory that it alone writes and that processes of its user may
+//! look at: what its regions and queue pairs grant, and which ones of others it is in the middle of
+//! using (*hazards*). It is offered with the hello of every link. A process that has got another's
+//! board says so on its own: from then on it looks at that one's hazards before it gives memory
+//! back, and so the other may use its grants. Who grants nothing, or in any way other than the
+//! simplest, is served by packets; so is whoever the kernel does not let at the other's memory,
+//! which a probe finds out when the boards are exchanged.
 //!
-//! Long SENDs go the same way in the other direction: the sender says where its bytes are, and the receiver's process fetches them, with
-//! the same hazards. So the regions that only their own process uses are on the board, too, and the right to fetch is a queue pair's
-//! token ([`layout::offers`]).
+//! Long SENDs go the same way in the other direction: the sender says where its bytes are, and the
+//! receiver's process fetches them, with the same hazards. So the regions that only their own
+//! process uses are on the board, too, and the right to fetch is a queue pair's token
+//! ([`layout::offers`]).
 //!
 //! | module | holds |
 //! |---|---|
@@ -24,8 +28,8 @@
 //! | [`withdraw`] | taking rights back: regions, queue pairs |
 //! | [`windows`] | memory windows |
 //!
-//! Which work requests may go this way, and what that does to a queue pair, is `proto::rc`'s matter (`rc/direct.rs`); a queue pair's
-//! step does it (`qp/direct.rs`).
+//! Which work requests may go this way, and what that does to a queue pair, is `proto::rc`'s matter
+//! (`rc/direct.rs`); a queue pair's step does it (`qp/direct.rs`).
 
 mod board;
 mod hazard;
@@ -94,8 +98,8 @@ struct Acquaintance {
 }
 
 impl Boards {
-    /// `FERROCE_DIRECT=0` switches the direct way off, for work of this process and for others' work on its memory. So does
-    /// valgrind, which does not see what other processes write.
+    /// `FERROCE_DIRECT=0` switches the direct way off, for work of this process and for others'
+    /// work on its memory. So does valgrind, which does not see what other processes write.
     pub(crate) fn new(slot: u16) -> Self {
         let own = match switched_off() {
             Some(why) => Err(why.to_owned()),
@@ -112,8 +116,8 @@ impl Boards {
         }
     }
 
-    /// Others find this process's memory by the number of the calling thread, which lasts as long as the process and never executes a program.
-    /// Before the board is offered to anybody.
+    /// Others find this process's memory by the number of the calling thread, which lasts as long
+    /// as the process and never executes a program. Before the board is offered to anybody.
     pub(crate) fn set_thread(&self) {
         if let Some(own) = self.own() {
             own.set_thread(thread::number());
@@ -130,7 +134,8 @@ impl Boards {
         self.own.as_ref().err().map(String::as_str)
     }
 
-    /// Whether READs and WRITEs of the memory of the process in `slot` can be done without it; if not, why.
+    /// Whether READs and WRITEs of the memory of the process in `slot` can be done without it; if
+    /// not, why.
     pub(crate) fn reaches(&self, slot: u16) -> Result<(), String> {
         let own = self.own.as_ref().map_err(String::clone)?;
         let peers = read(&self.peers);
@@ -185,7 +190,8 @@ impl Boards {
         }
     }
 
-    /// A link has ended. If it was the last one of its process, that one uses nothing of this process any more.
+    /// A link has ended. If it was the last one of its process, that one uses nothing of this
+    /// process any more.
     pub(crate) fn on_link_end(&self, link: LinkId) {
         let Ok(own) = &self.own else { return };
         let mut peers = write(&self.peers);
@@ -201,8 +207,9 @@ impl Boards {
         }
     }
 
-    /// A queue pair of a protection domain offers SENDs from here on: with this token, after [`end_grant`](Self::end_grant), or with a
-    /// new one. Returns the token that goes with each; none: nobody could fetch them.
+    /// A queue pair of a protection domain offers SENDs from here on: with this token, after
+    /// [`end_grant`](Self::end_grant), or with a new one. Returns the token that goes with each;
+    /// none: nobody could fetch them.
     pub(crate) fn begin_offers(&self, qpn: Qpn, pd: u32, token: Option<u64>) -> Option<u64> {
         let own = self.own()?;
         // Valid for one connection only: an offer may come late, when the queue pair has another.
@@ -224,7 +231,8 @@ impl Boards {
         Some(Arc::clone(&peers.by_slot.get(&slot)?.peer))
     }
 
-    /// A queue pair that grants what it did (`before`, as [`grant`](Self::grant) returned it) expects another PSN.
+    /// A queue pair that grants what it did (`before`, as [`grant`](Self::grant) returned it)
+    /// expects another PSN.
     pub(crate) fn grant_expecting(&self, qpn: Qpn, before: u64, expected: Psn) -> u64 {
         let word = layout::with_expected(before, expected);
         if let Some(own) = self.own().filter(|_| word != before) {
@@ -233,7 +241,8 @@ impl Boards {
         word
     }
 
-    /// Publishes what a queue pair grants its peer, if that has changed from `before`, as this function returned it.
+    /// Publishes what a queue pair grants its peer, if that has changed from `before`, as this
+    /// function returned it.
     pub(crate) fn grant(
         &self,
         (qpn, pd): (Qpn, u32),

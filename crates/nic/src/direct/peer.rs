@@ -1,4 +1,5 @@
-//! Another process of this host that this one is acquainted with: its board, and the ways to its memory.
+//! Another process of this host that this one is acquainted with: its board, and the ways to its
+//! memory.
 
 use std::fs;
 use std::io;
@@ -20,7 +21,8 @@ use super::place::Place;
 use super::refusal::Refusal;
 use crate::link::Addressing;
 
-/// How old the last sign of life may be. Copies prove by themselves whose memory they are of; memory that is mapped outlives its process.
+/// How old the last sign of life may be. Copies prove by themselves whose memory they are of;
+/// memory that is mapped outlives its process.
 const LIFE_CHECK: Duration = Duration::from_millis(10);
 
 /// Another process.
@@ -97,7 +99,8 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Looks for the proof: the number may be one of another PID namespace, and the system may not allow it.
+    /// Looks for the proof: the number may be one of another PID namespace, and the system may not
+    /// allow it.
     fn probe(&self) {
         match self.process.prove() {
             Ok(true) => {}
@@ -161,14 +164,16 @@ impl Peer {
         true
     }
 
-    /// Where in its memory the bytes of a request are, if it grants that, and looks at this process's hazards (whose slot and
-    /// nonce are `own`). To be asked with a hazard set, or the answer is worth nothing.
+    /// Where in its memory the bytes of a request are, if it grants that, and looks at this
+    /// process's hazards (whose slot and nonce are `own`). To be asked with a hazard set, or the
+    /// answer is worth nothing.
     pub(super) fn find(&self, own: (u16, u64), request: &Request<'_>) -> Result<Place, Refusal> {
         self.check_acquainted(own)?;
         self.granted(request).ok_or(Refusal::NotGranted)
     }
 
-    /// Where in its memory the bytes are that a queue pair of its offers. The same is true as of [`find`](Self::find).
+    /// Where in its memory the bytes are that a queue pair of its offers. The same is true as of
+    /// [`find`](Self::find).
     pub(super) fn find_offer(&self, own: (u16, u64), offer: &Offer) -> Result<Place, Refusal> {
         self.check_acquainted(own)?;
         let pd = self
@@ -243,8 +248,9 @@ impl Peer {
         self.words.load(layout::mapped(slot), Ordering::Acquire) > 0
     }
 
-    /// The memory at a place, which [`find`](Self::find) gave and the hazard of which is still set, mapped here; and where in it. None: it is not
-    /// shared, or cannot be mapped. `count` is told how much is mapped, if that changes.
+    /// The memory at a place, which [`find`](Self::find) gave and the hazard of which is still set,
+    /// mapped here; and where in it. None: it is not shared, or cannot be mapped. `count` is told
+    /// how much is mapped, if that changes.
     pub(super) fn mapped(
         &self,
         at: &Place,
@@ -274,8 +280,9 @@ impl Peer {
         self.mappings.forget_all();
     }
 
-    /// Whether its hazards say nothing any more, since none of its threads is in the middle of anything. If its memory cannot be looked at, the end
-    /// of its links says that: when a process executes a program, they are closed behind the end of all other threads.
+    /// Whether its hazards say nothing any more, since none of its threads is in the middle of
+    /// anything. If its memory cannot be looked at, the end of its links says that: when a process
+    /// executes a program, they are closed behind the end of all other threads.
     pub(super) fn has_let_go(&self) -> bool {
         let knows = self.process.memory().is_some() || self.left.load(Ordering::Relaxed);
         self.process.has_ended() || knows && self.process.is_gone()

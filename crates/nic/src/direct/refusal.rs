@@ -5,16 +5,16 @@ use std::fmt;
 /// Why a work request that could be carried out by the initiator was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The peer's process has not offered a board, or does not look at ours: it has the direct way off, is another user's, or the
-    /// links between the two are younger than this work request.
+    /// The peer's process has not offered a board, or does not look at ours: it has the direct way
+    /// off, is another user's, or the links between the two are younger than this work request.
     Unacquainted,
-    /// The kernel does not let this process at the memory of the other one (`ptrace_scope`, a filter of system calls, another PID
-    /// namespace), or that has ended.
+    /// The kernel does not let this process at the memory of the other one (`ptrace_scope`, a
+    /// filter of system calls, another PID namespace), or that has ended.
     Unreachable,
     /// As many threads as there are hazards are at it.
     Busy,
-    /// The peer does not grant it: a key, a range, a right, a state, or packets that are still to be answered. Its
-    /// responder will say which.
+    /// The peer does not grant it: a key, a range, a right, a state, or packets that are still to
+    /// be answered. Its responder will say which.
     NotGranted,
     /// A key of this process does not open its own memory.
     OwnMemory,

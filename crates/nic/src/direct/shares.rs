@@ -1,8 +1,10 @@
 //! Memory of this process that peers map: parts of files that nobody can cut short.
 //!
-//! Device memory (`ibv_alloc_dm`) is such, what is registered by the descriptor of a memory file that is sealed against shrinking
-//! (`ibv_reg_dmabuf_mr`), and the Rust interface's shared memory. A peer opens the descriptor by itself when it first works there ([`mapped`](super::mapped)), with a hazard in place:
-//! while a region is published its descriptor is open. It keeps the mapping until it hears that the memory is shared no more.
+//! Device memory (`ibv_alloc_dm`) is such, what is registered by the descriptor of a memory file
+//! that is sealed against shrinking (`ibv_reg_dmabuf_mr`), and the Rust interface's shared memory.
+//! A peer opens the descriptor by itself when it first works there ([`mapped`](super::mapped)),
+//! with a hazard in place: while a region is published its descriptor is open. It keeps the mapping
+//! until it hears that the memory is shared no more.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,8 +18,9 @@ use crate::Nic;
 use crate::core::read;
 use crate::link::local::Frame;
 
-/// Memory of this process that peers can map: regions that are registered there while this lives say so. It goes when the last of them has
-/// gone, and peers are told, so that they do not keep its pages.
+/// Memory of this process that peers can map: regions that are registered there while this lives
+/// say so. It goes when the last of them has gone, and peers are told, so that they do not keep its
+/// pages.
 #[derive(Debug)]
 #[must_use]
 pub struct SharedRange {
@@ -28,8 +31,8 @@ pub struct SharedRange {
 }
 
 impl SharedRange {
-    /// Peers may map the part of a file, from `offset` on, that is mapped as `len` bytes at `addr`. None: there is no board, or there are as many as
-    /// it has places for.
+    /// Peers may map the part of a file, from `offset` on, that is mapped as `len` bytes at `addr`.
+    /// None: there is no board, or there are as many as it has places for.
     pub fn new(
         nic: &Arc<Nic>,
         file: SharedFile,

@@ -1,8 +1,9 @@
 //! Memory windows on the board: published when they are bound, and taken back.
 //!
-//! A window's key is withdrawn before the operation that takes it back completes, and that waits for who is in the middle of using it. The
-//! operation has the queue pair's lock, so it does not wait there: it is tried again ([`Boards::close_window`] tells). What a peer
-//! invalidates by a SEND nobody else uses, and that peer has done all that it had to do before.
+//! A window's key is withdrawn before the operation that takes it back completes, and that waits
+//! for who is in the middle of using it. The operation has the queue pair's lock, so it does not
+//! wait there: it is tried again ([`Boards::close_window`] tells). What a peer invalidates by a
+//! SEND nobody else uses, and that peer has done all that it had to do before.
 
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::OpenWindow;
@@ -21,8 +22,8 @@ impl Boards {
         }
     }
 
-    /// Withdraws a window's key: nobody begins to use it any more. Returns whether nobody is in the middle of it; if somebody is, ask again.
-    /// The caller has the rights table.
+    /// Withdraws a window's key: nobody begins to use it any more. Returns whether nobody is in the
+    /// middle of it; if somebody is, ask again. The caller has the rights table.
     pub(crate) fn close_window(&self, key: Key) -> bool {
         let Some(own) = self.own() else { return true };
         let mut closing = lock(&self.closing);
@@ -42,7 +43,8 @@ impl Boards {
         closing.iter().all(|window| window.key != key)
     }
 
-    /// Waits until nobody is in the middle of using a window that was withdrawn since it goes. The caller has no lock.
+    /// Waits until nobody is in the middle of using a window that was withdrawn since it goes. The
+    /// caller has no lock.
     pub(crate) fn settle_window(&self, window: Withdrawn) {
         let key = window.key;
         self.settle(window);

@@ -38,8 +38,8 @@ impl Boards {
         }
     }
 
-    /// Withdraws a region: nobody begins to use it any more. The caller has the rights table alone; without it he calls
-    /// [`settle`](Self::settle) next.
+    /// Withdraws a region: nobody begins to use it any more. The caller has the rights table alone;
+    /// without it he calls [`settle`](Self::settle) next.
     pub(crate) fn withdraw(&self, key: Key) -> Withdrawn {
         let place = self.own().and_then(|own| own.withdraw(key));
         Withdrawn { key, place }
@@ -68,9 +68,10 @@ impl Boards {
         }
     }
 
-    /// Waits until no process that knows this one's board uses something that was withdrawn before. A process that has ended, or has
-    /// executed another program, uses nothing. One that is stopped in the middle of a copy (by a debugger, for a moment of some microseconds) holds this up, since
-    /// it would go on with it later.
+    /// Waits until no process that knows this one's board uses something that was withdrawn before.
+    /// A process that has ended, or has executed another program, uses nothing. One that is stopped
+    /// in the middle of a copy (by a debugger, for a moment of some microseconds) holds this up,
+    /// since it would go on with it later.
     fn wait_until_unused(&self, of: impl Fn(Named) -> bool) {
         let mut users = self.users(&of);
         let (start, mut looks) = (Instant::now(), 0_u32);

@@ -19,7 +19,8 @@ use super::refusal::Refusal;
 use crate::core::slot_of;
 use crate::link::Addressing;
 
-/// Most bytes of one copy: meanwhile nobody can change the rights table of this process or take back those of the other one.
+/// Most bytes of one copy: meanwhile nobody can change the rights table of this process or take
+/// back those of the other one.
 const MAX_COPY: u32 = 1 << 20;
 
 /// A copy that was made.
@@ -32,10 +33,12 @@ pub(crate) struct Moved {
 }
 
 impl Boards {
-    /// Carries out the next part of a WRITE or READ; `pieces` gives so many bytes of this process's memory.
+    /// Carries out the next part of a WRITE or READ; `pieces` gives so many bytes of this process's
+    /// memory.
     ///
     /// # Errors
-    /// Why it cannot be done, or not for certain, in this way. A part of it may have been done then.
+    /// Why it cannot be done, or not for certain, in this way. A part of it may have been done
+    /// then.
     pub(crate) fn carry_out<'a>(
         &self,
         (from, path, direct): (Qpn, &Addressing, Direct),
@@ -57,8 +60,8 @@ impl Boards {
         Ok(Moved { len, is_mapped })
     }
 
-    /// Carries out an atomic on memory of the peer that is mapped here; `opens` says whether this process's memory takes the result. Returns what
-    /// was found.
+    /// Carries out an atomic on memory of the peer that is mapped here; `opens` says whether this
+    /// process's memory takes the result. Returns what was found.
     ///
     /// # Errors
     /// Why it cannot be done in this way: it has not been done.
@@ -120,7 +123,8 @@ impl Boards {
             .ok_or(Refusal::NotGranted)
     }
 
-    /// The own board, and the process of a queue pair if there is a point in looking at what it grants.
+    /// The own board, and the process of a queue pair if there is a point in looking at what it
+    /// grants.
     fn usable(&self, of: Qpn, now: Time) -> Result<(&Board, Arc<Peer>), Refusal> {
         let own = self.own().ok_or(Refusal::Unacquainted)?;
         let peer = self.peer(slot_of(of)).ok_or(Refusal::Unacquainted)?;
@@ -132,7 +136,8 @@ impl Boards {
     }
 }
 
-/// The mapping of a place in the memory of a peer, which a queue pair is `of`, if it can be mapped, and where in it.
+/// The mapping of a place in the memory of a peer, which a queue pair is `of`, if it can be mapped,
+/// and where in it.
 fn mapping(own: &Board, (peer, of): (&Peer, Qpn), place: &Place) -> Option<(Arc<Mapped>, u64)> {
     peer.mapped(place, |count| own.set_mapped(slot_of(of), count))
 }
@@ -172,7 +177,8 @@ fn copy(
     copied.map(|()| false).map_err(Failure::Copy)
 }
 
-/// Copies few bytes in a shorter way. Returns whether that could be done; if not, the kernel's other copies tell why.
+/// Copies few bytes in a shorter way. Returns whether that could be done; if not, the kernel's
+/// other copies tell why.
 fn copy_short(
     peer: &Peer,
     is_write: bool,

@@ -1,8 +1,8 @@
 //! Seeded faults for what the wire link sends, to try programs on a bad network.
 //!
-//! `FERROCE_FAULT="drop=1%,dup=0.5%,reorder=1%,corrupt=0.1%,delay=200us,seed=7"`: chances are percentages or fractions, each
-//! packet is judged by itself, and what is not named does not happen. The same seed judges the same sequence of packets in
-//! the same way.
+//! `FERROCE_FAULT="drop=1%,dup=0.5%,reorder=1%,corrupt=0.1%,delay=200us,seed=7"`: chances are
+//! percentages or fractions, each packet is judged by itself, and what is not named does not
+//! happen. The same seed judges the same sequence of packets in the same way.
 
 mod network;
 

@@ -5,7 +5,8 @@
 //! | local | processes of this network namespace, by slot | yes | [`local`] |
 //! | wire | everything else, UDP 4791 with ICRC | no | [`wire`] |
 //!
-//! [`fault`] drops, duplicates, reorders and corrupts what the wire link sends, seeded (`FERROCE_FAULT`).
+//! [`fault`] drops, duplicates, reorders and corrupts what the wire link sends, seeded
+//! (`FERROCE_FAULT`).
 
 pub(crate) mod fault;
 pub(crate) mod local;
@@ -44,8 +45,8 @@ impl Addressing {
         }
     }
 
-    /// Reads a packet that came with these addresses, and gives it to `take`, or why it is none. (By reference: a packet has room for
-    /// all headers, and moving it costs more than reading it.)
+    /// Reads a packet that came with these addresses, and gives it to `take`, or why it is none.
+    /// (By reference: a packet has room for all headers, and moving it costs more than reading it.)
     #[inline]
     pub(crate) fn read<'a, R>(
         &self,
@@ -102,7 +103,8 @@ impl Batch {
         self.ends.push(self.bytes.len());
     }
 
-    /// Where the packet with the given index starts in `bytes`; for the one past the last: where that ends.
+    /// Where the packet with the given index starts in `bytes`; for the one past the last: where
+    /// that ends.
     pub(crate) fn start(&self, index: usize) -> usize {
         index
             .checked_sub(1)
@@ -154,13 +156,15 @@ impl Batch {
 pub(crate) enum Sent {
     /// All went out (on the wire: or was lost); the batch is empty again.
     All,
-    /// The link is full; what did not go stays in the batch. Try again when its descriptor is writable.
+    /// The link is full; what did not go stays in the batch. Try again when its descriptor is
+    /// writable.
     Blocked,
     /// The process at the other end is gone (local link only); the batch is empty again.
     PeerGone,
 }
 
-/// Packets that came in over the wire together, from one sender in one way; each as [`Inbound`] shows it.
+/// Packets that came in over the wire together, from one sender in one way; each as [`Inbound`]
+/// shows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InboundRun<'a> {
     /// What their IP headers said.
@@ -172,7 +176,8 @@ pub(crate) struct InboundRun<'a> {
 }
 
 impl<'a> InboundRun<'a> {
-    /// How they came. This process or an own-user one took them off the wire: others cannot make such a run.
+    /// How they came. This process or an own-user one took them off the wire: others cannot make
+    /// such a run.
     pub(crate) fn came(&self) -> Came<'_> {
         Came {
             origin: Origin::WIRE,
@@ -198,7 +203,8 @@ impl<'a> InboundRun<'a> {
 /// A packet that came in over the wire, ICRC checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inbound<'a> {
-    /// What its IP header said. The interface is the one that it came in by; 0 if another process took it in.
+    /// What its IP header said. The interface is the one that it came in by; 0 if another process
+    /// took it in.
     pub(crate) addressing: Addressing,
     /// UDP source port.
     pub(crate) src_port: u16,

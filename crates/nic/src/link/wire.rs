@@ -1,7 +1,8 @@
 //! The wire link: `RoCEv2` in UDP, to everything that is not a process of this network namespace.
 //!
-//! All sockets of a namespace share port 4791, so a datagram may reach another process than it is meant for; that process
-//! forwards it. What queue pairs send to each other goes in [`lanes`] that are received by nobody else.
+//! All sockets of a namespace share port 4791, so a datagram may reach another process than it is
+//! meant for; that process forwards it. What queue pairs send to each other goes in [`lanes`] that
+//! are received by nobody else.
 
 mod bad_network;
 pub(crate) mod lanes;
@@ -68,11 +69,13 @@ pub(crate) struct WireLink {
 }
 
 impl WireLink {
-    /// Opens UDP port 4791 on all addresses, shared with other processes of the same user, for the process that has `slot`; `None`:
-    /// without lanes. Where another user's Ferroce has the port, it is a guest there (see [`shared_port`]).
+    /// Opens UDP port 4791 on all addresses, shared with other processes of the same user, for the
+    /// process that has `slot`; `None`: without lanes. Where another user's Ferroce has the port,
+    /// it is a guest there (see [`shared_port`]).
     ///
     /// # Errors
-    /// EADDRINUSE if anybody else owns the port; EAFNOSUPPORT in a namespace without IP; EMFILE and the like.
+    /// EADDRINUSE if anybody else owns the port; EAFNOSUPPORT in a namespace without IP; EMFILE and
+    /// the like.
     pub(crate) fn open(slot: Option<u16>, fault: Option<Fault>) -> Result<Self, Error> {
         Self::open_at(ROCE_UDP_PORT, slot, fault)
     }
@@ -137,8 +140,8 @@ impl WireLink {
         self.ports().any(|shared| shared.inbox().is_none())
     }
 
-    /// Tries to get the port where this process is a guest. Returns the versions (6 or not) and descriptors of sockets that receive
-    /// from now on.
+    /// Tries to get the port where this process is a guest. Returns the versions (6 or not) and
+    /// descriptors of sockets that receive from now on.
     pub(crate) fn take_port(&self) -> Vec<(bool, RawFd)> {
         if self.left.load(Ordering::Relaxed) || !self.is_guest() {
             return Vec::new();
@@ -159,8 +162,8 @@ impl WireLink {
         taken
     }
 
-    /// The descriptor by which a destination is reached, in a lane if one is given: it is writable when a blocked
-    /// [`send`](Self::send) can go on.
+    /// The descriptor by which a destination is reached, in a lane if one is given: it is writable
+    /// when a blocked [`send`](Self::send) can go on.
     pub(crate) fn fd_to(&self, dst: Gid, lane: Option<u8>) -> Option<RawFd> {
         match lane {
             Some(_) => self.sender(dst, lane),
@@ -169,14 +172,15 @@ impl WireLink {
         .map(AsRawFd::as_raw_fd)
     }
 
-    /// The descriptor of the bad network's timer, if there is one: readable when [`recv`](Self::recv) has to send on what was
-    /// held back.
+    /// The descriptor of the bad network's timer, if there is one: readable when
+    /// [`recv`](Self::recv) has to send on what was held back.
     pub(crate) fn timer_fd(&self) -> Option<RawFd> {
         self.bad_network.as_ref().map(|bad| bad.timer_fd())
     }
 
-    /// Bytes that the smaller of the sockets holds while nobody takes them out, as the kernel counts (`SO_RCVBUF`). A peer of
-    /// our kind holds as much: that bounds what may be on the way to it, and what it may be asked to send.
+    /// Bytes that the smaller of the sockets holds while nobody takes them out, as the kernel
+    /// counts (`SO_RCVBUF`). A peer of our kind holds as much: that bounds what may be on the way
+    /// to it, and what it may be asked to send.
     pub(crate) fn receive_buffer(&self) -> u32 {
         let bytes = self
             .ports()
@@ -192,7 +196,8 @@ impl WireLink {
         (self.cuts.load(Ordering::Relaxed), joins)
     }
 
-    /// Leaves the port to the other processes. What has come so far can still be received; what is sent from now on is lost.
+    /// Leaves the port to the other processes. What has come so far can still be received; what is
+    /// sent from now on is lost.
     pub(crate) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
         *lock(&self.sign) = None;
@@ -203,9 +208,10 @@ impl WireLink {
         }
     }
 
-    /// Receives from some sockets, up to about `budget` of each (see [`Receiver`]), and hands to `each` the packets of a few datagrams,
-    /// or `None` for one whose ICRC is wrong or that is too short or too long for a packet. Returns whether there may be more. Only
-    /// one thread receives at a time; a second one is told that there may be more.
+    /// Receives from some sockets, up to about `budget` of each (see [`Receiver`]), and hands to
+    /// `each` the packets of a few datagrams, or `None` for one whose ICRC is wrong or that is too
+    /// short or too long for a packet. Returns whether there may be more. Only one thread receives
+    /// at a time; a second one is told that there may be more.
     pub(crate) fn recv(
         &self,
         of: Of,

@@ -21,12 +21,13 @@ pub enum Advice {
 }
 
 impl Pd {
-    /// Carries advice out for ranges of on-demand regions; with `wait` their pages are there when it returns.
+    /// Carries advice out for ranges of on-demand regions; with `wait` their pages are there when
+    /// it returns.
     ///
     /// # Errors
-    /// ENOENT for an unknown key; EPERM for a region of another protection domain, or one that is not writable where the
-    /// advice is about writing; EINVAL for a region that is not on-demand; EFAULT for a range that is not inside the region, or
-    /// not mapped (with `wait`).
+    /// ENOENT for an unknown key; EPERM for a region of another protection domain, or one that is
+    /// not writable where the advice is about writing; EINVAL for a region that is not on-demand;
+    /// EFAULT for a range that is not inside the region, or not mapped (with `wait`).
     pub fn advise(
         self: &Arc<Self>,
         advice: Advice,

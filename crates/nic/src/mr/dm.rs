@@ -1,5 +1,6 @@
-//! Device memory (`ibv_alloc_dm`): plain memory here, with the rules that it has on a card. Since only the library has its address, it is a file's
-//! pages, which peers of this host map (`crate::direct`).
+//! Device memory (`ibv_alloc_dm`): plain memory here, with the rules that it has on a card. Since
+//! only the library has its address, it is a file's pages, which peers of this host map
+//! (`crate::direct`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,7 +33,8 @@ impl DeviceMemory {
     /// Allocates `length` bytes, aligned to 2^`log_align`. Peers on this host may map them.
     ///
     /// # Errors
-    /// EINVAL for no bytes, more than the device has, or an alignment beyond that of pages; ENOMEM if they are not free.
+    /// EINVAL for no bytes, more than the device has, or an alignment beyond that of pages; ENOMEM
+    /// if they are not free.
     pub fn alloc(context: &Context, length: u64, log_align: u32) -> Result<Arc<Self>, Error> {
         let bytes = reserve(context, length, log_align)?;
         match shared(context.nic(), bytes) {
@@ -41,8 +43,9 @@ impl DeviceMemory {
         }
     }
 
-    /// Allocates as [`alloc`](Self::alloc), in a process that inherited `context`: no peer can map the bytes, because the
-    /// board belongs to the parent. Takes no lock, because a thread of the parent may have held it at the fork.
+    /// Allocates as [`alloc`](Self::alloc), in a process that inherited `context`: no peer can map
+    /// the bytes, because the board belongs to the parent. Takes no lock, because a thread of the
+    /// parent may have held it at the fork.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc).
@@ -175,7 +178,8 @@ fn reserve(context: &Context, length: u64, log_align: u32) -> Result<usize, Erro
     Ok(usize::try_from(length).expect("invariant: limited to less"))
 }
 
-/// Memory that peers can map. None: the system does not allow it, or there are as many pieces as can be shared.
+/// Memory that peers can map. None: the system does not allow it, or there are as many pieces as
+/// can be shared.
 fn shared(nic: &Arc<Nic>, bytes: usize) -> Option<(Mapping, SharedRange)> {
     let file = SharedFile::create(c"ferroce-shared", bytes)
         .inspect_err(|e| tracing::debug!(target: "ferroce::direct", "device memory that no peer can map: {e}"))
@@ -189,7 +193,8 @@ fn shared(nic: &Arc<Nic>, bytes: usize) -> Option<(Mapping, SharedRange)> {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if let Some(shared) = &self.shared {
-            // No region is left. Peers that have it mapped do not keep the pages until they hear of it.
+            // No region is left. Peers that have it mapped do not keep the pages until they hear of
+            // it.
             shared.discard();
         }
         USED.fetch_sub(self.length, Ordering::AcqRel);

@@ -42,8 +42,8 @@ impl Pd {
             hold: Hold::Own { _permit: permit },
         }))
     }
-    /// A parent domain (`ibv_alloc_parent_domain`): the same protection domain, whose objects are counted apart. It counts as a
-    /// user of `pd`.
+    /// A parent domain (`ibv_alloc_parent_domain`): the same protection domain, whose objects are
+    /// counted apart. It counts as a user of `pd`.
     #[must_use]
     pub fn parent_domain(pd: &Arc<Self>) -> Arc<Self> {
         pd.attach();
@@ -59,7 +59,8 @@ impl Pd {
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
-    /// Memory regions, memory windows and queue pairs that use it. `ibv_dealloc_pd` answers EBUSY unless 0.
+    /// Memory regions, memory windows and queue pairs that use it. `ibv_dealloc_pd` answers EBUSY
+    /// unless 0.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users.load(Ordering::Acquire)

@@ -12,7 +12,8 @@ use crate::device::{Limit, Permit};
 use crate::direct::SharedRange;
 use crate::{Context, Error};
 
-/// Access flags that a region may have: the others need hardware or kernel support that is not there.
+/// Access flags that a region may have: the others need hardware or kernel support that is not
+/// there.
 const SUPPORTED: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
@@ -22,14 +23,16 @@ const SUPPORTED: Access = Access::LOCAL_WRITE
     .union(Access::FLUSH_GLOBAL)
     .union(Access::RELAXED_ORDERING);
 
-/// Bytes of a region that covers all of the address space, whatever is mapped there (implicit on-demand paging).
+/// Bytes of a region that covers all of the address space, whatever is mapped there (implicit
+/// on-demand paging).
 pub const IMPLICIT: u64 = u64::MAX;
 
 fn gone() -> Error {
     Error::invalid("the memory region was deregistered")
 }
 
-/// A memory region. Dropping it deregisters: when the drop returns, no peer touches the memory any more (promise 1).
+/// A memory region. Dropping it deregisters: when the drop returns, no peer touches the memory any
+/// more (promise 1).
 #[derive(Debug)]
 pub struct Mr {
     pd: Arc<Pd>,
@@ -57,8 +60,9 @@ impl Mr {
     /// Registers `length` bytes at `addr`, known to work requests and peers as `iova`.
     ///
     /// # Errors
-    /// EFAULT if the range is not mapped (or not writable where the access asks for it); EINVAL for no bytes at NULL, and for remote write or atomic
-    /// without local write; EOPNOTSUPP for access flags that the device does not have; ENOMEM at the device's limit.
+    /// EFAULT if the range is not mapped (or not writable where the access asks for it); EINVAL for
+    /// no bytes at NULL, and for remote write or atomic without local write; EOPNOTSUPP for access
+    /// flags that the device does not have; ENOMEM at the device's limit.
     pub fn register(
         pd: &Arc<Pd>,
         addr: u64,
@@ -71,7 +75,8 @@ impl Mr {
         let region = || described(pd, (addr, length, iova), access);
         Self::insert(pd, region, None)
     }
-    /// A region without memory: reads give zeros, what is written is discarded. Peers cannot use it.
+    /// A region without memory: reads give zeros, what is written is discarded. Peers cannot use
+    /// it.
     ///
     /// # Errors
     /// ENOMEM at the device's limit.
@@ -83,7 +88,8 @@ impl Mr {
     /// Registers `length` bytes of device memory from `offset` on; its addresses start at 0.
     ///
     /// # Errors
-    /// EINVAL for a range that is not inside, or access flags that do not fit; ENOMEM at the device's limit.
+    /// EINVAL for a range that is not inside, or access flags that do not fit; ENOMEM at the
+    /// device's limit.
     pub fn register_dm(
         pd: &Arc<Pd>,
         memory: &Arc<DeviceMemory>,
@@ -98,8 +104,9 @@ impl Mr {
         Self::insert(pd, region, Some(Owner::Device(Arc::clone(memory))))
             .inspect_err(|_| memory.detach())
     }
-    /// Registers `length` bytes at `skip` of a mapping that the region keeps. Peers of this host can map it, too, if it is that of a file that
-    /// nobody can cut short, from an offset on: `file`.
+    /// Registers `length` bytes at `skip` of a mapping that the region keeps. Peers of this host
+    /// can map it, too, if it is that of a file that nobody can cut short, from an offset on:
+    /// `file`.
     ///
     /// # Errors
     /// EINVAL for access flags that do not fit; ENOMEM at the device's limit.
@@ -140,7 +147,8 @@ impl Mr {
             _permit: permit,
         }))
     }
-    /// Changes what is given (`ibv_rereg_mr`); the key stays. A new range starts at `iova` = its address.
+    /// Changes what is given (`ibv_rereg_mr`); the key stays. A new range starts at `iova` = its
+    /// address.
     ///
     /// # Errors
     /// As [`register`](Self::register); the region is unchanged then.
@@ -164,7 +172,8 @@ impl Mr {
                 "the new protection domain belongs to another context",
             ));
         }
-        // Only this function changes the region, under this lock, so what is read here stays true while the range is probed.
+        // Only this function changes the region, under this lock, so what is read here stays true
+        // while the range is probed.
         let mut now_in = lock(&self.now_in);
         let (addr, length, iova, access) = {
             let rights = context.nic().rights().read();
@@ -212,7 +221,8 @@ impl Mr {
 }
 
 impl Mr {
-    /// Deregisters, unless windows are bound to the region. When it returns, no peer touches the memory any more.
+    /// Deregisters, unless windows are bound to the region. When it returns, no peer touches the
+    /// memory any more.
     ///
     /// # Errors
     /// EBUSY while windows are bound to it.
@@ -243,8 +253,8 @@ fn check_windows(region: Option<&Region>) -> Result<(), Error> {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // Every step that touches memory holds the table's read lock: with the write lock in hand none is under way, but for what goes
-        // by what a queue pair remembers, which is waited for.
+        // Every step that touches memory holds the table's read lock: with the write lock in hand
+        // none is under way, but for what goes by what a queue pair remembers, which is waited for.
         // Peers of this host who copy for themselves are waited for.
         let nic = self.pd.context().nic();
         let _none = nic.keep_assurances();

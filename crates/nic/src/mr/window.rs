@@ -10,7 +10,8 @@ use crate::Error;
 use crate::core::lock;
 use crate::device::{Limit, Permit};
 
-/// Keys that are tried before the process counts as out of them; half of what there is would be found within a few.
+/// Keys that are tried before the process counts as out of them; half of what there is would be
+/// found within a few.
 const TRIES: u32 = 1 << 16;
 
 /// A memory window. Dropping it takes it back: when the drop returns, no peer uses it any more.
@@ -60,7 +61,8 @@ impl Window {
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
-    /// Asks for a bind of a type 1 window under its next key. `post` gets the request; the key changes if it was posted.
+    /// Asks for a bind of a type 1 window under its next key. `post` gets the request; the key
+    /// changes if it was posted.
     ///
     /// # Errors
     /// Those of `post`.
@@ -76,7 +78,8 @@ impl Window {
         Ok(request.key)
     }
 
-    /// A request to bind the window, to be posted. Of `key` the low 8 bits count: those above are the window's.
+    /// A request to bind the window, to be posted. Of `key` the low 8 bits count: those above are
+    /// the window's.
     #[must_use]
     pub fn bind_request(&self, key: Key, to: WindowRange) -> WindowBind {
         const LOW: u32 = (1 << WINDOW_KEY_BITS) - 1;

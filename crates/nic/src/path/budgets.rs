@@ -8,7 +8,8 @@ use ferroce_proto::rc::Budget;
 
 use crate::core::{lock, slot_of};
 
-/// The account of one process of one address, shared by the queue pairs that send to it. Its lock is a leaf.
+/// The account of one process of one address, shared by the queue pairs that send to it. Its lock
+/// is a leaf.
 pub(crate) type Account = Mutex<Budget>;
 
 /// A process elsewhere: its address and slot. Other makes' queue pairs are of slot 0, or of any.

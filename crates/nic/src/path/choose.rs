@@ -55,8 +55,8 @@ pub(crate) struct Destination {
 /// Chooses the path.
 ///
 /// # Errors
-/// EINVAL for an address that the device cannot use, with the reason; ENETUNREACH for another host without UDP 4791; EMFILE,
-/// EAGAIN … when a link to a process of this host cannot be made now.
+/// EINVAL for an address that the device cannot use, with the reason; ENETUNREACH for another host
+/// without UDP 4791; EMFILE, EAGAIN … when a link to a process of this host cannot be made now.
 pub(crate) fn choose(
     nic: &Nic,
     device: &Device,
@@ -97,8 +97,8 @@ pub(crate) fn choose(
     Ok((path, traits))
 }
 
-/// Chooses the path of a datagram to the queue pair `dest`. A group is always reached over the wire: who is in it is known to the
-/// kernel only.
+/// Chooses the path of a datagram to the queue pair `dest`. A group is always reached over the
+/// wire: who is in it is known to the kernel only.
 ///
 /// # Errors
 /// As [`choose`].

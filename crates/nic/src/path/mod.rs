@@ -51,8 +51,8 @@ pub(crate) struct Path {
     pub(crate) reach: Reach,
     /// Where its packets come from.
     pub(crate) origin: Origin,
-    /// What all queue pairs that send to its end may have in flight together, in [costs](ferroce_proto::rc::RcQp::in_flight) of its MTU;
-    /// none: the link has back-pressure.
+    /// What all queue pairs that send to its end may have in flight together, in
+    /// [costs](ferroce_proto::rc::RcQp::in_flight) of its MTU; none: the link has back-pressure.
     pub(crate) together: Option<u32>,
 }
 

@@ -5,15 +5,20 @@
 //! | local: a queue pair of a process of this host | the kernel, which names the process at the other end of the link, and the link, which lets it name queue pairs of its slot only | the queue pairs whose path leads to that queue pair of that process |
 //! | wire: UDP port 4791, of this process or of a process of our own user that passed the packet on | nobody: RoCEv2 has no authentication | the queue pairs whose path leads over the wire to the packet's source address |
 //!
-//! A queue pair has one origin from the moment its path is set, so a datagram from this host's own UDP sockets never reaches a
-//! connection between two processes of it, and a local record never one to another host.
+//! A queue pair has one origin from the moment its path is set, so a datagram from this host's own
+//! UDP sockets never reaches a connection between two processes of it, and a local record never one
+//! to another host.
 //!
 //! Exceptions:
-//! - A UD queue pair takes datagrams of both origins. Their source addresses must fit the origin ([`Came::admit_datagram`]).
-//! - Copies of multicast datagrams that the kernel loops back come over the wire, from addresses of this host.
+//! - A UD queue pair takes datagrams of both origins. Their source addresses must fit the origin
+//!   ([`Came::admit_datagram`]).
+//! - Copies of multicast datagrams that the kernel loops back come over the wire, from addresses of
+//!   this host.
 //! - With `FERROCE_PATH=wire`, for tests, paths to addresses of this host lead over the wire.
-//! - A queue pair whose alternate path is armed follows its peer there (IBTA 17.2.8): that path has an origin of its own.
-//! - XRC: lent receives and shared targets go from process to process as frames, not as packets. Only own-user processes send them.
+//! - A queue pair whose alternate path is armed follows its peer there (IBTA 17.2.8): that path has
+//!   an origin of its own.
+//! - XRC: lent receives and shared targets go from process to process as frames, not as packets.
+//!   Only own-user processes send them.
 //!
 //! Invariant: a transport sees only packets that its queue pair may take.
 //! Enforced by: [`Admitted`], which the transport's inputs demand and only this module makes.
@@ -25,7 +30,8 @@ use super::Path;
 use crate::core::{DropReason, slot_of};
 use crate::link::Addressing;
 
-/// Where a packet comes from, or packets must come from. One word, since each short message is compared with it.
+/// Where a packet comes from, or packets must come from. One word, since each short message is
+/// compared with it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin(u64);
 
@@ -35,8 +41,9 @@ impl Origin {
     /// No packet's: the queue pair's peer is a process of this host that is gone.
     pub(crate) const NOBODY: Self = Self(u64::MAX);
 
-    /// A queue pair of this host, and the process that owned its slot: the slot may have another owner before the end of the former is
-    /// noticed. The PID is 0 for a process of another PID namespace. Such owners of one slot are told apart only by the end of the link.
+    /// A queue pair of this host, and the process that owned its slot: the slot may have another
+    /// owner before the end of the former is noticed. The PID is 0 for a process of another PID
+    /// namespace. Such owners of one slot are told apart only by the end of the link.
     #[inline]
     pub(crate) fn local(qpn: Qpn, pid: i32) -> Self {
         Self(u64::from(pid.cast_unsigned()) << 32 | u64::from(qpn.get()))
@@ -96,8 +103,9 @@ impl Path {
         Ok(Admitted(()))
     }
 
-    /// How what a lane carries has come: it was accepted from the origin of this path ([`LaneOffer`](crate::core::LaneOffer)), and
-    /// carries no addresses. They are the path's, [`reversed`](Addressing::reversed).
+    /// How what a lane carries has come: it was accepted from the origin of this path
+    /// ([`LaneOffer`](crate::core::LaneOffer)), and carries no addresses. They are the path's,
+    /// [`reversed`](Addressing::reversed).
     pub(crate) fn by_lane<'a>(&self, addressing: &'a Addressing) -> Came<'a> {
         Came {
             origin: self.origin,

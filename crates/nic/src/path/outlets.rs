@@ -115,8 +115,8 @@ pub(crate) struct WireOutlet {
 }
 
 impl WireOutlet {
-    /// Watches the socket that leads to addresses like `to`, in a lane if one is given, under `token`; `None` if there is no such
-    /// socket.
+    /// Watches the socket that leads to addresses like `to`, in a lane if one is given, under
+    /// `token`; `None` if there is no such socket.
     pub(crate) fn new(
         link: &Arc<WireLink>,
         (to, lane): (Gid, Option<u8>),

@@ -33,8 +33,8 @@ impl fmt::Display for Carrier {
 pub struct PathReport {
     /// What carried its last packets; `None`: it has sent none.
     pub packets: Option<Carrier>,
-    /// Its last WRITE or READ within the host: carried out directly, or why it went by packets. `None`: there was none, or the
-    /// direct way is off.
+    /// Its last WRITE or READ within the host: carried out directly, or why it went by packets.
+    /// `None`: there was none, or the direct way is off.
     pub direct: Option<Result<(), Refusal>>,
     /// A WRITE or READ was done in memory of the peer that this process has mapped.
     pub mapped: bool,

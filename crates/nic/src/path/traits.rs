@@ -3,10 +3,12 @@
 use ferroce_proto::rc::{LinkTraits, PACKET_COST};
 use ferroce_proto::verbs::Mtu;
 
-/// Unacknowledged bytes on the local path: the link has back-pressure of its own, this only bounds what a slow peer holds up.
+/// Unacknowledged bytes on the local path: the link has back-pressure of its own, this only bounds
+/// what a slow peer holds up.
 const LOCAL_IN_FLIGHT: u32 = 1 << 20;
 
-/// Kernel memory that a datagram occupies beside its bytes: its structure, and the shared end of its data block.
+/// Kernel memory that a datagram occupies beside its bytes: its structure, and the shared end of
+/// its data block.
 const SKB: u32 = 256;
 const SKB_TAIL: u32 = 320;
 /// Transport, UDP, IP and Ethernet headers of a packet, at most.
@@ -33,10 +35,11 @@ pub(super) fn local() -> LinkTraits {
     }
 }
 
-/// The link to other hosts. `receive_buffer` is what the receiver's socket has (`SO_RCVBUF` as the kernel reports it); this
-/// host's is the best guess for the peer's.
+/// The link to other hosts. `receive_buffer` is what the receiver's socket has (`SO_RCVBUF` as the
+/// kernel reports it); this host's is the best guess for the peer's.
 ///
-/// Linux charges a buffer with the blocks that datagrams lie in, not with their bytes. Of the usual 208 KiB (`rmem_default`):
+/// Linux charges a buffer with the blocks that datagrams lie in, not with their bytes. Of the usual
+/// 208 KiB (`rmem_default`):
 ///
 /// | payload | block | charged | packets in three quarters | their payload |
 /// |---|---|---|---|---|
@@ -52,12 +55,14 @@ pub(super) fn wire(mtu: Mtu, receive_buffer: u32) -> LinkTraits {
     }
 }
 
-/// What all queue pairs that send to a process over the wire may have in flight together: it has one socket buffer for all of them.
+/// What all queue pairs that send to a process over the wire may have in flight together: it has
+/// one socket buffer for all of them.
 pub(super) fn wire_together(mtu: Mtu, receive_buffer: u32) -> u32 {
     in_flight(mtu, receive_buffer, TOGETHER_MAX)
 }
 
-/// What of a buffer packets may take, in the cost that the transport counts, which is a little per packet beside the payload.
+/// What of a buffer packets may take, in the cost that the transport counts, which is a little per
+/// packet beside the payload.
 fn in_flight(mtu: Mtu, receive_buffer: u32, most: u32) -> u32 {
     let block = (mtu.bytes() + HEADERS + SKB_TAIL).next_power_of_two();
     let payload = receive_buffer / 4 * 3 / (block + SKB) * mtu.bytes();

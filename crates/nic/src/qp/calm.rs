@@ -1,9 +1,10 @@
 //! What short messages by lanes have found out about a queue pair, and need not look at again.
 //!
-//! Before one is sent or taken past everything else, some thirty things must be so: the state, nothing owed, nothing sent again,
-//! nothing timed. As long as only such messages come and go it stays so. Whoever takes the queue pair's lock for anything else
-//! ([`Qp::lock`](super::Qp::lock)), or lets the transport do anything else ([`Qp::run_catching`](super::Qp::run_catching)), makes the
-//! next message look again.
+//! Before one is sent or taken past everything else, some thirty things must be so: the state,
+//! nothing owed, nothing sent again, nothing timed. As long as only such messages come and go it
+//! stays so. Whoever takes the queue pair's lock for anything else ([`Qp::lock`](super::Qp::lock)),
+//! or lets the transport do anything else ([`Qp::run_catching`](super::Qp::run_catching)), makes
+//! the next message look again.
 
 use ferroce_proto::rc::SwiftHead;
 
@@ -15,8 +16,8 @@ pub(super) struct Calm {
 }
 
 impl Calm {
-    /// If a SEND may go into the lane, and an acknowledgement be taken out of it, whatever else there is to look at: what SENDs have in
-    /// common.
+    /// If a SEND may go into the lane, and an acknowledgement be taken out of it, whatever else
+    /// there is to look at: what SENDs have in common.
     #[inline]
     pub(super) fn sends(&self) -> Option<&SwiftHead> {
         self.sends.as_ref()

@@ -1,8 +1,10 @@
-//! What a datagram queue pair sends: each packet has a destination of its own, so a batch is a run of packets to one place.
+//! What a datagram queue pair sends: each packet has a destination of its own, so a batch is a run
+//! of packets to one place.
 //!
-//! Datagrams may get lost, but not for nothing: a full link to a process of this host makes the queue pair wait, as a busy port
-//! would. A process that does not take anything for [`PATIENCE`] (it is stopped, perhaps for good) must not hold up what goes to
-//! others: from then on its datagrams are dropped until its link moves again.
+//! Datagrams may get lost, but not for nothing: a full link to a process of this host makes the
+//! queue pair wait, as a busy port would. A process that does not take anything for [`PATIENCE`]
+//! (it is stopped, perhaps for good) must not hold up what goes to others: from then on its
+//! datagrams are dropped until its link moves again.
 
 use std::time::Duration;
 
@@ -35,7 +37,8 @@ impl Known {
 }
 
 impl Qp {
-    /// Sends one batch of datagrams. Returns its packets and bytes; `None` if nothing more can be sent now.
+    /// Sends one batch of datagrams. Returns its packets and bytes; `None` if nothing more can be
+    /// sent now.
     pub(super) fn send_datagrams(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let to = locked.transport.next_datagram()?;
         let port = self.pd.context().device().port();

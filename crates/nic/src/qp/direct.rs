@@ -1,4 +1,5 @@
-//! WRITEs, READs and atomics that a queue pair carries out itself, in its step, in place of packets.
+//! WRITEs, READs and atomics that a queue pair carries out itself, in its step, in place of
+//! packets.
 
 use ferroce_os::clock;
 use ferroce_proto::mr::Piece;
@@ -17,8 +18,9 @@ use crate::path::{Carrier, Path, PathReport};
 const ATOMIC: usize = 8;
 
 impl Qp {
-    /// Carries out a part of the oldest work request, if the path leads to a process of this host and the transport allows it.
-    /// Returns its bytes. `None`: what there is to send goes by packets.
+    /// Carries out a part of the oldest work request, if the path leads to a process of this host
+    /// and the transport allows it. Returns its bytes. `None`: what there is to send goes by
+    /// packets.
     pub(super) fn move_directly(&self, locked: &mut Locked, now: Time) -> Option<usize> {
         let path = locked.path.as_ref().filter(|path| path.is_local())?;
         let addressing = path.addressing;
@@ -111,7 +113,8 @@ impl Qp {
         (locked.path.clone(), locked.report)
     }
 
-    /// Tells peers of this host what the queue pair grants now. Called after every change of its state.
+    /// Tells peers of this host what the queue pair grants now. Called after every change of its
+    /// state.
     pub(super) fn publish_grant(&self, locked: &mut Locked) {
         let Transport::Rc(rc) = &locked.transport else {
             return;
@@ -142,7 +145,8 @@ impl Qp {
         }
     }
 
-    /// From here long SENDs are offered, if the path leads to a process of this host. Called in RTS.
+    /// From here long SENDs are offered, if the path leads to a process of this host. Called in
+    /// RTS.
     pub(super) fn begin_offers(&self, locked: &mut Locked) {
         let is_local = locked.path.as_ref().is_some_and(Path::is_local);
         let Transport::Rc(rc) = &mut locked.transport else {

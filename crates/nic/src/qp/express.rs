@@ -1,6 +1,6 @@
-//! The short way of short messages within the host (see `proto::rc`, module `express`): what comes is taken with one look at the
-//! queue pair, and an acknowledgement by itself goes out without a batch. Whatever is not as usual goes the general way (`input`,
-//! `output`).
+//! The short way of short messages within the host (see `proto::rc`, module `express`): what comes
+//! is taken with one look at the queue pair, and an acknowledgement by itself goes out without a
+//! batch. Whatever is not as usual goes the general way (`input`, `output`).
 
 use std::sync::atomic::Ordering;
 
@@ -27,7 +27,8 @@ pub(crate) enum Taken {
 }
 
 impl Qp {
-    /// As [`on_packet`](Self::on_packet), for a brief packet of `len` bytes from another process of this host.
+    /// As [`on_packet`](Self::on_packet), for a brief packet of `len` bytes from another process of
+    /// this host.
     ///
     /// # Errors
     /// Why it was dropped.
@@ -70,7 +71,8 @@ impl Qp {
         })
     }
 
-    /// A message was taken, or an acknowledgement: nothing but the expected PSN of what it grants can have changed.
+    /// A message was taken, or an acknowledgement: nothing but the expected PSN of what it grants
+    /// can have changed.
     pub(super) fn grant_next(&self, locked: &mut Locked) {
         match (&locked.transport, locked.granted) {
             (Transport::Rc(rc), Some(word)) if word != 0 => {
@@ -81,11 +83,12 @@ impl Qp {
         }
     }
 
-    /// Its turn to transmit, where an acknowledgement by itself is all that there is to say: it waits for the program's answer, or goes out
-    /// at once. Returns whether that is all.
+    /// Its turn to transmit, where an acknowledgement by itself is all that there is to say: it
+    /// waits for the program's answer, or goes out at once. Returns whether that is all.
     ///
-    /// On the wire it waits only for another Ferroce, after a `few` packets, so that no stream waits for it, and if nothing of its own is
-    /// unanswered: two that send to each other without waiting for messages would wait for each other's acknowledgements.
+    /// On the wire it waits only for another Ferroce, after a `few` packets, so that no stream
+    /// waits for it, and if nothing of its own is unanswered: two that send to each other without
+    /// waiting for messages would wait for each other's acknowledgements.
     pub(super) fn take_ack_turn(&self, locked: &mut Locked, few: bool, now: Time) -> bool {
         let Some(lossless) = locked.traits.map(|traits| traits.lossless) else {
             return false;
@@ -100,7 +103,8 @@ impl Qp {
         may && lossless && self.acknowledge_at_once(locked)
     }
 
-    /// Sends the acknowledgement, if that is all that there is to say and it can go at once. Returns whether it is sent.
+    /// Sends the acknowledgement, if that is all that there is to say and it can go at once.
+    /// Returns whether it is sent.
     fn acknowledge_at_once(&self, locked: &mut Locked) -> bool {
         let Some(Path {
             reach: Reach::Link(egress),
@@ -126,8 +130,8 @@ impl Qp {
         true
     }
 
-    /// Queues receives that nobody waits for: there is nothing to say then, and no need of anything but the queue. Returns the first
-    /// that is to go the general way, and how many went before it.
+    /// Queues receives that nobody waits for: there is nothing to say then, and no need of anything
+    /// but the queue. Returns the first that is to go the general way, and how many went before it.
     pub(super) fn post_recvs_quietly(
         &self,
         wrs: &mut dyn Iterator<Item = RecvWr>,
@@ -143,7 +147,8 @@ impl Qp {
     }
 }
 
-/// Where a receive of so many elements can be queued ([`RcQp::post_recv_quietly`]), if that has no consequences now.
+/// Where a receive of so many elements can be queued ([`RcQp::post_recv_quietly`]), if that has no
+/// consequences now.
 #[inline]
 pub(super) fn quiet_queue(locked: &mut Locked, sges: usize) -> Option<&mut RcQp> {
     match &mut locked.transport {

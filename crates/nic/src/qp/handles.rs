@@ -1,4 +1,5 @@
-//! Handles: what programs hold of a queue pair. An XRC target may have several (`ibv_open_qp`), all others have one.
+//! Handles: what programs hold of a queue pair. An XRC target may have several (`ibv_open_qp`), all
+//! others have one.
 
 use std::sync::{Arc, Mutex};
 
@@ -107,11 +108,13 @@ impl Qp {
         self.handles.add(cookie, context, self.queues.xrcd.as_ref());
     }
 
-    /// Opens the XRC target with a number in a domain (`ibv_open_qp`): `make` gets it, and gives the cookie of the new handle. What is
-    /// done to a target of another process is done by that process, with which the target ends.
+    /// Opens the XRC target with a number in a domain (`ibv_open_qp`): `make` gets it, and gives
+    /// the cookie of the new handle. What is done to a target of another process is done by that
+    /// process, with which the target ends.
     ///
     /// # Errors
-    /// EINVAL if the domain has no such queue pair; ETIMEDOUT if the process that may have it does not answer.
+    /// EINVAL if the domain has no such queue pair; ETIMEDOUT if the process that may have it does
+    /// not answer.
     pub fn open(
         xrcd: &Arc<Xrcd>,
         (qpn, qp_type): (Qpn, QpType),

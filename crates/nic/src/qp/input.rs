@@ -20,13 +20,14 @@ use crate::path::{Addresses, Admitted, Came, Origin, Path, Policy};
 
 /// Low 15 bits of the only partition key: the membership bit does not matter on receive.
 const PKEY: u16 = 0x7fff;
-/// How long after the end of a peer's process work for it fails. With an adapter retries take that long and more: a program that has
-/// more work in flight than it waits for must have the time to see that it is done.
+/// How long after the end of a peer's process work for it fails. With an adapter retries take that
+/// long and more: a program that has more work in flight than it waits for must have the time to
+/// see that it is done.
 const LAST_LOOK: Duration = Duration::from_millis(30);
 
 impl Qp {
-    /// A packet of `len` bytes for this queue pair, ICRC checked. Answers wait for [`on_turn`](Self::on_turn), so that one
-    /// answers a whole batch.
+    /// A packet of `len` bytes for this queue pair, ICRC checked. Answers wait for
+    /// [`on_turn`](Self::on_turn), so that one answers a whole batch.
     ///
     /// # Errors
     /// Why it was dropped.
@@ -59,8 +60,8 @@ impl Qp {
         Ok(())
     }
 
-    /// As [`on_packet`](Self::on_packet), for packets that came over the wire together: what is to be done around packets is done
-    /// once. Returns why some were dropped.
+    /// As [`on_packet`](Self::on_packet), for packets that came over the wire together: what is to
+    /// be done around packets is done once. Returns why some were dropped.
     pub(crate) fn on_run(&self, run: &InboundRun<'_>, now: Time) -> Vec<DropReason> {
         let came = run.came();
         let addressing = came.addressing;
@@ -156,7 +157,8 @@ impl Qp {
         }
     }
 
-    /// Its turn to transmit: packets came in, a `few` or more. An acknowledgement by itself may wait for the program's answer.
+    /// Its turn to transmit: packets came in, a `few` or more. An acknowledgement by itself may
+    /// wait for the program's answer.
     pub(crate) fn on_turn(&self, few: bool, now: Time) {
         let mut locked = self.lock();
         if !self.take_ack_turn(&mut locked, few, now) {
@@ -165,8 +167,8 @@ impl Qp {
         }
     }
 
-    /// Says at once what might wait, and hears what was said: its end, or that of the process, is near. What the peer has taken by now is done,
-    /// and not flushed.
+    /// Says at once what might wait, and hears what was said: its end, or that of the process, is
+    /// near. What the peer has taken by now is done, and not flushed.
     pub(crate) fn speak_up(&self, now: Time) {
         if self.waits_for_this_process() {
             self.nic().hear_itself();
@@ -181,7 +183,8 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
-    /// Whether a peer in this process has something to acknowledge. That it ends is told at once, but its packets lie in a ring.
+    /// Whether a peer in this process has something to acknowledge. That it ends is told at once,
+    /// but its packets lie in a ring.
     fn waits_for_this_process(&self) -> bool {
         let locked = self.lock();
         let slot = self.nic().numbers().slot();
@@ -189,9 +192,10 @@ impl Qp {
             && matches!(&locked.transport, Transport::Rc(rc) if rc.in_flight() > 0)
     }
 
-    /// Its turn to transmit: few packets came in while a program polls. An acknowledgement by itself waits for the program's answer if
-    /// that is known to come; or else until the program has seen its completion, and goes out together with what the program posts
-    /// then, or when it polls again.
+    /// Its turn to transmit: few packets came in while a program polls. An acknowledgement by
+    /// itself waits for the program's answer if that is known to come; or else until the program
+    /// has seen its completion, and goes out together with what the program posts then, or when it
+    /// polls again.
     pub(crate) fn on_polled_turn(&self, now: Time) {
         let mut locked = self.lock();
         if self.take_ack_turn(&mut locked, true, now) {
@@ -219,7 +223,8 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
-    /// Its shared receive queue, which it found empty, got work requests. Returns whether its peer still waits for that.
+    /// Its shared receive queue, which it found empty, got work requests. Returns whether its peer
+    /// still waits for that.
     pub(crate) fn on_recv_available(&self) -> bool {
         self.step(|locked, _| !locked.retired && locked.transport.on_recv_available())
     }
@@ -233,7 +238,8 @@ impl Qp {
         });
     }
 
-    /// A packet for a queue pair of another process was dropped there, says that. Does nothing if that is not this one's peer.
+    /// A packet for a queue pair of another process was dropped there, says that. Does nothing if
+    /// that is not this one's peer.
     pub(crate) fn on_dropped(&self, by: Origin, now: Time) {
         let mut locked = self.lock();
         if !locked.comes_from(by) {
@@ -309,7 +315,8 @@ impl Addresses for Qp {
     }
 }
 
-/// Gives the transport Middle packets that it takes together, unless somebody wants to read of every packet. Returns them, and the others.
+/// Gives the transport Middle packets that it takes together, unless somebody wants to read of
+/// every packet. Returns them, and the others.
 fn take_middles<'r, 'a>(
     locked: &mut Locked,
     cx: &mut Cx<'_>,
@@ -325,8 +332,8 @@ fn take_middles<'r, 'a>(
     packets.split_at(count)
 }
 
-/// An acknowledgement behind a request, and the other packets. It is looked at first, as if it had come first: the request may be the end
-/// of the queue pair.
+/// An acknowledgement behind a request, and the other packets. It is looked at first, as if it had
+/// come first: the request may be the end of the queue pair.
 fn split_word<'r, 'a>(packets: &'r [&'a [u8]]) -> (&'r [&'a [u8]], &'r [&'a [u8]]) {
     let info = |packet: &[u8]| packet.first().and_then(|&opcode| Opcode(opcode).info());
     let is_request = |info: OpInfo| !info.operation.is_response();

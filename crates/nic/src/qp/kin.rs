@@ -1,9 +1,11 @@
 //! Whether the peer of a reliable queue pair on the wire is a Ferroce, too.
 //!
-//! Two Ferroces repair losses packet by packet, with reports and a header bit that other makes do not know. Anybody can send from any
-//! port and any address, so only an echo counts: at the move to RTR the queue pair asks its peer with a random number
-//! ([`Drain`]), and an answer with that number, from the path's other end, can come from nobody who has not seen the question. Until
-//! then the peer is treated as any other make. Other makes drop the question as a packet of an unknown opcode.
+//! Two Ferroces repair losses packet by packet, with reports and a header bit that other makes do
+//! not know. Anybody can send from any port and any address, so only an echo counts: at the move to
+//! RTR the queue pair asks its peer with a random number ([`Drain`]), and an answer with that
+//! number, from the path's other end, can come from nobody who has not seen the question. Until
+//! then the peer is treated as any other make. Other makes drop the question as a packet of an
+//! unknown opcode.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,8 +20,8 @@ use super::transport::Transport;
 use crate::core::slot_of;
 use crate::path::{Came, Path, Reach};
 
-/// While packets come and the peer is unknown, it is asked again after this time, then after twice that, and so on: a peer of another
-/// make gets two dozen questions a day.
+/// While packets come and the peer is unknown, it is asked again after this time, then after twice
+/// that, and so on: a peer of another make gets two dozen questions a day.
 const AGAIN: Duration = Duration::from_millis(5);
 /// There is nothing to ask.
 const NEVER: u64 = u64::MAX;
@@ -74,7 +76,8 @@ impl Qp {
         self.question.set(None);
     }
 
-    /// A packet for it came over the wire: while the peer is unknown, it is asked again now and then.
+    /// A packet for it came over the wire: while the peer is unknown, it is asked again now and
+    /// then.
     #[inline]
     pub(crate) fn on_wire_packet(&self, now: Time) {
         if self.question.is_due(now) {

@@ -30,7 +30,8 @@ pub(super) struct Locked {
     pub(super) path: Option<Path>,
     /// What the transport was told about it.
     pub(super) traits: Option<LinkTraits>,
-    /// Its part of what may be in flight to its peer's process, of a reliable queue pair on the wire.
+    /// Its part of what may be in flight to its peer's process, of a reliable queue pair on the
+    /// wire.
     pub(super) share: Option<Box<Share>>,
     /// The alternate path and its traits, once one is loaded.
     pub(super) alternate: Option<(Path, LinkTraits)>,
@@ -149,8 +150,9 @@ impl Locked {
         path.is_some_and(|path| path.origin == origin)
     }
 
-    /// The time for what the program posts to be sent. Where nothing depends on it, it is the time of the last step: to look at the clock
-    /// costs more than anything else that a short message needs.
+    /// The time for what the program posts to be sent. Where nothing depends on it, it is the time
+    /// of the last step: to look at the clock costs more than anything else that a short message
+    /// needs.
     pub(super) fn time_of_post(&self, now: &mut Now) -> Time {
         if self.transport.needs_time_to_send() {
             now.look();

@@ -56,7 +56,8 @@ pub struct QpInit {
     pub srq: Option<Arc<Srq>>,
 }
 
-/// A queue pair. Dropping the last reference does nothing by itself: call [`destroy`](Self::destroy).
+/// A queue pair. Dropping the last reference does nothing by itself: call
+/// [`destroy`](Self::destroy).
 #[derive(Debug)]
 pub struct Qp {
     me: Weak<Self>,
@@ -79,16 +80,19 @@ pub struct Qp {
     question: kin::Due,
     /// Who adds to it has the lock.
     tally: Arc<Tally>,
-    /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them at once.
+    /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them
+    /// at once.
     locked: Lock<Locked>,
     _permit: Permit,
 }
 
 impl Qp {
-    /// Makes a queue pair in RESET. An XRC initiator has no receive side: its `recv_cq` and `srq` do not count.
+    /// Makes a queue pair in RESET. An XRC initiator has no receive side: its `recv_cq` and `srq`
+    /// do not count.
     ///
     /// # Errors
-    /// EINVAL for capacities above the device's limits, EOPNOTSUPP for a type that is not built, ENOMEM when numbers run out.
+    /// EINVAL for capacities above the device's limits, EOPNOTSUPP for a type that is not built,
+    /// ENOMEM when numbers run out.
     pub fn create(pd: &Arc<Pd>, init: QpInit) -> Result<Arc<Self>, Error> {
         if !matches!(
             init.qp_type,
@@ -114,7 +118,8 @@ impl Qp {
         Self::build(pd, config, Queues::of(init))
     }
 
-    /// Makes an XRC target in RESET: it has neither work queues nor completion queues nor a protection domain.
+    /// Makes an XRC target in RESET: it has neither work queues nor completion queues nor a
+    /// protection domain.
     ///
     /// # Errors
     /// ENOMEM at the device's limit.
@@ -155,7 +160,8 @@ impl Qp {
         Ok(qp)
     }
 
-    /// A handle's face of a target that another process has made. Its own transport stays in RESET, where nothing can be posted.
+    /// A handle's face of a target that another process has made. Its own transport stays in RESET,
+    /// where nothing can be posted.
     fn face_of(xrcd: &Arc<Xrcd>, opened: Opened) -> Result<Arc<Self>, Error> {
         let pd = xrcd.pd();
         let permit = pd.context().device().permit(Limit::Qp)?;
@@ -234,15 +240,17 @@ impl Qp {
     /// `ibv_modify_qp`.
     ///
     /// # Errors
-    /// EINVAL with the reason; ENETUNREACH for a destination on another host while UDP 4791 is not available; for a target of another
-    /// process, EIO if that process is gone and ETIMEDOUT if it does not answer.
+    /// EINVAL with the reason; ENETUNREACH for a destination on another host while UDP 4791 is not
+    /// available; for a target of another process, EIO if that process is gone and ETIMEDOUT if it
+    /// does not answer.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         match &self.opened {
             Some(opened) => opened.modify(self, attr, mask),
             None => self.apply(attr, mask),
         }
     }
-    /// `ibv_query_qp`. Of a target of another process that does not answer: what it said last, and ERR if that process is gone.
+    /// `ibv_query_qp`. Of a target of another process that does not answer: what it said last, and
+    /// ERR if that process is gone.
     #[must_use]
     pub fn query(&self) -> QpAttr {
         match &self.opened {
@@ -250,8 +258,9 @@ impl Qp {
             None => self.lock().transport.query(),
         }
     }
-    /// Removes it from the device. Returns when no packet and no completion of it is in work; completions already queued stay
-    /// in the CQ, as the manual page says. A second call does nothing.
+    /// Removes it from the device. Returns when no packet and no completion of it is in work;
+    /// completions already queued stay in the CQ, as the manual page says. A second call does
+    /// nothing.
     pub fn destroy(&self) {
         if let Some(opened) = &self.opened {
             opened.close(self.nic());
@@ -289,7 +298,8 @@ impl Qp {
         drop(self.lock_swiftly());
     }
 
-    /// What its peer may hold for taken is taken when this returns, and another queue pair may assure something.
+    /// What its peer may hold for taken is taken when this returns, and another queue pair may
+    /// assure something.
     pub(crate) fn end_assurance(&self) {
         let mut locked = self.lock_swiftly();
         self.keep_assurance(&mut locked);
@@ -304,7 +314,8 @@ impl Qp {
         locked
     }
 
-    /// Something else than short messages by lanes is done next. What the peer may hold for taken is taken before that.
+    /// Something else than short messages by lanes is done next. What the peer may hold for taken
+    /// is taken before that.
     fn end_calm(&self, locked: &mut Locked) {
         self.keep_assurance(locked);
         locked.calm.end();
@@ -348,7 +359,8 @@ fn target_config(xrcd: &Xrcd, qpn: Qpn) -> RcConfig {
 /// Bytes of a scatter/gather element (`struct ibv_sge`).
 const SGE_BYTES: u32 = 16;
 
-/// Holds the capacities against the limits. What is true is at least what was asked for; inline data always fits.
+/// Holds the capacities against the limits. What is true is at least what was asked for; inline
+/// data always fits.
 fn check_cap(init: &QpInit, limits: &DeviceAttr) -> Result<QpCap, Error> {
     let mut asked = init.cap;
     if init.srq.is_some() || init.qp_type == QpType::XrcSend {
@@ -372,14 +384,16 @@ fn check_cap(init: &QpInit, limits: &DeviceAttr) -> Result<QpCap, Error> {
             )));
         }
     }
-    // Programs take for granted that a work request has room for inline data where its scatter list would be, since on every
-    // adapter it has (rdma_xclient posts 16 bytes on a queue pair for which it asked for none).
+    // Programs take for granted that a work request has room for inline data where its scatter list
+    // would be, since on every adapter it has (rdma_xclient posts 16 bytes on a queue pair for
+    // which it asked for none).
     let list = asked.max_send_sge.saturating_mul(SGE_BYTES);
     asked.max_inline_data = asked.max_inline_data.max(list.min(limits.max_inline_data));
     Ok(asked)
 }
 
-/// A shared receive queue serves queue pairs of its own context; the protection domain may be another.
+/// A shared receive queue serves queue pairs of its own context; the protection domain may be
+/// another.
 fn check_srq(pd: &Pd, srq: Option<&Srq>) -> Result<(), Error> {
     if srq.is_some_and(|srq| !Arc::ptr_eq(srq.context(), pd.context())) {
         return Err(Error::invalid(

@@ -19,7 +19,8 @@ impl Qp {
         let agreed = self.authenticate((attr, mask), (&chosen, &alternate))?;
         let to = mask.contains(AttrMask::STATE).then_some(attr.qp_state);
         if matches!(to, Some(QpState::Reset | QpState::Err)) {
-            // From there on the peer does not get what it is still owed for messages that the program has seen.
+            // From there on the peer does not get what it is still owed for messages that the
+            // program has seen.
             self.speak_up(clock::monotonic());
         }
         let after = self.step(|locked, cx| {
@@ -80,8 +81,9 @@ impl Qp {
         Ok(())
     }
 
-    /// The path and the alternate path that the attributes lead to, if they change them. What the state table or the values forbid is refused here, before
-    /// anything else can be wrong with an address.
+    /// The path and the alternate path that the attributes lead to, if they change them. What the
+    /// state table or the values forbid is refused here, before anything else can be wrong with an
+    /// address.
     fn find_paths(&self, attr: &QpAttr, mask: AttrMask) -> Result<(Found, Found), Error> {
         let now = self.lock().transport.query();
         let next =

@@ -10,12 +10,13 @@ use crate::Error;
 use crate::core::GroupAt;
 
 impl Qp {
-    /// Attaches the queue pair to a group on its device's interface: this host becomes a member, and packets to the group whose
-    /// `Q_Key` fits are received, those that the queue pair itself sends included. Once more changes nothing.
+    /// Attaches the queue pair to a group on its device's interface: this host becomes a member,
+    /// and packets to the group whose `Q_Key` fits are received, those that the queue pair itself
+    /// sends included. Once more changes nothing.
     ///
     /// # Errors
-    /// EINVAL for any other type than UD and for a GID that is no group; ENOMEM at `max_mcast_grp` or `max_mcast_qp_attach`;
-    /// what the kernel has against the membership.
+    /// EINVAL for any other type than UD and for a GID that is no group; ENOMEM at `max_mcast_grp`
+    /// or `max_mcast_qp_attach`; what the kernel has against the membership.
     pub fn attach_mcast(&self, group: Gid) -> Result<(), Error> {
         let at = self.group_at(group)?;
         let limits = self.pd.context().device().limits();
@@ -37,8 +38,8 @@ impl Qp {
         )))
     }
 
-    /// From now on the queue pair does not receive what it sends to groups itself (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`). Others of
-    /// this host do.
+    /// From now on the queue pair does not receive what it sends to groups itself
+    /// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`). Others of this host do.
     ///
     /// # Errors
     /// EINVAL for any other type than UD.
@@ -48,8 +49,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Whether it wants a packet to one of its groups, given who sent it. Packets of this host carry their sender's number, which is
-    /// unique there.
+    /// Whether it wants a packet to one of its groups, given who sent it. Packets of this host
+    /// carry their sender's number, which is unique there.
     pub(crate) fn wants_from(&self, local: bool, sender: Qpn) -> bool {
         !(local && sender == self.qpn && self.deaf_to_itself.load(Ordering::Relaxed))
     }

@@ -17,15 +17,18 @@ const TURN_BYTES: usize = 1 << 18;
 const TURN_PACKETS: usize = 512;
 /// Bytes that a queue pair may move without packets before others have their turn.
 const TURN_DIRECT: usize = 4 << 20;
-/// Bytes of one batch, before its last packet: enough to make system calls cheap, little enough to stay in the cache.
+/// Bytes of one batch, before its last packet: enough to make system calls cheap, little enough to
+/// stay in the cache.
 pub(super) const BATCH_BYTES: usize = 56 << 10;
-/// The same on the wire: what the kernel takes as one piece, and a packet with longer headers before and after it.
+/// The same on the wire: what the kernel takes as one piece, and a packet with longer headers
+/// before and after it.
 const WIRE_BATCH_BYTES: usize = 64 << 10;
 /// Packets of one batch.
 const BATCH_PACKETS: usize = 128;
 
 impl Qp {
-    /// Transmits until there is nothing more to say, the window or the link is full, or the turn is over.
+    /// Transmits until there is nothing more to say, the window or the link is full, or the turn is
+    /// over.
     pub(super) fn transmit(&self, locked: &mut Locked, now: Time) {
         self.run_local(locked, now);
         if locked.queued || locked.retired {
@@ -68,7 +71,8 @@ impl Qp {
         }
     }
 
-    /// Sends one batch to the only peer. Returns its packets and bytes; `None` if nothing more can be sent now.
+    /// Sends one batch to the only peer. Returns its packets and bytes; `None` if nothing more can
+    /// be sent now.
     fn send_to_peer(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let path = locked.path.clone()?;
         match &path.reach {
@@ -115,16 +119,19 @@ impl Qp {
             return Some(size);
         }
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), slot = egress.slot(), "the peer's process is gone");
-        // Before that its acknowledgement of our work may still be there to be read: the hang-up of the link comes then.
+        // Before that its acknowledgement of our work may still be there to be read: the hang-up of
+        // the link comes then.
         if egress.has_ended() {
             fail_soon(locked, now);
         }
-        // Without acknowledgements the rest goes to nobody too; a reliable queue pair is in ERR now.
+        // Without acknowledgements the rest goes to nobody too; a reliable queue pair is in ERR
+        // now.
         (self.qp_type == QpType::Uc).then_some(size)
     }
 
-    /// If the link is full, so that there will be no turn before the end: leaves what it owes to the peer's requests with the link. The
-    /// peer would take what this program has received for lost.
+    /// If the link is full, so that there will be no turn before the end: leaves what it owes to
+    /// the peer's requests with the link. The peer would take what this program has received for
+    /// lost.
     pub(super) fn leave_last_word(&self, locked: &mut Locked, now: Time) {
         let Some(Path {
             reach: Reach::Link(egress),
@@ -144,7 +151,8 @@ impl Qp {
         });
         if any {
             end_packet(locked, &mut batch);
-            // The way that a packet has gone makes no difference any more, nor does a peer that is gone.
+            // The way that a packet has gone makes no difference any more, nor does a peer that is
+            // gone.
             let _ = egress.send(self.qpn, batch);
         } else {
             egress.put_back(batch);
@@ -159,8 +167,8 @@ impl Qp {
         (!batch.ends.is_empty()).then_some((batch.ends.len(), batch.bytes.len()))
     }
 
-    /// Pulls packets up to so many bytes, or so much room at the receiver, while they belong to the batch. Returns what of the room they
-    /// take.
+    /// Pulls packets up to so many bytes, or so much room at the receiver, while they belong to the
+    /// batch. Returns what of the room they take.
     pub(super) fn fill(
         &self,
         locked: &mut Locked,

@@ -1,4 +1,5 @@
-//! The wait for room at a receiver on the wire, of what nobody acknowledges: see [`crate::path::Pacer`].
+//! The wait for room at a receiver on the wire, of what nobody acknowledges: see
+//! [`crate::path::Pacer`].
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ pub(super) struct Paced {
 }
 
 impl Qp {
-    /// The pacing of what goes that way; none for what is acknowledged, for what cannot get lost and for groups, which are no
-    /// single receiver.
+    /// The pacing of what goes that way; none for what is acknowledged, for what cannot get lost
+    /// and for groups, which are no single receiver.
     pub(super) fn pacing(
         &self,
         egress: &Arc<Egress>,
@@ -42,7 +43,8 @@ impl Qp {
         })
     }
 
-    /// How much may be sent now, as the receiver's kernel counts; `None`: the queue pair waits for its turn.
+    /// How much may be sent now, as the receiver's kernel counts; `None`: the queue pair waits for
+    /// its turn.
     pub(super) fn room(
         &self,
         locked: &mut Locked,

@@ -9,7 +9,8 @@ use super::locked::Locked;
 use crate::Error;
 
 impl Qp {
-    /// Queues send work and transmits what can go at once. Stops at the first that is refused: the error tells its index.
+    /// Queues send work and transmits what can go at once. Stops at the first that is refused: the
+    /// error tells its index.
     ///
     /// # Errors
     /// Index of the refused request, errno and reason; those before it are queued.
@@ -31,8 +32,9 @@ impl Qp {
         }
         self.post_generally(locked, wr)
     }
-    /// Sends a plain SEND at once, if nothing else is to be done before or with it. Returns whether it did; if not, nothing has happened,
-    /// and [`post_one_send`](Self::post_one_send) is to be called.
+    /// Sends a plain SEND at once, if nothing else is to be done before or with it. Returns whether
+    /// it did; if not, nothing has happened, and [`post_one_send`](Self::post_one_send) is to be
+    /// called.
     #[inline]
     pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
         let mut locked = self.lock_swiftly();
@@ -53,8 +55,8 @@ impl Qp {
         self.step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
             .map_err(|e| post_error(&e))
     }
-    /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list is empty afterwards if it was
-    /// queued.
+    /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list
+    /// is empty afterwards if it was queued.
     ///
     /// # Errors
     /// Of the first that is refused.
@@ -73,8 +75,8 @@ impl Qp {
                 .map_err(|(_, e)| e)
         })
     }
-    /// Queues a receive with one element, if nobody waits for it. Returns whether it did; if not, nothing has happened, and
-    /// [`post_one_recv`](Self::post_one_recv) is to be called.
+    /// Queues a receive with one element, if nobody waits for it. Returns whether it did; if not,
+    /// nothing has happened, and [`post_one_recv`](Self::post_one_recv) is to be called.
     #[inline]
     pub fn post_plain_recv(&self, wr_id: u64, sge: Sge) -> bool {
         let mut locked = self.lock_swiftly();

@@ -1,4 +1,5 @@
-//! Where what the transport has to say to the program goes: completions, events, counters, and the receives that it takes from others.
+//! Where what the transport has to say to the program goes: completions, events, counters, and the
+//! receives that it takes from others.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Tags of a queue pair's packets on the wire, where a key is set: see `docs/design/packet-authentication.md`.
+//! Tags of a queue pair's packets on the wire, where a key is set: see
+//! `docs/design/packet-authentication.md`.
 
 use std::time::Duration;
 
@@ -123,7 +124,8 @@ fn position(transport: &Transport) -> Option<Position> {
 }
 
 impl Locked {
-    /// A change of state is made: the keys follow it. `agreed`: with these nonces a connection begins.
+    /// A change of state is made: the keys follow it. `agreed`: with these nonces a connection
+    /// begins.
     pub(super) fn follow_state(
         &mut self,
         nic: &crate::Nic,
@@ -157,7 +159,8 @@ impl Locked {
 }
 
 impl Qp {
-    /// Does the handshake that a move to RTR over the wire needs where a key is set, and refuses paths that the key does not cover.
+    /// Does the handshake that a move to RTR over the wire needs where a key is set, and refuses
+    /// paths that the key does not cover.
     ///
     /// # Errors
     /// EOPNOTSUPP for those; else as [`Nic::ask_nonce`](crate::Nic::ask_nonce).
@@ -210,7 +213,8 @@ impl Qp {
         locked.seal.nonces.answer_to(asker, draw)
     }
 
-    /// The packets of a run from the wire that may be looked at, where a key is set; and why others may not.
+    /// The packets of a run from the wire that may be looked at, where a key is set; and why others
+    /// may not.
     pub(super) fn open_run<'a>(
         &self,
         locked: &mut Locked,
@@ -227,7 +231,8 @@ impl Qp {
 }
 
 impl Qp {
-    /// Whether a datagram may go over the wire now: where a key is set, its receiver must have told its nonce.
+    /// Whether a datagram may go over the wire now: where a key is set, its receiver must have told
+    /// its nonce.
     pub(super) fn admission(
         &self,
         locked: &mut Locked,
@@ -256,7 +261,8 @@ impl Qp {
         Admission::Never
     }
 
-    /// Asks for the nonce of a receiver, if it is time; `waits`: nothing is sent before it is known.
+    /// Asks for the nonce of a receiver, if it is time; `waits`: nothing is sent before it is
+    /// known.
     fn ask_receiver(
         &self,
         locked: &mut Locked,

@@ -1,4 +1,5 @@
-//! A reliable queue pair's part of what may be in flight to a process over the wire: see [`Budget`](ferroce_proto::rc::Budget).
+//! A reliable queue pair's part of what may be in flight to a process over the wire: see
+//! [`Budget`](ferroce_proto::rc::Budget).
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ pub(super) struct Share {
 }
 
 impl Qp {
-    /// The path has changed: the queue pair leaves the account that it was in, and enters that of the process at the end of the new path,
-    /// if that leads over the wire.
+    /// The path has changed: the queue pair leaves the account that it was in, and enters that of
+    /// the process at the end of the new path, if that leads over the wire.
     pub(super) fn change_account(&self, locked: &mut Locked) {
         if let Some(mut share) = locked.share.take() {
             let called = lock(&share.account).leave(&mut share.stake);
@@ -39,7 +40,8 @@ impl Qp {
         }
     }
 
-    /// Before it transmits: bounds what it may have in flight by its share. [`settle_share`](Self::settle_share) follows.
+    /// Before it transmits: bounds what it may have in flight by its share.
+    /// [`settle_share`](Self::settle_share) follows.
     pub(super) fn take_share(locked: &mut Locked, now: Time) {
         let Some((rc, share)) = shared(locked) else {
             return;

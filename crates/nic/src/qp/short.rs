@@ -1,5 +1,6 @@
-//! Short messages to a process of this host go out at once: see [`RcQp::poll_short`](ferroce_proto::rc::RcQp::poll_short). What is sent,
-//! and what is known afterwards, is as after [`Qp::transmit`], which does everything else.
+//! Short messages to a process of this host go out at once: see
+//! [`RcQp::poll_short`](ferroce_proto::rc::RcQp::poll_short). What is sent, and what is known
+//! afterwards, is as after [`Qp::transmit`], which does everything else.
 
 use ferroce_proto::rc::Cx;
 
@@ -11,8 +12,9 @@ use super::transport::Transport;
 use crate::path::{Carrier, Path, Reach};
 
 impl Qp {
-    /// Builds what there is to send, if that is a short message and nothing else, and its link is a ring that has room. Returns whether it
-    /// did: then [`send_short`](Self::send_short) is next, and there is nothing to transmit.
+    /// Builds what there is to send, if that is a short message and nothing else, and its link is a
+    /// ring that has room. Returns whether it did: then [`send_short`](Self::send_short) is next,
+    /// and there is nothing to transmit.
     pub(super) fn build_short(&self, locked: &mut Locked, cx: &mut Cx<'_>) -> bool {
         let is_known = matches!(locked.report.packets, Some(Carrier::Ring | Carrier::Lane));
         if locked.queued || locked.retired || !is_known {

@@ -1,5 +1,6 @@
-//! The step: the only way into a queue pair's state. It holds the queue pair's lock and, while the transport works, the read
-//! lock of the rights table; then it transmits what there is and keeps the timer.
+//! The step: the only way into a queue pair's state. It holds the queue pair's lock and, while the
+//! transport works, the read lock of the rights table; then it transmits what there is and keeps
+//! the timer.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ use crate::cq::Catch;
 use crate::link::local::Frame;
 use crate::path::{Path, Reach};
 
-/// Time until a bind or local invalidate that waits for somebody's copy is tried again: copies take microseconds.
+/// Time until a bind or local invalidate that waits for somebody's copy is tried again: copies take
+/// microseconds.
 const CLOSE_AGAIN: Duration = Duration::from_micros(50);
 
 /// The time, looked at when it is needed first.
@@ -73,8 +75,8 @@ impl Qp {
         result
     }
 
-    /// As [`step`](Self::step), for a program that makes room for the next message: its answer to the last one is still to come, and an
-    /// acknowledgement that waits for it goes on waiting.
+    /// As [`step`](Self::step), for a program that makes room for the next message: its answer to
+    /// the last one is still to come, and an acknowledgement that waits for it goes on waiting.
     pub(super) fn step_receiving<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
         let run = |locked: &mut _, now| self.with_sending_cx(locked, now, f);
         self.step_with(false, run, |locked| {
@@ -102,7 +104,8 @@ impl Qp {
         result
     }
 
-    /// Runs `f` with all that the transport needs. The rights table stays as it is meanwhile, and a deregistration waits.
+    /// Runs `f` with all that the transport needs. The rights table stays as it is meanwhile, and a
+    /// deregistration waits.
     pub(super) fn with_cx<R>(
         &self,
         locked: &mut Locked,
@@ -116,8 +119,8 @@ impl Qp {
         result
     }
 
-    /// As [`with_cx`](Self::with_cx), for what the program posts and for what is sent: that changes nothing of what the queue pair grants,
-    /// unless it is its end.
+    /// As [`with_cx`](Self::with_cx), for what the program posts and for what is sent: that changes
+    /// nothing of what the queue pair grants, unless it is its end.
     pub(super) fn with_sending_cx<R>(
         &self,
         locked: &mut Locked,
@@ -170,9 +173,10 @@ impl Qp {
         }
     }
 
-    /// Tells a peer of this host that it is not answered any more. What it has sent may have arrived without an acknowledgement having
-    /// gone back, and then no packet of its is dropped that would tell it: on a lossless link it would wait for ever. What was taken
-    /// from its lane is said before that.
+    /// Tells a peer of this host that it is not answered any more. What it has sent may have
+    /// arrived without an acknowledgement having gone back, and then no packet of its is dropped
+    /// that would tell it: on a lossless link it would wait for ever. What was taken from its lane
+    /// is said before that.
     pub(super) fn say_end(&self, locked: &mut Locked) {
         let Transport::Rc(_) = locked.transport else {
             return;
@@ -189,9 +193,10 @@ impl Qp {
         }
     }
 
-    /// Runs the binds and local invalidates that are due. They change what keys open, so they have the rights table alone:
-    /// when one completes, no step of another queue pair is in the middle of a copy that was allowed before. One that takes back
-    /// what another process is in the middle of using is tried again a little later.
+    /// Runs the binds and local invalidates that are due. They change what keys open, so they have
+    /// the rights table alone: when one completes, no step of another queue pair is in the middle
+    /// of a copy that was allowed before. One that takes back what another process is in the middle
+    /// of using is tried again a little later.
     pub(super) fn run_local(&self, locked: &mut Locked, now: Time) {
         while let Some(op) = locked.transport.next_local().filter(|_| !locked.retired) {
             let before = locked.transport.state();
@@ -288,7 +293,8 @@ impl Qp {
         self.end_pause(locked, now);
     }
 
-    /// Ends everything. Returns false if that was done before. When it returns, no step is under way and none will come.
+    /// Ends everything. Returns false if that was done before. When it returns, no step is under
+    /// way and none will come.
     pub(super) fn retire(&self) -> bool {
         // The program has seen completions whose acknowledgement the peer still waits for.
         self.speak_up(clock::monotonic());

@@ -1,8 +1,10 @@
-//! Whether a program answers each message of its peer with one of its own: then an acknowledgement goes with the answer.
+//! Whether a program answers each message of its peer with one of its own: then an acknowledgement
+//! goes with the answer.
 //!
-//! While the device thread works for a program that looks at its memory only, each thing that goes to a peer in the same position costs
-//! that one a wake-up. So an acknowledgement by itself waits for the program's answer, where one has always come soon. (TCP calls it
-//! ping-pong mode, RFC 1122 4.2.3.2 the delay.)
+//! While the device thread works for a program that looks at its memory only, each thing that goes
+//! to a peer in the same position costs that one a wake-up. So an acknowledgement by itself waits
+//! for the program's answer, where one has always come soon. (TCP calls it ping-pong mode, RFC 1122
+//! 4.2.3.2 the delay.)
 
 use std::time::Duration;
 
@@ -25,7 +27,8 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    /// A message came, and an acknowledgement is all that there is to say. Whether that is to wait, until [`due`](Self::due).
+    /// A message came, and an acknowledgement is all that there is to say. Whether that is to wait,
+    /// until [`due`](Self::due).
     pub(super) fn holds_ack(&mut self, now: Time) -> bool {
         if self.asked.replace(now).is_some() {
             // The last one has no answer: no conversation.
@@ -35,8 +38,9 @@ impl Talk {
         self.holds.is_some()
     }
 
-    /// The program has posted something. An acknowledgement that still waits says by itself that this is soon; if there is none, the
-    /// time does, which it costs something to look at. Returns whether one waits.
+    /// The program has posted something. An acknowledgement that still waits says by itself that
+    /// this is soon; if there is none, the time does, which it costs something to look at. Returns
+    /// whether one waits.
     pub(super) fn on_post(&mut self, now: impl FnOnce() -> Time) -> bool {
         let waits = self.holds.take().is_some();
         if let Some(at) = self.asked.take() {

@@ -130,7 +130,8 @@ impl Transport {
         }
     }
 
-    /// As [`RcQp::on_recv_available`]. Unreliable transports drop what finds no receive, so nobody waits.
+    /// As [`RcQp::on_recv_available`]. Unreliable transports drop what finds no receive, so nobody
+    /// waits.
     pub(super) fn on_recv_available(&mut self) -> bool {
         match self {
             Self::Rc(rc) => rc.on_recv_available(),

@@ -1,7 +1,8 @@
 //! Shared receive queues: one stock of receive work requests for many queue pairs.
 //!
-//! Lock order: a queue pair, then its shared receive queue, then a completion queue or the queue of events. A queue pair that
-//! found nothing is noted here and gets its turn from whoever posts, who holds no lock of the queue by then.
+//! Lock order: a queue pair, then its shared receive queue, then a completion queue or the queue of
+//! events. A queue pair that found nothing is noted here and gets its turn from whoever posts, who
+//! holds no lock of the queue by then.
 
 mod queue;
 
@@ -51,8 +52,8 @@ pub struct Srq {
 }
 
 impl Srq {
-    /// Makes a queue for queue pairs of the protection domain's context. The limit is not looked at: it is armed by
-    /// [`modify`](Self::modify).
+    /// Makes a queue for queue pairs of the protection domain's context. The limit is not looked
+    /// at: it is armed by [`modify`](Self::modify).
     ///
     /// # Errors
     /// EINVAL for sizes of 0 or above the device's limits, ENOMEM at the device's limit of queues.
@@ -60,10 +61,12 @@ impl Srq {
         Self::build(pd, attr, || Ok(None))
     }
 
-    /// Makes an XRC queue: targets of the domain take from it what initiators address to its [number](Self::number).
+    /// Makes an XRC queue: targets of the domain take from it what initiators address to its
+    /// [number](Self::number).
     ///
     /// # Errors
-    /// As [`create`](Self::create), and EINVAL for a domain or a completion queue of another context.
+    /// As [`create`](Self::create), and EINVAL for a domain or a completion queue of another
+    /// context.
     pub fn create_xrc(
         pd: &Arc<Pd>,
         attr: SrqAttr,
@@ -130,7 +133,8 @@ impl Srq {
     pub fn number(&self) -> Option<Srqn> {
         self.xrc.as_ref().map(|xrc| xrc.number)
     }
-    /// Queue pairs that take from it (XRC: none, since packets name it, not queue pairs). `ibv_destroy_srq` answers EBUSY unless 0.
+    /// Queue pairs that take from it (XRC: none, since packets name it, not queue pairs).
+    /// `ibv_destroy_srq` answers EBUSY unless 0.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users.load(Ordering::Acquire)
@@ -148,7 +152,8 @@ impl Srq {
     /// Changes the size, or arms the limit, or both or nothing (`ibv_modify_srq`).
     ///
     /// # Errors
-    /// EINVAL for a size of 0, above the device's limit or below what is queued, or a limit above the size.
+    /// EINVAL for a size of 0, above the device's limit or below what is queued, or a limit above
+    /// the size.
     pub fn modify(&self, max_wr: Option<u32>, srq_limit: Option<u32>) -> Result<(), Error> {
         if let Some(max_wr) = max_wr {
             check_max_wr(max_wr, self.context().device().limits())?;
@@ -158,7 +163,8 @@ impl Srq {
     /// Queues receive work. Stops at the first that is refused: the error tells its index.
     ///
     /// # Errors
-    /// Index of the refused request with ENOMEM for a full queue or EINVAL for too many elements; those before it are queued.
+    /// Index of the refused request with ENOMEM for a full queue or EINVAL for too many elements;
+    /// those before it are queued.
     pub fn post_recv(&self, wrs: &mut dyn Iterator<Item = RecvWr>) -> Result<(), (usize, Error)> {
         let mut queue = lock(&self.queue);
         let (mut posted, mut result) = (0, Ok(()));
@@ -173,7 +179,8 @@ impl Srq {
         self.wake(posted);
         result
     }
-    /// Ends it: no event and no completion comes from it any more. Call it when nobody [uses](Self::users) it.
+    /// Ends it: no event and no completion comes from it any more. Call it when nobody
+    /// [uses](Self::users) it.
     pub fn destroy(&self) {
         if let Some(xrc) = &self.xrc {
             xrc.xrcd.domain().remove_srq(xrc.number);
@@ -198,8 +205,8 @@ impl Srq {
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
-    /// Takes the oldest work request. If there is none, a queue pair that `waits` is told of the next ones by
-    /// [`Qp::on_recv_available`].
+    /// Takes the oldest work request. If there is none, a queue pair that `waits` is told of the
+    /// next ones by [`Qp::on_recv_available`].
     pub(crate) fn take(&self, waits: Option<&Qp>) -> Option<SharedRecv> {
         let wr = self.pop(waits.map(|qp| (qp.qpn(), Waiter::Qp(qp.weak()))))?;
         Some(SharedRecv {
@@ -236,8 +243,8 @@ impl Srq {
         lock(&self.queue).put_back(wr);
         self.wake(1);
     }
-    /// Puts a part of a message into the memory of a work request that was taken for another process. Returns whether its keys
-    /// open the memory.
+    /// Puts a part of a message into the memory of a work request that was taken for another
+    /// process. Returns whether its keys open the memory.
     pub(crate) fn fill(&self, wr: &RecvWr, offset: u64, part: &[u8]) -> bool {
         let rights = self.context().nic().rights().read();
         // Held, so that nothing is written once `destroy` has returned.
@@ -272,7 +279,8 @@ impl Srq {
                 return;
             };
             match waiting {
-                // One that has got a receive in the meantime, after its peer came again, leaves its turn to others.
+                // One that has got a receive in the meantime, after its peer came again, leaves its
+                // turn to others.
                 Waiter::Qp(qp) => {
                     if qp.upgrade().is_some_and(|qp| qp.on_recv_available()) {
                         posted -= 1;

@@ -89,7 +89,8 @@ impl Queue {
         self.wrs.pop_front()
     }
 
-    /// After a [`pop`](Self::pop): whether the limit was armed and fewer are left now. That disarms it.
+    /// After a [`pop`](Self::pop): whether the limit was armed and fewer are left now. That disarms
+    /// it.
     pub(super) fn fell_below_limit(&mut self) -> bool {
         let fell = !self.retired && self.wrs.len() < self.limit as usize;
         if fell {

@@ -48,7 +48,8 @@ struct Asked {
     said: Option<Said>,
 }
 
-/// Asks every process of this network namespace that has a device open; in order of their slots. Starts no device.
+/// Asks every process of this network namespace that has a device open; in order of their slots.
+/// Starts no device.
 ///
 /// # Errors
 /// The kernel does not list its sockets, or gives no descriptors.

@@ -1,8 +1,9 @@
-//! What the running processes of a host say of their paths: which ones they have, which ones their queue pairs use, and why not
-//! better ones. `ferroce devices --paths` shows it.
+//! What the running processes of a host say of their paths: which ones they have, which ones their
+//! queue pairs use, and why not better ones. `ferroce devices --paths` shows it.
 //!
-//! Whoever wants to know connects to the slot of each process (`link/local`) and sends one record, in the place of a hello; the device
-//! thread answers with one record of text. Only processes of its own user, and root, are answered.
+//! Whoever wants to know connects to the slot of each process (`link/local`) and sends one record,
+//! in the place of a hello; the device thread answers with one record of text. Only processes of
+//! its own user, and root, are answered.
 //!
 //! | module | holds |
 //! |---|---|
@@ -27,7 +28,8 @@ pub struct Survey {
     pub flows: Vec<Flow>,
     /// Queue pairs that are in no entry of `flows`, since there would be too many.
     pub untold: usize,
-    /// What its devices have counted about paths, and what was denied to others; zeros are left out.
+    /// What its devices have counted about paths, and what was denied to others; zeros are left
+    /// out.
     pub counts: Vec<Count>,
 }
 
@@ -64,11 +66,13 @@ pub struct Flow {
     pub device: String,
     /// Their transport: `RC`, `UC`, `UD` …
     pub transport: String,
-    /// Where they lead: an address, or nothing as long as they are not connected (datagrams have an address each).
+    /// Where they lead: an address, or nothing as long as they are not connected (datagrams have an
+    /// address each).
     pub to: String,
     /// The slot of the process there, if it is one of this host.
     pub slot: Option<u16>,
-    /// What carried their last packets ([`Carrier`](crate::Carrier)); nothing: none were sent so far.
+    /// What carried their last packets ([`Carrier`](crate::Carrier)); nothing: none were sent so
+    /// far.
     pub packets: String,
     /// Why nothing better carries them, if anything better could.
     pub packets_why: String,

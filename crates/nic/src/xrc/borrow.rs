@@ -1,8 +1,10 @@
-//! Receives that targets of this process need of queues of other processes. A domain that stands for a file is that of all processes
-//! that have opened the file, so a message to a target here may name a queue there.
+//! Receives that targets of this process need of queues of other processes. A domain that stands
+//! for a file is that of all processes that have opened the file, so a message to a target here may
+//! name a queue there.
 //!
-//! The owner of the queue is asked once per message. It lends a receive: what comes for it goes into memory of ours of the same size,
-//! and from there to the owner as soon as the message is complete, before it is acknowledged.
+//! The owner of the queue is asked once per message. It lends a receive: what comes for it goes
+//! into memory of ours of the same size, and from there to the owner as soon as the message is
+//! complete, before it is acknowledged.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +26,8 @@ use crate::{Error, Mr, Pd, Qp};
 /// Bytes of a message that go to the owner at once.
 const PART: u32 = 16 << 10;
 
-/// What a target has asked for. A target takes one message after the other, so it has one of these at most.
+/// What a target has asked for. A target takes one message after the other, so it has one of these
+/// at most.
 #[derive(Debug)]
 struct Entry {
     srq: Srqn,
@@ -146,8 +149,8 @@ impl Borrowing {
 }
 
 impl Nic {
-    /// Whether a message for `qp` may name a queue that this process does not have: one of another process that has opened the
-    /// domain's file, too. That process may still say no.
+    /// Whether a message for `qp` may name a queue that this process does not have: one of another
+    /// process that has opened the domain's file, too. That process may still say no.
     pub(crate) fn may_borrow(&self, qp: &Qp, xrcd: &Xrcd, srq: Srqn) -> bool {
         let slot = slot_of(Qpn::new(srq.get()));
         if xrcd.domain().place().is_none() || slot == self.numbers().slot() {
@@ -323,7 +326,8 @@ impl Nic {
         Some((entry.target.upgrade()?, Arc::clone(&entry.owner)))
     }
 
-    /// The queue that a target found empty is not any more: its peer may come again, and the owner is asked anew.
+    /// The queue that a target found empty is not any more: its peer may come again, and the owner
+    /// is asked anew.
     fn end_wait(&self, target: &Qp, srq: Srqn) {
         let mut entries = lock(&self.domains().borrowing.entries);
         let entry = entries.get(&target.qpn());

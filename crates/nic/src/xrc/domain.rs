@@ -76,7 +76,8 @@ pub(crate) struct Domains {
     pub(super) opening: Opening,
 }
 
-/// Numbers in use. They are given out in turn, so that packets for a queue that is gone do not soon find another one.
+/// Numbers in use. They are given out in turn, so that packets for a queue that is gone do not soon
+/// find another one.
 #[derive(Debug)]
 struct Srqns {
     used: HashSet<Srqn>,
@@ -180,8 +181,8 @@ fn found(flags: XrcdFlags) -> Result<(), Error> {
     Ok(())
 }
 
-/// The mark of a domain on its file. The interface and its namespace are in the place of the mark, which lies far behind the end of
-/// the file.
+/// The mark of a domain on its file. The interface and its namespace are in the place of the mark,
+/// which lies far behind the end of the file.
 fn mark(place: Place, fd: RawFd) -> Option<FileMark> {
     let namespace = network_namespace() & 0xffff_ffff;
     let at = 1 << 61 | namespace << 24 | u64::from(place.ifindex & 0x00ff_ffff);

@@ -1,5 +1,6 @@
-//! Receives of this process's queues that targets of other processes need: they are taken off the queue and lent. The message comes
-//! back in parts, into the memory of the receive, and ends with a completion; or the receive comes back unused.
+//! Receives of this process's queues that targets of other processes need: they are taken off the
+//! queue and lent. The message comes back in parts, into the memory of the receive, and ends with a
+//! completion; or the receive comes back unused.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -92,8 +93,8 @@ impl Nic {
         }
     }
 
-    /// The queue has nothing. If somebody has posted since it was looked at, the borrower may have been told of that before it is told
-    /// this, and would wait for ever: then it hears it again.
+    /// The queue has nothing. If somebody has posted since it was looked at, the borrower may have
+    /// been told of that before it is told this, and would wait for ever: then it hears it again.
     fn say_empty(&self, srq: &Srq, borrower: Borrower) {
         self.answer(borrower, Answer::Empty);
         if !srq.is_awaited_by(borrower.qpn) {

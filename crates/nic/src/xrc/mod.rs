@@ -1,8 +1,10 @@
-//! XRC domains: the shared receive queues and target queue pairs that initiators reach through each other (`ibv_open_xrcd`).
+//! XRC domains: the shared receive queues and target queue pairs that initiators reach through each
+//! other (`ibv_open_xrcd`).
 //!
-//! A domain belongs to a device and, if it was opened with a descriptor, to a file: whoever opens the same file gets the same domain.
-//! Processes share it: `borrow` and `lend` carry messages that come to a target of one process for a queue of another, and a target may
-//! be opened by other processes than the one that made it (`opened` there, `shared` here).
+//! A domain belongs to a device and, if it was opened with a descriptor, to a file: whoever opens
+//! the same file gets the same domain. Processes share it: `borrow` and `lend` carry messages that
+//! come to a target of one process for a queue of another, and a target may be opened by other
+//! processes than the one that made it (`opened` there, `shared` here).
 
 mod borrow;
 mod domain;
@@ -46,17 +48,19 @@ pub struct XrcdFlags {
 pub struct Xrcd {
     context: Arc<Context>,
     domain: Arc<Domain>,
-    /// For what a target queue pair has no protection domain of its own: no memory is ever registered in it.
+    /// For what a target queue pair has no protection domain of its own: no memory is ever
+    /// registered in it.
     pd: Arc<Pd>,
     users: AtomicUsize,
 }
 
 impl Xrcd {
-    /// Opens the domain of a file, or a new one that nobody else can open. The file is named by its inode and a descriptor.
+    /// Opens the domain of a file, or a new one that nobody else can open. The file is named by its
+    /// inode and a descriptor.
     ///
     /// # Errors
-    /// EAGAIN if there is none and `create` is not set, EINVAL if there is one and `exclusive` is set, or without a file and
-    /// `create`.
+    /// EAGAIN if there is none and `create` is not set, EINVAL if there is one and `exclusive` is
+    /// set, or without a file and `create`.
     pub fn open(
         context: &Arc<Context>,
         file: Option<(Inode, RawFd)>,
@@ -79,7 +83,8 @@ impl Xrcd {
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
-    /// Shared receive queues and queue pairs that were made or opened through it. `ibv_close_xrcd` answers EBUSY unless 0.
+    /// Shared receive queues and queue pairs that were made or opened through it. `ibv_close_xrcd`
+    /// answers EBUSY unless 0.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users.load(Ordering::Acquire)
@@ -140,7 +145,8 @@ impl Nic {
         }
     }
 
-    /// The process of a slot is gone: nothing is lent to it or borrowed from it any more, and no target is shared with it.
+    /// The process of a slot is gone: nothing is lent to it or borrowed from it any more, and no
+    /// target is shared with it.
     pub(crate) fn end_domains_with(&self, slot: u16) {
         self.take_all_back(slot);
         self.end_borrowing_from(slot);

@@ -1,5 +1,5 @@
-//! Targets of other processes that this one has opened (`ibv_open_qp`). What is done to them is asked of their owner, who answers
-//! ([`super::shared`]); a call waits for the answer.
+//! Targets of other processes that this one has opened (`ibv_open_qp`). What is done to them is
+//! asked of their owner, who answers ([`super::shared`]); a call waits for the answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};

@@ -1,6 +1,8 @@
-//! Targets of this process that other processes have opened: what they ask is done here, in the order in which it comes.
+//! Targets of this process that other processes have opened: what they ask is done here, in the
+//! order in which it comes.
 //!
-//! A target lives as long as a handle on it, in whatever process, and no longer than the process that made it.
+//! A target lives as long as a handle on it, in whatever process, and no longer than the process
+//! that made it.
 
 use std::sync::Arc;
 
@@ -13,7 +15,8 @@ use crate::path::Egress;
 use crate::{Error, Qp};
 
 impl Nic {
-    /// The process in `slot` asks something of the target `qpn`, through its handle with that number.
+    /// The process in `slot` asks something of the target `qpn`, through its handle with that
+    /// number.
     pub(super) fn on_asked(
         &self,
         slot: u16,

@@ -1,4 +1,5 @@
-//! Two ends in this process that talk until they do so by lanes, and programs of their own in which they do.
+//! Two ends in this process that talk until they do so by lanes, and programs of their own in which
+//! they do.
 
 use std::collections::VecDeque;
 use std::process::Command;

@@ -324,7 +324,8 @@ pub(crate) fn next_completion(cq: &Cq) -> Wc {
     found.expect("a completion")
 }
 
-/// Waits for a condition: by looking all the time at first, then in small naps, as what waits for a peer's silence takes long.
+/// Waits for a condition: by looking all the time at first, then in small naps, as what waits for a
+/// peer's silence takes long.
 #[track_caller]
 pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     const EAGER: Duration = Duration::from_millis(1);
@@ -341,8 +342,8 @@ pub(crate) fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Sets it when the scope ends that has this, however that ends: threads that go on until it is set would else go on for ever after a
-/// failure.
+/// Sets it when the scope ends that has this, however that ends: threads that go on until it is set
+/// would else go on for ever after a failure.
 pub(crate) struct SetAtEnd<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -365,7 +366,8 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Runs an ignored test of this program in a process of its own, with more in its environment. What it printed.
+/// Runs an ignored test of this program in a process of its own, with more in its environment. What
+/// it printed.
 pub(crate) fn run_alone(test: &str, environment: &[(&str, &str)]) -> String {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
@@ -383,8 +385,8 @@ pub(crate) fn run_on_wire(test: &str, fault: &str) {
     assert!(text.contains("1 passed"), "{text}");
 }
 
-/// Runs a test of this program, which must succeed, once more in a process that sends even to itself over UDP. False if there is no
-/// wire: somebody else may own the port.
+/// Runs a test of this program, which must succeed, once more in a process that sends even to
+/// itself over UDP. False if there is no wire: somebody else may own the port.
 #[track_caller]
 pub(crate) fn runs_over_the_wire(test: &str) -> bool {
     let output = Command::new(std::env::current_exe().expect("this program"))

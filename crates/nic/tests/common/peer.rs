@@ -99,8 +99,9 @@ impl Peer {
         self.receive();
     }
 
-    /// Sends messages that the peer answers, until that is a habit and they go by a lane, if they ever do: without device threads they
-    /// must, but whoever loses his processor meanwhile seems asleep, and they go by the ring for a while.
+    /// Sends messages that the peer answers, until that is a habit and they go by a lane, if they
+    /// ever do: without device threads they must, but whoever loses his processor meanwhile seems
+    /// asleep, and they go by the ring for a while.
     pub(crate) fn converse(&self) {
         let is_alone = std::env::var_os("FERROCE_THREAD").is_some();
         let start = Instant::now();

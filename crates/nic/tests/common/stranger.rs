@@ -1,5 +1,5 @@
-//! Another process of this host, played by hand: a slot, and a link to this process. Its records are written here byte by byte, since a
-//! hostile process does not use our code.
+//! Another process of this host, played by hand: a slot, and a link to this process. Its records
+//! are written here byte by byte, since a hostile process does not use our code.
 
 use std::io::IoSlice;
 

@@ -23,7 +23,8 @@ fn races(peer: &mut Peer) {
     race_all(peer, &ways);
 }
 
-/// Promise 1 on the direct way: deregistration, and the queue pair's end, against operations that are under way.
+/// Promise 1 on the direct way: deregistration, and the queue pair's end, against operations that
+/// are under way.
 #[test]
 fn memory_that_was_taken_back_is_not_touched() {
     race::by_the_direct_way(races);
@@ -73,7 +74,8 @@ fn an_initiator_that_is_killed_lets_go() {
     }
 }
 
-/// Nor does one that becomes another program: it lives, and its board says for ever what it was in the middle of.
+/// Nor does one that becomes another program: it lives, and its board says for ever what it was in
+/// the middle of.
 #[test]
 fn an_initiator_that_executes_a_program_lets_go() {
     for round in 0..12 {
@@ -114,8 +116,8 @@ impl Taker {
         Self { thread, at, taken }
     }
 
-    /// The memory, or nothing: it is held up. Time says nothing on a busy machine, but who waits for a copy's end sleeps and looks, and
-    /// sleeps again, and nobody else does.
+    /// The memory, or nothing: it is held up. Time says nothing on a busy machine, but who waits
+    /// for a copy's end sleeps and looks, and sleeps again, and nobody else does.
     fn has_it(&self) -> Option<Bytes> {
         const SLEEPS: u64 = 50;
         let mut bytes = None;
@@ -139,8 +141,8 @@ impl Taker {
     }
 }
 
-/// Stops an initiator at some moment of its copies and takes the memory back. Returns whether that had to wait: then `release` let it
-/// go on, and nothing has touched the memory since.
+/// Stops an initiator at some moment of its copies and takes the memory back. Returns whether that
+/// had to wait: then `release` let it go on, and nothing has touched the memory since.
 fn taken_back_from_a_stopped_one(kind: Kind, release: impl FnOnce(&mut Peer)) -> bool {
     let mut peer = Peer::start_direct();
     let buffer = Buffer::of(&peer.end.pd, kind(&peer.end));
@@ -170,8 +172,8 @@ fn taken_back_from_a_stopped_one(kind: Kind, release: impl FnOnce(&mut Peer)) ->
     held_up
 }
 
-/// A process that is stopped between its look at the rights and the end of its copy would go on with the copy later: nobody gets
-/// the memory back before it has gone on, or has ended.
+/// A process that is stopped between its look at the rights and the end of its copy would go on
+/// with the copy later: nobody gets the memory back before it has gone on, or has ended.
 #[test]
 fn a_stopped_initiator_is_waited_for_until_it_goes_on_or_ends() {
     let releases: [fn(&mut Peer); 2] = [

@@ -10,7 +10,8 @@ use crate::other_process::peer::Peer;
 use crate::other_process::race::{counted, race_all};
 use crate::other_process::{CANARY, LEN, SEED};
 
-/// Promise 1 in mapped memory: deregistration, and the queue pair's end, against operations that are under way.
+/// Promise 1 in mapped memory: deregistration, and the queue pair's end, against operations that
+/// are under way.
 #[test]
 fn memory_that_was_taken_back_is_not_touched() {
     let mut peer = start();
@@ -42,7 +43,8 @@ fn nor_through_a_window_that_was() {
     assert!(mapped(&peer.end) > before, "not in mapped memory");
 }
 
-/// An initiator that is killed in the middle of a copy does not hold up those whose memory it has mapped.
+/// An initiator that is killed in the middle of a copy does not hold up those whose memory it has
+/// mapped.
 #[test]
 fn an_initiator_that_is_killed_lets_go() {
     for round in 0..12 {
@@ -67,7 +69,8 @@ fn an_initiator_that_is_killed_lets_go() {
     }
 }
 
-/// A target that is killed: work on its memory, which is still mapped here, ends as work on a process that is gone, and the mapping goes.
+/// A target that is killed: work on its memory, which is still mapped here, ends as work on a
+/// process that is gone, and the mapping goes.
 #[test]
 fn a_target_that_is_killed_is_noticed() {
     for round in 0..6_u64 {

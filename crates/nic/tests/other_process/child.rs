@@ -122,7 +122,8 @@ impl State {
         }
     }
 
-    /// Makes a queue pair for another process, whose number this is. Answers with what that one needs.
+    /// Makes a queue pair for another process, whose number this is. Answers with what that one
+    /// needs.
     fn another(&mut self, theirs: u32) -> Vec<u64> {
         let end = End {
             context: Arc::clone(&self.end.context),
@@ -226,8 +227,9 @@ impl State {
         // What is left of it goes with the region.
     }
 
-    /// Takes the memory back when the peer is at it, by deregistration, by an error of the queue pair or by its end, or the window, and
-    /// looks whether anybody touches it from then on. Answers with the bytes that changed.
+    /// Takes the memory back when the peer is at it, by deregistration, by an error of the queue
+    /// pair or by its end, or the window, and looks whether anybody touches it from then on.
+    /// Answers with the bytes that changed.
     fn race(&mut self, kind: u64) -> Vec<u64> {
         let first = || self.racing.snapshot()[0];
         let patience = Instant::now() + Duration::from_millis(2);
@@ -279,7 +281,8 @@ impl State {
         vec![known.expect("known")]
     }
 
-    /// Writes to the peer's memory until another thread makes this process another program, after a time.
+    /// Writes to the peer's memory until another thread makes this process another program, after a
+    /// time.
     fn flood_and_execute(&self, micros: u64) -> Vec<u64> {
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_micros(micros));

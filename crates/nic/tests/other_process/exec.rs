@@ -1,4 +1,5 @@
-//! A peer that becomes another program while it is written to: same process number, same process descriptor, other memory.
+//! A peer that becomes another program while it is written to: same process number, same process
+//! descriptor, other memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +19,8 @@ use crate::common::{self, ALL, Buffer, End, next_completion};
 /// Bytes of short operations.
 const SHORT: usize = 4 << 10;
 
-/// Memory at an address that the next program's is at, too: the first call of a process gives the same place in every process.
+/// Memory at an address that the next program's is at, too: the first call of a process gives the
+/// same place in every process.
 pub(crate) struct Fixed {
     mapping: Mapping,
     memory: File,
@@ -70,8 +72,9 @@ pub(crate) fn become_idle() -> ! {
     panic!("not executed: {failed}")
 }
 
-/// What the next program does: it has memory of its own at the address at which the one before it had registered some, says so, and counts the
-/// bytes of it that others have changed when it is asked.
+/// What the next program does: it has memory of its own at the address at which the one before it
+/// had registered some, says so, and counts the bytes of it that others have changed when it is
+/// asked.
 pub(crate) fn watch() {
     let fixed = Fixed::new();
     fixed.fill(CANARY);
@@ -81,8 +84,8 @@ pub(crate) fn watch() {
     println!("answer {}", fixed.changed());
 }
 
-/// Works on a peer's memory until work fails, while the peer becomes the next program. Returns how many bytes of that program were written, and
-/// whether a READ brought any of them.
+/// Works on a peer's memory until work fails, while the peer becomes the next program. Returns how
+/// many bytes of that program were written, and whether a READ brought any of them.
 fn reached(peer: &mut Peer, len: usize) -> (u64, bool) {
     let place = peer.opened("fixed");
     let scratch = Buffer::new(&peer.end.pd, vec![0; LEN]);

@@ -1,4 +1,5 @@
-//! Another process, which a test starts as its own program, and how the two talk: by lines over its standard streams.
+//! Another process, which a test starts as its own program, and how the two talk: by lines over its
+//! standard streams.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 pub(crate) mod child;
@@ -38,8 +39,9 @@ fn small(n: u64) -> u32 {
     u32::try_from(n).expect("32 bits")
 }
 
-/// Takes a queue pair from any state to its `nth` connection. Its packets have numbers of their own: what is left of the one before is not
-/// taken for them. An impatient one does not wait long for a peer that does not answer: for who is to find silence.
+/// Takes a queue pair from any state to its `nth` connection. Its packets have numbers of their
+/// own: what is left of the one before is not taken for them. An impatient one does not wait long
+/// for a peer that does not answer: for who is to find silence.
 fn reconnect(end: &End, to: Qpn, nth: u64, impatient: bool) {
     let first = Psn::new(0x00ff_fff0).plus(small(nth % 128) << 16);
     let mut attr = QpAttr {

@@ -41,7 +41,8 @@ impl Peer {
         Self::start_by(on_device())
     }
 
-    /// As [`start`](Self::start), by a command that runs this program with the arguments that it is given.
+    /// As [`start`](Self::start), by a command that runs this program with the arguments that it is
+    /// given.
     pub(crate) fn start_by(mut command: Command) -> Self {
         let end = End::new(cap());
         let buffer = Buffer::new(&end.pd, vec![0; LEN]);
@@ -102,7 +103,8 @@ impl Peer {
         }
     }
 
-    /// Connects both queue pairs, whatever state they are in. The child is to know this memory of ours; returns its number and memory.
+    /// Connects both queue pairs, whatever state they are in. The child is to know this memory of
+    /// ours; returns its number and memory.
     pub(crate) fn connect(&mut self, (addr, key): (u64, Key)) -> Vec<u64> {
         self.connections += 1;
         let own = self.end.qp.qpn().get();

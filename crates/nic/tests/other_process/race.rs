@@ -18,7 +18,8 @@ pub(crate) fn counted(end: &End) -> u64 {
     Way::ALL.iter().map(|way| counters.direct(*way)).sum()
 }
 
-/// What the peer's memory is in for: WRITEs, READs and atomics by turns, long and short. READs go to `scratch`.
+/// What the peer's memory is in for: WRITEs, READs and atomics by turns, long and short. READs go
+/// to `scratch`.
 fn assault(peer: &Peer, wr_id: u64, place: RemoteAddr, scratch: &Buffer) {
     let add = SendOp::FetchAdd {
         remote: place,
@@ -34,7 +35,8 @@ fn assault(peer: &Peer, wr_id: u64, place: RemoteAddr, scratch: &Buffer) {
     peer.end.send(wr_id, op, vec![own.sge(0, len)]);
 }
 
-/// One round: work on the other side's memory, which it opens as it is told, until that has taken it back.
+/// One round: work on the other side's memory, which it opens as it is told, until that has taken
+/// it back.
 fn race_once(peer: &mut Peer, opened: &str, kind: u64, scratch: &Buffer) {
     let place = peer.opened(opened);
     peer.tell(&format!("race {kind}"));
@@ -56,13 +58,15 @@ fn race_once(peer: &mut Peer, opened: &str, kind: u64, scratch: &Buffer) {
     peer.connect_again();
 }
 
-/// Rounds of several ways to open memory and to take it back: what opens it, which way takes it back, and the usual number of rounds.
+/// Rounds of several ways to open memory and to take it back: what opens it, which way takes it
+/// back, and the usual number of rounds.
 pub(crate) fn race_all(peer: &mut Peer, ways: &[(&str, u64, usize)]) {
     let ours = Buffer::new(&peer.end.pd, vec![0xaa; LEN]);
     let scratch = std::mem::replace(&mut peer.buffer, ours);
     for (opened, kind, usual) in ways {
         let (all, start) = (rounds(*usual), Instant::now());
-        // The end of a queue pair is told by silence; everything else by an answer, which may take its time.
+        // The end of a queue pair is told by silence; everything else by an answer, which may take
+        // its time.
         peer.impatient = matches!(kind, 1 | 2);
         peer.connect_again();
         for _ in 0..all {

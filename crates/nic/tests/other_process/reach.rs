@@ -7,8 +7,8 @@ use crate::common::{Bytes, End};
 /// Makes memory of one kind.
 pub(crate) type Kind = fn(&End) -> Bytes;
 
-/// Device memory, which the other process maps; and memory of the program, where the kernel lets a child at that of its parent
-/// (`kernel.yama.ptrace_scope` may forbid it).
+/// Device memory, which the other process maps; and memory of the program, where the kernel lets a
+/// child at that of its parent (`kernel.yama.ptrace_scope` may forbid it).
 pub(crate) fn kinds() -> Vec<Kind> {
     let mut kinds: Vec<Kind> = vec![|end| Bytes::on_device(&end.context, &vec![0; LEN])];
     if Peer::start_direct().ask("reach") == [1] {

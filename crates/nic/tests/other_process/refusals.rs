@@ -1,11 +1,13 @@
-//! What the two ends see of work that the target refuses, and what a test prints that another one runs.
+//! What the two ends see of work that the target refuses, and what a test prints that another one
+//! runs.
 
 use ferroce_proto::verbs::SendOp;
 
 use super::peer::Peer;
 use crate::common::run_alone;
 
-/// Work on 8 bytes that ends the connection: what the two ends see, as a line. They are connected anew after it.
+/// Work on 8 bytes that ends the connection: what the two ends see, as a line. They are connected
+/// anew after it.
 pub(crate) fn refused(peer: &mut Peer, op: SendOp) -> String {
     let own = vec![peer.buffer.sge(0, 8)];
     peer.end.send(1, SendOp::Read(peer.remote), own.clone());

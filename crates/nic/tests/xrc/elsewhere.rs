@@ -1,4 +1,5 @@
-//! What another process has in the domain of one file: this program starts itself again as that process.
+//! What another process has in the domain of one file: this program starts itself again as that
+//! process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -112,8 +113,8 @@ fn child_with_a_queue() {
     }
 }
 
-/// One thread polls, so that it hears who asks for a receive, and another one posts each receive when the message before has come: sooner
-/// or later than the next one is asked for.
+/// One thread polls, so that it hears who asks for a receive, and another one posts each receive
+/// when the message before has come: sooner or later than the next one is asked for.
 fn serve(end: &End, srq: &Srq, count: u64) {
     let (came, next) = mpsc::channel();
     came.send(()).expect("the other thread listens");
@@ -288,7 +289,8 @@ fn an_empty_queue_of_another_process_is_not_ready() {
     patient.peer.done(2);
 }
 
-/// That a queue is empty is said by who was asked, and that it is not any more by who posts: in whatever order, nobody waits for ever.
+/// That a queue is empty is said by who was asked, and that it is not any more by who posts: in
+/// whatever order, nobody waits for ever.
 #[test]
 fn an_empty_queue_of_another_process_gets_receives_at_any_moment() {
     const COUNT: u64 = 2000;

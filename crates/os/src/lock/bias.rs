@@ -1,15 +1,19 @@
-//! Which thread a lock leans to: one that has taken it alone for long takes it without a locked instruction.
+//! Which thread a lock leans to: one that has taken it alone for long takes it without a locked
+//! instruction.
 //!
-//! That thread, the *owner*, says that it is inside and then looks whether it is still the owner. Who takes the lock otherwise has its
-//! word, says that nobody is the owner any more, and then looks whether the owner is inside. One of the two must see what the other has
-//! written, and on both sides a store has to become visible before the load behind it: for the owner, who does this all the time, that
-//! is what costs. So the other one does it for both: `membarrier(2)` makes every thread of the process have a barrier between what it did
-//! before and what it does after. It costs some microseconds, as much as [`HABIT`] times what a biased lock saves; more seldom than that
-//! it does not happen.
+//! That thread, the *owner*, says that it is inside and then looks whether it is still the owner.
+//! Who takes the lock otherwise has its word, says that nobody is the owner any more, and then
+//! looks whether the owner is inside. One of the two must see what the other has written, and on
+//! both sides a store has to become visible before the load behind it: for the owner, who does this
+//! all the time, that is what costs. So the other one does it for both: `membarrier(2)` makes every
+//! thread of the process have a barrier between what it did before and what it does after. It costs
+//! some microseconds, as much as [`HABIT`] times what a biased lock saves; more seldom than that it
+//! does not happen.
 //!
-//! A thread may lose its processor just before it says that it is inside, and say so, and take it back, when the lock leans to another one
-//! long since. So each owner has a place of its own to say it, for good: nobody ever speaks for another. There are [`PLACES`]; to threads
-//! beyond that the lock does not lean.
+//! A thread may lose its processor just before it says that it is inside, and say so, and take it
+//! back, when the lock leans to another one long since. So each owner has a place of its own to say
+//! it, for good: nobody ever speaks for another. There are [`PLACES`]; to threads beyond that the
+//! lock does not lean.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use std::thread;
@@ -19,7 +23,8 @@ use crate::thread::spawn_quiet;
 
 /// Times in a row that a thread takes a lock before the lock leans to it.
 pub(super) const HABIT: u32 = 512;
-/// Threads that a lock leans to in its life: who makes a queue pair, who works with it, and the device's thread.
+/// Threads that a lock leans to in its life: who makes a queue pair, who works with it, and the
+/// device's thread.
 pub(super) const PLACES: usize = 3;
 /// The owner of a lock that leans to nobody.
 pub(super) const NOBODY: usize = usize::MAX;
@@ -28,12 +33,15 @@ const UNKNOWN: usize = 0;
 /// Looks whether the owner has left before one sleeps between them, and for how long.
 const LOOKS: u32 = 100;
 const PAUSE: Duration = Duration::from_micros(50);
-/// Within this time a store of any processor is visible to the others, without any barrier: some thousand times what it takes.
+/// Within this time a store of any processor is visible to the others, without any barrier: some
+/// thousand times what it takes.
 const DRAINED: Duration = Duration::from_millis(2);
 
-/// The words that the owner and who takes the lock from it look at, in this process's memory or in that of a model checker.
+/// The words that the owner and who takes the lock from it look at, in this process's memory or in
+/// that of a model checker.
 ///
-/// An owner is a thread together with its place, which is in bits that are 0 in the thread's number; or [`NOBODY`].
+/// An owner is a thread together with its place, which is in bits that are 0 in the thread's
+/// number; or [`NOBODY`].
 pub(super) trait Words {
     fn owner(&self) -> usize;
     /// Called only by who has the lock's word.
@@ -41,7 +49,8 @@ pub(super) trait Words {
     fn is_inside(&self, place: usize) -> bool;
     /// Called only by the thread that has the place.
     fn go(&self, place: usize, inside: bool);
-    /// What the owner did before comes before what it does after, for a thread that calls [`barrier_for_all`](Self::barrier_for_all).
+    /// What the owner did before comes before what it does after, for a thread that calls
+    /// [`barrier_for_all`](Self::barrier_for_all).
     fn barrier_here(&self);
     fn barrier_for_all(&self);
 }
@@ -69,7 +78,8 @@ pub(super) fn enter(words: &impl Words, me: usize) -> Option<usize> {
     Some(place)
 }
 
-/// Takes the lock from its owner; the caller has its word. `wait` is called until the owner has left.
+/// Takes the lock from its owner; the caller has its word. `wait` is called until the owner has
+/// left.
 pub(super) fn end(words: &impl Words, mut wait: impl FnMut()) {
     let owner = words.owner();
     words.lean_to(NOBODY);
@@ -172,7 +182,8 @@ impl Bias {
         (0..PLACES).any(|place| self.own.is_inside(place))
     }
 
-    /// The lock's word was taken: returns when the lock leans to nobody, or to this thread from the next time on, and no owner has it.
+    /// The lock's word was taken: returns when the lock leans to nobody, or to this thread from the
+    /// next time on, and no owner has it.
     #[inline]
     pub(super) fn settle(&self) {
         if self.own.owner() != NOBODY {
@@ -234,7 +245,8 @@ impl Bias {
     }
 }
 
-/// What tells this thread from the others that run: where its thread-local data is, at a multiple of 64.
+/// What tells this thread from the others that run: where its thread-local data is, at a multiple
+/// of 64.
 #[inline]
 fn this_thread() -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -259,8 +271,9 @@ const UNASKED: u8 = 0;
 const ASKED: u8 = 1;
 const READY: u8 = 2;
 
-/// Whether threads can be made to have a barrier. The kernel wants to be told of it before, and where there are several threads it takes
-/// some ten milliseconds over that: a thread waits for it that has nothing else to do, and until then the answer is no.
+/// Whether threads can be made to have a barrier. The kernel wants to be told of it before, and
+/// where there are several threads it takes some ten milliseconds over that: a thread waits for it
+/// that has nothing else to do, and until then the answer is no.
 fn has_barrier() -> bool {
     static STATE: AtomicU8 = AtomicU8::new(UNASKED);
     let ask = || {

@@ -1,10 +1,11 @@
 //! A lock that is cheap to take and to give back where hardly anybody waits for it.
 //!
-//! A short message passes some six locks from the call that posts it to the poll that finds it, all of them free, and with the locks of the
-//! standard library half of its time: each takes two locked instructions, one to take it and one to give it back. This one takes one. It
-//! is given back with a plain store, and only then its owner looks whether somebody waits; he may miss one who began to at that very
-//! moment. So nobody sleeps for longer than `LONGEST` at a time. A thread that takes it alone, again and again, soon needs no locked
-//! instruction at all (`bias`).
+//! A short message passes some six locks from the call that posts it to the poll that finds it, all
+//! of them free, and with the locks of the standard library half of its time: each takes two locked
+//! instructions, one to take it and one to give it back. This one takes one. It is given back with
+//! a plain store, and only then its owner looks whether somebody waits; he may miss one who began
+//! to at that very moment. So nobody sleeps for longer than `LONGEST` at a time. A thread that
+//! takes it alone, again and again, soon needs no locked instruction at all (`bias`).
 
 mod bias;
 #[cfg(test)]
@@ -29,7 +30,8 @@ const LONGEST: i64 = 200_000;
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// A value that one thread at a time works with. A panic does not change who may: products abort then.
+/// A value that one thread at a time works with. A panic does not change who may: products abort
+/// then.
 pub struct Lock<T> {
     state: AtomicU32,
     bias: Bias,
@@ -107,7 +109,8 @@ impl<T> Lock<T> {
             tv_nsec: LONGEST,
         };
         let how = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word and the time are live, and the kernel only reads them. Whatever it says, one looks again.
+        // SAFETY: the word and the time are live, and the kernel only reads them. Whatever it says,
+        // one looks again.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,

@@ -1,4 +1,5 @@
-//! A lock that leans to a thread, in a model checker. A barrier that one side makes both have is a barrier on both sides.
+//! A lock that leans to a thread, in a model checker. A barrier that one side makes both have is a
+//! barrier on both sides.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,8 @@ struct Modelled {
     inside: [AtomicBool; PLACES],
     /// The lock's word.
     word: Mutex<()>,
-    /// Loom fails the test if two threads are at it at the same time, or one does not know what the other has written.
+    /// Loom fails the test if two threads are at it at the same time, or one does not know what the
+    /// other has written.
     value: UnsafeCell<u32>,
 }
 
@@ -114,7 +116,8 @@ fn the_owner_and_who_takes_the_lock_from_it_are_never_inside_together() {
     });
 }
 
-/// A former owner may still be about to say that it is inside when the lock leans to another thread already.
+/// A former owner may still be about to say that it is inside when the lock leans to another thread
+/// already.
 #[test]
 fn a_former_owner_does_not_speak_for_the_next() {
     let mut model = loom::model::Builder::new();

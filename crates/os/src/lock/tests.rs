@@ -90,7 +90,8 @@ fn barriers() -> i64 {
     unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_QUERY, 0, 0) }
 }
 
-/// Takes a lock until it leans to this thread. That takes as long as the kernel takes to be told of it.
+/// Takes a lock until it leans to this thread. That takes as long as the kernel takes to be told of
+/// it.
 #[cfg(target_arch = "x86_64")]
 fn lean_to_this_thread<T>(lock: &Lock<T>) {
     let needed =

@@ -1,7 +1,8 @@
 //! Files of memory whose pages processes share.
 //!
-//! Who maps a file that its owner can cut short is killed by SIGBUS when he looks behind the new end. So only files count here that are
-//! sealed against that ([`SharedFile`]), and who maps one of another process looks at the seals himself ([`PeerPages`](super::PeerPages)).
+//! Who maps a file that its owner can cut short is killed by SIGBUS when he looks behind the new
+//! end. So only files count here that are sealed against that ([`SharedFile`]), and who maps one of
+//! another process looks at the seals himself ([`PeerPages`](super::PeerPages)).
 
 use std::ffi::CStr;
 use std::io;
@@ -49,8 +50,8 @@ impl SharedFile {
     /// `len` zeroed bytes that are nobody else's yet. `name` is what lists of mappings show.
     ///
     /// # Errors
-    /// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENFILE, ENOMEM; ENOSYS or EPERM where the kernel or a filter does
-    /// not allow such files.
+    /// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENFILE, ENOMEM;
+    /// ENOSYS or EPERM where the kernel or a filter does not allow such files.
     pub fn create(name: &CStr, len: usize) -> io::Result<Self> {
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         let fd = create(name, len, seals)?;
@@ -97,16 +98,18 @@ impl SharedFile {
     pub fn discard(&self) {
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let len = file_size(self.fd.as_raw_fd()).unwrap_or(0);
-        // SAFETY: takes no pointers. Should the kernel not do it, the pages go with the last mapping.
+        // SAFETY: takes no pointers. Should the kernel not do it, the pages go with the last
+        // mapping.
         let _ = unsafe { libc::syscall(libc::SYS_fallocate, self.fd.as_raw_fd(), how, 0, len) };
     }
 }
 
-/// An anonymous file of so many zeroed bytes, with these seals. `name` is what lists of mappings show.
+/// An anonymous file of so many zeroed bytes, with these seals. `name` is what lists of mappings
+/// show.
 ///
 /// # Errors
-/// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENFILE, ENOMEM; ENOSYS or EPERM where the kernel or a filter does
-/// not allow such files.
+/// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENFILE, ENOMEM; ENOSYS
+/// or EPERM where the kernel or a filter does not allow such files.
 pub(crate) fn create(name: &CStr, len: usize, seals: i32) -> io::Result<Fd> {
     check_file_limit(len)?;
     let fd = unsealed(name)?;

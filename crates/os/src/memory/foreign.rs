@@ -1,5 +1,6 @@
-//! Copies that the kernel makes: memory that is not mapped, or does not allow the access, is an error value whatever signal
-//! handlers the program has. Own memory is always allowed as a target of these calls.
+//! Copies that the kernel makes: memory that is not mapped, or does not allow the access, is an
+//! error value whatever signal handlers the program has. Own memory is always allowed as a target
+//! of these calls.
 
 use ferroce_proto::mr::Unmapped;
 
@@ -12,7 +13,8 @@ use crate::sys::errno;
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do not overlap.
+/// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do
+/// not overlap.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), Unmapped> {
     if len == 0 {
         return Ok(());
@@ -22,8 +24,8 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<()
         iov_len: len,
     };
     let (local, remote) = (piece(to), piece(from));
-    // As a read of the own process: a fault on either side ends the copy. By this thread's number: the first thread may have ended.
-    // SAFETY: takes nothing.
+    // As a read of the own process: a fault on either side ends the copy. By this thread's number:
+    // the first thread may have ended. SAFETY: takes nothing.
     let own = unsafe { libc::syscall(libc::SYS_gettid) };
     // SAFETY: the kernel checks both ranges; what is written is `to`, as the caller promises.
     let copied = check_retry(|| unsafe {

@@ -1,8 +1,9 @@
 //! Access to memory that may be unmapped under it: a few instructions whose faults are caught.
 //!
-//! The handler of SIGSEGV and SIGBUS looks whether the fault happened in one of them. If so, the function returns "unmapped";
-//! any other fault goes to the handler that was there before, or to the default action. A program that puts its own handler
-//! in the place without passing on loses this, and gets the SIGSEGV that it would get from its own access.
+//! The handler of SIGSEGV and SIGBUS looks whether the fault happened in one of them. If so, the
+//! function returns "unmapped"; any other fault goes to the handler that was there before, or to
+//! the default action. A program that puts its own handler in the place without passing on loses
+//! this, and gets the SIGSEGV that it would get from its own access.
 
 use ferroce_proto::mr::Unmapped;
 
@@ -122,7 +123,8 @@ mod x86_64 {
     /// Copies `len` bytes, in order: aligned words as one, the rest byte by byte.
     ///
     /// # Safety
-    /// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do not overlap.
+    /// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own;
+    /// they do not overlap.
     #[inline]
     pub(in super::super) unsafe fn copy(
         to: *mut u8,
@@ -170,14 +172,14 @@ mod x86_64 {
     pub(in super::super) fn install() {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // The coroutines of the model checker bring a handler that ends the program at faults of other threads: it must not be the later
-            // one, which is asked first.
+            // The coroutines of the model checker bring a handler that ends the program at faults
+            // of other threads: it must not be the later one, which is asked first.
             #[cfg(test)]
             loom::model(|| ());
             for signal in [libc::SIGSEGV, libc::SIGBUS] {
                 let mut old = MaybeUninit::<sigaction>::uninit();
-                // SAFETY: a zeroed `sigaction` is a valid one; the calls only read and write these structures, and the
-                // handler does nothing that a handler may not do.
+                // SAFETY: a zeroed `sigaction` is a valid one; the calls only read and write these
+                // structures, and the handler does nothing that a handler may not do.
                 unsafe {
                     let mut new: sigaction = std::mem::zeroed();
                     new.sa_sigaction = on_fault as *const () as usize;
@@ -220,8 +222,8 @@ mod x86_64 {
         };
         match old.sa_sigaction {
             libc::SIG_DFL | libc::SIG_IGN => {
-                // The faulting instruction runs again and meets the action that there was; a signal that was sent is sent on.
-                // SAFETY: restores what the kernel gave.
+                // The faulting instruction runs again and meets the action that there was; a signal
+                // that was sent is sent on. SAFETY: restores what the kernel gave.
                 unsafe {
                     sigaction(signal, old, std::ptr::null_mut());
                     if (*info).si_code <= 0 {
@@ -256,7 +258,8 @@ mod portable {
     /// Copies `len` bytes.
     ///
     /// # Safety
-    /// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do not overlap.
+    /// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own;
+    /// they do not overlap.
     #[inline]
     pub(in super::super) unsafe fn copy(
         to: *mut u8,

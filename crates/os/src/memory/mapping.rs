@@ -23,8 +23,8 @@ impl Mapping {
         Self::map(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, (-1, 0))
     }
 
-    /// `len` bytes of what a descriptor stands for (a dma-buf, a memory file), from `offset` on, which is a multiple of the page
-    /// size.
+    /// `len` bytes of what a descriptor stands for (a dma-buf, a memory file), from `offset` on,
+    /// which is a multiple of the page size.
     ///
     /// # Errors
     /// Those of `mmap(2)`: EBADF, EACCES, ENODEV for what cannot be mapped, EINVAL, ENOMEM.

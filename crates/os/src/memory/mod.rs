@@ -1,8 +1,9 @@
 //! The bytes of registered regions.
 //!
-//! Programs read and write registered memory at any time, from any thread and process, without telling. So no Rust reference
-//! to it is ever made: all access is by raw pointer. Programs also unmap what they have registered, by mistake or, with
-//! on-demand paging, by right: no access from here may end the process.
+//! Programs read and write registered memory at any time, from any thread and process, without
+//! telling. So no Rust reference to it is ever made: all access is by raw pointer. Programs also
+//! unmap what they have registered, by mistake or, with on-demand paging, by right: no access from
+//! here may end the process.
 //!
 //! | memory | accessed by |
 //! |---|---|
@@ -13,10 +14,11 @@
 //! | a little of it | `short_copies`: the kernel copies to and from the file of that process's memory |
 //! | another process's that is pages of a file | `peer_pages`: mapped here, too, and `guarded` |
 //!
-//! Another process's memory is told from that of a program that it executes, or that has got its number, by `proof`.
+//! Another process's memory is told from that of a program that it executes, or that has got its
+//! number, by `proof`.
 //!
-//! `shared` has words of memory that one process writes and others read, `file` the files behind shared memory; `copy_short` copies a few
-//! bytes of the library's own.
+//! `shared` has words of memory that one process writes and others read, `file` the files behind
+//! shared memory; `copy_short` copies a few bytes of the library's own.
 
 #[cfg(any(test, feature = "testkit"))]
 mod aside;
@@ -49,8 +51,8 @@ pub use short_copies::MemoryFile;
 
 /// This process's memory.
 ///
-/// The rights table vouches for every span: it was mapped with the right protection when it was registered. A program that
-/// unmaps memory and leaves it registered gets [`Unmapped`].
+/// The rights table vouches for every span: it was mapped with the right protection when it was
+/// registered. A program that unmaps memory and leaves it registered gets [`Unmapped`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RawMemory;
 
@@ -60,7 +62,8 @@ pub(crate) fn address<T>(addr: u64) -> *mut T {
     )
 }
 
-/// Makes sure that accesses to memory that was unmapped are caught. Call it before memory is registered.
+/// Makes sure that accesses to memory that was unmapped are caught. Call it before memory is
+/// registered.
 pub fn prepare() {
     guarded::install();
 }
@@ -68,7 +71,8 @@ pub fn prepare() {
 /// Copies between registered memory and the library's own.
 ///
 /// # Safety
-/// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do not overlap.
+/// Of `to` and `from` one is registered memory, the other `len` bytes of the library's own; they do
+/// not overlap.
 #[inline]
 unsafe fn copy(backing: Backing, to: *mut u8, from: *const u8, len: usize) -> Result<(), Unmapped> {
     match backing {
@@ -80,7 +84,8 @@ unsafe fn copy(backing: Backing, to: *mut u8, from: *const u8, len: usize) -> Re
     }
 }
 
-/// How many of `len` bytes, at least 1, that end at an address become visible last: those of the last aligned word, if they end with one.
+/// How many of `len` bytes, at least 1, that end at an address become visible last: those of the
+/// last aligned word, if they end with one.
 const fn last_bytes(end: u64, len: usize) -> usize {
     if len >= 8 && end.is_multiple_of(8) {
         8
@@ -103,8 +108,9 @@ unsafe fn write_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
     };
     let tail = last_bytes(end, len);
     let head = len - tail;
-    // SAFETY: the span is registered memory of this process for as long as it is borrowed, and the caller's promise for the other
-    // side. The program may look meanwhile, as it may with a device. An aligned word is copied as one, and a byte always is.
+    // SAFETY: the span is registered memory of this process for as long as it is borrowed, and the
+    // caller's promise for the other side. The program may look meanwhile, as it may with a device.
+    // An aligned word is copied as one, and a byte always is.
     unsafe {
         if head > 0 {
             copy(span.backing(), address(span.addr()), from, head)?;
@@ -115,7 +121,8 @@ unsafe fn write_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
     }
 }
 
-/// As [`write_from`], for bytes that a completion speaks for: which of them become visible last does not matter.
+/// As [`write_from`], for bytes that a completion speaks for: which of them become visible last
+/// does not matter.
 ///
 /// # Safety
 /// As there.
@@ -134,8 +141,9 @@ impl Memory for RawMemory {
             return Ok(());
         }
         let len = to.len().min(span.len());
-        // SAFETY: the span is registered memory of this process for as long as it is borrowed, and `to` is as long as the
-        // copy. The program may write meanwhile; it then gets a mix of old and new bytes, as from a device.
+        // SAFETY: the span is registered memory of this process for as long as it is borrowed, and
+        // `to` is as long as the copy. The program may write meanwhile; it then gets a mix of old
+        // and new bytes, as from a device.
         unsafe { copy(span.backing(), to.as_mut_ptr(), address(span.addr()), len) }
     }
 
@@ -147,8 +155,8 @@ impl Memory for RawMemory {
         }
         to.reserve(len);
         let place = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: the span as in `read`; `place` has room for `len` bytes and is no registered memory, and the bytes count as
-        // part of the vector only when they are there.
+        // SAFETY: the span as in `read`; `place` has room for `len` bytes and is no registered
+        // memory, and the bytes count as part of the vector only when they are there.
         unsafe {
             copy(span.backing(), place, address(span.addr()), len)?;
             to.set_len(old + len);
@@ -156,8 +164,9 @@ impl Memory for RawMemory {
         Ok(())
     }
 
-    /// The last bytes (up to eight: those of the last aligned word, if the span ends with one) become visible last: programs
-    /// poll the end of a buffer to learn that a WRITE has arrived. Devices are not bound to this order, but they keep it.
+    /// The last bytes (up to eight: those of the last aligned word, if the span ends with one)
+    /// become visible last: programs poll the end of a buffer to learn that a WRITE has arrived.
+    /// Devices are not bound to this order, but they keep it.
     #[inline]
     fn write(&self, span: Span<'_>, from: &[u8]) -> Result<(), Unmapped> {
         assert!(from.len() >= span.len(), "invariant: as long as the span");
@@ -170,7 +179,8 @@ impl Memory for RawMemory {
         if span.backing() == Backing::Null {
             return Ok(0);
         }
-        // SAFETY: eight registered bytes, valid for as long as the span is borrowed; a fault is caught.
+        // SAFETY: eight registered bytes, valid for as long as the span is borrowed; a fault is
+        // caught.
         unsafe { guarded::compare_swap(address(span.addr()), compare, swap) }
     }
 

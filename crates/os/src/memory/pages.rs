@@ -7,9 +7,9 @@ use std::os::fd::AsRawFd as _;
 use crate::sys::{check, errno};
 use crate::thread::uncancellable;
 
-/// Says whether a range of this process's memory can be registered, without locking or filling it: all of it must be mapped
-/// and readable, and writable if `writable`. No bytes are always fine. The cost goes with the number of mappings in the range,
-/// not with its length.
+/// Says whether a range of this process's memory can be registered, without locking or filling it:
+/// all of it must be mapped and readable, and writable if `writable`. No bytes are always fine. The
+/// cost goes with the number of mappings in the range, not with its length.
 ///
 /// # Errors
 /// EFAULT.
@@ -39,7 +39,8 @@ pub fn probe_range(addr: u64, len: u64, writable: bool) -> io::Result<()> {
     }
 }
 
-/// Whether mappings that allow the access cover `from .. to` without a hole; `None` if there is no list to look at.
+/// Whether mappings that allow the access cover `from .. to` without a hole; `None` if there is no
+/// list to look at.
 fn mappings_allow(from: u64, to: u64, writable: bool) -> Option<bool> {
     uncancellable(|| {
         let maps = File::open("/proc/self/maps").ok()?;
@@ -66,7 +67,8 @@ struct ProcmapQuery {
     name_and_build_id_addresses: [u64; 2],
 }
 
-/// Asks the kernel for one mapping after the other; `None` if it cannot be asked (Linux before 6.11).
+/// Asks the kernel for one mapping after the other; `None` if it cannot be asked (Linux before
+/// 6.11).
 fn asked_mappings_allow(maps: &File, from: u64, to: u64, writable: bool) -> Option<bool> {
     // _IOWR('f', 17, struct procmap_query)
     const PROCMAP_QUERY: libc::c_ulong =
@@ -85,7 +87,8 @@ fn asked_mappings_allow(maps: &File, from: u64, to: u64, writable: bool) -> Opti
             query_addr: at,
             ..ProcmapQuery::default()
         };
-        // SAFETY: the kernel writes within the structure whose size it is told; no names are asked for.
+        // SAFETY: the kernel writes within the structure whose size it is told; no names are asked
+        // for.
         let asked = unsafe {
             libc::syscall(
                 libc::SYS_ioctl,
@@ -123,8 +126,8 @@ fn listed_mappings_allow(maps: File, from: u64, to: u64, writable: bool) -> bool
     false
 }
 
-/// Brings the pages of a range in, for reading or for writing. With `wait` when it returns they were there, and it is an
-/// error if parts are not mapped; else the kernel does it when it likes.
+/// Brings the pages of a range in, for reading or for writing. With `wait` when it returns they
+/// were there, and it is an error if parts are not mapped; else the kernel does it when it likes.
 ///
 /// # Errors
 /// EFAULT for parts that are not mapped or do not allow the access.
@@ -158,11 +161,13 @@ fn probe_pages(addr: u64, len: u64, writable: bool) -> io::Result<()> {
     } else {
         libc::MADV_POPULATE_READ
     };
-    // SAFETY: has the effect of accesses to the pages: they may become present, their content stays.
+    // SAFETY: has the effect of accesses to the pages: they may become present, their content
+    // stays.
     let populated = check(unsafe { libc::syscall(libc::SYS_madvise, addr, len, advice) });
     match populated.as_ref().map_err(errno) {
         Ok(_) => Ok(()),
-        // Not permitted, or a kind of mapping that cannot be asked (device memory), or a kernel before 5.14: look it up.
+        // Not permitted, or a kind of mapping that cannot be asked (device memory), or a kernel
+        // before 5.14: look it up.
         Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) if listed_as_accessible(addr, writable) => {
             Ok(())
         }

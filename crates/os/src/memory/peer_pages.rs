@@ -1,8 +1,10 @@
 //! Memory that another process shares, mapped here: no system call for a copy, and atomics.
 //!
-//! Its owner says which of his descriptors it is, and `/proc` opens what a process has open for whom the kernel lets look at it. That asks for
-//! less than copies between address spaces do (`PTRACE_MODE_READ`, `proc(5)`): `ptrace_scope` does not forbid it, nor does a filter of those
-//! system calls. What was opened is believed to be the file when it is that file: its number, its seals, its size.
+//! Its owner says which of his descriptors it is, and `/proc` opens what a process has open for
+//! whom the kernel lets look at it. That asks for less than copies between address spaces do
+//! (`PTRACE_MODE_READ`, `proc(5)`): `ptrace_scope` does not forbid it, nor does a filter of those
+//! system calls. What was opened is believed to be the file when it is that file: its number, its
+//! seals, its size.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -38,8 +40,8 @@ impl PeerPages {
     /// Maps `len` bytes from `offset` on, a multiple of the page size.
     ///
     /// # Errors
-    /// EACCES, EPERM, ENOENT: the kernel does not let this process at the other one's descriptors; EINVAL: it is another file, too short, or could
-    /// be cut short; ENOMEM, EMFILE.
+    /// EACCES, EPERM, ENOENT: the kernel does not let this process at the other one's descriptors;
+    /// EINVAL: it is another file, too short, or could be cut short; ENOMEM, EMFILE.
     pub fn open(file: &PeerFile, (offset, len): (u64, usize), writable: bool) -> io::Result<Self> {
         let refused = |_| io::Error::from_raw_os_error(libc::EINVAL);
         // To look at what is there opens nothing: it might be anything.
@@ -59,7 +61,8 @@ impl PeerPages {
         if !holds || !file::cannot_shrink(fd) {
             return Err(refused(()));
         }
-        // Who takes the pages out of the file, or uses up the memory that they would need, makes no signal here.
+        // Who takes the pages out of the file, or uses up the memory that they would need, makes no
+        // signal here.
         guarded::install();
         let mapping = Mapping::of(fd, offset, len, writable)?;
         mapping.not_for_children();
@@ -72,7 +75,8 @@ impl PeerPages {
         self.writable
     }
 
-    /// Whether copies between it and these pieces are possible: those of on-demand regions the kernel copies.
+    /// Whether copies between it and these pieces are possible: those of on-demand regions the
+    /// kernel copies.
     #[must_use]
     pub fn takes(pieces: &[Piece<'_>]) -> bool {
         pieces.iter().all(|piece| match piece {
@@ -81,11 +85,13 @@ impl PeerPages {
         })
     }
 
-    /// Copies pieces of this process's memory, `len` bytes in all, to `at`. Bytes are written in ascending order, and the last ones (the last
-    /// aligned word, if they end with one) become visible last: who polls them finds the others there.
+    /// Copies pieces of this process's memory, `len` bytes in all, to `at`. Bytes are written in
+    /// ascending order, and the last ones (the last aligned word, if they end with one) become
+    /// visible last: who polls them finds the others there.
     ///
     /// # Errors
-    /// EINVAL: not inside, not `len` bytes, or not [taken](Self::takes); EFAULT: something is not mapped. A part may have been copied.
+    /// EINVAL: not inside, not `len` bytes, or not [taken](Self::takes); EFAULT: something is not
+    /// mapped. A part may have been copied.
     pub fn write(&self, at: u64, from: &[Piece<'_>], len: usize) -> io::Result<()> {
         let mut to = self.place(at, (from, len), self.writable)?;
         let mut left = len;
@@ -99,9 +105,10 @@ impl PeerPages {
             };
             let head = n - tail;
             let source = bytes_of(piece).cast_const();
-            // SAFETY: `place` has found all bytes inside this mapping, which lives as long as `self` and which nobody else knows; the piece is
-            // registered memory that its span vouches for, or inline bytes that it borrows. Faults on either side are caught. Others may change
-            // what is read and look at what is written, as with a device.
+            // SAFETY: `place` has found all bytes inside this mapping, which lives as long as
+            // `self` and which nobody else knows; the piece is registered memory that its span
+            // vouches for, or inline bytes that it borrows. Faults on either side are caught.
+            // Others may change what is read and look at what is written, as with a device.
             unsafe {
                 guarded::copy(address(to), source, head).map_err(fault)?;
                 fence(Ordering::Release);
@@ -121,7 +128,8 @@ impl PeerPages {
         let readable = to.iter().all(|p| matches!(p, Piece::Registered(_)));
         let mut from = self.place(at, (to, len), readable)?;
         for piece in to {
-            // SAFETY: as in `write`; the pieces are registered memory that the rights table allows to write.
+            // SAFETY: as in `write`; the pieces are registered memory that the rights table allows
+            // to write.
             unsafe {
                 guarded::copy(
                     bytes_of(piece),
@@ -135,7 +143,8 @@ impl PeerPages {
         Ok(())
     }
 
-    /// Compares the word at `at` and swaps it if it is equal; returns what was there. If it fails nothing was changed.
+    /// Compares the word at `at` and swaps it if it is equal; returns what was there. If it fails
+    /// nothing was changed.
     ///
     /// # Errors
     /// EINVAL: not inside, or not aligned; EFAULT.

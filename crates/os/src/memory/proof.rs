@@ -1,8 +1,10 @@
 //! A page by which others know that they are at this address space, and at no other one.
 //!
-//! The kernel's copies between address spaces name a thread by its number, and numbers are given out again. So each copy begins with a word of this
-//! page: one call works on one address space from its first byte to its last, and ends at the first piece that is not mapped there. The page lies
-//! at a random one of 2^34 places, so another process has, as good as never, anything there. Children of `fork` do not get it.
+//! The kernel's copies between address spaces name a thread by its number, and numbers are given
+//! out again. So each copy begins with a word of this page: one call works on one address space
+//! from its first byte to its last, and ends at the first piece that is not mapped there. The page
+//! lies at a random one of 2^34 places, so another process has, as good as never, anything there.
+//! Children of `fork` do not get it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +14,8 @@ use super::mapping::Mapping;
 use super::pages::page_size;
 use crate::random;
 
-/// Where the pages may lie: above what programs with fixed addresses and sanitizers take, below what the kernel gives out.
+/// Where the pages may lie: above what programs with fixed addresses and sanitizers take, below
+/// what the kernel gives out.
 const BEGIN: u64 = 1 << 44;
 /// Places, as a power of two.
 const PLACES: u32 = 34;
@@ -46,7 +49,8 @@ impl ProofPage {
             // Address spaces of other sizes: where the kernel likes.
             .map_or_else(|| Mapping::anonymous(page_len()), Ok)?;
         mapping.not_for_children();
-        // SAFETY: the first word of the mapping made above, aligned as pages are; other processes access it by the kernel's copies.
+        // SAFETY: the first word of the mapping made above, aligned as pages are; other processes
+        // access it by the kernel's copies.
         let place = unsafe { AtomicU64::from_ptr(address(mapping.addr())) };
         place.store(word, Ordering::Release);
         Ok(Self { mapping, word })

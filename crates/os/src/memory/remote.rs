@@ -1,4 +1,5 @@
-//! The memory of another process of this host, by the kernel's copies between address spaces (`process_vm_readv(2)`).
+//! The memory of another process of this host, by the kernel's copies between address spaces
+//! (`process_vm_readv(2)`).
 
 use std::ffi::CString;
 use std::fmt;
@@ -68,11 +69,13 @@ pub(super) fn iovec(piece: &Piece<'_>) -> libc::iovec {
 }
 
 impl Process {
-    /// The address space that has `proof`, of the process of a thread, as this process's PID namespace has the numbers. The thread never
-    /// executes a program: what the kernel finds under its number is that address space, or nothing.
+    /// The address space that has `proof`, of the process of a thread, as this process's PID
+    /// namespace has the numbers. The thread never executes a program: what the kernel finds under
+    /// its number is that address space, or nothing.
     ///
     /// # Errors
-    /// ESRCH, EINVAL, ENOENT: there is no such thread; EPERM, ENOSYS: a filter or the kernel (before 5.3) does not allow to look.
+    /// ESRCH, EINVAL, ENOENT: there is no such thread; EPERM, ENOSYS: a filter or the kernel
+    /// (before 5.3) does not allow to look.
     pub fn open(task: Task, proof: Proof) -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let raw = sys::check(unsafe { libc::syscall(libc::SYS_pidfd_open, task.pid, 0) })?;
@@ -108,7 +111,8 @@ impl Process {
         self.memory.as_ref()
     }
 
-    /// Whether the process has ended: then none of its threads is in the middle of anything any more.
+    /// Whether the process has ended: then none of its threads is in the middle of anything any
+    /// more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let mut poll = libc::pollfd {
@@ -135,8 +139,9 @@ impl Process {
         ready.is_ok_and(|n| n > 0)
     }
 
-    /// Whether the address space has gone: the process has ended, or has executed another program. Unless `memory` is not to be had, no thread is
-    /// in the middle of anything then. Else threads that the kernel ends for another program may have some instructions left.
+    /// Whether the address space has gone: the process has ended, or has executed another program.
+    /// Unless `memory` is not to be had, no thread is in the middle of anything then. Else threads
+    /// that the kernel ends for another program may have some instructions left.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         let left = || match &self.memory {
@@ -149,7 +154,8 @@ impl Process {
     /// Whether the address space is the one that it should be.
     ///
     /// # Errors
-    /// EPERM: this process may not look; ENOSYS: a filter; ESRCH: it is gone; EFAULT: it is another one.
+    /// EPERM: this process may not look; ENOSYS: a filter; ESRCH: it is gone; EFAULT: it is another
+    /// one.
     pub fn prove(&self) -> io::Result<bool> {
         match self.read(0, &[], 0) {
             Err(e) if errno(&e) == libc::ESTALE => Ok(false),
@@ -157,10 +163,12 @@ impl Process {
         }
     }
 
-    /// Copies `len` bytes at `from` of its memory into registered memory of this one, as many in all.
+    /// Copies `len` bytes at `from` of its memory into registered memory of this one, as many in
+    /// all.
     ///
     /// # Errors
-    /// As [`prove`](Self::prove), a part may have been copied; ESTALE: it was another process's memory, and what was copied is not to be used.
+    /// As [`prove`](Self::prove), a part may have been copied; ESTALE: it was another process's
+    /// memory, and what was copied is not to be used.
     pub fn read(&self, from: u64, to: &[Piece<'_>], len: usize) -> io::Result<()> {
         let writable = |piece: &Piece<'_>| matches!(piece, Piece::Registered(_));
         if !to.iter().all(writable) {
@@ -168,7 +176,8 @@ impl Process {
         }
         check(to, len)?;
         let mut found = 0_u64;
-        // SAFETY: the kernel writes into `found` and registered memory, which the spans vouch for; one that is not mapped is an error.
+        // SAFETY: the kernel writes into `found` and registered memory, which the spans vouch for;
+        // one that is not mapped is an error.
         with_iovecs(&raw mut found, to, |to| unsafe {
             self.copy(libc::SYS_process_vm_readv, to, from, len)
         })?;
@@ -179,8 +188,8 @@ impl Process {
         }
     }
 
-    /// Copies pieces of this process's memory, `len` bytes in all, to `to` in its memory. Bytes are copied in ascending order,
-    /// page by page: who polls the last one finds the others there.
+    /// Copies pieces of this process's memory, `len` bytes in all, to `to` in its memory. Bytes are
+    /// copied in ascending order, page by page: who polls the last one finds the others there.
     ///
     /// # Errors
     /// As [`prove`](Self::prove); a part may have been copied.
@@ -194,8 +203,9 @@ impl Process {
         })
     }
 
-    /// Copies between own memory, of which the first word is for the proof, and `len` bytes at `remote`. The kernel looks once which address space
-    /// the number stands for, and stops at the first piece that is not mapped there.
+    /// Copies between own memory, of which the first word is for the proof, and `len` bytes at
+    /// `remote`. The kernel looks once which address space the number stands for, and stops at the
+    /// first piece that is not mapped there.
     ///
     /// # Safety
     /// With `process_vm_readv` the iovecs are memory that may be written.
@@ -211,7 +221,8 @@ impl Process {
             iov_len: len,
         };
         let remote = [at(self.proof.addr, WORD), at(remote, len)];
-        // SAFETY: the caller's promise for `local`; `remote` is addresses of the other process, where the kernel checks them.
+        // SAFETY: the caller's promise for `local`; `remote` is addresses of the other process,
+        // where the kernel checks them.
         let copied = sys::check(unsafe {
             libc::syscall(
                 call,
@@ -258,7 +269,8 @@ pub(super) fn check(pieces: &[Piece<'_>], len: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a word and the pieces as the kernel takes them to `call`: a few, as usual, without a place from the allocator.
+/// Gives a word and the pieces as the kernel takes them to `call`: a few, as usual, without a place
+/// from the allocator.
 fn with_iovecs<R>(
     word: *mut u64,
     pieces: &[Piece<'_>],

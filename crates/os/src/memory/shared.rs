@@ -1,7 +1,8 @@
 //! Words of memory that one process writes and others read.
 //!
-//! The owner makes an anonymous file, maps it, and seals it: nobody can make it smaller (a reader would be killed by SIGBUS) or
-//! map it for writing any more. The descriptor is then given to whoever may read. A part that nobody has touched takes no memory.
+//! The owner makes an anonymous file, maps it, and seals it: nobody can make it smaller (a reader
+//! would be killed by SIGBUS) or map it for writing any more. The descriptor is then given to
+//! whoever may read. A part that nobody has touched takes no memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -25,7 +26,8 @@ impl OwnWords {
     /// `count` words, all 0. `name` is what lists of mappings show.
     ///
     /// # Errors
-    /// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENOMEM; EINVAL, ENOSYS or EPERM where the kernel (before 5.1) or a filter does not allow such files.
+    /// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENOMEM; EINVAL,
+    /// ENOSYS or EPERM where the kernel (before 5.1) or a filter does not allow such files.
     pub fn new(name: &std::ffi::CStr, count: usize) -> io::Result<Self> {
         let len = count * WORD;
         let fd = file::create(name, len, libc::F_SEAL_SHRINK)?;
@@ -115,8 +117,9 @@ impl Words {
         let first: *mut u64 = ptr::with_exposed_provenance_mut(
             usize::try_from(self.mapping.addr()).expect("invariant: addresses have 64 bits"),
         );
-        // SAFETY: inside the mapping, which lives as long as `self`, cannot be cut short by anybody (sealed), and is aligned to
-        // pages. Other processes access it atomically too. `PeerWords` only loads, which needs no write permission.
+        // SAFETY: inside the mapping, which lives as long as `self`, cannot be cut short by anybody
+        // (sealed), and is aligned to pages. Other processes access it atomically too. `PeerWords`
+        // only loads, which needs no write permission.
         unsafe { AtomicU64::from_ptr(first.add(index)) }
     }
 }

@@ -1,14 +1,19 @@
-//! Short copies to and from another process's memory, through the file that the kernel has for it (`/proc/PID/mem`, `proc(5)`).
+//! Short copies to and from another process's memory, through the file that the kernel has for it
+//! (`/proc/PID/mem`, `proc(5)`).
 //!
-//! Whether this process may is asked when the file is opened and not for each copy, and what the kernel keeps of the other process (its task, its
-//! signals) is not touched any more: of two processes that write to each other by turns each finds those lines with the other one. So a copy of
-//! 8 bytes takes two thirds of the time of `process_vm_writev`. The bytes go through a page of the kernel's, so long ones do not come here.
+//! Whether this process may is asked when the file is opened and not for each copy, and what the
+//! kernel keeps of the other process (its task, its signals) is not touched any more: of two
+//! processes that write to each other by turns each finds those lines with the other one. So a copy
+//! of 8 bytes takes two thirds of the time of `process_vm_writev`. The bytes go through a page of
+//! the kernel's, so long ones do not come here.
 //!
-//! The file is that of one memory, for ever: when the process has ended, or has executed another program, nothing is found there.
+//! The file is that of one memory, for ever: when the process has ended, or has executed another
+//! program, nothing is found there.
 //!
-//! Such a copy looks at what is mapped, not at its protection (private memory that may not be written is written all the same). That is right for
-//! memory that could be written when it was registered: an adapter, which has its pages, writes it whatever the program has protected
-//! since. For other memory these copies are not to be used.
+//! Such a copy looks at what is mapped, not at its protection (private memory that may not be
+//! written is written all the same). That is right for memory that could be written when it was
+//! registered: an adapter, which has its pages, writes it whatever the program has protected since.
+//! For other memory these copies are not to be used.
 
 use std::ffi::CString;
 use std::io;
@@ -32,8 +37,8 @@ impl MemoryFile {
     /// Most bytes of a copy: a page of the kernel's.
     pub const MAX: usize = 4096;
 
-    /// Opens it. It is the right one if a word is there that only the right process has ([`read_word`](Self::read_word)): `/proc` may
-    /// be that of another PID namespace.
+    /// Opens it. It is the right one if a word is there that only the right process has
+    /// ([`read_word`](Self::read_word)): `/proc` may be that of another PID namespace.
     ///
     /// # Errors
     /// EACCES, EPERM, ENOENT: the kernel does not let this process at it; EMFILE.
@@ -48,8 +53,8 @@ impl MemoryFile {
         })
     }
 
-    /// The piece that a copy of `len` bytes consists of, if it can be made: it is one, and not long. Who polls the last byte of what is written
-    /// must find the others there.
+    /// The piece that a copy of `len` bytes consists of, if it can be made: it is one, and not
+    /// long. Who polls the last byte of what is written must find the others there.
     #[must_use]
     pub fn takes<'a, 'p>(
         &self,
@@ -78,7 +83,8 @@ impl MemoryFile {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// Whether the address space has gone: its process has ended or has executed another program, and no thread uses it any more.
+    /// Whether the address space has gone: its process has ended or has executed another program,
+    /// and no thread uses it any more.
     #[must_use]
     pub fn is_gone(&self, addr: u64) -> bool {
         let mut byte = [0_u8];
@@ -95,12 +101,14 @@ impl MemoryFile {
     /// Copies what is at `from` into a piece of registered memory that was [taken](Self::takes).
     ///
     /// # Errors
-    /// EINVAL: it is not registered; EFAULT, EIO: something is not mapped; a part may have been copied.
+    /// EINVAL: it is not registered; EFAULT, EIO: something is not mapped; a part may have been
+    /// copied.
     pub fn read(&self, from: u64, to: &Piece<'_>) -> io::Result<()> {
         if !matches!(to, Piece::Registered(_)) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        // SAFETY: the kernel writes into registered memory, which the span vouches for; what is not mapped is an error.
+        // SAFETY: the kernel writes into registered memory, which the span vouches for; what is not
+        // mapped is an error.
         unsafe { self.copy(libc::SYS_pread64, iovec(to), from) }
     }
 
@@ -120,7 +128,8 @@ impl MemoryFile {
             return Err(io::Error::from_raw_os_error(libc::EFAULT));
         };
         let fd = self.file.as_raw_fd();
-        // SAFETY: the caller's promise; `at` is an address of the other process, where the kernel checks it.
+        // SAFETY: the caller's promise; `at` is an address of the other process, where the kernel
+        // checks it.
         let copied = sys::check(unsafe { libc::syscall(call, fd, own.iov_base, own.iov_len, at) })?;
         if copied == own.iov_len {
             return Ok(());
@@ -129,8 +138,9 @@ impl MemoryFile {
     }
 }
 
-/// Whether the kernel copies by one instruction that goes from the first byte to the last, which it does on processors where that is as fast for
-/// few bytes as for many. Its loops for others take whichever direction and end they like.
+/// Whether the kernel copies by one instruction that goes from the first byte to the last, which it
+/// does on processors where that is as fast for few bytes as for many. Its loops for others take
+/// whichever direction and end they like.
 #[cfg(target_arch = "x86_64")]
 fn copies_ascend() -> bool {
     use std::arch::x86_64::{__cpuid_count, __get_cpuid_max};

@@ -78,7 +78,8 @@ fn atomics_return_the_old_value() {
 
 #[test]
 fn atomics_of_several_threads_do_not_lose_each_other() {
-    // A word that crosses the end of a cache line makes processors lock their bus, which the kernel slows down or answers by SIGBUS.
+    // A word that crosses the end of a cache line makes processors lock their bus, which the kernel
+    // slows down or answers by SIGBUS.
     #[repr(align(64))]
     struct Line([u8; 64]);
     let mut line = Line([0; 64]);
@@ -122,7 +123,8 @@ impl Pages {
         };
         for (i, protection) in protections.iter().enumerate() {
             let (at, size) = (address(this.page(i)), usize::try_from(page).expect("small"));
-            // SAFETY: a page of the mapping made above, to which nothing refers. -1 stands for a hole.
+            // SAFETY: a page of the mapping made above, to which nothing refers. -1 stands for a
+            // hole.
             let changed = unsafe {
                 if *protection < 0 {
                     libc::munmap(at, size)

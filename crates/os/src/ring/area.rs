@@ -77,14 +77,14 @@ pub struct SharedArea {
     generation: usize,
 }
 
-// SAFETY: the pointer is to a mapping that belongs to this object; all access is by atomics, or by the copies of `write` and `read`,
-// which the protocol keeps apart and which make no references.
+// SAFETY: the pointer is to a mapping that belongs to this object; all access is by atomics, or by
+// the copies of `write` and `read`, which the protocol keeps apart and which make no references.
 unsafe impl Send for SharedArea {}
 // SAFETY: as above.
 unsafe impl Sync for SharedArea {}
 
-/// Makes a ring with room for `capacity` bytes of records, a power of two from 4 KiB to 1 GiB, and with `lanes` or not: this side sends,
-/// and the descriptor is for the other side's [`open`].
+/// Makes a ring with room for `capacity` bytes of records, a power of two from 4 KiB to 1 GiB, and
+/// with `lanes` or not: this side sends, and the descriptor is for the other side's [`open`].
 ///
 /// # Errors
 /// [`Refused`]: the system has no memory files, or no memory, or a limit is in the way.
@@ -95,8 +95,8 @@ pub fn create(capacity: u32, lanes: bool) -> Result<(Sender, Fd), Refused> {
     Ok((Producer::new(Arc::new(area)), fd))
 }
 
-/// Maps a ring that another process made and sends on. `capacity` and whether it has `lanes` is what it says. With lanes it is told that
-/// they are looked at.
+/// Maps a ring that another process made and sends on. `capacity` and whether it has `lanes` is
+/// what it says. With lanes it is told that they are looked at.
 ///
 /// # Errors
 /// [`Refused`].
@@ -183,8 +183,8 @@ impl SharedArea {
             Word::Lanes => 3 * LINE as usize,
             Word::Length(at) => CONTROL + (at & (self.capacity - 1)) as usize,
         };
-        // SAFETY: inside the mapping, which lives as long as `self`; aligned, since positions are multiples of a line; the peer may
-        // change it at any time, which an atomic allows.
+        // SAFETY: inside the mapping, which lives as long as `self`; aligned, since positions are
+        // multiples of a line; the peer may change it at any time, which an atomic allows.
         unsafe { AtomicU32::from_ptr(self.base.add(offset).cast()) }
     }
 
@@ -208,8 +208,9 @@ impl SharedArea {
 #[inline]
 pub(super) fn prefetch_for_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch touches nothing and cannot fault; x86-64 processors take the instruction, those that do not know it as none. The
-    // compiler's own function becomes a prefetch for reading, as long as it may not take it for granted.
+    // SAFETY: a prefetch touches nothing and cannot fault; x86-64 processors take the instruction,
+    // those that do not know it as none. The compiler's own function becomes a prefetch for
+    // reading, as long as it may not take it for granted.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
@@ -234,8 +235,9 @@ pub(super) fn prefetch(at: *const u8) {
 #[inline]
 pub(super) fn full_fence() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: changes nothing. Any locked instruction orders all loads and stores around it, and takes half as long as the `mfence`
-    // that the compiler has for a fence; it takes none of those across the block, which may touch memory.
+    // SAFETY: changes nothing. Any locked instruction orders all loads and stores around it, and
+    // takes half as long as the `mfence` that the compiler has for a fence; it takes none of those
+    // across the block, which may touch memory.
     unsafe {
         std::arch::asm!("lock or dword ptr [rsp], 0");
     }
@@ -287,15 +289,17 @@ impl Area for Arc<SharedArea> {
         assert!(bytes.len() <= self.capacity as usize);
         let [(start, first), (rest, second)] = self.pieces(at, bytes.len());
         let (a, b) = bytes.split_at(first);
-        // SAFETY: both pieces lie inside the mapping, and together they have the length of `bytes`, which is the process's own
-        // memory. An honest peer does not look at them now; what a hostile one reads does not matter.
+        // SAFETY: both pieces lie inside the mapping, and together they have the length of `bytes`,
+        // which is the process's own memory. An honest peer does not look at them now; what a
+        // hostile one reads does not matter.
         unsafe {
             ptr::copy_nonoverlapping(a.as_ptr(), self.base.add(start), first);
             ptr::copy_nonoverlapping(b.as_ptr(), self.base.add(rest), second);
         }
     }
 
-    /// The consumer has read them a round ago: fetched from its cache now, they do not hold up the next record.
+    /// The consumer has read them a round ago: fetched from its cache now, they do not hold up the
+    /// next record.
     #[inline]
     fn will_write(&self, at: u32) {
         for line in 0..AHEAD {
@@ -314,7 +318,8 @@ impl Area for Arc<SharedArea> {
             unsafe { ptr::copy_nonoverlapping(self.base.add(start), a.as_mut_ptr(), first) };
             return;
         }
-        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is bytes, of which every value is valid.
+        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is bytes, of
+        // which every value is valid.
         unsafe {
             ptr::copy_nonoverlapping(self.base.add(start), a.as_mut_ptr(), first);
             ptr::copy_nonoverlapping(self.base.add(rest), b.as_mut_ptr(), second);

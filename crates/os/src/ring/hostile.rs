@@ -89,7 +89,8 @@ impl Ends {
     fn spoil(&self, index: usize, value: u32) {
         let words = self.memory.len() / size_of::<u32>();
         let first: *mut u32 = address(self.memory.addr());
-        // SAFETY: inside the mapping, aligned; the two ends access it by atomics, or by copies of bytes, in this thread.
+        // SAFETY: inside the mapping, aligned; the two ends access it by atomics, or by copies of
+        // bytes, in this thread.
         let word = unsafe { AtomicU32::from_ptr(first.add(index % words)) };
         word.store(value, Ordering::Relaxed);
     }

@@ -1,18 +1,20 @@
 //! Lanes: small messages from one queue pair to another, beside the records of a ring.
 //!
-//! A lane is a row of slots in the file of a ring, behind its records, with one producer and one consumer. A slot has a word with its
-//! position, two more about what is in it, and room for [`LONGEST`] bytes: a short message costs one cache line of traffic
-//! between two processors, and no lock that others use. Positions count on for ever, modulo 2^32; a slot is filled when its word is
-//! its position plus one. The consumer publishes up to where it has read, which is also its word that it has taken what came before.
-//! That word is a line of its own; who answers a message with one of its own says it in the answer's slot instead ([`LaneAck`]).
+//! A lane is a row of slots in the file of a ring, behind its records, with one producer and one
+//! consumer. A slot has a word with its position, two more about what is in it, and room for
+//! [`LONGEST`] bytes: a short message costs one cache line of traffic between two processors, and
+//! no lock that others use. Positions count on for ever, modulo 2^32; a slot is filled when its
+//! word is its position plus one. The consumer publishes up to where it has read, which is also its
+//! word that it has taken what came before. That word is a line of its own; who answers a message
+//! with one of its own says it in the answer's slot instead ([`LaneAck`]).
 //!
-//! What a lane carries belongs to a *run*, that begins where the producer says so by a record of the ring: behind all records that it
-//! has put in before. Positions of a run are those of no earlier run, so the consumer does not see what belongs to a run that it does not
-//! know of yet.
+//! What a lane carries belongs to a *run*, that begins where the producer says so by a record of
+//! the ring: behind all records that it has put in before. Positions of a run are those of no
+//! earlier run, so the consumer does not see what belongs to a run that it does not know of yet.
 //!
-//! Nobody sleeps for a lane: its consumer looks at it when it looks at its ring, says in the ring's word that it sleeps, and looks
-//! at both once more. So who fills a slot looks at the ring's word next, and so does who publishes what it has read, at
-//! that of the ring the other way.
+//! Nobody sleeps for a lane: its consumer looks at it when it looks at its ring, says in the ring's
+//! word that it sleeps, and looks at both once more. So who fills a slot looks at the ring's word
+//! next, and so does who publishes what it has read, at that of the ring the other way.
 
 use std::sync::atomic::Ordering;
 
@@ -35,8 +37,8 @@ pub const LONGEST_REST: usize = LONGEST - HEAD;
 /// Lanes of a ring.
 pub const LANES: u8 = 16;
 
-/// What a message begins with: three words, as they are in memory. They go through registers, since a processor that has just written
-/// words waits before it can read them as one.
+/// What a message begins with: three words, as they are in memory. They go through registers, since
+/// a processor that has just written words waits before it can read them as one.
 pub type Head = [u32; 3];
 
 /// A word of a lane.
@@ -50,15 +52,15 @@ pub enum LaneWord {
     Withdrawn,
     /// The position of what is in a slot, plus one.
     Filled(u32),
-    /// The length of what is in a slot; above it the lane that [`Says`](Self::Says) is about, plus one, and what is assured there, plus
-    /// one.
+    /// The length of what is in a slot; above it the lane that [`Says`](Self::Says) is about, plus
+    /// one, and what is assured there, plus one.
     Length(u32),
     /// Up to where the producer of what is in a slot has read a lane the other way.
     Says(u32),
 }
 
-/// What a message says besides: its sender has taken what came by a lane the other way, up to a position. As it is in a slot, since it is
-/// there with every answer.
+/// What a message says besides: its sender has taken what came by a lane the other way, up to a
+/// position. As it is in a slot, since it is there with every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneAck {
     /// What it adds to the word of the slot's length: the lane, and what is assured.
@@ -67,8 +69,8 @@ pub struct LaneAck {
 }
 
 impl LaneAck {
-    /// Of a lane, which was read up to a position. If the next message there, with so many bytes behind its head at most, is as good as
-    /// taken (see [`LaneProducer::is_assured`]): most bytes.
+    /// Of a lane, which was read up to a position. If the next message there, with so many bytes
+    /// behind its head at most, is as good as taken (see [`LaneProducer::is_assured`]): most bytes.
     #[must_use]
     #[inline]
     pub fn new(lane: u8, read: u32, assured: Option<u8>) -> Self {
@@ -130,7 +132,8 @@ pub trait LaneArea {
     fn fill(&self, at: u32, head: Head, rest: &[u8]);
     /// Reads the head of the message in the slot of a position.
     fn head(&self, at: u32) -> Head;
-    /// Reads what is behind the head of the message in the slot of a position, as much as `rest` has room for.
+    /// Reads what is behind the head of the message in the slot of a position, as much as `rest`
+    /// has room for.
     fn copy_out(&self, at: u32, rest: &mut [u8]);
     /// The same into registered memory.
     ///
@@ -151,7 +154,8 @@ pub struct LaneProducer<A> {
     at: u32,
     /// Up to where the consumer had read when last seen.
     read: u32,
-    /// What the consumer has said last: what it assures is about the position up to which it had read.
+    /// What the consumer has said last: what it assures is about the position up to which it had
+    /// read.
     said: Option<LaneAck>,
 }
 
@@ -190,8 +194,9 @@ impl<A: LaneArea> LaneProducer<A> {
         self.area.is_ours() && self.area.load(LaneWord::Accepted, Ordering::Acquire) == number
     }
 
-    /// Begins a run. The consumer must have taken all of the last one, or be known not to look at it any more. Returns the position that
-    /// it is to be told, by a record of the ring, before anything is put in.
+    /// Begins a run. The consumer must have taken all of the last one, or be known not to look at
+    /// it any more. Returns the position that it is to be told, by a record of the ring, before
+    /// anything is put in.
     pub fn begin_run(&mut self) -> u32 {
         self.at = self.at.wrapping_add(self.area.slots());
         self.read = self.at;
@@ -232,13 +237,15 @@ impl<A: LaneArea> LaneProducer<A> {
         Ok(true)
     }
 
-    /// A message is likely to be put in soon: asks for its slot once more, since the consumer has looked at it meanwhile.
+    /// A message is likely to be put in soon: asks for its slot once more, since the consumer has
+    /// looked at it meanwhile.
     #[inline]
     pub fn will_push(&self) {
         self.area.will_fill(self.at, 0);
     }
 
-    /// Up to where the consumer has read: what it says of another run, or what cannot be, changes nothing.
+    /// Up to where the consumer has read: what it says of another run, or what cannot be, changes
+    /// nothing.
     #[inline]
     pub fn look(&mut self) -> u32 {
         self.on_read(self.area.load(LaneWord::Read, Ordering::Acquire))
@@ -255,8 +262,9 @@ impl<A: LaneArea> LaneProducer<A> {
         }
     }
 
-    /// Whether the message that was put in last, with so many bytes behind its head, is as good as taken: the consumer has said so of
-    /// its place, and whenever it takes that back ([`LaneConsumer::withdraw`]) it sees the message first.
+    /// Whether the message that was put in last, with so many bytes behind its head, is as good as
+    /// taken: the consumer has said so of its place, and whenever it takes that back
+    /// ([`LaneConsumer::withdraw`]) it sees the message first.
     #[inline]
     pub fn is_assured(&mut self, rest: usize) -> bool {
         let last = self.at.wrapping_sub(1);
@@ -301,7 +309,8 @@ pub struct LaneConsumer<A> {
 }
 
 impl<A: LaneArea> LaneConsumer<A> {
-    /// The only consumer of a lane, that knows of no run yet. The producer's side learns that its offer with this number is accepted.
+    /// The only consumer of a lane, that knows of no run yet. The producer's side learns that its
+    /// offer with this number is accepted.
     pub fn accept(area: A, number: u32) -> Self {
         if area.is_ours() {
             area.store(LaneWord::Accepted, number, Ordering::Release);
@@ -361,8 +370,9 @@ impl<A: LaneArea> LaneConsumer<A> {
         Ok(Some(Waiting { at, rest, ack }))
     }
 
-    /// Takes the message that [`look`](Self::look) has found just now: returns its head, and what is behind it, in `room`. The producer
-    /// learns of it by [`publish`](Self::publish) or by an answer that says so.
+    /// Takes the message that [`look`](Self::look) has found just now: returns its head, and what
+    /// is behind it, in `room`. The producer learns of it by [`publish`](Self::publish) or by an
+    /// answer that says so.
     #[inline]
     pub fn take<'a>(
         &mut self,
@@ -382,8 +392,8 @@ impl<A: LaneArea> LaneConsumer<A> {
         self.area.head(waiting.at)
     }
 
-    /// Copies what is behind the head of that message, as much as fits, to where it goes. Then [`pass`](Self::pass) comes instead of
-    /// [`take`](Self::take).
+    /// Copies what is behind the head of that message, as much as fits, to where it goes. Then
+    /// [`pass`](Self::pass) comes instead of [`take`](Self::take).
     ///
     /// # Errors
     /// [`Unmapped`]: the program has taken the memory away.
@@ -408,8 +418,8 @@ impl<A: LaneArea> LaneConsumer<A> {
         }
     }
 
-    /// What was assured of the next position is so no longer, but for a message that is there when this returns: that is to be taken
-    /// before anything else is done.
+    /// What was assured of the next position is so no longer, but for a message that is there when
+    /// this returns: that is to be taken before anything else is done.
     pub fn withdraw(&self) {
         if let Some(at) = self.at
             && self.area.is_ours()

@@ -163,8 +163,9 @@ fn send(lane: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messa
     }
 }
 
-/// Every message arrives, in order, though both sides sleep whenever they can, and who waits for room or for the end hears of it: a lost
-/// wake-up would be a deadlock, which loom reports; content that is read while it is written, as a violation.
+/// Every message arrives, in order, though both sides sleep whenever they can, and who waits for
+/// room or for the end hears of it: a lost wake-up would be a deadlock, which loom reports; content
+/// that is read while it is written, as a violation.
 #[test]
 fn nobody_sleeps_for_ever_beside_a_lane() {
     const MESSAGES: u32 = 3;
@@ -190,7 +191,8 @@ fn nobody_sleeps_for_ever_beside_a_lane() {
             };
             assert_eq!(consumer.take(waiting, &mut room), message(expected));
             consumer.publish(at + 1);
-            // In its place an acknowledgement goes by a record of the ring, which wakes the sleeper.
+            // In its place an acknowledgement goes by a record of the ring, which wakes the
+            // sleeper.
             if sleeps(&back) && wakes(&back) {
                 wake[0].wake();
             }
@@ -199,7 +201,8 @@ fn nobody_sleeps_for_ever_beside_a_lane() {
     });
 }
 
-/// A slot is filled again once an answer has said that it was read, and not before its bytes are: that would be a violation.
+/// A slot is filled again once an answer has said that it was read, and not before its bytes are:
+/// that would be a violation.
 #[test]
 fn an_answer_gives_slots_back() {
     check(|| {
@@ -244,8 +247,8 @@ fn an_answer_gives_slots_back() {
     });
 }
 
-/// Of two messages the second is sent into an assurance that is withdrawn at the same time: if its sender holds it for taken, the receiver has
-/// seen it when it has withdrawn.
+/// Of two messages the second is sent into an assurance that is withdrawn at the same time: if its
+/// sender holds it for taken, the receiver has seen it when it has withdrawn.
 #[test]
 fn what_is_held_for_taken_is_seen_before_the_assurance_ends() {
     check(|| {

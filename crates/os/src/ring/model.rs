@@ -1,4 +1,5 @@
-//! The ring's protocol in a model checker: all orders of the steps of both sides, and all values that the memory model allows.
+//! The ring's protocol in a model checker: all orders of the steps of both sides, and all values
+//! that the memory model allows.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,8 @@ use loom::thread;
 
 use super::protocol::{Area, Consumer, LINE, Popped, Producer, Pushed, Word};
 
-/// One byte per line stands for a record's content. Loom finds it out if both sides touch a cell at the same time.
+/// One byte per line stands for a record's content. Loom finds it out if both sides touch a cell at
+/// the same time.
 struct Modelled<const LINES: usize> {
     sleeps: AtomicU32,
     read: AtomicU32,
@@ -109,8 +111,8 @@ pub(super) fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Every record arrives, in order, though both sides sleep whenever they can: a lost wake-up would be a deadlock, which loom
-/// reports; content that is read while it is written, as a violation.
+/// Every record arrives, in order, though both sides sleep whenever they can: a lost wake-up would
+/// be a deadlock, which loom reports; content that is read while it is written, as a violation.
 fn pass<const LINES: usize>(records: u8) {
     check(move || {
         let area = Modelled::<LINES>::new();

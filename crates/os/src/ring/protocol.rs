@@ -1,13 +1,16 @@
 //! What both ends of a ring do, and in which order.
 //!
-//! Records lie one behind the other in a circle of bytes, each in whole *lines*: a word with its length, a reserved word, its bytes.
-//! A length of zero means that nothing is there yet. Before a record is published, by its length, the length behind it is set to
-//! zero, so the consumer looks at one place only, which is also where the record will be: a short record costs one cache line of
-//! traffic between two processors. The consumer publishes how far it got; the producer looks there when it seems to be short of room.
+//! Records lie one behind the other in a circle of bytes, each in whole *lines*: a word with its
+//! length, a reserved word, its bytes. A length of zero means that nothing is there yet. Before a
+//! record is published, by its length, the length behind it is set to zero, so the consumer looks
+//! at one place only, which is also where the record will be: a short record costs one cache line
+//! of traffic between two processors. The consumer publishes how far it got; the producer looks
+//! there when it seems to be short of room.
 //!
-//! Either side may sleep. It says so in a word, looks once more, and then sleeps; the other side makes its change, looks at the word
-//! and, if it is set, takes it back and wakes the sleeper by other means. Sequentially consistent fences between the two
-//! steps of each side make sure that at least one of them sees the other.
+//! Either side may sleep. It says so in a word, looks once more, and then sleeps; the other side
+//! makes its change, looks at the word and, if it is set, takes it back and wakes the sleeper by
+//! other means. Sequentially consistent fences between the two steps of each side make sure that at
+//! least one of them sees the other.
 
 use std::error::Error;
 use std::fmt;
@@ -57,7 +60,8 @@ pub trait Area {
     fn read(&self, at: u32, to: &mut [u8]);
 }
 
-/// The other side has broken the rules, or this is a child of `fork`: the ring is of no use any more.
+/// The other side has broken the rules, or this is a child of `fork`: the ring is of no use any
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
@@ -97,7 +101,8 @@ pub(super) const fn longest(capacity: u32) -> usize {
     (capacity / 4 - HEAD) as usize
 }
 
-/// Whether the consumer sleeps and must be woken, by the caller, for what was put into the ring or into a lane.
+/// Whether the consumer sleeps and must be woken, by the caller, for what was put into the ring or
+/// into a lane.
 #[must_use]
 #[inline]
 pub fn wakes(area: &impl Area) -> bool {
@@ -106,7 +111,8 @@ pub fn wakes(area: &impl Area) -> bool {
         && area.swap(Word::Sleeps, 0, Ordering::Relaxed) != 0
 }
 
-/// Whether the consumer sleeps, or is about to: something was made visible to it before, and it has not been told.
+/// Whether the consumer sleeps, or is about to: something was made visible to it before, and it has
+/// not been told.
 #[must_use]
 #[inline]
 pub fn sleeps(area: &impl Area) -> bool {
@@ -140,7 +146,8 @@ impl<A: Area> Producer<A> {
         longest(self.area.capacity())
     }
 
-    /// Puts in a record made of parts; it must not be empty. Call [`wakes`](Self::wakes) after the last of several.
+    /// Puts in a record made of parts; it must not be empty. Call [`wakes`](Self::wakes) after the
+    /// last of several.
     ///
     /// # Errors
     /// [`Broken`].
@@ -184,8 +191,9 @@ impl<A: Area> Producer<A> {
         &self.area
     }
 
-    /// A record of `len` bytes found no room: says that this side waits. Returns true if there is room now after all, and then it
-    /// does not wait; otherwise the consumer learns from [`Consumer::wakes`] that it must wake this side.
+    /// A record of `len` bytes found no room: says that this side waits. Returns true if there is
+    /// room now after all, and then it does not wait; otherwise the consumer learns from
+    /// [`Consumer::wakes`] that it must wake this side.
     ///
     /// # Errors
     /// [`Broken`].
@@ -275,8 +283,9 @@ impl<A: Area> Consumer<A> {
 
     /// Whether the producer waits for room and must be woken, by the caller, since some was made.
     ///
-    /// It is asked only after a quarter of the ring was read. A producer that waits has found the ring fuller than that by far, with
-    /// what had been read when it was asked last; so that quarter is there to be read, and the question comes.
+    /// It is asked only after a quarter of the ring was read. A producer that waits has found the
+    /// ring fuller than that by far, with what had been read when it was asked last; so that
+    /// quarter is there to be read, and the question comes.
     #[must_use]
     pub fn wakes(&mut self) -> bool {
         if self.at.wrapping_sub(self.asked) < self.area.capacity() / 4 {
@@ -293,15 +302,16 @@ impl<A: Area> Consumer<A> {
         &self.area
     }
 
-    /// Says that this side will not look any more until it is woken. Returns false if there is a record now: then it must look, and
-    /// is not woken.
+    /// Says that this side will not look any more until it is woken. Returns false if there is a
+    /// record now: then it must look, and is not woken.
     #[must_use]
     pub fn sleep(&mut self) -> bool {
         self.sleep_unless(|| false)
     }
 
-    /// As [`sleep`](Self::sleep), where there may be something else to look at, which `any` does: this side has not said before that it
-    /// sleeps when that is made visible, or is seen to have said so.
+    /// As [`sleep`](Self::sleep), where there may be something else to look at, which `any` does:
+    /// this side has not said before that it sleeps when that is made visible, or is seen to have
+    /// said so.
     #[must_use]
     pub fn sleep_unless(&mut self, any: impl FnOnce() -> bool) -> bool {
         if !self.area.is_ours() {

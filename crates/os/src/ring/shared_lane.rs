@@ -21,8 +21,8 @@ pub struct SharedLane {
     slots: *mut u8,
 }
 
-// SAFETY: the pointers are into a mapping that lives as long as `area`; all access is by atomics, or by copies that the protocol keeps
-// apart and that make no references.
+// SAFETY: the pointers are into a mapping that lives as long as `area`; all access is by atomics,
+// or by copies that the protocol keeps apart and that make no references.
 unsafe impl Send for SharedLane {}
 // SAFETY: as above.
 unsafe impl Sync for SharedLane {}
@@ -56,8 +56,8 @@ impl SharedLane {
             LaneWord::Length(at) => self.slot(at).wrapping_add(4),
             LaneWord::Says(at) => self.slot(at).wrapping_add(8),
         };
-        // SAFETY: inside the lane's part of the mapping, which lives as long as `self`; aligned to four bytes; the peer may change it at
-        // any time, which an atomic allows.
+        // SAFETY: inside the lane's part of the mapping, which lives as long as `self`; aligned to
+        // four bytes; the peer may change it at any time, which an atomic allows.
         unsafe { AtomicU32::from_ptr(place.cast()) }
     }
 }
@@ -113,8 +113,9 @@ impl LaneArea for SharedLane {
     fn fill(&self, at: u32, head: Head, rest: &[u8]) {
         assert!(rest.len() <= LONGEST_REST);
         let to = self.slot(at).wrapping_add(SLOT_HEAD);
-        // SAFETY: the slot lies inside the mapping, is aligned to four bytes and has room for all of it; `rest` is the process's own
-        // memory. An honest peer does not look at them now; what a hostile one reads does not matter.
+        // SAFETY: the slot lies inside the mapping, is aligned to four bytes and has room for all
+        // of it; `rest` is the process's own memory. An honest peer does not look at them now; what
+        // a hostile one reads does not matter.
         unsafe {
             to.cast::<Head>().write(head);
             copy_short(to.add(HEAD), rest.as_ptr(), rest.len());
@@ -124,7 +125,8 @@ impl LaneArea for SharedLane {
     #[inline]
     fn head(&self, at: u32) -> Head {
         let from = self.slot(at).wrapping_add(SLOT_HEAD);
-        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is numbers, of which every value is valid.
+        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is numbers, of
+        // which every value is valid.
         unsafe { from.cast::<Head>().read() }
     }
 

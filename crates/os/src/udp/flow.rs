@@ -1,5 +1,5 @@
-//! Sockets for one flow: those that send from a source port of their own, and those that the kernel gives one peer port's datagrams
-//! to.
+//! Sockets for one flow: those that send from a source port of their own, and those that the kernel
+//! gives one peer port's datagrams to.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,7 +15,8 @@ const NO_BUFFER: libc::c_int = 0;
 const RETURN: u16 = 0x06;
 
 impl UdpSocket {
-    /// A socket that sends from a port of all addresses which nobody else has. What is sent to it vanishes.
+    /// A socket that sends from a port of all addresses which nobody else has. What is sent to it
+    /// vanishes.
     ///
     /// # Errors
     /// EADDRINUSE: somebody has it. EAFNOSUPPORT without the IP version.
@@ -23,8 +24,9 @@ impl UdpSocket {
         Self::sender_with(v6, port, NO_BUFFER)
     }
 
-    /// A socket that sends from any free port, for a process that cannot have the shared one. What is sent to it vanishes. Its receive
-    /// buffer has the size that one on the shared port would have.
+    /// A socket that sends from any free port, for a process that cannot have the shared one. What
+    /// is sent to it vanishes. Its receive buffer has the size that one on the shared port would
+    /// have.
     ///
     /// # Errors
     /// EAFNOSUPPORT without the IP version; EADDRINUSE: no port is free.
@@ -47,15 +49,16 @@ impl UdpSocket {
         Ok(Self { fd, v6, port })
     }
 
-    /// A socket for what one port of a peer sends to `port` of the address `local`: the kernel prefers it to those that share the
-    /// port. For a moment before that it is one of them, so it can have datagrams of others, too. It must not send: an IPv4 socket
-    /// with a peer fills in Identifications.
+    /// A socket for what one port of a peer sends to `port` of the address `local`: the kernel
+    /// prefers it to those that share the port. For a moment before that it is one of them, so it
+    /// can have datagrams of others, too. It must not send: an IPv4 socket with a peer fills in
+    /// Identifications.
     ///
     /// `scope` is the interface if the addresses are link-local, else 0 or ignored.
     ///
     /// # Errors
-    /// EADDRINUSE if another user, or somebody who does not share, owns the port; ENETUNREACH; EINVAL for addresses of different
-    /// versions.
+    /// EADDRINUSE if another user, or somebody who does not share, owns the port; ENETUNREACH;
+    /// EINVAL for addresses of different versions.
     pub fn receiver(local: IpAddr, port: u16, peer: (IpAddr, u16), scope: u32) -> io::Result<Self> {
         if local.is_ipv6() != peer.0.is_ipv6() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -66,8 +69,8 @@ impl UdpSocket {
         if local_address(&socket.fd)?.0 == local {
             return Ok(socket);
         }
-        // The route to the peer has another source. A socket that has the address from the start gets, for its moment, all that is
-        // sent to it: so that is only the second choice.
+        // The route to the peer has another source. A socket that has the address from the start
+        // gets, for its moment, all that is sent to it: so that is only the second choice.
         drop(socket);
         let socket = Self::bind_in(unbound(local.is_ipv6())?, InetAddr::new(local, port, scope))?;
         connect(&socket.fd, peer)?;

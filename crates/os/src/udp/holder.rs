@@ -5,10 +5,11 @@ use std::io;
 
 use crate::thread::uncancellable;
 
-/// The user of all sockets on a UDP port of one IP version in this network namespace. `None`: there is no such socket, or they are of
-/// several users.
+/// The user of all sockets on a UDP port of one IP version in this network namespace. `None`: there
+/// is no such socket, or they are of several users.
 ///
-/// Sockets of the kernel's own (rxe) are listed as root's. Users that this user namespace does not map are listed as the overflow user.
+/// Sockets of the kernel's own (rxe) are listed as root's. Users that this user namespace does not
+/// map are listed as the overflow user.
 ///
 /// # Errors
 /// Those of reading `/proc/net/udp` or `/proc/net/udp6`.

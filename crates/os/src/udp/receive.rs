@@ -1,4 +1,5 @@
-//! Receiving datagrams, many in one system call, and many that the kernel has joined to one run (`UDP_GRO`).
+//! Receiving datagrams, many in one system call, and many that the kernel has joined to one run
+//! (`UDP_GRO`).
 
 use std::ffi::c_int;
 use std::io;
@@ -11,7 +12,8 @@ use crate::cmsg::Control;
 use crate::sockaddr::{InetAddr, ipv4, ipv6};
 use crate::sys::{self, check_retry, errno};
 
-/// Most slots of a ring. Headers for so many are made for each call, also for one that finds nothing.
+/// Most slots of a ring. Headers for so many are made for each call, also for one that finds
+/// nothing.
 const BATCH: usize = 8;
 
 /// `UDP_GRO` of `linux/udp.h`, at level `IPPROTO_UDP`.
@@ -35,8 +37,8 @@ struct Slot {
     truncated: bool,
 }
 
-/// A received datagram, or a run of datagrams that the kernel has joined: same addresses, same length but the last, which may be
-/// shorter.
+/// A received datagram, or a run of datagrams that the kernel has joined: same addresses, same
+/// length but the last, which may be shorter.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// The content.
@@ -59,7 +61,8 @@ pub struct Received<'a> {
     pub ifindex: u32,
     /// It was longer than the ring's slots and was cut.
     pub truncated: bool,
-    /// Datagrams that this socket has lost since it was made, because nobody took them out in time (modulo 2^32).
+    /// Datagrams that this socket has lost since it was made, because nobody took them out in time
+    /// (modulo 2^32).
     pub lost: u32,
 }
 
@@ -75,7 +78,8 @@ impl<'a> Received<'a> {
 }
 
 impl UdpSocket {
-    /// Lets the kernel join datagrams, and tell how many were lost. Kernels that cannot (before 5.0) do not.
+    /// Lets the kernel join datagrams, and tell how many were lost. Kernels that cannot (before
+    /// 5.0) do not.
     pub(super) fn receive_runs(&self) -> io::Result<()> {
         for (level, name) in [
             (libc::IPPROTO_UDP, UDP_GRO),
@@ -104,8 +108,8 @@ impl UdpSocket {
         unsafe { libc::recv(self.as_raw_fd(), std::ptr::null_mut(), 0, flags) >= 0 }
     }
 
-    /// Receives what is there, as much as the ring holds, and replaces the ring's content by it. Returns how many slots were
-    /// filled; 0: there is nothing.
+    /// Receives what is there, as much as the ring holds, and replaces the ring's content by it.
+    /// Returns how many slots were filled; 0: there is nothing.
     ///
     /// # Errors
     /// ENOMEM and the like; none is expected.
@@ -132,8 +136,8 @@ impl UdpSocket {
             header.msg_control = slot.control.as_mut_ptr();
             header.msg_controllen = Control::CAPACITY;
         }
-        // SAFETY: the first `slots` headers point to room of the lengths that they say, in the ring, which is borrowed
-        // exclusively; no timeout.
+        // SAFETY: the first `slots` headers point to room of the lengths that they say, in the
+        // ring, which is borrowed exclusively; no timeout.
         let got = check_retry(|| unsafe {
             libc::syscall(
                 libc::SYS_recvmmsg,
@@ -160,7 +164,8 @@ impl UdpSocket {
 }
 
 impl RecvRing {
-    /// Room for up to `slots` datagrams or runs (1..=8) of `size` bytes (at least 1) each. A run has up to 64 KiB.
+    /// Room for up to `slots` datagrams or runs (1..=8) of `size` bytes (at least 1) each. A run
+    /// has up to 64 KiB.
     #[must_use]
     pub fn new(slots: usize, size: usize) -> Self {
         let (slots, size) = (slots.clamp(1, BATCH), size.max(1));
@@ -206,7 +211,8 @@ impl std::fmt::Debug for RecvRing {
 }
 
 impl Slot {
-    /// `None` if the kernel did not tell the addresses: then it is no datagram that a peer could have meant for us.
+    /// `None` if the kernel did not tell the addresses: then it is no datagram that a peer could
+    /// have meant for us.
     fn received<'a>(&self, bytes: &'a [u8]) -> Option<Received<'a>> {
         let (src, src_port) = self.from.get()?;
         let payload = bytes.get(..self.len)?;

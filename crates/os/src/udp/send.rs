@@ -19,7 +19,8 @@ const FEW: usize = 4;
 /// `UDP_SEGMENT` of `linux/udp.h`, at level `IPPROTO_UDP`.
 const UDP_SEGMENT: c_int = 103;
 
-/// Most datagrams that the kernel cuts from one run, in all versions that cut (`UDP_MAX_SEGMENTS` was 64 before Linux 6.9).
+/// Most datagrams that the kernel cuts from one run, in all versions that cut (`UDP_MAX_SEGMENTS`
+/// was 64 before Linux 6.9).
 pub const MAX_SEGMENTS: usize = 64;
 /// Most bytes of one run: what fits an IPv4 packet behind its headers.
 pub const MAX_RUN: usize = 65_507;
@@ -31,9 +32,11 @@ pub struct Datagram<'a> {
     pub dst: IpAddr,
     /// Destination port.
     pub port: u16,
-    /// Source: one of this host's addresses, of the socket's family. Unspecified: the kernel chooses.
+    /// Source: one of this host's addresses, of the socket's family. Unspecified: the kernel
+    /// chooses.
     pub src: IpAddr,
-    /// The interface, for link-local destinations and multicast groups; otherwise routing decides and this is ignored.
+    /// The interface, for link-local destinations and multicast groups; otherwise routing decides
+    /// and this is ignored.
     pub ifindex: u32,
     /// TTL or hop limit. 0 means the system's default: an IPv4 socket cannot send 0.
     pub ttl: u8,
@@ -43,8 +46,9 @@ pub struct Datagram<'a> {
     pub flow_label: u32,
     /// The content.
     pub payload: &'a [u8],
-    /// The content is a run of datagrams of this many bytes each, the last of which may be shorter: at most [`MAX_SEGMENTS`]
-    /// of them and [`MAX_RUN`] bytes. Over IPv4 their Identifications count up from 0. 0: it is one datagram.
+    /// The content is a run of datagrams of this many bytes each, the last of which may be shorter:
+    /// at most [`MAX_SEGMENTS`] of them and [`MAX_RUN`] bytes. Over IPv4 their Identifications
+    /// count up from 0. 0: it is one datagram.
     pub segment: u16,
 }
 
@@ -55,17 +59,18 @@ impl UdpSocket {
         sys::option(self.as_raw_fd(), libc::IPPROTO_UDP, UDP_SEGMENT).is_ok()
     }
 
-    /// Sends datagrams in order and returns how many went out, at least one (of a slice that is not empty). Fewer than all:
-    /// the next one met an error, which the next call will tell.
+    /// Sends datagrams in order and returns how many went out, at least one (of a slice that is not
+    /// empty). Fewer than all: the next one met an error, which the next call will tell.
     ///
     /// # Errors
-    /// Of the first datagram: EAGAIN when the socket is full, EMSGSIZE when it is longer than the interface allows, ENETUNREACH,
-    /// EINVAL for a source that is not ours, EAFNOSUPPORT for the wrong family … A run that the interface cannot take meets
-    /// EINVAL, EMSGSIZE or EIO.
+    /// Of the first datagram: EAGAIN when the socket is full, EMSGSIZE when it is longer than the
+    /// interface allows, ENETUNREACH, EINVAL for a source that is not ours, EAFNOSUPPORT for the
+    /// wrong family … A run that the interface cannot take meets EINVAL, EMSGSIZE or EIO.
     pub fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
         let mut sent = 0;
         for chunk in datagrams.chunks(BATCH) {
-            // One datagram, or the few runs of a stream, are spared the room for many, which has to be cleared.
+            // One datagram, or the few runs of a stream, are spared the room for many, which has to
+            // be cleared.
             let went = match chunk.len() {
                 0..=1 => self.send_chunk::<1>(chunk),
                 2..=FEW => self.send_chunk::<FEW>(chunk),
@@ -114,8 +119,8 @@ impl UdpSocket {
             };
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the first `ready` headers point to addresses, contents and control messages that live through the call; the
-        // kernel only reads from them.
+        // SAFETY: the first `ready` headers point to addresses, contents and control messages that
+        // live through the call; the kernel only reads from them.
         check_retry(|| unsafe {
             libc::syscall(
                 libc::SYS_sendmmsg,

@@ -61,8 +61,8 @@ impl Dgram {
     /// Sends a message to the socket that has the name.
     ///
     /// # Errors
-    /// ECONNREFUSED: nobody has it. EAGAIN: full, or `net.unix.max_dgram_qlen` messages wait there. EPROTOTYPE: it is not a
-    /// socket of this kind.
+    /// ECONNREFUSED: nobody has it. EAGAIN: full, or `net.unix.max_dgram_qlen` messages wait there.
+    /// EPROTOTYPE: it is not a socket of this kind.
     pub fn send_to(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.send_by(Some(&Name::new(name)?), bytes)
     }
@@ -72,7 +72,8 @@ impl Dgram {
         let (address, len) =
             name.map_or((ptr::null(), 0), |name| (&raw const name.address, name.len));
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: pointers and lengths describe the message and the address, which the kernel only reads.
+        // SAFETY: pointers and lengths describe the message and the address, which the kernel only
+        // reads.
         check_retry(|| unsafe {
             libc::syscall(
                 libc::SYS_sendto,
@@ -87,8 +88,9 @@ impl Dgram {
         .map(drop)
     }
 
-    /// Receives one message, which may be empty, and who sent it: its real user, where [`SeqSocket::peer`](super::SeqSocket::peer) says
-    /// the effective one (`unix(7)`, `SCM_CREDENTIALS`). Only a process with rights over others can name another one.
+    /// Receives one message, which may be empty, and who sent it: its real user, where
+    /// [`SeqSocket::peer`](super::SeqSocket::peer) says the effective one (`unix(7)`,
+    /// `SCM_CREDENTIALS`). Only a process with rights over others can name another one.
     ///
     /// # Errors
     /// ENOMEM and the like; none is expected.
@@ -96,7 +98,8 @@ impl Dgram {
         let mut control = Control::new();
         // SAFETY: computes a size.
         let capacity = unsafe { libc::CMSG_SPACE(socklen(size_of::<libc::ucred>())) } as usize;
-        // There is no room for descriptors besides, so the kernel closes those that come with a message.
+        // There is no room for descriptors besides, so the kernel closes those that come with a
+        // message.
         let record = receive(&self.fd, room, Some((&mut control, capacity)))?;
         Ok((record, credentials(&control)))
     }

@@ -1,8 +1,9 @@
 //! Getting rid of sockets in which strangers' descriptors wait.
 //!
-//! Any process can attach descriptors to what it sends. The last close of a file is done by the thread that drops them, and can take as
-//! long as its maker likes: a TCP socket with `SO_LINGER` and a full buffer makes `close(2)` wait for that time. A thread that exits
-//! does not linger. So a thread of its own shares these sockets with this process, which closes its own, and then exits.
+//! Any process can attach descriptors to what it sends. The last close of a file is done by the
+//! thread that drops them, and can take as long as its maker likes: a TCP socket with `SO_LINGER`
+//! and a full buffer makes `close(2)` wait for that time. A thread that exits does not linger. So a
+//! thread of its own shares these sockets with this process, which closes its own, and then exits.
 
 use std::sync::mpsc;
 
@@ -21,7 +22,8 @@ pub fn discard(sockets: Vec<SeqSocket>) {
         // Until the caller has closed its descriptors: the last close is to be this thread's.
         let _ = may_exit.recv();
     });
-    // Without a thread, or where the system refuses it a table, this thread closes them, and may have to wait.
+    // Without a thread, or where the system refuses it a table, this thread closes them, and may
+    // have to wait.
     let _apart = thread.is_ok() && is_apart.recv().unwrap_or(false);
     drop(sockets);
     drop(closed);

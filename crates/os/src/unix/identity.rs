@@ -1,7 +1,9 @@
-//! What the process at the other end of a Unix socket is to this one. The only place where users are compared.
+//! What the process at the other end of a Unix socket is to this one. The only place where users
+//! are compared.
 //!
-//! In a user namespace each user that is not mapped there reads as the overflow user (`user_namespaces(7)`). So equal numbers
-//! do not mean equal users: two strangers have the same one, and this process may have it as well.
+//! In a user namespace each user that is not mapped there reads as the overflow user
+//! (`user_namespaces(7)`). So equal numbers do not mean equal users: two strangers have the same
+//! one, and this process may have it as well.
 
 use std::fs;
 
@@ -18,7 +20,8 @@ const WHOLE: [&str; 3] = ["0", "0", "4294967295"];
 pub enum Relation {
     /// A process of this process's user, in the same PID namespace: either may trace the other.
     Own,
-    /// A process of this process's user in another PID namespace: one of them cannot name the other, and must not be reached by it.
+    /// A process of this process's user in another PID namespace: one of them cannot name the
+    /// other, and must not be reached by it.
     OwnApart,
     /// Root's process.
     Root,
@@ -33,7 +36,8 @@ impl Relation {
         matches!(self, Self::Own | Self::OwnApart)
     }
 
-    /// Whether its descriptors are taken. A stranger's file could be one whose last close takes for ever.
+    /// Whether its descriptors are taken. A stranger's file could be one whose last close takes for
+    /// ever.
     #[must_use]
     pub const fn is_trusted(self) -> bool {
         !matches!(self, Self::Foreign)
@@ -75,7 +79,8 @@ impl Identity {
         }
     }
 
-    /// What this process's user is outside of its user namespace, one level up; its number here where that cannot be told.
+    /// What this process's user is outside of its user namespace, one level up; its number here
+    /// where that cannot be told.
     #[must_use]
     pub fn own_outside() -> u32 {
         let own = Credentials::own().uid;
@@ -95,13 +100,15 @@ impl Identity {
         self.decide(own, peer, || peer.pid == own.pid || !is_apart(peer.pid))
     }
 
-    /// As [`relation`](Self::relation), where only users matter: nothing is read, and an own-user process counts as apart.
+    /// As [`relation`](Self::relation), where only users matter: nothing is read, and an own-user
+    /// process counts as apart.
     #[must_use]
     pub fn relation_of_users(self, peer: Credentials) -> Relation {
         self.decide(Credentials::own(), peer, || false)
     }
 
-    /// Whether the process of a relation takes descriptors of this one: it decides as [`Relation::is_trusted`] does.
+    /// Whether the process of a relation takes descriptors of this one: it decides as
+    /// [`Relation::is_trusted`] does.
     #[must_use]
     pub fn is_trusted_by(self, peer: Relation) -> bool {
         peer.is_own_user() || (Credentials::own().uid == 0 && self.nobody != Some(0))
@@ -122,7 +129,8 @@ impl Identity {
         }
     }
 
-    /// The user of a datagram's sender: as [`relation_of_users`](Self::relation_of_users), nothing is read.
+    /// The user of a datagram's sender: as [`relation_of_users`](Self::relation_of_users), nothing
+    /// is read.
     #[must_use]
     pub fn sender_user(self, sender: Credentials) -> LocalUser {
         LocalUser {
@@ -131,7 +139,8 @@ impl Identity {
         }
     }
 
-    /// Whether two sockets whose peers have these credentials belong to one process, or at least to one user.
+    /// Whether two sockets whose peers have these credentials belong to one process, or at least to
+    /// one user.
     #[must_use]
     pub fn names(self, peer: Credentials) -> bool {
         peer.pid != 0 || self.user(peer).is_some()
@@ -205,7 +214,8 @@ mod tests {
         let maps = [
             Some(""),
             Some("0 1000 1\n"),
-            // As containers without privileges have: the number exists there, and is the overflow user as well.
+            // As containers without privileges have: the number exists there, and is the overflow
+            // user as well.
             Some("0 1000 1\n1 100000 65536\n"),
             Some("0 0 4294967294\n"),
             Some("0 0 4294967295\n0 0 4294967295\n"),

@@ -1,7 +1,7 @@
 //! Unix sockets with abstract names: how processes of one network namespace find each other.
 //!
-//! An abstract name is exclusive, is visible in its network namespace only, leaves nothing in the file system and vanishes
-//! with the last descriptor of its socket (`unix(7)`).
+//! An abstract name is exclusive, is visible in its network namespace only, leaves nothing in the
+//! file system and vanishes with the last descriptor of its socket (`unix(7)`).
 
 mod dgram;
 mod discard;
@@ -26,8 +26,8 @@ pub use identity::{Identity, LocalUser, Relation};
 pub use privilege::{first_open_port, may_have_low_ports, may_peer_have_low_ports};
 pub use seq::{MAX_DESCRIPTORS, SeqListener, SeqSocket, Waiting};
 
-/// Has the kernel refuse messages with descriptors to a socket (`SO_PASSRIGHTS`, Linux 6.16): dropping a stranger's can take as long as
-/// the stranger likes. Older kernels deliver them.
+/// Has the kernel refuse messages with descriptors to a socket (`SO_PASSRIGHTS`, Linux 6.16):
+/// dropping a stranger's can take as long as the stranger likes. Older kernels deliver them.
 fn refuse_descriptors(fd: &Fd) {
     const SO_PASSRIGHTS: std::ffi::c_int = 83;
     let _ = set_option(fd.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
@@ -122,8 +122,9 @@ fn receive(
         header.msg_controllen = (*capacity).min(Control::CAPACITY);
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header points to `room`, which is borrowed exclusively, and to `control`, whose length is at least that. Without room for control messages the
-    // kernel closes descriptors that come with the record.
+    // SAFETY: the header points to `room`, which is borrowed exclusively, and to `control`, whose
+    // length is at least that. Without room for control messages the kernel closes descriptors that
+    // come with the record.
     let got = check_retry(|| unsafe {
         libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, flags)
     });
@@ -162,7 +163,8 @@ pub fn has_owner(name: &str) -> io::Result<bool> {
     }
 }
 
-/// The abstract names of this network namespace that begin with `prefix`, each once, in order, without the leading NUL.
+/// The abstract names of this network namespace that begin with `prefix`, each once, in order,
+/// without the leading NUL.
 ///
 /// # Errors
 /// Those of reading `/proc/net/unix`.
@@ -179,7 +181,8 @@ pub fn abstract_names(prefix: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The abstract name in a line of `/proc/net/unix`: the eighth field, marked by `@`. A name may have blanks in it.
+/// The abstract name in a line of `/proc/net/unix`: the eighth field, marked by `@`. A name may
+/// have blanks in it.
 fn listed_name(line: &str) -> Option<&str> {
     let mut rest = line;
     for _ in 0..7 {

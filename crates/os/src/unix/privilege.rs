@@ -1,4 +1,5 @@
-//! Whether a process may have ports below `ip_unprivileged_port_start` (`ip(7)`): it is root, or has `CAP_NET_BIND_SERVICE`.
+//! Whether a process may have ports below `ip_unprivileged_port_start` (`ip(7)`): it is root, or
+//! has `CAP_NET_BIND_SERVICE`.
 
 use std::fs;
 use std::io;
@@ -30,8 +31,9 @@ pub fn may_have_low_ports() -> bool {
 
 /// Whether the process of a peer's credentials may.
 ///
-/// A process in a user namespace of its own has all capabilities there, which count for nothing here: so those of a process that is
-/// not root count only if its namespace maps all users, as only root can make one.
+/// A process in a user namespace of its own has all capabilities there, which count for nothing
+/// here: so those of a process that is not root count only if its namespace maps all users, as only
+/// root can make one.
 #[must_use]
 pub fn may_peer_have_low_ports(peer: Credentials, identity: Identity) -> bool {
     match identity.user(peer) {
@@ -96,7 +98,8 @@ mod tests {
         if own.uid == 0 {
             assert!(may_peer_have_low_ports(own, identity));
         }
-        // The kernel is asked with a TCP port that nobody else is likely to have, where such ports are closed at all.
+        // The kernel is asked with a TCP port that nobody else is likely to have, where such ports
+        // are closed at all.
         let low = (600..FIRST_OPEN.min(first_open_port())).rev().take(50);
         let ask = |port| std::net::TcpListener::bind(("127.0.0.1", port)).map_err(|e| e.kind());
         let asked: Vec<_> = low.map(ask).filter_map(Result::err).collect();

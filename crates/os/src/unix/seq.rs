@@ -89,8 +89,9 @@ impl SeqSocket {
         Ok(Self { fd })
     }
 
-    /// Asks for a buffer of `bytes` for what was sent and not received yet. Returns what the kernel counts to: twice that, and
-    /// at most twice `wmem_max`. A record takes a little more of it than its bytes.
+    /// Asks for a buffer of `bytes` for what was sent and not received yet. Returns what the kernel
+    /// counts to: twice that, and at most twice `wmem_max`. A record takes a little more of it than
+    /// its bytes.
     ///
     /// # Errors
     /// None is expected.
@@ -109,8 +110,9 @@ impl SeqSocket {
     /// Sends one record, all of it or nothing.
     ///
     /// # Errors
-    /// EAGAIN: full; writable again once the peer has taken three quarters. EPIPE, ECONNRESET: the peer is gone. EMSGSIZE: longer
-    /// than the send buffer. ENOBUFS, ENOMEM: the kernel is short of memory.
+    /// EAGAIN: full; writable again once the peer has taken three quarters. EPIPE, ECONNRESET: the
+    /// peer is gone. EMSGSIZE: longer than the send buffer. ENOBUFS, ENOMEM: the kernel is short of
+    /// memory.
     pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         self.send_with(parts, &[])
     }
@@ -118,7 +120,8 @@ impl SeqSocket {
     /// Sends one record together with descriptors: the peer gets its own of the same open files.
     ///
     /// # Errors
-    /// As [`send`](Self::send); EINVAL for more than [`MAX_DESCRIPTORS`]; ETOOMANYREFS: too many are under way already.
+    /// As [`send`](Self::send); EINVAL for more than [`MAX_DESCRIPTORS`]; ETOOMANYREFS: too many
+    /// are under way already.
     pub fn send_with(&self, parts: &[IoSlice<'_>], with: &[BorrowedFd<'_>]) -> io::Result<()> {
         if with.len() > MAX_DESCRIPTORS {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -137,7 +140,8 @@ impl SeqSocket {
             header.msg_controllen = control.len();
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the header points to slices and control messages that live through the call; the kernel only reads from them.
+        // SAFETY: the header points to slices and control messages that live through the call; the
+        // kernel only reads from them.
         check_retry(|| unsafe {
             libc::syscall(
                 libc::SYS_sendmsg,
@@ -154,10 +158,12 @@ impl SeqSocket {
     /// # Errors
     /// ENOMEM and the like; none is expected.
     pub fn waiting(&self) -> io::Result<Waiting> {
-        // SAFETY: null pointers, lengths and flags, for which zero is a value: there is no room for anything.
+        // SAFETY: null pointers, lengths and flags, for which zero is a value: there is no room for
+        // anything.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-        // SAFETY: the header points to nothing. What is looked at stays in the socket, with its descriptors.
+        // SAFETY: the header points to nothing. What is looked at stays in the socket, with its
+        // descriptors.
         let mut look = || unsafe {
             libc::syscall(
                 libc::SYS_recvmsg,
@@ -184,8 +190,8 @@ impl SeqSocket {
         }
     }
 
-    /// Receives one record. An empty record counts as the end: no honest peer sends one. Descriptors that a peer attaches are
-    /// refused.
+    /// Receives one record. An empty record counts as the end: no honest peer sends one.
+    /// Descriptors that a peer attaches are refused.
     ///
     /// # Errors
     /// ENOMEM and the like; none is expected.
@@ -193,9 +199,9 @@ impl SeqSocket {
         last_words(|| receive(&self.fd, room, None))
     }
 
-    /// Receives one record and the descriptors that come with it, which are added to `with`. Some may be missing if this process
-    /// has no numbers left for them. Only for peers that are trusted: closing a descriptor can take as long as whoever made the
-    /// file likes.
+    /// Receives one record and the descriptors that come with it, which are added to `with`. Some
+    /// may be missing if this process has no numbers left for them. Only for peers that are
+    /// trusted: closing a descriptor can take as long as whoever made the file likes.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -229,7 +235,8 @@ impl SeqSocket {
             tv_nsec: 0,
         };
         let null = std::ptr::null::<u8>();
-        // SAFETY: the pointers are to a live structure of integers and a live time; there is no signal mask.
+        // SAFETY: the pointers are to a live structure of integers and a live time; there is no
+        // signal mask.
         let ready = check_retry(|| unsafe {
             libc::syscall(
                 libc::SYS_ppoll,
@@ -243,7 +250,8 @@ impl SeqSocket {
         !matches!(ready, Ok(0))
     }
 
-    /// Who is at the other end: for an accepted connection who connected, for a connecting one who listens.
+    /// Who is at the other end: for an accepted connection who connected, for a connecting one who
+    /// listens.
     ///
     /// # Errors
     /// None is expected.
@@ -274,8 +282,8 @@ impl SeqSocket {
     }
 }
 
-/// Receives, to the end. That the peer has closed its end without reading all that was for it the kernel says first, and once, as an error:
-/// what the peer sent before is still there.
+/// Receives, to the end. That the peer has closed its end without reading all that was for it the
+/// kernel says first, and once, as an error: what the peer sent before is still there.
 fn last_words(mut receive: impl FnMut() -> io::Result<Record>) -> io::Result<Record> {
     let is_reset = |got: &io::Result<Record>| {
         let error = got.as_ref().err();

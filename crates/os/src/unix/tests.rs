@@ -161,7 +161,8 @@ fn both_ends_see_the_other_go() {
     assert_eq!(into.recv(&mut room).expect("receive"), Record::Closed);
 }
 
-/// What it was sent and did not read makes the kernel speak of a reset; its last words count all the same.
+/// What it was sent and did not read makes the kernel speak of a reset; its last words count all
+/// the same.
 #[test]
 fn who_goes_without_reading_is_heard() {
     let (out, into) = pair();
@@ -213,7 +214,8 @@ fn names_are_listed_by_prefix() {
     let _two = Dgram::bind(&names[1]).expect("bind");
     // A connection adds a second socket under the listener's name.
     let _connection = SeqSocket::connect(&names[0]).expect("connect");
-    // The list is not of one moment: sockets that come and go beside these may hide one of them while it is read.
+    // The list is not of one moment: sockets that come and go beside these may hide one of them
+    // while it is read.
     let list = || abstract_names(&prefix).expect("list");
     let (mut listed, deadline) = (list(), Instant::now() + Duration::from_secs(60));
     while listed != names && Instant::now() < deadline {

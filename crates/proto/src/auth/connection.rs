@@ -6,7 +6,8 @@ use super::{Addresses, End, Secret, TAG, TagKey};
 use crate::ids::Psn;
 use crate::wire::{Bth, Opcode};
 
-/// Stands above the first PSN. It is not 0, since what comes before the first packet has smaller sequences.
+/// Stands above the first PSN. It is not 0, since what comes before the first packet has smaller
+/// sequences.
 const START: u64 = 1 << 24;
 /// Half of the PSN space.
 const HALF: i64 = 1 << 23;
@@ -29,8 +30,8 @@ impl Extended {
         Self(START | u64::from(psn.get()))
     }
 
-    /// Follows the transport. It never goes on by more than half of the space between two looks; a step back is that of a
-    /// retransmission, and changes nothing.
+    /// Follows the transport. It never goes on by more than half of the space between two looks; a
+    /// step back is that of a retransmission, and changes nothing.
     fn follow(&mut self, psn: Psn) {
         match i64::from(psn.distance(self.low())) {
             // As far ahead as can be: a READ of 2^31 bytes in packets of 256.
@@ -73,8 +74,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Between two ends that know each other's nonces. `expected` is the first PSN of a reliable peer's requests; none: the packets carry
-    /// a counter.
+    /// Between two ends that know each other's nonces. `expected` is the first PSN of a reliable
+    /// peer's requests; none: the packets carry a counter.
     #[must_use]
     pub fn new(secret: &Secret, own: &End, peer: &End, expected: Option<Psn>) -> Self {
         let numbering = match expected {
@@ -101,7 +102,8 @@ impl Connection {
         }
     }
 
-    /// Puts a tag behind the packet (BTH to pad) that begins at `start`; `at` is where a reliable transport stands after it made it.
+    /// Puts a tag behind the packet (BTH to pad) that begins at `start`; `at` is where a reliable
+    /// transport stands after it made it.
     pub fn seal(
         &mut self,
         addresses: &Addresses,
@@ -159,7 +161,8 @@ impl Connection {
     }
 }
 
-/// The sequence of a packet whose PSN is one of this end's own, or one of its peer's; `None`: this end does not send yet.
+/// The sequence of a packet whose PSN is one of this end's own, or one of its peer's; `None`: this
+/// end does not send yet.
 fn sequence_of(
     (own, peer): (&mut Option<Extended>, &mut Extended),
     at: Option<Position>,

@@ -1,4 +1,5 @@
-//! Tags of datagrams, which have no connection: the sender asks for the nonce of the receiving queue pair and says its own with each one.
+//! Tags of datagrams, which have no connection: the sender asks for the nonce of the receiving
+//! queue pair and says its own with each one.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -12,9 +13,11 @@ use crate::wire::{Bth, Opcode, Service};
 
 /// Receivers whose nonces are remembered; then they are asked anew.
 const MAX_RECEIVERS: usize = 4096;
-/// Senders that a queue pair takes datagrams from. Each must have the key, so strangers do not fill the list.
+/// Senders that a queue pair takes datagrams from. Each must have the key, so strangers do not fill
+/// the list.
 const MAX_SENDERS: usize = 1 << 16;
-/// A receiver that is sent to is asked again after this time: its queue pair may be another one by then.
+/// A receiver that is sent to is asked again after this time: its queue pair may be another one by
+/// then.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Where a datagram's source queue pair is: behind BTH and `Q_Key`.
 const SOURCE_AT: usize = Bth::LEN + 4;
@@ -126,8 +129,8 @@ impl Datagrams {
         self.receivers.insert(to, known);
     }
 
-    /// Puts nonce, counter and tag behind the datagram that begins at `start`. One to a receiver that is not known stays as it is, and
-    /// is dropped there.
+    /// Puts nonce, counter and tag behind the datagram that begins at `start`. One to a receiver
+    /// that is not known stays as it is, and is dropped there.
     pub fn seal(&mut self, addresses: &Addresses, (bytes, start): (&mut Vec<u8>, usize)) {
         let Some(head) = bytes[start..].first_chunk::<{ Bth::LEN }>() else {
             return;
@@ -143,8 +146,8 @@ impl Datagrams {
         bytes.extend_from_slice(&tag);
     }
 
-    /// Takes nonce, counter and tag off a datagram to the queue pair `own`. `None`: no holder of the key sent it to this queue pair since
-    /// it has its nonce, or it was taken before.
+    /// Takes nonce, counter and tag off a datagram to the queue pair `own`. `None`: no holder of
+    /// the key sent it to this queue pair since it has its nonce, or it was taken before.
     #[must_use]
     pub fn open<'a>(
         &mut self,

@@ -1,7 +1,8 @@
 //! The exchange of nonces before a connection.
 //!
-//! Each side asks the other's device, and each answers for its queue pairs. An answer changes nothing at the one that gives it, so no
-//! order of asks, no loss and no replay matters: see [`Nonces::answer_to`].
+//! Each side asks the other's device, and each answers for its queue pairs. An answer changes
+//! nothing at the one that gives it, so no order of asks, no loss and no replay matters: see
+//! [`Nonces::answer_to`].
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -60,7 +61,8 @@ impl Message {
         matches!(opcode, Some(ASK | ANSWER | REJECTION))
     }
 
-    /// Reads one; `None` if it is none, or another manufacturer's. Its tag is still to be [verified](Self::is_authentic).
+    /// Reads one; `None` if it is none, or another manufacturer's. Its tag is still to be
+    /// [verified](Self::is_authentic).
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let packet: &[u8; LEN] = packet.try_into().ok()?;
@@ -85,7 +87,8 @@ impl Message {
         })
     }
 
-    /// Appends it with its tag. A rejection has none: its sender has no key in common with its receiver.
+    /// Appends it with its tag. A rejection has none: its sender has no key in common with its
+    /// receiver.
     pub fn emit(&self, secret: &Secret, addresses: &Addresses, out: &mut Vec<u8>) {
         let start = out.len();
         let opcode = match self.kind {
@@ -151,10 +154,12 @@ impl Nonces {
         *self.next.get_or_insert_with(draw)
     }
 
-    /// What an authentic ask of `asker` is told. `None`: the queue pair is connected to another one.
+    /// What an authentic ask of `asker` is told. `None`: the queue pair is connected to another
+    /// one.
     ///
-    /// A peer that is connected already (it asks with the nonce that this end has the keys of) is told this connection's nonce. A peer that
-    /// asks with another one begins anew, so it is told that of the next connection.
+    /// A peer that is connected already (it asks with the nonce that this end has the keys of) is
+    /// told this connection's nonce. A peer that asks with another one begins anew, so it is told
+    /// that of the next connection.
     pub fn answer_to(&mut self, asker: &End, draw: impl FnOnce() -> Nonce) -> Option<Nonce> {
         match &self.used {
             Some((own, peer)) if peer == asker => Some(*own),
@@ -254,7 +259,8 @@ impl Asking {
         (self.addresses.dst, self.ask.to)
     }
 
-    /// A message came with these addresses; `authentic` says that its tag is right. What does not answer the ask changes nothing.
+    /// A message came with these addresses; `authentic` says that its tag is right. What does not
+    /// answer the ask changes nothing.
     pub fn on_message(&mut self, came: &Addresses, message: &Message, authentic: bool) {
         let fits = *came == self.addresses.reversed()
             && (message.from, message.to) == (self.ask.to, self.ask.from)
@@ -266,7 +272,8 @@ impl Asking {
         }
     }
 
-    /// The peer's nonce, or why there is none; `None`: not yet. A rejection may be forged, so it ends no wait.
+    /// The peer's nonce, or why there is none; `None`: not yet. A rejection may be forged, so it
+    /// ends no wait.
     #[must_use]
     pub fn outcome(&self, now: Time) -> Option<Result<Nonce, Failure>> {
         match self.answer {

@@ -27,7 +27,8 @@ impl TagKey {
         Self(key)
     }
 
-    /// Another key, of this one and of what tells it from others. Only the concatenation counts, so parts have fixed lengths.
+    /// Another key, of this one and of what tells it from others. Only the concatenation counts, so
+    /// parts have fixed lengths.
     pub(super) fn derive(&self, parts: &[&[u8]]) -> Self {
         let mut hasher = Hasher::new_keyed(&self.0);
         for part in parts {
@@ -70,7 +71,8 @@ impl TagKey {
         tag.try_into().is_ok_and(|tag| is_same(&right, tag))
     }
 
-    /// Takes the tag off a packet, if it is right for the sequence. The comparison takes the same time whatever differs.
+    /// Takes the tag off a packet, if it is right for the sequence. The comparison takes the same
+    /// time whatever differs.
     #[must_use]
     pub fn open<'a>(
         &self,
@@ -95,7 +97,8 @@ impl TagKey {
         bytes.extend_from_slice(&tag);
     }
 
-    /// Takes counter and tag off a packet. Returns both if the tag is right; whether the counter is, is the caller's matter.
+    /// Takes counter and tag off a packet. Returns both if the tag is right; whether the counter
+    /// is, is the caller's matter.
     #[must_use]
     pub fn open_counted<'a>(
         &self,

@@ -1,10 +1,12 @@
 //! Authentication of packets between two processes that have the same pre-shared key.
 //!
-//! `docs/design/packet-authentication.md` has the threat model, the format and what was rejected. In short: [`handshake`] exchanges
-//! nonces, [`Secret::direction`] makes a key per direction of them, and [`Connection`] puts a tag behind each packet and checks it.
+//! `docs/design/packet-authentication.md` has the threat model, the format and what was rejected.
+//! In short: [`handshake`] exchanges nonces, [`Secret::direction`] makes a key per direction of
+//! them, and [`Connection`] puts a tag behind each packet and checks it.
 //!
-//! The tag is keyed BLAKE3. It must stay a pseudorandom function: a sequence number is tagged again when a packet is retransmitted, and a
-//! program may have changed the bytes in between. A tag that needs a nonce once (GMAC, Poly1305) would give its key away.
+//! The tag is keyed BLAKE3. It must stay a pseudorandom function: a sequence number is tagged again
+//! when a packet is retransmitted, and a program may have changed the bytes in between. A tag that
+//! needs a nonce once (GMAC, Poly1305) would give its key away.
 
 mod connection;
 mod datagram;
@@ -87,7 +89,8 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Of a pre-shared key, which must have [`LEAST_KEY`] unpredictable bytes or more: they are not stretched.
+    /// Of a pre-shared key, which must have [`LEAST_KEY`] unpredictable bytes or more: they are not
+    /// stretched.
     #[must_use]
     pub fn new(key: &[u8]) -> Self {
         let derive = |context| TagKey::new(blake3::derive_key(context, key));
@@ -103,8 +106,8 @@ impl Secret {
         &self.handshake
     }
 
-    /// The key of what goes from one host's device to another's: management datagrams and drain questions. The direction is in the
-    /// addresses, which the tag covers.
+    /// The key of what goes from one host's device to another's: management datagrams and drain
+    /// questions. The direction is in the addresses, which the tag covers.
     #[must_use]
     pub fn host(&self) -> &TagKey {
         &self.host

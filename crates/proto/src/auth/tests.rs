@@ -290,7 +290,8 @@ fn datagrams_are_taken_once_by_the_queue_pair_that_was_asked() {
 }
 
 proptest! {
-    /// Whatever the first PSNs, losses and acknowledgements: two ends that stand less than half of the space apart agree.
+    /// Whatever the first PSNs, losses and acknowledgements: two ends that stand less than half of
+    /// the space apart agree.
     #[test]
     fn ends_agree_on_the_sequence(
         first in 0_u32..1 << 24,
@@ -427,7 +428,8 @@ impl Device {
     }
 }
 
-/// Runs two devices until both are done; the second one begins later. All that was ever sent may come again at any time.
+/// Runs two devices until both are done; the second one begins later. All that was ever sent may
+/// come again at any time.
 fn run(devices: &mut [Device; 2], later: Duration, faults: (u32, u32), seed: u64) -> Time {
     let mut rng = Rng::new(seed);
     let mut flying: BTreeMap<(Time, u64), (usize, Vec<u8>)> = BTreeMap::new();

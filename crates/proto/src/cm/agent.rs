@@ -17,7 +17,8 @@ pub struct Config {
     pub id_prefix: u32,
     /// What identifiers are drawn from.
     pub random: Random,
-    /// Requests that may wait for the owner's answer at once; more are dropped, and their senders ask again.
+    /// Requests that may wait for the owner's answer at once; more are dropped, and their senders
+    /// ask again.
     pub max_half_open: usize,
 }
 
@@ -26,7 +27,8 @@ pub struct Config {
 pub struct Agent {
     pub(super) ids: Ids,
     pub(super) conversations: BTreeMap<CommId, Conversation>,
-    /// Detects repeated requests and finds the conversation of a peer that gave up before it learnt our id.
+    /// Detects repeated requests and finds the conversation of a peer that gave up before it learnt
+    /// our id.
     pub(super) by_remote_id: BTreeMap<(Guid, CommId), CommId>,
     /// Detects connections that the peer has forgotten: it uses the queue pair anew.
     pub(super) by_remote_qpn: BTreeMap<(Guid, Qpn), CommId>,
@@ -95,9 +97,10 @@ impl Agent {
         }
     }
 
-    /// A process has ended without a word. `gone` says, for a peer's GID and communication id, whether it was that process's.
-    /// Its established connections count as disconnected by the peer, those in set-up as unreachable. Requests that nobody
-    /// has answered yet go out again at once, if `gone` says so for the peer's GID with communication id 0.
+    /// A process has ended without a word. `gone` says, for a peer's GID and communication id,
+    /// whether it was that process's. Its established connections count as disconnected by the
+    /// peer, those in set-up as unreachable. Requests that nobody has answered yet go out again at
+    /// once, if `gone` says so for the peer's GID with communication id 0.
     pub fn on_process_gone(&mut self, now: Time, gone: impl Fn(Gid, CommId) -> bool) {
         let hit: Vec<CommId> = self
             .conversations
@@ -110,7 +113,8 @@ impl Agent {
         }
     }
 
-    /// Sends a request again at once, if nobody has answered it: it was lost with the process that it was given to.
+    /// Sends a request again at once, if nobody has answered it: it was lost with the process that
+    /// it was given to.
     pub fn repeat_request(&mut self, id: CommId) {
         let Some(c) = self.conversations.get(&id) else {
             return;

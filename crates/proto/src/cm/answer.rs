@@ -2,8 +2,9 @@
 
 use crate::mad::{Answered, CmMad, Drep, Message, Rej, RejReason, Req, SidrRep, SidrStatus};
 
-/// What a message for a conversation that nobody knows gets: a DREQ its DREP (the connection is gone, as asked), a REP a
-/// rejection (so that a peer whose partner died need not run out of retries). Everything else gets nothing.
+/// What a message for a conversation that nobody knows gets: a DREQ its DREP (the connection is
+/// gone, as asked), a REP a rejection (so that a peer whose partner died need not run out of
+/// retries). Everything else gets nothing.
 #[must_use]
 pub fn answer_unknown(mad: &CmMad) -> Option<CmMad> {
     let message = match &mad.message {

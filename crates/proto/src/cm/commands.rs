@@ -8,8 +8,9 @@ use crate::mad::{CmMad, CommId, Message, PrivateData, Rej, RejReason, Rep, Req};
 use crate::time::Time;
 
 impl Agent {
-    /// Sends a REQ. The agent fills in the communication id; the rest is the owner's. `packet_life_time` is the path's code:
-    /// it decides, with the response timeout of the REQ, when the REQ is sent again.
+    /// Sends a REQ. The agent fills in the communication id; the rest is the owner's.
+    /// `packet_life_time` is the path's code: it decides, with the response timeout of the REQ,
+    /// when the REQ is sent again.
     ///
     /// Ends in Reply, Rejected or Unreachable. `None` if no communication id is left.
     pub fn connect(
@@ -43,7 +44,8 @@ impl Agent {
         Some(id)
     }
 
-    /// The answer to a request or reply takes the owner longer: repetitions of the peer's message get an MRA.
+    /// The answer to a request or reply takes the owner longer: repetitions of the peer's message
+    /// get an MRA.
     ///
     /// # Errors
     /// The conversation does not wait for the owner.
@@ -62,8 +64,9 @@ impl Agent {
         Ok(())
     }
 
-    /// Answers a request with a REP. The agent fills in both communication ids; the rest is the owner's, whose queue pair must be
-    /// ready. Ends in Established, Rejected, Unreachable or (if the RTU was lost) Disconnected.
+    /// Answers a request with a REP. The agent fills in both communication ids; the rest is the
+    /// owner's, whose queue pair must be ready. Ends in Established, Rejected, Unreachable or (if
+    /// the RTU was lost) Disconnected.
     ///
     /// # Errors
     /// No request waits for an answer.
@@ -88,8 +91,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Answers a request, or the reply to one, with a REJ. The conversation ends without an event (after a REP was sent: after
-    /// timewait).
+    /// Answers a request, or the reply to one, with a REJ. The conversation ends without an event
+    /// (after a REP was sent: after timewait).
     ///
     /// # Errors
     /// Nothing is there to reject: the connection is established, or closing, or gone.
@@ -160,7 +163,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Data came on a connection whose RTU did not: it counts as established, and the event says so.
+    /// Data came on a connection whose RTU did not: it counts as established, and the event says
+    /// so.
     ///
     /// # Errors
     /// No REP waits for its RTU.
@@ -176,7 +180,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Ends a connection: a DREQ, or a DREP if the peer asked first. After a DREQ, Disconnected follows.
+    /// Ends a connection: a DREQ, or a DREP if the peer asked first. After a DREQ, Disconnected
+    /// follows.
     ///
     /// # Errors
     /// Neither established nor asked to disconnect.
@@ -197,8 +202,9 @@ impl Agent {
         }
     }
 
-    /// The owner lets go: the peer is told whatever its state calls for, and no event comes any more. What must outlive the
-    /// owner (a DREQ until it is answered, timewait) the agent finishes on its own.
+    /// The owner lets go: the peer is told whatever its state calls for, and no event comes any
+    /// more. What must outlive the owner (a DREQ until it is answered, timewait) the agent finishes
+    /// on its own.
     pub fn destroy(&mut self, now: Time, id: CommId) {
         self.forget_qpn(id);
         match self.phase(id) {

@@ -237,7 +237,8 @@ impl Conversation {
         }
     }
 
-    /// A rejection of what was received last. A REQ that nobody has looked at is rejected without an own id.
+    /// A rejection of what was received last. A REQ that nobody has looked at is rejected without
+    /// an own id.
     pub(super) fn rej(&self, reason: RejReason) -> Rej {
         let (local_comm_id, answered) = match self.state {
             State::ReqRcvd => (CommId::default(), Answered::Req),
@@ -253,8 +254,8 @@ impl Conversation {
         }
     }
 
-    /// "I do not wait any longer": the peer may not know its end of the conversation under any id that we know, so it finds
-    /// it by our GUID and id.
+    /// "I do not wait any longer": the peer may not know its end of the conversation under any id
+    /// that we know, so it finds it by our GUID and id.
     pub(super) fn rej_timeout(&self) -> CmMad {
         let mut rej = Rej {
             local_comm_id: self.local_id,

@@ -11,8 +11,9 @@ const CHOSEN: u32 = (1 << CHOSEN_BITS) - 1;
 
 /// Where an agent's random numbers come from.
 ///
-/// A host that has seen some of them must not be able to tell the next ones: with both ids and the transaction id of a conversation
-/// it could end that, or answer in the peer's place. So this is the system's generator, and never one whose output can be inverted.
+/// A host that has seen some of them must not be able to tell the next ones: with both ids and the
+/// transaction id of a conversation it could end that, or answer in the peer's place. So this is
+/// the system's generator, and never one whose output can be inverted.
 pub struct Random(Box<dyn FnMut() -> u64 + Send>);
 
 impl Random {
@@ -28,8 +29,8 @@ impl fmt::Debug for Random {
     }
 }
 
-/// Draws identifiers. They are spread over their range, so that a peer that remembers an earlier conversation does not take a
-/// new one for it.
+/// Draws identifiers. They are spread over their range, so that a peer that remembers an earlier
+/// conversation does not take a new one for it.
 #[derive(Debug)]
 pub(super) struct Ids {
     prefix: u32,

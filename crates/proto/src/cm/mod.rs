@@ -1,7 +1,8 @@
 //! Connection manager conversations.
 //!
-//! [`Agent`] holds every conversation of one process as a pure state machine (IBTA volume 1, chapter 12, with the choices
-//! of the Linux `ib_cm` where the specification leaves one). Like the rest of this crate it does no IO:
+//! [`Agent`] holds every conversation of one process as a pure state machine (IBTA volume 1,
+//! chapter 12, with the choices of the Linux `ib_cm` where the specification leaves one). Like the
+//! rest of this crate it does no IO:
 //!
 //! | family | methods |
 //! |---|---|
@@ -20,8 +21,9 @@
 //!            Established ─(DREQ)─► DreqRcvd ─disconnect─► Timewait
 //! ```
 //!
-//! The owner names a conversation by its local communication id. A conversation that ended (rejected, unreachable, or out
-//! of timewait) is gone when its last event is taken; commands on it answer [`WrongState`].
+//! The owner names a conversation by its local communication id. A conversation that ended
+//! (rejected, unreachable, or out of timewait) is gone when its last event is taken; commands on it
+//! answer [`WrongState`].
 
 mod agent;
 mod answer;
@@ -116,14 +118,16 @@ pub enum EventKind {
         /// Way back to the asker.
         path: MadPath,
     },
-    /// Somebody asks for the queue pair of a datagram service. The owner gives an answer or discards.
+    /// Somebody asks for the queue pair of a datagram service. The owner gives an answer or
+    /// discards.
     Resolution {
         /// What was asked.
         req: Box<SidrReq>,
         /// Way back to the asker.
         path: MadPath,
     },
-    /// The answer to a resolution: the service's queue pair, or why there is none. The conversation is over.
+    /// The answer to a resolution: the service's queue pair, or why there is none. The conversation
+    /// is over.
     Resolved(Box<SidrRep>),
     /// The peer accepted; the owner establishes or rejects.
     Reply(Box<Rep>),

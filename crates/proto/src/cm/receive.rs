@@ -31,8 +31,9 @@ impl Agent {
         }
     }
 
-    /// Whether a message for one of our conversations comes from another address than that of the conversation's peer, or answers a
-    /// request that was not sent. Its sender has read or guessed the ids.
+    /// Whether a message for one of our conversations comes from another address than that of the
+    /// conversation's peer, or answers a request that was not sent. Its sender has read or guessed
+    /// the ids.
     fn is_strange(&self, from: Gid, mad: &CmMad) -> bool {
         let id = match &mad.message {
             Message::Rej(rej) => self.rejected(rej),
@@ -104,8 +105,8 @@ impl Agent {
         }
     }
 
-    /// The peer uses the queue pair of this connection for something new, so it has forgotten the connection. Only its own word
-    /// counts: another address may claim any queue pair.
+    /// The peer uses the queue pair of this connection for something new, so it has forgotten the
+    /// connection. Only its own word counts: another address may claim any queue pair.
     fn close_stale(&mut self, now: Time, old: CommId, from: Gid) {
         let by_peer = self
             .conversations
@@ -116,8 +117,8 @@ impl Agent {
         }
     }
 
-    /// The peer needs more time: its service timeout counts from now. A second MRA for the same message changes nothing, so the
-    /// wait is bounded by the retries.
+    /// The peer needs more time: its service timeout counts from now. A second MRA for the same
+    /// message changes nothing, so the wait is bounded by the retries.
     fn on_mra(&mut self, now: Time, mra: &Mra) {
         let id = mra.remote_comm_id;
         let Some(c) = self.conversations.get_mut(&id) else {
@@ -176,7 +177,8 @@ impl Agent {
         self.event(id, EventKind::Reply(Box::new(*rep)));
     }
 
-    /// The REP names a queue pair of a connection that we still have. Our REQ goes out again by its own timer.
+    /// The REP names a queue pair of a connection that we still have. Our REQ goes out again by its
+    /// own timer.
     fn reject_stale_rep(&mut self, id: CommId, rep: &Rep) {
         if let Some(c) = self.conversations.get(&id) {
             let rej = Rej {
@@ -230,8 +232,9 @@ impl Agent {
     }
 }
 
-/// Whether a message may be an answer to a request that waits for its first one: answers repeat the transaction id (IBTA volume 1,
-/// chapter 13, `TransactionID`; Linux does so). Later messages name both communication ids.
+/// Whether a message may be an answer to a request that waits for its first one: answers repeat the
+/// transaction id (IBTA volume 1, chapter 13, `TransactionID`; Linux does so). Later messages name
+/// both communication ids.
 fn answers(c: &Conversation, mad: &CmMad) -> bool {
     let waits = matches!(
         c.state.phase(),

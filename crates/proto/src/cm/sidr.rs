@@ -5,8 +5,8 @@
 //! passive    (SIDR_REQ) ─► SidrReqRcvd ─answer─► SidrRepSent ─► gone
 //! ```
 //!
-//! The reply is kept for a while after the owner gave it: a repetition of the request, whose sender did not hear it, gets it
-//! again instead of becoming a second request.
+//! The reply is kept for a while after the owner gave it: a repetition of the request, whose sender
+//! did not hear it, gets it again instead of becoming a second request.
 
 use alloc::boxed::Box;
 
@@ -21,7 +21,8 @@ use crate::time::Time;
 impl Agent {
     /// Asks who offers a service. The agent fills in the request id.
     ///
-    /// Ends in `Resolved` (whatever the status) or Unreachable, and the conversation with it. `None` if no communication id is left.
+    /// Ends in `Resolved` (whatever the status) or Unreachable, and the conversation with it.
+    /// `None` if no communication id is left.
     pub fn resolve(&mut self, now: Time, path: MadPath, mut request: SidrReq) -> Option<CommId> {
         let id = self.new_id()?;
         request.request_id = id.0;
@@ -40,8 +41,8 @@ impl Agent {
         Some(id)
     }
 
-    /// Answers a resolution request. The agent fills in request and service. The conversation is over for its owner: no event
-    /// follows.
+    /// Answers a resolution request. The agent fills in request and service. The conversation is
+    /// over for its owner: no event follows.
     ///
     /// # Errors
     /// No resolution request waits for an answer.
@@ -68,7 +69,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Whether a `SIDR_REQ` from `from` belongs to a conversation of this agent already: it is a repetition.
+    /// Whether a `SIDR_REQ` from `from` belongs to a conversation of this agent already: it is a
+    /// repetition.
     #[must_use]
     pub fn knows_resolution(&self, from: Gid, request: &SidrReq) -> bool {
         self.find_resolution(from, CommId(request.request_id))
@@ -100,7 +102,8 @@ impl Agent {
         self.event(id, EventKind::Resolution { req, path });
     }
 
-    /// Whether a request is the one that a conversation is about. One that still waits for its owner always counts as such.
+    /// Whether a request is the one that a conversation is about. One that still waits for its
+    /// owner always counts as such.
     fn repeats(&self, known: CommId, tid: u64, request: &SidrReq) -> bool {
         self.conversations.get(&known).is_some_and(|c| {
             let same = c.tid == tid && c.service == request.service_id;
@@ -108,7 +111,8 @@ impl Agent {
         })
     }
 
-    /// The asker did not hear our answer, or the network repeats itself. Before there is an answer, nothing goes out.
+    /// The asker did not hear our answer, or the network repeats itself. Before there is an answer,
+    /// nothing goes out.
     fn repeat_answer(&mut self, now: Time, id: CommId) {
         let Some(c) = self.conversations.get(&id) else {
             return;

@@ -66,7 +66,8 @@ impl Agent {
         }
     }
 
-    /// The peer may use its queue pair for something new without our taking the connection for stale.
+    /// The peer may use its queue pair for something new without our taking the connection for
+    /// stale.
     pub(super) fn forget_qpn(&mut self, id: CommId) {
         if let Some(c) = self.conversations.get_mut(&id)
             && core::mem::take(&mut c.qpn_indexed)
@@ -135,7 +136,8 @@ impl Agent {
         }
     }
 
-    /// Sends a message of a conversation now, and again at its interval until the state that `into` makes is left.
+    /// Sends a message of a conversation now, and again at its interval until the state that `into`
+    /// makes is left.
     pub(super) fn send_until_answered(
         &mut self,
         now: Time,

@@ -17,7 +17,8 @@ impl Agent {
         self.rejected(rej).is_some()
     }
 
-    /// The conversation that a REJ is about. A peer that gave up before it learnt our id names its own, with its GUID.
+    /// The conversation that a REJ is about. A peer that gave up before it learnt our id names its
+    /// own, with its GUID.
     pub(super) fn rejected(&self, rej: &Rej) -> Option<CommId> {
         if rej.reason == RejReason::TIMEOUT {
             let mut guid = [0; 8];
@@ -99,8 +100,9 @@ impl Agent {
         self.enter_timewait(now, id);
     }
 
-    /// Sends each DREQ that has no answer yet once more, without a regard to time, if `far` says so for the peer's GID. For an owner
-    /// that is about to vanish: nobody will repeat them when the network loses one, and the peer would wait for ever.
+    /// Sends each DREQ that has no answer yet once more, without a regard to time, if `far` says so
+    /// for the peer's GID. For an owner that is about to vanish: nobody will repeat them when the
+    /// network loses one, and the peer would wait for ever.
     pub fn repeat_dreqs(&mut self, far: impl Fn(Gid) -> bool) {
         let unanswered: Vec<_> = self
             .conversations

@@ -11,20 +11,21 @@ pub const PACKET_LIFETIME: u8 = 16;
 /// Code for the time that an MRA asks for: 65 s.
 pub const MRA_SERVICE_TIMEOUT: u8 = 24;
 
-/// How long the answer to a resolution request is kept for a repetition of the request: eight times the interval at which it is
-/// repeated.
+/// How long the answer to a resolution request is kept for a repetition of the request: eight times
+/// the interval at which it is repeated.
 pub(super) const SIDR_REPLY_KEPT: Duration = cm_time(CM_RESPONSE_TIMEOUT + 3);
 
-/// The time for a 5-bit code, nominally 4.096 µs × 2^`code`. Rounded to whole milliseconds (2^(code - 8), at least one) as
-/// Linux does, so that both ends of a conversation with it agree.
+/// The time for a 5-bit code, nominally 4.096 µs × 2^`code`. Rounded to whole milliseconds (2^(code
+/// - 8), at least one) as Linux does, so that both ends of a conversation with it agree.
 #[must_use]
 pub const fn cm_time(code: u8) -> Duration {
     let exponent = if code > 31 { 31 } else { code };
     Duration::from_millis(1 << exponent.saturating_sub(8))
 }
 
-/// Local ACK timeout code for a path: twice its packet life time and the responder's ACK delay, rounded up to a power of two.
-/// Both arguments are codes of the same form; the result is at most 31.
+/// Local ACK timeout code for a path: twice its packet life time and the responder's ACK delay,
+/// rounded up to a power of two. Both arguments are codes of the same form; the result is at most
+/// 31.
 #[must_use]
 pub const fn ack_timeout(ca_ack_delay: u8, packet_life_time: u8) -> u8 {
     let round_trip = packet_life_time.saturating_add(1);
@@ -37,11 +38,13 @@ pub const fn ack_timeout(ca_ack_delay: u8, packet_life_time: u8) -> u8 {
     if sum > 31 { 31 } else { sum }
 }
 
-/// Receiver-not-ready timer code of a connection whose peer tries again so many times (`rnr_retry_count`).
+/// Receiver-not-ready timer code of a connection whose peer tries again so many times
+/// (`rnr_retry_count`).
 ///
-/// Linux has 0, the longest (655 ms), for all, and who tries a few times only is left with all of that. A peer that tries without limit
-/// (7) is to come again soon (10 ms): nobody gives up for it, a receive that is posted a moment late costs less, and rxe, whose ACK
-/// timer runs on in the wait, hardly ever ends a connection without retries.
+/// Linux has 0, the longest (655 ms), for all, and who tries a few times only is left with all of
+/// that. A peer that tries without limit (7) is to come again soon (10 ms): nobody gives up for it,
+/// a receive that is posted a moment late costs less, and rxe, whose ACK timer runs on in the wait,
+/// hardly ever ends a connection without retries.
 #[must_use]
 pub const fn min_rnr_timer(rnr_retry: u8) -> u8 {
     if rnr_retry == 7 { 20 } else { 0 }

@@ -68,7 +68,8 @@ impl BodyMut<'_> {
     pub(super) fn u64(&mut self, at: usize, value: u64) {
         self.bytes(at, &value.to_be_bytes());
     }
-    /// Sets `width` bits of a byte, counted from its most significant bit; higher bits of `value` are dropped.
+    /// Sets `width` bits of a byte, counted from its most significant bit; higher bits of `value`
+    /// are dropped.
     pub(super) fn bits(&mut self, at: usize, first: u32, width: u32, value: u8) {
         self.0[BODY + at] |= (value & mask(width)) << (8 - first - width);
     }
@@ -81,7 +82,8 @@ const fn mask(width: u32) -> u8 {
     0xff >> (8 - width)
 }
 
-/// Private data of a message: always the whole area, since the sender's true length is not on the wire.
+/// Private data of a message: always the whole area, since the sender's true length is not on the
+/// wire.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData<const N: usize>(pub [u8; N]);
 

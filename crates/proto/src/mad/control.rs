@@ -1,4 +1,5 @@
-//! MRA, REJ, RTU, DREQ and DREP: the messages that steer a conversation. All begin with both communication ids.
+//! MRA, REJ, RTU, DREQ and DREP: the messages that steer a conversation. All begin with both
+//! communication ids.
 
 use super::bytes::{Body, BodyMut};
 use super::{CommId, PrivateData, RejReason};

@@ -62,8 +62,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// The receiver's communication id as the sender knows it; none in REQ and `SIDR_REQ`, and in a REJ for a conversation whose
-    /// other end never answered.
+    /// The receiver's communication id as the sender knows it; none in REQ and `SIDR_REQ`, and in a
+    /// REJ for a conversation whose other end never answered.
     #[must_use]
     pub const fn remote_comm_id(&self) -> Option<CommId> {
         let id = match self {
@@ -94,7 +94,8 @@ impl Message {
         };
         if id.is_none() { None } else { Some(id) }
     }
-    /// The sender's communication id in a message that begins a conversation: in a REQ or `SIDR_REQ`.
+    /// The sender's communication id in a message that begins a conversation: in a REQ or
+    /// `SIDR_REQ`.
     #[must_use]
     pub const fn asking_comm_id(&self) -> Option<CommId> {
         match self {
@@ -146,7 +147,8 @@ impl Message {
 /// A connection manager datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CmMad {
-    /// Transaction id. MRA, REJ, REP and RTU repeat the REQ's; DREP the DREQ's; `SIDR_REP` the `SIDR_REQ`'s.
+    /// Transaction id. MRA, REJ, REP and RTU repeat the REQ's; DREP the DREQ's; `SIDR_REP` the
+    /// `SIDR_REQ`'s.
     pub tid: u64,
     /// What it says.
     pub message: Message,

@@ -32,7 +32,8 @@ impl core::fmt::Debug for ServiceId {
     }
 }
 
-/// First 36 bytes of the private data of REQ and `SIDR_REQ` in IP port spaces: who connects to which address.
+/// First 36 bytes of the private data of REQ and `SIDR_REQ` in IP port spaces: who connects to
+/// which address.
 ///
 /// The destination port is not here; it is in the [`ServiceId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +91,8 @@ impl IpCmHeader {
         })
     }
 
-    /// The header's bytes. If the families differ (a caller's mistake), both addresses are written as IPv6.
+    /// The header's bytes. If the families differ (a caller's mistake), both addresses are written
+    /// as IPv6.
     #[must_use]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut header = [0; Self::LEN];

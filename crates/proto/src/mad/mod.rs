@@ -1,9 +1,10 @@
 //! Management datagrams of the connection manager (class 7) and the RDMA IP CM header.
 //!
-//! A connection manager message is one 256-byte MAD: a common header of 24 bytes, then fields at fixed offsets, then
-//! private data to the end. [`CmMad`] is the whole datagram as a value: [`CmMad::parse`] accepts any 256 bytes without
-//! panicking, [`CmMad::emit`] writes them with every reserved bit zero. The messages are plain structs with the
-//! specification's field names (IBTA volume 1, chapter 12); what they mean is [`crate::cm`]'s business.
+//! A connection manager message is one 256-byte MAD: a common header of 24 bytes, then fields at
+//! fixed offsets, then private data to the end. [`CmMad`] is the whole datagram as a value:
+//! [`CmMad::parse`] accepts any 256 bytes without panicking, [`CmMad::emit`] writes them with every
+//! reserved bit zero. The messages are plain structs with the specification's field names (IBTA
+//! volume 1, chapter 12); what they mean is [`crate::cm`]'s business.
 //!
 //! | module | holds |
 //! |---|---|
@@ -35,7 +36,8 @@ pub use rep::Rep;
 pub use req::{PathSpec, Req};
 pub use sidr::{SidrRep, SidrReq, SidrStatus};
 
-/// Communication id: names one end of a conversation. Each end chooses its own; 0 on the wire means "not known yet".
+/// Communication id: names one end of a conversation. Each end chooses its own; 0 on the wire means
+/// "not known yet".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct CommId(pub u32);
 
@@ -47,7 +49,8 @@ impl CommId {
     }
 }
 
-/// Enhanced connection establishment: what vendors tell each other about options. All zero means "not supported".
+/// Enhanced connection establishment: what vendors tell each other about options. All zero means
+/// "not supported".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ece {
     /// Vendor, 24 bits.

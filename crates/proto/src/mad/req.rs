@@ -57,7 +57,8 @@ pub struct Req {
     pub primary: PathSpec,
     /// The path for migration; all zero if there is none.
     pub alternate: PathSpec,
-    /// Private data; over IP port spaces its first 36 bytes are the [`IpCmHeader`](super::IpCmHeader).
+    /// Private data; over IP port spaces its first 36 bytes are the
+    /// [`IpCmHeader`](super::IpCmHeader).
     pub private_data: PrivateData<{ Self::PRIVATE }>,
 }
 

@@ -15,7 +15,8 @@ pub struct SidrReq {
     pub service_id: ServiceId,
     /// Enhanced connection establishment; travels in the header.
     pub ece_options: u32,
-    /// Private data; over IP port spaces its first 36 bytes are the [`IpCmHeader`](super::IpCmHeader).
+    /// Private data; over IP port spaces its first 36 bytes are the
+    /// [`IpCmHeader`](super::IpCmHeader).
     pub private_data: PrivateData<{ Self::PRIVATE }>,
 }
 

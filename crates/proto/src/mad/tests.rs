@@ -242,7 +242,8 @@ fn ip_header_checks_version_family_and_length() {
 }
 
 proptest! {
-    /// Any bytes parse or are refused, and what parsed survives a round trip: no field is lost or misplaced.
+    /// Any bytes parse or are refused, and what parsed survives a round trip: no field is lost or
+    /// misplaced.
     #[test]
     fn any_bytes_round_trip(mut bytes in proptest::collection::vec(any::<u8>(), 256), attribute in 0x10u8..0x19) {
         bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
@@ -261,7 +262,8 @@ proptest! {
         mad[17] = attribute;
         mad[at] = 1 << bit;
         let out = CmMad::parse(&mad).unwrap().emit();
-        // A reserved bit is dropped; any other stands where it stood. "Answered" value 3 reads as 2.
+        // A reserved bit is dropped; any other stands where it stood. "Answered" value 3 reads as
+        // 2.
         let folded = at == 32 && matches!(attribute, 0x11 | 0x12);
         prop_assert!(out == mad || out[24..].iter().all(|&b| b == 0) || folded, "{attribute:#x} byte {at} bit {bit}");
     }

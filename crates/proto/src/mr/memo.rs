@@ -31,8 +31,8 @@ impl Opens for &Rights {
     }
 }
 
-/// What the table said of a key. It is good as long as the region is registered as it was: its owner sees to that, and nobody uses it any
-/// more once a change of the table has returned.
+/// What the table said of a key. It is good as long as the region is registered as it was: its
+/// owner sees to that, and nobody uses it any more once a change of the table has returned.
 #[derive(Debug)]
 pub struct Memo {
     key: Key,

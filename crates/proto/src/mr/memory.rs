@@ -6,23 +6,26 @@ use smallvec::SmallVec;
 
 use super::Span;
 
-/// The memory behind a span is not there any more: the program unmapped it, or took the permission away.
+/// The memory behind a span is not there any more: the program unmapped it, or took the permission
+/// away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("registered memory is not mapped any more")]
 pub struct Unmapped;
 
 /// Copies to and from registered memory. The device implements it on raw memory, tests on vectors.
 ///
-/// A span was checked against the rights table while that table is borrowed, so its bytes are registered for as long as the
-/// call lasts; the program may have unmapped them all the same, which is an error value and never a fault. Of a copy that
-/// fails, a part may have happened. Programs change registered memory at any time: implementations must not make `&mut [u8]` of it.
+/// A span was checked against the rights table while that table is borrowed, so its bytes are
+/// registered for as long as the call lasts; the program may have unmapped them all the same, which
+/// is an error value and never a fault. Of a copy that fails, a part may have happened. Programs
+/// change registered memory at any time: implementations must not make `&mut [u8]` of it.
 pub trait Memory {
     /// Copies the span's bytes into `to`, which has the span's length.
     ///
     /// # Errors
     /// [`Unmapped`].
     fn read(&self, span: Span<'_>, to: &mut [u8]) -> Result<(), Unmapped>;
-    /// Appends the span's bytes to `to`. An implementation on raw memory can do that without filling the place first.
+    /// Appends the span's bytes to `to`. An implementation on raw memory can do that without
+    /// filling the place first.
     ///
     /// # Errors
     /// [`Unmapped`].

@@ -1,5 +1,5 @@
-//! Memory rights. Only [`Rights`] can make a [`Span`], and only a [`Span`] opens [`Memory`]: protocol code cannot touch a
-//! byte that no key allows.
+//! Memory rights. Only [`Rights`] can make a [`Span`], and only a [`Span`] opens [`Memory`]:
+//! protocol code cannot touch a byte that no key allows.
 
 mod access;
 mod memo;

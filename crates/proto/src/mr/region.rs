@@ -38,7 +38,8 @@ pub struct Region {
 }
 
 impl Region {
-    /// A region whose addresses are those of the memory, `length` bytes from `addr` on, or as many as there are addresses.
+    /// A region whose addresses are those of the memory, `length` bytes from `addr` on, or as many
+    /// as there are addresses.
     #[must_use]
     pub const fn new(pd: PdId, addr: u64, length: u64, access: Access) -> Self {
         let last = u64::MAX - addr;
@@ -91,8 +92,9 @@ impl Region {
         self.windows.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Where the bytes `addr .. addr + len` of the region's `iova` range lie in the memory of its process, if all of them are
-    /// inside. No sum here can wrap unnoticed, whatever a peer asks for. No bytes are nowhere.
+    /// Where the bytes `addr .. addr + len` of the region's `iova` range lie in the memory of its
+    /// process, if all of them are inside. No sum here can wrap unnoticed, whatever a peer asks
+    /// for. No bytes are nowhere.
     #[inline]
     #[must_use]
     pub fn address_of(&self, addr: u64, len: u64) -> Option<u64> {

@@ -67,8 +67,9 @@ pub struct Accessor {
 
 /// The table of all regions and windows of one process.
 ///
-/// Whoever changes it has it alone, so when a change returns nobody is in the middle of a copy that was allowed before it.
-/// The invalidate of a peer alone works on the shared table: it closes a window that only the invalidating queue pair uses.
+/// Whoever changes it has it alone, so when a change returns nobody is in the middle of a copy that
+/// was allowed before it. The invalidate of a peer alone works on the shared table: it closes a
+/// window that only the invalidating queue pair uses.
 #[derive(Debug, Default)]
 pub struct Rights {
     regions: HashMap<Key, Region>,
@@ -83,7 +84,8 @@ const fn window_number(key: Key) -> u32 {
 
 /// Regions.
 impl Rights {
-    /// Adds a region under a key that must be unused. Returns whether it was; if not, the table is unchanged.
+    /// Adds a region under a key that must be unused. Returns whether it was; if not, the table is
+    /// unchanged.
     pub fn insert(&mut self, key: Key, region: Region) -> bool {
         if self.windows.contains_key(&window_number(key)) {
             return false;
@@ -97,8 +99,8 @@ impl Rights {
         }
     }
 
-    /// Removes a region; windows that are bound to it are so no longer. Since this takes the table mutably, no [`Span`] of it
-    /// is left when it returns.
+    /// Removes a region; windows that are bound to it are so no longer. Since this takes the table
+    /// mutably, no [`Span`] of it is left when it returns.
     pub fn remove(&mut self, key: Key) -> Option<Region> {
         let region = self.regions.remove(&key)?;
         if region.bound_windows() > 0 {
@@ -137,11 +139,13 @@ impl Rights {
 
 /// Opening.
 impl Rights {
-    /// Opens `len` bytes at `addr` of a region if `key` allows `need` (empty: local read) to protection domain `pd`.
+    /// Opens `len` bytes at `addr` of a region if `key` allows `need` (empty: local read) to
+    /// protection domain `pd`.
     ///
-    /// `addr` is in the region's `iova` range; for a zero-based region that starts at 0. No bytes need no key: with `len` 0 the
-    /// key, the protection domain and the address are not looked at, as zero-length READs, WRITEs and scatter/gather
-    /// elements demand. Windows have no local keys: they open by [`open_remote`](Self::open_remote) only.
+    /// `addr` is in the region's `iova` range; for a zero-based region that starts at 0. No bytes
+    /// need no key: with `len` 0 the key, the protection domain and the address are not looked at,
+    /// as zero-length READs, WRITEs and scatter/gather elements demand. Windows have no local keys:
+    /// they open by [`open_remote`](Self::open_remote) only.
     ///
     /// # Errors
     /// [`RightsError`] says why not.
@@ -161,7 +165,8 @@ impl Rights {
         region.open(key, pd, (addr, len), need)
     }
 
-    /// As [`open`](Self::open) for the peer of a queue pair: `key` is that of a region or of a window.
+    /// As [`open`](Self::open) for the peer of a queue pair: `key` is that of a region or of a
+    /// window.
     ///
     /// # Errors
     /// [`RightsError`] says why not.

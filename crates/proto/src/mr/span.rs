@@ -4,7 +4,8 @@ use core::marker::PhantomData;
 
 use super::{Backing, Rights};
 
-/// Bytes that a key opened. It borrows the rights table, so it cannot outlive the registration (promise 1).
+/// Bytes that a key opened. It borrows the rights table, so it cannot outlive the registration
+/// (promise 1).
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'t> {
     addr: u64,

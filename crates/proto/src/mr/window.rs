@@ -1,4 +1,5 @@
-//! Memory windows: keys that open a part of a region to peers, and can be given and taken within the order of a send queue.
+//! Memory windows: keys that open a part of a region to peers, and can be given and taken within
+//! the order of a send queue.
 //!
 //! | | type 1 | type 2 (the variant called 2B) |
 //! |---|---|---|
@@ -15,7 +16,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::{Access, Backing, Region, RightsError, Span};
 use crate::ids::{Key, PdId, Qpn};
 
-/// Bits of a window's key that change from bind to bind; those above them are the window's for its life.
+/// Bits of a window's key that change from bind to bind; those above them are the window's for its
+/// life.
 pub const WINDOW_KEY_BITS: u32 = 8;
 
 /// What a window may be bound with: flags beyond these mean nothing for a window and are ignored.
@@ -72,7 +74,8 @@ pub enum BindError {
     /// The region is not registered, or is a null region.
     #[error("{0:?} names no memory that a window can be bound to")]
     NoRegion(Key),
-    /// The region lacks [`Access::MW_BIND`], or [`Access::LOCAL_WRITE`] where the window is to be written.
+    /// The region lacks [`Access::MW_BIND`], or [`Access::LOCAL_WRITE`] where the window is to be
+    /// written.
     #[error("the region lacks {0:?}")]
     Access(Access),
     /// The range is not inside the region.
@@ -119,7 +122,8 @@ pub(super) struct Window {
     /// Its present key.
     pub(super) key: Key,
     pub(super) bound: Option<Bound>,
-    /// Cleared by the invalidate of a peer, which must not wait for others that use the table; `bound` means nothing then.
+    /// Cleared by the invalidate of a peer, which must not wait for others that use the table;
+    /// `bound` means nothing then.
     valid: AtomicBool,
 }
 
@@ -183,7 +187,8 @@ impl WindowBind {
         self.access.intersection(WINDOW_ACCESS)
     }
 
-    /// The flags that the region must have (C10-73, C10-74). What a flush reaches is a property of the region's memory.
+    /// The flags that the region must have (C10-73, C10-74). What a flush reaches is a property of
+    /// the region's memory.
     pub(super) fn needs(&self) -> Access {
         let change = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
         let flush = Access::FLUSH_GLOBAL.union(Access::FLUSH_PERSISTENT);

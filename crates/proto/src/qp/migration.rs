@@ -1,4 +1,5 @@
-//! Path migration: what `path_mig_state` may become, and what makes it so (IBTA, automatic path migration).
+//! Path migration: what `path_mig_state` may become, and what makes it so (IBTA, automatic path
+//! migration).
 //!
 //! | from | to | when |
 //! |---|---|---|
@@ -60,8 +61,8 @@ pub fn check_modify(now: &QpAttr, asked: &QpAttr, mask: AttrMask) -> Result<(), 
     check(now.path_mig_state, asked.path_mig_state, alternate)
 }
 
-/// Sets `path_mig_state`, which was checked. Returns whether the alternate path is the path now (`IBV_EVENT_PATH_MIG`); there is no
-/// alternate path then.
+/// Sets `path_mig_state`, which was checked. Returns whether the alternate path is the path now
+/// (`IBV_EVENT_PATH_MIG`); there is no alternate path then.
 pub fn set(attr: &mut QpAttr, asked: PathMigState) -> bool {
     let migrated = migrates(attr.path_mig_state, asked);
     if migrated {
@@ -93,7 +94,8 @@ pub fn on_packet(attr: &mut QpAttr, migreq: bool) {
     }
 }
 
-/// The alternate path's address, for a queue pair that is about to become `asked` and migrates by that.
+/// The alternate path's address, for a queue pair that is about to become `asked` and migrates by
+/// that.
 #[must_use]
 pub fn destination(attr: &QpAttr, asked: PathMigState) -> Option<AddressHandleAttr> {
     migrates(attr.path_mig_state, asked).then_some(attr.alt_ah_attr)

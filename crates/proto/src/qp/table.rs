@@ -1,4 +1,5 @@
-//! The one table of state transitions: which exist, for which queue pair types, with which attributes.
+//! The one table of state transitions: which exist, for which queue pair types, with which
+//! attributes.
 
 use super::Step;
 use crate::verbs::{AttrMask, QpState, QpType};

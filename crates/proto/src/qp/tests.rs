@@ -1,4 +1,5 @@
-//! The whole matrix of types, states and attributes against a second writing of the rules, by type instead of by transition.
+//! The whole matrix of types, states and attributes against a second writing of the rules, by type
+//! instead of by transition.
 
 use std::string::ToString;
 

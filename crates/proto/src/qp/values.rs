@@ -133,8 +133,8 @@ const fn port(attribute: &'static str, value: u8) -> Result<(), ValueError> {
     }
 }
 
-/// Fails unless the address can be reached over Ethernet. Its port is not looked at: 0 is common there, and `port_num`
-/// decides.
+/// Fails unless the address can be reached over Ethernet. Its port is not looked at: 0 is common
+/// there, and `port_num` decides.
 fn address(attribute: &'static str, address: &AddressHandleAttr) -> Result<(), ValueError> {
     if !address.is_global {
         return Err(ValueError::NotGlobal(attribute));
@@ -173,7 +173,8 @@ mod tests {
         }
     }
 
-    /// What the check says when `change` was made to good attributes; with another mask bit it must say nothing.
+    /// What the check says when `change` was made to good attributes; with another mask bit it must
+    /// say nothing.
     #[track_caller]
     fn refusal(mask: AttrMask, change: impl FnOnce(&mut QpAttr)) -> std::string::String {
         let mut attr = good();

@@ -1,14 +1,20 @@
-//! What the queue pairs of one process have in flight to one other process: together no more than the socket buffer there holds.
+//! What the queue pairs of one process have in flight to one other process: together no more than
+//! the socket buffer there holds.
 //!
-//! Each queue pair has a window of its own. Many of them would overrun the buffer that they share, and one that is always busy would
-//! leave the others nothing. So there is one account for all of them, with a rule that costs the same however many they are:
-//! * Who has something in flight, or waits, is *active*. An active queue pair may have an equal part of the whole in flight, or a *turn*
-//!   (a quarter) where the parts would be smaller: short runs of packets are dear.
-//! * Where the whole has no room for a turn, it waits in line. The first in line is called when there is room, takes what it may, and
-//!   comes last again when it wants more: the round robin of deficits, with bytes as its measure.
-//! * Who has heard nothing for long has nothing in the buffer any more: it was taken out, or thrown away.
+//! Each queue pair has a window of its own. Many of them would overrun the buffer that they share,
+//! and one that is always busy would leave the others nothing. So there is one account for all of
+//! them, with a rule that costs the same however many they are:
+//! * Who has something in flight, or waits, is *active*. An active queue pair may have an equal
+//!   part of the whole in flight, or a *turn* (a quarter) where the parts would be smaller: short
+//!   runs of packets are dear.
+//! * Where the whole has no room for a turn, it waits in line. The first in line is called when
+//!   there is room, takes what it may, and comes last again when it wants more: the round robin of
+//!   deficits, with bytes as its measure.
+//! * Who has heard nothing for long has nothing in the buffer any more: it was taken out, or thrown
+//!   away.
 //!
-//! What is sent again does not wait ([`RcQp::set_allowance`](super::RcQp::set_allowance)), so a wait costs no retry.
+//! What is sent again does not wait ([`RcQp::set_allowance`](super::RcQp::set_allowance)), so a
+//! wait costs no retry.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -49,8 +55,8 @@ pub struct Stake {
 }
 
 impl Stake {
-    /// For a queue pair that may send. `whole`: what all may have in flight together, in the costs that it
-    /// [counts](super::RcQp::in_flight).
+    /// For a queue pair that may send. `whole`: what all may have in flight together, in the costs
+    /// that it [counts](super::RcQp::in_flight).
     #[must_use]
     pub fn new(qpn: Qpn, whole: u32) -> Self {
         Self {
@@ -78,8 +84,9 @@ impl Stake {
 }
 
 impl Budget {
-    /// A queue pair that has `in_flight` wants to send: what more it may have in flight now. If that is nothing it is in line and will be
-    /// called, or else waits for its own acknowledgements. [`settle`](Self::settle) has to follow.
+    /// A queue pair that has `in_flight` wants to send: what more it may have in flight now. If
+    /// that is nothing it is in line and will be called, or else waits for its own
+    /// acknowledgements. [`settle`](Self::settle) has to follow.
     pub fn ask(&mut self, stake: &mut Stake, in_flight: u64, now: Time) -> u64 {
         self.count(stake, in_flight, now);
         let others = self.active - u64::from(!stake.is_idle());
@@ -106,8 +113,8 @@ impl Budget {
         0
     }
 
-    /// What a queue pair has in flight after it has sent, or heard of what it had sent; `wants`: it would send more. Returns who is called: it
-    /// is to [`ask`](Self::ask).
+    /// What a queue pair has in flight after it has sent, or heard of what it had sent; `wants`: it
+    /// would send more. Returns who is called: it is to [`ask`](Self::ask).
     pub fn settle(
         &mut self,
         stake: &mut Stake,
@@ -238,7 +245,8 @@ mod tests {
     fn many_have_turns_in_line_and_nobody_overtakes() {
         let (mut budget, mut s) = (Budget::default(), stakes(32));
         let mut order = Vec::new();
-        // One has all when the others come; from then on each is acknowledged in the order of sending, and at once wants more.
+        // One has all when the others come; from then on each is acknowledged in the order of
+        // sending, and at once wants more.
         let mut flying = VecDeque::from([0]);
         for stake in &mut s {
             take(&mut budget, stake, Time(0));

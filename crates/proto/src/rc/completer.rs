@@ -1,7 +1,8 @@
 //! The completer: what answers of the peer mean for posted work.
 //!
-//! Work requests complete strictly in order. A SEND or WRITE is done when it or anything later is acknowledged; a READ or
-//! atomic only by its own response, so an answer that passes it over says that the response was lost.
+//! Work requests complete strictly in order. A SEND or WRITE is done when it or anything later is
+//! acknowledged; a READ or atomic only by its own response, so an answer that passes it over says
+//! that the response was lost.
 
 use super::config::Shared;
 use super::fault::{Cause, Fault, SendFault};
@@ -41,7 +42,8 @@ impl Requester {
         }
     }
 
-    /// Whether a NAK says that what was never sent is missing: something forged came ahead of it. All that was sent has arrived.
+    /// Whether a NAK says that what was never sent is missing: something forged came ahead of it.
+    /// All that was sent has arrived.
     fn takes_all(&self, packet: &Packet<'_>) -> bool {
         let gap = Syndrome::Nak(NakCode::Sequence);
         self.flight.outstanding()
@@ -49,8 +51,9 @@ impl Requester {
             && packet.bth.psn == self.flight.psn(self.flight.limit())
     }
 
-    /// An answer to nothing that is outstanding: a duplicate, or from before a reset. One of them has a meaning: the peer
-    /// repeats its last acknowledgement when a receive is posted after it had none.
+    /// An answer to nothing that is outstanding: a duplicate, or from before a reset. One of them
+    /// has a meaning: the peer repeats its last acknowledgement when a receive is posted after it
+    /// had none.
     fn on_stale(&mut self, packet: &Packet<'_>, distance: i32) {
         let is_ack = packet
             .ext
@@ -104,8 +107,8 @@ impl Requester {
         }
     }
 
-    /// Takes everything before `to` as acknowledged. Answers that come before that and are not here were lost. Returns false if there
-    /// are any.
+    /// Takes everything before `to` as acknowledged. Answers that come before that and are not here
+    /// were lost. Returns false if there are any.
     pub(super) fn acknowledge(
         &mut self,
         shared: &Shared,
@@ -124,8 +127,8 @@ impl Requester {
         Ok(false)
     }
 
-    /// As [`acknowledge`](Self::acknowledge), for what refuses the packet `to`: if answers were lost everything from there on is sent
-    /// again, that packet too.
+    /// As [`acknowledge`](Self::acknowledge), for what refuses the packet `to`: if answers were
+    /// lost everything from there on is sent again, that packet too.
     fn acknowledge_or_go_back(
         &mut self,
         shared: &Shared,
@@ -139,7 +142,8 @@ impl Requester {
         Ok(complete)
     }
 
-    /// Takes everything before `to` as acknowledged. Returns false if a READ or atomic in between has no answer.
+    /// Takes everything before `to` as acknowledged. Returns false if a READ or atomic in between
+    /// has no answer.
     fn advance(&mut self, shared: &Shared, cx: &mut Cx<'_>, to: u64) -> Result<bool, SendFault> {
         let from = self.flight.oldest();
         let mut bytes = 0;
@@ -180,7 +184,8 @@ impl Requester {
             Probe::Wanted => self.probe = Probe::Idle,
             Probe::Sent { until, limit } if oldest >= until => {
                 self.probe = Probe::Idle;
-                // More than the probe: the responder was only late, and is still at it; or it has kept what came early.
+                // More than the probe: the responder was only late, and is still at it; or it has
+                // kept what came early.
                 if oldest == until && oldest < limit && self.early.is_empty() {
                     self.on_loss(shared);
                 }
@@ -189,8 +194,8 @@ impl Requester {
         }
     }
 
-    /// An answer passed over the oldest packet's. Further ones say the same until there is progress, and nothing new to who waits
-    /// for a receiver anyway.
+    /// An answer passed over the oldest packet's. Further ones say the same until there is
+    /// progress, and nothing new to who waits for a receiver anyway.
     pub(super) fn on_implied_nak(&mut self, shared: &Shared) {
         if !self.went_back && !self.retry.waits_for_receiver() {
             self.went_back = true;
@@ -246,7 +251,8 @@ impl Requester {
         self.early.expire(shared.mtu(), cx.now);
         let before = self.flight.oldest()..sequence;
         if shared.repairs() && self.flight.requests_in(before).next().is_some() {
-            // Nor does it acknowledge what was sent before the one that is missing: it may be forged.
+            // Nor does it acknowledge what was sent before the one that is missing: it may be
+            // forged.
             self.keep_answer(shared, answer.0, (sequence, cx.now));
         } else if self.advance(shared, cx, sequence)? {
             if !self.early.meet(answer.0, shared.mtu()) {
@@ -278,8 +284,8 @@ impl Requester {
         }
     }
 
-    /// Whether something that was sent asks for an answer of this kind and length with this PSN. Between two Ferroces another one is
-    /// forged.
+    /// Whether something that was sent asks for an answer of this kind and length with this PSN.
+    /// Between two Ferroces another one is forged.
     fn is_asked_for(
         &self,
         shared: &Shared,
@@ -306,8 +312,8 @@ impl Requester {
         }
     }
 
-    /// What was acknowledged behind an answer. If the responder `vouches` for answers that came early, those too, up to the next one that
-    /// is missing.
+    /// What was acknowledged behind an answer. If the responder `vouches` for answers that came
+    /// early, those too, up to the next one that is missing.
     fn take_early(
         &mut self,
         shared: &Shared,
@@ -393,7 +399,8 @@ impl Requester {
         let jumped = sequence >= self.flight.next();
         let bytes = self.flight.on_acknowledged(shared, wqe, sequence + 1);
         if jumped {
-            // It went back, and an answer came all the same: from here it may be asked for in the middle.
+            // It went back, and an answer came all the same: from here it may be asked for in the
+            // middle.
             self.mark_repeated();
         }
         let outcome = if ended {
@@ -405,7 +412,8 @@ impl Requester {
         outcome
     }
 
-    /// Checks a READ response to the oldest packet against the request. Returns where in the message its payload belongs.
+    /// Checks a READ response to the oldest packet against the request. Returns where in the
+    /// message its payload belongs.
     fn check_read_response(
         &self,
         shared: &Shared,

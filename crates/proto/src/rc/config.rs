@@ -8,7 +8,8 @@ use crate::qp::migration;
 use crate::verbs::{Mtu, QpAttr, QpCap, QpType};
 use crate::wire::{Bth, Opcode, Service};
 
-/// Largest number of READs and atomics that a queue pair has outstanding as requester, or serves as responder.
+/// Largest number of READs and atomics that a queue pair has outstanding as requester, or serves as
+/// responder.
 pub const MAX_RD_ATOMIC: u8 = 128;
 
 /// Longest message in bytes.
@@ -17,12 +18,14 @@ pub const MAX_MESSAGE: u32 = 1 << 31;
 /// What kind of link the path runs over; set by the device before the move to RTR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTraits {
-    /// The link delivers everything in order or tells ([`RcQp::on_dropped`](super::RcQp::on_dropped),
-    /// [`RcQp::on_peer_dead`](super::RcQp::on_peer_dead)). The local ACK timer then runs only after such a word, so a peer
-    /// that is stopped or slow never costs a retry.
+    /// The link delivers everything in order or tells
+    /// ([`RcQp::on_dropped`](super::RcQp::on_dropped),
+    /// [`RcQp::on_peer_dead`](super::RcQp::on_peer_dead)). The local ACK timer then runs only after
+    /// such a word, so a peer that is stopped or slow never costs a retry.
     pub lossless: bool,
-    /// Most bytes that may be unacknowledged at once (as requester), or asked for by READs. Each packet counts
-    /// [`PACKET_COST`] bytes besides its payload, since that is what it costs the receiver's socket buffer at least.
+    /// Most bytes that may be unacknowledged at once (as requester), or asked for by READs. Each
+    /// packet counts [`PACKET_COST`] bytes besides its payload, since that is what it costs the
+    /// receiver's socket buffer at least.
     pub max_in_flight: u32,
 }
 
@@ -34,7 +37,8 @@ pub const PACKET_COST: u32 = 256;
 pub struct RcConfig {
     /// Own number.
     pub qpn: Qpn,
-    /// RC; or XRC, of which a queue pair has one half: `XrcSend` the requester, `XrcRecv` the responder.
+    /// RC; or XRC, of which a queue pair has one half: `XrcSend` the requester, `XrcRecv` the
+    /// responder.
     pub qp_type: QpType,
     /// Protection domain.
     pub pd: PdId,

@@ -8,20 +8,23 @@ use crate::verbs::{QpEvent, RecvWr, Wc};
 
 /// Where a queue pair's results go.
 pub trait Sink {
-    /// A completion for the send queue's CQ. Returns false when that CQ overflowed; the queue pair then goes to ERR.
+    /// A completion for the send queue's CQ. Returns false when that CQ overflowed; the queue pair
+    /// then goes to ERR.
     fn send_completion(&mut self, wc: Wc, solicited: bool) -> bool;
     /// A completion for the receive queue's CQ. Returns false when that CQ overflowed.
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool;
     /// An asynchronous event.
     fn event(&mut self, event: QpEvent);
-    /// Copies what a peer offers into memory of this process, of the same length. Returns whether all of it was there, and was the peer's
-    /// to offer until the copy was done; if not, a part of it may have been copied.
+    /// Copies what a peer offers into memory of this process, of the same length. Returns whether
+    /// all of it was there, and was the peer's to offer until the copy was done; if not, a part of
+    /// it may have been copied.
     fn fetch(&mut self, offer: &Offer, to: &[Piece<'_>]) -> bool {
         let _ = (offer, to);
         false
     }
-    /// Work is about to be flushed: its program may use the memory of what was offered for something else then. Nobody begins to fetch
-    /// it any more when this returns, and whoever is at it finds out.
+    /// Work is about to be flushed: its program may use the memory of what was offered for
+    /// something else then. Nobody begins to fetch it any more when this returns, and whoever is at
+    /// it finds out.
     fn end_offers(&mut self) {}
     /// A peer's SEND has taken this key of a window back, which only that peer used.
     fn invalidated(&mut self, key: Key) {
@@ -31,12 +34,14 @@ pub trait Sink {
     fn note(&mut self, what: Noted) {
         let _ = what;
     }
-    /// Takes a receive work request from the shared receive queue, if the queue pair has one and it is not empty. A queue pair
-    /// that finds it empty and waits is told by [`RcQp::on_recv_available`](super::RcQp::on_recv_available) when that changes.
+    /// Takes a receive work request from the shared receive queue, if the queue pair has one and it
+    /// is not empty. A queue pair that finds it empty and waits is told by
+    /// [`RcQp::on_recv_available`](super::RcQp::on_recv_available) when that changes.
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         None
     }
-    /// The protection domain of an XRC shared receive queue, if the queue pair's XRC domain has one with this number.
+    /// The protection domain of an XRC shared receive queue, if the queue pair's XRC domain has one
+    /// with this number.
     fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
         let _ = srq;
         None
@@ -46,8 +51,8 @@ pub trait Sink {
         let _ = srq;
         Taken::Empty
     }
-    /// A completion for the CQ of an XRC shared receive queue; nobody gets it if the queue is gone. Returns false when that CQ
-    /// overflowed.
+    /// A completion for the CQ of an XRC shared receive queue; nobody gets it if the queue is gone.
+    /// Returns false when that CQ overflowed.
     fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
         let _ = (srq, wc, solicited);
         true
@@ -102,7 +107,8 @@ pub enum Taken {
     Recv(SharedRecv),
     /// None now.
     Empty,
-    /// The queue's owner is asked; [`RcQp::on_recv_answer`](super::RcQp::on_recv_answer) tells what it said.
+    /// The queue's owner is asked; [`RcQp::on_recv_answer`](super::RcQp::on_recv_answer) tells what
+    /// it said.
     Asked,
 }
 
@@ -117,7 +123,8 @@ impl From<Option<SharedRecv>> for Taken {
 pub struct SharedRecv {
     /// The work request.
     pub wr: RecvWr,
-    /// The queue's protection domain, to which the keys of the work request belong; it may differ from the queue pair's.
+    /// The queue's protection domain, to which the keys of the work request belong; it may differ
+    /// from the queue pair's.
     pub pd: PdId,
 }
 

@@ -1,19 +1,23 @@
-//! WRITEs, READs and atomics without packets: the owner of the initiating queue pair moves the bytes itself, or changes the word, where it
-//! can reach the peer's memory and knows what the peer grants.
+//! WRITEs, READs and atomics without packets: the owner of the initiating queue pair moves the
+//! bytes itself, or changes the word, where it can reach the peer's memory and knows what the peer
+//! grants.
 //!
 //! What the program sees is what packets would have shown it. So the direct way is open only
 //!
-//! - to the oldest work request, while nothing is in flight: an operation neither overtakes earlier ones nor completes before them;
-//! - if the peer expects exactly the PSN that would be sent ([`Grant::expected`]): both ends are in step. Nothing done directly
-//!   consumes PSNs, so they stay so;
-//! - to atomics, and to WRITEs and READs with bytes. A message without bytes needs no key: that is the responder's matter. So is an immediate, which
-//!   takes a receive. What has one and is not [offered](super::offer) though it is long is put in place, and a packet without bytes
-//!   ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it, which is waited for like any other, a receiver that is
-//!   not ready included.
+//! - to the oldest work request, while nothing is in flight: an operation neither overtakes earlier
+//!   ones nor completes before them;
+//! - if the peer expects exactly the PSN that would be sent ([`Grant::expected`]): both ends are in
+//!   step. Nothing done directly consumes PSNs, so they stay so;
+//! - to atomics, and to WRITEs and READs with bytes. A message without bytes needs no key: that is
+//!   the responder's matter. So is an immediate, which takes a receive. What has one and is not
+//!   [offered](super::offer) though it is long is put in place, and a packet without bytes
+//!   ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it, which is waited for
+//!   like any other, a receiver that is not ready included.
 //!
-//! Whatever is refused or goes wrong goes by packets, from its first byte on ([`RcQp::refuse_direct`]), and the peer's responder
-//! decides: it makes the NAK, the event and the state that belong to it. Doing a part of a WRITE or READ twice changes nothing. An atomic
-//! is done once: it is refused only if it was not carried out.
+//! Whatever is refused or goes wrong goes by packets, from its first byte on
+//! ([`RcQp::refuse_direct`]), and the peer's responder decides: it makes the NAK, the event and the
+//! state that belong to it. Doing a part of a WRITE or READ twice changes nothing. An atomic is
+//! done once: it is refused only if it was not carried out.
 
 use super::config::MAX_MESSAGE;
 use super::execute::allows;
@@ -129,7 +133,8 @@ pub struct Grant {
     pub peer: Qpn,
     /// PSN of the next request packet.
     pub expected: Psn,
-    /// `REMOTE_WRITE`, `REMOTE_READ` and `REMOTE_ATOMIC`, as far as requests of that kind are carried out.
+    /// `REMOTE_WRITE`, `REMOTE_READ` and `REMOTE_ATOMIC`, as far as requests of that kind are
+    /// carried out.
     pub access: Access,
 }
 
@@ -190,8 +195,8 @@ impl RcQp {
         }
     }
 
-    /// What this queue pair grants its peer now; nothing while the responder has anything to say or to wait for. A program that
-    /// waits in RTR to hear of its peer does so by the first packet.
+    /// What this queue pair grants its peer now; nothing while the responder has anything to say or
+    /// to wait for. A program that waits in RTR to hear of its peer does so by the first packet.
     #[must_use]
     pub fn grant(&self) -> Option<Grant> {
         let (attr, responder) = (&self.shared.attr, &self.responder);
@@ -223,7 +228,8 @@ fn listens_for_migreq(shared: &Shared) -> bool {
 }
 
 impl Requester {
-    /// The oldest work request, what it does where and how much of it is done, if it may be carried out without packets.
+    /// The oldest work request, what it does where and how much of it is done, if it may be carried
+    /// out without packets.
     pub(super) fn direct(&self, shared: &Shared) -> Option<(&Wqe, (DirectOp, RemoteAddr), u32)> {
         let Moved::Bytes(done) = self.moved else {
             return None;
@@ -245,8 +251,9 @@ impl Requester {
         (idle && may).then_some((wqe, what, done))
     }
 
-    /// Whether a work request that has its turn waits for what is in flight, so that it and what follows it can go without packets. (A
-    /// queue that never runs empty would stay with packets for ever, if it began with them. Short ones are as fast there.)
+    /// Whether a work request that has its turn waits for what is in flight, so that it and what
+    /// follows it can go without packets. (A queue that never runs empty would stay with packets
+    /// for ever, if it began with them. Short ones are as fast there.)
     pub(super) fn waits_to_be_moved(&self, wqe: &Wqe) -> bool {
         let is_kind = match wqe.wr.op {
             SendOp::Write(_) | SendOp::Read(_) => true,
@@ -301,14 +308,16 @@ impl Requester {
     }
 }
 
-/// Whether the bytes of a WRITE with immediate are put in place before a packet tells of it. Short ones are as fast in packets, of which
-/// any number may be on their way; and long ones are [offered](super::offer), if they can be.
+/// Whether the bytes of a WRITE with immediate are put in place before a packet tells of it. Short
+/// ones are as fast in packets, of which any number may be on their way; and long ones are
+/// [offered](super::offer), if they can be.
 fn is_placed(wqe: &Wqe) -> bool {
     wqe.offered.is_none() && wqe.length >= MIN_OFFER
 }
 
 impl Responder {
-    /// A WRITE with immediate whose bytes the peer has put in place itself. What it needs is what it would need with its bytes.
+    /// A WRITE with immediate whose bytes the peer has put in place itself. What it needs is what
+    /// it would need with its bytes.
     pub(super) fn on_placed(
         &mut self,
         shared: &Shared,

@@ -1,16 +1,21 @@
 //! The reorder buffer: packets that came before one that is missing.
 //!
-//! The rule is to drop them, and go-back-N brings them again. Between two Ferroces they are kept: the responder reports the gap
-//! as ever, and gaps that open behind it while it waits; the requester sends only what is missing (see [`repair`](super::repair)), and
-//! the acknowledgement that follows speaks of all that was kept. The requester keeps READ responses in the same way, and asks for what
-//! is missing. A packet is executed in its turn, never before.
+//! The rule is to drop them, and go-back-N brings them again. Between two Ferroces they are kept:
+//! the responder reports the gap as ever, and gaps that open behind it while it waits; the
+//! requester sends only what is missing (see [`repair`](super::repair)), and the acknowledgement
+//! that follows speaks of all that was kept. The requester keeps READ responses in the same way,
+//! and asks for what is missing. A packet is executed in its turn, never before.
 //!
-//! `RoCEv2` has no authentication, so a kept packet may be forged. Without this buffer a forged packet counts only if its PSN is exactly
-//! the expected one; with it, it must not count more easily:
-//! * A kept packet is executed only behind a packet with [`Bth::VOUCHED`]: the requester has read the report, and has sent all that
-//!   the report says is kept. A forged packet that waits for PSNs not yet sent is never vouched for.
-//! * A packet that arrives in its turn is compared with a kept one of the same PSN. If they differ, both are dropped and asked for again.
-//! * Nothing is kept for longer than [`LIFETIME`], or further ahead than [`WINDOW`] and what kept READs account for.
+//! `RoCEv2` has no authentication, so a kept packet may be forged. Without this buffer a forged
+//! packet counts only if its PSN is exactly the expected one; with it, it must not count more
+//! easily:
+//! * A kept packet is executed only behind a packet with [`Bth::VOUCHED`]: the requester has read
+//!   the report, and has sent all that the report says is kept. A forged packet that waits for PSNs
+//!   not yet sent is never vouched for.
+//! * A packet that arrives in its turn is compared with a kept one of the same PSN. If they differ,
+//!   both are dropped and asked for again.
+//! * Nothing is kept for longer than [`LIFETIME`], or further ahead than [`WINDOW`] and what kept
+//!   READs account for.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -25,10 +30,11 @@ use crate::wire::{Bth, ExtHeaders, Operation, Packet};
 const MAX_PACKETS: usize = 1024;
 /// PSNs ahead of the expected one that are kept, besides those of READ requests that are kept.
 const WINDOW: u32 = 1024;
-/// Responses of a READ request that is kept, at most. No Ferroce asks for more at once over a wire: its window holds fewer packets.
+/// Responses of a READ request that is kept, at most. No Ferroce asks for more at once over a wire:
+/// its window holds fewer packets.
 const MAX_SPAN: u32 = 4096;
-/// A kept packet that is not reached by then is dropped, and its gap is not reported any more. Several retransmissions have failed by
-/// then: a probe waits no longer than this.
+/// A kept packet that is not reached by then is dropped, and its gap is not reported any more.
+/// Several retransmissions have failed by then: a probe waits no longer than this.
 const LIFETIME: Duration = Duration::from_secs(1);
 /// Payload bytes that are kept, at most: what a window holds.
 const MAX_BYTES: usize = 512 << 10;
@@ -48,7 +54,8 @@ pub(super) struct Early {
 /// What became of a packet that is ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// It opens a gap that was not known, or takes a packet with it that has other bytes: the peer is to hear of what is missing.
+    /// It opens a gap that was not known, or takes a packet with it that has other bytes: the peer
+    /// is to hear of what is missing.
     News,
     /// The peer need not hear of it.
     Known,
@@ -71,7 +78,8 @@ impl Early {
         span(&self.packet(), mtu)
     }
 
-    /// Whether this packet says the same. The answer to a request for a part has another position than the answer to the whole.
+    /// Whether this packet says the same. The answer to a request for a part has another position
+    /// than the answer to the whole.
     fn agrees(&self, packet: &Packet<'_>) -> bool {
         let what = |bth: &Bth| bth.opcode.info().map(|info| info.operation);
         let same = if what(&packet.bth).is_some_and(Operation::is_response) {
@@ -106,8 +114,8 @@ pub(super) struct EarlyPackets {
 }
 
 impl EarlyPackets {
-    /// Keeps a packet that is ahead of `expected`, unless there is no room, or it is too far ahead, or here already. `reads` is how many
-    /// READ requests of more than one response may be kept.
+    /// Keeps a packet that is ahead of `expected`, unless there is no room, or it is too far ahead,
+    /// or here already. `reads` is how many READ requests of more than one response may be kept.
     pub(super) fn keep(
         &mut self,
         packet: &Packet<'_>,
@@ -191,7 +199,8 @@ impl EarlyPackets {
             .unwrap_or(now);
     }
 
-    /// A packet has come in its turn: takes out what is kept with its PSN. Returns false if that has other bytes.
+    /// A packet has come in its turn: takes out what is kept with its PSN. Returns false if that
+    /// has other bytes.
     pub(super) fn meet(&mut self, packet: &Packet<'_>, mtu: u32) -> bool {
         while let Some(first) = self.packets.front() {
             match first.bth.psn.distance(packet.bth.psn) {
@@ -232,8 +241,8 @@ impl EarlyPackets {
         self.remove(0, mtu)
     }
 
-    /// What is missing from `expected` on: distance from there, and packets. If the expected packet is here, it is asked for once more:
-    /// only the peer can say that it is the right one.
+    /// What is missing from `expected` on: distance from there, and packets. If the expected packet
+    /// is here, it is asked for once more: only the peer can say that it is the right one.
     pub(super) fn gaps(&self, expected: Psn, mtu: u32) -> impl Iterator<Item = (u32, u32)> {
         let mut at = 0;
         self.packets.iter().filter_map(move |early| {
@@ -282,8 +291,8 @@ impl EarlyPackets {
     }
 }
 
-/// The gaps in a report: distance from the expected PSN, and packets that are missing. Behind them, one of no packets says how far what
-/// has arrived reaches.
+/// The gaps in a report: distance from the expected PSN, and packets that are missing. Behind them,
+/// one of no packets says how far what has arrived reaches.
 pub(super) fn read_report(report: &[u8]) -> impl Iterator<Item = (u16, u16)> + Clone {
     let gaps = report.chunks_exact(4).take(MAX_GAPS + 1);
     gaps.map(|gap| {

@@ -175,7 +175,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Eight bytes that become visible at once. It is answered as a READ of nothing, so it takes a place among those.
+    /// Eight bytes that become visible at once. It is answered as a READ of nothing, so it takes a
+    /// place among those.
     fn on_atomic_write(
         &mut self,
         shared: &Shared,
@@ -204,8 +205,8 @@ impl Responder {
         Ok(())
     }
 
-    /// What was written before is visible to all of this host when this is answered. It is answered as a READ of nothing, so it
-    /// takes a place among those. (IBTA annex A19.)
+    /// What was written before is visible to all of this host when this is answered. It is answered
+    /// as a READ of nothing, so it takes a place among those. (IBTA annex A19.)
     fn on_flush(
         &mut self,
         shared: &Shared,
@@ -231,7 +232,8 @@ impl Responder {
                     .map(|_| ())
             })
             .map_err(|_| Reject::access(psn))?;
-        // The writes of this queue pair are in memory already; other processors must see them before they see the answer.
+        // The writes of this queue pair are in memory already; other processors must see them
+        // before they see the answer.
         fence(Ordering::SeqCst);
         let operation = Operation::Flush;
         self.accept(shared, (psn, 1, target), Kind::Done { operation, reth });
@@ -367,7 +369,8 @@ pub(super) fn allows(shared: &Shared, need: Access) -> bool {
     shared.attr.qp_access_flags.contains(need)
 }
 
-/// Full packets carry exactly the path MTU, the last one at least a byte, an only one anything up to the MTU.
+/// Full packets carry exactly the path MTU, the last one at least a byte, an only one anything up
+/// to the MTU.
 fn check_length(shared: &Shared, packet: &Packet<'_>, info: OpInfo) -> Result<(), Reject> {
     let mtu = shared.mtu() as usize;
     let len = packet.payload.len();
@@ -403,7 +406,8 @@ fn finish_send(
     })
 }
 
-/// Puts the payload of a SEND packet into its receive, after `received` bytes. Returns how many there are now.
+/// Puts the payload of a SEND packet into its receive, after `received` bytes. Returns how many
+/// there are now.
 fn place_in_recv(
     cx: &Cx<'_>,
     recv: &Held,

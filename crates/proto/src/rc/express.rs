@@ -1,8 +1,9 @@
-//! The short way of the usual case: a SEND that is one packet, in its turn, into a receive of one piece of memory; and an
-//! acknowledgement.
+//! The short way of the usual case: a SEND that is one packet, in its turn, into a receive of one
+//! piece of memory; and an acknowledgement.
 //!
-//! It makes the same changes as the general way ([`RcQp::on_packet`], [`RcQp::poll_transmit`]), in the same order, so either may
-//! follow the other at any time. What is not as usual is left to that one: all questions come before the first change.
+//! It makes the same changes as the general way ([`RcQp::on_packet`], [`RcQp::poll_transmit`]), in
+//! the same order, so either may follow the other at any time. What is not as usual is left to that
+//! one: all questions come before the first change.
 
 use super::config::Shared;
 use super::fault::Reject;
@@ -16,8 +17,8 @@ use crate::verbs::{QpState, RecvWr, Wc};
 use crate::wire::{Brief, BriefKind, BriefSend, Opcode};
 
 impl RcQp {
-    /// As [`on_packet`](Self::on_packet), for a packet that is brief, if all is as usual. `None`: nothing has changed, and
-    /// `on_packet` must be called with it.
+    /// As [`on_packet`](Self::on_packet), for a packet that is brief, if all is as usual. `None`:
+    /// nothing has changed, and `on_packet` must be called with it.
     #[inline]
     pub fn on_brief(&mut self, cx: &mut Cx<'_>, brief: &Brief<'_>) -> Option<bool> {
         match brief.kind {
@@ -49,8 +50,9 @@ impl RcQp {
         self.responder.expected()
     }
 
-    /// The acknowledgement that [`poll_transmit`](Self::poll_transmit) would produce, where that is all that it has to send (see
-    /// [`owes_only_ack`](Self::owes_only_ack)): once it is sent, call [`on_ack_sent`](Self::on_ack_sent).
+    /// The acknowledgement that [`poll_transmit`](Self::poll_transmit) would produce, where that is
+    /// all that it has to send (see [`owes_only_ack`](Self::owes_only_ack)): once it is sent, call
+    /// [`on_ack_sent`](Self::on_ack_sent).
     #[must_use]
     pub fn ack(&self) -> [u8; Brief::ACK_LEN] {
         let (psn, msn) = self.responder.acknowledged();
@@ -79,7 +81,8 @@ impl RcQp {
             && check_recv(&self.shared, sges, self.responder.queued()).is_ok()
     }
 
-    /// Queues a receive work request for which [`takes_recv_quietly`](Self::takes_recv_quietly) says so.
+    /// Queues a receive work request for which [`takes_recv_quietly`](Self::takes_recv_quietly)
+    /// says so.
     #[expect(
         clippy::inline_always,
         reason = "a work request is not to go through memory"
@@ -92,8 +95,8 @@ impl RcQp {
 }
 
 impl Responder {
-    /// Takes a SEND between two messages, if it is what is expected and there is a receive of one piece for it that is open: `write` copies
-    /// its bytes there.
+    /// Takes a SEND between two messages, if it is what is expected and there is a receive of one
+    /// piece for it that is open: `write` copies its bytes there.
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
@@ -131,7 +134,8 @@ impl Responder {
     }
 }
 
-/// Writes a message of so many bytes to the one piece of a receive, if that has room for it and is open. Returns how many those are.
+/// Writes a message of so many bytes to the one piece of a receive, if that has room for it and is
+/// open. Returns how many those are.
 #[expect(clippy::inline_always, reason = "each message goes this way")]
 #[inline(always)]
 fn place(

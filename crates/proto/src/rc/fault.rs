@@ -32,9 +32,11 @@ pub enum Cause {
     InvalidateFailed = 11,
     /// The message was longer than the receive's buffers.
     MessageTooLong = 12,
-    /// The key that a SEND with invalidate named is not that of a type 2 window that the queue pair has bound.
+    /// The key that a SEND with invalidate named is not that of a type 2 window that the queue pair
+    /// has bound.
     RemoteInvalidateFailed = 13,
-    /// A window could not be bound: it, the region or the range does not fit, or the region does not allow it.
+    /// A window could not be bound: it, the region or the range does not fit, or the region does
+    /// not allow it.
     BindFailed = 14,
 }
 
@@ -117,7 +119,8 @@ impl Reject {
             recv: Some(fault),
         }
     }
-    /// The receive queue's CQ overflowed: the peer hears nothing, the program that no completion will tell it any more.
+    /// The receive queue's CQ overflowed: the peer hears nothing, the program that no completion
+    /// will tell it any more.
     pub(crate) const CQ_OVERFLOW: Self = Self {
         nak: None,
         event: Some(QpEvent::Fatal),

@@ -7,7 +7,8 @@ use super::config::Shared;
 use super::send_queue::Wqe;
 use crate::ids::Psn;
 
-/// Most PSNs between the oldest unacknowledged packet and the next: less than half of what the receiver can tell apart.
+/// Most PSNs between the oldest unacknowledged packet and the next: less than half of what the
+/// receiver can tell apart.
 const MAX_PSNS: u64 = 1 << 22;
 
 /// The responses that a READ or atomic request asks for.
@@ -18,7 +19,8 @@ pub(super) struct Request {
     pub(super) end: u64,
 }
 
-/// Sequences: `oldest <= next <= limit`. After going back, `next .. limit` was sent before and may still be acknowledged.
+/// Sequences: `oldest <= next <= limit`. After going back, `next .. limit` was sent before and may
+/// still be acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     /// PSN of sequence 0.
@@ -31,8 +33,8 @@ pub(super) struct Flight {
     limit: u64,
     /// Cost of `oldest .. next`.
     bytes: u64,
-    /// READ and atomic requests that were ever sent and are not answered in full, in order. They keep their bounds when they
-    /// are sent again: the responder knows them by these.
+    /// READ and atomic requests that were ever sent and are not answered in full, in order. They
+    /// keep their bounds when they are sent again: the responder knows them by these.
     requests: VecDeque<Request>,
 }
 
@@ -84,7 +86,8 @@ impl Flight {
         self.base.plus(low)
     }
 
-    /// The unacknowledged packet that an answer with this PSN is about; `Err` with the distance if there is none.
+    /// The unacknowledged packet that an answer with this PSN is about; `Err` with the distance if
+    /// there is none.
     pub(super) fn sequence_of(&self, psn: Psn) -> Result<u64, i32> {
         let distance = psn.distance(self.psn(self.oldest));
         u64::try_from(distance)
@@ -99,15 +102,16 @@ impl Flight {
         self.bytes
     }
 
-    /// Whether the packets up to `to` may be in flight too, at this cost and window. One request is always allowed if there is a window
-    /// at all, and one that was sent before even then.
+    /// Whether the packets up to `to` may be in flight too, at this cost and window. One request is
+    /// always allowed if there is a window at all, and one that was sent before even then.
     pub(super) fn has_room(&self, to: u64, cost: u64, window: u64) -> bool {
         let may_be_first = window > 0 || self.next < self.limit;
         self.bytes == 0 && may_be_first
             || (self.bytes + cost <= window && to - self.oldest <= MAX_PSNS)
     }
 
-    /// A request was sent that accounts for the packets up to `to`. READs and atomics are noted, the first time.
+    /// A request was sent that accounts for the packets up to `to`. READs and atomics are noted,
+    /// the first time.
     pub(super) fn on_sent(&mut self, to: u64, cost: u64, noted: bool) {
         if noted && self.next >= self.limit {
             self.requests.push_back(Request {
@@ -120,7 +124,8 @@ impl Flight {
         self.bytes += cost;
     }
 
-    /// The packets of `wqe` (the oldest work request) up to `to` are acknowledged. Returns their cost.
+    /// The packets of `wqe` (the oldest work request) up to `to` are acknowledged. Returns their
+    /// cost.
     pub(super) fn on_acknowledged(&mut self, shared: &Shared, wqe: &Wqe, to: u64) -> u64 {
         let cost = wqe.cost(self.oldest, to, shared.mtu());
         self.oldest = to;
@@ -143,8 +148,8 @@ impl Flight {
         self.bytes -= cost;
     }
 
-    /// The next `packets` were done without packets, while nothing was outstanding: their sequences are used up, their PSNs
-    /// are not.
+    /// The next `packets` were done without packets, while nothing was outstanding: their sequences
+    /// are used up, their PSNs are not.
     pub(super) fn pass_over(&mut self, packets: u32) {
         debug_assert!(!self.outstanding() && self.next == self.oldest);
         self.base = self.base.minus(packets);

@@ -58,8 +58,8 @@ impl Message {
         self
     }
 
-    /// Bytes of a SEND before this packet, if the packet fits what came before it: First and Only start a message, Middle
-    /// and Last continue one of the same kind.
+    /// Bytes of a SEND before this packet, if the packet fits what came before it: First and Only
+    /// start a message, Middle and Last continue one of the same kind.
     pub(super) fn received_before(current: Option<&Self>, info: OpInfo) -> Option<u32> {
         match (current, info.position.starts()) {
             (None, true) => Some(0),
@@ -112,8 +112,8 @@ impl Write {
         opened.ok()
     }
 
-    /// Puts a packet's payload in its place. The whole range is checked with the first packet, and each packet's part when it
-    /// comes.
+    /// Puts a packet's payload in its place. The whole range is checked with the first packet, and
+    /// each packet's part when it comes.
     pub(super) fn place(
         self,
         shared: &Shared,

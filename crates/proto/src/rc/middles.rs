@@ -1,8 +1,9 @@
-//! Middle packets of one message, or of the answer to a READ, that came together: one look at the message, the rights and the receive for
-//! all of them.
+//! Middle packets of one message, or of the answer to a READ, that came together: one look at the
+//! message, the rights and the receive for all of them.
 //!
-//! It makes the same changes as the general way ([`RcQp::on_packet`]) with one packet after the other, so either may follow the other at
-//! any time. What is not as usual is left to that one: all questions come before the first change.
+//! It makes the same changes as the general way ([`RcQp::on_packet`]) with one packet after the
+//! other, so either may follow the other at any time. What is not as usual is left to that one: all
+//! questions come before the first change.
 
 use super::config::Shared;
 use super::message::Message;
@@ -20,8 +21,10 @@ const RESPONSE: Opcode = Opcode::rc(Operation::ReadResponse, Position::Middle);
 const FEWEST: usize = 2;
 
 impl RcQp {
-    /// Takes the first of these packets (each BTH through pad), as many as are Middle packets of the SEND or WRITE in work, or of the
-    /// answer to the oldest READ, and in their turn, as [`on_packet`](Self::on_packet) would one by one. Returns how many; the next one is for `on_packet`.
+    /// Takes the first of these packets (each BTH through pad), as many as are Middle packets of
+    /// the SEND or WRITE in work, or of the answer to the oldest READ, and in their turn, as
+    /// [`on_packet`](Self::on_packet) would one by one. Returns how many; the next one is for
+    /// `on_packet`.
     pub fn on_middles(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
         let attr = &self.shared.attr;
         let usual = matches!(attr.qp_state, QpState::Rts | QpState::Rtr)
@@ -62,7 +65,8 @@ impl Requester {
         taken
     }
 
-    /// So many answers from the oldest packet on are Middle packets, if nothing else is to be looked after with them.
+    /// So many answers from the oldest packet on are Middle packets, if nothing else is to be
+    /// looked after with them.
     fn middles_due(&self) -> usize {
         let (first, next) = (self.flight.oldest(), self.flight.next());
         let usual =
@@ -75,7 +79,8 @@ impl Requester {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// Where the next `count` full answers to the oldest READ go, if that is one piece that its key opens.
+    /// Where the next `count` full answers to the oldest READ go, if that is one piece that its key
+    /// opens.
     fn open_next<'r>(&self, shared: &Shared, cx: &Cx<'r>, count: usize) -> Option<Span<'r>> {
         let wqe = self
             .queue
@@ -135,7 +140,8 @@ impl Responder {
         taken
     }
 
-    /// Where the next `bytes` of the message go, if that is one piece, they do not end it and its key opens them all.
+    /// Where the next `bytes` of the message go, if that is one piece, they do not end it and its
+    /// key opens them all.
     fn open_next<'r>(
         &self,
         shared: &Shared,
@@ -188,7 +194,8 @@ fn is_middle(packet: &[u8], opcode: Opcode, (psn, mtu): (Psn, u32)) -> bool {
             .is_some_and(|bth| bth.opcode == opcode && bth.psn == psn && bth.pkey == DEFAULT_PKEY)
 }
 
-/// Puts payloads one behind the other. Returns how many it could; for the next the general way finds the same.
+/// Puts payloads one behind the other. Returns how many it could; for the next the general way
+/// finds the same.
 fn write(cx: &Cx<'_>, span: Span<'_>, packets: &[&[u8]]) -> usize {
     let mut rest = span;
     let place = |packet: &&&[u8]| {

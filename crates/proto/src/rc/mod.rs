@@ -1,16 +1,20 @@
-//! The reliable connected transport: one [`RcQp`] is a queue pair with its requester, responder and completer. XRC is the same
-//! with a header more, and with each half in a queue pair of its own (IBTA annex A14).
+//! The reliable connected transport: one [`RcQp`] is a queue pair with its requester, responder and
+//! completer. XRC is the same with a header more, and with each half in a queue pair of its own
+//! (IBTA annex A14).
 //!
 //! The owner (the device, or a test) drives it:
-//! 1. inputs: [`modify`](RcQp::modify), [`post_send`](RcQp::post_send), [`post_recv`](RcQp::post_recv),
-//!    [`on_packet`](RcQp::on_packet), [`on_deadline`](RcQp::on_deadline), [`on_dropped`](RcQp::on_dropped),
+//! 1. inputs: [`modify`](RcQp::modify), [`post_send`](RcQp::post_send),
+//!    [`post_recv`](RcQp::post_recv), [`on_packet`](RcQp::on_packet),
+//!    [`on_deadline`](RcQp::on_deadline), [`on_dropped`](RcQp::on_dropped),
 //!    [`on_peer_dead`](RcQp::on_peer_dead);
 //! 2. after any input, outputs: completions and events went to the [`Cx`]'s sink; while
 //!    [`wants_local`](RcQp::wants_local), call [`run_local`](RcQp::run_local); then call
-//!    [`poll_transmit`](RcQp::poll_transmit) until it says there is nothing (or the link is full: keep
-//!    [`wants_transmit`](RcQp::wants_transmit) in mind), then take [`deadline`](RcQp::deadline).
+//!    [`poll_transmit`](RcQp::poll_transmit) until it says there is nothing (or the link is full:
+//!    keep [`wants_transmit`](RcQp::wants_transmit) in mind), then take
+//!    [`deadline`](RcQp::deadline).
 //!
-//! Answers coalesce between polls: hand in all packets that have arrived before polling, and hand them in before deadlines.
+//! Answers coalesce between polls: hand in all packets that have arrived before polling, and hand
+//! them in before deadlines.
 //!
 //! | module | holds |
 //! |---|---|
@@ -128,15 +132,15 @@ impl RcQp {
         &self.shared.config
     }
 
-    /// Sets the traits of the path's link. Call it before the move to RTR and when the path changes: the peer then counts as
-    /// alive again.
+    /// Sets the traits of the path's link. Call it before the move to RTR and when the path
+    /// changes: the peer then counts as alive again.
     pub fn set_link(&mut self, link: LinkTraits) {
         self.shared.link = link;
         self.requester.on_link_change(&self.shared);
     }
 
-    /// The peer is a Ferroce, too: what comes behind a gap is kept, and the peer is told what is missing. Towards others the rule
-    /// holds: it is dropped.
+    /// The peer is a Ferroce, too: what comes behind a gap is kept, and the peer is told what is
+    /// missing. Towards others the rule holds: it is dropped.
     pub fn meet_kin(&mut self) {
         self.shared.kin = true;
     }
@@ -168,8 +172,8 @@ impl RcQp {
             .try_for_each(|(i, wr)| post::check_send(&self.shared, wr, queued + i))
     }
 
-    /// Whether local operations (bind, local invalidate) are due: [`run_local`](Self::run_local) must be called before
-    /// [`poll_transmit`](Self::poll_transmit).
+    /// Whether local operations (bind, local invalidate) are due: [`run_local`](Self::run_local)
+    /// must be called before [`poll_transmit`](Self::poll_transmit).
     #[must_use]
     pub fn wants_local(&self) -> bool {
         self.requester.wants_local(&self.shared)
@@ -200,21 +204,21 @@ impl RcQp {
         Ok(())
     }
 
-    /// A shared receive queue that this queue pair uses got work requests (ends a receiver-not-ready wait early). Returns whether
-    /// a requester waits for that.
+    /// A shared receive queue that this queue pair uses got work requests (ends a
+    /// receiver-not-ready wait early). Returns whether a requester waits for that.
     pub fn on_recv_available(&mut self) -> bool {
         self.responder.on_recv_available()
     }
 
-    /// The process that [was asked](Taken::Asked) for a receive has answered: whether there is something for the message now. That
-    /// it has no such queue is something too.
+    /// The process that [was asked](Taken::Asked) for a receive has answered: whether there is
+    /// something for the message now. That it has no such queue is something too.
     pub fn on_recv_answer(&mut self, there: bool) {
         self.responder.on_recv_answer(&self.shared, there);
     }
 
-    /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether the packet was taken; false
-    /// means that it was dropped since the state does not allow it, or that its completion found no room (a lossless link then
-    /// tells the sender).
+    /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether
+    /// the packet was taken; false means that it was dropped since the state does not allow it, or
+    /// that its completion found no room (a lossless link then tells the sender).
     pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
         if packet.bth.opcode.service() != Some(self.shared.config.service()) {
             // Another service's packet cannot come from our peer.
@@ -222,7 +226,8 @@ impl RcQp {
         }
         migration::on_packet(&mut self.shared.attr, packet.bth.migreq);
         let taken = match (packet.bth.opcode.info(), self.shared.config.qp_type) {
-            // What only the other half of XRC would have asked for cannot come from our peer either.
+            // What only the other half of XRC would have asked for cannot come from our peer
+            // either.
             (Some(info), QpType::XrcRecv) if info.operation.is_response() => true,
             (Some(info), _) if info.operation.is_response() => {
                 self.on_response(cx, packet, (info.operation, info.position))
@@ -262,13 +267,16 @@ impl RcQp {
         }
     }
 
-    /// Appends the next packet (BTH through pad) to `out`, if there is one and the window allows it.
+    /// Appends the next packet (BTH through pad) to `out`, if there is one and the window allows
+    /// it.
     ///
-    /// Also in ERR there can be one: the NAK that the queue pair ended with, or an acknowledgement that was owed.
+    /// Also in ERR there can be one: the NAK that the queue pair ended with, or an acknowledgement
+    /// that was owed.
     pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         // At most one turn of each half, and answers that a failure of the first brought.
         for _ in 0..3 {
-            // A word goes first: the program has seen what it acknowledges, and its next request may well be the end of the peer.
+            // A word goes first: the program has seen what it acknowledges, and its next request
+            // may well be the end of the peer.
             let requester_first = core::mem::take(&mut self.ack_follows)
                 || !self.responder.owes_word()
                     && (self.requester_turn || !self.responder.wants_transmit());
@@ -306,22 +314,23 @@ impl RcQp {
         }
     }
 
-    /// Whether [`poll_transmit`](Self::poll_transmit) would produce a packet now. (It may instead find that local memory is no
-    /// longer registered; then this is false afterwards.)
+    /// Whether [`poll_transmit`](Self::poll_transmit) would produce a packet now. (It may instead
+    /// find that local memory is no longer registered; then this is false afterwards.)
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         self.responder.wants_transmit() || self.requester.wants_transmit(&self.shared)
     }
 
-    /// The cost of what is in flight: of each packet that is not acknowledged, and of each that a READ has asked for, its payload and
-    /// [`PACKET_COST`].
+    /// The cost of what is in flight: of each packet that is not acknowledged, and of each that a
+    /// READ has asked for, its payload and [`PACKET_COST`].
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.requester.flight.bytes()
     }
 
-    /// Bounds what may be in flight besides its own window, until it is called again: with what other queue pairs leave of a buffer
-    /// that they share. One packet of what was sent before may always be sent again, since its time runs.
+    /// Bounds what may be in flight besides its own window, until it is called again: with what
+    /// other queue pairs leave of a buffer that they share. One packet of what was sent before may
+    /// always be sent again, since its time runs.
     pub fn set_allowance(&mut self, most: u64) {
         self.requester.allowance = most;
     }
@@ -332,8 +341,8 @@ impl RcQp {
         self.requester.wants_request(&self.shared)
     }
 
-    /// Whether all that [`poll_transmit`](Self::poll_transmit) has to send is an acknowledgement of what came in order: it may
-    /// wait a little for something that goes the same way.
+    /// Whether all that [`poll_transmit`](Self::poll_transmit) has to send is an acknowledgement of
+    /// what came in order: it may wait a little for something that goes the same way.
     #[must_use]
     pub fn owes_only_ack(&self) -> bool {
         self.responder.owes_only_ack() && !self.requester.wants_transmit(&self.shared)
@@ -345,16 +354,18 @@ impl RcQp {
         self.requester.flight.outstanding()
     }
 
-    /// If a short message and an acknowledgement are all that there is to send, the message goes first, once. On the wire the two make one
-    /// run then, since the last packet of a run may be the shorter one. The receiver of a run looks at the acknowledgement first.
+    /// If a short message and an acknowledgement are all that there is to send, the message goes
+    /// first, once. On the wire the two make one run then, since the last packet of a run may be
+    /// the shorter one. The receiver of a run looks at the acknowledgement first.
     pub fn let_ack_follow(&mut self) {
         self.ack_follows = !self.shared.link.lossless
             && self.responder.owes_only_ack()
             && self.requester.sends_short();
     }
 
-    /// Produces the acknowledgement or NAK that the responder owes, unless READ responses go before it, whatever the requester has
-    /// to send: for a queue pair whose end is near. Returns whether it did.
+    /// Produces the acknowledgement or NAK that the responder owes, unless READ responses go before
+    /// it, whatever the requester has to send: for a queue pair whose end is near. Returns whether
+    /// it did.
     pub fn poll_last_word(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         self.responder.owes_word() && self.transmit_answer(cx, out)
     }
@@ -379,8 +390,8 @@ impl RcQp {
         self.settle_send(cx, outcome);
     }
 
-    /// Whether the alternate path may become the path at any time: a packet with the MigReq bit that comes over it calls for
-    /// [`migrate`](Self::migrate).
+    /// Whether the alternate path may become the path at any time: a packet with the MigReq bit
+    /// that comes over it calls for [`migrate`](Self::migrate).
     #[must_use]
     pub fn is_armed(&self) -> bool {
         migration::is_armed(&self.shared.attr)
@@ -392,20 +403,20 @@ impl RcQp {
         modify::set_migration(&mut self.shared.attr, cx, PathMigState::Migrated);
     }
 
-    /// Whether it has migrated by itself, since retries had run out: the owner is to send over the alternate path from here, and
-    /// to give its link to [`set_link`](Self::set_link). True once.
+    /// Whether it has migrated by itself, since retries had run out: the owner is to send over the
+    /// alternate path from here, and to give its link to [`set_link`](Self::set_link). True once.
     pub fn take_migrated(&mut self) -> bool {
         core::mem::take(&mut self.migrated)
     }
 
-    /// The lossless link says that the peer dropped a packet of ours (no such queue pair, or not ready): from here the local
-    /// ACK timer runs as on a lossy link until there is progress.
+    /// The lossless link says that the peer dropped a packet of ours (no such queue pair, or not
+    /// ready): from here the local ACK timer runs as on a lossy link until there is progress.
     pub fn on_dropped(&mut self, cx: &mut Cx<'_>) {
         self.requester.on_dropped(&self.shared, cx.now);
     }
 
-    /// The lossless link says that the peer's process is gone: outstanding work fails with `RetryExcErr`, and so does work
-    /// posted later.
+    /// The lossless link says that the peer's process is gone: outstanding work fails with
+    /// `RetryExcErr`, and so does work posted later.
     pub fn on_peer_dead(&mut self, cx: &mut Cx<'_>) {
         if self.is_armed() {
             // The alternate path ends in the same process.
@@ -415,7 +426,8 @@ impl RcQp {
         self.settle_send(cx, outcome);
     }
 
-    /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless it is in RESET.
+    /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless
+    /// it is in RESET.
     pub fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
         if !matches!(self.state(), QpState::Reset | QpState::Err) {
             self.settle_send(cx, Err(SendFault::CqOverflow));
@@ -437,7 +449,8 @@ impl RcQp {
         self.flush(cx, first, None);
     }
 
-    /// The one place where a failure of the responder becomes a NAK, an event, completions and a state.
+    /// The one place where a failure of the responder becomes a NAK, an event, completions and a
+    /// state.
     fn settle_request(&mut self, cx: &mut Cx<'_>, outcome: Result<(), Reject>) {
         let Err(reject) = outcome else {
             return;
@@ -455,7 +468,8 @@ impl RcQp {
         self.flush(cx, None, None);
     }
 
-    /// Goes to ERR: `send` and `recv` are how the oldest work requests fail, all others are flushed.
+    /// Goes to ERR: `send` and `recv` are how the oldest work requests fail, all others are
+    /// flushed.
     fn flush(&mut self, cx: &mut Cx<'_>, send: Option<Fault>, recv: Option<Fault>) {
         let first_time = self.state() != QpState::Err;
         self.shared.attr.qp_state = QpState::Err;

@@ -15,8 +15,8 @@ const LIMITS: Limits = Limits {
 };
 
 impl RcQp {
-    /// `ibv_modify_qp`: checks the mask and the values against the state table, then applies them. Moving to ERR flushes,
-    /// moving to RESET empties the queues.
+    /// `ibv_modify_qp`: checks the mask and the values against the state table, then applies them.
+    /// Moving to ERR flushes, moving to RESET empties the queues.
     ///
     /// # Errors
     /// EINVAL with the reason; nothing was changed.
@@ -69,7 +69,8 @@ impl RcQp {
     }
 }
 
-/// The state that follows, if the change is allowed. `drained`: no message of the send queue is under way.
+/// The state that follows, if the change is allowed. `drained`: no message of the send queue is
+/// under way.
 pub(crate) fn check(
     shared: &Shared,
     (attr, mask): (&QpAttr, AttrMask),
@@ -91,14 +92,16 @@ pub(crate) fn check(
     Ok(to)
 }
 
-/// Sets the state of the path's migration, which was checked, and tells the program if that migrates.
+/// Sets the state of the path's migration, which was checked, and tells the program if that
+/// migrates.
 pub(crate) fn set_migration(attr: &mut QpAttr, cx: &mut Cx<'_>, asked: PathMigState) {
     if migration::set(attr, asked) {
         cx.sink.event(QpEvent::PathMigrated);
     }
 }
 
-/// Copies the attributes that `mask` names. The states, of the queue pair and of migration, are the caller's matter.
+/// Copies the attributes that `mask` names. The states, of the queue pair and of migration, are the
+/// caller's matter.
 pub(crate) fn assign(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
     for single in mask.iter() {
         match single {

@@ -1,18 +1,22 @@
-//! Long SENDs and WRITEs with immediate within a host: the requester *offers* its bytes, and the responder's owner fetches them from the
-//! requester's memory to where they belong. One copy in place of those that packets make.
+//! Long SENDs and WRITEs with immediate within a host: the requester *offers* its bytes, and the
+//! responder's owner fetches them from the requester's memory to where they belong. One copy in
+//! place of those that packets make.
 //!
-//! A WRITE with immediate takes a receive, so it needs the responder anyway: so any number of them can be on their way, and no byte of one
-//! is in place before the receive of the one before it was there.
+//! A WRITE with immediate takes a receive, so it needs the responder anyway: so any number of them
+//! can be on their way, and no byte of one is in place before the receive of the one before it was
+//! there.
 //!
-//! An offer is one packet with one PSN, whatever the length, and is ordered, waited for, refused and acknowledged as any SEND. Its bytes
-//! stay where they are until it is acknowledged, as those of any SEND do. Three things end a requester's right to have them fetched:
-//! the region is deregistered, the queue pair leaves its states, or its owner is told that work is about to be flushed
-//! ([`Sink::end_offers`](super::Sink::end_offers)): the *token* that is in each offer is valid no longer then, and whoever fetches looks
-//! at it after the copy once more.
+//! An offer is one packet with one PSN, whatever the length, and is ordered, waited for, refused
+//! and acknowledged as any SEND. Its bytes stay where they are until it is acknowledged, as those
+//! of any SEND do. Three things end a requester's right to have them fetched: the region is
+//! deregistered, the queue pair leaves its states, or its owner is told that work is about to be
+//! flushed ([`Sink::end_offers`](super::Sink::end_offers)): the *token* that is in each offer is
+//! valid no longer then, and whoever fetches looks at it after the copy once more.
 //!
-//! What cannot be fetched is answered by a NAK of our own, and goes by packets, with as many PSNs as that needs: nothing of what was
-//! sent after the offer was taken, so all of it gets new numbers. The responder does not take the same
-//! PSN for an offer again, so both ends agree about what has become of it.
+//! What cannot be fetched is answered by a NAK of our own, and goes by packets, with as many PSNs
+//! as that needs: nothing of what was sent after the offer was taken, so all of it gets new
+//! numbers. The responder does not take the same PSN for an offer again, so both ends agree about
+//! what has become of it.
 
 use super::config::{Shared, packets_of};
 use super::execute::allows;
@@ -28,7 +32,8 @@ use crate::mr::{Access, Accessor, Piece, Pieces, Rights};
 use crate::verbs::{Payload, QpType, SendOp, SendWr, WcImm, WcOpcode};
 use crate::wire::{AtomicEth, NakCode, Packet, Reth};
 
-/// Below this many bytes packets are as fast: a copy between processes begins with a microsecond of looking for pages.
+/// Below this many bytes packets are as fast: a copy between processes begins with a microsecond of
+/// looking for pages.
 pub const MIN_OFFER: u32 = 8 << 10;
 /// Above it the step that fetches would hold up others for long.
 pub const MAX_OFFER: u32 = 16 << 20;
@@ -89,8 +94,8 @@ impl Offers {
 }
 
 impl RcQp {
-    /// From here long SENDs are offered, with this token: the path leads to a process of this host, which can look at what the owner
-    /// publishes. Until the queue pair goes to ERR or RESET.
+    /// From here long SENDs are offered, with this token: the path leads to a process of this host,
+    /// which can look at what the owner publishes. Until the queue pair goes to ERR or RESET.
     pub fn offer_sends(&mut self, token: u64) {
         if self.shared.config.qp_type == QpType::Rc {
             self.requester.offers.token = Some(token);
@@ -127,8 +132,8 @@ impl Requester {
 }
 
 impl Responder {
-    /// A message whose bytes are to be fetched: a SEND's into a receive, or a WRITE's to where the packet says. What it needs is what it
-    /// would need with its bytes.
+    /// A message whose bytes are to be fetched: a SEND's into a receive, or a WRITE's to where the
+    /// packet says. What it needs is what it would need with its bytes.
     pub(super) fn on_offer(
         &mut self,
         shared: &Shared,

@@ -44,7 +44,8 @@ pub(crate) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<
     check_operation(shared, wr, length)
 }
 
-/// Whether the queue pair sends at all, and whether the work request names the kind of receiver that its type has.
+/// Whether the queue pair sends at all, and whether the work request names the kind of receiver
+/// that its type has.
 #[inline]
 fn check_receiver(qp_type: QpType, wr: &SendWr) -> Result<(), PostError> {
     let is_local = matches!(wr.op, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_));

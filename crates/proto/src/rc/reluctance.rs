@@ -1,4 +1,5 @@
-//! How often a better way is tried again that was refused: after the first refusal soon, after more of them in a row rarely.
+//! How often a better way is tried again that was refused: after the first refusal soon, after more
+//! of them in a row rarely.
 
 /// Most messages that go the usual way after a refusal, as a power of 2.
 const RAREST: u32 = 10;

@@ -1,10 +1,13 @@
 //! Repairing a loss.
 //!
-//! A NAK names the first packet that is missing. The rule is to go back to it and to send everything from there again. A peer of our
-//! kind keeps what came behind the gap ([`early`]) and says so: its NAK carries a report of all gaps, as payload. Then
-//! only what is missing is sent again. READ responses that overtook a lost one are kept here, and only that one is asked for again.
+//! A NAK names the first packet that is missing. The rule is to go back to it and to send
+//! everything from there again. A peer of our kind keeps what came behind the gap ([`early`]) and
+//! says so: its NAK carries a report of all gaps, as payload. Then only what is missing is sent
+//! again. READ responses that overtook a lost one are kept here, and only that one is asked for
+//! again.
 //!
-//! What is sent again may be lost, too. Then something that was sent for the first time after it arrives before it.
+//! What is sent again may be lost, too. Then something that was sent for the first time after it
+//! arrives before it.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -20,7 +23,8 @@ use crate::wire::{Bth, Packet};
 
 /// Pieces that are to be sent again, at most; others will be reported once more.
 const MAX_DUE: usize = 128;
-/// Of so many pieces that were sent again it is known that they are on their way; older ones may be sent once more.
+/// Of so many pieces that were sent again it is known that they are on their way; older ones may be
+/// sent once more.
 const MAX_SENT: usize = 128;
 
 /// What is to be sent again.
@@ -32,7 +36,8 @@ pub(super) struct Repairs {
     sent: VecDeque<Sent>,
     /// READ responses before this one may be the first or last answers to a request for a part.
     asked_to: u64,
-    /// The peer keeps packets before this one, and all that it keeps was sent: what is sent again before it is vouched for.
+    /// The peer keeps packets before this one, and all that it keeps was sent: what is sent again
+    /// before it is vouched for.
     vouched_to: u64,
 }
 
@@ -91,7 +96,8 @@ impl Repairs {
             .is_some_and(|sent| sent.before <= sequence)
     }
 
-    /// These are missing, while packets up to `arrived_to` have arrived. Returns how many have to be sent, for the first time or again.
+    /// These are missing, while packets up to `arrived_to` have arrived. Returns how many have to
+    /// be sent, for the first time or again.
     fn on_missing(&mut self, gaps: impl Iterator<Item = Range<u64>>, arrived_to: u64) -> u64 {
         while arrived_to > 0 && self.is_overtaken_by(arrived_to - 1) {
             self.sent.pop_front();
@@ -134,7 +140,8 @@ impl Repairs {
 }
 
 impl Requester {
-    /// A NAK says that the packet `first` is missing, with the report of a peer that has kept what came behind.
+    /// A NAK says that the packet `first` is missing, with the report of a peer that has kept what
+    /// came behind.
     pub(super) fn on_gap(&mut self, shared: &Shared, first: u64, report: &[u8]) {
         let gaps =
             early::read_report(report).map(|(at, len)| (first + u64::from(at), u64::from(len)));
@@ -154,8 +161,8 @@ impl Requester {
         self.on_missing(count);
     }
 
-    /// Whether a report says that packets are kept that were never sent: behind all that was sent, or at PSNs of a READ's responses. A
-    /// request is missing as a whole, or is not.
+    /// Whether a report says that packets are kept that were never sent: behind all that was sent,
+    /// or at PSNs of a READ's responses. A request is missing as a whole, or is not.
     fn is_forged(&self, mut gaps: impl Iterator<Item = (u64, u64)>) -> bool {
         let within = |at: u64| {
             let request = self.flight.request_at(at);
@@ -167,8 +174,9 @@ impl Requester {
         })
     }
 
-    /// The peer keeps a packet that was never sent, so none of what it keeps is vouched for. A gap before a packet that was sent may be a
-    /// loss: from there everything is sent again, and what the peer keeps does not count.
+    /// The peer keeps a packet that was never sent, so none of what it keeps is vouched for. A gap
+    /// before a packet that was sent may be a loss: from there everything is sent again, and what
+    /// the peer keeps does not count.
     fn on_forged_report(&mut self, shared: &Shared, gaps: impl Iterator<Item = (u64, u64)>) {
         self.repairs.vouched_to = 0;
         let mut lost = gaps.filter(|(_, len)| *len > 0);
@@ -196,7 +204,8 @@ impl Requester {
         }
     }
 
-    /// The next answer is here, but the peer has not vouched for it: it is asked for again, once no other is missing before it.
+    /// The next answer is here, but the peer has not vouched for it: it is asked for again, once no
+    /// other is missing before it.
     pub(super) fn ask_for_next_answer(&mut self, sequence: u64) {
         let before = self.flight.oldest()..sequence;
         if self.flight.requests_in(before).next().is_none() {
@@ -206,7 +215,8 @@ impl Requester {
         }
     }
 
-    /// What the peer said came behind its answers to everything before `to`: those that are not here are asked for again.
+    /// What the peer said came behind its answers to everything before `to`: those that are not
+    /// here are asked for again.
     pub(super) fn ask_for_answers(&mut self, shared: &Shared, to: u64) {
         let oldest = self.flight.oldest();
         let expected = self.flight.psn(oldest);

@@ -1,6 +1,8 @@
-//! What the responder owes the peer: READ responses and atomic results, then a NAK, then an acknowledgement.
+//! What the responder owes the peer: READ responses and atomic results, then a NAK, then an
+//! acknowledgement.
 //!
-//! Acknowledgements coalesce: only that one is owed is kept, and it speaks of the newest request when it is sent.
+//! Acknowledgements coalesce: only that one is owed is kept, and it speaks of the newest request
+//! when it is sent.
 
 use alloc::vec::Vec;
 
@@ -33,8 +35,8 @@ impl Replies {
         self.ack = true;
     }
 
-    /// A receive was posted after a receiver-not-ready NAK: the last acknowledgement is to be repeated, which ends the wait
-    /// of a requester that knows this sign. Others ignore it.
+    /// A receive was posted after a receiver-not-ready NAK: the last acknowledgement is to be
+    /// repeated, which ends the wait of a requester that knows this sign. Others ignore it.
     pub(super) fn owe_resume(&mut self) {
         self.resume = true;
     }
@@ -56,8 +58,8 @@ impl Replies {
         (self.ack, self.resume) = (false, false);
     }
 
-    /// The queue pair ends without a word about a request. An acknowledgement that is owed for finished requests is still
-    /// sent, unless READ responses would have to go first.
+    /// The queue pair ends without a word about a request. An acknowledgement that is owed for
+    /// finished requests is still sent, unless READ responses would have to go first.
     pub(super) fn end(&mut self) {
         self.ack &= !self.resources.pending();
         self.resume = false;
@@ -65,7 +67,8 @@ impl Replies {
         self.resources.clear();
     }
 
-    /// A request came after the end: if it is the one that was refused, the refusal was lost. Returns whether it was.
+    /// A request came after the end: if it is the one that was refused, the refusal was lost.
+    /// Returns whether it was.
     pub(super) fn on_late_request(&mut self, psn: Psn) -> bool {
         let repeated = self.last_words.filter(|&(_, refused)| refused == psn);
         if repeated.is_some() {
@@ -100,8 +103,8 @@ impl Replies {
         self.nak.is_some_and(|(syndrome, _)| syndrome == gap)
     }
 
-    /// Appends the next answer to `out`, if one is owed. `expected` is the PSN after the last request that was taken, `early` what
-    /// came ahead of it.
+    /// Appends the next answer to `out`, if one is owed. `expected` is the PSN after the last
+    /// request that was taken, `early` what came ahead of it.
     pub(super) fn transmit(
         &mut self,
         shared: &Shared,
@@ -141,7 +144,8 @@ impl Replies {
     }
 }
 
-/// Appends a READ response or an atomic result. Rights are checked at each packet: the region may have gone in between.
+/// Appends a READ response or an atomic result. Rights are checked at each packet: the region may
+/// have gone in between.
 fn emit_response(
     shared: &Shared,
     cx: &mut Cx<'_>,

@@ -1,6 +1,8 @@
-//! The requester: keeps posted work and what is in flight of it, goes back when packets were lost, retires what is done.
+//! The requester: keeps posted work and what is in flight of it, goes back when packets were lost,
+//! retires what is done.
 //!
-//! Sending is in [`transmit`](super::transmit), answers are dealt with in [`completer`](super::completer).
+//! Sending is in [`transmit`](super::transmit), answers are dealt with in
+//! [`completer`](super::completer).
 
 use super::config::{PACKET_COST, Shared};
 use super::direct::Moved;
@@ -25,8 +27,8 @@ pub(super) enum Probe {
     Idle,
     /// The oldest packet is to be sent once more.
     Wanted,
-    /// It was. Once `until` is acknowledged, what else was sent before the probe (up to `limit`) and is not acknowledged by
-    /// then is lost: the responder answers in order.
+    /// It was. Once `until` is acknowledged, what else was sent before the probe (up to `limit`)
+    /// and is not acknowledged by then is lost: the responder answers in order.
     Sent { until: u64, limit: u64 },
 }
 
@@ -40,7 +42,8 @@ pub(super) struct Requester {
     pub(super) allowance: u64,
     pub(super) retry: Retry,
     pub(super) probe: Probe,
-    /// Went back already because of a NAK or a response passed over; not again before there is progress.
+    /// Went back already because of a NAK or a response passed over; not again before there is
+    /// progress.
     pub(super) went_back: bool,
     /// What a peer that has kept the rest misses.
     pub(super) repairs: Repairs,
@@ -105,7 +108,8 @@ impl Requester {
         }
     }
 
-    /// Retries had run out, and the alternate path is the path: everything that is not acknowledged is sent again, with all retries.
+    /// Retries had run out, and the alternate path is the path: everything that is not acknowledged
+    /// is sent again, with all retries.
     pub(super) fn on_migrated(&mut self) {
         self.retry = Retry::default();
         self.went_back = false;
@@ -213,7 +217,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Nobody answers: the oldest packet goes once more. What was repaired may have been lost again.
+    /// Nobody answers: the oldest packet goes once more. What was repaired may have been lost
+    /// again.
     fn ask_again(&mut self) {
         self.probe = Probe::Wanted;
         self.repairs.restart();
@@ -271,7 +276,8 @@ impl Requester {
         wqe.map(|wqe| wqe.wr.op)
     }
 
-    /// Runs the local operation at the head of the queue: it waits for everything before it, and what follows for it.
+    /// Runs the local operation at the head of the queue: it waits for everything before it, and
+    /// what follows for it.
     pub(super) fn run_local(
         &mut self,
         shared: &Shared,
@@ -287,7 +293,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Completes everything in error: the oldest work request with `first` if that is given, the others as flushed.
+    /// Completes everything in error: the oldest work request with `first` if that is given, the
+    /// others as flushed.
     pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
         if self.offers.token.take().is_some() {
             cx.sink.end_offers();
@@ -304,8 +311,9 @@ impl Requester {
     }
 }
 
-/// Completes work requests in error: the first with `first` if that is given, the others as flushed. A full CQ loses completions; its
-/// owner raises the CQ error, and the queue pair is in ERR already.
+/// Completes work requests in error: the first with `first` if that is given, the others as
+/// flushed. A full CQ loses completions; its owner raises the CQ error, and the queue pair is in
+/// ERR already.
 pub(crate) fn flush_sends(
     all: impl Iterator<Item = SendWr>,
     shared: &Shared,

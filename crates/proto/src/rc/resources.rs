@@ -1,7 +1,8 @@
-//! READs and atomics that the responder has accepted: what it still has to answer, and what it must be able to answer again.
+//! READs and atomics that the responder has accepted: what it still has to answer, and what it must
+//! be able to answer again.
 //!
-//! A ring of `max_dest_rd_atomic`: the requester has no more outstanding, so when a new one comes the oldest is no longer
-//! needed.
+//! A ring of `max_dest_rd_atomic`: the requester has no more outstanding, so when a new one comes
+//! the oldest is no longer needed.
 
 use alloc::collections::VecDeque;
 
@@ -9,8 +10,8 @@ use super::target::Target;
 use crate::ids::{Key, Msn, Psn};
 use crate::wire::{AtomicEth, Operation, Reth};
 
-/// Repeated requests that are answered at once, at most. A requester has no more outstanding than the depth, which is
-/// smaller.
+/// Repeated requests that are answered at once, at most. A requester has no more outstanding than
+/// the depth, which is smaller.
 const MAX_PASSES: usize = 256;
 
 /// What is answered.
@@ -82,7 +83,8 @@ struct Pass {
 }
 
 impl Pass {
-    /// Leaves to another pass what both would send, and what comes after that. Returns whether anything is left.
+    /// Leaves to another pass what both would send, and what comes after that. Returns whether
+    /// anything is left.
     fn leave(&mut self, other: &Self, mtu: u32) -> bool {
         if self.resource != other.resource || self.end <= other.next || other.end <= self.next {
             return true;
@@ -122,7 +124,8 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    /// Whether a further request is within `depth`: the oldest ones, which it would displace, must have been answered.
+    /// Whether a further request is within `depth`: the oldest ones, which it would displace, must
+    /// have been answered.
     pub(super) fn has_room(&self, depth: u8) -> bool {
         let surplus = (self.ring.len() + 1).saturating_sub(usize::from(depth));
         let kept = self.base + surplus as u64;
@@ -203,7 +206,8 @@ impl Resources {
         }
     }
 
-    /// A READ request that was seen before: answers again from its PSN on. Ignored if it does not match what is stored.
+    /// A READ request that was seen before: answers again from its PSN on. Ignored if it does not
+    /// match what is stored.
     pub(super) fn repeat_read(&mut self, psn: Psn, reth: &Reth, mtu: u32) {
         self.repeat((psn, mtu), |resource, index| {
             let Kind::Read { va, rkey, length } = resource.kind else {
@@ -245,8 +249,8 @@ impl Resources {
         });
     }
 
-    /// Answers again from `psn` on. `accepts` gives the index after the last response and the byte after the last of the
-    /// message, or `None` if the request is not the one that is stored.
+    /// Answers again from `psn` on. `accepts` gives the index after the last response and the byte
+    /// after the last of the message, or `None` if the request is not the one that is stored.
     fn repeat(
         &mut self,
         (psn, mtu): (Psn, u32),

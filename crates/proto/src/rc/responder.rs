@@ -1,7 +1,8 @@
 //! The responder: takes the peer's requests in their order, once each, and answers them.
 //!
-//! What a request does is in [`execute`](super::execute). The order of the checks is that of the specification: PSN, sequence of opcodes, what the queue pair allows, receive work
-//! request or READ/atomic resources, lengths, key; then the request is executed, completed and acknowledged.
+//! What a request does is in [`execute`](super::execute). The order of the checks is that of the
+//! specification: PSN, sequence of opcodes, what the queue pair allows, receive work request or
+//! READ/atomic resources, lengths, key; then the request is executed, completed and acknowledged.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -54,7 +55,8 @@ pub(crate) struct Responder {
     gap_reported: bool,
     /// What comes behind the gap.
     pub(super) early: EarlyPackets,
-    /// The gap is a request for which there was no receive: the requester comes again with it and what follows.
+    /// The gap is a request for which there was no receive: the requester comes again with it and
+    /// what follows.
     halted: bool,
     /// A requester waits for a receive.
     not_ready_sent: bool,
@@ -105,8 +107,8 @@ impl Responder {
         waits
     }
 
-    /// The process that was asked for a receive has answered. The request that waits for it comes again: at once if there is
-    /// something for it, or else as one whose receiver is not ready.
+    /// The process that was asked for a receive has answered. The request that waits for it comes
+    /// again: at once if there is something for it, or else as one whose receiver is not ready.
     pub(super) fn on_recv_answer(&mut self, shared: &Shared, there: bool) {
         if !core::mem::take(&mut self.asked) {
             return;
@@ -185,8 +187,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Keeps a packet behind a gap, if the peer is a Ferroce. Returns whether the requester is to hear of it: there is another gap, or
-    /// it asks.
+    /// Keeps a packet behind a gap, if the peer is a Ferroce. Returns whether the requester is to
+    /// hear of it: there is another gap, or it asks.
     fn keep(&mut self, shared: &Shared, packet: &Packet<'_>, now: Time) -> bool {
         if !shared.repairs() || self.halted {
             return !self.gap_reported;
@@ -207,7 +209,8 @@ impl Responder {
         self.replies.drop_nak();
     }
 
-    /// Whether the next message is the first packet of all that comes, and finds the receives of the queue pair's own.
+    /// Whether the next message is the first packet of all that comes, and finds the receives of
+    /// the queue pair's own.
     #[inline]
     pub(super) fn is_between(&self, shared: &Shared) -> bool {
         self.message.is_none()
@@ -268,8 +271,8 @@ impl Responder {
         }
     }
 
-    /// A packet came in its turn. If the requester `vouches` for what came early, executes that, up to the next gap. What is missing then
-    /// is reported.
+    /// A packet came in its turn. If the requester `vouches` for what came early, executes that, up
+    /// to the next gap. What is missing then is reported.
     fn take_early(
         &mut self,
         shared: &Shared,
@@ -302,7 +305,8 @@ impl Responder {
         self.replies.owe_nak(syndrome, self.expected);
     }
 
-    /// The first packet that came in order tells a program that waits in RTR that its peer is there.
+    /// The first packet that came in order tells a program that waits in RTR that its peer is
+    /// there.
     pub(crate) fn report_established(&mut self, shared: &Shared, cx: &mut Cx<'_>) {
         if shared.attr.qp_state == QpState::Rtr && !self.comm_established {
             self.comm_established = true;
@@ -334,7 +338,8 @@ impl Responder {
         }
     }
 
-    /// The queue pair went to ERR because of a request: the peer is told, after the answers to earlier requests.
+    /// The queue pair went to ERR because of a request: the peer is told, after the answers to
+    /// earlier requests.
     pub(super) fn end_with(&mut self, reject: &Reject) {
         match reject.nak {
             Some((code, psn)) => self.replies.end_with_nak(code, psn),
@@ -357,7 +362,8 @@ impl Responder {
         self.replies.on_late_request(psn)
     }
 
-    /// Completes all receives in error: the one in hand with `first` if that is given, the others as flushed.
+    /// Completes all receives in error: the one in hand with `first` if that is given, the others
+    /// as flushed.
     pub(crate) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
         if let Some(recv) = self.held.take() {
             let fault = first.unwrap_or(Fault::FLUSHED);

@@ -1,9 +1,9 @@
 //! The requester's timers: local ACK timer, early probe, receiver-not-ready wait.
 //!
-//! * The local ACK timer (`timeout`) measures time without progress. Each run that ends without progress resends; after
-//!   `retry_cnt` + 1 runs the work request fails. A NAK never restarts it.
-//! * A probe asks much earlier, after a few round trips, and is not counted: it finds lost acknowledgements, lost tails and
-//!   lost NAKs. It also runs when `timeout` is 0 (never).
+//! * The local ACK timer (`timeout`) measures time without progress. Each run that ends without
+//!   progress resends; after `retry_cnt` + 1 runs the work request fails. A NAK never restarts it.
+//! * A probe asks much earlier, after a few round trips, and is not counted: it finds lost
+//!   acknowledgements, lost tails and lost NAKs. It also runs when `timeout` is 0 (never).
 //! * Neither runs on a lossless link, until that says that a packet was dropped.
 
 use core::time::Duration;
@@ -12,13 +12,14 @@ use super::config::Shared;
 use crate::time::Time;
 use crate::wire::ack_timeout;
 
-/// Shortest run of the local ACK timer, whatever `timeout` says (code 12): below it a peer's process that merely waits for a
-/// processor would look dead. Devices round up in the same way.
+/// Shortest run of the local ACK timer, whatever `timeout` says (code 12): below it a peer's
+/// process that merely waits for a processor would look dead. Devices round up in the same way.
 pub const MIN_ACK_TIMEOUT: Duration = Duration::from_nanos(4096 << 12);
 
-/// The specification lets the local ACK timer expire anywhere between `timeout` and this many times that. A device that shares its
-/// processors with programs that poll takes the late end: on a busy machine a live peer was seen silent for 560 ms, longer than eight
-/// times the usual 67 ms. Where that would be long for a person it is not worth it, see [`PATIENCE`].
+/// The specification lets the local ACK timer expire anywhere between `timeout` and this many times
+/// that. A device that shares its processors with programs that poll takes the late end: on a busy
+/// machine a live peer was seen silent for 560 ms, longer than eight times the usual 67 ms. Where
+/// that would be long for a person it is not worth it, see [`PATIENCE`].
 const LATEST: u32 = 4;
 /// Runs are made longer than `timeout` up to this.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -26,7 +27,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// A probe waits at least this long, and at most [`MAX_PROBE`].
 const MIN_PROBE: Duration = Duration::from_micros(500);
 const MAX_PROBE: Duration = Duration::from_secs(1);
-/// The local ACK timeout has room for this many probes: on a path that loses many packets, one attempt would not be enough.
+/// The local ACK timeout has room for this many probes: on a path that loses many packets, one
+/// attempt would not be enough.
 const PROBES_PER_TIMEOUT: u32 = 8;
 /// Smoothed round trips that a probe waits.
 const PROBE_ROUND_TRIPS: u32 = 4;
@@ -61,8 +63,9 @@ pub(super) struct Retry {
     round_trip: Option<Duration>,
     /// A packet whose round trip is being measured, by sequence, and when it was sent.
     sample: Option<(u64, Time)>,
-    /// The lossless link lost a packet: timers run until everything before this sequence, which had been sent by then, is
-    /// acknowledged. (Acknowledgements of packets before the lost one may still be on their way.)
+    /// The lossless link lost a packet: timers run until everything before this sequence, which had
+    /// been sent by then, is acknowledged. (Acknowledgements of packets before the lost one may
+    /// still be on their way.)
     dropped: Option<u64>,
     /// The link changed while packets were outstanding: timers are to be set at the next deadline.
     rearm: bool,
@@ -80,7 +83,8 @@ impl Retry {
             .fold(self.ack, Time::sooner)
     }
 
-    /// A packet went out: starts the timers if they stand. `sample` is its sequence if it is new and asks for an answer.
+    /// A packet went out: starts the timers if they stand. `sample` is its sequence if it is new
+    /// and asks for an answer.
     pub(super) fn on_sent(&mut self, shared: &Shared, now: Time, sample: Option<u64>) {
         if self.probe.is_none() {
             self.start(shared, now);
@@ -92,7 +96,8 @@ impl Retry {
         }
     }
 
-    /// Whether it matters when something is sent: no longer on a link that loses nothing, once a round trip was measured.
+    /// Whether it matters when something is sent: no longer on a link that loses nothing, once a
+    /// round trip was measured.
     #[inline]
     pub(super) fn times_sends(&self, shared: &Shared) -> bool {
         !shared.link.lossless || self.dropped.is_some() || self.round_trip.is_none()
@@ -141,7 +146,8 @@ impl Retry {
         self.sample = None;
     }
 
-    /// The lossless link dropped a packet while some were outstanding. Everything before `sent` has been sent.
+    /// The lossless link dropped a packet while some were outstanding. Everything before `sent` has
+    /// been sent.
     pub(super) fn on_dropped(&mut self, shared: &Shared, now: Time, sent: u64) {
         self.dropped = Some(sent);
         if self.probe.is_none() && self.rnr.is_none() {
@@ -154,7 +160,8 @@ impl Retry {
         self.rearm = true;
     }
 
-    /// The peer was not ready and wants to be asked again after `wait`. Returns whether `rnr_retry` allows it.
+    /// The peer was not ready and wants to be asked again after `wait`. Returns whether `rnr_retry`
+    /// allows it.
     pub(super) fn on_rnr_nak(&mut self, shared: &Shared, now: Time, wait: Duration) -> bool {
         let limit = shared.attr.rnr_retry;
         if limit < 7 && self.rnr_naks >= limit {

@@ -1,6 +1,7 @@
 //! Moving bytes between packets and scatter/gather lists.
 //!
-//! Every call opens the keys anew, so a region that was deregistered in mid-message is never touched again.
+//! Every call opens the keys anew, so a region that was deregistered in mid-message is never
+//! touched again.
 
 use alloc::vec::Vec;
 
@@ -126,7 +127,8 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// Puts `data` into a list from byte `offset` on. What does not fit is left out: callers compare with [`total`] first.
+/// Puts `data` into a list from byte `offset` on. What does not fit is left out: callers compare
+/// with [`total`] first.
 pub(crate) fn scatter(
     cx: &Cx<'_>,
     pd: PdId,
@@ -137,8 +139,8 @@ pub(crate) fn scatter(
     place((cx.rights, cx.memory), pd, sges, offset, data)
 }
 
-/// Puts `data` into a list of the protection domain `pd`, from byte `offset` on, as a message that is received does. What does
-/// not fit is left out.
+/// Puts `data` into a list of the protection domain `pd`, from byte `offset` on, as a message that
+/// is received does. What does not fit is left out.
 ///
 /// # Errors
 /// A key that does not open its bytes. Those before it are written.

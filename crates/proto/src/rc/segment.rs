@@ -19,8 +19,8 @@ pub(crate) struct Segment {
     pub(crate) solicited: bool,
 }
 
-/// The packet of `wqe` with this sequence, which accounts for the packets up to `to` (READ: that many responses). `None` for
-/// work requests that send nothing.
+/// The packet of `wqe` with this sequence, which accounts for the packets up to `to` (READ: that
+/// many responses). `None` for work requests that send nothing.
 pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option<Segment> {
     let offset = wqe.offset(sequence, mtu);
     let last = sequence + 1 == wqe.end();

@@ -1,8 +1,9 @@
 //! The send queue: work requests with the packet sequence numbers that they take.
 //!
-//! Packets are counted from the move to RTS in 64 bits ("sequence"); the PSN on the wire is the low 24 bits of that, plus
-//! the initial PSN. Each work request gets its numbers when it is posted, so a packet's content follows from its sequence
-//! alone, and going back is only a matter of setting the next sequence.
+//! Packets are counted from the move to RTS in 64 bits ("sequence"); the PSN on the wire is the low
+//! 24 bits of that, plus the initial PSN. Each work request gets its numbers when it is posted, so
+//! a packet's content follows from its sequence alone, and going back is only a matter of setting
+//! the next sequence.
 
 use alloc::collections::VecDeque;
 
@@ -38,7 +39,8 @@ pub(crate) struct Wqe {
     pub(super) offered: Option<u64>,
     /// Bytes of the message; READ: to be read; atomic: 8.
     pub(super) length: u32,
-    /// READ: some of it was asked for again, so an answer may start in the middle of what was asked for first.
+    /// READ: some of it was asked for again, so an answer may start in the middle of what was asked
+    /// for first.
     pub(super) repeated: bool,
     /// WRITE with immediate: its bytes are in place, one packet is left to tell of it.
     pub(super) placed: bool,
@@ -86,7 +88,8 @@ impl Wqe {
         }
     }
 
-    /// Message bytes before the packet with this sequence (which is in the work request, or its end).
+    /// Message bytes before the packet with this sequence (which is in the work request, or its
+    /// end).
     pub(super) fn offset(&self, sequence: u64, mtu: u32) -> u32 {
         let bytes = (sequence - self.start) * u64::from(mtu);
         u32::try_from(bytes).map_or(self.length, |bytes| bytes.min(self.length))
@@ -127,7 +130,8 @@ impl SendQueue {
         self.ring.front_mut()
     }
 
-    /// The bytes of the oldest work request, of which nothing was sent, are in place: its last packet is left.
+    /// The bytes of the oldest work request, of which nothing was sent, are in place: its last
+    /// packet is left.
     pub(super) fn place_front(&mut self) {
         if let Some(wqe) = self.ring.front_mut() {
             wqe.start += u64::from(wqe.packets) - 1;
@@ -183,7 +187,8 @@ impl SendQueue {
         self.ring.pop_front();
     }
 
-    /// Lets `change` say how many packets each work request has, and numbers them anew. Nothing of them is outstanding.
+    /// Lets `change` say how many packets each work request has, and numbers them anew. Nothing of
+    /// them is outstanding.
     pub(super) fn renumber(&mut self, mut change: impl FnMut(&mut Wqe)) {
         let mut at = self.ring.front().map_or(self.tail, |wqe| wqe.start);
         for wqe in &mut self.ring {
@@ -223,7 +228,8 @@ impl SendQueue {
 }
 
 impl SendQueue {
-    /// Appends a message of one packet that has been sent, behind others that have. Returns its bytes.
+    /// Appends a message of one packet that has been sent, behind others that have. Returns its
+    /// bytes.
     #[expect(
         clippy::inline_always,
         reason = "a few words, which are not to go through memory"

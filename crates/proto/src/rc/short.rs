@@ -1,9 +1,11 @@
 //! A short message at once: what most calls of `ibv_post_send` come to.
 //!
-//! [`RcQp::poll_transmit`] finds out packet by packet what of all that may be going on goes first. When a program posts a short message
-//! mostly nothing is going on: all earlier ones are sent, none is sent again, the window is open, and the responder owes nothing or just
-//! an acknowledgement. [`RcQp::poll_short`] asks once whether that is so, and then does what `poll_transmit` would do until there
-//! is nothing more to send. It leaves the same packets and the same state behind; everything else it leaves alone.
+//! [`RcQp::poll_transmit`] finds out packet by packet what of all that may be going on goes first.
+//! When a program posts a short message mostly nothing is going on: all earlier ones are sent, none
+//! is sent again, the window is open, and the responder owes nothing or just an acknowledgement.
+//! [`RcQp::poll_short`] asks once whether that is so, and then does what `poll_transmit` would do
+//! until there is nothing more to send. It leaves the same packets and the same state behind;
+//! everything else it leaves alone.
 
 use alloc::vec::Vec;
 
@@ -18,18 +20,21 @@ use crate::ids::Psn;
 use crate::verbs::{QpState, QpType, SendOp};
 use crate::wire::{Bth, pad_count, padded_len};
 
-/// Bytes of a short message at most. A longer one costs so much by its bytes that nothing else counts.
+/// Bytes of a short message at most. A longer one costs so much by its bytes that nothing else
+/// counts.
 pub const MAX_SHORT: u32 = 1024;
 
 impl RcQp {
-    /// Whether [`post_send`](Self::post_send) and [`poll_short`](Self::poll_short) look at the time. Otherwise any earlier time will do.
+    /// Whether [`post_send`](Self::post_send) and [`poll_short`](Self::poll_short) look at the
+    /// time. Otherwise any earlier time will do.
     #[inline]
     #[must_use]
     pub fn needs_time_to_send(&self) -> bool {
         self.requester.retry.times_sends(&self.shared)
     }
 
-    /// Whether READs or atomics are under way: an answer that passes theirs says that they are lost.
+    /// Whether READs or atomics are under way: an answer that passes theirs says that they are
+    /// lost.
     #[must_use]
     pub fn awaits_answers(&self) -> bool {
         self.requester.flight.requests() > 0
@@ -47,8 +52,9 @@ impl RcQp {
         self.requester.flight.psn(self.requester.flight.oldest())
     }
 
-    /// If all that there is to send is one short message, which may go out, and perhaps an acknowledgement before it: appends both
-    /// packets to `out`. Returns how long the first is if there are two, 0 if there is one. `None`: nothing has changed, see
+    /// If all that there is to send is one short message, which may go out, and perhaps an
+    /// acknowledgement before it: appends both packets to `out`. Returns how long the first is if
+    /// there are two, 0 if there is one. `None`: nothing has changed, see
     /// [`poll_transmit`](Self::poll_transmit).
     pub fn poll_short(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> Option<usize> {
         let owes = self.responder.wants_transmit();
@@ -94,7 +100,8 @@ impl Requester {
             && self.repairs.is_empty()
     }
 
-    /// The next packet, if it is all that there is to send, a whole short message, and may go out now.
+    /// The next packet, if it is all that there is to send, a whole short message, and may go out
+    /// now.
     #[inline]
     fn next_short(&self, shared: &Shared) -> Option<Next<'_>> {
         let wqe = self.queue.last_at_cursor()?;

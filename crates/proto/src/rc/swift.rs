@@ -1,8 +1,9 @@
-//! The shortest way of a short SEND: it is posted, and its packet written to where the peer looks, in one.
+//! The shortest way of a short SEND: it is posted, and its packet written to where the peer looks,
+//! in one.
 //!
-//! It leaves the same packets and the same state behind as [`RcQp::post_send`] with [`RcQp::poll_short`] after it, where nothing is
-//! under way but other SENDs and no timer runs. All that is asked once, before the first change; whatever is not so goes
-//! the general way.
+//! It leaves the same packets and the same state behind as [`RcQp::post_send`] with
+//! [`RcQp::poll_short`] after it, where nothing is under way but other SENDs and no timer runs. All
+//! that is asked once, before the first change; whatever is not so goes the general way.
 
 use super::config::{PACKET_COST, Shared};
 use super::direct::Moved;
@@ -27,10 +28,11 @@ pub struct SwiftHead {
 }
 
 impl RcQp {
-    /// If all that was posted is sent and nothing is owed or timed: then [`write_swiftly`](Self::write_swiftly) and
-    /// [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called. It stays so as long as nothing else is called than these and
-    /// [`sent_swiftly`](Self::sent_swiftly), [`take_swiftly`](Self::take_swiftly) and
-    /// [`post_recv_quietly`](Self::post_recv_quietly).
+    /// If all that was posted is sent and nothing is owed or timed: then
+    /// [`write_swiftly`](Self::write_swiftly) and
+    /// [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called. It stays so as long as
+    /// nothing else is called than these and [`sent_swiftly`](Self::sent_swiftly),
+    /// [`take_swiftly`](Self::take_swiftly) and [`post_recv_quietly`](Self::post_recv_quietly).
     #[must_use]
     pub fn swift_head(&self) -> Option<SwiftHead> {
         let (shared, requester) = (&self.shared, &self.requester);
@@ -54,7 +56,8 @@ impl RcQp {
         is_usual(&self.shared) && self.requester.is_quiet(&self.shared)
     }
 
-    /// Whether [`take_swiftly`](Self::take_swiftly) can be called. It stays so as [`swift_head`](Self::swift_head) does.
+    /// Whether [`take_swiftly`](Self::take_swiftly) can be called. It stays so as
+    /// [`swift_head`](Self::swift_head) does.
     #[must_use]
     pub fn is_ready_to_take(&self) -> bool {
         let shared = &self.shared;
@@ -64,9 +67,10 @@ impl RcQp {
         receives && is_plain(shared) && !self.is_armed() && self.responder.is_between(shared)
     }
 
-    /// Makes the packet of a SEND that could go out now, with what [`swift_head`](Self::swift_head) gave: returns its header, as
-    /// words in memory, and what is behind it, which is in `room` unless it is the inline data as they are. Nothing has changed: once the
-    /// packet is where the peer finds it, call [`sent_swiftly`](Self::sent_swiftly).
+    /// Makes the packet of a SEND that could go out now, with what [`swift_head`](Self::swift_head)
+    /// gave: returns its header, as words in memory, and what is behind it, which is in `room`
+    /// unless it is the inline data as they are. Nothing has changed: once the packet is where the
+    /// peer finds it, call [`sent_swiftly`](Self::sent_swiftly).
     #[inline]
     pub fn write_swiftly<'r>(
         &self,
@@ -106,8 +110,8 @@ impl RcQp {
         self.requester.next_psn().minus(1)
     }
 
-    /// If [`take_swiftly`](Self::take_swiftly) would find a receive for a message behind `ahead` others, and its memory open: the most
-    /// bytes that the message may have.
+    /// If [`take_swiftly`](Self::take_swiftly) would find a receive for a message behind `ahead`
+    /// others, and its memory open: the most bytes that the message may have.
     #[inline]
     pub fn room_for(&self, ahead: usize, opens: &mut impl Opens) -> Option<u32> {
         let recv = self.responder.recv.get(ahead)?;
@@ -119,7 +123,8 @@ impl RcQp {
         opened.ok().map(|_| sge.length)
     }
 
-    /// Queues a SEND whose packet [`write_swiftly`](Self::write_swiftly) has written and the peer can find.
+    /// Queues a SEND whose packet [`write_swiftly`](Self::write_swiftly) has written and the peer
+    /// can find.
     #[expect(
         clippy::inline_always,
         reason = "a few words, which are not to go through memory"
@@ -145,13 +150,14 @@ pub enum Swift {
     Done,
     /// All of it, or the rest, is for the general way.
     Unusual,
-    /// It is done, but its completion found no room: call [`RcQp::on_recv_overflow`] or [`RcQp::on_cq_overflow`].
+    /// It is done, but its completion found no room: call [`RcQp::on_recv_overflow`] or
+    /// [`RcQp::on_cq_overflow`].
     Overflow,
 }
 
 impl RcQp {
-    /// As [`on_brief`](Self::on_brief), for a SEND, without the need of all that an error would take. `write` copies its bytes to where they
-    /// go.
+    /// As [`on_brief`](Self::on_brief), for a SEND, without the need of all that an error would
+    /// take. `write` copies its bytes to where they go.
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
@@ -182,8 +188,8 @@ impl RcQp {
         self.settle_request(cx, Err(Reject::CQ_OVERFLOW));
     }
 
-    /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages of one packet. What was acknowledged before
-    /// changes nothing.
+    /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages of one
+    /// packet. What was acknowledged before changes nothing.
     #[inline]
     pub fn acknowledge_swiftly(&mut self, sink: &mut impl Sink, psn: Psn) -> Swift {
         let (shared, requester) = (&self.shared, &mut self.requester);
@@ -219,7 +225,8 @@ impl Requester {
             && self.retry.is_at_rest(shared)
     }
 
-    /// As [`on_progress`](Self::on_progress), where nothing is under way but what waits for acknowledgements.
+    /// As [`on_progress`](Self::on_progress), where nothing is under way but what waits for
+    /// acknowledgements.
     #[inline]
     fn on_quiet_progress(&mut self, bytes: u64) {
         self.window.on_progress(bytes);
@@ -227,8 +234,8 @@ impl Requester {
         self.went_back = false;
     }
 
-    /// Takes the oldest work request, which is acknowledged, off the queue, if it is a message of one packet. Returns what it took of the
-    /// window.
+    /// Takes the oldest work request, which is acknowledged, off the queue, if it is a message of
+    /// one packet. Returns what it took of the window.
     #[inline]
     fn retire_short(&mut self, shared: &Shared, sink: &mut impl Sink) -> Option<(u64, Swift)> {
         let wqe = self.queue.front().filter(|wqe| wqe.is_short_message())?;

@@ -1,5 +1,5 @@
-//! Whose keys and receives a request uses: RC has those of the queue pair, XRC those of the shared receive queue that each
-//! packet names.
+//! Whose keys and receives a request uses: RC has those of the queue pair, XRC those of the shared
+//! receive queue that each packet names.
 
 use super::config::Shared;
 use super::fault::Reject;
@@ -30,8 +30,8 @@ pub(crate) struct Held {
 }
 
 impl Target {
-    /// The target of a packet of the queue pair's service. An XRC shared receive queue that does not exist in the queue
-    /// pair's domain makes it an invalid request.
+    /// The target of a packet of the queue pair's service. An XRC shared receive queue that does
+    /// not exist in the queue pair's domain makes it an invalid request.
     pub(super) fn of(
         shared: &Shared,
         cx: &mut Cx<'_>,
@@ -60,7 +60,8 @@ impl Target {
         }
     }
 
-    /// Takes a receive work request from the shared receive queue that this target has, by itself or through the queue pair.
+    /// Takes a receive work request from the shared receive queue that this target has, by itself
+    /// or through the queue pair.
     pub(super) fn take_shared(self, cx: &mut Cx<'_>) -> Result<Held, Stop> {
         let taken = match self.srq {
             None => cx.sink.take_shared_recv().into(),

@@ -101,11 +101,12 @@ impl Requester {
             .then_some(Next { wqe, to, cost })
     }
 
-    /// Sequence after the last packet that the request packet with this sequence accounts for: a READ request answers for all
-    /// its responses, any other for itself.
+    /// Sequence after the last packet that the request packet with this sequence accounts for: a
+    /// READ request answers for all its responses, any other for itself.
     ///
-    /// A READ longer than the window allows is several requests, so that what comes back at once is bounded: each asks for as
-    /// much as the window holds, or half of it if two may be outstanding, so that one is always on its way.
+    /// A READ longer than the window allows is several requests, so that what comes back at once is
+    /// bounded: each asks for as much as the window holds, or half of it if two may be outstanding,
+    /// so that one is always on its way.
     pub(super) fn request_end(&self, shared: &Shared, wqe: &Wqe, sequence: u64) -> u64 {
         if wqe.answer() != Answer::Read {
             return sequence + 1;
@@ -200,7 +201,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Appends one packet. Returns whether it asks for an acknowledgement. On error `out` is as it was.
+    /// Appends one packet. Returns whether it asks for an acknowledgement. On error `out` is as it
+    /// was.
     pub(super) fn emit(
         &self,
         shared: &Shared,

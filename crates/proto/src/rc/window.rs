@@ -1,12 +1,15 @@
 //! How much may be unacknowledged: the link's limit, less after losses.
 //!
-//! The link says what the receiver's socket buffer is good for. Other senders share that buffer and the path, so a loss makes the
-//! window smaller, and acknowledged data opens it again: quickly up to where it stood after the loss, then by a packet per window.
+//! The link says what the receiver's socket buffer is good for. Other senders share that buffer and
+//! the path, so a loss makes the window smaller, and acknowledged data opens it again: quickly up
+//! to where it stood after the loss, then by a packet per window.
 //!
-//! Going back costs all that is in flight, so on a path that loses packets at random a small window is as good as any; but below
-//! [`USUAL_PACKETS`] the round trips cost more than the losses. Only losses that follow each other within a window, which are
-//! those of a receiver that many senders press, go lower. Where only what was lost is sent again, the average distance between losses
-//! tells the two apart: of a hundred losses at random, one packet in a hundred, fifteen are closer than 16 packets.
+//! Going back costs all that is in flight, so on a path that loses packets at random a small window
+//! is as good as any; but below [`USUAL_PACKETS`] the round trips cost more than the losses. Only
+//! losses that follow each other within a window, which are those of a receiver that many senders
+//! press, go lower. Where only what was lost is sent again, the average distance between losses
+//! tells the two apart: of a hundred losses at random, one packet in a hundred, fifteen are closer
+//! than 16 packets.
 
 /// The window never falls below this many full packets.
 const MIN_PACKETS: u64 = 8;
@@ -14,10 +17,11 @@ const MIN_PACKETS: u64 = 8;
 const USUAL_PACKETS: u64 = 32;
 /// Repaired losses count if for each fewer than this many packets came through, on average.
 const DENSE_PACKETS: u64 = 16;
-/// More than this many packets between two losses are not counted: the average is to follow what happens now.
+/// More than this many packets between two losses are not counted: the average is to follow what
+/// happens now.
 const FAR_PACKETS: u64 = 128;
-/// So many packets that are lost together count whatever the average says, unless the network loses them as they go, in runs: if for
-/// each fewer than [`BURST_PACKETS`] came through.
+/// So many packets that are lost together count whatever the average says, unless the network loses
+/// them as they go, in runs: if for each fewer than [`BURST_PACKETS`] came through.
 const BURST: u64 = 4;
 /// See [`BURST`].
 const BURST_PACKETS: u64 = 4;
@@ -87,8 +91,9 @@ impl Window {
         self.current = self.current.min(self.limit);
     }
 
-    /// So many packets were lost, and nothing else is sent again. That costs what they cost, so only if they are a large part of all
-    /// does it count: then the receiver cannot follow. Two losses that happen to be neighbours say nothing.
+    /// So many packets were lost, and nothing else is sent again. That costs what they cost, so
+    /// only if they are a large part of all does it count: then the receiver cannot follow. Two
+    /// losses that happen to be neighbours say nothing.
     pub(super) fn on_gaps(&mut self, packets: u64) {
         let apart = (self.delivered / (packets.max(1) * self.packet.max(1))).min(FAR_PACKETS);
         self.spacing = (self.spacing * 3 + apart) / 4;
@@ -98,8 +103,9 @@ impl Window {
             self.current = (self.current / 4 * 3).max(least);
             self.threshold = self.current;
         } else {
-            // Nor do they hold it down where others have brought it: while the oldest packet is missing, what came behind it is in
-            // flight, and the sender is to have more than that to send.
+            // Nor do they hold it down where others have brought it: while the oldest packet is
+            // missing, what came behind it is in flight, and the sender is to have more than that
+            // to send.
             self.threshold = self.limit;
         }
         (self.credit, self.delivered) = (0, 0);

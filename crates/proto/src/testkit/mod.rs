@@ -1,7 +1,8 @@
-//! Two queue pairs over a bad link on a virtual clock. For tests and fuzzing only (feature `testkit`).
+//! Two queue pairs over a bad link on a virtual clock. For tests and fuzzing only (feature
+//! `testkit`).
 //!
-//! A [`Node`] is a queue pair with its memory, rights and results; a [`Pair`] connects two of them. All chance comes from one
-//! seed, so a seed replays a run.
+//! A [`Node`] is a queue pair with its memory, rights and results; a [`Pair`] connects two of them.
+//! All chance comes from one seed, so a seed replays a run.
 
 mod link;
 mod memory;

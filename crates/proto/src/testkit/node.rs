@@ -250,7 +250,8 @@ impl<Q: Machine> Node<Q> {
         }
     }
 
-    /// Makes a window of type 2 that this queue pair has bound to `len` bytes at `offset` of the memory.
+    /// Makes a window of type 2 that this queue pair has bound to `len` bytes at `offset` of the
+    /// memory.
     pub fn bound_window(&mut self, offset: u64, len: u64, access: Access) -> Key {
         self.bound_window_by(self.accessor(), offset, len, access)
     }

@@ -28,8 +28,8 @@ pub struct Pair {
     pub keys: [Key; 2],
     /// Packets seen on the way, if wanted: sender, and the bytes.
     pub trace: Option<Vec<(Side, Vec<u8>)>>,
-    /// Both ends send short messages at once where they can ([`RcQp::poll_short`](crate::rc::RcQp::poll_short)); how many they have
-    /// sent.
+    /// Both ends send short messages at once where they can
+    /// ([`RcQp::poll_short`](crate::rc::RcQp::poll_short)); how many they have sent.
     pub shorts: Option<usize>,
     /// Short messages are received the short way, where that is open; how often that was so.
     pub briefs: Option<usize>,
@@ -249,7 +249,8 @@ impl Pair {
         node.qp.on_recv_available();
     }
 
-    /// A receive work request for an XRC shared receive queue of B, which [`Results::xrc`](super::Results::xrc) must have.
+    /// A receive work request for an XRC shared receive queue of B, which
+    /// [`Results::xrc`](super::Results::xrc) must have.
     pub fn xrc_recv(&mut self, srq: Srqn, wr_id: u64, sges: Vec<Sge>) {
         if let Some(queue) = self.b.results.xrc.get_mut(&srq) {
             queue.wrs.push_back(RecvWr {

@@ -1,5 +1,5 @@
-//! The rules of `ibv_modify_qp`, written by type instead of by transition as the device has them: from the tables of the manual page,
-//! and of the kernel's interface for what may be given besides.
+//! The rules of `ibv_modify_qp`, written by type instead of by transition as the device has them:
+//! from the tables of the manual page, and of the kernel's interface for what may be given besides.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -16,8 +16,8 @@ pub const TYPES: [QpType; 6] = [
     QpType::RawPacket,
 ];
 
-/// `from to | required | optional`, for each type; transitions that are missing do not exist. RESET and ERR as targets are
-/// added by [`rule`].
+/// `from to | required | optional`, for each type; transitions that are missing do not exist. RESET
+/// and ERR as targets are added by [`rule`].
 const RULES: &[(QpType, &str)] = &[
     (
         QpType::Rc,

@@ -1,5 +1,6 @@
-//! The unreliable connected transport: one [`UcQp`] is a queue pair whose messages go to one peer and are not acknowledged. A message
-//! is done when its last packet was handed out; a message of which a packet was lost vanishes.
+//! The unreliable connected transport: one [`UcQp`] is a queue pair whose messages go to one peer
+//! and are not acknowledged. A message is done when its last packet was handed out; a message of
+//! which a packet was lost vanishes.
 //!
 //! The owner drives it as it drives an [`RcQp`](crate::rc::RcQp), without timers.
 //!
@@ -94,8 +95,8 @@ impl UcQp {
         Ok(())
     }
 
-    /// Whether local operations (bind, local invalidate) are due: [`run_local`](Self::run_local) must be called before
-    /// [`poll_transmit`](Self::poll_transmit).
+    /// Whether local operations (bind, local invalidate) are due: [`run_local`](Self::run_local)
+    /// must be called before [`poll_transmit`](Self::poll_transmit).
     #[must_use]
     pub fn wants_local(&self) -> bool {
         self.state() == QpState::Rts && self.sends.local_is_next()
@@ -121,20 +122,23 @@ impl UcQp {
         migration::is_armed(&self.shared.attr)
     }
 
-    /// As [`RcQp::migrate`](crate::rc::RcQp::migrate). It never migrates by itself, since it does not learn that a path has failed.
+    /// As [`RcQp::migrate`](crate::rc::RcQp::migrate). It never migrates by itself, since it does
+    /// not learn that a path has failed.
     pub fn migrate(&mut self, cx: &mut Cx<'_>) {
         set_migration(&mut self.shared.attr, cx, PathMigState::Migrated);
     }
 
-    /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless it is in RESET.
+    /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless
+    /// it is in RESET.
     pub fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
         if !matches!(self.state(), QpState::Reset | QpState::Err) {
             self.settle_send(cx, Err(SendFault::CqOverflow));
         }
     }
 
-    /// The one place where a failure of the send queue becomes completions and a state: the oldest work request fails, the others are
-    /// flushed, and receiving goes on (SQE). Only an overflow of the CQ ends everything.
+    /// The one place where a failure of the send queue becomes completions and a state: the oldest
+    /// work request fails, the others are flushed, and receiving goes on (SQE). Only an overflow of
+    /// the CQ ends everything.
     fn settle_send(&mut self, cx: &mut Cx<'_>, outcome: Result<(), SendFault>) {
         match outcome {
             Ok(()) => {}

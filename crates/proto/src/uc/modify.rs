@@ -17,8 +17,9 @@ const LIMITS: Limits = Limits {
 };
 
 impl UcQp {
-    /// `ibv_modify_qp`: checks the mask and the values against the state table, then applies them. Moving to ERR flushes, moving to
-    /// RESET empties the queues; an error of the send queue is left by moving from SQE to RTS.
+    /// `ibv_modify_qp`: checks the mask and the values against the state table, then applies them.
+    /// Moving to ERR flushes, moving to RESET empties the queues; an error of the send queue is
+    /// left by moving from SQE to RTS.
     ///
     /// # Errors
     /// EINVAL with the reason; nothing was changed.

@@ -1,4 +1,5 @@
-//! Packets to memory and completions. What a request does is in `rc::execute`; here is what happens where RC would send a NAK.
+//! Packets to memory and completions. What a request does is in `rc::execute`; here is what happens
+//! where RC would send a NAK.
 
 use super::UcQp;
 use crate::qp::migration;
@@ -9,10 +10,12 @@ use crate::verbs::QpState;
 use crate::wire::{Packet, Service};
 
 impl UcQp {
-    /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether the queue pair receives in its state.
+    /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether
+    /// the queue pair receives in its state.
     ///
-    /// A packet that does not have the PSN after the last one says that some are missing: the message in work is given up, and only a
-    /// First or Only packet begins one again. The receive that a given up message took serves the next one.
+    /// A packet that does not have the PSN after the last one says that some are missing: the
+    /// message in work is given up, and only a First or Only packet begins one again. The receive
+    /// that a given up message took serves the next one.
     pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
         if !matches!(
             self.state(),
@@ -40,9 +43,9 @@ impl UcQp {
         true
     }
 
-    /// What becomes of a request that could not be carried out: it vanishes, also if it is longer than the receive that it took (which
-    /// then serves the next message). Only what is wrong with our own memory or CQ ends the queue pair, as any error of a receive queue
-    /// does.
+    /// What becomes of a request that could not be carried out: it vanishes, also if it is longer
+    /// than the receive that it took (which then serves the next message). Only what is wrong with
+    /// our own memory or CQ ends the queue pair, as any error of a receive queue does.
     fn settle_request(&mut self, cx: &mut Cx<'_>, outcome: Result<(), Stop>) {
         match outcome {
             Ok(()) => {}

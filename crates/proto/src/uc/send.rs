@@ -66,7 +66,8 @@ impl Sends {
         self.base.plus(low)
     }
 
-    /// Appends the next packet to `out`. Returns whether its message ends there. On error `out` is as it was.
+    /// Appends the next packet to `out`. Returns whether its message ends there. On error `out` is
+    /// as it was.
     fn emit(&self, shared: &Shared, cx: &Cx<'_>, out: &mut Vec<u8>) -> Result<bool, Fault> {
         let range = (self.next, self.next + 1);
         let Some((wqe, part)) = self
@@ -136,7 +137,8 @@ impl Sends {
         Ok(())
     }
 
-    /// Completes everything in error: the oldest work request with `first` if that is given, the others as flushed.
+    /// Completes everything in error: the oldest work request with `first` if that is given, the
+    /// others as flushed.
     pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
         let all = core::iter::from_fn(|| {
             let wqe = self.queue.pop()?;
@@ -149,8 +151,8 @@ impl Sends {
 }
 
 impl UcQp {
-    /// Whether [`poll_transmit`](Self::poll_transmit) would produce a packet now, or find that it cannot be built. In SQD only a message
-    /// that was begun goes on.
+    /// Whether [`poll_transmit`](Self::poll_transmit) would produce a packet now, or find that it
+    /// cannot be built. In SQD only a message that was begun goes on.
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         match self.state() {
@@ -160,8 +162,8 @@ impl UcQp {
         }
     }
 
-    /// Appends the next packet (BTH through pad) to `out`. Returns false if there is none, or if it cannot be built: the send queue is in
-    /// SQE then.
+    /// Appends the next packet (BTH through pad) to `out`. Returns false if there is none, or if it
+    /// cannot be built: the send queue is in SQE then.
     pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         if !self.wants_transmit() {
             return false;

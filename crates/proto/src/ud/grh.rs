@@ -1,4 +1,5 @@
-//! The first 40 bytes of a receive buffer: the GRH of the datagram, or the IP header that stands for it.
+//! The first 40 bytes of a receive buffer: the GRH of the datagram, or the IP header that stands
+//! for it.
 
 use crate::ids::Gid;
 
@@ -28,8 +29,9 @@ pub struct Route {
 }
 
 impl Route {
-    /// The kind of packet that this is the way of: bit 3 says that it is in UDP, bits 2:0 are 1 for IPv6 and 2 for IPv4. A receiver
-    /// cannot tell from the GRH alone, since 20 of its bytes say nothing over IPv4.
+    /// The kind of packet that this is the way of: bit 3 says that it is in UDP, bits 2:0 are 1 for
+    /// IPv6 and 2 for IPv4. A receiver cannot tell from the GRH alone, since 20 of its bytes say
+    /// nothing over IPv4.
     #[must_use]
     pub fn packet_type(&self) -> u8 {
         if self.src.ip().is_ipv4() {
@@ -39,8 +41,9 @@ impl Route {
         }
     }
 
-    /// The header in front of a datagram of `packet_len` bytes (BTH through pad): an IPv6 header, or an IPv4 header in the last 20
-    /// bytes, where `ibv_init_ah_from_wc(3)` looks for it by its checksum. The 20 bytes before that are 0.
+    /// The header in front of a datagram of `packet_len` bytes (BTH through pad): an IPv6 header,
+    /// or an IPv4 header in the last 20 bytes, where `ibv_init_ah_from_wc(3)` looks for it by its
+    /// checksum. The 20 bytes before that are 0.
     pub(super) fn grh(&self, packet_len: usize) -> [u8; GRH_LEN] {
         let udp_len = u16::try_from(packet_len)
             .unwrap_or(u16::MAX)
@@ -77,10 +80,12 @@ impl Route {
         v4[10..12].copy_from_slice(&checksum.to_be_bytes());
         out
     }
-    /// Reads the header that `grh` wrote, or a device's; `None` if it is neither an IPv6 nor an IPv4 header.
+    /// Reads the header that `grh` wrote, or a device's; `None` if it is neither an IPv6 nor an
+    /// IPv4 header.
     #[must_use]
     pub fn parse(bytes: &[u8; GRH_LEN]) -> Option<Self> {
-        // The first 20 bytes are undefined in front of IPv4, so it must be recognised first, by its checksum.
+        // The first 20 bytes are undefined in front of IPv4, so it must be recognised first, by its
+        // checksum.
         let (head, v4) = bytes.split_at(V4);
         if v4[0] == 0x45 && folded_sum(v4) == 0xffff {
             return Some(Self {

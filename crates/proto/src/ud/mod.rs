@@ -1,8 +1,9 @@
-//! The unreliable datagram transport: one [`UdQp`] is a queue pair. Each send work request is one packet to a destination of its
-//! own; nothing is acknowledged, repeated or put in order.
+//! The unreliable datagram transport: one [`UdQp`] is a queue pair. Each send work request is one
+//! packet to a destination of its own; nothing is acknowledged, repeated or put in order.
 //!
-//! The owner drives it as it drives an [`RcQp`](crate::rc::RcQp), with two differences: [`next_datagram`](UdQp::next_datagram) says
-//! where the next packet goes, and a packet comes in with the [`Route`] that it took, of which the program gets the GRH.
+//! The owner drives it as it drives an [`RcQp`](crate::rc::RcQp), with two differences:
+//! [`next_datagram`](UdQp::next_datagram) says where the next packet goes, and a packet comes in
+//! with the [`Route`] that it took, of which the program gets the GRH.
 //!
 //! | module | holds |
 //! |---|---|
@@ -128,7 +129,8 @@ impl UdQp {
         self.comm_established = false;
     }
 
-    /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless it is in RESET.
+    /// A completion queue that it uses has overflowed, by whatever queue pair: goes to ERR, unless
+    /// it is in RESET.
     pub fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
         if !matches!(self.state(), QpState::Reset | QpState::Err) {
             self.on_overflow(cx);

@@ -22,8 +22,9 @@ impl UdQp {
         Ok(())
     }
 
-    /// A packet for this queue pair, or for a group that it is in, whose `P_Key` and ICRC were right. Returns false if it was
-    /// dropped: wrong state, wrong `Q_Key`, not a datagram. Without a receive it is dropped as well, as datagrams are.
+    /// A packet for this queue pair, or for a group that it is in, whose `P_Key` and ICRC were
+    /// right. Returns false if it was dropped: wrong state, wrong `Q_Key`, not a datagram. Without
+    /// a receive it is dropped as well, as datagrams are.
     pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, route: &Route) -> bool {
         let receives = matches!(
             self.state(),
@@ -62,7 +63,8 @@ impl UdQp {
         true
     }
 
-    /// The datagram header, if this is a datagram with the right `Q_Key` that is not longer than a packet may be.
+    /// The datagram header, if this is a datagram with the right `Q_Key` that is not longer than a
+    /// packet may be.
     fn admit(&self, packet: &Packet<'_>) -> Option<Deth> {
         let info = packet.bth.opcode.info()?;
         let is_datagram = info.service == Service::Ud

@@ -12,7 +12,8 @@ use crate::rc::{Cx, Noted};
 use crate::verbs::{Datagram, PostError, QpState, SendFlags, SendOp, SendTo, SendWr, WcStatus};
 use crate::wire::{Bth, Deth, ExtHeaders, Opcode, Packet, padded_len};
 
-/// In a work request's `Q_Key`: the queue pair's own is sent instead (IBTA: the `Q_Key` is a controlled one).
+/// In a work request's `Q_Key`: the queue pair's own is sent instead (IBTA: the `Q_Key` is a
+/// controlled one).
 const CONTROLLED_QKEY: u32 = 1 << 31;
 
 impl UdQp {
@@ -54,7 +55,8 @@ impl UdQp {
         post::check_send(&self.shared, wr, queued)
     }
 
-    /// Where the packet goes that [`poll_transmit`](Self::poll_transmit) makes next; `None` if there is none.
+    /// Where the packet goes that [`poll_transmit`](Self::poll_transmit) makes next; `None` if
+    /// there is none.
     #[must_use]
     pub fn next_datagram(&self) -> Option<Datagram> {
         let sends = self.state() == QpState::Rts;
@@ -70,8 +72,9 @@ impl UdQp {
         self.next_datagram().is_some()
     }
 
-    /// Appends the next packet (BTH through pad) to `out` and completes its work request: nothing is heard of it any more. Returns
-    /// false if there is none, or if it cannot be built and the send queue is in SQE now.
+    /// Appends the next packet (BTH through pad) to `out` and completes its work request: nothing
+    /// is heard of it any more. Returns false if there is none, or if it cannot be built and the
+    /// send queue is in SQE now.
     pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         let Some(to) = self.next_datagram() else {
             return false;
@@ -150,7 +153,8 @@ impl UdQp {
         match fault {
             None if !signalled || cx.sink.send_completion(wc, false) => {}
             None => self.on_overflow(cx),
-            // The send queue stops until the program moves it on; what comes in is received as before.
+            // The send queue stops until the program moves it on; what comes in is received as
+            // before.
             Some(fault) => {
                 cx.sink.send_completion(failed(wc, fault), true);
                 self.shared.attr.qp_state = QpState::Sqe;

@@ -244,7 +244,8 @@ bitflags::bitflags! {
     }
 }
 
-/// The constants of the C interface, separated by commas: `IBV_QP_PORT, IBV_QP_QKEY`. Bits without a name as one number.
+/// The constants of the C interface, separated by commas: `IBV_QP_PORT, IBV_QP_QKEY`. Bits without
+/// a name as one number.
 impl fmt::Display for AttrMask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = self.iter_names();

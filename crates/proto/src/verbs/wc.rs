@@ -76,7 +76,8 @@ pub enum WcImm {
 pub struct Wc {
     /// The program's tag.
     pub wr_id: u64,
-    /// Outcome. With any other than success only `wr_id`, `status`, `qp_num` and `vendor_err` are valid.
+    /// Outcome. With any other than success only `wr_id`, `status`, `qp_num` and `vendor_err` are
+    /// valid.
     pub status: WcStatus,
     /// What completed.
     pub opcode: WcOpcode,
@@ -90,8 +91,9 @@ pub struct Wc {
     pub qp_num: Qpn,
     /// Sender's queue pair (UD).
     pub src_qp: Qpn,
-    /// Service level (UD). Ethernet has none; here it says what kind of packet came, as adapters of ConnectX's kind have it and UCX
-    /// wants it: see [`Route::packet_type`](crate::ud::Route::packet_type).
+    /// Service level (UD). Ethernet has none; here it says what kind of packet came, as adapters of
+    /// ConnectX's kind have it and UCX wants it: see
+    /// [`Route::packet_type`](crate::ud::Route::packet_type).
     pub sl: u8,
     /// Flags besides those that follow from `imm`.
     pub flags: WcFlags,

@@ -159,8 +159,8 @@ pub struct SendWr {
     pub payload: Payload,
 }
 
-/// A SEND to the queue pair's peer whose bytes are in one piece: what most work requests are, in so few words that they stay in
-/// registers.
+/// A SEND to the queue pair's peer whose bytes are in one piece: what most work requests are, in so
+/// few words that they stay in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainSend<'a> {
     /// The program's tag.
@@ -256,7 +256,8 @@ pub enum PostError {
     /// The message is longer than 2^31 bytes (EINVAL).
     #[error("message of {0} bytes is longer than 2^31")]
     TooLong(u64),
-    /// The operation does not exist on this queue pair type or the arguments do not fit it (EINVAL).
+    /// The operation does not exist on this queue pair type or the arguments do not fit it
+    /// (EINVAL).
     #[error("{0}")]
     Invalid(&'static str),
 }

@@ -39,10 +39,12 @@ pub enum Syndrome {
 }
 
 impl Syndrome {
-    /// Acknowledgement without credit information: what we send, as every responder with a shared receive queue must.
+    /// Acknowledgement without credit information: what we send, as every responder with a shared
+    /// receive queue must.
     pub const ACK: Self = Self::Ack(0x1f);
 
-    /// The meaning of the first byte of an AETH. Bit 7 is reserved: a byte that has it set is kept as reserved.
+    /// The meaning of the first byte of an AETH. Bit 7 is reserved: a byte that has it set is kept
+    /// as reserved.
     #[must_use]
     pub const fn decode(byte: u8) -> Self {
         let low = byte & 0x1f;
@@ -81,7 +83,8 @@ pub enum NakCode {
 }
 
 impl NakCode {
-    /// Between Ferroce processes of one host: the bytes of an [offer](crate::wire::Opcode::OFFER) cannot be fetched, and are to be sent.
+    /// Between Ferroce processes of one host: the bytes of an [offer](crate::wire::Opcode::OFFER)
+    /// cannot be fetched, and are to be sent.
     pub const NOT_FETCHED: Self = Self::Other(31);
 
     const fn decode(code: u8) -> Self {

@@ -3,7 +3,8 @@
 use super::{Aeth, Bth, Opcode, Operation, Position, Syndrome};
 use crate::ids::{DEFAULT_PKEY, Msn, Psn, Qpn};
 
-/// A packet without extension headers that only few messages have: a SEND that is one packet, or its acknowledgement.
+/// A packet without extension headers that only few messages have: a SEND that is one packet, or
+/// its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Brief<'a> {
     /// Base transport header, with the default partition key.
@@ -46,8 +47,9 @@ impl BriefSend {
         }
     }
 
-    /// Reads the header of a packet for a queue pair, if it is one of these: [`Brief::parse`] finds the same in it. `head` are its words,
-    /// as they are in memory, `rest` is how many bytes follow.
+    /// Reads the header of a packet for a queue pair, if it is one of these: [`Brief::parse`] finds
+    /// the same in it. `head` are its words, as they are in memory, `rest` is how many bytes
+    /// follow.
     #[must_use]
     #[inline]
     pub fn parse(head: [u32; 3], rest: usize, to: Qpn) -> Option<Self> {
@@ -94,7 +96,8 @@ impl<'a> Brief<'a> {
         packet
     }
 
-    /// Reads a packet (BTH through pad), if it is of one of these kinds. [`Packet::parse`](super::Packet::parse) finds the same in it.
+    /// Reads a packet (BTH through pad), if it is of one of these kinds.
+    /// [`Packet::parse`](super::Packet::parse) finds the same in it.
     #[must_use]
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {

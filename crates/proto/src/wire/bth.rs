@@ -43,8 +43,8 @@ impl Bth {
     /// Bytes on the wire.
     pub const LEN: usize = 12;
 
-    /// A reserved bit of [`congestion`](Self::congestion), set between Ferroces only: the packet was asked for, and its sender has sent
-    /// what its receiver keeps behind it.
+    /// A reserved bit of [`congestion`](Self::congestion), set between Ferroces only: the packet
+    /// was asked for, and its sender has sent what its receiver keeps behind it.
     pub const VOUCHED: u8 = 1;
 
     /// Whether [`VOUCHED`](Self::VOUCHED) is set.
@@ -53,8 +53,8 @@ impl Bth {
         self.congestion & Self::VOUCHED != 0
     }
 
-    /// Reads the fields. Transport version and pad count are the packet's matter: see [`pad_count`](Self::pad_count) and
-    /// [`version`](Self::version).
+    /// Reads the fields. Transport version and pad count are the packet's matter: see
+    /// [`pad_count`](Self::pad_count) and [`version`](Self::version).
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the key is the lower half")]

@@ -150,7 +150,8 @@ impl ExtHeaders {
             .collect()
     }
 
-    /// Reads the headers of `set` from the front of `bytes`; the rest is what follows them. `None` if `bytes` is too short.
+    /// Reads the headers of `set` from the front of `bytes`; the rest is what follows them. `None`
+    /// if `bytes` is too short.
     pub(super) fn read(set: HeaderSet, mut bytes: &[u8]) -> Option<(Self, &[u8])> {
         let mut ext = Self::default();
         if set.contains(HeaderSet::DETH) {

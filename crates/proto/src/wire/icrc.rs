@@ -1,14 +1,17 @@
 //! Invariant CRC of a `RoCEv2` packet.
 //!
-//! The last four bytes of every datagram are an Ethernet CRC-32, least significant byte first, over eight bytes of ones, the
-//! IP and UDP headers with the fields that routers change set to ones, and the whole transport packet.
+//! The last four bytes of every datagram are an Ethernet CRC-32, least significant byte first, over
+//! eight bytes of ones, the IP and UDP headers with the fields that routers change set to ones, and
+//! the whole transport packet.
 //!
-//! The IPv4 Identification is under it, yet a UDP socket can neither set nor read that field. Sending is easy: Linux puts 0
-//! there for an unconnected socket that forbids fragmentation, so [`compute`] is told [`Ident::ZERO`]. For receiving,
-//! [`verify`] works the field out of the CRC itself: CRC is linear, so the difference between the CRC that came and the one
-//! with Identification 0 is the field multiplied by a known power of x. What does not come out as a possible field is a
-//! corrupt packet. That weakens the check against random damage from 2^-32 to 2^-15 where a peer numbers its packets;
-//! [`IdentHistory`] restores most of it for peers that do not.
+//! The IPv4 Identification is under it, yet a UDP socket can neither set nor read that field.
+//! Sending is easy: Linux puts 0 there for an unconnected socket that forbids fragmentation, so
+//! [`compute`] is told [`Ident::ZERO`]. For receiving, [`verify`] works the field out of the CRC
+//! itself: CRC is linear, so the difference between the CRC that came and the one with
+//! Identification 0 is the field multiplied by a known power of x. What does not come out as a
+//! possible field is a corrupt packet. That weakens the check against random damage from 2^-32 to
+//! 2^-15 where a peer numbers its packets; [`IdentHistory`] restores most of it for peers that do
+//! not.
 
 mod ident;
 mod polynomial;
@@ -25,7 +28,8 @@ pub use ident::{Ident, IdentHistory};
 /// Bytes of the ICRC at the end of each datagram.
 pub const LEN: usize = 4;
 
-/// CRC of eight bytes of ones: they stand for the routing header that this encapsulation does not have.
+/// CRC of eight bytes of ones: they stand for the routing header that this encapsulation does not
+/// have.
 const AFTER_ONES: u32 = 0x2144_df1c;
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
@@ -67,7 +71,8 @@ pub struct Encapsulation {
     pub src_port: u16,
 }
 
-/// The ICRCs of datagrams of one encapsulation, one after the other: what they have in common is prepared once.
+/// The ICRCs of datagrams of one encapsulation, one after the other: what they have in common is
+/// prepared once.
 #[derive(Debug)]
 pub struct Icrc {
     addresses: Addresses,
@@ -136,13 +141,15 @@ impl Icrc {
         hasher.finalize()
     }
 
-    /// The four bytes that follow `packet` (BTH through pad) on the wire. `ident` only matters for IPv4.
+    /// The four bytes that follow `packet` (BTH through pad) on the wire. `ident` only matters for
+    /// IPv4.
     #[must_use]
     pub fn compute(&mut self, ident: Ident, packet: &[u8]) -> [u8; LEN] {
         self.crc(ident, packet).to_le_bytes()
     }
 
-    /// As [`verify`], with a guess of the fields: the result is the same, and comes sooner if the guess is right.
+    /// As [`verify`], with a guess of the fields: the result is the same, and comes sooner if the
+    /// guess is right.
     #[must_use]
     pub fn verify<'a>(&mut self, guess: Ident, datagram: &'a [u8]) -> Option<(&'a [u8], Ident)> {
         let (packet, received) = datagram.split_last_chunk()?;
@@ -164,14 +171,15 @@ fn wire_u16(len: usize) -> [u8; 2] {
     u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes()
 }
 
-/// The four bytes that follow `packet` (BTH through pad) on the wire. `ident` only matters for IPv4.
+/// The four bytes that follow `packet` (BTH through pad) on the wire. `ident` only matters for
+/// IPv4.
 #[must_use]
 pub fn compute(encap: &Encapsulation, ident: Ident, packet: &[u8]) -> [u8; LEN] {
     Icrc::new(encap).compute(ident, packet)
 }
 
-/// Checks the ICRC at the end of `datagram` (BTH through ICRC). Returns the packet without it, and the IPv4 fields that the
-/// sender must have used ([`Ident::ZERO`] for IPv6).
+/// Checks the ICRC at the end of `datagram` (BTH through ICRC). Returns the packet without it, and
+/// the IPv4 fields that the sender must have used ([`Ident::ZERO`] for IPv6).
 ///
 /// `None`: too short, or corrupt.
 #[must_use]

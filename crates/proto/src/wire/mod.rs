@@ -1,7 +1,8 @@
 //! `RoCEv2` packets: opcodes, headers, ICRC.
 //!
-//! A [`Packet`] is one InfiniBand transport packet without its IP/UDP encapsulation and without ICRC: base transport
-//! header, extension headers, payload. [`icrc`] computes and checks the invariant CRC over the encapsulated form.
+//! A [`Packet`] is one InfiniBand transport packet without its IP/UDP encapsulation and without
+//! ICRC: base transport header, extension headers, payload. [`icrc`] computes and checks the
+//! invariant CRC over the encapsulated form.
 
 mod aeth;
 mod brief;

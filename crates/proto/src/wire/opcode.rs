@@ -1,4 +1,5 @@
-//! The opcode of the BTH and what it implies: service, role, position in the message, extension headers.
+//! The opcode of the BTH and what it implies: service, role, position in the message, extension
+//! headers.
 
 mod table;
 
@@ -6,7 +7,8 @@ use core::fmt;
 
 use table::{TABLE, number_of};
 
-/// The 8-bit opcode of the BTH. Unknown values survive a round trip; [`info`](Self::info) answers `None` for them.
+/// The 8-bit opcode of the BTH. Unknown values survive a round trip; [`info`](Self::info) answers
+/// `None` for them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
@@ -56,8 +58,8 @@ impl Position {
 
 /// What a packet asks for or answers, without its position.
 ///
-/// First and Middle packets of a message with immediate data or an invalidate are plain SEND and WRITE packets: only the
-/// last packet tells.
+/// First and Middle packets of a message with immediate data or an invalidate are plain SEND and
+/// WRITE packets: only the last packet tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the specification's")]
 pub enum Operation {
@@ -74,7 +76,8 @@ pub enum Operation {
     FetchAdd,
     Flush,
     AtomicWrite,
-    /// WRITE with immediate whose bytes the requester has put in place itself: [`Opcode::PLACED_IMM`].
+    /// WRITE with immediate whose bytes the requester has put in place itself:
+    /// [`Opcode::PLACED_IMM`].
     PlacedImm,
     /// SEND whose bytes the responder fetches itself: [`Opcode::OFFER`].
     Offer,
@@ -168,24 +171,29 @@ impl Opcode {
     pub const UD_SEND_ONLY: Self = Self(Self::UD | 0x04);
     /// UD SEND with immediate.
     pub const UD_SEND_ONLY_IMM: Self = Self(Self::UD | 0x05);
-    /// RC WRITE with immediate between Ferroce processes of one host: the bytes are in place already, only the immediate is to be
-    /// told of. Of the range that the specification leaves to manufacturers (IBTA 9.2.1); never on a wire.
+    /// RC WRITE with immediate between Ferroce processes of one host: the bytes are in place
+    /// already, only the immediate is to be told of. Of the range that the specification leaves to
+    /// manufacturers (IBTA 9.2.1); never on a wire.
     pub const PLACED_IMM: Self = Self(0xc2);
-    /// RC SEND between Ferroce processes of one host: the packet says where in the requester's memory the bytes are, and the responder
-    /// fetches them. Of the manufacturers' range, too; never on a wire. Its header is that of atomics: address, local key, a token in the
-    /// place of the first operand and the length in that of the second.
+    /// RC SEND between Ferroce processes of one host: the packet says where in the requester's
+    /// memory the bytes are, and the responder fetches them. Of the manufacturers' range, too;
+    /// never on a wire. Its header is that of atomics: address, local key, a token in the place of
+    /// the first operand and the length in that of the second.
     pub const OFFER: Self = Self(0xc3);
     /// The same with immediate.
     pub const OFFER_IMM: Self = Self(0xc4);
-    /// RC WRITE with immediate between Ferroce processes of one host, as [`OFFER`](Self::OFFER); where the bytes go stands in a RETH.
+    /// RC WRITE with immediate between Ferroce processes of one host, as [`OFFER`](Self::OFFER);
+    /// where the bytes go stands in a RETH.
     pub const OFFER_WRITE_IMM: Self = Self(0xc5);
-    /// Congestion notification packet: belongs to no service, carries 16 zero bytes. [`info`](Self::info) has none for it.
+    /// Congestion notification packet: belongs to no service, carries 16 zero bytes.
+    /// [`info`](Self::info) has none for it.
     pub const CNP: Self = Self(0x81);
 
     /// The opcode of the RC packet at `position` of a message of `operation`.
     ///
-    /// It exists for every pair: First and Middle packets of the variants with immediate or invalidate are plain ones, and
-    /// for operations that fit in one packet the position does not matter.
+    /// It exists for every pair: First and Middle packets of the variants with immediate or
+    /// invalidate are plain ones, and for operations that fit in one packet the position does not
+    /// matter.
     #[must_use]
     pub const fn rc(operation: Operation, position: Position) -> Self {
         Self(Self::RC | number_of(operation, position))

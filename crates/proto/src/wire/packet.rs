@@ -50,8 +50,9 @@ pub(crate) const fn pad_count(len: usize) -> u8 {
     (len.wrapping_neg() & 3) as u8
 }
 
-/// What the parser must know of an opcode. RC and XRC operations that the specification leaves undefined get no extension headers:
-/// they are packets all the same, which the responder has to answer with a NAK "invalid request".
+/// What the parser must know of an opcode. RC and XRC operations that the specification leaves
+/// undefined get no extension headers: they are packets all the same, which the responder has to
+/// answer with a NAK "invalid request".
 fn parse_rule(opcode: Opcode) -> Result<HeaderSet, WireError> {
     match opcode.info() {
         Some(info) => Ok(info.headers),
@@ -65,12 +66,12 @@ fn parse_rule(opcode: Opcode) -> Result<HeaderSet, WireError> {
 impl<'a> Packet<'a> {
     /// Reads a packet (BTH through pad, without ICRC).
     ///
-    /// An undefined opcode of the RC or XRC class is accepted: [`Opcode::info`] has none, there are no extension headers, and all
-    /// that follows the BTH is payload.
+    /// An undefined opcode of the RC or XRC class is accepted: [`Opcode::info`] has none, there are
+    /// no extension headers, and all that follows the BTH is payload.
     ///
     /// # Errors
-    /// [`WireError`] says what is wrong; nothing else is checked here (keys, lengths against the MTU and the like are the
-    /// transport's).
+    /// [`WireError`] says what is wrong; nothing else is checked here (keys, lengths against the
+    /// MTU and the like are the transport's).
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let got = bytes.len();
         let Some((head, rest)) = bytes.split_first_chunk() else {
@@ -101,8 +102,8 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The destination queue pair of a packet that was not parsed, to find who should parse it. `None` if `bytes` is shorter
-    /// than a base transport header.
+    /// The destination queue pair of a packet that was not parsed, to find who should parse it.
+    /// `None` if `bytes` is shorter than a base transport header.
     #[must_use]
     pub fn dest_qp(bytes: &[u8]) -> Option<Qpn> {
         bytes
@@ -123,8 +124,8 @@ impl<'a> Packet<'a> {
         out.resize(out.len() + usize::from(pad_count(self.payload.len())), 0);
     }
 
-    /// Appends only the headers, with the pad count for `payload_len`; the caller appends the payload and zero bytes up to
-    /// [`padded_len`].
+    /// Appends only the headers, with the pad count for `payload_len`; the caller appends the
+    /// payload and zero bytes up to [`padded_len`].
     pub fn emit_headers(bth: &Bth, ext: &ExtHeaders, payload_len: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&bth.to_bytes(pad_count(payload_len)));
         ext.emit(out);

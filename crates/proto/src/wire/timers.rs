@@ -8,7 +8,8 @@ const RNR_TENS_OF_MICROS: [u32; 32] = [
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// How long a requester waits after a receiver-not-ready NAK with this code (low 5 bits): 10 µs to 655.36 ms.
+/// How long a requester waits after a receiver-not-ready NAK with this code (low 5 bits): 10 µs to
+/// 655.36 ms.
 #[must_use]
 pub const fn rnr_timer(code: u8) -> Duration {
     Duration::from_micros(RNR_TENS_OF_MICROS[(code & 0x1f) as usize] as u64 * 10)

@@ -27,11 +27,12 @@ pub(crate) fn seeds(base: u64) -> std::ops::Range<u64> {
     0..(base * percent / 100).max(1)
 }
 
-/// Seeds that are too few to count on: in any of them a queue pair may fail before much has happened.
+/// Seeds that are too few to count on: in any of them a queue pair may fail before much has
+/// happened.
 const FEW: u64 = 2;
 
-/// What a test of [`seeds`]`(base)` means to test must have happened more than `least` times in all of `base` seeds, and in fewer or more
-/// of them in proportion.
+/// What a test of [`seeds`]`(base)` means to test must have happened more than `least` times in all
+/// of `base` seeds, and in fewer or more of them in proportion.
 #[track_caller]
 pub(crate) fn expect_more(count: usize, least: usize, base: u64) {
     let seeds = seeds(base).end;
@@ -51,7 +52,8 @@ pub(crate) fn bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
     data
 }
 
-/// `length` bytes from `offset` on, cut into up to `pieces` elements of uneven length, some of them empty.
+/// `length` bytes from `offset` on, cut into up to `pieces` elements of uneven length, some of them
+/// empty.
 pub(crate) fn split(
     pair: &Pair,
     side: Side,

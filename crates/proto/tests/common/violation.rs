@@ -96,7 +96,8 @@ pub(crate) fn takes(pair: &mut Pair, what: (Operation, Position), packet: (ExtHe
     assert_ne!(pair.b.qp.state(), QpState::Err);
 }
 
-/// A's only work request fails with `status` because of B's refusal, and both queue pairs are in ERR.
+/// A's only work request fails with `status` because of B's refusal, and both queue pairs are in
+/// ERR.
 #[track_caller]
 pub(crate) fn both_fail(pair: &mut Pair, op: SendOp, sges: Vec<Sge>, status: WcStatus) {
     pair.recv(Side::A, 50, vec![]);

@@ -13,7 +13,8 @@ type Dir = *mut libc::DIR;
 /// On 64-bit platforms one structure has both names.
 type Name = libc::dirent64;
 
-/// At the begin of our streams. The C library's own begin with their descriptor, which is never negative.
+/// At the begin of our streams. The C library's own begin with their descriptor, which is never
+/// negative.
 const MAGIC: u64 = 0xfe77_0ce5_ffff_fe77;
 
 /// A stream of ours.

@@ -40,7 +40,8 @@ unsafe fn concerns_us(pattern: *const c_char) -> bool {
 
 hooks! {
     glob, glob64: fn(pattern: *const c_char, flags: c_int, on_error: OnError, to: *mut Glob) -> c_int, |next| {
-        // SAFETY: the program's string, function and structure; the functions have the types that the manual page names.
+        // SAFETY: the program's string, function and structure; the functions have the types that
+        // the manual page names.
         unsafe {
             if flags & ALTDIRFUNC != 0 || !concerns_us(pattern) {
                 return next()(pattern, flags, on_error, to);

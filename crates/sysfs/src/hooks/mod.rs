@@ -1,7 +1,8 @@
 //! The C library's functions, as this library has them.
 //!
-//! `open` and its kin take a mode only sometimes. A function with a fixed third argument is called in the same way on the platforms
-//! that Ferroce runs on: an argument that was not passed is a register that nobody reads.
+//! `open` and its kin take a mode only sometimes. A function with a fixed third argument is called
+//! in the same way on the platforms that Ferroce runs on: an argument that was not passed is a
+//! register that nobody reads.
 #![allow(
     clippy::missing_safety_doc,
     reason = "the contracts are those of the C functions"

@@ -28,7 +28,8 @@ pub(super) fn open_ours(entry: &Entry, flags: c_int) -> c_int {
     }
 }
 
-/// A device's node: a descriptor that takes no commands. Programs only want to see whether they may.
+/// A device's node: a descriptor that takes no commands. Programs only want to see whether they
+/// may.
 fn open_device(flags: c_int) -> c_int {
     let flags = flags & (libc::O_ACCMODE | libc::O_CLOEXEC | libc::O_NONBLOCK);
     // SAFETY: a string and no other pointers.

@@ -64,7 +64,8 @@ unsafe fn scan(
 
 hooks! {
     scandir, scandir64: fn(path: *const c_char, list: *mut *mut *mut Name, filter: Filter, compare: Compare) -> c_int, |next| {
-        // SAFETY: the program's string, pointer and functions; the function behind gets what it would have got.
+        // SAFETY: the program's string, pointer and functions; the function behind gets what it
+        // would have got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
                 Place::Kernel => next()(path, list, filter, compare),

@@ -1,4 +1,5 @@
-//! `stat(2)` and its kin. The names with `x` are those that programs built against a C library before 2.33 call.
+//! `stat(2)` and its kin. The names with `x` are those that programs built against a C library
+//! before 2.33 call.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -32,7 +33,8 @@ unsafe fn descriptor(folder: c_int, path: *const c_char, flags: c_int) -> Option
 
 hooks! {
     stat, stat64: fn(path: *const c_char, to: Stat) -> c_int, |next| {
-        // SAFETY: the program's string and structure; the function behind gets what it would have got.
+        // SAFETY: the program's string and structure; the function behind gets what it would have
+        // got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
                 Place::Kernel => next()(path, to),

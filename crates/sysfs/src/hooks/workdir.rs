@@ -8,7 +8,8 @@ use crate::next::hooks;
 use crate::place::{Place, find, of_descriptor};
 use crate::workdir;
 
-/// Goes to a folder of ours. The kernel goes to the nearest folder above it that there is, and so do children of the process.
+/// Goes to a folder of ours. The kernel goes to the nearest folder above it that there is, and so
+/// do children of the process.
 fn enter(entry: &Entry, go: impl Fn(&CStr) -> c_int) -> c_int {
     let Kind::Directory(_) = entry.kind else {
         return fail(libc::ENOTDIR);

@@ -13,7 +13,8 @@ fn unsupported() -> isize {
 
 hooks! {
     getxattr: fn(path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize, |next| {
-        // SAFETY: the program's strings and buffer; the function behind gets what it would have got.
+        // SAFETY: the program's strings and buffer; the function behind gets what it would have
+        // got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
                 Place::Kernel => next()(path, name, value, size),

@@ -21,7 +21,8 @@ const fn section(title: &'static str, name: &'static str) -> Section {
 const BOTH: &[Server] = &[Server::Here, Server::There];
 const FAMILIES: &[Family] = &[Family::V4, Family::V6];
 const V4: &[Family] = &[Family::V4];
-/// What needs no look at what was printed: the programs compare by themselves, and both ends tell by their status.
+/// What needs no look at what was printed: the programs compare by themselves, and both ends tell
+/// by their status.
 const STATUS: Check = Check::Says("", "");
 
 /// All rows, section by section.

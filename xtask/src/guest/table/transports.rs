@@ -11,8 +11,9 @@ const BYTES: Section = section("Programs that compare every byte", "bytes");
 
 /// The port of perftest and the ping-pongs.
 const TCP: Ready = Ready::Tcp(18515);
-/// perftest's common options: few messages, for an emulated processor, and a retry timeout of a second, as one that is busy polling
-/// may well leave its network alone for longer than the usual 67 ms.
+/// perftest's common options: few messages, for an emulated processor, and a retry timeout of a
+/// second, as one that is busy polling may well leave its network alone for longer than the usual
+/// 67 ms.
 const FEW: &str = "-F -n 20 -u 18 -x GID";
 
 pub(super) fn ping_pongs(all: &mut Table) {
@@ -89,7 +90,8 @@ pub(super) fn perftest(all: &mut Table) {
         let client = format!("{server} SERVER");
         let body = Body::Both(Ready::Cm(18515), measured(size, 20, unit));
         all.add(&PERFTEST, V4, &server, &client, body);
-        // The client calls twice and does not wait until the server listens again, which takes the guest too long.
+        // The client calls twice and does not wait until the server listens again, which takes the
+        // guest too long.
         all.only(&[Server::Here]);
     }
 }

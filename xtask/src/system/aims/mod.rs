@@ -1,6 +1,8 @@
-//! The performance aims: unmodified perftest on the drop-in libraries, by turns with what each aim is measured against.
+//! The performance aims: unmodified perftest on the drop-in libraries, by turns with what each aim
+//! is measured against.
 //!
-//! Nothing here is a test: how fast a machine is, nobody can promise. `cargo xtask aims --write-table` writes `docs/performance.md`.
+//! Nothing here is a test: how fast a machine is, nobody can promise.
+//! `cargo xtask aims --write-table` writes `docs/performance.md`.
 
 mod document;
 mod probe;

@@ -21,7 +21,8 @@ pub(super) enum Number {
 pub(super) enum Probe {
     /// Unmodified perftest on the drop-in libraries.
     Perftest(&'static [&'static str]),
-    /// The same, where so many packets of a thousand are lost, at random. What goes through the kernel as one counts as one.
+    /// The same, where so many packets of a thousand are lost, at random. What goes through the
+    /// kernel as one counts as one.
     Lossy(&'static [&'static str], u32),
     /// A floor or another program, run by `ferroce bench` on one host.
     Bench {
@@ -36,7 +37,8 @@ pub(super) enum Probe {
     Qperf,
     /// `cmtime`: microseconds per connection, with that many.
     Connections(&'static str),
-    /// `many-pairs` of the system tests: resident bytes of one of so many connected, idle queue pairs.
+    /// `many-pairs` of the system tests: resident bytes of one of so many connected, idle queue
+    /// pairs.
     Pairs(&'static str),
     /// What an idle device costs.
     Idle,
@@ -47,8 +49,9 @@ pub(super) enum Probe {
 /// The TCP or UDP port of the servers.
 const PORT: u16 = 18515;
 const PORT_WORD: &str = "18515";
-/// sockperf's alone: it does not reuse addresses, so it cannot listen where a connection of the program before it, of which the server
-/// was the first to close, is remembered for a minute. The others can.
+/// sockperf's alone: it does not reuse addresses, so it cannot listen where a connection of the
+/// program before it, of which the server was the first to close, is remembered for a minute. The
+/// others can.
 const SOCKPERF_PORT: u16 = 18516;
 const SOCKPERF_PORT_WORD: &str = "18516";
 /// Measures what an idle device costs.
@@ -125,7 +128,8 @@ impl Probe {
                 bits.map(|bits| bits / 8e9).ok_or_else(|| unread("iperf3"))
             }
             Self::Sockperf => {
-                // With a listener on TCP as well one knows when it is ready: it takes both from a list of addresses.
+                // With a listener on TCP as well one knows when it is ready: it takes both from a
+                // list of addresses.
                 let both = format!("T:{server}:{SOCKPERF_PORT}\nU:{server}:{SOCKPERF_PORT}\n");
                 let list = stage.file("sockperf.list");
                 std::fs::write(&list, both).map_err(|e| e.to_string())?;
@@ -214,8 +218,8 @@ fn perftest(stage: &Stage, words: &[&str], number: Number) -> Result<f64, String
     table_row(&client.output(), number).ok_or_else(|| unread(words[0]))
 }
 
-/// The last row of perftest's table. Latency: bytes, iterations, min, max, typical …; bandwidth: bytes, iterations, peak, average
-/// (MiB/s), million messages per second.
+/// The last row of perftest's table. Latency: bytes, iterations, min, max, typical …; bandwidth:
+/// bytes, iterations, peak, average (MiB/s), million messages per second.
 fn table_row(output: &str, number: Number) -> Option<f64> {
     let row = |line: &str| {
         let numbers: Option<Vec<f64>> = line

@@ -1,8 +1,9 @@
 //! Rounds: ours and theirs, by turns.
 //!
-//! What two processors have to say to each other in a microsecond depends on where the host has put them, and that changes: a cache line
-//! takes four times as long for a while. A round in which it did so between ours and theirs says nothing. So where that
-//! counts the line is measured before, between and after them; such a round is not taken, nor one in another state than most.
+//! What two processors have to say to each other in a microsecond depends on where the host has put
+//! them, and that changes: a cache line takes four times as long for a while. A round in which it
+//! did so between ours and theirs says nothing. So where that counts the line is measured before,
+//! between and after them; such a round is not taken, nor one in another state than most.
 
 use super::probe::{Number, Probe};
 use super::table::Aim;

@@ -43,8 +43,8 @@ impl Aim {
         format!("{place}: {} / {}", self.work, self.theirs.name())
     }
 
-    /// Whether it is decided by how long a cache line takes from one processor to the other: short messages by shared memory on
-    /// both sides.
+    /// Whether it is decided by how long a cache line takes from one processor to the other: short
+    /// messages by shared memory on both sides.
     pub(super) fn depends_on_line(&self) -> bool {
         let is_shared = matches!(self.theirs, Probe::Bench { name, .. } if name.starts_with("UCX"));
         is_shared && !matches!(self.number, Number::Bandwidth)
@@ -96,7 +96,8 @@ const fn ping(work: &'static str, mtu: u32, ours: &'static [&'static str], their
     }
 }
 
-/// Unmodified perftest between two namespaces where so many of a thousand packets are lost, against itself where none is.
+/// Unmodified perftest between two namespaces where so many of a thousand packets are lost, against
+/// itself where none is.
 const fn loss(work: &'static str, ours: &'static [&'static str], lost: u32) -> Aim {
     Aim {
         work,
@@ -113,7 +114,8 @@ const fn bench(name: &'static str, size: &'static str) -> Probe {
     Probe::Bench { name, size }
 }
 
-// Each runs for as long as what it is measured against, some tenths of a second: a program finds its pace in the first ten milliseconds.
+// Each runs for as long as what it is measured against, some tenths of a second: a program finds
+// its pace in the first ten milliseconds.
 const WRITE: &[&str] = &["ib_write_bw", "-s", "65536", "-n", "20000"];
 const READ: &[&str] = &["ib_read_bw", "-s", "65536", "-n", "20000"];
 const SEND: &[&str] = &["ib_send_bw", "-s", "65536", "-n", "20000"];

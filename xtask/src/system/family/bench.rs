@@ -85,7 +85,8 @@ fn quick(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-/// What UC and UD have, on both paths. `--quick` measures 8 bytes and 64 KiB, of which only the first fit a datagram.
+/// What UC and UD have, on both paths. `--quick` measures 8 bytes and 64 KiB, of which only the
+/// first fit a datagram.
 fn unreliable(stage: &Stage) -> Outcome {
     let ferroce = stage.built("ferroce");
     let out = stage.file("out").to_string_lossy().into_owned();
@@ -123,7 +124,8 @@ fn unreliable(stage: &Stage) -> Outcome {
 
 /// On a cable that loses packets the benchmark ends, and says how many messages were lost.
 fn lossy(stage: &Stage) -> Outcome {
-    // All but the connection manager's packets, which go to queue pair 1: behind the UDP header and 5 bytes.
+    // All but the connection manager's packets, which go to queue pair 1: behind the UDP header and
+    // 5 bytes.
     super::wire::impair(stage, "@th,104,24 != 1 numgen random mod 100 < 10 drop")?;
     let words = ["--time", "200", "--rounds", "1", "--sizes", "64"];
     let which = ["--transport", "uc,ud", "--only", "UC", "--only", "UD"];

@@ -156,7 +156,8 @@ fn log_filter(stage: &Stage) -> Outcome {
     }
 }
 
-/// Somebody else has the UDP port: one line says so, and connections within the host work all the same.
+/// Somebody else has the UDP port: one line says so, and connections within the host work all the
+/// same.
 fn port_taken(stage: &Stage) -> Outcome {
     let script = "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 4791)); \
                   print('taken', flush=True); time.sleep(60)";

@@ -108,8 +108,8 @@ fn verbose_rping(stage: &Stage, address: &str) -> Outcome {
 
 /// A server for any number of clients, four at once and again four.
 ///
-/// rping itself loses a connect request that comes while it is busy with the one before, so each client starts when the one before is
-/// connected; they go on together.
+/// rping itself loses a connect request that comes while it is busy with the one before, so each
+/// client starts when the one before is connected; they go on together.
 fn persistent(stage: &Stage) -> Outcome {
     let address = stage.ipv4();
     let mut server = stage.start(Side::A, &["rping", "-s", "-P", "-S", "4096", "-a", address])?;
@@ -132,7 +132,8 @@ fn persistent(stage: &Stage) -> Outcome {
     server.killed_by(Signal::SIGTERM)
 }
 
-/// Several servers and clients at once: whatever arrives on the UDP port that they share must find the right one.
+/// Several servers and clients at once: whatever arrives on the UDP port that they share must find
+/// the right one.
 fn crowd(stage: &Stage) -> Outcome {
     let ports: Vec<String> = (7001..7007).map(|port: u16| port.to_string()).collect();
     let command = |role, port| {

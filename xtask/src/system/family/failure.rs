@@ -19,7 +19,8 @@ pub(super) fn add(all: &mut Catalogue) {
             all.at("absent.neighbour", place, User::Ordinary, 30, no_neighbour);
         }
     }
-    // Over a wire a process that dies looks like a host that dies: only who has work under way is told, and rping may have none.
+    // Over a wire a process that dies looks like a host that dies: only who has work under way is
+    // told, and rping may have none.
     for place in [Place::Loopback, Place::OneSpace] {
         for user in USERS {
             all.at("killed.server", place, user, 60, |stage| {
@@ -79,7 +80,8 @@ fn no_host(stage: &Stage) -> Outcome {
     works(stage)
 }
 
-/// Nobody has the address, and it would be on the local network: that is told within the time of the call, as by the kernel.
+/// Nobody has the address, and it would be on the local network: that is told within the time of
+/// the call, as by the kernel.
 fn no_neighbour(stage: &Stage) -> Outcome {
     let mut client = client(stage, "10.99.0.77")?;
     client.refuse()?;
@@ -143,7 +145,8 @@ fn while_listening(stage: &Stage) -> Outcome {
     works(stage)
 }
 
-/// The target of WRITEs dies: the writer's work completes in error, as with a NIC whose peer is gone.
+/// The target of WRITEs dies: the writer's work completes in error, as with a NIC whose peer is
+/// gone.
 fn write_target(stage: &Stage) -> Outcome {
     // Line by line: the test waits for what it prints.
     let server = ["stdbuf", "-oL", "ib_write_bw", "-F", "-D", "30"];

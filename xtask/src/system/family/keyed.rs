@@ -113,7 +113,8 @@ fn refused(stage: &Stage, other: Option<&str>, errno: &str) -> Outcome {
     contains(&server.output(), errno)
 }
 
-/// tshark reads every packet, tags or not, and sees the handshake as what it is to other makes: an opcode of a manufacturer's.
+/// tshark reads every packet, tags or not, and sees the handshake as what it is to other makes: an
+/// opcode of a manufacturer's.
 fn captured(stage: &Stage) -> Outcome {
     let seen = capture(stage, || {
         rping(stage)?;

@@ -136,7 +136,8 @@ with d.Context(name=names[0]) as c:
     contains(&output, "True 4")
 }
 
-/// Runs a program with everything bound at load time; it must end with 0 and without complaints from the loader.
+/// Runs a program with everything bound at load time; it must end with 0 and without complaints
+/// from the loader.
 fn runs(stage: &Stage, words: &[&str]) -> Result<String, String> {
     let mut process = stage
         .program(Side::A, words)

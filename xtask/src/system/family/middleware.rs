@@ -1,5 +1,5 @@
-//! UCX and libfabric on the devices: each brings its own wire-up over datagrams or the connection manager, and uses what ordinary
-//! programs do not.
+//! UCX and libfabric on the devices: each brings its own wire-up over datagrams or the connection
+//! manager, and uses what ordinary programs do not.
 
 use super::contains;
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};

@@ -80,7 +80,8 @@ impl Ready {
     }
 }
 
-/// Starts a server on side A, and a client on side B once the server can be called; both must end with 0. What they printed.
+/// Starts a server on side A, and a client on side B once the server can be called; both must end
+/// with 0. What they printed.
 fn pair(
     stage: &Stage,
     ready: Ready,
@@ -96,7 +97,8 @@ fn pair(
     Ok((server.output(), client.output()))
 }
 
-/// `ib_write_bw` with these options on both sides. What the client printed, with what it reports of these files of its device.
+/// `ib_write_bw` with these options on both sides. What the client printed, with what it reports of
+/// these files of its device.
 fn counted_writes(stage: &Stage, options: &[&str], counters: &str) -> Result<String, String> {
     let server = [&["ib_write_bw", "-F"], options].concat();
     let list = format!("--report-counters={counters}");

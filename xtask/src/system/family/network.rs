@@ -56,7 +56,8 @@ fn addresses(stage: &Stage) -> Outcome {
         "=fd97::7",
     )?;
     let later = index_of(&watch, "fd97::7");
-    // Only the first of two changes can be seen in a line of its own for sure, so the second waits for it.
+    // Only the first of two changes can be seen in a line of its own for sure, so the second waits
+    // for it.
     let lines = watch.output().lines().count();
     stage
         .net

@@ -26,7 +26,8 @@ pub(super) fn add(all: &mut Catalogue) {
 
 fn perftest(stage: &Stage, program: &str, options: &[&str]) -> Outcome {
     let with_cm = options.contains(&"-R");
-    // With -R the addresses of the queue pairs travel through the connection manager, on the port that is TCP's otherwise.
+    // With -R the addresses of the queue pairs travel through the connection manager, on the port
+    // that is TCP's otherwise.
     let ready = if with_cm {
         Ready::Cm(18515)
     } else {

@@ -1,4 +1,5 @@
-//! RDMA through an encrypted tunnel: what protects a path where hosts between the two may read and forge (see `SECURITY.md`).
+//! RDMA through an encrypted tunnel: what protects a path where hosts between the two may read and
+//! forge (see `SECURITY.md`).
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

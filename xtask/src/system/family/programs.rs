@@ -172,7 +172,8 @@ pub(super) fn one_each(stage: &Stage, program: &str, case: &[&str], address: &st
     server.succeed()
 }
 
-/// One side is killed while the client writes into the server's memory; the other checks what it is told.
+/// One side is killed while the client writes into the server's memory; the other checks what it is
+/// told.
 pub(super) fn killed(stage: &Stage, case: &str) -> Outcome {
     let program = stage.built("failures");
     let mut server = stage.start(Side::A, &[&program, "server", case])?;

@@ -34,7 +34,8 @@ pub(super) fn add(all: &mut Catalogue) {
     }
 }
 
-/// Connects so many queue pairs. The server says where it listens; both sides must end well. What the client printed.
+/// Connects so many queue pairs. The server says where it listens; both sides must end well. What
+/// the client printed.
 pub(in crate::system) fn pairs(stage: &Stage, mode: &str, count: &str) -> Result<String, String> {
     let program = stage.built("many-pairs");
     let mut server = stage.start(Side::A, &[&program, "server"])?;

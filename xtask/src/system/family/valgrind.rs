@@ -1,4 +1,5 @@
-//! Programs under valgrind: no error, and no memory that nothing refers to any more, on either side.
+//! Programs under valgrind: no error, and no memory that nothing refers to any more, on either
+//! side.
 //!
 //! All C programs of `tests/c`, and one program of each kind that Debian ships. With few rounds:
 //! valgrind is some fifty times slower, and runs one thread at a time.
@@ -16,8 +17,9 @@ const VALGRIND: [&str; 6] = [
     "--errors-for-leak-kinds=definite",
 ];
 
-/// For programs that send bytes which they never wrote: padding of a structure, a fresh buffer. The device copies those, adds them up
-/// and gives them to the kernel, as it must, and valgrind would blame it. What they do is done by the other programs too.
+/// For programs that send bytes which they never wrote: padding of a structure, a fresh buffer. The
+/// device copies those, adds them up and gives them to the kernel, as it must, and valgrind would
+/// blame it. What they do is done by the other programs too.
 const VALGRIND_UNWRITTEN: [&str; 7] = [
     VALGRIND[0],
     VALGRIND[1],
@@ -53,7 +55,8 @@ const ALONE: [(&str, &[&str]); 7] = [
     ("failures", &["absent", "SERVER"]),
 ];
 
-/// C programs with a server for clients: program, options of both, arguments of the client, how many clients.
+/// C programs with a server for clients: program, options of both, arguments of the client, how
+/// many clients.
 const SERVED: [(&str, &[&str], &[&str], usize); 5] = [
     ("client-server", &[], &[], 2),
     ("read-write", &[], &[], 1),
@@ -62,8 +65,9 @@ const SERVED: [(&str, &[&str], &[&str], usize); 5] = [
     ("epoll", &[], &["200"], 2),
 ];
 
-/// Ping-pongs of ibverbs-utils, with what only some of them have. Not `-e` with `-t`: then the program arms its queue, takes all that is
-/// there, and ends with "poll CQ failed 2" at an event for what it took already; the slower it runs, the surer.
+/// Ping-pongs of ibverbs-utils, with what only some of them have. Not `-e` with `-t`: then the
+/// program arms its queue, takes all that is there, and ends with "poll CQ failed 2" at an event
+/// for what it took already; the slower it runs, the surer.
 const PING_PONGS: [(&str, &[&str]); 7] = [
     ("ibv_rc_pingpong", &["-c"]),
     ("ibv_rc_pingpong", &["-e", "-N", "-s", "20000"]),

@@ -58,7 +58,8 @@ pub(super) fn add(all: &mut Catalogue) {
     }
 }
 
-/// Most processes of a host are stopped, with all that the kernel gives to them: queue pairs of the others do not notice.
+/// Most processes of a host are stopped, with all that the kernel gives to them: queue pairs of the
+/// others do not notice.
 fn stopped(stage: &Stage) -> Outcome {
     let mut idle = Vec::new();
     for port in 19001..19007 {
@@ -78,7 +79,8 @@ fn stopped(stage: &Stage) -> Outcome {
         .try_for_each(|process| process.signal(Signal::SIGKILL))
 }
 
-/// Many queue pairs of a process send to one other process: none gets far ahead, and what they send together its buffer can hold.
+/// Many queue pairs of a process send to one other process: none gets far ahead, and what they send
+/// together its buffer can hold.
 fn fair_shares(stage: &Stage, pairs: &str) -> Outcome {
     let program = stage.built("fair-shares");
     let mut server = stage.start(Side::A, &[&program, "server", pairs])?;
@@ -105,8 +107,9 @@ fn no_losses(stage: &Stage) -> Outcome {
     }
 }
 
-/// Of the 6 MB that come to either side of the pingpong: its program ends when it has the last message, and nobody repeats the
-/// acknowledgement of that one if it is lost. So it would be with an adapter.
+/// Of the 6 MB that come to either side of the pingpong: its program ends when it has the last
+/// message, and nobody repeats the acknowledgement of that one if it is lost. So it would be with
+/// an adapter.
 const ALL_BUT_THE_END: &str = "quota until 5000000 bytes";
 
 fn add_impaired(all: &mut Catalogue, name: &str, place: Place, rule: &'static str) {
@@ -226,7 +229,8 @@ fn operations(stage: &Stage) -> Outcome {
 
 /// Captures side A's end of the cable while something happens.
 pub(super) fn capture(stage: &Stage, happens: impl FnOnce() -> Outcome) -> Result<Seen, String> {
-    // Between two ends on one host the kernel does not cut runs of packets, and a capture would show each as one.
+    // Between two ends on one host the kernel does not cut runs of packets, and a capture would
+    // show each as one.
     for side in [Side::A, Side::B] {
         stage
             .net

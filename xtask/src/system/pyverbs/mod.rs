@@ -1,4 +1,5 @@
-//! rdma-core's own test suite, which Debian's `python3-pyverbs` brings, on each kind of device, address family and path.
+//! rdma-core's own test suite, which Debian's `python3-pyverbs` brings, on each kind of device,
+//! address family and path.
 
 mod exceptions;
 mod report;

@@ -12,7 +12,8 @@ pub(crate) enum Check {
     Says(&'static str, &'static str),
     /// This text that many times, from the client.
     Times(&'static str, usize),
-    /// perftest's table: a line for each size with the count of iterations and a result above zero, in this unit.
+    /// perftest's table: a line for each size with the count of iterations and a result above zero,
+    /// in this unit.
     Measured {
         sizes: Sizes,
         iterations: Iterations,

@@ -22,7 +22,8 @@ The words in capitals stand for addresses: `SERVER`, `CLIENT` (IPv4), `SERVER6`,
 pub(in crate::system) fn made_of(record: &Record) -> Document {
     let recorded = record.all();
     let mut rows = rows::all();
-    // Rows of one program and transport may be made in several places; a stable sort keeps their order.
+    // Rows of one program and transport may be made in several places; a stable sort keeps their
+    // order.
     rows.sort_by_key(|row| (row.program, row.transport));
     let lines = rows.iter().map(|row| {
         let result = |path| {

@@ -1,7 +1,9 @@
-//! The table of programs: every program of ibverbs-utils, rdmacm-utils and perftest, with the options of its manual page.
+//! The table of programs: every program of ibverbs-utils, rdmacm-utils and perftest, with the
+//! options of its manual page.
 //!
-//! A [`Row`] says what is run and what it must show. Rows of one program and transport form one test, which runs them one after the
-//! other in one pair of namespaces. What came out is kept in a [`Record`], from which [`document`] makes `docs/programs.md`.
+//! A [`Row`] says what is run and what it must show. Rows of one program and transport form one
+//! test, which runs them one after the other in one pair of namespaces. What came out is kept in a
+//! [`Record`], from which [`document`] makes `docs/programs.md`.
 
 pub(crate) mod check;
 pub(super) mod document;
@@ -14,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{Catalogue, Outcome, Place, Stage, User};
 use check::Check;
 
-/// Where the rows are run: two processes of one namespace, whose data needs no wire, and two namespaces, joined by one.
+/// Where the rows are run: two processes of one namespace, whose data needs no wire, and two
+/// namespaces, joined by one.
 const PATHS: [(Place, Path); 2] = [
     (Place::OneSpace, Path::Local),
     (Place::Wire(1500), Path::Wire),
@@ -57,7 +60,8 @@ enum Sides {
 enum Due {
     /// Both sides end with 0 and show what the check wants.
     Pass(Check),
-    /// The program (its server, if there are two) ends by itself with a failure and this message; the reason is for the document.
+    /// The program (its server, if there are two) ends by itself with a failure and this message;
+    /// the reason is for the document.
     Refuse {
         says: &'static str,
         reason: &'static str,
@@ -78,7 +82,8 @@ impl Due {
     }
 }
 
-/// A line of the table. Options may hold words in capitals, for which an address is put in: see [`run`].
+/// A line of the table. Options may hold words in capitals, for which an address is put in: see
+/// [`run`].
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     program: &'static str,

@@ -5,11 +5,12 @@ use std::time::Duration;
 use super::{Due, Path, Record, Row, Sides};
 use crate::system::{Outcome, Process, Side, Stage, xrc_file};
 
-/// Time for one process of a row. ib_send_lat measures the processor's clock for more than a second before each size of `-a`.
+/// Time for one process of a row. ib_send_lat measures the processor's clock for more than a second
+/// before each size of `-a`.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Files that perftest leaves behind: those of another user, say root, it cannot open the next time. Each of its processes makes a domain
-/// of its own by them.
+/// Files that perftest leaves behind: those of another user, say root, it cannot open the next
+/// time. Each of its processes makes a domain of its own by them.
 const XRC_FILES: [&str; 2] = ["/tmp/xrc_domain_server", "/tmp/xrc_domain_client"];
 
 /// Result of a row that did what was due.

@@ -31,7 +31,8 @@ struct Plain {
 }
 
 impl Plain {
-    /// All of its flags. They are not changed in their place: the processor waits if a word is read of which a byte was just written.
+    /// All of its flags. They are not changed in their place: the processor waits if a word is read
+    /// of which a byte was just written.
     #[inline]
     fn flags(&self) -> SendFlags {
         match self.from {

@@ -84,7 +84,8 @@ pub(in crate::verbs) unsafe extern "C" fn wr_flush(
 /// What a program wants to be flushed.
 ///
 /// # Errors
-/// EINVAL for a placement type or a selectivity level that does not exist, and for a range longer than a message.
+/// EINVAL for a placement type or a selectivity level that does not exist, and for a range longer
+/// than a message.
 fn flush((rkey, addr, len): (u32, u64, usize), placement: u8, level: u8) -> Result<Flush, Error> {
     let selectivity = match level {
         IBV_FLUSH_RANGE => Selectivity::Range,
@@ -114,7 +115,8 @@ pub(super) unsafe extern "C" fn wr_bind_mw(
     rkey: u32,
     bind_info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: a live extended queue pair, between start and complete; a window, and a region, that are NULL or live.
+    // SAFETY: a live extended queue pair, between start and complete; a window, and a region, that
+    // are NULL or live.
     unsafe {
         match mw::bind_type_2(mw, rkey, &*bind_info) {
             Ok(op) => begin_other(qp, op),

@@ -114,7 +114,8 @@ pub(super) unsafe extern "C" fn wr_set_inline_data(
     length: usize,
 ) {
     let piece = [(addr.cast_const().cast(), length)];
-    // SAFETY: a live extended queue pair, between start and complete; the buffer is memory of the program.
+    // SAFETY: a live extended queue pair, between start and complete; the buffer is memory of the
+    // program.
     unsafe { set_inline(qp, piece.into_iter()) };
 }
 
@@ -132,6 +133,7 @@ pub(super) unsafe extern "C" fn wr_set_inline_data_list(
     let pieces = buffers
         .iter()
         .map(|b| (b.addr.cast_const().cast(), b.length));
-    // SAFETY: a live extended queue pair, between start and complete; the buffers are memory of the program.
+    // SAFETY: a live extended queue pair, between start and complete; the buffers are memory of the
+    // program.
     unsafe { set_inline(qp, pieces) };
 }

@@ -45,7 +45,8 @@ pub(super) fn run(task: &Task, which: Floor, meeting: Meeting) -> Outcome<Measur
     }
 }
 
-/// Repeats something that is done when it returns, for the time of a task: how long each took, and how much that is.
+/// Repeats something that is done when it returns, for the time of a task: how long each took, and
+/// how much that is.
 fn repeat(task: &Task, mut once: impl FnMut(u64) -> Outcome) -> Outcome<Measured> {
     let mut times = Times::new()?;
     let begun = Instant::now();

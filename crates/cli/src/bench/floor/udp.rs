@@ -17,7 +17,8 @@ use crate::connection::Outcome;
 const LOST: Duration = Duration::from_millis(200);
 /// Polls between two looks at the clock.
 const POLLS: u32 = 256;
-/// Bytes of a datagram at most: what a `RoCEv2` packet of path MTU 1024 has behind the UDP header. That fits any Ethernet.
+/// Bytes of a datagram at most: what a `RoCEv2` packet of path MTU 1024 has behind the UDP header.
+/// That fits any Ethernet.
 const SEGMENT: usize = 1024 + 32;
 /// Segments of one system call: no more than 64 KiB.
 const SEGMENTS: usize = 60;
@@ -25,7 +26,8 @@ const SEGMENTS: usize = 60;
 const GLANCE: Duration = Duration::from_millis(5);
 /// The first word of every segment.
 const MARK: u64 = 0x6665_7272_6f63_6521;
-/// Bytes of the receiver's socket buffer that are asked for; the kernel gives what its limit allows.
+/// Bytes of the receiver's socket buffer that are asked for; the kernel gives what its limit
+/// allows.
 const BUFFER: usize = 8 << 20;
 
 fn text(error: std::io::Error) -> String {
@@ -125,7 +127,8 @@ fn meeting(socket: &UdpSocket) -> Outcome<Meeting> {
     })
 }
 
-/// Bytes of a datagram, and how many of them make a message: as many as one system call takes, if the message is longer.
+/// Bytes of a datagram, and how many of them make a message: as many as one system call takes, if
+/// the message is longer.
 fn segments(task: &Task) -> (usize, usize) {
     let segment = task.size.min(SEGMENT);
     (segment, (task.size / segment).min(SEGMENTS))
@@ -160,7 +163,8 @@ pub(super) fn drain(
     finish: &Finish,
 ) -> Outcome<Measured> {
     let socket = socket((task.address, 0).into())?;
-    // It sleeps until something comes: a receiver that polls would take the processor from the sender where there are few.
+    // It sleeps until something comes: a receiver that polls would take the processor from the
+    // sender where there are few.
     socket.set_nonblocking(false).map_err(text)?;
     socket.set_read_timeout(Some(GLANCE)).map_err(text)?;
     setsockopt(&socket, UdpGroSegment, &true).map_err(|e| format!("UDP_GRO: {e}"))?;

@@ -13,7 +13,8 @@ use crate::bench::task::{Path, Task};
 use crate::bench::worker::{Answer, Request};
 use crate::connection::Outcome;
 
-/// What a worker needs beside the time of the measurement itself: on a busy machine that may be long.
+/// What a worker needs beside the time of the measurement itself: on a busy machine that may be
+/// long.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Names the key file to the device.

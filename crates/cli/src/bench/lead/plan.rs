@@ -34,7 +34,8 @@ pub(super) fn chosen(series: Series, only: &[String]) -> bool {
         })
 }
 
-/// One round: small sizes first, and of one size everything side by side. `datagram`: bytes of the longest datagram.
+/// One round: small sizes first, and of one size everything side by side. `datagram`: bytes of the
+/// longest datagram.
 pub(super) fn round(series: &[Series], sizes: &[usize], datagram: usize) -> Vec<(Series, usize)> {
     let fits = |series: &Series, size| {
         let is_datagram = series.transport() == Some(Transport::Ud);

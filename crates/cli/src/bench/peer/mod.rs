@@ -196,8 +196,8 @@ impl Peer {
         .map_err(|e| format!("{program}: {e}"))
     }
 
-    /// How often it does something, so that it takes about as long as the other measurements: these programs count, they do not look
-    /// at the clock.
+    /// How often it does something, so that it takes about as long as the other measurements: these
+    /// programs count, they do not look at the clock.
     fn count(self, task: &Task) -> u64 {
         let one = match self.kind() {
             // More than it takes on an idle machine: on a busy one it takes much more.

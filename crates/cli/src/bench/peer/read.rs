@@ -26,7 +26,8 @@ fn unread<T>(output: &str) -> Outcome<T> {
     Err(format!("it printed what was not expected: {end:?}"))
 }
 
-/// `ucx_perftest -f`: iterations; latency at the percentile, average, overall; bandwidth (MiB/s) and message rate, average and overall.
+/// `ucx_perftest -f`: iterations; latency at the percentile, average, overall; bandwidth (MiB/s)
+/// and message rate, average and overall.
 pub(super) fn ucx(output: &str, kind: Kind) -> Outcome<Measured> {
     let last = output.lines().rev().map(numbers).find(|n| n.len() == 8);
     match (last, kind) {

@@ -73,7 +73,8 @@ impl Results {
             .map(|(series, why)| (*series, why.as_str()))
     }
 
-    /// An error if an operation of ours failed. Floors and other programs may not be possible everywhere; the report says so.
+    /// An error if an operation of ours failed. Floors and other programs may not be possible
+    /// everywhere; the report says so.
     pub(super) fn verdict(&self) -> Outcome {
         let ours = |series: &Series| matches!(series, Series::Verbs(..));
         match self.left_out.iter().find(|(series, _)| ours(series)) {
@@ -82,7 +83,8 @@ impl Results {
         }
     }
 
-    /// The series of a path and kind that have numbers: floors first, then other programs, ours last.
+    /// The series of a path and kind that have numbers: floors first, then other programs, ours
+    /// last.
     pub(super) fn series(&self, path: Path, kind: Kind) -> Vec<Series> {
         let mut all: Vec<Series> = self.rounds.keys().map(|(series, _)| *series).collect();
         all.dedup();

@@ -86,7 +86,8 @@ impl Series {
         }
     }
 
-    /// What it is held against at a size: the floor, the size at which that is measured, and how often it is done for one of ours.
+    /// What it is held against at a size: the floor, the size at which that is measured, and how
+    /// often it is done for one of ours.
     pub(crate) fn floor(self, size: usize) -> Option<(Floor, usize, f64)> {
         let Self::Verbs(path, _, verb, kind) = self else {
             return None;
@@ -142,7 +143,8 @@ impl Task {
         self.series.transport().unwrap_or(Transport::Rc)
     }
 
-    /// Operations under way at once. Few large ones: what is measured is not how slow memory is that fits no cache.
+    /// Operations under way at once. Few large ones: what is measured is not how slow memory is
+    /// that fits no cache.
     pub(crate) fn window(&self) -> usize {
         (Self::WINDOW_BYTES / self.size.max(1)).clamp(4, 128)
     }

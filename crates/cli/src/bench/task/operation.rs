@@ -135,7 +135,8 @@ impl Verb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Time of one: half a round trip for SEND, WRITE (with and without immediate) and the bare pings, from post to completion for READ and atomics.
+    /// Time of one: half a round trip for SEND, WRITE (with and without immediate) and the bare
+    /// pings, from post to completion for READ and atomics.
     Latency,
     /// A window of them under way: bandwidth and message rate.
     Stream,

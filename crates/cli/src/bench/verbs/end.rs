@@ -18,8 +18,8 @@ use crate::connection::{Outcome, context, done, event, text};
 const RESOLVE: Duration = Duration::from_secs(3);
 /// Receives per operation under way: the sender never waits for one while the receiver keeps up.
 const RECEIVES: usize = 2;
-/// The same where a message that finds no receive is lost: what the receiver does while it is not scheduled. Of messages up to a size, since
-/// memory is no end.
+/// The same where a message that finds no receive is lost: what the receiver does while it is not
+/// scheduled. Of messages up to a size, since memory is no end.
 const UNRELIABLE_RECEIVES: usize = 16;
 const SHORT: usize = 4096;
 
@@ -121,7 +121,8 @@ impl End {
         Ok(end)
     }
 
-    /// The passive side: tells where it listens, and accepts one connection. `prepare` makes the memory ready for the peer.
+    /// The passive side: tells where it listens, and accepts one connection. `prepare` makes the
+    /// memory ready for the peer.
     pub(super) fn accept(
         task: &Task,
         listening: &mut dyn FnMut(SocketAddr),
@@ -250,7 +251,8 @@ impl End {
         }
     }
 
-    /// Looks at the message whose receive has completed as number `number`, and posts its slot again.
+    /// Looks at the message whose receive has completed as number `number`, and posts its slot
+    /// again.
     pub(super) fn take(&self, number: u64, completion: ferroce::Completion) -> Outcome {
         let arrived = done(completion)?;
         if arrived.bytes as usize != self.receiver.size {
@@ -260,7 +262,8 @@ impl End {
         self.post_receive(number)
     }
 
-    /// Looks at a message where others before it may have got lost, posts its slot again, and gives its number.
+    /// Looks at a message where others before it may have got lost, posts its slot again, and gives
+    /// its number.
     pub(super) fn take_any(&self, completion: ferroce::Completion) -> Outcome<u64> {
         let slot = completion.tag;
         let arrived = done(completion)?;
@@ -268,7 +271,8 @@ impl End {
         if arrived.bytes as usize != self.receiver.size + header {
             return Err(format!("a message has {} bytes", arrived.bytes));
         }
-        // A WRITE goes to the slot of its own number, where later ones may have come already; others to that of the receive.
+        // A WRITE goes to the slot of its own number, where later ones may have come already;
+        // others to that of the receive.
         let number = match arrived.immediate {
             Some(number) => {
                 let number = u64::from(number);

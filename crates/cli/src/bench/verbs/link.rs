@@ -16,7 +16,8 @@ const PORT: u8 = 1;
 /// What datagrams carry to be received.
 const QKEY: u32 = 0x0bec_0bec;
 
-/// The queue pair. Those of UC and UD are told of each other by a reliable connection, which is there for nothing else.
+/// The queue pair. Those of UC and UD are told of each other by a reliable connection, which is
+/// there for nothing else.
 pub(super) enum Link {
     Rc(QueuePair),
     Uc {

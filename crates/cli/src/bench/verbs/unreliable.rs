@@ -1,4 +1,5 @@
-//! Both sides where messages may get lost: nobody waits for ever, and what has not arrived is counted.
+//! Both sides where messages may get lost: nobody waits for ever, and what has not arrived is
+//! counted.
 
 use std::time::{Duration, Instant};
 
@@ -73,8 +74,8 @@ fn await_write(end: &End, number: u64) -> Outcome<bool> {
     patiently(|| is_written(end, number))
 }
 
-/// Whether a WRITE is there. Nothing completes here, but who polls lets the device work: a reliable queue pair does that while it waits
-/// for the acknowledgement of its own WRITE.
+/// Whether a WRITE is there. Nothing completes here, but who polls lets the device work: a reliable
+/// queue pair does that while it waits for the acknowledgement of its own WRITE.
 fn is_written(end: &End, number: u64) -> Outcome<bool> {
     match end.received.poll().map_err(text)? {
         Some(completion) => Err(format!("a receive completed: {completion:?}")),

@@ -1,6 +1,8 @@
-//! A process that takes part in measurements. The one that leads them starts two, and tells both what to do.
+//! A process that takes part in measurements. The one that leads them starts two, and tells both
+//! what to do.
 //!
-//! Requests come on standard input and answers go to standard output, a line of JSON each. When the input ends, so does the process.
+//! Requests come on standard input and answers go to standard output, a line of JSON each. When the
+//! input ends, so does the process.
 
 mod protocol;
 
@@ -73,7 +75,8 @@ pub(super) fn work() -> ExitCode {
             Ok(Request::Prepare(task)) => {
                 let served = check(&task).and_then(|()| passive(&task, &finish));
                 let (Ok(said) | Err(said)) = served.map(Answer::Served).map_err(Answer::Failed);
-                // A failure may come before the end is asked for: the next request must not be taken for it.
+                // A failure may come before the end is asked for: the next request must not be
+                // taken for it.
                 finish.wait();
                 finish.heard.set(None);
                 answer(&said);

@@ -1,4 +1,5 @@
-//! Requests of a peer that break a rule: what it is told, and what the program at the other side is told.
+//! Requests of a peer that break a rule: what it is told, and what the program at the other side is
+//! told.
 
 pub(super) mod lengths;
 pub(super) mod order;
@@ -14,7 +15,8 @@ use crate::raw::{Building, RawPeer};
 
 const FULL: [u8; MTU] = [7; MTU];
 
-/// The refusal of a packet: NAK with its PSN, the queue pair in ERR, its receives flushed, the event raised.
+/// The refusal of a packet: NAK with its PSN, the queue pair in ERR, its receives flushed, the
+/// event raised.
 #[track_caller]
 fn refused(
     (end, peer): &(End, RawPeer),

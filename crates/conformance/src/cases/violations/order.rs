@@ -85,7 +85,8 @@ fn deaf_after_an_error(bench: &Bench) {
     let (end, peer) = &both;
     refused(&both, peer.packet(Send, Last).payload(&FULL), INVALID);
     let psn = peer.psn();
-    // Executed nevertheless, it would change memory. What the peer hears again is the refusal at most.
+    // Executed nevertheless, it would change memory. What the peer hears again is the refusal at
+    // most.
     let write = peer
         .packet(Write, Only)
         .reth(end.remote(0), 8)

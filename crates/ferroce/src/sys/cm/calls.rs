@@ -95,7 +95,8 @@ impl Identifier {
         })
     }
 
-    /// `rdma_accept`; of datagrams for the queue pair with this number, unless the identifier has one.
+    /// `rdma_accept`; of datagrams for the queue pair with this number, unless the identifier has
+    /// one.
     pub(crate) fn accept(&self, parameters: &ConnectionParameters, number: u32) -> Result<()> {
         let most = if self.for_datagrams { 136 } else { 196 };
         let mut in_c = in_c(parameters)?;
@@ -157,7 +158,8 @@ impl Identifier {
     }
 }
 
-/// That private data is longer than InfiniBand's connection manager takes; other ones, of iWARP, take more.
+/// That private data is longer than InfiniBand's connection manager takes; other ones, of iWARP,
+/// take more.
 fn too_long(private_data: &[u8], most: usize) -> Option<String> {
     let length = private_data.len();
     (length > most).then(|| format!("{length} bytes of private data, and {most} is the most"))

@@ -23,7 +23,8 @@ pub(crate) struct Channel {
     pub(super) raw: NonNull<rdma_event_channel>,
     /// The identifiers of this channel, by C's address of them.
     identifiers: Mutex<HashMap<usize, Weak<Identifier>>>,
-    /// Events are fetched by one thread at a time, which alone may look at the fields that fetching sets.
+    /// Events are fetched by one thread at a time, which alone may look at the fields that fetching
+    /// sets.
     fetching: Mutex<()>,
     /// Whether fetching waits for an event. C never does: the descriptor is non-blocking.
     waits: AtomicBool,
@@ -75,8 +76,9 @@ impl Channel {
         self.waits.store(!nonblocking, Ordering::Release);
     }
 
-    /// `rdma_get_cm_event`, then `rdma_ack_cm_event` with what it said copied. `look` runs before the acknowledgement, with whom the event
-    /// is for: that identifier (of a connect request, the listener) cannot be destroyed meanwhile, nor its key be given to another one.
+    /// `rdma_get_cm_event`, then `rdma_ack_cm_event` with what it said copied. `look` runs before
+    /// the acknowledgement, with whom the event is for: that identifier (of a connect request, the
+    /// listener) cannot be destroyed meanwhile, nor its key be given to another one.
     pub(crate) fn next_event<T>(
         self: &Arc<Self>,
         look: impl FnOnce(usize) -> T,
@@ -92,12 +94,14 @@ impl Channel {
         let seen = look(of);
         // SAFETY: fetched above and not used any more.
         unsafe { (self.verbs.rdma_ack_cm_event)(event) };
-        // Not earlier: if this is the last reference, destroying the identifier waits for the acknowledgement.
+        // Not earlier: if this is the last reference, destroying the identifier waits for the
+        // acknowledgement.
         drop(known);
         Ok((fetched, seen))
     }
 
-    /// An event that is to be acknowledged. It is not C that waits for it: taking can be held, and waiting could not.
+    /// An event that is to be acknowledged. It is not C that waits for it: taking can be held, and
+    /// waiting could not.
     fn wait_and_take(&self) -> Result<*mut rdma_cm_event> {
         loop {
             match self.take() {
@@ -171,7 +175,8 @@ impl AsFd for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; its identifiers held this object, and every event was acknowledged.
+        // SAFETY: made by `new`; its identifiers held this object, and every event was
+        // acknowledged.
         unsafe { (self.verbs.rdma_destroy_event_channel)(self.raw.as_ptr()) };
     }
 }

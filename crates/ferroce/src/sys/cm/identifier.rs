@@ -17,12 +17,14 @@ use crate::{Error, Result};
 /// An identifier of the connection manager.
 pub(crate) struct Identifier {
     pub(super) verbs: &'static Verbs,
-    /// Where its events arrive. C reads it in every call, and in some the queue pair: calls hold it, and what changes either is alone.
+    /// Where its events arrive. C reads it in every call, and in some the queue pair: calls hold
+    /// it, and what changes either is alone.
     channel: RwLock<Arc<Channel>>,
     pub(super) raw: NonNull<rdma_cm_id>,
     pub(super) for_datagrams: bool,
     device: OnceLock<Arc<OpenDevice>>,
-    /// Held by whoever may change or read C's addresses; taken behind the lock of the channel, as what is alone may wait for an event.
+    /// Held by whoever may change or read C's addresses; taken behind the lock of the channel, as
+    /// what is alone may wait for an event.
     pub(super) place: Mutex<Place>,
     /// Multicast groups that it has joined.
     pub(super) groups: Mutex<Vec<IpAddr>>,
@@ -45,7 +47,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// SAFETY: C's identifiers may be used by several threads at once; their fields are read under `place`, and where that is said.
+// SAFETY: C's identifiers may be used by several threads at once; their fields are read under
+// `place`, and where that is said.
 unsafe impl Send for Identifier {}
 // SAFETY: as above.
 unsafe impl Sync for Identifier {}
@@ -123,7 +126,8 @@ impl Identifier {
     /// # Safety
     /// Nobody is writing the fields.
     pub(super) unsafe fn read_place(&self, place: &mut Place) {
-        // SAFETY: a live identifier, and the caller's promise; addresses are as long as their family says.
+        // SAFETY: a live identifier, and the caller's promise; addresses are as long as their
+        // family says.
         let (context, local, peer) = unsafe {
             let id = self.raw.as_ptr();
             let local = &raw const (*id).route.addr.src_storage;
@@ -172,7 +176,8 @@ impl Identifier {
         })
     }
 
-    /// The same, of a call in which C looks into the device. Genuine librdmacm does not ask whether there is one.
+    /// The same, of a call in which C looks into the device. Genuine librdmacm does not ask whether
+    /// there is one.
     pub(super) fn call_on_device(
         &self,
         name: &'static str,
@@ -246,7 +251,8 @@ impl Drop for Identifier {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         channel.identifiers().remove(&key);
-        // SAFETY: made by C; its queue pair held this object, and every event of it was acknowledged.
+        // SAFETY: made by C; its queue pair held this object, and every event of it was
+        // acknowledged.
         unsafe { (self.verbs.rdma_destroy_id)(self.raw.as_ptr()) };
     }
 }

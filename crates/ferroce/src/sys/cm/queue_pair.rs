@@ -31,7 +31,8 @@ impl Identifier {
             return Err(Error::Misuse("the identifier has a queue pair already"));
         }
         let raw = self.alone(|id| {
-            // SAFETY: a live identifier without a queue pair, a live domain, and attributes that name live queues.
+            // SAFETY: a live identifier without a queue pair, a live domain, and attributes that
+            // name live queues.
             let result = unsafe { (self.verbs.rdma_create_qp)(id, domain.raw.as_ptr(), init) };
             Error::check_last("rdma_create_qp", result)?;
             // SAFETY: `rdma_create_qp` has set the field, and nobody takes the queue pair away now.
@@ -44,8 +45,9 @@ impl Identifier {
         raw
     }
 
-    /// Takes its queue pair away, which `ibv_destroy_qp` may destroy then. `rdma_destroy_qp` does both, while other threads may be at the
-    /// queue pair by calls of the identifier and by its events. They cannot be kept away for as long as destroying takes: it waits for
+    /// Takes its queue pair away, which `ibv_destroy_qp` may destroy then. `rdma_destroy_qp` does
+    /// both, while other threads may be at the queue pair by calls of the identifier and by its
+    /// events. They cannot be kept away for as long as destroying takes: it waits for
     /// acknowledgements of asynchronous events, which may be theirs.
     pub(in crate::sys) fn give_up_queue_pair(&self) {
         // One that is attached to a group is not destroyed.

@@ -27,15 +27,16 @@ pub(crate) enum Reader {
     Future,
 }
 
-/// The work of one completion queue, or of one shared receive queue, whose completions come to several completion queues.
+/// The work of one completion queue, or of one shared receive queue, whose completions come to
+/// several completion queues.
 pub(crate) struct Ledger {
     outstanding: Lock<Outstanding>,
     /// Of a shared receive queue; its work carries the number.
     number: Option<u32>,
 }
 
-/// The ledgers of shared receive queues by their numbers. A completion of theirs names no other thing by which it could be found: numbers of
-/// queue pairs come again.
+/// The ledgers of shared receive queues by their numbers. A completion of theirs names no other
+/// thing by which it could be found: numbers of queue pairs come again.
 static SHARED: RwLock<Shared> = RwLock::new(Shared {
     ledgers: BTreeMap::new(),
     next: 0,
@@ -84,20 +85,24 @@ impl Ledger {
         self.outstanding.lock()
     }
 
-    /// Takes note of work that is about to be posted; its `wr_id`. `hold` says what it holds, and runs under the lock.
+    /// Takes note of work that is about to be posted; its `wr_id`. `hold` says what it holds, and
+    /// runs under the lock.
     #[inline(always)]
     pub(super) fn add(&self, work: NewWork, hold: impl FnOnce(&mut Held)) -> u64 {
         self.lock().add(work, hold)
     }
 
-    /// Work was not posted after all; its memory, and the silent work before it, which waits for another one again.
+    /// Work was not posted after all; its memory, and the silent work before it, which waits for
+    /// another one again.
     pub(super) fn withdraw(&self, id: u64) -> (Held, Option<u64>) {
         self.lock().withdraw(id)
     }
 
-    /// The device has completed work. What is for whoever polls stays in `place`, by its tag; the rest is brought to its futures.
+    /// The device has completed work. What is for whoever polls stays in `place`, by its tag; the
+    /// rest is brought to its futures.
     ///
-    /// `self` is the ledger of the completion queue. Its lock is taken before that of a shared receive queue, never after.
+    /// `self` is the ledger of the completion queue. Its lock is taken before that of a shared
+    /// receive queue, never after.
     #[inline]
     pub(super) fn settle(&self, place: &mut Place, settled: &mut Settled) {
         let mut own = self.lock();
@@ -134,7 +139,8 @@ impl Ledger {
         self.lock().is_posted(id)
     }
 
-    /// A future asks for its completion and what its work held. `read` takes of them what the future needs, under the lock.
+    /// A future asks for its completion and what its work held. `read` takes of them what the
+    /// future needs, under the lock.
     #[inline]
     pub(crate) fn poll<R>(
         &self,
@@ -154,7 +160,8 @@ impl Ledger {
     /// A future waits, unless its work is done.
     #[inline(never)]
     fn listen(&self, id: u64, context: &Context<'_>) -> bool {
-        // Wakers are anyone's code, which may come back here: none is cloned or dropped under the lock.
+        // Wakers are anyone's code, which may come back here: none is cloned or dropped under the
+        // lock.
         let waker = context.waker().clone();
         let unused = self.lock().listen(id, waker);
         unused.is_ok()
@@ -167,7 +174,8 @@ impl Ledger {
         drop(unused);
     }
 
-    /// The device has let go of the memory of an owner's work. Futures learn that their work was flushed.
+    /// The device has let go of the memory of an owner's work. Futures learn that their work was
+    /// flushed.
     pub(super) fn forget(&self, owner: Owner, queue_pair: u32) {
         self.forget_these(&self.posted(owner), queue_pair);
     }

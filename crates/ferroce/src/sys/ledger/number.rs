@@ -1,7 +1,9 @@
-//! The `wr_id` by which C knows work: the number of a slot, and a count that tells the slot's tenants apart.
+//! The `wr_id` by which C knows work: the number of a slot, and a count that tells the slot's
+//! tenants apart.
 //!
-//! Of a completion queue's own work it is tenant (32 bits), 0, slot (31 bits); of that of a shared receive queue tenant (16 bits), the upper
-//! 16 bits of the ledger's number, 1, the lower 7 of them, slot (24 bits). So the next tenant is found by an addition.
+//! Of a completion queue's own work it is tenant (32 bits), 0, slot (31 bits); of that of a shared
+//! receive queue tenant (16 bits), the upper 16 bits of the ledger's number, 1, the lower 7 of
+//! them, slot (24 bits). So the next tenant is found by an addition.
 
 /// Set in the `wr_id` of work of a shared receive queue.
 const OF_SHARED: u64 = 1 << 31;
@@ -14,7 +16,8 @@ const BESIDE: u32 = 7;
 /// The last slot of a completion queue's own ledger.
 pub(super) const LAST: u32 = (1 << 31) - 1;
 
-/// The `wr_id` of the first tenant of a slot, in the ledger of a shared receive queue if it has that number.
+/// The `wr_id` of the first tenant of a slot, in the ledger of a shared receive queue if it has
+/// that number.
 pub(super) fn first(ledger: Option<u32>, slot: u32) -> u64 {
     match ledger {
         None => u64::from(slot),

@@ -1,6 +1,7 @@
 //! Where work is noted: a slot for each work request, used again and again.
 //!
-//! A slot's parts are written and read one by one where they are: work is never moved through the stack.
+//! A slot's parts are written and read one by one where they are: work is never moved through the
+//! stack.
 
 use std::task::{Poll, Waker};
 
@@ -36,8 +37,8 @@ pub(in crate::sys) struct NewWork {
     pub(in crate::sys) reader: Reader,
     /// Whether it holds a region at most.
     pub(in crate::sys) is_simple: bool,
-    /// The work before it in the same queue, if that completes without a word: at the latest when this does. It names the one before it in
-    /// turn.
+    /// The work before it in the same queue, if that completes without a word: at the latest when
+    /// this does. It names the one before it in turn.
     pub(in crate::sys) before: Option<u64>,
 }
 
@@ -45,7 +46,8 @@ pub(in crate::sys) struct NewWork {
 enum State {
     /// Nothing is held, nobody is to be woken.
     Free,
-    /// The device works on it, for whoever polls. It holds a region at most, and names no silent work: what most work is like.
+    /// The device works on it, for whoever polls. It holds a region at most, and names no silent
+    /// work: what most work is like.
     Simple,
     /// The same of other work.
     Tagged,
@@ -214,8 +216,8 @@ impl Outstanding {
             .is_some_and(|(slot, _)| slot.state.is_posted())
     }
 
-    /// [`complete`](Self::complete) of simple work of a completion queue's own, in few instructions, as far as one after the other is such: how
-    /// many.
+    /// [`complete`](Self::complete) of simple work of a completion queue's own, in few
+    /// instructions, as far as one after the other is such: how many.
     // On its own it has enough registers.
     #[inline(never)]
     pub(super) fn complete_simple(&mut self, completions: &mut [ibv_wc]) -> usize {
@@ -239,7 +241,8 @@ impl Outstanding {
         count
     }
 
-    /// Brings a completion to its reader. If that is whoever polls, the answer is true, and its `wr_id` is the tag now.
+    /// Brings a completion to its reader. If that is whoever polls, the answer is true, and its
+    /// `wr_id` is the tag now.
     pub(super) fn complete(
         &mut self,
         wc: &mut ibv_wc,
@@ -264,7 +267,8 @@ impl Outstanding {
                 slot.vacate(id, free);
             }
             State::Awaited => slot.finish(wc, timestamp, settled),
-            // Settled already: flushed with its queue pair, whose completions come all the same. Its future has that still to come.
+            // Settled already: flushed with its queue pair, whose completions come all the same.
+            // Its future has that still to come.
             State::Free | State::Done => return false,
         }
         if silent.is_some() {
@@ -282,7 +286,8 @@ impl Outstanding {
         }
     }
 
-    /// The completion of a future's work and what it held, if it is done: what `read` makes of them, which leaves what nobody needs.
+    /// The completion of a future's work and what it held, if it is done: what `read` makes of
+    /// them, which leaves what nobody needs.
     #[inline(always)]
     pub(super) fn answer<R>(
         &mut self,
@@ -301,7 +306,8 @@ impl Outstanding {
         answer
     }
 
-    /// Whom work that is not done wakes, and whom it would have woken; if it is done, the waker comes back.
+    /// Whom work that is not done wakes, and whom it would have woken; if it is done, the waker
+    /// comes back.
     pub(super) fn listen(&mut self, id: u64, waker: Waker) -> Result<Option<Waker>, Waker> {
         match self.slot(id) {
             Some((slot, _)) if slot.state != State::Done => Ok(slot.waker.replace(waker)),
@@ -336,7 +342,8 @@ impl Outstanding {
         posted.map(|slot| slot.id).collect()
     }
 
-    /// The device has let go of some work, as far as it has not completed. Its futures learn that it was flushed.
+    /// The device has let go of some work, as far as it has not completed. Its futures learn that
+    /// it was flushed.
     pub(super) fn forget(&mut self, work: &[u64], queue_pair: u32, settled: &mut Settled) {
         for &id in work {
             match self.slot(id) {

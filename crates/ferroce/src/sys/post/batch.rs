@@ -21,7 +21,8 @@ pub(crate) struct Checked {
     elements: Elements,
 }
 
-// SAFETY: its form points to nothing yet but an address handle that it holds; C's may be used by any thread.
+// SAFETY: its form points to nothing yet but an address handle that it holds; C's may be used by
+// any thread.
 unsafe impl Send for Checked {}
 // SAFETY: as above; and it is only ever taken apart by its owner.
 unsafe impl Sync for Checked {}
@@ -52,7 +53,8 @@ impl QueuePairHandle {
         })
     }
 
-    /// `ibv_post_send` of several work requests at once, in order. How many were posted, and why the next one was not.
+    /// `ibv_post_send` of several work requests at once, in order. How many were posted, and why
+    /// the next one was not.
     pub(crate) fn post_batch(&self, batch: SmallVec<[Checked; 4]>) -> (usize, Option<Error>) {
         let mut turn = self.turn();
         let _posting = self.posting.enter();

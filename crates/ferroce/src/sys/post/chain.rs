@@ -36,7 +36,8 @@ macro_rules! work_request {
 work_request!(ibv_send_wr);
 work_request!(ibv_recv_wr);
 
-/// C's list of the pieces of memory of a work request of a chain. Few need more than these, and only they allocate.
+/// C's list of the pieces of memory of a work request of a chain. Few need more than these, and
+/// only they allocate.
 pub(in crate::sys) type Elements = SmallVec<[ibv_sge; 4]>;
 
 /// Work that was taken note of: its `wr_id`, its form, and its pieces of memory.
@@ -98,7 +99,8 @@ pub(in crate::sys) unsafe trait Takes<W: WorkRequest> {
     #[inline(always)]
     unsafe fn call(&self, first: *mut W, bad: &mut *mut W) -> c_int {
         let (raw, operation) = self.target();
-        // SAFETY: the operation is of the context of the live queue; the rest is the caller's promise.
+        // SAFETY: the operation is of the context of the live queue; the rest is the caller's
+        // promise.
         unsafe { operation(raw.as_ptr(), first, bad) }
     }
 
@@ -109,7 +111,8 @@ pub(in crate::sys) unsafe trait Takes<W: WorkRequest> {
     }
 }
 
-/// Posts a chain, whose memory is held until its completions, in order: how many were posted, and why the next one was not.
+/// Posts a chain, whose memory is held until its completions, in order: how many were posted, and
+/// why the next one was not.
 pub(in crate::sys) fn post_all<W: WorkRequest>(
     queue: &impl Takes<W>,
     chain: &mut [Noted<W>],
@@ -129,7 +132,8 @@ pub(in crate::sys) fn post_all<W: WorkRequest>(
     if errno == 0 {
         return (chain.len(), None);
     }
-    // C names the one that it refused. If it did not, the device might work on any of them: all stay held.
+    // C names the one that it refused. If it did not, the device might work on any of them: all
+    // stay held.
     let refused = chain.iter().position(|(_, form, _)| ptr::eq(form, bad));
     (refused.unwrap_or(chain.len()), Some(queue.refused(errno)))
 }

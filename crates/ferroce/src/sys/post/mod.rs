@@ -25,7 +25,8 @@ pub(super) use chain::Operations;
 /// What work is to its reader: the tag, and who reads.
 pub(crate) type Task = (u64, Reader);
 
-/// The last work request of a send queue, if it will complete without a word. Held while posting, so that it is in the order of the queue.
+/// The last work request of a send queue, if it will complete without a word. Held while posting,
+/// so that it is in the order of the queue.
 #[derive(Default)]
 pub(super) struct Silent(Mutex<Option<u64>>);
 
@@ -42,8 +43,8 @@ impl Silent {
 
 /// How many calls are posting work to a queue pair just now.
 ///
-/// Work is noted before it is posted. Whoever takes it back meanwhile must not let go of its memory before the call has ended, since the
-/// device would get it after all.
+/// Work is noted before it is posted. Whoever takes it back meanwhile must not let go of its memory
+/// before the call has ended, since the device would get it after all.
 #[derive(Default)]
 pub(super) struct Posting(AtomicUsize);
 
@@ -57,7 +58,8 @@ impl Posting {
         Entered(&self.0)
     }
 
-    /// Waits until there was a moment without such a call: those that had begun before have ended then.
+    /// Waits until there was a moment without such a call: those that had begun before have ended
+    /// then.
     pub(super) fn wait(&self) {
         while self.0.load(Ordering::SeqCst) != 0 {
             std::thread::yield_now();
@@ -168,7 +170,8 @@ impl QueuePairHandle {
             }
         });
         form.wr_id = id;
-        // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe function does.
+        // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an
+        // unsafe function does.
         let errno = unsafe { self.call(&raw mut form, &mut ptr::null_mut()) };
         if errno == 0 {
             return Ok(id);

@@ -65,7 +65,8 @@ fn post_listed(
     form.link(ptr::null_mut(), first, memory.count());
     form.wr_id = note(ledger, owner, task, memory);
     let id = form.wr_id;
-    // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe function does.
+    // SAFETY: linked to nothing else, and the ledger holds its memory, or the caller of an unsafe
+    // function does.
     let errno = unsafe { queue.call(&raw mut form, &mut ptr::null_mut()) };
     if errno == 0 {
         return Ok(id);
@@ -95,7 +96,8 @@ impl QueuePairHandle {
         post(self, place, task, memory)
     }
 
-    /// `ibv_post_recv` of several work requests at once, in order. How many were posted, and why the next one was not.
+    /// `ibv_post_recv` of several work requests at once, in order. How many were posted, and why
+    /// the next one was not.
     pub(crate) fn post_receives<M: Memory>(
         &self,
         receives: impl Iterator<Item = (Task, M)>,

@@ -70,7 +70,8 @@ impl QueuePairHandle {
         };
         let placement = placement.number();
         let post = |id| {
-            // SAFETY: a live extended queue pair, and its own functions. It is locked between start and complete, and its fields are for that time.
+            // SAFETY: a live extended queue pair, and its own functions. It is locked between start
+            // and complete, and its fields are for that time.
             let errno = unsafe {
                 start(base);
                 ((*base).wr_id, (*base).wr_flags) = (id, IBV_SEND_SIGNALED);

@@ -175,11 +175,13 @@ impl QueuePairHandle {
         self.modify(&mut attr, IBV_QP_STATE)
     }
 
-    /// Takes all its work back: moves it to the reset state, after which the device knows of none, and tells futures that it was flushed.
+    /// Takes all its work back: moves it to the reset state, after which the device knows of none,
+    /// and tells futures that it was flushed.
     pub(crate) fn reset(&self) -> Result<()> {
         let mut attr = ibv_qp_attr::zeroed();
         attr.qp_state = IBV_QPS_RESET;
-        // What another thread posts after this, when it has made the queue pair ready again, is the device's: it is not forgotten below.
+        // What another thread posts after this, when it has made the queue pair ready again, is the
+        // device's: it is not forgotten below.
         let known = self.queues().map(|queue| queue.ledger().posted(self.owner));
         let known = SmallVec::<[_; 2]>::from_iter(known);
         self.posting.wait();
@@ -222,7 +224,8 @@ impl Drop for QueuePairHandle {
         if self.shared.is_some()
             && let Some(receive) = &self.receive
         {
-            // Receives that it took from the shared queue complete now; when it is gone nobody would tell of them.
+            // Receives that it took from the shared queue complete now; when it is gone nobody
+            // would tell of them.
             let _ = self.flush();
             let _ = receive.deliver();
         }

@@ -60,8 +60,8 @@ fn changed(chance: &mut Chance, mad: &CmMad) -> Mad {
     bytes
 }
 
-/// From other hosts come messages of every kind: of connections that stand, of old ones, of none. The connection that stands
-/// does not notice, memory is bounded, and new connections can be made.
+/// From other hosts come messages of every kind: of connections that stand, of old ones, of none.
+/// The connection that stands does not notice, memory is bounded, and new connections can be made.
 #[test]
 fn strangers_do_not_disturb_a_connection() {
     let p = Pair::new(1, "10.0.0.2");

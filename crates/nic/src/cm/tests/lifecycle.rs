@@ -164,7 +164,8 @@ fn the_host_hears_of_earlier_deadlines_only() {
     assert_eq!(first, p.net.now() + Duration::from_millis(4608));
 }
 
-/// Sets it when the scope ends that has this, also by a failure: the other threads would go on for ever.
+/// Sets it when the scope ends that has this, also by a failure: the other threads would go on for
+/// ever.
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -173,7 +174,8 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Several threads connect, accept, disconnect and destroy at once, while another one plays the network.
+/// Several threads connect, accept, disconnect and destroy at once, while another one plays the
+/// network.
 #[test]
 fn threads_may_do_everything_at_once() {
     const THREADS: usize = 4;
@@ -198,7 +200,8 @@ fn threads_may_do_everything_at_once() {
                 match event.kind {
                     EventKind::ConnectRequest => {
                         event.id.accept(&param_of_server(b"")).unwrap();
-                        // Kept by the connection's other events only until the program is done with it.
+                        // Kept by the connection's other events only until the program is done with
+                        // it.
                         std::mem::forget(event.id);
                     }
                     EventKind::Disconnected => event.id.destroy(),

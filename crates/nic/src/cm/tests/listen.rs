@@ -331,7 +331,8 @@ fn a_request_waits_a_moment_for_its_listener() {
     assert_eq!(event.id.peer_addr(), early.local_addr());
 }
 
-/// A listener that ends with a request that it has not even read: the client hears of it soon, not when it would ask again.
+/// A listener that ends with a request that it has not even read: the client hears of it soon, not
+/// when it would ask again.
 #[test]
 fn a_listener_that_ends_before_it_looks_is_missed_soon() {
     let Pair {
@@ -347,7 +348,8 @@ fn a_listener_that_ends_before_it_looks_is_missed_soon() {
     let _asking = client.connecting(&client_events, to);
     net.pass(Duration::from_millis(200));
     expect_nothing(&client_events);
-    // There is no link to it so far, so nobody hears of its end. Here the test holds the last references.
+    // There is no link to it so far, so nobody hears of its end. Here the test holds the last
+    // references.
     net.forget(&server);
     drop((listener, server_events, server));
     net.pass(Duration::from_millis(500) + GRACE);

@@ -1,7 +1,7 @@
 //! Machines, and the network between their processes.
 //!
-//! Ports are real: all machines of a test share its claims in this network namespace, under names that no other test has.
-//! Everything else is played.
+//! Ports are real: all machines of a test share its claims in this network namespace, under names
+//! that no other test has. Everything else is played.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

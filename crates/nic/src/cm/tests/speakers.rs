@@ -1,4 +1,5 @@
-//! Processes of another user on this host, which claim addresses and conversations that are not theirs.
+//! Processes of another user on this host, which claim addresses and conversations that are not
+//! theirs.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -21,8 +22,8 @@ fn gid(ip: &str) -> Gid {
     Gid::from_ip(ip.parse().unwrap())
 }
 
-/// A REQ as a client sends it, with a communication id of a slot, and with the addresses of the queue pair and of the client that are
-/// claimed inside.
+/// A REQ as a client sends it, with a communication id of a slot, and with the addresses of the
+/// queue pair and of the client that are claimed inside.
 fn request(p: &Pair, slot: u16, id: u32, [queue_pair, client]: [&str; 2]) -> Mad {
     let mads = lock(&p.net.wire_log);
     let (_, genuine) = mads
@@ -138,7 +139,8 @@ fn a_stranger_says_by_its_link_only_what_is_its_own() {
     };
     say(STRANGER, Relation::Foreign, from);
     say(STRANGER, Relation::Foreign, gid("10.0.0.99"));
-    // Not even a process that passes on what comes from other hosts speaks for another one of this host.
+    // Not even a process that passes on what comes from other hosts speaks for another one of this
+    // host.
     say(STRANGER, Relation::Own, from);
     assert_eq!(p.server.refused.load(Ordering::SeqCst), 3);
     p.expect_nothing();

@@ -5,8 +5,8 @@ const HOT_ROUNDS: u32 = 256;
 /// Of so many rounds of a polling program one asks for all descriptors.
 const LOOK_AROUND: u32 = 8;
 
-/// The socket that traffic comes by while a program polls: looking there directly is cheaper than to ask which socket has
-/// something.
+/// The socket that traffic comes by while a program polls: looking there directly is cheaper than
+/// to ask which socket has something.
 #[derive(Debug, Default)]
 pub(super) struct Hot {
     /// Number of the socket's token.

@@ -1,5 +1,5 @@
-//! One round of work: what came in, what is due, whose turn it is. The device thread and polling programs run it, one at a
-//! time.
+//! One round of work: what came in, what is due, whose turn it is. The device thread and polling
+//! programs run it, one at a time.
 
 mod hot;
 mod receive;
@@ -21,11 +21,13 @@ use crate::link::local::Incoming;
 
 /// Deadlines and turns per round.
 const TURN_BUDGET: usize = 64;
-/// While rings are watched, the time from one look of a polling program at the descriptors to the next: that is a system call.
+/// While rings are watched, the time from one look of a polling program at the descriptors to the
+/// next: that is a system call.
 const DESCRIPTORS_EVERY: Duration = Duration::from_micros(25);
 /// Close polls between two looks at the clock.
 const SILENT_POLLS: u32 = 31;
-/// Rounds of a polling program without anything to do after which it gives way now and then: some 20 µs.
+/// Rounds of a polling program without anything to do after which it gives way now and then: some
+/// 20 µs.
 const IDLE_ROUNDS: u32 = 1024;
 /// Rounds from there to the next time.
 const ROUNDS_AGAIN: u32 = 128;
@@ -124,8 +126,9 @@ impl Progress {
         }
     }
 
-    /// A poll without a look at the clock, which is most of what an empty one would cost: the last ones were close to each other, so nothing
-    /// that is due has to wait for long. Only what is in lanes is taken. Returns false if there is more to do.
+    /// A poll without a look at the clock, which is most of what an empty one would cost: the last
+    /// ones were close to each other, so nothing that is due has to wait for long. Only what is in
+    /// lanes is taken. Returns false if there is more to do.
     #[inline]
     fn run_silently(&mut self, nic: &Nic, catch: &mut Catch<'_>) -> bool {
         let may = self.silent < self.may_be_silent
@@ -164,7 +167,8 @@ impl Progress {
         };
     }
 
-    /// Whether a program that polls has found nothing for so long that its peer may well wait for this processor.
+    /// Whether a program that polls has found nothing for so long that its peer may well wait for
+    /// this processor.
     fn gives_way(&mut self) -> bool {
         let gives_way = self.idle >= IDLE_ROUNDS;
         if gives_way {
@@ -199,7 +203,8 @@ impl Progress {
                 tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
             }
         }
-        // It is for the device thread, to look at the deadlines anew: taken from it here, it would sleep on.
+        // It is for the device thread, to look at the deadlines anew: taken from it here, it would
+        // sleep on.
         events.retain(|event| Token::from_raw(event.token()) != Some(Token::Wake));
         let any = ringing || !events.is_empty() || due;
         if any {
@@ -209,7 +214,8 @@ impl Progress {
         any
     }
 
-    /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record already.
+    /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record
+    /// already.
     pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {
         self.sleep(nic, true)
     }
@@ -238,7 +244,8 @@ impl Progress {
         self.hot.rounds > 0
     }
 
-    /// If a watched ring has a record, or while a socket is hot any descriptor something: how many rounds there were so far.
+    /// If a watched ring has a record, or while a socket is hot any descriptor something: how many
+    /// rounds there were so far.
     pub(super) fn waiting(&mut self, nic: &Nic) -> Option<u64> {
         let waits = self.look(nic) || (self.has_hot_socket() && self.has_events(nic));
         waits.then_some(self.served)
@@ -254,7 +261,8 @@ impl Progress {
             || !self.polled.is_empty()
     }
 
-    /// A round for what is in watched rings, and what else is due. Returns whether rings had anything; `None`: none is watched.
+    /// A round for what is in watched rings, and what else is due. Returns whether rings had
+    /// anything; `None`: none is watched.
     pub(super) fn run_ringing(&mut self, nic: &Nic, now: Time) -> Option<bool> {
         let ringing = self.look(nic);
         if !ringing && !self.watches_rings() {
@@ -268,11 +276,13 @@ impl Progress {
 }
 
 impl Nic {
-    /// A program found a completion queue empty: does a round for it, unless somebody else is at it. `sleeps_soon` if it polls
-    /// a queue that it will sleep on. Some of what completes to it may be in `catch` then.
+    /// A program found a completion queue empty: does a round for it, unless somebody else is at
+    /// it. `sleeps_soon` if it polls a queue that it will sleep on. Some of what completes to it
+    /// may be in `catch` then.
     pub(crate) fn poll_inline(&self, sleeps_soon: bool, catch: &mut Catch<'_>) {
         let Some(mut progress) = self.progress.try_lock() else {
-            // Counted also if the thread is at it just now, or it would never learn that it may nap.
+            // Counted also if the thread is at it just now, or it would never learn that it may
+            // nap.
             if !sleeps_soon {
                 self.sleeper.on_vain_poll(clock::monotonic());
             }
@@ -292,7 +302,8 @@ impl Nic {
         }
     }
 
-    /// Takes what this process has sent to itself. Whoever does a round just now is waited for, but not for ever: it may be this thread.
+    /// Takes what this process has sent to itself. Whoever does a round just now is waited for, but
+    /// not for ever: it may be this thread.
     pub(crate) fn hear_itself(&self) {
         let until = clock::monotonic() + PATIENCE;
         loop {

@@ -1,4 +1,5 @@
-//! What a round reads: links, rings and sockets, and deadlines; and the end of processes that links lead to.
+//! What a round reads: links, rings and sockets, and deadlines; and the end of processes that links
+//! lead to.
 
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::link::local::{Accepted, LinkId, Received};
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;
-/// Datagrams per round, or 256 KiB of long ones: they are acknowledged before more is received, so that the sender goes on meanwhile.
+/// Datagrams per round, or 256 KiB of long ones: they are acknowledged before more is received, so
+/// that the sender goes on meanwhile.
 const WIRE_BUDGET: usize = 256;
 /// New links per round.
 const ACCEPT_BUDGET: usize = 64;
@@ -26,7 +28,8 @@ const LAST_WORDS: usize = 4096;
 /// Times that [`ACCEPT_BUDGET`] of new links are taken before that: as many as can wait.
 const LAST_CALLERS: usize = 64;
 
-/// In the table of timers, the entry of links that have said no hello. QP0 does not exist on Ethernet.
+/// In the table of timers, the entry of links that have said no hello. QP0 does not exist on
+/// Ethernet.
 const SILENT_LINKS: Qpn = Qpn::SMI;
 
 impl Progress {
@@ -118,7 +121,8 @@ impl Progress {
             dispatch.on_local(nic, frame, now);
         });
         if self.incoming.watched() > watched {
-            // Somebody must look at the ring from here on, and the program that makes this round may never make another one.
+            // Somebody must look at the ring from here on, and the program that makes this round
+            // may never make another one.
             nic.sleeper.wake_for(Time(0));
         }
         self.on_received(nic, id, received, now)
@@ -158,7 +162,8 @@ impl Progress {
         self.end_neighbour(nic, out, now);
     }
 
-    /// The process that a way out leads to is gone, and it is known whose the links are. What it sent before is still to be read.
+    /// The process that a way out leads to is gone, and it is known whose the links are. What it
+    /// sent before is still to be read.
     fn end_neighbour(&mut self, nic: &Nic, out: u32, now: Time) {
         let Some((slot, pid)) = nic.neighbours.whose(out) else {
             return;
@@ -171,8 +176,8 @@ impl Progress {
         nic.on_egress_gone(out, now);
     }
 
-    /// A process that has this slot is heard of. Of those that had it before it, the end may not have been noticed yet: it comes first,
-    /// or it would end what begins now.
+    /// A process that has this slot is heard of. Of those that had it before it, the end may not
+    /// have been noticed yet: it comes first, or it would end what begins now.
     fn end_predecessors(&mut self, nic: &Nic, slot: u16, now: Time) {
         self.meet_strangers(nic, now);
         for out in nic.neighbours.hung_up(slot) {
@@ -183,7 +188,8 @@ impl Progress {
         }
     }
 
-    /// Learns whose the links are that are new, or wait to be accepted: events do not come in the order in which things happened.
+    /// Learns whose the links are that are new, or wait to be accepted: events do not come in the
+    /// order in which things happened.
     fn meet_strangers(&mut self, nic: &Nic, now: Time) {
         for _ in 0..LAST_CALLERS {
             if !self.accept(nic, now) {
@@ -237,7 +243,8 @@ fn give_queued_turns(qps: &[Arc<Qp>], now: Time) {
 }
 
 impl Progress {
-    /// Closes strangers' sockets in which descriptors wait. The poller would go on reporting them while another thread has them.
+    /// Closes strangers' sockets in which descriptors wait. The poller would go on reporting them
+    /// while another thread has them.
     fn discard_poisoned(&mut self, nic: &Nic) {
         let poisoned = self.incoming.take_poisoned();
         if poisoned.is_empty() {
@@ -277,8 +284,8 @@ impl Nic {
         }
     }
 
-    /// The process of a slot has no link to this one any more. If it was `cut` off, no conversation with it can go on; if not,
-    /// it is gone, but another process may have its slot by now.
+    /// The process of a slot has no link to this one any more. If it was `cut` off, no conversation
+    /// with it can go on; if not, it is gone, but another process may have its slot by now.
     fn on_link_end(&self, slot: u16, cut: bool, now: Time) {
         self.expect_port(now);
         match self.neighbours.id_of(slot) {

@@ -9,7 +9,8 @@ use ferroce_proto::time::Time;
 use super::{Chance, Fault};
 use crate::link::Addressing;
 
-/// Packets that are held back at most; what comes on top is lost, as in a router whose queue is full.
+/// Packets that are held back at most; what comes on top is lost, as in a router whose queue is
+/// full.
 pub(super) const MAX_HELD: usize = 8192;
 /// A reordered packet comes later than it should by up to this time.
 const REORDER_BY: Duration = Duration::from_micros(1000);

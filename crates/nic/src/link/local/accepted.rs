@@ -1,9 +1,10 @@
 //! A link that another process has made to this one: its hello, whose it is, and what it may say.
 //!
-//! The process at the other end may run as any user and send anything. What is checked here: the first record is a hello of
-//! our version, or the question of `crate::survey`; the claimed slot is really the sender's, if it is another user's process (by the credentials that the kernel
-//! keeps for both sockets); queue pair numbers that it sends from are of its slot; every length. Who may pass on packets from the wire is
-//! checked where they are taken (`Nic::takes_wire_from`).
+//! The process at the other end may run as any user and send anything. What is checked here: the
+//! first record is a hello of our version, or the question of `crate::survey`; the claimed slot is
+//! really the sender's, if it is another user's process (by the credentials that the kernel keeps
+//! for both sockets); queue pair numbers that it sends from are of its slot; every length. Who may
+//! pass on packets from the wire is checked where they are taken (`Nic::takes_wire_from`).
 
 use std::io::{self, IoSlice};
 
@@ -240,7 +241,8 @@ impl Link {
         })
     }
 
-    /// Says something to the sender. That it cannot take it means that it is gone, or has not read what it has for long.
+    /// Says something to the sender. That it cannot take it means that it is gone, or has not read
+    /// what it has for long.
     pub(super) fn answer(&self, answer: Answer) {
         if let Err(error) = self.socket.send(&[IoSlice::new(&[answer as u8])]) {
             tracing::debug!(target: "ferroce::local", slot = self.slot, ?answer, %error, "no answer");
@@ -328,7 +330,8 @@ impl Link {
     }
 }
 
-/// Whether a process owns the slot that it claims. A process of our own user is believed: it could as well debug us.
+/// Whether a process owns the slot that it claims. A process of our own user is believed: it could
+/// as well debug us.
 pub(crate) fn is_vouched(
     slot: u16,
     claimant: Credentials,

@@ -1,5 +1,5 @@
-//! Attributes of a queue pair as one process tells them to another: all numbers of `struct ibv_qp_attr` in 4 bytes each, in the order
-//! of [`numbers`], then both address vectors.
+//! Attributes of a queue pair as one process tells them to another: all numbers of
+//! `struct ibv_qp_attr` in 4 bytes each, in the order of [`numbers`], then both address vectors.
 //!
 //! Two processes may know a GID by different indices, so the GID itself goes with them.
 
@@ -34,7 +34,8 @@ pub(crate) fn encode(attr: &QpAttr, device: &Device) -> Encoded {
     bytes
 }
 
-/// Reads what another process has [encoded](encode), for a device of this one. None: it makes no sense.
+/// Reads what another process has [encoded](encode), for a device of this one. None: it makes no
+/// sense.
 pub(crate) fn decode(bytes: &Encoded, device: &Device) -> Option<QpAttr> {
     let (head, vectors) = bytes.split_at(4 * NUMBERS);
     let (ah, alternate) = vectors.split_at(VECTOR_LEN);

@@ -1,6 +1,7 @@
 //! Records of the local link.
 //!
-//! A record is what one `send` puts on the socket. All numbers are little-endian, reserved bytes are zero.
+//! A record is what one `send` puts on the socket. All numbers are little-endian, reserved bytes
+//! are zero.
 //!
 //! | record | bytes |
 //! |---|---|
@@ -17,8 +18,10 @@
 //! | about an XRC target that another process has opened | kind 11, see [`sharing`](super::sharing) |
 //! | memory that the receiver has mapped is shared no more (see `crate::direct`) | kind 12, reserved (3), its number (8) |
 //!
-//! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6. Packets are BTH through pad. The *known route* is that of the last
-//! record of kind 2 of the same ring: a short message and what goes with it fit one cache line then. [`parse`] takes nothing on trust: it fails or returns only what lies inside the record.
+//! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6.
+//! Packets are BTH through pad. The *known route* is that of the last record of kind 2 of the same
+//! ring: a short message and what goes with it fit one cache line then. [`parse`] takes nothing on
+//! trust: it fails or returns only what lies inside the record.
 
 use ferroce_os::ring::LANES;
 use ferroce_proto::ids::{Gid, Qpn};
@@ -84,7 +87,8 @@ pub(crate) enum Frame<'a> {
     Lending(Lending<'a>),
     /// About a target that one process has opened of another.
     Sharing(Sharing<'a>),
-    /// The sender's memory with this number is not shared any more. Goes to who has said on his board that he has mapped some.
+    /// The sender's memory with this number is not shared any more. Goes to who has said on his
+    /// board that he has mapped some.
     Unshared(u64),
     /// About a lane of the link's ring.
     Lane(LaneNotice),

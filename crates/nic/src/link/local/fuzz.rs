@@ -10,7 +10,8 @@ use super::local_frame::LocalFrame;
 const SLOT: u16 = 7;
 const USER: u32 = 20002;
 
-/// Gives a link the records in `data`, each behind its length (two bytes, little-endian), until one breaks a rule.
+/// Gives a link the records in `data`, each behind its length (two bytes, little-endian), until one
+/// breaks a rule.
 ///
 /// # Panics
 /// The link hands on what only a process of the own user may say.

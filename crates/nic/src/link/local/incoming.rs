@@ -1,7 +1,8 @@
 //! The receiving ends of links: new ones are accepted, all are read, in turns.
 //!
-//! The process at the other end may run as any user and send anything; what is checked is said in [`accepted`](super::accepted). A link that breaks
-//! a rule is closed, which its peer sees as our end. The number of links is bounded, and so is the work of a call.
+//! The process at the other end may run as any user and send anything; what is checked is said in
+//! [`accepted`](super::accepted). A link that breaks a rule is closed, which its peer sees as our
+//! end. The number of links is bounded, and so is the work of a call.
 
 mod admission;
 
@@ -37,7 +38,8 @@ pub(crate) enum Received {
     Drained,
     /// The budget is used up; there may be more.
     More,
-    /// The link is closed and forgotten: the process of the slot is gone. No slot: it never said hello.
+    /// The link is closed and forgotten: the process of the slot is gone. No slot: it never said
+    /// hello.
     Closed(Option<u16>),
     /// The link was cut and is forgotten: the process of the slot broke the rules; it may live on.
     Cut(Option<u16>),
@@ -97,13 +99,15 @@ impl Incoming {
         self.quota.silent()
     }
 
-    /// The links of a slot's process: of the one with this PID, if it is not 0, where the slot may have had several.
+    /// The links of a slot's process: of the one with this PID, if it is not 0, where the slot may
+    /// have had several.
     pub(crate) fn links_of(&self, slot: u16, pid: i32) -> Vec<LinkId> {
         let same = |other| pid == 0 || other == 0 || other == pid;
         self.select(|link| link.slot == Some(slot) && same(link.peer.pid))
     }
 
-    /// The links of a slot's processes that are gone, for all that the kernel knows. They are still to be read to their ends.
+    /// The links of a slot's processes that are gone, for all that the kernel knows. They are still
+    /// to be read to their ends.
     pub(crate) fn ended_links_of(&self, slot: u16) -> Vec<LinkId> {
         self.select(|link| link.slot == Some(slot) && link.socket.has_hung_up())
     }
@@ -113,8 +117,8 @@ impl Incoming {
         links.map(|(id, _)| *id).collect()
     }
 
-    /// Reads a link and gives each frame to `each`, until nothing is there or about `budget` frames were given (the rest of a
-    /// record always is, up to 511 more).
+    /// Reads a link and gives each frame to `each`, until nothing is there or about `budget` frames
+    /// were given (the rest of a record always is, up to 511 more).
     pub(crate) fn recv(
         &mut self,
         id: LinkId,
@@ -137,7 +141,8 @@ impl Incoming {
         Received::More
     }
 
-    /// What is in the ring, or else the next record of the socket: it hangs up after the ring was filled for the last time.
+    /// What is in the ring, or else the next record of the socket: it hangs up after the ring was
+    /// filled for the last time.
     fn recv_once(
         &mut self,
         id: LinkId,
@@ -262,9 +267,9 @@ impl Incoming {
         }
     }
 
-    /// Stops watching rings that bring nothing: `all` of them, or those that have not for long. Their peers send wake-ups from here
-    /// on. Returns whether none is watched any more: if one has a record it is.
-    /// `any` says whether there is something else of a process to look at.
+    /// Stops watching rings that bring nothing: `all` of them, or those that have not for long.
+    /// Their peers send wake-ups from here on. Returns whether none is watched any more: if one has
+    /// a record it is. `any` says whether there is something else of a process to look at.
     pub(crate) fn sleep(&mut self, all: bool, any: &mut dyn FnMut(u16) -> bool) -> bool {
         let links = &mut self.links;
         self.rings.sleep(all, any, &mut |id, ring| {

@@ -4,17 +4,19 @@ use super::Outgoing;
 
 /// Whether somebody may sleep who has not seen what was put into a lane.
 ///
-/// To be sure that he is awake this processor would have to wait until the others see what was put in, which takes longer than to put it
-/// in. So if the device thread, or the program that polls, comes again soon, that is left to it.
+/// To be sure that he is awake this processor would have to wait until the others see what was put
+/// in, which takes longer than to put it in. So if the device thread, or the program that polls,
+/// comes again soon, that is left to it.
 #[derive(Debug, Default)]
 pub(crate) struct LateWake {
-    /// Something was put in, and the receiver may have gone to sleep at that moment without having seen it.
+    /// Something was put in, and the receiver may have gone to sleep at that moment without having
+    /// seen it.
     unsure: bool,
 }
 
 impl LateWake {
-    /// Something was put in, for a receiver that seemed awake: wakes it, if it sleeps. `again`: [`finish`](Self::finish) is called soon, and
-    /// before the caller sleeps.
+    /// Something was put in, for a receiver that seemed awake: wakes it, if it sleeps. `again`:
+    /// [`finish`](Self::finish) is called soon, and before the caller sleeps.
     #[inline]
     pub(crate) fn wake(&mut self, link: &Outgoing, again: bool) {
         if again {

@@ -26,7 +26,8 @@ pub(crate) enum LocalFrame<'a> {
         /// BTH through pad; not checked.
         bytes: &'a [u8],
     },
-    /// A packet that it received over the wire (and whose ICRC was right there, it says) and that is for this process.
+    /// A packet that it received over the wire (and whose ICRC was right there, it says) and that
+    /// is for this process.
     Forwarded {
         /// The process's user.
         by: LocalUser,
@@ -71,7 +72,8 @@ pub(crate) enum LocalFrame<'a> {
         /// The queue pair that it was for, of the sender's slot.
         by: Origin,
     },
-    /// Somebody of our own user, or root, wants to know which paths this process has: [`Incoming::tell`](super::Incoming::tell) answers.
+    /// Somebody of our own user, or root, wants to know which paths this process has:
+    /// [`Incoming::tell`](super::Incoming::tell) answers.
     Question(LinkId),
     /// About receives that one process lends to another.
     Lending {

@@ -1,16 +1,20 @@
-//! The local link: packets between processes of one network namespace, over Unix sockets with abstract names.
+//! The local link: packets between processes of one network namespace, over Unix sockets with
+//! abstract names.
 //!
-//! Every process owns a *slot*, a number from 1 to 1023, by listening on the abstract name `ferroce/slot/<n>`: the kernel makes
-//! it exclusive and frees it when the process ends, however it ends ([`slots`] has what becomes of names that others squat on). A link goes one way: process A connects to B's slot and
-//! only A sends on that connection; B's answers go out on B's own link to A. [`LocalLinks`] makes the outgoing links,
-//! [`Incoming`] accepts and reads those of others.
+//! Every process owns a *slot*, a number from 1 to 1023, by listening on the abstract name
+//! `ferroce/slot/<n>`: the kernel makes it exclusive and frees it when the process ends, however it
+//! ends ([`slots`] has what becomes of names that others squat on). A link goes one way: process A
+//! connects to B's slot and only A sends on that connection; B's answers go out on B's own link to
+//! A. [`LocalLinks`] makes the outgoing links, [`Incoming`] accepts and reads those of others.
 //!
-//! A link is lossless and keeps the order. When it is full it says [`Sent::Blocked`](super::Sent::Blocked), and the sender
-//! waits for its descriptor to become writable; receivers always read, so no cycle of waiting can arise. When the process at
-//! the other end is gone, the link hangs up.
+//! A link is lossless and keeps the order. When it is full it says
+//! [`Sent::Blocked`](super::Sent::Blocked), and the sender waits for its descriptor to become
+//! writable; receivers always read, so no cycle of waiting can arise. When the process at the other
+//! end is gone, the link hangs up.
 //!
-//! The records of a link go through a ring in shared memory ([`way`], [`rings`]), where the system has such memory and the peer is of
-//! our user, and over the socket otherwise. Small messages of busy queue pairs go beside it, in its [`lanes`].
+//! The records of a link go through a ring in shared memory ([`way`], [`rings`]), where the system
+//! has such memory and the peer is of our user, and over the socket otherwise. Small messages of
+//! busy queue pairs go beside it, in its [`lanes`].
 //!
 //! Nothing that comes in is trusted (see [`frame`] and [`Incoming`]).
 
@@ -63,19 +67,23 @@ use crate::Error;
 use crate::core::{Counters, lock};
 use crate::direct::Board;
 
-/// Slots that a network namespace has, numbered from 1: ten bits of every queue pair number and key.
+/// Slots that a network namespace has, numbered from 1: ten bits of every queue pair number and
+/// key.
 const SLOTS: u16 = 1023;
 
 /// All abstract names of Ferroce begin so.
 pub(crate) const NAMES: &str = "ferroce/";
 
-/// Send buffer asked for, per link; the kernel gives at most `net.core.wmem_max` (and counts double).
+/// Send buffer asked for, per link; the kernel gives at most `net.core.wmem_max` (and counts
+/// double).
 const SEND_BUFFER: usize = 1 << 20;
 
-/// Bytes of the ring of a link: several of the longest records, and little enough to stay in a processor's cache.
+/// Bytes of the ring of a link: several of the longest records, and little enough to stay in a
+/// processor's cache.
 const RING: u32 = 256 << 10;
 
-/// What the abstract names by which processes own their slots begin with, of those that begin with `names`.
+/// What the abstract names by which processes own their slots begin with, of those that begin with
+/// `names`.
 pub(crate) fn slot_names(names: &str) -> String {
     format!("{names}slot/")
 }
@@ -86,7 +94,8 @@ pub(crate) enum ConnectError {
     /// No process owns the slot.
     #[error("no process owns slot {0}")]
     NoSuchProcess(u16),
-    /// The owner is there but the link cannot be made now: out of descriptors, or too many wait to be accepted.
+    /// The owner is there but the link cannot be made now: out of descriptors, or too many wait to
+    /// be accepted.
     #[error("no link to slot {slot} for now: {error}")]
     NotNow {
         /// The slot.
@@ -111,7 +120,8 @@ pub(crate) struct LocalLinks {
 }
 
 impl LocalLinks {
-    /// Claims a free slot, chosen at random: numbers of a process that is gone should not soon mean another.
+    /// Claims a free slot, chosen at random: numbers of a process that is gone should not soon mean
+    /// another.
     ///
     /// # Errors
     /// ENOSPC when all slots are taken; what the kernel says if it refuses such sockets.
@@ -180,9 +190,9 @@ impl LocalLinks {
         self.slot
     }
 
-    /// The link to the process that owns a slot now, this one included. Made at the first call and shared; a link whose peer
-    /// is gone is replaced, since the slot may have a new owner: whoever has a conversation with the old one must hold on to
-    /// the link that it began with.
+    /// The link to the process that owns a slot now, this one included. Made at the first call and
+    /// shared; a link whose peer is gone is replaced, since the slot may have a new owner: whoever
+    /// has a conversation with the old one must hold on to the link that it began with.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -194,7 +204,8 @@ impl LocalLinks {
         }
         links.remove(&slot);
         let link = self.open(slot).map_err(|error| match error.kind() {
-            // It was there when the kernel was asked for a connection, and is gone before the hello.
+            // It was there when the kernel was asked for a connection, and is gone before the
+            // hello.
             io::ErrorKind::ConnectionRefused
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::ConnectionReset => ConnectError::NoSuchProcess(slot),

@@ -1,8 +1,10 @@
-//! What a process offers with the hello of a link: things beyond records, each with descriptors if it needs any.
+//! What a process offers with the hello of a link: things beyond records, each with descriptors if
+//! it needs any.
 //!
-//! An offer is tag (1), number of descriptors (1), length of the value (2, little-endian), value. The descriptors travel with the
-//! hello, in the order of the offers. A receiver passes over tags that it does not know, so an offer can be added without a new
-//! version; nobody may rely on an offer being taken unless the peer says so.
+//! An offer is tag (1), number of descriptors (1), length of the value (2, little-endian), value.
+//! The descriptors travel with the hello, in the order of the offers. A receiver passes over tags
+//! that it does not know, so an offer can be added without a new version; nobody may rely on an
+//! offer being taken unless the peer says so.
 //!
 //! | tag | offer | value | descriptors |
 //! |---|---|---|---|
@@ -34,8 +36,8 @@ pub(super) struct Offer<'a> {
     pub(super) descriptors: &'a [BorrowedFd<'a>],
 }
 
-/// Something that was offered. Fewer descriptors than announced may have come: none at all from a process that is not trusted with
-/// them (see [`Incoming`](super::Incoming)).
+/// Something that was offered. Fewer descriptors than announced may have come: none at all from a
+/// process that is not trusted with them (see [`Incoming`](super::Incoming)).
 #[derive(Debug)]
 pub(super) struct Offered<'a> {
     pub(super) tag: u8,

@@ -21,10 +21,11 @@ use crate::link::{Addressing, Batch, Sent};
 /// Bytes of a frame at most: no packet is nearly as long.
 const LONGEST_FRAME: usize = 32 * 1024;
 
-/// Bytes of frames that wait inside a link. Beyond it forwarded packets are lost, as they may be on a network.
+/// Bytes of frames that wait inside a link. Beyond it forwarded packets are lost, as they may be on
+/// a network.
 const STASH: usize = 256 * 1024;
-/// The same, beyond which MADs are lost too. There is about one per connection that is being made or ended, and their
-/// senders repeat them only after seconds, so thousands must be able to wait.
+/// The same, beyond which MADs are lost too. There is about one per connection that is being made
+/// or ended, and their senders repeat them only after seconds, so thousands must be able to wait.
 const MAD_STASH: usize = 16 << 20;
 
 /// The sending end of a link to another process (or to this one). Any thread may send.
@@ -45,7 +46,8 @@ pub(crate) struct Outgoing {
 struct Stash {
     records: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Notices by the QPN that they are for. One per queue pair says it all, so these are bounded without losing any.
+    /// Notices by the QPN that they are for. One per queue pair says it all, so these are bounded
+    /// without losing any.
     notices: BTreeMap<Qpn, Qpn>,
 }
 
@@ -104,7 +106,8 @@ impl Outgoing {
         self.pid
     }
 
-    /// What the process at the other end is to this one. Only one of our own user takes packets that came over the wire.
+    /// What the process at the other end is to this one. Only one of our own user takes packets
+    /// that came over the wire.
     pub(crate) fn relation(&self) -> Relation {
         self.relation
     }
@@ -133,7 +136,8 @@ impl Outgoing {
         gone
     }
 
-    /// The descriptor has become readable: the peer has answered something, perhaps that there is room again.
+    /// The descriptor has become readable: the peer has answered something, perhaps that there is
+    /// room again.
     pub(crate) fn take_answers(&self) {
         self.way.take_answers();
     }
@@ -148,21 +152,24 @@ impl Outgoing {
         self.way.why_no_ring()
     }
 
-    /// Sends one packet of a few bytes, if it can go through the ring now and nothing has to go before it. Returns whether it is sent.
+    /// Sends one packet of a few bytes, if it can go through the ring now and nothing has to go
+    /// before it. Returns whether it is sent.
     pub(crate) fn send_at_once(&self, from: Qpn, route: &Addressing, packet: &[u8]) -> bool {
         !self.is_dead()
             && !self.stashed.load(Ordering::Acquire)
             && self.way.put_at_once(from, route, packet)
     }
 
-    /// Says something about a lane, if that can go through the ring now and nothing has to go before it. Returns whether it is said.
+    /// Says something about a lane, if that can go through the ring now and nothing has to go
+    /// before it. Returns whether it is said.
     pub(crate) fn say_of_lane(&self, notice: LaneNotice) -> bool {
         !self.is_dead()
             && !self.stashed.load(Ordering::Acquire)
             && self.way.push_at_once(&Frame::Lane(notice).encode())
     }
 
-    /// A lane that nobody uses, and the number of its next offer, if records go through a ring with lanes that the peer looks at.
+    /// A lane that nobody uses, and the number of its next offer, if records go through a ring with
+    /// lanes that the peer looks at.
     pub(crate) fn take_lane(&self) -> Option<(LaneSender, u32)> {
         let area = self.way.area().filter(|area| area.has_lanes())?;
         self.lanes.take(area)
@@ -187,13 +194,14 @@ impl Outgoing {
         self.is_dead() || self.way.area().is_none_or(|area| area.seems_asleep())
     }
 
-    /// Whether the peer has to be told of something by a record: it sleeps, or there is no ring by which it would have said so.
+    /// Whether the peer has to be told of something by a record: it sleeps, or there is no ring by
+    /// which it would have said so.
     pub(crate) fn must_tell(&self) -> bool {
         self.way.area().is_none_or(ring::sleeps)
     }
 
-    /// Sends the packets of a batch from one queue pair, in order. On [`Sent::Blocked`] those that did not go are still in
-    /// the batch; call again when the descriptor is writable.
+    /// Sends the packets of a batch from one queue pair, in order. On [`Sent::Blocked`] those that
+    /// did not go are still in the batch; call again when the descriptor is writable.
     pub(crate) fn send_packets(&self, src_qpn: Qpn, batch: &mut Batch) -> Sent {
         let mut sent = self.flush();
         let mut done = 0;
@@ -230,7 +238,8 @@ impl Outgoing {
             .max(1)
     }
 
-    /// Sends a frame. On [`Sent::Blocked`] the link keeps it: call [`flush`](Self::flush) when the descriptor is writable.
+    /// Sends a frame. On [`Sent::Blocked`] the link keeps it: call [`flush`](Self::flush) when the
+    /// descriptor is writable.
     pub(crate) fn send_frame(&self, frame: &Frame<'_>) -> Sent {
         let mut stash = self.locked();
         match self.drain(&mut stash) {

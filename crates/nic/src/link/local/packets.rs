@@ -1,4 +1,5 @@
-//! Records of packets of one queue pair. Their layout is told where that of all records is ([`frame`](super::frame)).
+//! Records of packets of one queue pair. Their layout is told where that of all records is
+//! ([`frame`](super::frame)).
 
 use ferroce_proto::ids::Qpn;
 
@@ -23,15 +24,16 @@ pub(super) const FEW_PREFIX: usize = PACKETS_HEAD + 2 * FEW_PACKETS;
 /// Bytes of a record of packets on the known route before the lengths.
 const PACKETS_ON_HEAD: usize = 6;
 
-/// What goes before the packets of a packets record, in room for `N` bytes: [`PACKETS_PREFIX`], or [`FEW_PREFIX`].
+/// What goes before the packets of a packets record, in room for `N` bytes: [`PACKETS_PREFIX`], or
+/// [`FEW_PREFIX`].
 pub(super) struct PacketsPrefix<const N: usize> {
     bytes: [u8; N],
     used: usize,
 }
 
 impl<const N: usize> PacketsPrefix<N> {
-    /// For packets of one queue pair, of which `lengths` yields 1 to [`MAX_PACKETS`] lengths (or [`FEW_PACKETS`]); without `addressing`
-    /// they go on the known route.
+    /// For packets of one queue pair, of which `lengths` yields 1 to [`MAX_PACKETS`] lengths (or
+    /// [`FEW_PACKETS`]); without `addressing` they go on the known route.
     pub(super) fn new(
         src_qpn: Qpn,
         addressing: Option<&Addressing>,
@@ -104,7 +106,8 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// Reads a record that is a single packet on the known route: the queue pair that it comes from, and the packet.
+/// Reads a record that is a single packet on the known route: the queue pair that it comes from,
+/// and the packet.
 #[inline]
 pub(super) fn parse_single(record: &[u8]) -> Option<(Qpn, &[u8])> {
     match record.split_first_chunk()? {

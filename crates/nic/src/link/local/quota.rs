@@ -1,8 +1,9 @@
 //! How many links each party may have to this process, and how long a link may go without a hello.
 //!
-//! Each link costs this process a descriptor, and the party that opens it costs nothing. So other users together get a part of the
-//! descriptors that this process may have, and each of them half of that part. The own user and root are not counted among
-//! them: what strangers do leaves their room as it is.
+//! Each link costs this process a descriptor, and the party that opens it costs nothing. So other
+//! users together get a part of the descriptors that this process may have, and each of them half
+//! of that part. The own user and root are not counted among them: what strangers do leaves their
+//! room as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use ferroce_proto::time::Time;
 
 use super::incoming::LinkId;
 
-/// Links of the own user and root: more than there are slots, since a dead one is noticed after its successor may have come.
+/// Links of the own user and root: more than there are slots, since a dead one is noticed after its
+/// successor may have come.
 const MOST_TRUSTED: usize = 4096;
 /// Links of all other users together, at most.
 const MOST_FOREIGN: usize = 1024;
@@ -21,11 +23,13 @@ const PART: u64 = 4;
 /// Links without a hello: of one other user, and of all of them.
 const SILENT_OF_USER: usize = 16;
 const SILENT: usize = 64;
-/// The time for a hello. A stranger's takes microseconds; a process of the own user may be stopped in a debugger.
+/// The time for a hello. A stranger's takes microseconds; a process of the own user may be stopped
+/// in a debugger.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_WITH_OWN: Duration = Duration::from_secs(30);
 
-/// How many links all other users together may have to a process that may have so many descriptors, and it to them.
+/// How many links all other users together may have to a process that may have so many descriptors,
+/// and it to them.
 pub(crate) fn foreign_room(descriptors: u64) -> usize {
     let part = usize::try_from(descriptors / PART).unwrap_or(usize::MAX);
     part.min(MOST_FOREIGN)
@@ -85,7 +89,8 @@ impl Quota {
         }
     }
 
-    /// Adds a link, or says that it is refused. The one that it comes in the place of is still to be [removed](Self::remove).
+    /// Adds a link, or says that it is refused. The one that it comes in the place of is still to
+    /// be [removed](Self::remove).
     pub(super) fn admit(&mut self, id: LinkId, party: Party, now: Time) -> Admission {
         let held = self.parties.get(&party).copied().unwrap_or_default();
         let (refused, patience) = match party {

@@ -1,8 +1,9 @@
 //! The rings of incoming links that this process watches.
 //!
-//! A ring is *watched* while somebody looks at it in every round, at the price of one look at memory, or it is *asleep*, and the
-//! peer sends a wake-up over the socket with its next record. Before the device thread sleeps all rings do; one that brings nothing
-//! for long does too, so the price of a round depends on the links in use, not on those that exist.
+//! A ring is *watched* while somebody looks at it in every round, at the price of one look at
+//! memory, or it is *asleep*, and the peer sends a wake-up over the socket with its next record.
+//! Before the device thread sleeps all rings do; one that brings nothing for long does too, so the
+//! price of a round depends on the links in use, not on those that exist.
 
 use std::sync::Arc;
 
@@ -124,8 +125,9 @@ impl Rings {
         }
     }
 
-    /// Puts those to sleep that have been idle for long, or `all` of them; gives them to `keep`. One that has a record stays, and one of
-    /// whose process `any` finds something else. Returns whether none is left.
+    /// Puts those to sleep that have been idle for long, or `all` of them; gives them to `keep`.
+    /// One that has a record stays, and one of whose process `any` finds something else. Returns
+    /// whether none is left.
     pub(super) fn sleep(
         &mut self,
         all: bool,

@@ -1,4 +1,5 @@
-//! What processes say to each other about XRC targets that one has opened of another (see [`crate::xrc`]).
+//! What processes say to each other about XRC targets that one has opened of another (see
+//! [`crate::xrc`]).
 //!
 //! | word | bytes after the kind and the word |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! | 6 refused | request (4), errno (4), reason (UTF-8) |
 //! | 7 event | handle (4), event (4) |
 //!
-//! Words 1 to 4 go to the owner of the target, the others to who has opened it, whose are the numbers of requests and handles.
+//! Words 1 to 4 go to the owner of the target, the others to who has opened it, whose are the
+//! numbers of requests and handles.
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{AsyncEvent, AttrMask};

@@ -1,9 +1,11 @@
 //! Slots: which process has which, and who may have how many.
 //!
-//! Numbers carry 10 bits of slot, so slots cannot be divided among users; but each user has about a quarter of them as its *own set*,
-//! drawn by a hash of user and slot that all processes compute alike. A process takes a slot of its user's set. When these are gone it
-//! takes any that is free, on loan: a claim of another user, to whose set the slot belongs, goes before it. So a user who takes all
-//! names leaves others three quarters of their own sets, about 190 slots each. All slots belong to root.
+//! Numbers carry 10 bits of slot, so slots cannot be divided among users; but each user has about a
+//! quarter of them as its *own set*, drawn by a hash of user and slot that all processes compute
+//! alike. A process takes a slot of its user's set. When these are gone it takes any that is free,
+//! on loan: a claim of another user, to whose set the slot belongs, goes before it. So a user who
+//! takes all names leaves others three quarters of their own sets, about 190 slots each. All slots
+//! belong to root.
 
 use std::io;
 
@@ -21,7 +23,8 @@ pub(super) fn slot_name(slot: u16) -> String {
     format!("{}{slot}", slot_names(NAMES))
 }
 
-/// The slot that a name stands for, without what all names begin with. Other names that bring to mind a slot are nobody's.
+/// The slot that a name stands for, without what all names begin with. Other names that bring to
+/// mind a slot are nobody's.
 pub(crate) fn slot_number(name: &str) -> Option<u16> {
     let slot = name
         .parse()
@@ -30,7 +33,8 @@ pub(crate) fn slot_number(name: &str) -> Option<u16> {
     (slot.to_string() == name).then_some(slot)
 }
 
-/// Whether a slot belongs to a user's own set. The hash is part of the local link's format: all processes must agree on it.
+/// Whether a slot belongs to a user's own set. The hash is part of the local link's format: all
+/// processes must agree on it.
 fn belongs(slot: u16, user: u32) -> bool {
     // The finalizer of SplitMix64: each bit depends on all bits of both.
     let mut x = u64::from(user) << 10 | u64::from(slot);
@@ -39,7 +43,8 @@ fn belongs(slot: u16, user: u32) -> bool {
     user == 0 || (x ^ x >> 31).is_multiple_of(SHARE)
 }
 
-/// Whether a slot belongs to the user of its owner. A user without a number here is given the benefit of the doubt.
+/// Whether a slot belongs to the user of its owner. A user without a number here is given the
+/// benefit of the doubt.
 fn is_rightful(slot: u16, owner: Credentials, identity: Identity) -> bool {
     identity.user(owner).is_none_or(|user| belongs(slot, user))
 }
@@ -47,7 +52,8 @@ fn is_rightful(slot: u16, owner: Credentials, identity: Identity) -> bool {
 /// A way to claim a slot. `None`: another process has it.
 type Claim = fn(u16, Identity) -> io::Result<Option<SeqListener>>;
 
-/// Claims a free slot, chosen at random: numbers of a process that is gone should not soon mean another.
+/// Claims a free slot, chosen at random: numbers of a process that is gone should not soon mean
+/// another.
 ///
 /// # Errors
 /// ENOSPC when all slots are taken; what the kernel says if it refuses such sockets.

@@ -205,7 +205,8 @@ fn slots_are_exclusive_and_in_range() {
     assert_eq!(slots.len(), 20);
 }
 
-/// Sends all of a batch, letting the receiver work whenever the link is full. Returns how often it was.
+/// Sends all of a batch, letting the receiver work whenever the link is full. Returns how often it
+/// was.
 fn deliver(link: &Outgoing, from: Qpn, packets: &[Vec<u8>], to: &mut Side) -> usize {
     let mut batch = batch(packets);
     let mut blocked = 0;

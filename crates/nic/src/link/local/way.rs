@@ -1,8 +1,9 @@
-//! How the records of an outgoing link get to the peer: through a shared ring once the peer has taken it, over the socket until
-//! then, or for good where there is no shared memory.
+//! How the records of an outgoing link get to the peer: through a shared ring once the peer has
+//! taken it, over the socket until then, or for good where there is no shared memory.
 //!
-//! The ring is offered with the hello. When the peer has accepted it, a last record on the socket says that all further ones come
-//! through the ring; so the order is kept. From then on the socket carries only wake-ups, and its hang-up says that the peer is gone.
+//! The ring is offered with the hello. When the peer has accepted it, a last record on the socket
+//! says that all further ones come through the ring; so the order is kept. From then on the socket
+//! carries only wake-ups, and its hang-up says that the peer is gone.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -21,8 +22,8 @@ use super::packets::{FEW_PACKETS, FEW_PREFIX, PACKETS_PREFIX, PacketsPrefix, pac
 use crate::core::lock;
 use crate::link::{Addressing, Batch};
 
-/// Bytes of a record that are aimed at: enough to make the work per record cheap, few enough that several fit the link and the
-/// receiver can work on one while the next is written.
+/// Bytes of a record that are aimed at: enough to make the work per record cheap, few enough that
+/// several fit the link and the receiver can work on one while the next is written.
 const RECORD: usize = 64 * 1024;
 /// Bytes of a record that is sent without more ado.
 const SMALL: usize = 56;
@@ -141,7 +142,8 @@ impl Way {
         self.area.get()
     }
 
-    /// Puts a record into the ring, if records go through it and it has room. Returns whether it is there.
+    /// Puts a record into the ring, if records go through it and it has room. Returns whether it is
+    /// there.
     pub(super) fn push_at_once(&self, record: &[u8]) -> bool {
         self.push_on(lock(&self.carrier), record)
     }
@@ -177,7 +179,8 @@ impl Way {
         }
     }
 
-    /// Sends a record of packets of one queue pair, which are given by their indices, all of them or none.
+    /// Sends a record of packets of one queue pair, which are given by their indices, all of them
+    /// or none.
     #[inline]
     pub(super) fn put_packets(&self, from: Qpn, batch: &Batch, which: Range<usize>) -> Put {
         // What the receiver knows must not change before the record is in its place.
@@ -201,7 +204,8 @@ impl Way {
         self.put_on(carrier, [prefix.as_bytes(), bytes], news)
     }
 
-    /// Sends a packet that fits a small record into the ring, if it goes on the known route and there is room. Returns whether it is sent.
+    /// Sends a packet that fits a small record into the ring, if it goes on the known route and
+    /// there is room. Returns whether it is sent.
     pub(super) fn put_at_once(&self, from: Qpn, route: &Addressing, packet: &[u8]) -> bool {
         let carrier = lock(&self.carrier);
         if !matches!(&*carrier, Carrier::Ring(_, Some(known)) if known == route) {
@@ -348,7 +352,8 @@ impl Way {
         self.send(&[&[LOOK]]);
     }
 
-    /// The peer breaks the rules. The hang-up of the socket will say that nothing goes to it any more.
+    /// The peer breaks the rules. The hang-up of the socket will say that nothing goes to it any
+    /// more.
     fn cut(&self, why: &dyn std::fmt::Display) -> Put {
         tracing::warn!(target: "ferroce::local", %why, "link is cut");
         self.mark_dead();

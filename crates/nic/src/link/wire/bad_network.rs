@@ -37,7 +37,8 @@ impl BadNetwork {
         })
     }
 
-    /// Takes all packets of a batch, with their ICRCs: what happens to them after that must not be repaired.
+    /// Takes all packets of a batch, with their ICRCs: what happens to them after that must not be
+    /// repaired.
     pub(super) fn admit(&self, encap: &Encapsulation, lane: Option<u8>, batch: &mut Batch) {
         let mut network = lock(&self.network);
         let now = clock::monotonic();
@@ -71,8 +72,8 @@ impl BadNetwork {
         self.timer.as_raw_fd()
     }
 
-    /// Gives `send` what has arrived at the end of the bad network, until it says that it cannot take more, and sets the timer
-    /// for the rest.
+    /// Gives `send` what has arrived at the end of the bad network, until it says that it cannot
+    /// take more, and sets the timer for the rest.
     pub(super) fn flush(&self, send: &mut dyn FnMut(&Frame) -> bool) {
         let mut network = lock(&self.network);
         let now = clock::monotonic();

@@ -1,14 +1,17 @@
 //! Lanes: what one process sends to another has a source port of its own.
 //!
-//! All processes of a namespace share port 4791, and of datagrams with the same addresses and ports the kernel gives all to one of
-//! them. `RoCEv2` leaves the source port free, so a sender uses one that names it and, as far as 4 bits go, the receiver:
-//! `0xC000 + slot of the sender * 16 + slot of the receiver % 16`, which lies where the specification wants it. A receiver knows in
-//! advance from which port its peers will send, and asks the kernel for just that ([`UdpSocket::receiver`]): nobody is in between,
-//! no other process can hold it up, and it has a socket buffer for each peer.
+//! All processes of a namespace share port 4791, and of datagrams with the same addresses and ports
+//! the kernel gives all to one of them. `RoCEv2` leaves the source port free, so a sender uses one
+//! that names it and, as far as 4 bits go, the receiver:
+//! `0xC000 + slot of the sender * 16 + slot of the receiver % 16`, which lies where the
+//! specification wants it. A receiver knows in advance from which port its peers will send, and
+//! asks the kernel for just that ([`UdpSocket::receiver`]): nobody is in between, no other process
+//! can hold it up, and it has a socket buffer for each peer.
 //!
-//! Nothing depends on it. A sender whose port is taken uses 4791; what comes from elsewhere, or meets a receiver that has too many
-//! peers, goes by the shared port and is passed on. Peers of other makes have source ports of their own choice: the flow of one that
-//! had to be passed on a few times gets a socket, too ([`Strays`]).
+//! Nothing depends on it. A sender whose port is taken uses 4791; what comes from elsewhere, or
+//! meets a receiver that has too many peers, goes by the shared port and is passed on. Peers of
+//! other makes have source ports of their own choice: the flow of one that had to be passed on a
+//! few times gets a socket, too ([`Strays`]).
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, RawFd};
@@ -65,7 +68,8 @@ impl Flow {
     }
 }
 
-/// The sockets that send in lanes, each opened when it is first needed; `None` where that was not possible.
+/// The sockets that send in lanes, each opened when it is first needed; `None` where that was not
+/// possible.
 #[derive(Debug)]
 pub(super) struct Senders {
     slot: u16,
@@ -136,8 +140,9 @@ impl Receivers {
 }
 
 impl Known {
-    /// Makes room for one more: a socket by which nothing has come since the last time goes. Returns whether there is room. What has
-    /// come and nobody has taken out yet would be lost with the socket: then it only hears no more, and goes another time.
+    /// Makes room for one more: a socket by which nothing has come since the last time goes.
+    /// Returns whether there is room. What has come and nobody has taken out yet would be lost with
+    /// the socket: then it only hears no more, and goes another time.
     fn make_room(&mut self) -> bool {
         if self.by_number.len() < MAX_RECEIVERS {
             return true;
@@ -172,8 +177,9 @@ impl WireLink {
         senders.socket(dst.ip().is_ipv6(), lane?)
     }
 
-    /// Asks the kernel for a flow. Returns the number and the descriptor of a new socket; `None`: there is one already, or none
-    /// can be made, which a guest never can. `ifindex` is the scope of link-local addresses.
+    /// Asks the kernel for a flow. Returns the number and the descriptor of a new socket; `None`:
+    /// there is one already, or none can be made, which a guest never can. `ifindex` is the scope
+    /// of link-local addresses.
     pub(crate) fn receive_flow(&self, flow: Flow, ifindex: u32) -> Option<(u32, RawFd)> {
         let port = self
             .senders
@@ -210,7 +216,8 @@ impl WireLink {
 pub(crate) struct Strays(HashMap<Flow, u8>);
 
 impl Strays {
-    /// A packet of a flow was passed on to this process. Returns whether the flow deserves a socket.
+    /// A packet of a flow was passed on to this process. Returns whether the flow deserves a
+    /// socket.
     pub(crate) fn count(&mut self, flow: Flow) -> bool {
         if self.0.len() >= MAX_STRAYS {
             self.0.clear();

@@ -11,23 +11,26 @@ use ferroce_proto::wire::icrc::{Addresses, Encapsulation, Icrc, Ident, IdentHist
 
 use crate::link::{Addressing, InboundRun};
 
-/// The longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC, and a tag.
+/// The longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC, and a
+/// tag.
 const DATAGRAM: usize = 4096 + 128 + auth::MOST;
 /// Room for the longest run that the kernel makes of datagrams.
 const RUN: usize = 1 << 16;
 /// Datagrams or runs per system call.
 const SLOTS: usize = 8;
-/// The same while long runs come: more would push each other out of the cache before their bytes are moved, and the sender would
-/// wait for a word about the first of them until the last is done.
+/// The same while long runs come: more would push each other out of the cache before their bytes
+/// are moved, and the sender would wait for a word about the first of them until the last is done.
 const LONG_SLOTS: usize = 4;
 /// A run of so many bytes is long.
 const LONG: usize = RUN / 4;
 /// So many bytes count as a datagram against the budget, if there are no more datagrams in them.
 const UNIT: usize = 1024;
-/// Packets that are handed on at once, at most: while they are worked on, their queue pair is locked, and they are to stay in the
-/// cache from the check of the ICRC until their bytes are moved.
+/// Packets that are handed on at once, at most: while they are worked on, their queue pair is
+/// locked, and they are to stay in the cache from the check of the ICRC until their bytes are
+/// moved.
 const TOGETHER: usize = 16;
-/// Peers whose way to fill the IPv4 Identification is remembered. Strangers can fill the list; then it starts again.
+/// Peers whose way to fill the IPv4 Identification is remembered. Strangers can fill the list; then
+/// it starts again.
 const MAX_PEERS: usize = 4096;
 
 /// Room to receive, and what is known of the peers.
@@ -118,7 +121,8 @@ fn history_of(peers: &mut HashMap<IpAddr, IdentHistory>, peer: IpAddr) -> &mut I
     peers.entry(peer).or_default()
 }
 
-/// Gives the packets of a datagram or run to `each`, some at a time, or `None` for each that is none.
+/// Gives the packets of a datagram or run to `each`, some at a time, or `None` for each that is
+/// none.
 fn open(
     received: &Received<'_>,
     history: Option<&mut IdentHistory>,
@@ -194,7 +198,8 @@ impl<'a> Together<'a> {
     }
 }
 
-/// The Identifications of a run's datagrams. What they were before the kernel joined them cannot be seen; they usually count up.
+/// The Identifications of a run's datagrams. What they were before the kernel joined them cannot be
+/// seen; they usually count up.
 struct Idents<'a> {
     /// What is known of the peer, if it uses IPv4.
     history: Option<&'a mut IdentHistory>,

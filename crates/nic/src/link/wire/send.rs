@@ -1,8 +1,8 @@
 //! Sending: packets of one queue pair to one place in as few system calls as possible.
 //!
-//! Neighbouring packets of one length are a *run*: the kernel gets them as one piece and cuts it into datagrams
-//! (`UDP_SEGMENT`), as late as it can, on this host's own interfaces never. A segment's Identification is its index in the run,
-//! which its ICRC has to know.
+//! Neighbouring packets of one length are a *run*: the kernel gets them as one piece and cuts it
+//! into datagrams (`UDP_SEGMENT`), as late as it can, on this host's own interfaces never. A
+//! segment's Identification is its index in the run, which its ICRC has to know.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -32,8 +32,9 @@ struct Full(usize);
 impl WireLink {
     /// Sends a batch (whose trailer has room for it), each packet with its ICRC.
     ///
-    /// What the kernel refuses for another reason than a full socket (too long for the interface, no route, an address that
-    /// went away …) counts as lost on the way: the transport finds out as it does for any loss.
+    /// What the kernel refuses for another reason than a full socket (too long for the interface,
+    /// no route, an address that went away …) counts as lost on the way: the transport finds out as
+    /// it does for any loss.
     ///
     /// It leaves in a lane if one is given, and from the shared port else.
     pub(crate) fn send(&self, lane: Option<u8>, batch: &mut Batch) -> Sent {
@@ -84,7 +85,8 @@ impl WireLink {
         Some(Way { socket, port })
     }
 
-    /// Sends up to [`RUNS`] runs of a batch from the packet `first` on. Returns how many packets went or were lost.
+    /// Sends up to [`RUNS`] runs of a batch from the packet `first` on. Returns how many packets
+    /// went or were lost.
     fn send_runs(
         &self,
         way: Way<'_>,
@@ -138,7 +140,8 @@ impl WireLink {
         Ok(next - first)
     }
 
-    /// Sends the packets of a run that the kernel did not want to cut, one by one. If it takes them so, it is not asked again.
+    /// Sends the packets of a run that the kernel did not want to cut, one by one. If it takes them
+    /// so, it is not asked again.
     fn send_singly(
         &self,
         way: Way<'_>,
@@ -196,7 +199,8 @@ impl WireLink {
     }
 }
 
-/// The packets from `first` on that make a run: all of one length but the last, which may be shorter.
+/// The packets from `first` on that make a run: all of one length but the last, which may be
+/// shorter.
 fn run_from(batch: &Batch, first: usize, most: usize) -> Range<usize> {
     let begin = batch.start(first);
     let segment = batch.start(first + 1) - begin;

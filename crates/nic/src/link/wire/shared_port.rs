@@ -1,12 +1,15 @@
-//! The shared port of one IP version: this process's socket on it, or a way out beside it while another user has it.
+//! The shared port of one IP version: this process's socket on it, or a way out beside it while
+//! another user has it.
 //!
-//! Sockets share a port only within one user. Where another user's Ferroce processes have it, this process is their *guest*: it sends
-//! from a port of its own, which `RoCEv2` leaves to the sender, and the processes on the shared port pass on what comes for its slot.
-//! A guest tries again to get the port, and then receives by itself.
+//! Sockets share a port only within one user. Where another user's Ferroce processes have it, this
+//! process is their *guest*: it sends from a port of its own, which `RoCEv2` leaves to the sender,
+//! and the processes on the shared port pass on what comes for its slot. A guest tries again to get
+//! the port, and then receives by itself.
 //!
-//! The kernel says which user has the port. That the processes there are Ferroce's, and not a plain socket or the kernel's rxe, they
-//! say by an abstract name that has the user in it. The name is evidence only: the worst that a false one does is that a guest waits
-//! for packets which nobody passes on.
+//! The kernel says which user has the port. That the processes there are Ferroce's, and not a plain
+//! socket or the kernel's rxe, they say by an abstract name that has the user in it. The name is
+//! evidence only: the worst that a false one does is that a guest waits for packets which nobody
+//! passes on.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -60,10 +63,12 @@ pub(super) struct SharedPort {
 }
 
 impl SharedPort {
-    /// Opens the port, or a way out beside another user's Ferroce. `None`: the kernel has no such IP version.
+    /// Opens the port, or a way out beside another user's Ferroce. `None`: the kernel has no such
+    /// IP version.
     ///
     /// # Errors
-    /// EADDRINUSE if the port is taken by something else than another user's Ferroce; EMFILE and the like.
+    /// EADDRINUSE if the port is taken by something else than another user's Ferroce; EMFILE and
+    /// the like.
     pub(super) fn open(port: u16, v6: bool) -> Result<Option<Self>, Error> {
         for _ in 0..ATTEMPTS {
             let error = match bind(port, v6) {
@@ -132,7 +137,8 @@ impl SharedPort {
         u32::try_from(self.holder.load(Ordering::Relaxed)).ok()
     }
 
-    /// Tries to get the port for a guest. Returns the descriptor of the socket that receives from now on.
+    /// Tries to get the port for a guest. Returns the descriptor of the socket that receives from
+    /// now on.
     pub(super) fn take(&self) -> Option<RawFd> {
         if self.inbox().is_some() {
             return None;

@@ -1,7 +1,8 @@
 //! The way out over one link, shared by all queue pairs that use it.
 //!
-//! A link that is full keeps what it could not take; nothing more is pulled from queue pairs until it went out (design D7:
-//! back-pressure instead of loss). Queue pairs that want to transmit meanwhile wait here, in turn.
+//! A link that is full keeps what it could not take; nothing more is pulled from queue pairs until
+//! it went out (design D7: back-pressure instead of loss). Queue pairs that want to transmit
+//! meanwhile wait here, in turn.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,7 +45,8 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
     fn lanes(&self) -> Option<&Arc<Outgoing>> {
         None
     }
-    /// Sends something small beside packets; a full link keeps it (or loses it, if there is too much).
+    /// Sends something small beside packets; a full link keeps it (or loses it, if there is too
+    /// much).
     fn send_frame(&self, frame: &Frame<'_>) -> Sent;
     /// Sends the frames that a full link has kept.
     fn flush(&self) -> Sent;
@@ -71,7 +73,8 @@ pub(crate) struct Egress {
     dead: AtomicBool,
     /// It is dead, and what the process said before its end was read.
     ended: AtomicBool,
-    /// The link is full: nothing is sent until it says that it is writable. Changed under the lock of `inner` only.
+    /// The link is full: nothing is sent until it says that it is writable. Changed under the lock
+    /// of `inner` only.
     blocked: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -129,7 +132,8 @@ impl Egress {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Whether that process is gone and its last words were read: what it has not acknowledged by now it never will.
+    /// Whether that process is gone and its last words were read: what it has not acknowledged by
+    /// now it never will.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
@@ -140,7 +144,8 @@ impl Egress {
         spare.unwrap_or_else(|| self.new_batch())
     }
 
-    /// An empty batch; none if the link is blocked: then `qp` is noted as waiting, and will have its turn when the link is free.
+    /// An empty batch; none if the link is blocked: then `qp` is noted as waiting, and will have
+    /// its turn when the link is free.
     pub(crate) fn batch_unless_blocked(&self, qp: impl FnOnce() -> Arc<Qp>) -> Option<Batch> {
         let mut inner = lock(&self.inner);
         if self.is_blocked() {
@@ -174,7 +179,8 @@ impl Egress {
         self.is_blocked().then_some(inner.blocked_at)
     }
 
-    /// If the link is blocked, notes `qp` as waiting and returns true. It will have its turn when the link is free.
+    /// If the link is blocked, notes `qp` as waiting and returns true. It will have its turn when
+    /// the link is free.
     pub(crate) fn wait_if_blocked(&self, qp: impl FnOnce() -> Arc<Qp>) -> bool {
         let mut inner = lock(&self.inner);
         let blocked = self.is_blocked();
@@ -189,23 +195,24 @@ impl Egress {
         lock(&self.inner).waiting.retain(|qp| qp.qpn() != qpn);
     }
 
-    /// Sends one packet of a few bytes on a route, if it can go now without more ado: then returns what carries it. If not, nothing has
-    /// happened, and it goes as others do.
+    /// Sends one packet of a few bytes on a route, if it can go now without more ado: then returns
+    /// what carries it. If not, nothing has happened, and it goes as others do.
     pub(crate) fn send_at_once(
         &self,
         from: Qpn,
         route: &Addressing,
         packet: &[u8],
     ) -> Option<Carrier> {
-        // Without the lock: what a queue pair has sent before is behind it on the link, or the link is blocked.
+        // Without the lock: what a queue pair has sent before is behind it on the link, or the link
+        // is blocked.
         if self.is_blocked() || self.is_dead() {
             return None;
         }
         self.outlet.send_at_once(from, route, packet)
     }
 
-    /// Sends packets of one queue pair, or keeps what the link does not take. Returns false if the process at the other end
-    /// is gone.
+    /// Sends packets of one queue pair, or keeps what the link does not take. Returns false if the
+    /// process at the other end is gone.
     pub(crate) fn send(&self, from: Qpn, mut batch: Batch) -> bool {
         let mut inner = lock(&self.inner);
         let sent = self.send_locked(&mut inner, from, &mut batch);

@@ -24,8 +24,9 @@ pub(crate) struct Askers {
 }
 
 impl Askers {
-    /// The answer to a question of `src`: an equal part of what the socket's buffer holds. A quarter of it is left out, since the
-    /// kernel gives room back late; and there may always be another sender, one of reliable connections.
+    /// The answer to a question of `src`: an equal part of what the socket's buffer holds. A
+    /// quarter of it is left out, since the kernel gives room back late; and there may always be
+    /// another sender, one of reliable connections.
     pub(crate) fn answer(&self, src: Gid, question: &Drain, buffer: u32, now: Time) -> Drain {
         let count = self.count((src, slot_of(question.from), slot_of(question.to)), now);
         let parts = u32::try_from(count + 1).unwrap_or(u32::MAX);

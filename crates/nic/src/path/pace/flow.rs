@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ferroce_proto::time::Time;
 
-/// Room that is used before the receiver has said how much it has: three eighths of a socket buffer of the usual size.
+/// Room that is used before the receiver has said how much it has: three eighths of a socket buffer
+/// of the usual size.
 const FIRST_WINDOW: u64 = 80 << 10;
 /// A receiver with less room than this is taken for one with so much.
 const LEAST_WINDOW: u64 = 16 << 10;
@@ -13,7 +14,8 @@ const LEAST_WINDOW: u64 = 16 << 10;
 const QUESTIONS_PER_WINDOW: u64 = 4;
 /// While the window is closed, a question that may be lost is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(5);
-/// So long a receiver may say nothing while the window is closed. Then it is taken for one that never will.
+/// So long a receiver may say nothing while the window is closed. Then it is taken for one that
+/// never will.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How often somebody who does not answer is asked.
 const SELDOM: Duration = Duration::from_millis(500);

@@ -1,9 +1,10 @@
 //! Pacing of what nobody acknowledges (UC, UD) on the wire.
 //!
-//! A receiver's socket buffer is all that there is between a sender and a process that is not scheduled just now. So what may be
-//! on the way to a receiver is bounded by the room that it says it has. It says so when it is asked ([`Drain`]): the question
-//! travels behind the data, and its answer means that the data was taken out. Who does not answer (other makes) is sent to
-//! without bound, as by hardware.
+//! A receiver's socket buffer is all that there is between a sender and a process that is not
+//! scheduled just now. So what may be on the way to a receiver is bounded by the room that it says
+//! it has. It says so when it is asked ([`Drain`]): the question travels behind the data, and its
+//! answer means that the data was taken out. Who does not answer (other makes) is sent to without
+//! bound, as by hardware.
 
 mod askers;
 mod flow;
@@ -49,7 +50,8 @@ impl Flow {
         }
     }
 
-    /// How much may be sent now, as the receiver's kernel counts; or until when to wait: `qp` has its turn when an answer comes.
+    /// How much may be sent now, as the receiver's kernel counts; or until when to wait: `qp` has
+    /// its turn when an answer comes.
     pub(crate) fn quota(&self, now: Time, qp: impl FnOnce() -> Arc<Qp>) -> Result<u64, Time> {
         let mut inner = lock(&self.inner);
         match inner.state.quota(now) {

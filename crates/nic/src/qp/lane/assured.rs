@@ -1,15 +1,19 @@
 //! A message that is as good as taken when it is in its slot.
 //!
-//! An acknowledgement says that a message has reached the responder, and not that its program has seen it (IBTA, "fault zone"). So a SEND by a
-//! lane may be complete before its receiver has looked, if nothing can come between: in a conversation (`held`), an answer tells the peer
-//! that its next message, with so many bytes at most, is as good as taken. The receive for it is posted, and its memory is open.
+//! An acknowledgement says that a message has reached the responder, and not that its program has
+//! seen it (IBTA, "fault zone"). So a SEND by a lane may be complete before its receiver has
+//! looked, if nothing can come between: in a conversation (`held`), an answer tells the peer that
+//! its next message, with so many bytes at most, is as good as taken. The receive for it is posted,
+//! and its memory is open.
 //!
-//! Who says so keeps it. Before it does anything else with the queue pair than short messages by lanes ([`Qp::end_calm`]), before a
-//! region is deregistered ([`Nic::keep_assurances`](crate::core::Nic::keep_assurances)), and before it looks at anything that the same
-//! process sent later to another of its queue pairs, it takes back what it said and then what is there. The word by which it takes that
-//! back and the slot make a decision between both sides ([`LaneProducer::is_assured`](ferroce_os::ring::LaneProducer::is_assured)):
-//! either the sender waits for an acknowledgement as always, or the receiver has the message. One message at a time is assured, the one
-//! behind all that were taken, by one queue pair of the process.
+//! Who says so keeps it. Before it does anything else with the queue pair than short messages by
+//! lanes ([`Qp::end_calm`]), before a region is deregistered
+//! ([`Nic::keep_assurances`](crate::core::Nic::keep_assurances)), and before it looks at anything
+//! that the same process sent later to another of its queue pairs, it takes back what it said and
+//! then what is there. The word by which it takes that back and the slot make a decision between
+//! both sides ([`LaneProducer::is_assured`](ferroce_os::ring::LaneProducer::is_assured)): either
+//! the sender waits for an acknowledgement as always, or the receiver has the message. One message
+//! at a time is assured, the one behind all that were taken, by one queue pair of the process.
 
 use ferroce_proto::rc::{RcQp, Swift};
 
@@ -26,7 +30,8 @@ use crate::qp::transport::Transport;
 /// Most bytes that are assured: more than fit into a slot.
 const MOST: u8 = u8::MAX - 1;
 
-/// A receive that was found to take a message, of so many bytes at most, as long as the rights table has this edition.
+/// A receive that was found to take a message, of so many bytes at most, as long as the rights
+/// table has this edition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Checked {
     edition: u64,
@@ -37,12 +42,14 @@ pub(super) struct Checked {
 pub(super) struct Receives<'a> {
     pub(super) qp: &'a Qp,
     pub(super) rc: &'a RcQp,
-    /// The region that the last message went to. One in another is not assured, since to look that up takes longer than it saves.
+    /// The region that the last message went to. One in another is not assured, since to look that
+    /// up takes longer than it saves.
     pub(super) memo: &'a QpMemo,
 }
 
 impl Receives<'_> {
-    /// Most bytes of the next message that is surely taken if it comes by the lane, if its receive was looked at before, or is good now.
+    /// Most bytes of the next message that is surely taken if it comes by the lane, if its receive
+    /// was looked at before, or is good now.
     #[inline]
     pub(super) fn assured(&self, before: Option<Checked>) -> Option<u8> {
         let edition = self.qp.nic().rights().edition();
@@ -64,8 +71,8 @@ impl Receives<'_> {
 }
 
 impl Lanes {
-    /// Something was sent, and the peer has time to read it: looks at the receive for the message behind the next one, if that next one is
-    /// assured.
+    /// Something was sent, and the peer has time to read it: looks at the receive for the message
+    /// behind the next one, if that next one is assured.
     #[inline]
     pub(super) fn look_ahead(&mut self, receives: &Receives<'_>) {
         if let Some(into) = self.into.as_deref_mut()
@@ -75,8 +82,8 @@ impl Lanes {
         }
     }
 
-    /// Whether the message that was put in last, with so many bytes behind its header, is as good as taken: then it counts as
-    /// acknowledged.
+    /// Whether the message that was put in last, with so many bytes behind its header, is as good
+    /// as taken: then it counts as acknowledged.
     #[inline]
     pub(super) fn complete_if_assured(&mut self, rest: usize) -> bool {
         let out = self.out.as_deref_mut();

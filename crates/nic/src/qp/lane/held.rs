@@ -1,7 +1,7 @@
 //! Whether what was taken from a lane is said at once or with the program's answer.
 //!
-//! Other than an acknowledgement that waits on a ring or on the wire (`talk`) it waits for no clock, which would cost more than it
-//! saves: only until the program polls again.
+//! Other than an acknowledgement that waits on a ring or on the wire (`talk`) it waits for no
+//! clock, which would cost more than it saves: only until the program polls again.
 
 /// Answers in a row that make a conversation.
 const HABIT: u8 = 4;
@@ -11,14 +11,16 @@ const HABIT: u8 = 4;
 pub(super) struct Held {
     /// A message came, and no answer since.
     asked: bool,
-    /// Messages in a row that were answered before the next one came, and before the program polled again; at most [`HABIT`].
+    /// Messages in a row that were answered before the next one came, and before the program polled
+    /// again; at most [`HABIT`].
     answers: u8,
     /// Up to where it has read, which is still to be said.
     read: Option<u32>,
 }
 
 impl Held {
-    /// Messages were taken up to a position, for a program that polls or by the device thread. Returns whether that is to be said now.
+    /// Messages were taken up to a position, for a program that polls or by the device thread.
+    /// Returns whether that is to be said now.
     #[inline]
     pub(super) fn on_taken(&mut self, read: u32, is_polled: bool) -> bool {
         if std::mem::replace(&mut self.asked, true) {

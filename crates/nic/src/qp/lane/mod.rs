@@ -1,16 +1,19 @@
-//! Lanes: memory that this queue pair and its peer in another process have for their small packets alone (`ferroce_os::ring`).
+//! Lanes: memory that this queue pair and its peer in another process have for their small packets
+//! alone (`ferroce_os::ring`).
 //!
-//! A lane carries the very packets that would go through the ring, so the general way can take up after each of them. Who has sent small
-//! messages through the ring for a while, and nothing else, offers a lane; once the other side has accepted it, a *run* begins, by a word
-//! behind all packets that went through the ring before. Whatever goes as a packet by the ring ends the run, and the
-//! receiver takes all that is in its lane before it looks at a packet from the ring: so both together keep the order in which packets
-//! were sent.
+//! A lane carries the very packets that would go through the ring, so the general way can take up
+//! after each of them. Who has sent small messages through the ring for a while, and nothing else,
+//! offers a lane; once the other side has accepted it, a *run* begins, by a word behind all packets
+//! that went through the ring before. Whatever goes as a packet by the ring ends the run, and the
+//! receiver takes all that is in its lane before it looks at a packet from the ring: so both
+//! together keep the order in which packets were sent.
 //!
-//! How far the receiver has read is an acknowledgement, for who looks there. Who does not, since he sleeps, gets an acknowledgement by
-//! the ring. Where the program has always answered a message with one of its own, the answer says it (`held`): the peer looks at the
-//! answer's slot anyway, and each word that it must look at besides costs as much as the message. A packet that is not taken (no receive
-//! is posted, say) ends the run on the receiver's side: what comes after it is not looked at, as it would be dropped, and is sent again by
-//! the ring as the transport demands.
+//! How far the receiver has read is an acknowledgement, for who looks there. Who does not, since he
+//! sleeps, gets an acknowledgement by the ring. Where the program has always answered a message
+//! with one of its own, the answer says it (`held`): the peer looks at the answer's slot anyway,
+//! and each word that it must look at besides costs as much as the message. A packet that is not
+//! taken (no receive is posted, say) ends the run on the receiver's side: what comes after it is
+//! not looked at, as it would be dropped, and is sent again by the ring as the transport demands.
 //!
 //! | module | holds |
 //! |---|---|
@@ -69,8 +72,8 @@ impl Lanes {
         }
     }
 
-    /// Something was put into the lane that it sends by: wakes its receiver, if that sleeps. `again`: who looks once more in a while for
-    /// this process does so for this as well.
+    /// Something was put into the lane that it sends by: wakes its receiver, if that sleeps.
+    /// `again`: who looks once more in a while for this process does so for this as well.
     #[expect(clippy::inline_always, reason = "a look and a word")]
     #[inline(always)]
     fn wake(&mut self, again: bool) {
@@ -87,13 +90,15 @@ impl Lanes {
         }
     }
 
-    /// Gives back the lane that it sends by. What is not acknowledged by now is sent again by packets, if that is called for.
+    /// Gives back the lane that it sends by. What is not acknowledged by now is sent again by
+    /// packets, if that is called for.
     pub(super) fn close_out(&mut self) {
         self.streak = 0;
         self.out = None;
     }
 
-    /// Gives back both. Returns whether the peer must be told, since it may have put something in that nobody will look at.
+    /// Gives back both. Returns whether the peer must be told, since it may have put something in
+    /// that nobody will look at.
     pub(super) fn close(&mut self) -> bool {
         self.close_out();
         self.publish_held();
@@ -106,8 +111,9 @@ impl Lanes {
         into.is_some_and(Receiving::publish_held)
     }
 
-    /// Puts a packet (its header, and the rest) into the lane that it sends by, if a run goes on with it, with what is to be said of the
-    /// other lane: `assured` is asked only if something is. Returns whether it is there.
+    /// Puts a packet (its header, and the rest) into the lane that it sends by, if a run goes on
+    /// with it, with what is to be said of the other lane: `assured` is asked only if something is.
+    /// Returns whether it is there.
     #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
     #[inline(always)]
     fn push(
@@ -129,7 +135,8 @@ impl Lanes {
 }
 
 impl Qp {
-    /// There is something in one of its lanes, at its end of that. Completions may go to a program that polls.
+    /// There is something in one of its lanes, at its end of that. Completions may go to a program
+    /// that polls.
     pub(crate) fn on_lane(&self, end: End, (now, catch): (Time, &mut Catch<'_>)) {
         let mut locked = self.lock_swiftly();
         if locked.retired {
@@ -147,8 +154,8 @@ impl Qp {
         }
     }
 
-    /// What was taken from its lane is still to be said, and the program, which was expected to answer, polls instead; or it does nothing
-    /// at all, and the device thread looks.
+    /// What was taken from its lane is still to be said, and the program, which was expected to
+    /// answer, polls instead; or it does nothing at all, and the device thread looks.
     pub(crate) fn say_held(&self, now: Time) {
         let mut locked = self.lock();
         if locked.lanes.publish_held() {

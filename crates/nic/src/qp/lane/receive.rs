@@ -27,8 +27,8 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// What the next message that goes the other way says of this lane, and for how many bytes of the one that comes then it is
-    /// `assured` that it is taken.
+    /// What the next message that goes the other way says of this lane, and for how many bytes of
+    /// the one that comes then it is `assured` that it is taken.
     #[inline]
     pub(super) fn on_answer(
         &mut self,
@@ -48,8 +48,8 @@ impl Receiving {
         self.eye.assure(false);
     }
 
-    /// Takes back what was assured of the next message, if anything was. Returns whether that may be there: then it is to be taken
-    /// before anything else is done.
+    /// Takes back what was assured of the next message, if anything was. Returns whether that may
+    /// be there: then it is to be taken before anything else is done.
     pub(super) fn withdraw(&mut self) -> bool {
         self.next = None;
         let assures = self.eye.assures();
@@ -77,7 +77,8 @@ impl Receiving {
         read.is_some()
     }
 
-    /// Messages were taken up to a position, for a program that polls or not. Returns whether that was said now.
+    /// Messages were taken up to a position, for a program that polls or not. Returns whether that
+    /// was said now.
     #[inline]
     fn on_taken(&mut self, (messages, read): (u32, u32), is_polled: bool) -> bool {
         self.eye.assure(false);
@@ -139,7 +140,8 @@ impl Qp {
         }
     }
 
-    /// Takes what is in the lane that it receives by. Called before anything that came by the ring is looked at.
+    /// Takes what is in the lane that it receives by. Called before anything that came by the ring
+    /// is looked at.
     #[inline]
     pub(in crate::qp) fn drain_lane(
         &self,
@@ -196,8 +198,8 @@ impl Qp {
         }
     }
 
-    /// Takes packets until there are no more, or the run ends: then nothing more comes. The `next` one is not as usual, or nothing that could be
-    /// taken.
+    /// Takes packets until there are no more, or the run ends: then nothing more comes. The `next`
+    /// one is not as usual, or nothing that could be taken.
     #[cold]
     fn take_others(
         &self,
@@ -214,7 +216,8 @@ impl Qp {
         }
         let mut goes_on = true;
         while goes_on && next != Next::Nothing {
-            // Should this be the end of the queue pair, then what was taken before must be known by then.
+            // Should this be the end of the queue pair, then what was taken before must be known by
+            // then.
             let read = begin.wrapping_add(taken.messages);
             if let Some(into) = &mut locked.lanes.into {
                 into.publish(read);
@@ -273,7 +276,8 @@ impl Qp {
         });
     }
 
-    /// What was taken is published in the lane: a peer that does not look there is to hear of it by the ring.
+    /// What was taken is published in the lane: a peer that does not look there is to hear of it by
+    /// the ring.
     pub(in crate::qp) fn tell_who_sleeps(&self, locked: &mut Locked) {
         let must_tell = match &locked.path {
             Some(Path {
@@ -290,7 +294,8 @@ impl Qp {
         }
     }
 
-    /// Takes a packet out of a lane the general way. Returns false if it was not in its turn, or is to come again.
+    /// Takes a packet out of a lane the general way. Returns false if it was not in its turn, or is
+    /// to come again.
     fn take_unusual(&self, locked: &mut Locked, packet: &[u8], now: Time) -> bool {
         let (Some(expected), Some(path)) = (locked.transport.expected(), &locked.path) else {
             return false;

@@ -66,7 +66,8 @@ impl Sending {
         Some(psn.plus(position.wrapping_sub(known)))
     }
 
-    /// The receiver has read up to a position. Returns the PSN of the last message that it has taken, if that is news.
+    /// The receiver has read up to a position. Returns the PSN of the last message that it has
+    /// taken, if that is news.
     #[inline]
     fn on_read(&mut self, read: u32) -> Option<Psn> {
         if read == self.seen || self.stage == Stage::Idle && self.known.is_none() {
@@ -77,15 +78,17 @@ impl Sending {
         self.psn_at(read.wrapping_sub(1))
     }
 
-    /// A message that came the other way says what the receiver has read. Returns as [`on_read`](Self::on_read).
+    /// A message that came the other way says what the receiver has read. Returns as
+    /// [`on_read`](Self::on_read).
     #[inline]
     pub(super) fn on_ack(&mut self, ack: LaneAck) -> Option<Psn> {
         let read = self.sender.on_ack(ack);
         self.on_read(read)
     }
 
-    /// Something is likely to be put in within as little time as a cache line takes from one processor to another: asks for its slot. If
-    /// that was done earlier, the peer, who looks there all the time, would have it back by then; done later, it would keep the message waiting.
+    /// Something is likely to be put in within as little time as a cache line takes from one
+    /// processor to another: asks for its slot. If that was done earlier, the peer, who looks there
+    /// all the time, would have it back by then; done later, it would keep the message waiting.
     #[inline]
     pub(super) fn will_push(&self) {
         self.sender.will_push();
@@ -97,7 +100,8 @@ impl Sending {
         self.late.wake(&self.link, again);
     }
 
-    /// Whether what was put in last, with so many bytes behind its header, is as good as taken. If so, it counts as acknowledged.
+    /// Whether what was put in last, with so many bytes behind its header, is as good as taken. If
+    /// so, it counts as acknowledged.
     #[inline]
     pub(super) fn complete_if_assured(&mut self, rest: usize) -> bool {
         let is_assured = self.sender.is_assured(rest);
@@ -160,7 +164,8 @@ fn split(packet: &[u8]) -> Option<(Head, &[u8])> {
 }
 
 impl Qp {
-    /// Sends the short message that was built by the lane, if there is one, it runs, and its receiver looks at it. Returns whether it did.
+    /// Sends the short message that was built by the lane, if there is one, it runs, and its
+    /// receiver looks at it. Returns whether it did.
     #[inline]
     pub(in crate::qp) fn send_by_lane(&self, locked: &mut Locked) -> bool {
         let (Some(_), Transport::Rc(rc)) = (&locked.lanes.out, &locked.transport) else {
@@ -182,8 +187,9 @@ impl Qp {
         true
     }
 
-    /// An acknowledgement of what came by the ring, which would go before the message, goes by the ring as well: or else two that answer
-    /// each other would not find back to their lanes. Returns whether the message is all that is left.
+    /// An acknowledgement of what came by the ring, which would go before the message, goes by the
+    /// ring as well: or else two that answer each other would not find back to their lanes. Returns
+    /// whether the message is all that is left.
     fn send_ack_apart(&self, locked: &mut Locked) -> bool {
         let Locked {
             short,
@@ -326,7 +332,8 @@ impl Qp {
         }
     }
 
-    /// The acknowledgement of everything up to a PSN, or the rest of it, the general way: as the packet that it would be.
+    /// The acknowledgement of everything up to a PSN, or the rest of it, the general way: as the
+    /// packet that it would be.
     #[cold]
     pub(super) fn on_general_ack(
         &self,

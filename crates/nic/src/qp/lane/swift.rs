@@ -1,4 +1,5 @@
-//! The shortest way of a short SEND: from what the program posts into a slot of the lane, past all batches.
+//! The shortest way of a short SEND: from what the program posts into a slot of the lane, past all
+//! batches.
 
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::verbs::{PlainSend, SendWr};
@@ -12,8 +13,9 @@ use crate::qp::locked::Locked;
 use crate::qp::transport::Transport;
 
 impl Qp {
-    /// Puts one SEND that is not posted yet into the lane, if that runs and nothing else is to be done with the SEND or before it. If it
-    /// is there, [`sent_swiftly`](Self::sent_swiftly) is to be called, with what is returned. If not, nothing has happened.
+    /// Puts one SEND that is not posted yet into the lane, if that runs and nothing else is to be
+    /// done with the SEND or before it. If it is there, [`sent_swiftly`](Self::sent_swiftly) is to
+    /// be called, with what is returned. If not, nothing has happened.
     #[expect(clippy::inline_always, reason = "each message goes this way")]
     #[inline(always)]
     pub(in crate::qp) fn put_swiftly(

@@ -28,7 +28,8 @@ pub(super) enum Next {
     Nothing,
     /// A packet that is not as usual: its header, and how many bytes behind that are in the room.
     Unusual(Head, usize),
-    /// A message that is still in its slot says that the peer has taken what was sent up to a PSN, which is not as usual.
+    /// A message that is still in its slot says that the peer has taken what was sent up to a PSN,
+    /// which is not as usual.
     Acknowledged(Psn, Swift),
     /// The completion of a message found no room.
     Overflow,
@@ -47,7 +48,8 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Takes packets for which the short way (`express`) is open, until there is another one, or none.
+    /// Takes packets for which the short way (`express`) is open, until there is another one, or
+    /// none.
     #[expect(
         clippy::inline_always,
         reason = "what it counts is not to go through memory"
@@ -73,8 +75,9 @@ impl Taken {
         else {
             return Next::Lost;
         };
-        // There is only one then, and a look at where the next one will be would keep the answer waiting: no store is seen before the loads
-        // that come earlier, and that line takes as long as a message.
+        // There is only one then, and a look at where the next one will be would keep the answer
+        // waiting: no store is seen before the loads that come earlier, and that line takes as long
+        // as a message.
         let is_answered = catch.is_polled() && into.held.is_conversation();
         let receiver = &mut into.receiver;
         if !calm.takes() && rc.is_ready_to_take() {
@@ -151,8 +154,8 @@ pub(super) fn acknowledge(
     }
 }
 
-/// A packet of which header and rest were taken out, as it was sent, but that it asks for no acknowledgement: that it is taken is said by
-/// the lane itself.
+/// A packet of which header and rest were taken out, as it was sent, but that it asks for no
+/// acknowledgement: that it is taken is said by the lane itself.
 pub(super) fn whole([first, second, third]: Head, rest: &[u8]) -> SmallVec<[u8; 128]> {
     let head = [first, second, third & !ACK_REQ];
     head.into_iter()

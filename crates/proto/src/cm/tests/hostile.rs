@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::world::*;
 use crate::mad::{CmMad, CommId, Mad};
 
-/// A MAD of the connection manager's class with any content; its ids are often those of real conversations.
+/// A MAD of the connection manager's class with any content; its ids are often those of real
+/// conversations.
 fn mad(attribute: u8, fill: Vec<u8>, local: Option<CommId>, remote: Option<CommId>) -> CmMad {
     let mut mad: Mad = [0; 256];
     mad.copy_from_slice(&fill);
@@ -26,7 +27,8 @@ fn mad(attribute: u8, fill: Vec<u8>, local: Option<CommId>, remote: Option<CommI
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever comes, in whatever state: no panic, and memory that the number of own calls and the cap bound.
+    /// Whatever comes, in whatever state: no panic, and memory that the number of own calls and the
+    /// cap bound.
     #[test]
     fn nothing_breaks_the_agent(
         seed: u64,

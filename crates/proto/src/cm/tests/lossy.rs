@@ -1,4 +1,5 @@
-//! Many conversations over a network that loses, repeats and reorders, with owners that act at random.
+//! Many conversations over a network that loses, repeats and reorders, with owners that act at
+//! random.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

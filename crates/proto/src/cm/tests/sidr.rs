@@ -234,7 +234,8 @@ fn a_request_goes_out_at_once_when_the_process_that_had_it_is_gone() {
     w.expect_events(B, &["Resolution"]);
 }
 
-/// With an eighth of all messages lost, every resolution ends with the answer, and its owner is asked once.
+/// With an eighth of all messages lost, every resolution ends with the answer, and its owner is
+/// asked once.
 #[test]
 fn a_lossy_network_does_not_prevent_resolution() {
     for seed in 0..2000 {

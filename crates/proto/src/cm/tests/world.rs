@@ -13,7 +13,8 @@ use core::time::Duration;
 pub(super) const A: usize = 0;
 pub(super) const B: usize = 1;
 pub(super) const HALF_OPEN: usize = 8;
-/// A REQ goes out again after twice the packet life time and the response timeout; a REP or MRA after the latter.
+/// A REQ goes out again after twice the packet life time and the response timeout; a REP or MRA
+/// after the latter.
 pub(super) const REQ_INTERVAL: Duration = Duration::from_millis(2 * 256 + 4096);
 pub(super) const REP_INTERVAL: Duration = Duration::from_millis(4096);
 pub(super) const TIMEWAIT: Duration = Duration::from_millis(512);

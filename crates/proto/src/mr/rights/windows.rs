@@ -10,8 +10,9 @@ use super::{Accessor, Rights, RightsError, window_number};
 use crate::ids::{Key, PdId, Qpn};
 
 impl Rights {
-    /// Adds a window that is not bound, with its first key. Returns whether that was free. The owner gives regions other
-    /// numbers than windows: no region may have a key with the same upper bits.
+    /// Adds a window that is not bound, with its first key. Returns whether that was free. The
+    /// owner gives regions other numbers than windows: no region may have a key with the same upper
+    /// bits.
     pub fn insert_window(&mut self, key: Key, kind: WindowType, pd: PdId) -> bool {
         match self.windows.entry(window_number(key)) {
             Entry::Occupied(_) => false,
@@ -22,7 +23,8 @@ impl Rights {
         }
     }
 
-    /// Removes a window, bound or not. Returns the key that has opened something until now, if it was bound.
+    /// Removes a window, bound or not. Returns the key that has opened something until now, if it
+    /// was bound.
     pub fn remove_window(&mut self, key: Key) -> Option<Key> {
         let window = self.windows.remove(&window_number(key))?;
         let open = window.bound().map(|_| window.key);
@@ -30,7 +32,8 @@ impl Rights {
         open
     }
 
-    /// The windows of a queue pair that is gone are bound no longer. Returns the keys that have opened something until now.
+    /// The windows of a queue pair that is gone are bound no longer. Returns the keys that have
+    /// opened something until now.
     pub fn unbind_windows_of(&mut self, qpn: Qpn) -> Vec<Key> {
         let is_its = |bound: &Bound| bound.qpn == Some(qpn);
         let closed = self.open_windows(is_its);
@@ -137,11 +140,12 @@ impl Rights {
         })
     }
 
-    /// Makes the key of a type 2 window open nothing any more (local invalidate, SEND with invalidate).
+    /// Makes the key of a type 2 window open nothing any more (local invalidate, SEND with
+    /// invalidate).
     ///
     /// # Errors
-    /// The key is that of something else, or not the window's present one; or the window is not bound, or not by this queue
-    /// pair.
+    /// The key is that of something else, or not the window's present one; or the window is not
+    /// bound, or not by this queue pair.
     pub fn invalidate(&self, key: Key, by: Accessor) -> Result<(), RightsError> {
         self.release(self.invalidatable(key, by)?);
         Ok(())

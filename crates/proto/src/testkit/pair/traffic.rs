@@ -56,8 +56,8 @@ impl Pair {
             .with(now, |qp, cx| qp.on_packet(cx, &packet))
     }
 
-    /// Lets both ends send what they can, then goes to the next arrival or deadline before `until`. Returns false if there is
-    /// none.
+    /// Lets both ends send what they can, then goes to the next arrival or deadline before `until`.
+    /// Returns false if there is none.
     pub fn step(&mut self, until: Time) -> bool {
         self.transmit(Side::A);
         self.transmit(Side::B);

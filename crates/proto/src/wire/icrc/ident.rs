@@ -48,8 +48,9 @@ impl Ident {
         }
     }
 
-    /// From the bits in which bytes 4 to 7 of the header differ from those of `other`. Fragments and the reserved flag do not
-    /// reach a socket, so nothing but DF can differ in the second half.
+    /// From the bits in which bytes 4 to 7 of the header differ from those of `other`. Fragments
+    /// and the reserved flag do not reach a socket, so nothing but DF can differ in the second
+    /// half.
     pub(super) const fn from_change(other: Self, change: [u8; 4]) -> Option<Self> {
         let [high, low, flags, 0] = change else {
             return None;
@@ -65,8 +66,8 @@ impl Ident {
         }
     }
 
-    /// Whether a sender that leaves the choice to Linux as we do would use it: 0, or the index of a segment where one send
-    /// call was cut into many datagrams.
+    /// Whether a sender that leaves the choice to Linux as we do would use it: 0, or the index of a
+    /// segment where one send call was cut into many datagrams.
     const fn is_low(self) -> bool {
         self.dont_fragment && self.id < MAX_SEGMENTS
     }
@@ -81,9 +82,9 @@ const DISPROOF: u8 = 8;
 
 /// What is known of how one peer fills the Identification.
 ///
-/// A peer that is seen to leave it 0 is held to that, so that damage is noticed with probability 2^-25 or better although
-/// [`verify`](super::verify) must allow every Identification. If such a peer is replaced by one that counts, the first few
-/// datagrams of the new one are lost.
+/// A peer that is seen to leave it 0 is held to that, so that damage is noticed with probability
+/// 2^-25 or better although [`verify`](super::verify) must allow every Identification. If such a
+/// peer is replaced by one that counts, the first few datagrams of the new one are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdentHistory {
     zeros: u8,
@@ -99,7 +100,8 @@ impl IdentHistory {
         Ident::of_segment(self.next)
     }
 
-    /// Takes note of the next datagram of the peer. Returns whether to believe that it is undamaged.
+    /// Takes note of the next datagram of the peer. Returns whether to believe that it is
+    /// undamaged.
     pub const fn admit(&mut self, ident: Ident) -> bool {
         let proven = self.zeros >= PROOF;
         if ident.is_low() {

@@ -1,4 +1,5 @@
-//! Arithmetic on CRC registers: polynomials over GF(2) modulo the CRC-32 polynomial, coefficient of x^0 in the top bit.
+//! Arithmetic on CRC registers: polynomials over GF(2) modulo the CRC-32 polynomial, coefficient of
+//! x^0 in the top bit.
 
 /// The CRC-32 polynomial without x^32, mirrored.
 const POLY: u32 = 0xedb8_8320;
@@ -10,8 +11,8 @@ const fn times_x(a: u32) -> u32 {
     (a >> 1) ^ (POLY & (a & 1).wrapping_neg())
 }
 
-/// `a` divided by x. The mirrored polynomial's top bit is its constant term 1, so x has an inverse, and the top bit tells
-/// whether the reduction took place.
+/// `a` divided by x. The mirrored polynomial's top bit is its constant term 1, so x has an inverse,
+/// and the top bit tells whether the reduction took place.
 const fn over_x(a: u32) -> u32 {
     if a & ONE == 0 {
         a << 1
@@ -56,8 +57,8 @@ const OVER_BYTE: u32 = {
 static LOW: [u32; 256] = powers(OVER_BYTE);
 static HIGH: [u32; 256] = powers(times(LOW[255], OVER_BYTE));
 
-/// The register that becomes `register` when `count` zero bytes are fed to it, in constant time. `None` for counts of 2^16
-/// and more, which no datagram has.
+/// The register that becomes `register` when `count` zero bytes are fed to it, in constant time.
+/// `None` for counts of 2^16 and more, which no datagram has.
 pub(super) fn undo_zero_bytes(register: u32, count: usize) -> Option<u32> {
     let [high, low] = u16::try_from(count).ok()?.to_be_bytes();
     let undone = times(register, LOW[usize::from(low)]);

@@ -1,4 +1,5 @@
-//! Packets captured from hardware and other implementations, and the recovery of the Identification.
+//! Packets captured from hardware and other implementations, and the recovery of the
+//! Identification.
 
 use std::vec::Vec;
 
@@ -15,7 +16,8 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Reads a captured IPv4 packet: encapsulation, fields of the header, and the datagram (BTH through ICRC).
+/// Reads a captured IPv4 packet: encapsulation, fields of the header, and the datagram (BTH through
+/// ICRC).
 fn captured_v4(text: &str) -> (Encapsulation, Ident, Vec<u8>) {
     let bytes = hex(text);
     let address = |at: usize| Ipv4Addr::new(bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]);
@@ -35,7 +37,8 @@ fn captured_v4(text: &str) -> (Encapsulation, Ident, Vec<u8>) {
 
 const DF: u8 = 0x40;
 
-/// Checks that a captured IPv4 packet is computed as it was captured, and verified with its own Identification.
+/// Checks that a captured IPv4 packet is computed as it was captured, and verified with its own
+/// Identification.
 #[track_caller]
 fn agrees_with_capture(text: &str) {
     let (encap, ident, datagram) = captured_v4(text);

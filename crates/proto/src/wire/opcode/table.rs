@@ -125,7 +125,8 @@ const fn describe_number(number: u8) -> Option<(Operation, Position, HeaderSet)>
     })
 }
 
-/// The lower five bits (of a manufacturer's, all) of the opcode of the packet at `position` of a message of `operation`.
+/// The lower five bits (of a manufacturer's, all) of the opcode of the packet at `position` of a
+/// message of `operation`.
 pub(super) const fn number_of(operation: Operation, position: Position) -> u8 {
     use {Operation as O, Position as P};
     match (operation, position) {

@@ -1,7 +1,9 @@
-//! What strangers do to a transfer that must go on: each attack is a program of `tests/c/attacks`, and a row of a table.
+//! What strangers do to a transfer that must go on: each attack is a program of `tests/c/attacks`,
+//! and a row of a table.
 //!
-//! A row passes when the attacker did what it is for as often as the row wants, and its victim (`tests/c/victim.c`) went on meanwhile:
-//! every byte verified, a new connection accepted, and afterwards not more descriptors and memory than before.
+//! A row passes when the attacker did what it is for as often as the row wants, and its victim
+//! (`tests/c/victim.c`) went on meanwhile: every byte verified, a new connection accepted, and
+//! afterwards not more descriptors and memory than before.
 
 mod document;
 mod rights;
@@ -37,7 +39,8 @@ pub(super) struct Row {
     victims: (User, User),
     /// Who attacks, and on which side of the wire.
     attacker: (User, Side),
-    /// A program of `tests/c/attacks`, and its arguments behind the number of seconds. See [`Victim::filled`] for the words in braces.
+    /// A program of `tests/c/attacks`, and its arguments behind the number of seconds. See
+    /// [`Victim::filled`] for the words in braces.
     words: &'static [&'static str],
     /// The attacker must have done this often what it is for.
     least: u64,

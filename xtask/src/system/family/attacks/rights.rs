@@ -1,4 +1,5 @@
-//! Processes that are not what they seem: children with inherited objects, programs with more rights than their caller, and none of `/proc`.
+//! Processes that are not what they seem: children with inherited objects, programs with more
+//! rights than their caller, and none of `/proc`.
 
 use super::{LIMIT, contains};
 use crate::sh;
@@ -37,7 +38,8 @@ fn inherited(stage: &Stage) -> Outcome {
     server.succeed()
 }
 
-/// The caller's variables are heeded, but not by a program with another user's rights. It finds the library by its run path.
+/// The caller's variables are heeded, but not by a program with another user's rights. It finds the
+/// library by its run path.
 fn variables(stage: &Stage) -> Outcome {
     let (plain, copy) = (stage.built("rights"), stage.built("rights-of-second"));
     let owner = User::Second.id().to_string();

@@ -1,5 +1,5 @@
-//! A hostile local user and a hostile host at full rate, beside a verified transfer: what they cost it is compared with as many programs
-//! that use the processor and send nothing.
+//! A hostile local user and a hostile host at full rate, beside a verified transfer: what they cost
+//! it is compared with as many programs that use the processor and send nothing.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,11 @@ use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
 
 /// Part of its bandwidth that the transfer keeps.
 const KEPT: f64 = 0.7;
-/// Seconds that a kind of neighbour has before it is the other's turn: the machine's speed changes over minutes.
+/// Seconds that a kind of neighbour has before it is the other's turn: the machine's speed changes
+/// over minutes.
 const TURN: u64 = 2;
-/// Sockets that a process may have for single ports of peers: each newcomer is such a peer (SPECIFICATION.md, Numbers).
+/// Sockets that a process may have for single ports of peers: each newcomer is such a peer
+/// (SPECIFICATION.md, Numbers).
 const PORTS: u64 = 128;
 /// The address from which the hostile host sends.
 const STRANGER: &str = "10.99.0.66";

@@ -29,7 +29,8 @@ pub(super) fn add(all: &mut Catalogue) {
     all.at("attacks.squat-port", here, User::Root, LIMIT, squat_port);
 }
 
-/// The second user has no socket on the shared port: what is for it comes through the first one's processes, until they end.
+/// The second user has no socket on the shared port: what is for it comes through the first one's
+/// processes, until they end.
 fn two_users(stage: &Stage) -> Outcome {
     let first = Victim::start(stage, (User::Ordinary, User::Ordinary))?;
     let mut second = Victim::start(stage, (User::Second, User::Ordinary))?;
@@ -84,7 +85,8 @@ fn squat(stage: &Stage, words: &[&str]) -> Result<Process, String> {
     Ok(attacker)
 }
 
-/// A plain socket on UDP port 4791: a line on stderr says what is missing, and the host's own paths work.
+/// A plain socket on UDP port 4791: a line on stderr says what is missing, and the host's own paths
+/// work.
 fn squat_wire(stage: &Stage) -> Outcome {
     let attacker = squat(stage, &["udp"])?;
     let rping = ["rping", "-V", "-C", "20", "-a", stage.ipv4()];
@@ -103,7 +105,8 @@ fn squat_wire(stage: &Stage) -> Outcome {
     end(attacker)
 }
 
-/// A user on the names of root's port: root has it, its clients find root, and the user gets no request.
+/// A user on the names of root's port: root has it, its clients find root, and the user gets no
+/// request.
 fn squat_port(stage: &Stage) -> Outcome {
     let attacker = squat(stage, &["port", LOW_PORT])?;
     let rping = ["rping", "-V", "-C", "20", "-a", stage.ipv4(), "-p"];

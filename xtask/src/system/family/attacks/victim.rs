@@ -10,14 +10,15 @@ use crate::system::{Outcome, Process, Side, Stage, User};
 
 /// Time for a process to give back what its attacker made it hold.
 const SETTLING: Duration = Duration::from_secs(20);
-/// Descriptors by which a process may have grown after an attack: those of a connection that is still being closed.
+/// Descriptors by which a process may have grown after an attack: those of a connection that is
+/// still being closed.
 pub(super) const DESCRIPTORS: u64 = 2;
 /// Descriptors of a working process beyond those of one without a connection.
 const SETTLED: u64 = 8;
 /// Descriptors that it may have more during an attack: what strangers are granted together.
 const PEAK: u64 = 256;
-/// Memory by which a process may have grown: the connection manager remembers a bounded number of strangers' requests, 22 MiB in all, and the
-/// heap keeps what it has had.
+/// Memory by which a process may have grown: the connection manager remembers a bounded number of
+/// strangers' requests, 22 MiB in all, and the heap keeps what it has had.
 const KIB: u64 = 32 << 10;
 
 /// Both sides of a transfer (`tests/c/victim.c`).
@@ -56,8 +57,10 @@ impl Victim {
         Ok(victim)
     }
 
-    /// A word of a row's, with what it stands for in place of what is in braces: `{ip}` the server's IPv4 address, `{client-ip}`, `{port}` the
-    /// port of its listener, `{slot}`, `{qp}` and `{psn}` the server's slot, queue pair number and first PSN, `{client-slot}` and `{client-qp}`.
+    /// A word of a row's, with what it stands for in place of what is in braces: `{ip}` the
+    /// server's IPv4 address, `{client-ip}`, `{port}` the port of its listener, `{slot}`, `{qp}`
+    /// and `{psn}` the server's slot, queue pair number and first PSN, `{client-slot}` and
+    /// `{client-qp}`.
     pub(super) fn filled(&self, stage: &Stage, word: &str) -> String {
         let (slot, qp) = numbers(&self.server);
         let (client_slot, client_qp) = numbers(&self.client);
@@ -123,7 +126,8 @@ impl Victim {
         self.holdings()
     }
 
-    /// Wants neither to have grown, by `more` descriptors at most, and neither to have had many meanwhile.
+    /// Wants neither to have grown, by `more` descriptors at most, and neither to have had many
+    /// meanwhile.
     pub(super) fn is_as_before(&mut self, before: [Holdings; 2], more: u64) -> Outcome {
         for (process, before) in [&mut self.server, &mut self.client].into_iter().zip(before) {
             let peak = reports(process).iter().map(|r| r.descriptors).max();
@@ -155,7 +159,8 @@ impl Victim {
     }
 }
 
-/// Another process of the client's user connects to the server and exchanges verified messages with it.
+/// Another process of the client's user connects to the server and exchanges verified messages with
+/// it.
 pub(super) fn newcomer(stage: &Stage, victim: &Victim, user: User) -> Outcome {
     let program = stage.built("victim");
     let words = [&*program, "client", stage.ipv4(), &victim.port, "20"];

@@ -1,5 +1,6 @@
-//! What the kernel, a user or a namespace refuses makes nothing fail: the next best path is taken, and `ferroce devices --paths`, the
-//! log and a counter say which one and why. Every byte is verified (`tests/c/paths.c`).
+//! What the kernel, a user or a namespace refuses makes nothing fail: the next best path is taken,
+//! and `ferroce devices --paths`, the log and a counter say which one and why. Every byte is
+//! verified (`tests/c/paths.c`).
 
 mod refusals;
 
@@ -54,7 +55,8 @@ pub(super) fn add(all: &mut Catalogue) {
     }
 }
 
-/// What this machine's `kernel.yama.ptrace_scope` means for two processes of an ordinary user, neither the other one's child.
+/// What this machine's `kernel.yama.ptrace_scope` means for two processes of an ordinary user,
+/// neither the other one's child.
 fn by_ptrace_scope() -> Due {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match scope.as_deref().map(str::trim) {
@@ -149,7 +151,8 @@ fn check(told: &Value, server: u32, due: Due) -> Outcome {
     Ok(())
 }
 
-/// With no process there, both paths of the machine are tried, and a process that is stopped is told of as such.
+/// With no process there, both paths of the machine are tried, and a process that is stopped is
+/// told of as such.
 fn machine(stage: &Stage) -> Outcome {
     let told = told(stage, Side::A)?;
     for (path, packets) in [("same host", "shared ring"), ("between hosts", "wire")] {

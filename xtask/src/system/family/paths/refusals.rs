@@ -63,7 +63,8 @@ const STRANGERS: Due = Due {
     ..BEST
 };
 
-/// A refusal: its name, who runs the test, what the server and the client lack, and what becomes of the client.
+/// A refusal: its name, who runs the test, what the server and the client lack, and what becomes of
+/// the client.
 pub(super) type Refusal = (&'static str, User, Lacks, Lacks, Due);
 
 pub(super) const NOTHING: Lacks = Lacks {

@@ -7,7 +7,8 @@ use crate::system::{Outcome, Side, Stage};
 /// The TCP port of the ping-pongs.
 const PORT: u16 = 18515;
 
-/// A ping-pong: name, transport, bytes of a message and rounds without options, and the options that not all of them have.
+/// A ping-pong: name, transport, bytes of a message and rounds without options, and the options
+/// that not all of them have.
 struct PingPong(
     &'static str,
     &'static str,

@@ -235,7 +235,8 @@ pub(super) fn all() -> Vec<Row> {
     all
 }
 
-/// Groups that packets can leave the host for: the index of an address of their family, and each side's group.
+/// Groups that packets can leave the host for: the index of an address of their family, and each
+/// side's group.
 const GROUPS: [(&str, [&str; 2]); 2] = [
     (
         "0",

@@ -1,7 +1,8 @@
 //! Which links are accepted, and how they end.
 //!
-//! A link of another user costs this process a descriptor, and what waits in its socket may hold descriptors whose last close takes long: see
-//! [`quota`](super::super::quota) and [`discard`](ferroce_os::unix::discard).
+//! A link of another user costs this process a descriptor, and what waits in its socket may hold
+//! descriptors whose last close takes long: see [`quota`](super::super::quota) and
+//! [`discard`](ferroce_os::unix::discard).
 
 use std::io::{self, IoSlice};
 
@@ -14,7 +15,8 @@ use crate::core::{Asker, Denial};
 use crate::link::local::accepted::{Broken, Link};
 use crate::link::local::quota::Admission;
 
-/// Records of a stranger that are looked at when its link is closed; more are closed as if they had descriptors.
+/// Records of a stranger that are looked at when its link is closed; more are closed as if they had
+/// descriptors.
 const LAST_LOOKS: usize = 16;
 
 /// What a call of [`Incoming::accept`] came to.
@@ -100,7 +102,8 @@ impl Incoming {
         self.quota.deadline()
     }
 
-    /// Out of descriptors: were the connection left waiting, then the listener would stay readable for ever.
+    /// Out of descriptors: were the connection left waiting, then the listener would stay readable
+    /// for ever.
     fn refuse(&mut self, error: &io::Error) {
         tracing::warn!(target: "ferroce::local", %error, "cannot accept a link: a process is refused");
         self.reserve = None;
@@ -163,7 +166,8 @@ impl Incoming {
         self.poisoned.push(link.socket);
     }
 
-    /// Sockets of strangers that are to be closed by [`unix::discard`](ferroce_os::unix::discard), and watched no more.
+    /// Sockets of strangers that are to be closed by [`unix::discard`](ferroce_os::unix::discard),
+    /// and watched no more.
     pub(crate) fn take_poisoned(&mut self) -> Vec<SeqSocket> {
         std::mem::take(&mut self.poisoned)
     }

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A link with lanes that nobody else on this host uses, the port of one, and `others` links on the same port of both versions.
+/// A link with lanes that nobody else on this host uses, the port of one, and `others` links on the
+/// same port of both versions.
 fn with_lane(others: usize) -> (WireLink, u16, Vec<WireLink>) {
     // Nobody else can get its port as long as it is open.
     let first = link_of_one_port();
@@ -38,7 +39,8 @@ fn has_all_lanes(link: &WireLink) -> bool {
 
 const LANE: u8 = 5;
 
-/// What comes by one flow's socket, or by the shared one: so many packets at least, and what else is there.
+/// What comes by one flow's socket, or by the shared one: so many packets at least, and what else
+/// is there.
 fn take(link: &WireLink, of: Of, count: usize) -> Vec<(u16, Vec<u8>)> {
     let mut got = Vec::new();
     until(|| {

@@ -13,7 +13,8 @@ fn datagrams_without_a_right_icrc_are_no_packets() {
     assert_eq!(receive_all(&link, 5), (vec![], 5));
 }
 
-/// Sends a packet from the link's own port, with the ICRC of an identification that the kernel does not give it.
+/// Sends a packet from the link's own port, with the ICRC of an identification that the kernel does
+/// not give it.
 fn send_as(link: &WireLink, id: u16, packet: &[u8]) {
     let socket = link.v4.as_ref().unwrap().out();
     let addresses = Addresses::V4 {
