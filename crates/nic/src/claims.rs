@@ -44,7 +44,7 @@ pub(crate) struct Claimed {
     pub(crate) is_rightful: bool,
 }
 
-/// Who has a right to a name.
+/// Tells whether the process with these credentials has a right to a name.
 pub(crate) type Judge<'a> = &'a dyn Fn(Credentials) -> bool;
 
 /// The names that the kernel listed last, and what was found by them.
@@ -83,7 +83,7 @@ impl Known {
 }
 
 /// The listener that counts for a name: a rightful one on the name itself, a rightful alternate, or
-/// else whoever listens on the name.
+/// else any listener on the name.
 ///
 /// # Errors
 /// ECONNREFUSED: there is none. EAGAIN: it has not accepted the connections of others.

@@ -27,7 +27,7 @@ pub(super) struct LowClaim {
     pub(super) socket: Dgram,
 }
 
-/// Which ports are low, and who may have them.
+/// The low ports, and the processes that may have them.
 #[derive(Debug)]
 pub(super) struct LowPorts {
     first_open: u16,
@@ -108,7 +108,7 @@ impl LowPorts {
 }
 
 impl LowClaim {
-    /// Lets those go who wanted to know whose port it is.
+    /// Closes the connections of processes that asked for the owner.
     pub(super) fn answer_bell(&self) {
         for _ in 0..VISITORS {
             match self.bell.accept() {

@@ -1,4 +1,4 @@
-//! Counters of what this process has denied to others: who asked, and why it was denied.
+//! Counters of what this process has denied to others, by asker and reason.
 //!
 //! A new reason is a variant of [`Denial`], with its name in [`Denial::name`] and a place in
 //! [`Denial::ALL`]. Count it with [`Counters::count_denied`](super::Counters::count_denied): on the

@@ -16,7 +16,7 @@ use crate::Error;
 /// The environment variable.
 const VARIABLE: &str = "FERROCE_PEERS";
 
-/// Who is dealt with.
+/// Users and hosts that this process deals with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Peers {
     own_user: bool,

@@ -3,7 +3,7 @@
 //! Two Ferroces repair losses packet by packet, with reports and a header bit that other makes do
 //! not know. Anybody can send from any port and any address, so only an echo counts: at the move to
 //! RTR the queue pair asks its peer with a random number ([`Drain`]), and an answer with that
-//! number, from the path's other end, can come from nobody who has not seen the question. Until
+//! number, from the path's other end, can come only from a host that has seen the question. Until
 //! then the peer is treated as any other make. Other makes drop the question as a packet of an
 //! unknown opcode.
 
