@@ -25,10 +25,12 @@ struct side {
 	struct rdma_cm_id *listener, *id;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
+	/* Its events, if it sleeps for completions. */
+	struct ibv_comp_channel *events;
 	struct ibv_mr *mr;
 	char *buffer;
 	/* Its memory is a file's that is sealed against shrinking, and is registered by the file's descriptor. */
-	bool is_shared;
+	bool is_shared, sleeps;
 	struct offer peer;
 };
 
@@ -63,7 +65,9 @@ static void UNUSED equip(struct side *side, int receives, uint32_t length)
 	};
 
 	MUST_PTR(side->pd = ibv_alloc_pd(side->id->verbs));
-	MUST_PTR(side->cq = ibv_create_cq(side->id->verbs, 64, NULL, NULL, 0));
+	if (side->sleeps)
+		MUST_PTR(side->events = ibv_create_comp_channel(side->id->verbs));
+	MUST_PTR(side->cq = ibv_create_cq(side->id->verbs, 64, NULL, side->events, 0));
 	attr.send_cq = attr.recv_cq = side->cq;
 	MUST(rdma_create_qp(side->id, side->pd, &attr));
 	give_memory(side);
@@ -85,6 +89,8 @@ static void UNUSED release(struct side *side)
 	else
 		free(side->buffer);
 	MUST(ibv_destroy_cq(side->cq));
+	if (side->sleeps)
+		MUST(ibv_destroy_comp_channel(side->events));
 	MUST(ibv_dealloc_pd(side->pd));
 	MUST(rdma_destroy_id(side->id));
 }

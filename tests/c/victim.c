@@ -4,70 +4,29 @@
  * usage: victim server               serves any number of clients; SIGTERM: ends when the last one has left
  *        victim client ADDRESS PORT [ROUNDS]     ends after so many rounds, or on SIGTERM
  *
- * Both print "slot S qp Q" and "psn P", of its first message to come, for each connection, and ten times a second "rounds N descriptors D kib K", the totals of the process. The
- * last such line comes after the last connection has ended; then "held".
+ * They tell of themselves what victim.h says; then "held".
  */
 #define SIDE_SIZE (4 * PART)
 #define PART 8192
 #define SHORT 3000
 #define SEED_SERVER 1
 #define SEED_CLIENT 2
-#include "holdings.h"
-#include "side.h"
+#include "victim.h"
 
-#include <poll.h>
 #include <sched.h>
-#include <time.h>
 
 enum {
 	TIME = 900,
 	LONG = 5000,	/* bytes of a WRITE and a READ: more than a packet */
-	SPINS = 200,	/* empty polls before the processor is given away */
-	REPORT_MS = 100,
-	SLOT_SHIFT = 14 /* a queue pair number's upper bits are its process's slot */
+	SPINS = 200	/* empty polls before the processor is given away */
 };
 
 /* Order of the parts of a side's memory. Receives take the first. */
 enum { IN, OUT, WRITTEN, READ };
 
-static volatile sig_atomic_t is_over;
-static atomic_ulong rounds;
-static atomic_int served;
-
-static void end(int signal)
-{
-	(void)signal;
-	is_over = 1;
-}
-
 static char *at(struct side *side, int part)
 {
 	return side->buffer + part * PART;
-}
-
-static void report(void)
-{
-	printf("rounds %lu descriptors %u kib %ld\n", atomic_load(&rounds), descriptors(), resident_kib());
-	fflush(stdout);
-}
-
-static long now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void introduce(struct side *side)
-{
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
-
-	MUST(ibv_query_qp(side->id->qp, &attr, IBV_QP_RQ_PSN, &init));
-	printf("slot %u qp %#x\n", side->id->qp->qp_num >> SLOT_SHIFT, side->id->qp->qp_num);
-	printf("psn %u\n", attr.rq_psn);
-	fflush(stdout);
 }
 
 static struct ibv_wc completion(struct side *side)
@@ -143,8 +102,6 @@ static uint32_t hear(struct side *side, uint32_t seed, uint32_t came)
 
 static void run_client(struct side *side, unsigned long limit)
 {
-	long next = now_ms();
-
 	for (uint32_t round = 0; ; round++) {
 		bool is_last = is_over || round + 1 == limit;
 		uint32_t came, seed = 3 * round;
@@ -159,10 +116,7 @@ static void run_client(struct side *side, unsigned long limit)
 		atomic_fetch_add(&rounds, 1);
 		if (is_last)
 			return;
-		if (now_ms() >= next) {
-			report();
-			next = now_ms() + REPORT_MS;
-		}
+		report_if_due();
 	}
 }
 
@@ -182,94 +136,6 @@ static void *run_server(void *context)
 	}
 }
 
-/* A connection of the server. */
-struct client {
-	struct side side;
-	pthread_t thread;
-	bool runs;
-};
-
-/* Attackers on this host claim to be a host that there is not (RFC 5737: 192.0.2.0/24). */
-static void is_somebody(struct rdma_cm_id *id)
-{
-	struct sockaddr_in *peer = (struct sockaddr_in *)rdma_get_peer_addr(id);
-
-	EXPECT(peer->sin_family != AF_INET || ntohl(peer->sin_addr.s_addr) >> 8 != 0xc00002);
-}
-
-static void admit(struct rdma_cm_id *id)
-{
-	struct client *client;
-	struct offer offer;
-	struct rdma_conn_param param = patient;
-
-	is_somebody(id);
-	MUST_PTR(client = calloc(1, sizeof *client));
-	client->side.id = id;
-	id->context = client;
-	equip(&client->side, 1, SHORT);
-	offer = (struct offer){ (uintptr_t)client->side.buffer, client->side.mr->rkey, SIDE_SIZE };
-	param.private_data = &offer;
-	param.private_data_len = sizeof offer;
-	MUST(rdma_accept(id, &param));
-	atomic_fetch_add(&served, 1);
-}
-
-static void dismiss(struct client *client)
-{
-	if (client->runs) {
-		MUST(pthread_join(client->thread, NULL));
-		MUST(rdma_disconnect(client->side.id));
-	}
-	release(&client->side);
-	free(client);
-	atomic_fetch_sub(&served, 1);
-}
-
-static void handle(struct rdma_event_channel *channel)
-{
-	struct rdma_cm_event event = next_event(channel);
-	struct client *client = event.id->context;
-
-	switch (event.event) {
-	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		admit(event.id);
-		break;
-	case RDMA_CM_EVENT_ESTABLISHED:
-		introduce(&client->side);
-		MUST(pthread_create(&client->thread, NULL, run_server, client));
-		client->runs = true;
-		break;
-	case RDMA_CM_EVENT_DISCONNECTED:
-	case RDMA_CM_EVENT_UNREACHABLE: /* a client that gave up */
-	case RDMA_CM_EVENT_CONNECT_ERROR:
-		dismiss(client);
-		break;
-	default:
-		die("event %s with status %d", rdma_event_str(event.event), event.status);
-	}
-}
-
-static void serve_all(void)
-{
-	struct side side = { 0 };
-	long next = now_ms();
-
-	open_server(&side, NULL);
-	while (!is_over || atomic_load(&served) > 0) {
-		struct pollfd wait = { .fd = side.channel->fd, .events = POLLIN };
-
-		if (poll(&wait, 1, REPORT_MS) > 0)
-			handle(side.channel);
-		if (now_ms() >= next) {
-			report();
-			next = now_ms() + REPORT_MS;
-		}
-	}
-	report();
-	close_server(&side);
-}
-
 static void call(const char *address, const char *port, unsigned long limit)
 {
 	struct side side = { 0 };
@@ -284,12 +150,10 @@ static void call(const char *address, const char *port, unsigned long limit)
 
 int main(int argc, char **argv)
 {
-	struct sigaction action = { .sa_handler = end };
-
 	deadline(TIME);
-	MUST(sigaction(SIGTERM, &action, NULL));
+	end_on_sigterm();
 	if (argc == 2 && strcmp(argv[1], "server") == 0) {
-		serve_all();
+		serve_all(&(struct service){ .receives = 1, .length = SHORT, .serve = run_server });
 	} else if ((argc == 4 || argc == 5) && strcmp(argv[1], "client") == 0) {
 		call(argv[2], argv[3], argc == 5 ? number(argv[4], 1, 1000000000) : 0);
 	} else {

@@ -34,7 +34,7 @@ usage: cargo xtask COMMAND
   system --list    the names
   aims [FILTER] [--write-table]
                    the performance aims, measured; not a part of `test`
-  soak             ten minutes of attacks at full rate beside a verified transfer; not a part of `test`
+  soak [SECONDS]   ten minutes of attacks at full rate beside a verified transfer; not a part of `test`
   instructions [--write-table | CASE]
                    the hot functions' instructions, beside the committed baseline, or where those of one
                    case go; not a part of `test`
@@ -70,7 +70,11 @@ fn main() -> ExitCode {
         ["system", filter] => system_tests(&workspace, filter, mode, &mut tally),
         ["aims"] => system::aims::run(&workspace, "", mode),
         ["aims", filter] => system::aims::run(&workspace, filter, mode),
-        ["soak"] => soak(&workspace, &mut tally),
+        ["soak"] => soak(&workspace, SOAK, &mut tally),
+        ["soak", seconds] => match seconds.parse() {
+            Ok(seconds) => soak(&workspace, seconds, &mut tally),
+            Err(_) => return fail(USAGE),
+        },
         ["instructions"] => instructions::run(&workspace, mode),
         ["instructions", case] => instructions::profile(&workspace, case),
         ["guest", "pyverbs"] => guest_suite(&workspace, mode, &mut tally),
@@ -114,11 +118,11 @@ fn system_tests(
 /// Seconds of a soak.
 const SOAK: u64 = 600;
 
-fn soak(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
+fn soak(workspace: &Workspace, seconds: u64, tally: &mut Tally) -> Result<(), String> {
     packages::require(&[packages::SYSTEM])?;
     sh::step(workspace.cargo(&["build", "--release"]))?;
     cleanup::on_signal()?;
-    system::soak(workspace, SOAK, tally)
+    system::soak(workspace, seconds, tally)
 }
 
 fn guest_tests(

@@ -63,7 +63,7 @@ pub(super) fn add(all: &mut Catalogue) {
     for (user, _) in IDENTITIES {
         let name = "attacks.none";
         all.at(name, Place::Loopback, user, LIMIT, move |stage| {
-            Victim::start(stage, (user, user))?.finish()
+            Victim::start(stage, "victim", (user, user))?.finish()
         });
     }
     rights::add(all);
@@ -88,7 +88,7 @@ pub(super) fn add(all: &mut Catalogue) {
 
 /// Runs the attack of a row beside its victim.
 fn attack(stage: &Stage, row: &Row) -> Outcome {
-    let mut victim = Victim::start(stage, row.victims)?;
+    let mut victim = Victim::start(stage, "victim", row.victims)?;
     let _names = names(stage, row)?;
     let before = victim.holdings()?;
     let mut attacker = start(stage, row, &victim)?;

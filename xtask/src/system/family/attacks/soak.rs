@@ -52,29 +52,36 @@ fn soak(stage: &Stage, neighbours: [Neighbour; 4], time: Duration) -> Outcome {
         stage.net.shell(Side::B, &script)?;
     }
     let users = (User::Ordinary, User::Ordinary);
-    let mut victim = Victim::start(stage, users)?;
+    let mut victim = Victim::start(stage, "stream", users)?;
     // What the first attack makes a process keep is not counted as growth.
     attacked(stage, &mut victim, &neighbours)?;
     let before = victim.settled()?;
-    let (mut beside_attackers, mut beside_burners) = (0.0, 0.0);
+    let (mut beside_attackers, mut beside_burners, mut turns) = (0.0, 0.0, 0.0);
     let end = Instant::now() + time;
     while Instant::now() < end {
         let burners = neighbours.map(|(side, _)| (side, &["burn"][..]));
         beside_burners += attacked(stage, &mut victim, &burners)?;
         beside_attackers += attacked(stage, &mut victim, &neighbours)?;
+        turns += 1.0;
         newcomer(stage, &victim, User::Ordinary)?;
     }
     victim.is_as_before(before, PORTS)?;
     victim.finish()?;
     let kept = beside_attackers / beside_burners;
-    println!("# attacks.soak.{}: keeps {kept:.2}", stage.place);
+    println!(
+        "# attacks.soak.{}: {:.0} messages a second beside attackers, {:.0} beside burners: keeps \
+         {kept:.2}",
+        stage.place,
+        beside_attackers / turns,
+        beside_burners / turns
+    );
     if kept < KEPT {
         return Err(format!("it keeps {kept:.2} of its bandwidth, not {KEPT}"));
     }
     Ok(())
 }
 
-/// Rounds per second of the victim beside these.
+/// Messages per second of the victim beside these.
 fn attacked(stage: &Stage, victim: &mut Victim, neighbours: &[Neighbour]) -> Result<f64, String> {
     let started: Result<Vec<Process>, String> = neighbours
         .iter()

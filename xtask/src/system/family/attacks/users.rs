@@ -32,8 +32,8 @@ pub(super) fn add(all: &mut Catalogue) {
 /// The second user has no socket on the shared port: what is for it comes through the first one's
 /// processes, until they end.
 fn two_users(stage: &Stage) -> Outcome {
-    let first = Victim::start(stage, (User::Ordinary, User::Ordinary))?;
-    let mut second = Victim::start(stage, (User::Second, User::Ordinary))?;
+    let first = Victim::start(stage, "victim", (User::Ordinary, User::Ordinary))?;
+    let mut second = Victim::start(stage, "victim", (User::Second, User::Ordinary))?;
     let ways = [
         (Side::A, User::Second, Side::B, User::Ordinary),
         (Side::B, User::Ordinary, Side::A, User::Second),

@@ -21,9 +21,10 @@ const PEAK: u64 = 256;
 /// strangers' requests, 22 MiB in all, and the heap keeps what it has had.
 const KIB: u64 = 32 << 10;
 
-/// Both sides of a transfer (`tests/c/victim.c`).
+/// Both sides of a transfer: `tests/c/victim.c` waits for each answer, `stream.c` does not.
 #[derive(Debug)]
 pub(super) struct Victim {
+    program: &'static str,
     port: String,
     server: Process,
     client: Process,
@@ -39,16 +40,21 @@ pub(super) struct Holdings {
 
 impl Victim {
     /// Starts both, and waits until they work.
-    pub(super) fn start(stage: &Stage, (server, client): (User, User)) -> Result<Self, String> {
-        let program = stage.built("victim");
+    pub(super) fn start(
+        stage: &Stage,
+        program: &'static str,
+        (server, client): (User, User),
+    ) -> Result<Self, String> {
+        let path = stage.built(program);
         let mut server = stage
-            .program(Side::A, &[&program, "server"])
+            .program(Side::A, &[&path, "server"])
             .user(server)
             .start()?;
         let port = port_of(&mut server)?;
-        let words = [&*program, "client", stage.ipv4(), &port];
+        let words = [&*path, "client", stage.ipv4(), &port];
         let client = stage.program(Side::B, &words).user(client).start()?;
         let mut victim = Self {
+            program,
             port,
             server,
             client,
@@ -162,7 +168,7 @@ impl Victim {
 /// Another process of the client's user connects to the server and exchanges verified messages with
 /// it.
 pub(super) fn newcomer(stage: &Stage, victim: &Victim, user: User) -> Outcome {
-    let program = stage.built("victim");
+    let program = stage.built(victim.program);
     let words = [&*program, "client", stage.ipv4(), &victim.port, "20"];
     let mut launch = stage.program(Side::B, &words);
     let mut newcomer = launch.label("newcomer").user(user).start()?;

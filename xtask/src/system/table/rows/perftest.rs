@@ -126,6 +126,20 @@ const BANDWIDTH: [&str; 10] = [
 ];
 /// What those have that measure latency.
 const LATENCY: [&str; 3] = ["-C -n 100", "-H -n 100", "-U -n 100"];
+/// Options that concern the program or the path and not the transport: only RC's rows have them,
+/// because the programs measure the processor's clock for a second before each size of `-a`.
+const OF_PROGRAM: [&str; 10] = [
+    "-a ",
+    "-D ",
+    "-p ",
+    "-u ",
+    "-d ",
+    "-N ",
+    "-H ",
+    "-U ",
+    "--report_gbits ",
+    "--use_old_post_send ",
+];
 /// For [`SIZES`].
 const SEVERAL_SIZES: [&str; 5] = [
     "-a -n 5",
@@ -223,6 +237,7 @@ pub(super) fn all() -> Vec<Row> {
             all.extend(
                 options(program)
                     .into_iter()
+                    .filter(|o| transport == "RC" || !OF_PROGRAM.iter().any(|p| o.starts_with(p)))
                     .map(|options| row(program, transport, options)),
             );
         }
