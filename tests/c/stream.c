@@ -36,8 +36,11 @@ static int completions(struct side *side, struct ibv_wc *wc, int room)
 		EXPECT(n >= 0);
 		if (n > 0)
 			return n;
-		MUST(ibv_get_cq_event(side->events, &cq, &context));
-		ibv_ack_cq_events(cq, 1);
+		/* SIGTERM may come meanwhile. */
+		if (ibv_get_cq_event(side->events, &cq, &context) == 0)
+			ibv_ack_cq_events(cq, 1);
+		else
+			EXPECT(errno == EINTR);
 	}
 }
 

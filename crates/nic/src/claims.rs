@@ -13,12 +13,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{LazyLock, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ferroce_os::random;
 use ferroce_os::unix::{Credentials, SeqSocket, abstract_names};
+use ferroce_os::{clock, random};
 
-use crate::core::lock;
+use crate::core::{TimeShare, lock};
 
 /// Hexadecimal digits of an alternate.
 const DIGITS: usize = 16;
@@ -28,9 +28,9 @@ const MOST_ASKED: usize = 4096;
 /// Alternates that are remembered, at most.
 const MOST_KNOWN: usize = 1024;
 /// One part in so many of the time may be spent on reading the list.
-const SHARE: u32 = 20;
+const PART: u32 = 20;
 /// Reading time that is saved up, at most. A list of some thousand names takes a few milliseconds.
-const MOST_SAVED: Duration = Duration::from_millis(100);
+const MOST_SAVED: Duration = Duration::from_millis(20);
 
 /// A listener, and a connection to it.
 #[derive(Debug)]
@@ -51,17 +51,14 @@ pub(crate) type Judge<'a> = &'a dyn Fn(Credentials) -> bool;
 #[derive(Debug)]
 struct Known {
     alternates: Vec<String>,
-    /// Reading time that is left, as of an instant.
-    allowance: Duration,
-    at: Instant,
+    reading: TimeShare,
     found: HashMap<String, String>,
 }
 
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| {
     Mutex::new(Known {
         alternates: Vec::new(),
-        allowance: MOST_SAVED,
-        at: Instant::now(),
+        reading: TimeShare::new(PART, MOST_SAVED),
         found: HashMap::new(),
     })
 });
@@ -69,16 +66,13 @@ static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| {
 impl Known {
     /// Reads the list, unless that took too much of the time lately. `forced`: in any case.
     fn refresh(&mut self, forced: bool) {
-        let start = Instant::now();
-        let earned = start.duration_since(self.at) / SHARE;
-        self.allowance = (self.allowance + earned).min(MOST_SAVED);
-        self.at = start;
-        if self.allowance.is_zero() && !forced {
+        let start = clock::monotonic();
+        if !self.reading.is_left(start) && !forced {
             return;
         }
         self.alternates = abstract_names("").unwrap_or_default();
         self.alternates.retain(|listed| is_alternate(listed));
-        self.allowance = self.allowance.saturating_sub(start.elapsed());
+        self.reading.spend(clock::monotonic().since(start));
     }
 }
 

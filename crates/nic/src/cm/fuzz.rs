@@ -17,6 +17,7 @@ use ferroce_proto::verbs::QpType;
 use super::ports::PortKey;
 use super::{CmService, EventChannel, EventKind, Host, PortSpace, Speaker, Via};
 use crate::Device;
+use crate::core::{Asker, Denial};
 use crate::device::DeviceList;
 use crate::link::Addressing;
 
@@ -64,7 +65,7 @@ impl Host for Stub {
     fn takes_wire_from(&self, by: LocalUser, _to: Gid) -> bool {
         by.relation.is_own_user()
     }
-    fn count_refused(&self, _by: Relation) {}
+    fn count_denied(&self, _asker: Asker, _why: Denial) {}
     fn owns_slot(&self, _sender: Credentials, slot: u16) -> bool {
         slot == STRANGER
     }

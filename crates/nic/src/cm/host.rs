@@ -15,6 +15,7 @@ use ferroce_proto::time::Time;
 
 use super::speaker::Speaker;
 use crate::Device;
+use crate::core::{Asker, Denial};
 use crate::link::Addressing;
 use crate::link::local::NAMES;
 
@@ -65,8 +66,8 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn takes_wire_from(&self, by: LocalUser, to: Gid) -> bool;
     /// Whether the sender of a datagram has a slot. A process of our own user is believed.
     fn owns_slot(&self, sender: Credentials, slot: u16) -> bool;
-    /// A MAD was not taken, since its sender may not say that.
-    fn count_refused(&self, by: Relation);
+    /// Counts a MAD that was not taken.
+    fn count_denied(&self, asker: Asker, why: Denial);
     /// Whether `FERROCE_PEERS` lets this process deal with the sender of a MAD: its address, and
     /// for what a process of this host says itself that process. Counts a no.
     fn admits(&self, from: IpAddr, by: Option<Relation>) -> bool;

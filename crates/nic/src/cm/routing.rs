@@ -12,6 +12,7 @@ use super::ports::PortKey;
 use super::service::{Work, slot_of};
 use super::speaker::Speaker;
 use super::waiting::Whose;
+use crate::core::Denial;
 use crate::link::Addressing;
 
 /// What goes to the socket that claims a port: source GID, destination GID, MAD.
@@ -196,7 +197,8 @@ impl Work<'_> {
         if !may {
             let name = mad.message.name();
             tracing::debug!(target: "ferroce::cm", ?speaker, ?from, name, "MAD that its sender may not send is dropped");
-            self.host.count_refused(speaker.user(self.host).relation);
+            let asker = speaker.user(self.host).relation.into();
+            self.host.count_denied(asker, Denial::Origin);
         }
         may && self
             .host

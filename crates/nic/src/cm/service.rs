@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use ferroce_os::{random, unix::Dgram};
 use ferroce_proto::cm::{Agent, Config, Output, Random};
@@ -19,7 +20,7 @@ use super::ports::{PortKey, Ports};
 use super::state::IdState;
 use super::waiting::Blocked;
 use crate::Error;
-use crate::core::lock;
+use crate::core::{Asker, Denial, TimeShare, lock};
 
 /// DREQs per connection to another host when the process exits, since nobody is left to repeat one
 /// that is lost.
@@ -29,6 +30,11 @@ const FAREWELLS: u32 = 3;
 const MAX_HALF_OPEN: usize = 16384;
 /// Requests read from a port at once; the host calls again if more wait.
 const READ_BATCH: usize = 64;
+/// One part in so many of the time is for MADs of other hosts that name no conversation. A request
+/// takes some 20 us, so that is some 10,000 a second.
+const STRAYS_PART: u32 = 5;
+/// Such time that is saved up, at most: some 500 requests at once.
+const STRAYS_SAVED: Duration = Duration::from_millis(10);
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
@@ -44,6 +50,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// The state's deadline, for a look without the lock.
     deadline: AtomicU64,
+    /// The time for MADs from other hosts that name no conversation.
+    strays: Mutex<TimeShare>,
 }
 
 #[derive(Debug)]
@@ -106,6 +114,7 @@ impl CmService {
             sender,
             state: Mutex::new(state),
             deadline: AtomicU64::new(NEVER),
+            strays: Mutex::new(TimeShare::new(STRAYS_PART, STRAYS_SAVED)),
         })))
     }
 
@@ -119,14 +128,30 @@ impl CmService {
             }
         };
         tracing::trace!(target: "ferroce::cm", ?from, ?to, ?via, name = mad.message.name(), "MAD in");
-        self.step(|work| match via {
-            Via::Wire => work.on_wire(from, to, &mad),
-            Via::Local(speaker) => {
+        match via {
+            Via::Wire if mad.message.remote_comm_id().is_none() => self.on_stray(from, to, &mad),
+            Via::Wire => drop(self.step(|work| work.on_wire(from, to, &mad))),
+            Via::Local(speaker) => drop(self.step(|work| {
                 if work.hears(speaker, (from, to), &mad) {
                     work.state.agent.on_mad(work.now, from, to, &mad);
                 }
-            }
-        });
+            })),
+        }
+    }
+
+    /// A MAD from another host that names no conversation of this process. It costs its sender
+    /// nothing, so there is a bounded part of the time for such. One that is dropped is sent again.
+    fn on_stray(&self, from: Gid, to: Gid, mad: &CmMad) {
+        let Some(host) = self.0.host.upgrade() else {
+            return;
+        };
+        let begun = host.now();
+        if !lock(&self.0.strays).is_left(begun) {
+            host.count_denied(Asker::Host, Denial::Quota);
+            return;
+        }
+        self.step(|work| work.on_wire(from, to, mad));
+        lock(&self.0.strays).spend(host.now().since(begun));
     }
 
     /// A descriptor that the host watches for us is readable. Before a request of another process

@@ -137,8 +137,8 @@ impl Host for Nic {
         is_vouched(slot, sender, identity.relation_of_users(sender), identity)
     }
 
-    fn count_refused(&self, by: Relation) {
-        self.counters.count_denied(by.into(), Denial::Origin);
+    fn count_denied(&self, asker: Asker, why: Denial) {
+        self.counters.count_denied(asker, why);
     }
 
     fn reschedule(&self) {

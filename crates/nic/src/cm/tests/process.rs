@@ -19,7 +19,7 @@ use super::net::{InFlight, Net, interfaces, v4, v6};
 use super::program::{expect, param};
 use crate::Device;
 use crate::cm::{CmService, EventChannel, EventKind, Host, Id, PortSpace};
-use crate::core::lock;
+use crate::core::{Asker, Denial, lock};
 use crate::device::DeviceList;
 use crate::link::Addressing;
 
@@ -241,7 +241,7 @@ impl Host for Proc {
     fn owns_slot(&self, _sender: Credentials, slot: u16) -> bool {
         lock(&self.stranger).is_none_or(|stranger| stranger == slot)
     }
-    fn count_refused(&self, _by: Relation) {
+    fn count_denied(&self, _asker: Asker, _why: Denial) {
         self.refused.fetch_add(1, Ordering::SeqCst);
     }
     fn reschedule(&self) {
