@@ -72,6 +72,11 @@ impl Blocked {
     /// Requests of others that may wait at once: about as many as there are processes in a network
     /// namespace.
     const LIMIT_FOR_OTHERS: usize = 1024;
+    /// Lines of requests from other hosts. Each is looked at again and again, and a stranger may
+    /// ask for any port.
+    const LINES_FOR_HOSTS: usize = 64;
+    /// Looking at the lines takes one part in so many of the time.
+    const PART: u32 = 8;
 
     pub(super) fn deadline(&self) -> Option<Time> {
         self.retry.map(|(at, _)| at)
@@ -83,7 +88,7 @@ impl Blocked {
             Whose::Own => Self::LIMIT,
             Whose::Wire | Whose::Here => Self::LIMIT_FOR_OTHERS,
         };
-        if self.count >= limit {
+        if self.count >= limit || !self.may_have(line) {
             return false;
         }
         self.retry
@@ -91,6 +96,14 @@ impl Blocked {
         self.lines.entry(line).or_default().push_back(waiting);
         self.count += 1;
         true
+    }
+
+    /// Whether there may be such a line.
+    fn may_have(&self, line: Line) -> bool {
+        let of_hosts = || self.lines.keys().filter(|l| l.whose == Whose::Wire);
+        line.whose != Whose::Wire
+            || self.lines.contains_key(&line)
+            || of_hosts().count() < Self::LINES_FOR_HOSTS
     }
 
     /// The first of a line leaves it.
@@ -109,13 +122,15 @@ impl Blocked {
         self.count += 1;
     }
 
-    /// After a round that `before` requests waited for, `interval` after the one before it.
-    fn plan_retry(&mut self, now: Time, before: usize, interval: Duration) {
+    /// After a round that `before` requests waited for, `interval` after the one before it, and
+    /// that took so long.
+    fn plan_retry(&mut self, now: Time, before: usize, interval: Duration, took: Duration) {
         let next = if self.count < before {
             Self::FIRST_RETRY
         } else {
             (2 * interval).min(Self::LAST_RETRY)
         };
+        let next = next.max(took * Self::PART);
         self.retry = (self.count > 0).then(|| (now + next, next));
     }
 }
@@ -230,7 +245,10 @@ impl Work<'_> {
         for line in lines {
             self.retry_line(line);
         }
-        self.state.blocked.plan_retry(self.now, before, interval);
+        let took = self.host.now().since(self.now);
+        self.state
+            .blocked
+            .plan_retry(self.now, before, interval, took);
     }
 
     /// Lets a line go on until one of its requests has to wait longer.

@@ -12,6 +12,8 @@ pub(crate) struct TimeShare {
     most: Duration,
     /// What is left, as of `at`.
     left: Duration,
+    /// Work that took longer than what was left: it is made up for first.
+    debt: Duration,
     at: Time,
 }
 
@@ -22,6 +24,7 @@ impl TimeShare {
             part,
             most,
             left: most,
+            debt: Duration::ZERO,
             at: Time(0),
         }
     }
@@ -29,13 +32,15 @@ impl TimeShare {
     /// Whether there is time left for the work.
     pub(crate) fn is_left(&mut self, now: Time) -> bool {
         let earned = now.since(self.at) / self.part;
-        self.left = (self.left + earned).min(self.most);
+        self.left = (self.left + earned.saturating_sub(self.debt)).min(self.most);
+        self.debt = self.debt.saturating_sub(earned);
         self.at = now;
         !self.left.is_zero()
     }
 
     /// The work took so long.
     pub(crate) fn spend(&mut self, took: Duration) {
+        self.debt += took.saturating_sub(self.left);
         self.left = self.left.saturating_sub(took);
     }
 }
