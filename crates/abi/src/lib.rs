@@ -6,6 +6,7 @@
 //! | [`verbs`] | the functions of libibverbs, under their C names but with Rust symbols |
 //! | [`rdmacm`] | types and functions of librdmacm |
 //! | [`sysfs`] | what the kernel would show of the devices in its file systems |
+//! | [`log`] | the subscriber that `FERROCE_LOG` asks for (feature `log`) |
 //! | [`explain`] | why a call is refused, in words |
 //! | [`layout`] | tables of what is declared here, for the comparison with the C headers |
 //!
@@ -20,6 +21,7 @@
 
 pub mod explain;
 pub mod layout;
+#[cfg(feature = "log")]
 pub mod log;
 pub mod rdmacm;
 pub mod sysfs;

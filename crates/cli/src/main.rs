@@ -105,6 +105,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return usage(&e),
     };
+    if let Err(e) = ferroce::log::try_init() {
+        eprintln!("ferroce: {e}");
+    }
     match cli.command {
         Command::Run { show, command } => run::run(&command, show.sysfs_to(command.first())),
         Command::Env { show } => run::env(show.sysfs),

@@ -81,6 +81,7 @@ fn play_with(entry: Entry, path: Path, ends: Ends, setting: Option<(&str, &str)>
 
 /// What the child of [`play`] does.
 pub fn play_from_environment() {
+    ferroce_abi::log::try_init().expect("no other subscriber, and a filter");
     let word = std::env::var(BENCH).expect("set by the parent");
     let bench = bench_of(&word).expect("three words that this program wrote");
     if let Err(e) = UdpSocket::bind((bench.path.address(), 0)) {

@@ -76,6 +76,7 @@ macro_rules! exports_all {
 }
 
 mod ibverbs;
+mod log;
 mod provider;
 mod rdmacm;
 

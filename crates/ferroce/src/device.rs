@@ -9,7 +9,7 @@ use crate::{DeviceLimits, GidEntry, PortAttributes, Provider, Result};
 /// The software devices that are there now: see [`Provider::devices`](crate::Provider::devices).
 ///
 /// # Errors
-/// The device could not be started in this process; the errno and `FERROCE_LOG` tell why.
+/// The device could not be started in this process; the errno and its events (see `log`) tell why.
 pub fn devices() -> Result<Vec<Device>> {
     Provider::software().devices()
 }

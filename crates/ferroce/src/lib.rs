@@ -60,6 +60,11 @@
 //! operation in steady state. `cargo xtask instructions` counts, and tells the lines "safe over
 //! raw", "owned over raw" and "scoped over raw".
 //!
+//! # What does it do, and why did a call fail?
+//! The software device tells by events of [tracing](https://docs.rs/tracing), which the program's
+//! own subscriber gets. The device never installs one, so `FERROCE_LOG` has no effect unless the
+//! program calls [`log::try_init`].
+//!
 //! # Words
 //! Names are those of the specifications. A *tag* is what a work request carries to its completion
 //! (`wr_id` in C).
@@ -85,6 +90,8 @@ mod endpoint;
 mod error;
 mod exchange;
 mod limits;
+#[cfg(feature = "log")]
+pub mod log;
 mod memory;
 mod pending;
 mod port;

@@ -99,7 +99,7 @@ impl Provider {
     ///
     /// # Errors
     /// ENOSYS if the kernel has no RDMA at all, or the software device could not be started;
-    /// `FERROCE_LOG` tells why.
+    /// its events tell why (see `log`).
     pub fn devices(&self) -> Result<Vec<Device>> {
         let list = DeviceListHandle::new(self.verbs)?;
         Ok(list.devices().map(Device).collect())

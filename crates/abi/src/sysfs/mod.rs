@@ -88,7 +88,7 @@ pub unsafe extern "C" fn ferroce_sysfs_look(
     buffer: *mut *mut c_char,
     length: *mut usize,
 ) -> c_int {
-    crate::log::init();
+    crate::verbs::engine::first_use();
     // SAFETY: the caller's promise.
     let path = unsafe { CStr::from_ptr(path) };
     let Ok(path) = path.to_str() else {

@@ -53,6 +53,7 @@ pub use device::{
     ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list,
     ibv_get_device_name,
 };
+pub use engine::before_first_use;
 pub use events::{ibv_ack_async_event, ibv_get_async_event};
 pub use ferroce_nic::SharedRange;
 pub use fork::{ibv_dofork_range, ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized};

@@ -288,6 +288,7 @@ impl Side for Apart {
 
 /// What the other process does: one side after the other, until its parent ends.
 pub fn serve() {
+    ferroce_abi::log::try_init().expect("no other subscriber, and a filter");
     let input = std::io::stdin().as_fd().try_clone_to_owned();
     let mut stream = UnixStream::from(input.expect("a socket"));
     let parent = std::os::unix::process::parent_id();
