@@ -36,6 +36,8 @@ pub(super) struct Dispatch {
     noticed: Option<(Qpn, Qpn)>,
     /// Packets of this round.
     packets: usize,
+    /// Packets from the wire that queue pairs of this process took, or other processes, all told.
+    taken: usize,
     strays: Strays,
     /// Lanes that other processes offer.
     offers: Vec<LaneOffer>,
@@ -67,6 +69,11 @@ impl Dispatch {
         for qp in self.touched.drain(..) {
             qp.on_polled_turn(now);
         }
+    }
+
+    /// Packets from the wire that were wanted, so far.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
     }
 
     /// Who has asked which paths there are.
@@ -218,7 +225,9 @@ impl Dispatch {
             return false;
         };
         qp.on_wire_packet(now);
-        for why in qp.on_run(run, now) {
+        let dropped = qp.on_run(run, now);
+        self.taken += run.packets.len().saturating_sub(dropped.len());
+        for why in dropped {
             nic.drop_packet(run.came(), dest, why);
         }
         self.packets += run.packets.len();
@@ -244,6 +253,7 @@ impl Dispatch {
         }
         if egress.is_ok_and(|egress| egress.send_frame(&Frame::Forwarded(*inbound))) {
             nic.counters().count_forwarded();
+            self.taken += 1;
         } else {
             nic.counters().count_dropped(DropReason::Forward);
         }
@@ -306,8 +316,11 @@ impl Dispatch {
             return;
         }
         self.src_port = inbound.src_port;
-        if let Err((by, why)) = self.deliver(nic, inbound.came(), inbound.packet, now) {
-            nic.drop_packet(inbound.came(), by, why);
+        match self.deliver(nic, inbound.came(), inbound.packet, now) {
+            // Anybody may send management datagrams.
+            Ok(()) if dest_qp(inbound.packet) == Some(Qpn::GSI) => {}
+            Ok(()) => self.taken += 1,
+            Err((by, why)) => nic.drop_packet(inbound.came(), by, why),
         }
         self.src_port = 0;
     }

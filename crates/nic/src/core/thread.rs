@@ -132,11 +132,13 @@ impl Nic {
         }
         let wire = self.wire.as_ref().ok();
         let attempt = wire.and_then(|wire| wire.attempt_due());
+        let held_up = wire.and_then(|wire| wire.held_up_until());
         [
             self.timers.next(),
             self.delays.next(),
             self.cm().deadline(),
             attempt,
+            held_up,
         ]
         .into_iter()
         .fold(None, Time::sooner)

@@ -38,6 +38,11 @@ impl TimeShare {
         !self.left.is_zero()
     }
 
+    /// How long it takes until something is left, as of the last [`is_left`](Self::is_left).
+    pub(crate) fn wait(&self) -> Duration {
+        self.debt * self.part
+    }
+
     /// The work took so long.
     pub(crate) fn spend(&mut self, took: Duration) {
         self.debt += took.saturating_sub(self.left);

@@ -52,6 +52,8 @@ pub(super) struct Wire {
     attempt_at: AtomicU64,
     /// How long after the attempt before.
     pause: Mutex<Duration>,
+    /// Until when a shared socket is not read, by the number of its token.
+    held_up: [AtomicU64; 2],
 }
 
 impl Wire {
@@ -75,6 +77,7 @@ impl Wire {
             poller: Arc::clone(poller),
             attempt_at: AtomicU64::new(NEVER),
             pause: Mutex::new(LAST_ATTEMPT),
+            held_up: Default::default(),
         };
         wire.plan_attempt(clock::monotonic(), LAST_ATTEMPT);
         Ok(wire)
@@ -171,6 +174,44 @@ impl Wire {
                 lane.get()?.as_ref()
             }
             _ => None,
+        }
+    }
+
+    /// Does not read a shared socket until then: strangers flood it. What comes meanwhile waits in
+    /// its buffer, or is dropped by the kernel, at the sender's cost. A process that was a guest
+    /// receives by another socket than it sends from, which is read on.
+    pub(super) fn hold_up(&self, number: u32, until: Time) {
+        let way = self
+            .find(number)
+            .filter(|_| self.link.hears_by_out(number == 1));
+        if let (Some(way), Some(held_up)) = (way, self.held_up.get(number as usize)) {
+            held_up.store(until.0, Ordering::Relaxed);
+            way.watch_readable(false);
+        }
+    }
+
+    /// Whether a socket is not read now.
+    pub(super) fn is_held_up(&self, number: u32) -> bool {
+        let held_up = self.held_up.get(number as usize);
+        held_up.is_some_and(|until| until.load(Ordering::Relaxed) != 0)
+    }
+
+    /// When [`go_on`](Self::go_on) wants to be called.
+    pub(super) fn held_up_until(&self) -> Option<Time> {
+        let until = self.held_up.iter().map(|at| at.load(Ordering::Relaxed));
+        until.filter(|at| *at != 0).min().map(Time)
+    }
+
+    /// Reads shared sockets again that were held up until now.
+    pub(super) fn go_on(&self, now: Time) {
+        for (number, held_up) in (0..).zip(&self.held_up) {
+            let until = held_up.load(Ordering::Relaxed);
+            if until != 0 && until <= now.0 {
+                held_up.store(0, Ordering::Relaxed);
+                if let Some(way) = self.find(number) {
+                    way.watch_readable(true);
+                }
+            }
         }
     }
 

@@ -130,6 +130,12 @@ impl WireLink {
         self.port_of(dst).map(SharedPort::out)
     }
 
+    /// Whether what comes to the shared port of an IP version comes by the socket that sends.
+    pub(crate) fn hears_by_out(&self, v6: bool) -> bool {
+        let shared = if v6 { &self.v6 } else { &self.v4 };
+        shared.as_ref().is_some_and(SharedPort::hears_by_out)
+    }
+
     /// The user whose processes pass on what comes to an address, where this process is a guest.
     pub(crate) fn holder(&self, dst: Gid) -> Option<u32> {
         self.port_of(dst)?.holder()

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::wire::icrc;
 
 use super::{Carrier, Outlet};
+use crate::core::lock;
 use crate::link::local::{Frame, Outgoing};
 use crate::link::wire::WireLink;
 use crate::link::{Addressing, Batch, Sent};
@@ -19,7 +20,8 @@ struct Watched {
     poller: Arc<Poller>,
     fd: RawFd,
     token: u64,
-    idle: Interest,
+    /// What it is watched for now. Locked while the poller is told.
+    interest: Mutex<Interest>,
 }
 
 impl Watched {
@@ -30,19 +32,14 @@ impl Watched {
             poller: Arc::clone(poller),
             fd,
             token,
-            idle,
+            interest: Mutex::new(idle),
         })
     }
 
-    fn set_writable(&self, writable: bool) {
-        if let Err(e) = self.poller.modify(
-            self.fd,
-            self.token,
-            Interest {
-                writable,
-                ..self.idle
-            },
-        ) {
+    fn change(&self, change: impl FnOnce(&mut Interest)) {
+        let mut interest = lock(&self.interest);
+        change(&mut interest);
+        if let Err(e) = self.poller.modify(self.fd, self.token, *interest) {
             tracing::warn!(target: "ferroce::path", "cannot watch a link: {e}");
         }
     }
@@ -98,7 +95,8 @@ impl Outlet for LocalOutlet {
     }
     /// A ring that has room again is heard of by an answer, which is always watched for.
     fn watch_writable(&self, wanted: bool) {
-        self.watched.set_writable(wanted && !self.link.is_on_ring());
+        let wanted = wanted && !self.link.is_on_ring();
+        self.watched.change(|interest| interest.writable = wanted);
     }
     fn unwatch(&self) {
         self.link.mark_dead();
@@ -155,7 +153,10 @@ impl Outlet for WireOutlet {
         Sent::All
     }
     fn watch_writable(&self, wanted: bool) {
-        self.watched.set_writable(wanted);
+        self.watched.change(|interest| interest.writable = wanted);
+    }
+    fn watch_readable(&self, wanted: bool) {
+        self.watched.change(|interest| interest.readable = wanted);
     }
     fn unwatch(&self) {
         self.watched.end();

@@ -3,6 +3,7 @@
 
 mod hot;
 mod receive;
+mod unwanted;
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
 use self::hot::Hot;
+use self::unwanted::Unwanted;
 use super::Nic;
 use super::dispatch::Dispatch;
 use super::lanes::Lanes;
@@ -51,6 +53,7 @@ pub(super) struct Progress {
     /// For rounds that no sleep came before.
     polled: Vec<Event>,
     hot: Hot,
+    unwanted: Unwanted,
     /// When a polling program looked at the descriptors last.
     looked: Time,
     /// Those since the last one that had something to do.
@@ -75,6 +78,7 @@ impl Progress {
             silence_ends: None,
             polled: Vec::new(),
             hot: Hot::default(),
+            unwanted: Unwanted::default(),
             looked: Time(0),
             idle: 0,
             served: 0,

@@ -4,6 +4,7 @@
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
+use ferroce_os::clock;
 use ferroce_os::poll::{Event, Interest};
 use ferroce_os::unix::discard;
 use ferroce_proto::ids::Qpn;
@@ -11,6 +12,7 @@ use ferroce_proto::time::Time;
 
 use super::super::token::Token;
 use super::super::{DropReason, Nic};
+use super::unwanted::Unwanted;
 use super::{Progress, TURN_BUDGET};
 use crate::Qp;
 use crate::cq::Catch;
@@ -73,19 +75,30 @@ impl Progress {
     /// Reads a socket of the wire. Returns whether there was something.
     pub(super) fn receive_wire(&mut self, nic: &Nic, number: u32, now: Time) -> bool {
         let Ok(wire) = &nic.wire else { return false };
-        let (dispatch, mut any) = (&mut self.dispatch, false);
+        if wire.is_held_up(number) {
+            return false;
+        }
+        let begun = Unwanted::counts(number).then(clock::monotonic);
+        let taken = self.dispatch.taken();
+        let (dispatch, mut came) = (&mut self.dispatch, 0);
         wire.recv(number, WIRE_BUDGET, &mut |run| {
-            any = true;
+            came += run.map_or(1, |run| run.packets.len());
             nic.take_assured(now);
             match run {
                 Some(run) => dispatch.on_inbound_run(nic, &run, now),
                 None => nic.counters().count_dropped(DropReason::Malformed),
             }
         });
-        if any {
+        let wanted = self.dispatch.taken() - taken;
+        if wanted > 0 {
             self.hot.heat(number);
         }
-        any
+        if let Some(begun) = begun.filter(|_| came > wanted)
+            && let Some(until) = self.unwanted.charge(number, (came - wanted, came), begun)
+        {
+            wire.hold_up(number, until);
+        }
+        came > 0
     }
 
     /// Accepts new links. Returns whether there may be more.
@@ -218,6 +231,11 @@ impl Progress {
             && wire.attempt_due().is_some_and(|at| at <= now)
         {
             wire.take_port(now);
+        }
+        if let Ok(wire) = &nic.wire
+            && wire.held_up_until().is_some_and(|at| at <= now)
+        {
+            wire.go_on(now);
         }
         for cq in nic.delays.due(now, TURN_BUDGET) {
             cq.on_due(now);

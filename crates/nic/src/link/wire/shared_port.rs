@@ -126,10 +126,15 @@ impl SharedPort {
 
     /// The socket that receives. `None`: this process is a guest.
     pub(super) fn inbox(&self) -> Option<&UdpSocket> {
-        if self.out.port() == self.port {
+        if self.hears_by_out() {
             return Some(&self.out);
         }
         self.taken.get()
+    }
+
+    /// Whether the socket that sends receives, too: this process was never a guest.
+    pub(super) fn hears_by_out(&self) -> bool {
+        self.out.port() == self.port
     }
 
     /// The user who passes on what comes to the port, if this process is a guest.

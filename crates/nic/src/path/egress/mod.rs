@@ -52,6 +52,8 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
     fn flush(&self) -> Sent;
     /// Asks the device's poller to tell, or not, when the link is not full any more.
     fn watch_writable(&self, wanted: bool);
+    /// Watches the descriptor for what comes, or not; for a socket that also receives.
+    fn watch_readable(&self, _wanted: bool) {}
     /// Ends all watching: the process at the other end is gone.
     fn unwatch(&self);
 }
@@ -110,6 +112,11 @@ impl Egress {
     /// The slot of the process that it leads to; none for the wire.
     pub(crate) fn slot(&self) -> Option<u16> {
         self.peer.map(|peer| peer.slot)
+    }
+
+    /// Lets the device's poller tell, or not, what comes by the socket that sends.
+    pub(crate) fn watch_readable(&self, wanted: bool) {
+        self.outlet.watch_readable(wanted);
     }
 
     /// What carries packets now.

@@ -1,0 +1,78 @@
+//! The time that packets take which nobody wants.
+//!
+//! A stranger sends them at no cost, to the sockets that all hosts share. A device thread that is
+//! busy with them is no longer woken before programs that compute, and its connections get slower
+//! for that alone. So there is a part of the time for such packets. When it is used up, the socket
+//! is not read for a while: the kernel drops what does not fit, at the sender's cost. Sockets of
+//! flows are read on.
+
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_proto::time::Time;
+
+use super::super::TimeShare;
+
+/// One part in so many of the time is for unwanted packets.
+const PART: u32 = 8;
+/// Such time that is saved up, at most.
+const SAVED: Duration = Duration::from_millis(5);
+/// A socket is not read for so long, at least.
+const HOLD_UP: Duration = Duration::from_millis(1);
+
+/// The time for unwanted packets, by the number of a shared socket's token.
+#[derive(Debug)]
+pub(super) struct Unwanted([TimeShare; 2]);
+
+impl Default for Unwanted {
+    fn default() -> Self {
+        Self([const { TimeShare::new(PART, SAVED) }; 2])
+    }
+}
+
+impl Unwanted {
+    /// Whether unwanted packets of a socket count: all hosts share it.
+    pub(super) fn counts(number: u32) -> bool {
+        number < 2
+    }
+
+    /// Of all packets that a socket brought since then, so many were unwanted. Returns until when
+    /// it is not to be read, if they took too much of the time.
+    pub(super) fn charge(
+        &mut self,
+        number: u32,
+        (unwanted, all): (usize, usize),
+        begun: Time,
+    ) -> Option<Time> {
+        let share = self.0.get_mut(number as usize)?;
+        let now = clock::monotonic();
+        let [unwanted, all] = [unwanted, all].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        share.spend(now.since(begun) / all * unwanted);
+        (!share.is_left(now)).then(|| now + share.wait().max(HOLD_UP))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn since(ago: Duration) -> Time {
+        Time(clock::monotonic().0 - u64::try_from(ago.as_nanos()).expect("short"))
+    }
+
+    #[test]
+    fn a_flooded_socket_is_held_up_for_as_long_as_it_took_too_much() {
+        let (mut unwanted, begun) = (Unwanted::default(), since(SAVED * 3));
+        let until = unwanted.charge(0, (100, 100), begun).expect("too much");
+        let wait = until.since(clock::monotonic());
+        assert!(wait > SAVED * 2 * (PART - 1), "{wait:?}");
+        assert_eq!(unwanted.charge(1, (1, 1), since(SAVED / 8)), None);
+    }
+
+    #[test]
+    fn few_unwanted_packets_among_many_are_harmless() {
+        let mut unwanted = Unwanted::default();
+        let charged = unwanted.charge(0, (1, 1000), since(SAVED * 100));
+        assert_eq!(charged, None);
+    }
+}
