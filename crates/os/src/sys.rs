@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use crate::fd::Fd;
 
@@ -75,6 +76,23 @@ pub(crate) fn set_option_bytes(
         )
     };
     check(returned).map(drop)
+}
+
+/// Lets calls on a socket that wait for room wait so long (`SO_SNDTIMEO` in `socket(7)`), or not at
+/// all.
+pub(crate) fn set_send_timeout(fd: RawFd, timeout: Option<Duration>) -> io::Result<()> {
+    let flags = match timeout {
+        Some(timeout) => {
+            let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+            let value = [micros / 1_000_000, micros % 1_000_000].map(u64::to_ne_bytes);
+            let (level, name) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
+            set_option_bytes(fd, level, name, value.as_flattened())?;
+            0
+        }
+        None => libc::O_NONBLOCK,
+    };
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFL, flags) }).map(drop)
 }
 
 /// `getsockopt(2)` of an integer.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ferroce_os::poll::Poller;
 use ferroce_os::unix::{Identity, Relation};
@@ -14,6 +15,10 @@ use super::sync::lock;
 use super::token::Token;
 use crate::link::local::{ConnectError, LocalLinks, Outgoing, foreign_room};
 use crate::path::{Egress, LocalOutlet, Process};
+
+/// Time to wait for a place among the connections to a process. One that strangers keep busy takes
+/// some every 30 ms (`progress/unwanted.rs`). Meanwhile this process stands still.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// One way out per process that this one talks to, itself included.
 #[derive(Debug)]
@@ -68,8 +73,12 @@ impl Neighbours {
 
     /// The way to the process that owns a slot now, to hold on to for a conversation.
     pub(super) fn reach(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
+        self.reach_within(slot, PATIENCE)
+    }
+
+    fn reach_within(&self, slot: u16, patience: Duration) -> Result<Arc<Egress>, ConnectError> {
         let mut known = lock(&self.known);
-        let link = match self.links.connect(slot) {
+        let link = match self.links.connect(slot, patience) {
             Ok(link) => link,
             Err(error) => {
                 if matches!(error, ConnectError::NoSuchProcess(_)) {
@@ -141,7 +150,7 @@ impl Neighbours {
                 return Err(ConnectError::NotNow { slot, error });
             }
         }
-        self.reach(slot)
+        self.reach_within(slot, Duration::ZERO)
     }
 
     /// The ways that there are to other processes, at most `most`.

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use super::{Credentials, Name, Record, descriptors, receive, refuse_descriptors};
 use crate::cmsg::Control;
@@ -81,11 +82,29 @@ impl SeqSocket {
     /// # Errors
     /// ECONNREFUSED: nobody has the name. EAGAIN: too many connections wait to be accepted.
     pub fn connect(name: &str) -> io::Result<Self> {
+        Self::connect_within(name, Duration::ZERO)
+    }
+
+    /// As [`connect`](Self::connect), and waits for a place among the connections that wait to be
+    /// accepted. The kernel gives the places in turn (`SO_SNDTIMEO` in `socket(7)`), so strangers
+    /// who connect again and again do not keep this process out.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect).
+    pub fn connect_within(name: &str, patience: Duration) -> io::Result<Self> {
         let name = Name::new(name)?;
         let fd = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0)?;
         // What the listener answers has none.
         refuse_descriptors(&fd);
-        name.apply(libc::SYS_connect, &fd)?;
+        match name.apply(libc::SYS_connect, &fd) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && !patience.is_zero() => {
+                sys::set_send_timeout(fd.as_raw_fd(), Some(patience))?;
+                let connected = name.apply(libc::SYS_connect, &fd);
+                sys::set_send_timeout(fd.as_raw_fd(), None)?;
+                connected?;
+            }
+            connected => connected?,
+        }
         Ok(Self { fd })
     }
 

@@ -238,3 +238,27 @@ fn lines_without_an_abstract_name_are_passed_over() {
     );
     assert_eq!(listed_name(""), None);
 }
+
+#[test]
+fn a_connection_waits_for_its_turn_at_a_busy_listener() {
+    let name = unique("busy");
+    let listener = SeqListener::bind(&name).expect("a free name");
+    // The kernel keeps connections that their makers have closed.
+    let full = loop {
+        if let Err(e) = SeqSocket::connect(&name) {
+            break e;
+        }
+    };
+    assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    let hasty = SeqSocket::connect_within(&name, Duration::from_millis(1));
+    assert_eq!(hasty.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    let waits = thread::spawn(move || SeqSocket::connect_within(&name, Duration::from_secs(60)));
+    while !waits.is_finished() {
+        if listener.accept().expect("accept").is_none() {
+            thread::yield_now();
+        }
+    }
+    let socket = waits.join().expect("no panic").expect("a turn");
+    let nothing = socket.recv(&mut [0; 8]).expect("non-blocking again");
+    assert!(matches!(nothing, Record::Nothing | Record::Closed));
+}

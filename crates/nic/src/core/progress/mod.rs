@@ -50,6 +50,8 @@ pub(super) struct Progress {
     newcomers: Vec<u16>,
     /// The timer of links that have said no hello.
     silence_ends: Option<Time>,
+    /// When new links are accepted again, after some were refused.
+    listener_opens: Option<Time>,
     /// For rounds that no sleep came before.
     polled: Vec<Event>,
     hot: Hot,
@@ -76,6 +78,7 @@ impl Progress {
             due: Vec::new(),
             newcomers: Vec::new(),
             silence_ends: None,
+            listener_opens: None,
             polled: Vec::new(),
             hot: Hot::default(),
             unwanted: Unwanted::default(),

@@ -3,6 +3,7 @@
 
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::poll::{Event, Interest};
@@ -12,7 +13,7 @@ use ferroce_proto::time::Time;
 
 use super::super::token::Token;
 use super::super::{DropReason, Nic};
-use super::unwanted::Unwanted;
+use super::unwanted::{LISTENER, Unwanted};
 use super::{Progress, TURN_BUDGET};
 use crate::Qp;
 use crate::cq::Catch;
@@ -24,13 +25,16 @@ const LINK_BUDGET: usize = 256;
 /// that the sender goes on meanwhile.
 const WIRE_BUDGET: usize = 256;
 /// New links per round.
-const ACCEPT_BUDGET: usize = 64;
+const ACCEPT_BUDGET: usize = 256;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
 const LAST_WORDS: usize = 4096;
 /// Times that [`ACCEPT_BUDGET`] of new links are taken before that: as many as can wait.
-const LAST_CALLERS: usize = 64;
+const LAST_CALLERS: usize = 16;
 
-/// In the table of timers, the entry of links that have said no hello. QP0 does not exist on
+/// After a link was refused, others wait for so long.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
+
+/// In the table of timers, the entry of links that have said no hello, and of the listener. QP0 does not exist on
 /// Ethernet.
 const SILENT_LINKS: Qpn = Qpn::SMI;
 
@@ -103,20 +107,52 @@ impl Progress {
 
     /// Accepts new links. Returns whether there may be more.
     fn accept(&mut self, nic: &Nic, now: Time) -> bool {
-        for _ in 0..ACCEPT_BUDGET {
-            let id = match self.incoming.accept(now) {
-                Accepted::New(id) => id,
-                Accepted::Refused => continue,
-                Accepted::Nothing => return false,
-            };
-            let Some(fd) = self.incoming.fd(id) else {
-                continue;
-            };
-            if let Err(e) = nic.poller.add(fd, Token::In(id).raw(), Interest::READ) {
-                tracing::warn!(target: "ferroce::local", "cannot watch a new link: {e}");
+        let (begun, mut refused, mut all) = (clock::monotonic(), 0, 0);
+        while all < ACCEPT_BUDGET {
+            match self.incoming.accept(now) {
+                Accepted::New(id) => self.watch_link(nic, id),
+                Accepted::Refused => refused += 1,
+                Accepted::Nothing => break,
             }
+            all += 1;
         }
-        true
+        if refused > 0 {
+            let until = self.unwanted.charge(LISTENER, (refused, all), begun);
+            self.hold_up_listener(nic, until.unwrap_or(now + REFUSAL_PAUSE));
+        }
+        all == ACCEPT_BUDGET
+    }
+
+    fn watch_link(&self, nic: &Nic, id: LinkId) {
+        let Some(fd) = self.incoming.fd(id) else {
+            return;
+        };
+        if let Err(e) = nic.poller.add(fd, Token::In(id).raw(), Interest::READ) {
+            tracing::warn!(target: "ferroce::local", "cannot watch a new link: {e}");
+        }
+    }
+
+    /// Links were refused: others wait until then, so that a stranger who connects again and again
+    /// neither wakes this thread each time nor takes more than a part of its time.
+    fn hold_up_listener(&mut self, nic: &Nic, until: Time) {
+        if self.listener_opens.is_none() {
+            self.watch_listener(nic, Interest::HANGUP);
+        }
+        self.listener_opens = Some(until);
+    }
+
+    fn open_listener(&mut self, nic: &Nic, now: Time) {
+        if self.listener_opens.is_some_and(|at| at <= now) {
+            self.listener_opens = None;
+            self.watch_listener(nic, Interest::READ);
+        }
+    }
+
+    fn watch_listener(&self, nic: &Nic, interest: Interest) {
+        let fd = self.incoming.listener_fd();
+        if let Err(e) = nic.poller.modify(fd, Token::Listener.raw(), interest) {
+            tracing::warn!(target: "ferroce::local", "cannot watch for new links: {e}");
+        }
     }
 
     /// Reads a socket that claims a port.
@@ -243,6 +279,7 @@ impl Progress {
         nic.timers.due(now, TURN_BUDGET, &mut self.due);
         if self.due.contains(&SILENT_LINKS) {
             self.incoming.end_silence(now);
+            self.open_listener(nic, now);
             self.time_silence(nic);
             self.discard_poisoned(nic);
         }
@@ -277,7 +314,7 @@ impl Progress {
 
     /// Keeps the timer of links that have said no hello.
     fn time_silence(&mut self, nic: &Nic) {
-        let ends = self.incoming.silence_ends();
+        let ends = Time::sooner(self.incoming.silence_ends(), self.listener_opens);
         nic.set_timer(SILENT_LINKS, self.silence_ends, ends);
         self.silence_ends = ends;
     }

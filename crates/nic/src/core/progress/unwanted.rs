@@ -1,8 +1,9 @@
-//! The time that packets take which nobody wants.
+//! The time that packets and links take which nobody wants.
 //!
-//! A stranger sends them at no cost, to the sockets that all hosts share. A device thread that is
+//! A stranger sends them at no cost, to the sockets that all hosts share and to the listener of
+//! this process's slot. A device thread that is
 //! busy with them is no longer woken before programs that compute, and its connections get slower
-//! for that alone. So there is a part of the time for such packets. When it is used up, the socket
+//! for that alone. So there is a part of the time for each of these. When it is used up, the socket
 //! is not read for a while: the kernel drops what does not fit, at the sender's cost. Sockets of
 //! flows are read on.
 
@@ -14,29 +15,32 @@ use ferroce_proto::time::Time;
 use super::super::TimeShare;
 
 /// One part in so many of the time is for unwanted packets.
-const PART: u32 = 8;
+const PART: u32 = 16;
 /// Such time that is saved up, at most.
 const SAVED: Duration = Duration::from_millis(5);
 /// A socket is not read for so long, at least.
 const HOLD_UP: Duration = Duration::from_millis(1);
 
-/// The time for unwanted packets, by the number of a shared socket's token.
+/// The listener's number here.
+pub(super) const LISTENER: u32 = 2;
+
+/// The time for what is unwanted, by the number of a shared socket's token, and for links.
 #[derive(Debug)]
-pub(super) struct Unwanted([TimeShare; 2]);
+pub(super) struct Unwanted([TimeShare; 3]);
 
 impl Default for Unwanted {
     fn default() -> Self {
-        Self([const { TimeShare::new(PART, SAVED) }; 2])
+        Self([const { TimeShare::new(PART, SAVED) }; 3])
     }
 }
 
 impl Unwanted {
     /// Whether unwanted packets of a socket count: all hosts share it.
     pub(super) fn counts(number: u32) -> bool {
-        number < 2
+        number < LISTENER
     }
 
-    /// Of all packets that a socket brought since then, so many were unwanted. Returns until when
+    /// Of all that a socket brought since then, so many were unwanted. Returns until when
     /// it is not to be read, if they took too much of the time.
     pub(super) fn charge(
         &mut self,

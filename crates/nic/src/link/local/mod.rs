@@ -41,6 +41,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use ferroce_os::environment::is_off;
 use ferroce_os::unix::Identity;
@@ -192,32 +193,39 @@ impl LocalLinks {
 
     /// The link to the process that owns a slot now, this one included. Made at the first call and
     /// shared; a link whose peer is gone is replaced, since the slot may have a new owner: whoever
-    /// has a conversation with the old one must hold on to the link that it began with.
+    /// has a conversation with the old one must hold on to the link that it began with. Waits as
+    /// long as `patience` where too many others wait to be accepted.
     ///
     /// # Errors
     /// [`ConnectError`].
-    pub(crate) fn connect(&self, slot: u16) -> Result<Arc<Outgoing>, ConnectError> {
+    pub(crate) fn connect(
+        &self,
+        slot: u16,
+        patience: Duration,
+    ) -> Result<Arc<Outgoing>, ConnectError> {
         let mut links = lock(&self.links);
         let known = links.get(&slot).and_then(Weak::upgrade);
         if let Some(link) = known.filter(|l| !l.is_dead() && !l.has_hung_up()) {
             return Ok(link);
         }
         links.remove(&slot);
-        let link = self.open(slot).map_err(|error| match error.kind() {
-            // It was there when the kernel was asked for a connection, and is gone before the
-            // hello.
-            io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::ConnectionReset => ConnectError::NoSuchProcess(slot),
-            _ => ConnectError::NotNow { slot, error },
-        })?;
+        let link = self
+            .open(slot, patience)
+            .map_err(|error| match error.kind() {
+                // It was there when the kernel was asked for a connection, and is gone before the
+                // hello.
+                io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset => ConnectError::NoSuchProcess(slot),
+                _ => ConnectError::NotNow { slot, error },
+            })?;
         let link = Arc::new(link);
         links.insert(slot, Arc::downgrade(&link));
         Ok(link)
     }
 
-    fn open(&self, slot: u16) -> io::Result<Outgoing> {
-        let socket = slots::connect(slot, self.identity)?;
+    fn open(&self, slot: u16, patience: Duration) -> io::Result<Outgoing> {
+        let socket = slots::connect(slot, self.identity, patience)?;
         if self.own_user && !self.identity.relation(socket.peer()?).is_own_user() {
             return Err(io::Error::from_raw_os_error(libc::EACCES));
         }

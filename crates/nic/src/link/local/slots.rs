@@ -8,6 +8,7 @@
 //! belong to root.
 
 use std::io;
+use std::time::Duration;
 
 use ferroce_os::random;
 use ferroce_os::unix::{Credentials, Identity, SeqListener, SeqSocket};
@@ -106,12 +107,18 @@ fn find(slot: u16, identity: Identity) -> io::Result<Claimed> {
     })
 }
 
-/// Connects to the process that has a slot.
+/// Connects to the process that has a slot. Where too many connections wait there, strangers may
+/// be connecting again and again: this one waits for its turn as long as `patience`.
 ///
 /// # Errors
 /// ECONNREFUSED: nobody has it. EAGAIN: too many connections wait there.
-pub(super) fn connect(slot: u16, identity: Identity) -> io::Result<SeqSocket> {
-    find(slot, identity).map(|claimed| claimed.socket)
+pub(super) fn connect(slot: u16, identity: Identity, patience: Duration) -> io::Result<SeqSocket> {
+    match find(slot, identity) {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            SeqSocket::connect_within(&slot_name(slot), patience)
+        }
+        found => found.map(|claimed| claimed.socket),
+    }
 }
 
 /// The process that has a slot. The connection that this takes ends at once, before a hello.

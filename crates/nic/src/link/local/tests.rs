@@ -76,7 +76,7 @@ impl Side {
     }
 
     fn to(&self, other: u16) -> Arc<Outgoing> {
-        self.links.connect(other).expect("a link")
+        self.links.connect(other, Duration::ZERO).expect("a link")
     }
 
     fn accept_one(&mut self) -> LinkId {
@@ -256,7 +256,7 @@ fn a_full_link_becomes_writable_when_the_peer_has_read() {
     let (poller, mut events) = (Poller::new().expect("epoll"), Vec::<Event>::new());
     poller.add(link.fd(), 1, Interest::WRITE).expect("add");
     let mut much = batch(&vec![vec![7; 4000]; 20]);
-    let now = Some(std::time::Duration::ZERO);
+    let now = Some(Duration::ZERO);
     while link.send_packets(a.qpn(1), &mut much) == Sent::Blocked {
         poller.wait(&mut events, now).expect("wait");
         assert!(events.is_empty(), "blocked links are not writable");
@@ -319,13 +319,15 @@ fn spare_slot() -> u16 {
 #[test]
 fn a_slot_with_a_new_owner_gets_a_new_link() {
     let (a, slot) = (Side::new(TINY), spare_slot());
-    assert!(matches!(a.links.connect(slot), Err(ConnectError::NoSuchProcess(s)) if s == slot));
+    assert!(
+        matches!(a.links.connect(slot, Duration::ZERO), Err(ConnectError::NoSuchProcess(s)) if s == slot)
+    );
     let first = SeqListener::bind(&slots::slot_name(slot)).expect("free");
     let old = a.to(slot);
     assert!(Arc::ptr_eq(&old, &a.to(slot)));
     drop(first);
     assert!(matches!(
-        a.links.connect(slot),
+        a.links.connect(slot, Duration::ZERO),
         Err(ConnectError::NoSuchProcess(_))
     ));
     let successor = SeqListener::bind(&slots::slot_name(slot)).expect("free again");
