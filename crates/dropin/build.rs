@@ -3,7 +3,8 @@
 //!
 //! The compiler passes a version script of its own that makes everything local but `#[no_mangle]`
 //! functions, so the nodes come in a second script and stay empty there: the symbols are put into
-//! them by `.symver` (see `src/lib.rs`).
+//! them by `.symver` (see `src/lib.rs`). A linker that heeds the last script only (zig's, which
+//! links releases) needs `local: *` in it, too.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
@@ -75,7 +76,7 @@ fn linker() -> Vec<String> {
     vec![format!("-B{folder}"), "-fuse-ld=lld".to_owned()]
 }
 
-/// All nodes, empty.
+/// All nodes, empty, and everything else local.
 fn version_script() -> String {
     let mut script = String::new();
     for (prefix, versions) in [("IBVERBS", IBVERBS), ("RDMACM", RDMACM)] {
@@ -86,8 +87,8 @@ fn version_script() -> String {
             parent = format!(" {node}");
         }
     }
-    for node in [IBVERBS_PRIVATE, PRIVATE] {
-        writeln!(script, "{node} {{ }};").expect("writing to a string");
+    for (node, content) in [(IBVERBS_PRIVATE, ""), (PRIVATE, "local: *;")] {
+        writeln!(script, "{node} {{ {content} }};").expect("writing to a string");
     }
     script
 }
