@@ -8,15 +8,17 @@ mod connection;
 mod demo;
 mod devices;
 mod dropin;
+mod manual;
 mod needs;
 mod paths;
 mod run;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// RDMA Verbs and RDMA CM on any Linux machine: no RDMA hardware, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -74,6 +76,11 @@ enum Command {
     /// Measure latency, bandwidth and message rate of every operation, side by side with what the
     /// machine can do without RDMA
     Bench(bench::Args),
+    /// Write the manual pages and the shells' completions below a folder, such as ~/.local/share
+    Manual {
+        /// The folder; what is missing in it is made
+        folder: PathBuf,
+    },
 }
 
 /// What a program finds besides the two libraries.
@@ -116,6 +123,7 @@ fn main() -> ExitCode {
         Command::TryPath { to } => paths::take_part(to),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => bench::bench(args),
+        Command::Manual { folder } => manual::write(Cli::command(), &folder),
     }
 }
 
