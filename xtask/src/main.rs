@@ -4,12 +4,14 @@
 
 mod arrows;
 mod cleanup;
+mod dist;
 mod document;
 mod guest;
 mod instructions;
 mod lint;
 mod mentions;
 mod packages;
+mod release_check;
 mod sh;
 mod system;
 mod tally;
@@ -38,6 +40,10 @@ usage: cargo xtask COMMAND
   instructions [--write-table | CASE]
                    the hot functions' instructions, beside the committed baseline, or where those of one
                    case go; not a part of `test`
+  dist             the release: tarball, Debian package, Python wheel, checksums, in target/dist
+  release-check [SUITE]
+                   the release, installed and used in clean Debian systems (of SUITE, by default bookworm);
+                   not a part of `test`
   guest [FILTER] [--write-table]
                    the kernel's own RDMA driver, in a virtual machine, as the peer
   guest pyverbs [--write-table]
@@ -75,6 +81,9 @@ fn main() -> ExitCode {
             Ok(seconds) => soak(&workspace, seconds, &mut tally),
             Err(_) => return fail(USAGE),
         },
+        ["dist"] => dist::run(&workspace),
+        ["release-check"] => release_check::run(&workspace, "bookworm", &mut tally),
+        ["release-check", suite] => release_check::run(&workspace, suite, &mut tally),
         ["instructions"] => instructions::run(&workspace, mode),
         ["instructions", case] => instructions::profile(&workspace, case),
         ["guest", "pyverbs"] => guest_suite(&workspace, mode, &mut tally),

@@ -55,6 +55,25 @@ pub(crate) const GUEST: &[Package] = &[
     Package("libelf1", "/usr/lib/x86_64-linux-gnu/libelf.so.1"),
 ];
 
+/// For building a release.
+pub(crate) const DIST: &[Package] = &[
+    Package("binutils", "objcopy"),
+    Package("dpkg", "dpkg-deb"),
+    Package("gcc", "gcc"),
+    Package("git", "git"),
+    Package("libc6-dev", "/usr/include/stdio.h"),
+    Package("python3-venv", "/usr/share/doc/python3-venv"),
+    Package("python3-wheel", "/usr/lib/python3/dist-packages/wheel"),
+];
+
+/// For installing a release in clean systems, besides.
+pub(crate) const RELEASE_CHECK: &[Package] = &[
+    Package("iproute2", "ip"),
+    Package("lintian", "lintian"),
+    Package("mmdebstrap", "mmdebstrap"),
+    Package("util-linux", "unshare"),
+];
+
 /// Makes sure of the packages: root installs what is missing, anyone else is told the line that
 /// does.
 pub(crate) fn require(lists: &[&[Package]]) -> Result<(), String> {

@@ -17,15 +17,20 @@ pub(crate) fn step(mut command: Command) -> Result<(), String> {
 
 /// Runs a command to its end; its standard output, or an error with what it said on standard error.
 pub(crate) fn output(program: &str, args: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(program);
-    command.args(args);
-    let done = command.output().map_err(|e| format!("{program}: {e}"))?;
+    output_of(Command::new(program).args(args))
+}
+
+/// The same of a command with settings of its own.
+pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
+    let done = command
+        .output()
+        .map_err(|e| format!("{}: {e}", line(command)))?;
     if done.status.success() {
         Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     } else {
         Err(format!(
             "{}: {}",
-            line(&command),
+            line(command),
             String::from_utf8_lossy(&done.stderr).trim()
         ))
     }

@@ -1,0 +1,54 @@
+//! The release build, for older systems than the one that builds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::glibc;
+use crate::sh;
+use crate::workspace::Workspace;
+
+/// A linker with the symbols of every glibc, and the cargo command that uses it. Both are made for
+/// this, and come as Python packages, so nothing of it has to be compiled.
+const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.1"];
+
+/// Builds the command and the libraries; the folder where they are.
+pub(super) fn release(workspace: &Workspace) -> Result<PathBuf, String> {
+    let tools = tools(workspace)?;
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let target = format!("{triple}.{}", glibc::OLDEST);
+    let mut build = workspace.cargo(&["zigbuild", "--release", "--locked", "--target", &target]);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(tools).chain(std::env::split_paths(&path)));
+    build.env("PATH", path.map_err(|e| e.to_string())?);
+    build.env("RUSTFLAGS", flags()?);
+    sh::step(build)?;
+    Ok(workspace.target.join(triple).join("release"))
+}
+
+/// The unwinder is the system's, as in every other build: with one of its own a library would
+/// misread the frames that the system's hands to it when a program cancels a thread.
+fn flags() -> Result<String, String> {
+    let unwinder = sh::output("cc", &["-print-file-name=libgcc_s.so.1"])?;
+    // That file itself needs the glibc of this machine; the system of the user has its own.
+    let lenient = "-Clink-arg=-Wl,--allow-shlib-undefined";
+    Ok(format!("-Clink-arg={} {lenient}", unwinder.trim()))
+}
+
+/// A Python environment with the tools; the folder of its commands.
+fn tools(workspace: &Workspace) -> Result<PathBuf, String> {
+    let folder = workspace.target.join(format!("tools-{}", TOOLS.join("-")));
+    let commands = folder.join("bin");
+    if !commands.join("cargo-zigbuild").exists() {
+        let mut make = Command::new("/usr/bin/python3");
+        make.args(["-m", "venv"]).arg(&folder);
+        sh::step(make)?;
+        install(&commands, &TOOLS)?;
+    }
+    Ok(commands)
+}
+
+fn install(commands: &Path, packages: &[&str]) -> Result<(), String> {
+    let mut pip = Command::new(commands.join("pip"));
+    pip.args(["--quiet", "install"]).args(packages);
+    sh::step(pip)
+}
