@@ -14,7 +14,7 @@ const DOCUMENTS: [&str; 4] = [
 ];
 
 /// Folders with what they name.
-const FOLDERS: [&str; 5] = ["crates", "docs", "fuzz", "tests", "xtask"];
+const FOLDERS: [&str; 6] = ["crates", "docs", "fuzz", "packaging", "tests", "xtask"];
 
 /// Endings of the files that are looked for.
 const ENDINGS: [&str; 3] = [".rs", ".c", ".md"];
