@@ -42,6 +42,7 @@ pub(super) fn add(all: &mut Catalogue) {
         10,
         without_library,
     );
+    all.at("run.installed", Place::Loopback, User::Root, 10, installed);
 }
 
 fn statuses(stage: &Stage) -> Outcome {
@@ -189,6 +190,38 @@ fn without_library(stage: &Stage) -> Outcome {
         .start()?;
     process.end_with(125)?;
     contains(&process.output(), "cargo build --release")
+}
+
+/// The layout of packages: the command finds its libraries in `../lib/ferroce`, when it is called
+/// by a link, too.
+fn installed(stage: &Stage) -> Outcome {
+    let text = |e: std::io::Error| e.to_string();
+    let root = stage.file("installed");
+    let files = [
+        ("ferroce", "bin/ferroce"),
+        ("ferroce-lib/libibverbs.so.1", "lib/ferroce/libibverbs.so.1"),
+        ("ferroce-lib/librdmacm.so.1", "lib/ferroce/librdmacm.so.1"),
+    ];
+    for folder in ["bin", "lib/ferroce"] {
+        std::fs::create_dir_all(root.join(folder)).map_err(text)?;
+    }
+    for (built, place) in files {
+        std::fs::copy(stage.built(built), root.join(place)).map_err(text)?;
+    }
+    let link = root.join("link");
+    std::os::unix::fs::symlink("bin/ferroce", &link).map_err(text)?;
+    let (link, share) = (link.to_string_lossy(), root.join("share"));
+    let mut devices = stage
+        .bare(Side::A, &[&link, "run", "ibv_devices"])
+        .start()?;
+    devices.succeed()?;
+    contains(&devices.output(), "ferroce")?;
+    let mut manual = stage
+        .bare(Side::A, &[&link, "manual", &share.to_string_lossy()])
+        .start()?;
+    manual.succeed()?;
+    let page = std::fs::read_to_string(share.join("man/man1/ferroce-run.1")).map_err(text)?;
+    contains(&page, "PROGRAM")
 }
 
 /// A shell that finds `ferroce`.
