@@ -193,6 +193,10 @@ impl Progress {
         if let Received::Greeted(slot) = received {
             self.newcomers.push(slot);
         }
+        if received == Received::Cut(None) {
+            let until = self.unwanted.charge(LISTENER, (1, 1), now);
+            self.hold_up_listener(nic, until.unwrap_or(now + REFUSAL_PAUSE));
+        }
         if let Received::Closed(slot) | Received::Cut(slot) = received {
             self.lanes.run(nic, (now, &mut Catch::default()));
             nic.boards().on_link_end(id);

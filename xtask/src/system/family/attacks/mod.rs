@@ -60,6 +60,7 @@ pub(super) struct Alone {
 
 pub(super) fn add(all: &mut Catalogue) {
     users::add(all);
+    soak::add(all);
     for (user, _) in IDENTITIES {
         let name = "attacks.none";
         all.at(name, Place::Loopback, user, LIMIT, move |stage| {
