@@ -5,22 +5,24 @@
 //! functions, so the nodes come in a second script and stay empty there: the symbols are put into
 //! them by `.symver` (see `src/lib.rs`). A linker that heeds the last script only (zig's, which
 //! links releases) needs `local: *` in it, too.
+//!
+//! The nodes, and which private ones a symbol is in, come from `symbols.txt`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
-/// Version nodes of libibverbs, each inheriting from the one before it.
-const IBVERBS: &[&str] = &[
-    "1.0", "1.1", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12", "1.13", "1.14",
-    "1.15", "1.16", "1.17", "1.18",
-];
-/// The node of the interface between libibverbs and its providers; it inherits from none.
-const IBVERBS_PRIVATE: &str = "IBVERBS_PRIVATE_34";
-/// Version nodes of librdmacm.
-const RDMACM: &[&str] = &["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"];
+/// What rdma-core's libraries export. See its head.
+const SYMBOLS: &str = "symbols.txt";
+/// What the name of a node of the interface between libibverbs and its providers begins with. Such
+/// a node inherits from none.
+const IBVERBS_PRIVATE: &str = "IBVERBS_PRIVATE_";
+/// The private node whose symbols linkers take where several nodes have one of that name: it is in
+/// most releases that distributions have.
+const USUAL_PRIVATE: &str = "IBVERBS_PRIVATE_34";
 /// The node of what only Ferroce's own preloaded library calls.
 const PRIVATE: &str = "FERROCE_PRIVATE";
 /// Names under which loaders and linkers look for the two libraries, and the one of the library
@@ -39,9 +41,13 @@ const LIBRARY: &str = "../libferroce_dropin.so";
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed={SYMBOLS}");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let text = fs::read_to_string(SYMBOLS)?;
+    let symbols: Vec<_> = text.lines().filter_map(symbol).collect();
     let script = out.join("nodes.map");
-    fs::write(&script, version_script())?;
+    fs::write(&script, version_script(&symbols))?;
+    fs::write(out.join("private.rs"), private_versions(&symbols))?;
     let mut arguments = vec![
         format!("-Wl,--version-script={}", script.display()),
         // One file serves both libraries; loaders recognise that by the file, whatever its name.
@@ -76,21 +82,63 @@ fn linker() -> Vec<String> {
     vec![format!("-B{folder}"), "-fuse-ld=lld".to_owned()]
 }
 
-/// All nodes, empty, and everything else local.
-fn version_script() -> String {
-    let mut script = String::new();
-    for (prefix, versions) in [("IBVERBS", IBVERBS), ("RDMACM", RDMACM)] {
-        let mut parent = String::new();
-        for version in versions {
-            let node = format!("{prefix}_{version}");
-            writeln!(script, "{node} {{ }}{parent};").expect("writing to a string");
-            parent = format!(" {node}");
-        }
+/// Node and name, if this line of the file is a symbol's.
+fn symbol(line: &str) -> Option<(&str, &str)> {
+    match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [node, name, _since] if !node.starts_with('#') => Some((node, name)),
+        _ => None,
     }
-    for (node, content) in [(IBVERBS_PRIVATE, ""), (PRIVATE, "local: *;")] {
-        writeln!(script, "{node} {{ {content} }};").expect("writing to a string");
+}
+
+/// All nodes, empty, and everything else local. Each public one inherits from the one before it of its library.
+fn version_script(symbols: &[(&str, &str)]) -> String {
+    let mut nodes: Vec<_> = symbols.iter().map(|(node, _)| *node).collect();
+    nodes.dedup();
+    // The loader gives the first node's symbols to libraries that ask for no version, even if a
+    // newer node has them. So the first one is no node of programs.
+    let mut script = format!("{PRIVATE} {{ local: *; }};\n");
+    let mut before = "";
+    for node in nodes {
+        if node.starts_with(IBVERBS_PRIVATE) {
+            writeln!(script, "{node} {{ }};").expect("writing to a string");
+            continue;
+        }
+        let library = |node: &str| node.split('_').next().map(str::to_owned);
+        let parent = if library(before) == library(node) {
+            before
+        } else {
+            ""
+        };
+        writeln!(script, "{node} {{ }} {parent};").expect("writing to a string");
+        before = node;
     }
     script
+}
+
+/// A macro that gives a private symbol's directives of the assembler, one for each of its nodes.
+fn private_versions(symbols: &[(&str, &str)]) -> String {
+    let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (node, name) in symbols {
+        if node.starts_with(IBVERBS_PRIVATE) {
+            nodes.entry(name).or_default().push(node);
+        }
+    }
+    let mut arms = String::new();
+    for (name, nodes) in nodes {
+        let newest = nodes.last().expect("invariant: a symbol is in a node");
+        let default = nodes
+            .iter()
+            .find(|n| **n == USUAL_PRIVATE)
+            .unwrap_or(newest);
+        let mut versions = String::new();
+        for node in &nodes {
+            let at = if node == default { "@@" } else { "@" };
+            write!(versions, ".symver ferroce_{name}, {name}{at}{node}\\n")
+                .expect("writing to a string");
+        }
+        writeln!(arms, "    ({name}) => {{ \"{versions}\" }};").expect("writing to a string");
+    }
+    format!("macro_rules! private_versions {{\n{arms}}}\n")
 }
 
 /// The folder where cargo puts the library: `<profile>/build/<package>/out` is where the script

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod abi;
 mod arrows;
 mod cleanup;
 mod dist;
@@ -47,7 +48,9 @@ usage: cargo xtask COMMAND
   guest [FILTER] [--write-table]
                    the kernel's own RDMA driver, in a virtual machine, as the peer
   guest pyverbs [--write-table]
-                   rdma-core's suite on that driver, for comparison; not part of `test`";
+                   rdma-core's suite on that driver, for comparison; not part of `test`
+  abi --from RDMA_CORE_SOURCE
+                   add the symbols that a release of rdma-core exports to those of the drop-in library";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -88,6 +91,12 @@ fn main() -> ExitCode {
         ["instructions", case] => instructions::profile(&workspace, case),
         ["guest", "pyverbs"] => guest_suite(&workspace, mode, &mut tally),
         ["guest"] => guest_tests(&workspace, "", mode, &mut tally),
+        ["abi", "--from", source] => {
+            return match abi::add(&workspace, source) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(e) => fail(&e),
+            };
+        }
         ["guest", filter] => guest_tests(&workspace, filter, mode, &mut tally),
         _ => return fail(USAGE),
     };

@@ -42,19 +42,20 @@ macro_rules! landing {
     };
 }
 
-/// One trampoline: a C name in a version node, and the function that it stands for.
+/// One trampoline: its own name, its versions (directives of the assembler that put C names into
+/// version nodes), and the function that it stands for.
 macro_rules! trampoline {
-    ($node:literal, $name:ident, $function:path) => {
+    ($name:expr, $versions:expr, $function:path) => {
         core::arch::global_asm!(
-            concat!(".pushsection .text.ferroce_", stringify!($name), ", \"ax\", %progbits"),
+            concat!(".pushsection .text.", $name, ", \"ax\", %progbits"),
             ".p2align 4",
-            concat!(".globl ferroce_", stringify!($name)),
-            concat!(".type ferroce_", stringify!($name), ", %function"),
-            concat!("ferroce_", stringify!($name), ":"),
+            concat!(".globl ", $name),
+            concat!(".type ", $name, ", %function"),
+            concat!($name, ":"),
             landing!(),
             jump!(),
-            concat!(".size ferroce_", stringify!($name), ", . - ferroce_", stringify!($name)),
-            concat!(".symver ferroce_", stringify!($name), ", ", stringify!($name), "@@", $node),
+            concat!(".size ", $name, ", . - ", $name),
+            $versions,
             ".popsection",
             function = sym $function,
         );
@@ -63,20 +64,43 @@ macro_rules! trampoline {
 
 /// The symbols of a version node that are functions of the same name in a module of `ferroce_abi`.
 macro_rules! exports {
-    ($node:literal from $module:ident: $($name:ident)*) => {
-        $(trampoline!($node, $name, ferroce_abi::$module::$name);)*
-    };
+    ($node:literal from $module:ident: $($name:ident)*) => {$(
+        trampoline!(
+            concat!("ferroce_", stringify!($name)),
+            concat!(".symver ferroce_", stringify!($name), ", ", stringify!($name), "@@", $node),
+            ferroce_abi::$module::$name
+        );
+    )*};
 }
 
-/// The symbols of a version node that are all one function of `ferroce_abi::verbs::provider`.
-macro_rules! exports_all {
-    ($node:literal as $function:ident: $($name:ident)*) => {
-        $(trampoline!($node, $name, ferroce_abi::verbs::provider::$function);)*
-    };
+/// Symbols of a version node that linkers do not take: a newer node has another function of the
+/// name, or none. One function stands for them all.
+macro_rules! exports_old {
+    ($node:literal as $function:path: $($name:ident)*) => {$(
+        trampoline!(
+            concat!("ferroce_old_", stringify!($name)),
+            concat!(".symver ferroce_old_", stringify!($name), ", ", stringify!($name), "@", $node),
+            $function
+        );
+    )*};
 }
+
+/// Symbols of the private nodes that `symbols.txt` has them in. One function stands for them all.
+macro_rules! exports_private {
+    (as $function:path: $($name:ident)*) => {$(
+        trampoline!(
+            concat!("ferroce_", stringify!($name)),
+            private_versions!($name),
+            $function
+        );
+    )*};
+}
+
+include!(concat!(env!("OUT_DIR"), "/private.rs"));
 
 mod ibverbs;
 mod log;
+mod old;
 mod provider;
 mod rdmacm;
 

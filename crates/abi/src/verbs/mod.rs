@@ -70,7 +70,9 @@ pub use mr::{
     ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova, ibv_reg_mr_iova2, share_memory,
 };
 pub use multicast::{ibv_attach_mcast, ibv_detach_mcast};
-pub use names::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str};
+pub use names::{
+    ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str, ibv_wr_opcode_str,
+};
 pub use neighbour::ibv_resolve_eth_l2_from_gid;
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
 pub use port::{ibv_get_pkey_index, ibv_query_device, ibv_query_pkey, ibv_query_port};

@@ -42,6 +42,30 @@ pub unsafe extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
     text(TEXTS, status, c"unknown completion status")
 }
 
+/// The name of an operation of send queues, as rdma-core 49 and later have it.
+pub unsafe extern "C" fn ibv_wr_opcode_str(opcode: c_int) -> *const c_char {
+    const UNKNOWN: &CStr = c"unknown operation";
+    const TEXTS: &[&CStr] = &[
+        c"RDMA WRITE",
+        c"RDMA WRITE with immediate",
+        c"SEND",
+        c"SEND with immediate",
+        c"RDMA READ",
+        c"compare and swap",
+        c"fetch and add",
+        c"local invalidate",
+        c"bind memory window",
+        c"SEND with invalidate",
+        c"segmentation offload",
+        c"driver 1",
+        UNKNOWN,
+        UNKNOWN,
+        c"FLUSH",
+        c"ATOMIC WRITE",
+    ];
+    text(TEXTS, opcode, UNKNOWN)
+}
+
 /// `ibv_event_type_str(3)`.
 pub unsafe extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
     const TEXTS: &[&CStr] = &[
@@ -95,4 +119,25 @@ pub unsafe extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
         c"active defer",
     ];
     text(TEXTS, state, c"invalid state")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{IBV_WR_ATOMIC_WRITE, IBV_WR_FLUSH, IBV_WR_SEND_WITH_INV};
+
+    #[test]
+    fn operations_are_named_by_their_numbers() {
+        let name = |opcode: u32| {
+            let opcode = c_int::try_from(opcode).expect("a small number");
+            // SAFETY: takes no pointers, and gives a string that stays.
+            unsafe { CStr::from_ptr(ibv_wr_opcode_str(opcode)) }
+        };
+        assert_eq!(name(IBV_WR_SEND_WITH_INV), c"SEND with invalidate");
+        assert_eq!(name(IBV_WR_FLUSH), c"FLUSH");
+        assert_eq!(name(IBV_WR_ATOMIC_WRITE), c"ATOMIC WRITE");
+        for unknown in [12, 13, 16] {
+            assert_eq!(name(unknown), c"unknown operation");
+        }
+    }
 }
