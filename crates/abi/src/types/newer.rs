@@ -1,8 +1,10 @@
 //! What rdma-core's headers got after version 44, against which the other declarations are tested:
-//! FLUSH (IBTA 1.5, annex A19).
+//! FLUSH (IBTA 1.5, annex A19), and registration by attributes.
 //!
 //! Programs that were compiled with newer headers find it where those have it; for all others it
 //! lies behind what they know.
+
+use std::ffi::{c_int, c_void};
 
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{Placement, Selectivity, WcOpcode};
@@ -50,3 +52,39 @@ pub const IB_UVERBS_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
 pub const IB_UVERBS_DEVICE_FLUSH_PERSISTENT: u64 = 1 << 39;
 /// `IB_UVERBS_DEVICE_ATOMIC_WRITE`.
 pub const IB_UVERBS_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
+
+/// `struct ibv_mr_init_attr`.
+#[allow(non_camel_case_types, reason = "named after the C structure")]
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ibv_mr_init_attr {
+    /// Bytes.
+    pub length: usize,
+    /// Access flags.
+    pub access: c_int,
+    /// Which of the fields below count.
+    pub comp_mask: u64,
+    /// The address for work requests.
+    pub iova: u64,
+    /// The memory's address.
+    pub addr: *mut c_void,
+    /// A dma-buf.
+    pub fd: c_int,
+    /// Where in the dma-buf.
+    pub fd_offset: u64,
+    /// A DMA handle.
+    pub dmah: *mut c_void,
+    /// What `ibv_alloc_buf` gave.
+    pub buf: *mut c_void,
+}
+
+/// `IBV_REG_MR_MASK_IOVA`.
+pub const IBV_REG_MR_MASK_IOVA: u64 = 1;
+/// `IBV_REG_MR_MASK_ADDR`.
+pub const IBV_REG_MR_MASK_ADDR: u64 = 1 << 1;
+/// `IBV_REG_MR_MASK_FD`.
+pub const IBV_REG_MR_MASK_FD: u64 = 1 << 2;
+/// `IBV_REG_MR_MASK_FD_OFFSET`.
+pub const IBV_REG_MR_MASK_FD_OFFSET: u64 = 1 << 3;
+/// `IBV_REG_MR_MASK_BUF`.
+pub const IBV_REG_MR_MASK_BUF: u64 = 1 << 5;

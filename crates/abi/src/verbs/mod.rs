@@ -6,6 +6,7 @@
 
 pub(crate) mod acks;
 mod ah;
+mod buf;
 mod builders;
 mod channel;
 mod clock;
@@ -43,6 +44,9 @@ mod wr;
 mod xrcd;
 
 pub use ah::{ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_init_ah_from_wc};
+pub use buf::{
+    ibv_alloc_buf, ibv_buf, ibv_export_buf_dmabuf_fd, ibv_free_buf, ibv_reg_buf_mr, ibv_reg_mr_ex,
+};
 pub use channel::{
     ibv_ack_cq_events, ibv_create_comp_channel, ibv_destroy_comp_channel, ibv_get_cq_event,
 };
@@ -75,7 +79,9 @@ pub use names::{
 };
 pub use neighbour::ibv_resolve_eth_l2_from_gid;
 pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
-pub use port::{ibv_get_pkey_index, ibv_query_device, ibv_query_pkey, ibv_query_port};
+pub use port::{
+    ibv_get_pkey_index, ibv_query_device, ibv_query_pkey, ibv_query_port, ibv_query_port_speed,
+};
 pub use qp::{
     ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_ece, ibv_query_qp,
     ibv_query_qp_data_in_order, ibv_set_ece,

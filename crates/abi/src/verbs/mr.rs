@@ -44,7 +44,7 @@ pub(super) fn access(bits: u32) -> Result<Access, Error> {
 ///
 /// # Safety
 /// `pd` is live.
-unsafe fn register(
+pub(super) unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,

@@ -25,6 +25,8 @@ const COMPAT_PORT_ATTR: usize = std::mem::offset_of!(ibv_port_attr, port_cap_fla
 const WIDTH_1X: u8 = 1;
 /// `active_speed` code of 25 Gbit/s per lane.
 const SPEED_EDR: u8 = 32;
+/// What that is with one lane, in units of 100 Mbit/s.
+const SPEED: u64 = 250;
 /// `phys_state` codes.
 const PHYS_LINK_UP: u8 = 5;
 const PHYS_DISABLED: u8 = 3;
@@ -209,6 +211,20 @@ pub unsafe extern "C" fn ibv_query_port(
     refuse_inherited!(context);
     // SAFETY: as `query_port`; the old structure has this many bytes.
     unsafe { query_port(context, port_num, port_attr, COMPAT_PORT_ATTR) }
+}
+
+/// `ibv_query_port_speed(3)`: what `ibv_query_port` says by its codes.
+pub unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut ibv_context,
+    port_num: u32,
+    port_speed: *mut u64,
+) -> c_int {
+    refuse_inherited!(context);
+    let checked = check_port(u8::try_from(port_num).unwrap_or(u8::MAX)).map(|()| {
+        // SAFETY: the program has room for a number there.
+        unsafe { *port_speed = SPEED };
+    });
+    result_as_errno("ibv_query_port_speed", checked)
 }
 
 /// `ibv_query_port(3)` as the header calls it, with the length of the program's structure.

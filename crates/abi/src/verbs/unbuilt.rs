@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::errno::{as_errno, as_minus_one, as_null, unbuilt};
-use crate::types::{ibv_context, ibv_dm, ibv_mr, ibv_pd, ibv_qp};
+use crate::types::{ibv_context, ibv_dm, ibv_qp};
 
 /// Functions that answer NULL with `errno`, or the positive errno.
 macro_rules! refuse {
@@ -20,13 +20,7 @@ refuse! {
     // Newer than the interface that this library follows.
     pub fn ibv_alloc_dmah(*mut ibv_context, *mut c_void) -> *mut c_void = as_null("ibv_alloc_dmah", "a DMA handle");
     pub fn ibv_dealloc_dmah(*mut c_void) -> c_int = as_errno("ibv_dealloc_dmah", "a DMA handle");
-    pub fn ibv_reg_mr_ex(*mut ibv_pd, *mut c_void) -> *mut ibv_mr = as_null("ibv_reg_mr_ex", "extended registration");
     pub fn ibv_dm_export_dmabuf_fd(*mut ibv_dm) -> c_int = as_minus_one("ibv_dm_export_dmabuf_fd", "device memory");
-    pub fn ibv_query_port_speed(*mut ibv_context, u32, *mut u64) -> c_int = as_errno("ibv_query_port_speed", "query of the port's speed");
-    pub fn ibv_alloc_buf(*mut ibv_context, *mut c_void) -> *mut c_void = as_null("ibv_alloc_buf", "a device buffer");
-    pub fn ibv_free_buf(*mut c_void) -> c_int = as_errno("ibv_free_buf", "a device buffer");
-    pub fn ibv_reg_buf_mr(*mut ibv_pd, *mut c_void, *mut c_void, u64, usize, c_int) -> *mut ibv_mr = as_null("ibv_reg_buf_mr", "a device buffer");
-    pub fn ibv_export_buf_dmabuf_fd(*mut c_void) -> c_int = as_minus_one("ibv_export_buf_dmabuf_fd", "a device buffer");
     pub fn _ibv_query_comp_cntr_caps(*mut ibv_context, *mut c_void, usize) -> c_int = as_errno("ibv_query_comp_cntr_caps", "a completion counter");
     pub fn ibv_create_comp_cntr(*mut ibv_context, *mut c_void) -> *mut c_void = as_null("ibv_create_comp_cntr", "a completion counter");
     pub fn ibv_destroy_comp_cntr(*mut c_void) -> c_int = as_errno("ibv_destroy_comp_cntr", "a completion counter");
