@@ -31,10 +31,12 @@ const MAX_HALF_OPEN: usize = 16384;
 /// Requests read from a port at once; the host calls again if more wait.
 const READ_BATCH: usize = 64;
 /// One part in so many of the time is for MADs of other hosts that name no conversation. A request
-/// takes some 20 us, so that is some 3,000 a second.
-const STRAYS_PART: u32 = 16;
-/// Such time that is saved up, at most: some 500 requests at once.
-const STRAYS_SAVED: Duration = Duration::from_millis(10);
+/// takes some 20 us, so that is some 6,000 a second.
+const STRAYS_PART: u32 = 8;
+/// Such time that is saved up, at most: some 1,000 requests at once.
+const STRAYS_SAVED: Duration = Duration::from_millis(20);
+/// What one counts at most: this thread may lose its processor meanwhile.
+const STRAY_MOST: Duration = Duration::from_micros(100);
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
@@ -151,7 +153,8 @@ impl CmService {
             return;
         }
         self.step(|work| work.on_wire(from, to, mad));
-        lock(&self.0.strays).spend(host.now().since(begun));
+        let took = host.now().since(begun).min(STRAY_MOST);
+        lock(&self.0.strays).spend(took);
     }
 
     /// A descriptor that the host watches for us is readable. Before a request of another process

@@ -18,6 +18,8 @@ use super::super::TimeShare;
 const PART: u32 = 16;
 /// Such time that is saved up, at most.
 const SAVED: Duration = Duration::from_millis(5);
+/// What one counts at most: this thread may lose its processor meanwhile.
+const MOST_EACH: Duration = Duration::from_micros(50);
 /// A socket is not read for so long, at least.
 const HOLD_UP: Duration = Duration::from_millis(1);
 
@@ -51,7 +53,10 @@ impl Unwanted {
         let share = self.0.get_mut(number as usize)?;
         let now = clock::monotonic();
         let [unwanted, all] = [unwanted, all].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        share.spend(now.since(begun) / all * unwanted);
+        // What was earned until now is not for work that comes later.
+        share.is_left(now);
+        let took = now.since(begun) / all * unwanted;
+        share.spend(took.min(MOST_EACH * unwanted));
         (!share.is_left(now)).then(|| now + share.wait().max(HOLD_UP))
     }
 }
@@ -67,7 +72,7 @@ mod tests {
     #[test]
     fn a_flooded_socket_is_held_up_for_as_long_as_it_took_too_much() {
         let (mut unwanted, begun) = (Unwanted::default(), since(SAVED * 3));
-        let until = unwanted.charge(0, (100, 100), begun).expect("too much");
+        let until = unwanted.charge(0, (1000, 1000), begun).expect("too much");
         let wait = until.since(clock::monotonic());
         assert!(wait > SAVED * 2 * (PART - 1), "{wait:?}");
         assert_eq!(unwanted.charge(1, (1, 1), since(SAVED / 8)), None);
@@ -78,5 +83,11 @@ mod tests {
         let mut unwanted = Unwanted::default();
         let charged = unwanted.charge(0, (1, 1000), since(SAVED * 100));
         assert_eq!(charged, None);
+    }
+
+    #[test]
+    fn a_thread_that_lost_its_processor_is_not_held_up() {
+        let mut unwanted = Unwanted::default();
+        assert_eq!(unwanted.charge(0, (4, 4), since(SAVED * 100)), None);
     }
 }
