@@ -33,7 +33,7 @@ in the driver of Linux 6.1 and 6.12.
 
 Worth knowing beside these: rxe sends the UDP checksum 0 over IPv6 too, which a receiving socket has to allow (RFC 6935; Ferroce's
 does), gives no credits in its acknowledgements (31, as Ferroce) and sends MigReq 0; the test `deviations` looks at all three. It sends
-each IPv4 packet with an Identification that the ICRC covers and a socket does not see (ARCHITECTURE.md tells what Ferroce does about
+each IPv4 packet with an Identification that the ICRC covers and a socket does not see (docs/design/wire.md tells what Ferroce does about
 it). It drops what it does not like without a word or a counter, and answers each packet that asks for an acknowledgement with one of
 its own. It has neither XRC nor, in 6.1, FLUSH and ATOMIC WRITE.
 ";
