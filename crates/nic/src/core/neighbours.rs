@@ -17,8 +17,8 @@ use crate::link::local::{ConnectError, LocalLinks, Outgoing, foreign_room};
 use crate::path::{Egress, LocalOutlet, Process};
 
 /// Time to wait for a place among the connections to a process. One that strangers keep busy takes
-/// some every 30 ms (`progress/unwanted.rs`). Meanwhile this process stands still.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// some every 20 ms (`progress/unwanted.rs`). Meanwhile this process stands still.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// One way out per process that this one talks to, itself included.
 #[derive(Debug)]

@@ -12,7 +12,8 @@ pub(crate) struct TimeShare {
     most: Duration,
     /// What is left, as of `at`.
     left: Duration,
-    /// Work that took longer than what was left: it is made up for first.
+    /// Work that took longer than what was left: it is made up for first. No more than `most`, so
+    /// that the wait has a bound.
     debt: Duration,
     at: Time,
 }
@@ -45,7 +46,7 @@ impl TimeShare {
 
     /// The work took so long.
     pub(crate) fn spend(&mut self, took: Duration) {
-        self.debt += took.saturating_sub(self.left);
+        self.debt = (self.debt + took.saturating_sub(self.left)).min(self.most);
         self.left = self.left.saturating_sub(took);
     }
 }

@@ -22,6 +22,9 @@ const SAVED: Duration = Duration::from_millis(5);
 const MOST_EACH: Duration = Duration::from_micros(50);
 /// A socket is not read for so long, at least.
 const HOLD_UP: Duration = Duration::from_millis(1);
+/// The listener is not looked at for so long, at most: processes of the own user may wait there
+/// (`PATIENCE` in `core/neighbours.rs`).
+const LISTENER_HOLD_UP: Duration = Duration::from_millis(20);
 
 /// The listener's number here.
 pub(super) const LISTENER: u32 = 2;
@@ -57,7 +60,12 @@ impl Unwanted {
         share.is_left(now);
         let took = now.since(begun) / all * unwanted;
         share.spend(took.min(MOST_EACH * unwanted));
-        (!share.is_left(now)).then(|| now + share.wait().max(HOLD_UP))
+        let most = if number == LISTENER {
+            LISTENER_HOLD_UP
+        } else {
+            Duration::MAX
+        };
+        (!share.is_left(now)).then(|| now + share.wait().clamp(HOLD_UP, most))
     }
 }
 
@@ -74,7 +82,7 @@ mod tests {
         let (mut unwanted, begun) = (Unwanted::default(), since(SAVED * 3));
         let until = unwanted.charge(0, (1000, 1000), begun).expect("too much");
         let wait = until.since(clock::monotonic());
-        assert!(wait > SAVED * 2 * (PART - 1), "{wait:?}");
+        assert!(wait > SAVED * (PART - 1), "{wait:?}");
         assert_eq!(unwanted.charge(1, (1, 1), since(SAVED / 8)), None);
     }
 
