@@ -4,7 +4,7 @@
 //! programs can starve another pair past the timeouts that it asked for, which says nothing about
 //! either. Both results are printed; the second counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -24,6 +24,11 @@ const TAIL: usize = 40;
 pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("the system tests make network namespaces and need root".into());
+    }
+    // Tests of one name would share a folder of logs, and read each other's.
+    let names: BTreeSet<&str> = cases.iter().map(|case| &*case.name).collect();
+    if names.len() < cases.len() {
+        return Err("two tests have the same name".into());
     }
     cleanup::left_over();
     let bin = artefacts(workspace)?;

@@ -155,7 +155,7 @@ pub(super) const ROWS: &[Row] = &[
         least: 1000,
     },
     Row {
-        name: "ahead",
+        name: "ahead-to-client",
         attempt: "the same in the server's name",
         place: Place::Wire(1500),
         victims: (User::Ordinary, User::Ordinary),
