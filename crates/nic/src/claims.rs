@@ -72,7 +72,8 @@ impl Known {
         }
         self.alternates = abstract_names("").unwrap_or_default();
         self.alternates.retain(|listed| is_alternate(listed));
-        self.reading.spend(clock::monotonic().since(start));
+        let now = clock::monotonic();
+        self.reading.spend(now.since(start), now);
     }
 }
 

@@ -153,8 +153,8 @@ impl CmService {
             return;
         }
         self.step(|work| work.on_wire(from, to, mad));
-        let took = host.now().since(begun).min(STRAY_MOST);
-        lock(&self.0.strays).spend(took);
+        let now = host.now();
+        lock(&self.0.strays).spend(now.since(begun).min(STRAY_MOST), now);
     }
 
     /// A descriptor that the host watches for us is readable. Before a request of another process

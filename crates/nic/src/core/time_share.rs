@@ -5,50 +5,56 @@ use std::time::Duration;
 use ferroce_proto::time::Time;
 
 /// Work may take one part in so many of the time. What was not used is saved up, to a limit, so
-/// that a burst is served at once.
+/// that a burst is served at once. What was overspent, to the same limit, is made up for first.
 #[derive(Debug)]
 pub(crate) struct TimeShare {
     part: u32,
+    /// Limit of the balance, either way.
     most: Duration,
-    /// What is left, as of `at`.
-    left: Duration,
-    /// Work that took longer than what was left: it is made up for first. No more than `most`, so
-    /// that the wait has a bound.
-    debt: Duration,
+    /// Nanoseconds that are left, or were overspent, as of `at`.
+    balance: i64,
     at: Time,
 }
 
 impl TimeShare {
-    /// One part in `part` of the time; at most `most` is saved up.
+    /// One part in `part` of the time; at most `most` is saved up or overspent.
     pub(crate) const fn new(part: u32, most: Duration) -> Self {
         Self {
             part,
             most,
-            left: most,
-            debt: Duration::ZERO,
+            // The first look limits it.
+            balance: i64::MAX,
             at: Time(0),
         }
     }
 
     /// Whether there is time left for the work.
     pub(crate) fn is_left(&mut self, now: Time) -> bool {
-        let earned = now.since(self.at) / self.part;
-        self.left = (self.left + earned.saturating_sub(self.debt)).min(self.most);
-        self.debt = self.debt.saturating_sub(earned);
+        let earned = nanoseconds(now.since(self.at) / self.part);
+        self.balance = self
+            .balance
+            .saturating_add(earned)
+            .min(nanoseconds(self.most));
         self.at = now;
-        !self.left.is_zero()
+        self.balance > 0
     }
 
     /// How long it takes until something is left, as of the last [`is_left`](Self::is_left).
     pub(crate) fn wait(&self) -> Duration {
-        self.debt * self.part
+        let overspent = u64::try_from(-self.balance).unwrap_or(0);
+        Duration::from_nanos(overspent) * self.part
     }
 
-    /// The work took so long.
-    pub(crate) fn spend(&mut self, took: Duration) {
-        self.debt = (self.debt + took.saturating_sub(self.left)).min(self.most);
-        self.left = self.left.saturating_sub(took);
+    /// The work took so long, until now.
+    pub(crate) fn spend(&mut self, took: Duration, now: Time) {
+        // What was earned before is not for work that comes later.
+        self.is_left(now);
+        self.balance = (self.balance - nanoseconds(took)).max(-nanoseconds(self.most));
     }
+}
+
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -65,9 +71,9 @@ mod tests {
         while now < end {
             now = now + PERIOD;
             if share.is_left(now) {
-                share.spend(PERIOD * 10);
-                worked += PERIOD * 10;
                 now = now + PERIOD * 10;
+                share.spend(PERIOD * 10, now);
+                worked += PERIOD * 10;
             }
         }
         let most = Duration::from_millis(252);
@@ -83,7 +89,7 @@ mod tests {
         let now = Time(1 << 40);
         let served = (0..1000).filter(|_| {
             let may = share.is_left(now);
-            share.spend(PERIOD * 10);
+            share.spend(PERIOD * 10, now);
             may
         });
         assert_eq!(served.count(), 100);

@@ -117,8 +117,7 @@ impl Progress {
             all += 1;
         }
         if refused > 0 {
-            let until = self.unwanted.charge(LISTENER, (refused, all), begun);
-            self.hold_up_listener(nic, until.unwrap_or(now + REFUSAL_PAUSE));
+            self.hold_up_listener(nic, (refused, all), begun, now);
         }
         all == ACCEPT_BUDGET
     }
@@ -132,13 +131,15 @@ impl Progress {
         }
     }
 
-    /// Links were refused: others wait until then, so that a stranger who connects again and again
-    /// neither wakes this thread each time nor takes more than a part of its time.
-    fn hold_up_listener(&mut self, nic: &Nic, until: Time) {
+    /// Of all links since `begun`, so many were refused or cut: others wait, so that a stranger who
+    /// connects again and again neither wakes this thread each time nor takes more than a part of
+    /// its time.
+    fn hold_up_listener(&mut self, nic: &Nic, refused: (usize, usize), begun: Time, now: Time) {
         if self.listener_opens.is_none() {
             self.watch_listener(nic, Interest::HANGUP);
         }
-        self.listener_opens = Some(until);
+        let until = self.unwanted.charge(LISTENER, refused, begun);
+        self.listener_opens = until.or(Some(now + REFUSAL_PAUSE));
     }
 
     fn open_listener(&mut self, nic: &Nic, now: Time) {
@@ -194,8 +195,7 @@ impl Progress {
             self.newcomers.push(slot);
         }
         if received == Received::Cut(None) {
-            let until = self.unwanted.charge(LISTENER, (1, 1), now);
-            self.hold_up_listener(nic, until.unwrap_or(now + REFUSAL_PAUSE));
+            self.hold_up_listener(nic, (1, 1), now, now);
         }
         if let Received::Closed(slot) | Received::Cut(slot) = received {
             self.lanes.run(nic, (now, &mut Catch::default()));

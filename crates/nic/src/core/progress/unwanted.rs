@@ -1,11 +1,10 @@
 //! The time that packets and links take which nobody wants.
 //!
 //! A stranger sends them at no cost, to the sockets that all hosts share and to the listener of
-//! this process's slot. A device thread that is
-//! busy with them is no longer woken before programs that compute, and its connections get slower
-//! for that alone. So there is a part of the time for each of these. When it is used up, the socket
-//! is not read for a while: the kernel drops what does not fit, at the sender's cost. Sockets of
-//! flows are read on.
+//! this process's slot. A device thread that is busy with them is no longer woken before programs
+//! that compute, and its connections get slower for that alone. So there is a part of the time for
+//! each of these. When it is used up, the socket is not read for a while: the kernel drops what does
+//! not fit, at the sender's cost. Sockets of flows are read on.
 
 use std::time::Duration;
 
@@ -56,10 +55,8 @@ impl Unwanted {
         let share = self.0.get_mut(number as usize)?;
         let now = clock::monotonic();
         let [unwanted, all] = [unwanted, all].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        // What was earned until now is not for work that comes later.
-        share.is_left(now);
         let took = now.since(begun) / all * unwanted;
-        share.spend(took.min(MOST_EACH * unwanted));
+        share.spend(took.min(MOST_EACH * unwanted), now);
         let most = if number == LISTENER {
             LISTENER_HOLD_UP
         } else {
