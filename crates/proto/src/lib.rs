@@ -13,6 +13,7 @@
 //! | [`mr`] | memory rights: the only place that turns a key and a range into a [`mr::Span`] |
 //! | [`qp`] | the queue pair state table |
 //! | [`rc`] | the reliable connected transport: requester, responder, completer |
+//! | [`iwarp`] | the second wire: MPA, DDP and RDMAP over a byte stream |
 //! | [`uc`], [`ud`] | unreliable connections and datagrams |
 //! | [`cm`] | connection manager conversations |
 //! | [`auth`] | tags of packets between processes with a pre-shared key |
@@ -26,6 +27,7 @@ extern crate std;
 pub mod auth;
 pub mod cm;
 pub mod ids;
+pub mod iwarp;
 pub mod mad;
 pub mod mr;
 pub mod qp;

@@ -1,0 +1,21 @@
+//! iWARP: MPA (RFC 5044, 6581), DDP (RFC 5041) and RDMAP (RFC 5040, 7306) over a byte stream.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`mpa`] | connection set-up, and framing of the byte stream |
+//! | [`ddp`] | segment headers |
+//! | [`rdmap`] | opcodes, and the requests and answers behind the headers |
+//! | [`terminate`] | violations, and the TERMINATE that answers each |
+//! | [`crc`] | CRC32C |
+
+pub mod crc;
+pub mod ddp;
+pub mod mpa;
+pub mod rdmap;
+pub mod terminate;
+
+mod bytes;
+#[cfg(test)]
+mod vectors;
+
+pub use terminate::{Reason, Terminate, Violation};

@@ -1,0 +1,234 @@
+//! Startup frames: the MPA request and the MPA reply (RFC 5044, 7.1; RFC 6581, 4).
+
+use alloc::vec::Vec;
+
+use super::super::bytes::{array, u16_at};
+
+/// Which of the two frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// Sent by the initiator.
+    Request,
+    /// Sent by the responder.
+    Reply,
+}
+
+/// Bytes before the private data.
+pub const HEADER_LEN: usize = 20;
+/// Most private data that a frame may announce (RFC 5044, 7.1.1), with the READ words.
+pub const MAX_PRIVATE: usize = 512;
+/// Most private data that programs can give: the length has 8 bits in `struct rdma_conn_param`.
+pub const MAX_PROGRAM_DATA: usize = 255;
+/// Most private data that siw takes from its own program and that fits its arithmetic: it adds the
+/// READ words in 8 bits (Linux 6.1 and 6.12).
+pub const MAX_PROGRAM_DATA_SIW: usize = 251;
+/// Value of IRD or ORD that says: not negotiated (RFC 6581, 4.2).
+pub const NOT_NEGOTIATED: u16 = 0x3fff;
+/// Bytes of the READ words.
+const WORDS_LEN: usize = 4;
+
+const KEY_LEN: usize = 16;
+const MARKERS: u16 = 0x8000;
+const CRC: u16 = 0x4000;
+const REJECT: u16 = 0x2000;
+const ENHANCED: u16 = 0x1000;
+/// A bit that RFC 5044 reserves, by which two Ferroces know each other.
+const KIN: u16 = 0x0400;
+const REVISION: u16 = 0x00ff;
+const COUNT: u16 = 0x3fff;
+const HIGH: u16 = 0x8000;
+const LOW: u16 = 0x4000;
+
+bitflags::bitflags! {
+    /// Messages of no bytes that an initiator may begin the stream with, so that the responder may
+    /// send (RFC 6581, 9).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Rtr: u8 {
+        /// A SEND, which takes a receive of the program: never offered, never chosen.
+        const SEND = 1;
+        /// A WRITE.
+        const WRITE = 1 << 1;
+        /// A READ.
+        const READ = 1 << 2;
+    }
+}
+
+/// The words that the enhanced set-up puts before the private data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadWords {
+    /// READs of the peer that the sender can hold, below 2^14.
+    pub ird: u16,
+    /// READs that the sender wants outstanding, below 2^14.
+    pub ord: u16,
+    /// The initiator begins with one of these; `None` is the order of RFC 5044.
+    pub rtr: Option<Rtr>,
+}
+
+/// A startup frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Request or reply.
+    pub kind: FrameKind,
+    /// The sender wants markers in what it receives.
+    pub markers: bool,
+    /// The sender wants CRCs.
+    pub crc: bool,
+    /// Reply: the connection is refused.
+    pub reject: bool,
+    /// The sender is a Ferroce that says so.
+    pub kin: bool,
+    /// 1 or 2.
+    pub revision: u8,
+    /// Revision 2 with the enhanced set-up.
+    pub words: Option<ReadWords>,
+    /// The program's private data.
+    pub private: Vec<u8>,
+}
+
+/// Why a set-up failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartupError {
+    /// The peer's first bytes are no startup frame: it speaks something else.
+    #[error("the peer speaks something else than MPA")]
+    NotMpa,
+    /// A revision other than 1 and 2.
+    #[error("MPA revision {0}")]
+    Revision(u8),
+    /// More private data than a frame may have.
+    #[error("{0} bytes of private data")]
+    PrivateData(usize),
+    /// An enhanced frame without room for its words.
+    #[error("an enhanced frame without IRD and ORD")]
+    NoWords,
+    /// The reply does not take the enhanced set-up that the request asked for.
+    #[error("the reply has not the revision and the enhanced set-up of the request")]
+    NotEnhanced,
+    /// The initiator has sent more before its request was answered.
+    #[error("the initiator did not wait for the reply")]
+    Pipelined,
+    /// The peer wants more READs than this end can hold.
+    #[error("the peer wants {0} READs outstanding, which are more than this end can hold")]
+    InsufficientIrd(u16),
+    /// The reply names no ready-to-receive message of those that were offered.
+    #[error("no matching ready-to-receive message")]
+    NoMatchingRtr,
+    /// The peer has closed the connection.
+    #[error("the peer has closed the connection")]
+    Closed,
+    /// The frame did not come in time.
+    #[error("no startup frame in time")]
+    TimedOut,
+}
+
+impl FrameKind {
+    const fn key(self) -> &'static [u8; KEY_LEN] {
+        match self {
+            Self::Request => b"MPA ID Req Frame",
+            Self::Reply => b"MPA ID Rep Frame",
+        }
+    }
+}
+
+impl ReadWords {
+    fn emit(self) -> [u8; WORDS_LEN] {
+        let flag = |on: bool, bit: u16| if on { bit } else { 0 };
+        let rtr = self.rtr.unwrap_or_default();
+        let ird =
+            self.ird & COUNT | flag(self.rtr.is_some(), HIGH) | flag(rtr.contains(Rtr::SEND), LOW);
+        let ord = self.ord & COUNT
+            | flag(rtr.contains(Rtr::WRITE), HIGH)
+            | flag(rtr.contains(Rtr::READ), LOW);
+        let [[a, b], [c, d]] = [ird.to_be_bytes(), ord.to_be_bytes()];
+        [a, b, c, d]
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (ird, ord) = (u16_at(bytes, 0)?, u16_at(bytes, 2)?);
+        let flag = |word: u16, bit, rtr| {
+            if word & bit != 0 { rtr } else { Rtr::empty() }
+        };
+        let offered =
+            flag(ird, LOW, Rtr::SEND) | flag(ord, HIGH, Rtr::WRITE) | flag(ord, LOW, Rtr::READ);
+        Some(Self {
+            ird: ird & COUNT,
+            ord: ord & COUNT,
+            rtr: (ird & HIGH != 0).then_some(offered),
+        })
+    }
+}
+
+impl Frame {
+    /// The frame as it is on the wire.
+    #[must_use]
+    pub fn emit(&self) -> Vec<u8> {
+        let flag = |on: bool, bit: u16| if on { bit } else { 0 };
+        let word = flag(self.markers, MARKERS)
+            | flag(self.crc, CRC)
+            | flag(self.reject, REJECT)
+            | flag(self.words.is_some(), ENHANCED)
+            | flag(self.kin, KIN)
+            | u16::from(self.revision);
+        let words = self.words.map(ReadWords::emit);
+        let words = words.as_ref().map_or(&[][..], |words| &words[..]);
+        let length = u16::try_from(words.len() + self.private.len())
+            .expect("invariant: private data was checked against the program's limit");
+        let mut out = Vec::with_capacity(HEADER_LEN + usize::from(length));
+        out.extend_from_slice(self.kind.key());
+        out.extend_from_slice(&word.to_be_bytes());
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(words);
+        out.extend_from_slice(&self.private);
+        out
+    }
+
+    /// Reads a frame from the beginning of a stream. Returns it with its length; `None` if some of
+    /// it has not come yet.
+    ///
+    /// # Errors
+    /// [`StartupError`], as early as the bytes tell.
+    pub fn parse(kind: FrameKind, bytes: &[u8]) -> Result<Option<(Self, usize)>, StartupError> {
+        let seen = bytes.len().min(KEY_LEN);
+        if bytes[..seen] != kind.key()[..seen] {
+            return Err(StartupError::NotMpa);
+        }
+        let Some((word, length)) = u16_at(bytes, KEY_LEN).zip(u16_at(bytes, KEY_LEN + 2)) else {
+            return Ok(None);
+        };
+        let revision = array(&(word & REVISION).to_be_bytes(), 1).map_or(0, u8::from_be_bytes);
+        if !matches!(revision, 1 | 2) {
+            return Err(StartupError::Revision(revision));
+        }
+        let length = usize::from(length);
+        if length > MAX_PRIVATE {
+            return Err(StartupError::PrivateData(length));
+        }
+        let is_enhanced = revision == 2 && word & ENHANCED != 0;
+        if is_enhanced && length < WORDS_LEN {
+            return Err(StartupError::NoWords);
+        }
+        let end = HEADER_LEN + length;
+        let Some(rest) = bytes.get(HEADER_LEN..end) else {
+            return Ok(None);
+        };
+        let words = ReadWords::parse(rest).filter(|_| is_enhanced);
+        let private = if is_enhanced {
+            &rest[WORDS_LEN..]
+        } else {
+            rest
+        };
+        let frame = Self {
+            kind,
+            markers: word & MARKERS != 0,
+            crc: word & CRC != 0,
+            reject: word & REJECT != 0 && kind == FrameKind::Reply,
+            kin: word & KIN != 0,
+            revision,
+            words,
+            private: private.to_vec(),
+        };
+        Ok(Some((frame, end)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

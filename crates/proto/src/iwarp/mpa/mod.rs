@@ -1,0 +1,27 @@
+//! MPA: connection set-up and framing (RFC 5044), with the enhanced set-up of RFC 6581.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`frame`] | the request and the reply as bytes |
+//! | [`agree`] | what both ends agree on |
+//! | [`initiator`], [`responder`] | the conversation, with its timers |
+//! | [`fpdu`] | lengths, pad, largest segment |
+//! | `marker` | markers |
+//! | [`deframe`] | the byte stream to segments |
+//! | [`outgoing`] | segments to the byte stream |
+
+pub mod agree;
+pub mod deframe;
+pub mod fpdu;
+pub mod frame;
+pub mod initiator;
+mod marker;
+pub mod outgoing;
+pub mod responder;
+
+pub use agree::{Agreement, Ready, Wishes};
+pub use deframe::{Deframer, Taken};
+pub use frame::{Frame, FrameKind, ReadWords, Rtr, StartupError};
+pub use initiator::{Initiator, Outcome};
+pub use outgoing::{Framing, Outgoing, Run};
+pub use responder::{Asked, Responder};
