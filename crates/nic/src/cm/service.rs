@@ -31,8 +31,8 @@ const MAX_HALF_OPEN: usize = 16384;
 /// Requests read from a port at once; the host calls again if more wait.
 const READ_BATCH: usize = 64;
 /// One part in so many of the time is for MADs of other hosts that name no conversation. A request
-/// takes some 20 us, so that is some 6,000 a second.
-const STRAYS_PART: u32 = 8;
+/// takes some 20 us, so that is some 3,000 a second.
+const STRAYS_PART: u32 = 16;
 /// Such time that is saved up, at most: some 1,000 requests at once.
 const STRAYS_SAVED: Duration = Duration::from_millis(20);
 /// What one counts at most: this thread may lose its processor meanwhile.

@@ -10,8 +10,9 @@ use crate::cmsg::Control;
 use crate::fd::Fd;
 use crate::sys::{self, check, check_retry, raw_fd, socklen};
 
-/// Connections that may wait to be accepted; the kernel gives at most `net.core.somaxconn`.
-const BACKLOG: c_int = 4096;
+/// Connections that may wait to be accepted; the kernel gives at most `net.core.somaxconn`. A
+/// process that connects while strangers keep the listener busy waits behind all of them.
+const BACKLOG: c_int = 1024;
 
 /// Descriptors that one record carries at most.
 pub const MAX_DESCRIPTORS: usize = 4;

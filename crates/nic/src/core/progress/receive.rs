@@ -28,8 +28,12 @@ const WIRE_BUDGET: usize = 256;
 const ACCEPT_BUDGET: usize = 256;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
 const LAST_WORDS: usize = 4096;
-/// Times that [`ACCEPT_BUDGET`] of new links are taken before that: as many as can wait.
+/// Looks at the listener before that: enough for all links that can wait there, refused or not.
 const LAST_CALLERS: usize = 16;
+
+/// Links refused in one look at the listener. Strangers cause a look every 20 ms even when their
+/// share of the time is used up, so that look is short: some 0.5 ms.
+const REFUSAL_BUDGET: usize = 64;
 
 /// After a link was refused, others wait for so long.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
@@ -108,7 +112,7 @@ impl Progress {
     /// Accepts new links. Returns whether there may be more.
     fn accept(&mut self, nic: &Nic, now: Time) -> bool {
         let (begun, mut refused, mut all) = (clock::monotonic(), 0, 0);
-        while all < ACCEPT_BUDGET {
+        while all < ACCEPT_BUDGET && refused < REFUSAL_BUDGET {
             match self.incoming.accept(now) {
                 Accepted::New(id) => self.watch_link(nic, id),
                 Accepted::Refused => refused += 1,
@@ -119,7 +123,7 @@ impl Progress {
         if refused > 0 {
             self.hold_up_listener(nic, (refused, all), begun, now);
         }
-        all == ACCEPT_BUDGET
+        all == ACCEPT_BUDGET || refused == REFUSAL_BUDGET
     }
 
     fn watch_link(&self, nic: &Nic, id: LinkId) {

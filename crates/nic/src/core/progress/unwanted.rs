@@ -14,7 +14,7 @@ use ferroce_proto::time::Time;
 use super::super::TimeShare;
 
 /// One part in so many of the time is for unwanted packets.
-const PART: u32 = 16;
+const PART: u32 = 32;
 /// Such time that is saved up, at most.
 const SAVED: Duration = Duration::from_millis(5);
 /// What one counts at most: this thread may lose its processor meanwhile.
