@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{arrows, mentions, sh, variables};
+use crate::{arrows, crates, mentions, sh, variables};
 
-/// Format, clippy, arrows, what the documents name, and documentation; each counts as one result.
+/// Format, clippy, arrows, packages, what the documents name, and documentation; each counts as one
+/// result.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let mut check = |name: &str, outcome: &dyn Fn() -> Result<(), String>| {
         let begun = Instant::now();
@@ -33,6 +34,9 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
     });
     check("lint.arrows", &|| arrows::check(workspace));
     check("lint.variables", &|| variables::check(workspace));
+    check("lint.package", &|| {
+        crates::package(workspace, false).map(drop)
+    });
     check("lint.mentions", &|| mentions::check(workspace));
     check("lint.doc", &|| {
         let mut doc = workspace.cargo(&[

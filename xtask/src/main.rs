@@ -5,6 +5,7 @@
 mod abi;
 mod arrows;
 mod cleanup;
+mod crates;
 mod dist;
 mod document;
 mod guest;

@@ -41,6 +41,12 @@ pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Re
     command.env("LD_LIBRARY_PATH", &library);
     command.env("FERROCE_TEST_PROVIDER", "system");
     count(command, "ferroce on the drop-in library", tally)?;
+    // Linked without a device of its own, the interface has nothing but the loaded libraries.
+    let alone = ["test", "-p", "ferroce", "--no-default-features"];
+    let mut command = workspace.cargo(&[&alone[..], &["--test", "operations"]].concat());
+    command.env("LD_LIBRARY_PATH", &library);
+    command.env("FERROCE_TEST_PROVIDER", "system");
+    count(command, "ferroce without the software device", tally)?;
     let mut command = workspace.cargo(&WATCHED);
     // Fewer random programs: they are some fifty times slower.
     command.env("FERROCE_SEEDS", "4");

@@ -1,13 +1,12 @@
 //! Between C structures and the device's types.
 
-use ferroce_nic::Error;
+use ferroce_os::Error;
 use ferroce_proto::ids::{Gid, Psn, Qpn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
     AddressHandleAttr, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, QpCap, QpState, QpType,
 };
 
-use crate::errno::invalid;
 use crate::types::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
 
 /// `enum ibv_qp_state`.
@@ -15,7 +14,7 @@ use crate::types::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_c
 /// # Errors
 /// EINVAL out of range.
 pub(crate) fn qp_state(code: u32) -> Result<QpState, Error> {
-    QpState::from_code(code).ok_or_else(|| invalid(format!("{code} is no queue pair state")))
+    QpState::from_code(code).ok_or_else(|| Error::invalid(format!("{code} is no queue pair state")))
 }
 
 /// `enum ibv_qp_type`.
@@ -30,7 +29,7 @@ pub(crate) fn qp_type(code: u32) -> Result<QpType, Error> {
         8 => QpType::RawPacket,
         9 => QpType::XrcSend,
         10 => QpType::XrcRecv,
-        _ => return Err(invalid(format!("{code} is no queue pair type"))),
+        _ => return Err(Error::invalid(format!("{code} is no queue pair type"))),
     })
 }
 
@@ -40,13 +39,13 @@ pub(crate) fn qp_type(code: u32) -> Result<QpType, Error> {
 /// EINVAL for an unknown bit.
 pub(crate) fn access(bits: u32) -> Result<Access, Error> {
     Access::from_bits(bits)
-        .ok_or_else(|| invalid(format!("access flags {bits:#x} contain unknown bits")))
+        .ok_or_else(|| Error::invalid(format!("access flags {bits:#x} contain unknown bits")))
 }
 
 /// `enum ibv_mtu`.
 fn mtu(code: u32) -> Result<Mtu, Error> {
     Mtu::from_code(code).ok_or_else(|| {
-        invalid(format!(
+        Error::invalid(format!(
             "path_mtu {code} is none of IBV_MTU_256 (1) to IBV_MTU_4096 (5)"
         ))
     })
@@ -55,7 +54,7 @@ fn mtu(code: u32) -> Result<Mtu, Error> {
 /// `enum ibv_mig_state`.
 fn mig_state(code: u32) -> Result<PathMigState, Error> {
     PathMigState::from_code(code)
-        .ok_or_else(|| invalid(format!("{code} is no path migration state")))
+        .ok_or_else(|| Error::invalid(format!("{code} is no path migration state")))
 }
 
 /// `union ibv_gid`.
@@ -204,7 +203,7 @@ pub(crate) fn qp_attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
 /// EINVAL for an unknown bit in the mask or an enumerator out of range in a named field.
 pub(crate) fn qp_attr_from_c(c: &ibv_qp_attr, mask: u32) -> Result<(QpAttr, AttrMask), Error> {
     let mask = AttrMask::from_bits(mask)
-        .ok_or_else(|| invalid(format!("attribute mask {mask:#x} contains unknown bits")))?;
+        .ok_or_else(|| Error::invalid(format!("attribute mask {mask:#x} contains unknown bits")))?;
     let mut attr = QpAttr {
         qkey: c.qkey,
         rq_psn: Psn::new(c.rq_psn),

@@ -4,14 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::sys::{DeviceHandle, OpenDevice};
-use crate::{DeviceLimits, GidEntry, PortAttributes, Provider, Result};
+use crate::{DeviceLimits, GidEntry, PortAttributes, Result};
 
 /// The software devices that are there now: see [`Provider::devices`](crate::Provider::devices).
 ///
 /// # Errors
 /// The device could not be started in this process; the errno and its events (see `log`) tell why.
+#[cfg(feature = "software")]
 pub fn devices() -> Result<Vec<Device>> {
-    Provider::software().devices()
+    crate::Provider::software().devices()
 }
 
 /// A device that can be opened.

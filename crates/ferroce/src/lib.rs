@@ -65,10 +65,20 @@
 //! own subscriber gets. The device never installs one, so `FERROCE_LOG` has no effect unless the
 //! program calls [`log::try_init`].
 //!
+//! # Features
+//! | feature | adds |
+//! |---|---|
+//! | `software` (default) | the software device; without it there is [`Provider::system`] only |
+//! | `log` (default) | [`log::try_init`] for `FERROCE_LOG`, and `tracing-subscriber` |
+//! | `tokio` | [`Driver`]s of the tokio runtime, and its traits for a [`Stream`] |
+//! | `futures-io` | the traits of the `futures` family for a [`Stream`] |
+//! | `futures-core` | completion queues as streams of completions |
+//!
 //! # Words
 //! Names are those of the specifications. A *tag* is what a work request carries to its completion
 //! (`wr_id` in C).
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 #![warn(missing_docs, clippy::missing_errors_doc)]
 #![warn(clippy::missing_panics_doc, clippy::missing_safety_doc)]
@@ -125,7 +135,9 @@ pub use cm::{
 };
 pub use completion::{Completed, Completion, CompletionQueue, Done, Timestamp, Timestamps};
 pub use completions::{Arrivals, Arrived, Completions};
-pub use device::{Context, Device, devices};
+#[cfg(feature = "software")]
+pub use device::devices;
+pub use device::{Context, Device};
 pub use device_event::{DeviceEvent, DeviceEventKind, DeviceEvents, EventSubject};
 pub use driver::Driver;
 pub use endpoint::{Connection, Connector, Endpoint, Eventually, Incoming, Listener, Prepared};

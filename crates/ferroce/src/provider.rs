@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::sys::{DeviceListHandle, SOFTWARE, Verbs, system};
+#[cfg(feature = "software")]
+use crate::sys::SOFTWARE;
+use crate::sys::{DeviceListHandle, Verbs, system};
 use crate::{Device, EventChannel, Result};
 
 /// A provider of verbs: the software device of this crate, or the system's libraries with the
@@ -36,6 +38,7 @@ pub enum ProviderKind {
 
 impl Provider {
     /// The software device.
+    #[cfg(feature = "software")]
     #[must_use]
     pub fn software() -> Self {
         Self {
@@ -61,6 +64,7 @@ impl Provider {
 
     /// The system's libraries if they have a device, and the software device otherwise;
     /// [`why`](Self::why) tells.
+    #[cfg(feature = "software")]
     #[must_use]
     pub fn auto() -> Self {
         let why = match Self::system().and_then(|system| Ok((system.devices()?.len(), system))) {

@@ -15,6 +15,7 @@
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
 //! | [`environment`] | environment variables, for programs whose caller may set them |
 //! | [`fd`] | the owned descriptor that all of these hold |
+//! | [`Error`] | an errno and its reason |
 //!
 //! Three rules hold everywhere in this crate.
 //!
@@ -51,8 +52,11 @@ pub mod udp;
 pub mod unix;
 
 mod cmsg;
+mod error;
 mod sockaddr;
 mod sys;
+
+pub use error::Error;
 
 /// Parsers that are not public, for the fuzz targets.
 #[cfg(feature = "fuzzing")]

@@ -20,7 +20,7 @@
 //! | `sync`, `endpoint` | synchronous mode and what is built on it |
 //! | `device` | contexts and protection domains that identifiers share |
 //! | `path` | paths that the program brings |
-//! | `addrinfo`, `sockaddr` | addresses |
+//! | `addrinfo`, [`sockaddr`] | addresses |
 //! | `unbuilt` | what refuses |
 //!
 //! # Threads
@@ -47,13 +47,12 @@ mod multicast;
 mod path;
 mod qp;
 mod resolve;
-pub mod sockaddr;
 mod srq;
 mod sync;
 mod transition;
-pub mod types;
 mod unbuilt;
 
+pub use crate::{cm_types as types, sockaddr};
 pub use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
 pub use channel::{rdma_create_event_channel, rdma_destroy_event_channel};
 pub use connect::{
@@ -82,4 +81,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(feature = "fuzzing")]
-pub use sockaddr::fuzz as fuzz_sockaddr;
+pub use crate::sockaddr::fuzz as fuzz_sockaddr;

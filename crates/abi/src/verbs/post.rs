@@ -192,7 +192,7 @@ pub(crate) unsafe extern "C" fn post_send(
     let private = unsafe { qp::private(qp) };
     // SAFETY: a work request, if it is not NULL.
     let is_single = unsafe { is_single(wr) };
-    let room = &mut [MaybeUninit::uninit(); _];
+    let room = &mut [MaybeUninit::uninit(); wr::SHORT];
     // SAFETY: as above; it is one.
     let plain = is_single.then(|| unsafe { wr::plain_send(wr, room) });
     if plain

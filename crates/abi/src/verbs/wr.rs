@@ -217,7 +217,7 @@ pub(super) unsafe fn plain_send(
         let payload = if flags.contains(INLINE) {
             let piece = [(pointer(sge.addr), sge.length as usize)];
             let len = gather(piece.into_iter(), room.as_mut_ptr().cast(), SHORT)?;
-            PlainPayload::Inline(room[..len].assume_init_ref())
+            PlainPayload::Inline(slice::from_raw_parts(room.as_ptr().cast(), len))
         } else {
             PlainPayload::Sge(sge)
         };

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::{Event, EventKind};
-use crate::sys::{Channel, SOFTWARE, Verbs};
+use crate::sys::{Channel, Verbs};
 use crate::{Error, Result};
 
 /// Where the events of identifiers arrive (`rdma_create_event_channel(3)`). Clones are the same
@@ -19,8 +19,9 @@ impl EventChannel {
     ///
     /// # Errors
     /// ENODEV if there is no device, or out of descriptors.
+    #[cfg(feature = "software")]
     pub fn new() -> Result<Self> {
-        Self::of(&SOFTWARE)
+        Self::of(&crate::sys::SOFTWARE)
     }
 
     pub(crate) fn of(verbs: &'static Verbs) -> Result<Self> {

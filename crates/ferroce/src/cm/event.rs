@@ -69,7 +69,7 @@ pub enum EventKind {
 
 impl EventKind {
     fn from_c(number: u32) -> Self {
-        use ferroce_abi::rdmacm::types as c;
+        use ferroce_abi::cm_types as c;
         match number {
             c::RDMA_CM_EVENT_ADDR_RESOLVED => Self::AddressResolved,
             c::RDMA_CM_EVENT_ADDR_ERROR => Self::AddressError,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferroce_abi::rdmacm::types::{
+use ferroce_abi::cm_types::{
     RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, RDMA_PS_TCP, RDMA_PS_UDP,
     RDMA_UDP_QKEY,
 };

@@ -3,8 +3,11 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+#[cfg(feature = "software")]
+use std::sync::OnceLock;
 
+#[cfg(feature = "software")]
 use ferroce_abi::verbs::{SharedRange, share_memory};
 
 use super::bytes::{Bytes, WORD};
@@ -19,6 +22,7 @@ pub(crate) struct Mapping {
     length: usize,
     bytes: Bytes,
     /// Peers of this host may map it, too, if the software device has regions there.
+    #[cfg(feature = "software")]
     shared: OnceLock<Option<SharedRange>>,
 }
 
@@ -107,6 +111,7 @@ impl Mapping {
             size,
             length,
             bytes,
+            #[cfg(feature = "software")]
             shared: OnceLock::new(),
         }))
     }
@@ -123,6 +128,7 @@ impl Mapping {
 
     /// Regions of the software device that are registered there from here on can be mapped by its
     /// peers of this host.
+    #[cfg(feature = "software")]
     pub(super) fn share(&self) {
         let start = self.start.as_ptr().expose_provenance() as u64;
         self.shared
@@ -144,6 +150,7 @@ impl AsFd for Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // Before the addresses become others'.
+        #[cfg(feature = "software")]
         drop(self.shared.take());
         // SAFETY: mapped by `map`, and no region of it is registered any more: those held this
         // object.

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use ferroce_abi::types::{ibv_mr, ibv_pd, ibv_sge};
 
 use super::bytes::{Bytes, WORD};
-use super::table::SOFTWARE;
 use super::{Mapping, OpenDevice};
 use crate::{Error, Result};
 
@@ -109,7 +108,8 @@ impl Region {
         mapping: &Arc<Mapping>,
         access: i32,
     ) -> Result<Arc<Self>> {
-        if std::ptr::eq(domain.device.verbs, &raw const SOFTWARE) {
+        #[cfg(feature = "software")]
+        if std::ptr::eq(domain.device.verbs, &raw const super::SOFTWARE) {
             mapping.share();
         }
         let bytes = (mapping.start(), mapping.length());

@@ -65,7 +65,9 @@ pub(crate) use queue::Queue;
 pub(crate) use queue_pair::{Plan, QueuePairHandle};
 pub(crate) use shared_queue::{SharedQueue, XrcDomainObject};
 pub(crate) use system::system;
-pub(crate) use table::{SOFTWARE, Verbs};
+#[cfg(feature = "software")]
+pub(crate) use table::SOFTWARE;
+pub(crate) use table::Verbs;
 pub(crate) use unfinished::{Unfinished, spawn};
 pub(crate) use window::{Bind, Window, WindowNumber};
 pub(crate) use work::{Destination, Order};

@@ -2,15 +2,17 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use ferroce_abi::rdmacm;
-use ferroce_abi::rdmacm::types::{
+use ferroce_abi::cm_types::{
     rdma_cm_event, rdma_cm_id, rdma_cm_join_mc_attr_ex, rdma_conn_param, rdma_event_channel,
 };
+#[cfg(feature = "software")]
+use ferroce_abi::rdmacm;
 use ferroce_abi::types::{
     ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
     ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_grh, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp,
     ibv_qp_attr, ibv_qp_ex, ibv_qp_init_attr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc,
 };
+#[cfg(feature = "software")]
 use ferroce_abi::verbs;
 use libc::{sockaddr, ssize_t};
 
@@ -28,6 +30,7 @@ macro_rules! table {
         }
 
         /// The software device that is linked in.
+        #[cfg(feature = "software")]
         pub(crate) static SOFTWARE: Verbs = Verbs {
             $($name: $library::$symbol,)*
         };

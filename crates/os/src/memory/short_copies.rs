@@ -148,8 +148,12 @@ fn copies_ascend() -> bool {
     /// The leaf of extended features, and there "fast short REP MOVSB".
     const LEAF: u32 = 7;
     const FAST_SHORT: u32 = 1 << 4;
-    let (highest, _) = __get_cpuid_max(0);
-    highest >= LEAF && __cpuid_count(LEAF, 0).edx & FAST_SHORT != 0
+    #[allow(unused_unsafe, reason = "newer compilers know that these are safe")]
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe {
+        let (highest, _) = __get_cpuid_max(0);
+        highest >= LEAF && __cpuid_count(LEAF, 0).edx & FAST_SHORT != 0
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]

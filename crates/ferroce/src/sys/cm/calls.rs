@@ -4,11 +4,11 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::ptr;
 
-use ferroce_abi::rdmacm::sockaddr;
-use ferroce_abi::rdmacm::types::{
+use ferroce_abi::cm_types::{
     RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
     RDMA_OPTION_ID_TOS,
 };
+use ferroce_abi::sockaddr;
 use ferroce_abi::types::IBV_EVENT_COMM_EST;
 
 use super::Identifier;

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use ferroce_abi::rdmacm::types::{
-    RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_event_channel,
-};
+use ferroce_abi::cm_types::{RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_event_channel};
 
 use super::Identifier;
 use super::parameters::{self, Service};

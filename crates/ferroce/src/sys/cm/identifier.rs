@@ -6,8 +6,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use ferroce_abi::rdmacm::sockaddr;
-use ferroce_abi::rdmacm::types::{RDMA_PS_IPOIB, RDMA_PS_UDP, rdma_cm_id};
+use ferroce_abi::cm_types::{RDMA_PS_IPOIB, RDMA_PS_UDP, rdma_cm_id};
+use ferroce_abi::sockaddr;
 
 use super::Channel;
 use crate::sys::OpenDevice;

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use ferroce_abi::rdmacm::types::{
+use ferroce_abi::cm_types::{
     RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN,
     rdma_cm_event, rdma_conn_param,
 };

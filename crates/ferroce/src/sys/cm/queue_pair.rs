@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
-use ferroce_abi::rdmacm::sockaddr;
-use ferroce_abi::rdmacm::types::{
+use ferroce_abi::cm_types::{
     RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, rdma_cm_join_mc_attr_ex,
 };
+use ferroce_abi::sockaddr;
 use ferroce_abi::types::{IBV_QPT_UD, ibv_qp, ibv_qp_init_attr};
 
 use super::Identifier;

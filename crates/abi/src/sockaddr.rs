@@ -2,14 +2,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use ferroce_nic::Error;
+use ferroce_os::Error;
 use ferroce_proto::ids::{DEFAULT_PKEY, Gid};
 use ferroce_proto::mad::ServiceId;
 use libc::{c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
-use super::types::{AF_IB, sockaddr_ib};
+use crate::cm_types::{AF_IB, sockaddr_ib};
 use crate::convert::{gid_from_c, gid_to_c};
-use crate::errno::invalid;
 
 /// Bits of a service id that hold the port space; those below hold the port.
 const PORT_SPACE_BITS: u64 = 0xffff_ffff_0000;
@@ -33,7 +32,7 @@ const fn family(family: c_int) -> sa_family_t {
 /// `addr` is NULL or points to an address as long as its family says.
 pub unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Error> {
     if addr.is_null() {
-        return Err(invalid("no address was given"));
+        return Err(Error::invalid("no address was given"));
     }
     // SAFETY: not NULL, and every address starts with its family.
     match c_int::from(unsafe { (*addr).sa_family }) {
@@ -66,7 +65,7 @@ pub unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Error> {
             let port = u16::try_from(port).expect("invariant: 16 bits");
             Ok(SocketAddr::new(gid_from_c(sib.sib_addr).ip(), port))
         }
-        family => Err(invalid(format!(
+        family => Err(Error::invalid(format!(
             "address family {family} is neither IPv4, IPv6 nor InfiniBand"
         ))),
     }
@@ -112,13 +111,13 @@ pub fn store(addr: SocketAddr) -> sockaddr_storage {
 ///
 /// # Safety
 /// `addr` is NULL or points to an address.
-pub(super) unsafe fn is_ib(addr: *const sockaddr) -> bool {
+pub(crate) unsafe fn is_ib(addr: *const sockaddr) -> bool {
     // SAFETY: not NULL, and every address starts with its family.
     !addr.is_null() && c_int::from(unsafe { (*addr).sa_family }) == AF_IB
 }
 
 /// An address in its InfiniBand form, the service being the port in a port space.
-pub(super) fn ib_form(addr: SocketAddr, ps: u32) -> sockaddr_ib {
+pub(crate) fn ib_form(addr: SocketAddr, ps: u32) -> sockaddr_ib {
     let gid = match addr.ip() {
         ip if ip.is_unspecified() => Gid::default(),
         ip => Gid::from_ip(ip),
@@ -140,7 +139,7 @@ pub(super) fn ib_form(addr: SocketAddr, ps: u32) -> sockaddr_ib {
 }
 
 /// [`store`] of the InfiniBand form.
-pub(super) fn store_ib(addr: SocketAddr, ps: u32) -> sockaddr_storage {
+pub(crate) fn store_ib(addr: SocketAddr, ps: u32) -> sockaddr_storage {
     // SAFETY: integers only.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
     let place = (&raw mut storage).cast::<sockaddr_ib>();
@@ -150,7 +149,7 @@ pub(super) fn store_ib(addr: SocketAddr, ps: u32) -> sockaddr_storage {
 }
 
 /// Bytes of an address of this family, 0 for a family that RDMA CM does not know.
-pub(super) const fn length(family: c_int) -> usize {
+pub(crate) const fn length(family: c_int) -> usize {
     match family {
         libc::AF_INET => size_of::<sockaddr_in>(),
         libc::AF_INET6 => size_of::<sockaddr_in6>(),
@@ -159,7 +158,7 @@ pub(super) const fn length(family: c_int) -> usize {
 }
 
 /// The port of a stored address, big-endian; 0 if there is no address.
-pub(super) fn port_be(storage: &sockaddr_storage) -> u16 {
+pub(crate) fn port_be(storage: &sockaddr_storage) -> u16 {
     // SAFETY: the storage is as long as every address.
     unsafe { read((&raw const *storage).cast()) }.map_or(0, |addr| addr.port().to_be())
 }

@@ -33,7 +33,7 @@ impl Error {
         Self::new(libc::EOPNOTSUPP, reason)
     }
     /// What the system refused (`what`), with its errno.
-    pub(crate) fn system(what: &str, error: &io::Error) -> Self {
+    pub fn system(what: &str, error: &io::Error) -> Self {
         Self::new(
             error.raw_os_error().unwrap_or(libc::EIO),
             format!("{what}: {error}"),
