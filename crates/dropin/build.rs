@@ -26,7 +26,7 @@ const USUAL_PRIVATE: &str = "IBVERBS_PRIVATE_34";
 /// The node of what only Ferroce's own preloaded library calls.
 const PRIVATE: &str = "FERROCE_PRIVATE";
 /// Names under which loaders and linkers look for the two libraries, and the one of the library
-/// that `ferroce run --sysfs` preloads, with what they stand for.
+/// that `ferroce run` preloads besides, with what they stand for.
 const NAMES: &[(&str, &str)] = &[
     ("libibverbs.so.1", LIBRARY),
     ("libibverbs.so", LIBRARY),

@@ -7,7 +7,7 @@ use crate::workspace::Workspace;
 /// Every crate of the workspace with those that it may name.
 const ALLOWED: &[(&str, &[&str])] = &[
     // The device itself only to ask processes what they say of their paths.
-    ("ferroce-cli", &["ferroce", "ferroce-nic"]),
+    ("ferroce-cli", &["ferroce", "ferroce-nic", "ferroce-os"]),
     ("ferroce-dropin", &["ferroce-abi"]),
     ("ferroce", &["ferroce-abi"]),
     (
@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     // Loaded into every program: it finds the drop-in library at run time, and only in those that
     // look for devices.
-    ("ferroce-sysfs", &[]),
+    ("ferroce-sysfs", &["ferroce-os"]),
     ("xtask", &[]),
 ];
 

@@ -24,6 +24,8 @@ pub(crate) const SYSTEM: &[Package] = &[
     Package("infiniband-diags", "ibstat"),
     Package("ucx-utils", "ucx_info"),
     Package("valgrind", "valgrind"),
+    // Renames a library as packagers of Python wheels do.
+    Package("patchelf", "patchelf"),
     Package("libfabric-bin", "fi_info"),
     Package("python3", "python3"),
     Package(

@@ -1,5 +1,6 @@
 //! Finding the drop-in library.
 
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -50,18 +51,19 @@ pub(crate) fn folder() -> Result<PathBuf, String> {
 fn executable() -> Result<PathBuf, String> {
     let by_name = || {
         let name = std::env::args_os().next()?;
-        crate::needs::find(&name)?.canonicalize().ok()
+        crate::target::find(&name)?.canonicalize().ok()
     };
     std::env::current_exe()
         .or_else(|e| by_name().ok_or(e))
         .map_err(|e| format!("cannot tell where ferroce itself is: {e}"))
 }
 
-/// The library to preload for `--sysfs`, in the folder of the drop-in library.
+/// What the loader is to load into every program, as its list: the drop-in library, so that copies
+/// of it under other names are not used, and the one that shows the devices in `/sys` and `/dev`.
 ///
 /// # Errors
 /// A message for the user.
-pub(crate) fn sysfs(folder: &Path) -> Result<PathBuf, String> {
+pub(crate) fn preloaded(folder: &Path) -> Result<OsString, String> {
     let library = folder.join(SYSFS);
     if !library.exists() {
         return Err(format!(
@@ -73,9 +75,12 @@ pub(crate) fn sysfs(folder: &Path) -> Result<PathBuf, String> {
     let separates = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
     if library.as_os_str().as_bytes().iter().any(separates) {
         return Err(format!(
-            "the loader cannot be told of {}: LD_PRELOAD has no way to write ':' or a space in a name; move Ferroce elsewhere",
+            "the loader cannot be told of {}: LD_PRELOAD has no way to write ':' or a space in a name; move Ferroce \
+             elsewhere, or use --no-preload",
             library.display()
         ));
     }
-    Ok(library)
+    // The other one is the same file.
+    let verbs = folder.join(LIBRARIES[0]);
+    Ok([verbs.into_os_string(), library.into()].join(OsStr::new(":")))
 }

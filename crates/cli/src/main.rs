@@ -9,9 +9,9 @@ mod demo;
 mod devices;
 mod dropin;
 mod manual;
-mod needs;
 mod paths;
 mod run;
+mod target;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -33,22 +33,31 @@ enum Command {
     /// Run an RDMA program, unchanged, on the software device
     ///
     /// Its libibverbs and librdmacm are Ferroce's, for it and for the programs that it starts.
-    /// Streams, signals and the exit status are the program's own. If it cannot be started the
+    /// So is any copy of them that it brings under another name, as packages of Python do. It sees
+    /// the devices in /sys and /dev, too. Streams, signals and the exit status are the program's
+    /// own. Static programs, 32-bit ones, those with more rights than their caller, and those with
+    /// AddressSanitizer get less; that is said on standard error. If it cannot be started the
     /// status is 127 (not found), 126 (found, but it cannot be executed) or 125 (Ferroce's library
     /// is missing), as with env(1).
-    #[command(override_usage = "ferroce run [--sysfs | --no-sysfs] [--] PROGRAM [ARGUMENT]...")]
+    #[command(
+        override_usage = "ferroce run [--no-sysfs] [--no-preload] [--] PROGRAM [ARGUMENT]..."
+    )]
     Run {
         #[command(flatten)]
-        show: Show,
+        extras: run::Extras,
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
         command: Vec<OsString>,
     },
     /// Print shell code that makes a shell's programs run on the software device: eval "$(ferroce
     /// env)"
+    ///
+    /// A shell does not make the exceptions that `run` makes: started by it, 32-bit programs say that
+    /// a library cannot be preloaded, and programs with AddressSanitizer refuse to start. `ferroce
+    /// env --no-preload` suits those.
     Env {
         #[command(flatten)]
-        show: Show,
+        extras: run::Extras,
     },
     /// List the devices: one for each network interface that is up and has an address
     Devices {
@@ -83,30 +92,6 @@ enum Command {
     },
 }
 
-/// What a program finds besides the two libraries.
-#[derive(Clone, Copy, Debug, clap::Args)]
-struct Show {
-    /// Show the devices in /sys/class/infiniband and /dev/infiniband too
-    ///
-    /// Some programs look there and do without a device that they do not see: UCX, Open MPI over
-    /// UCX, ibstat, ibstatus, anything that reads counters. A small library is preloaded into the
-    /// program and those that it starts; nothing is written anywhere. Programs that do not go
-    /// through the C library (static ones, Go) do not see it. Without this, `run` does so for
-    /// programs that load UCX at their start.
-    #[arg(long)]
-    sysfs: bool,
-    /// Do not show them, whatever the program loads
-    #[arg(long, conflicts_with = "sysfs")]
-    no_sysfs: bool,
-}
-
-impl Show {
-    /// Whether a program is shown the devices.
-    fn sysfs_to(self, program: Option<&OsString>) -> bool {
-        self.sysfs || !self.no_sysfs && program.is_some_and(|program| needs::sysfs(program))
-    }
-}
-
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -116,8 +101,8 @@ fn main() -> ExitCode {
         eprintln!("ferroce: {e}");
     }
     match cli.command {
-        Command::Run { show, command } => run::run(&command, show.sysfs_to(command.first())),
-        Command::Env { show } => run::env(show.sysfs),
+        Command::Run { extras, command } => run::run(&command, extras),
+        Command::Env { extras } => run::env(extras),
         Command::Devices { json, paths: true } => paths::show(json),
         Command::Devices { json, .. } => devices::list(json),
         Command::TryPath { to } => paths::take_part(to),

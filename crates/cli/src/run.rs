@@ -4,10 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::dropin;
+use crate::target::{self, Obstacle};
 
 /// Exit status when ferroce itself failed, as of env(1).
 pub(crate) const FAILED: u8 = 125;
@@ -19,21 +20,52 @@ const NOT_FOUND: u8 = 127;
 /// The variable by which the loader finds the drop-in library before the system's.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// The variable that names libraries to load before all others.
+/// The variable that names libraries to load before the program's own.
 const PRELOAD: &str = "LD_PRELOAD";
 
+/// The variable by which the preloaded library is told to show nothing, and that value.
+const SYSFS: (&str, &str) = ("FERROCE_SYSFS", "off");
+
+/// What a program gets besides the two libraries.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Extras {
+    /// Do not show the devices in /sys/class/infiniband and /dev/infiniband
+    ///
+    /// Some programs look there and do without a device that they do not see: UCX, Open MPI over
+    /// UCX, ibstat, anything that reads counters. So they are shown, by a small library that is
+    /// preloaded into the program and those that it starts; nothing is written anywhere. Programs
+    /// that do not go through the C library (static ones, Go) do not see them.
+    #[arg(long)]
+    no_sysfs: bool,
+    /// Preload nothing (implies --no-sysfs)
+    ///
+    /// The libraries are found by LD_LIBRARY_PATH alone then, and a copy of libibverbs under
+    /// another name that a program brings, as packages of Python do, is not replaced.
+    #[arg(long)]
+    no_preload: bool,
+    /// Accepted from before it was the default
+    #[arg(long, hide = true, conflicts_with_all = ["no_sysfs", "no_preload"])]
+    sysfs: bool,
+}
+
 /// Becomes the program. Returns only if that fails.
-pub(crate) fn run(command: &[OsString], sysfs: bool) -> ExitCode {
-    let variables = match variables(sysfs) {
-        Ok(variables) => variables,
-        Err(e) => return fail(FAILED, &e),
-    };
+pub(crate) fn run(command: &[OsString], extras: Extras) -> ExitCode {
     let Some((program, arguments)) = command.split_first() else {
         return fail(FAILED, "no program given");
     };
-    let environment = variables
-        .into_iter()
-        .map(|(name, first)| (name, in_front(first.into(), std::env::var_os(name))));
+    let obstacle = target::obstacle(program);
+    if let Some(obstacle) = obstacle {
+        eprintln!("ferroce: {} {}", program.display(), obstacle.reason());
+    }
+    let no_preload =
+        extras.no_preload || matches!(obstacle, Some(Obstacle::OtherKind | Obstacle::Sanitizer));
+    let changes = match changes(Extras {
+        no_preload,
+        ..extras
+    }) {
+        Ok(changes) => changes,
+        Err(e) => return fail(FAILED, &e),
+    };
     if !Path::new("/proc/self").exists() {
         // Without it a process can tell neither which users the ids of others are, nor reach their
         // memory.
@@ -41,6 +73,9 @@ pub(crate) fn run(command: &[OsString], sysfs: bool) -> ExitCode {
             "ferroce: /proc is not mounted: READ and WRITE between processes go by packets, not directly"
         );
     }
+    let environment = changes
+        .into_iter()
+        .map(|change| (change.name, change.apply(std::env::var_os(change.name))));
     // The program takes the place of this process: streams, signals and status are its own.
     let error = Command::new(program)
         .args(arguments)
@@ -55,47 +90,89 @@ pub(crate) fn run(command: &[OsString], sysfs: bool) -> ExitCode {
 }
 
 /// Prints the code for `eval`.
-pub(crate) fn env(sysfs: bool) -> ExitCode {
-    let variables = match variables(sysfs) {
-        Ok(variables) => variables,
+pub(crate) fn env(extras: Extras) -> ExitCode {
+    let changes = match changes(extras) {
+        Ok(changes) => changes,
         Err(e) => return fail(1, &e),
     };
-    let mut code = Vec::new();
-    for (name, first) in variables {
-        code.extend(format!("export {name}=").bytes());
-        code.extend(quoted(first.as_os_str()));
-        code.extend(format!("\"${{{name}:+:${name}}}\"\n").bytes());
-    }
+    let code: Vec<u8> = changes.iter().flat_map(Change::code).collect();
     match std::io::stdout().write_all(&code) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => fail(1, &format!("standard output: {e}")),
     }
 }
 
-/// What comes first in which of the loader's lists.
-fn variables(sysfs: bool) -> Result<Vec<(&'static str, PathBuf)>, String> {
+/// A variable, and what becomes of its value.
+#[derive(Debug)]
+struct Change {
+    name: &'static str,
+    value: OsString,
+    /// Where it goes in a list that is there already.
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    First,
+    /// Behind what the user preloads: libraries that stand in front of the verbs, and runtimes that
+    /// must come first.
+    Last,
+    Alone,
+}
+
+impl Change {
+    /// The value of the variable after the change. An empty element of a list would mean the
+    /// current folder, and one of ours is not added twice.
+    fn apply(&self, before: Option<OsString>) -> OsString {
+        let before = before.filter(|before| !before.is_empty());
+        let Some(before) = before.filter(|_| self.place != Place::Alone) else {
+            return self.value.clone();
+        };
+        let has = |list: &OsStr, value: &OsStr| {
+            let list = [b":", list.as_bytes(), b":"].concat();
+            let value = [b":", value.as_bytes(), b":"].concat();
+            list.windows(value.len()).any(|part| part == value)
+        };
+        let parts = match self.place {
+            _ if has(&before, &self.value) => return before,
+            Place::Last => [before.as_os_str(), &self.value],
+            Place::First | Place::Alone => [&self.value, before.as_os_str()],
+        };
+        parts.join(OsStr::new(":"))
+    }
+
+    /// The same as a line for the shell.
+    fn code(&self) -> Vec<u8> {
+        let name = self.name;
+        let value = quoted(&self.value);
+        let (front, back) = match self.place {
+            Place::First => (String::new(), format!("\"${{{name}:+:${name}}}\"")),
+            Place::Last => (format!("\"${{{name}:+${name}:}}\""), String::new()),
+            Place::Alone => (String::new(), String::new()),
+        };
+        let line = format!("export {name}={front}");
+        [line.as_bytes(), &value, back.as_bytes(), b"\n"].concat()
+    }
+}
+
+/// What changes in a program's environment.
+fn changes(extras: Extras) -> Result<Vec<Change>, String> {
     let folder = dropin::folder()?;
-    let preload = sysfs.then(|| dropin::sysfs(&folder)).transpose()?;
-    let preload = preload.map(|library| (PRELOAD, library));
-    Ok([(LIBRARY_PATH, folder)]
-        .into_iter()
-        .chain(preload)
-        .collect())
+    let preloaded = (!extras.no_preload)
+        .then(|| dropin::preloaded(&folder))
+        .transpose()?;
+    let change = |name, value, place| Change { name, value, place };
+    let path = change(LIBRARY_PATH, folder.into(), Place::First);
+    let preload = preloaded.map(|list| change(PRELOAD, list, Place::Last));
+    let hide = extras
+        .no_sysfs
+        .then(|| change(SYSFS.0, SYSFS.1.into(), Place::Alone));
+    Ok([Some(path), preload, hide].into_iter().flatten().collect())
 }
 
 fn fail(status: u8, message: &str) -> ExitCode {
     eprintln!("ferroce: {message}");
     ExitCode::from(status)
-}
-
-/// A list of the loader's with one more element before those that it has.
-fn in_front(mut folder: OsString, rest: Option<OsString>) -> OsString {
-    // An empty element would mean the current folder.
-    if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
-        folder.push(":");
-        folder.push(rest);
-    }
-    folder
 }
 
 /// A word that every POSIX shell takes literally.
@@ -113,13 +190,43 @@ fn quoted(word: &OsStr) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{in_front, quoted};
+    use super::{Change, Place, quoted};
+    use std::ffi::OsString;
+
+    const LIST: &str = "/a:/b";
+
+    fn applied(place: Place, before: Option<&str>) -> OsString {
+        let value = "/lib".into();
+        let name = "LIST";
+        Change { name, value, place }.apply(before.map(OsString::from))
+    }
 
     #[test]
-    fn an_empty_search_path_gets_no_empty_element() {
-        assert_eq!(in_front("/lib".into(), None), "/lib");
-        assert_eq!(in_front("/lib".into(), Some("".into())), "/lib");
-        assert_eq!(in_front("/lib".into(), Some("/a:/b".into())), "/lib:/a:/b");
+    fn a_list_gets_no_empty_element_and_nothing_twice() {
+        assert_eq!(applied(Place::First, None), "/lib");
+        assert_eq!(applied(Place::First, Some("")), "/lib");
+        assert_eq!(applied(Place::First, Some(LIST)), "/lib:/a:/b");
+        assert_eq!(applied(Place::Last, Some(LIST)), "/a:/b:/lib");
+        assert_eq!(applied(Place::Last, Some("/lib:/b")), "/lib:/b");
+        assert_eq!(applied(Place::Last, Some("/lib2")), "/lib2:/lib");
+        assert_eq!(applied(Place::Alone, Some(LIST)), "/lib");
+    }
+
+    #[test]
+    fn the_shells_code_gives_the_same_list() {
+        for place in [Place::First, Place::Last, Place::Alone] {
+            for before in [None, Some(LIST)] {
+                let (name, value) = ("LIST", "/lib".into());
+                let code = Change { name, value, place }.code();
+                let script = format!("{}printf %s \"$LIST\"", String::from_utf8(code).unwrap());
+                let mut shell = std::process::Command::new("sh");
+                shell.args(["-c", &script]).env_remove(name);
+                shell.envs(before.map(|before| (name, before)));
+                let printed = shell.output().unwrap().stdout;
+                let expected = applied(place, before);
+                assert_eq!(printed, expected.into_encoded_bytes());
+            }
+        }
     }
 
     #[test]

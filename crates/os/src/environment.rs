@@ -1,6 +1,9 @@
 //! Reading environment variables: the one place where this library does.
 
-use std::ffi::OsString;
+use std::ffi::{OsString, c_char};
+
+/// Strings of C, up to a null pointer.
+pub type Strings = *const *const c_char;
 
 /// The value of a variable, if it is set and may be heeded. Where the program has more rights than
 /// its caller (set-user-ID, file capabilities), the caller's variables are nobody's: see
@@ -17,6 +20,17 @@ pub fn variable(name: &str) -> Option<OsString> {
 #[must_use]
 pub fn is_off(name: &str) -> bool {
     variable(name).is_some_and(|value| value == "off")
+}
+
+/// The whole environment, as a program that this process starts would get it. Nothing of it is
+/// heeded.
+#[must_use]
+pub fn all() -> Strings {
+    unsafe extern "C" {
+        static environ: Strings;
+    }
+    // SAFETY: the C library's variable, which is read as a whole.
+    unsafe { environ }
 }
 
 fn has_more_rights_than_caller() -> bool {

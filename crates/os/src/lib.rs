@@ -14,6 +14,7 @@
 //! | [`lock`] | the lock of what each message passes |
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
 //! | [`environment`] | environment variables, for programs whose caller may set them |
+//! | [`program`] | what a program's file says of how it will be loaded |
 //! | [`fd`] | the owned descriptor that all of these hold |
 //! | [`Error`] | an errno and its reason |
 //!
@@ -44,6 +45,7 @@ pub mod neighbour;
 pub mod netdev;
 pub mod netlink;
 pub mod poll;
+pub mod program;
 pub mod random;
 pub mod ring;
 pub mod thread;

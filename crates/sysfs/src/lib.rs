@@ -1,6 +1,8 @@
 //! A library to preload, which shows Ferroce's devices to programs that look for them in
 //! `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband`.
-//! `ferroce run --sysfs` puts it into `LD_PRELOAD`.
+//! `ferroce run` puts it into `LD_PRELOAD`, so it comes into every program: it has no constructor.
+//! Besides, it answers `dlopen` of copies of the two libraries (`hooks::load`), and takes itself from
+//! the environment of programs that must not get it (`hooks::exec`).
 //!
 //! It stands in front of the C library's functions that take a path (`hooks`). Paths that cannot be
 //! ours go on at once. For others it asks the drop-in library what is there (`source`), which makes

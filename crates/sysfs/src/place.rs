@@ -1,6 +1,7 @@
 //! Whose a path is.
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::OnceLock;
 
 use crate::entry::Entry;
 use crate::source::{self, Answer};
@@ -81,9 +82,16 @@ fn may_be_ours(path: &[u8]) -> bool {
     if !(path.starts_with(b"sys/") || path.starts_with(b"dev/")) {
         return false;
     }
-    [&b"infiniband"[..], b"ferroce"]
+    let named = [&b"infiniband"[..], b"ferroce"]
         .iter()
-        .any(|word| path.windows(word.len()).any(|window| window == *word))
+        .any(|word| path.windows(word.len()).any(|window| window == *word));
+    named && shown()
+}
+
+/// Whether this process is shown the devices: `ferroce run --no-sysfs` does not.
+fn shown() -> bool {
+    static SHOWN: OnceLock<bool> = OnceLock::new();
+    *SHOWN.get_or_init(|| !ferroce_os::environment::is_off("FERROCE_SYSFS"))
 }
 
 #[cfg(test)]

@@ -78,8 +78,7 @@ fn function() -> Option<Look> {
 }
 
 /// A file in the folder from which this library was loaded.
-#[cfg(not(test))]
-fn beside(name: &CStr) -> Option<CString> {
+pub(crate) fn beside(name: &CStr) -> Option<CString> {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;

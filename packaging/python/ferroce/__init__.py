@@ -12,7 +12,7 @@ def env(*options):
 
     It is a copy of os.environ with what finds Ferroce's libraries, so it can be given to
     subprocess as a whole: subprocess.run(["ibv_devices"], env=ferroce.env()). The options are
-    those of `ferroce run`, such as "--sysfs".
+    those of `ferroce run`, such as "--no-sysfs".
     """
     printed = subprocess.run(
         [COMMAND, "run", *options, "--", "env", "-0"], check=True, stdout=subprocess.PIPE

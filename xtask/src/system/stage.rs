@@ -93,11 +93,6 @@ impl Stage {
         launch
     }
 
-    /// As [`program`](Self::program), with the device shown in `/sys` and `/dev`.
-    pub(crate) fn with_sysfs<'s>(&'s self, side: Side, words: &[&str]) -> Launch<'s> {
-        self.with_option(side, "--sysfs", words)
-    }
-
     /// As [`program`](Self::program), with an option of `ferroce run`.
     pub(crate) fn with_option<'s>(
         &'s self,

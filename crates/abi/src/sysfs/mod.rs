@@ -2,7 +2,7 @@
 //!
 //! Programs look there: UCX for the node of a device, perftest for counters, others for the network
 //! interface or the place in the machine. Here is only what they would find, made from the same
-//! structures that the verbs' queries fill; the preloaded library of `ferroce run --sysfs` (crate
+//! structures that the verbs' queries fill; the preloaded library of `ferroce run` (crate
 //! `ferroce-sysfs`) puts it in their way, and asks with [`ferroce_sysfs_look`].
 
 mod counters;

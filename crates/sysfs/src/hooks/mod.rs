@@ -10,8 +10,10 @@
 
 mod access;
 mod directory;
+mod exec;
 mod glob;
 mod link;
+mod load;
 mod open;
 mod read;
 mod scan;

@@ -10,7 +10,7 @@ use crate::workdir;
 
 /// Goes to a folder of ours. The kernel goes to the nearest folder above it that there is, and so
 /// do children of the process.
-fn enter(entry: &Entry, go: impl Fn(&CStr) -> c_int) -> c_int {
+fn enter(entry: &Entry) -> c_int {
     let Kind::Directory(_) = entry.kind else {
         return fail(libc::ENOTDIR);
     };
@@ -20,7 +20,8 @@ fn enter(entry: &Entry, go: impl Fn(&CStr) -> c_int) -> c_int {
             above = &above[..slash];
             let folder = if above.is_empty() { b"/" } else { above };
             let folder = CString::new(folder).expect("invariant: part of a string");
-            if go(&folder) == 0 {
+            // SAFETY: a string.
+            if unsafe { change(folder.as_ptr()) } == 0 {
                 break;
             }
         }
@@ -65,28 +66,35 @@ unsafe fn give(path: &CStr, buffer: *mut c_char, room: usize) -> *mut c_char {
     to
 }
 
+/// `chdir(2)` as a system call. Programs change the folder between `fork` and `exec`, where looking
+/// for the function behind may wait for the loader's lock for ever: a thread of the parent had it.
+unsafe fn change(path: *const c_char) -> c_int {
+    // SAFETY: a string.
+    let result = unsafe { libc::syscall(libc::SYS_chdir, path) };
+    if result == 0 { 0 } else { -1 }
+}
+
 hooks! {
     chdir: fn(path: *const c_char) -> c_int, |next| {
-        // SAFETY: the program's string; the function behind gets what it would have got.
+        // SAFETY: the program's string.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => left(next()(path)),
-                Place::Moved(path) => left(next()(path.as_ptr())),
+                Place::Kernel => left(change(path)),
+                Place::Moved(path) => left(change(path.as_ptr())),
                 Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => enter(&entry, |folder| next()(folder.as_ptr())),
+                Place::Ours(entry) => enter(&entry),
             }
         }
     }
 
     fchdir: fn(fd: c_int) -> c_int, |next| {
         match of_descriptor(fd) {
-            Some(entry) => enter(&entry, |folder| {
-                // SAFETY: a string.
-                let result = unsafe { libc::syscall(libc::SYS_chdir, folder.as_ptr()) };
-                c_int::from(result != 0)
-            }),
-            // SAFETY: the program's call, as it came.
-            None => left(unsafe { next()(fd) }),
+            Some(entry) => enter(&entry),
+            None => {
+                // SAFETY: takes no pointers. As a system call for the reason that `change` has.
+                let result = unsafe { libc::syscall(libc::SYS_fchdir, fd) };
+                left(if result == 0 { 0 } else { -1 })
+            }
         }
     }
 

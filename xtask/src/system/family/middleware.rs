@@ -81,7 +81,7 @@ fn uct(stage: &Stage, transport: &str, tests: &[&str]) -> Outcome {
 fn perftest(stage: &Stage, transport: &str, options: &[&str], test: &str) -> Outcome {
     let port = port(stage)?;
     let launch = |side, words: &[&str]| {
-        let mut launch = stage.with_sysfs(side, words);
+        let mut launch = stage.program(side, words);
         launch
             .env("UCX_TLS", transport)
             .env("UCX_NET_DEVICES", &port);

@@ -13,6 +13,7 @@ mod multicast;
 mod network;
 mod paths;
 mod perftest;
+mod preload;
 mod private;
 mod programs;
 mod scale;
@@ -40,6 +41,7 @@ pub(super) fn all() -> Catalogue {
         ("programs", programs::add),
         ("failure", failure::add),
         ("sysfs", sysfs::add),
+        ("preload", preload::add),
         ("ucx", middleware::add),
         ("memory", memory::add),
         ("scale", scale::add),
@@ -105,7 +107,7 @@ fn counted_writes(stage: &Stage, options: &[&str], counters: &str) -> Result<Str
     let client = [&server[..], &[&*list, stage.ipv4()]].concat();
     let mut served = stage.start(Side::A, &server)?;
     served.listens_on_tcp(18515)?;
-    let mut called = stage.with_sysfs(Side::B, &client).start()?;
+    let mut called = stage.start(Side::B, &client)?;
     called.succeed()?;
     served.succeed()?;
     Ok(called.output())

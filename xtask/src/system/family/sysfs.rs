@@ -1,4 +1,4 @@
-//! Programs that look for the devices in `/sys` and `/dev` (`ferroce run --sysfs`).
+//! Programs that look for the devices in `/sys` and `/dev` (`--no-sysfs` hides them).
 
 use nix::sys::signal::Signal;
 
@@ -25,7 +25,7 @@ pub(super) fn add(all: &mut Catalogue) {
 }
 
 fn shown(stage: &Stage, words: &[&str]) -> Result<String, String> {
-    let mut process = stage.with_sysfs(Side::A, words).start()?;
+    let mut process = stage.start(Side::A, words)?;
     process.succeed()?;
     Ok(process.output())
 }
@@ -151,14 +151,12 @@ fn ibstatus(stage: &Stage) -> Outcome {
 fn ucx_info(stage: &Stage) -> Outcome {
     let name = device(stage)?;
     let words = ["ucx_info", "-d"];
-    // Shown to it without being asked, since it loads UCX.
-    for output in [shown(stage, &words)?, stage.run(Side::A, &words)?] {
-        for transport in ["rc_verbs", "ud_verbs"] {
-            contains(
-                &output,
-                &format!("Transport: {transport}\n#         Device: {name}:1"),
-            )?;
-        }
+    let output = shown(stage, &words)?;
+    for transport in ["rc_verbs", "ud_verbs"] {
+        contains(
+            &output,
+            &format!("Transport: {transport}\n#         Device: {name}:1"),
+        )?;
     }
     let mut unseen = stage.with_option(Side::A, "--no-sysfs", &words).start()?;
     unseen.succeed()?;
@@ -177,25 +175,27 @@ fn fi_info(stage: &Stage) -> Outcome {
 
 fn env(stage: &Stage) -> Outcome {
     let folder = stage.built("");
-    let script = format!("eval \"$({folder}ferroce env --sysfs)\"; ls {CLASS}");
+    let script = format!("eval \"$({folder}ferroce env)\"; ls {CLASS}");
     let mut process = stage.bare(Side::A, &["sh", "-e", "-c", &script]).start()?;
     process.succeed()?;
     contains(&process.output(), "ferroce_")
 }
 
-/// Nothing is shown to those who did not ask.
+/// Nothing is shown where it is not wanted.
 fn off(stage: &Stage) -> Outcome {
-    let mut process = stage.start(Side::A, &["sh", "-c", &format!("ls -d {CLASS}/ferroce_*")])?;
-    process.refuse()
+    let script = format!("ls -d {CLASS}/ferroce_*");
+    for option in ["--no-sysfs", "--no-preload"] {
+        let launch = stage.with_option(Side::A, option, &["sh", "-c", &script]);
+        launch.start()?.refuse()?;
+    }
+    Ok(())
 }
 
 /// A process that is killed in the middle leaves no file.
 fn killed(stage: &Stage) -> Outcome {
     let script =
         format!("exec 5< {CLASS}/ferroce_lo/node_guid; cd {CLASS}; echo up; while :; do :; done");
-    let mut process = stage
-        .with_sysfs(Side::A, &["bash", "-c", &script])
-        .start()?;
+    let mut process = stage.start(Side::A, &["bash", "-c", &script])?;
     process.says("up")?;
     let id = format!("/proc/{}/fd", process.pid());
     let mut ours = 0;

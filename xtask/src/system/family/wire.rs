@@ -86,7 +86,7 @@ fn fair_shares(stage: &Stage, pairs: &str) -> Outcome {
     let mut server = stage.start(Side::A, &[&program, "server", pairs])?;
     let port = port_of(&mut server)?;
     let words = [&program, "client", pairs, stage.ipv4(), &port];
-    stage.with_sysfs(Side::B, &words).start()?.succeed()?;
+    stage.start(Side::B, &words)?.succeed()?;
     server.succeed()?;
     contains(&server.output(), "regions are right")
 }

@@ -127,7 +127,7 @@ fn run(stage: &Stage, way: Way) -> Result<report::Report, String> {
         "--gid",
         way.gid,
     ];
-    let mut launch = stage.with_sysfs(Side::A, &words);
+    let mut launch = stage.program(Side::A, &words);
     launch.env("PYTHONPATH", &folder.to_string_lossy());
     launch.env("PYTHONDONTWRITEBYTECODE", "1");
     launch.env("REPORT", &lines.to_string_lossy());
@@ -153,7 +153,7 @@ pub(crate) fn unpack(folder: &Path) -> Outcome {
 const INTRODUCTION: &str = "\
 # rdma-core's test suite
 
-The Python suite of rdma-core as Debian's `python3-pyverbs` brings it, unmodified, under `ferroce run --sysfs`: passed/failed/skipped
+The Python suite of rdma-core as Debian's `python3-pyverbs` brings it, unmodified, under `ferroce run`: passed/failed/skipped
 tests by module, for each device, address, path and user; beside them what the same suite gives on the kernel's soft-RoCE driver.
 `cargo xtask system pyverbs` runs it and fails at a test that fails, at one that is skipped without being in the list of exceptions, and
 at an exception that no test needs any more; `cargo xtask system pyverbs --write-table` writes this page.

@@ -1,0 +1,2 @@
+// A program without a loader.
+int main(void) { return 0; }
