@@ -20,8 +20,8 @@ const RDMAP_VERSION_1: u8 = 0x40;
 /// Second byte: the opcode's bits.
 const OPCODE: u8 = 0x0f;
 
-/// A header as bytes.
-pub type HeaderBytes = SmallVec<[u8; Untagged::LEN]>;
+/// A header as bytes, with room for what may stand between it and a payload.
+pub type HeaderBytes = SmallVec<[u8; 32]>;
 
 /// Header of a segment that names its place in the receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,16 +6,21 @@
 //! | [`ddp`] | segment headers |
 //! | [`rdmap`] | opcodes, and the requests and answers behind the headers |
 //! | [`terminate`] | violations, and the TERMINATE that answers each |
+//! | [`qp`] | a queue pair: posted work to segments, segments to memory and completions |
 //! | [`crc`] | CRC32C |
 
 pub mod crc;
 pub mod ddp;
 pub mod mpa;
+pub mod qp;
 pub mod rdmap;
 pub mod terminate;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 
 mod bytes;
 #[cfg(test)]
 mod vectors;
 
+pub use qp::{Ended, Event, IwQp, Teardown};
 pub use terminate::{Reason, Terminate, Violation};

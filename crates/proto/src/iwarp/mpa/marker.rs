@@ -30,6 +30,12 @@ impl Spacing {
     pub(super) const fn pass(&mut self, bytes: usize) {
         self.position = (self.position + bytes) % MARKER_SPACING;
     }
+
+    /// The last bytes do not go by after all.
+    pub(super) const fn go_back(&mut self, bytes: usize) {
+        let back = bytes % MARKER_SPACING;
+        self.position = (self.position + MARKER_SPACING - back) % MARKER_SPACING;
+    }
 }
 
 /// A marker. `back` is the distance from the length field of its FPDU, 0 between two FPDUs.

@@ -161,6 +161,12 @@ impl<P> Outgoing<P> {
         self.in_fpdu
     }
 
+    /// Whether all that is left lies in the buffer.
+    #[must_use]
+    pub fn is_buffered(&self) -> bool {
+        !self.parts.iter().any(|p| matches!(p, Part::Payload(..)))
+    }
+
     /// Appends an FPDU: header, and a payload that `fill` appends to the buffer. `done` comes back
     /// from [`took`](Self::took) when TCP has all of it.
     ///
@@ -280,8 +286,9 @@ impl<P> Outgoing<P> {
         }
     }
 
-    /// Drops the FPDUs of which TCP has taken nothing.
-    pub fn drop_unbegun(&mut self) {
+    /// Drops the FPDUs of which TCP has taken nothing. Markers stand where they would have stood
+    /// without them.
+    pub fn drop_unbegun(&mut self, framing: &mut Framing) {
         let keep = if self.in_fpdu {
             let end = self.parts.iter().position(|p| matches!(p, Part::End(_)));
             end.map_or(self.parts.len(), |end| end + 1)
@@ -290,6 +297,9 @@ impl<P> Outgoing<P> {
         };
         for part in self.parts.drain(keep..) {
             self.left -= part.len();
+            if let Some(spacing) = &mut framing.spacing {
+                spacing.go_back(part.len());
+            }
             if let Part::Buffered(len) = part {
                 self.buffer.truncate(self.buffer.len() - len);
             }

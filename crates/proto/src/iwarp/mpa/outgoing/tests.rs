@@ -149,7 +149,7 @@ fn the_rest_of_an_fpdu_that_has_begun_is_kept() {
             len
         })
     );
-    outgoing.drop_unbegun();
+    outgoing.drop_unbegun(&mut framing);
     assert_eq!(outgoing.left(), 12);
     outgoing.took(12, |number| done.push(number));
     assert_eq!((done, outgoing.left()), (vec![0, 1], 0));
@@ -158,7 +158,48 @@ fn the_rest_of_an_fpdu_that_has_begun_is_kept() {
     assert_eq!((refused, outgoing.runs().count()), (Err("unmapped"), 0));
 }
 
+/// What TCP has taken of some FPDUs, and one that follows when those that had not begun are dropped.
+fn after_a_drop(agreement: &Agreement, lens: &[usize], taken: usize) -> (Vec<u8>, usize) {
+    let mut framing = Framing::new(agreement);
+    let mut outgoing = Outgoing::<()>::default();
+    let nothing = |_: &mut Vec<u8>| Ok::<_, Infallible>(());
+    for &len in lens {
+        let Ok(()) = outgoing.push(&mut framing, &vec![1; len], nothing, Some(0));
+    }
+    let all = |outgoing: &Outgoing<()>| {
+        let mut bytes = Vec::new();
+        for run in outgoing.runs() {
+            if let Run::Bytes(run) = run {
+                bytes.extend_from_slice(run);
+            }
+        }
+        bytes
+    };
+    let mut bytes = all(&outgoing);
+    bytes.truncate(taken);
+    let mut whole = 0;
+    outgoing.took(bytes.len(), |_| whole += 1);
+    let begun = usize::from(outgoing.in_fpdu());
+    outgoing.drop_unbegun(&mut framing);
+    let Ok(()) = outgoing.push(&mut framing, &[2; 30], nothing, None);
+    bytes.extend(all(&outgoing));
+    (bytes, whole + begun + 1)
+}
+
 proptest! {
+    #[test]
+    fn a_stream_goes_on_behind_what_was_dropped(
+        lens in proptest::collection::vec(0usize..900, 0..6),
+        flags in any::<[bool; 2]>(),
+        taken in 0usize..3000,
+    ) {
+        let agreement = agreement(flags[0], flags[1]);
+        let (bytes, count) = after_a_drop(&agreement, &lens, taken);
+        let received = receive(&agreement, &bytes, || 1000).unwrap();
+        prop_assert_eq!(received.len(), count);
+        prop_assert_eq!(received.last(), Some(&vec![2; 30]));
+    }
+
     #[test]
     fn what_is_sent_is_received_however_the_stream_is_cut(
         lens in proptest::collection::vec((0usize..3000, any::<u8>()), 0..8),

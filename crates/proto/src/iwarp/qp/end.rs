@@ -1,0 +1,234 @@
+//! How a stream ends: the TERMINATE, what is flushed, and what becomes of the connection.
+
+use alloc::vec::Vec;
+use core::convert::Infallible;
+
+use super::sends::SendFault;
+use super::{Ended, Gate, IwQp, Teardown};
+use crate::ids::Key;
+use crate::iwarp::ddp::{self, Header, Untagged};
+use crate::iwarp::rdmap::{Opcode, QUEUE_TERMINATE};
+use crate::iwarp::terminate::{Context, Reason, Terminate, Violation};
+use crate::rc::Cx;
+use crate::rc::fault::Fault;
+use crate::verbs::{QpEvent, QpState};
+
+/// What the peer did, and what follows here.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    pub(super) violation: Violation,
+    /// What the program is told if no completion tells it.
+    pub(super) event: Option<QpEvent>,
+    /// How the receive in hand fails; without this it is flushed.
+    pub(super) recv: Option<Fault>,
+    /// The READ request that the TERMINATE repeats.
+    pub(super) rdmap: Context,
+    /// The segment that the TERMINATE repeats.
+    pub(super) segment: Option<(u16, Context)>,
+}
+
+/// Why the stream cannot go on.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// Posted work failed.
+    Send(SendFault),
+    /// The peer has broken a rule, or something at this end keeps it from being served.
+    Refused(Refusal),
+    /// A completion queue overflowed: the program learns it by an event.
+    Overflow,
+    /// The peer has sent a TERMINATE.
+    Terminated(Reason),
+}
+
+impl Refusal {
+    pub(super) fn new(violation: Violation) -> Self {
+        Self {
+            violation,
+            event: None,
+            recv: None,
+            rdmap: Context::new(),
+            segment: None,
+        }
+    }
+}
+
+impl From<Violation> for Stop {
+    fn from(violation: Violation) -> Self {
+        // Without a receive in hand only an event can tell the program.
+        let event = Some(QpEvent::Fatal);
+        Self::Refused(Refusal {
+            event,
+            ..Refusal::new(violation)
+        })
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Stop {
+    /// The receive queue's CQ overflowed.
+    pub(super) const CQ_OVERFLOW: Self = Self::Overflow;
+    /// A key opens the bytes, but the program has unmapped the memory.
+    pub(super) const UNMAPPED: Self = Self::Refused(Refusal {
+        violation: Violation::LocalCatastrophic,
+        event: Some(QpEvent::Fatal),
+        recv: None,
+        rdmap: Context::new(),
+        segment: None,
+    });
+
+    /// The same, with the segment that it is about.
+    pub(super) fn about(mut self, ulpdu: &[u8]) -> Self {
+        if let Self::Refused(refusal) = &mut self {
+            refusal.segment = ddp::context(ulpdu);
+        }
+        self
+    }
+}
+
+impl IwQp {
+    /// The program wants to end the connection. What is packed goes out, with whole FPDUs; other
+    /// work is flushed, as siw does when the program disconnects with work under way.
+    pub fn disconnect(&mut self, cx: &mut Cx<'_>) {
+        if self.ended.is_none() {
+            self.is_closing = true;
+            if self.stream.as_ref().is_none_or(|s| s.outgoing.left() == 0) {
+                self.on_drained(cx);
+            }
+        }
+    }
+
+    /// The program moves the queue pair to ERR: the connection is reset.
+    pub fn abort(&mut self, cx: &mut Cx<'_>) {
+        if self.ended.is_none() {
+            self.end(cx, Ended::Aborted, (None, None), None);
+        }
+    }
+
+    /// The peer has closed the connection, or it was reset. TCP has nothing more to give.
+    pub fn on_closed(&mut self, cx: &mut Cx<'_>, was_reset: bool) {
+        if self.ended.is_none() {
+            let ended = if was_reset {
+                Ended::PeerReset
+            } else {
+                Ended::PeerClosed
+            };
+            self.end(cx, ended, (None, None), None);
+        } else if self.teardown == Teardown::Drain {
+            self.teardown = Teardown::Close;
+        }
+    }
+
+    /// A completion queue that it uses has overflowed, by whatever queue pair.
+    pub fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
+        self.stop(cx, Stop::CQ_OVERFLOW);
+    }
+
+    /// TCP has taken everything.
+    pub(super) fn on_drained(&mut self, cx: &mut Cx<'_>) {
+        if self.is_closing && self.ended.is_none() {
+            self.end(cx, Ended::Disconnected, (None, None), None);
+        }
+    }
+
+    /// Posted work went on, or failed.
+    pub(super) fn settle(&mut self, cx: &mut Cx<'_>, outcome: Result<(), SendFault>) {
+        if let Err(fault) = outcome {
+            self.stop(cx, Stop::Send(fault));
+        }
+    }
+
+    /// The one place where a failure becomes a TERMINATE, completions and a state.
+    pub(super) fn stop(&mut self, cx: &mut Cx<'_>, stop: Stop) {
+        if self.ended.is_some() {
+            return;
+        }
+        let local = || Terminate::new(Violation::LocalCatastrophic.reason());
+        match stop {
+            Stop::Send(SendFault::Of(serial, fault)) => {
+                let faults = (Some((serial, fault)), None);
+                self.end(cx, Ended::LocalFault, faults, Some(local()));
+            }
+            Stop::Send(SendFault::CqOverflow) | Stop::Overflow => {
+                cx.sink.event(QpEvent::Fatal);
+                self.end(cx, Ended::LocalFault, (None, None), Some(local()));
+            }
+            Stop::Refused(refusal) => {
+                if let Some(event) = refusal.event {
+                    cx.sink.event(event);
+                }
+                let terminate = Terminate {
+                    reason: refusal.violation.reason(),
+                    segment: refusal.segment,
+                    rdmap: refusal.rdmap,
+                };
+                let ended = Ended::Violation(refusal.violation);
+                self.end(cx, ended, (None, refusal.recv), Some(terminate));
+            }
+            Stop::Terminated(reason) => {
+                self.end(cx, Ended::Terminated(reason), (None, None), None);
+            }
+        }
+    }
+
+    fn end(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ended: Ended,
+        (send, recv): (Option<(u64, Fault)>, Option<Fault>),
+        terminate: Option<Terminate>,
+    ) {
+        let first_time = self.shared.attr.qp_state != QpState::Err;
+        self.shared.attr.qp_state = QpState::Err;
+        self.ended = Some(ended);
+        self.news.1 = true;
+        self.teardown = match (ended, terminate) {
+            (Ended::Aborted, _) => Teardown::Reset,
+            (_, Some(terminate)) => self.pack_terminate(&terminate),
+            (_, None) => Teardown::Close,
+        };
+        self.sends.flush(&self.shared, cx, send);
+        self.receives.flush(&self.shared, cx, recv);
+        self.serves.clear();
+        if self.shared.config.shared_recv && first_time {
+            cx.sink.event(QpEvent::LastWqeReached);
+        }
+    }
+
+    /// Packs the TERMINATE behind the FPDU that has begun. Payload of that FPDU that is still where
+    /// it was is the program's again when its work was flushed: the FPDU cannot end then, and
+    /// nothing can follow it.
+    fn pack_terminate(&mut self, terminate: &Terminate) -> Teardown {
+        let Some(stream) = &mut self.stream else {
+            return Teardown::Close;
+        };
+        stream.outgoing.drop_unbegun(&mut stream.framing);
+        if !stream.outgoing.is_buffered() {
+            return Teardown::Reset;
+        }
+        if stream.gate != Gate::Open {
+            return Teardown::Close;
+        }
+        let header = Header::Untagged(Untagged {
+            last: true,
+            opcode: Opcode::Terminate,
+            invalidate: Key::default(),
+            queue: QUEUE_TERMINATE,
+            msn: 1,
+            mo: 0,
+        });
+        let fill = |out: &mut Vec<u8>| {
+            out.extend_from_slice(&terminate.emit());
+            Ok::<_, Infallible>(())
+        };
+        let header = header.emit();
+        let Ok(()) = stream
+            .outgoing
+            .push(&mut stream.framing, &header, fill, None);
+        Teardown::Drain
+    }
+}

@@ -1,0 +1,379 @@
+//! A queue pair over a stream of FPDUs: one [`IwQp`] is the DDP and RDMAP stream of one connection.
+//!
+//! The owner (the device, or a test) drives it:
+//! 1. [`connect`](IwQp::connect) when both ends have agreed; receives may be posted before that;
+//! 2. inputs: [`post_send`](IwQp::post_send), [`post_recv`](IwQp::post_recv),
+//!    [`on_bytes`](IwQp::on_bytes), [`on_deadline`](IwQp::on_deadline),
+//!    [`on_closed`](IwQp::on_closed), [`disconnect`](IwQp::disconnect), [`abort`](IwQp::abort);
+//! 3. after any input: while [`wants_local`](IwQp::wants_local), call
+//!    [`run_local`](IwQp::run_local); then [`transmit`](IwQp::transmit) as long as TCP takes bytes;
+//!    then look at [`poll_event`](IwQp::poll_event), [`teardown`](IwQp::teardown) and
+//!    [`deadline`](IwQp::deadline). Completions went to the [`Cx`]'s sink.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `sends` | posted work, and how it completes |
+//! | `pack` | which message is next |
+//! | `messages` | messages to FPDUs |
+//! | `transmit` | FPDUs to TCP |
+//! | `receive` | segments: who takes them, and in which order they must come |
+//! | `untagged` | SENDs and immediates into receives |
+//! | `tagged` | WRITEs, and answers of READs and atomics |
+//! | `serve` | READs and atomics of the peer |
+//! | `end` | how a stream ends |
+
+mod end;
+mod messages;
+mod pack;
+mod receive;
+mod sends;
+mod serve;
+mod tagged;
+mod transmit;
+mod untagged;
+
+use core::time::Duration;
+
+use super::mpa::{Agreement, Deframer, Framing, Outgoing};
+use super::terminate::{Reason, Violation};
+use crate::mr::{Access, Accessor};
+use crate::rc::config::Shared;
+use crate::rc::{Cx, LocalCx, RcConfig, post};
+use crate::time::Time;
+use crate::verbs::{PostError, QpState, RecvWr, SendOp, SendWr};
+
+use end::Stop;
+use pack::Turn;
+use receive::Receives;
+use sends::Sends;
+use serve::Serves;
+use transmit::Source;
+
+/// How long a responder holds its first FPDU back while the initiator says nothing.
+///
+/// RFC 5044, 7.1.2, lets it wait for ever; programs whose server speaks first would hang then, and
+/// siw sends at once. A siw initiator breaks if the FPDU comes with the reply or right behind it:
+/// 20 ms were seen to be enough (Linux 6.1).
+pub const FIRST_FPDU_HOLD: Duration = Duration::from_millis(30);
+
+/// Most bytes that wait in this end for TCP to take them.
+const MAX_PACKED: usize = 256 << 10;
+
+/// What the owner learns besides completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The first FPDU of the peer has come. Where a first message was agreed on, a responder's
+    /// connection stands only now.
+    Heard,
+    /// The stream has ended; everything was flushed.
+    Ended(Ended),
+}
+
+/// Why a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// This end's program has disconnected, and TCP has taken all that was ready to be sent.
+    Disconnected,
+    /// This end's program has moved the queue pair to ERR.
+    Aborted,
+    /// The peer has closed the connection.
+    PeerClosed,
+    /// The peer has reset the connection, or TCP gave up.
+    PeerReset,
+    /// The peer has sent a TERMINATE.
+    Terminated(Reason),
+    /// The peer has broken a rule.
+    Violation(Violation),
+    /// A work request of this end failed, or a completion queue overflowed.
+    LocalFault,
+}
+
+/// What the owner is to do with the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Teardown {
+    /// Keep it.
+    Keep,
+    /// Go on with [`IwQp::transmit`]; this becomes [`Close`](Self::Close) when TCP has everything.
+    Drain,
+    /// Close it: TCP sends what it has.
+    Close,
+    /// Reset it: the stream was broken off within an FPDU, or the program wants so.
+    Reset,
+}
+
+/// When a responder may send its first FPDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    Open,
+    /// When it has heard of the initiator, or at this time.
+    Closed(Option<Time>),
+}
+
+/// The connection of a queue pair.
+#[derive(Debug)]
+struct Stream {
+    agreement: Agreement,
+    deframer: Deframer,
+    framing: Framing,
+    outgoing: Outgoing<Source>,
+    /// Longest ULPDU that is sent.
+    max_ulpdu: usize,
+    gate: Gate,
+    heard: bool,
+}
+
+/// A queue pair on iWARP.
+#[derive(Debug)]
+pub struct IwQp {
+    shared: Shared,
+    stream: Option<Stream>,
+    sends: Sends,
+    turn: Turn,
+    receives: Receives,
+    serves: Serves,
+    /// The program has disconnected: what is packed goes out, nothing else.
+    is_closing: bool,
+    ended: Option<Ended>,
+    teardown: Teardown,
+    /// Events that were not polled yet.
+    news: (bool, bool),
+}
+
+impl IwQp {
+    /// A queue pair without a connection.
+    #[must_use]
+    pub fn new(config: RcConfig) -> Self {
+        let mut shared = Shared::new(config);
+        shared.attr.qp_state = QpState::Init;
+        Self {
+            shared,
+            stream: None,
+            sends: Sends::default(),
+            turn: Turn::default(),
+            receives: Receives::default(),
+            serves: Serves::default(),
+            is_closing: false,
+            ended: None,
+            teardown: Teardown::Keep,
+            news: (false, false),
+        }
+    }
+
+    /// Current state: INIT before the connection, RTS with it, ERR after it.
+    #[must_use]
+    pub const fn state(&self) -> QpState {
+        self.shared.attr.qp_state
+    }
+
+    /// Fixed properties.
+    #[must_use]
+    pub const fn config(&self) -> &RcConfig {
+        &self.shared.config
+    }
+
+    /// The queue pair to the rights table, for itself and for its peer.
+    const fn accessor(&self) -> Accessor {
+        let RcConfig { pd, qpn, .. } = self.shared.config;
+        Accessor { pd, qpn }
+    }
+
+    /// What peers may do through this queue pair, besides what each key grants.
+    pub const fn set_access(&mut self, access: Access) {
+        self.shared.attr.qp_access_flags = access;
+    }
+
+    /// Both ends have agreed: the queue pair moves to RTS. FPDUs fit TCP segments of `segment`
+    /// bytes; 65536 makes them as long as can be. Returns whether it was in INIT.
+    pub fn connect(&mut self, now: Time, agreement: &Agreement, segment: usize) -> bool {
+        if self.state() != QpState::Init {
+            return false;
+        }
+        let attr = &mut self.shared.attr;
+        attr.qp_state = QpState::Rts;
+        attr.max_rd_atomic = u8::try_from(agreement.ord).unwrap_or(u8::MAX);
+        attr.max_dest_rd_atomic = u8::try_from(agreement.ird).unwrap_or(u8::MAX);
+        let framing = Framing::new(agreement);
+        let gate = match agreement {
+            // A Ferroce takes FPDUs that come with the reply.
+            Agreement {
+                ready: None,
+                kin: true,
+                ..
+            }
+            | Agreement {
+                is_initiator: true, ..
+            } => Gate::Open,
+            Agreement { ready: Some(_), .. } => Gate::Closed(None),
+            _ => Gate::Closed(Some(now + FIRST_FPDU_HOLD)),
+        };
+        self.stream = Some(Stream {
+            agreement: *agreement,
+            deframer: Deframer::new(agreement),
+            max_ulpdu: framing.max_ulpdu(segment),
+            framing,
+            outgoing: Outgoing::default(),
+            gate,
+            heard: false,
+        });
+        if let Some(ready) = agreement.ready.filter(|_| agreement.is_initiator) {
+            self.pack_ready(ready);
+        }
+        true
+    }
+
+    /// Queues a send work request. In ERR it is accepted and flushed.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was queued.
+    pub fn post_send(&mut self, cx: &mut Cx<'_>, wr: SendWr) -> Result<(), PostError> {
+        self.check_send(&wr, self.sends.len())?;
+        self.sends.push(wr);
+        if self.state() == QpState::Err {
+            self.sends.flush(&self.shared, cx, None);
+        }
+        Ok(())
+    }
+
+    /// Whether all of these send work requests, one after the other, would be accepted now.
+    ///
+    /// # Errors
+    /// Why the first that would not is refused.
+    pub fn check_sends(&self, wrs: &[SendWr]) -> Result<(), PostError> {
+        let queued = self.sends.len();
+        wrs.iter()
+            .enumerate()
+            .try_for_each(|(i, wr)| self.check_send(wr, queued + i))
+    }
+
+    fn check_send(&self, wr: &SendWr, queued: usize) -> Result<(), PostError> {
+        post::check_send(&self.shared, wr, queued)?;
+        let is_kin = self.stream.as_ref().is_none_or(|s| s.agreement.kin);
+        match wr.op {
+            SendOp::AtomicWrite(_) | SendOp::Flush(_) => Err(PostError::Invalid(
+                "iWARP has neither ATOMIC WRITE nor FLUSH",
+            )),
+            SendOp::SendImm(_)
+            | SendOp::WriteImm(..)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. }
+                if !is_kin =>
+            {
+                Err(PostError::Invalid(
+                    "immediate data and atomics go over iWARP between two Ferroces only",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues a receive work request. In ERR it is accepted and flushed.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was queued.
+    pub fn post_recv(&mut self, cx: &mut Cx<'_>, wr: RecvWr) -> Result<(), PostError> {
+        post::check_recv(&self.shared, wr.sges.len(), self.receives.queued())?;
+        self.receives.post(wr);
+        if self.state() == QpState::Err {
+            self.receives.flush(&self.shared, cx, None);
+        }
+        Ok(())
+    }
+
+    /// Whether local operations (bind, local invalidate) are due: [`run_local`](Self::run_local)
+    /// must be called before [`transmit`](Self::transmit).
+    #[must_use]
+    pub fn wants_local(&self) -> bool {
+        self.state() == QpState::Rts && !self.is_closing && self.sends.next_local().is_some()
+    }
+
+    /// The local operation that is due.
+    #[must_use]
+    pub fn next_local(&self) -> Option<SendOp> {
+        self.sends.next_local().filter(|_| self.wants_local())
+    }
+
+    /// Runs the local operation that is due; another one may be due then.
+    pub fn run_local(&mut self, cx: &mut LocalCx<'_>) {
+        if self.wants_local() {
+            let outcome = self.sends.run_local(&self.shared, cx);
+            self.settle(&mut cx.shared(), outcome);
+        }
+    }
+
+    /// Takes bytes of the stream, cut at any place, in order. After the end of the stream they are
+    /// dropped.
+    pub fn on_bytes(&mut self, cx: &mut Cx<'_>, bytes: &[u8]) {
+        // What a segment does needs everything but the stream, which holds the segment.
+        if self.ended.is_some() {
+            return;
+        }
+        let Some(mut stream) = self.stream.take() else {
+            return;
+        };
+        let outcome = self.on_stream(cx, &mut stream, bytes);
+        self.stream = Some(stream);
+        if let Err(stop) = outcome {
+            self.stop(cx, stop);
+        }
+    }
+
+    fn on_stream(
+        &mut self,
+        cx: &mut Cx<'_>,
+        stream: &mut Stream,
+        mut bytes: &[u8],
+    ) -> Result<(), Stop> {
+        loop {
+            let taken = stream.deframer.take(bytes).inspect_err(|_| {
+                // The initiator has the reply, since it has sent something.
+                stream.gate = Gate::Open;
+            })?;
+            bytes = &bytes[taken.used..];
+            let Some(ulpdu) = taken.ulpdu else {
+                return Ok(());
+            };
+            if !core::mem::replace(&mut stream.heard, true) {
+                stream.gate = Gate::Open;
+                self.news.0 = true;
+            }
+            self.on_ulpdu(cx, &stream.agreement, ulpdu)?;
+        }
+    }
+
+    /// When [`on_deadline`](Self::on_deadline) must be called, if ever.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        match self.stream.as_ref()?.gate {
+            Gate::Closed(until) if self.ended.is_none() => until,
+            _ => None,
+        }
+    }
+
+    /// The deadline has passed (calling it early does nothing).
+    pub fn on_deadline(&mut self, now: Time) {
+        if self.deadline().is_some_and(|deadline| deadline <= now)
+            && let Some(stream) = &mut self.stream
+        {
+            stream.gate = Gate::Open;
+        }
+    }
+
+    /// What has happened since the last call, one after the other.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if core::mem::take(&mut self.news.0) {
+            return Some(Event::Heard);
+        }
+        let ended = self.ended.filter(|_| core::mem::take(&mut self.news.1));
+        ended.map(Event::Ended)
+    }
+
+    /// What the owner is to do with the connection.
+    #[must_use]
+    pub fn teardown(&self) -> Teardown {
+        let is_empty = self.stream.as_ref().is_none_or(|s| s.outgoing.left() == 0);
+        match self.teardown {
+            Teardown::Drain if is_empty && self.ended.is_some() => Teardown::Close,
+            other => other,
+        }
+    }
+}
