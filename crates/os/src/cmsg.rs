@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::marker::PhantomData;
 
-use crate::sys::socklen;
+use crate::sys::{fit, socklen};
 
 /// Room for the control messages of one datagram: packet info, TTL, TOS, flow label, length of
 /// segments, lost datagrams and some to spare. Aligned as headers need it.
@@ -49,21 +49,16 @@ impl Control {
     pub(crate) fn push<T: Copy>(&mut self, level: c_int, kind: c_int, value: T) {
         let size = u32::try_from(size_of::<T>()).expect("invariant: control messages are small");
         // SAFETY: these compute sizes and touch no memory.
-        let (space, len) = unsafe {
-            (
-                libc::CMSG_SPACE(size) as usize,
-                libc::CMSG_LEN(size) as usize,
-            )
-        };
+        let (space, len) = unsafe { (libc::CMSG_SPACE(size) as usize, libc::CMSG_LEN(size)) };
         assert!(
             self.used + space <= Self::CAPACITY,
             "invariant: the room is measured for what is sent"
         );
-        let header = libc::cmsghdr {
-            cmsg_len: len,
-            cmsg_level: level,
-            cmsg_type: kind,
-        };
+        // SAFETY: integers only.
+        let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
+        header.cmsg_len = fit(len);
+        header.cmsg_level = level;
+        header.cmsg_type = kind;
         // SAFETY: the header and the value lie inside `words`, as just checked. The start is
         // aligned for a header since every message takes a multiple of the alignment; the value is
         // written without regard to alignment.
@@ -143,10 +138,11 @@ impl<'a> Iterator for Messages<'a> {
         let header = unsafe { self.at.cast::<libc::cmsghdr>().read_unaligned() };
         // SAFETY: computes a size.
         let start = unsafe { libc::CMSG_LEN(0) } as usize;
-        if header.cmsg_len < start || header.cmsg_len > self.left {
+        let len: usize = fit(header.cmsg_len);
+        if len < start || len > self.left {
             return None;
         }
-        let size = header.cmsg_len - start;
+        let size = len - start;
         // SAFETY: header and content lie inside the room, as just checked; the borrow of the room
         // lasts for 'a.
         let data = unsafe { std::slice::from_raw_parts(self.at.add(start), size) };

@@ -157,7 +157,7 @@ fn ones(mask: IpAddr) -> u8 {
 }
 
 /// An interface `ioctl` that answers an int.
-fn request(socket: &Fd, name: &str, what: libc::Ioctl) -> io::Result<c_int> {
+fn request(socket: &Fd, name: &str, what: libc::c_ulong) -> io::Result<c_int> {
     // SAFETY: every field is an integer, an array of such or a union with a zero value.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= ifreq.ifr_name.len() {

@@ -191,7 +191,7 @@ impl Poller {
         let ready = match timeout.filter(|t| fine && !t.is_zero()) {
             Some(timeout) => {
                 let timeout = libc::timespec {
-                    tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+                    tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
                     tv_nsec: timeout.subsec_nanos().into(),
                 };
                 // SAFETY: `room` has space for BATCH events, of which `Event` is a transparent

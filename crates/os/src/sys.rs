@@ -120,6 +120,13 @@ pub(crate) fn set_buffers(fd: RawFd, bytes: c_int) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
 }
 
+/// A small number in the width that a structure of the C library has for it. The kernel has 64 bits
+/// there, and so has glibc; musl has 32 and padding, which is zero.
+pub(crate) fn fit<From, To: TryFrom<From>>(number: From) -> To {
+    let fitted = To::try_from(number).ok();
+    fitted.expect("invariant: lengths of control messages and lists are small")
+}
+
 /// A size that is known to be small, as a `socklen_t`.
 pub(crate) fn socklen(bytes: usize) -> libc::socklen_t {
     libc::socklen_t::try_from(bytes).expect("invariant: socket addresses and options are small")

@@ -43,7 +43,7 @@ impl TimerFd {
                 tv_nsec: 0,
             },
             it_value: libc::timespec {
-                tv_sec: libc::time_t::try_from(after.as_secs()).unwrap_or(libc::time_t::MAX),
+                tv_sec: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: after.subsec_nanos().into(),
             },
         };

@@ -121,7 +121,7 @@ impl Alarm {
         let value = after.map_or(none, |after| {
             let after = after.max(Duration::from_nanos(1));
             libc::timespec {
-                tv_sec: after.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                tv_sec: after.as_secs().try_into().unwrap_or(i64::MAX),
                 tv_nsec: after.subsec_nanos().into(),
             }
         });

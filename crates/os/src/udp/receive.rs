@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use super::{FLOW_LABEL, UdpSocket};
 use crate::cmsg::Control;
 use crate::sockaddr::{InetAddr, ipv4, ipv6};
-use crate::sys::{self, check_retry, errno};
+use crate::sys::{self, check_retry, errno, fit};
 
 /// Most slots of a ring. Headers for so many are made for each call, also for one that finds
 /// nothing.
@@ -134,7 +134,7 @@ impl UdpSocket {
             header.msg_iov = &raw mut iovs[i];
             header.msg_iovlen = 1;
             header.msg_control = slot.control.as_mut_ptr();
-            header.msg_controllen = Control::CAPACITY;
+            header.msg_controllen = fit(Control::CAPACITY);
         }
         // SAFETY: the first `slots` headers point to room of the lengths that they say, in the
         // ring, which is borrowed exclusively; no timeout.
@@ -156,7 +156,7 @@ impl UdpSocket {
         for (slot, header) in ring.slots.iter_mut().zip(&headers[..got]) {
             slot.len = (header.msg_len as usize).min(ring.size);
             slot.truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            slot.control.set_len(header.msg_hdr.msg_controllen);
+            slot.control.set_len(fit(header.msg_hdr.msg_controllen));
         }
         ring.filled = got;
         Ok(got)

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use super::{FLOW_LABEL, UdpSocket};
 use crate::cmsg::Control;
 use crate::sockaddr::{InetAddr, in_addr, in6_addr, is_link_local};
-use crate::sys::{self, check_retry};
+use crate::sys::{self, check_retry, fit};
 
 /// Messages per system call.
 const BATCH: usize = 16;
@@ -108,7 +108,7 @@ impl UdpSocket {
             header.msg_iov = &raw mut iovs[i];
             header.msg_iovlen = 1;
             header.msg_control = controls[i].as_mut_ptr();
-            header.msg_controllen = controls[i].len();
+            header.msg_controllen = fit(controls[i].len());
             ready += 1;
         }
         if ready == 0 {

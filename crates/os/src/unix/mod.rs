@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use crate::cmsg::Control;
 use crate::fd::Fd;
 use crate::sockaddr::family;
-use crate::sys::{check_retry, set_option, socklen};
+use crate::sys::{check_retry, fit, set_option, socklen};
 use crate::thread::uncancellable;
 
 pub use dgram::Dgram;
@@ -119,7 +119,7 @@ fn receive(
     header.msg_iovlen = 1;
     if let Some((control, capacity)) = &mut with {
         header.msg_control = control.as_mut_ptr();
-        header.msg_controllen = (*capacity).min(Control::CAPACITY);
+        header.msg_controllen = fit((*capacity).min(Control::CAPACITY));
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header points to `room`, which is borrowed exclusively, and to `control`, whose
@@ -131,7 +131,7 @@ fn receive(
     if let Some((control, _)) = with
         && got.is_ok()
     {
-        control.set_len(header.msg_controllen);
+        control.set_len(fit(header.msg_controllen));
     }
     match got {
         Ok(_) if header.msg_flags & libc::MSG_TRUNC != 0 => Ok(Record::Truncated),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Credentials, Name, Record, descriptors, receive, refuse_descriptors};
 use crate::cmsg::Control;
 use crate::fd::Fd;
-use crate::sys::{self, check, check_retry, raw_fd, socklen};
+use crate::sys::{self, check, check_retry, fit, raw_fd, socklen};
 
 /// Connections that may wait to be accepted; the kernel gives at most `net.core.somaxconn`. A
 /// process that connects while strangers keep the listener busy waits behind all of them.
@@ -154,10 +154,10 @@ impl SeqSocket {
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         // `IoSlice` has the layout of `iovec`.
         header.msg_iov = parts.as_ptr().cast_mut().cast();
-        header.msg_iovlen = parts.len();
+        header.msg_iovlen = fit(parts.len());
         if !with.is_empty() {
             header.msg_control = control.as_mut_ptr();
-            header.msg_controllen = control.len();
+            header.msg_controllen = fit(control.len());
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the header points to slices and control messages that live through the call; the
