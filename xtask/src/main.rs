@@ -42,7 +42,7 @@ usage: cargo xtask COMMAND
   instructions [--write-table | CASE]
                    the hot functions' instructions, beside the committed baseline, or where those of one
                    case go; not a part of `test`
-  dist             the release: tarball, Debian package, Python wheel, checksums, in target/dist
+  dist             the release: tarball, packages, wheel, image, checksums, in target/dist
   release-check [SUITE]
                    the release, installed and used in clean Debian systems (of SUITE, by default bookworm);
                    not a part of `test`

@@ -66,6 +66,7 @@ pub(crate) const DIST: &[Package] = &[
     Package("libc6-dev", "/usr/include/stdio.h"),
     Package("python3-venv", "/usr/share/doc/python3-venv"),
     Package("python3-wheel", "/usr/lib/python3/dist-packages/wheel"),
+    Package("rpm", "rpmbuild"),
 ];
 
 /// For installing a release in clean systems, besides.
@@ -73,7 +74,9 @@ pub(crate) const RELEASE_CHECK: &[Package] = &[
     Package("iproute2", "ip"),
     Package("lintian", "lintian"),
     Package("mmdebstrap", "mmdebstrap"),
+    Package("umoci", "umoci"),
     Package("util-linux", "unshare"),
+    Package("yamllint", "yamllint"),
 ];
 
 /// Makes sure of the packages: root installs what is missing, anyone else is told the line that

@@ -34,6 +34,13 @@ fn flags() -> Result<String, String> {
     Ok(format!("-Clink-arg={} {lenient}", unwinder.trim()))
 }
 
+/// Zig's compiler, which brings a C library to link statically.
+pub(super) fn zig(workspace: &Workspace) -> Result<Command, String> {
+    let mut command = Command::new(tools(workspace)?.join("python"));
+    command.args(["-m", "ziglang"]);
+    Ok(command)
+}
+
 /// A Python environment with the tools; the folder of its commands.
 fn tools(workspace: &Workspace) -> Result<PathBuf, String> {
     let folder = workspace.target.join(format!("tools-{}", TOOLS.join("-")));

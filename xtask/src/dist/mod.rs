@@ -3,7 +3,11 @@
 mod build;
 mod deb;
 mod glibc;
+mod image;
 mod licences;
+mod linked;
+mod rpm;
+mod sbom;
 mod tree;
 mod wheel;
 
@@ -35,14 +39,24 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), String> {
     }
     let system = format!("{}-linux-gnu", std::env::consts::ARCH);
     let name = format!("ferroce-{}-{system}", about.version);
-    let files = tree::stage(workspace, &built, &staged, &name)?;
+    let files = tree::stage(workspace, &about, &built, &staged.join(&name))?;
     glibc::check(&files)?;
     for packed in [name.clone(), format!("{name}-debug")] {
         let file = folder.join(format!("{packed}.tar.gz"));
         sh::step(tarball(&staged, &packed, &file, &about))?;
     }
     deb::build(workspace, &about, &staged, &staged.join(&name), &folder)?;
+    rpm::build(workspace, &about, &staged, &staged.join(&name), &folder)?;
     wheel::build(workspace, &about, &staged, &staged.join(&name), &folder)?;
+    image::build(workspace, &about, &staged, &staged.join(&name), &folder)?;
+    let bill = format!("ferroce-{}.cdx.json", about.version);
+    copy(&staged.join(&name).join(tree::BILL), &folder.join(bill))?;
+    for name in ["action.yml", "setup.sh", "gitlab.yml"] {
+        copy(
+            &workspace.root.join("packaging/ci").join(name),
+            &folder.join(name),
+        )?;
+    }
     sums(&folder)
 }
 
@@ -86,8 +100,11 @@ fn tarball(from: &Path, name: &str, to: &Path, about: &About) -> Command {
     let mut command = Command::new("tar");
     command
         .args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
-        .args(["--mode=go-w", "-I", "gzip -9n"])
+        .args(["--mode=go-w", "--format=gnu"])
         .arg(format!("--mtime=@{}", about.time));
+    if to.extension().is_some_and(|ending| ending == "gz") {
+        command.args(["-I", "gzip -9n"]);
+    }
     command.arg("-C").arg(from).arg("-cf").arg(to).arg(name);
     command
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{at, copy, licences, write};
+use super::{About, at, copy, licences, sbom, write};
 use crate::sh;
 use crate::workspace::Workspace;
 
@@ -13,6 +13,8 @@ use crate::workspace::Workspace;
 pub(super) const COMMAND: &str = "bin/ferroce";
 /// The folder, seen from that of the command, in which the command looks for its libraries.
 pub(super) const LIBRARIES: &str = "lib/ferroce";
+/// What is linked in.
+pub(super) const BILL: &str = "share/doc/ferroce/ferroce.cdx.json";
 /// Documents of the repository that a user without it wants.
 const DOCUMENTS: [&str; 6] = [
     "README.md",
@@ -29,16 +31,15 @@ const BUILT: [(&str, &str); 3] = [
     ("libferroce_sysfs.so", "lib/ferroce/libferroce-sysfs.so"),
 ];
 
-/// Makes the tree `NAME` below a folder, and `NAME-debug` with the debug symbols beside it, which
+/// Makes the tree `TREE`, and `TREE-debug` with the debug symbols beside it, which
 /// debuggers find when both are unpacked in one place. What was built, stripped.
 pub(super) fn stage(
     workspace: &Workspace,
+    about: &About,
     built: &Path,
-    below: &Path,
-    name: &str,
+    tree: &Path,
 ) -> Result<Vec<PathBuf>, String> {
-    let tree = below.join(name);
-    let debug = below.join(format!("{name}-debug"));
+    let debug = PathBuf::from(format!("{}-debug", tree.display()));
     let mut files = Vec::new();
     for (source, place) in BUILT {
         let file = tree.join(place);
@@ -62,6 +63,7 @@ pub(super) fn stage(
         &documents.join("THIRD-PARTY"),
         licences::of_libraries(workspace)?,
     )?;
+    write(&tree.join(BILL), sbom::document(workspace, about)?)?;
     Ok(files)
 }
 

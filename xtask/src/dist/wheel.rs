@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::tree::{COMMAND, LIBRARIES};
+use super::tree::{BILL, COMMAND, LIBRARIES};
 use super::{About, copy, glibc, read, write};
 use crate::sh;
 use crate::workspace::Workspace;
@@ -43,6 +43,7 @@ pub(super) fn build(
         let from = tree.join("share/doc/ferroce").join(name);
         copy(&from, &info.join("licenses").join(name))?;
     }
+    copy(&tree.join(BILL), &info.join("sboms/ferroce.cdx.json"))?;
     let mut pack = Command::new("/usr/bin/python3");
     pack.env("SOURCE_DATE_EPOCH", &about.time);
     pack.args(["-m", "wheel", "pack"]).arg(&root);

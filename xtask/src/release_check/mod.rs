@@ -1,6 +1,9 @@
 //! `cargo xtask release-check`: what `cargo xtask dist` made is installed in clean Debian systems
 //! and used there by an ordinary user, without a network.
 
+mod consumer;
+mod schemas;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -15,8 +18,8 @@ use crate::workspace::Workspace;
 const ENTER: &str = include_str!("enter.sh");
 /// What runs in it.
 const PAIRS: &str = include_str!("pairs.sh");
-/// The programs that use what was installed, and what brings Python.
-const PACKAGES: &str = "ibverbs-utils,perftest,python3-venv,rdmacm-utils";
+/// The programs that use what was installed, and those that install it.
+const PACKAGES: &str = "ibverbs-utils,perftest,python3-venv,rdmacm-utils,rpm,umoci";
 
 /// Something to install.
 struct Artefact {
@@ -31,7 +34,7 @@ struct Artefact {
     around: [&'static str; 2],
 }
 
-const ARTEFACTS: [Artefact; 3] = [
+const ARTEFACTS: [Artefact; 6] = [
     Artefact {
         name: "tarball",
         ending: "-linux-gnu.tar.gz",
@@ -61,6 +64,47 @@ const ARTEFACTS: [Artefact; 3] = [
 s.run([\"ibv_devinfo\", \"-d\", \"ferroce_lo\"], env=ferroce.env(), check=True, stdout=s.DEVNULL)'",
         ],
     },
+    Artefact {
+        name: "rpm",
+        ending: ".rpm",
+        installer: "root:root",
+        // A database without glibc: nothing there is what the package requires.
+        install: "rpm --dbpath /srv/rpm --install --nodeps /srv/ARTEFACT",
+        around: [
+            "",
+            "rpm --dbpath /srv/rpm --verify --nodeps ferroce
+             rpm -qp --requires /srv/*.rpm | grep -x 'glibc >= 2.28'
+             if rpm -qp --provides /srv/*.rpm | grep libibverbs; then exit 1; fi",
+        ],
+    },
+    Artefact {
+        name: "image",
+        ending: "-oci.tar",
+        installer: "root:root",
+        // Its entry point runs where there is nothing else, and fills the volume. It says so where
+        // it may not write, and a container that starts again fills it once more.
+        install: "mkdir /srv/layout && tar -xf /srv/ARTEFACT -C /srv/layout
+                  umoci unpack --image /srv/layout:$(echo ARTEFACT | cut -d - -f 2) /srv/image
+                  mkdir /srv/image/rootfs/target /opt/ferroce
+                  ! chroot --userspec=1000:1000 /srv/image/rootfs /install || exit 1
+                  chroot /srv/image/rootfs /install
+                  chroot /srv/image/rootfs /install
+                  mv /srv/image/rootfs/target/* /opt/ferroce",
+        around: ["PATH=/opt/ferroce/bin:$PATH", ""],
+    },
+    Artefact {
+        name: "action",
+        ending: "-linux-gnu.tar.gz",
+        installer: "stranger:stranger",
+        install: "export GITHUB_ENV=~/for-env GITHUB_PATH=~/for-path URL=/srv
+                  VERSION=$(echo ARTEFACT | cut -d - -f 2) sh /srv/setup.sh",
+        around: [
+            "PATH=$(cat ~/for-path):$PATH",
+            "env $(cat ~/for-env) ibv_devices | grep ferroce_lo
+             . ~/.ferroce/environment
+             ibv_devices | grep ferroce_lo",
+        ],
+    },
 ];
 
 /// Checks all artefacts in a release of Debian.
@@ -77,11 +121,16 @@ pub(crate) fn run(workspace: &Workspace, suite: &str, tally: &mut Tally) -> Resu
             Err(e) => tally.fail(&name, &e),
         }
     }
-    let begun = Instant::now();
-    match lintian(&made) {
-        Ok(()) => tally.ok("release.lintian", begun.elapsed()),
-        Err(e) => tally.fail("release.lintian", &e),
-    }
+    let mut check = |name: &str, outcome: &dyn Fn() -> Result<(), String>| {
+        let begun = Instant::now();
+        match outcome() {
+            Ok(()) => tally.ok(name, begun.elapsed()),
+            Err(e) => tally.fail(name, &e),
+        }
+    };
+    check("release.lintian", &|| lintian(&made));
+    check("release.schemas", &|| schemas::check(workspace, &made));
+    check("release.crates", &|| consumer::check(workspace));
     Ok(())
 }
 
@@ -124,7 +173,9 @@ fn check(artefact: &Artefact, made: &[PathBuf], clean: &Path) -> Result<(), Stri
 fn clean(workspace: &Workspace, suite: &str) -> Result<PathBuf, String> {
     let folder = workspace.target.join("release-check");
     let (root, fresh) = (folder.join(suite), folder.join(format!("{suite}-fresh")));
-    if !root.exists() {
+    let packages = folder.join(format!("{suite}-packages"));
+    if std::fs::read_to_string(&packages).ok().as_deref() != Some(PACKAGES) {
+        renew(&root)?;
         renew(&fresh)?;
         let mut make = Command::new("mmdebstrap");
         make.args(["--quiet", "--variant=minbase"]);
@@ -133,6 +184,7 @@ fn clean(workspace: &Workspace, suite: &str) -> Result<PathBuf, String> {
         make.arg(suite).arg(&fresh);
         sh::step(make)?;
         std::fs::rename(&fresh, &root).map_err(|e| format!("{}: {e}", root.display()))?;
+        write(&packages, PACKAGES)?;
     }
     Ok(root)
 }
