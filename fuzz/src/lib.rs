@@ -5,19 +5,24 @@ pub mod cm;
 pub mod early;
 pub mod icrc;
 pub mod input;
+pub mod iwarp;
 pub mod mad;
+pub mod mpa;
 pub mod packet;
+pub mod posted;
 pub mod rc;
 
 /// A target's entry: takes any bytes, panics if something does not hold.
 pub type Run = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Run); 6] = [
+pub const TARGETS: [(&str, Run); 8] = [
     ("packet", packet::run),
     ("icrc", icrc::run),
     ("mad", mad::run),
     ("cm", cm::run),
     ("rc", rc::run),
     ("early", early::run),
+    ("mpa", mpa::run),
+    ("iwarp", iwarp::run),
 ];

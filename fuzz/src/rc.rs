@@ -1,7 +1,6 @@
 //! Two reliable connected queue pairs under arbitrary work, packets, attribute changes, losses and
 //! time.
 
-mod posted;
 mod trouble;
 
 use std::time::Duration;
@@ -12,7 +11,7 @@ use ferroce_proto::testkit::{Faults, PD, Pair, Setup, Side, XrcQueue, remote, sg
 use ferroce_proto::verbs::{Mtu, Payload, QpState, RecvWr, SendFlags, SendOp, SendTo, SendWr, Sge};
 
 use super::input::Input;
-use posted::Posted;
+use super::posted::Posted;
 
 /// Operations of one run.
 const MAX_OPERATIONS: usize = 400;

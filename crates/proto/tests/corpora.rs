@@ -47,7 +47,20 @@ fn committed_early_packets_hold() {
 }
 
 #[test]
+fn committed_mpa_streams_hold() {
+    run_corpus("mpa");
+}
+
+#[test]
+fn committed_iwarp_sequences_hold() {
+    run_corpus("iwarp");
+}
+
+#[test]
 fn every_target_has_a_test_here() {
     let names = fuzz::TARGETS.map(|(name, _)| name);
-    assert_eq!(names, ["packet", "icrc", "mad", "cm", "rc", "early"]);
+    assert_eq!(
+        names,
+        ["packet", "icrc", "mad", "cm", "rc", "early", "mpa", "iwarp"]
+    );
 }

@@ -162,9 +162,6 @@ impl Wishes {
             }
             (Some(_), None) => return Err(StartupError::NoMatchingRtr),
         };
-        if agreement.ready == Some(Ready::Read) {
-            agreement.ord = agreement.ord.max(1);
-        }
         Ok(agreement)
     }
 }

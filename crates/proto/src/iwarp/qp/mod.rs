@@ -221,6 +221,12 @@ impl IwQp {
         true
     }
 
+    /// What holds for its connection.
+    #[must_use]
+    pub fn agreement(&self) -> Option<&Agreement> {
+        self.stream.as_ref().map(|stream| &stream.agreement)
+    }
+
     /// Queues a send work request. In ERR it is accepted and flushed.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use ferroce_proto::verbs::{Wc, WcStatus};
 
 /// Work requests of one queue that were accepted and have not completed, oldest first.
 #[derive(Default)]
-pub(super) struct Posted {
-    pub(super) open: VecDeque<(u64, bool)>,
+pub struct Posted {
+    pub open: VecDeque<(u64, bool)>,
     /// Completions that were looked at.
     seen: usize,
 }
@@ -15,7 +15,7 @@ pub(super) struct Posted {
 impl Posted {
     /// Each completion must be of the oldest open request that has to complete. Requests without a
     /// signal complete silently on success.
-    pub(super) fn check(&mut self, completions: &[(Wc, bool)]) {
+    pub fn check(&mut self, completions: &[(Wc, bool)]) {
         for (wc, _) in &completions[self.seen..] {
             loop {
                 let (wr_id, signalled) = self
@@ -36,7 +36,7 @@ impl Posted {
     }
 
     /// After a flush nothing is left that has to complete.
-    pub(super) fn check_empty(&self) {
+    pub fn check_empty(&self) {
         assert!(
             !self.open.iter().any(|&(_, signalled)| signalled),
             "never completed: {:?}",
