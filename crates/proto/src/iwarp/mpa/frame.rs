@@ -32,8 +32,11 @@ const MARKERS: u16 = 0x8000;
 const CRC: u16 = 0x4000;
 const REJECT: u16 = 0x2000;
 const ENHANCED: u16 = 0x1000;
-/// A bit that RFC 5044 reserves, by which two Ferroces know each other.
-const KIN: u16 = 0x0400;
+/// Bits that RFC 5044 reserves, by which two Ferroces know each other. The reply has another one
+/// than the request: siw (Linux 6.1) answers with the flags of the request.
+const KIN_REQUEST: u16 = 0x0400;
+const KIN_REPLY: u16 = 0x0200;
+const KIN: u16 = KIN_REQUEST | KIN_REPLY;
 const REVISION: u16 = 0x00ff;
 const COUNT: u16 = 0x3fff;
 const HIGH: u16 = 0x8000;
@@ -127,6 +130,13 @@ impl FrameKind {
             Self::Reply => b"MPA ID Rep Frame",
         }
     }
+
+    const fn kin(self) -> u16 {
+        match self {
+            Self::Request => KIN_REQUEST,
+            Self::Reply => KIN_REPLY,
+        }
+    }
 }
 
 impl ReadWords {
@@ -166,7 +176,7 @@ impl Frame {
             | flag(self.crc, CRC)
             | flag(self.reject, REJECT)
             | flag(self.words.is_some(), ENHANCED)
-            | flag(self.kin, KIN)
+            | flag(self.kin, self.kind.kin())
             | u16::from(self.revision);
         let words = self.words.map(ReadWords::emit);
         let words = words.as_ref().map_or(&[][..], |words| &words[..]);
@@ -221,7 +231,7 @@ impl Frame {
             markers: word & MARKERS != 0,
             crc: word & CRC != 0,
             reject: word & REJECT != 0 && kind == FrameKind::Reply,
-            kin: word & KIN != 0,
+            kin: word & KIN == kind.kin(),
             revision,
             words,
             private: private.to_vec(),

@@ -153,6 +153,22 @@ fn a_reply_without_the_enhanced_set_up_fails() {
     assert_eq!(outcome, Some(Outcome::Failed(StartupError::NotEnhanced)));
 }
 
+/// siw of Linux 6.1 copies the flags of the request into its reply.
+#[test]
+fn a_peer_that_echoes_the_flags_is_no_ferroce() {
+    let marked = Wishes {
+        mark: true,
+        ..wishes()
+    };
+    let (mut initiator, mut request) = Initiator::new(NOW, marked, b"").unwrap();
+    request[..16].copy_from_slice(b"MPA ID Rep Frame");
+    let (_, outcome) = initiator.on_bytes(&request);
+    match outcome {
+        Some(Outcome::Accepted { agreement, .. }) => assert!(!agreement.kin),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_rejection_carries_private_data() {
     let (mut initiator, request) = Initiator::new(NOW, wishes(), b"").unwrap();
