@@ -123,7 +123,7 @@ impl Asked {
     /// Asks, unless the answer is known.
     fn new(slot: u16, peer: Credentials, socket: SeqSocket) -> Self {
         let identity = Identity::read();
-        let said = if !identity.is_trusted_by(identity.relation(peer)) {
+        let said = if !identity.is_trusted_by(peer) {
             Some(Said::Nothing("it is another user's".into()))
         } else {
             let sent = socket.send(&[IoSlice::new(&QUESTION)]);

@@ -1,10 +1,10 @@
 //! Single messages between names.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
-use super::{Credentials, Name, Record, receive, refuse_descriptors};
+use super::{Credentials, Name, Record, process, receive, refuse_descriptors};
 use crate::cmsg::Control;
 use crate::fd::Fd;
 use crate::sys::{self, check_retry, socklen};
@@ -13,6 +13,8 @@ use crate::sys::{self, check_retry, socklen};
 #[derive(Debug)]
 pub struct Dgram {
     pub(super) fd: Fd,
+    /// Whether each message has its sender's pidfd.
+    names_senders: bool,
 }
 
 impl Dgram {
@@ -25,9 +27,10 @@ impl Dgram {
         let fd = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?;
         // Before the name: each message that comes has its sender's credentials.
         sys::set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, 1)?;
-        refuse_descriptors(&fd);
+        // With room for a pidfd a stranger's descriptor could come in its place.
+        let names_senders = refuse_descriptors(&fd) && process::ask_for_senders(&fd);
         name.apply(libc::SYS_bind, &fd)?;
-        Ok(Self { fd })
+        Ok(Self { fd, names_senders })
     }
 
     /// A socket without a name, which only sends.
@@ -37,6 +40,7 @@ impl Dgram {
     pub fn unbound() -> io::Result<Self> {
         Ok(Self {
             fd: sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?,
+            names_senders: false,
         })
     }
 
@@ -96,10 +100,19 @@ impl Dgram {
     /// ENOMEM and the like; none is expected.
     pub fn recv_from(&self, room: &mut [u8]) -> io::Result<(Record, Option<Credentials>)> {
         let mut control = Control::new();
-        // SAFETY: computes a size.
-        let capacity = unsafe { libc::CMSG_SPACE(socklen(size_of::<libc::ucred>())) } as usize;
+        let space = |size| {
+            // SAFETY: computes a size.
+            let space = unsafe { libc::CMSG_SPACE(socklen(size)) };
+            space as usize
+        };
         // There is no room for descriptors besides, so the kernel closes those that come with a
-        // message.
+        // message. It adds the sender's pidfd only where it refuses such messages.
+        let pidfd = if self.names_senders {
+            space(size_of::<RawFd>())
+        } else {
+            0
+        };
+        let capacity = space(size_of::<libc::ucred>()) + pidfd;
         let record = receive(&self.fd, room, Some((&mut control, capacity)))?;
         Ok((record, credentials(&control)))
     }
@@ -112,5 +125,9 @@ fn credentials(control: &Control) -> Option<Credentials> {
         .find(|m| m.level == libc::SOL_SOCKET && m.kind == libc::SCM_CREDENTIALS)?;
     // SAFETY: a structure of integers.
     let libc::ucred { pid, uid, .. } = unsafe { message.plain() }?;
-    Some(Credentials { pid, uid })
+    let pidfd = process::descriptor(control);
+    let process = pidfd
+        .filter(|_| pid == 0)
+        .and_then(|fd| process::number(&fd));
+    Some(Credentials { pid, uid, process })
 }

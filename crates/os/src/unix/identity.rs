@@ -107,11 +107,18 @@ impl Identity {
         self.decide(Credentials::own(), peer, || false)
     }
 
-    /// Whether the process of a relation takes descriptors of this one: it decides as
-    /// [`Relation::is_trusted`] does.
+    /// Whether a process takes descriptors of this one: it decides as [`Relation::is_trusted`]
+    /// does. A process in another user namespace may have no number for this one's user.
     #[must_use]
-    pub fn is_trusted_by(self, peer: Relation) -> bool {
-        peer.is_own_user() || (Credentials::own().uid == 0 && self.nobody != Some(0))
+    pub fn is_trusted_by(self, peer: Credentials) -> bool {
+        let own = Credentials::own();
+        // Root of a user namespace is nobody to those who have no number in it.
+        let is_root = own.uid == 0 && self.nobody != Some(0) && self.user(peer).is_some();
+        match self.relation_of_users(peer).is_own_user() {
+            // It cannot be asked; as a rule it has the same user namespace.
+            true if peer.pid == 0 => true,
+            own_user => (own_user || is_root) && is_mapped_for(own.uid, peer.pid),
+        }
     }
 
     /// The user of a process. `None`: no mapped user, so an equal number may be a different user's.
@@ -143,7 +150,7 @@ impl Identity {
     /// one user.
     #[must_use]
     pub fn names(self, peer: Credentials) -> bool {
-        peer.pid != 0 || self.user(peer).is_some()
+        peer.pid != 0 || peer.process.is_some() || self.user(peer).is_some()
     }
 
     fn decide(self, own: Credentials, peer: Credentials, sees: impl FnOnce() -> bool) -> Relation {
@@ -157,16 +164,40 @@ impl Identity {
     }
 }
 
+/// Whether a user of this process's namespace has a number in that of a process, if it is visible.
+/// Without `/proc` no namespace can be told from this one.
+fn is_mapped_for(user: u32, pid: i32) -> bool {
+    let read = |who: &str| {
+        let path = format!("/proc/{who}/uid_map");
+        uncancellable(|| fs::read_to_string(path)).ok()
+    };
+    let Some(own) = read("self") else { return true };
+    // The kernel shows a map of another namespace in numbers of the reader's.
+    read(&pid.to_string()).is_some_and(|peer| peer == own || inside(&peer, user).is_some())
+}
+
+/// What a `uid_map` maps to a user.
+fn inside(map: &str, user: u32) -> Option<u32> {
+    ranges(map).find_map(|[inside, outside, count]| moved(user, (outside, inside), count))
+}
+
 /// What a `uid_map` maps a user to.
 fn outside(map: &str, user: u32) -> Option<u32> {
-    map.lines().find_map(|line| {
+    ranges(map).find_map(|[inside, outside, count]| moved(user, (inside, outside), count))
+}
+
+/// The lines of a `uid_map`: first number inside, first number outside, how many.
+fn ranges(map: &str) -> impl Iterator<Item = [u32; 3]> {
+    map.lines().filter_map(|line| {
         let numbers: Vec<u32> = line.split_whitespace().flat_map(str::parse).collect();
-        let &[inside, outside, count] = &numbers[..] else {
-            return None;
-        };
-        let offset = user.checked_sub(inside).filter(|offset| *offset < count)?;
-        outside.checked_add(offset)
+        numbers.try_into().ok()
     })
+}
+
+/// A number of the range at `from`, as that of the range at `to`.
+fn moved(number: u32, (from, to): (u32, u32), count: u32) -> Option<u32> {
+    let offset = number.checked_sub(from).filter(|offset| *offset < count)?;
+    to.checked_add(offset)
 }
 
 /// Whether a process that this one can see has a PID namespace of its own, below this process's.
@@ -190,11 +221,19 @@ fn depth(status: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
+    fn credentials(pid: i32, uid: u32) -> Credentials {
+        Credentials {
+            pid,
+            uid,
+            process: None,
+        }
+    }
+
     const WHOLE_MAP: &str = "         0          0 4294967295\n";
 
     fn relation(map: Option<&str>, own: u32, (uid, pid): (u32, i32)) -> Relation {
-        let own = Credentials { pid: 10, uid: own };
-        Identity::from_texts(map, Some("65534\n")).decide(own, Credentials { pid, uid }, || true)
+        let own = credentials(10, own);
+        Identity::from_texts(map, Some("65534\n")).decide(own, credentials(pid, uid), || true)
     }
 
     #[test]
@@ -236,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_system_may_have_another_overflow_user() {
-        let peer = |uid| Credentials { pid: 11, uid };
+        let peer = |uid| credentials(11, uid);
         let of = |overflow, uid| {
             Identity::from_texts(Some(""), overflow).decide(peer(uid), peer(uid), || true)
         };
@@ -252,7 +291,7 @@ mod tests {
     fn a_process_of_another_pid_namespace_is_apart() {
         assert_eq!(relation(Some(WHOLE_MAP), 5, (5, 0)), Relation::OwnApart);
         assert_eq!(relation(Some(WHOLE_MAP), 5, (6, 0)), Relation::Foreign);
-        let own = Credentials { pid: 10, uid: 5 };
+        let own = credentials(10, 5);
         let seen_below = Identity { nobody: None }.decide(own, own, || false);
         assert_eq!(seen_below, Relation::OwnApart);
         assert_eq!(depth("Name:\tx\nNSpid:\t12\t1\nNSpgid:\t1\n"), Some(2));
@@ -274,5 +313,9 @@ mod tests {
         assert_eq!(users, [Some(1000), Some(100_000), Some(165_535), None]);
         assert_eq!(outside(WHOLE_MAP, 1000), Some(1000));
         assert_eq!(outside("", 0), None);
+        let users = [1000, 1001, 100_000, 165_536].map(|user| inside(container, user));
+        assert_eq!(users, [Some(0), None, Some(1), None]);
+        let own = Credentials::own();
+        assert!(is_mapped_for(own.uid, own.pid) && !is_mapped_for(own.uid, 0));
     }
 }

@@ -7,11 +7,13 @@ mod dgram;
 mod discard;
 mod identity;
 mod privilege;
+mod process;
 mod seq;
 
 use std::fs;
 use std::io;
 use std::mem::offset_of;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use crate::cmsg::Control;
@@ -28,9 +30,11 @@ pub use seq::{MAX_DESCRIPTORS, SeqListener, SeqSocket, Waiting};
 
 /// Has the kernel refuse messages with descriptors to a socket (`SO_PASSRIGHTS`, Linux 6.16):
 /// dropping a stranger's can take as long as the stranger likes. Older kernels deliver them.
-fn refuse_descriptors(fd: &Fd) {
+///
+/// Returns whether the kernel does that.
+fn refuse_descriptors(fd: &Fd) -> bool {
     const SO_PASSRIGHTS: std::ffi::c_int = 83;
-    let _ = set_option(fd.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
+    set_option(fd.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, 0).is_ok()
 }
 
 /// Who is at the other end, as the kernel vouches.
@@ -40,6 +44,9 @@ pub struct Credentials {
     pub pid: i32,
     /// Effective user.
     pub uid: u32,
+    /// Which process it is, in every PID namespace; asked for only where `pid` is 0, and known to
+    /// kernels since Linux 6.16.
+    pub process: Option<NonZeroU64>,
 }
 
 impl Credentials {
@@ -51,6 +58,7 @@ impl Credentials {
         Self {
             pid: i32::try_from(std::process::id()).unwrap_or(0),
             uid,
+            process: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use super::{Credentials, Name, Record, descriptors, receive, refuse_descriptors};
+use super::{Credentials, Name, Record, descriptors, process, receive, refuse_descriptors};
 use crate::cmsg::Control;
 use crate::fd::Fd;
 use crate::sys::{self, check, check_retry, fit, raw_fd, socklen};
@@ -298,6 +298,9 @@ impl SeqSocket {
         Ok(Credentials {
             pid: cred.pid,
             uid: cred.uid,
+            process: (cred.pid == 0)
+                .then(|| process::of_peer(&self.fd))
+                .flatten(),
         })
     }
 }

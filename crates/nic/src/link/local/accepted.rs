@@ -198,7 +198,11 @@ impl Link {
     pub(super) fn of_stranger(socket: SeqSocket, slot: u16, user: u32) -> Self {
         Self {
             socket,
-            peer: Credentials { pid: 1, uid: user },
+            peer: Credentials {
+                pid: 1,
+                uid: user,
+                process: None,
+            },
             slot: Some(slot),
             user: LocalUser {
                 relation: Relation::Foreign,

@@ -84,11 +84,12 @@ impl Outgoing {
     ) -> io::Result<Self> {
         let there = socket.peer()?;
         let relation = identity.relation(there);
-        let ring = match identity.is_trusted_by(relation) {
+        let takes_descriptors = identity.is_trusted_by(there);
+        let ring = match takes_descriptors {
             true => room.ring,
             false => Err("the other process is another user's"),
         };
-        let board = board.filter(|_| relation == Relation::Own);
+        let board = board.filter(|_| takes_descriptors && relation == Relation::Own);
         let way = Way::open(socket, own, Room { ring, ..room }, board)?;
         Ok(Self {
             way,

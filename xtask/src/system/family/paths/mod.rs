@@ -17,6 +17,23 @@ use refusals::{BEST, Due, Lacks, NO_COPIES, NOTHING, REFUSALS};
 /// Log filter under which a process tells of its paths.
 const LOG: (&str, &str) = ("FERROCE_LOG", "ferroce::path=debug,ferroce::direct=debug");
 
+/// A server and a client that do not have the same user, though some of them read each other's
+/// user id as 65534, and some run under the same number in another user namespace.
+const STRANGERS: [(User, User); 9] = [
+    (User::Ordinary, User::Second),
+    (User::Unmapped, User::UnmappedSecond),
+    (User::Nobody, User::UnmappedSecond),
+    (User::Ordinary, User::Unmapped),
+    (User::Unmapped, User::Ordinary),
+    (User::Root, User::Unmapped),
+    (User::Root, User::Container),
+    (User::Container, User::Second),
+    (User::Container, User::ContainerSecond),
+];
+
+/// Linux that can tell processes apart which have neither a user nor a PID where the other one is.
+const TELLS_APART: [u32; 2] = [6, 16];
+
 pub(super) fn add(all: &mut Catalogue) {
     for (name, user, server, client, due) in REFUSALS {
         let name = format!("paths.{name}");
@@ -50,6 +67,12 @@ pub(super) fn add(all: &mut Catalogue) {
             },
         );
     }
+    for (server, client) in STRANGERS {
+        let name = format!("paths.strangers.{}-{}", server.name(), client.name());
+        all.at(&name, Place::Loopback, User::Ordinary, 60, move |stage| {
+            strangers(stage, server, client)
+        });
+    }
     for user in [User::Root, User::Ordinary] {
         all.at("paths.machine", Place::Loopback, user, 30, machine);
     }
@@ -65,6 +88,52 @@ fn by_ptrace_scope() -> Due {
             direct_why: "kernel.yama.ptrace_scope",
             ..NO_COPIES
         },
+    }
+}
+
+/// The two work on each other, and neither gives the other a descriptor or lets it into its memory.
+/// Their logs tell: root is a stranger to a process whose user namespace has no number for it.
+fn strangers(stage: &Stage, server: User, client: User) -> Outcome {
+    let has_names = |user| !matches!(user, User::Container | User::ContainerSecond);
+    let works = (has_names(server) && has_names(client)) || kernel()? >= TELLS_APART;
+    let run_by = |user| Lacks {
+        user: Some(user),
+        ..NOTHING
+    };
+    let mut server = start(stage, Side::A, run_by(server), &["server"])?;
+    let port = super::programs::port_of(&mut server)?;
+    let words = ["client", stage.ipv4(), &port];
+    let mut client = start(stage, Side::B, run_by(client), &words)?;
+    if !works {
+        client.refuse()?;
+        return server.signal_all(Signal::SIGKILL);
+    }
+    client.says("done")?;
+    server.says("done")?;
+    let offers_none = "the other process offers no direct way";
+    contains(&client.output(), offers_none)?;
+    for process in [&client, &server] {
+        contains(&process.output(), "packets by Unix socket")?;
+        if process.output().contains("WRITE and READ direct") {
+            return Err(format!(
+                "{} takes a stranger for its own user",
+                process.label
+            ));
+        }
+    }
+    server.signal_all(Signal::SIGTERM)?;
+    client.succeed()?;
+    server.succeed()
+}
+
+/// Major and minor number of the running Linux.
+fn kernel() -> Result<[u32; 2], String> {
+    let path = "/proc/sys/kernel/osrelease";
+    let release = fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok([major, minor]),
+        _ => Err(format!("{path}: {release}")),
     }
 }
 
