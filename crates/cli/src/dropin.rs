@@ -76,7 +76,7 @@ pub(crate) fn preloaded(folder: &Path) -> Result<OsString, String> {
     if library.as_os_str().as_bytes().iter().any(separates) {
         return Err(format!(
             "the loader cannot be told of {}: LD_PRELOAD has no way to write ':' or a space in a name; move Ferroce \
-             elsewhere, or use --no-preload",
+             elsewhere",
             library.display()
         ));
     }

@@ -7,6 +7,7 @@ mod bench;
 mod connection;
 mod demo;
 mod devices;
+mod doctor;
 mod dropin;
 mod manual;
 mod paths;
@@ -73,6 +74,15 @@ enum Command {
         #[arg(long)]
         paths: bool,
     },
+    /// Say what works here, what does not, and what mends it
+    ///
+    /// The paths are tried between two processes of this command. The status is 1 if anything fails,
+    /// and 0 if some of it merely has less speed.
+    Doctor {
+        /// A program that is to run on the software device
+        #[arg(last = true, value_name = "PROGRAM")]
+        program: Option<OsString>,
+    },
     /// Try a path (started by `devices --paths`)
     #[command(hide = true)]
     TryPath {
@@ -105,6 +115,7 @@ fn main() -> ExitCode {
         Command::Env { extras } => run::env(extras),
         Command::Devices { json, paths: true } => paths::show(json),
         Command::Devices { json, .. } => devices::list(json),
+        Command::Doctor { program } => doctor::examine(program.as_deref()),
         Command::TryPath { to } => paths::take_part(to),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => bench::bench(args),

@@ -158,9 +158,12 @@ impl Change {
 /// What changes in a program's environment.
 fn changes(extras: Extras) -> Result<Vec<Change>, String> {
     let folder = dropin::folder()?;
-    let preloaded = (!extras.no_preload)
-        .then(|| dropin::preloaded(&folder))
-        .transpose()?;
+    let preloaded = (!extras.no_preload).then(|| dropin::preloaded(&folder));
+    // Most programs do well without.
+    let preloaded = preloaded.and_then(|list| {
+        list.inspect_err(|e| eprintln!("ferroce: {e}; nothing is preloaded"))
+            .ok()
+    });
     let change = |name, value, place| Change { name, value, place };
     let path = change(LIBRARY_PATH, folder.into(), Place::First);
     let preload = preloaded.map(|list| change(PRELOAD, list, Place::Last));

@@ -9,8 +9,7 @@ use std::process::ExitCode;
 
 use ferroce_nic::survey::{self, Process};
 
-pub(crate) use trial::take_part;
-use trial::{Tried, Which};
+pub(crate) use trial::{Tried, Which, run as try_path, take_part};
 
 use crate::connection::Outcome;
 
@@ -44,6 +43,6 @@ pub(crate) fn show(as_json: bool) -> ExitCode {
 fn look() -> Outcome<Seen> {
     let failed = |e| format!("cannot look at the processes: {e}");
     let processes = survey::processes().map_err(failed)?;
-    let tried = [Which::Host, Which::Wire].map(trial::run).into();
+    let tried = [Which::Host, Which::Wire].map(try_path).into();
     Ok(Seen { tried, processes })
 }

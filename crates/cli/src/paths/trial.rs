@@ -26,7 +26,7 @@ const SIZE: usize = 4096;
 
 /// Which path is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(crate) enum Which {
     /// That between processes of a host.
     Host,
     /// The one to other hosts, by way of the loopback interface.
@@ -34,7 +34,7 @@ pub(super) enum Which {
 }
 
 impl Which {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Host => "same host",
             Self::Wire => "between hosts",
@@ -51,22 +51,22 @@ impl Which {
 }
 
 /// What came of it.
-pub(super) struct Tried {
-    pub(super) which: Which,
+pub(crate) struct Tried {
+    pub(crate) which: Which,
     /// What the calling process had, and its queue pair; or why it did not work.
-    pub(super) found: Outcome<Found>,
+    pub(crate) found: Outcome<Found>,
 }
 
 /// What a trial has found.
-pub(super) struct Found {
-    pub(super) means: Vec<Means>,
-    pub(super) flow: Flow,
+pub(crate) struct Found {
+    pub(crate) means: Vec<Means>,
+    pub(crate) flow: Flow,
     /// Why READs and WRITEs are not done directly, as the process knows of its peer.
-    pub(super) direct_why: String,
+    pub(crate) direct_why: String,
 }
 
 /// Tries a path.
-pub(super) fn run(which: Which) -> Tried {
+pub(crate) fn run(which: Which) -> Tried {
     let found = attempt(which);
     Tried { which, found }
 }

@@ -82,6 +82,7 @@ pub enum DirectCounter {
 #[derive(Debug, Default)]
 pub struct Counters {
     tallies: Mutex<Tallies>,
+    opened: AtomicU64,
     timeouts: AtomicU64,
     forwarded: AtomicU64,
     direct_refused: [AtomicU64; Refusal::ALL.len()],
@@ -95,6 +96,8 @@ pub struct Counters {
 #[derive(Debug, Default)]
 struct Tallies {
     open: HashMap<Qpn, Arc<Tally>>,
+    /// Queue pairs that there were, with those that are open.
+    made: u64,
     /// The sum of those of queue pairs that are gone.
     closed: Tally,
 }
@@ -163,6 +166,15 @@ impl Counters {
     #[must_use]
     pub fn rx_bytes(&self) -> u64 {
         self.tallied(Tallied::RxBytes)
+    }
+    /// How often the device was opened.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+    /// Queue pairs that were made, and what they have counted.
+    pub(super) fn queue_pairs(&self) -> (u64, Tally) {
+        let tallies = lock(&self.tallies);
+        (tallies.made, tallies.sum())
     }
     /// Timers of queue pairs that ran out: resends, probes, ends of waits.
     #[must_use]
@@ -260,7 +272,9 @@ impl Counters {
     /// The tally of a new queue pair.
     pub(crate) fn open_tally(&self, qpn: Qpn) -> Arc<Tally> {
         let tally = Arc::new(Tally::default());
-        lock(&self.tallies).open.insert(qpn, Arc::clone(&tally));
+        let mut tallies = lock(&self.tallies);
+        tallies.made += 1;
+        tallies.open.insert(qpn, Arc::clone(&tally));
         tally
     }
     /// The queue pair is gone, and counts no more.
@@ -277,6 +291,9 @@ impl Counters {
     }
     pub(crate) fn count_direct_refused(&self, why: Refusal) {
         self.direct_refused[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+    pub(crate) fn count_opened(&self) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
     }
     pub(crate) fn count_timeout(&self) {
         self.timeouts.fetch_add(1, Ordering::Relaxed);

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use ferroce_os::clock;
 
-use super::Nic;
 use super::sync::lock;
+use super::{Nic, summary};
 
 /// How long an exit waits for it at most: as long as a busy machine may keep a thread from its
 /// processor. What is not said by then is lost, as an acknowledgement that waits for the program's
@@ -42,6 +42,8 @@ pub(super) struct Leaving {
     /// The process that has the device thread. A child that came to be without a word to the C
     /// library has our memory, and not the thread.
     process: u32,
+    /// Whether what the process did is printed.
+    summarises: bool,
     stage: Mutex<Stage>,
     changed: Condvar,
 }
@@ -56,6 +58,7 @@ impl Leaving {
         };
         Self {
             process: process::id(),
+            summarises: summary::is_wanted(),
             stage: Mutex::new(stage),
             changed: Condvar::new(),
         }
@@ -67,6 +70,9 @@ impl Leaving {
             return;
         }
         nic.say_goodbye();
+        if self.summarises {
+            nic.print_summary();
+        }
         *lock(&self.stage) = Stage::Left;
         self.changed.notify_all();
     }

@@ -28,6 +28,7 @@ mod repeats;
 mod rights;
 mod sleeper;
 mod start;
+mod summary;
 mod sync;
 mod table;
 mod tally;

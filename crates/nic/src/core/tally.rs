@@ -4,9 +4,10 @@
 //! queue pair has its own. Only who has its lock adds, with a load and a store; whoever wants to
 //! know the device's sum reads them all.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::counters::Way;
+use crate::path::Carrier;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(crate) enum Tallied {
 
 /// Counters of a queue pair.
 const COUNTERS: usize = 7 + 2 * Way::ALL.len();
+/// No carrier so far.
+const NONE: usize = Carrier::ALL.len();
 
 impl Tallied {
     #[inline]
@@ -52,8 +55,27 @@ impl Tallied {
 }
 
 /// The counters of one queue pair.
-#[derive(Debug, Default)]
-pub(crate) struct Tally([AtomicU64; COUNTERS]);
+#[derive(Debug)]
+pub(crate) struct Tally {
+    counts: [AtomicU64; COUNTERS],
+    /// Bytes of packets, both ways, by what carried them. Those since the last change of the carrier
+    /// are not in it yet.
+    carried: [AtomicU64; NONE + 1],
+    /// What carries now, as an index of `carried`, and the bytes of packets before it did.
+    carrier: AtomicUsize,
+    before: AtomicU64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            counts: [const { AtomicU64::new(0) }; COUNTERS],
+            carried: [const { AtomicU64::new(0) }; NONE + 1],
+            carrier: AtomicUsize::new(NONE),
+            before: AtomicU64::new(0),
+        }
+    }
+}
 
 impl Tally {
     /// Packets were given to a link. The caller has the queue pair's lock; so it is with all that
@@ -89,20 +111,77 @@ impl Tally {
         self.add(Tallied::DirectMapped, is_mapped.into());
     }
 
+    /// From here packets go another way. Seldom, so a message need not count by the way.
+    pub(crate) fn change_carrier(&self, to: Carrier) {
+        let (now, bytes) = (self.carrier.load(Ordering::Relaxed), self.packet_bytes());
+        let since = bytes.saturating_sub(self.before.load(Ordering::Relaxed));
+        // What came before the first packet went out came the same way.
+        let of = if now == NONE { to as usize } else { now };
+        self.carried[of].fetch_add(since, Ordering::Relaxed);
+        self.before.store(bytes, Ordering::Relaxed);
+        self.carrier.store(to as usize, Ordering::Relaxed);
+    }
+
+    /// Bytes of packets by what carried them, in the order of [`Carrier::ALL`], and last those of
+    /// queue pairs that have sent nothing.
+    pub(super) fn carried(&self) -> [u64; NONE + 1] {
+        let now = self.carrier.load(Ordering::Relaxed);
+        let since = self
+            .packet_bytes()
+            .saturating_sub(self.before.load(Ordering::Relaxed));
+        std::array::from_fn(|i| {
+            let more = if i == now { since } else { 0 };
+            self.carried[i].load(Ordering::Relaxed) + more
+        })
+    }
+
+    fn packet_bytes(&self) -> u64 {
+        self.get(Tallied::TxBytes) + self.get(Tallied::RxBytes)
+    }
+
     pub(super) fn get(&self, what: Tallied) -> u64 {
-        self.0[what.index()].load(Ordering::Relaxed)
+        self.counts[what.index()].load(Ordering::Relaxed)
     }
 
     /// Adds what another one has counted.
     pub(super) fn take_over(&self, other: &Self) {
-        for (own, other) in self.0.iter().zip(&other.0) {
+        for (own, bytes) in self.carried.iter().zip(other.carried()) {
+            own.fetch_add(bytes, Ordering::Relaxed);
+        }
+        for (own, other) in self.counts.iter().zip(&other.counts) {
             own.fetch_add(other.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+        // They are all in `carried`.
+        self.before.store(self.packet_bytes(), Ordering::Relaxed);
     }
 
     #[inline]
     fn add(&self, what: Tallied, more: u64) {
-        let counter = &self.0[what.index()];
+        let counter = &self.counts[what.index()];
         counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_for_what_carried_them() {
+        let (one, two, sum) = (Tally::default(), Tally::default(), Tally::default());
+        one.count_rx(1, 5);
+        one.change_carrier(Carrier::Ring);
+        one.count_tx(2, 100);
+        one.change_carrier(Carrier::Lane);
+        one.count_rx(1, 7);
+        two.count_rx(1, 30);
+        for tally in [&one, &two] {
+            sum.take_over(tally);
+        }
+        assert_eq!(one.carried(), [7, 105, 0, 0, 0]);
+        assert_eq!(two.carried(), [0, 0, 0, 0, 30]);
+        assert_eq!(sum.carried(), [7, 105, 0, 0, 30]);
+        one.count_tx(1, 1);
+        assert_eq!(one.carried(), [8, 105, 0, 0, 0]);
     }
 }

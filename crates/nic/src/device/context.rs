@@ -55,6 +55,7 @@ impl Context {
             events: EventQueue::new()?,
         });
         device.add_context(&context);
+        device.counters().count_opened();
         Ok(context)
     }
     /// The device.

@@ -17,6 +17,11 @@ pub enum Carrier {
     Wire,
 }
 
+impl Carrier {
+    /// All, in the order of the counters.
+    pub(crate) const ALL: [Self; 4] = [Self::Lane, Self::Ring, Self::Socket, Self::Wire];
+}
+
 impl fmt::Display for Carrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

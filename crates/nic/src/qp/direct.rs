@@ -93,6 +93,7 @@ impl Qp {
     /// Notes what carries packets, and says so if that is news.
     pub(super) fn note_packets(&self, locked: &mut Locked, carrier: Carrier) {
         if locked.report.packets.replace(carrier) != Some(carrier) {
+            self.tally.change_carrier(carrier);
             self.tell_path(&locked.report);
         }
     }

@@ -25,6 +25,8 @@ pub(super) fn add(all: &mut Catalogue) {
         all.at("demo", Place::Loopback, user, 20, demo);
         all.at("demo", Place::OneSpace, user, 20, demo);
     }
+    all.at("doctor", Place::Loopback, User::Ordinary, 30, doctor);
+    all.at("summary", Place::OneSpace, User::Ordinary, 30, summary);
     all.at(
         "log.filter",
         Place::Loopback,
@@ -43,6 +45,67 @@ pub(super) fn add(all: &mut Catalogue) {
         without_library,
     );
     all.at("run.installed", Place::Loopback, User::Root, 10, installed);
+}
+
+/// What works is said, what does not makes the status 1, and what mends it stands below.
+fn doctor(stage: &Stage) -> Outcome {
+    let ferroce = stage.built("ferroce");
+    let ask = |words: &[&str]| stage.bare(Side::A, words).start();
+    let mut healthy = ask(&[&ferroce, "doctor", "--", "ibv_devices"])?;
+    healthy.succeed()?;
+    for text in [
+        "libraries",
+        "ferroce_lo",
+        "same host",
+        "UDP port 4791",
+        "sees the devices",
+    ] {
+        contains(&healthy.output(), text)?;
+    }
+    let mut refused = ask(&[&ferroce, "doctor", "--", "su"])?;
+    refused.end_with(1)?;
+    contains(&refused.output(), "runs with more rights")?;
+    // Its loopback interface is down.
+    let mut bare = ask(&["unshare", "--user", "--net", &ferroce, "doctor"])?;
+    bare.end_with(1)?;
+    contains(&bare.output(), "mend: sudo ip link set lo up")
+}
+
+/// What went over the device is told at exit, and nothing where no device was opened.
+fn summary(stage: &Stage) -> Outcome {
+    let rping = |role| ["rping", role, "-a", stage.ipv4(), "-C", "10"];
+    let start = |words: &[&str]| {
+        let mut launch = stage.program(Side::A, words);
+        launch.env("FERROCE_SUMMARY", "1").start()
+    };
+    let mut server = start(&rping("-s"))?;
+    server.listens_on_cm(7174)?;
+    let mut client = start(&rping("-c"))?;
+    client.succeed()?;
+    server.succeed()?;
+    for process in [&server, &client] {
+        let output = process.output();
+        let line = output
+            .lines()
+            .find(|line| line.starts_with("ferroce summary: "));
+        let line = line.ok_or("no summary")?;
+        for text in [
+            "program=rping device=ferroce_",
+            " queue_pairs=1 ",
+            "sent=20 received=20 ",
+        ] {
+            contains(line, text)?;
+        }
+        if line.contains("bytes=0") || line.contains("wire=") {
+            return Err(format!("bytes by another way: {line}"));
+        }
+    }
+    let mut none = start(&["sh", "-c", "ibv_devices"])?;
+    none.succeed()?;
+    if none.output().contains("summary") {
+        return Err("a summary without a device".into());
+    }
+    Ok(())
 }
 
 fn statuses(stage: &Stage) -> Outcome {
@@ -198,6 +261,7 @@ fn installed(stage: &Stage) -> Outcome {
     let text = |e: std::io::Error| e.to_string();
     let root = stage.file("installed");
     let files = [
+        ("libferroce_sysfs.so", "lib/ferroce/libferroce-sysfs.so"),
         ("ferroce", "bin/ferroce"),
         ("ferroce-lib/libibverbs.so.1", "lib/ferroce/libibverbs.so.1"),
         ("ferroce-lib/librdmacm.so.1", "lib/ferroce/librdmacm.so.1"),
@@ -215,7 +279,10 @@ fn installed(stage: &Stage) -> Outcome {
         .bare(Side::A, &[&link, "run", "ibv_devices"])
         .start()?;
     devices.succeed()?;
-    contains(&devices.output(), "ferroce")?;
+    contains(&devices.output(), "ferroce_")?;
+    if devices.output().contains("ferroce: ") {
+        return Err("something is amiss".to_owned());
+    }
     let mut manual = stage
         .bare(Side::A, &[&link, "manual", &share.to_string_lossy()])
         .start()?;

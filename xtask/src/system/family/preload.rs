@@ -7,8 +7,6 @@ use super::contains;
 use crate::sh;
 use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
 
-/// Where Debian's libraries are.
-const LIBRARIES: &str = "/usr/lib";
 /// What a packager of Python wheels makes of the names of the two libraries.
 const RENAMED: [(&str, &str); 2] = [
     ("libibverbs.so.1", "libibverbs-1234abcd.so.1.99.0"),
@@ -33,12 +31,8 @@ impl Bundle {
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let bundle = Self(folder);
         for (library, renamed) in RENAMED {
-            let found = sh::output("find", &[LIBRARIES, "-name", library])?;
-            let first = found
-                .lines()
-                .next()
-                .ok_or_else(|| format!("no {library}"))?;
-            bundle.take(first, renamed)?;
+            let found = sh::output("gcc", &[&format!("-print-file-name={library}")])?;
+            bundle.take(found.trim(), renamed)?;
             sh::output(
                 "patchelf",
                 &["--set-soname", renamed, &bundle.file(renamed)],
