@@ -5,49 +5,44 @@
 //! the connection manager's service.
 //!
 //! ```text
-//! Qp, Cq, Mr, Pd, Context ...   objects, each behind its own lock
-//!    └─ core    slot of this process, tables QPN → Qp and Key → Region, progress(now), thread, timers
-//!         └─ path    which link a queue pair uses: local (another process of this namespace) or wire
-//!              └─ link    UDP 4791; Unix sockets; wrappers (fault injection)
-//! cm             connection manager: identifiers, ports, MAD routing; sits beside core
+//! cm, survey    connection manager: identifiers, ports, MAD routing; which paths there are
+//!  └─ engine    table QPN → Qp, progress(now), device thread, start and end
+//!      └─ objects    Qp, Cq, Mr, Pd, Context ..., each behind its own lock
+//!          └─ link    UDP 4791; Unix sockets and rings; which of them a queue pair uses
+//!              └─ services    rights, timers, pacing, budgets, boards, keys, sleep
+//!                  └─ base    locks, numbers, events on a descriptor, counters
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod ah;
-mod auth;
+mod base;
 pub mod cm;
-pub mod cq;
-pub mod device;
-pub mod mr;
-pub mod qp;
-pub mod srq;
-pub mod survey;
-pub mod xrc;
-
-mod claims;
-mod core;
-mod direct;
+mod engine;
 mod link;
-mod path;
+pub mod objects;
+mod services;
+pub mod survey;
 
 /// Parsers that are not public, for the fuzz targets.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     pub use crate::cm::fuzz as speakers;
-    pub use crate::direct::fuzz_board as board;
     pub use crate::link::local::fuzz_record as record;
     pub use crate::link::local::fuzz_strangers as strangers;
+    pub use crate::services::direct::fuzz_board as board;
 }
 
-pub use crate::core::{Asker, Counters, Denial, DirectCounter, DropReason, Nic, Way, all_denials};
-pub use ah::Ah;
+pub use crate::services::direct::SharedRange;
+pub use base::counters::{Counters, DirectCounter, DropReason, Way};
+pub use base::denials::{Asker, Denial, all_denials};
+pub use base::refusal::Refusal;
 pub use cm::{EventChannel, Id};
-pub use cq::{CompChannel, Cq, CqOptions};
-pub use device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};
-pub use direct::{Refusal, SharedRange};
+pub use engine::Nic;
 pub use ferroce_os::Error;
-pub use mr::{DeviceMemory, Mr, Pd, Window};
-pub use path::{Carrier, PathReport};
-pub use qp::{Qp, QpInit};
-pub use srq::{Srq, SrqAttr};
-pub use xrc::{Inode, Xrcd, XrcdFlags};
+pub use link::path::{Carrier, PathReport};
+pub use objects::ah::Ah;
+pub use objects::cq::{CompChannel, Cq, CqOptions};
+pub use objects::device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};
+pub use objects::mr::{DeviceMemory, Mr, Pd, Window};
+pub use objects::qp::{Qp, QpInit};
+pub use objects::srq::{Srq, SrqAttr};
+pub use objects::xrc::{Inode, Xrcd, XrcdFlags};

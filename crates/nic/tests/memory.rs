@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{ALL, Buffer, End, pair, pattern, runs_over_the_wire};
-use ferroce_nic::mr::{IMPLICIT, WindowRange};
+use ferroce_nic::objects::mr::{IMPLICIT, WindowRange};
 use ferroce_nic::{Mr, Window};
 use ferroce_os::memory::Mapping;
 use ferroce_proto::ids::Key;

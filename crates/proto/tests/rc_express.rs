@@ -1,5 +1,5 @@
-//! What is received the short way (module `express`) leaves the same packets, completions, memory
-//! and state as what goes the general way.
+//! What is received the short way (module `fast::receive`) leaves the same packets, completions,
+//! memory and state as what goes the general way.
 
 mod common;
 

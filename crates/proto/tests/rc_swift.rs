@@ -1,4 +1,4 @@
-//! What is sent, received and acknowledged swiftly (module `swift`) leaves the same packets,
+//! What is sent, received and acknowledged swiftly (module `fast::send`) leaves the same packets,
 //! completions, memory and state as what goes the general way.
 
 mod common;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use ferroce_nic::cq::raw_clock;
+use ferroce_nic::objects::cq::raw_clock;
 use libc::timespec;
 
 use crate::types::{IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_values_ex};

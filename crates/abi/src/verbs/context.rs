@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferroce_nic::device::AsyncSubject;
+use ferroce_nic::objects::device::AsyncSubject;
 use ferroce_nic::{Context, Error};
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fork;

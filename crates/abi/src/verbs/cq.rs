@@ -6,8 +6,8 @@ use std::mem::{MaybeUninit, offset_of};
 use std::slice;
 use std::sync::Arc;
 
-use ferroce_nic::cq::Entry;
-use ferroce_nic::device::AsyncSubject;
+use ferroce_nic::objects::cq::Entry;
+use ferroce_nic::objects::device::AsyncSubject;
 use ferroce_nic::{Cq, CqOptions, Error};
 use libc::c_void;
 

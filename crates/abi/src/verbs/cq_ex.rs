@@ -4,7 +4,7 @@ use crate::object::{Refusal, is_of_other_process, refuse_inherited};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 
-use ferroce_nic::cq::{Entry, Stamp, Stamps};
+use ferroce_nic::objects::cq::{Entry, Stamp, Stamps};
 use ferroce_nic::{CqOptions, Error};
 use libc::pthread_mutex_t;
 

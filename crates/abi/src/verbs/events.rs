@@ -4,7 +4,7 @@ use crate::object::{inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 
-use ferroce_nic::device::AsyncSubject;
+use ferroce_nic::objects::device::AsyncSubject;
 use ferroce_proto::verbs::AsyncEvent;
 
 use super::{context, cq, qp, srq, wait};

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferroce_nic::mr::Advice;
+use ferroce_nic::objects::mr::Advice;
 use ferroce_nic::{Error, Mr, SharedRange};
 use ferroce_os::memory::{Mapping, SharedFile, file_size, page_size};
 use ferroce_proto::ids::Key;

@@ -3,7 +3,7 @@
 use crate::object::{self, Handle, refuse_inherited};
 use std::ffi::c_int;
 
-use ferroce_nic::mr::WindowRange;
+use ferroce_nic::objects::mr::WindowRange;
 use ferroce_nic::{Error, Window};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::WindowType;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-use ferroce_nic::device::AsyncSubject;
+use ferroce_nic::objects::device::AsyncSubject;
 use ferroce_nic::{Error, Srq, SrqAttr};
 use libc::c_void;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Id;
 use super::types::{Event, EventParam};
-use crate::core::{EventQueue, Owned};
+use crate::base::events::{EventQueue, Owned};
 use crate::{Error, Nic};
 
 /// An event channel.

@@ -17,9 +17,9 @@ use ferroce_proto::verbs::QpType;
 use super::ports::PortKey;
 use super::{CmService, EventChannel, EventKind, Host, PortSpace, Speaker, Via};
 use crate::Device;
-use crate::core::{Asker, Denial};
-use crate::device::DeviceList;
+use crate::base::denials::{Asker, Denial};
 use crate::link::Addressing;
+use crate::objects::device::DeviceList;
 
 /// The slots of the service and of the other user's process.
 const OWN: u16 = 11;

@@ -15,7 +15,7 @@ use ferroce_proto::time::Time;
 
 use super::speaker::Speaker;
 use crate::Device;
-use crate::core::{Asker, Denial};
+use crate::base::denials::{Asker, Denial};
 use crate::link::Addressing;
 use crate::link::local::NAMES;
 

@@ -15,7 +15,7 @@ use ferroce_os::unix::{
 };
 
 use crate::Error;
-use crate::claims;
+use crate::services::claims;
 
 /// Visitors that are sent away at once.
 const VISITORS: usize = 64;

@@ -12,7 +12,7 @@ use super::ports::PortKey;
 use super::service::{Work, slot_of};
 use super::speaker::Speaker;
 use super::waiting::Whose;
-use crate::core::Denial;
+use crate::base::denials::Denial;
 use crate::link::Addressing;
 
 /// What goes to the socket that claims a port: source GID, destination GID, MAD.

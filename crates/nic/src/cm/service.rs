@@ -20,7 +20,9 @@ use super::ports::{PortKey, Ports};
 use super::state::IdState;
 use super::waiting::Blocked;
 use crate::Error;
-use crate::core::{Asker, Denial, TimeShare, lock};
+use crate::base::denials::{Asker, Denial};
+use crate::base::sync::lock;
+use crate::base::time_share::TimeShare;
 
 /// DREQs per connection to another host when the process exits, since nobody is left to repeat one
 /// that is lost.

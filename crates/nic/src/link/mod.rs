@@ -10,13 +10,14 @@
 
 pub(crate) mod fault;
 pub(crate) mod local;
+pub(crate) mod path;
 pub(crate) mod wire;
 
 use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::Packet;
 
-use crate::core::DropReason;
-use crate::path::{Came, Origin};
+use crate::base::counters::DropReason;
+use crate::link::path::{Came, Origin};
 
 /// Addresses of a packet and what the IP header carries of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! The wire link: `RoCEv2` in UDP, to everything that is not a process of this network namespace.
 //!
 //! All sockets of a namespace share port 4791, so a datagram may reach another process than it is
-//! meant for; that process forwards it. What queue pairs send to each other goes in [`lanes`] that
-//! are received by nobody else.
+//! meant for; that process forwards it. What queue pairs send to each other goes in
+//! [`private_ports`] that are received by nobody else.
 
 mod bad_network;
-pub(crate) mod lanes;
 mod membership;
+pub(crate) mod private_ports;
 mod receive;
 mod send;
 mod shared_port;
@@ -25,10 +25,10 @@ use ferroce_proto::wire::ROCE_UDP_PORT;
 use super::InboundRun;
 use super::fault::Fault;
 use crate::Error;
-use crate::core::lock;
+use crate::base::sync::lock;
 
+use self::private_ports::{Receivers, Senders};
 use bad_network::BadNetwork;
-use lanes::{Receivers, Senders};
 use receive::Receiver;
 use shared_port::{SharedPort, Sign};
 

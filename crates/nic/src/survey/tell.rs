@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ferroce_os::unix::Relation;
 
 use super::{Count, Flow, Means, Neighbour, Survey};
-use crate::direct::Refusal;
-use crate::path::{Carrier, Path, PathReport, Policy, Reach};
+use crate::base::refusal::Refusal;
+use crate::link::path::{Carrier, Path, PathReport, Policy, Reach};
 use crate::{Counters, Nic, Qp, all_denials};
 
 /// Entries of one list at most: the answer must fit a record.

@@ -10,7 +10,7 @@
 //!   step. Nothing done directly consumes PSNs, so they stay so;
 //! - to atomics, and to WRITEs and READs with bytes. A message without bytes needs no key: that is
 //!   the responder's matter. So is an immediate, which takes a receive. What has one and is not
-//!   [offered](super::offer) though it is long is put in place, and a packet without bytes
+//!   [offered](super::rendezvous) though it is long is put in place, and a packet without bytes
 //!   ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it, which is waited for
 //!   like any other, a receiver that is not ready included.
 //!
@@ -22,7 +22,7 @@
 use super::config::MAX_MESSAGE;
 use super::execute::allows;
 use super::fault::{Fault, Reject, SendFault};
-use super::offer::MIN_OFFER;
+use super::rendezvous::MIN_OFFER;
 use super::requester::{Probe, Requester};
 use super::responder::{Responder, Stop};
 use super::scatter;
@@ -310,7 +310,7 @@ impl Requester {
 
 /// Whether the bytes of a WRITE with immediate are put in place before a packet tells of it. Short
 /// ones are as fast in packets, of which any number may be on their way; and long ones are
-/// [offered](super::offer), if they can be.
+/// [offered](super::rendezvous), if they can be.
 fn is_placed(wqe: &Wqe) -> bool {
     wqe.offered.is_none() && wqe.length >= MIN_OFFER
 }

@@ -19,14 +19,14 @@
 //! | module | holds |
 //! |---|---|
 //! | `requester`, `transmit`, `segment`, `send_queue`, `flight`, `window` | posted work to request packets |
-//! | `short` | the same at once, for a short message and nothing else |
-//! | `swift` | the same in one with posting, for a SEND among SENDs |
+//! | `fast::short` | the same at once, for a short message and nothing else |
+//! | `fast::send` | the same in one with posting, for a SEND among SENDs |
 //! | `direct` | WRITEs and READs that are carried out without packets |
-//! | `offer` | long SENDs whose bytes the responder fetches |
+//! | `rendezvous` | long SENDs whose bytes the responder fetches |
 //! | `completer` | response packets to completions |
-//! | `express` | the short way of short messages |
-//! | `middles` | the short way of the middle of a long message |
-//! | `repair`, `early` | losses between two of our kind |
+//! | `fast::receive` | the short way of short messages |
+//! | `fast::receive_batch` | the short way of the middle of a long message |
+//! | `selective_repeat`, `reorder` | losses between two of our kind |
 //! | `budget` | what the queue pairs of a process have in flight to another one together |
 //! | `retry` | local ACK timer, probes, receiver-not-ready wait |
 //! | `responder`, `execute`, `message` | request packets to memory and receive completions |
@@ -34,23 +34,21 @@
 //! | `target` | shared receive queues and XRC: whose keys and receives a request uses |
 //! | `modify`, `post`, `config`, `fault`, `scatter` | attributes, checks, settings, failures, byte moving |
 
+mod back_off;
 mod budget;
 mod completer;
 pub(crate) mod config;
 mod cx;
 mod direct;
-mod early;
 pub(crate) mod execute;
-mod express;
+mod fast;
 pub(crate) mod fault;
 mod flight;
 mod message;
-mod middles;
 pub(crate) mod modify;
-mod offer;
 pub(crate) mod post;
-mod reluctance;
-mod repair;
+mod rendezvous;
+mod reorder;
 mod reply;
 pub(crate) mod requester;
 mod resources;
@@ -58,9 +56,8 @@ pub(crate) mod responder;
 mod retry;
 pub(crate) mod scatter;
 pub(crate) mod segment;
+mod selective_repeat;
 pub(crate) mod send_queue;
-mod short;
-mod swift;
 mod target;
 mod transmit;
 mod window;
@@ -72,16 +69,16 @@ use crate::time::Time;
 use crate::verbs::{PathMigState, PostError, QpEvent, QpState, QpType, RecvWr, SendOp, SendWr};
 use crate::wire::{Operation, Packet, Position};
 
+pub use self::fast::send::{Swift, SwiftHead};
+pub use self::fast::short::MAX_SHORT;
+pub use self::rendezvous::{MAX_OFFER, MIN_OFFER, Offer};
 pub use budget::{Budget, Stake};
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
 pub use cx::{Cx, LocalCx, Noted, SharedRecv, Sink, Taken};
 pub use direct::{Direct, DirectOp, Grant};
 pub use fault::Cause;
-pub use offer::{MAX_OFFER, MIN_OFFER, Offer};
 pub use retry::MIN_ACK_TIMEOUT;
 pub use scatter::{place, total};
-pub use short::MAX_SHORT;
-pub use swift::{Swift, SwiftHead};
 
 use config::Shared;
 use fault::{Fault, Reject, SendFault};

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 
 use super::Cx;
 use super::config::Shared;
-use super::early::EarlyPackets;
 use super::fault::Reject;
+use super::reorder::EarlyPackets;
 use super::resources::{Kind, Resources, Response};
 use crate::ids::{Msn, Psn};
 use crate::mr::Access;

@@ -4,15 +4,15 @@
 //! Sending is in [`transmit`](super::transmit), answers are dealt with in
 //! [`completer`](super::completer).
 
+use super::back_off::Reluctance;
 use super::config::{PACKET_COST, Shared};
 use super::direct::Moved;
-use super::early::EarlyPackets;
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
-use super::offer::Offers;
-use super::reluctance::Reluctance;
-use super::repair::Repairs;
+use super::rendezvous::Offers;
+use super::reorder::EarlyPackets;
 use super::retry::{Due, Retry};
+use super::selective_repeat::Repairs;
 use super::send_queue::{Answer, SendQueue};
 use super::window::Window;
 use super::{Cx, LocalCx, Noted, Sink};

@@ -8,9 +8,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::config::Shared;
-use super::early::{EarlyPackets, Kept};
 use super::fault::{Fault, Reject};
 use super::message::Message;
+use super::reorder::{EarlyPackets, Kept};
 use super::reply::Replies;
 use super::requester::failed;
 use super::target::Held;

@@ -82,7 +82,7 @@ fn a_connection_within_a_host() {
 }
 
 fn lock_is_empty(p: &Pair) -> bool {
-    crate::core::lock(&p.net.wire_log).is_empty()
+    crate::base::sync::lock(&p.net.wire_log).is_empty()
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn both_ends_in_one_process() {
 fn what_goes_over_the_wire_is_what_others_expect() {
     let p = Pair::new(1, "10.0.0.2");
     let _ends = p.establish();
-    let log = crate::core::lock(&p.net.wire_log);
+    let log = crate::base::sync::lock(&p.net.wire_log);
     let names: Vec<_> = log.iter().map(|(_, mad)| mad.message.name()).collect();
     assert_eq!(names, ["REQ", "REP", "RTU"]);
     let gid = |ip: &str| Gid::from_ip(ip.parse().unwrap());

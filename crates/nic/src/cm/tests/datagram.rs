@@ -10,8 +10,8 @@ use ferroce_proto::verbs::{AttrMask, QpState, QpType};
 use super::net::*;
 use super::pair::Pair;
 use super::program::*;
+use crate::base::sync::lock;
 use crate::cm::{EventChannel, EventKind, EventParam, Id, PortSpace, UdParam};
-use crate::core::lock;
 
 const QKEY: u32 = 0x0123_4567;
 

@@ -72,7 +72,7 @@ fn a_silent_host_is_unreachable() {
 #[test]
 fn lost_messages_are_sent_again() {
     let p = Pair::new(1, "10.0.0.2");
-    let lose = |names: &[&'static str]| *crate::core::lock(&p.net.lost) = names.to_vec();
+    let lose = |names: &[&'static str]| *crate::base::sync::lock(&p.net.lost) = names.to_vec();
     lose(&["REQ"]);
     let a = p.client.connecting(&p.client_events, p.to);
     p.net.settle();
@@ -179,7 +179,7 @@ fn a_peer_that_turns_out_to_be_gone_has_disconnected() {
     let p = Pair::new(0, "127.0.0.1");
     let (a, _b) = p.establish();
     // It died, and nobody noticed yet.
-    crate::core::lock(&p.server.asleep).clone_from(&true);
+    crate::base::sync::lock(&p.server.asleep).clone_from(&true);
     p.net.forget(&p.server);
     a.disconnect().unwrap();
     expect(&p.client_events, EventKind::Disconnected, 0);

@@ -8,8 +8,8 @@ use ferroce_proto::mad::{CmMad, Mad};
 use super::net::*;
 use super::pair::Pair;
 use super::program::*;
+use crate::base::sync::lock;
 use crate::cm::{EventKind, Via};
-use crate::core::lock;
 
 /// Small seeded chance (xorshift).
 struct Chance(u64);

@@ -7,8 +7,8 @@ use ferroce_proto::verbs::QpType;
 
 use super::pair::Pair;
 use super::program::*;
+use crate::base::sync::lock;
 use crate::cm::{EventKind, IdOption, PortSpace};
-use crate::core::lock;
 
 #[test]
 fn a_port_belongs_to_one_process() {

@@ -17,8 +17,8 @@ use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
 
 use super::process::Proc;
+use crate::base::sync::lock;
 use crate::cm::{Speaker, Via};
-use crate::core::lock;
 use crate::link::Addressing;
 
 /// A MAD that is under way.

@@ -18,10 +18,11 @@ use ferroce_proto::verbs::QpType;
 use super::net::{InFlight, Net, interfaces, v4, v6};
 use super::program::{expect, param};
 use crate::Device;
+use crate::base::denials::{Asker, Denial};
+use crate::base::sync::lock;
 use crate::cm::{CmService, EventChannel, EventKind, Host, Id, PortSpace};
-use crate::core::{Asker, Denial, lock};
-use crate::device::DeviceList;
 use crate::link::Addressing;
+use crate::objects::device::DeviceList;
 
 /// A process: its engine, as far as the service can see, and the service.
 #[derive(Debug)]

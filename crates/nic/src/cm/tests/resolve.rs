@@ -9,8 +9,8 @@ use ferroce_proto::verbs::{Mtu, QpState};
 use super::net::*;
 use super::pair::Pair;
 use super::program::*;
+use crate::base::sync::lock;
 use crate::cm::{EventKind, IdOption, Route};
-use crate::core::lock;
 
 fn routed(p: &Pair, to: &str) -> Route {
     p.client

@@ -11,8 +11,8 @@ use super::net::*;
 use super::pair::Pair;
 use super::process::*;
 use super::program::*;
+use crate::base::sync::lock;
 use crate::cm::{EventKind, Via};
-use crate::core::lock;
 use crate::link::Addressing;
 
 fn gid(ip: &str) -> Gid {

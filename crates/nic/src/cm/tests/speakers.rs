@@ -11,9 +11,9 @@ use ferroce_proto::mad::{CmMad, CommId, IpCmHeader, Mad, Message, PathSpec, Req}
 use super::net::*;
 use super::pair::Pair;
 use super::program::*;
+use crate::base::sync::lock;
 use crate::cm::ports::PortKey;
 use crate::cm::{EventKind, PortSpace, Speaker, Via};
-use crate::core::lock;
 
 /// The slot of the other user's process.
 const STRANGER: u16 = 900;

@@ -13,17 +13,19 @@ use ferroce_os::ring::{self, Refused};
 use ferroce_os::unix::{Credentials, Identity, LocalUser, Relation, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
+use super::extras;
+use super::extras::Offered;
 use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
 use super::incoming::LinkId;
 use super::local_frame::LocalFrame;
-use super::offer::{self, Offered};
 use super::quota::Party;
 use super::rings::Inlet;
 use super::{SLOTS, slots};
+use crate::base::denials::Denial;
+use crate::base::numbers::slot_of;
 use crate::cm::Speaker;
-use crate::core::{Denial, slot_of};
 use crate::link::Addressing;
-use crate::path::Origin;
+use crate::link::path::Origin;
 
 /// Bytes of a peer's ring at most.
 const MAX_RING: u32 = 4 << 20;
@@ -311,13 +313,13 @@ impl Link {
             return Err(Broken::Slot(slot));
         }
         self.slot = Some(slot);
-        let offers = offer::parse(offers, with).ok_or(Broken::Offers)?;
-        let lanes = policy.lanes && offers.iter().any(|offered| offered.tag == offer::LANES);
+        let offers = extras::parse(offers, with).ok_or(Broken::Offers)?;
+        let lanes = policy.lanes && offers.iter().any(|offered| offered.tag == extras::LANES);
         for offered in offers {
             match (offered.tag, &offered.descriptors[..]) {
-                (offer::RING, _) => self.take_ring(&offered, lanes),
-                (offer::LANES, _) => {}
-                (offer::BOARD, [board]) if self.user.relation == Relation::Own => {
+                (extras::RING, _) => self.take_ring(&offered, lanes),
+                (extras::LANES, _) => {}
+                (extras::BOARD, [board]) if self.user.relation == Relation::Own => {
                     each(LocalFrame::Board {
                         from_slot: slot,
                         pid: self.peer.pid,

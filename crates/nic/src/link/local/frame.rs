@@ -5,7 +5,7 @@
 //!
 //! | record | bytes |
 //! |---|---|
-//! | hello, the first of every link | kind 1, `FRC`, version (2), slot of the sender (2), offers (see [`offer`](super::offer)) |
+//! | hello, the first of every link | kind 1, `FRC`, version (2), slot of the sender (2), offers (see [`offer`](super::extras)) |
 //! | packets of one queue pair | kind 2, source QPN (3), count (2), hop limit, reserved, traffic (4), source GID (16), destination GID (16), length of each (2 × count), packets |
 //! | packet that came over the wire to the wrong process | kind 3, hop limit, reserved (2), traffic (4), source GID, destination GID, packet |
 //! | MAD for QP1 | kind 4, reserved (3), source GID, destination GID, MAD (256) |
@@ -16,7 +16,7 @@
 //! | about receives of an XRC shared receive queue that another process's target needs | kind 8, see [`lending`](super::lending) |
 //! | about a lane of the ring (`ferroce_os::ring`): from here what comes in it belongs to a new run, or it is offered | kind 13, lane, 1 or 0, reserved, QPN of its sender (3), reserved, QPN that it is for (3), reserved, position or number of the offer (4) |
 //! | about an XRC target that another process has opened | kind 11, see [`sharing`](super::sharing) |
-//! | memory that the receiver has mapped is shared no more (see `crate::direct`) | kind 12, reserved (3), its number (8) |
+//! | memory that the receiver has mapped is shared no more (see `crate::services::direct`) | kind 12, reserved (3), its number (8) |
 //!
 //! *Traffic* is the traffic class, times 2^20, and the flow label, as in the first word of IPv6.
 //! Packets are BTH through pad. The *known route* is that of the last record of kind 2 of the same
@@ -374,7 +374,7 @@ pub fn fuzz(record: &[u8]) {
             offers,
         }) if version == VERSION => {
             assert_eq!(hello(slot, offers), record);
-            drop(super::offer::parse(offers, Vec::new()));
+            drop(super::extras::parse(offers, Vec::new()));
         }
         Ok(Record::Packets(packets)) => {
             assert!(packets.len() <= MAX_PACKETS && packets.iter().all(|p| !p.is_empty()));

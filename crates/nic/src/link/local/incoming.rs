@@ -23,7 +23,7 @@ use super::local_frame::LocalFrame;
 use super::packets::parse_single;
 use super::quota::Quota;
 use super::rings::Rings;
-use crate::core::Counters;
+use crate::base::counters::Counters;
 
 /// Names an accepted link. Not that of another one that [`Incoming`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,4 +1,5 @@
-//! What processes say to each other about receives that one lends to another (see [`crate::xrc`]).
+//! What processes say to each other about receives that one lends to another (see
+//! [`crate::objects::xrc`]).
 //!
 //! | word | bytes after the kind and the word |
 //! |---|---|
@@ -15,7 +16,7 @@
 use ferroce_proto::ids::{Key, Qpn, Srqn};
 use ferroce_proto::verbs::{Wc, WcFlags, WcImm, WcOpcode, WcStatus};
 
-use crate::xrc::{Inode, Place};
+use crate::objects::xrc::{Inode, Place};
 
 /// Statuses that a receive may end with.
 const STATUSES: [WcStatus; 7] = [

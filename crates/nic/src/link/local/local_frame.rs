@@ -11,8 +11,8 @@ use super::frame::LaneNotice;
 use super::incoming::LinkId;
 use super::{Lending, Sharing};
 use crate::cm::Speaker;
+use crate::link::path::Origin;
 use crate::link::{Addressing, Inbound};
-use crate::path::Origin;
 
 /// What another process sent.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub(crate) enum LocalFrame<'a> {
         /// The MAD; not checked.
         mad: &'a [u8; 256],
     },
-    /// It offers its board (`crate::direct`).
+    /// It offers its board (`crate::services::direct`).
     Board {
         /// Its slot.
         from_slot: u16,

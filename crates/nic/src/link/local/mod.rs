@@ -14,26 +14,26 @@
 //!
 //! The records of a link go through a ring in shared memory ([`way`], [`rings`]), where the system
 //! has such memory and the peer is of our user, and over the socket otherwise. Small messages of
-//! busy queue pairs go beside it, in its [`lanes`].
+//! busy queue pairs go beside it, in its [`short_rings`].
 //!
 //! Nothing that comes in is trusted (see [`frame`] and [`Incoming`]).
 
 mod accepted;
 mod attributes;
+mod extras;
 mod frame;
 #[cfg(feature = "fuzzing")]
 mod fuzz;
 mod incoming;
-mod lanes;
 mod late_wake;
 mod lending;
 mod local_frame;
-mod offer;
 mod outgoing;
 mod packets;
 mod quota;
 mod rings;
 mod sharing;
+mod short_rings;
 mod slots;
 mod way;
 
@@ -65,8 +65,9 @@ pub(crate) use slots::slot_number;
 use way::Room;
 
 use crate::Error;
-use crate::core::{Counters, lock};
-use crate::direct::Board;
+use crate::base::counters::Counters;
+use crate::base::sync::lock;
+use crate::services::direct::Board;
 
 /// Slots that a network namespace has, numbered from 1: ten bits of every queue pair number and
 /// key.

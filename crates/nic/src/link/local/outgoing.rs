@@ -12,10 +12,10 @@ use ferroce_os::unix::{Identity, Relation, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
 use super::frame::{Frame, LaneNotice};
-use super::lanes::FreeLanes;
 use super::packets::{MAX_PACKETS, PACKETS_HEAD};
+use super::short_rings::FreeLanes;
 use super::way::{Put, Room, Way};
-use crate::core::lock;
+use crate::base::sync::lock;
 use crate::link::{Addressing, Batch, Sent};
 
 /// Bytes of a frame at most: no packet is nearly as long.

@@ -15,7 +15,8 @@ use ferroce_os::unix::{Credentials, Identity, SeqListener, SeqSocket};
 
 use super::{NAMES, SLOTS, slot_names};
 use crate::Error;
-use crate::claims::{self, Claimed};
+use crate::services::claims;
+use crate::services::claims::Claimed;
 
 /// A slot belongs to one of so many users.
 const SHARE: u64 = 4;

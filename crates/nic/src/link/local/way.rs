@@ -16,10 +16,11 @@ use ferroce_os::ring::{self, Broken, Pushed, Sender, SharedArea};
 use ferroce_os::unix::{Record, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
+use super::extras;
+use super::extras::Offer;
 use super::frame::{Answer, LOOK, MAX_RECORD, SWITCH, hello};
-use super::offer::{self, Offer};
 use super::packets::{FEW_PACKETS, FEW_PREFIX, PACKETS_PREFIX, PacketsPrefix, packet_prefix};
-use crate::core::lock;
+use crate::base::sync::lock;
 use crate::link::{Addressing, Batch};
 
 /// Bytes of a record that are aimed at: enough to make the work per record cheap, few enough that
@@ -388,23 +389,23 @@ fn greet(
     let value = room.ring.unwrap_or(0).to_le_bytes();
     let file: Option<BorrowedFd<'_>> = file.as_ref().map(AsFd::as_fd);
     let ring = file.as_ref().map(|file| Offer {
-        tag: offer::RING,
+        tag: extras::RING,
         value: &value,
         descriptors: std::slice::from_ref(file),
     });
     let board = board.as_ref().map(|board| Offer {
-        tag: offer::BOARD,
+        tag: extras::BOARD,
         value: &[],
         descriptors: std::slice::from_ref(board),
     });
     let lanes = ring.filter(|_| room.lanes).map(|_| Offer {
-        tag: offer::LANES,
+        tag: extras::LANES,
         value: &[],
         descriptors: &[],
     });
     let offers: Vec<_> = ring.into_iter().chain(board).chain(lanes).collect();
     let descriptors: Vec<_> = offers.iter().flat_map(|o| o.descriptors).copied().collect();
-    let hello = hello(own, &offer::encode(&offers));
+    let hello = hello(own, &extras::encode(&offers));
     socket.send_with(&[IoSlice::new(&hello)], &descriptors)?;
     Ok(sender)
 }

@@ -9,7 +9,7 @@ use ferroce_os::timer::TimerFd;
 use ferroce_proto::wire::icrc::{self, Encapsulation, Ident};
 
 use crate::Error;
-use crate::core::lock;
+use crate::base::sync::lock;
 use crate::link::Batch;
 use crate::link::fault::{Fault, Frame, Network};
 

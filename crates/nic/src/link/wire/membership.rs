@@ -8,7 +8,7 @@ use ferroce_proto::ids::Gid;
 use super::WireLink;
 use super::shared_port::SharedPort;
 use crate::Error;
-use crate::core::lock;
+use crate::base::sync::lock;
 
 impl WireLink {
     /// Becomes a member of a group on an interface.

@@ -11,7 +11,7 @@ use ferroce_os::unix::{SeqSocket, Waiting};
 use ferroce_proto::time::Time;
 
 use super::{Incoming, LinkId, Received};
-use crate::core::{Asker, Denial};
+use crate::base::denials::{Asker, Denial};
 use crate::link::local::accepted::{Broken, Link};
 use crate::link::local::quota::Admission;
 

@@ -7,8 +7,9 @@ use ferroce_os::ring::{self, Sender};
 use ferroce_os::unix::Record as Arrival;
 
 use super::super::frame::{Answer, SWITCH};
-use super::super::offer::{self, Offer};
 use super::*;
+use crate::link::local::extras;
+use crate::link::local::extras::Offer;
 
 /// The smallest ring that takes the longest packets.
 const SMALL: u32 = 32 << 10;
@@ -167,8 +168,8 @@ fn raw(b: &mut Side, value: &[u8]) -> (SeqSocket, Sender, Vec<u8>) {
     let socket = SeqSocket::connect(&slots::slot_name(b.slot())).expect("connect");
     let (sender, fd) = ring::create(SMALL, false).expect("a ring");
     let descriptors = [fd.as_fd()];
-    let offers = offer::encode(&[Offer {
-        tag: offer::RING,
+    let offers = extras::encode(&[Offer {
+        tag: extras::RING,
         value,
         descriptors: &descriptors,
     }]);

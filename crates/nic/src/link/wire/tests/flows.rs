@@ -15,7 +15,7 @@ fn with_lane(others: usize) -> (WireLink, u16, Vec<WireLink>) {
         .find(|(link, _)| has_all_lanes(link))
         .expect("lanes that are free");
     let links = (600..).map(open).take(others).collect();
-    (sender, lanes::lane_port(slot, LANE), links)
+    (sender, private_ports::lane_port(slot, LANE), links)
 }
 
 /// A link whose port is the same in both versions.
@@ -33,7 +33,7 @@ fn link_of_one_port() -> WireLink {
 fn has_all_lanes(link: &WireLink) -> bool {
     let to = |ip| addressing(ip).dst;
     let versions = [Some(to("127.0.0.1")), link.v6.as_ref().map(|_| to("::1"))];
-    let all = |dst| (0..lanes::LANES).all(|lane| link.has_lane(dst, lane));
+    let all = |dst| (0..private_ports::LANES).all(|lane| link.has_lane(dst, lane));
     versions.into_iter().flatten().all(all)
 }
 
@@ -73,7 +73,7 @@ fn a_lane_reaches_the_process_that_asked_for_it() {
     let packets: Vec<Vec<u8>> = (0..100u32).map(|n| n.to_be_bytes().repeat(200)).collect();
     for ip in ["127.0.0.1", "127.1.2.3", "::1"] {
         let to = addressing(ip);
-        let flow = lanes::Flow {
+        let flow = private_ports::Flow {
             local: to.dst,
             peer: to.src,
             port,
@@ -141,7 +141,7 @@ fn what_is_sent_to_a_lanes_port_vanishes() {
 fn flows_have_a_bounded_number_of_sockets() {
     let (_, _, links) = with_lane(1);
     let to = addressing("127.0.0.1");
-    let flow = |port| lanes::Flow {
+    let flow = |port| private_ports::Flow {
         local: to.dst,
         peer: to.src,
         port,
@@ -158,14 +158,14 @@ fn flows_have_a_bounded_number_of_sockets() {
 fn what_has_come_is_not_lost_with_a_flows_socket() {
     let (sender, port, links) = with_lane(1);
     let (to, receiver) = (addressing("127.0.0.1"), &links[0]);
-    let flow = |port| lanes::Flow {
+    let flow = |port| private_ports::Flow {
         local: to.dst,
         peer: to.src,
         port,
     };
     let first = port - u16::from(LANE);
     let mut numbers = Vec::new();
-    for lane in 0..lanes::LANES {
+    for lane in 0..private_ports::LANES {
         let port = first + u16::from(lane);
         numbers.push(receiver.receive_flow(flow(port), 0).unwrap().0);
         let mut sent = batch(to, &[vec![lane; 64]]);

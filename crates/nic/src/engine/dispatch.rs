@@ -1,0 +1,482 @@
+//! What comes in finds its queue pair, or its process.
+
+use std::sync::Arc;
+
+use ferroce_os::ring::{SharedArea, SharedLane};
+use ferroce_proto::auth::handshake::Message;
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
+
+use super::groups::GroupAt;
+use super::short_rings::LaneOffer;
+use crate::Nic;
+use crate::Qp;
+use crate::base::counters::DropReason;
+use crate::base::denials::{Asker, Denial};
+use crate::base::numbers::slot_of;
+use crate::cm::Via;
+use crate::link::local::{ConnectError, Frame, LaneNotice, LaneWord, LinkId, LocalFrame};
+use crate::link::path::{Came, Origin};
+use crate::link::wire::private_ports::{Flow, Strays};
+use crate::link::{Inbound, InboundRun};
+use crate::objects::qp::Taken;
+use crate::services::auth::{Auth, is_of_device};
+
+/// Packets of a round that are no stream: a message or two, or its acknowledgement.
+const FEW: usize = 4;
+
+/// Sorts the packets of a round.
+#[derive(Debug, Default)]
+pub(super) struct Dispatch {
+    /// Queue pairs that got packets and may have something to say. The last one is likely to get
+    /// the next packet too.
+    touched: Vec<Arc<Qp>>,
+    /// The last notice that was sent: one says it for many packets.
+    noticed: Option<(Qpn, Qpn)>,
+    /// Packets of this round.
+    packets: usize,
+    /// Packets from the wire that queue pairs of this process took, or other processes, all told.
+    taken: usize,
+    strays: Strays,
+    /// Lanes that other processes offer.
+    offers: Vec<LaneOffer>,
+    /// Who wants to know which paths there are.
+    questions: Vec<LinkId>,
+    /// Where the packet in hand came from, if it came over the wire.
+    src_port: u16,
+}
+
+impl Dispatch {
+    /// Lets queue pairs that got packets answer, all of them at once.
+    pub(super) fn give_turns(&mut self, now: Time) {
+        self.noticed = None;
+        let few = std::mem::take(&mut self.packets) <= FEW;
+        for qp in self.touched.drain(..) {
+            qp.on_turn(few, now);
+        }
+    }
+
+    /// As [`give_turns`](Self::give_turns), where a program polls and the device thread looks after
+    /// what is left undone. After few packets, acknowledgements may wait for what the program says
+    /// to them.
+    pub(super) fn give_polled_turns(&mut self, now: Time) {
+        if self.packets > FEW {
+            return self.give_turns(now);
+        }
+        self.noticed = None;
+        self.packets = 0;
+        for qp in self.touched.drain(..) {
+            qp.on_polled_turn(now);
+        }
+    }
+
+    /// Packets from the wire that were wanted, so far.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Who has asked which paths there are.
+    pub(super) fn take_questions(&mut self) -> Vec<LinkId> {
+        std::mem::take(&mut self.questions)
+    }
+
+    /// The lanes that were offered.
+    pub(super) fn take_offers(&mut self) -> Vec<LaneOffer> {
+        std::mem::take(&mut self.offers)
+    }
+
+    /// What another process of this host sent.
+    pub(super) fn on_local(&mut self, nic: &Nic, frame: LocalFrame<'_>, now: Time) {
+        match frame {
+            LocalFrame::Packet {
+                origin,
+                addressing,
+                bytes,
+            } => {
+                let came = Came { origin, addressing };
+                let brief = self.deliver_brief(nic, came, bytes, now);
+                let taken = brief.unwrap_or_else(|| self.deliver(nic, came, bytes, now));
+                if let Err((by, why)) = taken {
+                    nic.drop_packet(came, by, why);
+                    self.send_notice(nic, origin, by);
+                }
+            }
+            LocalFrame::Forwarded { by, inbound } => {
+                if !nic.takes_wire_from(by, inbound.addressing.dst) {
+                    nic.counters()
+                        .count_denied(by.relation.into(), Denial::Origin);
+                    return;
+                }
+                if !nic.admits_host(inbound.addressing.src.ip()) {
+                    return nic.deny_host();
+                }
+                self.on_own(nic, &inbound, now);
+                self.on_stray(nic, &inbound);
+            }
+            LocalFrame::Mad {
+                speaker,
+                src,
+                dst,
+                mad,
+            } => nic.cm().on_mad(src, dst, mad, Via::Local(speaker)),
+            LocalFrame::Board {
+                from_slot,
+                pid,
+                link,
+                board,
+            } => nic.boards().acquaint(from_slot, pid, link, board),
+            LocalFrame::Lane {
+                origin,
+                area,
+                notice,
+            } => self.on_lane_notice(nic, (origin, area), notice, now),
+            LocalFrame::Question(link) => self.questions.push(link),
+            LocalFrame::Lending { from_slot, lending } => nic.on_lending(from_slot, &lending),
+            LocalFrame::Sharing { from_slot, sharing } => nic.on_sharing(from_slot, &sharing),
+            LocalFrame::Unshared { from_slot, number } => {
+                nic.boards().on_unshared(from_slot, number);
+            }
+            LocalFrame::Dropped { qpn, by } => {
+                if let Some(qp) = nic.qps().find(qpn) {
+                    qp.on_dropped(by, now);
+                }
+            }
+        }
+    }
+
+    /// Another process says something about a lane of its ring.
+    fn on_lane_notice(
+        &mut self,
+        nic: &Nic,
+        (origin, area): (Origin, &Arc<SharedArea>),
+        notice: LaneNotice,
+        now: Time,
+    ) {
+        match notice.word {
+            // One that the ring does not have is never accepted.
+            LaneWord::Offer(number) => {
+                let offer = SharedLane::of(area, notice.lane).map(|lane| LaneOffer {
+                    origin,
+                    lane,
+                    number,
+                    to: notice.to,
+                });
+                self.offers.extend(offer);
+            }
+            LaneWord::Run(at) => match nic.qps().find(notice.to) {
+                Some(qp) => qp.on_run_of_lane(origin, (notice.lane, at), now),
+                // Nobody would look at what is put in.
+                None => self.send_notice(nic, origin, notice.to),
+            },
+        }
+    }
+
+    /// Packets that came over the wire together. A stream's are given to its queue pair together.
+    pub(super) fn on_inbound_run(&mut self, nic: &Nic, run: &InboundRun<'_>, now: Time) {
+        if !nic.admits_host(run.addressing.src.ip()) {
+            for inbound in run.singly() {
+                self.on_unlisted(nic, &inbound, now);
+            }
+            return;
+        }
+        let of_stream = run.packets.chunk_by(|a, b| dest_qp(a) == dest_qp(b));
+        for packets in of_stream {
+            let run = InboundRun { packets, ..*run };
+            if !self.deliver_run(nic, &run, now) {
+                for inbound in run.singly() {
+                    self.on_inbound(nic, &inbound, now);
+                }
+            }
+        }
+    }
+
+    /// A packet from a host that this process does not deal with. Another process of this host may,
+    /// and the connection manager looks for itself.
+    fn on_unlisted(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        let dest = dest_qp(inbound.packet).filter(|dest| {
+            let is_elsewhere = *dest != Qpn::MULTICAST && slot_of(*dest) != nic.numbers().slot();
+            *dest == Qpn::GSI || is_elsewhere
+        });
+        if dest.is_none() || Drain::is_one(inbound.packet) {
+            return nic.deny_host();
+        }
+        self.on_inbound(nic, inbound, now);
+    }
+
+    /// Gives packets with the same destination to that queue pair of this process. Returns false if
+    /// there is no such, or if they are not all for it.
+    fn deliver_run(&mut self, nic: &Nic, run: &InboundRun<'_>, now: Time) -> bool {
+        let Some(dest) = run.packets.first().and_then(|packet| dest_qp(packet)) else {
+            return false;
+        };
+        let is_own = slot_of(dest) == nic.numbers().slot()
+            && dest != Qpn::GSI
+            && dest != Qpn::MULTICAST
+            && !run.addressing.dst.is_multicast()
+            && !run
+                .packets
+                .iter()
+                .any(|packet| Drain::is_one(packet) || Message::is_one(packet));
+        if !is_own {
+            return false;
+        }
+        let Some(qp) = self.find(nic, dest) else {
+            return false;
+        };
+        qp.on_wire_packet(now);
+        let dropped = qp.on_run(run, now);
+        self.taken += run.packets.len().saturating_sub(dropped.len());
+        for why in dropped {
+            nic.drop_packet(run.came(), dest, why);
+        }
+        self.packets += run.packets.len();
+        true
+    }
+
+    /// A packet that came over the wire; it may be for any process of this host.
+    fn on_inbound(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        if Drain::is_one(inbound.packet) && nic.answer_drain(inbound, now) {
+            return;
+        }
+        let Some(dest) = dest_qp(inbound.packet) else {
+            nic.counters().count_dropped(DropReason::Malformed);
+            return;
+        };
+        if dest == Qpn::GSI || dest == Qpn::MULTICAST || slot_of(dest) == nic.numbers().slot() {
+            self.on_own(nic, inbound, now);
+            return;
+        }
+        let egress = nic.neighbours.reach_for_stray(slot_of(dest));
+        if matches!(egress, Err(ConnectError::NotNow { .. })) {
+            nic.counters().count_denied(Asker::Host, Denial::NoLink);
+        }
+        if egress.is_ok_and(|egress| egress.send_frame(&Frame::Forwarded(*inbound))) {
+            nic.counters().count_forwarded();
+            self.taken += 1;
+        } else {
+            nic.counters().count_dropped(DropReason::Forward);
+        }
+    }
+
+    /// A packet for a queue pair of this process went to another one first. If that goes on, its
+    /// flow gets a socket. What comes from the shared port is no flow: it may be of several
+    /// processes.
+    fn on_stray(&mut self, nic: &Nic, inbound: &Inbound<'_>) {
+        let found = dest_qp(inbound.packet).is_some_and(|dest| nic.qps().find(dest).is_some());
+        if found
+            && inbound.src_port != ROCE_UDP_PORT
+            && !inbound.addressing.dst.is_multicast()
+            && self.strays.count(Flow::of(inbound))
+        {
+            nic.expect_flow(&inbound.addressing, inbound.src_port);
+        }
+    }
+
+    /// A packet from the wire for this process.
+    fn on_own(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        match nic.auth() {
+            Some(auth) => self.on_own_tagged(nic, auth, inbound, now),
+            None => self.on_own_open(nic, inbound, now),
+        }
+    }
+
+    /// As [`on_own`](Self::on_own), where a key is set.
+    fn on_own_tagged(&mut self, nic: &Nic, auth: &Auth, inbound: &Inbound<'_>, now: Time) {
+        if Message::is_one(inbound.packet) {
+            return nic.on_handshake(auth, inbound, now);
+        }
+        let dest = dest_qp(inbound.packet).unwrap_or_default();
+        if is_of_device(inbound.packet) {
+            return match auth.open(inbound) {
+                Some(opened) => self.on_own_open(nic, &opened, now),
+                None => nic.drop_packet(inbound.came(), dest, DropReason::Unauthenticated),
+            };
+        }
+        let run = InboundRun {
+            addressing: inbound.addressing,
+            src_port: inbound.src_port,
+            packets: &[inbound.packet],
+        };
+        if !self.deliver_run(nic, &run, now) {
+            // A group's packets have no peer that could have tagged them.
+            let why = if inbound.addressing.dst.is_multicast() {
+                DropReason::Unauthenticated
+            } else {
+                DropReason::NoQp
+            };
+            nic.drop_packet(inbound.came(), dest, why);
+        }
+    }
+
+    /// A packet from the wire for this process that needs no tag, or that had a right one.
+    fn on_own_open(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
+        if let Some(answer) = Drain::parse(inbound.packet).filter(|drain| drain.room.is_some()) {
+            nic.on_drain_answer(inbound.came(), &answer, now);
+            return;
+        }
+        self.src_port = inbound.src_port;
+        match self.deliver(nic, inbound.came(), inbound.packet, now) {
+            // Anybody may send management datagrams.
+            Ok(()) if dest_qp(inbound.packet) == Some(Qpn::GSI) => {}
+            Ok(()) => self.taken += 1,
+            Err((by, why)) => nic.drop_packet(inbound.came(), by, why),
+        }
+        self.src_port = 0;
+    }
+
+    /// Gives a packet of another process of this host to its queue pair the short way, as
+    /// [`deliver`](Self::deliver). `None`: it is to go the general way, since it is not as usual,
+    /// or somebody wants to read of every packet.
+    fn deliver_brief(
+        &mut self,
+        nic: &Nic,
+        came: Came<'_>,
+        bytes: &[u8],
+        now: Time,
+    ) -> Option<Result<(), (Qpn, DropReason)>> {
+        let brief = Brief::parse(bytes)?;
+        if tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
+            return None;
+        }
+        let dest = brief.bth.dest_qp;
+        let known = self.touched.last().filter(|last| last.qpn() == dest);
+        let found = if known.is_some() {
+            None
+        } else {
+            nic.qps().find(dest)
+        };
+        let qp = known.or(found.as_ref())?;
+        let taken = qp.on_brief(came, (&brief, bytes.len()), now);
+        if taken == Ok(Taken::Unusual) {
+            return None;
+        }
+        self.packets += 1;
+        if let Some(found) = found.filter(|_| taken != Ok(Taken::Quiet)) {
+            self.touched.push(found);
+        }
+        Some(taken.map(drop).map_err(|why| (dest, why)))
+    }
+
+    /// Gives a packet to its queue pair. An error says why that was not possible, and which queue
+    /// pair it was for.
+    fn deliver(
+        &mut self,
+        nic: &Nic,
+        came: Came<'_>,
+        bytes: &[u8],
+        now: Time,
+    ) -> Result<(), (Qpn, DropReason)> {
+        came.addressing.read(bytes, |packet| match packet {
+            Ok(packet) => self.deliver_packet(nic, came, (packet, bytes.len()), now),
+            Err(why) => Err((dest_qp(bytes).unwrap_or_default(), why)),
+        })
+    }
+
+    fn deliver_packet(
+        &mut self,
+        nic: &Nic,
+        came: Came<'_>,
+        (packet, len): (&Packet<'_>, usize),
+        now: Time,
+    ) -> Result<(), (Qpn, DropReason)> {
+        let dest = packet.bth.dest_qp;
+        self.packets += 1;
+        if dest == Qpn::GSI {
+            return nic.on_gsi_packet(came, packet).map_err(|why| (dest, why));
+        }
+        // A group's packets name no queue pair, and others are not sent to groups.
+        if (dest == Qpn::MULTICAST) != came.addressing.dst.is_multicast() {
+            return Err((dest, DropReason::Address));
+        }
+        if dest == Qpn::MULTICAST {
+            return self.deliver_to_group(nic, came, (packet, len), now);
+        }
+        let src_port = self.src_port;
+        let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
+        if src_port != 0 {
+            qp.on_wire_packet(now);
+        }
+        qp.on_packet(came, packet, len, now)
+            .map_err(|why| (dest, why))
+    }
+
+    /// Gives a packet (and its length) to every queue pair that is attached to its group. An error
+    /// says that none is.
+    fn deliver_to_group(
+        &mut self,
+        nic: &Nic,
+        came: Came<'_>,
+        (packet, len): (&Packet<'_>, usize),
+        now: Time,
+    ) -> Result<(), (Qpn, DropReason)> {
+        let at = GroupAt {
+            group: came.addressing.dst,
+            ifindex: came.addressing.ifindex,
+        };
+        let attached = nic.groups.attached(at);
+        let sender = packet.ext.deth.map(|deth| deth.src_qp);
+        let local = nic.is_local(came.addressing.src.ip());
+        for &qpn in attached.ok_or((Qpn::MULTICAST, DropReason::NoQp))?.iter() {
+            let given = match self.find(nic, qpn) {
+                Some(qp) if sender.is_some_and(|sender| !qp.wants_from(local, sender)) => Ok(()),
+                Some(qp) => qp.on_packet(came, packet, len, now),
+                None => Err(DropReason::NoQp),
+            };
+            if let Err(why) = given {
+                nic.drop_packet(came, qpn, why);
+            }
+        }
+        Ok(())
+    }
+
+    /// The queue pair with a number, noted for a turn.
+    fn find(&mut self, nic: &Nic, qpn: Qpn) -> Option<&Arc<Qp>> {
+        if self.touched.last().is_none_or(|last| last.qpn() != qpn) {
+            self.touched.push(nic.qps().find(qpn)?);
+        }
+        self.touched.last()
+    }
+
+    /// Tells a process that a packet of its queue pair was dropped here.
+    fn send_notice(&mut self, nic: &Nic, origin: Origin, by: Qpn) {
+        let Some(qpn) = origin.qpn() else { return };
+        if slot_of(by) != nic.numbers().slot() || self.noticed.replace((qpn, by)) == Some((qpn, by))
+        {
+            return;
+        }
+        if let Some(egress) = nic.neighbours.reach_quickly(origin.slot()) {
+            egress.send_frame(&Frame::Dropped { qpn, by });
+        }
+    }
+}
+
+/// The destination of a packet, without a look at the rest.
+fn dest_qp(packet: &[u8]) -> Option<Qpn> {
+    let bytes = packet.get(4..8)?.try_into().ok()?;
+    Some(Qpn::new(u32::from_be_bytes(bytes)))
+}
+
+impl Nic {
+    /// Counts what comes from a host that `FERROCE_PEERS` leaves out.
+    fn deny_host(&self) {
+        self.counters.count_denied(Asker::Host, Denial::Peers);
+    }
+
+    /// Counts a packet that is thrown away.
+    fn drop_packet(&self, Came { origin, addressing }: Came<'_>, dest: Qpn, why: DropReason) {
+        let device = self.devices.with_address(addressing.dst.ip());
+        let counters = device.as_ref().map_or(&*self.counters, |d| d.counters());
+        counters.count_dropped(why);
+        let asker = || match origin.slot() {
+            0 => Asker::Host,
+            slot => self.neighbours.asker(slot),
+        };
+        match why {
+            DropReason::Origin => counters.count_denied(asker(), Denial::Origin),
+            DropReason::Unauthenticated => counters.count_denied(asker(), Denial::Unauthenticated),
+            _ => {}
+        }
+        tracing::debug!(target: "ferroce::packet", from = %addressing.src.ip(), dest_qp = dest.get(), ?why, "dropped");
+    }
+}

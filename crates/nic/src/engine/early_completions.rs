@@ -1,0 +1,159 @@
+//! What the process keeps in mind of the message that a peer may hold for taken
+//! (`crate::objects::qp`, `fast/early_completion`).
+//!
+//! One queue pair at a time assures something: of two messages that are both held for taken nobody
+//! could tell which came first.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+
+use super::short_rings::End;
+use crate::Nic;
+use crate::objects::cq::Catch;
+
+/// Nobody: no queue pair of a device has this number.
+const NOBODY: u32 = 0;
+/// Messages for others, and none for it between, after which another queue pair may assure
+/// something.
+const OTHERS: u32 = 64;
+
+/// Who assures something, and whether anybody may.
+#[derive(Debug, Default)]
+pub(super) struct Assurances {
+    /// Number of the queue pair. Who is in its place takes it under its own lock.
+    holder: AtomicU32,
+    /// What came for others since it assured something last.
+    others: AtomicU32,
+    /// Those who are about to close memory.
+    closing: AtomicUsize,
+}
+
+impl Assurances {
+    /// The queue pair that may have assured something.
+    #[inline]
+    pub(super) fn holder(&self) -> Option<Qpn> {
+        let holder = self.holder.load(Ordering::SeqCst);
+        (holder != NOBODY).then(|| Qpn::new(holder))
+    }
+
+    /// Something came for another than the holder. Returns whether it has had its time.
+    pub(super) fn count_other(&self) -> bool {
+        self.others.fetch_add(1, Ordering::Relaxed) >= OTHERS
+    }
+
+    /// Puts another one in the place, if it is this one's. Returns whether it was.
+    fn change(&self, from: u32, to: u32) -> bool {
+        let (order, fails) = (Ordering::SeqCst, Ordering::Relaxed);
+        self.holder.compare_exchange(from, to, order, fails).is_ok()
+    }
+
+    /// Whether a queue pair may assure something.
+    #[inline]
+    fn admits(&self, qpn: Qpn) -> bool {
+        let me = qpn.get();
+        let is_mine = self.holder.load(Ordering::Relaxed) == me || self.change(NOBODY, me);
+        if is_mine && self.others.load(Ordering::Relaxed) > 0 {
+            self.others.store(0, Ordering::Relaxed);
+        }
+        is_mine && self.closing.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// As long as it lives no queue pair assures anything.
+#[derive(Debug)]
+pub(crate) struct NoAssurances<'a>(&'a Assurances);
+
+impl Drop for NoAssurances<'_> {
+    fn drop(&mut self) {
+        self.0.closing.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Nic {
+    /// Memory is about to close: whoever assured that it takes a message has taken it when this
+    /// returns. The caller has neither the lock of a queue pair nor that of the rights table.
+    pub(crate) fn keep_assurances(&self) -> NoAssurances<'_> {
+        // Who assures something does so under its own lock: before that is taken here, or else it
+        // sees this. Who takes the place only now sees it as well, or is seen.
+        self.assurances.closing.fetch_add(1, Ordering::SeqCst);
+        self.end_assurance();
+        NoAssurances(&self.assurances)
+    }
+
+    /// Lets the holder take what it has assured, and gives its place away.
+    pub(super) fn end_assurance(&self) {
+        if let Some(qpn) = self.assurances.holder() {
+            match self.qps.find(qpn) {
+                Some(qp) => qp.end_assurance(),
+                None => self.release_assurance(qpn),
+            }
+        }
+    }
+
+    /// Something has come for another queue pair: what its sender held for taken before is taken
+    /// first. The caller has no lock of a queue pair.
+    #[inline]
+    pub(super) fn take_assured(&self, now: Time) {
+        if let Some(holder) = self.assurances.holder() {
+            self.take_from(holder, now);
+        }
+    }
+
+    #[cold]
+    fn take_from(&self, holder: Qpn, now: Time) {
+        if self.assurances.count_other() {
+            return self.end_assurance();
+        }
+        if let Some(qp) = self.qps.find(holder) {
+            qp.on_lane(End::Receiving, (now, &mut Catch::default()));
+        }
+    }
+
+    /// A queue pair, which assures nothing now, and whose lock the caller has if there is one,
+    /// leaves the place to others.
+    pub(crate) fn release_assurance(&self, qpn: Qpn) {
+        self.assurances.change(qpn.get(), NOBODY);
+    }
+
+    /// Whether a queue pair, whose lock the caller has, may assure something. If so, it does.
+    #[inline]
+    pub(crate) fn may_assure(&self, qpn: Qpn) -> bool {
+        self.assurances.admits(qpn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_as_long_as_it_goes_on() {
+        let (a, b) = (Qpn::new(5), Qpn::new(6));
+        let assurances = Assurances::default();
+        assert!(assurances.admits(a));
+        for _ in 0..3 * OTHERS {
+            assert!(!assurances.count_other());
+            assert!(!assurances.admits(b));
+            assert!(assurances.admits(a));
+        }
+        assert_eq!(assurances.holder(), Some(a));
+        let others = (0..).take_while(|_| !assurances.count_other()).count();
+        assert_eq!(others, OTHERS as usize);
+        assert!(assurances.change(a.get(), NOBODY));
+        assert!(assurances.admits(b));
+        assert!(!assurances.admits(a));
+    }
+
+    #[test]
+    fn nobody_while_memory_closes() {
+        let assurances = Assurances::default();
+        assurances.closing.fetch_add(2, Ordering::SeqCst);
+        assert!(!assurances.admits(Qpn::new(5)));
+        drop(NoAssurances(&assurances));
+        assert!(!assurances.admits(Qpn::new(5)));
+        drop(NoAssurances(&assurances));
+        assert!(assurances.admits(Qpn::new(5)));
+    }
+}

@@ -1,0 +1,215 @@
+//! QP1, the general services queue pair: MADs in and out for the connection manager, and what else
+//! that needs of the engine.
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ferroce_os::clock;
+use ferroce_os::poll::Interest;
+use ferroce_os::unix::{Credentials, LocalUser, Relation};
+use ferroce_proto::ids::{DEFAULT_PKEY, GSI_QKEY, Gid, Psn, Qpn};
+use ferroce_proto::mad::Mad;
+use ferroce_proto::time::Time;
+use ferroce_proto::wire::{Bth, Deth, ExtHeaders, Opcode, Packet};
+
+use super::token::Token;
+use crate::Device;
+use crate::Nic;
+use crate::base::counters::DropReason;
+use crate::base::denials::{Asker, Denial};
+use crate::base::sync::lock;
+use crate::cm::{Host, Via};
+use crate::link::local::{ConnectError, Frame, is_vouched};
+use crate::link::path::{Came, Egress, Origin};
+use crate::link::wire::private_ports::LANES;
+use crate::link::{Addressing, Batch};
+
+/// Processes at most that get a copy of one MAD.
+const SPREAD: usize = 64;
+/// The membership bit of a partition key does not matter on receive.
+const PKEY_MEMBER: u16 = 0x8000;
+
+impl Host for Nic {
+    fn slot(&self) -> u16 {
+        self.numbers.slot()
+    }
+
+    fn now(&self) -> Time {
+        clock::monotonic()
+    }
+
+    fn devices(&self) -> Vec<Arc<Device>> {
+        self.devices.all()
+    }
+
+    fn is_local(&self, ip: IpAddr) -> bool {
+        Self::is_local(self, ip)
+    }
+
+    fn send_mad_wire(&self, addressing: Addressing, mad: &Mad) {
+        let repeated = lock(&self.repeats).count(addressing.dst, mad);
+        let found = match repeated.checked_sub(1) {
+            None => self.wire_to(addressing.dst),
+            Some(lane) => self.wire_to_lane(addressing.dst, lane % LANES),
+        };
+        let egress = match found {
+            Ok((egress, _)) => egress,
+            Err(e) => {
+                tracing::debug!(target: "ferroce::cm", "MAD not sent: {}", e.reason);
+                return;
+            }
+        };
+        if egress.is_blocked() {
+            // It may get lost, and a flood of requests must not pile up answers.
+            tracing::debug!(target: "ferroce::cm", "MAD not sent: the socket is full");
+            return;
+        }
+        let mut batch = Batch {
+            addressing,
+            ..egress.batch()
+        };
+        self.next_gsi_packet(mad).emit(&mut batch.bytes);
+        if let Some(auth) = self.auth() {
+            auth.seal(&addressing, &mut batch.bytes);
+        }
+        batch.end_packet();
+        // A wire link is never gone.
+        let _ = egress.send(Qpn::GSI, batch);
+    }
+
+    fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
+        let quickly = self.neighbours.reach_quickly(slot);
+        let egress = quickly.map_or_else(|| self.neighbours.reach(slot), Ok);
+        send_to(egress, &mad_frame(from, to, mad))
+    }
+
+    fn admits(&self, from: IpAddr, by: Option<Relation>) -> bool {
+        let user = by.is_none_or(|by| by.is_own_user() || !self.peers.are_own_user());
+        let admits = user && (Self::is_local(self, from) || self.admits_host(from));
+        if !admits {
+            let asker = by.map_or(Asker::Host, Asker::from);
+            self.counters.count_denied(asker, Denial::Peers);
+        }
+        admits
+    }
+
+    fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
+        let egress = self.neighbours.reach_for_stray(slot);
+        if matches!(egress, Err(ConnectError::NotNow { .. })) {
+            self.counters.count_denied(Asker::Host, Denial::NoLink);
+        }
+        send_to(egress, &mad_frame(from, to, mad))
+    }
+
+    fn spread_mad(&self, from: Gid, to: Gid, mad: &Mad) {
+        for egress in self.neighbours.some(SPREAD) {
+            if egress.slot() != Some(self.numbers.slot()) {
+                egress.send_frame(&mad_frame(from, to, mad));
+            }
+        }
+    }
+
+    fn watch(&self, fd: RawFd, token: u64) {
+        let number = u32::try_from(token).expect("invariant: port space and port are 32 bits");
+        if let Err(e) = self.poller.add(fd, Token::Cm(number).raw(), Interest::READ) {
+            tracing::warn!(target: "ferroce::cm", "cannot watch a port: {e}");
+        }
+    }
+
+    fn unwatch(&self, fd: RawFd) {
+        if let Err(e) = self.poller.remove(fd) {
+            tracing::warn!(target: "ferroce::cm", "cannot stop watching a port: {e}");
+        }
+    }
+
+    fn user_of(&self, sender: Credentials) -> LocalUser {
+        self.neighbours.identity().sender_user(sender)
+    }
+
+    fn takes_wire_from(&self, by: LocalUser, to: Gid) -> bool {
+        Self::takes_wire_from(self, by, to)
+    }
+
+    fn owns_slot(&self, sender: Credentials, slot: u16) -> bool {
+        let identity = self.neighbours.identity();
+        is_vouched(slot, sender, identity.relation_of_users(sender), identity)
+    }
+
+    fn count_denied(&self, asker: Asker, why: Denial) {
+        self.counters.count_denied(asker, why);
+    }
+
+    fn reschedule(&self) {
+        if let Some(at) = self.cm().deadline() {
+            self.sleeper.wake_for(at);
+        }
+    }
+}
+
+fn mad_frame(src: Gid, dst: Gid, mad: &Mad) -> Frame<'_> {
+    Frame::Mad { src, dst, mad }
+}
+
+/// Sends a frame to another process. Returns false if there is no such process.
+fn send_to(egress: Result<Arc<Egress>, ConnectError>, frame: &Frame<'_>) -> bool {
+    match egress {
+        Ok(egress) => egress.send_frame(frame),
+        Err(ConnectError::NoSuchProcess(_)) => false,
+        // The process is there, so its conversations must not end. The MAD is lost; conversations
+        // repeat themselves.
+        Err(e @ ConnectError::NotNow { .. }) => {
+            tracing::debug!(target: "ferroce::cm", "MAD not sent: {e}");
+            true
+        }
+    }
+}
+
+impl Nic {
+    /// A UD packet from QP1 to QP1.
+    fn next_gsi_packet<'a>(&self, mad: &'a Mad) -> Packet<'a> {
+        let psn = self.gsi_psn.fetch_add(1, Ordering::Relaxed);
+        let deth = Deth {
+            qkey: GSI_QKEY,
+            src_qp: Qpn::GSI,
+        };
+        Packet {
+            bth: Bth::new(Opcode::UD_SEND_ONLY, Qpn::GSI, Psn::new(psn)),
+            ext: ExtHeaders {
+                deth: Some(deth),
+                ..ExtHeaders::default()
+            },
+            payload: mad,
+        }
+    }
+
+    /// A packet for QP1, which takes them from the wire only: MADs of this host come as frames,
+    /// which name the process.
+    pub(super) fn on_gsi_packet(
+        &self,
+        came: Came<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        let addressing = came.addressing;
+        if came.origin != Origin::WIRE || self.is_local(addressing.src.ip()) {
+            return Err(DropReason::Origin);
+        }
+        if packet.bth.opcode != Opcode::UD_SEND_ONLY {
+            return Err(DropReason::Malformed);
+        }
+        if packet.bth.pkey | PKEY_MEMBER != DEFAULT_PKEY {
+            return Err(DropReason::Pkey);
+        }
+        if packet.ext.deth.is_none_or(|deth| deth.qkey != GSI_QKEY) {
+            return Err(DropReason::Qkey);
+        }
+        let mad = packet
+            .payload
+            .try_into()
+            .map_err(|_| DropReason::Malformed)?;
+        self.cm()
+            .on_mad(addressing.src, addressing.dst, mad, Via::Wire);
+        Ok(())
+    }
+}

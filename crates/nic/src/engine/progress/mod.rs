@@ -1,0 +1,332 @@
+//! One round of work: what came in, what is due, whose turn it is. The device thread and polling
+//! programs run it, one at a time.
+
+mod hot;
+mod receive;
+mod unwanted;
+
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_os::poll::Event;
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+
+use self::hot::Hot;
+use self::unwanted::Unwanted;
+use super::dispatch::Dispatch;
+use super::short_rings::Lanes;
+use super::token::Token;
+use crate::Nic;
+use crate::link::local::Incoming;
+use crate::objects::cq::Catch;
+
+/// Deadlines and turns per round.
+const TURN_BUDGET: usize = 64;
+/// While rings are watched, the time from one look of a polling program at the descriptors to the
+/// next: that is a system call.
+const DESCRIPTORS_EVERY: Duration = Duration::from_micros(25);
+/// Close polls between two looks at the clock.
+const SILENT_POLLS: u32 = 31;
+/// Rounds of a polling program without anything to do after which it gives way now and then: some
+/// 20 µs.
+const IDLE_ROUNDS: u32 = 1024;
+/// Rounds from there to the next time.
+const ROUNDS_AGAIN: u32 = 128;
+/// What a round with a system call counts as: it takes as long as so many without.
+const CALL_ROUNDS: u32 = 8;
+
+/// Time for another thread's round to end that this one needs the next of.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What only one round at a time uses.
+#[derive(Debug)]
+pub(super) struct Progress {
+    incoming: Incoming,
+    dispatch: Dispatch,
+    lanes: Lanes,
+    due: Vec<Qpn>,
+    /// Slots whose processes have made themselves known: perhaps others have had them before.
+    newcomers: Vec<u16>,
+    /// The timer of links that have said no hello.
+    silence_ends: Option<Time>,
+    /// When new links are accepted again, after some were refused.
+    listener_opens: Option<Time>,
+    /// For rounds that no sleep came before.
+    polled: Vec<Event>,
+    hot: Hot,
+    unwanted: Unwanted,
+    /// When a polling program looked at the descriptors last.
+    looked: Time,
+    /// Those since the last one that had something to do.
+    idle: u32,
+    /// Rounds that had something to do.
+    served: u64,
+    /// Polls since the clock was looked at, and how many there may be.
+    silent: u32,
+    may_be_silent: u32,
+    /// When a poll looked at the clock last.
+    seen: Time,
+}
+
+impl Progress {
+    pub(super) fn new(incoming: Incoming) -> Self {
+        Self {
+            incoming,
+            dispatch: Dispatch::default(),
+            lanes: Lanes::default(),
+            due: Vec::new(),
+            newcomers: Vec::new(),
+            silence_ends: None,
+            listener_opens: None,
+            polled: Vec::new(),
+            hot: Hot::default(),
+            unwanted: Unwanted::default(),
+            looked: Time(0),
+            idle: 0,
+            served: 0,
+            silent: 0,
+            may_be_silent: 0,
+            seen: Time(0),
+        }
+    }
+
+    /// A round, with the events that the poller reported.
+    pub(super) fn run(&mut self, nic: &Nic, events: &[Event], now: Time) {
+        self.run_catching(nic, events, now, &mut Catch::default());
+    }
+
+    /// As [`run`](Self::run), for a program that polls.
+    fn run_catching(&mut self, nic: &Nic, events: &[Event], now: Time, catch: &mut Catch<'_>) {
+        self.served += 1;
+        // What joins the list in this round has its turn in the next one.
+        let turns = nic.ready.len().min(TURN_BUDGET);
+        for event in events {
+            match Token::from_raw(event.token()) {
+                Some(token) => self.on_event(nic, token, *event, now),
+                None => tracing::warn!(target: "ferroce::device", ?event, "an event for nothing"),
+            }
+        }
+        for index in (0..self.incoming.watched()).rev() {
+            self.receive_ring(nic, index, now);
+        }
+        for offer in self.dispatch.take_offers() {
+            self.lanes.accept(nic, &offer, now);
+        }
+        self.lanes.run(nic, (now, catch));
+        // Before the messages are acknowledged.
+        nic.settle();
+        if nic.sleeper.naps() {
+            self.dispatch.give_polled_turns(now);
+        } else {
+            self.dispatch.give_turns(now);
+        }
+        if nic.next_due().is_some_and(|due| due <= now) {
+            self.on_deadlines(nic, now);
+        }
+        for _ in 0..turns {
+            let Some(qp) = nic.ready.pop() else { break };
+            qp.on_queued_turn(now);
+        }
+        for id in self.dispatch.take_questions() {
+            self.incoming.tell(id, &nic.survey());
+        }
+    }
+
+    /// A poll without a look at the clock, which is most of what an empty one would cost: the last
+    /// ones were close to each other, so nothing that is due has to wait for long. Only what is in
+    /// lanes is taken. Returns false if there is more to do.
+    #[inline]
+    fn run_silently(&mut self, nic: &Nic, catch: &mut Catch<'_>) -> bool {
+        let may = self.silent < self.may_be_silent
+            && self.watches_rings()
+            && !self.has_hot_socket()
+            && nic.new_lanes.is_empty()
+            && nic.ready.is_empty();
+        if !may {
+            return false;
+        }
+        if self.lanes.run_some(nic, (self.seen, catch)) {
+            self.idle = 0;
+        } else if self.incoming.look() {
+            return false;
+        } else {
+            self.idle += 1;
+        }
+        self.silent += 1;
+        true
+    }
+
+    /// The clock is looked at: tells how close this poll and the silent ones before it were.
+    fn count_polls(&mut self, nic: &Nic, sleeps_soon: bool, now: Time) {
+        let polls = std::mem::take(&mut self.silent) + 1;
+        let close = !sleeps_soon && nic.sleeper.on_polls(polls, now);
+        self.may_be_silent = if close { SILENT_POLLS } else { 0 };
+    }
+
+    /// A round without a sleep before it.
+    fn run_polled(&mut self, nic: &Nic, now: Time, catch: &mut Catch<'_>) {
+        let any = self.run_without_sleep(nic, now, catch);
+        self.idle = match (any, self.watches_rings()) {
+            (true, _) => 0,
+            (false, true) => self.idle + 1,
+            (false, false) => self.idle + CALL_ROUNDS,
+        };
+    }
+
+    /// Whether a program that polls has found nothing for so long that its peer may well wait for
+    /// this processor.
+    fn gives_way(&mut self) -> bool {
+        let gives_way = self.idle >= IDLE_ROUNDS;
+        if gives_way {
+            self.idle -= ROUNDS_AGAIN;
+        }
+        gives_way
+    }
+
+    /// A round that looks everywhere, whatever is busy. Returns whether there was anything to do.
+    pub(super) fn run_everywhere(&mut self, nic: &Nic, now: Time) -> bool {
+        self.hot.rounds = 0;
+        self.looked = Time(0);
+        self.run_without_sleep(nic, now, &mut Catch::default())
+    }
+
+    fn run_without_sleep(&mut self, nic: &Nic, now: Time, catch: &mut Catch<'_>) -> bool {
+        let due = nic.next_due().is_some_and(|due| due <= now);
+        let ringing = self.look(nic);
+        if !ringing && let Some(number) = self.hot.next() {
+            let any = self.receive_wire(nic, number, now) || due;
+            if any {
+                self.run_catching(nic, &[], now, catch);
+            }
+            return any;
+        }
+        let mut events = std::mem::take(&mut self.polled);
+        events.clear();
+        if self.incoming.watched() == 0 || now.since(self.looked) >= DESCRIPTORS_EVERY {
+            self.looked = now;
+            self.sleep(nic, false);
+            if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
+                tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
+            }
+        }
+        // It is for the device thread, to look at the deadlines anew: taken from it here, it would
+        // sleep on.
+        events.retain(|event| Token::from_raw(event.token()) != Some(Token::Wake));
+        let any = ringing || !events.is_empty() || due;
+        if any {
+            self.run_catching(nic, &events, now, catch);
+        }
+        self.polled = events;
+        any
+    }
+
+    /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record
+    /// already.
+    pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {
+        self.sleep(nic, true)
+    }
+
+    fn sleep(&mut self, nic: &Nic, all: bool) -> bool {
+        self.lanes.wake_late(nic);
+        self.lanes
+            .take_served(|slot| self.incoming.keep_awake(slot));
+        let lanes = &self.lanes;
+        let any = &mut |slot| lanes.has_news_of(nic, slot);
+        self.incoming.sleep(all, any)
+    }
+
+    /// Whether a watched ring or a lane has something. Counts as a round.
+    fn look(&mut self, nic: &Nic) -> bool {
+        self.incoming.look() | self.lanes.look(nic)
+    }
+
+    /// Whether any ring is watched.
+    pub(super) fn watches_rings(&self) -> bool {
+        self.incoming.watched() > 0
+    }
+
+    /// Whether traffic comes by a socket.
+    pub(super) fn has_hot_socket(&self) -> bool {
+        self.hot.rounds > 0
+    }
+
+    /// If a watched ring has a record, or while a socket is hot any descriptor something: how many
+    /// rounds there were so far.
+    pub(super) fn waiting(&mut self, nic: &Nic) -> Option<u64> {
+        let waits = self.look(nic) || (self.has_hot_socket() && self.has_events(nic));
+        waits.then_some(self.served)
+    }
+
+    /// Whether a descriptor has something.
+    fn has_events(&mut self, nic: &Nic) -> bool {
+        self.polled.clear();
+        // If it cannot be asked, the round that comes next says so.
+        nic.poller
+            .wait(&mut self.polled, Some(Duration::ZERO))
+            .is_err()
+            || !self.polled.is_empty()
+    }
+
+    /// A round for what is in watched rings, and what else is due. Returns whether rings had
+    /// anything; `None`: none is watched.
+    pub(super) fn run_ringing(&mut self, nic: &Nic, now: Time) -> Option<bool> {
+        let ringing = self.look(nic);
+        if !ringing && !self.watches_rings() {
+            return None;
+        }
+        if ringing || nic.next_due().is_some_and(|due| due <= now) {
+            self.run(nic, &[], now);
+        }
+        Some(ringing)
+    }
+}
+
+impl Nic {
+    /// A program found a completion queue empty: does a round for it, unless somebody else is at
+    /// it. `sleeps_soon` if it polls a queue that it will sleep on. Some of what completes to it
+    /// may be in `catch` then.
+    pub(crate) fn poll_inline(&self, sleeps_soon: bool, catch: &mut Catch<'_>) {
+        let Some(mut progress) = self.progress.try_lock() else {
+            // Counted also if the thread is at it just now, or it would never learn that it may
+            // nap.
+            if !sleeps_soon {
+                self.sleeper.on_vain_poll(clock::monotonic());
+            }
+            // Whoever does the round may wait for this very processor.
+            std::thread::yield_now();
+            return;
+        };
+        if sleeps_soon || !progress.run_silently(self, catch) {
+            let now = clock::monotonic();
+            progress.seen = now;
+            progress.count_polls(self, sleeps_soon, now);
+            progress.run_polled(self, now, catch);
+        }
+        if progress.gives_way() {
+            drop(progress);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes what this process has sent to itself. Whoever does a round just now is waited for, but
+    /// not for ever: it may be this thread.
+    pub(crate) fn hear_itself(&self) {
+        let until = clock::monotonic() + PATIENCE;
+        loop {
+            if let Some(mut progress) = self.progress.try_lock() {
+                progress.run_everywhere(self, clock::monotonic());
+                return;
+            }
+            if clock::monotonic() >= until {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// A program is about to sleep.
+    pub(crate) fn end_inline(&self) {
+        self.sleeper.end_polling();
+    }
+}

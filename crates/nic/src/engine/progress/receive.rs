@@ -1,0 +1,371 @@
+//! What a round reads: links, rings and sockets, and deadlines; and the end of processes that links
+//! lead to.
+
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_os::poll::{Event, Interest};
+use ferroce_os::unix::discard;
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+
+use super::super::token::Token;
+use super::unwanted::{LISTENER, Unwanted};
+use super::{Progress, TURN_BUDGET};
+use crate::Nic;
+use crate::Qp;
+use crate::base::counters::DropReason;
+use crate::link::local::{Accepted, LinkId, Received};
+use crate::objects::cq::Catch;
+
+/// Frames of one link per round.
+const LINK_BUDGET: usize = 256;
+/// Datagrams per round, or 256 KiB of long ones: they are acknowledged before more is received, so
+/// that the sender goes on meanwhile.
+const WIRE_BUDGET: usize = 256;
+/// New links per round.
+const ACCEPT_BUDGET: usize = 256;
+/// Records of a process that is gone that are still read, at most: more than its socket can hold.
+const LAST_WORDS: usize = 4096;
+/// Looks at the listener before that: enough for all links that can wait there, refused or not.
+const LAST_CALLERS: usize = 16;
+
+/// Links refused in one look at the listener. Strangers cause a look every 20 ms even when their
+/// share of the time is used up, so that look is short: some 0.5 ms.
+const REFUSAL_BUDGET: usize = 64;
+
+/// After a link was refused, others wait for so long.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
+
+/// In the table of timers, the entry of links that have said no hello, and of the listener. QP0
+/// does not exist on Ethernet.
+const SILENT_LINKS: Qpn = Qpn::SMI;
+
+impl Progress {
+    pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
+        match token {
+            Token::Wake => nic.sleeper.clear_wake(),
+            Token::Listener => drop(self.accept(nic, now)),
+            Token::In(id) => drop(self.receive(nic, id, now)),
+            Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
+            Token::Out(id) => {
+                if event.readable() {
+                    nic.neighbours.take_answers(id);
+                }
+                if let Some(egress) = nic.neighbours.find(id) {
+                    give_queued_turns(&egress.on_writable(), now);
+                }
+            }
+            Token::Wire(number) => self.on_wire(nic, number, event, now),
+            Token::Cm(number) => self.receive_requests(nic, number, now),
+            Token::Network => nic.on_network_change(),
+        }
+        while let Some(slot) = self.newcomers.pop() {
+            self.end_predecessors(nic, slot, now);
+        }
+        self.time_silence(nic);
+        self.discard_poisoned(nic);
+    }
+
+    fn on_wire(&mut self, nic: &Nic, number: u32, event: Event, now: Time) {
+        let Ok(wire) = &nic.wire else { return };
+        if event.writable()
+            && let Some(egress) = wire.find(number)
+        {
+            give_queued_turns(&egress.on_writable(), now);
+        }
+        if event.readable() || event.hangup() {
+            self.receive_wire(nic, number, now);
+        }
+    }
+
+    /// Reads a socket of the wire. Returns whether there was something.
+    pub(super) fn receive_wire(&mut self, nic: &Nic, number: u32, now: Time) -> bool {
+        let Ok(wire) = &nic.wire else { return false };
+        if wire.is_held_up(number) {
+            return false;
+        }
+        let begun = Unwanted::counts(number).then(clock::monotonic);
+        let taken = self.dispatch.taken();
+        let (dispatch, mut came) = (&mut self.dispatch, 0);
+        wire.recv(number, WIRE_BUDGET, &mut |run| {
+            came += run.map_or(1, |run| run.packets.len());
+            nic.take_assured(now);
+            match run {
+                Some(run) => dispatch.on_inbound_run(nic, &run, now),
+                None => nic.counters().count_dropped(DropReason::Malformed),
+            }
+        });
+        let wanted = self.dispatch.taken() - taken;
+        if wanted > 0 {
+            self.hot.heat(number);
+        }
+        if let Some(begun) = begun.filter(|_| came > wanted)
+            && let Some(until) = self.unwanted.charge(number, (came - wanted, came), begun)
+        {
+            wire.hold_up(number, until);
+        }
+        came > 0
+    }
+
+    /// Accepts new links. Returns whether there may be more.
+    fn accept(&mut self, nic: &Nic, now: Time) -> bool {
+        let (begun, mut refused, mut all) = (clock::monotonic(), 0, 0);
+        while all < ACCEPT_BUDGET && refused < REFUSAL_BUDGET {
+            match self.incoming.accept(now) {
+                Accepted::New(id) => self.watch_link(nic, id),
+                Accepted::Refused => refused += 1,
+                Accepted::Nothing => break,
+            }
+            all += 1;
+        }
+        if refused > 0 {
+            self.hold_up_listener(nic, (refused, all), begun, now);
+        }
+        all == ACCEPT_BUDGET || refused == REFUSAL_BUDGET
+    }
+
+    fn watch_link(&self, nic: &Nic, id: LinkId) {
+        let Some(fd) = self.incoming.fd(id) else {
+            return;
+        };
+        if let Err(e) = nic.poller.add(fd, Token::In(id).raw(), Interest::READ) {
+            tracing::warn!(target: "ferroce::local", "cannot watch a new link: {e}");
+        }
+    }
+
+    /// Of all links since `begun`, so many were refused or cut: others wait, so that a stranger who
+    /// connects again and again neither wakes this thread each time nor takes more than a part of
+    /// its time.
+    fn hold_up_listener(&mut self, nic: &Nic, refused: (usize, usize), begun: Time, now: Time) {
+        if self.listener_opens.is_none() {
+            self.watch_listener(nic, Interest::HANGUP);
+        }
+        let until = self.unwanted.charge(LISTENER, refused, begun);
+        self.listener_opens = until.or(Some(now + REFUSAL_PAUSE));
+    }
+
+    fn open_listener(&mut self, nic: &Nic, now: Time) {
+        if self.listener_opens.is_some_and(|at| at <= now) {
+            self.listener_opens = None;
+            self.watch_listener(nic, Interest::READ);
+        }
+    }
+
+    fn watch_listener(&self, nic: &Nic, interest: Interest) {
+        let fd = self.incoming.listener_fd();
+        if let Err(e) = nic.poller.modify(fd, Token::Listener.raw(), interest) {
+            tracing::warn!(target: "ferroce::local", "cannot watch for new links: {e}");
+        }
+    }
+
+    /// Reads a socket that claims a port.
+    fn receive_requests(&mut self, nic: &Nic, number: u32, now: Time) {
+        nic.cm().on_readable(number.into(), &mut |slot| {
+            self.end_predecessors(nic, slot, now);
+        });
+    }
+
+    /// Reads a link. Returns whether it is still open and may have more now.
+    fn receive(&mut self, nic: &Nic, id: LinkId, now: Time) -> bool {
+        let (dispatch, watched) = (&mut self.dispatch, self.incoming.watched());
+        let received = self.incoming.recv(id, LINK_BUDGET, &mut |frame| {
+            nic.take_assured(now);
+            dispatch.on_local(nic, frame, now);
+        });
+        if self.incoming.watched() > watched {
+            // Somebody must look at the ring from here on, and the program that makes this round
+            // may never make another one.
+            nic.sleeper.wake_for(Time(0));
+        }
+        self.on_received(nic, id, received, now)
+    }
+
+    /// Reads a watched ring.
+    pub(super) fn receive_ring(&mut self, nic: &Nic, index: usize, now: Time) {
+        let (dispatch, id) = (&mut self.dispatch, self.incoming.watched_id(index));
+        let received = self.incoming.recv_ring(index, LINK_BUDGET, &mut |frame| {
+            nic.take_assured(now);
+            dispatch.on_local(nic, frame, now);
+        });
+        if let Some(id) = id {
+            self.on_received(nic, id, received, now);
+        }
+    }
+
+    fn on_received(&mut self, nic: &Nic, id: LinkId, received: Received, now: Time) -> bool {
+        if let Received::Greeted(slot) = received {
+            self.newcomers.push(slot);
+        }
+        if received == Received::Cut(None) {
+            self.hold_up_listener(nic, (1, 1), now, now);
+        }
+        if let Received::Closed(slot) | Received::Cut(slot) = received {
+            self.lanes.run(nic, (now, &mut Catch::default()));
+            nic.boards().on_link_end(id);
+            // What it said before that comes first.
+            self.dispatch.give_turns(now);
+            if let Some(slot) = slot {
+                nic.on_link_end(slot, matches!(received, Received::Cut(_)), now);
+            }
+        }
+        received == Received::More
+    }
+
+    /// The process that a way out leads to is gone.
+    fn on_hangup(&mut self, nic: &Nic, out: u32, now: Time) {
+        self.meet_strangers(nic, now);
+        self.end_neighbour(nic, out, now);
+    }
+
+    /// The process that a way out leads to is gone, and it is known whose the links are. What it
+    /// sent before is still to be read.
+    fn end_neighbour(&mut self, nic: &Nic, out: u32, now: Time) {
+        let Some((slot, pid)) = nic.neighbours.whose(out) else {
+            return;
+        };
+        for id in self.incoming.links_of(slot, pid) {
+            self.receive_all(nic, id, now);
+        }
+        self.lanes.run(nic, (now, &mut Catch::default()));
+        self.dispatch.give_turns(now);
+        nic.on_egress_gone(out, now);
+    }
+
+    /// A process that has this slot is heard of. Of those that had it before it, the end may not
+    /// have been noticed yet: it comes first, or it would end what begins now.
+    fn end_predecessors(&mut self, nic: &Nic, slot: u16, now: Time) {
+        self.meet_strangers(nic, now);
+        for out in nic.neighbours.hung_up(slot) {
+            self.end_neighbour(nic, out, now);
+        }
+        for id in self.incoming.ended_links_of(slot) {
+            self.receive_all(nic, id, now);
+        }
+    }
+
+    /// Learns whose the links are that are new, or wait to be accepted: events do not come in the
+    /// order in which things happened.
+    fn meet_strangers(&mut self, nic: &Nic, now: Time) {
+        for _ in 0..LAST_CALLERS {
+            if !self.accept(nic, now) {
+                break;
+            }
+        }
+        for id in self.incoming.strangers() {
+            self.receive(nic, id, now);
+        }
+    }
+
+    /// Reads the link of a process that is gone to its end.
+    fn receive_all(&mut self, nic: &Nic, id: LinkId, now: Time) {
+        for _ in 0..LAST_WORDS {
+            if !self.receive(nic, id, now) {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn on_deadlines(&mut self, nic: &Nic, now: Time) {
+        if nic.cm().deadline().is_some_and(|at| at <= now) {
+            nic.cm().on_deadline(now);
+        }
+        if let Ok(wire) = &nic.wire
+            && wire.attempt_due().is_some_and(|at| at <= now)
+        {
+            wire.take_port(now);
+        }
+        if let Ok(wire) = &nic.wire
+            && wire.held_up_until().is_some_and(|at| at <= now)
+        {
+            wire.go_on(now);
+        }
+        for cq in nic.delays.due(now, TURN_BUDGET) {
+            cq.on_due(now);
+        }
+        nic.timers.due(now, TURN_BUDGET, &mut self.due);
+        if self.due.contains(&SILENT_LINKS) {
+            self.incoming.end_silence(now);
+            self.open_listener(nic, now);
+            self.time_silence(nic);
+            self.discard_poisoned(nic);
+        }
+        for qpn in self.due.drain(..) {
+            if let Some(qp) = nic.qps.find(qpn) {
+                qp.on_timer(now);
+            }
+        }
+    }
+}
+
+fn give_queued_turns(qps: &[Arc<Qp>], now: Time) {
+    for qp in qps {
+        qp.on_queued_turn(now);
+    }
+}
+
+impl Progress {
+    /// Closes strangers' sockets in which descriptors wait. The poller would go on reporting them
+    /// while another thread has them.
+    fn discard_poisoned(&mut self, nic: &Nic) {
+        let poisoned = self.incoming.take_poisoned();
+        if poisoned.is_empty() {
+            return;
+        }
+        for socket in &poisoned {
+            // A link that was refused is not watched.
+            let _ = nic.poller.remove(socket.as_raw_fd());
+        }
+        discard(poisoned);
+    }
+
+    /// Keeps the timer of links that have said no hello.
+    fn time_silence(&mut self, nic: &Nic) {
+        let ends = Time::sooner(self.incoming.silence_ends(), self.listener_opens);
+        nic.set_timer(SILENT_LINKS, self.silence_ends, ends);
+        self.silence_ends = ends;
+    }
+}
+
+impl Nic {
+    /// The process that a way out leads to is gone.
+    fn on_egress_gone(&self, out: u32, now: Time) {
+        self.expect_port(now);
+        let Some(egress) = self.neighbours.remove(out) else {
+            return;
+        };
+        let waited = egress.kill();
+        tracing::debug!(target: "ferroce::local", slot = egress.slot(), "a process is gone");
+        for qp in self.qps.all() {
+            qp.on_process_gone(now);
+        }
+        give_queued_turns(&waited, now);
+        if let Some(slot) = egress.slot() {
+            self.cm().on_process_gone(slot);
+            self.end_domains_with(slot);
+        }
+    }
+
+    /// The process of a slot has no link to this one any more. If it was `cut` off, no conversation
+    /// with it can go on; if not, it is gone, but another process may have its slot by now.
+    fn on_link_end(&self, slot: u16, cut: bool, now: Time) {
+        self.expect_port(now);
+        match self.neighbours.id_of(slot) {
+            Some(out) if cut || self.neighbours.has_hung_up(out) => self.on_egress_gone(out, now),
+            Some(_) => {}
+            None => {
+                self.cm().on_process_gone(slot);
+                self.end_domains_with(slot);
+            }
+        }
+    }
+
+    /// A process has ended: the port may be free, if another user had it.
+    fn expect_port(&self, now: Time) {
+        if let Ok(wire) = &self.wire {
+            wire.on_process_gone(now);
+        }
+    }
+}

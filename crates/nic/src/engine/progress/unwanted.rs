@@ -1,0 +1,98 @@
+//! The time that packets and links take which nobody wants.
+//!
+//! A stranger sends them at no cost, to the sockets that all hosts share and to the listener of
+//! this process's slot. A device thread that is busy with them is no longer woken before programs
+//! that compute, and its connections get slower for that alone. So there is a part of the time for
+//! each of these. When it is used up, the socket is not read for a while: the kernel drops what
+//! does not fit, at the sender's cost. Sockets of flows are read on.
+
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_proto::time::Time;
+
+use crate::base::time_share::TimeShare;
+
+/// One part in so many of the time is for unwanted packets.
+const PART: u32 = 32;
+/// Such time that is saved up, at most.
+const SAVED: Duration = Duration::from_millis(5);
+/// What one counts at most: this thread may lose its processor meanwhile.
+const MOST_EACH: Duration = Duration::from_micros(50);
+/// A socket is not read for so long, at least.
+const HOLD_UP: Duration = Duration::from_millis(1);
+/// The listener is not looked at for so long, at most: processes of the own user may wait there
+/// (`PATIENCE` in `engine/neighbours.rs`).
+const LISTENER_HOLD_UP: Duration = Duration::from_millis(20);
+
+/// The listener's number here.
+pub(super) const LISTENER: u32 = 2;
+
+/// The time for what is unwanted, by the number of a shared socket's token, and for links.
+#[derive(Debug)]
+pub(super) struct Unwanted([TimeShare; 3]);
+
+impl Default for Unwanted {
+    fn default() -> Self {
+        Self([const { TimeShare::new(PART, SAVED) }; 3])
+    }
+}
+
+impl Unwanted {
+    /// Whether unwanted packets of a socket count: all hosts share it.
+    pub(super) fn counts(number: u32) -> bool {
+        number < LISTENER
+    }
+
+    /// Of all that a socket brought since then, so many were unwanted. Returns until when
+    /// it is not to be read, if they took too much of the time.
+    pub(super) fn charge(
+        &mut self,
+        number: u32,
+        (unwanted, all): (usize, usize),
+        begun: Time,
+    ) -> Option<Time> {
+        let share = self.0.get_mut(number as usize)?;
+        let now = clock::monotonic();
+        let [unwanted, all] = [unwanted, all].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let took = now.since(begun) / all * unwanted;
+        share.spend(took.min(MOST_EACH * unwanted), now);
+        let most = if number == LISTENER {
+            LISTENER_HOLD_UP
+        } else {
+            Duration::MAX
+        };
+        (!share.is_left(now)).then(|| now + share.wait().clamp(HOLD_UP, most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn since(ago: Duration) -> Time {
+        Time(clock::monotonic().0 - u64::try_from(ago.as_nanos()).expect("short"))
+    }
+
+    #[test]
+    fn a_flooded_socket_is_held_up_for_as_long_as_it_took_too_much() {
+        let (mut unwanted, begun) = (Unwanted::default(), since(SAVED * 3));
+        let until = unwanted.charge(0, (1000, 1000), begun).expect("too much");
+        let wait = until.since(clock::monotonic());
+        assert!(wait > SAVED * (PART - 1), "{wait:?}");
+        assert_eq!(unwanted.charge(1, (1, 1), since(SAVED / 8)), None);
+    }
+
+    #[test]
+    fn few_unwanted_packets_among_many_are_harmless() {
+        let mut unwanted = Unwanted::default();
+        let charged = unwanted.charge(0, (1, 1000), since(SAVED * 100));
+        assert_eq!(charged, None);
+    }
+
+    #[test]
+    fn a_thread_that_lost_its_processor_is_not_held_up() {
+        let mut unwanted = Unwanted::default();
+        assert_eq!(unwanted.charge(0, (4, 4), since(SAVED * 100)), None);
+    }
+}

@@ -1,0 +1,353 @@
+//! The lanes that this process looks at: those that its queue pairs receive by, and those that they
+//! send by, whose consumers say there what they have taken.
+//!
+//! They are looked at wherever watched rings are, and nobody sleeps before a last look at both (see
+//! `ferroce_os::ring`).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ferroce_os::ring::{SharedLane, has_read_past, is_filled};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+
+use crate::Nic;
+use crate::Qp;
+use crate::base::sync::lock;
+use crate::link::path::Origin;
+use crate::objects::cq::Catch;
+
+/// No position: there is nothing to look at now.
+const NOWHERE: u64 = 1 << 32;
+/// No position: there will never be anything.
+const CLOSED: u64 = 1 << 33;
+
+/// Which end of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Where messages are put in.
+    Sending,
+    /// Where they are taken out.
+    Receiving,
+}
+
+/// Looks at lanes of a program that polls in a loop, at one go.
+const CLOSE_LOOKS: usize = 64;
+/// Up to so many lanes one is served per poll. To look at all of them takes as long as a message
+/// then.
+const FEW: usize = 8;
+
+/// What a look at a lane found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    /// Something for the queue pair.
+    News,
+    /// What was taken is still to be said.
+    Held,
+    /// There will never be anything.
+    Closed,
+}
+
+/// For a look at a lane without its queue pair's lock.
+#[derive(Debug)]
+pub(crate) struct Eye {
+    lane: SharedLane,
+    end: End,
+    /// What is news: a message at this position, or that the consumer has read further than to it.
+    at: AtomicU64,
+    /// What was taken here is still to be said.
+    holds: AtomicBool,
+    /// The peer may hold the next message for taken when it is there.
+    assures: AtomicBool,
+}
+
+impl Eye {
+    pub(crate) fn new(lane: &SharedLane, end: End) -> Arc<Self> {
+        Arc::new(Self {
+            lane: lane.clone(),
+            end,
+            at: AtomicU64::new(NOWHERE),
+            holds: AtomicBool::new(false),
+            assures: AtomicBool::new(false),
+        })
+    }
+
+    /// Looks at a position from here on, or nowhere. The caller has the queue pair's lock.
+    pub(crate) fn look_at(&self, position: Option<u32>) {
+        if !self.is_closed() {
+            self.at
+                .store(position.map_or(NOWHERE, u64::from), Ordering::Relaxed);
+        }
+    }
+
+    /// What was taken is still to be said, or was said. The caller has the queue pair's lock.
+    #[inline]
+    pub(crate) fn hold(&self, holds: bool) {
+        self.holds.store(holds, Ordering::Relaxed);
+    }
+
+    /// The peer may hold the next message for taken when it is there, or may not any more. The
+    /// caller has the queue pair's lock.
+    #[inline]
+    pub(crate) fn assure(&self, assures: bool) {
+        self.assures.store(assures, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn assures(&self) -> bool {
+        self.assures.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn holds(&self) -> bool {
+        self.holds.load(Ordering::Relaxed)
+    }
+
+    /// Whether the queue pair has something to do.
+    #[inline]
+    fn waits(&self) -> bool {
+        matches!(self.look(), Seen::News | Seen::Held)
+    }
+
+    #[inline]
+    fn look(&self) -> Seen {
+        let at = self.at.load(Ordering::Relaxed);
+        match u32::try_from(at) {
+            Ok(at) if self.has_news_at(at) => Seen::News,
+            _ if self.holds() => Seen::Held,
+            _ if at == CLOSED => Seen::Closed,
+            _ => Seen::Nothing,
+        }
+    }
+
+    /// The lane is not the queue pair's any more.
+    pub(crate) fn close(&self) {
+        self.at.store(CLOSED, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.at.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Whether there is something for the queue pair.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        let at = u32::try_from(self.at.load(Ordering::Relaxed));
+        at.is_ok_and(|at| self.has_news_at(at))
+    }
+
+    #[inline]
+    fn has_news_at(&self, at: u32) -> bool {
+        match self.end {
+            End::Receiving => is_filled(&self.lane, at),
+            End::Sending => has_read_past(&self.lane, at),
+        }
+    }
+}
+
+/// A lane that is looked at.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// Its lanes close at its end at the latest, and then it is let go.
+    pub(crate) qp: Arc<Qp>,
+    /// The process at the other end.
+    pub(crate) slot: u16,
+    pub(crate) eye: Arc<Eye>,
+    /// It had something since [`Lanes::take_served`].
+    served: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(qp: Arc<Qp>, slot: u16, eye: Arc<Eye>) -> Self {
+        Self {
+            qp,
+            slot,
+            eye,
+            served: false,
+        }
+    }
+
+    /// Lets the queue pair take what was seen. Returns whether there was anything.
+    #[expect(clippy::inline_always, reason = "each message goes this way")]
+    #[inline(always)]
+    fn run(&mut self, nic: &Nic, seen: Seen, (now, catch): (Time, &mut Catch<'_>)) -> bool {
+        match seen {
+            Seen::News => {
+                if self.eye.end == End::Receiving && !self.eye.assures() {
+                    nic.take_assured(now);
+                }
+                self.qp.on_lane(self.eye.end, (now, catch));
+                self.served = true;
+                return true;
+            }
+            Seen::Held => self.qp.say_held(now),
+            Seen::Nothing | Seen::Closed => {}
+        }
+        false
+    }
+}
+
+/// Lanes that are to be looked at from the next look on.
+#[derive(Debug, Default)]
+pub(crate) struct NewLanes {
+    watches: Mutex<Vec<Watch>>,
+    len: AtomicUsize,
+}
+
+impl NewLanes {
+    /// Adds one. What is done with the lane must come later.
+    pub(crate) fn add(&self, watch: Watch) {
+        let mut watches = lock(&self.watches);
+        watches.push(watch);
+        self.len.store(watches.len(), Ordering::Release);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
+    }
+
+    fn take(&self) -> Vec<Watch> {
+        let mut watches = lock(&self.watches);
+        self.len.store(0, Ordering::Release);
+        std::mem::take(&mut *watches)
+    }
+}
+
+/// A lane that another process offers for messages to a queue pair of this one.
+#[derive(Debug)]
+pub(crate) struct LaneOffer {
+    /// The queue pair that offers it.
+    pub(crate) origin: Origin,
+    pub(crate) lane: SharedLane,
+    /// What tells the offer from others.
+    pub(crate) number: u32,
+    /// Whom it is for.
+    pub(crate) to: Qpn,
+}
+
+/// The lanes that are looked at.
+#[derive(Debug, Default)]
+pub(super) struct Lanes(Vec<Watch>);
+
+impl Lanes {
+    /// Whether any has something.
+    pub(super) fn look(&mut self, nic: &Nic) -> bool {
+        self.renew(nic);
+        self.0.iter().any(|watch| watch.eye.waits())
+    }
+
+    /// Looks a few times, until any has something: who polls in a loop comes back as soon as he
+    /// can, and learns of a message the sooner the less is done between two looks. Lets that one's
+    /// queue pair take it. Of a few lanes the others have their turn before it next time, so that a
+    /// look at them keeps no answer waiting; of many they have it now. Returns whether there was
+    /// anything.
+    #[inline]
+    pub(super) fn run_some(&mut self, nic: &Nic, given: (Time, &mut Catch<'_>)) -> bool {
+        let Some((place, seen)) = self.look_closely() else {
+            return false;
+        };
+        if self.0.len() > FEW {
+            return self.run_to(nic, place, given);
+        }
+        if place > 0 {
+            self.0.swap(0, place);
+        }
+        match self.0.first_mut() {
+            Some(watch) => watch.run(nic, seen, given),
+            None => false,
+        }
+    }
+
+    /// The place of one that has something, and what.
+    #[inline]
+    fn look_closely(&self) -> Option<(usize, Seen)> {
+        let times = CLOSE_LOOKS
+            .checked_div(self.0.len())
+            .map_or(0, |n| n.max(1));
+        for _ in 0..times {
+            for place in (0..self.0.len()).rev() {
+                match self.0[place].eye.look() {
+                    Seen::Nothing => {}
+                    seen => return Some((place, seen)),
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether any that leads to a process, or comes from there, has something or may have.
+    pub(super) fn has_news_of(&self, nic: &Nic, slot: u16) -> bool {
+        let of_slot = |watch: &&Watch| watch.slot == slot;
+        !nic.new_lanes.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.waits())
+    }
+
+    /// Lets queue pairs take what there is for them. Returns whether there was anything.
+    pub(super) fn run(&mut self, nic: &Nic, given: (Time, &mut Catch<'_>)) -> bool {
+        self.renew(nic);
+        self.run_to(nic, self.0.len(), given)
+    }
+
+    /// As [`run`](Self::run), where there was nothing behind a place.
+    fn run_to(&mut self, nic: &Nic, place: usize, (now, catch): (Time, &mut Catch<'_>)) -> bool {
+        let (mut any, mut closed) = (false, false);
+        for watch in self.0.iter_mut().take(place + 1).rev() {
+            let seen = watch.eye.look();
+            any |= watch.run(nic, seen, (now, catch));
+            closed |= seen == Seen::Closed;
+        }
+        if closed {
+            self.0.retain(|watch| !watch.eye.is_closed());
+        }
+        any
+    }
+
+    /// The processes from which there was something since the last time.
+    pub(super) fn take_served(&mut self, mut each: impl FnMut(u16)) {
+        for watch in &mut self.0 {
+            if std::mem::take(&mut watch.served) {
+                each(watch.slot);
+            }
+        }
+    }
+
+    /// Lanes that were made since are looked at.
+    #[inline]
+    fn renew(&mut self, nic: &Nic) {
+        if !nic.new_lanes.is_empty() {
+            self.take_new(nic);
+        }
+    }
+
+    #[cold]
+    fn take_new(&mut self, nic: &Nic) {
+        self.0.extend(nic.new_lanes.take());
+    }
+
+    /// What was put into lanes by this process: wakes those who went to sleep at that moment.
+    pub(super) fn wake_late(&mut self, nic: &Nic) {
+        self.renew(nic);
+        let sending = |watch: &&Watch| watch.eye.end == End::Sending;
+        for watch in self.0.iter().filter(sending) {
+            watch.qp.wake_late();
+        }
+    }
+
+    /// Another process offers a lane: it is not that of whom it was offered before, but for what is
+    /// still in it.
+    pub(super) fn accept(&mut self, nic: &Nic, offer: &LaneOffer, now: Time) {
+        let is_same = |eye: &Eye| eye.lane == offer.lane && eye.end == End::Receiving;
+        for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
+            watch
+                .qp
+                .on_lane(watch.eye.end, (now, &mut Catch::default()));
+            watch.eye.close();
+        }
+        let Some(qp) = nic.qps.find(offer.to) else {
+            return;
+        };
+        if let Some(eye) = qp.accept_lane(offer) {
+            self.0.push(Watch::new(qp, offer.origin.slot(), eye));
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Completion queues and completion channels.
+
+mod channel;
+mod delivery;
+mod entry;
+mod moderation;
+mod ring;
+mod sign;
+mod stamp;
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use ferroce_os::clock;
+use ferroce_os::lock::{Lock, LockGuard};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::{AsyncEvent, Wc};
+
+pub use self::channel::CompChannel;
+pub(crate) use self::delivery::Catch;
+pub use self::entry::Entry;
+use self::moderation::Moderation;
+use self::ring::{Pushed, Ring};
+use self::sign::Sign;
+pub(crate) use self::stamp::CORE_CLOCK_KHZ;
+pub use self::stamp::{Stamp, Stamps, raw_clock};
+use crate::objects::device::{AsyncSubject, Limit, Permit};
+use crate::{Context, Error};
+
+/// What a completion queue does beside the usual (`ibv_create_cq_ex(3)`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CqOptions {
+    /// Times that completions carry.
+    pub stamps: Stamps,
+    /// A full queue loses its oldest completions instead of failing
+    /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
+    pub ignore_overrun: bool,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct Cq {
+    me: Weak<Self>,
+    stamps: Stamps,
+    context: Arc<Context>,
+    channel: Option<Arc<CompChannel>>,
+    cookie: AtomicUsize,
+    users: AtomicUsize,
+    ring: Lock<Ring>,
+    /// What the ring said last, for a look without its lock.
+    sign: Sign,
+    /// It overflowed and those who use it have not been told.
+    to_fail: AtomicBool,
+    _permit: Permit,
+}
+
+impl Cq {
+    /// Makes a queue of at least `cqe` entries. `cookie` comes back in events.
+    ///
+    /// # Errors
+    /// EINVAL for a size of 0 or above the device's limit.
+    pub fn create(
+        context: &Arc<Context>,
+        cqe: u32,
+        channel: Option<Arc<CompChannel>>,
+    ) -> Result<Arc<Self>, Error> {
+        Self::with_options(context, cqe, channel, CqOptions::default())
+    }
+    /// As [`create`](Self::create), with what `ibv_create_cq_ex` adds.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn with_options(
+        context: &Arc<Context>,
+        cqe: u32,
+        channel: Option<Arc<CompChannel>>,
+        options: CqOptions,
+    ) -> Result<Arc<Self>, Error> {
+        let capacity = check_size(context, cqe)?.max(LEAST);
+        let permit = context.device().permit(Limit::Cq)?;
+        Ok(Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            stamps: options.stamps,
+            context: Arc::clone(context),
+            channel,
+            cookie: AtomicUsize::new(0),
+            users: AtomicUsize::new(0),
+            ring: Lock::new(Ring::new(capacity, options.ignore_overrun)),
+            sign: Sign::default(),
+            to_fail: AtomicBool::new(false),
+            _permit: permit,
+        }))
+    }
+    /// The cookie that events carry; set once, before the first completion.
+    pub fn set_cookie(&self, cookie: usize) {
+        self.cookie.store(cookie, Ordering::Relaxed);
+    }
+    /// Entries.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        u32::try_from(self.ring.lock().capacity()).unwrap_or(u32::MAX)
+    }
+    /// Takes up to `max` completions, oldest first, giving each to `each`; returns how many. Drives
+    /// progress inline when the queue is empty. `each` runs under locks of the device and must not
+    /// call back into it.
+    ///
+    /// # Errors
+    /// The queue overflowed.
+    pub fn poll(&self, max: usize, each: &mut dyn FnMut(usize, &Wc)) -> Result<usize, Error> {
+        self.poll_stamped(max, &mut |index, wc, _| each(index, wc))
+    }
+    /// As [`poll`](Self::poll), with the times that the queue was asked to keep.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn poll_stamped(
+        &self,
+        max: usize,
+        each: &mut dyn FnMut(usize, &Wc, Stamp),
+    ) -> Result<usize, Error> {
+        self.poll_catching(&mut Catch::of(self, max, each))
+    }
+    /// As [`poll`](Self::poll), for a program that has an array: the completions are in its first
+    /// places then.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    #[inline]
+    pub fn poll_into(&self, array: &mut [MaybeUninit<Entry>]) -> Result<usize, Error> {
+        self.poll_catching(&mut Catch::into_array(self, array))
+    }
+    fn poll_catching(&self, catch: &mut Catch<'_>) -> Result<usize, Error> {
+        if self.sign.has_news() {
+            self.take(catch)?;
+        }
+        if catch.caught() > 0 || catch.is_full() {
+            return Ok(catch.caught());
+        }
+        // The ring's lock must be free: the round may push into this very queue.
+        self.context.nic().poll_inline(self.sign.is_armed(), catch);
+        if !catch.is_full() && self.sign.has_news() {
+            let taken = self.take(catch);
+            // What was caught is good, whatever became of the queue since: that is told next time.
+            if catch.caught() == 0 {
+                taken?;
+            }
+        }
+        Ok(catch.caught())
+    }
+    /// Arms the queue (`ibv_req_notify_cq(3)`): one event on the channel for the next completion,
+    /// or for the next solicited or failed one if `solicited_only`. If such a completion is queued
+    /// and no poll has returned it, the event comes at once: programs drain events, then arm, and
+    /// need not poll again.
+    pub fn req_notify(&self, solicited_only: bool) {
+        let delayed = self.change(|ring| {
+            let delayed = ring.due();
+            let at_once = ring.arm(solicited_only);
+            if at_once {
+                self.notify();
+            }
+            delayed.filter(|_| at_once)
+        });
+        self.context.nic().end_delay(delayed, self.id());
+        // The program is about to sleep: the device thread must look after the device again.
+        self.context.nic().end_inline();
+    }
+    /// Changes the capacity (`ibv_resize_cq`).
+    ///
+    /// # Errors
+    /// EINVAL if more completions are queued than fit, or for 0 or above the limit.
+    pub fn resize(&self, cqe: u32) -> Result<(), Error> {
+        let capacity = check_size(&self.context, cqe)?;
+        self.ring.lock().resize(capacity).map_err(|queued| {
+            Error::invalid(format!(
+                "the completion queue holds {queued} completions, more than the {cqe} asked for"
+            ))
+        })
+    }
+    /// Delays events (`ibv_modify_cq(3)`): an armed queue raises its event when `count` completions
+    /// that it waits for have come or `period` microseconds after the first of them. 0 for either:
+    /// no delay.
+    pub fn moderate(&self, count: u16, period: u16) {
+        let due = self.change(|ring| {
+            let due = ring.due();
+            if ring.moderate(Moderation::new(count, period)) {
+                self.notify();
+            }
+            due
+        });
+        self.context.nic().end_delay(due, self.id());
+    }
+    /// Queue pairs that use it, each counted once per queue. `ibv_destroy_cq` answers EBUSY unless
+    /// 0.
+    #[must_use]
+    pub fn users(&self) -> usize {
+        self.users.load(Ordering::Acquire)
+    }
+    /// The context it was made on.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Its completion channel.
+    #[must_use]
+    pub fn channel(&self) -> Option<&Arc<CompChannel>> {
+        self.channel.as_ref()
+    }
+
+    /// Counts a queue pair in.
+    pub(crate) fn attach(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+    /// Counts a queue pair out.
+    pub(crate) fn detach(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+    /// Drops the queued completions of a queue pair that starts anew: it may post the same tags
+    /// again, and the old completions would be taken for those of the new work requests.
+    pub(crate) fn forget(&self, qpn: Qpn) {
+        self.change(|ring| ring.forget(qpn));
+    }
+    /// Gives a completion to who polls, if it can go there, or queues it. The caller has the lock
+    /// of its queue pair. Returns as [`push`](Self::push).
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
+    pub(crate) fn deliver(&self, wc: Wc, solicited: bool, catch: &mut Catch<'_>) -> bool {
+        if catch.takes(self) && self.sign.is_blank() {
+            catch.push(&wc, self.stamps.take());
+            return true;
+        }
+        self.push(wc, solicited)
+    }
+    /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for
+    /// good.
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
+    pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
+        let stamp = self.stamps.take();
+        let mut ring = self.ring.lock();
+        if ring.push_unawaited(wc, solicited, stamp) {
+            self.sign.show_news();
+            return true;
+        }
+        let kept = wc;
+        self.push_generally(ring, &kept, (stamp, solicited))
+    }
+    #[cold]
+    fn push_generally(
+        &self,
+        mut ring: LockGuard<'_, Ring>,
+        wc: &Wc,
+        (stamp, solicited): (Stamp, bool),
+    ) -> bool {
+        let due = ring.due();
+        let pushed = ring.push(*wc, solicited, stamp, clock::monotonic);
+        self.sign.show(&ring);
+        match pushed {
+            Pushed::Quiet => true,
+            Pushed::Notify => {
+                // Under the lock, so that a CQ that is being destroyed knows that no event comes
+                // after its last completion.
+                self.notify();
+                self.context.nic().end_delay(due, self.id());
+                true
+            }
+            Pushed::NotifyAt(at) => {
+                self.context.nic().delay(at, self.id(), &self.me);
+                true
+            }
+            Pushed::Overflowed => {
+                let capacity = ring.capacity();
+                drop(ring);
+                tracing::warn!(target: "ferroce::cq", capacity, "completion queue overflowed: it is unusable from here");
+                let subject = AsyncSubject::Cq(self.cookie.load(Ordering::Relaxed));
+                self.context.push_async(AsyncEvent::CqErr, subject);
+                // Others use it too. The caller has a queue pair's lock, so they have to wait for
+                // the next round of progress.
+                self.to_fail.store(true, Ordering::Release);
+                self.context.nic().delay(Time(0), self.id(), &self.me);
+                false
+            }
+            Pushed::Dead => false,
+        }
+    }
+    /// What it asked to be reminded of is due: an event that was delayed, or an overflow, which is
+    /// the end of all queue pairs that use it (IBTA, affiliated asynchronous errors).
+    pub(crate) fn on_due(&self, now: Time) {
+        self.change(|ring| {
+            // If not: another arming has started another period in the meantime, and that has its
+            // own entry.
+            if ring.on_period(now).is_ok() {
+                self.notify();
+            }
+        });
+        if self.to_fail.swap(false, Ordering::AcqRel) {
+            for qp in self.context.nic().qps().all() {
+                qp.on_overflow_of(self);
+            }
+        }
+    }
+
+    /// The queue is about to be destroyed and nobody uses it: not even an event that moderation
+    /// delays comes from here on.
+    pub fn end_events(&self) {
+        self.change(|ring| {
+            self.context.nic().end_delay(ring.due(), self.id());
+            ring.disarm();
+        });
+    }
+
+    /// Changes the ring, and shows what it says then.
+    fn change<R>(&self, change: impl FnOnce(&mut Ring) -> R) -> R {
+        let mut ring = self.ring.lock();
+        let result = change(&mut ring);
+        self.sign.show(&ring);
+        result
+    }
+
+    /// One event on the channel. Under the lock of the ring, so that
+    /// [`end_events`](Self::end_events) is the end.
+    fn notify(&self) {
+        if let Some(channel) = &self.channel {
+            channel.push(self.cookie.load(Ordering::Relaxed));
+        }
+    }
+
+    /// What tells it from others as long as it exists.
+    fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Takes what is queued, as long as there is room for it.
+    fn take(&self, catch: &mut Catch<'_>) -> Result<(), Error> {
+        let mut ring = self.ring.lock();
+        let before = catch.caught();
+        while !catch.is_full()
+            && let Some(queued) = ring.front()
+        {
+            catch.push(&queued.wc, queued.stamp);
+            ring.drop_front();
+        }
+        self.sign.show(&ring);
+        if catch.caught() == before && ring.overflowed() {
+            return Err(Error::new(
+                libc::EIO,
+                format!(
+                    "the completion queue overflowed: it has {} entries and more completions came",
+                    ring.capacity()
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        let due = self.ring.lock().due();
+        self.context.nic().end_delay(due, self.id());
+    }
+}
+
+/// Entries of a new queue at least. Adapters round up, and programs count on it: perftest makes a
+/// queue of one entry for work of which two may be done.
+const LEAST: usize = 16;
+
+fn check_size(context: &Context, cqe: u32) -> Result<usize, Error> {
+    let max = context.device().attr().max_cqe;
+    if cqe == 0 || cqe > max {
+        return Err(Error::invalid(format!(
+            "a completion queue has 1 to {max} entries, not {cqe}"
+        )));
+    }
+    Ok(cqe as usize)
+}

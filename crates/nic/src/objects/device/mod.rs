@@ -1,0 +1,179 @@
+//! Devices (one per network interface) and open contexts.
+
+mod attr;
+mod context;
+mod guid;
+mod limits;
+mod list;
+mod state;
+mod watchers;
+
+use std::net::IpAddr;
+use std::sync::{Arc, RwLock};
+
+use ferroce_os::netdev::Interface;
+use ferroce_proto::ids::{Gid, Guid};
+use ferroce_proto::verbs::{AsyncEvent, Mtu};
+
+pub use self::attr::{DeviceAttr, PortAttr};
+pub(crate) use self::attr::{MAX_QP, active_mtu};
+pub use self::context::{AsyncSubject, Context};
+pub(crate) use self::guid::network_namespace;
+use self::limits::Usage;
+pub(crate) use self::limits::{Limit, Permit};
+pub(crate) use self::list::DeviceList;
+use self::state::State;
+use self::watchers::Contexts;
+use crate::Error;
+use crate::base::counters::Counters;
+use crate::base::sync::{read, write};
+
+/// Shortest GID table: programs that walk the whole table should not walk far.
+const GID_TABLE: u32 = 16;
+
+/// An entry of the GID table. All entries are of type `RoCEv2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GidEntry {
+    /// Index in the port's table.
+    pub index: u32,
+    /// The GID.
+    pub gid: Gid,
+    /// Index of the network interface.
+    pub ifindex: u32,
+}
+
+/// A device: one network interface.
+#[derive(Debug)]
+pub struct Device {
+    name: String,
+    netdev: String,
+    index: u32,
+    ifindex: u32,
+    loopback: bool,
+    /// What follows the interface. Taken last; never held while anything else is done.
+    state: RwLock<State>,
+    contexts: Contexts,
+    attr: DeviceAttr,
+    usage: Arc<Usage>,
+    counters: Counters,
+}
+
+impl Device {
+    /// Name, for example `ferroce_eth0`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+    /// Name of the network interface.
+    #[must_use]
+    pub fn netdev(&self) -> &str {
+        &self.netdev
+    }
+    /// Index of the network interface.
+    #[must_use]
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+    /// Position in the list of devices, stable for the life of the process.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+    /// Node GUID.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.attr.node_guid
+    }
+    /// Limits and capabilities.
+    #[must_use]
+    pub fn attr(&self) -> DeviceAttr {
+        self.attr.clone()
+    }
+    /// State of port 1.
+    #[must_use]
+    pub fn port(&self) -> PortAttr {
+        let state = read(&self.state);
+        PortAttr {
+            active: state.active,
+            max_mtu: Mtu::B4096,
+            active_mtu: active_mtu(state.mtu),
+            netdev_mtu: state.mtu,
+            gid_tbl_len: u32::try_from(state.gids.len())
+                .unwrap_or(u32::MAX)
+                .max(GID_TABLE),
+            max_msg_sz: attr::MAX_MSG_SZ,
+        }
+    }
+    /// The non-empty entries of the GID table, in order of index. An entry keeps its index as long
+    /// as its address is there. At the start IPv4-mapped ones come first.
+    #[must_use]
+    pub fn gids(&self) -> Vec<GidEntry> {
+        let entry = |(index, gid): (u32, &Option<Gid>)| {
+            gid.map(|gid| GidEntry {
+                index,
+                gid,
+                ifindex: self.ifindex,
+            })
+        };
+        (0..)
+            .zip(&read(&self.state).gids)
+            .filter_map(entry)
+            .collect()
+    }
+    /// The GID at an index, `None` if the entry is empty or the index past the table.
+    #[must_use]
+    pub fn gid(&self, index: u32) -> Option<Gid> {
+        read(&self.state)
+            .gids
+            .get(index as usize)
+            .copied()
+            .flatten()
+    }
+    /// Whether the address belongs to this device (127.0.0.0/8 and `::1` belong to the loopback
+    /// device).
+    #[must_use]
+    pub fn has_address(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        let gid = Some(Gid::from_ip(ip));
+        (self.loopback && ip.is_loopback()) || read(&self.state).gids.contains(&gid)
+    }
+    /// Packets, bytes, drops.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Leave to make one more object of a kind.
+    pub(crate) fn permit(&self, limit: Limit) -> Result<Permit, Error> {
+        Permit::take(&self.usage, limit, &self.attr)
+    }
+    /// Limits, without the copy that [`attr`](Self::attr) makes.
+    pub(crate) fn limits(&self) -> &DeviceAttr {
+        &self.attr
+    }
+    /// A context was opened: it hears of what happens to the device.
+    fn add_context(&self, context: &Arc<Context>) {
+        self.contexts.add(context);
+    }
+    /// Follows its interface.
+    fn update(&self, interface: &Interface) {
+        let events = write(&self.state).update(interface);
+        for event in events {
+            if event == AsyncEvent::PortErr {
+                self.counters.count_port_error();
+            }
+            self.tell(event, AsyncSubject::Port(1));
+        }
+    }
+    /// Its interface is gone.
+    fn vanish(&self) {
+        let event = write(&self.state).vanish();
+        if let Some(event) = event {
+            self.tell(event, AsyncSubject::Device);
+        }
+    }
+    fn tell(&self, event: AsyncEvent, subject: AsyncSubject) {
+        tracing::info!(target: "ferroce::device", device = self.name, ?event, "the interface has changed");
+        self.contexts.tell(event, subject);
+    }
+}

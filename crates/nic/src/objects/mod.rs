@@ -1,0 +1,10 @@
+//! What programs create: queue pairs, completion queues, memory regions, shared receive queues, XRC
+//! domains, address handles, and the devices on which they are made.
+
+pub mod ah;
+pub mod cq;
+pub mod device;
+pub mod mr;
+pub mod qp;
+pub mod srq;
+pub mod xrc;

@@ -1,0 +1,88 @@
+//! Protection domains.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ferroce_proto::ids::PdId;
+
+use crate::objects::device::{Limit, Permit};
+use crate::{Context, Error};
+
+/// A protection domain.
+#[derive(Debug)]
+pub struct Pd {
+    context: Arc<Context>,
+    id: PdId,
+    users: AtomicUsize,
+    hold: Hold,
+}
+
+/// What ends with a protection domain.
+#[derive(Debug)]
+enum Hold {
+    Own {
+        _permit: Permit,
+    },
+    /// It is a parent domain: another face of this one.
+    Parent(Arc<Pd>),
+}
+
+impl Pd {
+    /// Allocates a protection domain.
+    ///
+    /// # Errors
+    /// ENOMEM at the device's limit.
+    pub fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        let permit = context.device().permit(Limit::Pd)?;
+        let id = context.nic().numbers().next_pd();
+        Ok(Arc::new(Self {
+            context: Arc::clone(context),
+            id,
+            users: AtomicUsize::new(0),
+            hold: Hold::Own { _permit: permit },
+        }))
+    }
+    /// A parent domain (`ibv_alloc_parent_domain`): the same protection domain, whose objects are
+    /// counted apart. It counts as a user of `pd`.
+    #[must_use]
+    pub fn parent_domain(pd: &Arc<Self>) -> Arc<Self> {
+        pd.attach();
+        Arc::new(Self {
+            context: Arc::clone(&pd.context),
+            id: pd.id,
+            users: AtomicUsize::new(0),
+            hold: Hold::Parent(Arc::clone(pd)),
+        })
+    }
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+    /// Memory regions, memory windows and queue pairs that use it. `ibv_dealloc_pd` answers EBUSY
+    /// unless 0.
+    #[must_use]
+    pub fn users(&self) -> usize {
+        self.users.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn id(&self) -> PdId {
+        self.id
+    }
+    /// Counts an object in.
+    pub(crate) fn attach(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+    /// Counts an object out.
+    pub(crate) fn detach(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        if let Hold::Parent(pd) = &self.hold {
+            pd.detach();
+        }
+    }
+}

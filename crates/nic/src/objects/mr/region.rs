@@ -1,0 +1,375 @@
+//! Memory regions.
+
+use std::sync::{Arc, Mutex};
+
+use ferroce_os::memory::{Mapping, SharedFile, prepare, probe_range};
+use ferroce_proto::ids::Key;
+use ferroce_proto::mr::{Access, Backing, Region};
+
+use super::{DeviceMemory, Pd};
+use crate::base::sync::lock;
+use crate::objects::device::{Limit, Permit};
+use crate::services::direct::SharedRange;
+use crate::{Context, Error};
+
+/// Access flags that a region may have: the others need hardware or kernel support that is not
+/// there.
+const SUPPORTED: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::MW_BIND)
+    .union(Access::ON_DEMAND)
+    .union(Access::FLUSH_GLOBAL)
+    .union(Access::RELAXED_ORDERING);
+
+/// Bytes of a region that covers all of the address space, whatever is mapped there (implicit
+/// on-demand paging).
+pub const IMPLICIT: u64 = u64::MAX;
+
+fn gone() -> Error {
+    Error::invalid("the memory region was deregistered")
+}
+
+/// A memory region. Dropping it deregisters: when the drop returns, no peer touches the memory any
+/// more (promise 1).
+#[derive(Debug)]
+pub struct Mr {
+    pd: Arc<Pd>,
+    /// Differs from `pd` after [`reregister`](Self::reregister) with another one.
+    now_in: Mutex<Arc<Pd>>,
+    key: Key,
+    /// The memory, if it is not the program's own.
+    owner: Option<Owner>,
+    _permit: Permit,
+}
+
+/// Memory that goes when the last region on it has gone.
+#[derive(Debug)]
+enum Owner {
+    Device(Arc<DeviceMemory>),
+    Mapped {
+        /// Peers can map it, too. That ends before its addresses may become others'.
+        _shared: Option<SharedRange>,
+        _mapping: Mapping,
+    },
+    Nobody,
+}
+
+impl Mr {
+    /// Registers `length` bytes at `addr`, known to work requests and peers as `iova`.
+    ///
+    /// # Errors
+    /// EFAULT if the range is not mapped (or not writable where the access asks for it); EINVAL for
+    /// no bytes at NULL, and for remote write or atomic without local write; EOPNOTSUPP for access
+    /// flags that the device does not have; ENOMEM at the device's limit.
+    pub fn register(
+        pd: &Arc<Pd>,
+        addr: u64,
+        length: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Arc<Self>, Error> {
+        check_access(access)?;
+        check_range(pd.context(), addr, length, iova, access)?;
+        let region = || described(pd, (addr, length, iova), access);
+        Self::insert(pd, region, None)
+    }
+    /// A region without memory: reads give zeros, what is written is discarded. Peers cannot use
+    /// it.
+    ///
+    /// # Errors
+    /// ENOMEM at the device's limit.
+    pub fn null(pd: &Arc<Pd>) -> Result<Arc<Self>, Error> {
+        let region =
+            || Region::new(pd.id(), 0, u64::MAX, Access::LOCAL_WRITE).with_backing(Backing::Null);
+        Self::insert(pd, region, Some(Owner::Nobody))
+    }
+    /// Registers `length` bytes of device memory from `offset` on; its addresses start at 0.
+    ///
+    /// # Errors
+    /// EINVAL for a range that is not inside, or access flags that do not fit; ENOMEM at the
+    /// device's limit.
+    pub fn register_dm(
+        pd: &Arc<Pd>,
+        memory: &Arc<DeviceMemory>,
+        offset: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Arc<Self>, Error> {
+        check_access(access)?;
+        let addr = memory.place(offset, length)?;
+        let region = || described(pd, (addr, length, 0), access);
+        memory.attach();
+        Self::insert(pd, region, Some(Owner::Device(Arc::clone(memory))))
+            .inspect_err(|_| memory.detach())
+    }
+    /// Registers `length` bytes at `skip` of a mapping that the region keeps. Peers of this host
+    /// can map it, too, if it is that of a file that nobody can cut short, from an offset on:
+    /// `file`.
+    ///
+    /// # Errors
+    /// EINVAL for access flags that do not fit; ENOMEM at the device's limit.
+    pub fn register_mapping(
+        pd: &Arc<Pd>,
+        (mapping, file): (Mapping, Option<(SharedFile, u64)>),
+        (skip, length, iova): (u64, u64, u64),
+        access: Access,
+    ) -> Result<Arc<Self>, Error> {
+        check_access(access)?;
+        let addr = mapping.addr() + skip;
+        let region = || described(pd, (addr, length, iova), access);
+        let range = (mapping.addr(), mapping.len() as u64);
+        let nic = pd.context().nic();
+        let shared = file.and_then(|(file, offset)| SharedRange::new(nic, file, offset, range));
+        let owner = Owner::Mapped {
+            _shared: shared,
+            _mapping: mapping,
+        };
+        Self::insert(pd, region, Some(owner))
+    }
+
+    fn insert(
+        pd: &Arc<Pd>,
+        region: impl Fn() -> Region,
+        owner: Option<Owner>,
+    ) -> Result<Arc<Self>, Error> {
+        prepare();
+        let permit = pd.context().device().permit(Limit::Mr)?;
+        let key = insert(pd, &region);
+        tracing::trace!(target: "ferroce::mr", ?key, region = ?region(), "registered");
+        pd.attach();
+        Ok(Arc::new(Self {
+            pd: Arc::clone(pd),
+            now_in: Mutex::new(Arc::clone(pd)),
+            key,
+            owner,
+            _permit: permit,
+        }))
+    }
+    /// Changes what is given (`ibv_rereg_mr`); the key stays. A new range starts at `iova` = its
+    /// address.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register); the region is unchanged then.
+    pub fn reregister(
+        &self,
+        range: Option<(u64, u64)>,
+        pd: Option<&Arc<Pd>>,
+        access: Option<Access>,
+    ) -> Result<(), Error> {
+        if let Some(access) = access {
+            check_access(access)?;
+        }
+        if matches!(self.owner, Some(Owner::Nobody)) || self.owner.is_some() && range.is_some() {
+            return Err(Error::invalid(
+                "only memory of the program can be registered anew",
+            ));
+        }
+        let context = self.pd.context();
+        if pd.is_some_and(|pd| !Arc::ptr_eq(pd.context(), context)) {
+            return Err(Error::invalid(
+                "the new protection domain belongs to another context",
+            ));
+        }
+        // Only this function changes the region, under this lock, so what is read here stays true
+        // while the range is probed.
+        let mut now_in = lock(&self.now_in);
+        let (addr, length, iova, access) = {
+            let rights = context.nic().rights().read();
+            let region = rights.get(self.key).ok_or_else(gone)?;
+            let access = access.unwrap_or(region.access);
+            match range {
+                Some((addr, length)) => (addr, length, addr, access),
+                None => (region.addr(), region.length(), region.iova, access),
+            }
+        };
+        if self.owner.is_none() {
+            check_range(context, addr, length, iova, access)?;
+        }
+        let _none = context.nic().keep_assurances();
+        let mut rights = context.nic().rights().write();
+        check_windows(rights.get(self.key))?;
+        rights.get(self.key).ok_or_else(gone)?;
+        let before = context.nic().boards().withdraw(self.key);
+        if let Some(pd) = pd {
+            pd.attach();
+            std::mem::replace(&mut *now_in, Arc::clone(pd)).detach();
+        }
+        let region = rights.get_mut(self.key).ok_or_else(gone)?;
+        *region = described(&now_in, (addr, length, iova), access);
+        drop(rights);
+        context.nic().rights().end_memos();
+        context.nic().boards().settle(before);
+        // Unless it was deregistered meanwhile.
+        let rights = context.nic().rights().write();
+        if let Some(region) = rights.get(self.key) {
+            context.nic().boards().publish(self.key, region);
+        }
+        Ok(())
+    }
+    /// The key, both local and remote.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.key
+    }
+    /// The protection domain at registration.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+}
+
+impl Mr {
+    /// Deregisters, unless windows are bound to the region. When it returns, no peer touches the
+    /// memory any more.
+    ///
+    /// # Errors
+    /// EBUSY while windows are bound to it.
+    pub fn deregister(&self) -> Result<(), Error> {
+        let _none = self.pd.context().nic().keep_assurances();
+        let mut rights = self.pd.context().nic().rights().write();
+        check_windows(rights.get(self.key))?;
+        rights.remove(self.key);
+        let nic = self.pd.context().nic();
+        let before = nic.boards().withdraw(self.key);
+        drop(rights);
+        nic.rights().end_memos();
+        nic.boards().settle(before);
+        Ok(())
+    }
+}
+
+/// EBUSY if windows are bound to the region.
+fn check_windows(region: Option<&Region>) -> Result<(), Error> {
+    match region.map_or(0, Region::bound_windows) {
+        0 => Ok(()),
+        n => Err(Error::new(
+            libc::EBUSY,
+            format!("{n} memory windows are bound to the memory region"),
+        )),
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // Every step that touches memory holds the table's read lock: with the write lock in hand
+        // none is under way, but for what goes by what a queue pair remembers, which is waited for.
+        // Peers of this host who copy for themselves are waited for.
+        let nic = self.pd.context().nic();
+        let _none = nic.keep_assurances();
+        let mut rights = nic.rights().write();
+        let windows = rights.windows_on(self.key).into_iter();
+        let windows: Vec<_> = windows.map(|key| nic.boards().withdraw(key)).collect();
+        rights.remove(self.key);
+        let before = nic.boards().withdraw(self.key);
+        drop(rights);
+        nic.rights().end_memos();
+        nic.boards().settle(before);
+        for window in windows {
+            nic.boards().settle_window(window);
+        }
+        lock(&self.now_in).detach();
+        if let Some(Owner::Device(memory)) = &self.owner {
+            memory.detach();
+        }
+        tracing::trace!(target: "ferroce::mr", key = ?self.key, "deregistered");
+    }
+}
+
+/// Adds a region under a new unpredictable key.
+fn insert(pd: &Pd, region: impl Fn() -> Region) -> Key {
+    let nic = pd.context().nic();
+    loop {
+        let key = nic.numbers().random_key();
+        let mut rights = nic.rights().write();
+        if rights.insert(key, region()) {
+            nic.boards().publish(key, &region());
+            return key;
+        }
+    }
+}
+
+/// The region that a registration makes.
+fn described(pd: &Pd, (addr, length, iova): (u64, u64, u64), access: Access) -> Region {
+    let backing = if access.contains(Access::ON_DEMAND) {
+        Backing::OnDemand
+    } else {
+        Backing::Mapped
+    };
+    Region::new(pd.id(), addr, length, access)
+        .with_iova(iova)
+        .with_backing(backing)
+}
+
+fn check_access(access: Access) -> Result<(), Error> {
+    if access.contains(Access::FLUSH_PERSISTENT) {
+        return Err(Error::unsupported(
+            "no peer can flush to persistence (IBV_ACCESS_FLUSH_PERSISTENT): nothing says that this memory outlives a loss of power",
+        ));
+    }
+    let missing = access.difference(SUPPORTED);
+    if !missing.is_empty() {
+        return Err(Error::unsupported(format!(
+            "the device does not support {missing:?} memory regions"
+        )));
+    }
+    let remote_change = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
+    if access.intersects(remote_change) && !access.contains(Access::LOCAL_WRITE) {
+        return Err(Error::invalid(format!(
+            "{:?} needs LOCAL_WRITE too",
+            access.intersection(remote_change)
+        )));
+    }
+    Ok(())
+}
+
+fn check_range(
+    context: &Context,
+    addr: u64,
+    length: u64,
+    iova: u64,
+    access: Access,
+) -> Result<(), Error> {
+    let max = context.device().limits().max_mr_size;
+    let on_demand = access.contains(Access::ON_DEMAND);
+    if on_demand && length == IMPLICIT {
+        return if (addr, iova) == (0, 0) {
+            Ok(())
+        } else {
+            Err(Error::invalid(
+                "an implicit on-demand region covers all memory from address 0 on",
+            ))
+        };
+    }
+    if (addr, length) == (0, 0) && !on_demand {
+        // As ib_umem_get() of Linux 6.1: no pages.
+        return Err(Error::invalid("no bytes at NULL are no memory region"));
+    }
+    if length > max {
+        return Err(Error::invalid(format!(
+            "a memory region has at most {max} bytes, not {length}"
+        )));
+    }
+    if iova.checked_add(length).is_none() || addr.checked_add(length).is_none() {
+        return Err(Error::invalid(format!(
+            "{length} bytes at {addr:#x} (iova {iova:#x}) go past the end of memory"
+        )));
+    }
+    if on_demand {
+        // What is there matters at each access.
+        return Ok(());
+    }
+    let writable = access.contains(Access::LOCAL_WRITE);
+    probe_range(addr, length, writable).map_err(|e| {
+        let need = if writable {
+            "mapped and writable"
+        } else {
+            "mapped"
+        };
+        Error::new(
+            libc::EFAULT,
+            format!("{length} bytes at {addr:#x} are not {need}: {e}"),
+        )
+    })
+}

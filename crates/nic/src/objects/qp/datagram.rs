@@ -1,0 +1,148 @@
+//! What a datagram queue pair sends: each packet has a destination of its own, so a batch is a run
+//! of packets to one place.
+//!
+//! Datagrams may get lost, but not for nothing: a full link to a process of this host makes the
+//! queue pair wait, as a busy port would. A process that does not take anything for [`PATIENCE`]
+//! (it is stopped, perhaps for good) must not hold up what goes to others: from then on its
+//! datagrams are dropped until its link moves again.
+
+use std::time::Duration;
+
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::Datagram;
+
+use super::Qp;
+use super::locked::Locked;
+use super::output::BATCH_BYTES;
+use super::seal::Admission;
+use crate::base::numbers::slot_of;
+use crate::link::Batch;
+use crate::link::path::{Path, Reach, choose_datagram};
+
+/// How long a full link is waited for.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The destination that was used last.
+#[derive(Debug)]
+pub(super) struct Known {
+    ah: u32,
+    slot: u16,
+    path: Option<Path>,
+}
+
+impl Known {
+    fn leads_to(&self, to: &Datagram) -> bool {
+        self.ah == to.ah && self.slot == slot_of(to.qpn)
+    }
+}
+
+impl Qp {
+    /// Sends one batch of datagrams. Returns its packets and bytes; `None` if nothing more can be
+    /// sent now.
+    pub(super) fn send_datagrams(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
+        let to = locked.transport.next_datagram()?;
+        let port = self.pd.context().device().port();
+        locked.transport.set_mtu(port.active_mtu);
+        let Some(Path {
+            addressing,
+            reach: Reach::Link(egress),
+            ..
+        }) = self.path_of(locked, &to)
+        else {
+            return self.drop_datagrams(locked, now);
+        };
+        if let Some(since) = egress.blocked_since() {
+            let until = since + PATIENCE;
+            if now >= until {
+                return self.drop_datagrams(locked, now);
+            }
+            if egress.wait_if_blocked(|| self.me()) {
+                locked.queued = true;
+                locked.waits_until = Some((until, egress));
+                return None;
+            }
+        }
+        let is_wire = egress.slot().is_none();
+        if is_wire {
+            match self.admission(locked, to.qpn, &addressing, now) {
+                Admission::Now => {}
+                Admission::Later => {
+                    locked.queued = true;
+                    return None;
+                }
+                Admission::Never => return self.drop_datagrams(locked, now),
+            }
+        }
+        let paced = self.pacing(&egress, &addressing, || to.qpn);
+        let room = self.room(locked, paced.as_ref(), now)?;
+        let mut batch = egress.batch();
+        batch.addressing = addressing;
+        let must_know = is_wire && self.nic().auth().is_some();
+        let belongs = |locked: &Locked| {
+            let next = locked.transport.next_datagram();
+            let known = next.is_some_and(|to| locked.seal.knows((addressing.dst, to.qpn)));
+            locked.same_destination() && (known || !must_know)
+        };
+        let one_place = (BATCH_BYTES, room, belongs);
+        let cost = self.fill(locked, &mut batch, one_place, now);
+        let size = (batch.ends.len(), batch.bytes.len());
+        if size.0 == 0 {
+            egress.put_back(batch);
+        } else {
+            // A process that is gone is as one that does not listen.
+            let _ = egress.send(self.qpn, batch);
+            self.on_paced(paced.as_ref(), cost, now);
+        }
+        Some(size)
+    }
+
+    /// The link that is waited for did not move in time.
+    pub(super) fn end_wait(&self, locked: &mut Locked, now: Time) {
+        if let Some((_, egress)) = locked.waits_until.take_if(|(until, _)| *until <= now) {
+            egress.leave(self.qpn);
+            locked.queued = false;
+            self.transmit(locked, now);
+        }
+    }
+
+    /// Completes a run of datagrams to one place that nobody will get.
+    fn drop_datagrams(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
+        let mut batch = Batch::default();
+        let one_place = (BATCH_BYTES, u64::MAX, Locked::same_destination);
+        self.fill(locked, &mut batch, one_place, now);
+        tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), packets = batch.ends.len(), "datagrams to nowhere");
+        Some((batch.ends.len(), batch.bytes.len()))
+    }
+
+    /// The path to a destination; `None` if there is none.
+    fn path_of(&self, locked: &mut Locked, to: &Datagram) -> Option<Path> {
+        // Where nobody was a moment ago there may be somebody now.
+        let usable =
+            |known: &&Known| known.leads_to(to) && known.path.as_ref().is_some_and(Path::is_alive);
+        if let Some(known) = locked.known.as_ref().filter(usable) {
+            return known.path.clone();
+        }
+        let ah = self.nic().ahs().find(to.ah);
+        let path = ah.and_then(|ah| {
+            choose_datagram(self.nic(), self.pd.context().device(), ah.attr(), to.qpn)
+                .map_err(|e| {
+                    tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "datagrams to nowhere: {}", e.reason);
+                })
+                .ok()
+        });
+        locked.known = Some(Known {
+            ah: to.ah,
+            slot: slot_of(to.qpn),
+            path: path.clone(),
+        });
+        path
+    }
+}
+
+impl Locked {
+    /// Whether the next datagram goes where the last one went.
+    fn same_destination(&self) -> bool {
+        let next = self.transport.next_datagram();
+        next.is_some_and(|to| self.known.as_ref().is_some_and(|known| known.leads_to(&to)))
+    }
+}

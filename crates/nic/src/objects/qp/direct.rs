@@ -1,0 +1,188 @@
+//! WRITEs, READs and atomics that a queue pair carries out itself, in its step, in place of
+//! packets.
+
+use ferroce_os::clock;
+use ferroce_proto::mr::Piece;
+use ferroce_proto::rc::{DirectOp, Offer};
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::QpType;
+
+use super::Qp;
+use super::locked::Locked;
+use super::transport::Transport;
+use crate::base::counters::Way;
+use crate::base::refusal::Refusal;
+use crate::link::path::{Carrier, Path, PathReport};
+use crate::services::direct::Moved;
+
+/// Bytes of an atomic.
+const ATOMIC: usize = 8;
+
+impl Qp {
+    /// Carries out a part of the oldest work request, if the path leads to a process of this host
+    /// and the transport allows it. Returns its bytes. `None`: what there is to send goes by
+    /// packets.
+    pub(super) fn move_directly(&self, locked: &mut Locked, now: Time) -> Option<usize> {
+        let path = locked.path.as_ref().filter(|path| path.is_local())?;
+        let addressing = path.addressing;
+        let Transport::Rc(rc) = &locked.transport else {
+            return None;
+        };
+        let direct = rc.next_direct()?;
+        let boards = self.nic().boards();
+        boards.own()?;
+        self.with_sending_cx(locked, now, |locked, cx| {
+            let Transport::Rc(rc) = &mut locked.transport else {
+                return None;
+            };
+            let rights = cx.rights;
+            let what = (self.qpn, &addressing, direct);
+            let counters = self.pd.context().device().counters();
+            if direct.op.is_atomic() {
+                let opens = || rc.direct_pieces(rights, direct.len).is_ok();
+                let found = boards.carry_out_atomic(what, now, opens);
+                match found {
+                    Ok(original) => {
+                        self.tally.count_direct(Way::Atomic, ATOMIC, true);
+                        rc.on_direct_atomic(cx, original);
+                    }
+                    Err(why) => {
+                        counters.count_direct_refused(why);
+                        rc.refuse_direct();
+                    }
+                }
+                self.note_atomic(locked, found.map(drop));
+                return found.ok().map(|_| ATOMIC);
+            }
+            let way = match direct.op {
+                DirectOp::Write => Way::Out,
+                _ => Way::In,
+            };
+            let moved = boards.carry_out(what, now, |len| rc.direct_pieces(rights, len).ok());
+            match moved {
+                Ok(Moved { len, is_mapped }) => {
+                    self.tally.count_direct(way, len as usize, is_mapped);
+                    rc.on_direct(cx, len);
+                }
+                Err(why) => {
+                    counters.count_direct_refused(why);
+                    rc.refuse_direct();
+                }
+            }
+            self.note_direct(locked, moved.map(|moved| moved.is_mapped));
+            moved.ok().map(|moved| moved.len as usize)
+        })
+    }
+
+    /// Notes how the last WRITE or READ went, and says so if that is news.
+    fn note_direct(&self, locked: &mut Locked, direct: Result<bool, Refusal>) {
+        let before = locked.report;
+        locked.report.direct = Some(direct.map(drop));
+        locked.report.mapped |= direct == Ok(true);
+        if locked.report != before {
+            self.tell_path(&locked.report);
+        }
+    }
+
+    /// Notes how the last atomic went, and says so if that is news.
+    fn note_atomic(&self, locked: &mut Locked, direct: Result<(), Refusal>) {
+        if locked.report.atomics.replace(direct) != Some(direct) {
+            self.tell_path(&locked.report);
+        }
+    }
+
+    /// Notes what carries packets, and says so if that is news.
+    pub(super) fn note_packets(&self, locked: &mut Locked, carrier: Carrier) {
+        if locked.report.packets.replace(carrier) != Some(carrier) {
+            self.tally.change_carrier(carrier);
+            self.tell_path(&locked.report);
+        }
+    }
+
+    fn tell_path(&self, report: &PathReport) {
+        tracing::debug!(target: "ferroce::path", qpn = self.qpn.get(), "{report}");
+    }
+
+    /// Which way its work went last, and why not a better one.
+    #[must_use]
+    pub fn path_report(&self) -> PathReport {
+        self.lock().report
+    }
+
+    /// The same, with the path on which it goes, if it is connected.
+    pub(crate) fn path_and_report(&self) -> (Option<Path>, PathReport) {
+        let locked = self.lock();
+        (locked.path.clone(), locked.report)
+    }
+
+    /// Tells peers of this host what the queue pair grants now. Called after every change of its
+    /// state.
+    pub(super) fn publish_grant(&self, locked: &mut Locked) {
+        let Transport::Rc(rc) = &locked.transport else {
+            return;
+        };
+        if self.qp_type != QpType::Rc {
+            return;
+        }
+        let path = locked.path.as_ref().filter(|path| path.is_local());
+        let grant = path.filter(|_| !locked.retired).and_then(|_| rc.grant());
+        let granted = grant
+            .as_ref()
+            .zip(path.map(|Path { addressing, .. }| addressing));
+        let who = (self.qpn, self.pd.id().0);
+        locked.granted = Some(self.nic().boards().grant(who, locked.granted, granted));
+    }
+
+    /// Makes sure that no peer is in the middle of using what it granted before.
+    pub(super) fn renew_grant(&self) {
+        self.end_grant();
+        let mut locked = self.lock();
+        locked.granted = None;
+        self.publish_grant(&mut locked);
+        if let Transport::Rc(rc) = &locked.transport
+            && let Some(token) = rc.offers()
+        {
+            let boards = self.nic().boards();
+            boards.begin_offers(self.qpn, self.pd.id().0, Some(token));
+        }
+    }
+
+    /// From here long SENDs are offered, if the path leads to a process of this host. Called in
+    /// RTS.
+    pub(super) fn begin_offers(&self, locked: &mut Locked) {
+        let is_local = locked.path.as_ref().is_some_and(Path::is_local);
+        let Transport::Rc(rc) = &mut locked.transport else {
+            return;
+        };
+        if !is_local || self.qp_type != QpType::Rc || rc.offers().is_some() {
+            return;
+        }
+        let boards = self.nic().boards();
+        if let Some(token) = boards.begin_offers(self.qpn, self.pd.id().0, None) {
+            rc.offer_sends(token);
+        }
+    }
+
+    /// Copies what the peer offers. Returns whether all of it is there.
+    pub(super) fn fetch(&self, offer: &Offer, to: &[Piece<'_>]) -> bool {
+        let fetched = self.nic().boards().fetch(offer, clock::monotonic(), to);
+        let counters = self.pd.context().device().counters();
+        match fetched {
+            Ok(Moved { len, is_mapped }) => {
+                self.tally.count_direct(Way::In, len as usize, is_mapped);
+            }
+            Err(why) => {
+                tracing::debug!(target: "ferroce::path", qpn = self.qpn.get(), "a SEND comes by packets: {why}");
+                counters.count_direct_refused(why);
+            }
+        }
+        fetched.is_ok()
+    }
+
+    /// Takes back what it grants. When it returns no peer is in the middle of using it.
+    pub(super) fn end_grant(&self) {
+        if self.qp_type == QpType::Rc {
+            self.nic().boards().end_grant(self.qpn);
+        }
+    }
+}

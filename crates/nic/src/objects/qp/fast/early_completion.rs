@@ -1,0 +1,130 @@
+//! A message that is as good as taken when it is in its slot.
+//!
+//! An acknowledgement says that a message has reached the responder, and not that its program has
+//! seen it (IBTA, "fault zone"). So a SEND by a lane may be complete before its receiver has
+//! looked, if nothing can come between: in a conversation (`delayed_ack`), an answer tells the peer
+//! that its next message, with so many bytes at most, is as good as taken. The receive for it is
+//! posted, and its memory is open.
+//!
+//! Who says so keeps it. Before it does anything else with the queue pair than short messages by
+//! lanes ([`Qp::end_calm`]), before a region is deregistered
+//! ([`Nic::keep_assurances`](crate::engine::Nic::keep_assurances)), and before it looks at anything
+//! that the same process sent later to another of its queue pairs, it takes back what it said and
+//! then what is there. The word by which it takes that back and the slot make a decision between
+//! both sides ([`LaneProducer::is_assured`](ferroce_os::ring::LaneProducer::is_assured)): either
+//! the sender waits for an acknowledgement as always, or the receiver has the message. One message
+//! at a time is assured, the one behind all that were taken, by one queue pair of the process.
+
+use ferroce_proto::rc::{RcQp, Swift};
+
+use super::Lanes;
+use super::receive::Receiving;
+use super::take::acknowledge;
+use crate::objects::cq::Catch;
+use crate::objects::qp::Qp;
+use crate::objects::qp::fast::rights_cache::{QpMemo, Remembered};
+use crate::objects::qp::locked::Locked;
+use crate::objects::qp::results::Results;
+use crate::objects::qp::transport::Transport;
+
+/// Most bytes that are assured: more than fit into a slot.
+const MOST: u8 = u8::MAX - 1;
+
+/// A receive that was found to take a message, of so many bytes at most, as long as the rights
+/// table has this edition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checked {
+    edition: u64,
+    most: u8,
+}
+
+/// The receives of a queue pair, whose lock the caller has.
+pub(super) struct Receives<'a> {
+    pub(super) qp: &'a Qp,
+    pub(super) rc: &'a RcQp,
+    /// The region that the last message went to. One in another is not assured, since to look that
+    /// up takes longer than it saves.
+    pub(super) memo: &'a QpMemo,
+}
+
+impl Receives<'_> {
+    /// Most bytes of the next message that is surely taken if it comes by the lane, if its receive
+    /// was looked at before, or is good now.
+    #[inline]
+    pub(super) fn assured(&self, before: Option<Checked>) -> Option<u8> {
+        let edition = self.qp.nic().rights().edition();
+        let is_good = |checked: &Checked| checked.edition == edition;
+        let checked = before.filter(is_good).or_else(|| self.check(0))?;
+        let qp = self.qp;
+        qp.nic().may_assure(qp.qpn).then_some(checked.most)
+    }
+
+    /// Looks at the receive for a message behind `ahead` others.
+    #[inline(always)]
+    fn check(&self, ahead: usize) -> Option<Checked> {
+        let &Self { qp, rc, memo } = self;
+        let edition = qp.nic().rights().edition();
+        let room = rc.room_for(ahead, &mut Remembered { qp, memo })?;
+        let most = u8::try_from(room).unwrap_or(MOST).min(MOST);
+        Some(Checked { edition, most })
+    }
+}
+
+impl Lanes {
+    /// Something was sent, and the peer has time to read it: looks at the receive for the message
+    /// behind the next one, if that next one is assured.
+    #[inline]
+    pub(super) fn look_ahead(&mut self, receives: &Receives<'_>) {
+        if let Some(into) = self.into.as_deref_mut()
+            && into.eye.assures()
+        {
+            into.next = receives.check(1);
+        }
+    }
+
+    /// Whether the message that was put in last, with so many bytes behind its header, is as good
+    /// as taken: then it counts as acknowledged.
+    #[inline]
+    pub(super) fn complete_if_assured(&mut self, rest: usize) -> bool {
+        let out = self.out.as_deref_mut();
+        out.is_some_and(|out| out.complete_if_assured(rest))
+    }
+}
+
+impl Qp {
+    /// What was sent last is as good as taken, and nothing else waits for an acknowledgement.
+    pub(in crate::objects::qp) fn complete_assured(&self, locked: &mut Locked) {
+        let Transport::Rc(rc) = &mut locked.transport else {
+            return;
+        };
+        let psn = rc.last_psn();
+        let catch = &mut Catch::default();
+        let done = acknowledge(rc, &locked.calm, &mut Results::new(self, catch), psn);
+        if done != Swift::Done {
+            let now = locked.seen;
+            self.end_calm(locked);
+            self.on_general_ack(locked, (psn, done), now);
+        }
+    }
+
+    /// Takes what the peer may hold for taken, and leaves it to others to assure something.
+    pub(in crate::objects::qp) fn keep_assurance(&self, locked: &mut Locked) {
+        let into = locked.lanes.into.as_deref_mut();
+        if into.is_some_and(Receiving::withdraw) {
+            self.take_assured(locked);
+        }
+    }
+
+    #[cold]
+    fn take_assured(&self, locked: &mut Locked) {
+        self.nic().release_assurance(self.qpn);
+        self.drain_lane(locked, (locked.seen, &mut Catch::default()));
+        // Whoever has the lock may be about something that gives it no turn.
+        if locked.transport.wants_transmit() && !locked.queued && !locked.retired {
+            locked.queued = true;
+            if !locked.holds_ack {
+                self.nic().push_ready(self.me());
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What short messages by lanes have found out about a queue pair, and need not look at again.
+//!
+//! Before one is sent or taken past everything else, some thirty things must be so: the state,
+//! nothing owed, nothing sent again, nothing timed. As long as only such messages come and go it
+//! stays so. Whoever takes the queue pair's lock for anything else
+//! ([`Qp::lock`](super::super::Qp::lock)), or lets the transport do anything else
+//! ([`Qp::run_catching`](super::super::Qp::run_catching)), makes the next message look again.
+
+use ferroce_proto::rc::SwiftHead;
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::objects::qp) struct Calm {
+    sends: Option<SwiftHead>,
+    takes: bool,
+}
+
+impl Calm {
+    /// If a SEND may go into the lane, and an acknowledgement be taken out of it, whatever else
+    /// there is to look at: what SENDs have in common.
+    #[inline]
+    pub(in crate::objects::qp) fn sends(&self) -> Option<&SwiftHead> {
+        self.sends.as_ref()
+    }
+
+    /// Whether a SEND may be taken out of the lane.
+    #[inline]
+    pub(in crate::objects::qp) fn takes(&self) -> bool {
+        self.takes
+    }
+
+    /// SENDs may go into the lane.
+    pub(in crate::objects::qp) fn set_sends(&mut self, common: SwiftHead) {
+        self.sends = Some(common);
+    }
+
+    /// SENDs may be taken out of the lane.
+    #[inline]
+    pub(in crate::objects::qp) fn set_takes(&mut self) {
+        self.takes = true;
+    }
+
+    /// Something else is done with the queue pair.
+    #[inline]
+    pub(in crate::objects::qp) fn end(&mut self) {
+        *self = Self::default();
+    }
+}

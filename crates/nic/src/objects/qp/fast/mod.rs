@@ -1,0 +1,201 @@
+//! Lanes: memory that this queue pair and its peer in another process have for their small packets
+//! alone (`ferroce_os::ring`).
+//!
+//! A lane carries the very packets that would go through the ring, so the general way can take up
+//! after each of them. Who has sent small messages through the ring for a while, and nothing else,
+//! offers a lane; once the other side has accepted it, a *run* begins, by a word behind all packets
+//! that went through the ring before. Whatever goes as a packet by the ring ends the run, and the
+//! receiver takes all that is in its lane before it looks at a packet from the ring: so both
+//! together keep the order in which packets were sent.
+//!
+//! How far the receiver has read is an acknowledgement, for who looks there. Who does not, since he
+//! sleeps, gets an acknowledgement by the ring. Where the program has always answered a message
+//! with one of its own, the answer says it (`delayed_ack`): the peer looks at the answer's slot
+//! anyway, and each word that it must look at besides costs as much as the message. A packet that
+//! is not taken (no receive is posted, say) ends the run on the receiver's side: what comes after
+//! it is not looked at, as it would be dropped, and is sent again by the ring as the transport
+//! demands.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `send`, `prepare` | the end that sends: offers, runs, what the receiver has read; a SEND from the program's call into a slot |
+//! | `receive`, `take` | the end that receives; a slot's message into the program's memory, and its completion |
+//! | `delayed_ack` | what is said with the program's answer |
+//! | `piggyback` | whether a program answers each message, on any link |
+//! | `eligibility`, `rights_cache` | what need not be looked at again |
+//! | `brief`, `short` | short messages by the ring |
+//! | `early_completion` | a message that is as good as taken when it is in its slot |
+
+pub(super) mod brief;
+mod delayed_ack;
+pub(super) mod early_completion;
+pub(super) mod eligibility;
+pub(super) mod piggyback;
+mod prepare;
+mod receive;
+pub(super) mod rights_cache;
+mod send;
+mod short;
+mod take;
+
+use ferroce_os::ring::Head;
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::time::Time;
+
+use self::early_completion::Checked;
+use self::receive::Receiving;
+use self::send::Sending;
+use super::Qp;
+use super::locked::Locked;
+use crate::engine::End;
+use crate::link::local::Frame;
+use crate::objects::cq::Catch;
+
+/// The lanes of a queue pair.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    out: Option<Box<Sending>>,
+    into: Option<Box<Receiving>>,
+    /// Small messages sent by the ring, in a row.
+    streak: u32,
+}
+
+impl Lanes {
+    /// Something goes out by packets: what follows is to come behind it.
+    pub(super) fn end_run(&mut self) {
+        self.streak = 0;
+        self.pause();
+    }
+
+    /// Whether packets go by the lane that it sends by, and their receiver looks there.
+    #[inline]
+    fn is_open(&self) -> bool {
+        let open = |out: &Sending| out.runs() && !out.link.seems_asleep();
+        self.out.as_deref().is_some_and(open)
+    }
+
+    /// What follows goes by packets, for a while.
+    fn pause(&mut self) {
+        if let Some(out) = &mut self.out {
+            out.end_run();
+        }
+    }
+
+    /// Something was put into the lane that it sends by: wakes its receiver, if that sleeps.
+    /// `again`: who looks once more in a while for this process does so for this as well.
+    #[expect(clippy::inline_always, reason = "a look and a word")]
+    #[inline(always)]
+    fn wake(&mut self, again: bool) {
+        if let Some(out) = &mut self.out {
+            out.wake(again);
+        }
+    }
+
+    /// See [`Sending::will_push`].
+    #[inline]
+    fn will_push(&self) {
+        if let Some(out) = &self.out {
+            out.will_push();
+        }
+    }
+
+    /// Gives back the lane that it sends by. What is not acknowledged by now is sent again by
+    /// packets, if that is called for.
+    pub(super) fn close_out(&mut self) {
+        self.streak = 0;
+        self.out = None;
+    }
+
+    /// Gives back both. Returns whether the peer must be told, since it may have put something in
+    /// that nobody will look at.
+    pub(super) fn close(&mut self) -> bool {
+        self.close_out();
+        self.publish_held();
+        self.into.take().is_some()
+    }
+
+    /// What waits for an answer waits no longer. Returns whether there was something.
+    pub(super) fn publish_held(&mut self) -> bool {
+        let into = self.into.as_deref_mut();
+        into.is_some_and(Receiving::publish_held)
+    }
+
+    /// Puts a packet (its header, and the rest) into the lane that it sends by, if a run goes on
+    /// with it, with what is to be said of the other lane: `assured` is asked only if something is.
+    /// Returns whether it is there.
+    #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
+    #[inline(always)]
+    fn push(
+        &mut self,
+        packet: (Head, &[u8]),
+        assured: impl FnOnce(Option<Checked>) -> Option<u8>,
+    ) -> bool {
+        let Some(out) = &mut self.out else {
+            return false;
+        };
+        let into = self.into.as_deref_mut();
+        let ack = into.and_then(|into| into.on_answer(assured));
+        let is_in = out.push(packet, ack);
+        if let (false, Some(ack), Some(into)) = (is_in, ack, &mut self.into) {
+            into.hold(ack.read());
+        }
+        is_in
+    }
+}
+
+impl Qp {
+    /// There is something in one of its lanes, at its end of that. Completions may go to a program
+    /// that polls.
+    pub(crate) fn on_lane(&self, end: End, (now, catch): (Time, &mut Catch<'_>)) {
+        let mut locked = self.lock_swiftly();
+        if locked.retired {
+            return;
+        }
+        match end {
+            End::Sending => self.take_lane_acks(&mut locked, (now, catch)),
+            End::Receiving => self.take_from_lane(&mut locked, (now, catch)),
+        }
+        let speaks = locked.calm.sends().is_none()
+            && (locked.transport.wants_transmit() || locked.transport.next_local().is_some());
+        drop(locked);
+        if speaks {
+            self.on_turn(true, now);
+        }
+    }
+
+    /// What was taken from its lane is still to be said, and the program, which was expected to
+    /// answer, polls instead; or it does nothing at all, and the device thread looks.
+    pub(crate) fn say_held(&self, now: Time) {
+        let mut locked = self.lock();
+        if locked.lanes.publish_held() {
+            self.tell_who_sleeps(&mut locked);
+        }
+        let speaks = locked.transport.wants_transmit();
+        drop(locked);
+        if speaks {
+            self.on_turn(true, now);
+        }
+    }
+
+    /// Wakes the receiver of its lane, if that went to sleep just when something was put in.
+    pub(crate) fn wake_late(&self) {
+        if let Some(out) = &mut self.lock_swiftly().lanes.out {
+            out.wake_late();
+        }
+    }
+
+    /// Takes what is in its lanes before something else that came later.
+    pub(super) fn run_lanes(&self, locked: &mut Locked, now: Time) {
+        let mut catch = Catch::default();
+        self.take_lane_acks(locked, (now, &mut catch));
+        self.drain_lane(locked, (now, &mut catch));
+    }
+
+    /// The lanes of a path that is left: the peer hears of it, if it may have put something in.
+    pub(super) fn frame_of_end(locked: &Locked, qpn: Qpn) -> Frame<'static> {
+        Frame::Dropped {
+            qpn: locked.transport.dest(),
+            by: qpn,
+        }
+    }
+}

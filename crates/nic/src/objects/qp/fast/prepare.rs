@@ -1,0 +1,107 @@
+//! The shortest way of a short SEND: from what the program posts into a slot of the lane, past all
+//! batches.
+
+use ferroce_os::memory::RawMemory;
+use ferroce_proto::verbs::{PlainSend, SendWr};
+use ferroce_proto::wire::Bth;
+
+use super::early_completion::Receives;
+use crate::link::path::Carrier;
+use crate::objects::qp::Qp;
+use crate::objects::qp::fast::rights_cache::Remembering;
+use crate::objects::qp::locked::Locked;
+use crate::objects::qp::transport::Transport;
+
+impl Qp {
+    /// Puts one SEND that is not posted yet into the lane, if that runs and nothing else is to be
+    /// done with the SEND or before it. If it is there, [`sent_swiftly`](Self::sent_swiftly) is to
+    /// be called, with what is returned. If not, nothing has happened.
+    #[expect(clippy::inline_always, reason = "each message goes this way")]
+    #[inline(always)]
+    pub(in crate::objects::qp) fn put_swiftly(
+        &self,
+        locked: &mut Locked,
+        send: &PlainSend<'_>,
+    ) -> Option<bool> {
+        if locked.calm.sends().is_none() {
+            look(locked);
+        }
+        let Locked {
+            transport: Transport::Rc(rc),
+            lanes,
+            memos: [from, into],
+            calm,
+            room,
+            ..
+        } = locked
+        else {
+            return None;
+        };
+        if !lanes.is_open() {
+            return None;
+        }
+        let common = calm.sends()?;
+        let mut opens = Remembering {
+            qp: self,
+            memo: from,
+        };
+        let (head, rest) = rc.write_swiftly(common, (&mut opens, &RawMemory), send, room)?;
+        let takes = calm.takes();
+        let receives = Receives {
+            qp: self,
+            rc,
+            memo: into,
+        };
+        let assured = |next| if takes { receives.assured(next) } else { None };
+        if !lanes.push((head, rest), assured) {
+            return None;
+        }
+        lanes.wake(self.nic().looks_again());
+        self.tally.count_tx(1, Bth::LEN + rest.len());
+        lanes.look_ahead(&receives);
+        let is_assured = !rc.is_unanswered() && lanes.complete_if_assured(rest.len());
+        Some(is_assured)
+    }
+
+    /// A SEND is in the lane: the transport is told so. If it `is_assured`, it is done.
+    #[expect(
+        clippy::inline_always,
+        reason = "a work request is not to go through memory"
+    )]
+    #[inline(always)]
+    pub(in crate::objects::qp) fn sent_swiftly(
+        &self,
+        locked: &mut Locked,
+        wr: impl Into<SendWr>,
+        is_assured: bool,
+    ) {
+        if let Transport::Rc(rc) = &mut locked.transport {
+            rc.sent_swiftly(wr);
+        }
+        if is_assured {
+            self.complete_assured(locked);
+        }
+    }
+}
+
+/// Looks whether everything is so that SENDs may go into the lane.
+#[cold]
+fn look(locked: &mut Locked) {
+    if let Transport::Rc(rc) = &locked.transport
+        && is_usual(locked)
+        && let Some(common) = rc.swift_head()
+    {
+        locked.calm.set_sends(common);
+    }
+}
+
+/// Whether packets go by a lane, and nothing else is under way on this side of the transport.
+#[inline]
+fn is_usual(locked: &Locked) -> bool {
+    !locked.queued
+        && !locked.retired
+        && locked.talk.is_idle()
+        && locked.report.packets == Some(Carrier::Lane)
+        && locked.fails_at.is_none()
+        && locked.granted.is_some()
+}

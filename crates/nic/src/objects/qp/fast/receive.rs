@@ -1,0 +1,326 @@
+//! The end that receives: offers, runs, and what is in the lane.
+
+use std::sync::Arc;
+
+use ferroce_os::ring::{LaneAck, LaneConsumer, LaneReceiver};
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::{QpState, QpType};
+
+use super::delayed_ack::Held;
+use super::early_completion::Checked;
+use super::take::{Next, Taken, whole};
+use crate::base::counters::DropReason;
+use crate::engine::{End, Eye, LaneOffer};
+use crate::link::path::{Origin, Path, Reach};
+use crate::objects::cq::Catch;
+use crate::objects::qp::Qp;
+use crate::objects::qp::locked::Locked;
+use crate::objects::qp::transport::Transport;
+
+/// The lane that it receives by.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    pub(super) receiver: LaneReceiver,
+    pub(super) eye: Arc<Eye>,
+    pub(super) held: Held,
+    /// The receive that is the first one when one more message is taken.
+    pub(super) next: Option<Checked>,
+}
+
+impl Receiving {
+    /// What the next message that goes the other way says of this lane, and for how many bytes of
+    /// the one that comes then it is `assured` that it is taken.
+    #[inline]
+    pub(super) fn on_answer(
+        &mut self,
+        assured: impl FnOnce(Option<Checked>) -> Option<u8>,
+    ) -> Option<LaneAck> {
+        let read = self.held.on_answer()?;
+        let assured = assured(self.next.take());
+        self.eye.hold(false);
+        self.eye.assure(assured.is_some());
+        Some(LaneAck::new(self.receiver.lane(), read, assured))
+    }
+
+    /// The message did not go, and what it would have said waits.
+    pub(super) fn hold(&mut self, read: u32) {
+        self.held.put_back(read);
+        self.eye.hold(true);
+        self.eye.assure(false);
+    }
+
+    /// Takes back what was assured of the next message, if anything was. Returns whether that may
+    /// be there: then it is to be taken before anything else is done.
+    pub(super) fn withdraw(&mut self) -> bool {
+        self.next = None;
+        let assures = self.eye.assures();
+        if assures {
+            self.eye.assure(false);
+            self.receiver.withdraw();
+        }
+        assures
+    }
+
+    /// Messages were taken up to a position, which is said now.
+    fn publish(&mut self, read: u32) {
+        self.held.end();
+        self.eye.hold(false);
+        self.receiver.publish(read);
+    }
+
+    /// What waits for an answer waits no longer. Returns whether there was something.
+    pub(super) fn publish_held(&mut self) -> bool {
+        let read = self.held.end();
+        if let Some(read) = read {
+            self.eye.hold(false);
+            self.receiver.publish(read);
+        }
+        read.is_some()
+    }
+
+    /// Messages were taken up to a position, for a program that polls or not. Returns whether that
+    /// was said now.
+    #[inline]
+    fn on_taken(&mut self, (messages, read): (u32, u32), is_polled: bool) -> bool {
+        self.eye.assure(false);
+        if messages != 1 {
+            self.next = None;
+        }
+        let says = self.held.on_taken(read, is_polled);
+        if says {
+            self.receiver.publish(read);
+        }
+        self.eye.hold(!says);
+        says
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.eye.close();
+    }
+}
+
+impl Qp {
+    /// Another process offers a lane. `None`: it goes on by the ring.
+    pub(crate) fn accept_lane(&self, offer: &LaneOffer) -> Option<Arc<Eye>> {
+        let mut locked = self.lock();
+        let usual = !locked.retired
+            && self.qp_type == QpType::Rc
+            && matches!(locked.transport.state(), QpState::Rtr | QpState::Rts)
+            && locked.comes_from(offer.origin)
+            && !locked.transport.is_armed();
+        // Who wants to read of every packet sees those of the ring.
+        if !usual || tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
+            return None;
+        }
+        let eye = Eye::new(&offer.lane, End::Receiving);
+        locked.lanes.into = Some(Box::new(Receiving {
+            receiver: LaneConsumer::accept(offer.lane.clone(), offer.number),
+            eye: Arc::clone(&eye),
+            held: Held::default(),
+            next: None,
+        }));
+        Some(eye)
+    }
+
+    /// A run of the lane that the peer sends by begins at a position.
+    pub(crate) fn on_run_of_lane(&self, origin: Origin, (lane, at): (u8, u32), now: Time) {
+        let mut locked = self.lock();
+        if locked.retired || !locked.comes_from(origin) {
+            return;
+        }
+        self.drain_lane(&mut locked, (now, &mut Catch::default()));
+        match &mut locked.lanes.into {
+            Some(into) if into.receiver.lane() == lane && !into.eye.is_closed() => {
+                into.receiver.begin_run(at);
+                into.eye.look_at(Some(at));
+            }
+            // Nobody would look at what is put in.
+            _ => self.say_end(&mut locked),
+        }
+    }
+
+    /// Takes what is in the lane that it receives by. Called before anything that came by the ring
+    /// is looked at.
+    #[inline]
+    pub(in crate::objects::qp) fn drain_lane(
+        &self,
+        locked: &mut Locked,
+        (now, catch): (Time, &mut Catch<'_>),
+    ) {
+        let into = locked.lanes.into.as_deref();
+        if into.is_some_and(|into| into.eye.has_news()) {
+            self.take_in_between(locked, (now, catch));
+        }
+    }
+
+    /// As [`take_from_lane`](Self::take_from_lane), for who does something else.
+    #[cold]
+    #[inline(never)]
+    fn take_in_between(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch<'_>)) {
+        self.take_from_lane(locked, (now, catch));
+    }
+
+    /// As [`drain_lane`](Self::drain_lane), where there is something.
+    #[expect(clippy::inline_always, reason = "each message goes this way")]
+    #[inline(always)]
+    pub(super) fn take_from_lane(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch<'_>)) {
+        let into = locked.lanes.into.as_deref();
+        let Some(begin) = into.and_then(|into| into.receiver.position()) else {
+            return;
+        };
+        locked.seen = now;
+        let mut taken = Taken::default();
+        let next = taken.usual(self, locked, catch);
+        if next != Next::Nothing {
+            return self.take_others(locked, taken, (begin, next), (now, catch));
+        }
+        locked.lanes.will_push();
+        self.on_taken(locked, &taken, (begin, catch.is_polled()));
+        self.grant_next(locked);
+    }
+
+    /// Packets were taken; more will come.
+    #[expect(
+        clippy::inline_always,
+        reason = "what was counted is not to go through memory"
+    )]
+    #[inline(always)]
+    fn on_taken(&self, locked: &mut Locked, taken: &Taken, (begin, is_polled): (u32, bool)) {
+        self.tally.count_rx(taken.packets, taken.bytes);
+        let Some(into) = &mut locked.lanes.into else {
+            return;
+        };
+        into.eye.look_at(into.receiver.position());
+        let read = begin.wrapping_add(taken.messages);
+        if taken.messages > 0 && into.on_taken((taken.messages, read), is_polled) {
+            self.tell_who_sleeps(locked);
+        }
+    }
+
+    /// Takes packets until there are no more, or the run ends: then nothing more comes. The `next`
+    /// one is not as usual, or nothing that could be taken.
+    #[cold]
+    fn take_others(
+        &self,
+        locked: &mut Locked,
+        mut taken: Taken,
+        (begin, mut next): (u32, Next),
+        (now, catch): (Time, &mut Catch<'_>),
+    ) {
+        let before = locked.transport.state();
+        locked.calm.end();
+        // They may take more receives than one each, or none.
+        if let Some(into) = &mut locked.lanes.into {
+            into.next = None;
+        }
+        let mut goes_on = true;
+        while goes_on && next != Next::Nothing {
+            // Should this be the end of the queue pair, then what was taken before must be known by
+            // then.
+            let read = begin.wrapping_add(taken.messages);
+            if let Some(into) = &mut locked.lanes.into {
+                into.publish(read);
+            }
+            match next {
+                Next::Acknowledged(psn, so_far) => self.on_general_ack(locked, (psn, so_far), now),
+                other => {
+                    goes_on = self.take_other(locked, other, now);
+                    taken.messages += u32::from(goes_on);
+                }
+            }
+            if goes_on {
+                next = self.take_usual(locked, &mut taken, catch);
+            }
+        }
+        let is_polled = goes_on && catch.is_polled();
+        if !goes_on && let Some(into) = &mut locked.lanes.into {
+            into.receiver.end_run();
+        }
+        self.on_taken(locked, &taken, (begin, is_polled));
+        if locked.transport.state() == before {
+            self.grant_next(locked);
+        } else {
+            self.publish_grant(locked);
+            self.say_error(locked, before);
+        }
+    }
+
+    /// Takes packets that are as usual after one that was not.
+    #[cold]
+    #[inline(never)]
+    fn take_usual(&self, locked: &mut Locked, taken: &mut Taken, catch: &mut Catch<'_>) -> Next {
+        taken.usual(self, locked, catch)
+    }
+
+    /// Takes what is not as usual. Returns false if that is the end of the run.
+    fn take_other(&self, locked: &mut Locked, next: Next, now: Time) -> bool {
+        match next {
+            Next::Unusual(head, len) => {
+                let packet = whole(head, &locked.room[..len]);
+                self.take_unusual(locked, &packet, now)
+            }
+            Next::Overflow => {
+                self.on_recv_overflow(locked, now);
+                false
+            }
+            Next::Nothing | Next::Lost | Next::Acknowledged(..) => false,
+        }
+    }
+
+    /// The completion of a message found no room.
+    fn on_recv_overflow(&self, locked: &mut Locked, now: Time) {
+        self.with_cx(locked, now, |locked, cx| match &mut locked.transport {
+            Transport::Rc(rc) => rc.on_recv_overflow(cx),
+            Transport::Uc(_) | Transport::Ud(_) => {}
+        });
+    }
+
+    /// What was taken is published in the lane: a peer that does not look there is to hear of it by
+    /// the ring.
+    pub(in crate::objects::qp) fn tell_who_sleeps(&self, locked: &mut Locked) {
+        let must_tell = match &locked.path {
+            Some(Path {
+                reach: Reach::Link(egress),
+                ..
+            }) => egress.lanes().is_none_or(|link| link.must_tell()),
+            _ => true,
+        };
+        if let Transport::Rc(rc) = &mut locked.transport
+            && must_tell
+        {
+            rc.owe_ack();
+            locked.calm.end();
+        }
+    }
+
+    /// Takes a packet out of a lane the general way. Returns false if it was not in its turn, or is
+    /// to come again.
+    fn take_unusual(&self, locked: &mut Locked, packet: &[u8], now: Time) -> bool {
+        let (Some(expected), Some(path)) = (locked.transport.expected(), &locked.path) else {
+            return false;
+        };
+        let addressing = path.addressing.reversed();
+        let came = path.by_lane(&addressing);
+        let taken = self.with_cx(locked, now, |locked, cx| {
+            addressing.read(packet, |packet| match packet? {
+                packet if packet.bth.dest_qp == self.qpn => self.take(locked, cx, (came, packet)),
+                _ => Err(DropReason::NoQp),
+            })
+        });
+        self.keep_timer(locked);
+        match taken {
+            Ok(()) => self.tally.count_rx(1, packet.len()),
+            Err(why) => self.on_lost_in_lane(locked, why),
+        }
+        locked.transport.expected() != Some(expected)
+    }
+
+    /// A packet of the lane was dropped: as on the ring, its sender is told.
+    fn on_lost_in_lane(&self, locked: &mut Locked, why: DropReason) {
+        self.pd.context().device().counters().count_dropped(why);
+        tracing::debug!(target: "ferroce::packet", qpn = self.qpn.get(), ?why, "dropped");
+        self.say_end(locked);
+    }
+}

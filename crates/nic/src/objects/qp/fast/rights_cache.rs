@@ -1,0 +1,88 @@
+//! What a queue pair remembers of the rights table: see
+//! [`services::rights`](crate::services::rights).
+
+use ferroce_proto::ids::{Key, PdId};
+use ferroce_proto::mr::{Access, Memo, Opens, RightsError, Span};
+
+use crate::Qp;
+
+/// What a queue pair remembers. Its lock guards it.
+#[derive(Debug, Default)]
+pub(crate) struct QpMemo {
+    memo: Option<(u64, Memo)>,
+    /// Who takes a region away knows of it.
+    known: bool,
+}
+
+impl QpMemo {
+    /// What is remembered of a key, if it is that and still true.
+    #[inline]
+    fn of(&self, qp: &Qp, key: Key) -> Option<&Memo> {
+        let (edition, memo) = self.memo.as_ref()?;
+        let is_good = *edition == qp.nic().rights().edition() && memo.key() == key;
+        is_good.then_some(memo)
+    }
+}
+
+/// Opens memory for a queue pair, whose lock the caller has, if it is what it remembers.
+#[derive(Debug)]
+pub(crate) struct Remembered<'a> {
+    pub(crate) qp: &'a Qp,
+    pub(crate) memo: &'a QpMemo,
+}
+
+impl Opens for Remembered<'_> {
+    #[inline]
+    fn open(
+        &mut self,
+        key: Key,
+        pd: PdId,
+        range: (u64, u64),
+        need: Access,
+    ) -> Result<Span<'_>, RightsError> {
+        match self.memo.of(self.qp, key) {
+            Some(memo) => memo.open(pd, range, need),
+            None => Err(RightsError::UnknownKey(key)),
+        }
+    }
+}
+
+/// Opens memory for a queue pair, whose lock the caller has, and remembers it.
+#[derive(Debug)]
+pub(crate) struct Remembering<'a> {
+    pub(crate) qp: &'a Qp,
+    pub(crate) memo: &'a mut QpMemo,
+}
+
+impl Opens for Remembering<'_> {
+    #[inline]
+    fn open(
+        &mut self,
+        key: Key,
+        pd: PdId,
+        range: (u64, u64),
+        need: Access,
+    ) -> Result<Span<'_>, RightsError> {
+        if self.memo.of(self.qp, key).is_none() {
+            self.renew(key);
+        }
+        match &self.memo.memo {
+            Some((_, memo)) => memo.open(pd, range, need),
+            None => Err(RightsError::UnknownKey(key)),
+        }
+    }
+}
+
+impl Remembering<'_> {
+    #[cold]
+    fn renew(&mut self, key: Key) {
+        let table = self.qp.nic().rights();
+        if !std::mem::replace(&mut self.memo.known, true) {
+            // Before it has anything: who changes the table from here on finds it in the list.
+            table.remember(self.qp.weak());
+        }
+        let rights = table.read();
+        let edition = table.edition();
+        self.memo.memo = rights.memo(key).map(|memo| (edition, memo));
+    }
+}

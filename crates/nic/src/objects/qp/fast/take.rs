@@ -1,0 +1,165 @@
+//! What is in a lane, slot by slot: messages that are as usual go straight to the program.
+
+use ferroce_os::ring::Head;
+use ferroce_proto::ids::Psn;
+use ferroce_proto::mr::Span;
+use ferroce_proto::rc::{RcQp, Swift};
+use ferroce_proto::wire::{BriefSend, Bth};
+use smallvec::SmallVec;
+
+use super::Lanes;
+use crate::objects::cq::Catch;
+use crate::objects::qp::Qp;
+use crate::objects::qp::fast::eligibility::Calm;
+use crate::objects::qp::fast::rights_cache::Remembering;
+use crate::objects::qp::locked::Locked;
+use crate::objects::qp::results::Results;
+use crate::objects::qp::transport::Transport;
+
+/// Messages that a receiver takes in one go: as many as fit.
+const BUDGET: u32 = 256;
+/// The bit of the last word of a header that asks for an acknowledgement.
+const ACK_REQ: u32 = (1_u32 << 31).to_be();
+
+/// What comes next in a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing now.
+    Nothing,
+    /// A packet that is not as usual: its header, and how many bytes behind that are in the room.
+    Unusual(Head, usize),
+    /// A message that is still in its slot says that the peer has taken what was sent up to a PSN,
+    /// which is not as usual.
+    Acknowledged(Psn, Swift),
+    /// The completion of a message found no room.
+    Overflow,
+    /// Nothing that could be taken any more.
+    Lost,
+}
+
+/// What was taken out of a lane.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Slots.
+    pub(super) messages: u32,
+    /// Packets that were taken the short way, and their bytes.
+    pub(super) packets: usize,
+    pub(super) bytes: usize,
+}
+
+impl Taken {
+    /// Takes packets for which the short way (`brief`) is open, until there is another one, or
+    /// none.
+    #[expect(
+        clippy::inline_always,
+        reason = "what it counts is not to go through memory"
+    )]
+    #[inline(always)]
+    pub(super) fn usual(&mut self, qp: &Qp, locked: &mut Locked, catch: &mut Catch<'_>) -> Next {
+        let Locked {
+            transport: Transport::Rc(rc),
+            lanes,
+            memos: [_, memo],
+            calm,
+            room,
+            ..
+        } = locked
+        else {
+            return Next::Lost;
+        };
+        let Lanes {
+            out,
+            into: Some(into),
+            ..
+        } = lanes
+        else {
+            return Next::Lost;
+        };
+        // There is only one then, and a look at where the next one will be would keep the answer
+        // waiting: no store is seen before the loads that come earlier, and that line takes as long
+        // as a message.
+        let is_answered = catch.is_polled() && into.held.is_conversation();
+        let receiver = &mut into.receiver;
+        if !calm.takes() && rc.is_ready_to_take() {
+            calm.set_takes();
+        }
+        let is_ready = calm.takes();
+        let mut opens = Remembering { qp, memo };
+        while self.messages < BUDGET {
+            let waiting = match receiver.look() {
+                Ok(None) => break,
+                Ok(Some(waiting)) => waiting,
+                Err(broken) => {
+                    tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a lane is of no use");
+                    return Next::Lost;
+                }
+            };
+            if let (Some(ack), Some(out)) = (waiting.ack, &mut *out)
+                && let Some(psn) = out.on_ack(ack)
+            {
+                let so_far = acknowledge(rc, calm, &mut Results::new(qp, catch), psn);
+                if so_far != Swift::Done {
+                    return Next::Acknowledged(psn, so_far);
+                }
+            }
+            let head = receiver.head(waiting);
+            let message = BriefSend::parse(head, waiting.rest, qp.qpn).filter(|_| is_ready);
+            let Some(message) = message else {
+                return unusual(receiver.take(waiting, room));
+            };
+            // That it is taken is said by the lane itself.
+            let message = BriefSend {
+                ack_req: false,
+                ..message
+            };
+            let sink = &mut Results::new(qp, catch);
+            let write = |span: Span<'_>| receiver.write_out(waiting, span);
+            match rc.take_swiftly((&mut opens, write), sink, &message) {
+                Swift::Done => receiver.pass(waiting),
+                Swift::Unusual => return unusual(receiver.take(waiting, room)),
+                Swift::Overflow => {
+                    receiver.pass(waiting);
+                    return Next::Overflow;
+                }
+            }
+            self.messages += 1;
+            self.packets += 1;
+            self.bytes += Bth::LEN + waiting.rest;
+            if is_answered {
+                break;
+            }
+        }
+        Next::Nothing
+    }
+}
+
+/// A packet that was taken out, and is not as usual.
+#[cold]
+fn unusual((head, rest): (Head, &[u8])) -> Next {
+    Next::Unusual(head, rest.len())
+}
+
+/// The peer has taken everything up to a PSN: the short way, if that is open.
+#[inline]
+pub(super) fn acknowledge(
+    rc: &mut RcQp,
+    calm: &Calm,
+    sink: &mut Results<'_, '_>,
+    psn: Psn,
+) -> Swift {
+    if calm.sends().is_some() || rc.is_ready_for_acks() {
+        rc.acknowledge_swiftly(sink, psn)
+    } else {
+        Swift::Unusual
+    }
+}
+
+/// A packet of which header and rest were taken out, as it was sent, but that it asks for no
+/// acknowledgement: that it is taken is said by the lane itself.
+pub(super) fn whole([first, second, third]: Head, rest: &[u8]) -> SmallVec<[u8; 128]> {
+    let head = [first, second, third & !ACK_REQ];
+    head.into_iter()
+        .flat_map(u32::to_ne_bytes)
+        .chain(rest.iter().copied())
+        .collect()
+}

@@ -1,0 +1,403 @@
+//! Queue pairs.
+
+mod agree;
+mod datagram;
+mod direct;
+mod fast;
+mod ferroce_peer;
+mod handles;
+mod input;
+mod locked;
+mod modify;
+mod multicast;
+mod output;
+mod paced;
+mod post;
+mod queues;
+mod results;
+mod seal;
+mod share;
+mod step;
+mod transport;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+
+use ferroce_os::lock::{Lock, LockGuard};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::rc::{RcConfig, RcQp};
+use ferroce_proto::uc::UcQp;
+use ferroce_proto::ud::UdQp;
+use ferroce_proto::verbs::{AttrMask, QpAttr, QpCap, QpState, QpType};
+
+pub(crate) use self::fast::brief::Taken;
+use self::handles::Handles;
+use self::locked::Locked;
+use self::queues::Queues;
+use self::transport::Transport;
+use crate::base::sync::lock;
+use crate::base::tally::Tally;
+use crate::objects::device::{DeviceAttr, Limit, Permit};
+use crate::objects::xrc::Opened;
+use crate::{Cq, Error, Nic, Pd, Srq, Xrcd};
+
+/// What `ibv_create_qp` needs.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the names are those of ibv_create_qp(3)")]
+pub struct QpInit {
+    pub qp_type: QpType,
+    pub send_cq: Arc<Cq>,
+    pub recv_cq: Arc<Cq>,
+    pub cap: QpCap,
+    pub sq_sig_all: bool,
+    /// Receives come from here, and the receive capacities do not count.
+    pub srq: Option<Arc<Srq>>,
+}
+
+/// A queue pair. Dropping the last reference does nothing by itself: call
+/// [`destroy`](Self::destroy).
+#[derive(Debug)]
+pub struct Qp {
+    me: Weak<Self>,
+    pd: Arc<Pd>,
+    /// That of its context, which each message asks for a few times.
+    nic: Arc<Nic>,
+    queues: Queues,
+    qpn: Qpn,
+    qp_type: QpType,
+    cap: QpCap,
+    sq_sig_all: bool,
+    handles: Handles,
+    /// A target of another process: this is a handle's face of it.
+    opened: Option<Opened>,
+    /// Own multicast packets are not received (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
+    deaf_to_itself: AtomicBool,
+    /// Its peer is known to be a Ferroce on another host.
+    kin: AtomicBool,
+    /// When it asks that.
+    question: ferroce_peer::Due,
+    /// Who adds to it has the lock.
+    tally: Arc<Tally>,
+    /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them
+    /// at once.
+    locked: Lock<Locked>,
+    _permit: Permit,
+}
+
+impl Qp {
+    /// Makes a queue pair in RESET. An XRC initiator has no receive side: its `recv_cq` and `srq`
+    /// do not count.
+    ///
+    /// # Errors
+    /// EINVAL for capacities above the device's limits, EOPNOTSUPP for a type that is not built,
+    /// ENOMEM when numbers run out.
+    pub fn create(pd: &Arc<Pd>, init: QpInit) -> Result<Arc<Self>, Error> {
+        if !matches!(
+            init.qp_type,
+            QpType::Rc | QpType::Uc | QpType::Ud | QpType::XrcSend
+        ) {
+            return Err(Error::unsupported(format!(
+                "queue pairs of type {:?} are not built",
+                init.qp_type
+            )));
+        }
+        let cap = check_cap(&init, pd.context().device().limits())?;
+        check_srq(pd, init.srq.as_deref())?;
+        let (qp_type, sq_sig_all) = (init.qp_type, init.sq_sig_all);
+        let shared_recv = init.srq.is_some();
+        let config = |qpn| RcConfig {
+            qpn,
+            qp_type,
+            pd: pd.id(),
+            cap,
+            sq_sig_all,
+            shared_recv,
+        };
+        Self::build(pd, config, Queues::of(init))
+    }
+
+    /// Makes an XRC target in RESET: it has neither work queues nor completion queues nor a
+    /// protection domain.
+    ///
+    /// # Errors
+    /// ENOMEM at the device's limit.
+    pub fn create_target(xrcd: &Arc<Xrcd>) -> Result<Arc<Self>, Error> {
+        let queues = Queues::of_target(Arc::clone(xrcd));
+        let qp = Self::build(xrcd.pd(), |qpn| target_config(xrcd, qpn), queues)?;
+        lock(xrcd.domain().targets()).insert(qp.qpn, Arc::clone(&qp));
+        Ok(qp)
+    }
+
+    fn build(
+        pd: &Arc<Pd>,
+        config: impl FnOnce(Qpn) -> RcConfig,
+        queues: Queues,
+    ) -> Result<Arc<Self>, Error> {
+        let device = pd.context().device();
+        let permit = device.permit(Limit::Qp)?;
+        let nic = pd.context().nic();
+        let qp = nic.qps().insert(nic.numbers(), |qpn| {
+            let config = config(qpn);
+            let transport = match config.qp_type {
+                QpType::Uc => Transport::Uc(Box::new(UcQp::new(config))),
+                QpType::Ud => {
+                    let mtu = pd.context().device().port().active_mtu;
+                    Transport::Ud(Box::new(UdQp::new(config, mtu)))
+                }
+                _ => Transport::Rc(Box::new(RcQp::new(config))),
+            };
+            let tally = device.counters().open_tally(config.qpn);
+            Arc::new_cyclic(|me| Self {
+                tally,
+                ..Self::bare(me, (pd, permit), config, (queues, transport))
+            })
+        })?;
+        qp.pd.attach();
+        qp.queues.attach();
+        tracing::debug!(target: "ferroce::qp", qpn = qp.qpn.get(), qp_type = ?qp.qp_type, device = device.name(), "created");
+        Ok(qp)
+    }
+
+    /// A handle's face of a target that another process has made. Its own transport stays in RESET,
+    /// where nothing can be posted.
+    fn face_of(xrcd: &Arc<Xrcd>, opened: Opened) -> Result<Arc<Self>, Error> {
+        let pd = xrcd.pd();
+        let permit = pd.context().device().permit(Limit::Qp)?;
+        let config = target_config(xrcd, opened.qpn());
+        let transport = Transport::Rc(Box::new(RcQp::new(config)));
+        let queues = Queues::of_target(Arc::clone(xrcd));
+        Ok(Arc::new_cyclic(|me| Self {
+            opened: Some(opened),
+            ..Self::bare(me, (pd, permit), config, (queues, transport))
+        }))
+    }
+
+    fn bare(
+        me: &Weak<Self>,
+        (pd, permit): (&Arc<Pd>, Permit),
+        config: RcConfig,
+        (queues, transport): (Queues, Transport),
+    ) -> Self {
+        Self {
+            me: Weak::clone(me),
+            pd: Arc::clone(pd),
+            nic: Arc::clone(pd.context().nic()),
+            queues,
+            qpn: config.qpn,
+            qp_type: config.qp_type,
+            cap: config.cap,
+            sq_sig_all: config.sq_sig_all,
+            handles: Handles::default(),
+            opened: None,
+            kin: AtomicBool::new(false),
+            question: ferroce_peer::Due::default(),
+            tally: Arc::default(),
+            deaf_to_itself: AtomicBool::new(false),
+            locked: Lock::new(Locked::new(transport)),
+            _permit: permit,
+        }
+    }
+    /// Its number.
+    #[must_use]
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+    /// Its type.
+    #[must_use]
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+    /// True capacities.
+    #[must_use]
+    pub fn cap(&self) -> QpCap {
+        self.cap
+    }
+    /// Whether every send work request is signalled.
+    #[must_use]
+    pub fn sq_sig_all(&self) -> bool {
+        self.sq_sig_all
+    }
+    /// Its protection domain.
+    #[must_use]
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+    /// Where receives come from, if not from a queue of its own.
+    #[must_use]
+    pub fn srq(&self) -> Option<&Arc<Srq>> {
+        self.queues.srq.as_ref()
+    }
+    /// Current state.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        match &self.opened {
+            Some(opened) => opened.last().qp_state,
+            None => self.lock().transport.state(),
+        }
+    }
+    /// `ibv_modify_qp`.
+    ///
+    /// # Errors
+    /// EINVAL with the reason; ENETUNREACH for a destination on another host while UDP 4791 is not
+    /// available; for a target of another process, EIO if that process is gone and ETIMEDOUT if it
+    /// does not answer.
+    pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
+        match &self.opened {
+            Some(opened) => opened.modify(self, attr, mask),
+            None => self.apply(attr, mask),
+        }
+    }
+    /// `ibv_query_qp`. Of a target of another process that does not answer: what it said last, and
+    /// ERR if that process is gone.
+    #[must_use]
+    pub fn query(&self) -> QpAttr {
+        match &self.opened {
+            Some(opened) => opened.query(self),
+            None => self.lock().transport.query(),
+        }
+    }
+    /// Removes it from the device. Returns when no packet and no completion of it is in work;
+    /// completions already queued stay in the CQ, as the manual page says. A second call does
+    /// nothing.
+    pub fn destroy(&self) {
+        if let Some(opened) = &self.opened {
+            opened.close(self.nic());
+            return self.handles.clear();
+        }
+        if !self.retire() {
+            return;
+        }
+        self.end_grant();
+        self.nic().forget_borrower(self.qpn);
+        self.leave_groups();
+        self.nic().qps().remove(self.qpn);
+        self.unbind_windows();
+        self.pd.detach();
+        self.queues.detach();
+        if let Some(xrcd) = &self.queues.xrcd {
+            lock(xrcd.domain().targets()).remove(&self.qpn);
+        }
+        self.handles.clear();
+        self.pd.context().device().counters().close_tally(self.qpn);
+        tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "destroyed");
+    }
+
+    /// What it bound, of type 2, opens nothing any more.
+    fn unbind_windows(&self) {
+        let mut rights = self.nic().rights().write();
+        for key in rights.unbind_windows_of(self.qpn) {
+            // Who is at it is waited for by the queue pair's number.
+            let _ = self.nic().boards().close_window(key);
+        }
+    }
+
+    /// Returns when no step is under way that was when this was called.
+    pub(crate) fn end_step(&self) {
+        drop(self.lock_swiftly());
+    }
+
+    /// What its peer may hold for taken is taken when this returns, and another queue pair may
+    /// assure something.
+    pub(crate) fn end_assurance(&self) {
+        let mut locked = self.lock_swiftly();
+        self.keep_assurance(&mut locked);
+        // Even if it assured nothing just now.
+        self.nic().release_assurance(self.qpn);
+    }
+
+    /// Takes its lock, for anything at all.
+    fn lock(&self) -> LockGuard<'_, Locked> {
+        let mut locked = self.lock_swiftly();
+        self.end_calm(&mut locked);
+        locked
+    }
+
+    /// Something else than short messages by lanes is done next. What the peer may hold for taken
+    /// is taken before that.
+    fn end_calm(&self, locked: &mut Locked) {
+        self.keep_assurance(locked);
+        locked.calm.end();
+    }
+
+    /// Takes its lock, for what leaves the queue pair as [`Calm`](self::fast::eligibility::Calm) as
+    /// it is.
+    #[inline]
+    fn lock_swiftly(&self) -> LockGuard<'_, Locked> {
+        self.locked.lock()
+    }
+
+    fn me(&self) -> Arc<Self> {
+        self.me
+            .upgrade()
+            .expect("invariant: a queue pair that runs is in an Arc")
+    }
+    /// What stands behind the face of another process's target.
+    pub(crate) fn opened(&self) -> Option<&Opened> {
+        self.opened.as_ref()
+    }
+    /// For lists that must not keep it.
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.me)
+    }
+    pub(crate) fn nic(&self) -> &Arc<Nic> {
+        &self.nic
+    }
+}
+
+fn target_config(xrcd: &Xrcd, qpn: Qpn) -> RcConfig {
+    RcConfig {
+        qpn,
+        qp_type: QpType::XrcRecv,
+        pd: xrcd.pd().id(),
+        cap: QpCap::default(),
+        sq_sig_all: false,
+        shared_recv: true,
+    }
+}
+
+/// Bytes of a scatter/gather element (`struct ibv_sge`).
+const SGE_BYTES: u32 = 16;
+
+/// Holds the capacities against the limits. What is true is at least what was asked for; inline
+/// data always fits.
+fn check_cap(init: &QpInit, limits: &DeviceAttr) -> Result<QpCap, Error> {
+    let mut asked = init.cap;
+    if init.srq.is_some() || init.qp_type == QpType::XrcSend {
+        // There is no receive queue.
+        (asked.max_recv_wr, asked.max_recv_sge) = (0, 0);
+    }
+    for (name, asked, max) in [
+        ("max_send_wr", asked.max_send_wr, limits.max_qp_wr),
+        ("max_recv_wr", asked.max_recv_wr, limits.max_qp_wr),
+        ("max_send_sge", asked.max_send_sge, limits.max_sge),
+        ("max_recv_sge", asked.max_recv_sge, limits.max_sge),
+        (
+            "max_inline_data",
+            asked.max_inline_data,
+            limits.max_inline_data,
+        ),
+    ] {
+        if asked > max {
+            return Err(Error::invalid(format!(
+                "{name} is {asked}, the device has at most {max}"
+            )));
+        }
+    }
+    // Programs take for granted that a work request has room for inline data where its scatter list
+    // would be, since on every adapter it has (rdma_xclient posts 16 bytes on a queue pair for
+    // which it asked for none).
+    let list = asked.max_send_sge.saturating_mul(SGE_BYTES);
+    asked.max_inline_data = asked.max_inline_data.max(list.min(limits.max_inline_data));
+    Ok(asked)
+}
+
+/// A shared receive queue serves queue pairs of its own context; the protection domain may be
+/// another.
+fn check_srq(pd: &Pd, srq: Option<&Srq>) -> Result<(), Error> {
+    if srq.is_some_and(|srq| !Arc::ptr_eq(srq.context(), pd.context())) {
+        return Err(Error::invalid(
+            "the shared receive queue belongs to another context",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! `ibv_modify_qp`: the path is chosen here, everything else is the transport's.
+
+use ferroce_os::clock;
+use ferroce_proto::qp::{self, migration};
+use ferroce_proto::rc::LinkTraits;
+use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, QpAttr, QpState};
+
+use super::Qp;
+use crate::Error;
+use crate::link::path::{Destination, Path, choose};
+
+/// A path that was looked for, with its traits.
+pub(super) type Found = Option<(Path, LinkTraits)>;
+
+impl Qp {
+    pub(super) fn apply(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
+        let mask = qp::relevant(self.qp_type, mask);
+        let (chosen, alternate) = self.find_paths(attr, mask)?;
+        let agreed = self.authenticate((attr, mask), (&chosen, &alternate))?;
+        let to = mask.contains(AttrMask::STATE).then_some(attr.qp_state);
+        if matches!(to, Some(QpState::Reset | QpState::Err)) {
+            // From there on the peer does not get what it is still owed for messages that the
+            // program has seen.
+            self.speak_up(clock::monotonic());
+        }
+        let after = self.step(|locked, cx| {
+            let before = locked.transport.state();
+            if to == Some(QpState::Reset) {
+                self.say_end(locked);
+            }
+            // Before the move, since it may start to transmit; taken back if the move is refused.
+            if let Some((_, traits)) = &chosen {
+                locked.transport.set_link(*traits);
+            }
+            if let Err(e) = locked.transport.modify(cx, attr, mask) {
+                if let Some(traits) = locked.traits {
+                    locked.transport.set_link(traits);
+                }
+                return Err(Error::invalid(e.reason));
+            }
+            let after = locked.transport.state();
+            if chosen.is_some() {
+                locked.set_path(self.qpn, chosen);
+                self.change_account(locked);
+            }
+            locked.follow_state(self.nic(), (attr, after), agreed);
+            if agreed.is_some() {
+                // The handshake has shown it.
+                self.meet_kin(locked);
+            }
+            if after == QpState::Rts {
+                self.begin_offers(locked);
+            }
+            if alternate.is_some() {
+                locked.alternate = alternate;
+            }
+            if after == QpState::Reset {
+                locked.alternate = None;
+                locked.set_path(self.qpn, None);
+                self.change_account(locked);
+                self.queues.forget(self.qpn);
+            }
+            tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), ?before, ?after, ?mask, "modified");
+            Ok(after)
+        })?;
+        if to == Some(QpState::Rtr) {
+            self.ask_for_kin(clock::monotonic());
+        }
+        if after == QpState::Reset {
+            self.forget_kin();
+            // What it bound was for the peer that it has no more.
+            self.unbind_windows();
+        }
+        if matches!(after, QpState::Reset | QpState::Err) {
+            self.nic().forget_borrower(self.qpn);
+        }
+        let regrants = mask.contains(AttrMask::ACCESS_FLAGS) && after != QpState::Init;
+        if regrants || matches!(after, QpState::Reset | QpState::Err) {
+            self.renew_grant();
+        }
+        Ok(())
+    }
+
+    /// The path and the alternate path that the attributes lead to, if they change them. What the
+    /// state table or the values forbid is refused here, before anything else can be wrong with an
+    /// address.
+    fn find_paths(&self, attr: &QpAttr, mask: AttrMask) -> Result<(Found, Found), Error> {
+        let now = self.lock().transport.query();
+        let next =
+            qp::next_state(now.qp_state, attr, mask).map_err(|e| Error::invalid(e.to_string()))?;
+        qp::check(self.qp_type, now.qp_state, next, mask)
+            .map_err(|e| Error::invalid(e.to_string()))?;
+        let pick = |flag, new: &QpAttr| if mask.contains(flag) { *new } else { now };
+        let find = |ah| {
+            let to = Destination {
+                ah,
+                qpn: pick(AttrMask::DEST_QPN, attr).dest_qp_num,
+                mtu: pick(AttrMask::PATH_MTU, attr).path_mtu,
+            };
+            choose(self.nic(), self.pd.context().device(), &to)
+        };
+        // It is not used yet, but must be usable.
+        let alternate = mask.contains(AttrMask::ALT_PATH).then(|| {
+            find(AddressHandleAttr {
+                port_num: attr.alt_port_num,
+                ..attr.alt_ah_attr
+            })
+            .map_err(|e| Error::new(e.errno, format!("alternate path: {}", e.reason)))
+        });
+        let asked = pick(AttrMask::PATH_MIG_STATE, attr).path_mig_state;
+        let primary = if mask.contains(AttrMask::AV) {
+            Some(attr.ah_attr)
+        } else {
+            migration::destination(&now, asked).map(|alternate| AddressHandleAttr {
+                port_num: now.alt_port_num,
+                ..alternate
+            })
+        };
+        Ok((primary.map(find).transpose()?, alternate.transpose()?))
+    }
+}

@@ -1,0 +1,140 @@
+//! Work that the program posts.
+
+use ferroce_os::lock::LockGuard;
+use ferroce_proto::verbs::{PlainSend, PostError, RecvWr, SendWr, Sge, Sges};
+
+use super::Qp;
+use super::fast::brief::quiet_queue;
+use super::locked::Locked;
+use crate::Error;
+
+impl Qp {
+    /// Queues send work and transmits what can go at once. Stops at the first that is refused: the
+    /// error tells its index.
+    ///
+    /// # Errors
+    /// Index of the refused request, errno and reason; those before it are queued.
+    pub fn post_send(&self, wrs: &mut dyn Iterator<Item = SendWr>) -> Result<(), (usize, Error)> {
+        self.step_sending(|locked, cx| post_each(wrs, |wr| locked.transport.post_send(cx, wr)))
+    }
+    /// As [`post_send`](Self::post_send), for one work request.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send), without an index.
+    #[inline]
+    pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
+        let mut locked = self.lock_swiftly();
+        if let Some(send) = wr.as_plain()
+            && let Some(is_assured) = self.put_plain(&mut locked, &send)
+        {
+            self.sent_swiftly(&mut locked, wr, is_assured);
+            return Ok(());
+        }
+        self.post_generally(locked, wr)
+    }
+    /// Sends a plain SEND at once, if nothing else is to be done before or with it. Returns whether
+    /// it did; if not, nothing has happened, and [`post_one_send`](Self::post_one_send) is to be
+    /// called.
+    #[inline]
+    pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
+        let mut locked = self.lock_swiftly();
+        let is_assured = self.put_swiftly(&mut locked, send);
+        if let Some(is_assured) = is_assured {
+            self.sent_swiftly(&mut locked, *send, is_assured);
+        }
+        is_assured.is_some()
+    }
+    /// As [`put_swiftly`](Self::put_swiftly), which is inline where most SENDs come by.
+    #[inline(never)]
+    fn put_plain(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<bool> {
+        self.put_swiftly(locked, send)
+    }
+    #[cold]
+    fn post_generally(&self, mut locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
+        self.end_calm(&mut locked);
+        self.step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
+            .map_err(|e| post_error(&e))
+    }
+    /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list
+    /// is empty afterwards if it was queued.
+    ///
+    /// # Errors
+    /// Of the first that is refused.
+    pub fn post_send_all(&self, wrs: &mut Vec<SendWr>) -> Result<(), Error> {
+        if wrs.len() == 1
+            && let Some(wr) = wrs.pop()
+        {
+            return self.post_one_send(wr);
+        }
+        self.step_sending(|locked, cx| {
+            locked
+                .transport
+                .check_sends(wrs)
+                .map_err(|e| post_error(&e))?;
+            post_each(&mut wrs.drain(..), |wr| locked.transport.post_send(cx, wr))
+                .map_err(|(_, e)| e)
+        })
+    }
+    /// Queues a receive with one element, if nobody waits for it. Returns whether it did; if not,
+    /// nothing has happened, and [`post_one_recv`](Self::post_one_recv) is to be called.
+    #[inline]
+    pub fn post_plain_recv(&self, wr_id: u64, sge: Sge) -> bool {
+        let mut locked = self.lock_swiftly();
+        let Some(rc) = quiet_queue(&mut locked, 1) else {
+            return false;
+        };
+        rc.post_recv_quietly(RecvWr {
+            wr_id,
+            sges: Sges::from_buf([sge]),
+        });
+        true
+    }
+    /// As [`post_recv`](Self::post_recv), for one work request.
+    ///
+    /// # Errors
+    /// As [`post_one_send`](Self::post_one_send).
+    #[inline]
+    pub fn post_one_recv(&self, wr: RecvWr) -> Result<(), Error> {
+        let mut locked = self.lock_swiftly();
+        if let Some(rc) = quiet_queue(&mut locked, wr.sges.len()) {
+            rc.post_recv_quietly(wr);
+            return Ok(());
+        }
+        drop(locked);
+        self.step_receiving(|locked, cx| locked.transport.post_recv(cx, wr))
+            .map_err(|e| post_error(&e))
+    }
+    /// Queues receive work.
+    ///
+    /// # Errors
+    /// As [`post_send`](Self::post_send).
+    pub fn post_recv(&self, wrs: &mut dyn Iterator<Item = RecvWr>) -> Result<(), (usize, Error)> {
+        let Some((posted, other)) = self.post_recvs_quietly(wrs) else {
+            return Ok(());
+        };
+        let mut rest = std::iter::once(other).chain(wrs);
+        self.step_receiving(|locked, cx| {
+            post_each(&mut rest, |wr| locked.transport.post_recv(cx, wr))
+        })
+        .map_err(|(index, error)| (posted + index, error))
+    }
+}
+
+/// Posts one after the other until one is refused.
+fn post_each<W>(
+    wrs: &mut dyn Iterator<Item = W>,
+    mut post: impl FnMut(W) -> Result<(), PostError>,
+) -> Result<(), (usize, Error)> {
+    for (index, wr) in wrs.enumerate() {
+        post(wr).map_err(|e| (index, post_error(&e)))?;
+    }
+    Ok(())
+}
+
+fn post_error(error: &PostError) -> Error {
+    let errno = match error {
+        PostError::QueueFull(_) => libc::ENOMEM,
+        _ => libc::EINVAL,
+    };
+    Error::new(errno, error.to_string())
+}

@@ -1,0 +1,343 @@
+//! Tags of a queue pair's packets on the wire, where a key is set: see
+//! `docs/design/packet-authentication.md`.
+
+use std::time::Duration;
+
+use ferroce_proto::auth::handshake::{Asking, Message, Nonces};
+use ferroce_proto::auth::{Connection, Datagrams, End, Nonce, Position, Secret};
+use ferroce_proto::ids::{Gid, Qpn};
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, QpType};
+use smallvec::SmallVec;
+
+use super::Qp;
+use super::locked::Locked;
+use super::modify::Found;
+use super::transport::Transport;
+use crate::Error;
+use crate::base::counters::DropReason;
+use crate::base::denials::{Asker, Denial};
+use crate::link::path::{Path, Reach};
+use crate::link::{Addressing, InboundRun};
+use crate::services::auth::{Agreed, draw};
+use crate::services::auth::{Auth, addresses};
+
+/// How long a datagram waits for the nonce of its receiver, and what is behind it in the queue.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a queue pair has drawn, and the keys of its connection. Without a key there is none.
+#[derive(Debug, Default)]
+pub(super) struct Seal {
+    nonces: Nonces,
+    connection: Option<Box<Connection>>,
+    /// Of a datagram queue pair, once it has to do with the wire.
+    datagrams: Option<Box<Datagrams>>,
+    /// The receiver whose nonce is asked for, and whether a datagram waits for it.
+    asking: Option<(Box<Asking>, bool)>,
+}
+
+/// Whether a datagram may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    Now,
+    /// Its receiver is asked.
+    Later,
+    /// Its receiver does not answer.
+    Never,
+}
+
+impl Seal {
+    /// Whether each packet must have a tag.
+    pub(super) fn is_on(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Puts a tag behind the packet that begins at `start`, if each must have one.
+    #[inline]
+    pub(super) fn close(
+        &mut self,
+        transport: &Transport,
+        addressing: &Addressing,
+        packet: (&mut Vec<u8>, usize),
+    ) {
+        if let Some(connection) = &mut self.connection {
+            connection.seal(&addresses(addressing), position(transport), packet);
+        } else if let Some(datagrams) = &mut self.datagrams {
+            datagrams.seal(&addresses(addressing), packet);
+        }
+    }
+
+    /// The packets of a run whose tags are right.
+    fn open<'a>(
+        &mut self,
+        transport: &Transport,
+        (secret, own): (&Secret, Qpn),
+        run: &InboundRun<'a>,
+    ) -> SmallVec<[&'a [u8]; 16]> {
+        let addresses = addresses(&run.addressing);
+        if let Transport::Ud(_) = transport {
+            let datagrams = self.datagrams();
+            let open = |packet: &&'a [u8]| datagrams.open(secret, own, &addresses, packet);
+            return run.packets.iter().filter_map(open).collect();
+        }
+        let at = position(transport);
+        let connection = &mut self.connection;
+        let open = |packet: &&'a [u8]| connection.as_mut()?.open(&addresses, at, packet);
+        run.packets.iter().filter_map(open).collect()
+    }
+
+    /// Of a datagram queue pair: what it knows of others.
+    fn datagrams(&mut self) -> &mut Datagrams {
+        let nonces = &mut self.nonces;
+        let new = || Box::new(Datagrams::new(nonces.next(draw)));
+        self.datagrams.get_or_insert_with(new)
+    }
+
+    /// Whether datagrams to a receiver can be tagged.
+    pub(super) fn knows(&self, to: (Gid, Qpn)) -> bool {
+        let known = self.datagrams.as_ref();
+        known.is_some_and(|datagrams| datagrams.has(to))
+    }
+
+    /// When a receiver that a datagram waits for is asked again, or given up.
+    #[inline]
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let (asking, waits) = self.asking.as_ref()?;
+        waits.then(|| asking.deadline())
+    }
+
+    /// The connection is over.
+    fn end(&mut self) {
+        self.nonces.disconnect();
+        self.connection = None;
+        self.asking = None;
+        if self.datagrams.take().is_some() {
+            // Its nonce is used up.
+            self.nonces = Nonces::default();
+        }
+    }
+}
+
+/// Where a reliable transport stands.
+fn position(transport: &Transport) -> Option<Position> {
+    let next = transport.next_request()?;
+    let expected = transport.expected()?;
+    Some(Position { next, expected })
+}
+
+impl Locked {
+    /// A change of state is made: the keys follow it. `agreed`: with these nonces a connection
+    /// begins.
+    pub(super) fn follow_state(
+        &mut self,
+        nic: &crate::Nic,
+        (attr, after): (&QpAttr, QpState),
+        agreed: Option<Agreed>,
+    ) {
+        let Some(auth) = nic.auth() else { return };
+        match (after, agreed) {
+            (QpState::Reset, _) => {
+                if self.seal.deadline().is_some() {
+                    self.queued = false;
+                }
+                self.seal.end();
+            }
+            (_, Some(Agreed { own, peer })) => {
+                // The nonce of the asks.
+                let nonce = self.seal.nonces.connect(peer, draw);
+                let own = End { nonce, ..own };
+                let expected = self.transport.expected().map(|_| attr.rq_psn);
+                let connection = Connection::new(auth.secret(), &own, &peer, expected);
+                self.seal.connection = Some(Box::new(connection));
+            }
+            (QpState::Rts, None) => {
+                if let Some(connection) = &mut self.seal.connection {
+                    connection.start_sending(attr.sq_psn);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Qp {
+    /// Does the handshake that a move to RTR over the wire needs where a key is set, and refuses
+    /// paths that the key does not cover.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP for those; else as [`Nic::ask_nonce`](crate::Nic::ask_nonce).
+    pub(super) fn authenticate(
+        &self,
+        (attr, mask): (&QpAttr, AttrMask),
+        (chosen, alternate): (&Found, &Found),
+    ) -> Result<Option<Agreed>, Error> {
+        if self.nic().auth().is_none() {
+            return Ok(None);
+        }
+        let not = |what: &str| {
+            let reason =
+                format!("FERROCE_KEY_FILE is set, and it does not cover {what} over the wire");
+            Err(Error::unsupported(reason))
+        };
+        if alternate.as_ref().is_some_and(|(path, _)| is_wire(path)) {
+            return not("an alternate path");
+        }
+        let Some((path, _)) = chosen.as_ref().filter(|(path, _)| is_wire(path)) else {
+            return Ok(None);
+        };
+        if !matches!(self.qp_type, QpType::Rc | QpType::Uc) {
+            return not("XRC");
+        }
+        if !(mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Rtr) {
+            return not("a change of the path after the move to RTR");
+        }
+        self.agree(attr.dest_qp_num, &path.addressing)
+    }
+
+    /// The nonce for its next connection.
+    pub(crate) fn next_nonce(&self) -> Nonce {
+        self.lock().seal.nonces.next(draw)
+    }
+
+    /// The nonce that an authentic ask is told, if it is.
+    pub(crate) fn nonce_for(&self, asker: &End) -> Option<Nonce> {
+        let mut locked = self.lock();
+        if locked.retired {
+            return None;
+        }
+        if self.qp_type == QpType::Ud {
+            return Some(locked.seal.nonces.next(draw));
+        }
+        if locked.transport.state() == QpState::Err {
+            // Its connection is over, though the program has not reset it yet.
+            return Some(locked.seal.nonces.next(draw));
+        }
+        locked.seal.nonces.answer_to(asker, draw)
+    }
+
+    /// The packets of a run from the wire that may be looked at, where a key is set; and why others
+    /// may not.
+    pub(super) fn open_run<'a>(
+        &self,
+        locked: &mut Locked,
+        run: &InboundRun<'a>,
+    ) -> (SmallVec<[&'a [u8]; 16]>, Vec<DropReason>) {
+        let secret = self.nic().auth().map(Auth::secret);
+        let opened = secret.map_or_else(SmallVec::new, |secret| {
+            let of = (secret, self.qpn);
+            locked.seal.open(&locked.transport, of, run)
+        });
+        let refused = run.packets.len() - opened.len();
+        (opened, vec![DropReason::Unauthenticated; refused])
+    }
+}
+
+impl Qp {
+    /// Whether a datagram may go over the wire now: where a key is set, its receiver must have told
+    /// its nonce.
+    pub(super) fn admission(
+        &self,
+        locked: &mut Locked,
+        to: Qpn,
+        path: &Addressing,
+        now: Time,
+    ) -> Admission {
+        let Some(auth) = self.nic().auth() else {
+            return Admission::Now;
+        };
+        let receiver = (path.dst, to);
+        let (known, due) = locked.seal.datagrams().knows(receiver, now);
+        if due {
+            self.ask_receiver(locked, auth, to, path, !known, now);
+        }
+        if known {
+            return Admission::Now;
+        }
+        let outcome = locked.seal.asking.as_ref().map(|(a, _)| a.outcome(now));
+        if let Some(None) = outcome {
+            return Admission::Later;
+        }
+        locked.seal.asking = None;
+        self.nic()
+            .count_denied_on(path.src, Asker::Host, Denial::Handshake);
+        Admission::Never
+    }
+
+    /// Asks for the nonce of a receiver, if it is time; `waits`: nothing is sent before it is
+    /// known.
+    fn ask_receiver(
+        &self,
+        locked: &mut Locked,
+        auth: &Auth,
+        to: Qpn,
+        path: &Addressing,
+        waits: bool,
+        now: Time,
+    ) {
+        let current = locked.seal.asking.as_ref();
+        let is_asked = current.is_some_and(|(a, w)| *w == waits && a.asked() == (path.dst, to));
+        if !(is_asked && waits) {
+            let own = End {
+                gid: path.src,
+                qpn: self.qpn,
+                nonce: locked.seal.nonces.next(draw),
+            };
+            let whom = (to, addresses(path));
+            let asking = Asking::within(PATIENCE, &own, whom, draw(), now);
+            locked.seal.asking = Some((Box::new(asking), waits));
+        }
+        let asking = locked.seal.asking.as_mut();
+        if let Some(message) = asking.and_then(|(asking, _)| asking.poll(now)) {
+            self.nic().send_message(auth, *path, &message);
+        }
+    }
+
+    /// A receiver that a datagram waits for is asked again, or given up.
+    pub(super) fn ask_if_due(&self, locked: &mut Locked, now: Time) {
+        if locked.seal.deadline().is_some_and(|at| at <= now) {
+            locked.queued = false;
+            self.transmit(locked, now);
+        }
+        if locked.seal.deadline().is_some_and(|at| at <= now) {
+            // Nothing waits for it any more.
+            locked.seal.asking = None;
+        }
+    }
+
+    /// An answer of the handshake came for this queue pair.
+    pub(crate) fn on_answer(
+        &self,
+        auth: &Auth,
+        (came, message): (&Addressing, &Message),
+        authentic: bool,
+        now: Time,
+    ) {
+        let mut locked = self.lock();
+        let Some((asking, waits)) = &mut locked.seal.asking else {
+            return;
+        };
+        asking.on_message(&addresses(came), message, authentic);
+        let (Some(Ok(nonce)), waits) = (asking.outcome(now), *waits) else {
+            return;
+        };
+        locked.seal.asking = None;
+        let receiver = End {
+            gid: came.src,
+            qpn: message.from,
+            nonce,
+        };
+        let own = (came.dst, self.qpn);
+        let datagrams = locked.seal.datagrams();
+        datagrams.learn(auth.secret(), own, &receiver, now);
+        if waits {
+            locked.queued = false;
+            self.transmit(&mut locked, now);
+            self.keep_timer(&mut locked);
+        }
+    }
+}
+
+/// Whether a path leads over the wire.
+fn is_wire(path: &Path) -> bool {
+    matches!(&path.reach, Reach::Link(egress) if egress.slot().is_none())
+}

@@ -1,0 +1,321 @@
+//! The transport behind a queue pair, whichever its type: what the device asks of each of them.
+
+use ferroce_proto::ids::{Psn, Qpn};
+use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
+use ferroce_proto::time::Time;
+use ferroce_proto::uc::UcQp;
+use ferroce_proto::ud::{Route, UdQp};
+use ferroce_proto::verbs::{
+    AttrMask, Datagram, Mtu, PostError, QpAttr, QpState, RecvWr, SendOp, SendWr,
+};
+use ferroce_proto::wire::{Brief, Packet};
+
+use crate::link::path::Admitted;
+
+/// One per queue pair type; the methods hand on to the state machine.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Rc(Box<RcQp>),
+    Uc(Box<UcQp>),
+    Ud(Box<UdQp>),
+}
+
+impl Transport {
+    pub(super) fn state(&self) -> QpState {
+        match self {
+            Self::Rc(rc) => rc.state(),
+            Self::Uc(uc) => uc.state(),
+            Self::Ud(ud) => ud.state(),
+        }
+    }
+
+    pub(super) fn query(&self) -> QpAttr {
+        match self {
+            Self::Rc(rc) => rc.query(),
+            Self::Uc(uc) => uc.query(),
+            Self::Ud(ud) => ud.query(),
+        }
+    }
+
+    /// The peer's queue pair, of a connected type.
+    pub(super) fn dest(&self) -> Qpn {
+        self.query().dest_qp_num
+    }
+
+    pub(super) fn modify(
+        &mut self,
+        cx: &mut Cx<'_>,
+        attr: &QpAttr,
+        mask: AttrMask,
+    ) -> Result<(), ModifyError> {
+        match self {
+            Self::Rc(rc) => rc.modify(cx, attr, mask),
+            Self::Uc(uc) => uc.modify(cx, attr, mask),
+            Self::Ud(ud) => ud.modify(cx, attr, mask),
+        }
+    }
+
+    pub(super) fn set_link(&mut self, traits: LinkTraits) {
+        match self {
+            Self::Rc(rc) => rc.set_link(traits),
+            Self::Uc(uc) => uc.set_link(traits),
+            Self::Ud(_) => {}
+        }
+    }
+
+    /// Sets the port's MTU, which is that of datagrams.
+    pub(super) fn set_mtu(&mut self, mtu: Mtu) {
+        match self {
+            Self::Ud(ud) => ud.set_mtu(mtu),
+            Self::Rc(_) | Self::Uc(_) => {}
+        }
+    }
+
+    /// Whether a packet has another queue key than the queue pair's.
+    pub(super) fn refuses_key(&self, packet: &Packet<'_>) -> bool {
+        match self {
+            Self::Ud(ud) => ud.refuses_key(packet),
+            Self::Rc(_) | Self::Uc(_) => false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn post_send(&mut self, cx: &mut Cx<'_>, wr: SendWr) -> Result<(), PostError> {
+        match self {
+            Self::Rc(rc) => rc.post_send(cx, wr),
+            Self::Uc(uc) => uc.post_send(cx, wr),
+            Self::Ud(ud) => ud.post_send(cx, wr),
+        }
+    }
+
+    /// As [`RcQp::needs_time_to_send`].
+    pub(super) fn needs_time_to_send(&self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.needs_time_to_send(),
+            Self::Uc(_) | Self::Ud(_) => true,
+        }
+    }
+
+    pub(super) fn check_sends(&self, wrs: &[SendWr]) -> Result<(), PostError> {
+        match self {
+            Self::Rc(rc) => rc.check_sends(wrs),
+            Self::Uc(uc) => uc.check_sends(wrs),
+            Self::Ud(ud) => ud.check_sends(wrs),
+        }
+    }
+
+    /// The bind or local invalidate that is due.
+    pub(super) fn next_local(&self) -> Option<SendOp> {
+        match self {
+            Self::Rc(rc) => rc.next_local(),
+            Self::Uc(uc) => uc.next_local(),
+            Self::Ud(_) => None,
+        }
+    }
+
+    /// Runs the bind or local invalidate that is due.
+    pub(super) fn run_local(&mut self, cx: &mut LocalCx<'_>) {
+        match self {
+            Self::Rc(rc) => rc.run_local(cx),
+            Self::Uc(uc) => uc.run_local(cx),
+            Self::Ud(_) => {}
+        }
+    }
+
+    pub(super) fn post_recv(&mut self, cx: &mut Cx<'_>, wr: RecvWr) -> Result<(), PostError> {
+        match self {
+            Self::Rc(rc) => rc.post_recv(cx, wr),
+            Self::Uc(uc) => uc.post_recv(cx, wr),
+            Self::Ud(ud) => ud.post_recv(cx, wr),
+        }
+    }
+
+    /// As [`RcQp::on_recv_available`]. Unreliable transports drop what finds no receive, so nobody
+    /// waits.
+    pub(super) fn on_recv_available(&mut self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.on_recv_available(),
+            Self::Uc(_) | Self::Ud(_) => false,
+        }
+    }
+
+    /// As [`RcQp::on_recv_answer`]. Only XRC asks.
+    pub(super) fn on_recv_answer(&mut self, there: bool) {
+        if let Self::Rc(rc) = self {
+            rc.on_recv_answer(there);
+        }
+    }
+
+    pub(super) fn on_packet(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (packet, _): (&Packet<'_>, Admitted),
+        route: &Route,
+    ) -> bool {
+        match self {
+            Self::Rc(rc) => rc.on_packet(cx, packet),
+            Self::Uc(uc) => uc.on_packet(cx, packet),
+            Self::Ud(ud) => ud.on_packet(cx, packet, route),
+        }
+    }
+
+    /// As [`RcQp::on_middles`].
+    pub(super) fn on_middles(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (packets, _): (&[&[u8]], Admitted),
+    ) -> usize {
+        match self {
+            Self::Rc(rc) => rc.on_middles(cx, packets),
+            Self::Uc(_) | Self::Ud(_) => 0,
+        }
+    }
+
+    /// As [`RcQp::on_brief`]. Only reliable queue pairs have this way.
+    pub(super) fn on_brief(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (brief, _): (&Brief<'_>, Admitted),
+    ) -> Option<bool> {
+        match self {
+            Self::Rc(rc) => rc.on_brief(cx, brief),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
+    pub(super) fn poll_transmit(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Rc(rc) => rc.poll_transmit(cx, out),
+            Self::Uc(uc) => uc.poll_transmit(cx, out),
+            Self::Ud(ud) => ud.poll_transmit(cx, out),
+        }
+    }
+
+    /// Where the next packet goes, if it has a destination of its own.
+    pub(super) fn next_datagram(&self) -> Option<Datagram> {
+        match self {
+            Self::Rc(_) | Self::Uc(_) => None,
+            Self::Ud(ud) => ud.next_datagram(),
+        }
+    }
+
+    pub(super) fn wants_transmit(&self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.wants_transmit(),
+            Self::Uc(uc) => uc.wants_transmit(),
+            Self::Ud(ud) => ud.wants_transmit(),
+        }
+    }
+
+    /// As [`RcQp::next_psn`]. Only reliable queue pairs have lanes, which ask for that.
+    pub(super) fn next_request(&self) -> Option<Psn> {
+        match self {
+            Self::Rc(rc) => Some(rc.next_psn()),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
+    /// PSN of the request that is expected, of a reliable queue pair.
+    pub(super) fn expected(&self) -> Option<Psn> {
+        match self {
+            Self::Rc(rc) => Some(rc.expected()),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
+    /// As [`RcQp::owes_only_ack`].
+    pub(super) fn owes_only_ack(&self) -> bool {
+        matches!(self, Self::Rc(rc) if rc.owes_only_ack())
+    }
+
+    /// As [`RcQp::is_unanswered`].
+    pub(super) fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Rc(rc) if rc.is_unanswered())
+    }
+
+    /// As [`RcQp::let_ack_follow`].
+    pub(super) fn let_ack_follow(&mut self) {
+        if let Self::Rc(rc) = self {
+            rc.let_ack_follow();
+        }
+    }
+
+    /// As [`RcQp::poll_last_word`].
+    pub(super) fn poll_last_word(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Rc(rc) => rc.poll_last_word(cx, out),
+            Self::Uc(_) | Self::Ud(_) => false,
+        }
+    }
+
+    #[inline]
+    pub(super) fn deadline(&self) -> Option<Time> {
+        match self {
+            Self::Rc(rc) => rc.deadline(),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
+    pub(super) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Rc(rc) => rc.on_deadline(cx),
+            Self::Uc(_) | Self::Ud(_) => {}
+        }
+    }
+
+    pub(super) fn on_dropped(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Rc(rc) => rc.on_dropped(cx),
+            Self::Uc(_) | Self::Ud(_) => {}
+        }
+    }
+
+    /// The peer is a Ferroce, too.
+    pub(super) fn meet_kin(&mut self) {
+        if let Self::Rc(rc) = self {
+            rc.meet_kin();
+        }
+    }
+
+    /// Whether a packet with the MigReq bit over the alternate path makes that the path.
+    pub(super) fn is_armed(&self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.is_armed(),
+            Self::Uc(uc) => uc.is_armed(),
+            Self::Ud(_) => false,
+        }
+    }
+
+    /// The alternate path is the path from here.
+    pub(super) fn migrate(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Rc(rc) => rc.migrate(cx),
+            Self::Uc(uc) => uc.migrate(cx),
+            Self::Ud(_) => {}
+        }
+    }
+
+    /// Whether it has migrated by itself since it was asked last.
+    pub(super) fn take_migrated(&mut self) -> bool {
+        match self {
+            Self::Rc(rc) => rc.take_migrated(),
+            Self::Uc(_) | Self::Ud(_) => false,
+        }
+    }
+
+    /// A completion queue of the queue pair is lost.
+    pub(super) fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Rc(rc) => rc.on_cq_overflow(cx),
+            Self::Uc(uc) => uc.on_cq_overflow(cx),
+            Self::Ud(ud) => ud.on_cq_overflow(cx),
+        }
+    }
+
+    pub(super) fn on_peer_dead(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Self::Rc(rc) => rc.on_peer_dead(cx),
+            Self::Uc(_) | Self::Ud(_) => {}
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Targets of this process that other processes have opened: what they ask is done here, in the
+//! order in which it comes.
+//!
+//! A target lives as long as a handle on it, in whatever process, and no longer than the process
+//! that made it.
+
+use std::sync::Arc;
+
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::verbs::{QpAttr, QpType};
+
+use crate::Nic;
+use crate::base::sync::lock;
+use crate::link::local::{Asked, Frame, Sharing, decode_attributes, encode_attributes};
+use crate::link::path::Egress;
+use crate::{Error, Qp};
+
+impl Nic {
+    /// The process in `slot` asks something of the target `qpn`, through its handle with that
+    /// number.
+    pub(super) fn on_asked(
+        &self,
+        slot: u16,
+        request: u32,
+        (qpn, handle): (Qpn, u32),
+        asked: Asked<'_>,
+    ) {
+        let Some(egress) = self.egress_to_own_user(slot) else {
+            return;
+        };
+        // If it is gone, nobody waits for the answer.
+        let answer = |word| {
+            egress.send_frame(&Frame::Sharing(word));
+        };
+        match self.carry_out((slot, &egress), (qpn, handle), asked) {
+            Ok((target, attr)) => answer(Sharing::Done {
+                request,
+                attributes: &encode_attributes(&attr, target.pd().context().device()),
+            }),
+            Err(Error { errno, reason }) => answer(Sharing::Refused {
+                request,
+                errno,
+                reason: &reason,
+            }),
+        }
+    }
+
+    fn carry_out(
+        &self,
+        (slot, egress): (u16, &Arc<Egress>),
+        (qpn, handle): (Qpn, u32),
+        asked: Asked<'_>,
+    ) -> Result<(Arc<Qp>, QpAttr), Error> {
+        let by = (slot, handle);
+        if let Asked::Open(place) = asked {
+            let domain = self.domains().find(place);
+            let domain = domain.ok_or_else(|| no_target(qpn))?;
+            // Held, so that the last handle is not closed in between.
+            let targets = lock(domain.targets());
+            let target = targets.get(&qpn).ok_or_else(|| no_target(qpn))?;
+            target.add_handle_of(by, Arc::clone(egress));
+            return Ok((Arc::clone(target), target.query()));
+        }
+        let target = self.qps().find(qpn);
+        let target = target
+            .filter(|qp| qp.qp_type() == QpType::XrcRecv && qp.has_handle_of(by))
+            .ok_or_else(|| no_target(qpn))?;
+        match asked {
+            Asked::Modify(mask, attributes) => {
+                let attr = decode_attributes(attributes, target.pd().context().device());
+                let attr = attr.ok_or_else(|| Error::invalid("attributes that make no sense"))?;
+                target.modify(&attr, mask)?;
+            }
+            Asked::Close => target.close_handle_of(by),
+            Asked::Query | Asked::Open(_) => {}
+        }
+        let attr = target.query();
+        Ok((target, attr))
+    }
+
+    /// The process of a slot is gone: its handles are closed.
+    pub(super) fn close_handles_of(&self, slot: u16) {
+        for domain in self.domains().all() {
+            let targets: Vec<_> = lock(domain.targets()).values().cloned().collect();
+            for target in targets {
+                target.close_handles_of(slot);
+            }
+        }
+    }
+}
+
+fn no_target(qpn: Qpn) -> Error {
+    let number = qpn.get();
+    Error::invalid(format!(
+        "the process that {number:#x} would be of has no such XRC target in this domain"
+    ))
+}

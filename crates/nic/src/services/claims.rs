@@ -1,0 +1,291 @@
+//! Claimed names: abstract names that say which process has a slot or a port, although any user can
+//! bind any name.
+//!
+//! The well-known name is claimed where it is free. A name that another user holds without a right
+//! to it does not stand in the way: the rightful process takes an *alternate*, the well-known name
+//! with a slash and 64 random bits behind it, which nobody can take before it. Processes that look
+//! for the owner ask the kernel for the credentials of each listener (`SO_PEERCRED`), and find
+//! alternates in its list of names. A name that is bound without a listener counts for nothing.
+//!
+//! The work is bounded: reading the list may take a twentieth of the time, and of one name's
+//! alternates a few thousand are asked. An alternate that was found is remembered and asked first.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
+
+use ferroce_os::unix::{Credentials, SeqSocket, abstract_names};
+use ferroce_os::{clock, random};
+
+use crate::base::sync::lock;
+use crate::base::time_share::TimeShare;
+
+/// Hexadecimal digits of an alternate.
+const DIGITS: usize = 16;
+/// Alternates of one name that are asked, at most. A user who makes more can hide others' among
+/// them.
+const MOST_ASKED: usize = 4096;
+/// Alternates that are remembered, at most.
+const MOST_KNOWN: usize = 1024;
+/// One part in so many of the time may be spent on reading the list.
+const PART: u32 = 20;
+/// Reading time that is saved up, at most. A list of some thousand names takes a few milliseconds.
+const MOST_SAVED: Duration = Duration::from_millis(20);
+
+/// A listener, and a connection to it.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    /// The name that it listens on.
+    pub(crate) name: String,
+    pub(crate) socket: SeqSocket,
+    /// The listener.
+    pub(crate) owner: Credentials,
+    /// It has a right to the name.
+    pub(crate) is_rightful: bool,
+}
+
+/// Tells whether the process with these credentials has a right to a name.
+pub(crate) type Judge<'a> = &'a dyn Fn(Credentials) -> bool;
+
+/// The names that the kernel listed last, and what was found by them.
+#[derive(Debug)]
+struct Known {
+    alternates: Vec<String>,
+    reading: TimeShare,
+    found: HashMap<String, String>,
+}
+
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| {
+    Mutex::new(Known {
+        alternates: Vec::new(),
+        reading: TimeShare::new(PART, MOST_SAVED),
+        found: HashMap::new(),
+    })
+});
+
+impl Known {
+    /// Reads the list, unless that took too much of the time lately. `forced`: in any case.
+    fn refresh(&mut self, forced: bool) {
+        let start = clock::monotonic();
+        if !self.reading.is_left(start) && !forced {
+            return;
+        }
+        self.alternates = abstract_names("").unwrap_or_default();
+        self.alternates.retain(|listed| is_alternate(listed));
+        let now = clock::monotonic();
+        self.reading.spend(now.since(start), now);
+    }
+}
+
+/// The listener that counts for a name: a rightful one on the name itself, a rightful alternate, or
+/// else any listener on the name.
+///
+/// # Errors
+/// ECONNREFUSED: there is none. EAGAIN: it has not accepted the connections of others.
+pub(crate) fn find(name: &str, judge: Judge<'_>) -> io::Result<Claimed> {
+    let on_name = ask(name, judge);
+    if on_name.as_ref().is_ok_and(|claimed| claimed.is_rightful) {
+        return on_name;
+    }
+    if let Some(alternate) = known_alternate(name, judge) {
+        return Ok(alternate);
+    }
+    match first_alternate(alternates(name, false), judge) {
+        Some(alternate) => {
+            remember(name, &alternate.name);
+            Ok(alternate)
+        }
+        None => on_name,
+    }
+}
+
+/// Claims a name for this process, which has a right to it, or an alternate. `bind` claims one
+/// name; it makes a [`SeqListener`] of it. Returns what `bind` made. `None`: another rightful
+/// process has the name.
+///
+/// [`SeqListener`]: ferroce_os::unix::SeqListener
+///
+/// # Errors
+/// Those of `bind`, but EADDRINUSE.
+pub(crate) fn claim<T>(
+    name: &str,
+    judge: Judge<'_>,
+    mut bind: impl FnMut(&str) -> io::Result<T>,
+) -> io::Result<Option<T>> {
+    let (mine, made) = match bind(name) {
+        Ok(made) => (name.to_owned(), made),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            let taken = ask(name, judge).is_ok_and(|claimed| claimed.is_rightful);
+            if taken || first_alternate(alternates(name, true), judge).is_some() {
+                return Ok(None);
+            }
+            let alternate = format!("{name}/{:016x}", random::u64());
+            let made = bind(&alternate)?;
+            tracing::warn!(target: "ferroce::local", name, alternate, "the name is held without a right to it");
+            (alternate, made)
+        }
+        Err(e) => return Err(e),
+    };
+    // Of two processes that claim at once, the later one to come here sees both names; the smaller
+    // alternate stays.
+    let others = alternates(name, true)
+        .into_iter()
+        .filter(|other| *other != mine);
+    let first = first_alternate(others.collect(), judge);
+    let is_mine = first.is_none_or(|first| mine != name && mine < first.name);
+    let is_free = mine == name || !ask(name, judge).is_ok_and(|claimed| claimed.is_rightful);
+    Ok((is_mine && is_free).then_some(made))
+}
+
+/// Whether no rightful process has an alternate of a name that this process has just bound.
+pub(crate) fn is_alone(name: &str, judge: Judge<'_>) -> bool {
+    first_alternate(alternates(name, true), judge).is_none()
+}
+
+/// The listener on a name.
+fn ask(name: &str, judge: Judge<'_>) -> io::Result<Claimed> {
+    let socket = SeqSocket::connect(name)?;
+    let owner = socket.peer()?;
+    Ok(Claimed {
+        name: name.to_owned(),
+        socket,
+        owner,
+        is_rightful: judge(owner),
+    })
+}
+
+fn first_alternate(names: Vec<String>, judge: Judge<'_>) -> Option<Claimed> {
+    let mut asked = names.into_iter().filter_map(|name| ask(&name, judge).ok());
+    asked.find(|claimed| claimed.is_rightful)
+}
+
+fn known_alternate(name: &str, judge: Judge<'_>) -> Option<Claimed> {
+    let alternate = lock(&KNOWN).found.get(name).cloned()?;
+    ask(&alternate, judge)
+        .ok()
+        .filter(|claimed| claimed.is_rightful)
+}
+
+fn remember(name: &str, alternate: &str) {
+    let mut known = lock(&KNOWN);
+    if known.found.len() >= MOST_KNOWN {
+        known.found.clear();
+    }
+    known.found.insert(name.to_owned(), alternate.to_owned());
+}
+
+/// The alternates of a name, in order; `now`: those that there are now.
+fn alternates(name: &str, now: bool) -> Vec<String> {
+    let mut known = lock(&KNOWN);
+    known.refresh(now);
+    let of_name = |listed: &&String| {
+        listed
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.len() == DIGITS + 1)
+    };
+    known
+        .alternates
+        .iter()
+        .filter(of_name)
+        .take(MOST_ASKED)
+        .cloned()
+        .collect()
+}
+
+/// Whether a name ends as an alternate does.
+fn is_alternate(name: &str) -> bool {
+    let digits = name.rsplit_once('/').map_or("", |(_, digits)| digits);
+    digits.len() == DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use ferroce_os::unix::{Dgram, SeqListener};
+
+    use super::*;
+
+    fn fresh_name() -> String {
+        format!("ferroce-test/claims-{:016x}/7", random::u64())
+    }
+
+    /// A judge with a mind of its own: all listeners here are this process.
+    struct Court {
+        verdicts: Cell<Vec<bool>>,
+    }
+
+    impl Court {
+        /// Verdicts in the order in which listeners are asked; the last one is repeated.
+        fn saying(verdicts: &[bool]) -> Self {
+            let verdicts = verdicts.iter().rev().copied().collect();
+            Self {
+                verdicts: Cell::new(verdicts),
+            }
+        }
+
+        fn judge(&self) -> bool {
+            let mut left = self.verdicts.take();
+            let verdict = if left.len() > 1 {
+                left.pop()
+            } else {
+                left.last().copied()
+            };
+            self.verdicts.set(left);
+            verdict.unwrap()
+        }
+    }
+
+    #[test]
+    fn a_free_name_is_claimed_and_found() {
+        let name = fresh_name();
+        assert_eq!(
+            find(&name, &|_| true).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        let _listener = claim(&name, &|_| true, SeqListener::bind).unwrap().unwrap();
+        assert_eq!(find(&name, &|_| true).unwrap().name, name);
+        assert!(
+            claim(&name, &|_| true, SeqListener::bind)
+                .unwrap()
+                .is_none(),
+            "it is taken"
+        );
+    }
+
+    #[test]
+    fn a_listener_without_a_right_counts_only_where_there_is_no_other() {
+        let name = fresh_name();
+        let _squatter = SeqListener::bind(&name).unwrap();
+        let found = find(&name, &|_| false).unwrap();
+        assert_eq!(
+            (found.name.as_str(), found.is_rightful),
+            (name.as_str(), false)
+        );
+        let court = Court::saying(&[false, false, true]);
+        let _owner = claim(&name, &|_| court.judge(), SeqListener::bind)
+            .unwrap()
+            .unwrap();
+        let court = Court::saying(&[false, true]);
+        let found = find(&name, &|_| court.judge()).unwrap();
+        assert!(found.is_rightful && is_alternate(&found.name), "{found:?}");
+        // It is remembered, and the list is not read.
+        let court = Court::saying(&[false, true]);
+        assert_eq!(find(&name, &|_| court.judge()).unwrap().name, found.name);
+    }
+
+    #[test]
+    fn a_name_that_is_only_bound_counts_for_nothing() {
+        let name = fresh_name();
+        let _bound = Dgram::bind(&name).unwrap();
+        let both = |name: &str| Ok((Dgram::bind(name)?, SeqListener::bind(name)?));
+        let _owner = claim(&name, &|_| true, both).unwrap().unwrap();
+        let found = find(&name, &|_| true).unwrap();
+        assert!(is_alternate(&found.name));
+        assert!(
+            claim(&name, &|_| true, both).unwrap().is_none(),
+            "an alternate holds the name"
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! Carrying out work on a peer's memory, with a hazard in place.
+
+use std::io;
+use std::sync::Arc;
+
+use ferroce_os::memory::{MemoryFile, PeerPages};
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::mr::{Piece, Pieces};
+use ferroce_proto::rc::{Direct, DirectOp, Offer};
+use ferroce_proto::time::Time;
+
+use super::Boards;
+use super::board::Board;
+use super::layout::Named;
+use super::mapped::Mapped;
+use super::peer::{Peer, Request};
+use super::place::Place;
+use crate::base::numbers::slot_of;
+use crate::base::refusal::Refusal;
+use crate::link::Addressing;
+
+/// Most bytes of one copy: meanwhile nobody can change the rights table of this process or take
+/// back those of the other one.
+const MAX_COPY: u32 = 1 << 20;
+
+/// A copy that was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    /// Bytes.
+    pub(crate) len: u32,
+    /// The peer's memory is mapped here: without a system call.
+    pub(crate) is_mapped: bool,
+}
+
+impl Boards {
+    /// Carries out the next part of a WRITE or READ; `pieces` gives so many bytes of this process's
+    /// memory.
+    ///
+    /// # Errors
+    /// Why it cannot be done, or not for certain, in this way. A part of it may have been done
+    /// then.
+    pub(crate) fn carry_out<'a>(
+        &self,
+        (from, path, direct): (Qpn, &Addressing, Direct),
+        now: Time,
+        pieces: impl FnOnce(u32) -> Option<Pieces<'a>>,
+    ) -> Result<Moved, Refusal> {
+        let (own, peer) = self.usable(direct.dest, now)?;
+        let len = direct.len.min(MAX_COPY);
+        let request = Request { from, path, direct };
+        let pieces = pieces(len).ok_or(Refusal::OwnMemory)?;
+        let me = (self.slot, own.nonce());
+        let (in_use, place) = own.enter(request.named(), || peer.find(me, &request))?;
+        // The whole message is granted, or nothing of it is done.
+        let place = place.beginning(len);
+        let is_write = direct.op == DirectOp::Write;
+        let copied = copy(own, (&peer, direct.dest), is_write, &place, &pieces);
+        drop(in_use);
+        let is_mapped = copied.map_err(|e| on_failure(&peer, from, e))?;
+        Ok(Moved { len, is_mapped })
+    }
+
+    /// Carries out an atomic on memory of the peer that is mapped here; `opens` says whether this
+    /// process's memory takes the result. Returns what was found.
+    ///
+    /// # Errors
+    /// Why it cannot be done in this way: it has not been done.
+    pub(crate) fn carry_out_atomic(
+        &self,
+        (from, path, direct): (Qpn, &Addressing, Direct),
+        now: Time,
+        opens: impl FnOnce() -> bool,
+    ) -> Result<u64, Refusal> {
+        let (own, peer) = self.usable(direct.dest, now)?;
+        if !peer.shares() {
+            return Err(Refusal::NotShared);
+        }
+        if !opens() {
+            return Err(Refusal::OwnMemory);
+        }
+        let request = Request { from, path, direct };
+        let me = (self.slot, own.nonce());
+        let (in_use, place) = own.enter(request.named(), || peer.find(me, &request))?;
+        // The target's responder looks at both addresses.
+        if !direct.remote.addr.is_multiple_of(8) || !place.addr.is_multiple_of(8) {
+            return Err(Refusal::NotGranted);
+        }
+        let (mapped, at) = mapping(own, (&peer, direct.dest), &place).ok_or(Refusal::NotShared)?;
+        let found = match direct.op {
+            DirectOp::CompareSwap { compare, swap } => mapped.pages.compare_swap(at, compare, swap),
+            DirectOp::FetchAdd { add } => mapped.pages.fetch_add(at, add),
+            DirectOp::Write | DirectOp::Read => Err(io::ErrorKind::Unsupported.into()),
+        };
+        drop(in_use);
+        found.map_err(|e| on_failure(&peer, from, Failure::Mapped(e)))
+    }
+
+    /// Fetches what a peer offers, into memory of this process.
+    ///
+    /// # Errors
+    /// Why it cannot be done, or not for certain. A part of it may have been done then.
+    pub(crate) fn fetch(
+        &self,
+        offer: &Offer,
+        now: Time,
+        to: &[Piece<'_>],
+    ) -> Result<Moved, Refusal> {
+        let (own, peer) = self.usable(offer.from, now)?;
+        let named = Named {
+            qpn: offer.from,
+            key: offer.key,
+        };
+        let me = (self.slot, own.nonce());
+        let (in_use, place) = own.enter(named, || peer.find_offer(me, offer))?;
+        let copied = copy(own, (&peer, offer.from), false, &place, to);
+        // The offer may have ended without a wait for who is at it: then the bytes may be others.
+        let valid = peer.still_offers(offer);
+        drop(in_use);
+        let is_mapped = copied.map_err(|e| on_failure(&peer, offer.from, e))?;
+        let len = offer.len;
+        valid
+            .then_some(Moved { len, is_mapped })
+            .ok_or(Refusal::NotGranted)
+    }
+
+    /// The own board, and the process of a queue pair if there is a point in looking at what it
+    /// grants.
+    fn usable(&self, of: Qpn, now: Time) -> Result<(&Board, Arc<Peer>), Refusal> {
+        let own = self.own().ok_or(Refusal::Unacquainted)?;
+        let peer = self.peer(slot_of(of)).ok_or(Refusal::Unacquainted)?;
+        if peer.is_usable(now) {
+            Ok((own, peer))
+        } else {
+            Err(Refusal::Unreachable)
+        }
+    }
+}
+
+/// The mapping of a place in the memory of a peer, which a queue pair is `of`, if it can be mapped,
+/// and where in it.
+fn mapping(own: &Board, (peer, of): (&Peer, Qpn), place: &Place) -> Option<(Arc<Mapped>, u64)> {
+    peer.mapped(place, |count| own.set_mapped(slot_of(of), count))
+}
+
+/// Copies, through a mapping if there is one. Returns whether it was.
+fn copy(
+    own: &Board,
+    peer: (&Peer, Qpn),
+    is_write: bool,
+    place: &Place,
+    pieces: &[Piece<'_>],
+) -> Result<bool, Failure> {
+    let len = usize::try_from(place.len).expect("invariant: copies have 32 bits");
+    if PeerPages::takes(pieces)
+        && let Some((mapped, at)) = mapping(own, peer, place)
+    {
+        let copied = if is_write {
+            mapped.pages.write(at, pieces, len)
+        } else {
+            mapped.pages.read(at, pieces, len)
+        };
+        return copied.map(|()| true).map_err(Failure::Mapped);
+    }
+    let (peer, _) = peer;
+    if peer.refused().is_some() {
+        return Err(Failure::Refused);
+    }
+    if copy_short(peer, is_write, (place, len), pieces) {
+        return Ok(false);
+    }
+    let process = peer.process();
+    let copied = if is_write {
+        process.write(pieces, place.addr, len)
+    } else {
+        process.read(place.addr, pieces, len)
+    };
+    copied.map(|()| false).map_err(Failure::Copy)
+}
+
+/// Copies few bytes in a shorter way. Returns whether that could be done; if not, the kernel's
+/// other copies tell why.
+fn copy_short(
+    peer: &Peer,
+    is_write: bool,
+    (place, len): (&Place, usize),
+    pieces: &[Piece<'_>],
+) -> bool {
+    if len > MemoryFile::MAX {
+        return false;
+    }
+    let Some(file) = peer.file(place) else {
+        return false;
+    };
+    let Some(piece) = file.takes(pieces, len, is_write) else {
+        return false;
+    };
+    let copied = if is_write {
+        file.write(piece, place.addr)
+    } else {
+        file.read(place.addr, piece)
+    };
+    copied.is_ok()
+}
+
+/// What went wrong.
+enum Failure {
+    /// The kernel copies nothing, and the memory is not mapped.
+    Refused,
+    /// The kernel did not copy.
+    Copy(io::Error),
+    /// Something was not mapped any more.
+    Mapped(io::Error),
+}
+
+/// What a failure means for this work request, and for those to come.
+fn on_failure(peer: &Peer, qpn: Qpn, failure: Failure) -> Refusal {
+    let (Failure::Copy(error) | Failure::Mapped(error)) = &failure else {
+        return Refusal::Unreachable;
+    };
+    tracing::debug!(target: "ferroce::direct", qpn = qpn.get(), "a copy failed: {error}");
+    if let Failure::Copy(error) = &failure {
+        peer.on_error(error);
+    }
+    Refusal::Failed
+}

@@ -1,0 +1,122 @@
+//! What the device thread does as long as experience says that it pays: it looks on for a little
+//! after a round before it sleeps, and it leaves the work to a program that polls now and then.
+//!
+//! What comes while it looks costs its peer no wake-up and the thread no sleep, which are most of
+//! the time of a short exchange. But whoever looks on keeps a processor: where a program on the
+//! same one would have to answer first, nothing can come, and the program loses that time. So the
+//! thread goes by experience: after looks that brought nothing it leaves out more and more chances,
+//! and comes back to them now and then.
+
+use std::time::Duration;
+
+use ferroce_proto::time::Time;
+
+/// How long it looks on without anything new: longer than a peer takes to answer, shorter than a
+/// sleep and a wake-up take.
+const LOOK: Duration = Duration::from_micros(12);
+/// How long it looks on at most: descriptors are not looked at meanwhile.
+const LONGEST: Duration = Duration::from_millis(1);
+/// Most chances that are left out between two tries, as a power of 2.
+const RAREST: u32 = 6;
+
+/// What experience says of something that pays or does not.
+#[derive(Debug, Default)]
+pub(crate) struct Habit {
+    /// Tries in a row that did not pay.
+    misses: u32,
+    /// Chances to be left out.
+    skip: u32,
+}
+
+impl Habit {
+    /// There is a chance: whether to take it.
+    pub(crate) fn tries(&mut self) -> bool {
+        let tries = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        tries
+    }
+
+    /// A try is over.
+    pub(crate) fn learn(&mut self, paid: bool) {
+        if paid {
+            self.misses = 0;
+        } else {
+            self.misses = (self.misses + 1).min(RAREST);
+            self.skip = 1 << self.misses;
+        }
+    }
+}
+
+/// Looks with `look` for as long as something comes within [`LOOK`], but at most for [`LONGEST`].
+/// `look` takes the time and says whether anything came; `None`: it is no longer this thread's
+/// matter. Returns whether anything came at all.
+pub(crate) fn look_on(
+    mut now: impl FnMut() -> Time,
+    mut look: impl FnMut(Time) -> Option<bool>,
+) -> bool {
+    let start = now();
+    let (mut last, mut any) = (start, false);
+    loop {
+        let at = now();
+        match look(at) {
+            Some(true) if at.since(start) < LONGEST => (last, any) = (at, true),
+            Some(true) => return true,
+            Some(false) if at.since(last) < LOOK => std::hint::spin_loop(),
+            Some(false) | None => return any,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_pay_becomes_rare_and_what_pays_goes_on() {
+        let mut habit = Habit::default();
+        let mut tries = 0;
+        for _ in 0..100_000 {
+            if habit.tries() {
+                habit.learn(false);
+                tries += 1;
+            }
+        }
+        assert!((100..2000).contains(&tries), "{tries} of 100000");
+        while !habit.tries() {}
+        habit.learn(true);
+        assert!((0..100).all(|_| {
+            let tries = habit.tries();
+            habit.learn(true);
+            tries
+        }));
+    }
+
+    #[test]
+    fn it_ends_when_nothing_comes_for_long() {
+        let mut clock = 0;
+        let mut looks = 0_u64;
+        let any = look_on(
+            || {
+                clock += 1000;
+                Time(clock)
+            },
+            |_| {
+                looks += 1;
+                Some(looks == 5)
+            },
+        );
+        assert!(any);
+        assert!((5..=20).contains(&looks), "{looks} looks");
+        assert!(!look_on(|| Time(0), |_| None), "somebody else is at it");
+    }
+
+    #[test]
+    fn it_ends_however_much_comes() {
+        let mut clock = 0;
+        let tick = || {
+            clock += 1000;
+            Time(clock)
+        };
+        assert!(look_on(tick, |_| Some(true)));
+    }
+}

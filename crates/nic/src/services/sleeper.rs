@@ -1,0 +1,313 @@
+//! How the device thread sleeps, and what may wake it.
+//!
+//! Nothing is lost because both sides write before they look: the thread announces until when it
+//! will sleep and then looks once more for work; whoever makes work publishes it and then looks
+//! whether the thread sleeps past it. Sequentially consistent fences order the two.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_os::eventfd::EventFd;
+use ferroce_os::poll::{Event, Interest, Poller};
+use ferroce_proto::time::Time;
+
+/// A program that polled this recently does the device's work itself.
+const RECENT: Duration = Duration::from_micros(50);
+/// A program that polled as lately does it now and then, between other things.
+const LATELY: Duration = Duration::from_micros(300);
+/// Polls of a loop that does nothing else are this close.
+const CLOSE: Duration = Duration::from_micros(1);
+/// Close polls for this long make a polling program. One that sleeps on a completion channel polls
+/// once or twice per event, and one that watches its memory for a peer's WRITE, which nobody else
+/// would bring it, polls in between.
+const STREAK: Duration = Duration::from_micros(50);
+/// How long the thread leaves a polling program alone before it looks again, at first. A program
+/// may turn to something else (watch its memory for a WRITE, compute), and its peers should not
+/// wait long then.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+/// The same for a program that has been polling for long.
+const LONGEST_NAP: Duration = Duration::from_micros(800);
+
+/// Not sleeping: nobody needs to wake it.
+const AWAKE: u64 = 0;
+
+/// The sleep of the device thread.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    wake: EventFd,
+    /// Watches nothing but `wake`.
+    nap: Poller,
+    /// When the thread will wake up by itself, [`AWAKE`] while it is up.
+    until: AtomicU64,
+    napping: AtomicBool,
+    last_poll: AtomicU64,
+    /// When the first of the last close polls was.
+    first_poll: AtomicU64,
+    /// The process exits, and the thread has work that no program that polls on meanwhile does for
+    /// it.
+    leaves: AtomicBool,
+}
+
+impl Sleeper {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (wake, nap) = (EventFd::counter()?, Poller::new()?);
+        nap.add(wake.as_raw_fd(), 0, Interest::READ)?;
+        Ok(Self {
+            wake,
+            nap,
+            until: AtomicU64::new(AWAKE),
+            napping: AtomicBool::new(false),
+            last_poll: AtomicU64::new(0),
+            first_poll: AtomicU64::new(0),
+            leaves: AtomicBool::new(false),
+        })
+    }
+
+    /// The descriptor that the thread's sleep must watch.
+    pub(crate) fn wake_fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// Work was published that must be done at `at`: wakes the thread if it would sleep longer.
+    pub(crate) fn wake_for(&self, at: Time) {
+        fence(Ordering::SeqCst);
+        if self.until.load(Ordering::Relaxed) > at.0
+            && self.until.swap(AWAKE, Ordering::Relaxed) > at.0
+        {
+            self.wake();
+        }
+    }
+
+    /// Announces a sleep until `until` (`None`: without end). The thread must look for work once
+    /// more before it sleeps.
+    pub(crate) fn announce(&self, until: Option<Time>) {
+        self.until
+            .store(until.map_or(u64::MAX, |t| t.0.max(1)), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The thread is up again (or decided not to sleep).
+    pub(crate) fn up(&self) {
+        self.until.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Takes back a wake-up that has arrived.
+    pub(crate) fn clear_wake(&self) {
+        let _ = self.wake.try_take();
+    }
+
+    /// A program polled an empty queue that it is not about to sleep on, so many times since this
+    /// was told last. Returns whether that was close to each other, on average.
+    ///
+    /// Who polls many times in a row may lose his processor once meanwhile, to this very thread: he
+    /// is polling all the same. The thread would else come back soon, and take it from him again.
+    pub(crate) fn on_polls(&self, polls: u32, now: Time) -> bool {
+        let lost = if polls > 1 { LATELY } else { Duration::ZERO };
+        self.on_polls_within(CLOSE * polls + lost, now)
+    }
+
+    /// A program polled while somebody else did the device's work, which kept it from telling for
+    /// how many polls before.
+    pub(crate) fn on_vain_poll(&self, now: Time) {
+        self.on_polls_within(RECENT, now);
+    }
+
+    fn on_polls_within(&self, time: Duration, now: Time) -> bool {
+        let before = Time(self.last_poll.swap(now.0, Ordering::Relaxed));
+        let close = now.since(before) < time;
+        if !close {
+            self.first_poll.store(now.0, Ordering::Relaxed);
+        }
+        close
+    }
+
+    /// A program is about to sleep: the thread looks after everything again.
+    pub(crate) fn end_polling(&self) {
+        self.first_poll.store(u64::MAX, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.napping.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// The process exits: the thread leaves nothing to programs any more, and wakes for its last
+    /// work.
+    pub(crate) fn leave(&self) {
+        self.leaves.store(true, Ordering::Relaxed);
+        self.end_polling();
+        self.wake();
+    }
+
+    /// Naps for as long as a program polls, and a little longer.
+    pub(crate) fn nap_while_polled(&self, events: &mut Vec<Event>) {
+        let mut nap = FIRST_NAP;
+        while self.is_polled(clock::monotonic()) {
+            self.nap_if(Self::is_polled, nap, events);
+            nap = (nap * 2).min(LONGEST_NAP);
+        }
+    }
+
+    /// Naps once, if a program polls now and then.
+    pub(crate) fn nap(&self, nap: Duration, events: &mut Vec<Event>) {
+        self.nap_if(Self::was_polled, nap, events);
+    }
+
+    fn nap_if(&self, polled: fn(&Self, Time) -> bool, nap: Duration, events: &mut Vec<Event>) {
+        self.napping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if polled(self, clock::monotonic()) {
+            let _ = self.nap.wait(events, Some(nap));
+            if !events.is_empty() {
+                self.clear_wake();
+            }
+        }
+        self.napping.store(false, Ordering::Relaxed);
+    }
+
+    /// When a program has made a round last.
+    pub(crate) fn last_poll(&self) -> Time {
+        Time(self.last_poll.load(Ordering::Relaxed))
+    }
+
+    /// Whether a program has polled just now, however close its polls are.
+    pub(crate) fn was_polled(&self, now: Time) -> bool {
+        let first = self.first_poll.load(Ordering::Relaxed);
+        let last = Time(self.last_poll.load(Ordering::Relaxed));
+        first != u64::MAX && now.since(last) < LATELY && !self.leaves.load(Ordering::Relaxed)
+    }
+
+    /// Whether a program polls.
+    pub(crate) fn is_polled(&self, now: Time) -> bool {
+        let last = Time(self.last_poll.load(Ordering::Relaxed));
+        last.since(Time(self.first_poll.load(Ordering::Relaxed))) >= STREAK
+            && now.since(last) < RECENT
+            && !self.leaves.load(Ordering::Relaxed)
+    }
+
+    /// Whether the thread leaves the work to a program that polls, for [`LONGEST_NAP`] at most.
+    #[inline]
+    pub(crate) fn naps(&self) -> bool {
+        self.napping.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the thread, whatever it sleeps for.
+    pub(crate) fn wake(&self) {
+        // It fails only if the count is at its maximum: then the thread wakes anyway.
+        let _ = self.wake.add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn woken(sleeper: &Sleeper) -> bool {
+        sleeper.wake.try_take().unwrap()
+    }
+
+    #[test]
+    fn only_a_sleep_that_would_be_too_long_is_ended() {
+        let s = Sleeper::new().unwrap();
+        s.wake_for(Time(5));
+        assert!(!woken(&s), "the thread is up");
+        s.announce(Some(Time(100)));
+        s.wake_for(Time(100));
+        s.wake_for(Time(200));
+        assert!(!woken(&s), "it wakes in time by itself");
+        s.wake_for(Time(99));
+        assert!(woken(&s));
+        s.wake_for(Time(98));
+        assert!(!woken(&s), "once is enough");
+        s.announce(None);
+        s.wake_for(Time(u64::MAX - 1));
+        assert!(woken(&s));
+    }
+
+    /// Close polls until `until`, for `span`.
+    fn poll_closely(s: &Sleeper, until: Time, span: Duration) {
+        let step = CLOSE / 2;
+        let mut at = Time(until.0 - u64::try_from(span.as_nanos()).unwrap());
+        while at < until {
+            s.on_polls(1, at);
+            at = at + step;
+        }
+        s.on_polls(1, until);
+    }
+
+    #[test]
+    fn a_streak_of_polls_makes_a_polling_program_and_sleeping_ends_it() {
+        let s = Sleeper::new().unwrap();
+        let now = Time(1_000_000_000);
+        poll_closely(&s, now, STREAK - CLOSE);
+        assert!(!s.is_polled(now), "not for long enough");
+        let later = now + Duration::from_secs(1);
+        poll_closely(&s, later, STREAK);
+        assert!(s.is_polled(later));
+        assert!(!s.is_polled(later + RECENT), "the polls ended");
+        s.end_polling();
+        assert!(!s.is_polled(later));
+        assert!(!woken(&s), "the thread does not nap");
+    }
+
+    #[test]
+    fn whoever_polls_while_the_process_exits_keeps_the_thread_from_nothing() {
+        let s = Sleeper::new().unwrap();
+        s.leave();
+        assert!(woken(&s));
+        let now = Time(1_000_000_000);
+        // Not in one streak with the polls before: he lost his processor meanwhile.
+        poll_closely(&s, now, STREAK);
+        assert!(!s.is_polled(now) && !s.was_polled(now));
+    }
+
+    #[test]
+    fn rare_polls_make_no_streak() {
+        let s = Sleeper::new().unwrap();
+        let mut now = Time(1_000_000_000);
+        for _ in 0..100 {
+            now = now + CLOSE;
+            s.on_polls(1, now);
+        }
+        assert!(!s.is_polled(now));
+    }
+
+    #[test]
+    fn polls_between_two_looks_at_the_clock_count_as_close_as_they_were_on_average() {
+        let s = Sleeper::new().unwrap();
+        let mut now = Time(1_000_000_000);
+        assert!(!s.on_polls(1, now), "the first one");
+        let start = now;
+        while now.since(start) < STREAK {
+            now = now + (CLOSE * 8 - Duration::from_nanos(1));
+            assert!(s.on_polls(8, now));
+        }
+        assert!(s.is_polled(now));
+        now = now + (CLOSE * 8 + LATELY - Duration::from_nanos(1));
+        assert!(s.on_polls(8, now), "it may have lost its processor once");
+        assert!(s.is_polled(now));
+        now = now + (CLOSE * 8 + LATELY);
+        assert!(!s.on_polls(8, now));
+        assert!(!s.is_polled(now));
+    }
+
+    #[test]
+    fn a_nap_ends_when_the_program_goes_to_sleep() {
+        let s = std::sync::Arc::new(Sleeper::new().unwrap());
+        let start = clock::monotonic();
+        // Polls from the future: the nap would go on and on.
+        let future = start + Duration::from_secs(3600);
+        poll_closely(&s, future, STREAK);
+        let napper = {
+            let s = std::sync::Arc::clone(&s);
+            std::thread::spawn(move || s.nap_while_polled(&mut Vec::new()))
+        };
+        while !s.napping.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        s.end_polling();
+        napper.join().unwrap();
+    }
+}

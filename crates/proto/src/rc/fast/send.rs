@@ -1,0 +1,316 @@
+//! The shortest way of a short SEND: it is posted, and its packet written to where the peer looks,
+//! in one.
+//!
+//! It leaves the same packets and the same state behind as [`RcQp::post_send`] with
+//! [`RcQp::poll_short`] after it, where nothing is under way but other SENDs and no timer runs. All
+//! that is asked once, before the first change; whatever is not so goes the general way.
+
+use crate::ids::Psn;
+use crate::mr::{Access, Memory, Opens, Span, Unmapped};
+use crate::rc::config::{PACKET_COST, Shared};
+use crate::rc::direct::Moved;
+use crate::rc::fault::Reject;
+use crate::rc::requester::{Probe, Requester, completion};
+use crate::rc::{Cx, Noted, RcQp, Sink};
+use crate::verbs::{PathMigState, PlainPayload, PlainSend, QpState, QpType, SendFlags, SendWr};
+use crate::wire::{BriefSend, Bth, Opcode, Operation, Position, pad_count, padded_len};
+
+/// The opcode of a SEND in one packet.
+const SEND_ONLY: Opcode = Opcode::rc(Operation::Send, Position::Only);
+
+/// What the packets that a queue pair sends swiftly have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwiftHead {
+    /// First two words of their headers, without what a message adds.
+    words: [u32; 2],
+    /// Most bytes of a message.
+    longest: u32,
+}
+
+impl RcQp {
+    /// If all that was posted is sent and nothing is owed or timed: then
+    /// [`write_swiftly`](Self::write_swiftly) and
+    /// [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called. It stays so as long as
+    /// nothing else is called than these and [`sent_swiftly`](Self::sent_swiftly),
+    /// [`take_swiftly`](Self::take_swiftly) and [`post_recv_quietly`](Self::post_recv_quietly).
+    #[must_use]
+    pub fn swift_head(&self) -> Option<SwiftHead> {
+        let (shared, requester) = (&self.shared, &self.requester);
+        let is_ready = is_usual(shared)
+            && shared.config.cap.max_send_sge > 0
+            && !self.responder.wants_transmit()
+            && requester.is_quiet(shared)
+            && requester.queue.is_sent(requester.flight.next())
+            && !requester.peer_gone;
+        let header = requester.send_header(shared, SendFlags::empty());
+        let [first, second, _] = header.to_words(0);
+        is_ready.then(|| SwiftHead {
+            words: [first, second],
+            longest: shared.mtu(),
+        })
+    }
+
+    /// Whether [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called.
+    #[must_use]
+    pub fn is_ready_for_acks(&self) -> bool {
+        is_usual(&self.shared) && self.requester.is_quiet(&self.shared)
+    }
+
+    /// Whether [`take_swiftly`](Self::take_swiftly) can be called. It stays so as
+    /// [`swift_head`](Self::swift_head) does.
+    #[must_use]
+    pub fn is_ready_to_take(&self) -> bool {
+        let shared = &self.shared;
+        let state = shared.attr.qp_state;
+        let receives =
+            state == QpState::Rts || state == QpState::Rtr && self.responder.is_established();
+        receives && is_plain(shared) && !self.is_armed() && self.responder.is_between(shared)
+    }
+
+    /// Makes the packet of a SEND that could go out now, with what [`swift_head`](Self::swift_head)
+    /// gave: returns its header, as words in memory, and what is behind it, which is in `room`
+    /// unless it is the inline data as they are. Nothing has changed: once the packet is where the
+    /// peer finds it, call [`sent_swiftly`](Self::sent_swiftly).
+    #[inline]
+    pub fn write_swiftly<'r>(
+        &self,
+        common: &SwiftHead,
+        (opens, memory): (&mut impl Opens, &impl Memory),
+        send: &PlainSend<'r>,
+        room: &'r mut [u8],
+    ) -> Option<([u32; 3], &'r [u8])> {
+        let shared = &self.shared;
+        debug_assert_eq!(self.swift_head().as_ref(), Some(common));
+        let len = payload_of(shared, send).filter(|len| *len <= common.longest)?;
+        let (bytes, end) = (len as usize, padded_len(len as usize));
+        if !self.requester.has_place(shared, len) || end > room.len() {
+            return None;
+        }
+        let rest = match send.payload {
+            PlainPayload::Inline(data) if bytes == end => data,
+            payload => {
+                let (place, pad) = room[..end].split_at_mut(bytes);
+                read(shared, (opens, memory), payload, place)?;
+                if !pad.is_empty() {
+                    pad.fill(0);
+                }
+                &room[..end]
+            }
+        };
+        let is_solicited = send.flags.contains(SendFlags::SOLICITED);
+        let [first, second] = common.words;
+        let first = first | Bth::solicited_and_pad(is_solicited, pad_count(bytes));
+        let third = Bth::last_word(true, self.requester.next_psn());
+        Some(([first, second, third], rest))
+    }
+
+    /// PSN of what was sent last.
+    #[must_use]
+    pub fn last_psn(&self) -> Psn {
+        self.requester.next_psn().minus(1)
+    }
+
+    /// If [`take_swiftly`](Self::take_swiftly) would find a receive for a message behind `ahead`
+    /// others, and its memory open: the most bytes that the message may have.
+    #[inline]
+    pub fn room_for(&self, ahead: usize, opens: &mut impl Opens) -> Option<u32> {
+        let recv = self.responder.recv.get(ahead)?;
+        let [sge] = recv.sges[..] else {
+            return None;
+        };
+        let range = (sge.addr, sge.length.into());
+        let opened = opens.open(sge.lkey, self.shared.config.pd, range, Access::LOCAL_WRITE);
+        opened.ok().map(|_| sge.length)
+    }
+
+    /// Queues a SEND whose packet [`write_swiftly`](Self::write_swiftly) has written and the peer
+    /// can find.
+    #[expect(
+        clippy::inline_always,
+        reason = "a few words, which are not to go through memory"
+    )]
+    #[inline(always)]
+    pub fn sent_swiftly(&mut self, wr: impl Into<SendWr>) {
+        let requester = &mut self.requester;
+        let length = requester.queue.push_sent(wr.into());
+        requester.waiting.pass();
+        requester.unasked = 0;
+        let cost = u64::from(PACKET_COST) + u64::from(length);
+        requester
+            .flight
+            .on_sent(requester.flight.next() + 1, cost, false);
+        self.requester_turn = true;
+    }
+}
+
+/// What became of something that was to be done swiftly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swift {
+    /// It is done.
+    Done,
+    /// All of it, or the rest, is for the general way.
+    Unusual,
+    /// It is done, but its completion found no room: call [`RcQp::on_recv_overflow`] or
+    /// [`RcQp::on_cq_overflow`].
+    Overflow,
+}
+
+impl RcQp {
+    /// As [`on_brief`](Self::on_brief), for a SEND, without the need of all that an error would
+    /// take. `write` copies its bytes to where they go.
+    #[expect(
+        clippy::inline_always,
+        reason = "a completion is not to go through memory"
+    )]
+    #[inline(always)]
+    pub fn take_swiftly(
+        &mut self,
+        (opens, write): (
+            &mut impl Opens,
+            impl FnOnce(Span<'_>) -> Result<(), Unmapped>,
+        ),
+        sink: &mut impl Sink,
+        message: &BriefSend,
+    ) -> Swift {
+        debug_assert!(self.is_ready_to_take());
+        match self
+            .responder
+            .take_brief(&self.shared, (opens, write), sink, message)
+        {
+            None => Swift::Unusual,
+            Some(Ok(())) => Swift::Done,
+            Some(Err(_)) => Swift::Overflow,
+        }
+    }
+
+    /// The completion of a message that was received found no room.
+    pub fn on_recv_overflow(&mut self, cx: &mut Cx<'_>) {
+        self.settle_request(cx, Err(Reject::CQ_OVERFLOW));
+    }
+
+    /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages of one
+    /// packet. What was acknowledged before changes nothing.
+    #[inline]
+    pub fn acknowledge_swiftly(&mut self, sink: &mut impl Sink, psn: Psn) -> Swift {
+        let (shared, requester) = (&self.shared, &mut self.requester);
+        debug_assert!(is_usual(shared) && requester.is_quiet(shared));
+        let sequence = match requester.flight.sequence_of(psn) {
+            Ok(sequence) => sequence,
+            Err(distance) if distance < 0 => return Swift::Done,
+            Err(_) => return Swift::Unusual,
+        };
+        let (mut bytes, mut outcome) = (0, Swift::Done);
+        while requester.flight.oldest() <= sequence && outcome == Swift::Done {
+            match requester.retire_short(shared, sink) {
+                Some((cost, outcome_of_one)) => (bytes, outcome) = (bytes + cost, outcome_of_one),
+                None => outcome = Swift::Unusual,
+            }
+        }
+        if bytes > 0 {
+            requester.on_quiet_progress(bytes);
+        }
+        outcome
+    }
+}
+
+impl Requester {
+    /// Whether nothing is under way but what waits for acknowledgements, and no timer runs.
+    #[inline]
+    fn is_quiet(&self, shared: &Shared) -> bool {
+        self.flight.next() == self.flight.limit()
+            && self.flight.requests() == 0
+            && self.probe == Probe::Idle
+            && self.repairs.is_empty()
+            && self.stuck.is_none()
+            && self.retry.is_at_rest(shared)
+    }
+
+    /// As [`on_progress`](Self::on_progress), where nothing is under way but what waits for
+    /// acknowledgements.
+    #[inline]
+    fn on_quiet_progress(&mut self, bytes: u64) {
+        self.window.on_progress(bytes);
+        self.retry.on_progress_at_rest();
+        self.went_back = false;
+    }
+
+    /// Takes the oldest work request, which is acknowledged, off the queue, if it is a message of
+    /// one packet. Returns what it took of the window.
+    #[inline]
+    fn retire_short(&mut self, shared: &Shared, sink: &mut impl Sink) -> Option<(u64, Swift)> {
+        let wqe = self.queue.front().filter(|wqe| wqe.is_short_message())?;
+        let cost = u64::from(PACKET_COST) + u64::from(wqe.length);
+        let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
+        let wc = signalled.then(|| completion(shared, &wqe.wr));
+        self.queue.drop_front();
+        self.moved = Moved::default();
+        self.flight.on_one_acknowledged(cost);
+        if wc.is_some_and(|wc| !sink.send_completion(wc, false)) {
+            return Some((cost, Swift::Overflow));
+        }
+        sink.note(Noted::Sent);
+        Some((cost, Swift::Done))
+    }
+
+    /// Whether one more work request may be queued, and its packet with so many bytes go.
+    #[inline]
+    fn has_place(&self, shared: &Shared, len: u32) -> bool {
+        let flight = &self.flight;
+        let cost = u64::from(PACKET_COST) + u64::from(len);
+        self.queue.len() < shared.config.cap.max_send_wr as usize
+            && flight.has_room(flight.next() + 1, cost, self.most())
+    }
+
+    /// The header of the next packet, if that is a SEND.
+    #[inline]
+    pub(in crate::rc) fn send_header(&self, shared: &Shared, flags: SendFlags) -> Bth {
+        Bth {
+            solicited: flags.contains(SendFlags::SOLICITED),
+            ack_req: true,
+            ..shared.bth(SEND_ONLY, self.next_psn())
+        }
+    }
+}
+
+/// Whether the queue pair is one that sends, and no packet of it can change its path.
+#[inline]
+pub(in crate::rc) fn is_usual(shared: &Shared) -> bool {
+    shared.attr.qp_state == QpState::Rts && is_plain(shared)
+}
+
+/// Whether it is of the usual type, and stays on its path.
+#[inline]
+fn is_plain(shared: &Shared) -> bool {
+    shared.config.qp_type == QpType::Rc && shared.attr.path_mig_state != PathMigState::Rearm
+}
+
+/// Copies the bytes of a message.
+#[inline]
+fn read(
+    shared: &Shared,
+    (opens, memory): (&mut impl Opens, &impl Memory),
+    payload: PlainPayload<'_>,
+    to: &mut [u8],
+) -> Option<()> {
+    match payload {
+        PlainPayload::Inline(data) => to.copy_from_slice(data),
+        PlainPayload::Sge(sge) => {
+            let (pd, none) = (shared.config.pd, Access::empty());
+            let span = opens.open(sge.lkey, pd, (sge.addr, sge.length.into()), none);
+            memory.read(span.ok()?, to).ok()?;
+        }
+    }
+    Some(())
+}
+
+/// Bytes of a message, if that may be so long.
+#[inline]
+fn payload_of(shared: &Shared, send: &PlainSend<'_>) -> Option<u32> {
+    match send.payload {
+        PlainPayload::Sge(sge) => Some(sge.length),
+        PlainPayload::Inline(data) => {
+            let may = data.len() <= shared.config.cap.max_inline_data as usize;
+            u32::try_from(data.len()).ok().filter(|_| may)
+        }
+    }
+}

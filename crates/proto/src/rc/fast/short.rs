@@ -1,0 +1,155 @@
+//! A short message at once: what most calls of `ibv_post_send` come to.
+//!
+//! [`RcQp::poll_transmit`] finds out packet by packet what of all that may be going on goes first.
+//! When a program posts a short message mostly nothing is going on: all earlier ones are sent, none
+//! is sent again, the window is open, and the responder owes nothing or just an acknowledgement.
+//! [`RcQp::poll_short`] asks once whether that is so, and then does what `poll_transmit` would do
+//! until there is nothing more to send. It leaves the same packets and the same state behind;
+//! everything else it leaves alone.
+
+use alloc::vec::Vec;
+
+use crate::ids::Psn;
+use crate::rc::config::{PACKET_COST, Shared};
+use crate::rc::fault::Fault;
+use crate::rc::requester::{Probe, Requester};
+use crate::rc::scatter;
+use crate::rc::send_queue::Wqe;
+use crate::rc::transmit::Next;
+use crate::rc::{Cx, RcQp};
+use crate::verbs::{QpState, QpType, SendOp};
+use crate::wire::{Bth, pad_count, padded_len};
+
+/// Bytes of a short message at most. A longer one costs so much by its bytes that nothing else
+/// counts.
+pub const MAX_SHORT: u32 = 1024;
+
+impl RcQp {
+    /// Whether [`post_send`](Self::post_send) and [`poll_short`](Self::poll_short) look at the
+    /// time. Otherwise any earlier time will do.
+    #[inline]
+    #[must_use]
+    pub fn needs_time_to_send(&self) -> bool {
+        self.requester.retry.times_sends(&self.shared)
+    }
+
+    /// Whether READs or atomics are under way: an answer that passes theirs says that they are
+    /// lost.
+    #[must_use]
+    pub fn awaits_answers(&self) -> bool {
+        self.requester.flight.requests() > 0
+    }
+
+    /// PSN of the next request packet.
+    #[must_use]
+    pub fn next_psn(&self) -> Psn {
+        self.requester.next_psn()
+    }
+
+    /// PSN of the oldest packet that is not acknowledged, or of the next if all are.
+    #[must_use]
+    pub fn oldest_psn(&self) -> Psn {
+        self.requester.flight.psn(self.requester.flight.oldest())
+    }
+
+    /// If all that there is to send is one short message, which may go out, and perhaps an
+    /// acknowledgement before it: appends both packets to `out`. Returns how long the first is if
+    /// there are two, 0 if there is one. `None`: nothing has changed, see
+    /// [`poll_transmit`](Self::poll_transmit).
+    pub fn poll_short(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> Option<usize> {
+        let owes = self.responder.wants_transmit();
+        if owes && !self.responder.owes_only_ack() {
+            return None;
+        }
+        let next = self.requester.next_short(&self.shared)?;
+        let begin = out.len();
+        if owes {
+            let said = self.responder.transmit(&self.shared, cx, out);
+            debug_assert!(
+                matches!(said, Ok(true)),
+                "an acknowledgement cannot be refused"
+            );
+        }
+        let acknowledgement = out.len() - begin;
+        if self
+            .requester
+            .emit_short(&self.shared, cx, &next, out)
+            .is_err()
+        {
+            // What fails is found, and completed, in its turn.
+            out.truncate(begin);
+            if owes {
+                self.responder.replies.owe_ack();
+            }
+            return None;
+        }
+        let sent = next.sent();
+        self.requester.on_sent(&self.shared, cx.now, &sent, true);
+        // Both halves have been asked, and have nothing more.
+        self.requester_turn = true;
+        Some(acknowledgement)
+    }
+}
+
+impl Requester {
+    /// Whether a short message is all that there is to send.
+    pub(in crate::rc) fn sends_short(&self) -> bool {
+        let short = |wqe: &Wqe| wqe.packets == 1 && wqe.length <= MAX_SHORT;
+        self.queue.last_at_cursor().is_some_and(short)
+            && self.probe != Probe::Wanted
+            && self.repairs.is_empty()
+    }
+
+    /// The next packet, if it is all that there is to send, a whole short message, and may go out
+    /// now.
+    #[inline]
+    fn next_short(&self, shared: &Shared) -> Option<Next<'_>> {
+        let wqe = self.queue.last_at_cursor()?;
+        let is_whole = wqe.packets == 1 && wqe.length <= MAX_SHORT && wqe.offered.is_none();
+        let goes_by_packet = match wqe.wr.op {
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => true,
+            SendOp::Write(_) | SendOp::WriteImm(..) => self.direct(shared).is_none(),
+            _ => false,
+        };
+        let flight = &self.flight;
+        let is_new = flight.next() == wqe.start && flight.next() == flight.limit();
+        let nothing_else = self.probe != Probe::Wanted
+            && self.repairs.is_empty()
+            && self.stuck.is_none()
+            && !self.retry.waits_for_receiver();
+        let may = shared.attr.qp_state == QpState::Rts
+            && shared.config.qp_type == QpType::Rc
+            && !(wqe.fenced() && flight.answer_due());
+        let (to, cost) = (
+            flight.next() + 1,
+            u64::from(PACKET_COST) + u64::from(wqe.length),
+        );
+        let has_room = || flight.has_room(to, cost, self.most());
+        let goes = is_whole && goes_by_packet && is_new && nothing_else && may && has_room();
+        goes.then_some(Next { wqe, to, cost })
+    }
+
+    /// Appends the packet of a short message. On error `out` may have grown.
+    #[inline]
+    fn emit_short(
+        &self,
+        shared: &Shared,
+        cx: &Cx<'_>,
+        Next { wqe, to, .. }: &Next<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        if wqe.wr.op != SendOp::Send {
+            let packet = (*wqe, (self.flight.next(), *to), true);
+            return self.emit(shared, cx, packet, out).map(drop);
+        }
+        let len = wqe.length as usize;
+        let end = out.len() + Bth::LEN + padded_len(len);
+        out.reserve(end - out.len());
+        let header = self.send_header(shared, wqe.wr.flags);
+        out.extend_from_slice(&header.to_bytes(pad_count(len)));
+        scatter::gather(cx, shared.config.pd, &wqe.wr.payload, (0, wqe.length), out)
+            .map_err(|_| Fault::LOCAL_KEY)?;
+        out.resize(end, 0);
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Long SENDs and WRITEs with immediate within a host: the requester *offers* its bytes, and the
+//! responder's owner fetches them from the requester's memory to where they belong. One copy in
+//! place of those that packets make.
+//!
+//! A WRITE with immediate takes a receive, so it needs the responder anyway: so any number of them
+//! can be on their way, and no byte of one is in place before the receive of the one before it was
+//! there.
+//!
+//! An offer is one packet with one PSN, whatever the length, and is ordered, waited for, refused
+//! and acknowledged as any SEND. Its bytes stay where they are until it is acknowledged, as those
+//! of any SEND do. Three things end a requester's right to have them fetched: the region is
+//! deregistered, the queue pair leaves its states, or its owner is told that work is about to be
+//! flushed ([`Sink::end_offers`](super::Sink::end_offers)): the *token* that is in each offer is
+//! valid no longer then, and whoever fetches looks at it after the copy once more.
+//!
+//! What cannot be fetched is answered by a NAK of our own, and goes by packets, with as many PSNs
+//! as that needs: nothing of what was sent after the offer was taken, so all of it gets new
+//! numbers. The responder does not take the same PSN for an offer again, so both ends agree about
+//! what has become of it.
+
+use super::back_off::Reluctance;
+use super::config::{Shared, packets_of};
+use super::execute::allows;
+use super::fault::{Fault, Reject};
+use super::requester::Requester;
+use super::responder::{Responder, Stop};
+use super::scatter;
+use super::target::{Held, Target};
+use super::{Cx, RcQp};
+use crate::ids::{Key, Psn, Qpn};
+use crate::mr::{Access, Accessor, Piece, Pieces, Rights};
+use crate::verbs::{Payload, QpType, SendOp, SendWr, WcImm, WcOpcode};
+use crate::wire::{AtomicEth, NakCode, Packet, Reth};
+
+/// Below this many bytes packets are as fast: a copy between processes begins with a microsecond of
+/// looking for pages.
+pub const MIN_OFFER: u32 = 8 << 10;
+/// Above it the step that fetches would hold up others for long.
+pub const MAX_OFFER: u32 = 16 << 20;
+/// Bytes that are fetched at once: in between the requester may take its memory back.
+const PART: u32 = 1 << 20;
+
+/// Bytes that a peer offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The peer's queue pair.
+    pub from: Qpn,
+    /// What makes the offer valid.
+    pub token: u64,
+    /// Key of the peer's region.
+    pub key: Key,
+    /// First byte, in the region's `iova` range.
+    pub addr: u64,
+    /// Bytes, at least 1.
+    pub len: u32,
+}
+
+/// What a requester knows of offering.
+#[derive(Debug, Default)]
+pub(super) struct Offers {
+    /// What makes them valid; none: none is made.
+    pub(super) token: Option<u64>,
+    reluctance: Reluctance,
+}
+
+impl Offers {
+    /// The token for a work request that is to be offered.
+    pub(super) fn token_for(&mut self, wr: &SendWr) -> Option<u64> {
+        let token = self.token?;
+        let kind = matches!(
+            wr.op,
+            SendOp::Send | SendOp::SendImm(_) | SendOp::WriteImm(..)
+        );
+        let Payload::Sges(sges) = &wr.payload else {
+            return None;
+        };
+        let [sge] = sges[..] else {
+            return None;
+        };
+        if !kind || !(MIN_OFFER..=MAX_OFFER).contains(&sge.length) {
+            return None;
+        }
+        if !self.reluctance.tries() {
+            self.reluctance.pass();
+            return None;
+        }
+        Some(token)
+    }
+
+    /// An offer was taken.
+    pub(super) fn on_taken(&mut self) {
+        self.reluctance.on_taken();
+    }
+}
+
+impl RcQp {
+    /// From here long SENDs are offered, with this token: the path leads to a process of this host,
+    /// which can look at what the owner publishes. Until the queue pair goes to ERR or RESET.
+    pub fn offer_sends(&mut self, token: u64) {
+        if self.shared.config.qp_type == QpType::Rc {
+            self.requester.offers.token = Some(token);
+        }
+    }
+
+    /// The token with which SENDs are offered now.
+    #[must_use]
+    pub fn offers(&self) -> Option<u64> {
+        self.requester.offers.token
+    }
+}
+
+impl Requester {
+    /// The peer cannot fetch what the oldest packet offers.
+    pub(super) fn on_not_fetched(&mut self, shared: &Shared) {
+        if self.queue.front().is_none_or(|wqe| wqe.offered.is_none()) {
+            return;
+        }
+        self.offers.reluctance.on_refused();
+        self.send_offered(shared);
+    }
+
+    /// What is offered goes by packets. Of what was sent and not acknowledged nothing was taken.
+    pub(super) fn send_offered(&mut self, shared: &Shared) {
+        self.go_back();
+        self.flight.abandon();
+        self.queue.renumber(|wqe| {
+            if wqe.offered.take().is_some() {
+                wqe.packets = packets_of(wqe.length, shared.attr.path_mtu);
+            }
+        });
+    }
+}
+
+impl Responder {
+    /// A message whose bytes are to be fetched: a SEND's into a receive, or a WRITE's to where the
+    /// packet says. What it needs is what it would need with its bytes.
+    pub(super) fn on_offer(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        (request, target): (AtomicEth, Target),
+    ) -> Result<(), Stop> {
+        let psn = packet.bth.psn;
+        let len = u32::try_from(request.compare)
+            .ok()
+            .filter(|len| (1..=MAX_OFFER).contains(len))
+            .filter(|len| may_write(shared, packet.ext.reth.as_ref(), *len))
+            .ok_or_else(|| Reject::invalid(psn))?;
+        self.take_recv(shared, cx, target)?;
+        let place = match packet.ext.reth {
+            Some(reth) => Place::Region(reth, target.accessor(shared)),
+            None => Place::Receive,
+        };
+        let opcode = self.check_place(cx, &place, (len, psn))?;
+        if self.not_fetched == Some(psn) {
+            // The requester is about to send it by packets.
+            return Err(Stop::NotFetched);
+        }
+        let offer = Offer {
+            from: shared.attr.dest_qp_num,
+            token: request.swap_or_add,
+            key: request.rkey,
+            addr: request.va,
+            len,
+        };
+        self.fetch(cx, &offer, &place)?;
+        let imm = packet.ext.imm.map(WcImm::Imm);
+        self.complete_recv(shared, cx, packet, (opcode, len, imm))?;
+        self.finish_message();
+        self.took(packet.bth.ack_req);
+        Ok(())
+    }
+
+    /// Whether `len` bytes may go to their place. Returns what completes.
+    fn check_place(
+        &self,
+        cx: &Cx<'_>,
+        place: &Place,
+        (len, psn): (u32, Psn),
+    ) -> Result<WcOpcode, Reject> {
+        match place {
+            Place::Receive => {
+                let room = |recv: &Held| scatter::total(&recv.wr.sges);
+                let fits = self.held.as_ref().map_or(0, room) >= u64::from(len);
+                let too_long =
+                    || Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG);
+                fits.then_some(WcOpcode::Recv).ok_or_else(too_long)
+            }
+            Place::Region(reth, by) => cx
+                .rights
+                .open_remote(reth.rkey, *by, reth.va, len.into(), Access::REMOTE_WRITE)
+                .map(|_| WcOpcode::RecvRdmaWithImm)
+                .map_err(|_| Reject::access(psn)),
+        }
+    }
+
+    /// Fetches what is offered.
+    fn fetch(&self, cx: &mut Cx<'_>, offer: &Offer, place: &Place) -> Result<(), Stop> {
+        let rights = cx.rights;
+        let mut done = 0;
+        while done < offer.len {
+            let len = (offer.len - done).min(PART);
+            let pieces = self
+                .pieces(rights, place, (done, len))
+                .ok_or(Stop::NotFetched)?;
+            let part = Offer {
+                addr: offer.addr.wrapping_add(u64::from(done)),
+                len,
+                ..*offer
+            };
+            if !cx.sink.fetch(&part, &pieces) {
+                return Err(Stop::NotFetched);
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// `len` bytes from `done` on of the place of a message.
+    fn pieces<'a>(
+        &self,
+        rights: &'a Rights,
+        place: &Place,
+        (done, len): (u32, u32),
+    ) -> Option<Pieces<'a>> {
+        match place {
+            Place::Receive => {
+                let recv = self.held.as_ref()?;
+                let who = (recv.pd, Access::LOCAL_WRITE);
+                scatter::pieces_of(rights, who, &recv.wr.sges, (done, len)).ok()
+            }
+            Place::Region(reth, by) => {
+                let at = reth.va.wrapping_add(u64::from(done));
+                let need = Access::REMOTE_WRITE;
+                let span = rights.open_remote(reth.rkey, *by, at, len.into(), need);
+                Some(Pieces::from_buf([Piece::Registered(span.ok()?)]))
+            }
+        }
+    }
+}
+
+/// Where the bytes of an offer go.
+enum Place {
+    /// Into the receive in hand.
+    Receive,
+    /// To where the requester says, if that is open to who asks.
+    Region(Reth, Accessor),
+}
+
+/// Whether a queue pair takes a message of `len` bytes to that place, if it names one.
+fn may_write(shared: &Shared, to: Option<&Reth>, len: u32) -> bool {
+    to.is_none_or(|reth| reth.length == len && allows(shared, Access::REMOTE_WRITE))
+}
