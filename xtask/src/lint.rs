@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{arrows, crates, mentions, sh, variables};
+use crate::{arrows, crates, mentions, rooms, sh, variables};
 
-/// Format, clippy, arrows, packages, what the documents name, and documentation; each counts as one
-/// result.
+/// Format, clippy, arrows, rooms, packages, what the documents name, and documentation; each counts
+/// as one result.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let mut check = |name: &str, outcome: &dyn Fn() -> Result<(), String>| {
         let begun = Instant::now();
@@ -33,6 +33,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
         ]))
     });
     check("lint.arrows", &|| arrows::check(workspace));
+    check("lint.rooms", &|| rooms::check(workspace));
     check("lint.variables", &|| variables::check(workspace));
     check("lint.package", &|| {
         crates::package(workspace, false).map(drop)

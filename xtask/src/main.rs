@@ -14,6 +14,7 @@ mod lint;
 mod mentions;
 mod packages;
 mod release_check;
+mod rooms;
 mod sh;
 mod system;
 mod tally;
