@@ -164,6 +164,12 @@ impl Work<'_> {
         } else {
             dst.ip()
         };
+        // Its answers would be dropped.
+        let is_host = !dst_ip.is_multicast() && !self.host.is_local(dst_ip);
+        if is_host && !self.host.admits(dst_ip, None) {
+            let why = format!("FERROCE_PEERS leaves {dst_ip} out");
+            return Err(Error::new(libc::EACCES, why));
+        }
         let src_ip = self.source_toward(src.ip(), dst_ip, scope_of(dst))?;
         let device = self.device_of(src_ip).ok_or_else(|| {
             Error::new(

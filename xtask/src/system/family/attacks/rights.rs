@@ -1,6 +1,8 @@
 //! Processes that are not what they seem: children with inherited objects, programs with more
 //! rights than their caller, and none of `/proc`.
 
+use nix::sys::signal::Signal;
+
 use super::{LIMIT, contains};
 use crate::sh;
 use crate::system::family::programs::port_of;
@@ -18,6 +20,13 @@ pub(super) fn add(all: &mut Catalogue) {
         User::Root,
         LIMIT,
         variables,
+    );
+    all.at(
+        "attacks.peers",
+        Place::Wire(1500),
+        User::Ordinary,
+        LIMIT,
+        peers,
     );
     all.at(
         "attacks.no-proc",
@@ -60,6 +69,28 @@ fn variables(stage: &Stage) -> Outcome {
     Ok(())
 }
 
+/// `FERROCE_PEERS` lets in the hosts that it lists. A program that asks for another one is told so
+/// when it resolves the address.
+fn peers(stage: &Stage) -> Outcome {
+    let program = stage.built("victim");
+    let mut server = stage.start(Side::A, &[&program, "server"])?;
+    let port = port_of(&mut server)?;
+    let ask = |list: &str| {
+        let words = [&*program, "client", stage.ipv4(), &port, "20"];
+        let mut launch = stage.program(Side::B, &words);
+        launch.env("FERROCE_PEERS", list).start()
+    };
+    let mut refused = ask("own-user,192.0.2.0/24")?;
+    refused.refuse()?;
+    contains(
+        &refused.output(),
+        "RDMA_CM_EVENT_ADDR_ERROR with status -13",
+    )?;
+    ask(&format!("own-user,{}", stage.ipv4()))?.succeed()?;
+    server.signal(Signal::SIGKILL)?;
+    server.killed_by(Signal::SIGKILL)
+}
+
 /// Everything works where `/proc` is not mounted, by packets, and one line says so.
 fn no_proc(stage: &Stage) -> Outcome {
     let hidden = |words: &str| {
@@ -87,7 +118,7 @@ fn no_proc(stage: &Stage) -> Outcome {
     let port = port_of(&mut server)?;
     let mut client = start(Side::B, format!("{victim} client {} {port}", stage.ipv4()))?;
     client.says("done")?;
-    server.signal(nix::sys::signal::Signal::SIGTERM)?;
+    server.signal(Signal::SIGTERM)?;
     client.succeed()?;
     server.succeed()?;
     for process in [&server, &client] {
