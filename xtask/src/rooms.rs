@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn tests_and_comments_use_nothing() {
-        let text = "// crate::cm\nfn f() {}\n#[cfg(test)]\nmod tests { use crate::cm; }";
+        let text = "// crate::cm\nfn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::cm;\n}";
         assert!(first_segments(&without_tests(text)).is_empty());
     }
 
