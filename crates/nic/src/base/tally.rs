@@ -1,8 +1,8 @@
 //! What a queue pair counts with each message.
 //!
 //! A counter that all threads add to costs each message as much as the message itself, so each
-//! queue pair has its own. Only who has its lock adds, with a load and a store; whoever wants to
-//! know the device's sum reads them all.
+//! queue pair has its own. Only the holder of the queue pair's lock adds, with a load and a store.
+//! The device's sum is made by reading them all.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

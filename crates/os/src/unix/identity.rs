@@ -171,33 +171,58 @@ fn is_mapped_for(user: u32, pid: i32) -> bool {
         let path = format!("/proc/{who}/uid_map");
         uncancellable(|| fs::read_to_string(path)).ok()
     };
-    let Some(own) = read("self") else { return true };
+    let peer = read(&pid.to_string());
     // The kernel shows a map of another namespace in numbers of the reader's.
-    read(&pid.to_string()).is_some_and(|peer| peer == own || inside(&peer, user).is_some())
+    let is_there = peer.as_ref().is_some_and(|map| inside(map, user).is_some());
+    is_there || read("self").is_none_or(|own| peer == Some(own))
 }
 
 /// What a `uid_map` maps to a user.
 fn inside(map: &str, user: u32) -> Option<u32> {
-    ranges(map).find_map(|[inside, outside, count]| moved(user, (outside, inside), count))
+    ranges(map).find_map(|range| {
+        let offset = range.offset(user, range.outside)?;
+        range.inside.checked_add(offset)
+    })
 }
 
 /// What a `uid_map` maps a user to.
 fn outside(map: &str, user: u32) -> Option<u32> {
-    ranges(map).find_map(|[inside, outside, count]| moved(user, (inside, outside), count))
-}
-
-/// The lines of a `uid_map`: first number inside, first number outside, how many.
-fn ranges(map: &str) -> impl Iterator<Item = [u32; 3]> {
-    map.lines().filter_map(|line| {
-        let numbers: Vec<u32> = line.split_whitespace().flat_map(str::parse).collect();
-        numbers.try_into().ok()
+    ranges(map).find_map(|range| {
+        let offset = range.offset(user, range.inside)?;
+        range.outside.checked_add(offset)
     })
 }
 
-/// A number of the range at `from`, as that of the range at `to`.
-fn moved(number: u32, (from, to): (u32, u32), count: u32) -> Option<u32> {
-    let offset = number.checked_sub(from).filter(|offset| *offset < count)?;
-    to.checked_add(offset)
+/// A line of a `uid_map`.
+struct Range {
+    /// First number inside of the namespace.
+    inside: u32,
+    /// First number outside.
+    outside: u32,
+    /// How many numbers there are.
+    count: u32,
+}
+
+impl Range {
+    /// How far behind the first number, which is one of this range's, a user is.
+    fn offset(&self, user: u32, first: u32) -> Option<u32> {
+        user.checked_sub(first)
+            .filter(|offset| *offset < self.count)
+    }
+}
+
+fn ranges(map: &str) -> impl Iterator<Item = Range> {
+    map.lines().filter_map(|line| {
+        let numbers: Vec<u32> = line.split_whitespace().flat_map(str::parse).collect();
+        let &[inside, outside, count] = &numbers[..] else {
+            return None;
+        };
+        Some(Range {
+            inside,
+            outside,
+            count,
+        })
+    })
 }
 
 /// Whether a process that this one can see has a PID namespace of its own, below this process's.

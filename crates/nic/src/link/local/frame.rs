@@ -5,7 +5,7 @@
 //!
 //! | record | bytes |
 //! |---|---|
-//! | hello, the first of every link | kind 1, `FRC`, version (2), slot of the sender (2), offers (see [`offer`](super::extras)) |
+//! | hello, the first of every link | kind 1, `FRC`, version (2), slot of the sender (2), offers (see [`extras`](super::extras)) |
 //! | packets of one queue pair | kind 2, source QPN (3), count (2), hop limit, reserved, traffic (4), source GID (16), destination GID (16), length of each (2 × count), packets |
 //! | packet that came over the wire to the wrong process | kind 3, hop limit, reserved (2), traffic (4), source GID, destination GID, packet |
 //! | MAD for QP1 | kind 4, reserved (3), source GID, destination GID, MAD (256) |

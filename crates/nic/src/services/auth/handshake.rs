@@ -1,4 +1,4 @@
-//! Handshakes under way: who waits for an answer, and how many rejections may still be sent.
+//! Handshakes under way: queue pairs that wait for an answer, and rejections that may be sent.
 
 use std::sync::PoisonError;
 use std::time::Duration;

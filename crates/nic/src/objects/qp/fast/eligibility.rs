@@ -2,7 +2,7 @@
 //!
 //! Before one is sent or taken past everything else, some thirty things must be so: the state,
 //! nothing owed, nothing sent again, nothing timed. As long as only such messages come and go it
-//! stays so. Whoever takes the queue pair's lock for anything else
+//! stays so. A thread that takes the queue pair's lock for anything else
 //! ([`Qp::lock`](super::super::Qp::lock)), or lets the transport do anything else
 //! ([`Qp::run_catching`](super::super::Qp::run_catching)), makes the next message look again.
 

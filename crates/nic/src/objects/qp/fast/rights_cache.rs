@@ -10,7 +10,7 @@ use crate::Qp;
 #[derive(Debug, Default)]
 pub(crate) struct QpMemo {
     memo: Option<(u64, Memo)>,
-    /// Who takes a region away knows of it.
+    /// The rights table has this queue pair in its list of those that remember a region.
     known: bool,
 }
 
@@ -78,7 +78,8 @@ impl Remembering<'_> {
     fn renew(&mut self, key: Key) {
         let table = self.qp.nic().rights();
         if !std::mem::replace(&mut self.memo.known, true) {
-            // Before it has anything: who changes the table from here on finds it in the list.
+            // Before it remembers anything: a change of the table from here on finds the queue pair
+            // in the list.
             table.remember(self.qp.weak());
         }
         let rights = table.read();
