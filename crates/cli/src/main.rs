@@ -9,6 +9,7 @@ mod demo;
 mod devices;
 mod doctor;
 mod dropin;
+mod export;
 mod manual;
 mod paths;
 mod run;
@@ -95,9 +96,24 @@ enum Command {
     /// Measure latency, bandwidth and message rate of every operation, side by side with what the
     /// machine can do without RDMA
     Bench(bench::Args),
+    /// Write down what programs see of the devices in /sys and /dev
+    #[command(subcommand)]
+    Sysfs(Sysfs),
     /// Write the manual pages and the shells' completions below a folder, such as ~/.local/share
     Manual {
         /// The folder; what is missing in it is made
+        folder: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Sysfs {
+    /// Write it below a folder, for programs that do not go through the C library (static ones, Go)
+    ///
+    /// The folder gets `sys` and `dev`: mount them, or name `sys` to programs that take the place of
+    /// their /sys (`--path.sysfs`). The files say what the devices are at this moment.
+    Export {
+        /// The folder, empty or missing
         folder: PathBuf,
     },
 }
@@ -119,6 +135,7 @@ fn main() -> ExitCode {
         Command::TryPath { to } => paths::take_part(to),
         Command::Demo(args) => demo::demo(&args),
         Command::Bench(args) => bench::bench(args),
+        Command::Sysfs(Sysfs::Export { folder }) => export::export(&folder),
         Command::Manual { folder } => manual::write(Cli::command(), &folder),
     }
 }

@@ -114,6 +114,8 @@ mod shared_memory;
 mod state;
 mod stream;
 mod sys;
+#[cfg(feature = "software")]
+pub mod sysfs;
 mod transport;
 mod wake;
 mod window;

@@ -41,7 +41,9 @@ pub use ferroce_os::Error;
 pub use link::path::{Carrier, PathReport};
 pub use objects::ah::Ah;
 pub use objects::cq::{CompChannel, Cq, CqOptions};
-pub use objects::device::{AsyncSubject, Context, Device, DeviceAttr, GidEntry, PortAttr};
+pub use objects::device::{
+    AsyncSubject, Context, Device, DeviceAttr, GidEntry, Hardware, LinkRate, PciAddress, PortAttr,
+};
 pub use objects::mr::{DeviceMemory, Mr, Pd, Window};
 pub use objects::qp::{Qp, QpInit};
 pub use objects::srq::{Srq, SrqAttr};

@@ -15,6 +15,7 @@
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
 //! | [`environment`] | environment variables, for programs whose caller may set them |
 //! | [`program`] | what a program's file says of how it will be loaded |
+//! | [`kernel_file`] | whether the kernel has a file, behind libraries that answer for it |
 //! | [`fd`] | the owned descriptor that all of these hold |
 //! | [`Error`] | an errno and its reason |
 //!
@@ -38,6 +39,7 @@ pub mod exit;
 pub mod fd;
 pub mod filemark;
 pub mod fork;
+pub mod kernel_file;
 pub mod lock;
 pub mod memory;
 pub mod multicast;

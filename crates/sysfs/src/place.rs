@@ -82,10 +82,15 @@ fn may_be_ours(path: &[u8]) -> bool {
     if !(path.starts_with(b"sys/") || path.starts_with(b"dev/")) {
         return false;
     }
-    let named = [&b"infiniband"[..], b"ferroce"]
-        .iter()
-        .any(|word| path.windows(word.len()).any(|window| window == *word));
+    let has = |word: &[u8]| path.windows(word.len()).any(|window| window == word);
+    let named = has(b"infiniband") || has(b"ferroce") || has(b"pci") && has_buses();
     named && shown()
+}
+
+/// Whether devices may be on a PCI bus: where `FERROCE_DEVICES` gives them their shapes.
+fn has_buses() -> bool {
+    static BUSES: OnceLock<bool> = OnceLock::new();
+    *BUSES.get_or_init(|| ferroce_os::environment::variable("FERROCE_DEVICES").is_some())
 }
 
 /// Whether this process is shown the devices: `ferroce run --no-sysfs` does not.

@@ -8,9 +8,8 @@ use ferroce_nic::Device;
 use ferroce_proto::ids::Guid;
 
 use super::tree::{Node, Tree};
-use super::{CLASS, DEVICES, NODES, UVERBS_MAJOR, UVERBS_MINOR, VERBS, port};
+use super::{CLASS, NODES, UVERBS_MAJOR, UVERBS_MINOR, VERBS, place, port};
 use crate::types::IBV_NODE_CA;
-use crate::verbs::port::device_attr;
 
 /// ABI version of the device's own part in the commands to the kernel: no such commands, no
 /// version.
@@ -19,13 +18,13 @@ const DRIVER_ABI: u32 = 0;
 /// Adds all about one device.
 pub(super) fn add(tree: &mut Tree, device: &Arc<Device>) {
     let name = device.name();
-    let home = format!("{DEVICES}/{name}");
+    let home = place::home(device);
     link(tree, CLASS, name, &format!("{home}/infiniband/{name}"));
     attributes(tree, device, &format!("{home}/infiniband/{name}"));
     port::add(tree, device, &format!("{home}/infiniband/{name}/ports/1"));
     node(tree, device, &home);
     interface(tree, device, &format!("{home}/net/{}", device.netdev()));
-    place(tree, device, &home);
+    place::add(tree, device, &home);
 }
 
 /// A class's link to a device, which has one back to the hardware's folder.
@@ -40,6 +39,10 @@ fn link(tree: &mut Tree, class: &str, name: &str, to: &str) {
         format!("{to}/device"),
         Node::Link(format!("../../../{home}")),
     );
+    let class = class.trim_start_matches("/sys/");
+    let subsystem = format!("{to}/subsystem");
+    let target = format!("{}{class}", place::up_to_sys(&subsystem));
+    tree.add(subsystem, Node::Link(target));
 }
 
 /// What the verbs' queries say about the device.
@@ -91,78 +94,11 @@ fn interface(tree: &mut Tree, device: &Arc<Device>, folder: &str) {
     });
 }
 
-/// What one learns of hardware: the device is nobody's product, and is where the interface's
-/// hardware is.
-fn place(tree: &mut Tree, device: &Arc<Device>, home: &str) {
-    let attr = device_attr(device);
-    tree.text(
-        format!("{home}/vendor"),
-        format!("{:#06x}\n", attr.vendor_id),
-    );
-    tree.text(
-        format!("{home}/device"),
-        format!("{:#06x}\n", attr.vendor_part_id),
-    );
-    tree.text(format!("{home}/uevent"), "DRIVER=ferroce\n");
-    let numa = hardware(device, "numa_node");
-    tree.file(format!("{home}/numa_node"), move || {
-        Ok(fs::read_to_string(&numa).unwrap_or_else(|_| "-1\n".to_owned()))
-    });
-    let list = hardware(device, "local_cpulist");
-    tree.file(format!("{home}/local_cpulist"), move || cpu_list(&list));
-    let list = hardware(device, "local_cpulist");
-    tree.file(format!("{home}/local_cpus"), move || {
-        Ok(cpu_mask(&cpu_list(&list)?))
-    });
-}
-
-/// A file about the hardware behind the network interface, which may have none.
-fn hardware(device: &Device, what: &str) -> String {
-    format!("/sys/class/net/{}/device/{what}", device.netdev())
-}
-
-/// The processors near the hardware: all if there is none.
-fn cpu_list(file: &str) -> Result<String, c_int> {
-    fs::read_to_string(file)
-        .or_else(|_| fs::read_to_string("/sys/devices/system/cpu/online"))
-        .map_err(|e| errno(&e))
-}
-
-/// A list of processors (`0-3,8`) as a mask: groups of 32 bits, the highest first.
-fn cpu_mask(list: &str) -> String {
-    let mut groups = vec![0_u32];
-    for range in list.trim_end().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) else {
-            continue;
-        };
-        for cpu in first..=last {
-            let group = usize::from(cpu / 32);
-            groups.resize(groups.len().max(group + 1), 0);
-            groups[group] |= 1 << (cpu % 32);
-        }
-    }
-    let words: Vec<String> = groups.iter().rev().map(|g| format!("{g:08x}")).collect();
-    format!("{}\n", words.join(","))
-}
-
-fn errno(error: &std::io::Error) -> c_int {
+pub(super) fn errno(error: &std::io::Error) -> c_int {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// A GUID in four groups.
 fn guid(guid: Guid) -> String {
     port::groups(&guid.0.to_be_bytes())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_of_processors_have_the_highest_group_first() {
-        assert_eq!(cpu_mask("0-1\n"), "00000003\n");
-        assert_eq!(cpu_mask("0,2-3,33\n"), "00000002,0000000d\n");
-        assert_eq!(cpu_mask("\n"), "00000000\n");
-    }
 }

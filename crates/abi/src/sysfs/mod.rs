@@ -7,6 +7,7 @@
 
 mod counters;
 mod device;
+mod place;
 mod port;
 mod tree;
 
@@ -21,7 +22,7 @@ use self::tree::{Found, Node, Tree};
 const CLASS: &str = "/sys/class/infiniband";
 const VERBS: &str = "/sys/class/infiniband_verbs";
 const MAD: &str = "/sys/class/infiniband_mad";
-/// Where the devices themselves are, as with other devices without hardware.
+/// Where the devices themselves are that are on no bus, as others without hardware.
 const DEVICES: &str = "/sys/devices/virtual/ferroce";
 const NODES: &str = "/dev/infiniband";
 
@@ -50,6 +51,41 @@ mod kind {
     pub(super) const LINK: c_int = 3;
     /// Major and minor number: two integers of 32 bits.
     pub(super) const DEVICE: c_int = 4;
+}
+
+/// What a name of [`names`] stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A folder.
+    Directory,
+    /// A file with its content at this moment, or the errno with which reading fails.
+    File(Result<String, c_int>),
+    /// A symbolic link to a relative path.
+    Link(String),
+    /// A character device.
+    Device {
+        /// Its driver's number.
+        major: u32,
+        /// Its number within the driver.
+        minor: u32,
+    },
+}
+
+/// All names that there are at this moment, by their absolute paths; each behind its folder, but for
+/// folders that are the kernel's.
+#[must_use]
+pub fn names() -> Vec<(String, Name)> {
+    crate::verbs::engine::first_use();
+    let tree = tree();
+    let name = |node: &Node| match node {
+        Node::Directory => Name::Directory,
+        Node::File(content) => Name::File(content()),
+        Node::Link(to) => Name::Link(to.clone()),
+        &Node::Device { major, minor } => Name::Device { major, minor },
+    };
+    let all = tree.all();
+    all.map(|(path, node)| (path.to_owned(), name(node)))
+        .collect()
 }
 
 /// All that there is to see now.

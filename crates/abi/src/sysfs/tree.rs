@@ -61,6 +61,20 @@ impl Tree {
         self.add(path.to_owned(), Node::Directory);
     }
 
+    /// Adds a name to a folder of the kernel's, which does not list it. `exists` tells what the
+    /// kernel has: what it lacks of the way there is the tree's, too.
+    pub(super) fn guest(&mut self, path: String, node: Node, exists: impl Fn(&str) -> bool) {
+        let mut root = path.as_str();
+        while let Some((above, _)) = root.rsplit_once('/') {
+            if above.is_empty() || exists(above) {
+                break;
+            }
+            root = above;
+        }
+        self.roots.push(root.to_owned());
+        self.add(path, node);
+    }
+
     /// Adds a file.
     pub(super) fn file(
         &mut self,
@@ -87,6 +101,12 @@ impl Tree {
             parent = above;
         }
         self.nodes.insert(path, node);
+    }
+
+    /// All names of the tree, and what they stand for; each behind its folder.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &Node)> {
+        let own = self.nodes.iter().filter(|(path, _)| self.owns(path));
+        own.map(|(path, node)| (path.as_str(), node))
     }
 
     /// The names in a folder and what they stand for.
@@ -264,6 +284,26 @@ mod tests {
             ("/sys/class/a/loop", libc::ELOOP),
         ] {
             assert_eq!(tree().look(path, true).err(), Some(errno), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_guest_brings_the_folders_that_the_kernel_lacks() {
+        let mut tree = tree();
+        let kernel = |path: &str| path == "/sys" || path == "/sys/bus";
+        tree.guest("/sys/bus/b/x".into(), Node::Link("../..".into()), kernel);
+        for (path, due) in [
+            ("/sys/bus", "outside"),
+            ("/sys/bus/b", "here"),
+            ("/sys/bus/b/y", "errno"),
+            ("/sys/bus/b/x/z", "outside"),
+        ] {
+            let found = match tree.look(path, true) {
+                Ok(Found::Here(..)) => "here",
+                Ok(Found::Outside(_)) => "outside",
+                Err(_) => "errno",
+            };
+            assert_eq!(found, due, "{path}");
         }
     }
 

@@ -21,12 +21,6 @@ use crate::types::{
 
 /// Bytes of `struct ibv_port_attr` that programs of the first ABI know (all but `port_cap_flags2`).
 const COMPAT_PORT_ATTR: usize = std::mem::offset_of!(ibv_port_attr, port_cap_flags2);
-/// `active_width` code of one lane.
-const WIDTH_1X: u8 = 1;
-/// `active_speed` code of 25 Gbit/s per lane.
-const SPEED_EDR: u8 = 32;
-/// What that is with one lane, in units of 100 Mbit/s.
-const SPEED: u64 = 250;
 /// `phys_state` codes.
 const PHYS_LINK_UP: u8 = 5;
 const PHYS_DISABLED: u8 = 3;
@@ -117,8 +111,9 @@ pub(crate) fn port_attr(device: &Device) -> ibv_port_attr {
     c.qkey_viol_cntr = dropped(DropReason::Qkey);
     c.pkey_tbl_len = 1;
     c.max_vl_num = 1;
-    c.active_width = WIDTH_1X;
-    c.active_speed = SPEED_EDR;
+    let link = device.hardware().link;
+    c.active_width = link.width_code;
+    c.active_speed = link.speed_code;
     c.phys_state = if port.active {
         PHYS_LINK_UP
     } else {
@@ -221,8 +216,8 @@ pub unsafe extern "C" fn ibv_query_port_speed(
 ) -> c_int {
     refuse_inherited!(context);
     let checked = check_port(u8::try_from(port_num).unwrap_or(u8::MAX)).map(|()| {
-        // SAFETY: the program has room for a number there.
-        unsafe { *port_speed = SPEED };
+        // SAFETY: a live context, and the program has room for a number there.
+        unsafe { *port_speed = device(context).hardware().link.rate.into() };
     });
     result_as_errno("ibv_query_port_speed", checked)
 }

@@ -19,7 +19,7 @@ use super::{CmService, EventChannel, EventKind, Host, PortSpace, Speaker, Via};
 use crate::Device;
 use crate::base::denials::{Asker, Denial};
 use crate::link::Addressing;
-use crate::objects::device::DeviceList;
+use crate::objects::device::{DeviceList, Shapes};
 
 /// The slots of the service and of the other user's process.
 const OWN: u16 = 11;
@@ -128,7 +128,7 @@ fn interfaces() -> [Interface; 2] {
 pub fn run(data: &[u8]) {
     let host = Arc::new(Stub {
         names: format!("ferroce-fuzz/{}/", random::u64()),
-        devices: DeviceList::discover(&interfaces()),
+        devices: DeviceList::discover(&interfaces(), &Shapes::default()),
         now: AtomicU64::new(1_000_000_000),
         service: OnceLock::new(),
     });

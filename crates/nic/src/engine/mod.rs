@@ -54,7 +54,7 @@ use crate::link::local::ConnectError;
 use crate::link::path::{Egress, Policy};
 use crate::link::wire::private_ports::{Flow, lane_port, lane_to};
 use crate::objects::ah::AhTable;
-use crate::objects::device::{DeviceAttr, DeviceList};
+use crate::objects::device::{DeviceAttr, DeviceList, Shapes};
 use crate::objects::xrc::Domains;
 use crate::services::auth::Auth;
 use crate::services::budgets::Budgets;
@@ -137,14 +137,14 @@ impl Nic {
     /// have. Starts nothing.
     ///
     /// # Errors
-    /// The kernel does not list its interfaces.
+    /// The kernel does not list its interfaces, or the file of `FERROCE_DEVICES` makes no sense.
     pub fn devices_in_sight() -> Result<Vec<Arc<Device>>, Error> {
         if let Some(nic) = instance::running() {
             return Ok(nic.devices());
         }
         let interfaces = ferroce_os::netdev::interfaces()
             .map_err(|e| Error::system("cannot list interfaces", &e))?;
-        Ok(DeviceList::discover(&interfaces).all())
+        Ok(DeviceList::discover(&interfaces, Shapes::from_env()?).all())
     }
     /// What was counted for no device: packets that found no queue pair, or that were forwarded.
     #[must_use]

@@ -25,7 +25,7 @@ use crate::cm::CmService;
 use crate::link::local::LocalLinks;
 use crate::link::path::Policy;
 use crate::objects::ah::AhTable;
-use crate::objects::device::DeviceList;
+use crate::objects::device::{DeviceList, Shapes};
 use crate::objects::xrc::Domains;
 use crate::services::auth::Auth;
 use crate::services::budgets::Budgets;
@@ -44,12 +44,14 @@ impl Nic {
         // Before anything else: without its key a process must not have a device.
         let auth = Auth::from_env().inspect_err(say)?;
         let peers = Peers::from_env().inspect_err(say)?;
+        let shapes = Shapes::from_env()?;
         let system = |e| Error::system("cannot start the software device", &e);
         let poller = Arc::new(Poller::new().map_err(system)?);
         // Before the list is taken: what changes meanwhile is heard of.
         let network = network::watch(&poller);
         let devices = DeviceList::discover(
             &netdev::interfaces().map_err(|e| Error::system("cannot list interfaces", &e))?,
+            shapes,
         );
         let counters = Arc::default();
         let (mut links, incoming) =

@@ -17,6 +17,7 @@ mod preload;
 mod private;
 mod programs;
 mod scale;
+mod shape;
 mod sysfs;
 mod valgrind;
 mod verbs;
@@ -41,6 +42,7 @@ pub(super) fn all() -> Catalogue {
         ("programs", programs::add),
         ("failure", failure::add),
         ("sysfs", sysfs::add),
+        ("shape", shape::add),
         ("preload", preload::add),
         ("ucx", middleware::add),
         ("memory", memory::add),

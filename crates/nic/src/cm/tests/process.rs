@@ -22,7 +22,7 @@ use crate::base::denials::{Asker, Denial};
 use crate::base::sync::lock;
 use crate::cm::{CmService, EventChannel, EventKind, Host, Id, PortSpace};
 use crate::link::Addressing;
-use crate::objects::device::DeviceList;
+use crate::objects::device::{DeviceList, Shapes};
 
 /// A process: its engine, as far as the service can see, and the service.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Proc {
             slot,
             machine,
             net: Arc::clone(net),
-            devices: DeviceList::discover(&interfaces(machine)),
+            devices: DeviceList::discover(&interfaces(machine), &Shapes::default()),
             watched: Mutex::default(),
             asleep: Mutex::default(),
             service: Mutex::default(),

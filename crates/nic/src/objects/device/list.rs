@@ -5,17 +5,16 @@ use std::sync::{Arc, RwLock};
 
 use ferroce_os::netdev::Interface;
 
+use super::shape::{Hardware, NAME_MAX, Shape, Shapes};
 use super::watchers::Contexts;
 use super::{Device, DeviceAttr, State, guid};
 use crate::base::counters::Counters;
 use crate::base::sync::{read, write};
 
-/// Longest device name, in bytes.
-const NAME_MAX: usize = 63;
-
 /// The devices of this process.
 #[derive(Debug)]
 pub(crate) struct DeviceList {
+    shapes: Shapes,
     devices: RwLock<Known>,
 }
 
@@ -27,11 +26,13 @@ struct Known {
 }
 
 impl DeviceList {
-    /// One device per interface that is up and has an address, in the order given, loopback last.
-    pub(crate) fn discover(interfaces: &[Interface]) -> Self {
+    /// The devices of each interface that is up and has an address: in the order of the file that
+    /// gives them their shapes, then in the order given, loopback last.
+    pub(crate) fn discover(interfaces: &[Interface], shapes: &Shapes) -> Self {
         let mut known = Known::default();
-        known.add_new(interfaces);
+        known.add_new(interfaces, shapes);
         Self {
+            shapes: shapes.clone(),
             devices: RwLock::new(known),
         }
     }
@@ -60,43 +61,56 @@ impl DeviceList {
             }
             now.is_some()
         });
-        known.add_new(interfaces);
+        known.add_new(interfaces, &self.shapes);
     }
 }
 
 impl Known {
     /// Makes devices of the usable interfaces that have none.
-    fn add_new(&mut self, interfaces: &[Interface]) {
+    fn add_new(&mut self, interfaces: &[Interface], shapes: &Shapes) {
         let usable = |i: &&Interface| i.up && !i.addresses.is_empty();
-        let (loopback, others): (Vec<_>, Vec<_>) =
-            interfaces.iter().filter(usable).partition(|i| i.loopback);
-        for interface in others.into_iter().chain(loopback) {
+        let mut ordered: Vec<_> = interfaces.iter().filter(usable).collect();
+        ordered.sort_by_key(|i| (shapes.rank(&i.name), i.loopback));
+        for interface in ordered {
             if self.present.iter().any(|d| d.ifindex == interface.index) {
                 continue;
             }
-            let mut name = device_name(&interface.name);
-            if self.present.iter().any(|d| d.name == name) {
-                name = device_name(&format!("{}_{}", interface.name, interface.index));
+            match shapes.of(&interface.name) {
+                Some(shaped) => shaped.for_each(|shape| self.add(interface, Some(shape))),
+                None if shapes.has_others() => self.add(interface, None),
+                None => {}
             }
-            let device = device(interface, name, self.made);
-            self.made += 1;
-            self.present.push(Arc::new(device));
         }
     }
-}
 
-fn device(interface: &Interface, name: String, index: u32) -> Device {
-    Device {
-        name,
-        netdev: interface.name.clone(),
-        index,
-        ifindex: interface.index,
-        loopback: interface.loopback,
-        state: RwLock::new(State::of(interface)),
-        contexts: Contexts::default(),
-        attr: DeviceAttr::of(guid::of_interface(interface.mac, interface.index)),
-        usage: Arc::default(),
-        counters: Counters::default(),
+    /// Makes a device of an interface.
+    fn add(&mut self, interface: &Interface, shape: Option<&Shape>) {
+        let ordinal = shape.map_or(0, |shape| shape.ordinal);
+        let suffix = match ordinal {
+            0 => String::new(),
+            nth => format!("_{nth}"),
+        };
+        let given = shape.and_then(|shape| shape.name.clone());
+        let mut name = given.unwrap_or_else(|| device_name(&format!("{}{suffix}", interface.name)));
+        if self.present.iter().any(|d| d.name == name) {
+            name = device_name(&format!("{}_{}{suffix}", interface.name, interface.index));
+        }
+        let hardware = shape.map_or_else(Hardware::default, |shape| shape.hardware);
+        let device = Device {
+            name,
+            netdev: interface.name.clone(),
+            index: self.made,
+            ifindex: interface.index,
+            loopback: interface.loopback,
+            hardware,
+            state: RwLock::new(State::of(interface)),
+            contexts: Contexts::default(),
+            attr: DeviceAttr::of(guid::of_device(interface.mac, interface.index, ordinal)),
+            usage: Arc::default(),
+            counters: Counters::default(),
+        };
+        self.made += 1;
+        self.present.push(Arc::new(device));
     }
 }
 
@@ -147,6 +161,10 @@ pub(super) mod tests {
         }
     }
 
+    fn discover(interfaces: &[Interface]) -> DeviceList {
+        DeviceList::discover(interfaces, &Shapes::default())
+    }
+
     #[test]
     fn loopback_comes_last_and_interfaces_without_address_or_down_are_left_out() {
         let mut down = interface("eth1", 4, &["10.0.0.9"]);
@@ -157,7 +175,7 @@ pub(super) mod tests {
             interface("tun0", 3, &[]),
             down,
         ];
-        let devices = DeviceList::discover(&all).all();
+        let devices = discover(&all).all();
         let names: Vec<_> = devices.iter().map(|d| d.name()).collect();
         assert_eq!(names, ["ferroce_eth0.100", "ferroce_lo"]);
         assert_eq!(devices[0].index(), 0);
@@ -177,7 +195,7 @@ pub(super) mod tests {
 
     #[test]
     fn names_are_plain_short_and_unique() {
-        let devices = DeviceList::discover(&[
+        let devices = discover(&[
             interface("a:b", 1, &["10.0.0.1"]),
             interface("a_b", 2, &["10.0.0.2"]),
         ])
@@ -191,7 +209,7 @@ pub(super) mod tests {
     fn devices_come_and_go_with_their_interfaces() {
         let lo = interface("lo", 1, &["127.0.0.1"]);
         let mut eth0 = interface("eth0", 2, &["10.0.0.1"]);
-        let list = DeviceList::discover(&[lo.clone(), eth0.clone()]);
+        let list = discover(&[lo.clone(), eth0.clone()]);
         let names = || -> Vec<(String, u32)> {
             list.all()
                 .iter()
@@ -216,5 +234,39 @@ pub(super) mod tests {
         assert_eq!(names(), named(&[("ferroce_lo", 1), ("ferroce_eth0", 3)]));
         let new = list.with_address("10.0.0.1".parse().unwrap());
         assert!(new.is_some_and(|new| !Arc::ptr_eq(&new, &old)));
+    }
+
+    #[test]
+    fn a_file_orders_names_and_multiplies_devices() {
+        let interfaces = [
+            interface("lo", 1, &["127.0.0.1"]),
+            interface("eth0", 2, &["10.0.0.1"]),
+            interface("eth1", 3, &["10.0.1.1"]),
+        ];
+        let file = "[[device]]\ninterface = \"lo\"\ncount = 2\n[[device]]\ninterface = \"eth1\"\nname = \"mlx5_0\"\n\
+                    [[device]]\ninterface = \"eth1\"\nname = \"mlx5_1\"\nrate = 100\n[[device]]\ninterface = \"none\"\n";
+        let names = |others: bool| {
+            let shapes = Shapes::parse(&format!("others = {others}\n{file}"));
+            let list = DeviceList::discover(&interfaces, &shapes);
+            let guids: std::collections::HashSet<_> = list.all().iter().map(|d| d.guid()).collect();
+            assert_eq!(guids.len(), list.all().len());
+            assert_eq!(list.all()[3].hardware().link.rate, 1000);
+            list.update(&interfaces);
+            let names = list.all().iter().map(|d| d.name().to_owned()).collect();
+            list.update(&interfaces[..1]);
+            assert_eq!(
+                list.all().len(),
+                2,
+                "the devices of an interface go together"
+            );
+            list.update(&interfaces);
+            assert!(list.all().iter().any(|d| d.name() == "mlx5_1"));
+            names
+        };
+        let named: Vec<String> = names(false);
+        assert_eq!(named, ["ferroce_lo", "ferroce_lo_1", "mlx5_0", "mlx5_1"]);
+        let all: Vec<String> = names(true);
+        assert_eq!(all[..4], named[..]);
+        assert_eq!(all[4..], ["ferroce_eth0"]);
     }
 }

@@ -5,6 +5,7 @@ mod context;
 mod guid;
 mod limits;
 mod list;
+mod shape;
 mod state;
 mod watchers;
 
@@ -22,6 +23,8 @@ pub(crate) use self::guid::network_namespace;
 use self::limits::Usage;
 pub(crate) use self::limits::{Limit, Permit};
 pub(crate) use self::list::DeviceList;
+pub(crate) use self::shape::Shapes;
+pub use self::shape::{Hardware, LinkRate, PciAddress};
 use self::state::State;
 use self::watchers::Contexts;
 use crate::Error;
@@ -42,7 +45,7 @@ pub struct GidEntry {
     pub ifindex: u32,
 }
 
-/// A device: one network interface.
+/// A device: one network interface, or one of several on it that `FERROCE_DEVICES` asks for.
 #[derive(Debug)]
 pub struct Device {
     name: String,
@@ -50,6 +53,7 @@ pub struct Device {
     index: u32,
     ifindex: u32,
     loopback: bool,
+    hardware: Hardware,
     /// What follows the interface. Taken last; never held while anything else is done.
     state: RwLock<State>,
     contexts: Contexts,
@@ -78,6 +82,11 @@ impl Device {
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
+    }
+    /// What the device shows of hardware: rate of the port, place in the machine.
+    #[must_use]
+    pub fn hardware(&self) -> Hardware {
+        self.hardware
     }
     /// Node GUID.
     #[must_use]
