@@ -10,7 +10,7 @@ use ferroce_proto::time::Time;
 use super::Qp;
 use super::datagram::Known;
 use super::fast::Lanes;
-use super::fast::eligibility::Calm;
+use super::fast::eligibility::Eligibility;
 use super::fast::piggyback::Talk;
 use super::ferroce_peer::Asked;
 use super::paced::Paced;
@@ -44,7 +44,7 @@ pub(super) struct Locked {
     /// In the ready list for an acknowledgement that waits for something to go with.
     pub(super) holds_ack: bool,
     /// What short messages need not look at again.
-    pub(super) calm: Calm,
+    pub(super) eligibility: Eligibility,
     /// Which way its work went.
     pub(super) report: PathReport,
     /// Whether acknowledgements wait for the program's answers.
@@ -89,7 +89,7 @@ impl Locked {
             timer: None,
             queued: false,
             holds_ack: false,
-            calm: Calm::default(),
+            eligibility: Eligibility::default(),
             report: PathReport::default(),
             talk: Talk::default(),
             asked: Asked::default(),

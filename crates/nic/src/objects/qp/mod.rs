@@ -308,19 +308,19 @@ impl Qp {
     /// Takes its lock, for anything at all.
     fn lock(&self) -> LockGuard<'_, Locked> {
         let mut locked = self.lock_swiftly();
-        self.end_calm(&mut locked);
+        self.end_eligibility(&mut locked);
         locked
     }
 
     /// Something else than short messages by lanes is done next. What the peer may hold for taken
     /// is taken before that.
-    fn end_calm(&self, locked: &mut Locked) {
+    fn end_eligibility(&self, locked: &mut Locked) {
         self.keep_assurance(locked);
-        locked.calm.end();
+        locked.eligibility.end();
     }
 
-    /// Takes its lock, for what leaves the queue pair as [`Calm`](self::fast::eligibility::Calm) as
-    /// it is.
+    /// Takes its lock, for what leaves the queue pair as
+    /// [`Eligibility`](self::fast::eligibility::Eligibility) as it is.
     #[inline]
     fn lock_swiftly(&self) -> LockGuard<'_, Locked> {
         self.locked.lock()

@@ -51,7 +51,7 @@ impl Qp {
     }
     #[cold]
     fn post_generally(&self, mut locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
-        self.end_calm(&mut locked);
+        self.end_eligibility(&mut locked);
         self.step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
             .map_err(|e| post_error(&e))
     }

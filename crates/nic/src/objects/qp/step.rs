@@ -154,7 +154,7 @@ impl Qp {
     ) -> R {
         let rights = self.nic().rights().read();
         locked.seen = now;
-        locked.calm.end();
+        locked.eligibility.end();
         f(
             locked,
             &mut Cx {
@@ -259,7 +259,7 @@ impl Qp {
         }
         // What it was set for may be done long since.
         if locked.deadline().is_some_and(|at| at <= now) {
-            self.end_calm(&mut locked);
+            self.end_eligibility(&mut locked);
             self.on_due(&mut locked, now);
         }
         // The entry is used up: replace it, by a later one too.

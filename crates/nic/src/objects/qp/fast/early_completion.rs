@@ -7,7 +7,7 @@
 //! posted, and its memory is open.
 //!
 //! Who says so keeps it. Before it does anything else with the queue pair than short messages by
-//! lanes ([`Qp::end_calm`]), before a region is deregistered
+//! lanes ([`Qp::end_eligibility`]), before a region is deregistered
 //! ([`Nic::keep_assurances`](crate::engine::Nic::keep_assurances)), and before it looks at anything
 //! that the same process sent later to another of its queue pairs, it takes back what it said and
 //! then what is there. The word by which it takes that back and the slot make a decision between
@@ -99,10 +99,10 @@ impl Qp {
         };
         let psn = rc.last_psn();
         let catch = &mut Catch::default();
-        let done = acknowledge(rc, &locked.calm, &mut Results::new(self, catch), psn);
+        let done = acknowledge(rc, &locked.eligibility, &mut Results::new(self, catch), psn);
         if done != Swift::Done {
             let now = locked.seen;
-            self.end_calm(locked);
+            self.end_eligibility(locked);
             self.on_general_ack(locked, (psn, done), now);
         }
     }

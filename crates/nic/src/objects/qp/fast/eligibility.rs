@@ -10,12 +10,12 @@ use ferroce_proto::rc::SwiftHead;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::objects::qp) struct Calm {
+pub(in crate::objects::qp) struct Eligibility {
     sends: Option<SwiftHead>,
     takes: bool,
 }
 
-impl Calm {
+impl Eligibility {
     /// If a SEND may go into the lane, and an acknowledgement be taken out of it, whatever else
     /// there is to look at: what SENDs have in common.
     #[inline]

@@ -155,7 +155,7 @@ impl Qp {
             End::Sending => self.take_lane_acks(&mut locked, (now, catch)),
             End::Receiving => self.take_from_lane(&mut locked, (now, catch)),
         }
-        let speaks = locked.calm.sends().is_none()
+        let speaks = locked.eligibility.sends().is_none()
             && (locked.transport.wants_transmit() || locked.transport.next_local().is_some());
         drop(locked);
         if speaks {

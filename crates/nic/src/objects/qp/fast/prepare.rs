@@ -23,14 +23,14 @@ impl Qp {
         locked: &mut Locked,
         send: &PlainSend<'_>,
     ) -> Option<bool> {
-        if locked.calm.sends().is_none() {
+        if locked.eligibility.sends().is_none() {
             look(locked);
         }
         let Locked {
             transport: Transport::Rc(rc),
             lanes,
             memos: [from, into],
-            calm,
+            eligibility,
             room,
             ..
         } = locked
@@ -40,13 +40,13 @@ impl Qp {
         if !lanes.is_open() {
             return None;
         }
-        let common = calm.sends()?;
+        let common = eligibility.sends()?;
         let mut opens = Remembering {
             qp: self,
             memo: from,
         };
         let (head, rest) = rc.write_swiftly(common, (&mut opens, &RawMemory), send, room)?;
-        let takes = calm.takes();
+        let takes = eligibility.takes();
         let receives = Receives {
             qp: self,
             rc,
@@ -91,7 +91,7 @@ fn look(locked: &mut Locked) {
         && is_usual(locked)
         && let Some(common) = rc.swift_head()
     {
-        locked.calm.set_sends(common);
+        locked.eligibility.set_sends(common);
     }
 }
 

@@ -210,7 +210,7 @@ impl Qp {
         (now, catch): (Time, &mut Catch<'_>),
     ) {
         let before = locked.transport.state();
-        locked.calm.end();
+        locked.eligibility.end();
         // They may take more receives than one each, or none.
         if let Some(into) = &mut locked.lanes.into {
             into.next = None;
@@ -291,7 +291,7 @@ impl Qp {
             && must_tell
         {
             rc.owe_ack();
-            locked.calm.end();
+            locked.eligibility.end();
         }
     }
 

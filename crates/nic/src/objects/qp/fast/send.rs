@@ -326,7 +326,7 @@ impl Qp {
         let Transport::Rc(rc) = &mut locked.transport else {
             return;
         };
-        let taken = acknowledge(rc, &locked.calm, &mut Results::new(self, catch), psn);
+        let taken = acknowledge(rc, &locked.eligibility, &mut Results::new(self, catch), psn);
         if taken != Swift::Done {
             self.keep_assurance(locked);
             self.on_general_ack(locked, (psn, taken), now);

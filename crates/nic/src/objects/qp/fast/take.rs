@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Lanes;
 use crate::objects::cq::Catch;
 use crate::objects::qp::Qp;
-use crate::objects::qp::fast::eligibility::Calm;
+use crate::objects::qp::fast::eligibility::Eligibility;
 use crate::objects::qp::fast::rights_cache::Remembering;
 use crate::objects::qp::locked::Locked;
 use crate::objects::qp::results::Results;
@@ -60,7 +60,7 @@ impl Taken {
             transport: Transport::Rc(rc),
             lanes,
             memos: [_, memo],
-            calm,
+            eligibility,
             room,
             ..
         } = locked
@@ -80,10 +80,10 @@ impl Taken {
         // as a message.
         let is_answered = catch.is_polled() && into.held.is_conversation();
         let receiver = &mut into.receiver;
-        if !calm.takes() && rc.is_ready_to_take() {
-            calm.set_takes();
+        if !eligibility.takes() && rc.is_ready_to_take() {
+            eligibility.set_takes();
         }
-        let is_ready = calm.takes();
+        let is_ready = eligibility.takes();
         let mut opens = Remembering { qp, memo };
         while self.messages < BUDGET {
             let waiting = match receiver.look() {
@@ -97,7 +97,7 @@ impl Taken {
             if let (Some(ack), Some(out)) = (waiting.ack, &mut *out)
                 && let Some(psn) = out.on_ack(ack)
             {
-                let so_far = acknowledge(rc, calm, &mut Results::new(qp, catch), psn);
+                let so_far = acknowledge(rc, eligibility, &mut Results::new(qp, catch), psn);
                 if so_far != Swift::Done {
                     return Next::Acknowledged(psn, so_far);
                 }
@@ -143,11 +143,11 @@ fn unusual((head, rest): (Head, &[u8])) -> Next {
 #[inline]
 pub(super) fn acknowledge(
     rc: &mut RcQp,
-    calm: &Calm,
+    eligibility: &Eligibility,
     sink: &mut Results<'_, '_>,
     psn: Psn,
 ) -> Swift {
-    if calm.sends().is_some() || rc.is_ready_for_acks() {
+    if eligibility.sends().is_some() || rc.is_ready_for_acks() {
         rc.acknowledge_swiftly(sink, psn)
     } else {
         Swift::Unusual
