@@ -1,7 +1,7 @@
 //! What the process keeps in mind of the message that a peer may hold for taken
 //! (`crate::objects::qp`, `fast/early_completion`).
 //!
-//! One queue pair at a time assures something: of two messages that are both held for taken nobody
+//! One queue pair at a time promises something: of two messages that are both held for taken nobody
 //! could tell which came first.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -15,23 +15,23 @@ use crate::objects::cq::Catch;
 
 /// Nobody: no queue pair of a device has this number.
 const NOBODY: u32 = 0;
-/// Messages for others, and none for it between, after which another queue pair may assure
+/// Messages for others, and none for it between, after which another queue pair may promise
 /// something.
 const OTHERS: u32 = 64;
 
-/// Who assures something, and whether anybody may.
+/// Who promises something, and whether anybody may.
 #[derive(Debug, Default)]
-pub(super) struct Assurances {
+pub(super) struct EarlyCompletions {
     /// Number of the queue pair. Who is in its place takes it under its own lock.
     holder: AtomicU32,
-    /// What came for others since it assured something last.
+    /// What came for others since it promised something last.
     others: AtomicU32,
     /// Those who are about to close memory.
     closing: AtomicUsize,
 }
 
-impl Assurances {
-    /// The queue pair that may have assured something.
+impl EarlyCompletions {
+    /// The queue pair that may have promised something.
     #[inline]
     pub(super) fn holder(&self) -> Option<Qpn> {
         let holder = self.holder.load(Ordering::SeqCst);
@@ -49,7 +49,7 @@ impl Assurances {
         self.holder.compare_exchange(from, to, order, fails).is_ok()
     }
 
-    /// Whether a queue pair may assure something.
+    /// Whether a queue pair may promise something.
     #[inline]
     fn admits(&self, qpn: Qpn) -> bool {
         let me = qpn.get();
@@ -61,33 +61,35 @@ impl Assurances {
     }
 }
 
-/// As long as it lives no queue pair assures anything.
+/// As long as it lives no queue pair promises anything.
 #[derive(Debug)]
-pub(crate) struct NoAssurances<'a>(&'a Assurances);
+pub(crate) struct NoEarlyCompletions<'a>(&'a EarlyCompletions);
 
-impl Drop for NoAssurances<'_> {
+impl Drop for NoEarlyCompletions<'_> {
     fn drop(&mut self) {
         self.0.closing.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl Nic {
-    /// Memory is about to close: whoever assured that it takes a message has taken it when this
+    /// Memory is about to close: whoever promised that it takes a message has taken it when this
     /// returns. The caller has neither the lock of a queue pair nor that of the rights table.
-    pub(crate) fn keep_assurances(&self) -> NoAssurances<'_> {
-        // Who assures something does so under its own lock: before that is taken here, or else it
+    pub(crate) fn settle_early_completions(&self) -> NoEarlyCompletions<'_> {
+        // Who promises something does so under its own lock: before that is taken here, or else it
         // sees this. Who takes the place only now sees it as well, or is seen.
-        self.assurances.closing.fetch_add(1, Ordering::SeqCst);
-        self.end_assurance();
-        NoAssurances(&self.assurances)
+        self.early_completions
+            .closing
+            .fetch_add(1, Ordering::SeqCst);
+        self.end_early_completion();
+        NoEarlyCompletions(&self.early_completions)
     }
 
-    /// Lets the holder take what it has assured, and gives its place away.
-    pub(super) fn end_assurance(&self) {
-        if let Some(qpn) = self.assurances.holder() {
+    /// Lets the holder take what it has promised, and gives its place away.
+    pub(super) fn end_early_completion(&self) {
+        if let Some(qpn) = self.early_completions.holder() {
             match self.qps.find(qpn) {
-                Some(qp) => qp.end_assurance(),
-                None => self.release_assurance(qpn),
+                Some(qp) => qp.end_early_completion(),
+                None => self.release_early_completion(qpn),
             }
         }
     }
@@ -95,32 +97,32 @@ impl Nic {
     /// Something has come for another queue pair: what its sender held for taken before is taken
     /// first. The caller has no lock of a queue pair.
     #[inline]
-    pub(super) fn take_assured(&self, now: Time) {
-        if let Some(holder) = self.assurances.holder() {
+    pub(super) fn take_completed_early(&self, now: Time) {
+        if let Some(holder) = self.early_completions.holder() {
             self.take_from(holder, now);
         }
     }
 
     #[cold]
     fn take_from(&self, holder: Qpn, now: Time) {
-        if self.assurances.count_other() {
-            return self.end_assurance();
+        if self.early_completions.count_other() {
+            return self.end_early_completion();
         }
         if let Some(qp) = self.qps.find(holder) {
             qp.on_lane(End::Receiving, (now, &mut Catch::default()));
         }
     }
 
-    /// A queue pair, which assures nothing now, and whose lock the caller has if there is one,
+    /// A queue pair, which promises nothing now, and whose lock the caller has if there is one,
     /// leaves the place to others.
-    pub(crate) fn release_assurance(&self, qpn: Qpn) {
-        self.assurances.change(qpn.get(), NOBODY);
+    pub(crate) fn release_early_completion(&self, qpn: Qpn) {
+        self.early_completions.change(qpn.get(), NOBODY);
     }
 
-    /// Whether a queue pair, whose lock the caller has, may assure something. If so, it does.
+    /// Whether a queue pair, whose lock the caller has, may promise something. If so, it does.
     #[inline]
-    pub(crate) fn may_assure(&self, qpn: Qpn) -> bool {
-        self.assurances.admits(qpn)
+    pub(crate) fn may_complete_early(&self, qpn: Qpn) -> bool {
+        self.early_completions.admits(qpn)
     }
 }
 
@@ -131,29 +133,31 @@ mod tests {
     #[test]
     fn one_at_a_time_as_long_as_it_goes_on() {
         let (a, b) = (Qpn::new(5), Qpn::new(6));
-        let assurances = Assurances::default();
-        assert!(assurances.admits(a));
+        let early_completions = EarlyCompletions::default();
+        assert!(early_completions.admits(a));
         for _ in 0..3 * OTHERS {
-            assert!(!assurances.count_other());
-            assert!(!assurances.admits(b));
-            assert!(assurances.admits(a));
+            assert!(!early_completions.count_other());
+            assert!(!early_completions.admits(b));
+            assert!(early_completions.admits(a));
         }
-        assert_eq!(assurances.holder(), Some(a));
-        let others = (0..).take_while(|_| !assurances.count_other()).count();
+        assert_eq!(early_completions.holder(), Some(a));
+        let others = (0..)
+            .take_while(|_| !early_completions.count_other())
+            .count();
         assert_eq!(others, OTHERS as usize);
-        assert!(assurances.change(a.get(), NOBODY));
-        assert!(assurances.admits(b));
-        assert!(!assurances.admits(a));
+        assert!(early_completions.change(a.get(), NOBODY));
+        assert!(early_completions.admits(b));
+        assert!(!early_completions.admits(a));
     }
 
     #[test]
     fn nobody_while_memory_closes() {
-        let assurances = Assurances::default();
-        assurances.closing.fetch_add(2, Ordering::SeqCst);
-        assert!(!assurances.admits(Qpn::new(5)));
-        drop(NoAssurances(&assurances));
-        assert!(!assurances.admits(Qpn::new(5)));
-        drop(NoAssurances(&assurances));
-        assert!(assurances.admits(Qpn::new(5)));
+        let early_completions = EarlyCompletions::default();
+        early_completions.closing.fetch_add(2, Ordering::SeqCst);
+        assert!(!early_completions.admits(Qpn::new(5)));
+        drop(NoEarlyCompletions(&early_completions));
+        assert!(!early_completions.admits(Qpn::new(5)));
+        drop(NoEarlyCompletions(&early_completions));
+        assert!(early_completions.admits(Qpn::new(5)));
     }
 }

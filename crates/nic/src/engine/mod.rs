@@ -35,7 +35,7 @@ use ferroce_os::unix::{LocalUser, Relation};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
 
-use self::early_completions::Assurances;
+use self::early_completions::EarlyCompletions;
 pub(crate) use self::groups::GroupAt;
 use self::groups::Groups;
 use self::leave::Leaving;
@@ -80,7 +80,7 @@ pub struct Nic {
     /// None: nothing is authenticated.
     auth: Option<Auth>,
     rights: RightsTable,
-    assurances: Assurances,
+    early_completions: EarlyCompletions,
     qps: QpTable,
     groups: Groups,
     domains: Domains,

@@ -59,7 +59,7 @@ pub(crate) struct Eye {
     /// What was taken here is still to be said.
     holds: AtomicBool,
     /// The peer may hold the next message for taken when it is there.
-    assures: AtomicBool,
+    promises: AtomicBool,
 }
 
 impl Eye {
@@ -69,7 +69,7 @@ impl Eye {
             end,
             at: AtomicU64::new(NOWHERE),
             holds: AtomicBool::new(false),
-            assures: AtomicBool::new(false),
+            promises: AtomicBool::new(false),
         })
     }
 
@@ -90,13 +90,13 @@ impl Eye {
     /// The peer may hold the next message for taken when it is there, or may not any more. The
     /// caller has the queue pair's lock.
     #[inline]
-    pub(crate) fn assure(&self, assures: bool) {
-        self.assures.store(assures, Ordering::Relaxed);
+    pub(crate) fn set_promises(&self, promises: bool) {
+        self.promises.store(promises, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(crate) fn assures(&self) -> bool {
-        self.assures.load(Ordering::Relaxed)
+    pub(crate) fn promises(&self) -> bool {
+        self.promises.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -174,8 +174,8 @@ impl Watch {
     fn run(&mut self, nic: &Nic, seen: Seen, (now, catch): (Time, &mut Catch<'_>)) -> bool {
         match seen {
             Seen::News => {
-                if self.eye.end == End::Receiving && !self.eye.assures() {
-                    nic.take_assured(now);
+                if self.eye.end == End::Receiving && !self.eye.promises() {
+                    nic.take_completed_early(now);
                 }
                 self.qp.on_lane(self.eye.end, (now, catch));
                 self.served = true;

@@ -8,7 +8,7 @@ use ferroce_os::netdev;
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::random;
 
-use super::early_completions::Assurances;
+use super::early_completions::EarlyCompletions;
 use super::groups::Groups;
 use super::leave::Leaving;
 use super::neighbours::Neighbours;
@@ -81,7 +81,7 @@ impl Nic {
             peers,
             auth,
             rights: RightsTable::default(),
-            assurances: Assurances::default(),
+            early_completions: EarlyCompletions::default(),
             qps: QpTable::new(),
             groups: Groups::default(),
             domains: Domains::new(),

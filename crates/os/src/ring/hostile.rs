@@ -162,7 +162,7 @@ impl Ends {
             "read beyond what was put in"
         );
         let _ = (
-            self.producer.is_assured(rest),
+            self.producer.completes_early(rest),
             self.producer.is_accepted(value),
         );
         let _ = (

@@ -48,12 +48,12 @@ pub enum LaneWord {
     Accepted,
     /// Up to where the consumer has read.
     Read,
-    /// The last position of which the consumer has withdrawn its assurance.
+    /// The last position of which the consumer has withdrawn its promise.
     Withdrawn,
     /// The position of what is in a slot, plus one.
     Filled(u32),
     /// The length of what is in a slot; above it the lane that [`Says`](Self::Says) is about, plus
-    /// one, and what is assured there, plus one.
+    /// one, and what is promised there, plus one.
     Length(u32),
     /// Up to where the producer of what is in a slot has read a lane the other way.
     Says(u32),
@@ -63,19 +63,20 @@ pub enum LaneWord {
 /// position. As it is in a slot, since it is there with every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneAck {
-    /// What it adds to the word of the slot's length: the lane, and what is assured.
+    /// What it adds to the word of the slot's length: the lane, and what is promised.
     about: u32,
     read: u32,
 }
 
 impl LaneAck {
     /// Of a lane, which was read up to a position. If the next message there, with so many bytes
-    /// behind its head at most, is as good as taken (see [`LaneProducer::is_assured`]): most bytes.
+    /// behind its head at most, is as good as taken (see [`LaneProducer::completes_early`]): most
+    /// bytes.
     #[must_use]
     #[inline]
-    pub fn new(lane: u8, read: u32, assured: Option<u8>) -> Self {
-        let assured = assured.map_or(0, |most| u32::from(most) + 1);
-        let about = (u32::from(lane) + 1) << ACK_SHIFT | assured << ASSURED_SHIFT;
+    pub fn new(lane: u8, read: u32, early_limit: Option<u8>) -> Self {
+        let early_limit = early_limit.map_or(0, |most| u32::from(most) + 1);
+        let about = (u32::from(lane) + 1) << ACK_SHIFT | early_limit << EARLY_SHIFT;
         Self { about, read }
     }
 
@@ -98,10 +99,10 @@ impl LaneAck {
         self.about & LANE_MASK == (u32::from(lane) + 1) << ACK_SHIFT
     }
 
-    /// How many bytes are too many for what is assured: none if nothing is.
+    /// How many bytes are too many for what is promised: none if nothing is.
     #[inline]
     fn too_many(self) -> usize {
-        (self.about >> ASSURED_SHIFT) as usize
+        (self.about >> EARLY_SHIFT) as usize
     }
 }
 
@@ -109,8 +110,8 @@ impl LaneAck {
 const AHEAD: u32 = 6;
 /// Where the lane of a [`LaneAck`] begins in the word of a slot's length.
 const ACK_SHIFT: u32 = 16;
-/// Where what it assures begins.
-const ASSURED_SHIFT: u32 = 24;
+/// Where what it promises begins.
+const EARLY_SHIFT: u32 = 24;
 /// The lane, plus one.
 const LANE_MASK: u32 = 0xff << ACK_SHIFT;
 
@@ -154,7 +155,7 @@ pub struct LaneProducer<A> {
     at: u32,
     /// Up to where the consumer had read when last seen.
     read: u32,
-    /// What the consumer has said last: what it assures is about the position up to which it had
+    /// What the consumer has said last: what it promises is about the position up to which it had
     /// read.
     said: Option<LaneAck>,
 }
@@ -266,7 +267,7 @@ impl<A: LaneArea> LaneProducer<A> {
     /// taken: the consumer has said so of its place, and whenever it takes that back
     /// ([`LaneConsumer::withdraw`]) it sees the message first.
     #[inline]
-    pub fn is_assured(&mut self, rest: usize) -> bool {
+    pub fn completes_early(&mut self, rest: usize) -> bool {
         let last = self.at.wrapping_sub(1);
         let is_so = |said: LaneAck| said.read == last && rest < said.too_many();
         if !self.said.is_some_and(is_so) {
@@ -418,7 +419,7 @@ impl<A: LaneArea> LaneConsumer<A> {
         }
     }
 
-    /// What was assured of the next position is so no longer, but for a message that is there when
+    /// What was promised of the next position is so no longer, but for a message that is there when
     /// this returns: that is to be taken before anything else is done.
     pub fn withdraw(&self) {
         if let Some(at) = self.at

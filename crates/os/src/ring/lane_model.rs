@@ -247,10 +247,10 @@ fn an_answer_gives_slots_back() {
     });
 }
 
-/// Of two messages the second is sent into an assurance that is withdrawn at the same time: if its
+/// Of two messages the second is sent into a promise that is withdrawn at the same time: if its
 /// sender holds it for taken, the receiver has seen it when it has withdrawn.
 #[test]
-fn what_is_held_for_taken_is_seen_before_the_assurance_ends() {
+fn what_completed_early_is_seen_before_the_promise_ends() {
     check(|| {
         let there = Modelled::new();
         let sender = {
@@ -260,17 +260,17 @@ fn what_is_held_for_taken_is_seen_before_the_assurance_ends() {
                 let ack = LaneAck::new(0, 7, Some(4));
                 assert_eq!(out.on_ack(ack), 7);
                 assert!(out.push(message(1), None).unwrap());
-                let is_assured = out.is_assured(4);
+                let completes_early = out.completes_early(4);
                 assert!(out.push(message(2), None).unwrap());
-                assert!(!out.is_assured(4), "only the next one was");
-                is_assured
+                assert!(!out.completes_early(4), "only the next one was");
+                completes_early
             })
         };
         let mut consumer = LaneConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
         consumer.withdraw();
         let is_there = consumer.look().unwrap().is_some();
-        let is_assured = sender.join().unwrap();
-        assert!(is_there || !is_assured);
+        let completes_early = sender.join().unwrap();
+        assert!(is_there || !completes_early);
     });
 }

@@ -226,7 +226,7 @@ fn a_peer_that_lies_in_a_lane_is_found_out_or_not_believed() {
         let lane = LANES - 1;
         let ack = LaneAck::new(lane, read, Some(100));
         assert_eq!(producer.on_ack(ack), at);
-        assert!(!producer.is_assured(0), "what was put in is elsewhere");
+        assert!(!producer.completes_early(0), "what was put in is elsewhere");
     }
 }
 
@@ -254,7 +254,7 @@ fn the_next_message_is_as_good_as_taken_where_that_was_said() {
     let put = |out: &mut LaneSender, ack: Option<LaneAck>, rest: &[u8]| {
         ack.map(|ack| out.on_ack(ack));
         out.push((HEAD, rest), None).unwrap();
-        out.is_assured(rest.len())
+        out.completes_early(rest.len())
     };
     let at = out.position();
     assert!(!put(&mut out, None, &[0; 4]), "nothing was said");

@@ -92,7 +92,7 @@ impl Progress {
         let (dispatch, mut came) = (&mut self.dispatch, 0);
         wire.recv(number, WIRE_BUDGET, &mut |run| {
             came += run.map_or(1, |run| run.packets.len());
-            nic.take_assured(now);
+            nic.take_completed_early(now);
             match run {
                 Some(run) => dispatch.on_inbound_run(nic, &run, now),
                 None => nic.counters().count_dropped(DropReason::Malformed),
@@ -172,7 +172,7 @@ impl Progress {
     fn receive(&mut self, nic: &Nic, id: LinkId, now: Time) -> bool {
         let (dispatch, watched) = (&mut self.dispatch, self.incoming.watched());
         let received = self.incoming.recv(id, LINK_BUDGET, &mut |frame| {
-            nic.take_assured(now);
+            nic.take_completed_early(now);
             dispatch.on_local(nic, frame, now);
         });
         if self.incoming.watched() > watched {
@@ -187,7 +187,7 @@ impl Progress {
     pub(super) fn receive_ring(&mut self, nic: &Nic, index: usize, now: Time) {
         let (dispatch, id) = (&mut self.dispatch, self.incoming.watched_id(index));
         let received = self.incoming.recv_ring(index, LINK_BUDGET, &mut |frame| {
-            nic.take_assured(now);
+            nic.take_completed_early(now);
             dispatch.on_local(nic, frame, now);
         });
         if let Some(id) = id {

@@ -187,7 +187,7 @@ impl Mr {
         if self.owner.is_none() {
             check_range(context, addr, length, iova, access)?;
         }
-        let _none = context.nic().keep_assurances();
+        let _none = context.nic().settle_early_completions();
         let mut rights = context.nic().rights().write();
         check_windows(rights.get(self.key))?;
         rights.get(self.key).ok_or_else(gone)?;
@@ -227,7 +227,7 @@ impl Mr {
     /// # Errors
     /// EBUSY while windows are bound to it.
     pub fn deregister(&self) -> Result<(), Error> {
-        let _none = self.pd.context().nic().keep_assurances();
+        let _none = self.pd.context().nic().settle_early_completions();
         let mut rights = self.pd.context().nic().rights().write();
         check_windows(rights.get(self.key))?;
         rights.remove(self.key);
@@ -257,7 +257,7 @@ impl Drop for Mr {
         // none is under way, but for what goes by what a queue pair remembers, which is waited for.
         // Peers of this host who copy for themselves are waited for.
         let nic = self.pd.context().nic();
-        let _none = nic.keep_assurances();
+        let _none = nic.settle_early_completions();
         let mut rights = nic.rights().write();
         let windows = rights.windows_on(self.key).into_iter();
         let windows: Vec<_> = windows.map(|key| nic.boards().withdraw(key)).collect();

@@ -297,12 +297,12 @@ impl Qp {
     }
 
     /// What its peer may hold for taken is taken when this returns, and another queue pair may
-    /// assure something.
-    pub(crate) fn end_assurance(&self) {
+    /// promise something.
+    pub(crate) fn end_early_completion(&self) {
         let mut locked = self.lock_swiftly();
-        self.keep_assurance(&mut locked);
-        // Even if it assured nothing just now.
-        self.nic().release_assurance(self.qpn);
+        self.settle_early_completion(&mut locked);
+        // Even if it promised nothing just now.
+        self.nic().release_early_completion(self.qpn);
     }
 
     /// Takes its lock, for anything at all.
@@ -315,7 +315,7 @@ impl Qp {
     /// Something else than short messages by lanes is done next. What the peer may hold for taken
     /// is taken before that.
     fn end_eligibility(&self, locked: &mut Locked) {
-        self.keep_assurance(locked);
+        self.settle_early_completion(locked);
         locked.eligibility.end();
     }
 

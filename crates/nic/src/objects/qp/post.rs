@@ -25,9 +25,9 @@ impl Qp {
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
         let mut locked = self.lock_swiftly();
         if let Some(send) = wr.as_plain()
-            && let Some(is_assured) = self.put_plain(&mut locked, &send)
+            && let Some(completes_early) = self.put_plain(&mut locked, &send)
         {
-            self.sent_swiftly(&mut locked, wr, is_assured);
+            self.sent_swiftly(&mut locked, wr, completes_early);
             return Ok(());
         }
         self.post_generally(locked, wr)
@@ -38,11 +38,11 @@ impl Qp {
     #[inline]
     pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
         let mut locked = self.lock_swiftly();
-        let is_assured = self.put_swiftly(&mut locked, send);
-        if let Some(is_assured) = is_assured {
-            self.sent_swiftly(&mut locked, *send, is_assured);
+        let completes_early = self.put_swiftly(&mut locked, send);
+        if let Some(completes_early) = completes_early {
+            self.sent_swiftly(&mut locked, *send, completes_early);
         }
-        is_assured.is_some()
+        completes_early.is_some()
     }
     /// As [`put_swiftly`](Self::put_swiftly), which is inline where most SENDs come by.
     #[inline(never)]

@@ -303,7 +303,7 @@ impl Qp {
             return false;
         }
         self.nic().set_timer(self.qpn, locked.timer.take(), None);
-        self.nic().release_assurance(self.qpn);
+        self.nic().release_early_completion(self.qpn);
         self.say_end(&mut locked);
         locked.set_path(self.qpn, None);
         self.change_account(&mut locked);

@@ -8,12 +8,13 @@
 //!
 //! Who says so keeps it. Before it does anything else with the queue pair than short messages by
 //! lanes ([`Qp::end_eligibility`]), before a region is deregistered
-//! ([`Nic::keep_assurances`](crate::engine::Nic::keep_assurances)), and before it looks at anything
-//! that the same process sent later to another of its queue pairs, it takes back what it said and
-//! then what is there. The word by which it takes that back and the slot make a decision between
-//! both sides ([`LaneProducer::is_assured`](ferroce_os::ring::LaneProducer::is_assured)): either
-//! the sender waits for an acknowledgement as always, or the receiver has the message. One message
-//! at a time is assured, the one behind all that were taken, by one queue pair of the process.
+//! ([`Nic::settle_early_completions`](crate::engine::Nic::settle_early_completions)), and before it
+//! looks at anything that the same process sent later to another of its queue pairs, it takes back
+//! what it said and then what is there. The word by which it takes that back and the slot make a
+//! decision between both sides
+//! ([`LaneProducer::completes_early`](ferroce_os::ring::LaneProducer::completes_early)): either the
+//! sender waits for an acknowledgement as always, or the receiver has the message. One message at a
+//! time is promised, the one behind all that were taken, by one queue pair of the process.
 
 use ferroce_proto::rc::{RcQp, Swift};
 
@@ -27,7 +28,7 @@ use crate::objects::qp::locked::Locked;
 use crate::objects::qp::results::Results;
 use crate::objects::qp::transport::Transport;
 
-/// Most bytes that are assured: more than fit into a slot.
+/// Most bytes that are promised: more than fit into a slot.
 const MOST: u8 = u8::MAX - 1;
 
 /// A receive that was found to take a message, of so many bytes at most, as long as the rights
@@ -42,7 +43,7 @@ pub(super) struct Checked {
 pub(super) struct Receives<'a> {
     pub(super) qp: &'a Qp,
     pub(super) rc: &'a RcQp,
-    /// The region that the last message went to. One in another is not assured, since to look that
+    /// The region that the last message went to. One in another is not promised, since to look that
     /// up takes longer than it saves.
     pub(super) memo: &'a QpMemo,
 }
@@ -51,12 +52,12 @@ impl Receives<'_> {
     /// Most bytes of the next message that is surely taken if it comes by the lane, if its receive
     /// was looked at before, or is good now.
     #[inline]
-    pub(super) fn assured(&self, before: Option<Checked>) -> Option<u8> {
+    pub(super) fn early_limit(&self, before: Option<Checked>) -> Option<u8> {
         let edition = self.qp.nic().rights().edition();
         let is_good = |checked: &Checked| checked.edition == edition;
         let checked = before.filter(is_good).or_else(|| self.check(0))?;
         let qp = self.qp;
-        qp.nic().may_assure(qp.qpn).then_some(checked.most)
+        qp.nic().may_complete_early(qp.qpn).then_some(checked.most)
     }
 
     /// Looks at the receive for a message behind `ahead` others.
@@ -72,11 +73,11 @@ impl Receives<'_> {
 
 impl Lanes {
     /// Something was sent, and the peer has time to read it: looks at the receive for the message
-    /// behind the next one, if that next one is assured.
+    /// behind the next one, if that next one is promised.
     #[inline]
     pub(super) fn look_ahead(&mut self, receives: &Receives<'_>) {
         if let Some(into) = self.into.as_deref_mut()
-            && into.eye.assures()
+            && into.eye.promises()
         {
             into.next = receives.check(1);
         }
@@ -85,15 +86,15 @@ impl Lanes {
     /// Whether the message that was put in last, with so many bytes behind its header, is as good
     /// as taken: then it counts as acknowledged.
     #[inline]
-    pub(super) fn complete_if_assured(&mut self, rest: usize) -> bool {
+    pub(super) fn try_complete_early(&mut self, rest: usize) -> bool {
         let out = self.out.as_deref_mut();
-        out.is_some_and(|out| out.complete_if_assured(rest))
+        out.is_some_and(|out| out.try_complete_early(rest))
     }
 }
 
 impl Qp {
     /// What was sent last is as good as taken, and nothing else waits for an acknowledgement.
-    pub(in crate::objects::qp) fn complete_assured(&self, locked: &mut Locked) {
+    pub(in crate::objects::qp) fn complete_early(&self, locked: &mut Locked) {
         let Transport::Rc(rc) = &mut locked.transport else {
             return;
         };
@@ -107,17 +108,17 @@ impl Qp {
         }
     }
 
-    /// Takes what the peer may hold for taken, and leaves it to others to assure something.
-    pub(in crate::objects::qp) fn keep_assurance(&self, locked: &mut Locked) {
+    /// Takes what the peer may hold for taken, and leaves it to others to promise something.
+    pub(in crate::objects::qp) fn settle_early_completion(&self, locked: &mut Locked) {
         let into = locked.lanes.into.as_deref_mut();
         if into.is_some_and(Receiving::withdraw) {
-            self.take_assured(locked);
+            self.take_completed_early(locked);
         }
     }
 
     #[cold]
-    fn take_assured(&self, locked: &mut Locked) {
-        self.nic().release_assurance(self.qpn);
+    fn take_completed_early(&self, locked: &mut Locked) {
+        self.nic().release_early_completion(self.qpn);
         self.drain_lane(locked, (locked.seen, &mut Catch::default()));
         // Whoever has the lock may be about something that gives it no turn.
         if locked.transport.wants_transmit() && !locked.queued && !locked.retired {

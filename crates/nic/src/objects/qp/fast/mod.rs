@@ -121,20 +121,20 @@ impl Lanes {
     }
 
     /// Puts a packet (its header, and the rest) into the lane that it sends by, if a run goes on
-    /// with it, with what is to be said of the other lane: `assured` is asked only if something is.
-    /// Returns whether it is there.
+    /// with it, with what is to be said of the other lane: `early_limit` is asked only if something
+    /// is. Returns whether it is there.
     #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
     #[inline(always)]
     fn push(
         &mut self,
         packet: (Head, &[u8]),
-        assured: impl FnOnce(Option<Checked>) -> Option<u8>,
+        early_limit: impl FnOnce(Option<Checked>) -> Option<u8>,
     ) -> bool {
         let Some(out) = &mut self.out else {
             return false;
         };
         let into = self.into.as_deref_mut();
-        let ack = into.and_then(|into| into.on_answer(assured));
+        let ack = into.and_then(|into| into.on_answer(early_limit));
         let is_in = out.push(packet, ack);
         if let (false, Some(ack), Some(into)) = (is_in, ack, &mut self.into) {
             into.hold(ack.read());

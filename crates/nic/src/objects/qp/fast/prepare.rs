@@ -52,18 +52,24 @@ impl Qp {
             rc,
             memo: into,
         };
-        let assured = |next| if takes { receives.assured(next) } else { None };
-        if !lanes.push((head, rest), assured) {
+        let early_limit = |next| {
+            if takes {
+                receives.early_limit(next)
+            } else {
+                None
+            }
+        };
+        if !lanes.push((head, rest), early_limit) {
             return None;
         }
         lanes.wake(self.nic().looks_again());
         self.tally.count_tx(1, Bth::LEN + rest.len());
         lanes.look_ahead(&receives);
-        let is_assured = !rc.is_unanswered() && lanes.complete_if_assured(rest.len());
-        Some(is_assured)
+        let completes_early = !rc.is_unanswered() && lanes.try_complete_early(rest.len());
+        Some(completes_early)
     }
 
-    /// A SEND is in the lane: the transport is told so. If it `is_assured`, it is done.
+    /// A SEND is in the lane: the transport is told so. If it `completes_early`, it is done.
     #[expect(
         clippy::inline_always,
         reason = "a work request is not to go through memory"
@@ -73,13 +79,13 @@ impl Qp {
         &self,
         locked: &mut Locked,
         wr: impl Into<SendWr>,
-        is_assured: bool,
+        completes_early: bool,
     ) {
         if let Transport::Rc(rc) = &mut locked.transport {
             rc.sent_swiftly(wr);
         }
-        if is_assured {
-            self.complete_assured(locked);
+        if completes_early {
+            self.complete_early(locked);
         }
     }
 }

@@ -29,36 +29,36 @@ pub(super) struct Receiving {
 
 impl Receiving {
     /// What the next message that goes the other way says of this lane, and for how many bytes of
-    /// the one that comes then it is `assured` that it is taken.
+    /// the one that comes then it is `early_limit` that it is taken.
     #[inline]
     pub(super) fn on_answer(
         &mut self,
-        assured: impl FnOnce(Option<Checked>) -> Option<u8>,
+        early_limit: impl FnOnce(Option<Checked>) -> Option<u8>,
     ) -> Option<LaneAck> {
         let read = self.held.on_answer()?;
-        let assured = assured(self.next.take());
+        let early_limit = early_limit(self.next.take());
         self.eye.hold(false);
-        self.eye.assure(assured.is_some());
-        Some(LaneAck::new(self.receiver.lane(), read, assured))
+        self.eye.set_promises(early_limit.is_some());
+        Some(LaneAck::new(self.receiver.lane(), read, early_limit))
     }
 
     /// The message did not go, and what it would have said waits.
     pub(super) fn hold(&mut self, read: u32) {
         self.held.put_back(read);
         self.eye.hold(true);
-        self.eye.assure(false);
+        self.eye.set_promises(false);
     }
 
-    /// Takes back what was assured of the next message, if anything was. Returns whether that may
+    /// Takes back what was promised of the next message, if anything was. Returns whether that may
     /// be there: then it is to be taken before anything else is done.
     pub(super) fn withdraw(&mut self) -> bool {
         self.next = None;
-        let assures = self.eye.assures();
-        if assures {
-            self.eye.assure(false);
+        let promises = self.eye.promises();
+        if promises {
+            self.eye.set_promises(false);
             self.receiver.withdraw();
         }
-        assures
+        promises
     }
 
     /// Messages were taken up to a position, which is said now.
@@ -82,7 +82,7 @@ impl Receiving {
     /// was said now.
     #[inline]
     fn on_taken(&mut self, (messages, read): (u32, u32), is_polled: bool) -> bool {
-        self.eye.assure(false);
+        self.eye.set_promises(false);
         if messages != 1 {
             self.next = None;
         }

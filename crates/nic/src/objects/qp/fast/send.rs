@@ -104,13 +104,13 @@ impl Sending {
     /// Whether what was put in last, with so many bytes behind its header, is as good as taken. If
     /// so, it counts as acknowledged.
     #[inline]
-    pub(super) fn complete_if_assured(&mut self, rest: usize) -> bool {
-        let is_assured = self.sender.is_assured(rest);
-        if is_assured {
+    pub(super) fn try_complete_early(&mut self, rest: usize) -> bool {
+        let completes_early = self.sender.completes_early(rest);
+        if completes_early {
             self.seen = self.sender.position();
             self.eye.look_at(Some(self.seen));
         }
-        is_assured
+        completes_early
     }
 
     /// Wakes the receiver, if it sleeps, for what was left.
@@ -328,7 +328,7 @@ impl Qp {
         };
         let taken = acknowledge(rc, &locked.eligibility, &mut Results::new(self, catch), psn);
         if taken != Swift::Done {
-            self.keep_assurance(locked);
+            self.settle_early_completion(locked);
             self.on_general_ack(locked, (psn, taken), now);
         }
     }

@@ -1,4 +1,4 @@
-//! A message that its receiver has assured is done when it is in the lane, and comes whatever
+//! A message that its receiver has promised is done when it is in the lane, and comes whatever
 //! either side does next.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -109,7 +109,7 @@ impl Talk {
     }
 
     /// Arms the first side's queue for a completion that is still to come. A round of the device
-    /// would change what is assured, so the queue is polled only while it holds a completion:
+    /// would change what is promised, so the queue is polled only while it holds a completion:
     /// arming raises an event then.
     fn arm_first(&self) {
         loop {
@@ -134,16 +134,16 @@ impl Talk {
 
     /// Talks until a message of the first side is done when it is sent. It is not received then.
     #[track_caller]
-    fn until_assured(&mut self) {
+    fn until_completed_early(&mut self) {
         for _ in 0..200 {
             if self.send_first(LEN) {
                 return;
             }
-            // One queue pair of a process assures something: not this one.
+            // One queue pair of a process promises something: not this one.
             let _ = self.a.qp.query();
             self.answer();
         }
-        panic!("no message is assured");
+        panic!("no message is promised");
     }
 
     /// What the first side has sent last is complete, and in the memory of the second one.
@@ -181,7 +181,7 @@ fn set_state(qp: &Qp, state: QpState) {
 #[ignore = "run by the test below"]
 fn without_a_look() {
     let mut talk = Talk::new(16);
-    talk.until_assured();
+    talk.until_completed_early();
     for _ in 0..100 {
         talk.take(1);
         talk.last_is_there(&talk.memory[1].snapshot());
@@ -194,7 +194,7 @@ fn without_a_look() {
     drop(talk);
     // One receive at a time, which is posted just before the answer, is enough.
     let mut talk = Talk::new(1);
-    talk.until_assured();
+    talk.until_completed_early();
     talk.answer();
 }
 
@@ -224,7 +224,7 @@ fn with_a_receiver_that_ends() {
     ];
     for (how, end) in ends {
         let mut talk = Talk::new(16);
-        talk.until_assured();
+        talk.until_completed_early();
         end(&talk);
         println!("{how}");
         talk.last_is_there(&talk.memory[1].snapshot());
@@ -244,7 +244,7 @@ fn it_comes_though_its_receiver_ends() {
 #[ignore = "run by the test below"]
 fn with_a_region_that_is_deregistered() {
     let mut talk = Talk::new(16);
-    talk.until_assured();
+    talk.until_completed_early();
     let none = Buffer::new(&talk.b.pd, vec![0; LEN]);
     let [_, memory] = &mut talk.memory;
     let there = std::mem::replace(memory, none).deregister();
@@ -268,7 +268,7 @@ fn with_a_sender_that_ends() {
     ];
     for end in ends {
         let mut talk = Talk::new(16);
-        talk.until_assured();
+        talk.until_completed_early();
         end(&talk);
         talk.is_received();
     }
@@ -283,7 +283,7 @@ fn it_comes_though_its_sender_ends() {
 #[ignore = "run by the test below"]
 fn without_a_receive_for_it() {
     let mut talk = Talk::new(16);
-    talk.until_assured();
+    talk.until_completed_early();
     talk.answer();
     assert!(!talk.send_first(LEN + 1), "too long for its receive");
     let wc = next_completion(&talk.a.cq);
@@ -291,7 +291,7 @@ fn without_a_receive_for_it() {
     drop(talk);
 
     let mut talk = Talk::new(1);
-    talk.until_assured();
+    talk.until_completed_early();
     talk.take(1);
     // Answered without a receive for the next one.
     talk.send(1, LEN);
@@ -303,7 +303,7 @@ fn without_a_receive_for_it() {
 }
 
 #[test]
-fn what_has_no_receive_is_not_assured() {
+fn what_has_no_receive_does_not_complete_early() {
     run_without_thread("without_a_receive_for_it");
 }
 
@@ -332,7 +332,7 @@ fn with_another_queue_pair() {
         sges: sges(),
     };
     to.post_one_recv(receive).unwrap();
-    talk.until_assured();
+    talk.until_completed_early();
     let payload = Payload::Sges(vec![talk.memory[0].sge(0, LEN)].into());
     let send = SendWr {
         to: SendTo::Peer,
