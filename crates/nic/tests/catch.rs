@@ -444,7 +444,7 @@ fn alone_overflow() {
         };
         // Silence is how the sender hears of the receiver's end.
         let talk = Talk::patient(queues, 12);
-        if std::env::var_os("FERROCE_RING_LANES").is_none() {
+        if std::env::var_os("FERROCE_SHORT_RINGS").is_none() {
             talk.warm_up();
         }
         let (full, other) = (
@@ -515,7 +515,7 @@ fn alone_overflow() {
 
 #[test]
 fn a_queue_that_nobody_polls_overflows_as_without_lanes() {
-    let seen = [&[][..], &[("FERROCE_RING_LANES", "off")]].map(|more| {
+    let seen = [&[][..], &[("FERROCE_SHORT_RINGS", "off")]].map(|more| {
         let environment = [&[("FERROCE_THREAD", "off")], more].concat();
         let text = run_alone("alone_overflow", &environment);
         assert!(text.contains("1 passed"), "{text}");

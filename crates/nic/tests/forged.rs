@@ -87,7 +87,7 @@ impl Peer {
             .expect("connected");
         let buffer = Buffer::new(&end.pd, vec![0; 64]);
         Self {
-            // The port of a Ferroce's lane.
+            // The port of a Ferroce's private port.
             forger: Forger::new(PEER, port(own, slot)),
             from_device,
             ring: RecvRing::new(8, 2048),
@@ -152,7 +152,7 @@ fn child_echo() {
     assert_eq!((question.room, question.to), (None, PEER_QP));
     assert!(
         !peer.reports_gaps(),
-        "it only sends from the port of a lane"
+        "it only sends from the port of a private port"
     );
     let answer = Drain {
         room: Some(1 << 20),

@@ -52,7 +52,7 @@ fn alone_without_lanes() {
 
 #[test]
 fn lanes_can_be_turned_off() {
-    let off = [("FERROCE_THREAD", "off"), ("FERROCE_RING_LANES", "off")];
+    let off = [("FERROCE_THREAD", "off"), ("FERROCE_SHORT_RINGS", "off")];
     run("alone_without_lanes", &off);
 }
 

@@ -239,7 +239,7 @@ fn connect(both: &Both) {
 #[ignore = "run by the tests below"]
 fn alone_race() {
     let (mut both, mut seeded) = (Both::new(), Seeded(7));
-    let has_lanes = std::env::var_os("FERROCE_RING_LANES").is_none();
+    let has_lanes = std::env::var_os("FERROCE_SHORT_RINGS").is_none();
     let (mut outcomes, mut by_lane, all) = (BTreeSet::new(), 0, rounds(1000));
     let ways = [Way::Deregister, Way::Drop, Way::Elsewhere, Way::OtherPd];
     for round in 0..all {
@@ -275,7 +275,7 @@ fn seen(more: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn memory_that_was_taken_back_is_not_touched_by_messages_of_a_lane() {
     let by_lanes = seen(&[]);
-    let by_the_ring = seen(&[("FERROCE_RING_LANES", "off"), ("FERROCE_ROUNDS", "64")]);
+    let by_the_ring = seen(&[("FERROCE_SHORT_RINGS", "off"), ("FERROCE_ROUNDS", "64")]);
     assert_eq!(by_lanes, by_the_ring, "with lanes, and without");
     assert_eq!(by_lanes.len(), 8, "each ends in one way");
 }

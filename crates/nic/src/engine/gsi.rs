@@ -23,7 +23,7 @@ use crate::base::sync::lock;
 use crate::cm::{Host, Via};
 use crate::link::local::{ConnectError, Frame, is_vouched};
 use crate::link::path::{Came, Egress, Origin};
-use crate::link::wire::private_ports::LANES;
+use crate::link::wire::private_ports::PRIVATE_PORTS;
 use crate::link::{Addressing, Batch};
 
 /// Processes at most that get a copy of one MAD.
@@ -52,7 +52,9 @@ impl Host for Nic {
         let repeated = lock(&self.repeats).count(addressing.dst, mad);
         let found = match repeated.checked_sub(1) {
             None => self.wire_to(addressing.dst),
-            Some(lane) => self.wire_to_lane(addressing.dst, lane % LANES),
+            Some(private_port) => {
+                self.wire_to_private_port(addressing.dst, private_port % PRIVATE_PORTS)
+            }
         };
         let egress = match found {
             Ok((egress, _)) => egress,

@@ -52,7 +52,7 @@ use crate::cm::CmService;
 use crate::link::Addressing;
 use crate::link::local::ConnectError;
 use crate::link::path::{Egress, Policy};
-use crate::link::wire::private_ports::{Flow, lane_port, lane_to};
+use crate::link::wire::private_ports::{Flow, private_port_number, private_port_to};
 use crate::objects::ah::AhTable;
 use crate::objects::device::{DeviceAttr, DeviceList, Shapes};
 use crate::objects::xrc::Domains;
@@ -246,11 +246,15 @@ impl Nic {
     }
     /// The same for what goes to a queue pair. Other makes' are of slot 0, or of any.
     pub(crate) fn wire_to_qp(&self, dst: Gid, dest: Qpn) -> Result<(Arc<Egress>, u32), Error> {
-        self.wire_to_lane(dst, lane_to(slot_of(dest)))
+        self.wire_to_private_port(dst, private_port_to(slot_of(dest)))
     }
-    /// The same in a lane.
-    fn wire_to_lane(&self, dst: Gid, lane: u8) -> Result<(Arc<Egress>, u32), Error> {
-        self.wire_by(dst, |wire| wire.to_in_lane(dst, lane))
+    /// The same from a private port.
+    fn wire_to_private_port(
+        &self,
+        dst: Gid,
+        private_port: u8,
+    ) -> Result<(Arc<Egress>, u32), Error> {
+        self.wire_by(dst, |wire| wire.to_from_private_port(dst, private_port))
     }
     /// Whether a host, as the source of what came over the wire, is one of those that
     /// `FERROCE_PEERS` lets in. An address of this host may be any user's.
@@ -290,15 +294,15 @@ impl Nic {
     }
     /// The port from which the process of a queue pair elsewhere sends to this one, if it is of our
     /// kind.
-    pub(crate) fn lane_from(&self, qpn: Qpn) -> Option<u16> {
+    pub(crate) fn private_port_from(&self, qpn: Qpn) -> Option<u16> {
         let slot = slot_of(qpn);
         // No process of our kind has slot 0.
-        (slot != 0).then(|| lane_port(slot, lane_to(self.numbers.slot())))
+        (slot != 0).then(|| private_port_number(slot, private_port_to(self.numbers.slot())))
     }
     /// Something is going to come from the process of a queue pair elsewhere: asks the kernel for
     /// it.
     pub(crate) fn expect_from_qp(&self, addressing: &Addressing, qpn: Qpn) {
-        if let Some(port) = self.lane_from(qpn) {
+        if let Some(port) = self.private_port_from(qpn) {
             self.expect_flow(&addressing.reversed(), port);
         }
     }

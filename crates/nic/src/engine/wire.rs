@@ -1,4 +1,5 @@
-//! The ways out to other hosts, one per IP version and lane, and the sockets that bring what comes.
+//! The ways out to other hosts, one per IP version and private port, and the sockets that bring
+//! what comes.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,18 +17,18 @@ use crate::base::sync::lock;
 use crate::link::InboundRun;
 use crate::link::fault::Fault;
 use crate::link::path::{Egress, WireOutlet};
-use crate::link::wire::private_ports::{Flow, LANES};
+use crate::link::wire::private_ports::{Flow, PRIVATE_PORTS};
 use crate::link::wire::{Of, WireLink};
 
 /// Any address of an IP version stands for the version.
 const V4: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
 const V6: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 
-/// Numbers of tokens: the shared sockets, the bad network's timer, then the lanes out of both
-/// versions, then flows.
+/// Numbers of tokens: the shared sockets, the bad network's timer, then the private ports out of
+/// both versions, then flows.
 const TIMER: u32 = 2;
-const FIRST_LANE: u32 = 3;
-const FIRST_FLOW: u32 = FIRST_LANE + 2 * LANES as u32;
+const FIRST_PRIVATE_PORT: u32 = 3;
+const FIRST_FLOW: u32 = FIRST_PRIVATE_PORT + 2 * PRIVATE_PORTS as u32;
 
 /// Time from one attempt of a guest to get the port to the next: the first after a process has
 /// ended, and at most.
@@ -36,8 +37,8 @@ const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 /// No attempt is due.
 const NEVER: u64 = u64::MAX;
 
-/// The environment variable that turns lanes off.
-const VARIABLE: &str = "FERROCE_LANES";
+/// The environment variable that turns private ports off.
+const VARIABLE: &str = "FERROCE_PRIVATE_PORTS";
 
 /// The wire link with its ways out.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub(super) struct Wire {
     v4: Option<Arc<Egress>>,
     v6: Option<Arc<Egress>>,
     /// Of version 4, then of version 6; made when they are first needed.
-    lanes: [OnceLock<Option<Arc<Egress>>>; 2 * LANES as usize],
+    private_ports: [OnceLock<Option<Arc<Egress>>>; 2 * PRIVATE_PORTS as usize],
     poller: Arc<Poller>,
     /// When a guest tries again to get the port.
     attempt_at: AtomicU64,
@@ -59,8 +60,11 @@ pub(super) struct Wire {
 impl Wire {
     /// Opens the sockets and watches them, for the process that has `slot`.
     pub(super) fn open(slot: u16, poller: &Arc<Poller>) -> Result<Self, Error> {
-        let lanes = !ferroce_os::environment::is_off(VARIABLE);
-        let link = Arc::new(WireLink::open(lanes.then_some(slot), Fault::from_env()?)?);
+        let private_ports = !ferroce_os::environment::is_off(VARIABLE);
+        let link = Arc::new(WireLink::open(
+            private_ports.then_some(slot),
+            Fault::from_env()?,
+        )?);
         let watch = |e| Error::system("cannot watch the UDP sockets", &e);
         let v4 = egress(&link, (V4, None), poller, 0).map_err(watch)?;
         let v6 = egress(&link, (V6, None), poller, 1).map_err(watch)?;
@@ -73,7 +77,7 @@ impl Wire {
             link,
             v4,
             v6,
-            lanes: Default::default(),
+            private_ports: Default::default(),
             poller: Arc::clone(poller),
             attempt_at: AtomicU64::new(NEVER),
             pause: Mutex::new(LAST_ATTEMPT),
@@ -141,19 +145,19 @@ impl Wire {
         }
     }
 
-    /// The way to an address in a lane; without one, from the shared port.
-    pub(super) fn to_in_lane(&self, dst: Gid, lane: u8) -> Option<&Arc<Egress>> {
+    /// The way to an address from a private port; without one, from the shared port.
+    pub(super) fn to_from_private_port(&self, dst: Gid, private_port: u8) -> Option<&Arc<Egress>> {
         let v6 = u32::from(dst.ip().is_ipv6());
-        let index = v6 * u32::from(LANES) + u32::from(lane);
-        let own = self.lanes.get(index as usize)?.get_or_init(|| {
-            if !self.link.has_lane(dst, lane) {
+        let index = v6 * u32::from(PRIVATE_PORTS) + u32::from(private_port);
+        let own = self.private_ports.get(index as usize)?.get_or_init(|| {
+            if !self.link.has_private_port(dst, private_port) {
                 return None;
             }
             egress(
                 &self.link,
-                (dst, Some(lane)),
+                (dst, Some(private_port)),
                 &self.poller,
-                FIRST_LANE + index,
+                FIRST_PRIVATE_PORT + index,
             )
             .inspect_err(|error| {
                 tracing::warn!(target: "ferroce::wire", %error, "cannot watch a UDP socket");
@@ -169,9 +173,11 @@ impl Wire {
         match number {
             0 => self.v4.as_ref(),
             1 => self.v6.as_ref(),
-            FIRST_LANE..FIRST_FLOW => {
-                let lane = self.lanes.get((number - FIRST_LANE) as usize)?;
-                lane.get()?.as_ref()
+            FIRST_PRIVATE_PORT..FIRST_FLOW => {
+                let private_port = self
+                    .private_ports
+                    .get((number - FIRST_PRIVATE_PORT) as usize)?;
+                private_port.get()?.as_ref()
             }
             _ => None,
         }

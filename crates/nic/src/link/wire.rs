@@ -70,8 +70,8 @@ pub(crate) struct WireLink {
 
 impl WireLink {
     /// Opens UDP port 4791 on all addresses, shared with other processes of the same user, for the
-    /// process that has `slot`; `None`: without lanes. Where another user's Ferroce has the port,
-    /// it is a guest there (see [`shared_port`]).
+    /// process that has `slot`; `None`: without private ports. Where another user's Ferroce has the
+    /// port, it is a guest there (see [`shared_port`]).
     ///
     /// # Errors
     /// EADDRINUSE if anybody else owns the port; EAFNOSUPPORT in a namespace without IP; EMFILE and
@@ -168,11 +168,11 @@ impl WireLink {
         taken
     }
 
-    /// The descriptor by which a destination is reached, in a lane if one is given: it is writable
-    /// when a blocked [`send`](Self::send) can go on.
-    pub(crate) fn fd_to(&self, dst: Gid, lane: Option<u8>) -> Option<RawFd> {
-        match lane {
-            Some(_) => self.sender(dst, lane),
+    /// The descriptor by which a destination is reached, from a private port if one is given: it is
+    /// writable when a blocked [`send`](Self::send) can go on.
+    pub(crate) fn fd_to(&self, dst: Gid, private_port: Option<u8>) -> Option<RawFd> {
+        match private_port {
+            Some(_) => self.sender(dst, private_port),
             None => self.socket_to(dst),
         }
         .map(AsRawFd::as_raw_fd)

@@ -20,8 +20,8 @@ const REORDER_BY: Duration = Duration::from_micros(1000);
 pub(crate) struct Frame {
     /// Where it goes.
     pub(crate) addressing: Addressing,
-    /// The lane that it leaves in.
-    pub(crate) lane: Option<u8>,
+    /// The private port that it leaves in.
+    pub(crate) private_port: Option<u8>,
     /// BTH through ICRC.
     pub(crate) bytes: Vec<u8>,
 }

@@ -8,7 +8,7 @@ use crate::link::Addressing;
 
 fn frame(number: u32) -> Frame {
     Frame {
-        lane: None,
+        private_port: None,
         addressing: Addressing::default(),
         bytes: number.to_be_bytes().to_vec(),
     }

@@ -136,7 +136,7 @@ impl LocalLinks {
         } else {
             Ok(RING)
         };
-        let lanes = !is_off("FERROCE_RING_LANES");
+        let lanes = !is_off("FERROCE_SHORT_RINGS");
         let room = Room {
             send_buffer: SEND_BUFFER,
             ring,

@@ -104,32 +104,32 @@ impl Outlet for LocalOutlet {
     }
 }
 
-/// The wire link, for one IP version and lane.
+/// The wire link, for one IP version and private port.
 #[derive(Debug)]
 pub(crate) struct WireOutlet {
     link: Arc<WireLink>,
-    lane: Option<u8>,
+    private_port: Option<u8>,
     watched: Watched,
 }
 
 impl WireOutlet {
-    /// Watches the socket that leads to addresses like `to`, in a lane if one is given, under
-    /// `token`; `None` if there is no such socket.
+    /// Watches the socket that leads to addresses like `to`, from a private port if one is given,
+    /// under `token`; `None` if there is no such socket.
     pub(crate) fn new(
         link: &Arc<WireLink>,
-        (to, lane): (Gid, Option<u8>),
+        (to, private_port): (Gid, Option<u8>),
         poller: &Arc<Poller>,
         token: u64,
     ) -> io::Result<Option<Self>> {
-        let Some(fd) = link.fd_to(to, lane) else {
+        let Some(fd) = link.fd_to(to, private_port) else {
             return Ok(None);
         };
-        // What sends in a lane receives nothing.
-        let idle = lane.map_or(Interest::READ, |_| Interest::HANGUP);
+        // What sends from a private port receives nothing.
+        let idle = private_port.map_or(Interest::READ, |_| Interest::HANGUP);
         let watched = Watched::new(poller, fd, token, idle)?;
         Ok(Some(Self {
             link: Arc::clone(link),
-            lane,
+            private_port,
             watched,
         }))
     }
@@ -143,7 +143,7 @@ impl Outlet for WireOutlet {
         icrc::LEN
     }
     fn send(&self, _from: Qpn, batch: &mut Batch) -> Sent {
-        self.link.send(self.lane, batch)
+        self.link.send(self.private_port, batch)
     }
     /// Frames exist between processes of one host only.
     fn send_frame(&self, _frame: &Frame<'_>) -> Sent {

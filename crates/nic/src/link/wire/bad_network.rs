@@ -39,7 +39,7 @@ impl BadNetwork {
 
     /// Takes all packets of a batch, with their ICRCs: what happens to them after that must not be
     /// repaired.
-    pub(super) fn admit(&self, encap: &Encapsulation, lane: Option<u8>, batch: &mut Batch) {
+    pub(super) fn admit(&self, encap: &Encapsulation, private_port: Option<u8>, batch: &mut Batch) {
         let mut network = lock(&self.network);
         let now = clock::monotonic();
         for packet in batch.packets() {
@@ -48,7 +48,7 @@ impl BadNetwork {
                 now,
                 Frame {
                     addressing: batch.addressing,
-                    lane,
+                    private_port,
                     bytes,
                 },
             );

@@ -1,4 +1,4 @@
-//! Lanes: what one process sends to another has a source port of its own.
+//! Private ports: what one process sends to another has a source port of its own.
 //!
 //! All processes of a namespace share port 4791, and of datagrams with the same addresses and ports
 //! the kernel gives all to one of them. `RoCEv2` leaves the source port free, so a sender uses one
@@ -25,25 +25,25 @@ use super::WireLink;
 use crate::base::sync::{read, write};
 use crate::link::Inbound;
 
-/// Lanes out of a process, per IP version.
-pub(crate) const LANES: u8 = 16;
+/// Private ports out of a process, per IP version.
+pub(crate) const PRIVATE_PORTS: u8 = 16;
 /// The source ports that the specification has in mind.
 const FIRST_PORT: u16 = 0xC000;
-/// Sockets for lanes into a process.
+/// Sockets for private ports into a process.
 const MAX_RECEIVERS: usize = 128;
 /// So many packets of a flow are passed on before it gets a socket.
 const STRAYS: u8 = 8;
 /// Flows that are counted at once; strangers can fill the list, then it starts again.
 const MAX_STRAYS: usize = 256;
 
-/// The lane to the process that has a slot.
-pub(crate) fn lane_to(slot: u16) -> u8 {
-    slot.to_le_bytes()[0] % LANES
+/// The private port to the process that has a slot.
+pub(crate) fn private_port_to(slot: u16) -> u8 {
+    slot.to_le_bytes()[0] % PRIVATE_PORTS
 }
 
-/// The port that the process of slot `from` sends from, in one of its lanes.
-pub(crate) fn lane_port(from: u16, lane: u8) -> u16 {
-    FIRST_PORT | from << LANES.trailing_zeros() | u16::from(lane % LANES)
+/// The port that the process of slot `from` sends from, in one of its private ports.
+pub(crate) fn private_port_number(from: u16, private_port: u8) -> u16 {
+    FIRST_PORT | from << PRIVATE_PORTS.trailing_zeros() | u16::from(private_port % PRIVATE_PORTS)
 }
 
 /// What comes from one port of a peer to one of our addresses.
@@ -68,13 +68,13 @@ impl Flow {
     }
 }
 
-/// The sockets that send in lanes, each opened when it is first needed; `None` where that was not
-/// possible.
+/// The sockets that send from private ports, each opened when it is first needed; `None` where that
+/// was not possible.
 #[derive(Debug)]
 pub(super) struct Senders {
     slot: u16,
-    v4: [OnceLock<Option<UdpSocket>>; LANES as usize],
-    v6: [OnceLock<Option<UdpSocket>>; LANES as usize],
+    v4: [OnceLock<Option<UdpSocket>>; PRIVATE_PORTS as usize],
+    v6: [OnceLock<Option<UdpSocket>>; PRIVATE_PORTS as usize],
 }
 
 impl Senders {
@@ -86,11 +86,11 @@ impl Senders {
         }
     }
 
-    /// The socket of a lane.
-    pub(super) fn socket(&self, v6: bool, lane: u8) -> Option<&UdpSocket> {
+    /// The socket of a private port.
+    pub(super) fn socket(&self, v6: bool, private_port: u8) -> Option<&UdpSocket> {
         let sockets = if v6 { &self.v6 } else { &self.v4 };
-        let socket = sockets[usize::from(lane % LANES)].get_or_init(|| {
-            let port = lane_port(self.slot, lane);
+        let socket = sockets[usize::from(private_port % PRIVATE_PORTS)].get_or_init(|| {
+            let port = private_port_number(self.slot, private_port);
             UdpSocket::sender(v6, port)
                 .inspect_err(|error| {
                     tracing::debug!(target: "ferroce::wire", port, %error, "sending from port 4791, which may reach another process first");
@@ -165,16 +165,16 @@ impl Known {
 }
 
 impl WireLink {
-    /// Whether something sent to `dst` can go out in a lane.
-    pub(crate) fn has_lane(&self, dst: Gid, lane: u8) -> bool {
-        self.sender(dst, Some(lane)).is_some()
+    /// Whether something sent to `dst` can go out from a private port.
+    pub(crate) fn has_private_port(&self, dst: Gid, private_port: u8) -> bool {
+        self.sender(dst, Some(private_port)).is_some()
     }
 
-    /// The socket that sends to `dst` in a lane, if there is one.
-    pub(super) fn sender(&self, dst: Gid, lane: Option<u8>) -> Option<&UdpSocket> {
+    /// The socket that sends to `dst` from a private port, if there is one.
+    pub(super) fn sender(&self, dst: Gid, private_port: Option<u8>) -> Option<&UdpSocket> {
         let senders = self.senders.as_ref()?;
         self.socket_to(dst)?;
-        senders.socket(dst.ip().is_ipv6(), lane?)
+        senders.socket(dst.ip().is_ipv6(), private_port?)
     }
 
     /// Asks the kernel for a flow. Returns the number and the descriptor of a new socket; `None`:
@@ -234,11 +234,13 @@ mod tests {
 
     #[test]
     fn each_pair_of_processes_has_a_port_for_entropy() {
-        assert_eq!(lane_port(0, 0), 0xC000);
-        assert_eq!(lane_port(1023, lane_to(1023)), 0xFFFF);
-        assert_eq!(lane_port(1, lane_to(0x12)), 0xC012);
+        assert_eq!(private_port_number(0, 0), 0xC000);
+        assert_eq!(private_port_number(1023, private_port_to(1023)), 0xFFFF);
+        assert_eq!(private_port_number(1, private_port_to(0x12)), 0xC012);
         let mut ports: Vec<u16> = (0..1024)
-            .flat_map(|slot| (0..LANES).map(move |lane| lane_port(slot, lane)))
+            .flat_map(|slot| {
+                (0..PRIVATE_PORTS).map(move |private_port| private_port_number(slot, private_port))
+            })
             .collect();
         ports.dedup();
         assert_eq!(ports.len(), 1 << 14);

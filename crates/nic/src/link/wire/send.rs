@@ -36,15 +36,15 @@ impl WireLink {
     /// no route, an address that went away …) counts as lost on the way: the transport finds out as
     /// it does for any loss.
     ///
-    /// It leaves in a lane if one is given, and from the shared port else.
-    pub(crate) fn send(&self, lane: Option<u8>, batch: &mut Batch) -> Sent {
+    /// It leaves from a private port if one is given, and from the shared port else.
+    pub(crate) fn send(&self, private_port: Option<u8>, batch: &mut Batch) -> Sent {
         if self.left.load(Ordering::Relaxed) {
             batch.clear();
             return Sent::All;
         }
         let addressing = batch.addressing;
         let (Some(way), Some(addresses)) = (
-            self.way_to(addressing.dst, lane),
+            self.way_to(addressing.dst, private_port),
             Addresses::from_gids(addressing.src, addressing.dst),
         ) else {
             self.refused(batch.ends.len(), libc::EAFNOSUPPORT, &addressing);
@@ -57,7 +57,7 @@ impl WireLink {
         };
         if let Some(bad) = &self.bad_network {
             if !bad.only_loses() {
-                bad.admit(&encap, lane, batch);
+                bad.admit(&encap, private_port, batch);
                 bad.flush(&mut |frame| self.send_frame(frame));
                 return Sent::All;
             }
@@ -78,9 +78,11 @@ impl WireLink {
     }
 
     /// The way to a destination.
-    fn way_to(&self, dst: Gid, lane: Option<u8>) -> Option<Way<'_>> {
+    fn way_to(&self, dst: Gid, private_port: Option<u8>) -> Option<Way<'_>> {
         let shared = self.port_of(dst)?;
-        let socket = self.sender(dst, lane).unwrap_or_else(|| shared.out());
+        let socket = self
+            .sender(dst, private_port)
+            .unwrap_or_else(|| shared.out());
         let port = shared.port();
         Some(Way { socket, port })
     }
@@ -182,7 +184,7 @@ impl WireLink {
     /// Sends a frame that came through the bad network. Returns false if the socket is full.
     pub(super) fn send_frame(&self, frame: &Frame) -> bool {
         let to = &frame.addressing;
-        let Some(way) = self.way_to(to.dst, frame.lane) else {
+        let Some(way) = self.way_to(to.dst, frame.private_port) else {
             return true;
         };
         match way
