@@ -54,7 +54,8 @@ pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Re
 }
 
 /// Runs the tests of the device again, as fast as programs have it: polls come so close upon each
-/// other only there that a lane falls silent, and two processes meet in other places of the code.
+/// other only there that a short ring falls silent, and two processes meet in other places of the
+/// code.
 pub(crate) fn run_optimised(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let of = ["test", "-p", "ferroce-nic", "--tests"];
     let as_fast = ["--profile", "optimised", "--no-fail-fast"];

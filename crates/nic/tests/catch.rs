@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::lanes::{LEN, RECV, Seeded, run_without_thread};
+use common::short_rings::{LEN, RECV, Seeded, run_without_thread};
 use common::{Buffer, DEADLINE, End, attributes, cap, pattern, rounds, run_alone, wait_for};
 use ferroce_nic::{Carrier, CompChannel, Cq, Qp, QpInit};
 use ferroce_os::poll::{Interest, Poller};
@@ -88,7 +88,7 @@ impl Talk {
         all.map(|cq| polled(cq, 16).len()).sum()
     }
 
-    /// Goes on until both send by lanes.
+    /// Goes on until both send by short rings.
     fn warm_up(&self) {
         for _ in 0..200 {
             for from in [0, 1] {
@@ -101,12 +101,13 @@ impl Talk {
                 });
                 assert_eq!(taken, 2);
             }
-            let by_lane = |end: &End| end.qp.path_report().packets == Some(Carrier::Lane);
-            if self.ends.iter().all(by_lane) {
+            let by_short_ring =
+                |end: &End| end.qp.path_report().packets == Some(Carrier::ShortRing);
+            if self.ends.iter().all(by_short_ring) {
                 return;
             }
         }
-        panic!("no lanes");
+        panic!("no short rings");
     }
 }
 
@@ -514,7 +515,7 @@ fn alone_overflow() {
 }
 
 #[test]
-fn a_queue_that_nobody_polls_overflows_as_without_lanes() {
+fn a_queue_that_nobody_polls_overflows_as_without_short_rings() {
     let seen = [&[][..], &[("FERROCE_SHORT_RINGS", "off")]].map(|more| {
         let environment = [&[("FERROCE_THREAD", "off")], more].concat();
         let text = run_alone("alone_overflow", &environment);
@@ -524,5 +525,5 @@ fn a_queue_that_nobody_polls_overflows_as_without_lanes() {
         lines.map(str::to_owned).collect::<Vec<_>>()
     });
     assert_eq!(seen[0].len(), 4);
-    assert_eq!(seen[0], seen[1], "with lanes, and without");
+    assert_eq!(seen[0], seen[1], "with short rings, and without");
 }

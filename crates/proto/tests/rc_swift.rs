@@ -193,7 +193,7 @@ impl Ends {
             BriefKind::Send(payload) if open.takes || qp.is_ready_to_take() => {
                 let write = |span: Span<'_>| memory.write(span, payload);
                 let opens = (&mut &*rights, write);
-                // In a lane the lane itself is the acknowledgement.
+                // In a short ring the short ring itself is the acknowledgement.
                 open.takes = !brief.bth.ack_req;
                 open.sends = open.sends.filter(|_| !brief.bth.ack_req);
                 let message = BriefSend::of(&brief.bth, payload.len());

@@ -1,5 +1,5 @@
-//! What comes from another process: from its lane to the completion, and the acknowledgement on its
-//! way back.
+//! What comes from another process: from its short ring to the completion, and the acknowledgement
+//! on its way back.
 //!
 //! Both ends are in this process and no device thread runs (`FERROCE_THREAD=off`), so each round is
 //! the one that is counted.
@@ -10,7 +10,7 @@ use super::common::{Buffer, End, pair, pattern};
 use super::{POSTED, SMALL, case};
 
 /// Messages before what is counted: there is a ring, it is watched, the queue pairs have their
-/// lane, and everything has the memory that it needs.
+/// short ring, and everything has the memory that it needs.
 const BEFORE: usize = 128;
 
 /// A connection on which nothing is on its way.

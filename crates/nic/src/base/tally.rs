@@ -172,7 +172,7 @@ mod tests {
         one.count_rx(1, 5);
         one.change_carrier(Carrier::Ring);
         one.count_tx(2, 100);
-        one.change_carrier(Carrier::Lane);
+        one.change_carrier(Carrier::ShortRing);
         one.count_rx(1, 7);
         two.count_rx(1, 30);
         for tally in [&one, &two] {

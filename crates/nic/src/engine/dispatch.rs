@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{SharedArea, SharedLane};
+use ferroce_os::ring::{SharedArea, SharedShortRing};
 use ferroce_proto::auth::handshake::Message;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
 
 use super::groups::GroupAt;
-use super::short_rings::LaneOffer;
+use super::short_rings::ShortRingOffer;
 use crate::Nic;
 use crate::Qp;
 use crate::base::counters::DropReason;
 use crate::base::denials::{Asker, Denial};
 use crate::base::numbers::slot_of;
 use crate::cm::Via;
-use crate::link::local::{ConnectError, Frame, LaneNotice, LaneWord, LinkId, LocalFrame};
+use crate::link::local::{
+    ConnectError, Frame, LinkId, LocalFrame, ShortRingEvent, ShortRingNotice,
+};
 use crate::link::path::{Came, Origin};
 use crate::link::wire::private_ports::{Flow, Strays};
 use crate::link::{Inbound, InboundRun};
@@ -39,8 +41,8 @@ pub(super) struct Dispatch {
     /// Packets from the wire that queue pairs of this process took, or other processes, all told.
     taken: usize,
     strays: Strays,
-    /// Lanes that other processes offer.
-    offers: Vec<LaneOffer>,
+    /// Short rings that other processes offer.
+    offers: Vec<ShortRingOffer>,
     /// Who wants to know which paths there are.
     questions: Vec<LinkId>,
     /// Where the packet in hand came from, if it came over the wire.
@@ -81,8 +83,8 @@ impl Dispatch {
         std::mem::take(&mut self.questions)
     }
 
-    /// The lanes that were offered.
-    pub(super) fn take_offers(&mut self) -> Vec<LaneOffer> {
+    /// The short rings that were offered.
+    pub(super) fn take_offers(&mut self) -> Vec<ShortRingOffer> {
         std::mem::take(&mut self.offers)
     }
 
@@ -126,11 +128,11 @@ impl Dispatch {
                 link,
                 board,
             } => nic.boards().acquaint(from_slot, pid, link, board),
-            LocalFrame::Lane {
+            LocalFrame::ShortRing {
                 origin,
                 area,
                 notice,
-            } => self.on_lane_notice(nic, (origin, area), notice, now),
+            } => self.on_short_ring_notice(nic, (origin, area), notice, now),
             LocalFrame::Question(link) => self.questions.push(link),
             LocalFrame::Lending { from_slot, lending } => nic.on_lending(from_slot, &lending),
             LocalFrame::Sharing { from_slot, sharing } => nic.on_sharing(from_slot, &sharing),
@@ -145,27 +147,28 @@ impl Dispatch {
         }
     }
 
-    /// Another process says something about a lane of its ring.
-    fn on_lane_notice(
+    /// Another process says something about a short ring of its ring.
+    fn on_short_ring_notice(
         &mut self,
         nic: &Nic,
         (origin, area): (Origin, &Arc<SharedArea>),
-        notice: LaneNotice,
+        notice: ShortRingNotice,
         now: Time,
     ) {
         match notice.word {
             // One that the ring does not have is never accepted.
-            LaneWord::Offer(number) => {
-                let offer = SharedLane::of(area, notice.lane).map(|lane| LaneOffer {
-                    origin,
-                    lane,
-                    number,
-                    to: notice.to,
-                });
+            ShortRingEvent::Offer(number) => {
+                let offer =
+                    SharedShortRing::of(area, notice.short_ring).map(|short_ring| ShortRingOffer {
+                        origin,
+                        short_ring,
+                        number,
+                        to: notice.to,
+                    });
                 self.offers.extend(offer);
             }
-            LaneWord::Run(at) => match nic.qps().find(notice.to) {
-                Some(qp) => qp.on_run_of_lane(origin, (notice.lane, at), now),
+            ShortRingEvent::Run(at) => match nic.qps().find(notice.to) {
+                Some(qp) => qp.on_run_of_short_ring(origin, (notice.short_ring, at), now),
                 // Nobody would look at what is put in.
                 None => self.send_notice(nic, origin, notice.to),
             },

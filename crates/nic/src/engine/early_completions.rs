@@ -109,7 +109,7 @@ impl Nic {
             return self.end_early_completion();
         }
         if let Some(qp) = self.qps.find(holder) {
-            qp.on_lane(End::Receiving, (now, &mut Catch::default()));
+            qp.on_short_ring(End::Receiving, (now, &mut Catch::default()));
         }
     }
 

@@ -41,8 +41,8 @@ use self::groups::Groups;
 use self::leave::Leaving;
 use self::neighbours::Neighbours;
 use self::progress::Progress;
-use self::short_rings::NewLanes;
-pub(crate) use self::short_rings::{End, Eye, LaneOffer, Watch};
+use self::short_rings::NewShortRings;
+pub(crate) use self::short_rings::{End, Eye, ShortRingOffer, Watch};
 pub(crate) use self::table::QpTable;
 use self::wire::Wire;
 use crate::base::counters::Counters;
@@ -93,7 +93,7 @@ pub struct Nic {
     ready: ReadyList,
     sleeper: Sleeper,
     neighbours: Neighbours,
-    new_lanes: NewLanes,
+    new_short_rings: NewShortRings,
     boards: Boards,
     /// Or why there is none.
     wire: Result<Wire, Error>,
@@ -368,13 +368,13 @@ impl Nic {
             self.delays.remove(at, id);
         }
     }
-    /// A lane is to be looked at. What is done with it must come later.
-    pub(crate) fn watch_lane(&self, watch: Watch) {
-        self.new_lanes.add(watch);
+    /// A short ring is to be looked at. What is done with it must come later.
+    pub(crate) fn watch_short_ring(&self, watch: Watch) {
+        self.new_short_rings.add(watch);
     }
     /// Whether the device thread naps, since a program polls: both look at everything in a while,
-    /// and the thread takes the lock of each queue pair with a lane between the end of its nap and
-    /// its sleep.
+    /// and the thread takes the lock of each queue pair with a short ring between the end of its
+    /// nap and its sleep.
     #[inline]
     pub(crate) fn looks_again(&self) -> bool {
         self.sleeper.naps()

@@ -1,5 +1,5 @@
-//! The lanes that this process looks at: those that its queue pairs receive by, and those that they
-//! send by, whose consumers say there what they have taken.
+//! The short rings that this process looks at: those that its queue pairs receive by, and those
+//! that they send by, whose consumers say there what they have taken.
 //!
 //! They are looked at wherever watched rings are, and nobody sleeps before a last look at both (see
 //! `ferroce_os::ring`).
@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ferroce_os::ring::{SharedLane, has_read_past, is_filled};
+use ferroce_os::ring::{SharedShortRing, has_read_past, is_filled};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
@@ -22,7 +22,7 @@ const NOWHERE: u64 = 1 << 32;
 /// No position: there will never be anything.
 const CLOSED: u64 = 1 << 33;
 
-/// Which end of a lane.
+/// Which end of a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Where messages are put in.
@@ -31,13 +31,13 @@ pub(crate) enum End {
     Receiving,
 }
 
-/// Looks at lanes of a program that polls in a loop, at one go.
+/// Looks at short rings of a program that polls in a loop, at one go.
 const CLOSE_LOOKS: usize = 64;
-/// Up to so many lanes one is served per poll. To look at all of them takes as long as a message
-/// then.
+/// Up to so many short rings one is served per poll. To look at all of them takes as long as a
+/// message then.
 const FEW: usize = 8;
 
-/// What a look at a lane found.
+/// What a look at a short ring found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Nothing,
@@ -49,10 +49,10 @@ enum Seen {
     Closed,
 }
 
-/// For a look at a lane without its queue pair's lock.
+/// For a look at a short ring without its queue pair's lock.
 #[derive(Debug)]
 pub(crate) struct Eye {
-    lane: SharedLane,
+    short_ring: SharedShortRing,
     end: End,
     /// What is news: a message at this position, or that the consumer has read further than to it.
     at: AtomicU64,
@@ -63,9 +63,9 @@ pub(crate) struct Eye {
 }
 
 impl Eye {
-    pub(crate) fn new(lane: &SharedLane, end: End) -> Arc<Self> {
+    pub(crate) fn new(short_ring: &SharedShortRing, end: End) -> Arc<Self> {
         Arc::new(Self {
-            lane: lane.clone(),
+            short_ring: short_ring.clone(),
             end,
             at: AtomicU64::new(NOWHERE),
             holds: AtomicBool::new(false),
@@ -121,7 +121,7 @@ impl Eye {
         }
     }
 
-    /// The lane is not the queue pair's any more.
+    /// The short ring is not the queue pair's any more.
     pub(crate) fn close(&self) {
         self.at.store(CLOSED, Ordering::Relaxed);
     }
@@ -140,21 +140,21 @@ impl Eye {
     #[inline]
     fn has_news_at(&self, at: u32) -> bool {
         match self.end {
-            End::Receiving => is_filled(&self.lane, at),
-            End::Sending => has_read_past(&self.lane, at),
+            End::Receiving => is_filled(&self.short_ring, at),
+            End::Sending => has_read_past(&self.short_ring, at),
         }
     }
 }
 
-/// A lane that is looked at.
+/// A short ring that is looked at.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Its lanes close at its end at the latest, and then it is let go.
+    /// Its short rings close at its end at the latest, and then it is let go.
     pub(crate) qp: Arc<Qp>,
     /// The process at the other end.
     pub(crate) slot: u16,
     pub(crate) eye: Arc<Eye>,
-    /// It had something since [`Lanes::take_served`].
+    /// It had something since [`WatchedShortRings::take_served`].
     served: bool,
 }
 
@@ -177,7 +177,7 @@ impl Watch {
                 if self.eye.end == End::Receiving && !self.eye.promises() {
                     nic.take_completed_early(now);
                 }
-                self.qp.on_lane(self.eye.end, (now, catch));
+                self.qp.on_short_ring(self.eye.end, (now, catch));
                 self.served = true;
                 return true;
             }
@@ -188,15 +188,15 @@ impl Watch {
     }
 }
 
-/// Lanes that are to be looked at from the next look on.
+/// Short rings that are to be looked at from the next look on.
 #[derive(Debug, Default)]
-pub(crate) struct NewLanes {
+pub(crate) struct NewShortRings {
     watches: Mutex<Vec<Watch>>,
     len: AtomicUsize,
 }
 
-impl NewLanes {
-    /// Adds one. What is done with the lane must come later.
+impl NewShortRings {
+    /// Adds one. What is done with the short ring must come later.
     pub(crate) fn add(&self, watch: Watch) {
         let mut watches = lock(&self.watches);
         watches.push(watch);
@@ -214,23 +214,23 @@ impl NewLanes {
     }
 }
 
-/// A lane that another process offers for messages to a queue pair of this one.
+/// A short ring that another process offers for messages to a queue pair of this one.
 #[derive(Debug)]
-pub(crate) struct LaneOffer {
+pub(crate) struct ShortRingOffer {
     /// The queue pair that offers it.
     pub(crate) origin: Origin,
-    pub(crate) lane: SharedLane,
+    pub(crate) short_ring: SharedShortRing,
     /// What tells the offer from others.
     pub(crate) number: u32,
     /// Whom it is for.
     pub(crate) to: Qpn,
 }
 
-/// The lanes that are looked at.
+/// The short rings that are looked at.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Vec<Watch>);
+pub(super) struct WatchedShortRings(Vec<Watch>);
 
-impl Lanes {
+impl WatchedShortRings {
     /// Whether any has something.
     pub(super) fn look(&mut self, nic: &Nic) -> bool {
         self.renew(nic);
@@ -239,9 +239,9 @@ impl Lanes {
 
     /// Looks a few times, until any has something: who polls in a loop comes back as soon as he
     /// can, and learns of a message the sooner the less is done between two looks. Lets that one's
-    /// queue pair take it. Of a few lanes the others have their turn before it next time, so that a
-    /// look at them keeps no answer waiting; of many they have it now. Returns whether there was
-    /// anything.
+    /// queue pair take it. Of a few short rings the others have their turn before it next time, so
+    /// that a look at them keeps no answer waiting; of many they have it now. Returns whether there
+    /// was anything.
     #[inline]
     pub(super) fn run_some(&mut self, nic: &Nic, given: (Time, &mut Catch<'_>)) -> bool {
         let Some((place, seen)) = self.look_closely() else {
@@ -279,7 +279,7 @@ impl Lanes {
     /// Whether any that leads to a process, or comes from there, has something or may have.
     pub(super) fn has_news_of(&self, nic: &Nic, slot: u16) -> bool {
         let of_slot = |watch: &&Watch| watch.slot == slot;
-        !nic.new_lanes.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.waits())
+        !nic.new_short_rings.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.waits())
     }
 
     /// Lets queue pairs take what there is for them. Returns whether there was anything.
@@ -311,20 +311,20 @@ impl Lanes {
         }
     }
 
-    /// Lanes that were made since are looked at.
+    /// Short rings that were made since are looked at.
     #[inline]
     fn renew(&mut self, nic: &Nic) {
-        if !nic.new_lanes.is_empty() {
+        if !nic.new_short_rings.is_empty() {
             self.take_new(nic);
         }
     }
 
     #[cold]
     fn take_new(&mut self, nic: &Nic) {
-        self.0.extend(nic.new_lanes.take());
+        self.0.extend(nic.new_short_rings.take());
     }
 
-    /// What was put into lanes by this process: wakes those who went to sleep at that moment.
+    /// What was put into short rings by this process: wakes those who went to sleep at that moment.
     pub(super) fn wake_late(&mut self, nic: &Nic) {
         self.renew(nic);
         let sending = |watch: &&Watch| watch.eye.end == End::Sending;
@@ -333,20 +333,20 @@ impl Lanes {
         }
     }
 
-    /// Another process offers a lane: it is not that of whom it was offered before, but for what is
-    /// still in it.
-    pub(super) fn accept(&mut self, nic: &Nic, offer: &LaneOffer, now: Time) {
-        let is_same = |eye: &Eye| eye.lane == offer.lane && eye.end == End::Receiving;
+    /// Another process offers a short ring: it is not that of whom it was offered before, but for
+    /// what is still in it.
+    pub(super) fn accept(&mut self, nic: &Nic, offer: &ShortRingOffer, now: Time) {
+        let is_same = |eye: &Eye| eye.short_ring == offer.short_ring && eye.end == End::Receiving;
         for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
             watch
                 .qp
-                .on_lane(watch.eye.end, (now, &mut Catch::default()));
+                .on_short_ring(watch.eye.end, (now, &mut Catch::default()));
             watch.eye.close();
         }
         let Some(qp) = nic.qps.find(offer.to) else {
             return;
         };
-        if let Some(eye) = qp.accept_lane(offer) {
+        if let Some(eye) = qp.accept_short_ring(offer) {
             self.0.push(Watch::new(qp, offer.origin.slot(), eye));
         }
     }

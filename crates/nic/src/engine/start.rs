@@ -13,7 +13,7 @@ use super::groups::Groups;
 use super::leave::Leaving;
 use super::neighbours::Neighbours;
 use super::progress::Progress;
-use super::short_rings::NewLanes;
+use super::short_rings::NewShortRings;
 use super::table::QpTable;
 use super::token::Token;
 use super::wire::Wire;
@@ -95,7 +95,7 @@ impl Nic {
             sleeper,
             boards,
             neighbours: Neighbours::new(links, &poller),
-            new_lanes: NewLanes::default(),
+            new_short_rings: NewShortRings::default(),
             wire,
             poller,
             counters,

@@ -73,7 +73,7 @@ fn paths(sum: &Tally) -> String {
         .iter()
         .sum::<u64>();
     let names = Carrier::ALL.map(|carrier| match carrier {
-        Carrier::Lane => "lane",
+        Carrier::ShortRing => "short-ring",
         Carrier::Ring => "ring",
         Carrier::Socket => "socket",
         Carrier::Wire => "wire",

@@ -179,7 +179,7 @@ impl Nic {
                 }),
                 _,
             ) => "no process of this host has that queue pair: what is sent vanishes".to_owned(),
-            (_, None | Some(Carrier::Ring | Carrier::Lane)) => String::new(),
+            (_, None | Some(Carrier::Ring | Carrier::ShortRing)) => String::new(),
             (Some(path), Some(Carrier::Socket)) => path.why().unwrap_or_default(),
             (None, Some(Carrier::Socket)) => String::new(),
             (_, Some(Carrier::Wire)) => self.why_wire(path),

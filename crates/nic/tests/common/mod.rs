@@ -1,9 +1,9 @@
 //! Two connected queue pairs and what tests do with them.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
-pub(crate) mod lanes;
 pub(crate) mod peer;
 pub(crate) mod process;
+pub(crate) mod short_rings;
 pub(crate) mod stranger;
 
 use std::process::Command;

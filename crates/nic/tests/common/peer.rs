@@ -99,9 +99,9 @@ impl Peer {
         self.receive();
     }
 
-    /// Sends messages that the peer answers, until that is a habit and they go by a lane, if they
-    /// ever do: without device threads they must, but whoever loses his processor meanwhile seems
-    /// asleep, and they go by the ring for a while.
+    /// Sends messages that the peer answers, until that is a habit and they go by a short ring, if
+    /// they ever do: without device threads they must, but whoever loses his processor meanwhile
+    /// seems asleep, and they go by the ring for a while.
     pub(crate) fn converse(&self) {
         let is_alone = std::env::var_os("FERROCE_THREAD").is_some();
         let start = Instant::now();
@@ -109,7 +109,7 @@ impl Peer {
             self.send(wr_id, ASKS);
             self.take_answer(wr_id);
             let carrier = self.end.qp.path_report().packets;
-            if wr_id >= 150 && (!is_alone || carrier == Some(Carrier::Lane)) {
+            if wr_id >= 150 && (!is_alone || carrier == Some(Carrier::ShortRing)) {
                 return;
             }
             assert!(start.elapsed() < DEADLINE, "{carrier:?}");

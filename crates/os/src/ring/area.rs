@@ -8,8 +8,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::lane::{LANES, SLOT, SLOTS};
 use super::protocol::{Area, Consumer, LINE, Producer, Word};
+use super::short_ring::{SHORT_RINGS, SLOT, SLOTS};
 use super::{Receiver, Sender};
 use crate::fd::Fd;
 use crate::fork;
@@ -19,14 +19,15 @@ use crate::sys::check;
 /// Bytes before those for records: one line for each word, in a page of its own.
 const CONTROL: usize = 4096;
 
-/// Bytes of a lane's words beside its slots: a line for each side.
-const LANE_CONTROL: usize = 2 * LINE as usize;
-/// Bytes of the lanes' words.
-const LANES_CONTROL: usize = (LANE_CONTROL * LANES as usize).next_multiple_of(4096);
-/// Bytes of a lane's slots.
-const LANE: usize = SLOTS as usize * SLOT;
-/// Bytes behind those for records: for the lanes, if there are any.
-const ALL_LANES: usize = LANES_CONTROL + LANE * LANES as usize;
+/// Bytes of a short ring's words beside its slots: a line for each side.
+const SHORT_RING_CONTROL: usize = 2 * LINE as usize;
+/// Bytes of the short rings' words.
+const SHORT_RINGS_CONTROL: usize =
+    (SHORT_RING_CONTROL * SHORT_RINGS as usize).next_multiple_of(4096);
+/// Bytes of a short ring's slots.
+const SHORT_RING: usize = SLOTS as usize * SLOT;
+/// Bytes behind those for records: for the short rings, if there are any.
+const ALL_SHORT_RINGS: usize = SHORT_RINGS_CONTROL + SHORT_RING * SHORT_RINGS as usize;
 
 /// Lines behind the next length that are asked for ahead: those of a short record.
 const AHEAD: u32 = 3;
@@ -71,8 +72,8 @@ pub struct SharedArea {
     mapping: Option<Mapping>,
     base: *mut u8,
     capacity: u32,
-    /// Whether there are lanes behind the records.
-    lanes: bool,
+    /// Whether there are short rings behind the records.
+    short_rings: bool,
     /// See [`fork::generation`].
     generation: usize,
 }
@@ -84,24 +85,24 @@ unsafe impl Send for SharedArea {}
 unsafe impl Sync for SharedArea {}
 
 /// Makes a ring with room for `capacity` bytes of records, a power of two from 4 KiB to 1 GiB, and
-/// with `lanes` or not: this side sends, and the descriptor is for the other side's [`open`].
+/// with `short_rings` or not: this side sends, and the descriptor is for the other side's [`open`].
 ///
 /// # Errors
 /// [`Refused`]: the system has no memory files, or no memory, or a limit is in the way.
-pub fn create(capacity: u32, lanes: bool) -> Result<(Sender, Fd), Refused> {
-    let bytes = file_bytes(capacity, lanes)?;
+pub fn create(capacity: u32, short_rings: bool) -> Result<(Sender, Fd), Refused> {
+    let bytes = file_bytes(capacity, short_rings)?;
     let fd = file::create(c"ferroce-ring", bytes, SEALS)?;
-    let area = SharedArea::map(&fd, capacity, lanes)?;
+    let area = SharedArea::map(&fd, capacity, short_rings)?;
     Ok((Producer::new(Arc::new(area)), fd))
 }
 
-/// Maps a ring that another process made and sends on. `capacity` and whether it has `lanes` is
-/// what it says. With lanes it is told that they are looked at.
+/// Maps a ring that another process made and sends on. `capacity` and whether it has `short_rings`
+/// is what it says. With short rings it is told that they are looked at.
 ///
 /// # Errors
 /// [`Refused`].
-pub fn open(fd: &Fd, capacity: u32, lanes: bool) -> Result<Receiver, Refused> {
-    let bytes = file_bytes(capacity, lanes)?;
+pub fn open(fd: &Fd, capacity: u32, short_rings: bool) -> Result<Receiver, Refused> {
+    let bytes = file_bytes(capacity, short_rings)?;
     let seals = file::seals(fd.as_raw_fd())?;
     if seals & libc::F_SEAL_SHRINK == 0 || seals & libc::F_SEAL_WRITE != 0 {
         return Err(Refused::Seals);
@@ -110,25 +111,25 @@ pub fn open(fd: &Fd, capacity: u32, lanes: bool) -> Result<Receiver, Refused> {
         Some(size) if size >= bytes as u64 => {}
         size => return Err(Refused::Size(size.unwrap_or(0))),
     }
-    let area = SharedArea::map(fd, capacity, lanes)?;
-    if lanes {
-        area.word(Word::Lanes).store(1, Ordering::Release);
+    let area = SharedArea::map(fd, capacity, short_rings)?;
+    if short_rings {
+        area.word(Word::ShortRings).store(1, Ordering::Release);
     }
     Ok(Consumer::new(Arc::new(area)))
 }
 
-fn file_bytes(capacity: u32, lanes: bool) -> Result<usize, Refused> {
+fn file_bytes(capacity: u32, short_rings: bool) -> Result<usize, Refused> {
     if !capacity.is_power_of_two() || !(4096..=1 << 30).contains(&capacity) {
         return Err(Refused::Size(capacity.into()));
     }
     let page = usize::try_from(page_size()).expect("invariant: 64 bits");
-    let lanes = if lanes { ALL_LANES } else { 0 };
-    Ok((CONTROL + capacity as usize + lanes).next_multiple_of(page))
+    let short_rings = if short_rings { ALL_SHORT_RINGS } else { 0 };
+    Ok((CONTROL + capacity as usize + short_rings).next_multiple_of(page))
 }
 
 impl SharedArea {
-    fn map(fd: &Fd, capacity: u32, lanes: bool) -> Result<Self, Refused> {
-        let mapping = Mapping::of(fd.as_raw_fd(), 0, file_bytes(capacity, lanes)?, true)?;
+    fn map(fd: &Fd, capacity: u32, short_rings: bool) -> Result<Self, Refused> {
+        let mapping = Mapping::of(fd.as_raw_fd(), 0, file_bytes(capacity, short_rings)?, true)?;
         let base: *mut u8 = crate::memory::address(mapping.addr());
         // A child of `fork` would be a second producer or consumer.
         // SAFETY: the mapping is new and nobody has pointers into it.
@@ -139,15 +140,17 @@ impl SharedArea {
             mapping: Some(mapping),
             base,
             capacity,
-            lanes,
+            short_rings,
             generation: fork::generation(),
         })
     }
 
-    /// Whether there are lanes, and the consumer looks at them.
+    /// Whether there are short rings, and the consumer looks at them.
     #[must_use]
-    pub fn has_lanes(&self) -> bool {
-        self.lanes && self.is_ours() && self.word(Word::Lanes).load(Ordering::Acquire) != 0
+    pub fn has_short_rings(&self) -> bool {
+        self.short_rings
+            && self.is_ours()
+            && self.word(Word::ShortRings).load(Ordering::Acquire) != 0
     }
 
     /// Whether the consumer sleeps, for all that can be seen at a glance.
@@ -163,14 +166,14 @@ impl SharedArea {
         fork::is_current(self.generation)
     }
 
-    /// Where the words of a lane begin, and its slots, if there is such a lane.
-    pub(super) fn lane_memory(&self, lane: u8) -> Option<(*mut u8, *mut u8)> {
-        let has = self.lanes && lane < LANES;
-        let (lanes, index) = (CONTROL + self.capacity as usize, usize::from(lane));
-        let place = |offset| self.base.wrapping_add(lanes + offset);
+    /// Where the words of a short ring begin, and its slots, if there is such a short ring.
+    pub(super) fn short_ring_memory(&self, short_ring: u8) -> Option<(*mut u8, *mut u8)> {
+        let has = self.short_rings && short_ring < SHORT_RINGS;
+        let (short_rings, index) = (CONTROL + self.capacity as usize, usize::from(short_ring));
+        let place = |offset| self.base.wrapping_add(short_rings + offset);
         has.then(|| {
-            let slots = LANES_CONTROL + LANE * index;
-            (place(LANE_CONTROL * index), place(slots))
+            let slots = SHORT_RINGS_CONTROL + SHORT_RING * index;
+            (place(SHORT_RING_CONTROL * index), place(slots))
         })
     }
 
@@ -180,7 +183,7 @@ impl SharedArea {
             Word::Sleeps => 0,
             Word::Read => LINE as usize,
             Word::Waits => 2 * LINE as usize,
-            Word::Lanes => 3 * LINE as usize,
+            Word::ShortRings => 3 * LINE as usize,
             Word::Length(at) => CONTROL + (at & (self.capacity - 1)) as usize,
         };
         // SAFETY: inside the mapping, which lives as long as `self`; aligned, since positions are

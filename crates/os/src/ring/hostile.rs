@@ -4,8 +4,9 @@ use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{
-    LONGEST_REST, LaneAck, LaneConsumer, LaneProducer, LaneReceiver, LaneSender, Popped, Pushed,
-    Receiver, Sender, SharedLane, create, has_read_past, is_filled, open,
+    LONGEST_REST, Popped, Pushed, Receiver, Sender, SharedShortRing, ShortRingAck,
+    ShortRingConsumer, ShortRingProducer, ShortRingReceiver, ShortRingSender, create,
+    has_read_past, is_filled, open,
 };
 use crate::memory::{Mapping, address, file_size};
 
@@ -15,15 +16,15 @@ const STEP: usize = 8;
 /// What a record's room holds where nothing was read.
 const UNTOUCHED: u8 = 0xa5;
 
-/// Both ends of a ring and of one lane, and the same memory as the hostile side has it.
+/// Both ends of a ring and of one short ring, and the same memory as the hostile side has it.
 struct Ends {
     sender: Sender,
     receiver: Receiver,
-    producer: LaneSender,
-    consumer: LaneReceiver,
+    producer: ShortRingSender,
+    consumer: ShortRingReceiver,
     memory: Mapping,
-    /// What the lane's messages say, as it was read last.
-    said: Option<LaneAck>,
+    /// What the short ring's messages say, as it was read last.
+    said: Option<ShortRingAck>,
 }
 
 /// Uses a ring as the input says, while its other side writes into it as the input says.
@@ -43,10 +44,10 @@ impl Ends {
         let receiver = open(&fd, CAPACITY, true).expect("its other end");
         let size = file_size(fd.as_raw_fd()).expect("a file");
         let len = usize::try_from(size).expect("small");
-        let lane = |area| SharedLane::of(area, 0).expect("a lane");
+        let short_ring = |area| SharedShortRing::of(area, 0).expect("a short ring");
         Self {
-            producer: LaneProducer::new(lane(sender.area()), 0),
-            consumer: LaneConsumer::accept(lane(receiver.area()), 1),
+            producer: ShortRingProducer::new(short_ring(sender.area()), 0),
+            consumer: ShortRingConsumer::accept(short_ring(receiver.area()), 1),
             sender,
             receiver,
             memory: Mapping::of(fd.as_raw_fd(), 0, len, true).expect("its memory"),
@@ -74,7 +75,7 @@ impl Ends {
                 let _ = self.receiver.sleep();
                 self.receiver.wake();
             }
-            8 => self.push_in_lane(usize::from(small)),
+            8 => self.push_in_short_ring(usize::from(small)),
             9 => self.take(),
             10 => self.look(at.into(), value),
             _ => {
@@ -95,11 +96,11 @@ impl Ends {
         word.store(value, Ordering::Relaxed);
     }
 
-    /// Spoils a word of the next slot of the lane: its position, length or what it says.
+    /// Spoils a word of the next slot of the short ring: its position, length or what it says.
     fn spoil_next(&self, which: u8, value: u32) {
-        let lanes = (4096 + CAPACITY as usize + 4096) / size_of::<u32>();
+        let short_rings = (4096 + CAPACITY as usize + 4096) / size_of::<u32>();
         let at = self.consumer.position().unwrap_or(0);
-        let slot = lanes + (at % 256) as usize * 32;
+        let slot = short_rings + (at % 256) as usize * 32;
         let value = if which.is_multiple_of(3) {
             at.wrapping_add(1)
         } else {
@@ -129,7 +130,7 @@ impl Ends {
         );
     }
 
-    fn push_in_lane(&mut self, len: usize) {
+    fn push_in_short_ring(&mut self, len: usize) {
         let rest = [2; LONGEST_REST + 1];
         let _ = self
             .producer

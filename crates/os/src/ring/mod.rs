@@ -1,10 +1,10 @@
 //! A ring in shared memory: records from one process to another without a system call.
 //!
 //! One side produces, the other consumes; `protocol` has the rules, the same for real memory and
-//! for the model checker, `area` the memory; `lane` has the rules of the lanes of single queue
-//! pairs beside the records, `shared_lane` their memory. A ring has no descriptor once both sides
-//! have mapped it, and vanishes with the last of them. Its pages come into being as they are first
-//! used.
+//! for the model checker, `area` the memory; `short_ring` has the rules of the short rings of
+//! single queue pairs beside the records, `shared_short_ring` their memory. A ring has no
+//! descriptor once both sides have mapped it, and vanishes with the last of them. Its pages come
+//! into being as they are first used.
 //!
 //! The process at the other end may write anything anywhere in the ring at any time. So no Rust
 //! reference to its bytes is ever made; each word is read once and checked, and bytes are copied
@@ -16,14 +16,14 @@
 mod area;
 #[cfg(feature = "fuzzing")]
 mod hostile;
-mod lane;
 mod protocol;
-mod shared_lane;
+mod shared_short_ring;
+mod short_ring;
 
 #[cfg(test)]
-mod lane_model;
-#[cfg(test)]
 mod model;
+#[cfg(test)]
+mod short_ring_model;
 #[cfg(test)]
 mod tests;
 
@@ -33,18 +33,18 @@ use std::sync::Arc;
 pub(crate) use self::hostile::fuzz;
 
 pub use self::area::{Refused, SharedArea, create, open};
-pub use self::lane::{
-    Head, LANES, LONGEST, LONGEST_REST, LaneAck, LaneArea, LaneConsumer, LaneProducer, LaneWord,
-    Waiting, has_read_past, is_filled,
-};
 pub use self::protocol::{Area, Broken, Consumer, Popped, Producer, Pushed, Word, sleeps, wakes};
-pub use self::shared_lane::SharedLane;
+pub use self::shared_short_ring::SharedShortRing;
+pub use self::short_ring::{
+    Head, LONGEST, LONGEST_REST, SHORT_RINGS, ShortRingAck, ShortRingArea, ShortRingConsumer,
+    ShortRingProducer, ShortRingWord, Waiting, has_read_past, is_filled,
+};
 
 /// The sending end of a ring between processes.
 pub type Sender = Producer<Arc<SharedArea>>;
 /// The receiving end of a ring between processes.
 pub type Receiver = Consumer<Arc<SharedArea>>;
-/// The sending end of a lane between processes.
-pub type LaneSender = LaneProducer<SharedLane>;
-/// The receiving end of a lane between processes.
-pub type LaneReceiver = LaneConsumer<SharedLane>;
+/// The sending end of a short ring between processes.
+pub type ShortRingSender = ShortRingProducer<SharedShortRing>;
+/// The receiving end of a short ring between processes.
+pub type ShortRingReceiver = ShortRingConsumer<SharedShortRing>;

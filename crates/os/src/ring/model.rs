@@ -38,7 +38,7 @@ impl<const LINES: usize> Modelled<LINES> {
             Word::Sleeps => &self.sleeps,
             Word::Read => &self.read,
             Word::Waits => &self.waits,
-            Word::Lanes => unreachable!("a ring without lanes"),
+            Word::ShortRings => unreachable!("a ring without short rings"),
             Word::Length(at) => &self.lengths[line::<LINES>(at)],
         }
     }

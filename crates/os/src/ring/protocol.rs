@@ -30,8 +30,8 @@ pub enum Word {
     Read,
     /// Not zero: the producer waits for room.
     Waits,
-    /// Not zero: the consumer looks at lanes, too.
-    Lanes,
+    /// Not zero: the consumer looks at short rings, too.
+    ShortRings,
     /// The length of the record at a position.
     Length(u32),
 }
@@ -102,7 +102,7 @@ pub(super) const fn longest(capacity: u32) -> usize {
 }
 
 /// Whether the consumer sleeps and must be woken, by the caller, for what was put into the ring or
-/// into a lane.
+/// into a short ring.
 #[must_use]
 #[inline]
 pub fn wakes(area: &impl Area) -> bool {

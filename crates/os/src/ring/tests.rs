@@ -133,7 +133,7 @@ fn only_sealed_files_of_the_right_size_are_taken() {
 const HEAD: Head = [1, 2, 3];
 
 /// What a consumer finds, behind the head.
-fn pop(consumer: &mut LaneReceiver) -> Result<Option<Vec<u8>>, Broken> {
+fn pop(consumer: &mut ShortRingReceiver) -> Result<Option<Vec<u8>>, Broken> {
     let (waiting, mut room) = (consumer.look()?, [0; LONGEST_REST]);
     Ok(waiting.map(|waiting| {
         let (head, rest) = consumer.take(waiting, &mut room);
@@ -142,25 +142,25 @@ fn pop(consumer: &mut LaneReceiver) -> Result<Option<Vec<u8>>, Broken> {
     }))
 }
 
-/// Both ends of a lane, in a run, and the ring that it belongs to.
-fn lane() -> (LaneSender, LaneReceiver, Sender) {
+/// Both ends of a short ring, in a run, and the ring that it belongs to.
+fn short_ring() -> (ShortRingSender, ShortRingReceiver, Sender) {
     let (sender, fd) = create(CAPACITY, true).unwrap();
-    assert!(!sender.area().has_lanes(), "nobody looks at them yet");
+    assert!(!sender.area().has_short_rings(), "nobody looks at them yet");
     let receiver = open(&fd, CAPACITY, true).unwrap();
-    assert!(sender.area().has_lanes());
-    assert_eq!(SharedLane::of(sender.area(), LANES), None);
-    let last = |area| SharedLane::of(area, LANES - 1).unwrap();
-    let mut producer = LaneProducer::new(last(sender.area()), u32::MAX - 100);
+    assert!(sender.area().has_short_rings());
+    assert_eq!(SharedShortRing::of(sender.area(), SHORT_RINGS), None);
+    let last = |area| SharedShortRing::of(area, SHORT_RINGS - 1).unwrap();
+    let mut producer = ShortRingProducer::new(last(sender.area()), u32::MAX - 100);
     assert!(!producer.is_accepted(5));
-    let mut consumer = LaneConsumer::accept(last(receiver.area()), 5);
+    let mut consumer = ShortRingConsumer::accept(last(receiver.area()), 5);
     assert!(producer.is_accepted(5) && !producer.is_accepted(6));
     consumer.begin_run(producer.begin_run());
     (producer, consumer, sender)
 }
 
 #[test]
-fn a_lane_passes_messages_until_it_is_full() {
-    let (mut producer, mut consumer, _ring) = lane();
+fn a_short_ring_passes_messages_until_it_is_full() {
+    let (mut producer, mut consumer, _ring) = short_ring();
     let bytes = |round: u8, count: usize| -> Vec<u8> {
         let len = count % (LONGEST_REST + 1);
         (0..=u8::MAX).map(|at| round ^ at).take(len).collect()
@@ -192,7 +192,7 @@ fn a_lane_passes_messages_until_it_is_full() {
 
 #[test]
 fn what_belongs_to_another_run_is_not_seen() {
-    let (mut producer, mut consumer, _ring) = lane();
+    let (mut producer, mut consumer, _ring) = short_ring();
     producer.push((HEAD, &[1]), None).unwrap();
     assert_eq!(pop(&mut consumer), Ok(Some(vec![1])));
     let next = producer.begin_run();
@@ -208,40 +208,40 @@ fn what_belongs_to_another_run_is_not_seen() {
 }
 
 #[test]
-fn a_peer_that_lies_in_a_lane_is_found_out_or_not_believed() {
-    let (mut producer, mut consumer, ring) = lane();
+fn a_peer_that_lies_in_a_short_ring_is_found_out_or_not_believed() {
+    let (mut producer, mut consumer, ring) = short_ring();
     let at = producer.position();
-    let lane = SharedLane::of(ring.area(), LANES - 1).unwrap();
-    let lie = |word, value| lane.store(word, value, Ordering::Relaxed);
+    let short_ring = SharedShortRing::of(ring.area(), SHORT_RINGS - 1).unwrap();
+    let lie = |word, value| short_ring.store(word, value, Ordering::Relaxed);
     for read in [at.wrapping_add(1), at.wrapping_sub(1), !at] {
-        lie(LaneWord::Read, read);
+        lie(ShortRingWord::Read, read);
         assert_eq!(producer.look(), at);
     }
     producer.push((HEAD, &[1]), None).unwrap();
     for length in [117, u32::MAX, 11, 0] {
-        lie(LaneWord::Length(at), length);
+        lie(ShortRingWord::Length(at), length);
         assert_eq!(pop(&mut consumer), Err(Broken), "{length}");
     }
     for read in [at.wrapping_add(2), at.wrapping_sub(1), !at] {
-        let lane = LANES - 1;
-        let ack = LaneAck::new(lane, read, Some(100));
+        let short_ring = SHORT_RINGS - 1;
+        let ack = ShortRingAck::new(short_ring, read, Some(100));
         assert_eq!(producer.on_ack(ack), at);
         assert!(!producer.completes_early(0), "what was put in is elsewhere");
     }
 }
 
 #[test]
-fn what_a_message_says_of_the_other_lane_is_as_if_it_was_read_there() {
-    let (mut out, _, _ring) = lane();
-    let (mut back, mut ears, _other) = lane();
+fn what_a_message_says_of_the_other_short_ring_is_as_if_it_was_read_there() {
+    let (mut out, _, _ring) = short_ring();
+    let (mut back, mut ears, _other) = short_ring();
     let at = out.position();
     out.push((HEAD, &[1]), None).unwrap();
-    let said = LaneAck::new(LANES - 1, at.wrapping_add(1), Some(0));
+    let said = ShortRingAck::new(SHORT_RINGS - 1, at.wrapping_add(1), Some(0));
     back.push((HEAD, &[2; LONGEST_REST]), Some(said)).unwrap();
     assert_eq!(ears.look().unwrap().unwrap().ack, Some(said));
     assert_eq!(pop(&mut ears), Ok(Some(vec![2; LONGEST_REST])));
     assert_eq!(ears.look(), Ok(None), "nothing is there");
-    let of_another = LaneAck::new(0, said.read(), Some(0));
+    let of_another = ShortRingAck::new(0, said.read(), Some(0));
     assert_eq!(out.on_ack(of_another), at);
     assert_eq!(out.on_ack(said), said.read());
     assert_eq!(out.look(), said.read(), "an older word changes nothing");
@@ -249,9 +249,9 @@ fn what_a_message_says_of_the_other_lane_is_as_if_it_was_read_there() {
 
 #[test]
 fn the_next_message_is_as_good_as_taken_where_that_was_said() {
-    let (mut out, mut into, _ring) = lane();
-    let says = |read, most| LaneAck::new(LANES - 1, read, Some(most));
-    let put = |out: &mut LaneSender, ack: Option<LaneAck>, rest: &[u8]| {
+    let (mut out, mut into, _ring) = short_ring();
+    let says = |read, most| ShortRingAck::new(SHORT_RINGS - 1, read, Some(most));
+    let put = |out: &mut ShortRingSender, ack: Option<ShortRingAck>, rest: &[u8]| {
         ack.map(|ack| out.on_ack(ack));
         out.push((HEAD, rest), None).unwrap();
         out.completes_early(rest.len())
@@ -265,7 +265,7 @@ fn the_next_message_is_as_good_as_taken_where_that_was_said() {
         !put(&mut out, Some(says(at + 3, 4)), &[]),
         "it was said of another"
     );
-    let unsaid = LaneAck::new(LANES - 1, at + 5, None);
+    let unsaid = ShortRingAck::new(SHORT_RINGS - 1, at + 5, None);
     assert!(!put(&mut out, Some(says(at + 5, 4)).and(Some(unsaid)), &[]));
     while pop(&mut into).unwrap().is_some() {}
     out.on_ack(says(at + 6, 4));

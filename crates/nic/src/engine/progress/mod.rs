@@ -15,7 +15,7 @@ use ferroce_proto::time::Time;
 use self::hot::Hot;
 use self::unwanted::Unwanted;
 use super::dispatch::Dispatch;
-use super::short_rings::Lanes;
+use super::short_rings::WatchedShortRings;
 use super::token::Token;
 use crate::Nic;
 use crate::link::local::Incoming;
@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct Progress {
     incoming: Incoming,
     dispatch: Dispatch,
-    lanes: Lanes,
+    short_rings: WatchedShortRings,
     due: Vec<Qpn>,
     /// Slots whose processes have made themselves known: perhaps others have had them before.
     newcomers: Vec<u16>,
@@ -74,7 +74,7 @@ impl Progress {
         Self {
             incoming,
             dispatch: Dispatch::default(),
-            lanes: Lanes::default(),
+            short_rings: WatchedShortRings::default(),
             due: Vec::new(),
             newcomers: Vec::new(),
             silence_ends: None,
@@ -111,9 +111,9 @@ impl Progress {
             self.receive_ring(nic, index, now);
         }
         for offer in self.dispatch.take_offers() {
-            self.lanes.accept(nic, &offer, now);
+            self.short_rings.accept(nic, &offer, now);
         }
-        self.lanes.run(nic, (now, catch));
+        self.short_rings.run(nic, (now, catch));
         // Before the messages are acknowledged.
         nic.settle();
         if nic.sleeper.naps() {
@@ -135,18 +135,18 @@ impl Progress {
 
     /// A poll without a look at the clock, which is most of what an empty one would cost: the last
     /// ones were close to each other, so nothing that is due has to wait for long. Only what is in
-    /// lanes is taken. Returns false if there is more to do.
+    /// short rings is taken. Returns false if there is more to do.
     #[inline]
     fn run_silently(&mut self, nic: &Nic, catch: &mut Catch<'_>) -> bool {
         let may = self.silent < self.may_be_silent
             && self.watches_rings()
             && !self.has_hot_socket()
-            && nic.new_lanes.is_empty()
+            && nic.new_short_rings.is_empty()
             && nic.ready.is_empty();
         if !may {
             return false;
         }
-        if self.lanes.run_some(nic, (self.seen, catch)) {
+        if self.short_rings.run_some(nic, (self.seen, catch)) {
             self.idle = 0;
         } else if self.incoming.look() {
             return false;
@@ -228,17 +228,17 @@ impl Progress {
     }
 
     fn sleep(&mut self, nic: &Nic, all: bool) -> bool {
-        self.lanes.wake_late(nic);
-        self.lanes
+        self.short_rings.wake_late(nic);
+        self.short_rings
             .take_served(|slot| self.incoming.keep_awake(slot));
-        let lanes = &self.lanes;
-        let any = &mut |slot| lanes.has_news_of(nic, slot);
+        let short_rings = &self.short_rings;
+        let any = &mut |slot| short_rings.has_news_of(nic, slot);
         self.incoming.sleep(all, any)
     }
 
-    /// Whether a watched ring or a lane has something. Counts as a round.
+    /// Whether a watched ring or a short ring has something. Counts as a round.
     fn look(&mut self, nic: &Nic) -> bool {
-        self.incoming.look() | self.lanes.look(nic)
+        self.incoming.look() | self.short_rings.look(nic)
     }
 
     /// Whether any ring is watched.

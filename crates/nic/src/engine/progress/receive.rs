@@ -203,7 +203,7 @@ impl Progress {
             self.hold_up_listener(nic, (1, 1), now, now);
         }
         if let Received::Closed(slot) | Received::Cut(slot) = received {
-            self.lanes.run(nic, (now, &mut Catch::default()));
+            self.short_rings.run(nic, (now, &mut Catch::default()));
             nic.boards().on_link_end(id);
             // What it said before that comes first.
             self.dispatch.give_turns(now);
@@ -229,7 +229,7 @@ impl Progress {
         for id in self.incoming.links_of(slot, pid) {
             self.receive_all(nic, id, now);
         }
-        self.lanes.run(nic, (now, &mut Catch::default()));
+        self.short_rings.run(nic, (now, &mut Catch::default()));
         self.dispatch.give_turns(now);
         nic.on_egress_gone(out, now);
     }

@@ -34,8 +34,8 @@ const MAX_RING: u32 = 4 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policy {
     pub(super) identity: Identity,
-    /// Lanes of rings are looked at, too.
-    pub(super) lanes: bool,
+    /// Short rings of rings are looked at, too.
+    pub(super) short_rings: bool,
     /// Other users' processes get no link.
     pub(super) own_user: bool,
 }
@@ -140,7 +140,7 @@ impl Sender {
         };
         each(match frame {
             // On the socket there is no ring.
-            Frame::Lane(_) => return Err(Broken::Socket),
+            Frame::ShortRing(_) => return Err(Broken::Socket),
             Frame::Forwarded(inbound) => LocalFrame::Forwarded {
                 by: self.user,
                 inbound,
@@ -256,14 +256,14 @@ impl Link {
     }
 
     /// Takes the ring that is offered, or says why not.
-    fn take_ring(&mut self, offered: &Offered<'_>, lanes: bool) {
+    fn take_ring(&mut self, offered: &Offered<'_>, short_rings: bool) {
         let taken = match (offered.value, &offered.descriptors[..]) {
             (&[a, b, c, d], [file]) => {
                 let bytes = u32::from_le_bytes([a, b, c, d]);
                 let fits = (bytes <= MAX_RING).then_some(bytes);
                 let opened = fits.ok_or_else(|| Refused::Size(bytes.into()));
                 opened
-                    .and_then(|bytes| ring::open(file, bytes, lanes))
+                    .and_then(|bytes| ring::open(file, bytes, short_rings))
                     .map_err(|e| e.to_string())
             }
             _ => Err("it came without the memory file".to_owned()),
@@ -314,11 +314,14 @@ impl Link {
         }
         self.slot = Some(slot);
         let offers = extras::parse(offers, with).ok_or(Broken::Offers)?;
-        let lanes = policy.lanes && offers.iter().any(|offered| offered.tag == extras::LANES);
+        let short_rings = policy.short_rings
+            && offers
+                .iter()
+                .any(|offered| offered.tag == extras::SHORT_RINGS);
         for offered in offers {
             match (offered.tag, &offered.descriptors[..]) {
-                (extras::RING, _) => self.take_ring(&offered, lanes),
-                (extras::LANES, _) => {}
+                (extras::RING, _) => self.take_ring(&offered, short_rings),
+                (extras::SHORT_RINGS, _) => {}
                 (extras::BOARD, [board]) if self.user.relation == Relation::Own => {
                     each(LocalFrame::Board {
                         from_slot: slot,

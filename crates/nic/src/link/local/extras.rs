@@ -9,7 +9,7 @@
 //! | tag | offer | value | descriptors |
 //! |---|---|---|---|
 //! | 1 | a ring for the records of this link (`ferroce_os::ring`) | bytes of it (4) | the memory file |
-//! | 3 | lanes behind the records of that ring | none | none |
+//! | 3 | short rings behind the records of that ring | none | none |
 //! | 2 | the process's board (`crate::services::direct`), to processes of its user | none | the board |
 
 use std::os::fd::BorrowedFd;
@@ -19,8 +19,8 @@ use ferroce_os::fd::Fd;
 /// A ring.
 pub(super) const RING: u8 = 1;
 
-/// Lanes of the ring.
-pub(super) const LANES: u8 = 3;
+/// Short rings of the ring.
+pub(super) const SHORT_RINGS: u8 = 3;
 
 /// Most bytes of all offers of a hello.
 const MAX_BYTES: usize = 1024;

@@ -14,7 +14,7 @@
 //! | packets of one queue pair on the known route | kind 9, source QPN (3), count (2), length of each (2 × count), packets |
 //! | one packet on the known route | kind 10, source QPN (3), packet |
 //! | about receives of an XRC shared receive queue that another process's target needs | kind 8, see [`lending`](super::lending) |
-//! | about a lane of the ring (`ferroce_os::ring`): from here what comes in it belongs to a new run, or it is offered | kind 13, lane, 1 or 0, reserved, QPN of its sender (3), reserved, QPN that it is for (3), reserved, position or number of the offer (4) |
+//! | about a short ring of the ring (`ferroce_os::ring`): from here what comes in it belongs to a new run, or it is offered | kind 13, short ring, 1 or 0, reserved, QPN of its sender (3), reserved, QPN that it is for (3), reserved, position or number of the offer (4) |
 //! | about an XRC target that another process has opened | kind 11, see [`sharing`](super::sharing) |
 //! | memory that the receiver has mapped is shared no more (see `crate::services::direct`) | kind 12, reserved (3), its number (8) |
 //!
@@ -23,7 +23,7 @@
 //! ring: a short message and what goes with it fit one cache line then. [`parse`] takes nothing on
 //! trust: it fails or returns only what lies inside the record.
 
-use ferroce_os::ring::LANES;
+use ferroce_os::ring::SHORT_RINGS;
 use ferroce_proto::ids::{Gid, Qpn};
 
 use super::packets::{
@@ -52,7 +52,7 @@ pub(super) const LOOK: u8 = 7;
 const LENDING: u8 = 8;
 const SHARING: u8 = 11;
 const UNSHARED: u8 = 12;
-const LANE: u8 = 13;
+const SHORT_RING: u8 = 13;
 const ASK: u8 = 32;
 
 /// Record: which paths does the process have? It is answered with text.
@@ -90,56 +90,57 @@ pub(crate) enum Frame<'a> {
     /// The sender's memory with this number is not shared any more. Goes to who has said on his
     /// board that he has mapped some.
     Unshared(u64),
-    /// About a lane of the link's ring.
-    Lane(LaneNotice),
+    /// About a short ring of the link's ring.
+    ShortRing(ShortRingNotice),
 }
 
-/// A word about a lane of a ring.
+/// A word about a short ring of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LaneNotice {
+pub(crate) struct ShortRingNotice {
     /// Which.
-    pub(crate) lane: u8,
+    pub(crate) short_ring: u8,
     /// Who sends in it, a queue pair of the sending process.
     pub(crate) from: Qpn,
     /// Whom it is for.
     pub(crate) to: Qpn,
     /// What is said.
-    pub(crate) word: LaneWord,
+    pub(crate) word: ShortRingEvent,
 }
 
-/// What is said of a lane.
+/// What is said of a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LaneWord {
+pub(crate) enum ShortRingEvent {
     /// It is offered, with a number that tells offers apart.
     Offer(u32),
     /// A run begins at a position, behind all that came through the ring before.
     Run(u32),
 }
 
-impl LaneNotice {
+impl ShortRingNotice {
     fn encode(&self) -> Vec<u8> {
         let ([a, b, c], [d, e, f]) = (low24(self.from), low24(self.to));
         let (runs, number) = match self.word {
-            LaneWord::Offer(number) => (0, number),
-            LaneWord::Run(at) => (1, at),
+            ShortRingEvent::Offer(number) => (0, number),
+            ShortRingEvent::Run(at) => (1, at),
         };
-        let head = [LANE, self.lane, runs, 0, a, b, c, 0, d, e, f, 0];
+        let head = [SHORT_RING, self.short_ring, runs, 0, a, b, c, 0, d, e, f, 0];
         [&head[..], &number.to_le_bytes()].concat()
     }
 
     fn parse(record: &[u8]) -> Option<Self> {
-        let (&[_, lane, runs, 0, a, b, c, 0, d, e, f, 0], number) = record.split_first_chunk()?
+        let (&[_, short_ring, runs, 0, a, b, c, 0, d, e, f, 0], number) =
+            record.split_first_chunk()?
         else {
             return None;
         };
         let number = u32::from_le_bytes(number.try_into().ok()?);
         Some(Self {
-            lane: Some(lane).filter(|lane| *lane < LANES)?,
+            short_ring: Some(short_ring).filter(|short_ring| *short_ring < SHORT_RINGS)?,
             from: qpn([a, b, c]),
             to: qpn([d, e, f]),
             word: match runs {
-                0 => LaneWord::Offer(number),
-                1 => LaneWord::Run(number),
+                0 => ShortRingEvent::Offer(number),
+                1 => ShortRingEvent::Run(number),
                 _ => return None,
             },
         })
@@ -165,7 +166,7 @@ impl Frame<'_> {
             Self::Lending(lending) => lending.encode(LENDING),
             Self::Sharing(sharing) => sharing.encode(SHARING),
             Self::Unshared(number) => [&[UNSHARED, 0, 0, 0][..], &number.to_le_bytes()].concat(),
-            Self::Lane(notice) => notice.encode(),
+            Self::ShortRing(notice) => notice.encode(),
         }
     }
 }
@@ -252,7 +253,9 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
         LENDING => Lending::parse(record).map(|lending| Record::Frame(Frame::Lending(lending))),
         SHARING => Sharing::parse(record).map(|sharing| Record::Frame(Frame::Sharing(sharing))),
         UNSHARED => parse_unshared(record),
-        LANE => LaneNotice::parse(record).map(|notice| Record::Frame(Frame::Lane(notice))),
+        SHORT_RING => {
+            ShortRingNotice::parse(record).map(|notice| Record::Frame(Frame::ShortRing(notice)))
+        }
         SWITCH => (record.len() == 1).then_some(Record::Switch),
         LOOK => (record.len() == 1).then_some(Record::Look),
         ASK => (record == QUESTION).then_some(Record::Ask),

@@ -214,8 +214,8 @@ impl Incoming {
                     1
                 }
                 _ => match frame::parse(record)? {
-                    Record::Frame(Frame::Lane(notice)) => {
-                        each(LocalFrame::Lane {
+                    Record::Frame(Frame::ShortRing(notice)) => {
+                        each(LocalFrame::ShortRing {
                             origin: sender.origin(notice.from)?,
                             area: watched.area(),
                             notice,

@@ -1,8 +1,8 @@
-//! Waking who receives by a lane, now or a little later.
+//! Waking who receives by a short ring, now or a little later.
 
 use super::Outgoing;
 
-/// Whether somebody may sleep who has not seen what was put into a lane.
+/// Whether somebody may sleep who has not seen what was put into a short ring.
 ///
 /// To be sure that he is awake this processor would have to wait until the others see what was put
 /// in, which takes longer than to put it in. So if the device thread, or the program that polls,
@@ -22,14 +22,14 @@ impl LateWake {
         if again {
             self.unsure = true;
         } else {
-            link.wake_for_lane();
+            link.wake_for_short_ring();
         }
     }
 
     /// Wakes the receiver, if it sleeps, for what was left.
     pub(crate) fn finish(&mut self, link: &Outgoing) {
         if std::mem::take(&mut self.unsure) {
-            link.wake_for_lane();
+            link.wake_for_short_ring();
         }
     }
 }

@@ -7,7 +7,7 @@ use ferroce_os::ring::SharedArea;
 use ferroce_os::unix::LocalUser;
 use ferroce_proto::ids::{Gid, Qpn};
 
-use super::frame::LaneNotice;
+use super::frame::ShortRingNotice;
 use super::incoming::LinkId;
 use super::{Lending, Sharing};
 use crate::cm::Speaker;
@@ -56,14 +56,14 @@ pub(crate) enum LocalFrame<'a> {
         /// The board; not checked.
         board: &'a Fd,
     },
-    /// About a lane of its ring.
-    Lane {
+    /// About a short ring of its ring.
+    ShortRing {
         /// The queue pair that speaks, of the sender's slot.
         origin: Origin,
         /// The ring's memory.
         area: &'a Arc<SharedArea>,
         /// What it says.
-        notice: LaneNotice,
+        notice: ShortRingNotice,
     },
     /// It has dropped a packet of ours.
     Dropped {

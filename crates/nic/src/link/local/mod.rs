@@ -51,7 +51,7 @@ pub(crate) use accepted::is_vouched;
 pub(crate) use attributes::{Encoded, decode as decode_attributes, encode as encode_attributes};
 #[cfg(feature = "fuzzing")]
 pub use frame::fuzz as fuzz_record;
-pub(crate) use frame::{Frame, LaneNotice, LaneWord, QUESTION};
+pub(crate) use frame::{Frame, QUESTION, ShortRingEvent, ShortRingNotice};
 #[cfg(feature = "fuzzing")]
 pub use fuzz::run as fuzz_strangers;
 pub(crate) use incoming::{Accepted, Incoming, LinkId, Received};
@@ -136,11 +136,11 @@ impl LocalLinks {
         } else {
             Ok(RING)
         };
-        let lanes = !is_off("FERROCE_SHORT_RINGS");
+        let short_rings = !is_off("FERROCE_SHORT_RINGS");
         let room = Room {
             send_buffer: SEND_BUFFER,
             ring,
-            lanes,
+            short_rings,
         };
         Self::claim_with(room, own_user, counters)
     }
@@ -154,7 +154,7 @@ impl LocalLinks {
         let (slot, listener) = slots::claim(identity)?;
         let policy = Policy {
             identity,
-            lanes: room.lanes,
+            short_rings: room.short_rings,
             own_user,
         };
         let incoming = Incoming::new(listener, policy, Arc::clone(counters))

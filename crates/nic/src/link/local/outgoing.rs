@@ -7,13 +7,13 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use ferroce_os::ring::{self, LaneSender};
+use ferroce_os::ring::{self, ShortRingSender};
 use ferroce_os::unix::{Identity, Relation, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
-use super::frame::{Frame, LaneNotice};
+use super::frame::{Frame, ShortRingNotice};
 use super::packets::{MAX_PACKETS, PACKETS_HEAD};
-use super::short_rings::FreeLanes;
+use super::short_rings::FreeShortRings;
 use super::way::{Put, Room, Way};
 use crate::base::sync::lock;
 use crate::link::{Addressing, Batch, Sent};
@@ -38,7 +38,7 @@ pub(crate) struct Outgoing {
     /// Whether `stash` holds anything: spares packets the lock.
     stashed: AtomicBool,
     stash: Mutex<Stash>,
-    lanes: FreeLanes,
+    short_rings: FreeShortRings,
 }
 
 /// Frames that did not fit. They go before packets do.
@@ -98,7 +98,7 @@ impl Outgoing {
             relation,
             stashed: AtomicBool::new(false),
             stash: Mutex::default(),
-            lanes: FreeLanes::default(),
+            short_rings: FreeShortRings::default(),
         })
     }
 
@@ -161,29 +161,29 @@ impl Outgoing {
             && self.way.put_at_once(from, route, packet)
     }
 
-    /// Says something about a lane, if that can go through the ring now and nothing has to go
+    /// Says something about a short ring, if that can go through the ring now and nothing has to go
     /// before it. Returns whether it is said.
-    pub(crate) fn say_of_lane(&self, notice: LaneNotice) -> bool {
+    pub(crate) fn say_of_short_ring(&self, notice: ShortRingNotice) -> bool {
         !self.is_dead()
             && !self.stashed.load(Ordering::Acquire)
-            && self.way.push_at_once(&Frame::Lane(notice).encode())
+            && self.way.push_at_once(&Frame::ShortRing(notice).encode())
     }
 
-    /// A lane that nobody uses, and the number of its next offer, if records go through a ring with
-    /// lanes that the peer looks at.
-    pub(crate) fn take_lane(&self) -> Option<(LaneSender, u32)> {
-        let area = self.way.area().filter(|area| area.has_lanes())?;
-        self.lanes.take(area)
+    /// A short ring that nobody uses, and the number of its next offer, if records go through a
+    /// ring with short rings that the peer looks at.
+    pub(crate) fn take_short_ring(&self) -> Option<(ShortRingSender, u32)> {
+        let area = self.way.area().filter(|area| area.has_short_rings())?;
+        self.short_rings.take(area)
     }
 
-    /// A lane is not used any more.
-    pub(crate) fn give_back(&self, lane: &LaneSender) {
-        self.lanes.give_back(lane);
+    /// A short ring is not used any more.
+    pub(crate) fn give_back(&self, short_ring: &ShortRingSender) {
+        self.short_rings.give_back(short_ring);
     }
 
-    /// Something was put into a lane: wakes the peer if it sleeps.
+    /// Something was put into a short ring: wakes the peer if it sleeps.
     #[inline]
-    pub(crate) fn wake_for_lane(&self) {
+    pub(crate) fn wake_for_short_ring(&self) {
         if self.way.area().is_some_and(ring::wakes) {
             self.way.wake();
         }
@@ -297,7 +297,7 @@ impl Outgoing {
                 // There are never more than the peer has receives for.
                 Frame::Lending(_) => usize::MAX,
                 // It goes at once or not at all.
-                Frame::Lane(_) => 0,
+                Frame::ShortRing(_) => 0,
             };
             if stash.bytes + record.len() > limit {
                 tracing::debug!(target: "ferroce::local", peer = self.peer, "link is full: a packet or MAD is lost");

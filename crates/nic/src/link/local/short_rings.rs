@@ -1,17 +1,19 @@
-//! The lanes of an outgoing link: which of them are in use.
+//! The short rings of an outgoing link: which of them are in use.
 
 use std::sync::{Arc, Mutex};
 
-use ferroce_os::ring::{LANES, LaneProducer, LaneSender, SharedArea, SharedLane};
+use ferroce_os::ring::{
+    SHORT_RINGS, SharedArea, SharedShortRing, ShortRingProducer, ShortRingSender,
+};
 
 use crate::base::sync::lock;
 
-/// Which lanes are free, and what is known of each from its last use.
+/// Which short rings are free, and what is known of each from its last use.
 #[derive(Debug, Default)]
-pub(super) struct FreeLanes(Mutex<[Lane; LANES as usize]>);
+pub(super) struct FreeShortRings(Mutex<[ShortRing; SHORT_RINGS as usize]>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Lane {
+struct ShortRing {
     in_use: bool,
     /// Number of its last offer. An old answer is not taken for a new one.
     offer: u32,
@@ -20,22 +22,27 @@ struct Lane {
     position: u32,
 }
 
-impl FreeLanes {
-    /// Takes a free lane, and the number of its next offer.
-    pub(super) fn take(&self, area: &Arc<SharedArea>) -> Option<(LaneSender, u32)> {
-        let mut lanes = lock(&self.0);
-        let (index, free) = (0..).zip(&mut *lanes).find(|(_, lane)| !lane.in_use)?;
-        let lane = SharedLane::of(area, index)?;
+impl FreeShortRings {
+    /// Takes a free short ring, and the number of its next offer.
+    pub(super) fn take(&self, area: &Arc<SharedArea>) -> Option<(ShortRingSender, u32)> {
+        let mut short_rings = lock(&self.0);
+        let (index, free) = (0..)
+            .zip(&mut *short_rings)
+            .find(|(_, short_ring)| !short_ring.in_use)?;
+        let short_ring = SharedShortRing::of(area, index)?;
         free.in_use = true;
         free.offer = free.offer.wrapping_add(1).max(1);
-        Some((LaneProducer::new(lane, free.position), free.offer))
+        Some((
+            ShortRingProducer::new(short_ring, free.position),
+            free.offer,
+        ))
     }
 
-    /// A lane is not used any more.
-    pub(super) fn give_back(&self, sender: &LaneSender) {
-        let mut lanes = lock(&self.0);
-        if let Some(lane) = lanes.get_mut(usize::from(sender.lane())) {
-            (lane.in_use, lane.position) = (false, sender.position());
+    /// A short ring is not used any more.
+    pub(super) fn give_back(&self, sender: &ShortRingSender) {
+        let mut short_rings = lock(&self.0);
+        if let Some(short_ring) = short_rings.get_mut(usize::from(sender.short_ring())) {
+            (short_ring.in_use, short_ring.position) = (false, sender.position());
         }
     }
 }

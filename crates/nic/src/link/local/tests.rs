@@ -38,7 +38,7 @@ impl Side {
         Self::with_room(Room {
             send_buffer,
             ring,
-            lanes: true,
+            short_rings: true,
         })
     }
 
@@ -49,7 +49,7 @@ impl Side {
         Self::with_room(Room {
             send_buffer,
             ring,
-            lanes: true,
+            short_rings: true,
         })
     }
 
@@ -115,7 +115,7 @@ impl Side {
             LocalFrame::Lending { from_slot, lending } => {
                 others.push(format!("lending {from_slot} {lending:?}"));
             }
-            LocalFrame::Lane { origin, notice, .. } => {
+            LocalFrame::ShortRing { origin, notice, .. } => {
                 others.push(format!("{} {notice:?}", origin.slot()));
             }
             LocalFrame::Question(_) => others.push("question".to_owned()),

@@ -53,8 +53,8 @@ pub(super) struct Room {
     pub(super) send_buffer: usize,
     /// Bytes of the ring, or why there is to be none.
     pub(super) ring: Result<u32, &'static str>,
-    /// Whether it has lanes.
-    pub(super) lanes: bool,
+    /// Whether it has short rings.
+    pub(super) short_rings: bool,
 }
 
 /// Where records go now.
@@ -398,12 +398,12 @@ fn greet(
         value: &[],
         descriptors: std::slice::from_ref(board),
     });
-    let lanes = ring.filter(|_| room.lanes).map(|_| Offer {
-        tag: extras::LANES,
+    let short_rings = ring.filter(|_| room.short_rings).map(|_| Offer {
+        tag: extras::SHORT_RINGS,
         value: &[],
         descriptors: &[],
     });
-    let offers: Vec<_> = ring.into_iter().chain(board).chain(lanes).collect();
+    let offers: Vec<_> = ring.into_iter().chain(board).chain(short_rings).collect();
     let descriptors: Vec<_> = offers.iter().flat_map(|o| o.descriptors).copied().collect();
     let hello = hello(own, &extras::encode(&offers));
     socket.send_with(&[IoSlice::new(&hello)], &descriptors)?;
@@ -413,7 +413,7 @@ fn greet(
 /// A ring for a new link, or why there is none.
 pub(super) fn ring(room: Room) -> Result<(Sender, Fd), String> {
     let bytes = room.ring?;
-    ring::create(bytes, room.lanes).map_err(|why| {
+    ring::create(bytes, room.short_rings).map_err(|why| {
         tracing::debug!(target: "ferroce::local", %why, "a link without shared ring");
         why.to_string()
     })

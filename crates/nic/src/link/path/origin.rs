@@ -104,10 +104,10 @@ impl Path {
         Ok(Admitted(()))
     }
 
-    /// How what a lane carries has come: it was accepted from the origin of this path
-    /// ([`LaneOffer`](crate::engine::LaneOffer)), and carries no addresses. They are the path's,
-    /// [`reversed`](Addressing::reversed).
-    pub(crate) fn by_lane<'a>(&self, addressing: &'a Addressing) -> Came<'a> {
+    /// How what a short ring carries has come: it was accepted from the origin of this path
+    /// ([`ShortRingOffer`](crate::engine::ShortRingOffer)), and carries no addresses. They are the
+    /// path's, [`reversed`](Addressing::reversed).
+    pub(crate) fn by_short_ring<'a>(&self, addressing: &'a Addressing) -> Came<'a> {
         Came {
             origin: self.origin,
             addressing,

@@ -84,7 +84,7 @@ impl Outlet for LocalOutlet {
         let sent = self.link.send_at_once(from, route, packet);
         sent.then_some(Carrier::Ring)
     }
-    fn lanes(&self) -> Option<&Arc<Outgoing>> {
+    fn short_rings(&self) -> Option<&Arc<Outgoing>> {
         Some(&self.link)
     }
     fn send_frame(&self, frame: &Frame<'_>) -> Sent {

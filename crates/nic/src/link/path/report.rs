@@ -7,8 +7,8 @@ use crate::base::refusal::Refusal;
 /// What carries packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Carrier {
-    /// A lane: memory that both processes share, for this queue pair alone.
-    Lane,
+    /// A short ring: memory that both processes share, for this queue pair alone.
+    ShortRing,
     /// A ring in memory that both processes share.
     Ring,
     /// A Unix socket between two processes of the host.
@@ -19,13 +19,13 @@ pub enum Carrier {
 
 impl Carrier {
     /// All, in the order of the counters.
-    pub(crate) const ALL: [Self; 4] = [Self::Lane, Self::Ring, Self::Socket, Self::Wire];
+    pub(crate) const ALL: [Self; 4] = [Self::ShortRing, Self::Ring, Self::Socket, Self::Wire];
 }
 
 impl fmt::Display for Carrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Lane => "lane",
+            Self::ShortRing => "short-ring",
             Self::Ring => "shared ring",
             Self::Socket => "Unix socket",
             Self::Wire => "wire",

@@ -47,7 +47,7 @@ impl Qp {
             // What must have a tag comes by way of `on_run`.
             return Err(DropReason::Unauthenticated);
         }
-        self.run_lanes(&mut locked, now);
+        self.run_short_rings(&mut locked, now);
         if packet.bth.migreq && locked.transport.is_armed() {
             self.follow_peer(&mut locked, came, now);
         }
@@ -174,8 +174,8 @@ impl Qp {
             self.nic().hear_itself();
         }
         let mut locked = self.lock();
-        self.run_lanes(&mut locked, now);
-        if locked.lanes.publish_held() {
+        self.run_short_rings(&mut locked, now);
+        if locked.short_rings.publish_held() {
             self.tell_who_sleeps(&mut locked);
         }
         self.transmit(&mut locked, now);
@@ -245,8 +245,8 @@ impl Qp {
         if !locked.comes_from(by) {
             return;
         }
-        self.take_lane_acks(&mut locked, (now, &mut Catch::default()));
-        locked.lanes.close_out();
+        self.take_short_ring_acks(&mut locked, (now, &mut Catch::default()));
+        locked.short_rings.close_out();
         self.with_cx(&mut locked, now, |locked, cx| {
             locked.transport.on_dropped(cx)
         });
@@ -282,7 +282,7 @@ impl Qp {
         }
         locked.fails_at = None;
         if locked.path.as_ref().is_some_and(Path::is_dead) {
-            self.take_lane_acks(locked, (now, &mut Catch::default()));
+            self.take_short_ring_acks(locked, (now, &mut Catch::default()));
             self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
         }
     }

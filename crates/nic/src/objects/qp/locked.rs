@@ -9,7 +9,7 @@ use ferroce_proto::time::Time;
 
 use super::Qp;
 use super::datagram::Known;
-use super::fast::Lanes;
+use super::fast::ShortRings;
 use super::fast::eligibility::Eligibility;
 use super::fast::piggyback::Talk;
 use super::ferroce_peer::Asked;
@@ -52,12 +52,12 @@ pub(super) struct Locked {
     /// Whether its peer was asked if it is a Ferroce.
     pub(super) asked: Asked,
     /// Memory that it shares with its peer alone.
-    pub(super) lanes: Lanes,
+    pub(super) short_rings: ShortRings,
     /// Regions that short messages used last: to send from, and to receive into.
     pub(super) memos: [QpMemo; 2],
     /// Tags of its packets on the wire.
     pub(super) seal: Seal,
-    /// Room for what is in a lane behind a header, on its way.
+    /// Room for what is in a short ring behind a header, on its way.
     pub(super) room: [u8; LONGEST_REST],
     /// Room for a short message, and an acknowledgement before it.
     pub(super) short: Batch,
@@ -93,7 +93,7 @@ impl Locked {
             report: PathReport::default(),
             talk: Talk::default(),
             asked: Asked::default(),
-            lanes: Lanes::default(),
+            short_rings: ShortRings::default(),
             memos: Default::default(),
             seal: Seal::default(),
             room: [0; LONGEST_REST],
@@ -118,7 +118,7 @@ impl Locked {
             // A link that is full may stay so for long: the new path must not wait for it.
             egress.leave(qpn);
             self.queued = false;
-            if self.lanes.close() {
+            if self.short_rings.close() {
                 egress.send_frame(&Qp::frame_of_end(self, qpn));
             }
         }

@@ -312,8 +312,8 @@ impl Qp {
         locked
     }
 
-    /// Something else than short messages by lanes is done next. What the peer may hold for taken
-    /// is taken before that.
+    /// Something else than short messages by short rings is done next. What the peer may hold for
+    /// taken is taken before that.
     fn end_eligibility(&self, locked: &mut Locked) {
         self.settle_early_completion(locked);
         locked.eligibility.end();

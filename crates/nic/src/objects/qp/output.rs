@@ -111,7 +111,7 @@ impl Qp {
             return None;
         }
         if locked.transport.next_request() != before {
-            locked.lanes.end_run();
+            locked.short_rings.end_run();
         }
         if egress.send(self.qpn, batch) {
             self.note_packets(locked, egress.carrier());

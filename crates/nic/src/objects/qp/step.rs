@@ -175,13 +175,13 @@ impl Qp {
 
     /// Tells a peer of this host that it is not answered any more. What it has sent may have
     /// arrived without an acknowledgement having gone back, and then no packet of its is dropped
-    /// that would tell it: on a lossless link it would wait for ever. What was taken from its lane
-    /// is said before that.
+    /// that would tell it: on a lossless link it would wait for ever. What was taken from its short
+    /// ring is said before that.
     pub(super) fn say_end(&self, locked: &mut Locked) {
         let Transport::Rc(_) = locked.transport else {
             return;
         };
-        locked.lanes.publish_held();
+        locked.short_rings.publish_held();
         if let Some(Path {
             reach: Reach::Link(egress),
             ..
@@ -270,7 +270,7 @@ impl Qp {
 
     /// Something is due, or was until a moment ago.
     fn on_due(&self, locked: &mut Locked, now: Time) {
-        self.take_lane_acks(locked, (now, &mut Catch::default()));
+        self.take_short_ring_acks(locked, (now, &mut Catch::default()));
         if locked.transport.deadline().is_some_and(|at| at <= now) {
             self.pd.context().device().counters().count_timeout();
             self.with_cx(locked, now, |locked, cx| locked.transport.on_deadline(cx));

@@ -207,7 +207,7 @@ impl Transport {
         }
     }
 
-    /// As [`RcQp::next_psn`]. Only reliable queue pairs have lanes, which ask for that.
+    /// As [`RcQp::next_psn`]. Only reliable queue pairs have short rings, which ask for that.
     pub(super) fn next_request(&self) -> Option<Psn> {
         match self {
             Self::Rc(rc) => Some(rc.next_psn()),

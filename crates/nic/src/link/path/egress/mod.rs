@@ -41,8 +41,8 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
         let _ = (from, route, packet);
         None
     }
-    /// The link, if it may have lanes.
-    fn lanes(&self) -> Option<&Arc<Outgoing>> {
+    /// The link, if it may have short rings.
+    fn short_rings(&self) -> Option<&Arc<Outgoing>> {
         None
     }
     /// Sends something small beside packets; a full link keeps it (or loses it, if there is too
@@ -124,9 +124,9 @@ impl Egress {
         self.outlet.carrier()
     }
 
-    /// The link, if it may have lanes.
-    pub(crate) fn lanes(&self) -> Option<&Arc<Outgoing>> {
-        self.outlet.lanes()
+    /// The link, if it may have short rings.
+    pub(crate) fn short_rings(&self) -> Option<&Arc<Outgoing>> {
+        self.outlet.short_rings()
     }
 
     /// Why nothing better carries them, if anything better could.

@@ -42,7 +42,7 @@ impl Qp {
         let Some(admitted) = admit_usual(&locked, came) else {
             return Ok(Taken::Unusual);
         };
-        self.run_lanes(&mut locked, now);
+        self.run_short_rings(&mut locked, now);
         let before = locked.transport.state();
         let taken = self.run_with_cx(&mut locked, now, |locked, cx| {
             locked.transport.on_brief(cx, (brief, admitted))

@@ -1,4 +1,4 @@
-//! Whether what was taken from a lane is said at once or with the program's answer.
+//! Whether what was taken from a short ring is said at once or with the program's answer.
 //!
 //! Other than an acknowledgement that waits on a ring or on the wire (`talk`) it waits for no
 //! clock, which would cost more than it saves: only until the program polls again.
@@ -37,7 +37,7 @@ impl Held {
         self.answers == HABIT
     }
 
-    /// The program sends something by its lane, which says what it returns.
+    /// The program sends something by its short ring, which says what it returns.
     #[inline]
     pub(super) fn on_answer(&mut self) -> Option<u32> {
         if std::mem::take(&mut self.asked) {

@@ -1,24 +1,25 @@
 //! A message that is as good as taken when it is in its slot.
 //!
 //! An acknowledgement says that a message has reached the responder, and not that its program has
-//! seen it (IBTA, "fault zone"). So a SEND by a lane may be complete before its receiver has
+//! seen it (IBTA, "fault zone"). So a SEND by a short ring may be complete before its receiver has
 //! looked, if nothing can come between: in a conversation (`delayed_ack`), an answer tells the peer
 //! that its next message, with so many bytes at most, is as good as taken. The receive for it is
 //! posted, and its memory is open.
 //!
 //! Who says so keeps it. Before it does anything else with the queue pair than short messages by
-//! lanes ([`Qp::end_eligibility`]), before a region is deregistered
+//! short rings ([`Qp::end_eligibility`]), before a region is deregistered
 //! ([`Nic::settle_early_completions`](crate::engine::Nic::settle_early_completions)), and before it
 //! looks at anything that the same process sent later to another of its queue pairs, it takes back
 //! what it said and then what is there. The word by which it takes that back and the slot make a
 //! decision between both sides
-//! ([`LaneProducer::completes_early`](ferroce_os::ring::LaneProducer::completes_early)): either the
-//! sender waits for an acknowledgement as always, or the receiver has the message. One message at a
-//! time is promised, the one behind all that were taken, by one queue pair of the process.
+//! ([`ShortRingProducer::completes_early`](ferroce_os::ring::ShortRingProducer::completes_early)):
+//! either the sender waits for an acknowledgement as always, or the receiver has the message. One
+//! message at a time is promised, the one behind all that were taken, by one queue pair of the
+//! process.
 
 use ferroce_proto::rc::{RcQp, Swift};
 
-use super::Lanes;
+use super::ShortRings;
 use super::receive::Receiving;
 use super::take::acknowledge;
 use crate::objects::cq::Catch;
@@ -49,8 +50,8 @@ pub(super) struct Receives<'a> {
 }
 
 impl Receives<'_> {
-    /// Most bytes of the next message that is surely taken if it comes by the lane, if its receive
-    /// was looked at before, or is good now.
+    /// Most bytes of the next message that is surely taken if it comes by the short ring, if its
+    /// receive was looked at before, or is good now.
     #[inline]
     pub(super) fn early_limit(&self, before: Option<Checked>) -> Option<u8> {
         let edition = self.qp.nic().rights().edition();
@@ -71,7 +72,7 @@ impl Receives<'_> {
     }
 }
 
-impl Lanes {
+impl ShortRings {
     /// Something was sent, and the peer has time to read it: looks at the receive for the message
     /// behind the next one, if that next one is promised.
     #[inline]
@@ -110,7 +111,7 @@ impl Qp {
 
     /// Takes what the peer may hold for taken, and leaves it to others to promise something.
     pub(in crate::objects::qp) fn settle_early_completion(&self, locked: &mut Locked) {
-        let into = locked.lanes.into.as_deref_mut();
+        let into = locked.short_rings.into.as_deref_mut();
         if into.is_some_and(Receiving::withdraw) {
             self.take_completed_early(locked);
         }
@@ -119,7 +120,7 @@ impl Qp {
     #[cold]
     fn take_completed_early(&self, locked: &mut Locked) {
         self.nic().release_early_completion(self.qpn);
-        self.drain_lane(locked, (locked.seen, &mut Catch::default()));
+        self.drain_short_ring(locked, (locked.seen, &mut Catch::default()));
         // Whoever has the lock may be about something that gives it no turn.
         if locked.transport.wants_transmit() && !locked.queued && !locked.retired {
             locked.queued = true;

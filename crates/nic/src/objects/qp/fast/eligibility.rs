@@ -1,4 +1,5 @@
-//! What short messages by lanes have found out about a queue pair, and need not look at again.
+//! What short messages by short rings have found out about a queue pair, and need not look at
+//! again.
 //!
 //! Before one is sent or taken past everything else, some thirty things must be so: the state,
 //! nothing owed, nothing sent again, nothing timed. As long as only such messages come and go it
@@ -16,25 +17,25 @@ pub(in crate::objects::qp) struct Eligibility {
 }
 
 impl Eligibility {
-    /// If a SEND may go into the lane, and an acknowledgement be taken out of it, whatever else
-    /// there is to look at: what SENDs have in common.
+    /// If a SEND may go into the short ring, and an acknowledgement be taken out of it, whatever
+    /// else there is to look at: what SENDs have in common.
     #[inline]
     pub(in crate::objects::qp) fn sends(&self) -> Option<&SwiftHead> {
         self.sends.as_ref()
     }
 
-    /// Whether a SEND may be taken out of the lane.
+    /// Whether a SEND may be taken out of the short ring.
     #[inline]
     pub(in crate::objects::qp) fn takes(&self) -> bool {
         self.takes
     }
 
-    /// SENDs may go into the lane.
+    /// SENDs may go into the short ring.
     pub(in crate::objects::qp) fn set_sends(&mut self, common: SwiftHead) {
         self.sends = Some(common);
     }
 
-    /// SENDs may be taken out of the lane.
+    /// SENDs may be taken out of the short ring.
     #[inline]
     pub(in crate::objects::qp) fn set_takes(&mut self) {
         self.takes = true;

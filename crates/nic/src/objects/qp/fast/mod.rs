@@ -1,12 +1,12 @@
-//! Lanes: memory that this queue pair and its peer in another process have for their small packets
-//! alone (`ferroce_os::ring`).
+//! Short rings: memory that this queue pair and its peer in another process have for their small
+//! packets alone (`ferroce_os::ring`).
 //!
-//! A lane carries the very packets that would go through the ring, so the general way can take up
-//! after each of them. Who has sent small messages through the ring for a while, and nothing else,
-//! offers a lane; once the other side has accepted it, a *run* begins, by a word behind all packets
-//! that went through the ring before. Whatever goes as a packet by the ring ends the run, and the
-//! receiver takes all that is in its lane before it looks at a packet from the ring: so both
-//! together keep the order in which packets were sent.
+//! A short ring carries the very packets that would go through the ring, so the general way can
+//! take up after each of them. Who has sent small messages through the ring for a while, and
+//! nothing else, offers a short ring; once the other side has accepted it, a *run* begins, by a
+//! word behind all packets that went through the ring before. Whatever goes as a packet by the ring
+//! ends the run, and the receiver takes all that is in its short ring before it looks at a packet
+//! from the ring: so both together keep the order in which packets were sent.
 //!
 //! How far the receiver has read is an acknowledgement, for who looks there. Who does not, since he
 //! sleeps, gets an acknowledgement by the ring. Where the program has always answered a message
@@ -51,23 +51,23 @@ use crate::engine::End;
 use crate::link::local::Frame;
 use crate::objects::cq::Catch;
 
-/// The lanes of a queue pair.
+/// The short rings of a queue pair.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
+pub(super) struct ShortRings {
     out: Option<Box<Sending>>,
     into: Option<Box<Receiving>>,
     /// Small messages sent by the ring, in a row.
     streak: u32,
 }
 
-impl Lanes {
+impl ShortRings {
     /// Something goes out by packets: what follows is to come behind it.
     pub(super) fn end_run(&mut self) {
         self.streak = 0;
         self.pause();
     }
 
-    /// Whether packets go by the lane that it sends by, and their receiver looks there.
+    /// Whether packets go by the short ring that it sends by, and their receiver looks there.
     #[inline]
     fn is_open(&self) -> bool {
         let open = |out: &Sending| out.runs() && !out.link.seems_asleep();
@@ -81,7 +81,7 @@ impl Lanes {
         }
     }
 
-    /// Something was put into the lane that it sends by: wakes its receiver, if that sleeps.
+    /// Something was put into the short ring that it sends by: wakes its receiver, if that sleeps.
     /// `again`: who looks once more in a while for this process does so for this as well.
     #[expect(clippy::inline_always, reason = "a look and a word")]
     #[inline(always)]
@@ -99,7 +99,7 @@ impl Lanes {
         }
     }
 
-    /// Gives back the lane that it sends by. What is not acknowledged by now is sent again by
+    /// Gives back the short ring that it sends by. What is not acknowledged by now is sent again by
     /// packets, if that is called for.
     pub(super) fn close_out(&mut self) {
         self.streak = 0;
@@ -120,9 +120,9 @@ impl Lanes {
         into.is_some_and(Receiving::publish_held)
     }
 
-    /// Puts a packet (its header, and the rest) into the lane that it sends by, if a run goes on
-    /// with it, with what is to be said of the other lane: `early_limit` is asked only if something
-    /// is. Returns whether it is there.
+    /// Puts a packet (its header, and the rest) into the short ring that it sends by, if a run goes
+    /// on with it, with what is to be said of the other short ring: `early_limit` is asked only if
+    /// something is. Returns whether it is there.
     #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
     #[inline(always)]
     fn push(
@@ -144,16 +144,16 @@ impl Lanes {
 }
 
 impl Qp {
-    /// There is something in one of its lanes, at its end of that. Completions may go to a program
-    /// that polls.
-    pub(crate) fn on_lane(&self, end: End, (now, catch): (Time, &mut Catch<'_>)) {
+    /// There is something in one of its short rings, at its end of that. Completions may go to a
+    /// program that polls.
+    pub(crate) fn on_short_ring(&self, end: End, (now, catch): (Time, &mut Catch<'_>)) {
         let mut locked = self.lock_swiftly();
         if locked.retired {
             return;
         }
         match end {
-            End::Sending => self.take_lane_acks(&mut locked, (now, catch)),
-            End::Receiving => self.take_from_lane(&mut locked, (now, catch)),
+            End::Sending => self.take_short_ring_acks(&mut locked, (now, catch)),
+            End::Receiving => self.take_from_short_ring(&mut locked, (now, catch)),
         }
         let speaks = locked.eligibility.sends().is_none()
             && (locked.transport.wants_transmit() || locked.transport.next_local().is_some());
@@ -163,11 +163,11 @@ impl Qp {
         }
     }
 
-    /// What was taken from its lane is still to be said, and the program, which was expected to
-    /// answer, polls instead; or it does nothing at all, and the device thread looks.
+    /// What was taken from its short ring is still to be said, and the program, which was expected
+    /// to answer, polls instead; or it does nothing at all, and the device thread looks.
     pub(crate) fn say_held(&self, now: Time) {
         let mut locked = self.lock();
-        if locked.lanes.publish_held() {
+        if locked.short_rings.publish_held() {
             self.tell_who_sleeps(&mut locked);
         }
         let speaks = locked.transport.wants_transmit();
@@ -177,21 +177,22 @@ impl Qp {
         }
     }
 
-    /// Wakes the receiver of its lane, if that went to sleep just when something was put in.
+    /// Wakes the receiver of its short ring, if that went to sleep just when something was put in.
     pub(crate) fn wake_late(&self) {
-        if let Some(out) = &mut self.lock_swiftly().lanes.out {
+        if let Some(out) = &mut self.lock_swiftly().short_rings.out {
             out.wake_late();
         }
     }
 
-    /// Takes what is in its lanes before something else that came later.
-    pub(super) fn run_lanes(&self, locked: &mut Locked, now: Time) {
+    /// Takes what is in its short rings before something else that came later.
+    pub(super) fn run_short_rings(&self, locked: &mut Locked, now: Time) {
         let mut catch = Catch::default();
-        self.take_lane_acks(locked, (now, &mut catch));
-        self.drain_lane(locked, (now, &mut catch));
+        self.take_short_ring_acks(locked, (now, &mut catch));
+        self.drain_short_ring(locked, (now, &mut catch));
     }
 
-    /// The lanes of a path that is left: the peer hears of it, if it may have put something in.
+    /// The short rings of a path that is left: the peer hears of it, if it may have put something
+    /// in.
     pub(super) fn frame_of_end(locked: &Locked, qpn: Qpn) -> Frame<'static> {
         Frame::Dropped {
             qpn: locked.transport.dest(),

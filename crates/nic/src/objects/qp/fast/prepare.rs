@@ -1,5 +1,5 @@
-//! The shortest way of a short SEND: from what the program posts into a slot of the lane, past all
-//! batches.
+//! The shortest way of a short SEND: from what the program posts into a slot of the short ring,
+//! past all batches.
 
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::verbs::{PlainSend, SendWr};
@@ -13,9 +13,9 @@ use crate::objects::qp::locked::Locked;
 use crate::objects::qp::transport::Transport;
 
 impl Qp {
-    /// Puts one SEND that is not posted yet into the lane, if that runs and nothing else is to be
-    /// done with the SEND or before it. If it is there, [`sent_swiftly`](Self::sent_swiftly) is to
-    /// be called, with what is returned. If not, nothing has happened.
+    /// Puts one SEND that is not posted yet into the short ring, if that runs and nothing else is
+    /// to be done with the SEND or before it. If it is there, [`sent_swiftly`](Self::sent_swiftly)
+    /// is to be called, with what is returned. If not, nothing has happened.
     #[expect(clippy::inline_always, reason = "each message goes this way")]
     #[inline(always)]
     pub(in crate::objects::qp) fn put_swiftly(
@@ -28,7 +28,7 @@ impl Qp {
         }
         let Locked {
             transport: Transport::Rc(rc),
-            lanes,
+            short_rings,
             memos: [from, into],
             eligibility,
             room,
@@ -37,7 +37,7 @@ impl Qp {
         else {
             return None;
         };
-        if !lanes.is_open() {
+        if !short_rings.is_open() {
             return None;
         }
         let common = eligibility.sends()?;
@@ -59,17 +59,17 @@ impl Qp {
                 None
             }
         };
-        if !lanes.push((head, rest), early_limit) {
+        if !short_rings.push((head, rest), early_limit) {
             return None;
         }
-        lanes.wake(self.nic().looks_again());
+        short_rings.wake(self.nic().looks_again());
         self.tally.count_tx(1, Bth::LEN + rest.len());
-        lanes.look_ahead(&receives);
-        let completes_early = !rc.is_unanswered() && lanes.try_complete_early(rest.len());
+        short_rings.look_ahead(&receives);
+        let completes_early = !rc.is_unanswered() && short_rings.try_complete_early(rest.len());
         Some(completes_early)
     }
 
-    /// A SEND is in the lane: the transport is told so. If it `completes_early`, it is done.
+    /// A SEND is in the short ring: the transport is told so. If it `completes_early`, it is done.
     #[expect(
         clippy::inline_always,
         reason = "a work request is not to go through memory"
@@ -90,7 +90,7 @@ impl Qp {
     }
 }
 
-/// Looks whether everything is so that SENDs may go into the lane.
+/// Looks whether everything is so that SENDs may go into the short ring.
 #[cold]
 fn look(locked: &mut Locked) {
     if let Transport::Rc(rc) = &locked.transport
@@ -101,13 +101,13 @@ fn look(locked: &mut Locked) {
     }
 }
 
-/// Whether packets go by a lane, and nothing else is under way on this side of the transport.
+/// Whether packets go by a short ring, and nothing else is under way on this side of the transport.
 #[inline]
 fn is_usual(locked: &Locked) -> bool {
     !locked.queued
         && !locked.retired
         && locked.talk.is_idle()
-        && locked.report.packets == Some(Carrier::Lane)
+        && locked.report.packets == Some(Carrier::ShortRing)
         && locked.fails_at.is_none()
         && locked.granted.is_some()
 }

@@ -1,8 +1,8 @@
-//! The end that receives: offers, runs, and what is in the lane.
+//! The end that receives: offers, runs, and what is in the short ring.
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{LaneAck, LaneConsumer, LaneReceiver};
+use ferroce_os::ring::{ShortRingAck, ShortRingConsumer, ShortRingReceiver};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, QpType};
 
@@ -10,17 +10,17 @@ use super::delayed_ack::Held;
 use super::early_completion::Checked;
 use super::take::{Next, Taken, whole};
 use crate::base::counters::DropReason;
-use crate::engine::{End, Eye, LaneOffer};
+use crate::engine::{End, Eye, ShortRingOffer};
 use crate::link::path::{Origin, Path, Reach};
 use crate::objects::cq::Catch;
 use crate::objects::qp::Qp;
 use crate::objects::qp::locked::Locked;
 use crate::objects::qp::transport::Transport;
 
-/// The lane that it receives by.
+/// The short ring that it receives by.
 #[derive(Debug)]
 pub(super) struct Receiving {
-    pub(super) receiver: LaneReceiver,
+    pub(super) receiver: ShortRingReceiver,
     pub(super) eye: Arc<Eye>,
     pub(super) held: Held,
     /// The receive that is the first one when one more message is taken.
@@ -28,18 +28,22 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// What the next message that goes the other way says of this lane, and for how many bytes of
-    /// the one that comes then it is `early_limit` that it is taken.
+    /// Returns what the next message the other way says of this short ring: up to where it was
+    /// read, and the most bytes of the next message that may complete early.
     #[inline]
     pub(super) fn on_answer(
         &mut self,
         early_limit: impl FnOnce(Option<Checked>) -> Option<u8>,
-    ) -> Option<LaneAck> {
+    ) -> Option<ShortRingAck> {
         let read = self.held.on_answer()?;
         let early_limit = early_limit(self.next.take());
         self.eye.hold(false);
         self.eye.set_promises(early_limit.is_some());
-        Some(LaneAck::new(self.receiver.lane(), read, early_limit))
+        Some(ShortRingAck::new(
+            self.receiver.short_ring(),
+            read,
+            early_limit,
+        ))
     }
 
     /// The message did not go, and what it would have said waits.
@@ -102,8 +106,8 @@ impl Drop for Receiving {
 }
 
 impl Qp {
-    /// Another process offers a lane. `None`: it goes on by the ring.
-    pub(crate) fn accept_lane(&self, offer: &LaneOffer) -> Option<Arc<Eye>> {
+    /// Another process offers a short ring. `None`: it goes on by the ring.
+    pub(crate) fn accept_short_ring(&self, offer: &ShortRingOffer) -> Option<Arc<Eye>> {
         let mut locked = self.lock();
         let usual = !locked.retired
             && self.qp_type == QpType::Rc
@@ -114,9 +118,9 @@ impl Qp {
         if !usual || tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
             return None;
         }
-        let eye = Eye::new(&offer.lane, End::Receiving);
-        locked.lanes.into = Some(Box::new(Receiving {
-            receiver: LaneConsumer::accept(offer.lane.clone(), offer.number),
+        let eye = Eye::new(&offer.short_ring, End::Receiving);
+        locked.short_rings.into = Some(Box::new(Receiving {
+            receiver: ShortRingConsumer::accept(offer.short_ring.clone(), offer.number),
             eye: Arc::clone(&eye),
             held: Held::default(),
             next: None,
@@ -124,15 +128,20 @@ impl Qp {
         Some(eye)
     }
 
-    /// A run of the lane that the peer sends by begins at a position.
-    pub(crate) fn on_run_of_lane(&self, origin: Origin, (lane, at): (u8, u32), now: Time) {
+    /// A run of the short ring that the peer sends by begins at a position.
+    pub(crate) fn on_run_of_short_ring(
+        &self,
+        origin: Origin,
+        (short_ring, at): (u8, u32),
+        now: Time,
+    ) {
         let mut locked = self.lock();
         if locked.retired || !locked.comes_from(origin) {
             return;
         }
-        self.drain_lane(&mut locked, (now, &mut Catch::default()));
-        match &mut locked.lanes.into {
-            Some(into) if into.receiver.lane() == lane && !into.eye.is_closed() => {
+        self.drain_short_ring(&mut locked, (now, &mut Catch::default()));
+        match &mut locked.short_rings.into {
+            Some(into) if into.receiver.short_ring() == short_ring && !into.eye.is_closed() => {
                 into.receiver.begin_run(at);
                 into.eye.look_at(Some(at));
             }
@@ -141,32 +150,36 @@ impl Qp {
         }
     }
 
-    /// Takes what is in the lane that it receives by. Called before anything that came by the ring
-    /// is looked at.
+    /// Takes what is in the short ring that it receives by. Called before anything that came by the
+    /// ring is looked at.
     #[inline]
-    pub(in crate::objects::qp) fn drain_lane(
+    pub(in crate::objects::qp) fn drain_short_ring(
         &self,
         locked: &mut Locked,
         (now, catch): (Time, &mut Catch<'_>),
     ) {
-        let into = locked.lanes.into.as_deref();
+        let into = locked.short_rings.into.as_deref();
         if into.is_some_and(|into| into.eye.has_news()) {
             self.take_in_between(locked, (now, catch));
         }
     }
 
-    /// As [`take_from_lane`](Self::take_from_lane), for who does something else.
+    /// As [`take_from_short_ring`](Self::take_from_short_ring), for who does something else.
     #[cold]
     #[inline(never)]
     fn take_in_between(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch<'_>)) {
-        self.take_from_lane(locked, (now, catch));
+        self.take_from_short_ring(locked, (now, catch));
     }
 
-    /// As [`drain_lane`](Self::drain_lane), where there is something.
+    /// As [`drain_short_ring`](Self::drain_short_ring), where there is something.
     #[expect(clippy::inline_always, reason = "each message goes this way")]
     #[inline(always)]
-    pub(super) fn take_from_lane(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch<'_>)) {
-        let into = locked.lanes.into.as_deref();
+    pub(super) fn take_from_short_ring(
+        &self,
+        locked: &mut Locked,
+        (now, catch): (Time, &mut Catch<'_>),
+    ) {
+        let into = locked.short_rings.into.as_deref();
         let Some(begin) = into.and_then(|into| into.receiver.position()) else {
             return;
         };
@@ -176,7 +189,7 @@ impl Qp {
         if next != Next::Nothing {
             return self.take_others(locked, taken, (begin, next), (now, catch));
         }
-        locked.lanes.will_push();
+        locked.short_rings.will_push();
         self.on_taken(locked, &taken, (begin, catch.is_polled()));
         self.grant_next(locked);
     }
@@ -189,7 +202,7 @@ impl Qp {
     #[inline(always)]
     fn on_taken(&self, locked: &mut Locked, taken: &Taken, (begin, is_polled): (u32, bool)) {
         self.tally.count_rx(taken.packets, taken.bytes);
-        let Some(into) = &mut locked.lanes.into else {
+        let Some(into) = &mut locked.short_rings.into else {
             return;
         };
         into.eye.look_at(into.receiver.position());
@@ -212,7 +225,7 @@ impl Qp {
         let before = locked.transport.state();
         locked.eligibility.end();
         // They may take more receives than one each, or none.
-        if let Some(into) = &mut locked.lanes.into {
+        if let Some(into) = &mut locked.short_rings.into {
             into.next = None;
         }
         let mut goes_on = true;
@@ -220,7 +233,7 @@ impl Qp {
             // Should this be the end of the queue pair, then what was taken before must be known by
             // then.
             let read = begin.wrapping_add(taken.messages);
-            if let Some(into) = &mut locked.lanes.into {
+            if let Some(into) = &mut locked.short_rings.into {
                 into.publish(read);
             }
             match next {
@@ -235,7 +248,7 @@ impl Qp {
             }
         }
         let is_polled = goes_on && catch.is_polled();
-        if !goes_on && let Some(into) = &mut locked.lanes.into {
+        if !goes_on && let Some(into) = &mut locked.short_rings.into {
             into.receiver.end_run();
         }
         self.on_taken(locked, &taken, (begin, is_polled));
@@ -277,14 +290,14 @@ impl Qp {
         });
     }
 
-    /// What was taken is published in the lane: a peer that does not look there is to hear of it by
-    /// the ring.
+    /// What was taken is published in the short ring: a peer that does not look there is to hear of
+    /// it by the ring.
     pub(in crate::objects::qp) fn tell_who_sleeps(&self, locked: &mut Locked) {
         let must_tell = match &locked.path {
             Some(Path {
                 reach: Reach::Link(egress),
                 ..
-            }) => egress.lanes().is_none_or(|link| link.must_tell()),
+            }) => egress.short_rings().is_none_or(|link| link.must_tell()),
             _ => true,
         };
         if let Transport::Rc(rc) = &mut locked.transport
@@ -295,14 +308,14 @@ impl Qp {
         }
     }
 
-    /// Takes a packet out of a lane the general way. Returns false if it was not in its turn, or is
-    /// to come again.
+    /// Takes a packet out of a short ring the general way. Returns false if it was not in its turn,
+    /// or is to come again.
     fn take_unusual(&self, locked: &mut Locked, packet: &[u8], now: Time) -> bool {
         let (Some(expected), Some(path)) = (locked.transport.expected(), &locked.path) else {
             return false;
         };
         let addressing = path.addressing.reversed();
-        let came = path.by_lane(&addressing);
+        let came = path.by_short_ring(&addressing);
         let taken = self.with_cx(locked, now, |locked, cx| {
             addressing.read(packet, |packet| match packet? {
                 packet if packet.bth.dest_qp == self.qpn => self.take(locked, cx, (came, packet)),
@@ -312,13 +325,13 @@ impl Qp {
         self.keep_timer(locked);
         match taken {
             Ok(()) => self.tally.count_rx(1, packet.len()),
-            Err(why) => self.on_lost_in_lane(locked, why),
+            Err(why) => self.on_lost_in_short_ring(locked, why),
         }
         locked.transport.expected() != Some(expected)
     }
 
-    /// A packet of the lane was dropped: as on the ring, its sender is told.
-    fn on_lost_in_lane(&self, locked: &mut Locked, why: DropReason) {
+    /// A packet of the short ring was dropped: as on the ring, its sender is told.
+    fn on_lost_in_short_ring(&self, locked: &mut Locked, why: DropReason) {
         self.pd.context().device().counters().count_dropped(why);
         tracing::debug!(target: "ferroce::packet", qpn = self.qpn.get(), ?why, "dropped");
         self.say_end(locked);

@@ -1,8 +1,9 @@
-//! The end that sends: whom it is worth to offer a lane, runs, and what the receiver has read.
+//! The end that sends: whom it is worth to offer a short ring, runs, and what the receiver has
+//! read.
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{Head, LONGEST, LaneAck, LaneSender};
+use ferroce_os::ring::{Head, LONGEST, ShortRingAck, ShortRingSender};
 use ferroce_proto::ids::{Msn, Psn, Qpn};
 use ferroce_proto::rc::Swift;
 use ferroce_proto::time::Time;
@@ -11,7 +12,7 @@ use ferroce_proto::wire::{Brief, Bth, Opcode};
 use super::take::acknowledge;
 use crate::base::numbers::slot_of;
 use crate::engine::{End, Eye, Watch};
-use crate::link::local::{LaneNotice, LaneWord, LateWake, Outgoing};
+use crate::link::local::{LateWake, Outgoing, ShortRingEvent, ShortRingNotice};
 use crate::link::path::{Carrier, Path, Reach};
 use crate::objects::cq::Catch;
 use crate::objects::qp::Qp;
@@ -19,14 +20,14 @@ use crate::objects::qp::locked::Locked;
 use crate::objects::qp::results::Results;
 use crate::objects::qp::transport::Transport;
 
-/// Small messages in a row that make a queue pair worth a lane.
+/// Small messages in a row that make a queue pair worth a short ring.
 const HABIT: u32 = 32;
-/// Small messages in a row, by the ring, after which it goes back to its lane.
+/// Small messages in a row, by the ring, after which it goes back to its short ring.
 const RETURN: u32 = 8;
 /// Of so many small messages one repeats an offer that was not accepted.
 const OFFER_AGAIN: u32 = 4096;
 
-/// How far it is with a lane.
+/// How far it is with a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Offered, with a number.
@@ -37,10 +38,10 @@ enum Stage {
     Runs(Option<Psn>),
 }
 
-/// The lane that it sends by.
+/// The short ring that it sends by.
 #[derive(Debug)]
 pub(super) struct Sending {
-    sender: LaneSender,
+    sender: ShortRingSender,
     pub(super) link: Arc<Outgoing>,
     eye: Arc<Eye>,
     stage: Stage,
@@ -82,7 +83,7 @@ impl Sending {
     /// A message that came the other way says what the receiver has read. Returns as
     /// [`on_read`](Self::on_read).
     #[inline]
-    pub(super) fn on_ack(&mut self, ack: LaneAck) -> Option<Psn> {
+    pub(super) fn on_ack(&mut self, ack: ShortRingAck) -> Option<Psn> {
         let read = self.sender.on_ack(ack);
         self.on_read(read)
     }
@@ -134,7 +135,7 @@ impl Sending {
     /// Puts a packet in, if the run goes on with it. Returns whether it is there.
     #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
     #[inline(always)]
-    pub(super) fn push(&mut self, packet: (Head, &[u8]), ack: Option<LaneAck>) -> bool {
+    pub(super) fn push(&mut self, packet: (Head, &[u8]), ack: Option<ShortRingAck>) -> bool {
         let Stage::Runs(next) = self.stage else {
             return false;
         };
@@ -165,32 +166,33 @@ fn split(packet: &[u8]) -> Option<(Head, &[u8])> {
 }
 
 impl Qp {
-    /// Sends the short message that was built by the lane, if there is one, it runs, and its
+    /// Sends the short message that was built by the short ring, if there is one, it runs, and its
     /// receiver looks at it. Returns whether it did.
     #[inline]
-    pub(in crate::objects::qp) fn send_by_lane(&self, locked: &mut Locked) -> bool {
-        let (Some(_), Transport::Rc(rc)) = (&locked.lanes.out, &locked.transport) else {
+    pub(in crate::objects::qp) fn send_by_short_ring(&self, locked: &mut Locked) -> bool {
+        let (Some(_), Transport::Rc(rc)) = (&locked.short_rings.out, &locked.transport) else {
             return false;
         };
-        let may = locked.lanes.is_open() && !rc.awaits_answers();
+        let may = locked.short_rings.is_open() && !rc.awaits_answers();
         let is_in = may
             && self.send_ack_apart(locked)
-            && split(&locked.short.bytes).is_some_and(|packet| locked.lanes.push(packet, |_| None));
+            && split(&locked.short.bytes)
+                .is_some_and(|packet| locked.short_rings.push(packet, |_| None));
         if !is_in {
-            locked.lanes.pause();
+            locked.short_rings.pause();
             return false;
         }
-        locked.lanes.wake(self.nic().looks_again());
+        locked.short_rings.wake(self.nic().looks_again());
         let bytes = locked.short.bytes.len();
         locked.short.clear();
         self.tally.count_tx(1, bytes);
-        self.note_packets(locked, Carrier::Lane);
+        self.note_packets(locked, Carrier::ShortRing);
         true
     }
 
     /// An acknowledgement of what came by the ring, which would go before the message, goes by the
-    /// ring as well: or else two that answer each other would not find back to their lanes. Returns
-    /// whether the message is all that is left.
+    /// ring as well: or else two that answer each other would not find back to their short rings.
+    /// Returns whether the message is all that is left.
     fn send_ack_apart(&self, locked: &mut Locked) -> bool {
         let Locked {
             short,
@@ -217,16 +219,17 @@ impl Qp {
         true
     }
 
-    /// A short message went by the ring: offers a lane, or begins a run, if it is time for that.
-    pub(in crate::objects::qp) fn seek_lane(&self, locked: &mut Locked) {
+    /// A short message went by the ring: offers a short ring, or begins a run, if it is time for
+    /// that.
+    pub(in crate::objects::qp) fn seek_short_ring(&self, locked: &mut Locked) {
         let Locked {
-            lanes,
+            short_rings,
             transport,
             path,
             ..
         } = locked;
-        lanes.streak = lanes.streak.wrapping_add(1);
-        let (Transport::Rc(rc), true) = (&*transport, lanes.streak >= RETURN) else {
+        short_rings.streak = short_rings.streak.wrapping_add(1);
+        let (Transport::Rc(rc), true) = (&*transport, short_rings.streak >= RETURN) else {
             return;
         };
         let Some(Path {
@@ -240,16 +243,20 @@ impl Qp {
             return;
         }
         let dest = transport.dest();
-        match &mut lanes.out {
-            None if lanes.streak.is_multiple_of(HABIT) => {
-                lanes.out = egress.lanes().and_then(|link| self.offer_lane(link, dest));
+        match &mut short_rings.out {
+            None if short_rings.streak.is_multiple_of(HABIT) => {
+                short_rings.out = egress
+                    .short_rings()
+                    .and_then(|link| self.offer_short_ring(link, dest));
             }
             None => {}
             Some(out) => match out.stage {
                 Stage::Offered(number) if out.sender.is_accepted(number) => {
                     out.stage = Stage::Idle;
                 }
-                Stage::Offered(_) if lanes.streak.is_multiple_of(OFFER_AGAIN) => lanes.out = None,
+                Stage::Offered(_) if short_rings.streak.is_multiple_of(OFFER_AGAIN) => {
+                    short_rings.out = None
+                }
                 Stage::Idle => {
                     let last = out.psn_at(out.sender.position().wrapping_sub(1));
                     // The receiver is done with the last run, in one way or the other.
@@ -262,8 +269,8 @@ impl Qp {
         }
     }
 
-    fn offer_lane(&self, link: &Arc<Outgoing>, to: Qpn) -> Option<Box<Sending>> {
-        let (sender, number) = link.take_lane()?;
+    fn offer_short_ring(&self, link: &Arc<Outgoing>, to: Qpn) -> Option<Box<Sending>> {
+        let (sender, number) = link.take_short_ring()?;
         let eye = Eye::new(sender.area(), End::Sending);
         let out = Box::new(Sending {
             seen: sender.position(),
@@ -274,12 +281,13 @@ impl Qp {
             known: None,
             late: LateWake::default(),
         });
-        let notice = self.notice(&out, to, LaneWord::Offer(number));
-        if !link.say_of_lane(notice) {
+        let notice = self.notice(&out, to, ShortRingEvent::Offer(number));
+        if !link.say_of_short_ring(notice) {
             return None;
         }
         let slot = slot_of(to);
-        self.nic().watch_lane(Watch::new(self.me(), slot, eye));
+        self.nic()
+            .watch_short_ring(Watch::new(self.me(), slot, eye));
         Some(out)
     }
 
@@ -289,40 +297,45 @@ impl Qp {
         out.eye.look_at(Some(at));
         if out
             .link
-            .say_of_lane(self.notice(out, to, LaneWord::Run(at)))
+            .say_of_short_ring(self.notice(out, to, ShortRingEvent::Run(at)))
         {
             out.stage = Stage::Runs(None);
         }
     }
 
-    fn notice(&self, out: &Sending, to: Qpn, word: LaneWord) -> LaneNotice {
-        LaneNotice {
-            lane: out.sender.lane(),
+    fn notice(&self, out: &Sending, to: Qpn, word: ShortRingEvent) -> ShortRingNotice {
+        ShortRingNotice {
+            short_ring: out.sender.short_ring(),
             from: self.qpn,
             to,
             word,
         }
     }
 
-    /// Takes what the receiver of the lane has read as acknowledged.
+    /// Takes what the receiver of the short ring has read as acknowledged.
     #[inline]
-    pub(in crate::objects::qp) fn take_lane_acks(
+    pub(in crate::objects::qp) fn take_short_ring_acks(
         &self,
         locked: &mut Locked,
         (now, catch): (Time, &mut Catch<'_>),
     ) {
-        let Some(out) = &mut locked.lanes.out else {
+        let Some(out) = &mut locked.short_rings.out else {
             return;
         };
         let read = out.sender.look();
         let Some(psn) = out.on_read(read) else {
             return;
         };
-        self.on_lane_ack(locked, psn, (now, catch));
+        self.on_short_ring_ack(locked, psn, (now, catch));
     }
 
     #[inline]
-    fn on_lane_ack(&self, locked: &mut Locked, psn: Psn, (now, catch): (Time, &mut Catch<'_>)) {
+    fn on_short_ring_ack(
+        &self,
+        locked: &mut Locked,
+        psn: Psn,
+        (now, catch): (Time, &mut Catch<'_>),
+    ) {
         let Transport::Rc(rc) = &mut locked.transport else {
             return;
         };
@@ -353,7 +366,7 @@ impl Qp {
             return;
         };
         let addressing = path.addressing.reversed();
-        let came = path.by_lane(&addressing);
+        let came = path.by_short_ring(&addressing);
         let taken = self.with_cx(locked, now, |locked, cx| {
             addressing.read(&packet, |packet| self.take(locked, cx, (came, packet?)))
         });

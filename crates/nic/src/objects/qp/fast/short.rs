@@ -16,7 +16,10 @@ impl Qp {
     /// ring that has room. Returns whether it did: then [`send_short`](Self::send_short) is next,
     /// and there is nothing to transmit.
     pub(in crate::objects::qp) fn build_short(&self, locked: &mut Locked, cx: &mut Cx<'_>) -> bool {
-        let is_known = matches!(locked.report.packets, Some(Carrier::Ring | Carrier::Lane));
+        let is_known = matches!(
+            locked.report.packets,
+            Some(Carrier::Ring | Carrier::ShortRing)
+        );
         if locked.queued || locked.retired || !is_known {
             return false;
         }
@@ -43,7 +46,7 @@ impl Qp {
 
     /// Sends what was built.
     pub(in crate::objects::qp) fn send_short(&self, locked: &mut Locked, now: &mut Now) {
-        if !self.send_by_lane(locked) {
+        if !self.send_by_short_ring(locked) {
             self.send_by_ring(locked, now);
         }
         // On a lossless link packets start no timer, unless one was dropped.
@@ -64,7 +67,7 @@ impl Qp {
         if egress.send_from(self.qpn, &mut locked.short) {
             self.tally.count_tx(packets, bytes);
             self.note_packets(locked, Carrier::Ring);
-            self.seek_lane(locked);
+            self.seek_short_ring(locked);
         } else if egress.has_ended() {
             fail_soon(locked, now.look());
         }

@@ -1,4 +1,4 @@
-//! What is in a lane, slot by slot: messages that are as usual go straight to the program.
+//! What is in a short ring, slot by slot: messages that are as usual go straight to the program.
 
 use ferroce_os::ring::Head;
 use ferroce_proto::ids::Psn;
@@ -7,7 +7,7 @@ use ferroce_proto::rc::{RcQp, Swift};
 use ferroce_proto::wire::{BriefSend, Bth};
 use smallvec::SmallVec;
 
-use super::Lanes;
+use super::ShortRings;
 use crate::objects::cq::Catch;
 use crate::objects::qp::Qp;
 use crate::objects::qp::fast::eligibility::Eligibility;
@@ -21,7 +21,7 @@ const BUDGET: u32 = 256;
 /// The bit of the last word of a header that asks for an acknowledgement.
 const ACK_REQ: u32 = (1_u32 << 31).to_be();
 
-/// What comes next in a lane.
+/// What comes next in a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing now.
@@ -37,7 +37,7 @@ pub(super) enum Next {
     Lost,
 }
 
-/// What was taken out of a lane.
+/// What was taken out of a short ring.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// Slots.
@@ -58,7 +58,7 @@ impl Taken {
     pub(super) fn usual(&mut self, qp: &Qp, locked: &mut Locked, catch: &mut Catch<'_>) -> Next {
         let Locked {
             transport: Transport::Rc(rc),
-            lanes,
+            short_rings,
             memos: [_, memo],
             eligibility,
             room,
@@ -67,11 +67,11 @@ impl Taken {
         else {
             return Next::Lost;
         };
-        let Lanes {
+        let ShortRings {
             out,
             into: Some(into),
             ..
-        } = lanes
+        } = short_rings
         else {
             return Next::Lost;
         };
@@ -90,7 +90,7 @@ impl Taken {
                 Ok(None) => break,
                 Ok(Some(waiting)) => waiting,
                 Err(broken) => {
-                    tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a lane is of no use");
+                    tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a short ring is of no use");
                     return Next::Lost;
                 }
             };
@@ -107,7 +107,7 @@ impl Taken {
             let Some(message) = message else {
                 return unusual(receiver.take(waiting, room));
             };
-            // That it is taken is said by the lane itself.
+            // That it is taken is said by the short ring itself.
             let message = BriefSend {
                 ack_req: false,
                 ..message
@@ -155,7 +155,7 @@ pub(super) fn acknowledge(
 }
 
 /// A packet of which header and rest were taken out, as it was sent, but that it asks for no
-/// acknowledgement: that it is taken is said by the lane itself.
+/// acknowledgement: that it is taken is said by the short ring itself.
 pub(super) fn whole([first, second, third]: Head, rest: &[u8]) -> SmallVec<[u8; 128]> {
     let head = [first, second, third & !ACK_REQ];
     head.into_iter()

@@ -1,4 +1,4 @@
-//! One lane in the memory of a ring between processes.
+//! One short ring in the memory of a ring between processes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ferroce_proto::mr::{Span, Unmapped};
 
 use super::area::{SharedArea, full_fence, prefetch, prefetch_for_write};
-use super::lane::{HEAD, Head, LONGEST_REST, LaneArea, LaneWord, SLOT, SLOT_HEAD, SLOTS};
 use super::protocol::LINE;
+use super::short_ring::{
+    HEAD, Head, LONGEST_REST, SLOT, SLOT_HEAD, SLOTS, ShortRingArea, ShortRingWord,
+};
 use crate::memory::{copy_short, fill_from};
 
-/// A lane. It keeps the ring's memory.
+/// A short ring. It keeps the ring's memory.
 #[derive(Clone)]
-pub struct SharedLane {
+pub struct SharedShortRing {
     area: Arc<SharedArea>,
     index: u8,
     /// Its words beside its slots.
@@ -23,15 +25,15 @@ pub struct SharedLane {
 
 // SAFETY: the pointers are into a mapping that lives as long as `area`; all access is by atomics,
 // or by copies that the protocol keeps apart and that make no references.
-unsafe impl Send for SharedLane {}
+unsafe impl Send for SharedShortRing {}
 // SAFETY: as above.
-unsafe impl Sync for SharedLane {}
+unsafe impl Sync for SharedShortRing {}
 
-impl SharedLane {
-    /// A lane of a ring, if it has so many.
+impl SharedShortRing {
+    /// A short ring of a ring, if it has so many.
     #[must_use]
     pub fn of(area: &Arc<SharedArea>, index: u8) -> Option<Self> {
-        let (control, slots) = area.lane_memory(index)?;
+        let (control, slots) = area.short_ring_memory(index)?;
         Some(Self {
             area: Arc::clone(area),
             index,
@@ -46,38 +48,38 @@ impl SharedLane {
     }
 
     #[inline]
-    fn word(&self, word: LaneWord) -> &AtomicU32 {
+    fn word(&self, word: ShortRingWord) -> &AtomicU32 {
         let place = match word {
-            LaneWord::Accepted => self.control,
-            LaneWord::Read => self.control.wrapping_add(LINE as usize),
+            ShortRingWord::Accepted => self.control,
+            ShortRingWord::Read => self.control.wrapping_add(LINE as usize),
             // Beside what is seldom written where messages are answered.
-            LaneWord::Withdrawn => self.control.wrapping_add(LINE as usize + 4),
-            LaneWord::Filled(at) => self.slot(at),
-            LaneWord::Length(at) => self.slot(at).wrapping_add(4),
-            LaneWord::Says(at) => self.slot(at).wrapping_add(8),
+            ShortRingWord::Withdrawn => self.control.wrapping_add(LINE as usize + 4),
+            ShortRingWord::Filled(at) => self.slot(at),
+            ShortRingWord::Length(at) => self.slot(at).wrapping_add(4),
+            ShortRingWord::Says(at) => self.slot(at).wrapping_add(8),
         };
-        // SAFETY: inside the lane's part of the mapping, which lives as long as `self`; aligned to
-        // four bytes; the peer may change it at any time, which an atomic allows.
+        // SAFETY: inside the short ring's part of the mapping, which lives as long as `self`;
+        // aligned to four bytes; the peer may change it at any time, which an atomic allows.
         unsafe { AtomicU32::from_ptr(place.cast()) }
     }
 }
 
-/// Two are the same lane if they have the same memory.
-impl PartialEq for SharedLane {
+/// Two are the same short ring if they have the same memory.
+impl PartialEq for SharedShortRing {
     fn eq(&self, other: &Self) -> bool {
         self.slots == other.slots
     }
 }
 
-impl Eq for SharedLane {}
+impl Eq for SharedShortRing {}
 
-impl fmt::Debug for SharedLane {
+impl fmt::Debug for SharedShortRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SharedLane").field(&self.index).finish()
+        f.debug_tuple("SharedShortRing").field(&self.index).finish()
     }
 }
 
-impl LaneArea for SharedLane {
+impl ShortRingArea for SharedShortRing {
     #[inline]
     fn index(&self) -> u8 {
         self.index
@@ -94,12 +96,12 @@ impl LaneArea for SharedLane {
     }
 
     #[inline]
-    fn load(&self, word: LaneWord, order: Ordering) -> u32 {
+    fn load(&self, word: ShortRingWord, order: Ordering) -> u32 {
         self.word(word).load(order)
     }
 
     #[inline]
-    fn store(&self, word: LaneWord, value: u32, order: Ordering) {
+    fn store(&self, word: ShortRingWord, value: u32, order: Ordering) {
         self.word(word).store(value, order);
     }
 

@@ -1,4 +1,4 @@
-//! A lane in a model checker, with the words of the two rings that its sides sleep by.
+//! A short ring in a model checker, with the words of the two rings that its sides sleep by.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,16 +8,16 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::thread;
 
-use super::lane::{
-    Head, LONGEST_REST, LaneAck, LaneArea, LaneConsumer, LaneProducer, LaneWord, has_read_past,
-    is_filled,
-};
 use super::model::{Wake, check};
 use super::protocol::{Area, Consumer, Word, sleeps, wakes};
+use super::short_ring::{
+    Head, LONGEST_REST, ShortRingAck, ShortRingArea, ShortRingConsumer, ShortRingProducer,
+    ShortRingWord, has_read_past, is_filled,
+};
 
 const SLOTS: usize = 2;
 
-/// A ring without a record, and its lane. One word per slot stands for what is in it.
+/// A ring without a record, and its short ring. One word per slot stands for what is in it.
 struct Modelled {
     sleeps: AtomicU32,
     accepted: AtomicU32,
@@ -86,7 +86,7 @@ fn slot(at: u32) -> usize {
     at as usize % SLOTS
 }
 
-impl LaneArea for Arc<Modelled> {
+impl ShortRingArea for Arc<Modelled> {
     fn is_ours(&self) -> bool {
         true
     }
@@ -96,24 +96,24 @@ impl LaneArea for Arc<Modelled> {
     fn slots(&self) -> u32 {
         u32::try_from(SLOTS).unwrap()
     }
-    fn load(&self, word: LaneWord, order: Ordering) -> u32 {
+    fn load(&self, word: ShortRingWord, order: Ordering) -> u32 {
         match word {
-            LaneWord::Accepted => self.accepted.load(order),
-            LaneWord::Read => self.read.load(order),
-            LaneWord::Withdrawn => self.withdrawn.load(order),
-            LaneWord::Filled(at) => self.filled[slot(at)].load(order),
-            LaneWord::Length(at) => self.length[slot(at)].load(order),
-            LaneWord::Says(at) => self.says[slot(at)].load(order),
+            ShortRingWord::Accepted => self.accepted.load(order),
+            ShortRingWord::Read => self.read.load(order),
+            ShortRingWord::Withdrawn => self.withdrawn.load(order),
+            ShortRingWord::Filled(at) => self.filled[slot(at)].load(order),
+            ShortRingWord::Length(at) => self.length[slot(at)].load(order),
+            ShortRingWord::Says(at) => self.says[slot(at)].load(order),
         }
     }
-    fn store(&self, word: LaneWord, value: u32, order: Ordering) {
+    fn store(&self, word: ShortRingWord, value: u32, order: Ordering) {
         match word {
-            LaneWord::Accepted => self.accepted.store(value, order),
-            LaneWord::Read => self.read.store(value, order),
-            LaneWord::Withdrawn => self.withdrawn.store(value, order),
-            LaneWord::Filled(at) => self.filled[slot(at)].store(value, order),
-            LaneWord::Length(at) => self.length[slot(at)].store(value, order),
-            LaneWord::Says(at) => self.says[slot(at)].store(value, order),
+            ShortRingWord::Accepted => self.accepted.store(value, order),
+            ShortRingWord::Read => self.read.store(value, order),
+            ShortRingWord::Withdrawn => self.withdrawn.store(value, order),
+            ShortRingWord::Filled(at) => self.filled[slot(at)].store(value, order),
+            ShortRingWord::Length(at) => self.length[slot(at)].store(value, order),
+            ShortRingWord::Says(at) => self.says[slot(at)].store(value, order),
         }
     }
     fn fence(&self) {
@@ -137,9 +137,9 @@ impl LaneArea for Arc<Modelled> {
 }
 
 /// Puts messages in, and sleeps whenever there is no room, and until all was read.
-fn send(lane: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messages: u32) {
-    let (there, at) = lane;
-    let mut producer = LaneProducer::new(Arc::clone(&there), at);
+fn send(short_ring: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messages: u32) {
+    let (there, at) = short_ring;
+    let mut producer = ShortRingProducer::new(Arc::clone(&there), at);
     let mut ears = Consumer::new(back);
     let mut wait_past = |read| {
         if ears.sleep_unless(|| has_read_past(&there, read)) {
@@ -167,7 +167,7 @@ fn send(lane: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messa
 /// room or for the end hears of it: a lost wake-up would be a deadlock, which loom reports; content
 /// that is read while it is written, as a violation.
 #[test]
-fn nobody_sleeps_for_ever_beside_a_lane() {
+fn nobody_sleeps_for_ever_beside_a_short_ring() {
     const MESSAGES: u32 = 3;
     check(|| {
         let (there, back) = (Modelled::new(), Modelled::new());
@@ -176,7 +176,7 @@ fn nobody_sleeps_for_ever_beside_a_lane() {
             let (there, back, wake) = (Arc::clone(&there), Arc::clone(&back), Arc::clone(&wake));
             thread::spawn(move || send((there, 7), back, &wake, MESSAGES))
         };
-        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 1);
+        let mut consumer = ShortRingConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
         let (mut ears, mut room) = (Consumer::new(Arc::clone(&there)), [0; LONGEST_REST]);
         for expected in 1..=MESSAGES {
@@ -210,8 +210,8 @@ fn an_answer_gives_slots_back() {
         let sender = {
             let (there, back) = (Arc::clone(&there), Arc::clone(&back));
             thread::spawn(move || {
-                let mut out = LaneProducer::new(there, 7);
-                let mut into = LaneConsumer::accept(back, 1);
+                let mut out = ShortRingProducer::new(there, 7);
+                let mut into = ShortRingConsumer::accept(back, 1);
                 into.begin_run(7);
                 for content in 1..=2 {
                     assert!(out.push(message(content), None).unwrap());
@@ -226,9 +226,9 @@ fn an_answer_gives_slots_back() {
                 assert!(out.push(message(3), None).unwrap(), "there is room again");
             })
         };
-        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 1);
+        let mut consumer = ShortRingConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
-        let (mut answers, mut room) = (LaneProducer::new(back, 7), [0; LONGEST_REST]);
+        let (mut answers, mut room) = (ShortRingProducer::new(back, 7), [0; LONGEST_REST]);
         for expected in 1..=3 {
             let waiting = loop {
                 if let Some(waiting) = consumer.look().unwrap() {
@@ -239,7 +239,7 @@ fn an_answer_gives_slots_back() {
             assert_eq!(consumer.take(waiting, &mut room), message(expected));
             if expected == 2 {
                 let read = consumer.position().unwrap();
-                let ack = LaneAck::new(0, read, None);
+                let ack = ShortRingAck::new(0, read, None);
                 assert!(answers.push(message(0), Some(ack)).unwrap());
             }
         }
@@ -256,8 +256,8 @@ fn what_completed_early_is_seen_before_the_promise_ends() {
         let sender = {
             let there = Arc::clone(&there);
             thread::spawn(move || {
-                let mut out = LaneProducer::new(there, 7);
-                let ack = LaneAck::new(0, 7, Some(4));
+                let mut out = ShortRingProducer::new(there, 7);
+                let ack = ShortRingAck::new(0, 7, Some(4));
                 assert_eq!(out.on_ack(ack), 7);
                 assert!(out.push(message(1), None).unwrap());
                 let completes_early = out.completes_early(4);
@@ -266,7 +266,7 @@ fn what_completed_early_is_seen_before_the_promise_ends() {
                 completes_early
             })
         };
-        let mut consumer = LaneConsumer::accept(Arc::clone(&there), 1);
+        let mut consumer = ShortRingConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
         consumer.withdraw();
         let is_there = consumer.look().unwrap().is_some();

@@ -1,6 +1,6 @@
-//! Promise 1 where messages go by lanes, whose queue pairs remember the region that they used last:
-//! once a deregistration or another registration has returned, nothing is read from the memory or
-//! written to it, and work that names it fails as it does without lanes.
+//! Promise 1 where messages go by short rings, whose queue pairs remember the region that they used
+//! last: once a deregistration or another registration has returned, nothing is read from the
+//! memory or written to it, and work that names it fails as it does without short rings.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use common::lanes::{Both, Seeded};
+use common::short_rings::{Both, Seeded};
 use common::{ALL, Bytes, DEADLINE, End, rounds, run_alone, wait_for};
 use ferroce_nic::{Carrier, Mr, Pd};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendOp, Sge, Wc, WcStatus};
@@ -172,7 +172,7 @@ impl Round {
 }
 
 /// Messages go from one end to the other by other threads; at some moment the memory at one end is
-/// taken back. Returns what came of it, and whether they went by a lane until then.
+/// taken back. Returns what came of it, and whether they went by a short ring until then.
 fn race(both: &Both, (whose, way): (Whose, Way), seeded: &mut Seeded) -> (String, bool) {
     let [a, b] = &both.sides;
     let usual = [a, b].map(|side| Lent::new(&side.end));
@@ -202,7 +202,7 @@ fn race(both: &Both, (whose, way): (Whose, Way), seeded: &mut Seeded) -> (String
         for _ in 0..seeded.below(200) {
             std::hint::spin_loop();
         }
-        let by_lane = both.carrier(0) == Some(Carrier::Lane);
+        let by_short_ring = both.carrier(0) == Some(Carrier::ShortRing);
         let (memory, left) = lent.take_back(way);
         let sent = sender.join().unwrap();
         round
@@ -210,7 +210,7 @@ fn race(both: &Both, (whose, way): (Whose, Way), seeded: &mut Seeded) -> (String
             .store(whose == Whose::Senders, Ordering::Release);
         let received = receiver.join().unwrap();
         let outcome = format!("{whose:?} {way:?} {sent:?} {received:?}");
-        (memory, left, (outcome, by_lane))
+        (memory, left, (outcome, by_short_ring))
     });
     reset(both);
     assert!(memory.snapshot().iter().all(|b| *b == CANARY), "written to");
@@ -239,22 +239,25 @@ fn connect(both: &Both) {
 #[ignore = "run by the tests below"]
 fn alone_race() {
     let (mut both, mut seeded) = (Both::new(), Seeded(7));
-    let has_lanes = std::env::var_os("FERROCE_SHORT_RINGS").is_none();
-    let (mut outcomes, mut by_lane, all) = (BTreeSet::new(), 0, rounds(1000));
+    let has_short_rings = std::env::var_os("FERROCE_SHORT_RINGS").is_none();
+    let (mut outcomes, mut by_short_ring, all) = (BTreeSet::new(), 0, rounds(1000));
     let ways = [Way::Deregister, Way::Drop, Way::Elsewhere, Way::OtherPd];
     for round in 0..all {
-        if has_lanes {
+        if has_short_rings {
             both.warm_up();
         }
         let whose = [Whose::Senders, Whose::Receivers][round % 2];
         let way = ways[round / 2 % ways.len()];
-        let (outcome, lane) = race(&both, (whose, way), &mut seeded);
+        let (outcome, short_ring) = race(&both, (whose, way), &mut seeded);
         outcomes.insert(outcome);
-        by_lane += usize::from(lane);
+        by_short_ring += usize::from(short_ring);
         connect(&both);
     }
-    println!("{by_lane} of {all} by lane\nseen");
-    assert!(!has_lanes || by_lane > all / 20, "{by_lane} by lane");
+    println!("{by_short_ring} of {all} by short ring\nseen");
+    assert!(
+        !has_short_rings || by_short_ring > all / 20,
+        "{by_short_ring} by short ring"
+    );
     for outcome in outcomes {
         println!("{outcome}");
     }
@@ -273,9 +276,9 @@ fn seen(more: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn memory_that_was_taken_back_is_not_touched_by_messages_of_a_lane() {
-    let by_lanes = seen(&[]);
+fn memory_that_was_taken_back_is_not_touched_by_messages_of_a_short_ring() {
+    let by_short_rings = seen(&[]);
     let by_the_ring = seen(&[("FERROCE_SHORT_RINGS", "off"), ("FERROCE_ROUNDS", "64")]);
-    assert_eq!(by_lanes, by_the_ring, "with lanes, and without");
-    assert_eq!(by_lanes.len(), 8, "each ends in one way");
+    assert_eq!(by_short_rings, by_the_ring, "with short rings, and without");
+    assert_eq!(by_short_rings.len(), 8, "each ends in one way");
 }

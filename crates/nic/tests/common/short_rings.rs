@@ -1,5 +1,5 @@
-//! Two ends in this process that talk until they do so by lanes, and programs of their own in which
-//! they do.
+//! Two ends in this process that talk until they do so by short rings, and programs of their own in
+//! which they do.
 
 use std::collections::VecDeque;
 use std::process::Command;
@@ -15,7 +15,7 @@ pub(crate) const LEN: usize = 1 << 20;
 /// Bytes of a receive.
 pub(crate) const RECV: usize = 4096;
 
-/// Runs a test of this program with lanes, and without device thread.
+/// Runs a test of this program with short rings, and without device thread.
 #[track_caller]
 pub(crate) fn run_without_thread(test: &str) {
     run(test, &[("FERROCE_THREAD", "off")]);
@@ -116,11 +116,11 @@ impl Both {
         }
     }
 
-    /// Goes on until both send by lanes.
+    /// Goes on until both send by short rings.
     pub(crate) fn warm_up(&mut self) {
         for _ in 0..200 {
             self.exchange();
-            if [0, 1].map(|side| self.carrier(side)) == [Some(Carrier::Lane); 2] {
+            if [0, 1].map(|side| self.carrier(side)) == [Some(Carrier::ShortRing); 2] {
                 return;
             }
         }

@@ -1,9 +1,9 @@
-//! Small messages of busy queue pairs go by lanes: nothing is lost, doubled or out of order when
-//! they do, begin to, or end.
+//! Small messages of busy queue pairs go by short rings: nothing is lost, doubled or out of order
+//! when they do, begin to, or end.
 //!
-//! Whether a lane is used depends on whether its receiver polls. The tests that need one run in a
-//! program of their own without device thread, where nobody goes to sleep; the others hold whether
-//! there is one or not.
+//! Whether a short ring is used depends on whether its receiver polls. The tests that need one run
+//! in a program of their own without device thread, where nobody goes to sleep; the others hold
+//! whether there is one or not.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use common::lanes::{
+use common::peer::{self, ASKS, Peer, RECEIVED, connect_back};
+use common::short_rings::{
     Both, LEN, RECV, Seeded, Side, end_with_channel, run, run_without_thread, sleep_for,
 };
-use common::peer::{self, ASKS, Peer, RECEIVED, connect_back};
 use common::{Buffer, DEADLINE, End, cap, next_completion, pattern, wait_for};
 use ferroce_nic::{Carrier, Qp};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendOp, Wc, WcStatus};
@@ -28,7 +28,7 @@ fn alone_a_conversation() {
     for _ in 0..1000 {
         both.exchange();
     }
-    assert_eq!(both.carrier(0), Some(Carrier::Lane));
+    assert_eq!(both.carrier(0), Some(Carrier::ShortRing));
     let before = both.sides[0].end.context.device().counters().tx_packets();
     both.exchange();
     let after = both.sides[0].end.context.device().counters().tx_packets();
@@ -36,13 +36,13 @@ fn alone_a_conversation() {
 }
 
 #[test]
-fn a_conversation_goes_by_lanes() {
+fn a_conversation_goes_by_short_rings() {
     run_without_thread("alone_a_conversation");
 }
 
 #[test]
 #[ignore = "run by the test below"]
-fn alone_without_lanes() {
+fn alone_without_short_rings() {
     let mut both = Both::new();
     for _ in 0..200 {
         both.exchange();
@@ -51,9 +51,9 @@ fn alone_without_lanes() {
 }
 
 #[test]
-fn lanes_can_be_turned_off() {
+fn short_rings_can_be_turned_off() {
     let off = [("FERROCE_THREAD", "off"), ("FERROCE_SHORT_RINGS", "off")];
-    run("alone_without_lanes", &off);
+    run("alone_without_short_rings", &off);
 }
 
 /// Lengths of what was sent and not received yet, of each direction.
@@ -96,7 +96,7 @@ fn anything(both: &mut Both, seeded: &mut Seeded, side: usize) -> Option<(usize,
 #[test]
 #[ignore = "run by the test below"]
 fn alone_anything() {
-    let (mut both, mut by_lane) = (Both::new(), 0);
+    let (mut both, mut by_short_ring) = (Both::new(), 0);
     let mut under_way = UnderWay::default();
     let mut receives = [0, 0];
     for seed in 0..40 {
@@ -113,7 +113,7 @@ fn alone_anything() {
                 && let Some(sent) = anything(&mut both, &mut seeded, side)
             {
                 under_way[1 - side].push_back(sent);
-                by_lane += usize::from(both.carrier(side) == Some(Carrier::Lane));
+                by_short_ring += usize::from(both.carrier(side) == Some(Carrier::ShortRing));
             }
             for _ in 0..seeded.below(4) {
                 let mut found = None;
@@ -155,12 +155,12 @@ fn alone_anything() {
             }
         }
     }
-    println!("{by_lane} by lane");
-    assert!(by_lane > 100, "{by_lane}");
+    println!("{by_short_ring} by short ring");
+    assert!(by_short_ring > 100, "{by_short_ring}");
 }
 
 #[test]
-fn whatever_comes_between_messages_of_a_lane_keeps_its_place() {
+fn whatever_comes_between_messages_of_a_short_ring_keeps_its_place() {
     run_without_thread("alone_anything");
 }
 
@@ -188,7 +188,7 @@ fn alone_not_ready() {
 }
 
 #[test]
-fn what_finds_no_receive_in_a_lane_comes_again() {
+fn what_finds_no_receive_in_a_short_ring_comes_again() {
     run_without_thread("alone_not_ready");
 }
 
@@ -314,7 +314,7 @@ fn to_state(qp: &Qp, qp_state: QpState) {
 }
 
 #[test]
-fn the_end_of_a_receiver_is_heard_of_in_a_lane() {
+fn the_end_of_a_receiver_is_heard_of_in_a_short_ring() {
     run_without_thread("alone_an_end");
 }
 
@@ -334,17 +334,17 @@ fn alone_again() {
     }
 }
 
-/// More often than there are lanes: each must have been given back.
+/// More often than there are short rings: each must have been given back.
 #[test]
-fn a_lane_is_given_back_at_a_reset() {
+fn a_short_ring_is_given_back_at_a_reset() {
     run_without_thread("alone_again");
 }
 
-/// Who polled, and so has a lane, goes to sleep for the next message, or for the completion of his
-/// own.
+/// Who polled, and so has a short ring, goes to sleep for the next message, or for the completion
+/// of his own.
 #[test]
 #[ignore = "run by the test below"]
-fn with_lanes_asleep() {
+fn with_short_rings_asleep() {
     let ((a, wakes_a), (b, wakes_b)) = (end_with_channel(), end_with_channel());
     a.connect(b.qp.qpn(), b.gid(), Mtu::B1024);
     b.connect(a.qp.qpn(), a.gid(), Mtu::B1024);
@@ -366,8 +366,8 @@ fn with_lanes_asleep() {
 }
 
 #[test]
-fn who_goes_to_sleep_hears_of_what_comes_by_a_lane() {
-    run("with_lanes_asleep", &[]);
+fn who_goes_to_sleep_hears_of_what_comes_by_a_short_ring() {
+    run("with_short_rings_asleep", &[]);
 }
 
 /// Receives of both ends of a conversation with another process.
@@ -436,7 +436,7 @@ impl Conversation {
 /// messages that were sent.
 #[test]
 #[ignore = "run by the test below"]
-fn with_lanes_killed() {
+fn with_short_rings_killed() {
     for exchanges in [100, 1000, 5000, 5001, 7000] {
         let mut peer = Peer::start("child_echo", "-");
         for _ in peer::RECEIVES..RECEIVES {
@@ -467,5 +467,5 @@ fn with_lanes_killed() {
 
 #[test]
 fn a_killed_peer_ends_a_conversation() {
-    run("with_lanes_killed", &[]);
+    run("with_short_rings_killed", &[]);
 }

@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::lanes::{Seeded, end_with_channel, run, run_without_thread, sleep_for};
 use common::peer::{ASKS, ENDS, Peer, RECEIVED, connect_back};
+use common::short_rings::{Seeded, end_with_channel, run, run_without_thread, sleep_for};
 use common::{Buffer, next_completion, rounds};
 use ferroce_nic::Carrier;
 use ferroce_proto::verbs::{SendOp, WcStatus};
@@ -128,7 +128,7 @@ fn child_that_sleeps() {
                 end.cq.req_notify(false);
                 end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
                 if came.is_none() {
-                    common::lanes::wait_for_event(&channel);
+                    common::short_rings::wait_for_event(&channel);
                 }
             }
             patience = patience.saturating_sub(1);
@@ -152,7 +152,7 @@ fn child_that_sleeps() {
 #[ignore = "run by the test below"]
 fn with_a_sleeper() {
     let mut peer = Peer::start("child_that_sleeps", "5");
-    let (mut seeded, mut by_lane) = (Seeded(11), 0);
+    let (mut seeded, mut by_short_ring) = (Seeded(11), 0);
     for wr_id in 0..rounds(2000) as u64 {
         // For the device thread to nap, and for the peer to be anywhere between its polls and its
         // sleep.
@@ -168,9 +168,9 @@ fn with_a_sleeper() {
             peer.hear("got");
             assert_eq!(peer.end.done(wr_id).wr_id, wr_id);
         }
-        by_lane += usize::from(peer.end.qp.path_report().packets == Some(Carrier::Lane));
+        by_short_ring += usize::from(peer.end.qp.path_report().packets == Some(Carrier::ShortRing));
     }
-    println!("{by_lane} by lane");
+    println!("{by_short_ring} by short ring");
 }
 
 #[test]

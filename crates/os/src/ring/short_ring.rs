@@ -1,20 +1,20 @@
-//! Lanes: small messages from one queue pair to another, beside the records of a ring.
+//! Short rings: small messages from one queue pair to another, beside the records of a ring.
 //!
-//! A lane is a row of slots in the file of a ring, behind its records, with one producer and one
-//! consumer. A slot has a word with its position, two more about what is in it, and room for
+//! A short ring is a row of slots in the file of a ring, behind its records, with one producer and
+//! one consumer. A slot has a word with its position, two more about what is in it, and room for
 //! [`LONGEST`] bytes: a short message costs one cache line of traffic between two processors, and
 //! no lock that others use. Positions count on for ever, modulo 2^32; a slot is filled when its
 //! word is its position plus one. The consumer publishes up to where it has read, which is also its
 //! word that it has taken what came before. That word is a line of its own; who answers a message
-//! with one of its own says it in the answer's slot instead ([`LaneAck`]).
+//! with one of its own says it in the answer's slot instead ([`ShortRingAck`]).
 //!
-//! What a lane carries belongs to a *run*, that begins where the producer says so by a record of
-//! the ring: behind all records that it has put in before. Positions of a run are those of no
+//! What a short ring carries belongs to a *run*, that begins where the producer says so by a record
+//! of the ring: behind all records that it has put in before. Positions of a run are those of no
 //! earlier run, so the consumer does not see what belongs to a run that it does not know of yet.
 //!
-//! Nobody sleeps for a lane: its consumer looks at it when it looks at its ring, says in the ring's
-//! word that it sleeps, and looks at both once more. So who fills a slot looks at the ring's word
-//! next, and so does who publishes what it has read, at that of the ring the other way.
+//! Nobody sleeps for a short ring: its consumer looks at it when it looks at its ring, says in the
+//! ring's word that it sleeps, and looks at both once more. So who fills a slot looks at the ring's
+//! word next, and so does who publishes what it has read, at that of the ring the other way.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ use ferroce_proto::mr::{Span, Unmapped};
 
 use super::protocol::Broken;
 
-/// Slots of a lane.
+/// Slots of a short ring.
 pub(super) const SLOTS: u32 = 256;
 /// Bytes of a slot: two cache lines.
 pub(super) const SLOT: usize = 128;
@@ -34,17 +34,17 @@ pub const LONGEST: usize = SLOT - SLOT_HEAD;
 pub(super) const HEAD: usize = size_of::<Head>();
 /// Most bytes of a message behind its head.
 pub const LONGEST_REST: usize = LONGEST - HEAD;
-/// Lanes of a ring.
-pub const LANES: u8 = 16;
+/// Short rings of a ring.
+pub const SHORT_RINGS: u8 = 16;
 
 /// What a message begins with: three words, as they are in memory. They go through registers, since
 /// a processor that has just written words waits before it can read them as one.
 pub type Head = [u32; 3];
 
-/// A word of a lane.
+/// A word of a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneWord {
-    /// The number of the last offer of the lane that the consumer's side has accepted.
+pub enum ShortRingWord {
+    /// The number of the last offer of the short ring that the consumer's side has accepted.
     Accepted,
     /// Up to where the consumer has read.
     Read,
@@ -52,35 +52,35 @@ pub enum LaneWord {
     Withdrawn,
     /// The position of what is in a slot, plus one.
     Filled(u32),
-    /// The length of what is in a slot; above it the lane that [`Says`](Self::Says) is about, plus
-    /// one, and what is promised there, plus one.
+    /// The length of what is in a slot; above it the short ring that [`Says`](Self::Says) is about,
+    /// plus one, and what is promised there, plus one.
     Length(u32),
-    /// Up to where the producer of what is in a slot has read a lane the other way.
+    /// Up to where the producer of what is in a slot has read a short ring the other way.
     Says(u32),
 }
 
-/// What a message says besides: its sender has taken what came by a lane the other way, up to a
-/// position. As it is in a slot, since it is there with every answer.
+/// What a message says besides: its sender has taken what came by a short ring the other way, up to
+/// a position. As it is in a slot, since it is there with every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaneAck {
-    /// What it adds to the word of the slot's length: the lane, and what is promised.
+pub struct ShortRingAck {
+    /// What it adds to the word of the slot's length: the short ring, and what is promised.
     about: u32,
     read: u32,
 }
 
-impl LaneAck {
-    /// Of a lane, which was read up to a position. If the next message there, with so many bytes
-    /// behind its head at most, is as good as taken (see [`LaneProducer::completes_early`]): most
-    /// bytes.
+impl ShortRingAck {
+    /// Of a short ring, which was read up to a position. If the next message there, with so many
+    /// bytes behind its head at most, is as good as taken (see
+    /// [`ShortRingProducer::completes_early`]): most bytes.
     #[must_use]
     #[inline]
-    pub fn new(lane: u8, read: u32, early_limit: Option<u8>) -> Self {
+    pub fn new(short_ring: u8, read: u32, early_limit: Option<u8>) -> Self {
         let early_limit = early_limit.map_or(0, |most| u32::from(most) + 1);
-        let about = (u32::from(lane) + 1) << ACK_SHIFT | early_limit << EARLY_SHIFT;
+        let about = (u32::from(short_ring) + 1) << ACK_SHIFT | early_limit << EARLY_SHIFT;
         Self { about, read }
     }
 
-    /// Up to where the lane was read.
+    /// Up to where the short ring was read.
     #[must_use]
     #[inline]
     pub fn read(self) -> u32 {
@@ -91,12 +91,12 @@ impl LaneAck {
     #[inline]
     fn from_bits(word: u32, read: u32) -> Option<Self> {
         let about = word & !((1 << ACK_SHIFT) - 1);
-        (about & LANE_MASK != 0).then_some(Self { about, read })
+        (about & SHORT_RING_MASK != 0).then_some(Self { about, read })
     }
 
     #[inline]
-    fn is_of(self, lane: u8) -> bool {
-        self.about & LANE_MASK == (u32::from(lane) + 1) << ACK_SHIFT
+    fn is_of(self, short_ring: u8) -> bool {
+        self.about & SHORT_RING_MASK == (u32::from(short_ring) + 1) << ACK_SHIFT
     }
 
     /// How many bytes are too many for what is promised: none if nothing is.
@@ -108,25 +108,25 @@ impl LaneAck {
 
 /// How far ahead of the next slot one is asked for to be filled.
 const AHEAD: u32 = 6;
-/// Where the lane of a [`LaneAck`] begins in the word of a slot's length.
+/// Where the short ring of a [`ShortRingAck`] begins in the word of a slot's length.
 const ACK_SHIFT: u32 = 16;
 /// Where what it promises begins.
 const EARLY_SHIFT: u32 = 24;
-/// The lane, plus one.
-const LANE_MASK: u32 = 0xff << ACK_SHIFT;
+/// The short ring, plus one.
+const SHORT_RING_MASK: u32 = 0xff << ACK_SHIFT;
 
-/// The memory of a lane.
-pub trait LaneArea {
-    /// Which lane of its ring it is.
+/// The memory of a short ring.
+pub trait ShortRingArea {
+    /// Which short ring of its ring it is.
     fn index(&self) -> u8;
     /// Whether this process may use it: no longer in a child of `fork`.
     fn is_ours(&self) -> bool;
     /// Slots, a power of two. Never changes.
     fn slots(&self) -> u32;
     /// Reads a word.
-    fn load(&self, word: LaneWord, order: Ordering) -> u32;
+    fn load(&self, word: ShortRingWord, order: Ordering) -> u32;
     /// Writes a word.
-    fn store(&self, word: LaneWord, value: u32, order: Ordering);
+    fn store(&self, word: ShortRingWord, value: u32, order: Ordering);
     /// A sequentially consistent fence.
     fn fence(&self);
     /// Writes a message to the slot of a position.
@@ -147,9 +147,9 @@ pub trait LaneArea {
     fn will_look(&self, _at: u32, _rest: usize) {}
 }
 
-/// The end of a lane that fills slots.
+/// The end of a short ring that fills slots.
 #[derive(Debug)]
-pub struct LaneProducer<A> {
+pub struct ShortRingProducer<A> {
     area: A,
     /// Where the next message goes.
     at: u32,
@@ -157,11 +157,11 @@ pub struct LaneProducer<A> {
     read: u32,
     /// What the consumer has said last: what it promises is about the position up to which it had
     /// read.
-    said: Option<LaneAck>,
+    said: Option<ShortRingAck>,
 }
 
-impl<A: LaneArea> LaneProducer<A> {
-    /// The only producer of a lane, from a position on.
+impl<A: ShortRingArea> ShortRingProducer<A> {
+    /// The only producer of a short ring, from a position on.
     pub fn new(area: A, at: u32) -> Self {
         Self {
             area,
@@ -177,9 +177,9 @@ impl<A: LaneArea> LaneProducer<A> {
         &self.area
     }
 
-    /// Which lane.
+    /// Which short ring.
     #[must_use]
-    pub fn lane(&self) -> u8 {
+    pub fn short_ring(&self) -> u8 {
         self.area.index()
     }
 
@@ -192,7 +192,7 @@ impl<A: LaneArea> LaneProducer<A> {
     /// Whether the other side has accepted an offer with this number.
     #[must_use]
     pub fn is_accepted(&self, number: u32) -> bool {
-        self.area.is_ours() && self.area.load(LaneWord::Accepted, Ordering::Acquire) == number
+        self.area.is_ours() && self.area.load(ShortRingWord::Accepted, Ordering::Acquire) == number
     }
 
     /// Begins a run. The consumer must have taken all of the last one, or be known not to look at
@@ -213,7 +213,7 @@ impl<A: LaneArea> LaneProducer<A> {
     pub fn push(
         &mut self,
         (head, rest): (Head, &[u8]),
-        ack: Option<LaneAck>,
+        ack: Option<ShortRingAck>,
     ) -> Result<bool, Broken> {
         if !self.area.is_ours() || rest.len() > LONGEST_REST {
             return Err(Broken);
@@ -230,9 +230,13 @@ impl<A: LaneArea> LaneProducer<A> {
         let (about, read) = ack.map_or((0, 0), |ack| (ack.about, ack.read));
         let next = self.at.wrapping_add(1);
         let store = |word, value, order| self.area.store(word, value, order);
-        store(LaneWord::Says(self.at), read, Ordering::Relaxed);
-        store(LaneWord::Length(self.at), about | len, Ordering::Relaxed);
-        store(LaneWord::Filled(self.at), next, Ordering::Release);
+        store(ShortRingWord::Says(self.at), read, Ordering::Relaxed);
+        store(
+            ShortRingWord::Length(self.at),
+            about | len,
+            Ordering::Relaxed,
+        );
+        store(ShortRingWord::Filled(self.at), next, Ordering::Release);
         self.at = next;
         self.area.will_fill(next.wrapping_add(AHEAD), rest.len());
         Ok(true)
@@ -249,13 +253,13 @@ impl<A: LaneArea> LaneProducer<A> {
     /// nothing.
     #[inline]
     pub fn look(&mut self) -> u32 {
-        self.on_read(self.area.load(LaneWord::Read, Ordering::Acquire))
+        self.on_read(self.area.load(ShortRingWord::Read, Ordering::Acquire))
     }
 
     /// As [`look`](Self::look), by what a message said that came the other way.
     #[inline]
-    pub fn on_ack(&mut self, ack: LaneAck) -> u32 {
-        if ack.is_of(self.lane()) {
+    pub fn on_ack(&mut self, ack: ShortRingAck) -> u32 {
+        if ack.is_of(self.short_ring()) {
             self.said = Some(ack);
             self.on_read(ack.read)
         } else {
@@ -265,17 +269,17 @@ impl<A: LaneArea> LaneProducer<A> {
 
     /// Whether the message that was put in last, with so many bytes behind its head, is as good as
     /// taken: the consumer has said so of its place, and whenever it takes that back
-    /// ([`LaneConsumer::withdraw`]) it sees the message first.
+    /// ([`ShortRingConsumer::withdraw`]) it sees the message first.
     #[inline]
     pub fn completes_early(&mut self, rest: usize) -> bool {
         let last = self.at.wrapping_sub(1);
-        let is_so = |said: LaneAck| said.read == last && rest < said.too_many();
+        let is_so = |said: ShortRingAck| said.read == last && rest < said.too_many();
         if !self.said.is_some_and(is_so) {
             return false;
         }
         // Either the consumer sees the message behind its own fence, or the word is seen here.
         self.area.fence();
-        self.area.load(LaneWord::Withdrawn, Ordering::Relaxed) != last
+        self.area.load(ShortRingWord::Withdrawn, Ordering::Relaxed) != last
     }
 
     #[inline]
@@ -298,30 +302,30 @@ pub struct Waiting {
     /// Bytes behind its head.
     pub rest: usize,
     /// What it says besides.
-    pub ack: Option<LaneAck>,
+    pub ack: Option<ShortRingAck>,
 }
 
-/// The end of a lane that empties slots.
+/// The end of a short ring that empties slots.
 #[derive(Debug)]
-pub struct LaneConsumer<A> {
+pub struct ShortRingConsumer<A> {
     area: A,
     /// Where the next message is, or will be, in a run that is known.
     at: Option<u32>,
 }
 
-impl<A: LaneArea> LaneConsumer<A> {
-    /// The only consumer of a lane, that knows of no run yet. The producer's side learns that its
-    /// offer with this number is accepted.
+impl<A: ShortRingArea> ShortRingConsumer<A> {
+    /// The only consumer of a short ring, that knows of no run yet. The producer's side learns that
+    /// its offer with this number is accepted.
     pub fn accept(area: A, number: u32) -> Self {
         if area.is_ours() {
-            area.store(LaneWord::Accepted, number, Ordering::Release);
+            area.store(ShortRingWord::Accepted, number, Ordering::Release);
         }
         Self { area, at: None }
     }
 
-    /// Which lane.
+    /// Which short ring.
     #[must_use]
-    pub fn lane(&self) -> u8 {
+    pub fn short_ring(&self) -> u8 {
         self.area.index()
     }
 
@@ -353,20 +357,20 @@ impl<A: LaneArea> LaneConsumer<A> {
         if !self.area.is_ours() {
             return Err(Broken);
         }
-        if self.area.load(LaneWord::Filled(at), Ordering::Acquire) != at.wrapping_add(1) {
+        if self.area.load(ShortRingWord::Filled(at), Ordering::Acquire) != at.wrapping_add(1) {
             return Ok(None);
         }
-        let word = self.area.load(LaneWord::Length(at), Ordering::Relaxed);
+        let word = self.area.load(ShortRingWord::Length(at), Ordering::Relaxed);
         let len = (word & ((1 << ACK_SHIFT) - 1)) as usize;
         let Some(rest) = len.checked_sub(HEAD).filter(|rest| *rest <= LONGEST_REST) else {
             return Err(Broken);
         };
         let is_quiet = word >> ACK_SHIFT == 0;
-        let read = || self.area.load(LaneWord::Says(at), Ordering::Relaxed);
+        let read = || self.area.load(ShortRingWord::Says(at), Ordering::Relaxed);
         let ack = if is_quiet {
             None
         } else {
-            LaneAck::from_bits(word, read())
+            ShortRingAck::from_bits(word, read())
         };
         Ok(Some(Waiting { at, rest, ack }))
     }
@@ -415,7 +419,8 @@ impl<A: LaneArea> LaneConsumer<A> {
     #[inline]
     pub fn publish(&self, up_to: u32) {
         if self.area.is_ours() {
-            self.area.store(LaneWord::Read, up_to, Ordering::Release);
+            self.area
+                .store(ShortRingWord::Read, up_to, Ordering::Release);
         }
     }
 
@@ -425,7 +430,8 @@ impl<A: LaneArea> LaneConsumer<A> {
         if let Some(at) = self.at
             && self.area.is_ours()
         {
-            self.area.store(LaneWord::Withdrawn, at, Ordering::Relaxed);
+            self.area
+                .store(ShortRingWord::Withdrawn, at, Ordering::Relaxed);
             self.area.fence();
         }
     }
@@ -433,13 +439,13 @@ impl<A: LaneArea> LaneConsumer<A> {
 
 /// Whether the slot of a position is filled, for a look without the consumer.
 #[inline]
-pub fn is_filled(area: &impl LaneArea, at: u32) -> bool {
-    area.is_ours() && area.load(LaneWord::Filled(at), Ordering::Acquire) == at.wrapping_add(1)
+pub fn is_filled(area: &impl ShortRingArea, at: u32) -> bool {
+    area.is_ours() && area.load(ShortRingWord::Filled(at), Ordering::Acquire) == at.wrapping_add(1)
 }
 
 /// Whether the consumer has read further than to a position, for a look without the producer.
 #[inline]
-pub fn has_read_past(area: &impl LaneArea, at: u32) -> bool {
-    let read = || area.load(LaneWord::Read, Ordering::Acquire);
+pub fn has_read_past(area: &impl ShortRingArea, at: u32) -> bool {
+    let read = || area.load(ShortRingWord::Read, Ordering::Acquire);
     area.is_ours() && (1..=area.slots()).contains(&read().wrapping_sub(at))
 }

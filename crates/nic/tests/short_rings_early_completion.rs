@@ -1,5 +1,5 @@
-//! A message that its receiver has promised is done when it is in the lane, and comes whatever
-//! either side does next.
+//! A message that its receiver has promised is done when it is in the short ring, and comes
+//! whatever either side does next.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use common::lanes::{Seeded, end_with_channel, run, run_without_thread};
 use common::peer::{ASKS, Peer, RECEIVED, connect_back};
 use common::process::{Signal, signal, stop};
+use common::short_rings::{Seeded, end_with_channel, run, run_without_thread};
 use common::{
     Buffer, DEADLINE, End, INIT, RTR, RTS, attributes, cap, next_completion, pattern, rounds,
     wait_for,
