@@ -5,7 +5,7 @@ mod common;
 
 use common::{SOON, sent, until_sent, write};
 use ferroce_proto::mr::Access;
-use ferroce_proto::rc::{Direct, DirectOp, LinkTraits, MIN_OFFER};
+use ferroce_proto::rc::{Direct, DirectOp, LinkTraits, MIN_RENDEZVOUS};
 use ferroce_proto::testkit::{Pair, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, WcImm, WcStatus};
 
@@ -105,7 +105,7 @@ fn within_a_host() -> Pair {
 /// Within a host: a queue that began with packets and never runs empty must not stay with them.
 fn deep_queue(len: u32) -> Pair {
     let mut pair = within_a_host();
-    pair.a.qp.offer_sends(1);
+    pair.a.qp.begin_rendezvous(1);
     pair.trace = Some(Vec::new());
     pair.send(Side::A, wr(0, SendOp::Send, vec![]));
     for n in 1..5 {
@@ -117,12 +117,12 @@ fn deep_queue(len: u32) -> Pair {
 
 #[test]
 fn long_work_behind_packets_waits_for_them_and_goes_without() {
-    let mut pair = deep_queue(MIN_OFFER);
+    let mut pair = deep_queue(MIN_RENDEZVOUS);
     pair.recv(Side::B, 9, vec![]);
     until_sent(&mut pair, Side::A, 1);
     for n in 1..5 {
         assert!(next(&pair).is_some(), "{n} has nothing in its way");
-        moved(&mut pair, MIN_OFFER);
+        moved(&mut pair, MIN_RENDEZVOUS);
     }
     assert_eq!(
         sent(&mut pair, Side::A),
@@ -134,10 +134,10 @@ fn long_work_behind_packets_waits_for_them_and_goes_without() {
 
 #[test]
 fn short_work_does_not_wait_for_what_is_in_flight() {
-    let mut pair = deep_queue(MIN_OFFER - 1);
+    let mut pair = deep_queue(MIN_RENDEZVOUS - 1);
     pair.recv(Side::B, 9, vec![]);
     until_sent(&mut pair, Side::A, 5);
-    let packets = (MIN_OFFER - 1).div_ceil(1024) as usize;
+    let packets = (MIN_RENDEZVOUS - 1).div_ceil(1024) as usize;
     assert_eq!(sent(&mut pair, Side::A).len(), 1 + 4 * packets);
 }
 
@@ -145,7 +145,7 @@ fn short_work_does_not_wait_for_what_is_in_flight() {
 /// waiting.
 #[test]
 fn what_was_refused_waits_no_more_for_a_while() {
-    let mut pair = deep_queue(MIN_OFFER);
+    let mut pair = deep_queue(MIN_RENDEZVOUS);
     pair.recv(Side::B, 9, vec![]);
     until_sent(&mut pair, Side::A, 1);
     assert!(next(&pair).is_some());
@@ -257,12 +257,12 @@ fn a_result_without_a_place_ends_the_queue_pair() {
 #[test]
 fn a_refused_atomic_says_nothing_of_long_messages() {
     let mut pair = within_a_host();
-    pair.a.qp.offer_sends(1);
+    pair.a.qp.begin_rendezvous(1);
     let (remote, add) = (remote(pair.key(Side::B), 0), 1);
     let result = vec![pair.sge(Side::A, 0, 8)];
     pair.send(Side::A, wr(0, SendOp::FetchAdd { remote, add }, result));
     pair.a.qp.refuse_direct();
-    let request = write(&pair, 1, MIN_OFFER);
+    let request = write(&pair, 1, MIN_RENDEZVOUS);
     pair.send(Side::A, request);
     until_sent(&mut pair, Side::A, 1);
     assert!(next(&pair).is_some(), "it has waited");

@@ -1,6 +1,6 @@
 //! What a step of the state machine gets from its owner.
 
-use super::Offer;
+use super::Rendezvous;
 use crate::ids::{Key, PdId, Srqn};
 use crate::mr::{Memory, Piece, Rights};
 use crate::time::Time;
@@ -18,14 +18,14 @@ pub trait Sink {
     /// Copies what a peer offers into memory of this process, of the same length. Returns whether
     /// all of it was there, and was the peer's to offer until the copy was done; if not, a part of
     /// it may have been copied.
-    fn fetch(&mut self, offer: &Offer, to: &[Piece<'_>]) -> bool {
-        let _ = (offer, to);
+    fn fetch(&mut self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
+        let _ = (rendezvous, to);
         false
     }
     /// Work is about to be flushed: its program may use the memory of what was offered for
     /// something else then. Nobody begins to fetch it any more when this returns, and whoever is at
     /// it finds out.
-    fn end_offers(&mut self) {}
+    fn end_rendezvous(&mut self) {}
     /// A peer's SEND has taken this key of a window back, which only that peer used.
     fn invalidated(&mut self, key: Key) {
         let _ = key;

@@ -22,7 +22,7 @@
 use super::config::MAX_MESSAGE;
 use super::execute::allows;
 use super::fault::{Fault, Reject, SendFault};
-use super::rendezvous::MIN_OFFER;
+use super::rendezvous::MIN_RENDEZVOUS;
 use super::requester::{Probe, Requester};
 use super::responder::{Responder, Stop};
 use super::scatter;
@@ -261,10 +261,10 @@ impl Requester {
             _ => false,
         };
         is_kind
-            && wqe.length >= MIN_OFFER
+            && wqe.length >= MIN_RENDEZVOUS
             && wqe.start >= self.flight.limit()
             && self.flight.outstanding()
-            && self.offers.token.is_some()
+            && self.rendezvous.token.is_some()
             && self.waiting.tries()
     }
 
@@ -312,7 +312,7 @@ impl Requester {
 /// ones are as fast in packets, of which any number may be on their way; and long ones are
 /// [offered](super::rendezvous), if they can be.
 fn is_placed(wqe: &Wqe) -> bool {
-    wqe.offered.is_none() && wqe.length >= MIN_OFFER
+    wqe.rendezvous.is_none() && wqe.length >= MIN_RENDEZVOUS
 }
 
 impl Responder {

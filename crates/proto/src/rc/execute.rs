@@ -47,10 +47,10 @@ impl Responder {
                 }
                 _ => Err(invalid.into()),
             },
-            Operation::Offer | Operation::OfferImm | Operation::OfferWriteImm => {
+            Operation::Rendezvous | Operation::RendezvousImm | Operation::RendezvousWriteImm => {
                 match packet.ext.atomic {
                     Some(request) if self.message.is_none() && shared.link.lossless => {
-                        self.on_offer(shared, cx, packet, (request, target))
+                        self.on_rendezvous(shared, cx, packet, (request, target))
                     }
                     _ => Err(invalid.into()),
                 }

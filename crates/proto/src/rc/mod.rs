@@ -71,7 +71,7 @@ use crate::wire::{Operation, Packet, Position};
 
 pub use self::fast::send::{Swift, SwiftHead};
 pub use self::fast::short::MAX_SHORT;
-pub use self::rendezvous::{MAX_OFFER, MIN_OFFER, Offer};
+pub use self::rendezvous::{MAX_RENDEZVOUS, MIN_RENDEZVOUS, Rendezvous};
 pub use budget::{Budget, Stake};
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
 pub use cx::{Cx, LocalCx, Noted, SharedRecv, Sink, Taken};

@@ -10,8 +10,8 @@
 //! and acknowledged as any SEND. Its bytes stay where they are until it is acknowledged, as those
 //! of any SEND do. Three things end a requester's right to have them fetched: the region is
 //! deregistered, the queue pair leaves its states, or its owner is told that work is about to be
-//! flushed ([`Sink::end_offers`](super::Sink::end_offers)): the *token* that is in each offer is
-//! valid no longer then, and whoever fetches looks at it after the copy once more.
+//! flushed ([`Sink::end_rendezvous`](super::Sink::end_rendezvous)): the *token* that is in each
+//! offer is valid no longer then, and whoever fetches looks at it after the copy once more.
 //!
 //! What cannot be fetched is answered by a NAK of our own, and goes by packets, with as many PSNs
 //! as that needs: nothing of what was sent after the offer was taken, so all of it gets new
@@ -34,15 +34,15 @@ use crate::wire::{AtomicEth, NakCode, Packet, Reth};
 
 /// Below this many bytes packets are as fast: a copy between processes begins with a microsecond of
 /// looking for pages.
-pub const MIN_OFFER: u32 = 8 << 10;
+pub const MIN_RENDEZVOUS: u32 = 8 << 10;
 /// Above it the step that fetches would hold up others for long.
-pub const MAX_OFFER: u32 = 16 << 20;
+pub const MAX_RENDEZVOUS: u32 = 16 << 20;
 /// Bytes that are fetched at once: in between the requester may take its memory back.
 const PART: u32 = 1 << 20;
 
 /// Bytes that a peer offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct Rendezvous {
     /// The peer's queue pair.
     pub from: Qpn,
     /// What makes the offer valid.
@@ -57,13 +57,13 @@ pub struct Offer {
 
 /// What a requester knows of offering.
 #[derive(Debug, Default)]
-pub(super) struct Offers {
+pub(super) struct RendezvousSender {
     /// What makes them valid; none: none is made.
     pub(super) token: Option<u64>,
     reluctance: Reluctance,
 }
 
-impl Offers {
+impl RendezvousSender {
     /// The token for a work request that is to be offered.
     pub(super) fn token_for(&mut self, wr: &SendWr) -> Option<u64> {
         let token = self.token?;
@@ -77,7 +77,7 @@ impl Offers {
         let [sge] = sges[..] else {
             return None;
         };
-        if !kind || !(MIN_OFFER..=MAX_OFFER).contains(&sge.length) {
+        if !kind || !(MIN_RENDEZVOUS..=MAX_RENDEZVOUS).contains(&sge.length) {
             return None;
         }
         if !self.reluctance.tries() {
@@ -96,35 +96,39 @@ impl Offers {
 impl RcQp {
     /// From here long SENDs are offered, with this token: the path leads to a process of this host,
     /// which can look at what the owner publishes. Until the queue pair goes to ERR or RESET.
-    pub fn offer_sends(&mut self, token: u64) {
+    pub fn begin_rendezvous(&mut self, token: u64) {
         if self.shared.config.qp_type == QpType::Rc {
-            self.requester.offers.token = Some(token);
+            self.requester.rendezvous.token = Some(token);
         }
     }
 
     /// The token with which SENDs are offered now.
     #[must_use]
-    pub fn offers(&self) -> Option<u64> {
-        self.requester.offers.token
+    pub fn rendezvous(&self) -> Option<u64> {
+        self.requester.rendezvous.token
     }
 }
 
 impl Requester {
     /// The peer cannot fetch what the oldest packet offers.
     pub(super) fn on_not_fetched(&mut self, shared: &Shared) {
-        if self.queue.front().is_none_or(|wqe| wqe.offered.is_none()) {
+        if self
+            .queue
+            .front()
+            .is_none_or(|wqe| wqe.rendezvous.is_none())
+        {
             return;
         }
-        self.offers.reluctance.on_refused();
-        self.send_offered(shared);
+        self.rendezvous.reluctance.on_refused();
+        self.send_by_packets(shared);
     }
 
     /// What is offered goes by packets. Of what was sent and not acknowledged nothing was taken.
-    pub(super) fn send_offered(&mut self, shared: &Shared) {
+    pub(super) fn send_by_packets(&mut self, shared: &Shared) {
         self.go_back();
         self.flight.abandon();
         self.queue.renumber(|wqe| {
-            if wqe.offered.take().is_some() {
+            if wqe.rendezvous.take().is_some() {
                 wqe.packets = packets_of(wqe.length, shared.attr.path_mtu);
             }
         });
@@ -134,7 +138,7 @@ impl Requester {
 impl Responder {
     /// A message whose bytes are to be fetched: a SEND's into a receive, or a WRITE's to where the
     /// packet says. What it needs is what it would need with its bytes.
-    pub(super) fn on_offer(
+    pub(super) fn on_rendezvous(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,
@@ -144,7 +148,7 @@ impl Responder {
         let psn = packet.bth.psn;
         let len = u32::try_from(request.compare)
             .ok()
-            .filter(|len| (1..=MAX_OFFER).contains(len))
+            .filter(|len| (1..=MAX_RENDEZVOUS).contains(len))
             .filter(|len| may_write(shared, packet.ext.reth.as_ref(), *len))
             .ok_or_else(|| Reject::invalid(psn))?;
         self.take_recv(shared, cx, target)?;
@@ -157,14 +161,14 @@ impl Responder {
             // The requester is about to send it by packets.
             return Err(Stop::NotFetched);
         }
-        let offer = Offer {
+        let rendezvous = Rendezvous {
             from: shared.attr.dest_qp_num,
             token: request.swap_or_add,
             key: request.rkey,
             addr: request.va,
             len,
         };
-        self.fetch(cx, &offer, &place)?;
+        self.fetch(cx, &rendezvous, &place)?;
         let imm = packet.ext.imm.map(WcImm::Imm);
         self.complete_recv(shared, cx, packet, (opcode, len, imm))?;
         self.finish_message();
@@ -196,18 +200,18 @@ impl Responder {
     }
 
     /// Fetches what is offered.
-    fn fetch(&self, cx: &mut Cx<'_>, offer: &Offer, place: &Place) -> Result<(), Stop> {
+    fn fetch(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, place: &Place) -> Result<(), Stop> {
         let rights = cx.rights;
         let mut done = 0;
-        while done < offer.len {
-            let len = (offer.len - done).min(PART);
+        while done < rendezvous.len {
+            let len = (rendezvous.len - done).min(PART);
             let pieces = self
                 .pieces(rights, place, (done, len))
                 .ok_or(Stop::NotFetched)?;
-            let part = Offer {
-                addr: offer.addr.wrapping_add(u64::from(done)),
+            let part = Rendezvous {
+                addr: rendezvous.addr.wrapping_add(u64::from(done)),
                 len,
-                ..*offer
+                ..*rendezvous
             };
             if !cx.sink.fetch(&part, &pieces) {
                 return Err(Stop::NotFetched);

@@ -9,7 +9,7 @@ use super::config::{PACKET_COST, Shared};
 use super::direct::Moved;
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
-use super::rendezvous::Offers;
+use super::rendezvous::RendezvousSender;
 use super::reorder::EarlyPackets;
 use super::retry::{Due, Retry};
 use super::selective_repeat::Repairs;
@@ -58,7 +58,7 @@ pub(super) struct Requester {
     pub(super) peer_gone: bool,
     /// What became of the oldest work request without packets.
     pub(super) moved: Moved,
-    pub(super) offers: Offers,
+    pub(super) rendezvous: RendezvousSender,
     /// Whether WRITEs and READs wait for what is in flight, to go without packets then.
     pub(super) waiting: Reluctance,
 }
@@ -80,7 +80,7 @@ impl Requester {
             unasked: 0,
             peer_gone: false,
             moved: Moved::default(),
-            offers: Offers::default(),
+            rendezvous: RendezvousSender::default(),
             waiting: Reluctance::default(),
         }
     }
@@ -96,8 +96,8 @@ impl Requester {
     pub(super) fn on_link_change(&mut self, shared: &Shared) {
         self.window.set_limit(shared.link.max_in_flight);
         self.peer_gone = false;
-        if !shared.link.lossless && self.offers.token.take().is_some() {
-            self.send_offered(shared);
+        if !shared.link.lossless && self.rendezvous.token.take().is_some() {
+            self.send_by_packets(shared);
         }
         if self.flight.outstanding() {
             self.retry.on_link_change();
@@ -119,8 +119,8 @@ impl Requester {
     /// Queues a work request that passed the checks.
     #[inline]
     pub(super) fn post(&mut self, shared: &Shared, wr: SendWr) -> Result<(), SendFault> {
-        let offered = self.offers.token_for(&wr);
-        self.queue.push(wr, shared, offered);
+        let rendezvous = self.rendezvous.token_for(&wr);
+        self.queue.push(wr, shared, rendezvous);
         if self.peer_gone && !self.wants_local(shared) {
             return Err(Fault::PEER_GONE.into());
         }
@@ -237,7 +237,7 @@ impl Requester {
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
-        let (was_offered, is_send) = (wqe.offered.is_some(), wqe.wr.op.is_send());
+        let (was_rendezvous, is_send) = (wqe.rendezvous.is_some(), wqe.wr.op.is_send());
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let byte_len = match wqe.answer() {
             Answer::Read | Answer::Atomic => wqe.length,
@@ -249,8 +249,8 @@ impl Requester {
         };
         self.queue.drop_front();
         self.moved = Moved::default();
-        if was_offered {
-            self.offers.on_taken();
+        if was_rendezvous {
+            self.rendezvous.on_taken();
         }
         if signalled && !sink.send_completion(wc, false) {
             return Err(SendFault::CqOverflow);
@@ -296,8 +296,8 @@ impl Requester {
     /// Completes everything in error: the oldest work request with `first` if that is given, the
     /// others as flushed.
     pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
-        if self.offers.token.take().is_some() {
-            cx.sink.end_offers();
+        if self.rendezvous.token.take().is_some() {
+            cx.sink.end_rendezvous();
         }
         let all = core::iter::from_fn(|| self.queue.pop().map(|wqe| wqe.wr));
         flush_sends(all, shared, cx, first);

@@ -53,8 +53,8 @@ pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option
         imm: Some(imm),
         ..none
     };
-    if let Some(token) = wqe.offered {
-        return offer(wqe, token);
+    if let Some(token) = wqe.rendezvous {
+        return rendezvous(wqe, token);
     }
     Some(match wqe.wr.op {
         SendOp::Send => message(Operation::Send, None, none),
@@ -110,7 +110,7 @@ pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option
 }
 
 /// The packet that offers a message's bytes.
-fn offer(wqe: &Wqe, token: u64) -> Option<Segment> {
+fn rendezvous(wqe: &Wqe, token: u64) -> Option<Segment> {
     let [sge] = wqe.sges() else {
         return None;
     };
@@ -119,9 +119,9 @@ fn offer(wqe: &Wqe, token: u64) -> Option<Segment> {
         rkey: sge.lkey,
     };
     let (opcode, imm, to) = match wqe.wr.op {
-        SendOp::WriteImm(to, imm) => (Opcode::OFFER_WRITE_IMM, Some(imm), Some(to)),
-        SendOp::SendImm(imm) => (Opcode::OFFER_IMM, Some(imm), None),
-        _ => (Opcode::OFFER, None, None),
+        SendOp::WriteImm(to, imm) => (Opcode::RENDEZVOUS_WRITE_IMM, Some(imm), Some(to)),
+        SendOp::SendImm(imm) => (Opcode::RENDEZVOUS_IMM, Some(imm), None),
+        _ => (Opcode::RENDEZVOUS, None, None),
     };
     Some(Segment {
         opcode,

@@ -36,7 +36,7 @@ pub(crate) struct Wqe {
     /// PSNs that it takes.
     pub(super) packets: u32,
     /// SEND, WRITE with immediate: its bytes are offered, in one packet with this token.
-    pub(super) offered: Option<u64>,
+    pub(super) rendezvous: Option<u64>,
     /// Bytes of the message; READ: to be read; atomic: 8.
     pub(super) length: u32,
     /// READ: some of it was asked for again, so an answer may start in the middle of what was asked
@@ -65,7 +65,7 @@ impl Wqe {
     /// Whether it is a message that an acknowledgement answers, of one packet that has its bytes.
     #[inline]
     pub(super) fn is_short_message(&self) -> bool {
-        self.packets == 1 && self.wr.op.is_send() && self.offered.is_none()
+        self.packets == 1 && self.wr.op.is_send() && self.rendezvous.is_none()
     }
 
     /// XRC: the shared receive queue that every packet names.
@@ -199,9 +199,9 @@ impl SendQueue {
         self.tail = at;
     }
 
-    /// Appends a work request that passed the checks of posting; `offered`: with this token.
+    /// Appends a work request that passed the checks of posting; `rendezvous`: with this token.
     #[inline]
-    pub(crate) fn push(&mut self, wr: SendWr, shared: &Shared, offered: Option<u64>) {
+    pub(crate) fn push(&mut self, wr: SendWr, shared: &Shared, rendezvous: Option<u64>) {
         let length = match wr.op {
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => 0,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 8,
@@ -210,14 +210,14 @@ impl SendQueue {
         };
         let packets = match wr.op {
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => 0,
-            _ if offered.is_some() => 1,
+            _ if rendezvous.is_some() => 1,
             _ => packets_of(length, shared.attr.path_mtu),
         };
         let wqe = Wqe {
             wr,
             start: self.tail,
             packets,
-            offered,
+            rendezvous,
             length,
             repeated: false,
             placed: false,
@@ -242,7 +242,7 @@ impl SendQueue {
             wr,
             start: self.tail,
             packets: 1,
-            offered: None,
+            rendezvous: None,
             length,
             repeated: false,
             placed: false,

@@ -221,7 +221,7 @@ impl Requester {
             congestion: self.repairs.vouch_for(range.0),
             ..shared.bth(segment.opcode, self.flight.psn(range.0))
         };
-        if wqe.offered.is_some() {
+        if wqe.rendezvous.is_some() {
             let all = (0, wqe.length);
             let who = (shared.config.pd, Access::empty());
             scatter::pieces_of(cx.rights, who, wqe.sges(), all).map_err(|_| Fault::LOCAL_KEY)?;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::Arena;
 use crate::ids::{Key, PdId, Qpn, Srqn};
 use crate::mr::{Access, Accessor, Piece, Region, Rights, WINDOW_KEY_BITS, WindowBind, WindowType};
-use crate::rc::{Cx, LocalCx, Offer, RcConfig, RcQp, SharedRecv, Sink, Taken};
+use crate::rc::{Cx, LocalCx, RcConfig, RcQp, Rendezvous, SharedRecv, Sink, Taken};
 use crate::time::Time;
 use crate::uc::UcQp;
 use crate::ud::UdQp;
@@ -46,11 +46,11 @@ pub struct Results {
     /// Room of each CQ, if limited.
     pub cq_room: Option<usize>,
     /// What peers offered, in the order in which it was asked for.
-    pub offers: Vec<Offer>,
+    pub rendezvous: Vec<Rendezvous>,
     /// Offers that are fetched from now on, without their bytes; the others are refused.
     pub fetches: usize,
     /// How many send completions there were when offers ended.
-    pub offers_ended: Option<usize>,
+    pub rendezvous_ended: Option<usize>,
 }
 
 impl Results {
@@ -95,15 +95,18 @@ impl Sink for Results {
     fn event(&mut self, event: QpEvent) {
         self.events.push(event);
     }
-    fn fetch(&mut self, offer: &Offer, to: &[Piece<'_>]) -> bool {
-        assert_eq!(to.iter().map(Piece::len).sum::<usize>(), offer.len as usize);
-        self.offers.push(*offer);
+    fn fetch(&mut self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
+        assert_eq!(
+            to.iter().map(Piece::len).sum::<usize>(),
+            rendezvous.len as usize
+        );
+        self.rendezvous.push(*rendezvous);
         let fetched = self.fetches > 0;
         self.fetches = self.fetches.saturating_sub(1);
         fetched
     }
-    fn end_offers(&mut self) {
-        self.offers_ended = Some(self.send.len());
+    fn end_rendezvous(&mut self) {
+        self.rendezvous_ended = Some(self.send.len());
     }
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         self.shared_recv.pop_front()

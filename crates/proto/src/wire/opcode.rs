@@ -79,12 +79,13 @@ pub enum Operation {
     /// WRITE with immediate whose bytes the requester has put in place itself:
     /// [`Opcode::PLACED_IMM`].
     PlacedImm,
-    /// SEND whose bytes the responder fetches itself: [`Opcode::OFFER`].
-    Offer,
+    /// SEND whose bytes the responder fetches itself: [`Opcode::RENDEZVOUS`].
+    Rendezvous,
     /// The same with immediate.
-    OfferImm,
-    /// WRITE with immediate whose bytes the responder fetches itself: [`Opcode::OFFER_WRITE_IMM`].
-    OfferWriteImm,
+    RendezvousImm,
+    /// WRITE with immediate whose bytes the responder fetches itself:
+    /// [`Opcode::RENDEZVOUS_WRITE_IMM`].
+    RendezvousWriteImm,
 }
 
 impl Operation {
@@ -179,12 +180,12 @@ impl Opcode {
     /// memory the bytes are, and the responder fetches them. Of the manufacturers' range, too;
     /// never on a wire. Its header is that of atomics: address, local key, a token in the place of
     /// the first operand and the length in that of the second.
-    pub const OFFER: Self = Self(0xc3);
+    pub const RENDEZVOUS: Self = Self(0xc3);
     /// The same with immediate.
-    pub const OFFER_IMM: Self = Self(0xc4);
-    /// RC WRITE with immediate between Ferroce processes of one host, as [`OFFER`](Self::OFFER);
-    /// where the bytes go stands in a RETH.
-    pub const OFFER_WRITE_IMM: Self = Self(0xc5);
+    pub const RENDEZVOUS_IMM: Self = Self(0xc4);
+    /// RC WRITE with immediate between Ferroce processes of one host, as
+    /// [`RENDEZVOUS`](Self::RENDEZVOUS); where the bytes go stands in a RETH.
+    pub const RENDEZVOUS_WRITE_IMM: Self = Self(0xc5);
     /// Congestion notification packet: belongs to no service, carries 16 zero bytes.
     /// [`info`](Self::info) has none for it.
     pub const CNP: Self = Self(0x81);
@@ -230,7 +231,7 @@ impl Opcode {
 
     /// Whether it is one of our own, of the range that is left to manufacturers.
     const fn is_own(self) -> bool {
-        Self::PLACED_IMM.0 <= self.0 && self.0 <= Self::OFFER_WRITE_IMM.0
+        Self::PLACED_IMM.0 <= self.0 && self.0 <= Self::RENDEZVOUS_WRITE_IMM.0
     }
 
     /// The service that the upper three bits name, also when the operation is not defined.

@@ -3,7 +3,7 @@
 
 use ferroce_os::clock;
 use ferroce_proto::mr::Piece;
-use ferroce_proto::rc::{DirectOp, Offer};
+use ferroce_proto::rc::{DirectOp, Rendezvous};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
@@ -140,32 +140,35 @@ impl Qp {
         locked.granted = None;
         self.publish_grant(&mut locked);
         if let Transport::Rc(rc) = &locked.transport
-            && let Some(token) = rc.offers()
+            && let Some(token) = rc.rendezvous()
         {
             let boards = self.nic().boards();
-            boards.begin_offers(self.qpn, self.pd.id().0, Some(token));
+            boards.begin_rendezvous(self.qpn, self.pd.id().0, Some(token));
         }
     }
 
     /// From here long SENDs are offered, if the path leads to a process of this host. Called in
     /// RTS.
-    pub(super) fn begin_offers(&self, locked: &mut Locked) {
+    pub(super) fn begin_rendezvous(&self, locked: &mut Locked) {
         let is_local = locked.path.as_ref().is_some_and(Path::is_local);
         let Transport::Rc(rc) = &mut locked.transport else {
             return;
         };
-        if !is_local || self.qp_type != QpType::Rc || rc.offers().is_some() {
+        if !is_local || self.qp_type != QpType::Rc || rc.rendezvous().is_some() {
             return;
         }
         let boards = self.nic().boards();
-        if let Some(token) = boards.begin_offers(self.qpn, self.pd.id().0, None) {
-            rc.offer_sends(token);
+        if let Some(token) = boards.begin_rendezvous(self.qpn, self.pd.id().0, None) {
+            rc.begin_rendezvous(token);
         }
     }
 
     /// Copies what the peer offers. Returns whether all of it is there.
-    pub(super) fn fetch(&self, offer: &Offer, to: &[Piece<'_>]) -> bool {
-        let fetched = self.nic().boards().fetch(offer, clock::monotonic(), to);
+    pub(super) fn fetch(&self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
+        let fetched = self
+            .nic()
+            .boards()
+            .fetch(rendezvous, clock::monotonic(), to);
         let counters = self.pd.context().device().counters();
         match fetched {
             Ok(Moved { len, is_mapped }) => {

@@ -49,7 +49,7 @@ impl Qp {
                 self.meet_kin(locked);
             }
             if after == QpState::Rts {
-                self.begin_offers(locked);
+                self.begin_rendezvous(locked);
             }
             if alternate.is_some() {
                 locked.alternate = alternate;

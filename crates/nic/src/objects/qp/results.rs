@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferroce_proto::ids::{Key, PdId, Srqn};
 use ferroce_proto::mr::Piece;
-use ferroce_proto::rc::{Noted, Offer, SharedRecv, Sink, Taken};
+use ferroce_proto::rc::{Noted, Rendezvous, SharedRecv, Sink, Taken};
 use ferroce_proto::verbs::{QpEvent, QpType, Wc, WcOpcode, WcStatus};
 
 use super::Qp;
@@ -76,11 +76,11 @@ impl Sink for Results<'_, '_> {
             what => self.count(what, 1),
         }
     }
-    fn fetch(&mut self, offer: &Offer, to: &[Piece<'_>]) -> bool {
-        self.qp.fetch(offer, to)
+    fn fetch(&mut self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
+        self.qp.fetch(rendezvous, to)
     }
-    fn end_offers(&mut self) {
-        self.qp.nic().boards().end_offers(self.qp.qpn);
+    fn end_rendezvous(&mut self) {
+        self.qp.nic().boards().end_rendezvous(self.qp.qpn);
     }
     fn invalidated(&mut self, key: Key) {
         // Who is at it all the same has not been granted it: its place is free when he has gone.

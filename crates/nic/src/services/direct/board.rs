@@ -188,21 +188,21 @@ impl Board {
     pub(super) fn end_grant(&self, qpn: Qpn) {
         let withdraw = || {
             self.set(layout::queue_pair(qpn), 0);
-            self.set(layout::offers(qpn), 0);
+            self.set(layout::rendezvous(qpn), 0);
         };
         hazard::withdraw(withdraw, || fence(Ordering::SeqCst));
     }
 
     /// What a queue pair of a protection domain offers with this token may be fetched.
-    pub(super) fn offer(&self, qpn: Qpn, pd: u32, token: u64) {
+    pub(super) fn rendezvous(&self, qpn: Qpn, pd: u32, token: u64) {
         self.set(layout::queue_pair(qpn) + 1, u64::from(pd));
-        self.set(layout::offers(qpn), token);
+        self.set(layout::rendezvous(qpn), token);
     }
 
     /// What a queue pair has offered may be fetched no longer. Who is at it finds out when he looks
     /// once more.
-    pub(super) fn end_offers(&self, qpn: Qpn) {
-        let withdraw = || self.set(layout::offers(qpn), 0);
+    pub(super) fn end_rendezvous(&self, qpn: Qpn) {
+        let withdraw = || self.set(layout::rendezvous(qpn), 0);
         hazard::withdraw(withdraw, || fence(Ordering::SeqCst));
     }
 

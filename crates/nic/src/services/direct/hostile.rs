@@ -9,7 +9,7 @@ use ferroce_os::memory::{OwnWords, PeerWords, SharedFile};
 use ferroce_os::thread;
 use ferroce_proto::ids::{Gid, Key, PdId, Psn, Qpn};
 use ferroce_proto::mr::{Access, Piece, Region, Rights};
-use ferroce_proto::rc::{Direct, DirectOp, Grant, Offer};
+use ferroce_proto::rc::{Direct, DirectOp, Grant, Rendezvous};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::RemoteAddr;
 
@@ -190,20 +190,20 @@ impl Board {
     }
 
     fn fetch(&self, small: u8, len: u16, addr: u64) {
-        let offer = Offer {
+        let rendezvous = Rendezvous {
             from: qpn(small >> 2),
             token: self
                 .words
-                .word(layout::offers(qpn(small >> 2)))
+                .word(layout::rendezvous(qpn(small >> 2)))
                 .load(Ordering::Relaxed),
             key: key(small),
             addr,
             len: u32::from(len).max(1),
         };
         let Some(peer) = &self.peer else { return };
-        if let Ok(place) = peer.find_offer(ME, &offer) {
+        if let Ok(place) = peer.find_rendezvous(ME, &rendezvous) {
             Self::carry_out(peer, DirectOp::Read, &place);
-            assert!(peer.still_offers(&offer));
+            assert!(peer.still_has_rendezvous(&rendezvous));
         }
     }
 

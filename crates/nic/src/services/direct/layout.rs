@@ -87,7 +87,7 @@ pub(super) const fn queue_pair(qpn: Qpn) -> usize {
 }
 
 /// Word with the token that makes a queue pair's offers valid; 0: none is.
-pub(super) const fn offers(qpn: Qpn) -> usize {
+pub(super) const fn rendezvous(qpn: Qpn) -> usize {
     queue_pair(qpn) + 3
 }
 

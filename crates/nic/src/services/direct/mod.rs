@@ -13,7 +13,7 @@
 //! Long SENDs go the same way in the other direction: the sender says where its bytes are, and the
 //! receiver's process fetches them, with the same hazards. So the regions that only their own
 //! process uses are on the board, too, and the right to fetch is a queue pair's token
-//! ([`layout::offers`]).
+//! ([`layout::rendezvous`]).
 //!
 //! | module | holds |
 //! |---|---|
@@ -208,19 +208,19 @@ impl Boards {
     /// A queue pair of a protection domain offers SENDs from here on: with this token, after
     /// [`end_grant`](Self::end_grant), or with a new one. Returns the token that goes with each;
     /// none: nobody could fetch them.
-    pub(crate) fn begin_offers(&self, qpn: Qpn, pd: u32, token: Option<u64>) -> Option<u64> {
+    pub(crate) fn begin_rendezvous(&self, qpn: Qpn, pd: u32, token: Option<u64>) -> Option<u64> {
         let own = self.own()?;
         // Valid for one connection only: an offer may come late, when the queue pair has another.
         let new = || u64::from(random::u32()) << 32 | u64::from(random::u32()) | 1;
         let token = token.unwrap_or_else(new);
-        own.offer(qpn, pd, token);
+        own.rendezvous(qpn, pd, token);
         Some(token)
     }
 
     /// Nobody begins to fetch what a queue pair has offered, and who is at it finds out.
-    pub(crate) fn end_offers(&self, qpn: Qpn) {
+    pub(crate) fn end_rendezvous(&self, qpn: Qpn) {
         if let Some(own) = self.own() {
-            own.end_offers(qpn);
+            own.end_rendezvous(qpn);
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ferroce_os::fd::Fd;
 use ferroce_os::memory::{MemoryFile, PeerWords, Process, Proof, Task, is_refusal};
 use ferroce_proto::ids::{Key, Qpn};
-use ferroce_proto::rc::{Direct, Offer};
+use ferroce_proto::rc::{Direct, Rendezvous};
 use ferroce_proto::time::Time;
 
 use super::hazard;
@@ -174,31 +174,38 @@ impl Peer {
 
     /// Where in its memory the bytes are that a queue pair of its offers. The same is true as of
     /// [`find`](Self::find).
-    pub(super) fn find_offer(&self, own: (u16, u64), offer: &Offer) -> Result<Place, Refusal> {
+    pub(super) fn find_rendezvous(
+        &self,
+        own: (u16, u64),
+        rendezvous: &Rendezvous,
+    ) -> Result<Place, Refusal> {
         self.check_acquainted(own)?;
         let pd = self
             .words
-            .load(layout::queue_pair(offer.from) + 1, Ordering::Acquire);
+            .load(layout::queue_pair(rendezvous.from) + 1, Ordering::Acquire);
         // Windows have no local keys.
-        let published = self.published(offer.key).filter(|found| {
+        let published = self.published(rendezvous.key).filter(|found| {
             let is_of_pd = u64::from(found.region.pd.0) == pd;
-            self.has_offered(offer) && found.serves == Serves::Owner && is_of_pd
+            self.has_rendezvous(rendezvous) && found.serves == Serves::Owner && is_of_pd
         });
         published
-            .and_then(|found| Place::of(&found, offer.addr, offer.len.into()))
+            .and_then(|found| Place::of(&found, rendezvous.addr, rendezvous.len.into()))
             .ok_or(Refusal::NotGranted)
     }
 
     /// Whether an offer still was valid when all that was read before was read.
-    pub(super) fn still_offers(&self, offer: &Offer) -> bool {
-        hazard::holds_still(|| fence(Ordering::SeqCst), || self.has_offered(offer))
+    pub(super) fn still_has_rendezvous(&self, rendezvous: &Rendezvous) -> bool {
+        hazard::holds_still(
+            || fence(Ordering::SeqCst),
+            || self.has_rendezvous(rendezvous),
+        )
     }
 
-    fn has_offered(&self, offer: &Offer) -> bool {
+    fn has_rendezvous(&self, rendezvous: &Rendezvous) -> bool {
         let valid = self
             .words
-            .load(layout::offers(offer.from), Ordering::Acquire);
-        valid != 0 && valid == offer.token
+            .load(layout::rendezvous(rendezvous.from), Ordering::Acquire);
+        valid != 0 && valid == rendezvous.token
     }
 
     /// Whether it looks at the hazards of this process, whose slot and nonce these are.

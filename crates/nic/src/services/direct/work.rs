@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferroce_os::memory::{MemoryFile, PeerPages};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mr::{Piece, Pieces};
-use ferroce_proto::rc::{Direct, DirectOp, Offer};
+use ferroce_proto::rc::{Direct, DirectOp, Rendezvous};
 use ferroce_proto::time::Time;
 
 use super::Boards;
@@ -101,23 +101,23 @@ impl Boards {
     /// Why it cannot be done, or not for certain. A part of it may have been done then.
     pub(crate) fn fetch(
         &self,
-        offer: &Offer,
+        rendezvous: &Rendezvous,
         now: Time,
         to: &[Piece<'_>],
     ) -> Result<Moved, Refusal> {
-        let (own, peer) = self.usable(offer.from, now)?;
+        let (own, peer) = self.usable(rendezvous.from, now)?;
         let named = Named {
-            qpn: offer.from,
-            key: offer.key,
+            qpn: rendezvous.from,
+            key: rendezvous.key,
         };
         let me = (self.slot, own.nonce());
-        let (in_use, place) = own.enter(named, || peer.find_offer(me, offer))?;
-        let copied = copy(own, (&peer, offer.from), false, &place, to);
+        let (in_use, place) = own.enter(named, || peer.find_rendezvous(me, rendezvous))?;
+        let copied = copy(own, (&peer, rendezvous.from), false, &place, to);
         // The offer may have ended without a wait for who is at it: then the bytes may be others.
-        let valid = peer.still_offers(offer);
+        let valid = peer.still_has_rendezvous(rendezvous);
         drop(in_use);
-        let is_mapped = copied.map_err(|e| on_failure(&peer, offer.from, e))?;
-        let len = offer.len;
+        let is_mapped = copied.map_err(|e| on_failure(&peer, rendezvous.from, e))?;
+        let len = rendezvous.len;
         valid
             .then_some(Moved { len, is_mapped })
             .ok_or(Refusal::NotGranted)

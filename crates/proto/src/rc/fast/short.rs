@@ -105,7 +105,7 @@ impl Requester {
     #[inline]
     fn next_short(&self, shared: &Shared) -> Option<Next<'_>> {
         let wqe = self.queue.last_at_cursor()?;
-        let is_whole = wqe.packets == 1 && wqe.length <= MAX_SHORT && wqe.offered.is_none();
+        let is_whole = wqe.packets == 1 && wqe.length <= MAX_SHORT && wqe.rendezvous.is_none();
         let goes_by_packet = match wqe.wr.op {
             SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => true,
             SendOp::Write(_) | SendOp::WriteImm(..) => self.direct(shared).is_none(),

@@ -28,9 +28,9 @@ const fn describe(opcode: u8) -> Option<OpInfo> {
         // FLUSH and ATOMIC WRITE are defined for RC alone.
         Opcode::XRC => (Service::Xrc, number <= 0x17),
         _ if opcode == Opcode::PLACED_IMM.0 => return Some(PLACED_IMM),
-        _ if opcode == Opcode::OFFER.0 => return Some(OFFER),
-        _ if opcode == Opcode::OFFER_IMM.0 => return Some(OFFER_IMM),
-        _ if opcode == Opcode::OFFER_WRITE_IMM.0 => return Some(OFFER_WRITE_IMM),
+        _ if opcode == Opcode::RENDEZVOUS.0 => return Some(RENDEZVOUS),
+        _ if opcode == Opcode::RENDEZVOUS_IMM.0 => return Some(RENDEZVOUS_IMM),
+        _ if opcode == Opcode::RENDEZVOUS_WRITE_IMM.0 => return Some(RENDEZVOUS_WRITE_IMM),
         _ => return None,
     };
     if !defined {
@@ -70,26 +70,26 @@ const PLACED_IMM: OpInfo = OpInfo {
     has_payload: false,
 };
 
-const OFFER: OpInfo = OpInfo {
+const RENDEZVOUS: OpInfo = OpInfo {
     service: Service::Rc,
-    operation: Operation::Offer,
+    operation: Operation::Rendezvous,
     position: Position::Only,
     headers: HeaderSet::ATOMIC,
     has_payload: false,
 };
 
-const OFFER_IMM: OpInfo = OpInfo {
-    operation: Operation::OfferImm,
+const RENDEZVOUS_IMM: OpInfo = OpInfo {
+    operation: Operation::RendezvousImm,
     headers: HeaderSet::ATOMIC.union(HeaderSet::IMM),
-    ..OFFER
+    ..RENDEZVOUS
 };
 
-const OFFER_WRITE_IMM: OpInfo = OpInfo {
-    operation: Operation::OfferWriteImm,
+const RENDEZVOUS_WRITE_IMM: OpInfo = OpInfo {
+    operation: Operation::RendezvousWriteImm,
     headers: HeaderSet::RETH
         .union(HeaderSet::ATOMIC)
         .union(HeaderSet::IMM),
-    ..OFFER
+    ..RENDEZVOUS
 };
 
 /// What the lower five bits of an opcode stand for, with the headers that RC uses.
@@ -156,8 +156,8 @@ pub(super) const fn number_of(operation: Operation, position: Position) -> u8 {
         (O::Flush, _) => 0x1c,
         (O::AtomicWrite, _) => 0x1d,
         (O::PlacedImm, _) => Opcode::PLACED_IMM.0,
-        (O::Offer, _) => Opcode::OFFER.0,
-        (O::OfferImm, _) => Opcode::OFFER_IMM.0,
-        (O::OfferWriteImm, _) => Opcode::OFFER_WRITE_IMM.0,
+        (O::Rendezvous, _) => Opcode::RENDEZVOUS.0,
+        (O::RendezvousImm, _) => Opcode::RENDEZVOUS_IMM.0,
+        (O::RendezvousWriteImm, _) => Opcode::RENDEZVOUS_WRITE_IMM.0,
     }
 }

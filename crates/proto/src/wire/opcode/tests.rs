@@ -40,9 +40,9 @@ fn each_service_defines_the_operations_that_the_specification_gives_it() {
     // A manufacturer's own.
     let own = [
         Opcode::PLACED_IMM,
-        Opcode::OFFER,
-        Opcode::OFFER_IMM,
-        Opcode::OFFER_WRITE_IMM,
+        Opcode::RENDEZVOUS,
+        Opcode::RENDEZVOUS_IMM,
+        Opcode::RENDEZVOUS_WRITE_IMM,
     ];
     assert_eq!(defined(0xc0), own.map(|opcode| opcode.0 & 0x1f));
 }

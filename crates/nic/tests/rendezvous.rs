@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{ALL, Buffer, DEADLINE, End, pair, pattern, rounds, wait_for};
 use ferroce_nic::{Mr, Way};
-use ferroce_proto::rc::MAX_OFFER;
+use ferroce_proto::rc::MAX_RENDEZVOUS;
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendOp, WcOpcode, WcStatus};
 
 const LEN: usize = 64 << 10;
@@ -45,7 +45,7 @@ fn acquainted() -> (End, End) {
 #[test]
 fn long_messages_are_fetched_and_arrive_as_they_were() {
     let (a, b) = acquainted();
-    let most = MAX_OFFER as usize;
+    let most = MAX_RENDEZVOUS as usize;
     for (n, len) in [20_000, LEN, (3 << 20) + 1, most, most + 1]
         .into_iter()
         .enumerate()

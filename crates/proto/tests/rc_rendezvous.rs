@@ -6,13 +6,13 @@ mod common;
 
 use common::{SOON, bytes, seeds, sent, until_sent};
 use ferroce_proto::mr::{Access, Rights};
-use ferroce_proto::rc::{LinkTraits, MIN_OFFER};
+use ferroce_proto::rc::{LinkTraits, MIN_RENDEZVOUS};
 use ferroce_proto::testkit::{Arena, Pair, Rng, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{QpState, SendOp, WcImm, WcOpcode, WcStatus};
 use ferroce_proto::wire::Opcode;
 
 const TOKEN: u64 = 0x1234_5678_9abc_def1;
-const LONG: u32 = MIN_OFFER + 100;
+const LONG: u32 = MIN_RENDEZVOUS + 100;
 
 /// A pair within a host, of which A offers.
 fn pair(setup: Setup) -> Pair {
@@ -23,7 +23,7 @@ fn pair(setup: Setup) -> Pair {
         },
         ..setup
     });
-    pair.a.qp.offer_sends(TOKEN);
+    pair.a.qp.begin_rendezvous(TOKEN);
     pair.trace = Some(Vec::new());
     pair
 }
@@ -48,21 +48,24 @@ fn a_long_send_is_one_packet_that_waits_for_a_receive() {
         let until = pair.now + SOON;
         pair.step(until);
     }
-    assert_eq!(pair.b.results.offers, [], "there is no receive");
+    assert_eq!(pair.b.results.rendezvous, [], "there is no receive");
     recv(&mut pair, 9, (0, LONG + 1));
     until_sent(&mut pair, Side::A, 1);
     assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::Success)]);
     let wc = pair.b.results.recv[0].0;
     assert_eq!((wc.wr_id, wc.byte_len), (9, LONG));
     assert_eq!(wc.imm, Some(WcImm::Imm([7; 4])));
-    let [offer] = pair.b.results.offers[..] else {
+    let [rendezvous] = pair.b.results.rendezvous[..] else {
         panic!("one offer");
     };
-    assert_eq!((offer.token, offer.len), (TOKEN, LONG));
-    assert_eq!(offer.addr, Arena::BASE + 64);
-    assert_eq!(offer.key, pair.key(Side::A));
+    assert_eq!((rendezvous.token, rendezvous.len), (TOKEN, LONG));
+    assert_eq!(rendezvous.addr, Arena::BASE + 64);
+    assert_eq!(rendezvous.key, pair.key(Side::A));
     let all = sent(&mut pair, Side::A);
-    assert!(all.iter().all(|op| *op == Opcode::OFFER_IMM), "{all:?}");
+    assert!(
+        all.iter().all(|op| *op == Opcode::RENDEZVOUS_IMM),
+        "{all:?}"
+    );
 }
 
 /// A stream of WRITEs with immediate: all are on their way at once, and the bytes of one are in
@@ -83,15 +86,18 @@ fn long_writes_with_immediate_are_a_stream_in_order() {
         let until = pair.now + SOON;
         pair.step(until);
     }
-    assert_eq!(pair.b.results.offers, [], "there is no receive");
+    assert_eq!(pair.b.results.rendezvous, [], "there is no receive");
     let all = sent(&mut pair, Side::A);
     assert!(all.len() >= 4, "one did not wait for the other: {all:?}");
-    assert!(all.iter().all(|op| *op == Opcode::OFFER_WRITE_IMM));
+    assert!(all.iter().all(|op| *op == Opcode::RENDEZVOUS_WRITE_IMM));
     for n in 0..4 {
         recv(&mut pair, 9, (0, 0));
         until_sent(&mut pair, Side::A, n + 1);
-        assert_eq!(pair.b.results.offers.len(), n + 1);
-        assert_eq!(pair.b.results.offers[n].addr, Arena::BASE + 64 * n as u64);
+        assert_eq!(pair.b.results.rendezvous.len(), n + 1);
+        assert_eq!(
+            pair.b.results.rendezvous[n].addr,
+            Arena::BASE + 64 * n as u64
+        );
         let wc = pair.b.results.recv[n].0;
         assert_eq!((wc.opcode, wc.byte_len), (WcOpcode::RecvRdmaWithImm, LONG));
         assert_eq!(wc.imm, Some(WcImm::Imm([n as u8; 4])));
@@ -113,7 +119,7 @@ fn a_write_with_immediate_that_is_not_allowed_is_refused_as_by_packets() {
         pair.send(Side::A, wr(1, SendOp::WriteImm(place, [0; 4]), sges));
         until_sent(&mut pair, Side::A, 1);
         assert_eq!(pair.a.results.send_statuses(), [(1, status)]);
-        assert_eq!(pair.b.results.offers, [], "nothing is touched");
+        assert_eq!(pair.b.results.rendezvous, [], "nothing is touched");
     };
     refused(1, Setup::default().access, WcStatus::RemAccessErr);
     refused(0, Access::REMOTE_READ, WcStatus::RemInvReqErr);
@@ -143,14 +149,14 @@ fn what_cannot_be_fetched_comes_by_packets_and_so_does_what_follows() {
         let got = pair.b.memory.get(Arena::BASE + from as u64, len);
         assert_eq!(got, data[from..from + len], "message {n}");
     }
-    assert_eq!(pair.b.results.offers.len(), 1, "the first was refused");
+    assert_eq!(pair.b.results.rendezvous.len(), 1, "the first was refused");
     // After some messages it is tried again.
     pair.b.results.fetches = 1;
     for n in 5.. {
         recv(&mut pair, n, (0, LONG));
         send(&mut pair, n, (0, LONG));
         until_sent(&mut pair, Side::A, n as usize + 1);
-        if pair.b.results.offers.len() == 2 {
+        if pair.b.results.rendezvous.len() == 2 {
             break;
         }
         assert!(n < 50);
@@ -167,17 +173,17 @@ fn what_cannot_be_fetched_comes_by_packets_and_so_does_what_follows() {
 }
 
 #[test]
-fn offers_end_before_work_is_flushed() {
+fn rendezvous_end_before_work_is_flushed() {
     let mut pair = pair(Setup::default());
     send(&mut pair, 1, (0, LONG));
     pair.to_state(Side::A, QpState::Err);
     assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::WrFlushErr)]);
-    assert_eq!(pair.a.results.offers_ended, Some(0), "before the first");
-    assert_eq!(pair.a.qp.offers(), None);
+    assert_eq!(pair.a.results.rendezvous_ended, Some(0), "before the first");
+    assert_eq!(pair.a.qp.rendezvous(), None);
 }
 
 #[test]
-fn what_would_fail_by_packets_fails_as_an_offer() {
+fn what_would_fail_by_packets_fails_by_rendezvous() {
     let mut pair = pair(Setup::default());
     pair.b.results.fetches = 9;
     recv(&mut pair, 9, (0, LONG - 1));
@@ -188,7 +194,7 @@ fn what_would_fail_by_packets_fails_as_an_offer() {
         [(1, WcStatus::RemInvReqErr)]
     );
     assert_eq!(pair.b.results.recv_statuses(), [(9, WcStatus::LocLenErr)]);
-    assert_eq!(pair.b.results.offers, []);
+    assert_eq!(pair.b.results.rendezvous, []);
 
     let mut pair = self::pair(Setup::default());
     recv(&mut pair, 9, (0, LONG));
@@ -238,7 +244,7 @@ fn whatever_is_refused_everything_arrives_once_and_in_order() {
         assert_eq!(pair.b.results.recv_statuses(), all, "seed {seed}");
         let got = pair.b.results.recv.iter().map(|(wc, _)| wc.byte_len);
         assert!(got.eq(lens.iter().copied()), "seed {seed}");
-        let offers = pair.b.results.offers.len();
-        assert!(offers > 0, "seed {seed}");
+        let rendezvous = pair.b.results.rendezvous.len();
+        assert!(rendezvous > 0, "seed {seed}");
     }
 }
