@@ -186,7 +186,7 @@ impl Requester {
                 self.probe = Probe::Idle;
                 // More than the probe: the responder was only late, and is still at it; or it has
                 // kept what came early.
-                if oldest == until && oldest < limit && self.early.is_empty() {
+                if oldest == until && oldest < limit && self.reorder.is_empty() {
                     self.on_loss(shared);
                 }
             }
@@ -248,20 +248,20 @@ impl Requester {
         if shared.repairs() && !self.is_asked_for(shared, answer, sequence) {
             return Ok(());
         }
-        self.early.expire(shared.mtu(), cx.now);
+        self.reorder.expire(shared.mtu(), cx.now);
         let before = self.flight.oldest()..sequence;
         if shared.repairs() && self.flight.requests_in(before).next().is_some() {
             // Nor does it acknowledge what was sent before the one that is missing: it may be
             // forged.
             self.keep_answer(shared, answer.0, (sequence, cx.now));
         } else if self.advance(shared, cx, sequence)? {
-            if !self.early.meet(answer.0, shared.mtu()) {
+            if !self.reorder.meet(answer.0, shared.mtu()) {
                 self.ask_for_answers(shared, sequence + 1);
                 return Ok(());
             }
             self.take_answer(shared, cx, answer, sequence)?;
-            if !self.early.is_empty() || self.acknowledged_to > self.flight.oldest() {
-                self.take_early(shared, cx, answer.0.bth.is_vouched())?;
+            if !self.reorder.is_empty() || self.acknowledged_to > self.flight.oldest() {
+                self.take_reordered(shared, cx, answer.0.bth.is_vouched())?;
             }
         } else {
             self.on_implied_nak(shared);
@@ -314,13 +314,13 @@ impl Requester {
 
     /// What was acknowledged behind an answer. If the responder `vouches` for answers that came
     /// early, those too, up to the next one that is missing.
-    fn take_early(
+    fn take_reordered(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,
         vouches: bool,
     ) -> Result<(), SendFault> {
-        while let Some(psn) = self.early.first() {
+        while let Some(psn) = self.reorder.first() {
             let known = self.flight.sequence_of(psn);
             if let (Ok(sequence), false) = (known, vouches) {
                 self.advance(shared, cx, self.acknowledged_to.min(sequence))?;
@@ -333,8 +333,8 @@ impl Requester {
                 return Ok(());
             }
             // What was answered in the meantime is not wanted any longer.
-            if let (Some(early), Ok(sequence)) = (self.early.pop(shared.mtu()), known)
-                && let packet = early.packet()
+            if let (Some(reorder), Ok(sequence)) = (self.reorder.pop(shared.mtu()), known)
+                && let packet = reorder.packet()
                 && let Some(info) = packet.bth.opcode.info()
             {
                 let answer = (&packet, info.operation, info.position);

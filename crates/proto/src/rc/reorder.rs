@@ -44,7 +44,7 @@ const MAX_GAPS: usize = 60;
 
 /// A packet with its payload.
 #[derive(Debug)]
-pub(super) struct Early {
+pub(super) struct BufferedPacket {
     bth: Bth,
     ext: ExtHeaders,
     payload: Box<[u8]>,
@@ -63,7 +63,7 @@ pub(super) enum Kept {
     Refused,
 }
 
-impl Early {
+impl BufferedPacket {
     /// As it came.
     pub(super) fn packet(&self) -> Packet<'_> {
         Packet {
@@ -104,8 +104,8 @@ fn span(packet: &Packet<'_>, mtu: u32) -> u32 {
 
 /// Packets behind a gap, in the order of their PSNs.
 #[derive(Debug, Default)]
-pub(super) struct EarlyPackets {
-    packets: VecDeque<Early>,
+pub(super) struct ReorderBuffer {
+    packets: VecDeque<BufferedPacket>,
     bytes: usize,
     /// PSNs of kept READ requests, besides one each.
     spans: u32,
@@ -113,7 +113,7 @@ pub(super) struct EarlyPackets {
     since: Time,
 }
 
-impl EarlyPackets {
+impl ReorderBuffer {
     /// Keeps a packet that is ahead of `expected`, unless there is no room, or it is too far ahead,
     /// or here already. `reads` is how many READ requests of more than one response may be kept.
     pub(super) fn keep(
@@ -123,7 +123,7 @@ impl EarlyPackets {
         now: Time,
     ) -> Kept {
         let ahead = packet.bth.psn.distance(expected);
-        let behind = |early: &Early| early.bth.psn.distance(expected) < ahead;
+        let behind = |kept: &BufferedPacket| kept.bth.psn.distance(expected) < ahead;
         // Usually it belongs at the end.
         let at = match self.packets.back() {
             Some(last) if !behind(last) => self.packets.partition_point(behind),
@@ -157,13 +157,13 @@ impl EarlyPackets {
         }
         self.bytes += packet.payload.len();
         self.spans += span - 1;
-        let early = Early {
+        let kept = BufferedPacket {
             bth: packet.bth,
             ext: packet.ext,
             payload: packet.payload.into(),
             came: now,
         };
-        self.packets.insert(at, early);
+        self.packets.insert(at, kept);
         if opens_gap { Kept::News } else { Kept::Known }
     }
 
@@ -175,11 +175,11 @@ impl EarlyPackets {
         self.packets.iter().filter(|p| p.span(mtu) > 1).count()
     }
 
-    fn remove(&mut self, at: usize, mtu: u32) -> Option<Early> {
-        let early = self.packets.remove(at)?;
-        self.bytes -= early.payload.len();
-        self.spans -= early.span(mtu) - 1;
-        Some(early)
+    fn remove(&mut self, at: usize, mtu: u32) -> Option<BufferedPacket> {
+        let kept = self.packets.remove(at)?;
+        self.bytes -= kept.payload.len();
+        self.spans -= kept.span(mtu) - 1;
+        Some(kept)
     }
 
     /// Drops what has waited for too long.
@@ -187,14 +187,13 @@ impl EarlyPackets {
         if self.packets.is_empty() || now.since(self.since) < LIFETIME {
             return;
         }
-        self.packets
-            .retain(|early| now.since(early.came) < LIFETIME);
-        self.bytes = self.packets.iter().map(|early| early.payload.len()).sum();
-        self.spans = self.packets.iter().map(|early| early.span(mtu) - 1).sum();
+        self.packets.retain(|kept| now.since(kept.came) < LIFETIME);
+        self.bytes = self.packets.iter().map(|kept| kept.payload.len()).sum();
+        self.spans = self.packets.iter().map(|kept| kept.span(mtu) - 1).sum();
         self.since = self
             .packets
             .iter()
-            .map(|early| early.came)
+            .map(|kept| kept.came)
             .min()
             .unwrap_or(now);
     }
@@ -205,7 +204,7 @@ impl EarlyPackets {
         while let Some(first) = self.packets.front() {
             match first.bth.psn.distance(packet.bth.psn) {
                 1.. => return true,
-                0 => return self.pop(mtu).is_none_or(|early| early.agrees(packet)),
+                0 => return self.pop(mtu).is_none_or(|kept| kept.agrees(packet)),
                 // It was taken already, from another packet.
                 _ => self.pop(mtu),
             };
@@ -222,10 +221,10 @@ impl EarlyPackets {
         while let Some(first) = self.packets.front()
             && first.bth.psn.distance(expected) <= 0
         {
-            let early = self.pop(mtu)?;
+            let kept = self.pop(mtu)?;
             // What came once more in the meantime is not wanted any longer.
-            if early.bth.psn == expected {
-                return Some(take(&early.packet()));
+            if kept.bth.psn == expected {
+                return Some(take(&kept.packet()));
             }
         }
         None
@@ -237,7 +236,7 @@ impl EarlyPackets {
     }
 
     /// Takes the first one out.
-    pub(super) fn pop(&mut self, mtu: u32) -> Option<Early> {
+    pub(super) fn pop(&mut self, mtu: u32) -> Option<BufferedPacket> {
         self.remove(0, mtu)
     }
 
@@ -245,13 +244,13 @@ impl EarlyPackets {
     /// is here, it is asked for once more: only the peer can say that it is the right one.
     pub(super) fn gaps(&self, expected: Psn, mtu: u32) -> impl Iterator<Item = (u32, u32)> {
         let mut at = 0;
-        self.packets.iter().filter_map(move |early| {
-            let ahead = u32::try_from(early.bth.psn.distance(expected)).unwrap_or(0);
+        self.packets.iter().filter_map(move |kept| {
+            let ahead = u32::try_from(kept.bth.psn.distance(expected)).unwrap_or(0);
             let gap = match ahead {
                 0 => (0, 1),
                 _ => (at, ahead.saturating_sub(at)),
             };
-            at = ahead + early.span(mtu);
+            at = ahead + kept.span(mtu);
             (gap.1 > 0).then_some(gap)
         })
     }
@@ -311,7 +310,7 @@ mod tests {
     use crate::ids::Qpn;
     use crate::wire::Opcode;
 
-    fn keep(early: &mut EarlyPackets, psn: u32, len: usize) -> bool {
+    fn keep(buffer: &mut ReorderBuffer, psn: u32, len: usize) -> bool {
         let payload = vec![0; len];
         let packet = Packet {
             bth: Bth::new(Opcode::RC_ACKNOWLEDGE, Qpn::new(1), Psn::new(psn)),
@@ -319,40 +318,40 @@ mod tests {
             payload: &payload,
         };
         let expected = Psn::new(0xff_fffe);
-        early.keep(&packet, (expected, 1024, 1), Time(0)) == Kept::News
+        buffer.keep(&packet, (expected, 1024, 1), Time(0)) == Kept::News
     }
 
     #[test]
     fn packets_come_back_once_each_and_in_order() {
-        let mut early = EarlyPackets::default();
+        let mut buffer = ReorderBuffer::default();
         for psn in [0xff_ffff, 3, 1, 3, 2, 0xff_ffff] {
-            keep(&mut early, psn, 10);
+            keep(&mut buffer, psn, 10);
         }
         let mut expected = Psn::new(0xff_ffff);
         let mut got = Vec::new();
         for _ in 0..5 {
-            got.extend(early.take((expected, 1024), |packet| packet.bth.psn.get()));
+            got.extend(buffer.take((expected, 1024), |packet| packet.bth.psn.get()));
             expected = expected.plus(1);
         }
         assert_eq!(got, [0xff_ffff, 1, 2, 3], "0 is still missing");
-        assert!(early.is_empty() && early.bytes == 0);
+        assert!(buffer.is_empty() && buffer.bytes == 0);
     }
 
     #[test]
     fn what_came_again_is_forgotten() {
-        let mut early = EarlyPackets::default();
-        keep(&mut early, 1, 10);
-        keep(&mut early, 2, 10);
+        let mut buffer = ReorderBuffer::default();
+        keep(&mut buffer, 1, 10);
+        keep(&mut buffer, 2, 10);
         assert_eq!(
-            early.take((Psn::new(2), 1024), |p| p.bth.psn.get()),
+            buffer.take((Psn::new(2), 1024), |p| p.bth.psn.get()),
             Some(2)
         );
-        assert!(early.is_empty());
+        assert!(buffer.is_empty());
     }
 
     #[test]
     fn the_first_behind_a_gap_is_told() {
-        let mut early = EarlyPackets::default();
+        let mut buffer = ReorderBuffer::default();
         let opens = [
             (1, true),
             (2, false),
@@ -362,45 +361,45 @@ mod tests {
             (6, false),
         ];
         for (psn, opens_gap) in opens {
-            assert_eq!(keep(&mut early, psn, 10), opens_gap, "{psn}");
+            assert_eq!(keep(&mut buffer, psn, 10), opens_gap, "{psn}");
         }
-        assert_eq!(early.first(), Some(Psn::new(1)));
+        assert_eq!(buffer.first(), Some(Psn::new(1)));
     }
 
     #[test]
     fn a_report_names_the_gaps() {
-        let mut early = EarlyPackets::default();
+        let mut buffer = ReorderBuffer::default();
         for psn in [3, 1, 7, 0] {
-            keep(&mut early, psn, 10);
+            keep(&mut buffer, psn, 10);
         }
         let mut report = Vec::new();
-        early.report(Psn::new(0xff_fffe), 1024, &mut report);
+        buffer.report(Psn::new(0xff_fffe), 1024, &mut report);
         let gaps: Vec<_> = read_report(&report).collect();
         assert_eq!(gaps, [(0, 2), (4, 1), (6, 3), (10, 0)]);
         for psn in (10..1000).step_by(2) {
-            keep(&mut early, psn, 10);
+            keep(&mut buffer, psn, 10);
         }
         report.clear();
-        early.report(Psn::new(0xff_fffe), 1024, &mut report);
+        buffer.report(Psn::new(0xff_fffe), 1024, &mut report);
         assert_eq!(read_report(&report).count(), MAX_GAPS + 1);
         assert_eq!(read_report(&[1; 7]).count(), 1);
     }
 
     #[test]
     fn the_room_is_bounded() {
-        let mut early = EarlyPackets::default();
+        let mut buffer = ReorderBuffer::default();
         for psn in 0..2000 {
-            keep(&mut early, psn, 4096);
+            keep(&mut buffer, psn, 4096);
         }
-        assert_eq!(early.packets.len(), MAX_BYTES / 4096);
-        let mut early = EarlyPackets::default();
+        assert_eq!(buffer.packets.len(), MAX_BYTES / 4096);
+        let mut buffer = ReorderBuffer::default();
         for psn in 0..2000 {
-            keep(&mut early, psn, 0);
+            keep(&mut buffer, psn, 0);
         }
         // The first is 2 ahead.
-        assert_eq!(early.packets.len(), WINDOW as usize - 1);
-        early.clear();
-        assert!(early.is_empty());
+        assert_eq!(buffer.packets.len(), WINDOW as usize - 1);
+        buffer.clear();
+        assert!(buffer.is_empty());
     }
 
     fn read(psn: u32, packets: u32) -> Packet<'static> {
@@ -422,9 +421,9 @@ mod tests {
 
     #[test]
     fn only_kept_reads_make_the_window_longer() {
-        let mut early = EarlyPackets::default();
+        let mut buffer = ReorderBuffer::default();
         let limits = (Psn::new(0), 1024, 2);
-        let mut keep = |packet: Packet<'_>| early.keep(&packet, limits, Time(0));
+        let mut keep = |packet: Packet<'_>| buffer.keep(&packet, limits, Time(0));
         assert_eq!(keep(read(1025, 1)), Kept::Refused);
         assert_eq!(keep(read(1, MAX_SPAN + 1)), Kept::Refused);
         assert_eq!(keep(read(1, 2000)), Kept::News);
@@ -437,42 +436,42 @@ mod tests {
 
     #[test]
     fn packets_that_differ_are_both_dropped() {
-        let mut early = EarlyPackets::default();
+        let mut buffer = ReorderBuffer::default();
         let limits = (Psn::new(0), 1024, 2);
-        assert_eq!(early.keep(&read(1, 1), limits, Time(0)), Kept::News);
-        assert_eq!(early.keep(&read(1, 1), limits, Time(0)), Kept::Known);
-        assert_eq!(early.keep(&read(1, 2), limits, Time(0)), Kept::News);
-        assert!(early.is_empty() && early.spans == 0);
-        early.keep(&read(1, 1), limits, Time(0));
-        assert!(early.meet(&read(0, 1), 1024) && !early.is_empty());
-        assert!(!early.meet(&read(1, 2), 1024) && early.is_empty());
-        early.keep(&read(1, 1), limits, Time(0));
-        assert!(early.meet(&read(1, 1), 1024) && early.is_empty());
+        assert_eq!(buffer.keep(&read(1, 1), limits, Time(0)), Kept::News);
+        assert_eq!(buffer.keep(&read(1, 1), limits, Time(0)), Kept::Known);
+        assert_eq!(buffer.keep(&read(1, 2), limits, Time(0)), Kept::News);
+        assert!(buffer.is_empty() && buffer.spans == 0);
+        buffer.keep(&read(1, 1), limits, Time(0));
+        assert!(buffer.meet(&read(0, 1), 1024) && !buffer.is_empty());
+        assert!(!buffer.meet(&read(1, 2), 1024) && buffer.is_empty());
+        buffer.keep(&read(1, 1), limits, Time(0));
+        assert!(buffer.meet(&read(1, 1), 1024) && buffer.is_empty());
     }
 
     #[test]
     fn what_is_not_reached_is_dropped() {
-        let mut early = EarlyPackets::default();
+        let mut buffer = ReorderBuffer::default();
         let limits = (Psn::new(0), 1024, 1);
         let at = |part: u32| Time(0) + LIFETIME / 2 * part;
-        early.keep(&read(1, 100), limits, at(0));
-        early.keep(&read(500, 1), limits, at(1));
-        early.expire(1024, at(1));
-        assert_eq!(early.packets.len(), 2);
-        early.expire(1024, at(2));
-        assert_eq!((early.packets.len(), early.spans), (1, 0));
-        assert_eq!(early.gaps(Psn::new(0), 1024).next(), Some((0, 500)));
-        early.expire(1024, at(3));
-        assert!(early.is_empty());
+        buffer.keep(&read(1, 100), limits, at(0));
+        buffer.keep(&read(500, 1), limits, at(1));
+        buffer.expire(1024, at(1));
+        assert_eq!(buffer.packets.len(), 2);
+        buffer.expire(1024, at(2));
+        assert_eq!((buffer.packets.len(), buffer.spans), (1, 0));
+        assert_eq!(buffer.gaps(Psn::new(0), 1024).next(), Some((0, 500)));
+        buffer.expire(1024, at(3));
+        assert!(buffer.is_empty());
     }
 
     #[test]
     fn what_is_reached_is_asked_for_once_more() {
-        let mut early = EarlyPackets::default();
+        let mut buffer = ReorderBuffer::default();
         for psn in [5, 6, 9] {
-            early.keep(&read(psn, 1), (Psn::new(4), 1024, 1), Time(0));
+            buffer.keep(&read(psn, 1), (Psn::new(4), 1024, 1), Time(0));
         }
-        let gaps: Vec<_> = early.gaps(Psn::new(5), 1024).collect();
+        let gaps: Vec<_> = buffer.gaps(Psn::new(5), 1024).collect();
         assert_eq!(gaps, [(0, 1), (2, 2)]);
     }
 }

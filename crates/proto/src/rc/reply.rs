@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::Cx;
 use super::config::Shared;
 use super::fault::Reject;
-use super::reorder::EarlyPackets;
+use super::reorder::ReorderBuffer;
 use super::resources::{Kind, Resources, Response};
 use crate::ids::{Msn, Psn};
 use crate::mr::Access;
@@ -104,12 +104,12 @@ impl Replies {
     }
 
     /// Appends the next answer to `out`, if one is owed. `expected` is the PSN after the last
-    /// request that was taken, `early` what came ahead of it.
+    /// request that was taken, `reorder` what came ahead of it.
     pub(super) fn transmit(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,
-        (expected, msn, early): (Psn, Msn, &EarlyPackets),
+        (expected, msn, reorder): (Psn, Msn, &ReorderBuffer),
         out: &mut Vec<u8>,
     ) -> Result<bool, Reject> {
         if let Some(response) = self.resources.next_response(shared.mtu()) {
@@ -122,7 +122,7 @@ impl Replies {
         }
         let mut report = Vec::new();
         if self.reports_gap() {
-            early.report(expected, shared.mtu(), &mut report);
+            reorder.report(expected, shared.mtu(), &mut report);
         }
         let (syndrome, psn) = match self.nak.take() {
             Some(nak) => nak,

@@ -10,7 +10,7 @@ use super::direct::Moved;
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
 use super::rendezvous::RendezvousSender;
-use super::reorder::EarlyPackets;
+use super::reorder::ReorderBuffer;
 use super::retry::{Due, Retry};
 use super::selective_repeat::Repairs;
 use super::send_queue::{Answer, SendQueue};
@@ -48,7 +48,7 @@ pub(super) struct Requester {
     /// What a peer that has kept the rest misses.
     pub(super) repairs: Repairs,
     /// READ responses that came before one that is missing.
-    pub(super) early: EarlyPackets,
+    pub(super) reorder: ReorderBuffer,
     /// The peer has taken everything before this sequence, it said while answers were missing.
     pub(super) acknowledged_to: u64,
     /// The next packet cannot be built. Earlier work requests are completed first.
@@ -74,7 +74,7 @@ impl Requester {
             probe: Probe::Idle,
             went_back: false,
             repairs: Repairs::default(),
-            early: EarlyPackets::default(),
+            reorder: ReorderBuffer::default(),
             acknowledged_to: 0,
             stuck: None,
             unasked: 0,
@@ -173,7 +173,7 @@ impl Requester {
         self.retry.on_resend();
         self.probe = Probe::Idle;
         self.repairs.restart();
-        self.early.clear();
+        self.reorder.clear();
         self.stuck = None;
         self.unasked = 0;
         self.mark_repeated();
@@ -305,7 +305,7 @@ impl Requester {
         self.retry = Retry::default();
         self.probe = Probe::Idle;
         self.repairs = Repairs::default();
-        self.early.clear();
+        self.reorder.clear();
         self.stuck = None;
         self.moved = Moved::default();
     }

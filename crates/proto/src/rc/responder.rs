@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::config::Shared;
 use super::fault::{Fault, Reject};
 use super::message::Message;
-use super::reorder::{EarlyPackets, Kept};
+use super::reorder::{Kept, ReorderBuffer};
 use super::reply::Replies;
 use super::requester::failed;
 use super::target::Held;
@@ -54,7 +54,7 @@ pub(crate) struct Responder {
     /// The requester was told to go back to `expected`; it is told once.
     gap_reported: bool,
     /// What comes behind the gap.
-    pub(super) early: EarlyPackets,
+    pub(super) reorder: ReorderBuffer,
     /// The gap is a request for which there was no receive: the requester comes again with it and
     /// what follows.
     halted: bool,
@@ -143,7 +143,7 @@ impl Responder {
         cx: &mut Cx<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, Reject> {
-        let now = (self.expected, self.msn, &self.early);
+        let now = (self.expected, self.msn, &self.reorder);
         self.replies.transmit(shared, cx, now, out)
     }
 
@@ -154,7 +154,7 @@ impl Responder {
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Reject> {
-        self.early.expire(shared.mtu(), cx.now);
+        self.reorder.expire(shared.mtu(), cx.now);
         match packet.bth.psn.distance(self.expected) {
             0 => {}
             1.. => {
@@ -167,7 +167,7 @@ impl Responder {
             _ => {
                 cx.sink.note(Noted::DuplicateRequest);
                 self.on_duplicate(shared, packet);
-                if !self.early.is_empty() {
+                if !self.reorder.is_empty() {
                     // Our word about the gap was lost.
                     self.report_gap();
                 }
@@ -176,13 +176,13 @@ impl Responder {
         }
         self.begin_in_turn();
         self.report_established(shared, cx);
-        if !self.early.meet(packet, shared.mtu()) {
+        if !self.reorder.meet(packet, shared.mtu()) {
             self.report_gap();
             return Ok(());
         }
         self.take(shared, cx, packet)?;
-        if !self.early.is_empty() {
-            self.take_early(shared, cx, packet.bth.is_vouched())?;
+        if !self.reorder.is_empty() {
+            self.take_reordered(shared, cx, packet.bth.is_vouched())?;
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Responder {
             return !self.gap_reported;
         }
         let limits = (self.expected, shared.mtu(), shared.attr.max_dest_rd_atomic);
-        match self.early.keep(packet, limits, now) {
+        match self.reorder.keep(packet, limits, now) {
             Kept::News => true,
             Kept::Known => packet.bth.ack_req || !self.gap_reported,
             Kept::Refused => false,
@@ -215,7 +215,7 @@ impl Responder {
     pub(super) fn is_between(&self, shared: &Shared) -> bool {
         self.message.is_none()
             && self.held.is_none()
-            && self.early.is_empty()
+            && self.reorder.is_empty()
             && !shared.config.takes_shared()
     }
 
@@ -244,7 +244,7 @@ impl Responder {
                 self.halted = true;
                 self.not_ready_sent = true;
                 cx.sink.note(Noted::NotReadySent);
-                self.early.clear();
+                self.reorder.clear();
                 let syndrome = Syndrome::RnrNak(shared.attr.min_rnr_timer);
                 self.replies.owe_nak(syndrome, packet.bth.psn);
                 Ok(())
@@ -253,7 +253,7 @@ impl Responder {
                 // It and what follows will be asked for again.
                 self.gap_reported = true;
                 self.halted = true;
-                self.early.clear();
+                self.reorder.clear();
                 self.asked = true;
                 Ok(())
             }
@@ -261,7 +261,7 @@ impl Responder {
                 // As for a receiver that is not ready, but it comes again at once.
                 self.gap_reported = true;
                 self.halted = true;
-                self.early.clear();
+                self.reorder.clear();
                 self.not_fetched = Some(packet.bth.psn);
                 let syndrome = Syndrome::Nak(NakCode::NOT_FETCHED);
                 self.replies.owe_nak(syndrome, packet.bth.psn);
@@ -273,16 +273,16 @@ impl Responder {
 
     /// A packet came in its turn. If the requester `vouches` for what came early, executes that, up
     /// to the next gap. What is missing then is reported.
-    fn take_early(
+    fn take_reordered(
         &mut self,
         shared: &Shared,
         cx: &mut Cx<'_>,
         vouches: bool,
     ) -> Result<(), Reject> {
-        let mut early = core::mem::take(&mut self.early);
+        let mut reorder = core::mem::take(&mut self.reorder);
         while !self.halted
             && vouches
-            && let Some(taken) = early.take((self.expected, shared.mtu()), |packet| {
+            && let Some(taken) = reorder.take((self.expected, shared.mtu()), |packet| {
                 self.take(shared, cx, packet)
             })
         {
@@ -290,10 +290,10 @@ impl Responder {
             self.replies.owe_ack();
             taken?;
         }
-        if self.halted || early.is_empty() {
+        if self.halted || reorder.is_empty() {
             return Ok(());
         }
-        self.early = early;
+        self.reorder = reorder;
         self.report_gap();
         Ok(())
     }
@@ -372,7 +372,7 @@ impl Responder {
         }
         flush_recvs(&mut self.recv, shared, cx);
         self.message = None;
-        self.early.clear();
+        self.reorder.clear();
         self.not_ready_sent = false;
     }
 }

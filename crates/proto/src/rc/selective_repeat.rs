@@ -194,7 +194,7 @@ impl Requester {
         (sequence, now): (u64, Time),
     ) {
         let expected = self.flight.psn(self.flight.oldest());
-        let kept = self.early.keep(packet, (expected, shared.mtu(), 0), now);
+        let kept = self.reorder.keep(packet, (expected, shared.mtu(), 0), now);
         let asks = match kept {
             Kept::News => true,
             Kept::Known => self.repairs.is_overtaken_by(sequence),
@@ -225,8 +225,8 @@ impl Requester {
             let from = oldest + u64::from(at);
             from..from + u64::from(len)
         };
-        let end = oldest + u64::from(self.early.end(expected, shared.mtu()));
-        let gaps = self.early.gaps(expected, shared.mtu()).map(numbered);
+        let end = oldest + u64::from(self.reorder.end(expected, shared.mtu()));
+        let gaps = self.reorder.gaps(expected, shared.mtu()).map(numbered);
         // What was not sent again since going back is sent anyway.
         let to_be_sent = to.min(self.flight.next());
         let missing = gaps

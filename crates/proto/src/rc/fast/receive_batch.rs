@@ -70,7 +70,7 @@ impl Requester {
     fn middles_due(&self) -> usize {
         let (first, next) = (self.flight.oldest(), self.flight.next());
         let usual =
-            self.probe == Probe::Idle && self.early.is_empty() && self.acknowledged_to <= first;
+            self.probe == Probe::Idle && self.reorder.is_empty() && self.acknowledged_to <= first;
         let request = self.flight.request_at(first);
         let middles = request.filter(|request| usual && request.start < first);
         let count = middles.map_or(0, |request| {
@@ -117,7 +117,7 @@ impl Requester {
 
 impl Responder {
     fn take_middles(&mut self, shared: &Shared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
-        let Some(message) = self.message.filter(|_| self.early.is_empty()) else {
+        let Some(message) = self.message.filter(|_| self.reorder.is_empty()) else {
             return 0;
         };
         let mtu = shared.mtu();
