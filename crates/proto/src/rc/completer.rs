@@ -85,7 +85,7 @@ impl Requester {
             }
             Syndrome::Nak(NakCode::Sequence) => {
                 cx.sink.note(Noted::SequenceErrorHeard);
-                if packet.payload.is_empty() || !shared.repairs() {
+                if packet.payload.is_empty() || !shared.selective_repeat() {
                     if self.acknowledge_or_go_back(shared, cx, sequence)? {
                         self.on_implied_nak(shared);
                     }
@@ -118,7 +118,7 @@ impl Requester {
         if self.advance(shared, cx, to)? {
             return Ok(true);
         }
-        if shared.repairs() {
+        if shared.selective_repeat() {
             self.acknowledged_to = self.acknowledged_to.max(to);
             self.ask_for_answers(shared, to);
         } else {
@@ -176,8 +176,8 @@ impl Requester {
         self.window.on_progress(bytes);
         self.retry.on_progress(shared, now, oldest, outstanding);
         self.went_back = false;
-        if !self.repairs.is_at_rest() {
-            self.repairs.on_progress(oldest);
+        if !self.selective_repeat.is_at_rest() {
+            self.selective_repeat.on_progress(oldest);
         }
         match self.probe {
             Probe::Idle => {}
@@ -245,12 +245,12 @@ impl Requester {
         answer: (&Packet<'_>, Operation, Position),
         sequence: u64,
     ) -> Result<(), SendFault> {
-        if shared.repairs() && !self.is_asked_for(shared, answer, sequence) {
+        if shared.selective_repeat() && !self.is_asked_for(shared, answer, sequence) {
             return Ok(());
         }
         self.reorder.expire(shared.mtu(), cx.now);
         let before = self.flight.oldest()..sequence;
-        if shared.repairs() && self.flight.requests_in(before).next().is_some() {
+        if shared.selective_repeat() && self.flight.requests_in(before).next().is_some() {
             // Nor does it acknowledge what was sent before the one that is missing: it may be
             // forged.
             self.keep_answer(shared, answer.0, (sequence, cx.now));
@@ -428,7 +428,7 @@ impl Requester {
             return Err(Fault::BAD_RESPONSE);
         }
         let (starts, ends) = (sequence == request.start, sequence + 1 == request.end);
-        let is_part = self.repairs.may_be_part(sequence);
+        let is_part = self.selective_repeat.may_be_part(sequence);
         let starts = starts || (wqe.repeated || is_part) && position.starts();
         let ends = ends || is_part && position.ends();
         let accepted = packet

@@ -111,7 +111,7 @@ impl Shared {
     }
 
     /// Whether both ends keep what overtakes a loss, so that only what was lost is sent again.
-    pub(super) const fn repairs(&self) -> bool {
+    pub(super) const fn selective_repeat(&self) -> bool {
         self.kin && !self.link.lossless
     }
 

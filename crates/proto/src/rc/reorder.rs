@@ -2,9 +2,9 @@
 //!
 //! The rule is to drop them, and go-back-N brings them again. Between two Ferroces they are kept:
 //! the responder reports the gap as ever, and gaps that open behind it while it waits; the
-//! requester sends only what is missing (see [`repair`](super::selective_repeat)), and the
-//! acknowledgement that follows speaks of all that was kept. The requester keeps READ responses in
-//! the same way, and asks for what is missing. A packet is executed in its turn, never before.
+//! requester sends only what is missing (see [`selective_repeat`](super::selective_repeat)), and
+//! the acknowledgement that follows speaks of all that was kept. The requester keeps READ responses
+//! in the same way, and asks for what is missing. A packet is executed in its turn, never before.
 //!
 //! `RoCEv2` has no authentication, so a kept packet may be forged. Without this buffer a forged
 //! packet counts only if its PSN is exactly the expected one; with it, it must not count more

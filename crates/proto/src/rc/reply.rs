@@ -184,7 +184,7 @@ fn emit_response(
         ..ExtHeaders::default()
     };
     let mut bth = shared.bth(Opcode::rc(operation, position), response.psn);
-    if response.vouched && shared.repairs() {
+    if response.vouched && shared.selective_repeat() {
         bth.congestion = Bth::VOUCHED;
     }
     let begin = out.len();

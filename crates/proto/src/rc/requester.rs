@@ -12,7 +12,7 @@ use super::flight::Flight;
 use super::rendezvous::RendezvousSender;
 use super::reorder::ReorderBuffer;
 use super::retry::{Due, Retry};
-use super::selective_repeat::Repairs;
+use super::selective_repeat::SelectiveRepeat;
 use super::send_queue::{Answer, SendQueue};
 use super::window::Window;
 use super::{Cx, LocalCx, Noted, Sink};
@@ -46,7 +46,7 @@ pub(super) struct Requester {
     /// progress.
     pub(super) went_back: bool,
     /// What a peer that has kept the rest misses.
-    pub(super) repairs: Repairs,
+    pub(super) selective_repeat: SelectiveRepeat,
     /// READ responses that came before one that is missing.
     pub(super) reorder: ReorderBuffer,
     /// The peer has taken everything before this sequence, it said while answers were missing.
@@ -73,7 +73,7 @@ impl Requester {
             retry: Retry::default(),
             probe: Probe::Idle,
             went_back: false,
-            repairs: Repairs::default(),
+            selective_repeat: SelectiveRepeat::default(),
             reorder: ReorderBuffer::default(),
             acknowledged_to: 0,
             stuck: None,
@@ -172,7 +172,7 @@ impl Requester {
         self.queue.rewind_cursor();
         self.retry.on_resend();
         self.probe = Probe::Idle;
-        self.repairs.restart();
+        self.selective_repeat.restart();
         self.reorder.clear();
         self.stuck = None;
         self.unasked = 0;
@@ -221,7 +221,7 @@ impl Requester {
     /// again.
     fn ask_again(&mut self) {
         self.probe = Probe::Wanted;
-        self.repairs.restart();
+        self.selective_repeat.restart();
     }
 
     /// Takes the oldest work request, which is done, off the queue.
@@ -304,7 +304,7 @@ impl Requester {
         self.flight.abandon();
         self.retry = Retry::default();
         self.probe = Probe::Idle;
-        self.repairs = Repairs::default();
+        self.selective_repeat = SelectiveRepeat::default();
         self.reorder.clear();
         self.stuck = None;
         self.moved = Moved::default();

@@ -190,7 +190,7 @@ impl Responder {
     /// Keeps a packet behind a gap, if the peer is a Ferroce. Returns whether the requester is to
     /// hear of it: there is another gap, or it asks.
     fn keep(&mut self, shared: &Shared, packet: &Packet<'_>, now: Time) -> bool {
-        if !shared.repairs() || self.halted {
+        if !shared.selective_repeat() || self.halted {
             return !self.gap_reported;
         }
         let limits = (self.expected, shared.mtu(), shared.attr.max_dest_rd_atomic);

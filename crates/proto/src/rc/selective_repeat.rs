@@ -30,7 +30,7 @@ const MAX_SENT: usize = 128;
 
 /// What is to be sent again.
 #[derive(Debug, Default)]
-pub(super) struct Repairs {
+pub(super) struct SelectiveRepeat {
     /// Sequences, in order.
     due: VecDeque<Range<u64>>,
     /// What was sent again, in the order of sending.
@@ -50,7 +50,7 @@ struct Sent {
     before: u64,
 }
 
-impl Repairs {
+impl SelectiveRepeat {
     pub(super) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
@@ -151,14 +151,16 @@ impl Requester {
             self.on_forged_report(shared, gaps);
             return;
         }
-        self.repairs.vouched_to = arrived_to.unwrap_or(0);
+        self.selective_repeat.vouched_to = arrived_to.unwrap_or(0);
         // A request is missing as a whole, or is not.
         let (flight, next) = (&self.flight, self.flight.next());
         let whole = |to: u64| flight.request_at(to - 1).map_or(to, |request| request.end);
         let missing = gaps
             .filter(|&(from, len)| len > 0 && from < next)
             .map(|(from, len)| from..whole(next.min(from + len)));
-        let count = self.repairs.on_missing(missing, arrived_to.unwrap_or(0));
+        let count = self
+            .selective_repeat
+            .on_missing(missing, arrived_to.unwrap_or(0));
         self.on_missing(count);
     }
 
@@ -179,7 +181,7 @@ impl Requester {
     /// before a packet that was sent may be a loss: from there everything is sent again, and what
     /// the peer keeps does not count.
     fn on_forged_report(&mut self, shared: &Shared, gaps: impl Iterator<Item = (u64, u64)>) {
-        self.repairs.vouched_to = 0;
+        self.selective_repeat.vouched_to = 0;
         let mut lost = gaps.filter(|(_, len)| *len > 0);
         if lost.any(|(from, len)| from + len < self.flight.limit()) {
             self.on_implied_nak(shared);
@@ -197,7 +199,7 @@ impl Requester {
         let kept = self.reorder.keep(packet, (expected, shared.mtu(), 0), now);
         let asks = match kept {
             Kept::News => true,
-            Kept::Known => self.repairs.is_overtaken_by(sequence),
+            Kept::Known => self.selective_repeat.is_overtaken_by(sequence),
             Kept::Refused => false,
         };
         if asks {
@@ -211,7 +213,7 @@ impl Requester {
         let before = self.flight.oldest()..sequence;
         if self.flight.requests_in(before).next().is_none() {
             let missing = core::iter::once(sequence..sequence + 1);
-            let count = self.repairs.on_missing(missing, 0);
+            let count = self.selective_repeat.on_missing(missing, 0);
             self.on_missing(count);
         }
     }
@@ -232,7 +234,7 @@ impl Requester {
         let missing = gaps
             .chain(core::iter::once(end..to))
             .flat_map(|gap| self.flight.requests_in(gap.start..gap.end.min(to_be_sent)));
-        let count = self.repairs.on_missing(missing, to);
+        let count = self.selective_repeat.on_missing(missing, to);
         self.on_missing(count);
     }
 
@@ -245,36 +247,36 @@ impl Requester {
     }
 
     /// Appends the next packet that is to be sent again. Returns false if there is none after all.
-    pub(super) fn transmit_repair(
+    pub(super) fn transmit_repeat(
         &mut self,
         shared: &Shared,
         cx: &Cx<'_>,
         out: &mut alloc::vec::Vec<u8>,
     ) -> Result<bool, SendFault> {
-        while let Some(range) = self.repairs.due.front().cloned() {
+        while let Some(range) = self.selective_repeat.due.front().cloned() {
             let sequence = range.start.max(self.flight.oldest());
             let Some(wqe) = self.queue.find(sequence).filter(|_| sequence < range.end) else {
-                self.repairs.due.pop_front();
+                self.selective_repeat.due.pop_front();
                 continue;
             };
             let to = self.request_end(shared, wqe, sequence).min(range.end);
             let is_read = wqe.answer() == Answer::Read;
-            let ask = to >= range.end && self.repairs.due.len() == 1;
+            let ask = to >= range.end && self.selective_repeat.due.len() == 1;
             match self.emit(shared, cx, (wqe, (sequence, to), ask), out) {
                 Ok(_) => {
                     let before = self.flight.limit();
-                    self.repairs.on_sent(sequence..to, before);
+                    self.selective_repeat.on_sent(sequence..to, before);
                     if is_read {
-                        self.repairs.asked_to = self.repairs.asked_to.max(to);
+                        self.selective_repeat.asked_to = self.selective_repeat.asked_to.max(to);
                     }
-                    if let Some(first) = self.repairs.due.front_mut() {
+                    if let Some(first) = self.selective_repeat.due.front_mut() {
                         first.start = to;
                     }
                     return Ok(true);
                 }
                 Err(fault) if self.flight.oldest() == sequence => return Err(fault.into()),
                 // It is found out when its turn comes.
-                Err(_) => self.repairs.due.clear(),
+                Err(_) => self.selective_repeat.due.clear(),
             }
         }
         Ok(false)
@@ -291,50 +293,63 @@ mod tests {
 
     use super::*;
 
-    fn due(repairs: &Repairs) -> Vec<Range<u64>> {
-        repairs.due.iter().cloned().collect()
+    fn due(selective_repeat: &SelectiveRepeat) -> Vec<Range<u64>> {
+        selective_repeat.due.iter().cloned().collect()
     }
 
     /// Sends the first piece, when `before` is the next new packet.
-    fn send(repairs: &mut Repairs, before: u64) {
-        let range = repairs.due.pop_front().expect("due");
-        repairs.on_sent(range, before);
+    fn send(selective_repeat: &mut SelectiveRepeat, before: u64) {
+        let range = selective_repeat.due.pop_front().expect("due");
+        selective_repeat.on_sent(range, before);
     }
 
     #[test]
     fn what_is_known_is_not_added_again() {
-        let mut repairs = Repairs::default();
-        assert_eq!(repairs.on_missing([10..12, 20..25].into_iter(), 26), 7);
-        assert_eq!(repairs.on_missing([8..30].into_iter(), 31), 2 + 8 + 5);
-        assert_eq!(due(&repairs), [8..10, 10..12, 12..20, 20..25, 25..30]);
-        repairs.on_progress(20);
-        assert_eq!(due(&repairs), [20..25, 25..30]);
+        let mut selective_repeat = SelectiveRepeat::default();
+        assert_eq!(
+            selective_repeat.on_missing([10..12, 20..25].into_iter(), 26),
+            7
+        );
+        assert_eq!(
+            selective_repeat.on_missing([8..30].into_iter(), 31),
+            2 + 8 + 5
+        );
+        assert_eq!(
+            due(&selective_repeat),
+            [8..10, 10..12, 12..20, 20..25, 25..30]
+        );
+        selective_repeat.on_progress(20);
+        assert_eq!(due(&selective_repeat), [20..25, 25..30]);
     }
 
     #[test]
     fn what_was_overtaken_is_sent_once_more() {
-        let mut repairs = Repairs::default();
-        repairs.on_missing([10..12].into_iter(), 40);
-        send(&mut repairs, 50);
+        let mut selective_repeat = SelectiveRepeat::default();
+        selective_repeat.on_missing([10..12].into_iter(), 40);
+        send(&mut selective_repeat, 50);
         assert_eq!(
-            repairs.on_missing([10..12].into_iter(), 50),
+            selective_repeat.on_missing([10..12].into_iter(), 50),
             0,
             "on its way"
         );
-        assert_eq!(repairs.on_missing([11..12].into_iter(), 51), 1, "overtaken");
-        assert_eq!(due(&repairs), [11..12]);
+        assert_eq!(
+            selective_repeat.on_missing([11..12].into_iter(), 51),
+            1,
+            "overtaken"
+        );
+        assert_eq!(due(&selective_repeat), [11..12]);
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut repairs = Repairs::default();
+        let mut selective_repeat = SelectiveRepeat::default();
         for at in 0..1000 {
-            repairs.on_missing([at * 2..at * 2 + 1].into_iter(), 0);
+            selective_repeat.on_missing([at * 2..at * 2 + 1].into_iter(), 0);
         }
-        assert_eq!(repairs.due.len(), MAX_DUE);
+        assert_eq!(selective_repeat.due.len(), MAX_DUE);
         for at in 0..1000 {
-            repairs.on_sent(at * 2..at * 2 + 1, 5000);
+            selective_repeat.on_sent(at * 2..at * 2 + 1, 5000);
         }
-        assert_eq!(repairs.sent.len(), MAX_SENT);
+        assert_eq!(selective_repeat.sent.len(), MAX_SENT);
     }
 }

@@ -57,7 +57,7 @@ impl Requester {
     pub(super) fn wants_transmit(&self, shared: &Shared) -> bool {
         !self.retry.waits_for_receiver()
             && (self.probe == Probe::Wanted
-                || !self.repairs.is_empty()
+                || !self.selective_repeat.is_empty()
                 || self.next_request(shared).is_some())
     }
 
@@ -133,7 +133,7 @@ impl Requester {
         if self.probe == Probe::Wanted {
             return self.transmit_probe(shared, cx, out).map(|()| true);
         }
-        if !self.repairs.is_empty() && self.transmit_repair(shared, cx, out)? {
+        if !self.selective_repeat.is_empty() && self.transmit_repeat(shared, cx, out)? {
             return Ok(true);
         }
         let Some(next) = self.next_request(shared) else {
@@ -193,7 +193,8 @@ impl Requester {
         let until = self.request_end(shared, wqe, sequence);
         self.emit(shared, cx, (wqe, (sequence, until), true), out)?;
         self.mark_repeated();
-        self.repairs.on_sent(sequence..until, self.flight.limit());
+        self.selective_repeat
+            .on_sent(sequence..until, self.flight.limit());
         self.probe = Probe::Sent {
             until,
             limit: self.flight.next(),
@@ -218,7 +219,7 @@ impl Requester {
         let bth = Bth {
             solicited: segment.solicited,
             ack_req,
-            congestion: self.repairs.vouch_for(range.0),
+            congestion: self.selective_repeat.vouch_for(range.0),
             ..shared.bth(segment.opcode, self.flight.psn(range.0))
         };
         if wqe.rendezvous.is_some() {

@@ -220,7 +220,7 @@ impl Requester {
         self.flight.next() == self.flight.limit()
             && self.flight.requests() == 0
             && self.probe == Probe::Idle
-            && self.repairs.is_empty()
+            && self.selective_repeat.is_empty()
             && self.stuck.is_none()
             && self.retry.is_at_rest(shared)
     }

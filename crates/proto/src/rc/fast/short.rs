@@ -97,7 +97,7 @@ impl Requester {
         let short = |wqe: &Wqe| wqe.packets == 1 && wqe.length <= MAX_SHORT;
         self.queue.last_at_cursor().is_some_and(short)
             && self.probe != Probe::Wanted
-            && self.repairs.is_empty()
+            && self.selective_repeat.is_empty()
     }
 
     /// The next packet, if it is all that there is to send, a whole short message, and may go out
@@ -114,7 +114,7 @@ impl Requester {
         let flight = &self.flight;
         let is_new = flight.next() == wqe.start && flight.next() == flight.limit();
         let nothing_else = self.probe != Probe::Wanted
-            && self.repairs.is_empty()
+            && self.selective_repeat.is_empty()
             && self.stuck.is_none()
             && !self.retry.waits_for_receiver();
         let may = shared.attr.qp_state == QpState::Rts

@@ -91,7 +91,7 @@ fn a_row_of_losses_does_not_take_a_round_trip_each() {
 }
 
 #[test]
-fn a_lost_repair_is_repeated() {
+fn a_lost_repeat_is_repeated() {
     let mut pair = pair(true);
     pair.send(Side::A, write(&pair, 1, 1024));
     pair.cut_into(Side::B, true);
@@ -148,7 +148,7 @@ fn a_gap_behind_a_gap_does_not_wait_for_it() {
 }
 
 #[test]
-fn what_overtakes_a_repair_tells_that_it_was_lost() {
+fn what_overtakes_a_repeat_tells_that_it_was_lost() {
     let mut pair = pair(true);
     let start = pair.now;
     for lost in [true, false] {
