@@ -100,7 +100,7 @@ pub fn run(data: &[u8]) {
 impl Transfer {
     pub fn new(faults: Faults) -> Self {
         let mut pair = Pair::new(Setup {
-            kin: true,
+            is_ferroce_peer: true,
             psn: FIRST,
             link: LinkTraits {
                 lossless: false,

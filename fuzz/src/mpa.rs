@@ -74,7 +74,7 @@ fn frames(flags: u8, stream: &[u8], cut: usize) {
         ird: 1,
         ord: 1,
         ready: None,
-        kin: true,
+        is_ferroce_peer: true,
     };
     let whole = receive(&agreement, stream, stream.len().max(1));
     let (ulpdus, _) = &whole;

@@ -173,13 +173,13 @@ fn run(setup: Setup, length: u64) -> (usize, usize) {
         anything(&mut twins, &mut rng, wr_id);
     }
     twins.settle();
-    (twins.briefs(), twins.0[0].middles)
+    (twins.briefs(), twins.0[0].batch)
 }
 
 /// Packets are small, so messages have many.
 #[test]
 fn both_ways_leave_the_same_of_long_messages() {
-    let mut middles = 0;
+    let mut batch = 0;
     for seed in seeds(24) {
         println!("seed {seed}");
         let bad = Faults {
@@ -191,7 +191,7 @@ fn both_ways_leave_the_same_of_long_messages() {
             seed,
             memory: MEMORY,
             mtu: Mtu::B256,
-            kin: seed % 2 == 0,
+            is_ferroce_peer: seed % 2 == 0,
             link: if seed % 3 == 0 {
                 LOSSLESS
             } else {
@@ -204,15 +204,15 @@ fn both_ways_leave_the_same_of_long_messages() {
             },
             ..Setup::default()
         };
-        middles += run(setup, 150).1;
+        batch += run(setup, 150).1;
     }
-    expect_more(middles, 300, 24);
+    expect_more(batch, 300, 24);
 }
 
 /// READs, mostly long ones, of one piece or more, among a few messages.
 #[test]
 fn both_ways_leave_the_same_of_long_reads() {
-    let mut middles = 0;
+    let mut batch = 0;
     for seed in seeds(60) {
         println!("seed {seed}");
         let mut rng = Rng::new(seed ^ 0x4ead);
@@ -220,7 +220,7 @@ fn both_ways_leave_the_same_of_long_reads() {
             seed,
             memory: MEMORY,
             mtu: Mtu::B256,
-            kin: seed % 2 == 0,
+            is_ferroce_peer: seed % 2 == 0,
             rd_atomic: rng.pick(&[1, 2, 4]),
             link: LinkTraits {
                 lossless: false,
@@ -253,9 +253,9 @@ fn both_ways_leave_the_same_of_long_reads() {
             }
         }
         twins.settle();
-        middles += twins.0[0].middles;
+        batch += twins.0[0].batch;
     }
-    expect_more(middles, 3000, 60);
+    expect_more(batch, 3000, 60);
 }
 
 /// What came before a page that is gone is in its place, and the packet that finds it gone is
@@ -287,7 +287,7 @@ fn both_ways_leave_the_same_where_memory_is_gone() {
         let [together, _] = &twins.0;
         assert_eq!(together.b.qp.state(), QpState::Err);
         assert_eq!(
-            together.middles, 5,
+            together.batch, 5,
             "the first and the one behind them went the general way"
         );
         let placed = |from: &Arena, at| from.get(Arena::BASE + at, 6 * 256);
@@ -319,7 +319,7 @@ fn both_ways_leave_the_same_on_a_bad_link() {
         let setup = Setup {
             seed,
             memory: MEMORY,
-            kin: seed % 2 == 0,
+            is_ferroce_peer: seed % 2 == 0,
             faults: Faults {
                 drop: 30,
                 duplicate: 20,

@@ -34,7 +34,7 @@ fn setup(seed: u64, faults: Faults) -> Setup {
             lossless: false,
             max_in_flight: rng.pick(&[2 << 10, 16 << 10, 64 << 10, 1 << 20]),
         },
-        kin: seed % 2 == 1,
+        is_ferroce_peer: seed % 2 == 1,
         faults,
         ..Setup::default()
     }

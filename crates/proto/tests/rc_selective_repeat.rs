@@ -14,9 +14,9 @@ use ferroce_proto::wire::{Opcode, Operation, Position};
 /// Packets of the WRITE behind the loss.
 const BEHIND: usize = 20;
 
-fn pair(kin: bool) -> Pair {
+fn pair(is_ferroce_peer: bool) -> Pair {
     let mut pair = Pair::new(Setup {
-        kin,
+        is_ferroce_peer,
         ..Setup::default()
     });
     pair.trace = Some(Vec::new());
@@ -75,7 +75,7 @@ fn strangers_get_everything_again() {
 fn while_only_one_end_knows_the_other_everything_is_sent_again() {
     for side in [Side::A, Side::B] {
         let mut pair = pair(false);
-        pair.node(side).qp.meet_kin();
+        pair.node(side).qp.meet_ferroce_peer();
         let packets = lose_one(&mut pair, 1);
         assert_eq!(packets.len(), 10 + 2 + 2 * BEHIND, "{side:?} knows");
         expect_send(&pair, &[1, 2, 3].map(|id| (id, WcStatus::Success)));
@@ -200,9 +200,9 @@ struct Streamed {
 }
 
 /// Sends 64 WRITEs of 64 KiB (or READs), a few at a time, over a network that loses packets.
-fn stream(kin: bool, read: bool, drop: u32, seed: u64) -> Streamed {
+fn stream(is_ferroce_peer: bool, read: bool, drop: u32, seed: u64) -> Streamed {
     let mut pair = Pair::new(Setup {
-        kin,
+        is_ferroce_peer,
         seed,
         link: LinkTraits {
             lossless: false,

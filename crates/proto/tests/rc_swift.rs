@@ -534,7 +534,7 @@ fn setup(seed: u64, link: LinkTraits) -> Setup {
         psn: 0xff_ffe0,
         mtu: [Mtu::B256, Mtu::B1024, Mtu::B4096][(seed % 3) as usize],
         sq_sig_all: seed.is_multiple_of(5),
-        kin: seed.is_multiple_of(2),
+        is_ferroce_peer: seed.is_multiple_of(2),
         link,
         ..Setup::default()
     };

@@ -6,14 +6,14 @@ const RAREST: u32 = 10;
 
 /// What is known of the refusals.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reluctance {
+pub(super) struct BackOff {
     /// Refusals in a row.
     refused: u32,
     /// Messages that go the usual way, from now on.
     skip: u32,
 }
 
-impl Reluctance {
+impl BackOff {
     /// Whether the next message is to try.
     pub(super) fn tries(self) -> bool {
         self.skip == 0

@@ -90,8 +90,9 @@ pub(crate) struct Shared {
     /// Current attributes. The state in it is the queue pair's state.
     pub(crate) attr: QpAttr,
     pub(crate) link: LinkTraits,
-    /// The peer is one of our kind: see [`RcQp::meet_kin`](super::RcQp::meet_kin).
-    pub(crate) kin: bool,
+    /// The peer is one of our kind: see
+    /// [`RcQp::meet_ferroce_peer`](super::RcQp::meet_ferroce_peer).
+    pub(crate) is_ferroce_peer: bool,
 }
 
 impl Shared {
@@ -106,13 +107,13 @@ impl Shared {
                 lossless: false,
                 max_in_flight: 64 << 10,
             },
-            kin: false,
+            is_ferroce_peer: false,
         }
     }
 
     /// Whether both ends keep what overtakes a loss, so that only what was lost is sent again.
     pub(super) const fn selective_repeat(&self) -> bool {
-        self.kin && !self.link.lossless
+        self.is_ferroce_peer && !self.link.lossless
     }
 
     /// Who asks the rights table, for itself or for the peer.
@@ -139,7 +140,7 @@ impl Shared {
 
     /// Back to what a new queue pair has; the link stays.
     pub(crate) fn reset(&mut self) {
-        self.kin = false;
+        self.is_ferroce_peer = false;
         self.attr = QpAttr {
             cap: self.config.cap,
             ..QpAttr::default()

@@ -138,8 +138,8 @@ impl RcQp {
 
     /// The peer is a Ferroce, too: what comes behind a gap is kept, and the peer is told what is
     /// missing. Towards others the rule holds: it is dropped.
-    pub fn meet_kin(&mut self) {
-        self.shared.kin = true;
+    pub fn meet_ferroce_peer(&mut self) {
+        self.shared.is_ferroce_peer = true;
     }
 
     /// Queues a send work request. In ERR it is accepted and flushed.

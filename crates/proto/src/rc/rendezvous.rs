@@ -18,7 +18,7 @@
 //! numbers. The responder does not take the same PSN for an offer again, so both ends agree about
 //! what has become of it.
 
-use super::back_off::Reluctance;
+use super::back_off::BackOff;
 use super::config::{Shared, packets_of};
 use super::execute::allows;
 use super::fault::{Fault, Reject};
@@ -60,7 +60,7 @@ pub struct Rendezvous {
 pub(super) struct RendezvousSender {
     /// What makes them valid; none: none is made.
     pub(super) token: Option<u64>,
-    reluctance: Reluctance,
+    back_off: BackOff,
 }
 
 impl RendezvousSender {
@@ -80,8 +80,8 @@ impl RendezvousSender {
         if !kind || !(MIN_RENDEZVOUS..=MAX_RENDEZVOUS).contains(&sge.length) {
             return None;
         }
-        if !self.reluctance.tries() {
-            self.reluctance.pass();
+        if !self.back_off.tries() {
+            self.back_off.pass();
             return None;
         }
         Some(token)
@@ -89,7 +89,7 @@ impl RendezvousSender {
 
     /// An offer was taken.
     pub(super) fn on_taken(&mut self) {
-        self.reluctance.on_taken();
+        self.back_off.on_taken();
     }
 }
 
@@ -119,7 +119,7 @@ impl Requester {
         {
             return;
         }
-        self.rendezvous.reluctance.on_refused();
+        self.rendezvous.back_off.on_refused();
         self.send_by_packets(shared);
     }
 

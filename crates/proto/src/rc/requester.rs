@@ -4,7 +4,7 @@
 //! Sending is in [`transmit`](super::transmit), answers are dealt with in
 //! [`completer`](super::completer).
 
-use super::back_off::Reluctance;
+use super::back_off::BackOff;
 use super::config::{PACKET_COST, Shared};
 use super::direct::Moved;
 use super::fault::{Cause, Fault, SendFault};
@@ -60,7 +60,7 @@ pub(super) struct Requester {
     pub(super) moved: Moved,
     pub(super) rendezvous: RendezvousSender,
     /// Whether WRITEs and READs wait for what is in flight, to go without packets then.
-    pub(super) waiting: Reluctance,
+    pub(super) waiting: BackOff,
 }
 
 impl Requester {
@@ -81,7 +81,7 @@ impl Requester {
             peer_gone: false,
             moved: Moved::default(),
             rendezvous: RendezvousSender::default(),
-            waiting: Reluctance::default(),
+            waiting: BackOff::default(),
         }
     }
 

@@ -34,7 +34,7 @@ pub struct Pair {
     /// Short messages are received the short way, where that is open; how often that was so.
     pub briefs: Option<usize>,
     /// While that is so: how many Middle packets were received together.
-    pub middles: usize,
+    pub batch: usize,
     setup: Setup,
     to_b: Channel,
     to_a: Channel,
@@ -69,8 +69,8 @@ impl Pair {
             };
             let mut node = Node::new(config, setup.memory);
             node.qp.set_link(setup.link);
-            if setup.kin {
-                node.qp.meet_kin();
+            if setup.is_ferroce_peer {
+                node.qp.meet_ferroce_peer();
             }
             let key = node.register(0, setup.memory as u64, setup.access);
             (node, key)
@@ -85,7 +85,7 @@ impl Pair {
             trace: None,
             shorts: None,
             briefs: None,
-            middles: 0,
+            batch: 0,
             setup,
             to_b: Channel::new(setup.faults),
             to_a: Channel::new(setup.faults),

@@ -47,7 +47,7 @@ pub struct Setup {
     pub access: Access,
     pub link: LinkTraits,
     /// Both know that the other is of their kind.
-    pub kin: bool,
+    pub is_ferroce_peer: bool,
     pub faults: Faults,
 }
 
@@ -81,7 +81,7 @@ impl Default for Setup {
                 lossless: false,
                 max_in_flight: 64 << 10,
             },
-            kin: false,
+            is_ferroce_peer: false,
             faults: Faults::default(),
         }
     }

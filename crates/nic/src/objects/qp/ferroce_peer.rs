@@ -56,9 +56,9 @@ impl Due {
 
 impl Qp {
     /// Moved to RTR: asks the peer, if it may be a Ferroce.
-    pub(super) fn ask_for_kin(&self, now: Time) {
+    pub(super) fn ask_for_ferroce_peer(&self, now: Time) {
         let mut locked = self.lock();
-        if self.kin.load(Ordering::Relaxed) {
+        if self.is_ferroce_peer.load(Ordering::Relaxed) {
             return;
         }
         locked.asked = Asked {
@@ -69,10 +69,10 @@ impl Qp {
     }
 
     /// Back in RESET: the next peer is another one.
-    pub(super) fn forget_kin(&self) {
+    pub(super) fn forget_ferroce_peer(&self) {
         let mut locked = self.lock();
         locked.asked = Asked::default();
-        self.kin.store(false, Ordering::Relaxed);
+        self.is_ferroce_peer.store(false, Ordering::Relaxed);
         self.question.set(None);
     }
 
@@ -125,14 +125,14 @@ impl Qp {
             && locked.transport.dest() == answer.from
             && locked.path.as_ref().is_some_and(is_peers)
         {
-            self.meet_kin(&mut locked);
+            self.meet_ferroce_peer(&mut locked);
         }
     }
 
     /// The peer has shown that it is a Ferroce.
-    pub(super) fn meet_kin(&self, locked: &mut Locked) {
-        locked.transport.meet_kin();
-        self.kin.store(true, Ordering::Relaxed);
+    pub(super) fn meet_ferroce_peer(&self, locked: &mut Locked) {
+        locked.transport.meet_ferroce_peer();
+        self.is_ferroce_peer.store(true, Ordering::Relaxed);
         self.question.set(None);
     }
 }

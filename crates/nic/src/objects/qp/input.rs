@@ -96,10 +96,10 @@ impl Qp {
         self.with_cx(&mut locked, now, |locked, cx| {
             for mut packets in [word, requests] {
                 while let Some((packet, others)) = packets.split_first() {
-                    let (middles, rest) = take_middles(locked, cx, (came, packets));
-                    if !middles.is_empty() {
-                        count += middles.len();
-                        bytes += middles.iter().map(|packet| packet.len()).sum::<usize>();
+                    let (batch, rest) = take_batch(locked, cx, (came, packets));
+                    if !batch.is_empty() {
+                        count += batch.len();
+                        bytes += batch.iter().map(|packet| packet.len()).sum::<usize>();
                         packets = rest;
                         continue;
                     }
@@ -317,7 +317,7 @@ impl Addresses for Qp {
 
 /// Gives the transport Middle packets that it takes together, unless somebody wants to read of
 /// every packet. Returns them, and the others.
-fn take_middles<'r, 'a>(
+fn take_batch<'r, 'a>(
     locked: &mut Locked,
     cx: &mut Cx<'_>,
     (came, packets): (Came<'_>, &'r [&'a [u8]]),
@@ -326,7 +326,7 @@ fn take_middles<'r, 'a>(
         packets.len() > 1 && !tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE);
     let path = locked.path.as_ref().filter(|_| may);
     let count = match path.map(|path| path.admit(came)) {
-        Some(Ok(admitted)) => locked.transport.on_middles(cx, (packets, admitted)),
+        Some(Ok(admitted)) => locked.transport.on_receive_batch(cx, (packets, admitted)),
         _ => 0,
     };
     packets.split_at(count)

@@ -73,7 +73,7 @@ pub struct Qp {
     /// Own multicast packets are not received (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
     deaf_to_itself: AtomicBool,
     /// Its peer is known to be a Ferroce on another host.
-    kin: AtomicBool,
+    is_ferroce_peer: AtomicBool,
     /// When it asks that.
     question: ferroce_peer::Due,
     /// Who adds to it has the lock.
@@ -189,7 +189,7 @@ impl Qp {
             sq_sig_all: config.sq_sig_all,
             handles: Handles::default(),
             opened: None,
-            kin: AtomicBool::new(false),
+            is_ferroce_peer: AtomicBool::new(false),
             question: ferroce_peer::Due::default(),
             tally: Arc::default(),
             deaf_to_itself: AtomicBool::new(false),

@@ -46,7 +46,7 @@ impl Qp {
             locked.follow_state(self.nic(), (attr, after), agreed);
             if agreed.is_some() {
                 // The handshake has shown it.
-                self.meet_kin(locked);
+                self.meet_ferroce_peer(locked);
             }
             if after == QpState::Rts {
                 self.begin_rendezvous(locked);
@@ -64,10 +64,10 @@ impl Qp {
             Ok(after)
         })?;
         if to == Some(QpState::Rtr) {
-            self.ask_for_kin(clock::monotonic());
+            self.ask_for_ferroce_peer(clock::monotonic());
         }
         if after == QpState::Reset {
-            self.forget_kin();
+            self.forget_ferroce_peer();
             // What it bound was for the peer that it has no more.
             self.unbind_windows();
         }

@@ -159,14 +159,14 @@ impl Transport {
         }
     }
 
-    /// As [`RcQp::on_middles`].
-    pub(super) fn on_middles(
+    /// As [`RcQp::on_receive_batch`].
+    pub(super) fn on_receive_batch(
         &mut self,
         cx: &mut Cx<'_>,
         (packets, _): (&[&[u8]], Admitted),
     ) -> usize {
         match self {
-            Self::Rc(rc) => rc.on_middles(cx, packets),
+            Self::Rc(rc) => rc.on_receive_batch(cx, packets),
             Self::Uc(_) | Self::Ud(_) => 0,
         }
     }
@@ -271,9 +271,9 @@ impl Transport {
     }
 
     /// The peer is a Ferroce, too.
-    pub(super) fn meet_kin(&mut self) {
+    pub(super) fn meet_ferroce_peer(&mut self) {
         if let Self::Rc(rc) = self {
-            rc.meet_kin();
+            rc.meet_ferroce_peer();
         }
     }
 

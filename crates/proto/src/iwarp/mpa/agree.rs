@@ -53,7 +53,7 @@ pub struct Agreement {
     /// The initiator begins with this message.
     pub ready: Option<Ready>,
     /// Both ends have said that they are Ferroces.
-    pub kin: bool,
+    pub is_ferroce_peer: bool,
 }
 
 impl Wishes {
@@ -74,7 +74,7 @@ impl Wishes {
             markers: self.markers,
             crc: self.crc,
             reject: false,
-            kin: self.mark,
+            is_ferroce_peer: self.mark,
             revision: self.revision,
             words: (self.revision >= 2).then(|| self.words()),
             private: private.to_vec(),
@@ -96,7 +96,7 @@ impl Wishes {
             ird: self.ird,
             ord: self.ord,
             ready,
-            kin: self.mark && request.kin,
+            is_ferroce_peer: self.mark && request.is_ferroce_peer,
         };
         if let Some(theirs) = request.words {
             if theirs.ird != NOT_NEGOTIATED {
@@ -119,7 +119,7 @@ impl Wishes {
             markers: self.markers,
             crc: agreement.crc,
             reject: false,
-            kin: agreement.kin,
+            is_ferroce_peer: agreement.is_ferroce_peer,
             revision: request.revision,
             words,
             private: private.to_vec(),
@@ -139,7 +139,7 @@ impl Wishes {
             ird: self.ird,
             ord: self.ord,
             ready: None,
-            kin: self.mark && reply.kin,
+            is_ferroce_peer: self.mark && reply.is_ferroce_peer,
         };
         if self.revision < 2 {
             return Ok(agreement);

@@ -34,9 +34,9 @@ const REJECT: u16 = 0x2000;
 const ENHANCED: u16 = 0x1000;
 /// Bits that RFC 5044 reserves, by which two Ferroces know each other. The reply has another one
 /// than the request: siw (Linux 6.1) answers with the flags of the request.
-const KIN_REQUEST: u16 = 0x0400;
-const KIN_REPLY: u16 = 0x0200;
-const KIN: u16 = KIN_REQUEST | KIN_REPLY;
+const FERROCE_REQUEST: u16 = 0x0400;
+const FERROCE_REPLY: u16 = 0x0200;
+const FERROCE_PEER: u16 = FERROCE_REQUEST | FERROCE_REPLY;
 const REVISION: u16 = 0x00ff;
 const COUNT: u16 = 0x3fff;
 const HIGH: u16 = 0x8000;
@@ -79,7 +79,7 @@ pub struct Frame {
     /// Reply: the connection is refused.
     pub reject: bool,
     /// The sender is a Ferroce that says so.
-    pub kin: bool,
+    pub is_ferroce_peer: bool,
     /// 1 or 2.
     pub revision: u8,
     /// Revision 2 with the enhanced set-up.
@@ -131,10 +131,10 @@ impl FrameKind {
         }
     }
 
-    const fn kin(self) -> u16 {
+    const fn is_ferroce_peer(self) -> u16 {
         match self {
-            Self::Request => KIN_REQUEST,
-            Self::Reply => KIN_REPLY,
+            Self::Request => FERROCE_REQUEST,
+            Self::Reply => FERROCE_REPLY,
         }
     }
 }
@@ -176,7 +176,7 @@ impl Frame {
             | flag(self.crc, CRC)
             | flag(self.reject, REJECT)
             | flag(self.words.is_some(), ENHANCED)
-            | flag(self.kin, self.kind.kin())
+            | flag(self.is_ferroce_peer, self.kind.is_ferroce_peer())
             | u16::from(self.revision);
         let words = self.words.map(ReadWords::emit);
         let words = words.as_ref().map_or(&[][..], |words| &words[..]);
@@ -231,7 +231,7 @@ impl Frame {
             markers: word & MARKERS != 0,
             crc: word & CRC != 0,
             reject: word & REJECT != 0 && kind == FrameKind::Reply,
-            kin: word & KIN == kind.kin(),
+            is_ferroce_peer: word & FERROCE_PEER == kind.is_ferroce_peer(),
             revision,
             words,
             private: private.to_vec(),

@@ -140,7 +140,7 @@ impl Responder {
             kind: FrameKind::Reply,
             reject: true,
             markers: false,
-            kin: false,
+            is_ferroce_peer: false,
             private: private.to_vec(),
             ..request.clone()
         };

@@ -197,7 +197,7 @@ impl IwQp {
             // A Ferroce takes FPDUs that come with the reply.
             Agreement {
                 ready: None,
-                kin: true,
+                is_ferroce_peer: true,
                 ..
             }
             | Agreement {
@@ -253,7 +253,10 @@ impl IwQp {
 
     fn check_send(&self, wr: &SendWr, queued: usize) -> Result<(), PostError> {
         post::check_send(&self.shared, wr, queued)?;
-        let is_kin = self.stream.as_ref().is_none_or(|s| s.agreement.kin);
+        let is_ferroce_peer = self
+            .stream
+            .as_ref()
+            .is_none_or(|s| s.agreement.is_ferroce_peer);
         match wr.op {
             SendOp::AtomicWrite(_) | SendOp::Flush(_) => Err(PostError::Invalid(
                 "iWARP has neither ATOMIC WRITE nor FLUSH",
@@ -262,7 +265,7 @@ impl IwQp {
             | SendOp::WriteImm(..)
             | SendOp::CompareSwap { .. }
             | SendOp::FetchAdd { .. }
-                if !is_kin =>
+                if !is_ferroce_peer =>
             {
                 Err(PostError::Invalid(
                     "immediate data and atomics go over iWARP between two Ferroces only",

@@ -99,7 +99,7 @@ impl IwQp {
         agreement: &Agreement,
         segment: &Segment<'_>,
     ) -> Result<(), Stop> {
-        if segment.header.opcode().is_extension() && !agreement.kin {
+        if segment.header.opcode().is_extension() && !agreement.is_ferroce_peer {
             let of_queue =
                 matches!(&segment.header, Header::Untagged(h) if h.queue == QUEUE_ATOMIC);
             return Err(if of_queue {

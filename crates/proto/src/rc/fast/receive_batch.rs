@@ -25,7 +25,7 @@ impl RcQp {
     /// the SEND or WRITE in work, or of the answer to the oldest READ, and in their turn, as
     /// [`on_packet`](Self::on_packet) would one by one. Returns how many; the next one is for
     /// `on_packet`.
-    pub fn on_middles(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
+    pub fn on_receive_batch(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
         let attr = &self.shared.attr;
         let usual = matches!(attr.qp_state, QpState::Rts | QpState::Rtr)
             && attr.path_mig_state != PathMigState::Rearm
@@ -35,9 +35,9 @@ impl RcQp {
         }
         let is_answer = packets.first().and_then(|packet| packet.first()) == Some(&RESPONSE.0);
         if !is_answer {
-            self.responder.take_middles(&self.shared, cx, packets)
+            self.responder.take_batch(&self.shared, cx, packets)
         } else if attr.qp_state == QpState::Rts {
-            self.requester.take_middles(&self.shared, cx, packets)
+            self.requester.take_batch(&self.shared, cx, packets)
         } else {
             0
         }
@@ -45,12 +45,12 @@ impl RcQp {
 }
 
 impl Requester {
-    fn take_middles(&mut self, shared: &Shared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
+    fn take_batch(&mut self, shared: &Shared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
         let (mtu, first) = (shared.mtu(), self.flight.oldest());
         let psn = self.flight.psn(first);
         let is_next =
             |&(packet, ahead): &(&&[u8], u32)| is_middle(packet, RESPONSE, (psn.plus(ahead), mtu));
-        let of_run = packets.iter().take(self.middles_due()).zip(0..);
+        let of_run = packets.iter().take(self.batch_due()).zip(0..);
         let count = of_run.take_while(is_next).count();
         if count < FEWEST {
             return 0;
@@ -60,20 +60,20 @@ impl Requester {
         };
         let taken = write(cx, span, &packets[..count]);
         if taken > 0 {
-            self.took_middles(shared, cx, first + taken as u64);
+            self.took_batch(shared, cx, first + taken as u64);
         }
         taken
     }
 
     /// So many answers from the oldest packet on are Middle packets, if nothing else is to be
     /// looked after with them.
-    fn middles_due(&self) -> usize {
+    fn batch_due(&self) -> usize {
         let (first, next) = (self.flight.oldest(), self.flight.next());
         let usual =
             self.probe == Probe::Idle && self.reorder.is_empty() && self.acknowledged_to <= first;
         let request = self.flight.request_at(first);
-        let middles = request.filter(|request| usual && request.start < first);
-        let count = middles.map_or(0, |request| {
+        let batch = request.filter(|request| usual && request.start < first);
+        let count = batch.map_or(0, |request| {
             (request.end - 1).min(next).saturating_sub(first)
         });
         usize::try_from(count).unwrap_or(0)
@@ -101,7 +101,7 @@ impl Requester {
     }
 
     /// The answers before `to` are in their places.
-    fn took_middles(&mut self, shared: &Shared, cx: &Cx<'_>, to: u64) {
+    fn took_batch(&mut self, shared: &Shared, cx: &Cx<'_>, to: u64) {
         while let Some(wqe) = self.queue.front() {
             let next = self.flight.oldest() + 1;
             let bytes = self.flight.on_acknowledged(shared, wqe, next);
@@ -116,7 +116,7 @@ impl Requester {
 }
 
 impl Responder {
-    fn take_middles(&mut self, shared: &Shared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
+    fn take_batch(&mut self, shared: &Shared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
         let Some(message) = self.message.filter(|_| self.reorder.is_empty()) else {
             return 0;
         };
@@ -135,7 +135,7 @@ impl Responder {
         };
         let taken = write(cx, span, &packets[..count]);
         if taken > 0 {
-            self.took_middles(mtu, message, &packets[..taken]);
+            self.took_batch(mtu, message, &packets[..taken]);
         }
         taken
     }
@@ -166,7 +166,7 @@ impl Responder {
     }
 
     /// These packets are in their places.
-    fn took_middles(&mut self, mtu: u32, message: Message, packets: &[&[u8]]) {
+    fn took_batch(&mut self, mtu: u32, message: Message, packets: &[&[u8]]) {
         self.begin_in_turn();
         let count = u32::try_from(packets.len()).expect("invariant: their bytes were counted");
         self.message = Some(message.after(count * mtu));

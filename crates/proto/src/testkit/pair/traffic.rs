@@ -181,8 +181,10 @@ impl Pair {
         while let Some(&bytes) = arrived.get(next) {
             if self.briefs.is_some() {
                 let rest = &arrived[next..];
-                let together = self.node(side).with(now, |qp, cx| qp.on_middles(cx, rest));
-                self.middles += together;
+                let together = self
+                    .node(side)
+                    .with(now, |qp, cx| qp.on_receive_batch(cx, rest));
+                self.batch += together;
                 next += together;
                 if together > 0 {
                     continue;

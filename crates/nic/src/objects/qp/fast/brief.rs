@@ -99,8 +99,8 @@ impl Qp {
             return false;
         };
         let may = !locked.queued && !locked.retired && locked.transport.owes_only_ack();
-        let is_kin = self.kin.load(Ordering::Relaxed);
-        let may_wait = lossless || few && is_kin && !locked.transport.is_unanswered();
+        let is_ferroce_peer = self.is_ferroce_peer.load(Ordering::Relaxed);
+        let may_wait = lossless || few && is_ferroce_peer && !locked.transport.is_unanswered();
         if may && may_wait && locked.talk.holds_ack(now) {
             self.keep_timer(locked);
             return true;

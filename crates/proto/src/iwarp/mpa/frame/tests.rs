@@ -11,7 +11,7 @@ fn enhanced(kind: FrameKind, ird: u16, ord: u16, private: &[u8]) -> Frame {
         markers: false,
         crc: false,
         reject: false,
-        kin: false,
+        is_ferroce_peer: false,
         revision: 2,
         words: Some(ReadWords {
             ird,
@@ -81,7 +81,7 @@ proptest! {
         kind in prop_oneof![Just(FrameKind::Request), Just(FrameKind::Reply)],
         more in 0usize..5,
     ) {
-        let [markers, crc, reject, kin, two] = flags;
+        let [markers, crc, reject, is_ferroce_peer, two] = flags;
         let (ird, ord, rtr) = numbers;
         let rtr = rtr.map(Rtr::from_bits_truncate);
         let frame = Frame {
@@ -89,7 +89,7 @@ proptest! {
             markers,
             crc,
             reject: reject && kind == FrameKind::Reply,
-            kin,
+            is_ferroce_peer,
             revision: 1 + u8::from(two),
             words: two.then_some(ReadWords { ird, ord, rtr }),
             private,

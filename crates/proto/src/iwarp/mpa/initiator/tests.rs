@@ -164,7 +164,7 @@ fn a_peer_that_echoes_the_flags_is_no_ferroce() {
     request[..16].copy_from_slice(b"MPA ID Rep Frame");
     let (_, outcome) = initiator.on_bytes(&request);
     match outcome {
-        Some(Outcome::Accepted { agreement, .. }) => assert!(!agreement.kin),
+        Some(Outcome::Accepted { agreement, .. }) => assert!(!agreement.is_ferroce_peer),
         other => panic!("{other:?}"),
     }
 }
@@ -257,7 +257,7 @@ proptest! {
         prop_assert_eq!((a.crc, b.crc), (crc_a || crc_b, crc_a || crc_b));
         prop_assert_eq!((a.markers_in, a.markers_out), (markers_a, markers_b));
         prop_assert_eq!((b.markers_in, b.markers_out), (markers_b, markers_a));
-        prop_assert_eq!((a.kin, b.kin), (mark_a && mark_b, mark_a && mark_b));
+        prop_assert_eq!((a.is_ferroce_peer, b.is_ferroce_peer), (mark_a && mark_b, mark_a && mark_b));
         prop_assert!(a.is_initiator && !b.is_initiator);
         if two {
             prop_assert!(a.ord <= b.ird && b.ord <= a.ird);

@@ -21,7 +21,7 @@ fn agreement(crc: bool, markers: bool) -> Agreement {
         ird: 1,
         ord: 1,
         ready: None,
-        kin: false,
+        is_ferroce_peer: false,
     }
 }
 
