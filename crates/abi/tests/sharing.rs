@@ -1,4 +1,4 @@
-//! Other faces of objects: import, parent domains; and device memory.
+//! Other handles of objects: import, parent domains; and device memory.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -10,7 +10,7 @@ use ferroce_abi::types::*;
 use ferroce_abi::verbs::*;
 
 #[test]
-fn an_imported_region_is_the_same_and_stays_without_its_face() {
+fn an_imported_region_is_the_same_and_stays_without_its_handle() {
     let side = Side::new(plain_qp);
     // SAFETY: live objects; the descriptor is duplicated and given away.
     unsafe {

@@ -55,18 +55,18 @@ const NOT_IMPORTABLE: u32 = 0;
 
 /// New device memory of a child, made without the lock of the handles.
 fn create_in_child(context: *mut ibv_context, memory: Arc<DeviceMemory>) -> *mut ibv_dm {
-    face(context, memory, NOT_IMPORTABLE)
+    make_handle(context, memory, NOT_IMPORTABLE)
 }
 
 /// New device memory.
 fn create(context: *mut ibv_context, memory: Arc<DeviceMemory>) -> *mut ibv_dm {
     let handle = engine::next_handle();
     import::register(handle, Importable::Dm(Arc::downgrade(&memory)));
-    face(context, memory, handle)
+    make_handle(context, memory, handle)
 }
 
 /// The structure of device memory.
-pub(super) fn face(
+pub(super) fn make_handle(
     context: *mut ibv_context,
     memory: Arc<DeviceMemory>,
     handle: u32,

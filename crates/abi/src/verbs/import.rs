@@ -1,5 +1,5 @@
 //! Import of a device, and of protection domains, regions and device memory on it, by descriptor
-//! and handle: another face of an object of this process. Objects of other processes cannot be
+//! and handle: another handle of an object of this process. Objects of other processes cannot be
 //! shared, since they are memory of theirs.
 
 use crate::object::{self, refuse_inherited};
@@ -32,7 +32,7 @@ pub(super) fn register(handle: u32, object: Importable) {
     handles().insert(handle, object);
 }
 
-/// An object was destroyed, by whichever of its faces.
+/// An object was destroyed, by whichever of its handles.
 pub(super) fn forget(handle: u32) {
     handles().remove(&handle);
 }
@@ -74,14 +74,14 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32
     let imported = found.ok_or_else(|| unknown("a protection domain", pd_handle));
     result_as_null(
         "ibv_import_pd",
-        imported.map(|found| pd::face(context, found, None, pd_handle)),
+        imported.map(|found| pd::make_handle(context, found, None, pd_handle)),
     )
 }
 
 /// `ibv_unimport_pd(3)`: the protection domain stays.
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     if !pd.is_null() {
-        // SAFETY: an imported protection domain; nobody uses this face any more.
+        // SAFETY: an imported protection domain; nobody uses this handle any more.
         drop(unsafe { object::take(pd) });
     }
 }
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut 
     result_as_null(
         "ibv_import_mr",
         imported.map(|(mr, length)| unsafe {
-            mr::face(pd, mr, (std::ptr::null_mut(), length), mr_handle)
+            mr::make_handle(pd, mr, (std::ptr::null_mut(), length), mr_handle)
         }),
     )
 }
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut 
 /// `ibv_unimport_mr(3)`: the region stays.
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     if !mr.is_null() {
-        // SAFETY: an imported region; nobody uses this face any more.
+        // SAFETY: an imported region; nobody uses this handle any more.
         unsafe {
             context::private((*mr).context).release_mr(mr);
             drop(object::take(mr));
@@ -127,14 +127,14 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32
     let imported = found.ok_or_else(|| unknown("device memory", dm_handle));
     result_as_null(
         "ibv_import_dm",
-        imported.map(|memory| dm::face(context, memory, dm_handle)),
+        imported.map(|memory| dm::make_handle(context, memory, dm_handle)),
     )
 }
 
 /// `ibv_unimport_dm(3)`: the memory stays.
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     if !dm.is_null() {
-        // SAFETY: imported device memory; nobody uses this face any more.
+        // SAFETY: imported device memory; nobody uses this handle any more.
         drop(unsafe { object::take(dm) });
     }
 }

@@ -87,14 +87,14 @@ pub(super) unsafe fn create(
     let handle = engine::next_handle();
     import::register(handle, Importable::Mr(Arc::downgrade(&region), length));
     // SAFETY: the caller's promise.
-    unsafe { face(pd, region, (addr, length), handle) }
+    unsafe { make_handle(pd, region, (addr, length), handle) }
 }
 
 /// The structure of a region.
 ///
 /// # Safety
 /// `pd` is live.
-pub(super) unsafe fn face(
+pub(super) unsafe fn make_handle(
     pd: *mut ibv_pd,
     region: Arc<Mr>,
     (addr, length): (*mut c_void, usize),

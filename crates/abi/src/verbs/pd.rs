@@ -61,11 +61,11 @@ pub(super) fn create(
 ) -> *mut ibv_pd {
     let handle = engine::next_handle();
     import::register(handle, Importable::Pd(Arc::downgrade(&nic)));
-    face(context, nic, td, handle)
+    make_handle(context, nic, td, handle)
 }
 
 /// The structure of a protection domain, or of a parent domain.
-pub(super) fn face(
+pub(super) fn make_handle(
     context: *mut ibv_context,
     nic: Arc<Pd>,
     td: Option<ThreadDomain>,

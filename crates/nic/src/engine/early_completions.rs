@@ -11,7 +11,7 @@ use ferroce_proto::time::Time;
 
 use super::short_rings::End;
 use crate::Nic;
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 
 /// Nobody: no queue pair of a device has this number.
 const NOBODY: u32 = 0;
@@ -109,7 +109,7 @@ impl Nic {
             return self.end_early_completion();
         }
         if let Some(qp) = self.qps.find(holder) {
-            qp.on_short_ring(End::Receiving, (now, &mut Catch::default()));
+            qp.on_short_ring(End::Receiving, (now, &mut DirectDelivery::default()));
         }
     }
 

@@ -15,7 +15,7 @@ use crate::Nic;
 use crate::Qp;
 use crate::base::sync::lock;
 use crate::link::path::Origin;
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 
 /// No position: there is nothing to look at now.
 const NOWHERE: u64 = 1 << 32;
@@ -171,13 +171,18 @@ impl Watch {
     /// Lets the queue pair take what was seen. Returns whether there was anything.
     #[expect(clippy::inline_always, reason = "each message goes this way")]
     #[inline(always)]
-    fn run(&mut self, nic: &Nic, seen: Seen, (now, catch): (Time, &mut Catch<'_>)) -> bool {
+    fn run(
+        &mut self,
+        nic: &Nic,
+        seen: Seen,
+        (now, delivery): (Time, &mut DirectDelivery<'_>),
+    ) -> bool {
         match seen {
             Seen::News => {
                 if self.eye.end == End::Receiving && !self.eye.promises() {
                     nic.take_completed_early(now);
                 }
-                self.qp.on_short_ring(self.eye.end, (now, catch));
+                self.qp.on_short_ring(self.eye.end, (now, delivery));
                 self.served = true;
                 return true;
             }
@@ -243,7 +248,7 @@ impl WatchedShortRings {
     /// that a look at them keeps no answer waiting; of many they have it now. Returns whether there
     /// was anything.
     #[inline]
-    pub(super) fn run_some(&mut self, nic: &Nic, given: (Time, &mut Catch<'_>)) -> bool {
+    pub(super) fn run_some(&mut self, nic: &Nic, given: (Time, &mut DirectDelivery<'_>)) -> bool {
         let Some((place, seen)) = self.look_closely() else {
             return false;
         };
@@ -283,17 +288,22 @@ impl WatchedShortRings {
     }
 
     /// Lets queue pairs take what there is for them. Returns whether there was anything.
-    pub(super) fn run(&mut self, nic: &Nic, given: (Time, &mut Catch<'_>)) -> bool {
+    pub(super) fn run(&mut self, nic: &Nic, given: (Time, &mut DirectDelivery<'_>)) -> bool {
         self.renew(nic);
         self.run_to(nic, self.0.len(), given)
     }
 
     /// As [`run`](Self::run), where there was nothing behind a place.
-    fn run_to(&mut self, nic: &Nic, place: usize, (now, catch): (Time, &mut Catch<'_>)) -> bool {
+    fn run_to(
+        &mut self,
+        nic: &Nic,
+        place: usize,
+        (now, delivery): (Time, &mut DirectDelivery<'_>),
+    ) -> bool {
         let (mut any, mut closed) = (false, false);
         for watch in self.0.iter_mut().take(place + 1).rev() {
             let seen = watch.eye.look();
-            any |= watch.run(nic, seen, (now, catch));
+            any |= watch.run(nic, seen, (now, delivery));
             closed |= seen == Seen::Closed;
         }
         if closed {
@@ -340,7 +350,7 @@ impl WatchedShortRings {
         for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
             watch
                 .qp
-                .on_short_ring(watch.eye.end, (now, &mut Catch::default()));
+                .on_short_ring(watch.eye.end, (now, &mut DirectDelivery::default()));
             watch.eye.close();
         }
         let Some(qp) = nic.qps.find(offer.to) else {

@@ -19,7 +19,7 @@ use super::short_rings::WatchedShortRings;
 use super::token::Token;
 use crate::Nic;
 use crate::link::local::Incoming;
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 
 /// Deadlines and turns per round.
 const TURN_BUDGET: usize = 64;
@@ -93,11 +93,17 @@ impl Progress {
 
     /// A round, with the events that the poller reported.
     pub(super) fn run(&mut self, nic: &Nic, events: &[Event], now: Time) {
-        self.run_catching(nic, events, now, &mut Catch::default());
+        self.run_delivering(nic, events, now, &mut DirectDelivery::default());
     }
 
     /// As [`run`](Self::run), for a program that polls.
-    fn run_catching(&mut self, nic: &Nic, events: &[Event], now: Time, catch: &mut Catch<'_>) {
+    fn run_delivering(
+        &mut self,
+        nic: &Nic,
+        events: &[Event],
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
+    ) {
         self.served += 1;
         // What joins the list in this round has its turn in the next one.
         let turns = nic.ready.len().min(TURN_BUDGET);
@@ -113,7 +119,7 @@ impl Progress {
         for offer in self.dispatch.take_offers() {
             self.short_rings.accept(nic, &offer, now);
         }
-        self.short_rings.run(nic, (now, catch));
+        self.short_rings.run(nic, (now, delivery));
         // Before the messages are acknowledged.
         nic.settle();
         if nic.sleeper.naps() {
@@ -137,7 +143,7 @@ impl Progress {
     /// ones were close to each other, so nothing that is due has to wait for long. Only what is in
     /// short rings is taken. Returns false if there is more to do.
     #[inline]
-    fn run_silently(&mut self, nic: &Nic, catch: &mut Catch<'_>) -> bool {
+    fn run_silently(&mut self, nic: &Nic, delivery: &mut DirectDelivery<'_>) -> bool {
         let may = self.silent < self.may_be_silent
             && self.watches_rings()
             && !self.has_hot_socket()
@@ -146,7 +152,7 @@ impl Progress {
         if !may {
             return false;
         }
-        if self.short_rings.run_some(nic, (self.seen, catch)) {
+        if self.short_rings.run_some(nic, (self.seen, delivery)) {
             self.idle = 0;
         } else if self.incoming.look() {
             return false;
@@ -165,8 +171,8 @@ impl Progress {
     }
 
     /// A round without a sleep before it.
-    fn run_polled(&mut self, nic: &Nic, now: Time, catch: &mut Catch<'_>) {
-        let any = self.run_without_sleep(nic, now, catch);
+    fn run_polled(&mut self, nic: &Nic, now: Time, delivery: &mut DirectDelivery<'_>) {
+        let any = self.run_without_sleep(nic, now, delivery);
         self.idle = match (any, self.watches_rings()) {
             (true, _) => 0,
             (false, true) => self.idle + 1,
@@ -188,16 +194,21 @@ impl Progress {
     pub(super) fn run_everywhere(&mut self, nic: &Nic, now: Time) -> bool {
         self.hot.rounds = 0;
         self.looked = Time(0);
-        self.run_without_sleep(nic, now, &mut Catch::default())
+        self.run_without_sleep(nic, now, &mut DirectDelivery::default())
     }
 
-    fn run_without_sleep(&mut self, nic: &Nic, now: Time, catch: &mut Catch<'_>) -> bool {
+    fn run_without_sleep(
+        &mut self,
+        nic: &Nic,
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
+    ) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
         let ringing = self.look(nic);
         if !ringing && let Some(number) = self.hot.next() {
             let any = self.receive_wire(nic, number, now) || due;
             if any {
-                self.run_catching(nic, &[], now, catch);
+                self.run_delivering(nic, &[], now, delivery);
             }
             return any;
         }
@@ -215,7 +226,7 @@ impl Progress {
         events.retain(|event| Token::from_raw(event.token()) != Some(Token::Wake));
         let any = ringing || !events.is_empty() || due;
         if any {
-            self.run_catching(nic, &events, now, catch);
+            self.run_delivering(nic, &events, now, delivery);
         }
         self.polled = events;
         any
@@ -285,8 +296,8 @@ impl Progress {
 impl Nic {
     /// A program found a completion queue empty: does a round for it, unless somebody else is at
     /// it. `sleeps_soon` if it polls a queue that it will sleep on. Some of what completes to it
-    /// may be in `catch` then.
-    pub(crate) fn poll_inline(&self, sleeps_soon: bool, catch: &mut Catch<'_>) {
+    /// may be in `delivery` then.
+    pub(crate) fn poll_inline(&self, sleeps_soon: bool, delivery: &mut DirectDelivery<'_>) {
         let Some(mut progress) = self.progress.try_lock() else {
             // Counted also if the thread is at it just now, or it would never learn that it may
             // nap.
@@ -297,11 +308,11 @@ impl Nic {
             std::thread::yield_now();
             return;
         };
-        if sleeps_soon || !progress.run_silently(self, catch) {
+        if sleeps_soon || !progress.run_silently(self, delivery) {
             let now = clock::monotonic();
             progress.seen = now;
             progress.count_polls(self, sleeps_soon, now);
-            progress.run_polled(self, now, catch);
+            progress.run_polled(self, now, delivery);
         }
         if progress.gives_way() {
             drop(progress);

@@ -18,7 +18,7 @@ use crate::Nic;
 use crate::Qp;
 use crate::base::counters::DropReason;
 use crate::link::local::{Accepted, LinkId, Received};
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;
@@ -203,7 +203,8 @@ impl Progress {
             self.hold_up_listener(nic, (1, 1), now, now);
         }
         if let Received::Closed(slot) | Received::Cut(slot) = received {
-            self.short_rings.run(nic, (now, &mut Catch::default()));
+            self.short_rings
+                .run(nic, (now, &mut DirectDelivery::default()));
             nic.boards().on_link_end(id);
             // What it said before that comes first.
             self.dispatch.give_turns(now);
@@ -229,7 +230,8 @@ impl Progress {
         for id in self.incoming.links_of(slot, pid) {
             self.receive_all(nic, id, now);
         }
-        self.short_rings.run(nic, (now, &mut Catch::default()));
+        self.short_rings
+            .run(nic, (now, &mut DirectDelivery::default()));
         self.dispatch.give_turns(now);
         nic.on_egress_gone(out, now);
     }

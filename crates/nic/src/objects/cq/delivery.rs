@@ -26,15 +26,15 @@ enum To<'a> {
 /// What a poll takes: from its queue, and, where it has found that empty, while it does the
 /// device's work. By default nothing.
 #[derive(Default)]
-pub(crate) struct Catch<'a> {
+pub(crate) struct DirectDelivery<'a> {
     /// Tells the queue from others.
     of: usize,
     room: usize,
-    caught: usize,
+    delivered: usize,
     to: To<'a>,
 }
 
-impl<'a> Catch<'a> {
+impl<'a> DirectDelivery<'a> {
     /// For a program that has room for so many completions of a queue.
     pub(super) fn of(cq: &Cq, room: usize, each: &'a mut Each<'a>) -> Self {
         Self::new(cq, room, To::Each(each))
@@ -50,7 +50,7 @@ impl<'a> Catch<'a> {
         Self {
             of: cq.id(),
             room,
-            caught: 0,
+            delivered: 0,
             to,
         }
     }
@@ -70,7 +70,7 @@ impl<'a> Catch<'a> {
     /// Whether it takes no more.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.caught >= self.room
+        self.delivered >= self.room
     }
 
     /// Gives one to the program.
@@ -82,30 +82,30 @@ impl<'a> Catch<'a> {
     pub(super) fn push(&mut self, wc: &Wc, stamp: Stamp) {
         match &mut self.to {
             To::Nowhere => return,
-            To::Array(array) => match array.get_mut(self.caught) {
+            To::Array(array) => match array.get_mut(self.delivered) {
                 Some(place) => drop(place.write(Entry::from(wc))),
                 None => return,
             },
             To::Each(each) => {
                 let given = *wc;
-                each(self.caught, &given, stamp);
+                each(self.delivered, &given, stamp);
             }
         }
-        self.caught += 1;
+        self.delivered += 1;
     }
 
     /// How many were caught.
     #[inline]
-    pub(super) fn caught(&self) -> usize {
-        self.caught
+    pub(super) fn delivered(&self) -> usize {
+        self.delivered
     }
 }
 
-impl fmt::Debug for Catch<'_> {
+impl fmt::Debug for DirectDelivery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Catch")
             .field("room", &self.room)
-            .field("caught", &self.caught)
+            .field("caught", &self.delivered)
             .finish_non_exhaustive()
     }
 }

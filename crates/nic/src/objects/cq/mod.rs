@@ -19,7 +19,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AsyncEvent, Wc};
 
 pub use self::channel::CompChannel;
-pub(crate) use self::delivery::Catch;
+pub(crate) use self::delivery::DirectDelivery;
 pub use self::entry::Entry;
 use self::moderation::Moderation;
 use self::ring::{Pushed, Ring};
@@ -120,7 +120,7 @@ impl Cq {
         max: usize,
         each: &mut dyn FnMut(usize, &Wc, Stamp),
     ) -> Result<usize, Error> {
-        self.poll_catching(&mut Catch::of(self, max, each))
+        self.poll_delivering(&mut DirectDelivery::of(self, max, each))
     }
     /// As [`poll`](Self::poll), for a program that has an array: the completions are in its first
     /// places then.
@@ -129,25 +129,27 @@ impl Cq {
     /// As [`poll`](Self::poll).
     #[inline]
     pub fn poll_into(&self, array: &mut [MaybeUninit<Entry>]) -> Result<usize, Error> {
-        self.poll_catching(&mut Catch::into_array(self, array))
+        self.poll_delivering(&mut DirectDelivery::into_array(self, array))
     }
-    fn poll_catching(&self, catch: &mut Catch<'_>) -> Result<usize, Error> {
+    fn poll_delivering(&self, delivery: &mut DirectDelivery<'_>) -> Result<usize, Error> {
         if self.sign.has_news() {
-            self.take(catch)?;
+            self.take(delivery)?;
         }
-        if catch.caught() > 0 || catch.is_full() {
-            return Ok(catch.caught());
+        if delivery.delivered() > 0 || delivery.is_full() {
+            return Ok(delivery.delivered());
         }
         // The ring's lock must be free: the round may push into this very queue.
-        self.context.nic().poll_inline(self.sign.is_armed(), catch);
-        if !catch.is_full() && self.sign.has_news() {
-            let taken = self.take(catch);
+        self.context
+            .nic()
+            .poll_inline(self.sign.is_armed(), delivery);
+        if !delivery.is_full() && self.sign.has_news() {
+            let taken = self.take(delivery);
             // What was caught is good, whatever became of the queue since: that is told next time.
-            if catch.caught() == 0 {
+            if delivery.delivered() == 0 {
                 taken?;
             }
         }
-        Ok(catch.caught())
+        Ok(delivery.delivered())
     }
     /// Arms the queue (`ibv_req_notify_cq(3)`): one event on the channel for the next completion,
     /// or for the next solicited or failed one if `solicited_only`. If such a completion is queued
@@ -228,9 +230,14 @@ impl Cq {
         reason = "a completion is not to go through memory"
     )]
     #[inline(always)]
-    pub(crate) fn deliver(&self, wc: Wc, solicited: bool, catch: &mut Catch<'_>) -> bool {
-        if catch.takes(self) && self.sign.is_blank() {
-            catch.push(&wc, self.stamps.take());
+    pub(crate) fn deliver(
+        &self,
+        wc: Wc,
+        solicited: bool,
+        delivery: &mut DirectDelivery<'_>,
+    ) -> bool {
+        if delivery.takes(self) && self.sign.is_blank() {
+            delivery.push(&wc, self.stamps.take());
             return true;
         }
         self.push(wc, solicited)
@@ -338,17 +345,17 @@ impl Cq {
     }
 
     /// Takes what is queued, as long as there is room for it.
-    fn take(&self, catch: &mut Catch<'_>) -> Result<(), Error> {
+    fn take(&self, delivery: &mut DirectDelivery<'_>) -> Result<(), Error> {
         let mut ring = self.ring.lock();
-        let before = catch.caught();
-        while !catch.is_full()
+        let before = delivery.delivered();
+        while !delivery.is_full()
             && let Some(queued) = ring.front()
         {
-            catch.push(&queued.wc, queued.stamp);
+            delivery.push(&queued.wc, queued.stamp);
             ring.drop_front();
         }
         self.sign.show(&ring);
-        if catch.caught() == before && ring.overflowed() {
+        if delivery.delivered() == before && ring.overflowed() {
             return Err(Error::new(
                 libc::EIO,
                 format!(

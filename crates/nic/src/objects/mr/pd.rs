@@ -23,7 +23,7 @@ enum Hold {
     Own {
         _permit: Permit,
     },
-    /// It is a parent domain: another face of this one.
+    /// It is a parent domain: another handle of this one.
     Parent(Arc<Pd>),
 }
 

@@ -123,7 +123,7 @@ impl Qp {
     ) -> Result<(), Error> {
         let elsewhere = slot_of(qpn) != xrcd.context().nic().numbers().slot();
         if elsewhere && xrcd.domain().place().is_some() && qp_type == QpType::XrcRecv {
-            let qp = Opened::open(xrcd, qpn, |opened| Self::face_of(xrcd, opened))?;
+            let qp = Opened::open(xrcd, qpn, |opened| Self::imported_handle(xrcd, opened))?;
             qp.handles.add(make(&qp), xrcd.context(), Some(xrcd));
             return Ok(());
         }

@@ -16,7 +16,7 @@ use crate::Cq;
 use crate::base::counters::DropReason;
 use crate::link::InboundRun;
 use crate::link::path::{Addresses, Admitted, Came, Origin, Path, Policy};
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 
 /// Low 15 bits of the only partition key: the membership bit does not matter on receive.
 const PKEY: u16 = 0x7fff;
@@ -245,7 +245,7 @@ impl Qp {
         if !locked.comes_from(by) {
             return;
         }
-        self.take_short_ring_acks(&mut locked, (now, &mut Catch::default()));
+        self.take_short_ring_acks(&mut locked, (now, &mut DirectDelivery::default()));
         locked.short_rings.close_out();
         self.with_cx(&mut locked, now, |locked, cx| {
             locked.transport.on_dropped(cx)
@@ -282,7 +282,7 @@ impl Qp {
         }
         locked.fails_at = None;
         if locked.path.as_ref().is_some_and(Path::is_dead) {
-            self.take_short_ring_acks(locked, (now, &mut Catch::default()));
+            self.take_short_ring_acks(locked, (now, &mut DirectDelivery::default()));
             self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
         }
     }

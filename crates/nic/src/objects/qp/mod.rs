@@ -68,7 +68,7 @@ pub struct Qp {
     cap: QpCap,
     sq_sig_all: bool,
     handles: Handles,
-    /// A target of another process: this is a handle's face of it.
+    /// A target of another process: this is a handle of it.
     opened: Option<Opened>,
     /// Own multicast packets are not received (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
     deaf_to_itself: AtomicBool,
@@ -158,9 +158,9 @@ impl Qp {
         Ok(qp)
     }
 
-    /// A handle's face of a target that another process has made. Its own transport stays in RESET,
+    /// A handle of a target that another process has made. Its own transport stays in RESET,
     /// where nothing can be posted.
-    fn face_of(xrcd: &Arc<Xrcd>, opened: Opened) -> Result<Arc<Self>, Error> {
+    fn imported_handle(xrcd: &Arc<Xrcd>, opened: Opened) -> Result<Arc<Self>, Error> {
         let pd = xrcd.pd();
         let permit = pd.context().device().permit(Limit::Qp)?;
         let config = target_config(xrcd, opened.qpn());
@@ -331,7 +331,7 @@ impl Qp {
             .upgrade()
             .expect("invariant: a queue pair that runs is in an Arc")
     }
-    /// What stands behind the face of another process's target.
+    /// What stands behind the handle of another process's target.
     pub(crate) fn opened(&self) -> Option<&Opened> {
         self.opened.as_ref()
     }

@@ -10,22 +10,22 @@ use ferroce_proto::verbs::{QpEvent, QpType, Wc, WcOpcode, WcStatus};
 
 use super::Qp;
 use crate::Srq;
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 
 /// Takes what the transport has to say to the program.
 pub(super) struct Results<'a, 'c> {
     qp: &'a Qp,
-    catch: &'a mut Catch<'c>,
+    delivery: &'a mut DirectDelivery<'c>,
     /// What is noted often is counted once per step: SENDs done, and received.
     sent: u32,
     received: u32,
 }
 
 impl<'a, 'c> Results<'a, 'c> {
-    pub(super) const fn new(qp: &'a Qp, catch: &'a mut Catch<'c>) -> Self {
+    pub(super) const fn new(qp: &'a Qp, delivery: &'a mut DirectDelivery<'c>) -> Self {
         Self {
             qp,
-            catch,
+            delivery,
             sent: 0,
             received: 0,
         }
@@ -58,7 +58,7 @@ impl Sink for Results<'_, '_> {
             _ => {}
         }
         let cq = self.qp.queues.send_cq.as_ref();
-        cq.is_none_or(|cq| cq.deliver(wc, solicited, self.catch))
+        cq.is_none_or(|cq| cq.deliver(wc, solicited, self.delivery))
     }
     #[expect(
         clippy::inline_always,
@@ -68,7 +68,7 @@ impl Sink for Results<'_, '_> {
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
         self.count_received(&wc);
         let cq = self.qp.queues.recv_cq.as_ref();
-        cq.is_none_or(|cq| cq.deliver(wc, solicited, self.catch))
+        cq.is_none_or(|cq| cq.deliver(wc, solicited, self.delivery))
     }
     fn note(&mut self, what: Noted) {
         match what {

@@ -19,7 +19,7 @@ use super::results::Results;
 use super::transport::Transport;
 use crate::link::local::Frame;
 use crate::link::path::{Path, Reach};
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 
 /// Time until a bind or local invalidate that waits for somebody's copy is tried again: copies take
 /// microseconds.
@@ -142,14 +142,14 @@ impl Qp {
         now: Time,
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
-        self.run_catching(locked, (now, &mut Catch::default()), f)
+        self.run_delivering(locked, (now, &mut DirectDelivery::default()), f)
     }
 
     /// As [`run_with_cx`](Self::run_with_cx), for a program that polls.
-    pub(super) fn run_catching<R>(
+    pub(super) fn run_delivering<R>(
         &self,
         locked: &mut Locked,
-        (now, catch): (Time, &mut Catch<'_>),
+        (now, delivery): (Time, &mut DirectDelivery<'_>),
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let rights = self.nic().rights().read();
@@ -161,7 +161,7 @@ impl Qp {
                 now,
                 rights: &rights,
                 memory: &RawMemory,
-                sink: &mut Results::new(self, catch),
+                sink: &mut Results::new(self, delivery),
             },
         )
     }
@@ -211,7 +211,7 @@ impl Qp {
                 now,
                 rights: &mut rights,
                 memory: &RawMemory,
-                sink: &mut Results::new(self, &mut Catch::default()),
+                sink: &mut Results::new(self, &mut DirectDelivery::default()),
             });
             if let SendOp::BindWindow(bind) = op
                 && let Some(window) = rights.open_window(bind.window)
@@ -270,7 +270,7 @@ impl Qp {
 
     /// Something is due, or was until a moment ago.
     fn on_due(&self, locked: &mut Locked, now: Time) {
-        self.take_short_ring_acks(locked, (now, &mut Catch::default()));
+        self.take_short_ring_acks(locked, (now, &mut DirectDelivery::default()));
         if locked.transport.deadline().is_some_and(|at| at <= now) {
             self.pd.context().device().counters().count_timeout();
             self.with_cx(locked, now, |locked, cx| locked.transport.on_deadline(cx));

@@ -22,7 +22,7 @@ use ferroce_proto::rc::{RcQp, Swift};
 use super::ShortRings;
 use super::receive::Receiving;
 use super::take::acknowledge;
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::Qp;
 use crate::objects::qp::fast::rights_cache::{QpMemo, Remembered};
 use crate::objects::qp::locked::Locked;
@@ -100,8 +100,13 @@ impl Qp {
             return;
         };
         let psn = rc.last_psn();
-        let catch = &mut Catch::default();
-        let done = acknowledge(rc, &locked.eligibility, &mut Results::new(self, catch), psn);
+        let delivery = &mut DirectDelivery::default();
+        let done = acknowledge(
+            rc,
+            &locked.eligibility,
+            &mut Results::new(self, delivery),
+            psn,
+        );
         if done != Swift::Done {
             let now = locked.seen;
             self.end_eligibility(locked);
@@ -120,7 +125,7 @@ impl Qp {
     #[cold]
     fn take_completed_early(&self, locked: &mut Locked) {
         self.nic().release_early_completion(self.qpn);
-        self.drain_short_ring(locked, (locked.seen, &mut Catch::default()));
+        self.drain_short_ring(locked, (locked.seen, &mut DirectDelivery::default()));
         // Whoever has the lock may be about something that gives it no turn.
         if locked.transport.wants_transmit() && !locked.queued && !locked.retired {
             locked.queued = true;

@@ -5,7 +5,7 @@
 //! nothing owed, nothing sent again, nothing timed. As long as only such messages come and go it
 //! stays so. A thread that takes the queue pair's lock for anything else
 //! ([`Qp::lock`](super::super::Qp::lock)), or lets the transport do anything else
-//! ([`Qp::run_catching`](super::super::Qp::run_catching)), makes the next message look again.
+//! ([`Qp::run_delivering`](super::super::Qp::run_delivering)), makes the next message look again.
 
 use ferroce_proto::rc::SwiftHead;
 

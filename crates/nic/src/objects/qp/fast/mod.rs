@@ -49,7 +49,7 @@ use super::Qp;
 use super::locked::Locked;
 use crate::engine::End;
 use crate::link::local::Frame;
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 
 /// The short rings of a queue pair.
 #[derive(Debug, Default)]
@@ -146,14 +146,14 @@ impl ShortRings {
 impl Qp {
     /// There is something in one of its short rings, at its end of that. Completions may go to a
     /// program that polls.
-    pub(crate) fn on_short_ring(&self, end: End, (now, catch): (Time, &mut Catch<'_>)) {
+    pub(crate) fn on_short_ring(&self, end: End, (now, delivery): (Time, &mut DirectDelivery<'_>)) {
         let mut locked = self.lock_swiftly();
         if locked.retired {
             return;
         }
         match end {
-            End::Sending => self.take_short_ring_acks(&mut locked, (now, catch)),
-            End::Receiving => self.take_from_short_ring(&mut locked, (now, catch)),
+            End::Sending => self.take_short_ring_acks(&mut locked, (now, delivery)),
+            End::Receiving => self.take_from_short_ring(&mut locked, (now, delivery)),
         }
         let speaks = locked.eligibility.sends().is_none()
             && (locked.transport.wants_transmit() || locked.transport.next_local().is_some());
@@ -186,9 +186,9 @@ impl Qp {
 
     /// Takes what is in its short rings before something else that came later.
     pub(super) fn run_short_rings(&self, locked: &mut Locked, now: Time) {
-        let mut catch = Catch::default();
-        self.take_short_ring_acks(locked, (now, &mut catch));
-        self.drain_short_ring(locked, (now, &mut catch));
+        let mut delivery = DirectDelivery::default();
+        self.take_short_ring_acks(locked, (now, &mut delivery));
+        self.drain_short_ring(locked, (now, &mut delivery));
     }
 
     /// The short rings of a path that is left: the peer hears of it, if it may have put something

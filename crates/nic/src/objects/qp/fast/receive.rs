@@ -12,7 +12,7 @@ use super::take::{Next, Taken, whole};
 use crate::base::counters::DropReason;
 use crate::engine::{End, Eye, ShortRingOffer};
 use crate::link::path::{Origin, Path, Reach};
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::Qp;
 use crate::objects::qp::locked::Locked;
 use crate::objects::qp::transport::Transport;
@@ -139,7 +139,7 @@ impl Qp {
         if locked.retired || !locked.comes_from(origin) {
             return;
         }
-        self.drain_short_ring(&mut locked, (now, &mut Catch::default()));
+        self.drain_short_ring(&mut locked, (now, &mut DirectDelivery::default()));
         match &mut locked.short_rings.into {
             Some(into) if into.receiver.short_ring() == short_ring && !into.eye.is_closed() => {
                 into.receiver.begin_run(at);
@@ -156,19 +156,23 @@ impl Qp {
     pub(in crate::objects::qp) fn drain_short_ring(
         &self,
         locked: &mut Locked,
-        (now, catch): (Time, &mut Catch<'_>),
+        (now, delivery): (Time, &mut DirectDelivery<'_>),
     ) {
         let into = locked.short_rings.into.as_deref();
         if into.is_some_and(|into| into.eye.has_news()) {
-            self.take_in_between(locked, (now, catch));
+            self.take_in_between(locked, (now, delivery));
         }
     }
 
     /// As [`take_from_short_ring`](Self::take_from_short_ring), for who does something else.
     #[cold]
     #[inline(never)]
-    fn take_in_between(&self, locked: &mut Locked, (now, catch): (Time, &mut Catch<'_>)) {
-        self.take_from_short_ring(locked, (now, catch));
+    fn take_in_between(
+        &self,
+        locked: &mut Locked,
+        (now, delivery): (Time, &mut DirectDelivery<'_>),
+    ) {
+        self.take_from_short_ring(locked, (now, delivery));
     }
 
     /// As [`drain_short_ring`](Self::drain_short_ring), where there is something.
@@ -177,7 +181,7 @@ impl Qp {
     pub(super) fn take_from_short_ring(
         &self,
         locked: &mut Locked,
-        (now, catch): (Time, &mut Catch<'_>),
+        (now, delivery): (Time, &mut DirectDelivery<'_>),
     ) {
         let into = locked.short_rings.into.as_deref();
         let Some(begin) = into.and_then(|into| into.receiver.position()) else {
@@ -185,12 +189,12 @@ impl Qp {
         };
         locked.seen = now;
         let mut taken = Taken::default();
-        let next = taken.usual(self, locked, catch);
+        let next = taken.usual(self, locked, delivery);
         if next != Next::Nothing {
-            return self.take_others(locked, taken, (begin, next), (now, catch));
+            return self.take_others(locked, taken, (begin, next), (now, delivery));
         }
         locked.short_rings.will_push();
-        self.on_taken(locked, &taken, (begin, catch.is_polled()));
+        self.on_taken(locked, &taken, (begin, delivery.is_polled()));
         self.grant_next(locked);
     }
 
@@ -220,7 +224,7 @@ impl Qp {
         locked: &mut Locked,
         mut taken: Taken,
         (begin, mut next): (u32, Next),
-        (now, catch): (Time, &mut Catch<'_>),
+        (now, delivery): (Time, &mut DirectDelivery<'_>),
     ) {
         let before = locked.transport.state();
         locked.eligibility.end();
@@ -244,10 +248,10 @@ impl Qp {
                 }
             }
             if goes_on {
-                next = self.take_usual(locked, &mut taken, catch);
+                next = self.take_usual(locked, &mut taken, delivery);
             }
         }
-        let is_polled = goes_on && catch.is_polled();
+        let is_polled = goes_on && delivery.is_polled();
         if !goes_on && let Some(into) = &mut locked.short_rings.into {
             into.receiver.end_run();
         }
@@ -263,8 +267,13 @@ impl Qp {
     /// Takes packets that are as usual after one that was not.
     #[cold]
     #[inline(never)]
-    fn take_usual(&self, locked: &mut Locked, taken: &mut Taken, catch: &mut Catch<'_>) -> Next {
-        taken.usual(self, locked, catch)
+    fn take_usual(
+        &self,
+        locked: &mut Locked,
+        taken: &mut Taken,
+        delivery: &mut DirectDelivery<'_>,
+    ) -> Next {
+        taken.usual(self, locked, delivery)
     }
 
     /// Takes what is not as usual. Returns false if that is the end of the run.

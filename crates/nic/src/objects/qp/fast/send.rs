@@ -14,7 +14,7 @@ use crate::base::numbers::slot_of;
 use crate::engine::{End, Eye, Watch};
 use crate::link::local::{LateWake, Outgoing, ShortRingEvent, ShortRingNotice};
 use crate::link::path::{Carrier, Path, Reach};
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::Qp;
 use crate::objects::qp::locked::Locked;
 use crate::objects::qp::results::Results;
@@ -317,7 +317,7 @@ impl Qp {
     pub(in crate::objects::qp) fn take_short_ring_acks(
         &self,
         locked: &mut Locked,
-        (now, catch): (Time, &mut Catch<'_>),
+        (now, delivery): (Time, &mut DirectDelivery<'_>),
     ) {
         let Some(out) = &mut locked.short_rings.out else {
             return;
@@ -326,7 +326,7 @@ impl Qp {
         let Some(psn) = out.on_read(read) else {
             return;
         };
-        self.on_short_ring_ack(locked, psn, (now, catch));
+        self.on_short_ring_ack(locked, psn, (now, delivery));
     }
 
     #[inline]
@@ -334,12 +334,17 @@ impl Qp {
         &self,
         locked: &mut Locked,
         psn: Psn,
-        (now, catch): (Time, &mut Catch<'_>),
+        (now, delivery): (Time, &mut DirectDelivery<'_>),
     ) {
         let Transport::Rc(rc) = &mut locked.transport else {
             return;
         };
-        let taken = acknowledge(rc, &locked.eligibility, &mut Results::new(self, catch), psn);
+        let taken = acknowledge(
+            rc,
+            &locked.eligibility,
+            &mut Results::new(self, delivery),
+            psn,
+        );
         if taken != Swift::Done {
             self.settle_early_completion(locked);
             self.on_general_ack(locked, (psn, taken), now);

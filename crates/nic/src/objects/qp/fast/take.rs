@@ -8,7 +8,7 @@ use ferroce_proto::wire::{BriefSend, Bth};
 use smallvec::SmallVec;
 
 use super::ShortRings;
-use crate::objects::cq::Catch;
+use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::Qp;
 use crate::objects::qp::fast::eligibility::Eligibility;
 use crate::objects::qp::fast::rights_cache::Remembering;
@@ -55,7 +55,12 @@ impl Taken {
         reason = "what it counts is not to go through memory"
     )]
     #[inline(always)]
-    pub(super) fn usual(&mut self, qp: &Qp, locked: &mut Locked, catch: &mut Catch<'_>) -> Next {
+    pub(super) fn usual(
+        &mut self,
+        qp: &Qp,
+        locked: &mut Locked,
+        delivery: &mut DirectDelivery<'_>,
+    ) -> Next {
         let Locked {
             transport: Transport::Rc(rc),
             short_rings,
@@ -78,7 +83,7 @@ impl Taken {
         // There is only one then, and a look at where the next one will be would keep the answer
         // waiting: no store is seen before the loads that come earlier, and that line takes as long
         // as a message.
-        let is_answered = catch.is_polled() && into.held.is_conversation();
+        let is_answered = delivery.is_polled() && into.held.is_conversation();
         let receiver = &mut into.receiver;
         if !eligibility.takes() && rc.is_ready_to_take() {
             eligibility.set_takes();
@@ -97,7 +102,7 @@ impl Taken {
             if let (Some(ack), Some(out)) = (waiting.ack, &mut *out)
                 && let Some(psn) = out.on_ack(ack)
             {
-                let so_far = acknowledge(rc, eligibility, &mut Results::new(qp, catch), psn);
+                let so_far = acknowledge(rc, eligibility, &mut Results::new(qp, delivery), psn);
                 if so_far != Swift::Done {
                     return Next::Acknowledged(psn, so_far);
                 }
@@ -112,7 +117,7 @@ impl Taken {
                 ack_req: false,
                 ..message
             };
-            let sink = &mut Results::new(qp, catch);
+            let sink = &mut Results::new(qp, delivery);
             let write = |span: Span<'_>| receiver.write_out(waiting, span);
             match rc.take_swiftly((&mut opens, write), sink, &message) {
                 Swift::Done => receiver.pass(waiting),
