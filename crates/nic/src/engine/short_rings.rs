@@ -44,7 +44,7 @@ enum Seen {
     /// Something for the queue pair.
     News,
     /// What was taken is still to be said.
-    Held,
+    AckDue,
     /// There will never be anything.
     Closed,
 }
@@ -107,7 +107,7 @@ impl Eye {
     /// Whether the queue pair has something to do.
     #[inline]
     fn waits(&self) -> bool {
-        matches!(self.look(), Seen::News | Seen::Held)
+        matches!(self.look(), Seen::News | Seen::AckDue)
     }
 
     #[inline]
@@ -115,7 +115,7 @@ impl Eye {
         let at = self.at.load(Ordering::Relaxed);
         match u32::try_from(at) {
             Ok(at) if self.has_news_at(at) => Seen::News,
-            _ if self.holds() => Seen::Held,
+            _ if self.holds() => Seen::AckDue,
             _ if at == CLOSED => Seen::Closed,
             _ => Seen::Nothing,
         }
@@ -186,7 +186,7 @@ impl Watch {
                 self.served = true;
                 return true;
             }
-            Seen::Held => self.qp.say_held(now),
+            Seen::AckDue => self.qp.send_delayed_ack(now),
             Seen::Nothing | Seen::Closed => {}
         }
         false

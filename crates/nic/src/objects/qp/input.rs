@@ -175,7 +175,7 @@ impl Qp {
         }
         let mut locked = self.lock();
         self.run_short_rings(&mut locked, now);
-        if locked.short_rings.publish_held() {
+        if locked.short_rings.publish_delayed_ack() {
             self.tell_who_sleeps(&mut locked);
         }
         self.transmit(&mut locked, now);

@@ -11,7 +11,7 @@ use super::Qp;
 use super::datagram::Known;
 use super::fast::ShortRings;
 use super::fast::eligibility::Eligibility;
-use super::fast::piggyback::Talk;
+use super::fast::piggyback::PacketDelayedAck;
 use super::ferroce_peer::Asked;
 use super::paced::Paced;
 use super::seal::Seal;
@@ -48,7 +48,7 @@ pub(super) struct Locked {
     /// Which way its work went.
     pub(super) report: PathReport,
     /// Whether acknowledgements wait for the program's answers.
-    pub(super) talk: Talk,
+    pub(super) delayed_ack: PacketDelayedAck,
     /// Whether its peer was asked if it is a Ferroce.
     pub(super) asked: Asked,
     /// Memory that it shares with its peer alone.
@@ -91,7 +91,7 @@ impl Locked {
             holds_ack: false,
             eligibility: Eligibility::default(),
             report: PathReport::default(),
-            talk: Talk::default(),
+            delayed_ack: PacketDelayedAck::default(),
             asked: Asked::default(),
             short_rings: ShortRings::default(),
             memos: Default::default(),
@@ -169,7 +169,7 @@ impl Locked {
             wait,
             pause,
             ask,
-            self.talk.due(),
+            self.delayed_ack.due(),
             self.fails_at,
             self.closes_at,
         ];

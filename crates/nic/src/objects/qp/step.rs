@@ -58,7 +58,7 @@ impl Qp {
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let mut now = Now::default();
-        let waits = locked.talk.on_post(|| now.look());
+        let waits = locked.delayed_ack.on_post(|| now.look());
         let at = locked.time_of_post(&mut now);
         let (result, is_short) = self.with_sending_cx(&mut locked, at, |locked, cx| {
             (f(locked, cx), self.build_short(locked, cx))
@@ -80,7 +80,7 @@ impl Qp {
     pub(super) fn step_receiving<R>(&self, f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R) -> R {
         let run = |locked: &mut _, now| self.with_sending_cx(locked, now, f);
         self.step_with(false, run, |locked| {
-            let holds = locked.holds_ack || locked.talk.due().is_some();
+            let holds = locked.holds_ack || locked.delayed_ack.due().is_some();
             holds && locked.transport.owes_only_ack()
         })
     }
@@ -94,7 +94,7 @@ impl Qp {
         let now = clock::monotonic();
         let mut locked = self.lock();
         if answers {
-            locked.talk.on_post(|| now);
+            locked.delayed_ack.on_post(|| now);
         }
         let result = run(&mut locked, now);
         if !is_silent(&locked) {
@@ -181,7 +181,7 @@ impl Qp {
         let Transport::Rc(_) = locked.transport else {
             return;
         };
-        locked.short_rings.publish_held();
+        locked.short_rings.publish_delayed_ack();
         if let Some(Path {
             reach: Reach::Link(egress),
             ..
@@ -286,7 +286,7 @@ impl Qp {
             locked.closes_at = None;
             self.transmit(locked, now);
         }
-        if locked.talk.ends(now) {
+        if locked.delayed_ack.ends(now) {
             self.transmit(locked, now);
         }
         self.end_wait(locked, now);

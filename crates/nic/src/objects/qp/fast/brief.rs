@@ -101,7 +101,7 @@ impl Qp {
         let may = !locked.queued && !locked.retired && locked.transport.owes_only_ack();
         let is_ferroce_peer = self.is_ferroce_peer.load(Ordering::Relaxed);
         let may_wait = lossless || few && is_ferroce_peer && !locked.transport.is_unanswered();
-        if may && may_wait && locked.talk.holds_ack(now) {
+        if may && may_wait && locked.delayed_ack.holds_ack(now) {
             self.keep_timer(locked);
             return true;
         }

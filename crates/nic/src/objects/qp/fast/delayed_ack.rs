@@ -1,14 +1,14 @@
 //! Whether what was taken from a short ring is said at once or with the program's answer.
 //!
-//! Other than an acknowledgement that waits on a ring or on the wire (`talk`) it waits for no
-//! clock, which would cost more than it saves: only until the program polls again.
+//! Other than an acknowledgement that waits on a ring or on the wire (`delayed_ack`) it waits for
+//! no clock, which would cost more than it saves: only until the program polls again.
 
 /// Answers in a row that make a conversation.
 const HABIT: u8 = 4;
 
 /// What is known of the program's answers, and what waits for the next one.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct RingDelayedAck {
     /// A message came, and no answer since.
     asked: bool,
     /// Messages in a row that were answered before the next one came, and before the program polled
@@ -18,7 +18,7 @@ pub(super) struct Held {
     read: Option<u32>,
 }
 
-impl Held {
+impl RingDelayedAck {
     /// Messages were taken up to a position, for a program that polls or by the device thread.
     /// Returns whether that is to be said now.
     #[inline]
@@ -67,31 +67,37 @@ mod tests {
 
     #[test]
     fn only_where_answers_are_the_rule_do_they_say_it() {
-        let mut held = Held::default();
+        let mut delayed_ack = RingDelayedAck::default();
         for at in 0..u32::from(HABIT) {
-            assert!(held.on_taken(at, true), "not known yet");
-            assert_eq!(held.on_answer(), None);
+            assert!(delayed_ack.on_taken(at, true), "not known yet");
+            assert_eq!(delayed_ack.on_answer(), None);
         }
-        assert!(!held.on_taken(10, true));
-        assert_eq!(held.on_answer(), Some(10));
-        assert_eq!(held.on_answer(), None, "it is said");
-        assert!(held.on_taken(10, false), "nobody polls who would answer");
-        held.on_answer();
-        assert!(!held.on_taken(11, true));
-        assert_eq!(held.end(), Some(11), "no answer");
-        assert_eq!(held.end(), None);
-        assert!(held.on_taken(12, true), "not the rule any more");
+        assert!(!delayed_ack.on_taken(10, true));
+        assert_eq!(delayed_ack.on_answer(), Some(10));
+        assert_eq!(delayed_ack.on_answer(), None, "it is said");
+        assert!(
+            delayed_ack.on_taken(10, false),
+            "nobody polls who would answer"
+        );
+        delayed_ack.on_answer();
+        assert!(!delayed_ack.on_taken(11, true));
+        assert_eq!(delayed_ack.end(), Some(11), "no answer");
+        assert_eq!(delayed_ack.end(), None);
+        assert!(delayed_ack.on_taken(12, true), "not the rule any more");
     }
 
     #[test]
     fn a_stream_is_no_conversation() {
-        let mut held = Held::default();
+        let mut delayed_ack = RingDelayedAck::default();
         for at in 0..=u32::from(HABIT) {
-            held.on_taken(at, true);
-            held.on_answer();
+            delayed_ack.on_taken(at, true);
+            delayed_ack.on_answer();
         }
-        assert!(!held.on_taken(20, true));
-        assert!(held.on_taken(21, true), "the last one was not answered");
-        assert_eq!(held.end(), None, "a later word says it all");
+        assert!(!delayed_ack.on_taken(20, true));
+        assert!(
+            delayed_ack.on_taken(21, true),
+            "the last one was not answered"
+        );
+        assert_eq!(delayed_ack.end(), None, "a later word says it all");
     }
 }

@@ -110,14 +110,14 @@ impl ShortRings {
     /// that nobody will look at.
     pub(super) fn close(&mut self) -> bool {
         self.close_out();
-        self.publish_held();
+        self.publish_delayed_ack();
         self.into.take().is_some()
     }
 
     /// What waits for an answer waits no longer. Returns whether there was something.
-    pub(super) fn publish_held(&mut self) -> bool {
+    pub(super) fn publish_delayed_ack(&mut self) -> bool {
         let into = self.into.as_deref_mut();
-        into.is_some_and(Receiving::publish_held)
+        into.is_some_and(Receiving::publish_delayed_ack)
     }
 
     /// Puts a packet (its header, and the rest) into the short ring that it sends by, if a run goes
@@ -165,9 +165,9 @@ impl Qp {
 
     /// What was taken from its short ring is still to be said, and the program, which was expected
     /// to answer, polls instead; or it does nothing at all, and the device thread looks.
-    pub(crate) fn say_held(&self, now: Time) {
+    pub(crate) fn send_delayed_ack(&self, now: Time) {
         let mut locked = self.lock();
-        if locked.short_rings.publish_held() {
+        if locked.short_rings.publish_delayed_ack() {
             self.tell_who_sleeps(&mut locked);
         }
         let speaks = locked.transport.wants_transmit();

@@ -17,7 +17,7 @@ const HABIT: u8 = 4;
 
 /// What is known of the program's answers.
 #[derive(Debug, Default)]
-pub(in crate::objects::qp) struct Talk {
+pub(in crate::objects::qp) struct PacketDelayedAck {
     /// When the last message came that was not answered yet.
     asked: Option<Time>,
     /// Messages in a row that were answered soon, at most [`HABIT`].
@@ -26,7 +26,7 @@ pub(in crate::objects::qp) struct Talk {
     holds: Option<Time>,
 }
 
-impl Talk {
+impl PacketDelayedAck {
     /// A message came, and an acknowledgement is all that there is to say. Whether that is to wait,
     /// until [`due`](Self::due).
     pub(in crate::objects::qp) fn holds_ack(&mut self, now: Time) -> bool {
@@ -80,43 +80,46 @@ mod tests {
     const STEP: Duration = Duration::from_micros(10);
 
     /// A conversation at `now`.
-    fn conversation(now: Time) -> Talk {
-        let mut talk = Talk::default();
+    fn conversation(now: Time) -> PacketDelayedAck {
+        let mut delayed_ack = PacketDelayedAck::default();
         for _ in 0..HABIT {
-            assert!(!talk.holds_ack(now));
-            talk.on_post(|| now + STEP);
+            assert!(!delayed_ack.holds_ack(now));
+            delayed_ack.on_post(|| now + STEP);
         }
-        talk
+        delayed_ack
     }
 
     #[test]
     fn the_acknowledgement_waits_where_answers_come_soon() {
         let now = Time(1_000_000);
-        let mut talk = conversation(now);
-        assert!(talk.holds_ack(now));
-        assert_eq!(talk.due(), Some(now + SOON));
-        talk.on_post(|| unreachable!("what waits has not waited for long"));
-        assert_eq!(talk.due(), None);
-        assert!(talk.holds_ack(now));
-        assert!(!talk.ends(now + STEP) && talk.ends(now + SOON));
-        assert!(!talk.holds_ack(now), "no answer came");
+        let mut delayed_ack = conversation(now);
+        assert!(delayed_ack.holds_ack(now));
+        assert_eq!(delayed_ack.due(), Some(now + SOON));
+        delayed_ack.on_post(|| unreachable!("what waits has not waited for long"));
+        assert_eq!(delayed_ack.due(), None);
+        assert!(delayed_ack.holds_ack(now));
+        assert!(!delayed_ack.ends(now + STEP) && delayed_ack.ends(now + SOON));
+        assert!(!delayed_ack.holds_ack(now), "no answer came");
     }
 
     #[test]
     fn a_stream_and_late_answers_are_no_conversation() {
         let now = Time(1_000_000);
-        let mut talk = conversation(now);
-        assert!(talk.holds_ack(now));
-        assert!(!talk.holds_ack(now), "a second message before an answer");
-        let mut talk = conversation(now);
-        assert!(talk.holds_ack(now));
-        assert!(talk.ends(now + SOON));
-        talk.on_post(|| now + SOON);
-        assert!(!talk.holds_ack(now));
-        let mut talk = Talk::default();
+        let mut delayed_ack = conversation(now);
+        assert!(delayed_ack.holds_ack(now));
+        assert!(
+            !delayed_ack.holds_ack(now),
+            "a second message before an answer"
+        );
+        let mut delayed_ack = conversation(now);
+        assert!(delayed_ack.holds_ack(now));
+        assert!(delayed_ack.ends(now + SOON));
+        delayed_ack.on_post(|| now + SOON);
+        assert!(!delayed_ack.holds_ack(now));
+        let mut delayed_ack = PacketDelayedAck::default();
         for _ in 0..=HABIT {
-            assert!(!talk.holds_ack(now));
-            talk.on_post(|| now + SOON);
+            assert!(!delayed_ack.holds_ack(now));
+            delayed_ack.on_post(|| now + SOON);
         }
     }
 }

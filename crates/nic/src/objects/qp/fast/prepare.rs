@@ -106,7 +106,7 @@ fn look(locked: &mut Locked) {
 fn is_usual(locked: &Locked) -> bool {
     !locked.queued
         && !locked.retired
-        && locked.talk.is_idle()
+        && locked.delayed_ack.is_idle()
         && locked.report.packets == Some(Carrier::ShortRing)
         && locked.fails_at.is_none()
         && locked.granted.is_some()

@@ -6,7 +6,7 @@ use ferroce_os::ring::{ShortRingAck, ShortRingConsumer, ShortRingReceiver};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, QpType};
 
-use super::delayed_ack::Held;
+use super::delayed_ack::RingDelayedAck;
 use super::early_completion::Checked;
 use super::take::{Next, Taken, whole};
 use crate::base::counters::DropReason;
@@ -22,7 +22,7 @@ use crate::objects::qp::transport::Transport;
 pub(super) struct Receiving {
     pub(super) receiver: ShortRingReceiver,
     pub(super) eye: Arc<Eye>,
-    pub(super) held: Held,
+    pub(super) delayed_ack: RingDelayedAck,
     /// The receive that is the first one when one more message is taken.
     pub(super) next: Option<Checked>,
 }
@@ -35,7 +35,7 @@ impl Receiving {
         &mut self,
         early_limit: impl FnOnce(Option<Checked>) -> Option<u8>,
     ) -> Option<ShortRingAck> {
-        let read = self.held.on_answer()?;
+        let read = self.delayed_ack.on_answer()?;
         let early_limit = early_limit(self.next.take());
         self.eye.hold(false);
         self.eye.set_promises(early_limit.is_some());
@@ -48,7 +48,7 @@ impl Receiving {
 
     /// The message did not go, and what it would have said waits.
     pub(super) fn hold(&mut self, read: u32) {
-        self.held.put_back(read);
+        self.delayed_ack.put_back(read);
         self.eye.hold(true);
         self.eye.set_promises(false);
     }
@@ -67,14 +67,14 @@ impl Receiving {
 
     /// Messages were taken up to a position, which is said now.
     fn publish(&mut self, read: u32) {
-        self.held.end();
+        self.delayed_ack.end();
         self.eye.hold(false);
         self.receiver.publish(read);
     }
 
     /// What waits for an answer waits no longer. Returns whether there was something.
-    pub(super) fn publish_held(&mut self) -> bool {
-        let read = self.held.end();
+    pub(super) fn publish_delayed_ack(&mut self) -> bool {
+        let read = self.delayed_ack.end();
         if let Some(read) = read {
             self.eye.hold(false);
             self.receiver.publish(read);
@@ -90,7 +90,7 @@ impl Receiving {
         if messages != 1 {
             self.next = None;
         }
-        let says = self.held.on_taken(read, is_polled);
+        let says = self.delayed_ack.on_taken(read, is_polled);
         if says {
             self.receiver.publish(read);
         }
@@ -122,7 +122,7 @@ impl Qp {
         locked.short_rings.into = Some(Box::new(Receiving {
             receiver: ShortRingConsumer::accept(offer.short_ring.clone(), offer.number),
             eye: Arc::clone(&eye),
-            held: Held::default(),
+            delayed_ack: RingDelayedAck::default(),
             next: None,
         }));
         Some(eye)

@@ -83,7 +83,7 @@ impl Taken {
         // There is only one then, and a look at where the next one will be would keep the answer
         // waiting: no store is seen before the loads that come earlier, and that line takes as long
         // as a message.
-        let is_answered = delivery.is_polled() && into.held.is_conversation();
+        let is_answered = delivery.is_polled() && into.delayed_ack.is_conversation();
         let receiver = &mut into.receiver;
         if !eligibility.takes() && rc.is_ready_to_take() {
             eligibility.set_takes();
