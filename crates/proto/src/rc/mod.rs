@@ -69,7 +69,7 @@ use crate::time::Time;
 use crate::verbs::{PathMigState, PostError, QpEvent, QpState, QpType, RecvWr, SendOp, SendWr};
 use crate::wire::{Operation, Packet, Position};
 
-pub use self::fast::send::{Swift, SwiftHead};
+pub use self::fast::send::{FastHead, FastOutcome};
 pub use self::fast::short::MAX_SHORT;
 pub use self::rendezvous::{MAX_RENDEZVOUS, MIN_RENDEZVOUS, Rendezvous};
 pub use budget::{Budget, Stake};

@@ -293,13 +293,13 @@ impl Qp {
 
     /// Returns when no step is under way that was when this was called.
     pub(crate) fn end_step(&self) {
-        drop(self.lock_swiftly());
+        drop(self.lock_fast());
     }
 
     /// What its peer may hold for taken is taken when this returns, and another queue pair may
     /// promise something.
     pub(crate) fn end_early_completion(&self) {
-        let mut locked = self.lock_swiftly();
+        let mut locked = self.lock_fast();
         self.settle_early_completion(&mut locked);
         // Even if it promised nothing just now.
         self.nic().release_early_completion(self.qpn);
@@ -307,7 +307,7 @@ impl Qp {
 
     /// Takes its lock, for anything at all.
     fn lock(&self) -> LockGuard<'_, Locked> {
-        let mut locked = self.lock_swiftly();
+        let mut locked = self.lock_fast();
         self.end_eligibility(&mut locked);
         locked
     }
@@ -322,7 +322,7 @@ impl Qp {
     /// Takes its lock, for what leaves the queue pair as
     /// [`Eligibility`](self::fast::eligibility::Eligibility) as it is.
     #[inline]
-    fn lock_swiftly(&self) -> LockGuard<'_, Locked> {
+    fn lock_fast(&self) -> LockGuard<'_, Locked> {
         self.locked.lock()
     }
 

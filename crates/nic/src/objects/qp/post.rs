@@ -23,11 +23,11 @@ impl Qp {
     /// As [`post_send`](Self::post_send), without an index.
     #[inline]
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
-        let mut locked = self.lock_swiftly();
+        let mut locked = self.lock_fast();
         if let Some(send) = wr.as_plain()
             && let Some(completes_early) = self.put_plain(&mut locked, &send)
         {
-            self.sent_swiftly(&mut locked, wr, completes_early);
+            self.commit_fast(&mut locked, wr, completes_early);
             return Ok(());
         }
         self.post_generally(locked, wr)
@@ -37,17 +37,17 @@ impl Qp {
     /// called.
     #[inline]
     pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
-        let mut locked = self.lock_swiftly();
-        let completes_early = self.put_swiftly(&mut locked, send);
+        let mut locked = self.lock_fast();
+        let completes_early = self.put_fast(&mut locked, send);
         if let Some(completes_early) = completes_early {
-            self.sent_swiftly(&mut locked, *send, completes_early);
+            self.commit_fast(&mut locked, *send, completes_early);
         }
         completes_early.is_some()
     }
-    /// As [`put_swiftly`](Self::put_swiftly), which is inline where most SENDs come by.
+    /// As [`put_fast`](Self::put_fast), which is inline where most SENDs come by.
     #[inline(never)]
     fn put_plain(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<bool> {
-        self.put_swiftly(locked, send)
+        self.put_fast(locked, send)
     }
     #[cold]
     fn post_generally(&self, mut locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
@@ -79,7 +79,7 @@ impl Qp {
     /// nothing has happened, and [`post_one_recv`](Self::post_one_recv) is to be called.
     #[inline]
     pub fn post_plain_recv(&self, wr_id: u64, sge: Sge) -> bool {
-        let mut locked = self.lock_swiftly();
+        let mut locked = self.lock_fast();
         let Some(rc) = quiet_queue(&mut locked, 1) else {
             return false;
         };
@@ -95,7 +95,7 @@ impl Qp {
     /// As [`post_one_send`](Self::post_one_send).
     #[inline]
     pub fn post_one_recv(&self, wr: RecvWr) -> Result<(), Error> {
-        let mut locked = self.lock_swiftly();
+        let mut locked = self.lock_fast();
         if let Some(rc) = quiet_queue(&mut locked, wr.sges.len()) {
             rc.post_recv_quietly(wr);
             return Ok(());

@@ -253,7 +253,7 @@ impl Qp {
 
     /// Its entry in the table of timers is due.
     pub(crate) fn on_timer(&self, now: Time) {
-        let mut locked = self.lock_swiftly();
+        let mut locked = self.lock_fast();
         if locked.timer.is_none_or(|entry| entry > now) {
             return;
         }

@@ -18,9 +18,9 @@ use crate::wire::{BriefSend, Bth, Opcode, Operation, Position, pad_count, padded
 /// The opcode of a SEND in one packet.
 const SEND_ONLY: Opcode = Opcode::rc(Operation::Send, Position::Only);
 
-/// What the packets that a queue pair sends swiftly have in common.
+/// What the packets that a queue pair sends the fast way have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwiftHead {
+pub struct FastHead {
     /// First two words of their headers, without what a message adds.
     words: [u32; 2],
     /// Most bytes of a message.
@@ -29,12 +29,12 @@ pub struct SwiftHead {
 
 impl RcQp {
     /// If all that was posted is sent and nothing is owed or timed: then
-    /// [`write_swiftly`](Self::write_swiftly) and
-    /// [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called. It stays so as long as
-    /// nothing else is called than these and [`sent_swiftly`](Self::sent_swiftly),
-    /// [`take_swiftly`](Self::take_swiftly) and [`post_recv_quietly`](Self::post_recv_quietly).
+    /// [`prepare_fast`](Self::prepare_fast) and
+    /// [`acknowledge_fast`](Self::acknowledge_fast) can be called. It stays so as long as
+    /// nothing else is called than these and [`commit_fast`](Self::commit_fast),
+    /// [`take_fast`](Self::take_fast) and [`post_recv_quietly`](Self::post_recv_quietly).
     #[must_use]
-    pub fn swift_head(&self) -> Option<SwiftHead> {
+    pub fn fast_head(&self) -> Option<FastHead> {
         let (shared, requester) = (&self.shared, &self.requester);
         let is_ready = is_usual(shared)
             && shared.config.cap.max_send_sge > 0
@@ -44,20 +44,20 @@ impl RcQp {
             && !requester.peer_gone;
         let header = requester.send_header(shared, SendFlags::empty());
         let [first, second, _] = header.to_words(0);
-        is_ready.then(|| SwiftHead {
+        is_ready.then(|| FastHead {
             words: [first, second],
             longest: shared.mtu(),
         })
     }
 
-    /// Whether [`acknowledge_swiftly`](Self::acknowledge_swiftly) can be called.
+    /// Whether [`acknowledge_fast`](Self::acknowledge_fast) can be called.
     #[must_use]
     pub fn is_ready_for_acks(&self) -> bool {
         is_usual(&self.shared) && self.requester.is_quiet(&self.shared)
     }
 
-    /// Whether [`take_swiftly`](Self::take_swiftly) can be called. It stays so as
-    /// [`swift_head`](Self::swift_head) does.
+    /// Whether [`take_fast`](Self::take_fast) can be called. It stays so as
+    /// [`fast_head`](Self::fast_head) does.
     #[must_use]
     pub fn is_ready_to_take(&self) -> bool {
         let shared = &self.shared;
@@ -67,20 +67,20 @@ impl RcQp {
         receives && is_plain(shared) && !self.is_armed() && self.responder.is_between(shared)
     }
 
-    /// Makes the packet of a SEND that could go out now, with what [`swift_head`](Self::swift_head)
+    /// Makes the packet of a SEND that could go out now, with what [`fast_head`](Self::fast_head)
     /// gave: returns its header, as words in memory, and what is behind it, which is in `room`
     /// unless it is the inline data as they are. Nothing has changed: once the packet is where the
-    /// peer finds it, call [`sent_swiftly`](Self::sent_swiftly).
+    /// peer finds it, call [`commit_fast`](Self::commit_fast).
     #[inline]
-    pub fn write_swiftly<'r>(
+    pub fn prepare_fast<'r>(
         &self,
-        common: &SwiftHead,
+        common: &FastHead,
         (opens, memory): (&mut impl Opens, &impl Memory),
         send: &PlainSend<'r>,
         room: &'r mut [u8],
     ) -> Option<([u32; 3], &'r [u8])> {
         let shared = &self.shared;
-        debug_assert_eq!(self.swift_head().as_ref(), Some(common));
+        debug_assert_eq!(self.fast_head().as_ref(), Some(common));
         let len = payload_of(shared, send).filter(|len| *len <= common.longest)?;
         let (bytes, end) = (len as usize, padded_len(len as usize));
         if !self.requester.has_place(shared, len) || end > room.len() {
@@ -110,7 +110,7 @@ impl RcQp {
         self.requester.next_psn().minus(1)
     }
 
-    /// If [`take_swiftly`](Self::take_swiftly) would find a receive for a message behind `ahead`
+    /// If [`take_fast`](Self::take_fast) would find a receive for a message behind `ahead`
     /// others, and its memory open: the most bytes that the message may have.
     #[inline]
     pub fn room_for(&self, ahead: usize, opens: &mut impl Opens) -> Option<u32> {
@@ -123,14 +123,14 @@ impl RcQp {
         opened.ok().map(|_| sge.length)
     }
 
-    /// Queues a SEND whose packet [`write_swiftly`](Self::write_swiftly) has written and the peer
+    /// Queues a SEND whose packet [`prepare_fast`](Self::prepare_fast) has written and the peer
     /// can find.
     #[expect(
         clippy::inline_always,
         reason = "a few words, which are not to go through memory"
     )]
     #[inline(always)]
-    pub fn sent_swiftly(&mut self, wr: impl Into<SendWr>) {
+    pub fn commit_fast(&mut self, wr: impl Into<SendWr>) {
         let requester = &mut self.requester;
         let length = requester.queue.push_sent(wr.into());
         requester.waiting.pass();
@@ -143,9 +143,9 @@ impl RcQp {
     }
 }
 
-/// What became of something that was to be done swiftly.
+/// What became of something that was to be done the fast way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Swift {
+pub enum FastOutcome {
     /// It is done.
     Done,
     /// All of it, or the rest, is for the general way.
@@ -163,7 +163,7 @@ impl RcQp {
         reason = "a completion is not to go through memory"
     )]
     #[inline(always)]
-    pub fn take_swiftly(
+    pub fn take_fast(
         &mut self,
         (opens, write): (
             &mut impl Opens,
@@ -171,15 +171,15 @@ impl RcQp {
         ),
         sink: &mut impl Sink,
         message: &BriefSend,
-    ) -> Swift {
+    ) -> FastOutcome {
         debug_assert!(self.is_ready_to_take());
         match self
             .responder
             .take_brief(&self.shared, (opens, write), sink, message)
         {
-            None => Swift::Unusual,
-            Some(Ok(())) => Swift::Done,
-            Some(Err(_)) => Swift::Overflow,
+            None => FastOutcome::Unusual,
+            Some(Ok(())) => FastOutcome::Done,
+            Some(Err(_)) => FastOutcome::Overflow,
         }
     }
 
@@ -191,19 +191,19 @@ impl RcQp {
     /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages of one
     /// packet. What was acknowledged before changes nothing.
     #[inline]
-    pub fn acknowledge_swiftly(&mut self, sink: &mut impl Sink, psn: Psn) -> Swift {
+    pub fn acknowledge_fast(&mut self, sink: &mut impl Sink, psn: Psn) -> FastOutcome {
         let (shared, requester) = (&self.shared, &mut self.requester);
         debug_assert!(is_usual(shared) && requester.is_quiet(shared));
         let sequence = match requester.flight.sequence_of(psn) {
             Ok(sequence) => sequence,
-            Err(distance) if distance < 0 => return Swift::Done,
-            Err(_) => return Swift::Unusual,
+            Err(distance) if distance < 0 => return FastOutcome::Done,
+            Err(_) => return FastOutcome::Unusual,
         };
-        let (mut bytes, mut outcome) = (0, Swift::Done);
-        while requester.flight.oldest() <= sequence && outcome == Swift::Done {
+        let (mut bytes, mut outcome) = (0, FastOutcome::Done);
+        while requester.flight.oldest() <= sequence && outcome == FastOutcome::Done {
             match requester.retire_short(shared, sink) {
                 Some((cost, outcome_of_one)) => (bytes, outcome) = (bytes + cost, outcome_of_one),
-                None => outcome = Swift::Unusual,
+                None => outcome = FastOutcome::Unusual,
             }
         }
         if bytes > 0 {
@@ -237,7 +237,11 @@ impl Requester {
     /// Takes the oldest work request, which is acknowledged, off the queue, if it is a message of
     /// one packet. Returns what it took of the window.
     #[inline]
-    fn retire_short(&mut self, shared: &Shared, sink: &mut impl Sink) -> Option<(u64, Swift)> {
+    fn retire_short(
+        &mut self,
+        shared: &Shared,
+        sink: &mut impl Sink,
+    ) -> Option<(u64, FastOutcome)> {
         let wqe = self.queue.front().filter(|wqe| wqe.is_short_message())?;
         let cost = u64::from(PACKET_COST) + u64::from(wqe.length);
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
@@ -246,10 +250,10 @@ impl Requester {
         self.moved = Moved::default();
         self.flight.on_one_acknowledged(cost);
         if wc.is_some_and(|wc| !sink.send_completion(wc, false)) {
-            return Some((cost, Swift::Overflow));
+            return Some((cost, FastOutcome::Overflow));
         }
         sink.note(Noted::Sent);
-        Some((cost, Swift::Done))
+        Some((cost, FastOutcome::Done))
     }
 
     /// Whether one more work request may be queued, and its packet with so many bytes go.

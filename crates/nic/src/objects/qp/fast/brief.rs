@@ -141,7 +141,7 @@ impl Qp {
         &self,
         wrs: &mut dyn Iterator<Item = RecvWr>,
     ) -> Option<(usize, RecvWr)> {
-        let mut locked = self.lock_swiftly();
+        let mut locked = self.lock_fast();
         for (posted, wr) in wrs.enumerate() {
             let Some(rc) = quiet_queue(&mut locked, wr.sges.len()) else {
                 return Some((posted, wr));

@@ -17,7 +17,7 @@
 //! message at a time is promised, the one behind all that were taken, by one queue pair of the
 //! process.
 
-use ferroce_proto::rc::{RcQp, Swift};
+use ferroce_proto::rc::{FastOutcome, RcQp};
 
 use super::ShortRings;
 use super::receive::Receiving;
@@ -107,7 +107,7 @@ impl Qp {
             &mut Results::new(self, delivery),
             psn,
         );
-        if done != Swift::Done {
+        if done != FastOutcome::Done {
             let now = locked.seen;
             self.end_eligibility(locked);
             self.on_general_ack(locked, (psn, done), now);

@@ -7,12 +7,12 @@
 //! ([`Qp::lock`](super::super::Qp::lock)), or lets the transport do anything else
 //! ([`Qp::run_delivering`](super::super::Qp::run_delivering)), makes the next message look again.
 
-use ferroce_proto::rc::SwiftHead;
+use ferroce_proto::rc::FastHead;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::objects::qp) struct Eligibility {
-    sends: Option<SwiftHead>,
+    sends: Option<FastHead>,
     takes: bool,
 }
 
@@ -20,7 +20,7 @@ impl Eligibility {
     /// If a SEND may go into the short ring, and an acknowledgement be taken out of it, whatever
     /// else there is to look at: what SENDs have in common.
     #[inline]
-    pub(in crate::objects::qp) fn sends(&self) -> Option<&SwiftHead> {
+    pub(in crate::objects::qp) fn sends(&self) -> Option<&FastHead> {
         self.sends.as_ref()
     }
 
@@ -31,7 +31,7 @@ impl Eligibility {
     }
 
     /// SENDs may go into the short ring.
-    pub(in crate::objects::qp) fn set_sends(&mut self, common: SwiftHead) {
+    pub(in crate::objects::qp) fn set_sends(&mut self, common: FastHead) {
         self.sends = Some(common);
     }
 

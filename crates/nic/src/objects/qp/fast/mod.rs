@@ -147,7 +147,7 @@ impl Qp {
     /// There is something in one of its short rings, at its end of that. Completions may go to a
     /// program that polls.
     pub(crate) fn on_short_ring(&self, end: End, (now, delivery): (Time, &mut DirectDelivery<'_>)) {
-        let mut locked = self.lock_swiftly();
+        let mut locked = self.lock_fast();
         if locked.retired {
             return;
         }
@@ -179,7 +179,7 @@ impl Qp {
 
     /// Wakes the receiver of its short ring, if that went to sleep just when something was put in.
     pub(crate) fn wake_late(&self) {
-        if let Some(out) = &mut self.lock_swiftly().short_rings.out {
+        if let Some(out) = &mut self.lock_fast().short_rings.out {
             out.wake_late();
         }
     }

@@ -14,11 +14,11 @@ use crate::objects::qp::transport::Transport;
 
 impl Qp {
     /// Puts one SEND that is not posted yet into the short ring, if that runs and nothing else is
-    /// to be done with the SEND or before it. If it is there, [`sent_swiftly`](Self::sent_swiftly)
+    /// to be done with the SEND or before it. If it is there, [`commit_fast`](Self::commit_fast)
     /// is to be called, with what is returned. If not, nothing has happened.
     #[expect(clippy::inline_always, reason = "each message goes this way")]
     #[inline(always)]
-    pub(in crate::objects::qp) fn put_swiftly(
+    pub(in crate::objects::qp) fn put_fast(
         &self,
         locked: &mut Locked,
         send: &PlainSend<'_>,
@@ -45,7 +45,7 @@ impl Qp {
             qp: self,
             memo: from,
         };
-        let (head, rest) = rc.write_swiftly(common, (&mut opens, &RawMemory), send, room)?;
+        let (head, rest) = rc.prepare_fast(common, (&mut opens, &RawMemory), send, room)?;
         let takes = eligibility.takes();
         let receives = Receives {
             qp: self,
@@ -75,14 +75,14 @@ impl Qp {
         reason = "a work request is not to go through memory"
     )]
     #[inline(always)]
-    pub(in crate::objects::qp) fn sent_swiftly(
+    pub(in crate::objects::qp) fn commit_fast(
         &self,
         locked: &mut Locked,
         wr: impl Into<SendWr>,
         completes_early: bool,
     ) {
         if let Transport::Rc(rc) = &mut locked.transport {
-            rc.sent_swiftly(wr);
+            rc.commit_fast(wr);
         }
         if completes_early {
             self.complete_early(locked);
@@ -95,7 +95,7 @@ impl Qp {
 fn look(locked: &mut Locked) {
     if let Transport::Rc(rc) = &locked.transport
         && is_usual(locked)
-        && let Some(common) = rc.swift_head()
+        && let Some(common) = rc.fast_head()
     {
         locked.eligibility.set_sends(common);
     }

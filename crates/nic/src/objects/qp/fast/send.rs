@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferroce_os::ring::{Head, LONGEST, ShortRingAck, ShortRingSender};
 use ferroce_proto::ids::{Msn, Psn, Qpn};
-use ferroce_proto::rc::Swift;
+use ferroce_proto::rc::FastOutcome;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Bth, Opcode};
 
@@ -345,7 +345,7 @@ impl Qp {
             &mut Results::new(self, delivery),
             psn,
         );
-        if taken != Swift::Done {
+        if taken != FastOutcome::Done {
             self.settle_early_completion(locked);
             self.on_general_ack(locked, (psn, taken), now);
         }
@@ -357,10 +357,10 @@ impl Qp {
     pub(super) fn on_general_ack(
         &self,
         locked: &mut Locked,
-        (psn, so_far): (Psn, Swift),
+        (psn, so_far): (Psn, FastOutcome),
         now: Time,
     ) {
-        if so_far == Swift::Overflow {
+        if so_far == FastOutcome::Overflow {
             self.with_cx(locked, now, |locked, cx| {
                 locked.transport.on_cq_overflow(cx)
             });

@@ -3,7 +3,7 @@
 use ferroce_os::ring::Head;
 use ferroce_proto::ids::Psn;
 use ferroce_proto::mr::Span;
-use ferroce_proto::rc::{RcQp, Swift};
+use ferroce_proto::rc::{FastOutcome, RcQp};
 use ferroce_proto::wire::{BriefSend, Bth};
 use smallvec::SmallVec;
 
@@ -30,7 +30,7 @@ pub(super) enum Next {
     Unusual(Head, usize),
     /// A message that is still in its slot says that the peer has taken what was sent up to a PSN,
     /// which is not as usual.
-    Acknowledged(Psn, Swift),
+    Acknowledged(Psn, FastOutcome),
     /// The completion of a message found no room.
     Overflow,
     /// Nothing that could be taken any more.
@@ -103,7 +103,7 @@ impl Taken {
                 && let Some(psn) = out.on_ack(ack)
             {
                 let so_far = acknowledge(rc, eligibility, &mut Results::new(qp, delivery), psn);
-                if so_far != Swift::Done {
+                if so_far != FastOutcome::Done {
                     return Next::Acknowledged(psn, so_far);
                 }
             }
@@ -119,10 +119,10 @@ impl Taken {
             };
             let sink = &mut Results::new(qp, delivery);
             let write = |span: Span<'_>| receiver.write_out(waiting, span);
-            match rc.take_swiftly((&mut opens, write), sink, &message) {
-                Swift::Done => receiver.pass(waiting),
-                Swift::Unusual => return unusual(receiver.take(waiting, room)),
-                Swift::Overflow => {
+            match rc.take_fast((&mut opens, write), sink, &message) {
+                FastOutcome::Done => receiver.pass(waiting),
+                FastOutcome::Unusual => return unusual(receiver.take(waiting, room)),
+                FastOutcome::Overflow => {
                     receiver.pass(waiting);
                     return Next::Overflow;
                 }
@@ -151,11 +151,11 @@ pub(super) fn acknowledge(
     eligibility: &Eligibility,
     sink: &mut Results<'_, '_>,
     psn: Psn,
-) -> Swift {
+) -> FastOutcome {
     if eligibility.sends().is_some() || rc.is_ready_for_acks() {
-        rc.acknowledge_swiftly(sink, psn)
+        rc.acknowledge_fast(sink, psn)
     } else {
-        Swift::Unusual
+        FastOutcome::Unusual
     }
 }
 

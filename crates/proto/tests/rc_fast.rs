@@ -1,5 +1,5 @@
-//! What is sent, received and acknowledged swiftly (module `fast::send`) leaves the same packets,
-//! completions, memory and state as what goes the general way.
+//! What is sent, received and acknowledged the fast way (module `fast::send`) leaves the same
+//! packets, completions, memory and state as what goes the general way.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{bytes, expect_more, seeds};
 use ferroce_proto::ids::{Key, Srqn};
 use ferroce_proto::mr::{Memory, Span};
-use ferroce_proto::rc::{LinkTraits, Swift, SwiftHead};
+use ferroce_proto::rc::{FastHead, FastOutcome, LinkTraits};
 use ferroce_proto::testkit::{Arena, Node, Pair, Rng, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{
     AttrMask, Mtu, PathMigState, Payload, PostError, QpAttr, QpState, RecvWr, SendFlags, SendOp,
@@ -27,7 +27,7 @@ const MEMORY: usize = 20_000;
 /// Receives go from here on.
 const RECEIVED: u64 = 10_000;
 
-/// How often the swift way was open.
+/// How often the fast way was open.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     sent: usize,
@@ -45,10 +45,10 @@ impl Counts {
     }
 }
 
-/// Which swift ways are known to be open.
+/// Which fast ways are known to be open.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
-    sends: Option<SwiftHead>,
+    sends: Option<FastHead>,
     takes: bool,
 }
 
@@ -56,8 +56,8 @@ struct Open {
 struct Ends {
     pair: Pair,
     lossless: bool,
-    /// They take the swift way wherever it is open.
-    swift: Option<Counts>,
+    /// They take the fast way wherever it is open.
+    fast: Option<Counts>,
     /// What was found open for A, and for B, and is not asked again until something goes the
     /// general way.
     open: [Open; 2],
@@ -68,7 +68,7 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(mut pair: Pair, setup: &Setup, is_swift: bool) -> Self {
+    fn new(mut pair: Pair, setup: &Setup, is_fast: bool) -> Self {
         let mut rng = Rng::new(setup.seed);
         for side in [Side::A, Side::B] {
             let memory = &pair.node(side).memory;
@@ -77,14 +77,14 @@ impl Ends {
         Self {
             pair,
             lossless: setup.link.lossless,
-            swift: is_swift.then(Counts::default),
+            fast: is_fast.then(Counts::default),
             open: Default::default(),
             under_way: Default::default(),
             sent: Vec::new(),
         }
     }
 
-    /// A node, for something other than what the swift ways do.
+    /// A node, for something other than what the fast ways do.
     fn general(&mut self, side: Side) -> &mut Node {
         self.open[side as usize] = Open::default();
         self.pair.node(side)
@@ -103,23 +103,23 @@ impl Ends {
 
     /// Posts, and sends all that can go.
     fn post(&mut self, side: Side, request: &SendWr, room: usize) -> Result<(), PostError> {
-        if let Some(counts) = &mut self.swift {
+        if let Some(counts) = &mut self.fast {
             let Node {
                 qp, rights, memory, ..
             } = self.pair.node(side);
             let mut room = vec![0xee; room];
             let opens = (&mut &*rights, &*memory);
             let open = &mut self.open[side as usize];
-            open.sends = open.sends.or_else(|| qp.swift_head());
+            open.sends = open.sends.or_else(|| qp.fast_head());
             let written = request
                 .as_plain()
                 .zip(open.sends.as_ref())
-                .and_then(|(send, common)| qp.write_swiftly(common, opens, &send, &mut room));
+                .and_then(|(send, common)| qp.prepare_fast(common, opens, &send, &mut room));
             if let Some((head, rest)) = written {
                 let mut packet = head.map(u32::to_ne_bytes).concat();
                 packet.extend_from_slice(rest);
                 counts.sent += 1;
-                qp.sent_swiftly(request.clone());
+                qp.commit_fast(request.clone());
                 let len = packet.len() - Bth::LEN;
                 let behind = room.get(len..).unwrap_or_default();
                 assert!(behind.iter().all(|b| *b == 0xee), "behind the packet");
@@ -161,13 +161,12 @@ impl Ends {
         {
             delivered += 1;
             let packet = Packet::parse(&bytes).expect("well-formed");
-            let swiftly = Brief::parse(&bytes).and_then(|brief| self.take_swiftly(into, &brief));
-            if swiftly.is_none() {
+            let fast = Brief::parse(&bytes).and_then(|brief| self.take_fast(into, &brief));
+            if fast.is_none() {
                 self.open[into as usize] = Open::default();
             }
             let node = self.pair.node(into);
-            let taken =
-                swiftly.unwrap_or_else(|| node.with(now, |qp, cx| qp.on_packet(cx, &packet)));
+            let taken = fast.unwrap_or_else(|| node.with(now, |qp, cx| qp.on_packet(cx, &packet)));
             if !taken && self.lossless {
                 let sender = self.general(into.peer());
                 sender.with(now, |qp, cx| qp.on_dropped(cx));
@@ -176,9 +175,9 @@ impl Ends {
         delivered
     }
 
-    /// Takes a packet swiftly, if that way is open; whether it was taken.
-    fn take_swiftly(&mut self, into: Side, brief: &Brief<'_>) -> Option<bool> {
-        let (counts, now) = (self.swift.as_mut()?, self.pair.now);
+    /// Takes a packet the fast way, if that way is open; whether it was taken.
+    fn take_fast(&mut self, into: Side, brief: &Brief<'_>) -> Option<bool> {
+        let (counts, now) = (self.fast.as_mut()?, self.pair.now);
         let open = &mut self.open[into as usize];
         let node = self.pair.node(into);
         let before = format!("{:?} {:?}", node.qp, node.results);
@@ -197,24 +196,24 @@ impl Ends {
                 open.takes = !brief.bth.ack_req;
                 open.sends = open.sends.filter(|_| !brief.bth.ack_req);
                 let message = BriefSend::of(&brief.bth, payload.len());
-                (true, qp.take_swiftly(opens, results, &message))
+                (true, qp.take_fast(opens, results, &message))
             }
             BriefKind::Ack if open.sends.is_some() || qp.is_ready_for_acks() => {
-                (false, qp.acknowledge_swiftly(results, brief.bth.psn))
+                (false, qp.acknowledge_fast(results, brief.bth.psn))
             }
             BriefKind::Send(_) | BriefKind::Ack => return None,
         };
         match taken {
-            Swift::Done if is_send => counts.taken += 1,
-            Swift::Done => counts.acknowledged += 1,
-            Swift::Unusual if is_send => {
+            FastOutcome::Done if is_send => counts.taken += 1,
+            FastOutcome::Done => counts.acknowledged += 1,
+            FastOutcome::Unusual if is_send => {
                 let after = format!("{:?} {:?}", node.qp, node.results);
                 assert_eq!(before, after, "nothing has changed");
                 return None;
             }
             // What was acknowledged so far is; the rest is for the general way.
-            Swift::Unusual => return None,
-            Swift::Overflow => {
+            FastOutcome::Unusual => return None,
+            FastOutcome::Overflow => {
                 *open = Open::default();
                 counts.overflows += 1;
                 node.with(now, |qp, cx| match is_send {
@@ -290,7 +289,7 @@ impl Ends {
     }
 }
 
-/// Two pairs to which the same happens; only the first takes the swift way.
+/// Two pairs to which the same happens; only the first takes the fast way.
 struct Twins {
     ends: [Ends; 2],
     setup: Setup,
@@ -298,17 +297,17 @@ struct Twins {
 
 impl Twins {
     fn new(setup: Setup, pair: impl Fn(Setup) -> Pair) -> Self {
-        let ends = [true, false].map(|is_swift| Ends::new(pair(setup), &setup, is_swift));
+        let ends = [true, false].map(|is_fast| Ends::new(pair(setup), &setup, is_fast));
         Self { ends, setup }
     }
 
     /// Does the same to both, and compares what comes of it.
     #[track_caller]
     fn both<R: PartialEq + std::fmt::Debug>(&mut self, what: impl Fn(&mut Ends) -> R) -> R {
-        let [swift, general] = &mut self.ends;
-        let result = what(swift);
+        let [fast, general] = &mut self.ends;
+        let result = what(fast);
         assert_eq!(result, what(general));
-        let [one, other] = [swift, general].map(|ends| {
+        let [one, other] = [fast, general].map(|ends| {
             let pair = &ends.pair;
             let queries = [pair.a.qp.query(), pair.b.qp.query()];
             let results = format!("{:?}\n{:?}", pair.a.results, pair.b.results);
@@ -334,7 +333,7 @@ impl Twins {
     }
 
     fn counts(&self) -> Counts {
-        self.ends[0].swift.expect("the first is the swift one")
+        self.ends[0].fast.expect("the first is the fast one")
     }
 }
 
@@ -556,7 +555,7 @@ fn both_ways_leave_the_same_on_a_lossless_link() {
 }
 
 #[test]
-fn on_a_link_that_loses_nothing_is_sent_swiftly() {
+fn on_a_link_that_loses_nothing_is_sent_fast() {
     let mut counts = Counts::default();
     for seed in seeds(15) {
         println!("seed {seed}");
@@ -624,7 +623,7 @@ fn exchange(twins: &mut Twins, length: u32) {
 }
 
 #[test]
-fn every_length_up_to_the_mtu_goes_swiftly() {
+fn every_length_up_to_the_mtu_goes_fast() {
     let mut twins = warm(setup(0, LOSSLESS));
     for length in 0..=256 {
         exchange(&mut twins, length);
@@ -635,7 +634,7 @@ fn every_length_up_to_the_mtu_goes_swiftly() {
 }
 
 /// The last receive completion that has room, and the first that has not, by messages that are
-/// taken swiftly and acknowledged together.
+/// taken the fast way and acknowledged together.
 #[test]
 fn an_overflow_is_the_same_wherever_it_happens() {
     for room in 0..12 {
@@ -666,7 +665,7 @@ fn an_overflow_is_the_same_wherever_it_happens() {
 }
 
 #[test]
-fn nothing_is_sent_swiftly_to_a_peer_that_is_gone() {
+fn nothing_is_sent_fast_to_a_peer_that_is_gone() {
     let mut twins = warm(setup(0, LOSSLESS));
     twins.both(|ends| {
         let now = ends.pair.now;
@@ -679,20 +678,20 @@ fn nothing_is_sent_swiftly_to_a_peer_that_is_gone() {
     assert_eq!(twins.ends[0].pair.a.qp.state(), QpState::Err);
 }
 
-/// Which swift ways are open to A and to B of a pair.
+/// Which fast ways are open to A and to B of a pair.
 fn open_ways(pair: &Pair) -> [[bool; 3]; 2] {
     [&pair.a.qp, &pair.b.qp].map(|qp| {
         [
-            qp.swift_head().is_some(),
+            qp.fast_head().is_some(),
             qp.is_ready_for_acks(),
             qp.is_ready_to_take(),
         ]
     })
 }
 
-/// Swift ways know neither shared receives nor XRC, nor paths that may change with a packet.
+/// Fast ways know neither shared receives nor XRC, nor paths that may change with a packet.
 #[test]
-fn only_the_usual_kinds_take_swift_ways() {
+fn only_the_usual_kinds_take_fast_ways() {
     let usual = setup(0, LOSSLESS);
     assert_eq!(open_ways(&warm(usual).ends[0].pair)[0], [true; 3]);
     let xrc = Setup { xrc: true, ..usual };
@@ -726,12 +725,12 @@ fn only_the_usual_kinds_take_swift_ways() {
         !ends.pair.a.qp.is_ready_to_take(),
         "a packet may change the path"
     );
-    assert!(ends.pair.a.qp.swift_head().is_some(), "but none of its own");
+    assert!(ends.pair.a.qp.fast_head().is_some(), "but none of its own");
 }
 
 /// What comes in the middle of a message belongs to it.
 #[test]
-fn nothing_is_taken_swiftly_in_the_middle_of_a_message() {
+fn nothing_is_taken_fast_in_the_middle_of_a_message() {
     let mut twins = warm(setup(0, LOSSLESS));
     let pair = &twins.ends[0].pair;
     let ops = [SendOp::Send, SendOp::Write(remote(pair.key(Side::B), 0))];
