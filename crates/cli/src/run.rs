@@ -108,11 +108,11 @@ struct Change {
     name: &'static str,
     value: OsString,
     /// Where it goes in a list that is there already.
-    place: Place,
+    place: ListPosition,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ListPosition {
     First,
     /// Behind what the user preloads: libraries that stand in front of the verbs, and runtimes that
     /// must come first.
@@ -125,7 +125,7 @@ impl Change {
     /// current folder, and one of ours is not added twice.
     fn apply(&self, before: Option<OsString>) -> OsString {
         let before = before.filter(|before| !before.is_empty());
-        let Some(before) = before.filter(|_| self.place != Place::Alone) else {
+        let Some(before) = before.filter(|_| self.place != ListPosition::Alone) else {
             return self.value.clone();
         };
         let has = |list: &OsStr, value: &OsStr| {
@@ -135,8 +135,8 @@ impl Change {
         };
         let parts = match self.place {
             _ if has(&before, &self.value) => return before,
-            Place::Last => [before.as_os_str(), &self.value],
-            Place::First | Place::Alone => [&self.value, before.as_os_str()],
+            ListPosition::Last => [before.as_os_str(), &self.value],
+            ListPosition::First | ListPosition::Alone => [&self.value, before.as_os_str()],
         };
         parts.join(OsStr::new(":"))
     }
@@ -146,9 +146,9 @@ impl Change {
         let name = self.name;
         let value = quoted(&self.value);
         let (front, back) = match self.place {
-            Place::First => (String::new(), format!("\"${{{name}:+:${name}}}\"")),
-            Place::Last => (format!("\"${{{name}:+${name}:}}\""), String::new()),
-            Place::Alone => (String::new(), String::new()),
+            ListPosition::First => (String::new(), format!("\"${{{name}:+:${name}}}\"")),
+            ListPosition::Last => (format!("\"${{{name}:+${name}:}}\""), String::new()),
+            ListPosition::Alone => (String::new(), String::new()),
         };
         let line = format!("export {name}={front}");
         [line.as_bytes(), &value, back.as_bytes(), b"\n"].concat()
@@ -165,11 +165,11 @@ fn changes(extras: Extras) -> Result<Vec<Change>, String> {
             .ok()
     });
     let change = |name, value, place| Change { name, value, place };
-    let path = change(LIBRARY_PATH, folder.into(), Place::First);
-    let preload = preloaded.map(|list| change(PRELOAD, list, Place::Last));
+    let path = change(LIBRARY_PATH, folder.into(), ListPosition::First);
+    let preload = preloaded.map(|list| change(PRELOAD, list, ListPosition::Last));
     let hide = extras
         .no_sysfs
-        .then(|| change(SYSFS.0, SYSFS.1.into(), Place::Alone));
+        .then(|| change(SYSFS.0, SYSFS.1.into(), ListPosition::Alone));
     Ok([Some(path), preload, hide].into_iter().flatten().collect())
 }
 
@@ -193,12 +193,12 @@ fn quoted(word: &OsStr) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Place, quoted};
+    use super::{Change, ListPosition, quoted};
     use std::ffi::OsString;
 
     const LIST: &str = "/a:/b";
 
-    fn applied(place: Place, before: Option<&str>) -> OsString {
+    fn applied(place: ListPosition, before: Option<&str>) -> OsString {
         let value = "/lib".into();
         let name = "LIST";
         Change { name, value, place }.apply(before.map(OsString::from))
@@ -206,18 +206,18 @@ mod tests {
 
     #[test]
     fn a_list_gets_no_empty_element_and_nothing_twice() {
-        assert_eq!(applied(Place::First, None), "/lib");
-        assert_eq!(applied(Place::First, Some("")), "/lib");
-        assert_eq!(applied(Place::First, Some(LIST)), "/lib:/a:/b");
-        assert_eq!(applied(Place::Last, Some(LIST)), "/a:/b:/lib");
-        assert_eq!(applied(Place::Last, Some("/lib:/b")), "/lib:/b");
-        assert_eq!(applied(Place::Last, Some("/lib2")), "/lib2:/lib");
-        assert_eq!(applied(Place::Alone, Some(LIST)), "/lib");
+        assert_eq!(applied(ListPosition::First, None), "/lib");
+        assert_eq!(applied(ListPosition::First, Some("")), "/lib");
+        assert_eq!(applied(ListPosition::First, Some(LIST)), "/lib:/a:/b");
+        assert_eq!(applied(ListPosition::Last, Some(LIST)), "/a:/b:/lib");
+        assert_eq!(applied(ListPosition::Last, Some("/lib:/b")), "/lib:/b");
+        assert_eq!(applied(ListPosition::Last, Some("/lib2")), "/lib2:/lib");
+        assert_eq!(applied(ListPosition::Alone, Some(LIST)), "/lib");
     }
 
     #[test]
     fn the_shells_code_gives_the_same_list() {
-        for place in [Place::First, Place::Last, Place::Alone] {
+        for place in [ListPosition::First, ListPosition::Last, ListPosition::Alone] {
             for before in [None, Some(LIST)] {
                 let (name, value) = ("LIST", "/lib".into());
                 let code = Change { name, value, place }.code();

@@ -6,7 +6,7 @@ use ferroce_abi::types::{
     IBV_WC_GRH, IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
 };
 
-use crate::sys::{BATCH, Fetched, Place, Queue, View};
+use crate::sys::{BATCH, Fetched, PollBuffer, Queue, View};
 use crate::{Completed, Completion, Done, Origin, Result, Timestamp, WorkError, WorkStatus};
 
 /// A completion as it came, of which each part is read when it is asked for.
@@ -225,7 +225,7 @@ impl<'q> Completions<'q> {
 /// # }
 /// ```
 #[derive(Default)]
-pub struct Arrivals(pub(crate) Place);
+pub struct Arrivals(pub(crate) PollBuffer);
 
 impl Arrivals {
     /// Completions that are taken together at most.

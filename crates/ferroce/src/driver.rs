@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::endpoint::Shared;
+use crate::endpoint::Runtime;
 use crate::sys::Queue;
 use crate::{Error, Result};
 
@@ -61,7 +61,7 @@ impl Driver {
         Ok(Self(Box::new(Driven(Arc::clone(queue)))))
     }
 
-    pub(crate) fn of_endpoint(endpoint: Arc<Shared>) -> Self {
+    pub(crate) fn of_endpoint(endpoint: Arc<Runtime>) -> Self {
         Self(Box::new(endpoint))
     }
 

@@ -4,12 +4,12 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
 
 use crate::entry::Entry;
-use crate::source::{self, Answer};
+use crate::source::{self, Lookup};
 use crate::{tag, workdir};
 
 /// Whose a path is, and what to do with a call.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Located {
     /// The kernel's: the call goes on as it came.
     Kernel,
     /// The kernel's, under another path: one that began in our folders.
@@ -25,24 +25,24 @@ pub(crate) enum Place {
 ///
 /// # Safety
 /// `path` is a string or null.
-pub(crate) unsafe fn find(folder: c_int, path: *const c_char, follow: bool) -> Place {
+pub(crate) unsafe fn find(folder: c_int, path: *const c_char, follow: bool) -> Located {
     if path.is_null() {
-        return Place::Kernel;
+        return Located::Kernel;
     }
     // SAFETY: the caller's promise.
     let path = unsafe { CStr::from_ptr(path) };
     let from = match path.to_bytes() {
         // An empty path is for the descriptor itself, which is another question.
-        [] => return Place::Kernel,
+        [] => return Located::Kernel,
         [b'/', ..] if may_be_ours(path.to_bytes()) => None,
-        [b'/', ..] => return Place::Kernel,
+        [b'/', ..] => return Located::Kernel,
         _ if folder == libc::AT_FDCWD => match workdir::path() {
             Some(from) => Some(from),
-            None => return Place::Kernel,
+            None => return Located::Kernel,
         },
         _ => match tag::path_of(folder) {
             Some(from) => Some(from),
-            None => return Place::Kernel,
+            None => return Located::Kernel,
         },
     };
     let whole = match from {
@@ -53,19 +53,19 @@ pub(crate) unsafe fn find(folder: c_int, path: *const c_char, follow: bool) -> P
         }
     };
     match source::look(&whole, follow) {
-        None => Place::Kernel,
-        Some(Answer::Ours(entry)) => Place::Ours(entry),
-        Some(Answer::Error(errno)) => Place::Nothing(errno),
-        Some(Answer::Outside(to)) if to.as_c_str() == path => Place::Kernel,
-        Some(Answer::Outside(to)) => Place::Moved(to),
+        None => Located::Kernel,
+        Some(Lookup::Ours(entry)) => Located::Ours(entry),
+        Some(Lookup::Error(errno)) => Located::Nothing(errno),
+        Some(Lookup::Outside(to)) if to.as_c_str() == path => Located::Kernel,
+        Some(Lookup::Outside(to)) => Located::Moved(to),
     }
 }
 
 /// What a descriptor stands for, if it is one of ours.
 pub(crate) fn of_descriptor(fd: c_int) -> Option<Entry> {
     match source::look(&tag::path_of(fd)?, true)? {
-        Answer::Ours(entry) => Some(entry),
-        Answer::Outside(_) | Answer::Error(_) => None,
+        Lookup::Ours(entry) => Some(entry),
+        Lookup::Outside(_) | Lookup::Error(_) => None,
     }
 }
 
@@ -131,13 +131,13 @@ mod tests {
         };
         tag::close(folder);
         assert!(
-            matches!(&inside, Place::Ours(entry) if entry.path.as_c_str() == c"/sys/class/infiniband/count"),
+            matches!(&inside, Located::Ours(entry) if entry.path.as_c_str() == c"/sys/class/infiniband/count"),
             "{inside:?}"
         );
         assert!(
-            matches!(&outside, Place::Moved(to) if to.as_c_str() == c"/"),
+            matches!(&outside, Located::Moved(to) if to.as_c_str() == c"/"),
             "{outside:?}"
         );
-        assert!(matches!(elsewhere, Place::Kernel), "{elsewhere:?}");
+        assert!(matches!(elsewhere, Located::Kernel), "{elsewhere:?}");
     }
 }

@@ -7,7 +7,7 @@ use crate::entry::{Entry, Kind};
 
 /// The answer to a path.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Lookup {
     /// It is ours.
     Ours(Entry),
     /// It is the kernel's, under this path.
@@ -21,7 +21,7 @@ type Look = unsafe extern "C" fn(*const c_char, c_int, *mut *mut c_char, *mut us
 
 /// What is at an absolute path, behind a link at its end too if `follow` is set. `None` if the
 /// drop-in library cannot be had.
-pub(crate) fn look(path: &CStr, follow: bool) -> Option<Answer> {
+pub(crate) fn look(path: &CStr, follow: bool) -> Option<Lookup> {
     let look = function()?;
     let mut buffer = std::ptr::null_mut();
     let mut length = 0;
@@ -37,7 +37,7 @@ pub(crate) fn look(path: &CStr, follow: bool) -> Option<Answer> {
         }
     });
     if kind < 0 {
-        return Some(Answer::Error(-kind));
+        return Some(Lookup::Error(-kind));
     }
     // SAFETY: the function filled a block of that length.
     let bytes = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), length) }.to_vec();
@@ -47,15 +47,15 @@ pub(crate) fn look(path: &CStr, follow: bool) -> Option<Answer> {
 }
 
 /// Takes an answer apart; `None` for one of another version of the library.
-fn answer(kind: c_int, bytes: &[u8]) -> Option<Answer> {
+fn answer(kind: c_int, bytes: &[u8]) -> Option<Lookup> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     let (path, rest) = (&bytes[..end], &bytes[end + 1..]);
     if kind == 0 {
-        return Some(Answer::Outside(CString::new(path).ok()?));
+        return Some(Lookup::Outside(CString::new(path).ok()?));
     }
     let path = CString::new(path).ok()?;
     let kind = Kind::parse(kind, rest)?;
-    Some(Answer::Ours(Entry { path, kind }))
+    Some(Lookup::Ours(Entry { path, kind }))
 }
 
 /// The function, from the library that lies beside this one. The program usually has it loaded

@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::errno;
-use crate::source::{self, Answer};
+use crate::source::{self, Lookup};
 
 /// In front of the path in the memory's name.
 const MARK: &[u8] = b"/memfd:ferroce/";
@@ -96,7 +96,7 @@ pub(crate) fn refresh(fd: c_int, offset: Option<i64>) {
         if at != 0 {
             return;
         }
-        let Some(Answer::Ours(entry)) = source::look(&path, true) else {
+        let Some(Lookup::Ours(entry)) = source::look(&path, true) else {
             return;
         };
         let crate::entry::Kind::File(content) = entry.kind else {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::harness::Run;
-use super::lanes::Job;
 use super::pair::{Family, Outcome};
+use super::parallel::Job;
 use crate::sh;
 use crate::workspace::Workspace;
 

@@ -9,9 +9,9 @@ mod deviations;
 mod document;
 mod harness;
 mod interface;
-mod lanes;
 mod own;
 mod pair;
+mod parallel;
 mod pyverbs;
 mod rows;
 mod table;
@@ -26,8 +26,8 @@ use crate::workspace::Workspace;
 
 use document::Record;
 use harness::Guest;
-use lanes::Job;
 use pair::Server;
+use parallel::Job;
 use rows::Way;
 
 /// MTUs of the link: a usual one, and one that lets a packet carry 4096 bytes.
@@ -57,7 +57,7 @@ pub(crate) fn run(
         }
         count += jobs.len();
         let guest = Guest::start(workspace, &bin, mtu, logs.join(format!("mtu{mtu}")))?;
-        lanes::run(&guest, &jobs, &logs, tally);
+        parallel::run(&guest, &jobs, &logs, tally);
     }
     if count == 0 {
         return Err(format!("no guest test has {filter:?} in its name"));
@@ -78,7 +78,7 @@ pub(crate) fn run_suite(
     let logs = workspace.target.join("guest-logs");
     let record = suite::Record::default();
     let guest = Guest::start(workspace, &bin, MTUS[0], logs.join(pyverbs::NAME))?;
-    lanes::run(&guest, &[pyverbs::job(&record)], &logs, tally);
+    parallel::run(&guest, &[pyverbs::job(&record)], &logs, tally);
     // A check of the numbers alone is none of the day.
     let taken = match mode {
         Mode::Check => None,
@@ -99,7 +99,7 @@ fn jobs<'a>(rows: &'a [rows::Row], mtu: u32, record: &'a Record) -> Vec<Job<'a>>
             all.push(Job {
                 name: format!("guest.mtu{mtu}.{}", row.name(server)),
                 waits: row.section.waits,
-                limit: lanes::LIMIT,
+                limit: parallel::LIMIT,
                 body: Box::new(move |run| {
                     let outcome = row.run(run, way);
                     record.keep(index, way, outcome.is_ok());
@@ -111,7 +111,7 @@ fn jobs<'a>(rows: &'a [rows::Row], mtu: u32, record: &'a Record) -> Vec<Job<'a>>
     all.push(Job {
         name: format!("guest.mtu{mtu}.deviations"),
         waits: false,
-        limit: lanes::LIMIT,
+        limit: parallel::LIMIT,
         body: Box::new(deviations::still_there),
     });
     all

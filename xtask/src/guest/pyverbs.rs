@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::harness::{Guest, Run};
-use super::lanes::Job;
 use super::pair::{Family, Outcome};
+use super::parallel::Job;
 use crate::sh;
 use crate::system::pyverbs::{Record, unpack};
 

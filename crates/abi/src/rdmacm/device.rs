@@ -21,7 +21,7 @@ pub(super) const PORT: u8 = 1;
 /// What all identifiers on a device share. It lives as long as the process: programs compare the
 /// pointers, and use them after their identifiers are gone.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct DeviceObjects {
     /// A child of `fork` has devices of its own, and gets contexts of its own.
     device: Arc<Device>,
     /// The context behind `id->verbs`.
@@ -34,15 +34,15 @@ pub(super) struct Shared {
 
 // SAFETY: the pointers are to objects of the verbs layer, which may be used from any thread and are
 // never destroyed here.
-unsafe impl Send for Shared {}
+unsafe impl Send for DeviceObjects {}
 
-static SHARED: Mutex<Vec<Shared>> = Mutex::new(Vec::new());
+static SHARED: Mutex<Vec<DeviceObjects>> = Mutex::new(Vec::new());
 
 /// The context and protection domain of a device, made by the first call.
 ///
 /// # Errors
 /// Out of descriptors or memory.
-pub(super) fn shared(device: &Arc<Device>) -> Result<Shared, Error> {
+pub(super) fn shared(device: &Arc<Device>) -> Result<DeviceObjects, Error> {
     let mut all = lock(&SHARED);
     if let Some(shared) = all
         .iter()
@@ -66,7 +66,7 @@ pub(super) fn shared(device: &Arc<Device>) -> Result<Shared, Error> {
     if pd.is_null() {
         return Err(failed("allocating a protection domain"));
     }
-    let shared = Shared {
+    let shared = DeviceObjects {
         device: Arc::clone(device),
         verbs,
         pd,

@@ -61,7 +61,7 @@ enum Call {
 
 /// What it answers.
 #[derive(Clone, Copy)]
-enum Answer {
+enum ChildReply {
     Opened(u64, Qpn),
     Gid(Option<Gid>),
     Key(Result<Key, Errno>),
@@ -175,7 +175,7 @@ impl Apart {
         let (area, file) = Area::new(spec.memory + GUARD).expect("memory");
         area.put_call(Call::Open(entry, *spec));
         worker.turn(file.as_raw_fd());
-        let Answer::Opened(base, qpn) = area.answer() else {
+        let ChildReply::Opened(base, qpn) = area.answer() else {
             panic!("another answer");
         };
         let area = Arc::new(area);
@@ -187,17 +187,17 @@ impl Apart {
         }
     }
 
-    fn ask(&self, call: Call) -> Answer {
+    fn ask(&self, call: Call) -> ChildReply {
         let worker = lock(&self.worker);
         self.area.put_call(call);
         worker.as_ref().expect("until it is dropped").turn(-1);
         self.area.answer()
     }
     fn nothing(&self, call: Call) -> Result<(), Errno> {
-        answered!(self, call, Answer::Nothing)
+        answered!(self, call, ChildReply::Nothing)
     }
     fn number(&self, call: Call) -> Result<u32, Errno> {
-        answered!(self, call, Answer::Number)
+        answered!(self, call, ChildReply::Number)
     }
 }
 
@@ -216,7 +216,7 @@ impl Side for Apart {
         self.qpn
     }
     fn gid(&self, index: u8) -> Option<Gid> {
-        answered!(self, Call::Gid(index), Answer::Gid)
+        answered!(self, Call::Gid(index), ChildReply::Gid)
     }
     fn memory(&self) -> &Memory {
         &self.memory
@@ -227,7 +227,7 @@ impl Side for Apart {
         range: (usize, usize),
         access: Access,
     ) -> Result<Key, Errno> {
-        answered!(self, Call::Register(domain, range, access), Answer::Key)
+        answered!(self, Call::Register(domain, range, access), ChildReply::Key)
     }
     fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
         self.nothing(Call::Reregister(key, *change))
@@ -239,7 +239,7 @@ impl Side for Apart {
         self.nothing(Call::Modify(*attr, mask))
     }
     fn query(&self) -> QpAttr {
-        answered!(self, Call::Query, Answer::Attr)
+        answered!(self, Call::Query, ChildReply::Attr)
     }
     fn post_send(&self, wr: SendWr) -> Result<(), Errno> {
         let flat = Flat::of(&wr.payload);
@@ -249,7 +249,7 @@ impl Side for Apart {
         self.nothing(Call::PostRecv(wr.wr_id, Flat::of_sges(&wr.sges)))
     }
     fn poll(&self) -> Result<Option<Wc>, Errno> {
-        answered!(self, Call::Poll, Answer::Polled)
+        answered!(self, Call::Poll, ChildReply::Polled)
     }
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
         self.number(Call::AddressHandle(*attr))
@@ -267,7 +267,7 @@ impl Side for Apart {
         self.nothing(Call::ResizeCq(cqe))
     }
     fn srqn(&self) -> Srqn {
-        answered!(self, Call::Srqn, Answer::Srqn)
+        answered!(self, Call::Srqn, ChildReply::Srqn)
     }
     fn another_srq(&mut self) {
         let _ = self.nothing(Call::AnotherSrq);
@@ -279,10 +279,10 @@ impl Side for Apart {
         self.number(Call::SrqLimit).expect("a limit")
     }
     fn window(&mut self) -> Result<Key, Errno> {
-        answered!(self, Call::Window, Answer::Key)
+        answered!(self, Call::Window, ChildReply::Key)
     }
     fn event(&self) -> Option<(AsyncEvent, About)> {
-        answered!(self, Call::Event, Answer::Event)
+        answered!(self, Call::Event, ChildReply::Event)
     }
 }
 
@@ -310,13 +310,13 @@ pub fn serve() {
         let answer = match area.call() {
             Call::Open(entry, spec) => {
                 let made = entry.open(&spec, Memory::of_this_process(Arc::clone(area)));
-                let opened = Answer::Opened(made.memory().base(), made.qpn());
+                let opened = ChildReply::Opened(made.memory().base(), made.qpn());
                 side.replace(Some(made));
                 opened
             }
             Call::Close => {
                 drop(side.take());
-                Answer::Nothing(Ok(()))
+                ChildReply::Nothing(Ok(()))
             }
             call => carry_out(&mut **side.borrow_mut().as_mut().expect("open"), call),
         };
@@ -325,45 +325,45 @@ pub fn serve() {
     }
 }
 
-fn carry_out(side: &mut dyn Side, call: Call) -> Answer {
+fn carry_out(side: &mut dyn Side, call: Call) -> ChildReply {
     match call {
         Call::Open(..) | Call::Close => panic!("not here"),
-        Call::Gid(index) => Answer::Gid(side.gid(index)),
+        Call::Gid(index) => ChildReply::Gid(side.gid(index)),
         Call::Register(domain, range, access) => {
-            Answer::Key(side.register_in(domain, range, access))
+            ChildReply::Key(side.register_in(domain, range, access))
         }
-        Call::Reregister(key, change) => Answer::Nothing(side.reregister(key, &change)),
+        Call::Reregister(key, change) => ChildReply::Nothing(side.reregister(key, &change)),
         Call::Deregister(key) => {
             side.deregister(key);
-            Answer::Nothing(Ok(()))
+            ChildReply::Nothing(Ok(()))
         }
-        Call::Modify(attr, mask) => Answer::Nothing(side.modify(&attr, mask)),
-        Call::Query => Answer::Attr(side.query()),
-        Call::PostSend(wr_id, to, op, flags, flat) => Answer::Nothing(side.post_send(SendWr {
+        Call::Modify(attr, mask) => ChildReply::Nothing(side.modify(&attr, mask)),
+        Call::Query => ChildReply::Attr(side.query()),
+        Call::PostSend(wr_id, to, op, flags, flat) => ChildReply::Nothing(side.post_send(SendWr {
             wr_id,
             to,
             op,
             flags,
             payload: flat.payload(),
         })),
-        Call::PostRecv(wr_id, flat) => Answer::Nothing(side.post_recv(RecvWr {
+        Call::PostRecv(wr_id, flat) => ChildReply::Nothing(side.post_recv(RecvWr {
             wr_id,
             sges: flat.sges(),
         })),
-        Call::Poll => Answer::Polled(side.poll()),
-        Call::AddressHandle(attr) => Answer::Number(side.address_handle(&attr)),
-        Call::HandleToSender(wc, offset) => Answer::Number(side.handle_to_sender(&wc, offset)),
-        Call::Attach(group) => Answer::Nothing(side.attach(group)),
-        Call::Detach(group) => Answer::Nothing(side.detach(group)),
-        Call::ResizeCq(cqe) => Answer::Nothing(side.resize_cq(cqe)),
-        Call::Srqn => Answer::Srqn(side.srqn()),
+        Call::Poll => ChildReply::Polled(side.poll()),
+        Call::AddressHandle(attr) => ChildReply::Number(side.address_handle(&attr)),
+        Call::HandleToSender(wc, offset) => ChildReply::Number(side.handle_to_sender(&wc, offset)),
+        Call::Attach(group) => ChildReply::Nothing(side.attach(group)),
+        Call::Detach(group) => ChildReply::Nothing(side.detach(group)),
+        Call::ResizeCq(cqe) => ChildReply::Nothing(side.resize_cq(cqe)),
+        Call::Srqn => ChildReply::Srqn(side.srqn()),
         Call::AnotherSrq => {
             side.another_srq();
-            Answer::Nothing(Ok(()))
+            ChildReply::Nothing(Ok(()))
         }
-        Call::ArmSrq(limit) => Answer::Nothing(side.arm_srq(limit)),
-        Call::SrqLimit => Answer::Number(Ok(side.srq_limit())),
-        Call::Window => Answer::Key(side.window()),
-        Call::Event => Answer::Event(side.event()),
+        Call::ArmSrq(limit) => ChildReply::Nothing(side.arm_srq(limit)),
+        Call::SrqLimit => ChildReply::Number(Ok(side.srq_limit())),
+        Call::Window => ChildReply::Key(side.window()),
+        Call::Event => ChildReply::Event(side.event()),
     }
 }

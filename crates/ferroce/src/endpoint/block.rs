@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::shared::Shared;
+use super::shared::Runtime;
 use crate::Result;
 use crate::sys::{Signal, wait_either};
 
@@ -32,7 +32,7 @@ impl Wake for Sleeper {
 
 /// Waits for a future, and serves the endpoint meanwhile. Of several threads that do this each may
 /// serve any other: it is woken by its own signal then.
-pub(super) fn on<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output> {
+pub(super) fn on<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Output> {
     let sleeper = Arc::new(Sleeper {
         woken: AtomicBool::new(false),
         signal: Signal::new()?,

@@ -9,20 +9,20 @@ use super::connection::{Prepared, Role};
 use super::eventually::{deadline, within};
 use super::line::Line;
 use super::setup::{Setup, setup_methods};
-use super::shared::Shared;
+use super::shared::Runtime;
 use super::{Connection, Eventually};
 use crate::{ConnectionParameters, EventKind, Result};
 
 /// What makes connections to listeners. It can be used again and again.
 #[derive(Clone)]
 pub struct Connector {
-    shared: Arc<Shared>,
+    shared: Arc<Runtime>,
     setup: Setup,
     source: Option<SocketAddr>,
 }
 
 impl Connector {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<Runtime>) -> Self {
         Self {
             shared: Arc::clone(shared),
             setup: Setup::default(),
@@ -90,7 +90,7 @@ impl Connector {
 }
 
 async fn resolve(
-    shared: Arc<Shared>,
+    shared: Arc<Runtime>,
     (from, to): (Option<SocketAddr>, SocketAddr),
     timeout: Duration,
 ) -> Result<Arc<Line>> {

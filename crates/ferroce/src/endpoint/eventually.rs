@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::block;
-use super::shared::Shared;
+use super::shared::Runtime;
 use super::timers::Sleep;
 use crate::{Error, Result};
 
@@ -17,13 +17,13 @@ use crate::{Error, Result};
 /// destroyed, and the peer is told as far as it knew.
 #[must_use = "it does nothing until it is awaited or waited for"]
 pub struct Eventually<'a, T> {
-    shared: Arc<Shared>,
+    shared: Arc<Runtime>,
     future: Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>,
 }
 
 impl<'a, T: 'a> Eventually<'a, T> {
     pub(super) fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<Runtime>,
         future: impl Future<Output = Result<T>> + Send + 'a,
     ) -> Self {
         Self {
@@ -66,7 +66,7 @@ pub(super) fn deadline(limit: Duration) -> Instant {
 
 /// The future's output, or [`Error::TimedOut`] if the time comes first.
 pub(super) async fn within<T>(
-    shared: Arc<Shared>,
+    shared: Arc<Runtime>,
     mut future: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>,
     (deadline, limit): (Instant, Duration),
     what: &'static str,

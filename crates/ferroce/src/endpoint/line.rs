@@ -5,13 +5,13 @@ use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::shared::Shared;
+use super::shared::Runtime;
 use crate::wake::{Crowd, Standing, wake_all};
 use crate::{Error, Event, EventKind, Id, Result};
 
 /// An identifier whose events an endpoint keeps until they are asked for.
 pub(super) struct Line {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Runtime>,
     pub(super) id: Id,
     inbox: Mutex<Inbox>,
 }
@@ -30,13 +30,13 @@ pub(super) type Heard = (Event, Option<Arc<Line>>);
 
 impl Line {
     /// Makes an identifier.
-    pub(super) fn new(shared: &Arc<Shared>) -> Result<Arc<Self>> {
+    pub(super) fn new(shared: &Arc<Runtime>) -> Result<Arc<Self>> {
         let id = Id::new(&shared.channel)?;
         Ok(Self::attend(Arc::clone(shared), id))
     }
 
     /// Lists an identifier, so that its events are kept.
-    pub(super) fn attend(shared: Arc<Shared>, id: Id) -> Arc<Self> {
+    pub(super) fn attend(shared: Arc<Runtime>, id: Id) -> Arc<Self> {
         let key = id.key();
         let new = Arc::new(Self {
             shared: Arc::clone(&shared),
@@ -48,7 +48,7 @@ impl Line {
     }
 
     /// The same identifier at another endpoint, with what it has heard here.
-    pub(super) fn migrate(&self, to: &Arc<Shared>) -> Result<Arc<Self>> {
+    pub(super) fn migrate(&self, to: &Arc<Runtime>) -> Result<Arc<Self>> {
         // It may hear of something there before the call returns.
         let new = Self::attend(Arc::clone(to), Id(Arc::clone(&self.id.0)));
         let _all_is_heard = self.shared.hold();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::connection::{Prepared, Role};
 use super::line::Line;
 use super::setup::{Setup, setup_methods};
-use super::shared::Shared;
+use super::shared::Runtime;
 use super::{Connection, Endpoint, Eventually};
 use crate::{ConnectionParameters, Result};
 
@@ -18,7 +18,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(shared: &Arc<Shared>, address: SocketAddr, backlog: u16) -> Result<Self> {
+    pub(super) fn new(shared: &Arc<Runtime>, address: SocketAddr, backlog: u16) -> Result<Self> {
         let line = Line::new(shared)?;
         line.id.bind(address)?;
         line.id.listen(backlog)?;

@@ -24,7 +24,7 @@ pub use listener::{Incoming, Listener};
 
 use crate::driver::Driver;
 use crate::{Error, Provider, Result};
-pub(crate) use shared::Shared;
+pub(crate) use shared::Runtime;
 
 /// Where listeners and connections come from, and what brings them their events. Clones are the
 /// same one.
@@ -62,7 +62,7 @@ pub(crate) use shared::Shared;
 /// # Ok::<(), ferroce::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Endpoint(Arc<Shared>);
+pub struct Endpoint(Arc<Runtime>);
 
 impl Endpoint {
     /// Makes one.
@@ -71,7 +71,7 @@ impl Endpoint {
     /// ENODEV if the provider has no device, or out of descriptors: it takes four, and one per
     /// device that its connections are on.
     pub fn new(provider: &Provider) -> Result<Self> {
-        Shared::new(provider.event_channel()?).map(|shared| Self(Arc::new(shared)))
+        Runtime::new(provider.event_channel()?).map(|shared| Self(Arc::new(shared)))
     }
 
     /// Listens at a local address (`rdma_listen(3)`). Port 0 means any free one; an unspecified

@@ -18,7 +18,7 @@ use crate::{Context, Event, EventChannel, IdKey, ProtectionDomain, Result};
 const EVENTS: u64 = u64::MAX;
 const ALARM: u64 = u64::MAX - 1;
 
-pub(crate) struct Shared {
+pub(crate) struct Runtime {
     pub(super) channel: EventChannel,
     poller: Poller,
     alarm: Alarm,
@@ -42,7 +42,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl Runtime {
     pub(super) fn new(channel: EventChannel) -> Result<Self> {
         channel.0.set_nonblocking(true);
         let (poller, alarm) = (Poller::new()?, Alarm::new()?);
@@ -174,15 +174,15 @@ impl Shared {
     }
 }
 
-impl AsFd for Shared {
+impl AsFd for Runtime {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
 }
 
-impl Drive for Arc<Shared> {
+impl Drive for Arc<Runtime> {
     fn turn(&self) -> Result<()> {
-        Shared::turn(self)
+        Runtime::turn(self)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::shared::Shared;
+use super::shared::Runtime;
 use crate::Result;
 
 /// Wakers by time; the number tells those of one time apart.
@@ -39,13 +39,13 @@ impl Timers {
 
 /// Ready when a time has come.
 pub(super) struct Sleep {
-    shared: Arc<Shared>,
+    shared: Arc<Runtime>,
     at: Instant,
     number: Option<u64>,
 }
 
 impl Sleep {
-    pub(super) fn until(shared: &Arc<Shared>, at: Instant) -> Self {
+    pub(super) fn until(shared: &Arc<Runtime>, at: Instant) -> Self {
         Self {
             shared: Arc::clone(shared),
             at,

@@ -10,7 +10,7 @@ use ferroce_abi::types::{
 };
 
 use super::extended::extended;
-use super::place::{BATCH, Fetched, Place};
+use super::place::{BATCH, Fetched, PollBuffer};
 use super::{OpenDevice, limits};
 use crate::{Error, Result, Timestamp, Timestamps};
 
@@ -84,7 +84,7 @@ impl Fetcher {
         &self,
         device: &OpenDevice,
         queue: NonNull<ibv_cq>,
-        place: &mut Place,
+        place: &mut PollBuffer,
     ) -> Result<()> {
         place.clear();
         match self {
@@ -99,7 +99,7 @@ impl Fetcher {
 
 /// `ibv_poll_cq`
 #[inline(always)]
-fn fetch_plain(device: &OpenDevice, queue: NonNull<ibv_cq>, place: &mut Place) -> Result<()> {
+fn fetch_plain(device: &OpenDevice, queue: NonNull<ibv_cq>, place: &mut PollBuffer) -> Result<()> {
     // SAFETY: an open context has its operations filled in, and does not change them.
     let poll_cq = unsafe { (*device.raw.as_ptr()).ops.poll_cq };
     let poll_cq = poll_cq.ok_or(Error::Misuse("the device has no ibv_poll_cq"))?;
@@ -125,7 +125,7 @@ const _: () = assert!(ROOM as usize == BATCH);
 unsafe fn fetch_extended(
     queue: NonNull<ibv_cq_ex>,
     timestamps: Timestamps,
-    place: &mut Place,
+    place: &mut PollBuffer,
 ) -> Result<()> {
     const MISSING: Error = Error::Misuse("the device's extended queue lacks a function");
     let raw = queue.as_ptr();

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::ledger::Settled;
 use super::lock::Locked;
-use super::place::{Fetched, Place, View};
+use super::place::{Fetched, PollBuffer, View};
 use super::queue::Queue;
 use crate::wake::{Crowd, Standing};
 use crate::{Completion, Error, Result};
@@ -20,7 +20,7 @@ use crate::{Completion, Error, Result};
 #[derive(Default)]
 pub(super) struct Inbox {
     /// Where the device writes completions, and pollers find them: the oldest.
-    place: Place,
+    place: PollBuffer,
     /// Those for which there is no place.
     later: VecDeque<Fetched>,
     /// Tasks that wait for completions that are for whoever polls.
@@ -60,7 +60,7 @@ impl Inbox {
 
     /// Moves the oldest ones elsewhere, as many as there is place for: how many.
     #[inline(never)]
-    fn give(&mut self, taken: &mut Place) -> usize {
+    fn give(&mut self, taken: &mut PollBuffer) -> usize {
         let Self { place, later, .. } = self;
         place.put_in_front_of(later);
         taken.refill(later);
@@ -122,7 +122,7 @@ impl Queue {
 
     /// The oldest completions that are for pollers, as many as there is place for: how many.
     #[inline]
-    pub(crate) fn take_into(&self, taken: &mut Place) -> Result<usize> {
+    pub(crate) fn take_into(&self, taken: &mut PollBuffer) -> Result<usize> {
         let mut inbox = self.inbox();
         if !inbox.is_empty() {
             return Ok(inbox.give(taken));

@@ -58,7 +58,7 @@ pub(crate) use ledger::{Ledger, Reader};
 pub(crate) use mapping::Mapping;
 pub(crate) use memory::{Domain, Region};
 pub(crate) use pieces::{Copied, Given, Memory, Pieces, Raw};
-pub(crate) use place::{BATCH, Fetched, Place, View};
+pub(crate) use place::{BATCH, Fetched, PollBuffer, View};
 pub(crate) use poller::{Alarm, Poller, Signal};
 pub(crate) use post::Checked;
 pub(crate) use queue::Queue;

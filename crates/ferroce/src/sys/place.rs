@@ -55,7 +55,7 @@ impl Fetched {
 
 /// Where the device writes completions, and whoever polls reads them. C may leave fields out that
 /// have no meaning, so all of it is initialised once.
-pub(crate) struct Place {
+pub(crate) struct PollBuffer {
     wcs: [ibv_wc; BATCH],
     timestamps: [Option<Timestamp>; BATCH],
     /// Those from here on were not read yet.
@@ -64,7 +64,7 @@ pub(crate) struct Place {
     end: usize,
 }
 
-impl Default for Place {
+impl Default for PollBuffer {
     fn default() -> Self {
         Self {
             wcs: [ibv_wc::zeroed(); BATCH],
@@ -75,7 +75,7 @@ impl Default for Place {
     }
 }
 
-impl Place {
+impl PollBuffer {
     /// How many were not read yet.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {

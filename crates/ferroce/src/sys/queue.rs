@@ -13,7 +13,7 @@ use super::fetch::Fetcher;
 use super::inbox::Inbox;
 use super::ledger::Ledger;
 use super::lock::{Lock, Locked};
-use super::place::Place;
+use super::place::PollBuffer;
 use super::sleep::Sleepers;
 use super::{CompletionChannel, OpenDevice, descriptor};
 use crate::{Error, Result, Timestamps};
@@ -104,7 +104,7 @@ impl Queue {
 
     /// Takes up to a batch of completions off the device. The caller has the inbox.
     #[inline(always)]
-    pub(super) fn fetch(&self, place: &mut Place) -> Result<()> {
+    pub(super) fn fetch(&self, place: &mut PollBuffer) -> Result<()> {
         self.fetcher.fetch(&self.device, self.raw, place)
     }
 

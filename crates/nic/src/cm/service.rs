@@ -44,10 +44,10 @@ const NEVER: u64 = u64::MAX;
 
 /// The connection manager of this process. Cheap to clone; all clones are the same service.
 #[derive(Clone, Debug)]
-pub(crate) struct CmService(pub(super) Arc<Shared>);
+pub(crate) struct CmService(pub(super) Arc<ServiceInner>);
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ServiceInner {
     host: Weak<dyn Host>,
     /// Sends to the sockets that claim ports.
     sender: Dgram,
@@ -113,7 +113,7 @@ impl CmService {
             resolving: Resolving::default(),
             next_key: 1,
         };
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(ServiceInner {
             host,
             sender,
             state: Mutex::new(state),

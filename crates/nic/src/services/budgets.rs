@@ -14,7 +14,7 @@ use crate::base::sync::lock;
 pub(crate) type Account = Mutex<Budget>;
 
 /// A process elsewhere: its address and slot. Other makes' queue pairs are of slot 0, or of any.
-type Place = (Gid, u16);
+type RemoteProcess = (Gid, u16);
 
 /// All accounts of this process.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Budgets {
 
 #[derive(Debug, Default)]
 struct Known {
-    by_place: HashMap<Place, Weak<Account>>,
+    by_place: HashMap<RemoteProcess, Weak<Account>>,
     /// So many there were when those that nobody uses were last removed.
     kept: usize,
 }

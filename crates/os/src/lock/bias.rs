@@ -103,9 +103,9 @@ pub(super) struct Bias {
 
 /// Where an owner has said that it is inside.
 #[derive(Debug)]
-pub(super) struct Place<'a>(&'a AtomicBool);
+pub(super) struct BiasedEntry<'a>(&'a AtomicBool);
 
-impl Place<'_> {
+impl BiasedEntry<'_> {
     /// Gives the lock back.
     #[inline]
     pub(super) fn leave(&self) {
@@ -165,9 +165,9 @@ impl Bias {
 
     /// Takes the lock, if it leans to this thread, which does not have it.
     #[inline]
-    pub(super) fn enter(&self) -> Option<Place<'_>> {
+    pub(super) fn enter(&self) -> Option<BiasedEntry<'_>> {
         let place = enter(&self.own, this_thread())?;
-        Some(Place(&self.own.inside[place]))
+        Some(BiasedEntry(&self.own.inside[place]))
     }
 
     /// Whether the lock leans to a thread.

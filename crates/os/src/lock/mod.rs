@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use self::bias::{Bias, Place};
+use self::bias::{Bias, BiasedEntry};
 
 /// Looks at a lock that is taken before it is slept for.
 const SPINS: u32 = 100;
@@ -123,7 +123,7 @@ impl<T> Lock<T> {
     }
 
     #[inline]
-    fn unlock(&self, place: Option<&Place<'_>>) {
+    fn unlock(&self, place: Option<&BiasedEntry<'_>>) {
         if let Some(place) = place {
             return place.leave();
         }
@@ -156,14 +156,14 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
 pub struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
     /// Where the thread that it leans to said that it is inside, if that has taken it.
-    place: Option<Place<'a>>,
+    place: Option<BiasedEntry<'a>>,
     /// It is as good as a reference, and can go or be shown to other threads as that could.
     _value: PhantomData<&'a mut T>,
 }
 
 impl<'a, T> LockGuard<'a, T> {
     #[inline]
-    const fn of(lock: &'a Lock<T>, place: Option<Place<'a>>) -> Self {
+    const fn of(lock: &'a Lock<T>, place: Option<BiasedEntry<'a>>) -> Self {
         Self {
             lock,
             place,

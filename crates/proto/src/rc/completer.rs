@@ -4,11 +4,11 @@
 //! acknowledged; a READ or atomic only by its own response, so an answer that passes it over says
 //! that the response was lost.
 
-use super::config::Shared;
+use super::config::QpShared;
 use super::fault::{Cause, Fault, SendFault};
 use super::requester::{Probe, Requester};
 use super::scatter;
-use super::send_queue::Answer;
+use super::send_queue::CompletedBy;
 use super::{Cx, Noted};
 use crate::time::Time;
 use crate::verbs::WcStatus;
@@ -18,7 +18,7 @@ impl Requester {
     /// A response packet. `operation` and `position` are what its opcode says.
     pub(super) fn on_response(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         (operation, position): (Operation, Position),
@@ -66,7 +66,7 @@ impl Requester {
 
     fn on_acknowledge(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         sequence: u64,
@@ -111,7 +111,7 @@ impl Requester {
     /// were lost. Returns false if there are any.
     pub(super) fn acknowledge(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         to: u64,
     ) -> Result<bool, SendFault> {
@@ -131,7 +131,7 @@ impl Requester {
     /// lost everything from there on is sent again, that packet too.
     fn acknowledge_or_go_back(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         to: u64,
     ) -> Result<bool, SendFault> {
@@ -144,7 +144,7 @@ impl Requester {
 
     /// Takes everything before `to` as acknowledged. Returns false if a READ or atomic in between
     /// has no answer.
-    fn advance(&mut self, shared: &Shared, cx: &mut Cx<'_>, to: u64) -> Result<bool, SendFault> {
+    fn advance(&mut self, shared: &QpShared, cx: &mut Cx<'_>, to: u64) -> Result<bool, SendFault> {
         let from = self.flight.oldest();
         let mut bytes = 0;
         let mut complete = true;
@@ -153,7 +153,7 @@ impl Requester {
             let Some(wqe) = self.queue.front() else {
                 break;
             };
-            if wqe.answer() != Answer::Ack {
+            if wqe.answer() != CompletedBy::Ack {
                 complete = false;
                 break;
             }
@@ -170,7 +170,7 @@ impl Requester {
     }
 
     /// Something new was acknowledged.
-    pub(super) fn on_progress(&mut self, shared: &Shared, now: Time, bytes: u64) {
+    pub(super) fn on_progress(&mut self, shared: &QpShared, now: Time, bytes: u64) {
         let oldest = self.flight.oldest();
         let outstanding = self.flight.outstanding();
         self.window.on_progress(bytes);
@@ -196,7 +196,7 @@ impl Requester {
 
     /// An answer passed over the oldest packet's. Further ones say the same until there is
     /// progress, and nothing new to who waits for a receiver anyway.
-    pub(super) fn on_implied_nak(&mut self, shared: &Shared) {
+    pub(super) fn on_implied_nak(&mut self, shared: &QpShared) {
         if !self.went_back && !self.retry.waits_for_receiver() {
             self.went_back = true;
             self.on_loss(shared);
@@ -205,7 +205,7 @@ impl Requester {
 
     fn on_rnr_nak(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'_>,
         timer_code: u8,
     ) -> Result<(), SendFault> {
@@ -223,7 +223,7 @@ impl Requester {
     }
 
     /// A NAK about the oldest packet, which is not about a gap.
-    fn on_nak(&mut self, shared: &Shared, code: NakCode) -> Result<(), SendFault> {
+    fn on_nak(&mut self, shared: &QpShared, code: NakCode) -> Result<(), SendFault> {
         let fault = match code {
             NakCode::NOT_FETCHED => {
                 self.on_not_fetched(shared);
@@ -240,7 +240,7 @@ impl Requester {
     /// The answer to a READ or atomic.
     fn on_answer(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         answer: (&Packet<'_>, Operation, Position),
         sequence: u64,
@@ -272,7 +272,7 @@ impl Requester {
     /// The answer to the oldest packet.
     fn take_answer(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         (packet, operation, position): (&Packet<'_>, Operation, Position),
         sequence: u64,
@@ -288,7 +288,7 @@ impl Requester {
     /// Between two Ferroces another one is forged.
     fn is_asked_for(
         &self,
-        shared: &Shared,
+        shared: &QpShared,
         (packet, operation, _): (&Packet<'_>, Operation, Position),
         sequence: u64,
     ) -> bool {
@@ -302,13 +302,13 @@ impl Requester {
         let (mtu, len) = (shared.mtu(), packet.payload.len());
         let is_read = operation == Operation::ReadResponse;
         match wqe.answer() {
-            Answer::Read => {
+            CompletedBy::Read => {
                 let expected = wqe.offset(sequence + 1, mtu) - wqe.offset(sequence, mtu);
                 is_read && len == expected as usize
             }
-            Answer::Empty => is_read && len == 0,
-            Answer::Atomic => !is_read && packet.ext.atomic_ack.is_some(),
-            Answer::Ack | Answer::Local => false,
+            CompletedBy::Empty => is_read && len == 0,
+            CompletedBy::Atomic => !is_read && packet.ext.atomic_ack.is_some(),
+            CompletedBy::Ack | CompletedBy::Local => false,
         }
     }
 
@@ -316,7 +316,7 @@ impl Requester {
     /// early, those too, up to the next one that is missing.
     fn take_reordered(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         vouches: bool,
     ) -> Result<(), SendFault> {
@@ -347,7 +347,7 @@ impl Requester {
     /// The READ response to the oldest packet.
     fn take_read_response(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         (packet, position): (&Packet<'_>, Position),
         sequence: u64,
@@ -365,7 +365,7 @@ impl Requester {
     /// The result of the atomic that is the oldest packet.
     fn take_result(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         sequence: u64,
@@ -376,7 +376,7 @@ impl Requester {
         let Some(original) = packet
             .ext
             .atomic_ack
-            .filter(|_| wqe.answer() == Answer::Atomic)
+            .filter(|_| wqe.answer() == CompletedBy::Atomic)
         else {
             return Err(Fault::BAD_RESPONSE.into());
         };
@@ -388,7 +388,7 @@ impl Requester {
     /// The oldest packet, of a READ or atomic, has its answer.
     fn on_answered(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         sequence: u64,
     ) -> Result<(), SendFault> {
@@ -416,7 +416,7 @@ impl Requester {
     /// message its payload belongs.
     fn check_read_response(
         &self,
-        shared: &Shared,
+        shared: &QpShared,
         (packet, position): (&Packet<'_>, Position),
         sequence: u64,
     ) -> Result<u32, Fault> {
@@ -424,7 +424,7 @@ impl Requester {
         else {
             return Err(Fault::BAD_RESPONSE);
         };
-        if !matches!(wqe.answer(), Answer::Read | Answer::Empty) {
+        if !matches!(wqe.answer(), CompletedBy::Read | CompletedBy::Empty) {
             return Err(Fault::BAD_RESPONSE);
         }
         let (starts, ends) = (sequence == request.start, sequence + 1 == request.end);
@@ -437,7 +437,7 @@ impl Requester {
             .is_none_or(|aeth| matches!(aeth.syndrome, Syndrome::Ack(_)));
         let offset = wqe.offset(sequence, shared.mtu());
         let expected = match wqe.answer() {
-            Answer::Empty => 0,
+            CompletedBy::Empty => 0,
             _ => (wqe.offset(sequence + 1, shared.mtu()) - offset) as usize,
         };
         if packet.payload.len() > expected {

@@ -85,7 +85,7 @@ pub struct ModifyError {
 
 /// What requester and responder look at but do not change.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct QpShared {
     pub(crate) config: RcConfig,
     /// Current attributes. The state in it is the queue pair's state.
     pub(crate) attr: QpAttr,
@@ -95,7 +95,7 @@ pub(crate) struct Shared {
     pub(crate) is_ferroce_peer: bool,
 }
 
-impl Shared {
+impl QpShared {
     pub(crate) fn new(config: RcConfig) -> Self {
         Self {
             config,

@@ -28,7 +28,7 @@ use super::responder::{Responder, Stop};
 use super::scatter;
 use super::send_queue::Wqe;
 use super::target::Target;
-use super::{Cx, RcQp, Shared};
+use super::{Cx, QpShared, RcQp};
 use crate::ids::{Psn, Qpn};
 use crate::mr::{Access, Pieces, Rights, RightsError};
 use crate::verbs::{PathMigState, QpState, QpType, RemoteAddr, SendOp, WcImm, WcOpcode};
@@ -223,14 +223,14 @@ impl RcQp {
 }
 
 /// Whether the ends agree on an alternate path just now: they do it by a bit of packets' headers.
-fn listens_for_migreq(shared: &Shared) -> bool {
+fn listens_for_migreq(shared: &QpShared) -> bool {
     shared.attr.path_mig_state == PathMigState::Rearm
 }
 
 impl Requester {
     /// The oldest work request, what it does where and how much of it is done, if it may be carried
     /// out without packets.
-    pub(super) fn direct(&self, shared: &Shared) -> Option<(&Wqe, (DirectOp, RemoteAddr), u32)> {
+    pub(super) fn direct(&self, shared: &QpShared) -> Option<(&Wqe, (DirectOp, RemoteAddr), u32)> {
         let Moved::Bytes(done) = self.moved else {
             return None;
         };
@@ -268,7 +268,7 @@ impl Requester {
             && self.waiting.tries()
     }
 
-    fn on_direct(&mut self, shared: &Shared, cx: &mut Cx<'_>, len: u32) -> Result<(), SendFault> {
+    fn on_direct(&mut self, shared: &QpShared, cx: &mut Cx<'_>, len: u32) -> Result<(), SendFault> {
         let Some((wqe, _, done)) = self.direct(shared) else {
             return Ok(());
         };
@@ -292,7 +292,7 @@ impl Requester {
     /// As the response of an atomic does.
     fn on_direct_atomic(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         original: u64,
     ) -> Result<(), SendFault> {
@@ -320,7 +320,7 @@ impl Responder {
     /// it would need with its bytes.
     pub(super) fn on_placed(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         (reth, imm, target): (Reth, [u8; 4], Target),

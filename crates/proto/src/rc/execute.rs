@@ -3,13 +3,13 @@
 use core::sync::atomic::{Ordering, fence};
 
 use super::Cx;
-use super::config::{MAX_MESSAGE, Shared, packets_of};
+use super::config::{MAX_MESSAGE, QpShared, packets_of};
 use super::fault::{Fault, Reject};
 use super::message::Message;
 use super::resources::{Kind, Resource};
 use super::responder::{Responder, Stop, recv_completion};
 use super::scatter;
-use super::target::{Held, Target};
+use super::target::{HeldReceive, Target};
 use crate::ids::Psn;
 use crate::mr::Access;
 use crate::verbs::{Wc, WcImm, WcOpcode};
@@ -19,7 +19,7 @@ impl Responder {
     /// Carries out a request that came in order.
     pub(crate) fn execute(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Stop> {
@@ -85,7 +85,7 @@ impl Responder {
 
     fn on_send(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         (info, target): (OpInfo, Target),
@@ -116,7 +116,7 @@ impl Responder {
 
     fn on_write(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         (info, target): (OpInfo, Target),
@@ -151,7 +151,7 @@ impl Responder {
 
     fn on_read(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'_>,
         packet: &Packet<'_>,
         (reth, target): (Reth, Target),
@@ -179,7 +179,7 @@ impl Responder {
     /// place among those.
     fn on_atomic_write(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'_>,
         packet: &Packet<'_>,
         (reth, target): (Reth, Target),
@@ -209,7 +209,7 @@ impl Responder {
     /// as a READ of nothing, so it takes a place among those. (IBTA annex A19.)
     fn on_flush(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'_>,
         psn: Psn,
         (feth, reth, target): (Feth, Reth, Target),
@@ -242,7 +242,7 @@ impl Responder {
 
     fn on_atomic(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'_>,
         packet: &Packet<'_>,
         (operation, request, target): (Operation, AtomicEth, Target),
@@ -282,7 +282,7 @@ impl Responder {
     }
 
     /// Whether a READ or atomic is allowed and within depth.
-    fn check_resources(&self, shared: &Shared, need: Access, psn: Psn) -> Result<(), Reject> {
+    fn check_resources(&self, shared: &QpShared, need: Access, psn: Psn) -> Result<(), Reject> {
         let depth = shared.attr.max_dest_rd_atomic;
         if allows(shared, need) && self.replies.resources.has_room(depth) {
             Ok(())
@@ -292,7 +292,12 @@ impl Responder {
     }
 
     /// Takes on a READ or atomic, which is to be answered by `packets` responses.
-    fn accept(&mut self, shared: &Shared, (psn, packets, target): (Psn, u32, Target), kind: Kind) {
+    fn accept(
+        &mut self,
+        shared: &QpShared,
+        (psn, packets, target): (Psn, u32, Target),
+        kind: Kind,
+    ) {
         self.msn = self.msn.next();
         self.expected = self.expected.plus(packets);
         let depth = shared.attr.max_dest_rd_atomic;
@@ -310,7 +315,7 @@ impl Responder {
     /// Makes sure that a receive work request is held.
     pub(super) fn take_recv(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         target: Target,
     ) -> Result<(), Stop> {
@@ -319,7 +324,8 @@ impl Responder {
                 target.take_shared(cx)?
             } else {
                 let own = self.recv.pop_front();
-                own.map(|wr| Held::own(wr, target)).ok_or(Stop::NotReady)?
+                own.map(|wr| HeldReceive::own(wr, target))
+                    .ok_or(Stop::NotReady)?
             };
             self.held = Some(taken);
         }
@@ -329,7 +335,7 @@ impl Responder {
     /// Completes the receive work request in hand.
     pub(super) fn complete_recv(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         (opcode, byte_len, imm): (WcOpcode, u32, Option<WcImm>),
@@ -365,13 +371,13 @@ impl Responder {
 }
 
 /// Whether the queue pair itself lets peers do this.
-pub(super) fn allows(shared: &Shared, need: Access) -> bool {
+pub(super) fn allows(shared: &QpShared, need: Access) -> bool {
     shared.attr.qp_access_flags.contains(need)
 }
 
 /// Full packets carry exactly the path MTU, the last one at least a byte, an only one anything up
 /// to the MTU.
-fn check_length(shared: &Shared, packet: &Packet<'_>, info: OpInfo) -> Result<(), Reject> {
+fn check_length(shared: &QpShared, packet: &Packet<'_>, info: OpInfo) -> Result<(), Reject> {
     let mtu = shared.mtu() as usize;
     let len = packet.payload.len();
     let right = match (info.position.starts(), info.position.ends()) {
@@ -388,7 +394,7 @@ fn check_length(shared: &Shared, packet: &Packet<'_>, info: OpInfo) -> Result<()
 
 /// What the last packet of a SEND brings besides its payload.
 fn finish_send(
-    shared: &Shared,
+    shared: &QpShared,
     cx: &mut Cx<'_>,
     packet: &Packet<'_>,
     target: Target,
@@ -410,7 +416,7 @@ fn finish_send(
 /// there are now.
 fn place_in_recv(
     cx: &Cx<'_>,
-    recv: &Held,
+    recv: &HeldReceive,
     (received, packet): (u32, &Packet<'_>),
 ) -> Result<u32, Reject> {
     let psn = packet.bth.psn;

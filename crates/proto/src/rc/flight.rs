@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
-use super::config::Shared;
+use super::config::QpShared;
 use super::send_queue::Wqe;
 use crate::ids::Psn;
 
@@ -126,7 +126,7 @@ impl Flight {
 
     /// The packets of `wqe` (the oldest work request) up to `to` are acknowledged. Returns their
     /// cost.
-    pub(super) fn on_acknowledged(&mut self, shared: &Shared, wqe: &Wqe, to: u64) -> u64 {
+    pub(super) fn on_acknowledged(&mut self, shared: &QpShared, wqe: &Wqe, to: u64) -> u64 {
         let cost = wqe.cost(self.oldest, to, shared.mtu());
         self.oldest = to;
         while self.requests.front().is_some_and(|r| r.end <= to) {

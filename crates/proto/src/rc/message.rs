@@ -1,7 +1,7 @@
 //! A request message of which packets are still to come.
 
 use super::Cx;
-use super::config::{MAX_MESSAGE, Shared};
+use super::config::{MAX_MESSAGE, QpShared};
 use super::execute::allows;
 use super::fault::Reject;
 use super::target::Target;
@@ -97,7 +97,7 @@ impl Write {
     /// Where the next `bytes` go, if they do not end it and the key opens them all.
     pub(super) fn open_next<'r>(
         &self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'r>,
         bytes: u32,
     ) -> Option<Span<'r>> {
@@ -116,7 +116,7 @@ impl Write {
     /// each packet's part when it comes.
     pub(super) fn place(
         self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'_>,
         packet: &Packet<'_>,
         info: OpInfo,

@@ -80,7 +80,7 @@ pub use fault::Cause;
 pub use retry::MIN_ACK_TIMEOUT;
 pub use scatter::{place, total};
 
-use config::Shared;
+use config::QpShared;
 use fault::{Fault, Reject, SendFault};
 use requester::Requester;
 use responder::Responder;
@@ -88,7 +88,7 @@ use responder::Responder;
 /// A reliable connected queue pair.
 #[derive(Debug)]
 pub struct RcQp {
-    shared: Shared,
+    shared: QpShared,
     requester: Requester,
     responder: Responder,
     /// The requester sends next if both halves want to.
@@ -106,7 +106,7 @@ impl RcQp {
     #[must_use]
     pub fn new(config: RcConfig) -> Self {
         Self {
-            shared: Shared::new(config),
+            shared: QpShared::new(config),
             requester: Requester::new(),
             responder: Responder::default(),
             requester_turn: false,

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::ToString;
 
-use super::config::{MAX_RD_ATOMIC, Shared};
+use super::config::{MAX_RD_ATOMIC, QpShared};
 use super::{Cx, ModifyError, RcQp};
 use crate::qp::{self, Limits, migration};
 use crate::verbs::{AttrMask, Mtu, PathMigState, QpAttr, QpEvent, QpState};
@@ -72,7 +72,7 @@ impl RcQp {
 /// The state that follows, if the change is allowed. `drained`: no message of the send queue is
 /// under way.
 pub(crate) fn check(
-    shared: &Shared,
+    shared: &QpShared,
     (attr, mask): (&QpAttr, AttrMask),
     limits: &Limits,
     drained: bool,

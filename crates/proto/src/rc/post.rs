@@ -1,12 +1,12 @@
 //! What a work request must fulfil to be queued.
 
-use super::config::{MAX_MESSAGE, Shared};
+use super::config::{MAX_MESSAGE, QpShared};
 use super::send_queue::payload_len;
 use crate::verbs::{Flush, Payload, PostError, QpState, QpType, SendOp, SendTo, SendWr};
 
 /// Checks a send work request, with `queued` ones before it.
 #[inline]
-pub(crate) fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
+pub(crate) fn check_send(shared: &QpShared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
     let (attr, cap) = (&shared.attr, &shared.config.cap);
     check_receiver(shared.config.qp_type, wr)?;
     if !matches!(
@@ -66,7 +66,7 @@ fn check_receiver(qp_type: QpType, wr: &SendWr) -> Result<(), PostError> {
 
 /// Checks that belong to single operations.
 #[inline]
-fn check_operation(shared: &Shared, wr: &SendWr, length: u64) -> Result<(), PostError> {
+fn check_operation(shared: &QpShared, wr: &SendWr, length: u64) -> Result<(), PostError> {
     let is_atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
     if matches!(wr.op, SendOp::AtomicWrite(_)) {
         if length != 8 || shared.config.qp_type != QpType::Rc {
@@ -115,7 +115,7 @@ fn check_flush(qp_type: QpType, flush: &Flush, payload: u64) -> Result<(), PostE
 }
 
 /// Whether the queue pair may have READs and atomics outstanding.
-fn check_depth(shared: &Shared) -> Result<(), PostError> {
+fn check_depth(shared: &QpShared) -> Result<(), PostError> {
     if shared.attr.max_rd_atomic == 0 && shared.attr.qp_state != QpState::Err {
         return Err(PostError::Invalid(
             "READ and atomics need max_rd_atomic above 0",
@@ -125,7 +125,7 @@ fn check_depth(shared: &Shared) -> Result<(), PostError> {
 }
 
 /// Checks a receive work request, with `queued` ones before it.
-pub(crate) fn check_recv(shared: &Shared, sges: usize, queued: usize) -> Result<(), PostError> {
+pub(crate) fn check_recv(shared: &QpShared, sges: usize, queued: usize) -> Result<(), PostError> {
     let cap = &shared.config.cap;
     if shared.config.qp_type == QpType::XrcSend {
         return Err(PostError::Invalid("an XRC initiator has no receive queue"));

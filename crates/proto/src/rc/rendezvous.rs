@@ -19,13 +19,13 @@
 //! what has become of it.
 
 use super::back_off::BackOff;
-use super::config::{Shared, packets_of};
+use super::config::{QpShared, packets_of};
 use super::execute::allows;
 use super::fault::{Fault, Reject};
 use super::requester::Requester;
 use super::responder::{Responder, Stop};
 use super::scatter;
-use super::target::{Held, Target};
+use super::target::{HeldReceive, Target};
 use super::{Cx, RcQp};
 use crate::ids::{Key, Psn, Qpn};
 use crate::mr::{Access, Accessor, Piece, Pieces, Rights};
@@ -111,7 +111,7 @@ impl RcQp {
 
 impl Requester {
     /// The peer cannot fetch what the oldest packet offers.
-    pub(super) fn on_not_fetched(&mut self, shared: &Shared) {
+    pub(super) fn on_not_fetched(&mut self, shared: &QpShared) {
         if self
             .queue
             .front()
@@ -124,7 +124,7 @@ impl Requester {
     }
 
     /// What is offered goes by packets. Of what was sent and not acknowledged nothing was taken.
-    pub(super) fn send_by_packets(&mut self, shared: &Shared) {
+    pub(super) fn send_by_packets(&mut self, shared: &QpShared) {
         self.go_back();
         self.flight.abandon();
         self.queue.renumber(|wqe| {
@@ -140,7 +140,7 @@ impl Responder {
     /// packet says. What it needs is what it would need with its bytes.
     pub(super) fn on_rendezvous(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         (request, target): (AtomicEth, Target),
@@ -153,8 +153,8 @@ impl Responder {
             .ok_or_else(|| Reject::invalid(psn))?;
         self.take_recv(shared, cx, target)?;
         let place = match packet.ext.reth {
-            Some(reth) => Place::Region(reth, target.accessor(shared)),
-            None => Place::Receive,
+            Some(reth) => Destination::Region(reth, target.accessor(shared)),
+            None => Destination::Receive,
         };
         let opcode = self.check_place(cx, &place, (len, psn))?;
         if self.not_fetched == Some(psn) {
@@ -180,18 +180,18 @@ impl Responder {
     fn check_place(
         &self,
         cx: &Cx<'_>,
-        place: &Place,
+        place: &Destination,
         (len, psn): (u32, Psn),
     ) -> Result<WcOpcode, Reject> {
         match place {
-            Place::Receive => {
-                let room = |recv: &Held| scatter::total(&recv.wr.sges);
+            Destination::Receive => {
+                let room = |recv: &HeldReceive| scatter::total(&recv.wr.sges);
                 let fits = self.held.as_ref().map_or(0, room) >= u64::from(len);
                 let too_long =
                     || Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG);
                 fits.then_some(WcOpcode::Recv).ok_or_else(too_long)
             }
-            Place::Region(reth, by) => cx
+            Destination::Region(reth, by) => cx
                 .rights
                 .open_remote(reth.rkey, *by, reth.va, len.into(), Access::REMOTE_WRITE)
                 .map(|_| WcOpcode::RecvRdmaWithImm)
@@ -200,7 +200,12 @@ impl Responder {
     }
 
     /// Fetches what is offered.
-    fn fetch(&self, cx: &mut Cx<'_>, rendezvous: &Rendezvous, place: &Place) -> Result<(), Stop> {
+    fn fetch(
+        &self,
+        cx: &mut Cx<'_>,
+        rendezvous: &Rendezvous,
+        place: &Destination,
+    ) -> Result<(), Stop> {
         let rights = cx.rights;
         let mut done = 0;
         while done < rendezvous.len {
@@ -225,16 +230,16 @@ impl Responder {
     fn pieces<'a>(
         &self,
         rights: &'a Rights,
-        place: &Place,
+        place: &Destination,
         (done, len): (u32, u32),
     ) -> Option<Pieces<'a>> {
         match place {
-            Place::Receive => {
+            Destination::Receive => {
                 let recv = self.held.as_ref()?;
                 let who = (recv.pd, Access::LOCAL_WRITE);
                 scatter::pieces_of(rights, who, &recv.wr.sges, (done, len)).ok()
             }
-            Place::Region(reth, by) => {
+            Destination::Region(reth, by) => {
                 let at = reth.va.wrapping_add(u64::from(done));
                 let need = Access::REMOTE_WRITE;
                 let span = rights.open_remote(reth.rkey, *by, at, len.into(), need);
@@ -245,7 +250,7 @@ impl Responder {
 }
 
 /// Where the bytes of an offer go.
-enum Place {
+enum Destination {
     /// Into the receive in hand.
     Receive,
     /// To where the requester says, if that is open to who asks.
@@ -253,6 +258,6 @@ enum Place {
 }
 
 /// Whether a queue pair takes a message of `len` bytes to that place, if it names one.
-fn may_write(shared: &Shared, to: Option<&Reth>, len: u32) -> bool {
+fn may_write(shared: &QpShared, to: Option<&Reth>, len: u32) -> bool {
     to.is_none_or(|reth| reth.length == len && allows(shared, Access::REMOTE_WRITE))
 }

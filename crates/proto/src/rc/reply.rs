@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::Cx;
-use super::config::Shared;
+use super::config::QpShared;
 use super::fault::Reject;
 use super::reorder::ReorderBuffer;
 use super::resources::{Kind, Resources, Response};
@@ -107,7 +107,7 @@ impl Replies {
     /// request that was taken, `reorder` what came ahead of it.
     pub(super) fn transmit(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         (expected, msn, reorder): (Psn, Msn, &ReorderBuffer),
         out: &mut Vec<u8>,
@@ -147,7 +147,7 @@ impl Replies {
 /// Appends a READ response or an atomic result. Rights are checked at each packet: the region may
 /// have gone in between.
 fn emit_response(
-    shared: &Shared,
+    shared: &QpShared,
     cx: &mut Cx<'_>,
     response: &Response,
     out: &mut Vec<u8>,

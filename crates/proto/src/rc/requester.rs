@@ -5,7 +5,7 @@
 //! [`completer`](super::completer).
 
 use super::back_off::BackOff;
-use super::config::{PACKET_COST, Shared};
+use super::config::{PACKET_COST, QpShared};
 use super::direct::Moved;
 use super::fault::{Cause, Fault, SendFault};
 use super::flight::Flight;
@@ -13,7 +13,7 @@ use super::rendezvous::RendezvousSender;
 use super::reorder::ReorderBuffer;
 use super::retry::{Due, Retry};
 use super::selective_repeat::SelectiveRepeat;
-use super::send_queue::{Answer, SendQueue};
+use super::send_queue::{CompletedBy, SendQueue};
 use super::window::Window;
 use super::{Cx, LocalCx, Noted, Sink};
 use crate::ids::Psn;
@@ -86,14 +86,14 @@ impl Requester {
     }
 
     /// The queue pair moves to RTS for the first time.
-    pub(super) fn start(&mut self, shared: &Shared) {
+    pub(super) fn start(&mut self, shared: &QpShared) {
         self.flight = Flight::new(shared.attr.sq_psn);
         self.acknowledged_to = 0;
         self.window = Window::new(shared.link.max_in_flight, shared.mtu() + PACKET_COST);
     }
 
     /// The link's traits changed.
-    pub(super) fn on_link_change(&mut self, shared: &Shared) {
+    pub(super) fn on_link_change(&mut self, shared: &QpShared) {
         self.window.set_limit(shared.link.max_in_flight);
         self.peer_gone = false;
         if !shared.link.lossless && self.rendezvous.token.take().is_some() {
@@ -118,7 +118,7 @@ impl Requester {
 
     /// Queues a work request that passed the checks.
     #[inline]
-    pub(super) fn post(&mut self, shared: &Shared, wr: SendWr) -> Result<(), SendFault> {
+    pub(super) fn post(&mut self, shared: &QpShared, wr: SendWr) -> Result<(), SendFault> {
         let rendezvous = self.rendezvous.token_for(&wr);
         self.queue.push(wr, shared, rendezvous);
         if self.peer_gone && !self.wants_local(shared) {
@@ -137,7 +137,7 @@ impl Requester {
     }
 
     /// The lossless link dropped a packet.
-    pub(super) fn on_dropped(&mut self, shared: &Shared, now: Time) {
+    pub(super) fn on_dropped(&mut self, shared: &QpShared, now: Time) {
         if self.flight.outstanding() {
             self.retry.on_dropped(shared, now, self.flight.limit());
         }
@@ -187,7 +187,7 @@ impl Requester {
     }
 
     /// Goes back because packets were lost, and makes the window smaller.
-    pub(super) fn on_loss(&mut self, shared: &Shared) {
+    pub(super) fn on_loss(&mut self, shared: &QpShared) {
         if !shared.link.lossless {
             self.window
                 .on_loss(self.flight.oldest(), self.flight.limit());
@@ -198,7 +198,7 @@ impl Requester {
     /// What is due now.
     pub(super) fn on_deadline(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
     ) -> Result<(), SendFault> {
         match self.retry.on_deadline(shared, cx.now) {
@@ -225,7 +225,7 @@ impl Requester {
     }
 
     /// Takes the oldest work request, which is done, off the queue.
-    pub(super) fn retire(&mut self, shared: &Shared, cx: &mut Cx<'_>) -> Result<(), SendFault> {
+    pub(super) fn retire(&mut self, shared: &QpShared, cx: &mut Cx<'_>) -> Result<(), SendFault> {
         self.retire_one(shared, cx.sink)?;
         match self.stuck {
             Some(fault) if self.queue.cursor_is_front() => Err(fault.into()),
@@ -233,15 +233,15 @@ impl Requester {
         }
     }
 
-    fn retire_one(&mut self, shared: &Shared, sink: &mut dyn Sink) -> Result<(), SendFault> {
+    fn retire_one(&mut self, shared: &QpShared, sink: &mut dyn Sink) -> Result<(), SendFault> {
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
         let (was_rendezvous, is_send) = (wqe.rendezvous.is_some(), wqe.wr.op.is_send());
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let byte_len = match wqe.answer() {
-            Answer::Read | Answer::Atomic => wqe.length,
-            Answer::Ack | Answer::Empty | Answer::Local => 0,
+            CompletedBy::Read | CompletedBy::Atomic => wqe.length,
+            CompletedBy::Ack | CompletedBy::Empty | CompletedBy::Local => 0,
         };
         let wc = Wc {
             byte_len,
@@ -262,16 +262,16 @@ impl Requester {
     }
 
     /// Whether the oldest work request is a local operation, which waits for nothing any more.
-    pub(super) fn wants_local(&self, shared: &Shared) -> bool {
+    pub(super) fn wants_local(&self, shared: &QpShared) -> bool {
         shared.attr.qp_state == QpState::Rts
             && self
                 .queue
                 .front()
-                .is_some_and(|wqe| wqe.answer() == Answer::Local)
+                .is_some_and(|wqe| wqe.answer() == CompletedBy::Local)
     }
 
     /// The local operation that is due.
-    pub(super) fn next_local(&self, shared: &Shared) -> Option<SendOp> {
+    pub(super) fn next_local(&self, shared: &QpShared) -> Option<SendOp> {
         let wqe = self.queue.front().filter(|_| self.wants_local(shared));
         wqe.map(|wqe| wqe.wr.op)
     }
@@ -280,7 +280,7 @@ impl Requester {
     /// what follows for it.
     pub(super) fn run_local(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut LocalCx<'_>,
     ) -> Result<(), SendFault> {
         if let Some(op) = self.next_local(shared) {
@@ -295,7 +295,7 @@ impl Requester {
 
     /// Completes everything in error: the oldest work request with `first` if that is given, the
     /// others as flushed.
-    pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
+    pub(super) fn flush(&mut self, shared: &QpShared, cx: &mut Cx<'_>, first: Option<Fault>) {
         if self.rendezvous.token.take().is_some() {
             cx.sink.end_rendezvous();
         }
@@ -316,7 +316,7 @@ impl Requester {
 /// ERR already.
 pub(crate) fn flush_sends(
     all: impl Iterator<Item = SendWr>,
-    shared: &Shared,
+    shared: &QpShared,
     cx: &mut Cx<'_>,
     first: Option<Fault>,
 ) {
@@ -330,7 +330,7 @@ pub(crate) fn flush_sends(
 
 /// Carries out a local operation.
 pub(crate) fn run_one_local(
-    shared: &Shared,
+    shared: &QpShared,
     cx: &mut LocalCx<'_>,
     op: &SendOp,
 ) -> Result<(), Fault> {
@@ -347,7 +347,7 @@ pub(crate) fn run_one_local(
 }
 
 /// A successful completion of a send work request.
-pub(crate) fn completion(shared: &Shared, wr: &SendWr) -> Wc {
+pub(crate) fn completion(shared: &QpShared, wr: &SendWr) -> Wc {
     Wc {
         wr_id: wr.wr_id,
         status: WcStatus::Success,

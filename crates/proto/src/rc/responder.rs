@@ -7,13 +7,13 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::config::Shared;
+use super::config::QpShared;
 use super::fault::{Fault, Reject};
 use super::message::Message;
 use super::reorder::{Kept, ReorderBuffer};
 use super::reply::Replies;
 use super::requester::failed;
-use super::target::Held;
+use super::target::HeldReceive;
 use super::{Cx, Noted};
 use crate::ids::{Msn, Psn};
 use crate::time::Time;
@@ -44,7 +44,7 @@ impl From<Reject> for Stop {
 pub(crate) struct Responder {
     pub(super) recv: VecDeque<RecvWr>,
     /// Receive work request that was taken for the message in work.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<HeldReceive>,
     /// Message of which not all packets have come.
     pub(crate) message: Option<Message>,
     /// PSN of the next request.
@@ -70,7 +70,7 @@ pub(crate) struct Responder {
 
 impl Responder {
     /// The queue pair moves to RTR. Receives that were posted in INIT stay.
-    pub(crate) fn start(&mut self, shared: &Shared) {
+    pub(crate) fn start(&mut self, shared: &QpShared) {
         *self = Self {
             recv: core::mem::take(&mut self.recv),
             expected: shared.attr.rq_psn,
@@ -109,7 +109,7 @@ impl Responder {
 
     /// The process that was asked for a receive has answered. The request that waits for it comes
     /// again: at once if there is something for it, or else as one whose receiver is not ready.
-    pub(super) fn on_recv_answer(&mut self, shared: &Shared, there: bool) {
+    pub(super) fn on_recv_answer(&mut self, shared: &QpShared, there: bool) {
         if !core::mem::take(&mut self.asked) {
             return;
         }
@@ -139,7 +139,7 @@ impl Responder {
     /// Appends the next answer to `out`, if one is owed.
     pub(super) fn transmit(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, Reject> {
@@ -150,7 +150,7 @@ impl Responder {
     /// A request packet.
     pub(super) fn on_request(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Reject> {
@@ -189,7 +189,7 @@ impl Responder {
 
     /// Keeps a packet behind a gap, if the peer is a Ferroce. Returns whether the requester is to
     /// hear of it: there is another gap, or it asks.
-    fn keep(&mut self, shared: &Shared, packet: &Packet<'_>, now: Time) -> bool {
+    fn keep(&mut self, shared: &QpShared, packet: &Packet<'_>, now: Time) -> bool {
         if !shared.selective_repeat() || self.halted {
             return !self.gap_reported;
         }
@@ -212,7 +212,7 @@ impl Responder {
     /// Whether the next message is the first packet of all that comes, and finds the receives of
     /// the queue pair's own.
     #[inline]
-    pub(super) fn is_between(&self, shared: &Shared) -> bool {
+    pub(super) fn is_between(&self, shared: &QpShared) -> bool {
         self.message.is_none()
             && self.held.is_none()
             && self.reorder.is_empty()
@@ -232,7 +232,7 @@ impl Responder {
     /// Executes the expected request.
     fn take(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Reject> {
@@ -275,7 +275,7 @@ impl Responder {
     /// to the next gap. What is missing then is reported.
     fn take_reordered(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         vouches: bool,
     ) -> Result<(), Reject> {
@@ -307,7 +307,7 @@ impl Responder {
 
     /// The first packet that came in order tells a program that waits in RTR that its peer is
     /// there.
-    pub(crate) fn report_established(&mut self, shared: &Shared, cx: &mut Cx<'_>) {
+    pub(crate) fn report_established(&mut self, shared: &QpShared, cx: &mut Cx<'_>) {
         if shared.attr.qp_state == QpState::Rtr && !self.comm_established {
             self.comm_established = true;
             cx.sink.event(QpEvent::CommEstablished);
@@ -315,7 +315,7 @@ impl Responder {
     }
 
     /// A request that was taken before: our answer was lost or is late. Nothing is executed again.
-    fn on_duplicate(&mut self, shared: &Shared, packet: &Packet<'_>) {
+    fn on_duplicate(&mut self, shared: &QpShared, packet: &Packet<'_>) {
         let psn = packet.bth.psn;
         let resources = &mut self.replies.resources;
         match packet.bth.opcode.info().map(|info| info.operation) {
@@ -364,7 +364,7 @@ impl Responder {
 
     /// Completes all receives in error: the one in hand with `first` if that is given, the others
     /// as flushed.
-    pub(crate) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
+    pub(crate) fn flush(&mut self, shared: &QpShared, cx: &mut Cx<'_>, first: Option<Fault>) {
         if let Some(recv) = self.held.take() {
             let fault = first.unwrap_or(Fault::FLUSHED);
             let wc = failed(recv_completion(shared, &recv.wr), fault);
@@ -378,7 +378,7 @@ impl Responder {
 }
 
 /// Completes receives as flushed.
-pub(crate) fn flush_recvs(all: &mut VecDeque<RecvWr>, shared: &Shared, cx: &mut Cx<'_>) {
+pub(crate) fn flush_recvs(all: &mut VecDeque<RecvWr>, shared: &QpShared, cx: &mut Cx<'_>) {
     for recv in all.drain(..) {
         let wc = failed(recv_completion(shared, &recv), Fault::FLUSHED);
         cx.sink.recv_completion(wc, true);
@@ -386,7 +386,7 @@ pub(crate) fn flush_recvs(all: &mut VecDeque<RecvWr>, shared: &Shared, cx: &mut 
 }
 
 /// A successful completion of a receive.
-pub(crate) fn recv_completion(shared: &Shared, recv: &RecvWr) -> Wc {
+pub(crate) fn recv_completion(shared: &QpShared, recv: &RecvWr) -> Wc {
     Wc {
         wr_id: recv.wr_id,
         status: WcStatus::Success,

@@ -8,7 +8,7 @@
 
 use core::time::Duration;
 
-use super::config::Shared;
+use super::config::QpShared;
 use crate::time::Time;
 use crate::wire::ack_timeout;
 
@@ -85,7 +85,7 @@ impl Retry {
 
     /// A packet went out: starts the timers if they stand. `sample` is its sequence if it is new
     /// and asks for an answer.
-    pub(super) fn on_sent(&mut self, shared: &Shared, now: Time, sample: Option<u64>) {
+    pub(super) fn on_sent(&mut self, shared: &QpShared, now: Time, sample: Option<u64>) {
         if self.probe.is_none() {
             self.start(shared, now);
         }
@@ -99,13 +99,13 @@ impl Retry {
     /// Whether it matters when something is sent: no longer on a link that loses nothing, once a
     /// round trip was measured.
     #[inline]
-    pub(super) fn times_sends(&self, shared: &Shared) -> bool {
+    pub(super) fn times_sends(&self, shared: &QpShared) -> bool {
         !shared.link.lossless || self.dropped.is_some() || self.round_trip.is_none()
     }
 
     /// Whether nothing is timed, and the next packet needs no time either.
     #[inline]
-    pub(super) fn is_at_rest(&self, shared: &Shared) -> bool {
+    pub(super) fn is_at_rest(&self, shared: &QpShared) -> bool {
         !self.times_sends(shared)
             && !self.rearm
             && self.rnr.is_none()
@@ -122,7 +122,7 @@ impl Retry {
     /// Everything before `oldest` is acknowledged, for the first time.
     pub(super) fn on_progress(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         now: Time,
         oldest: u64,
         outstanding: bool,
@@ -148,7 +148,7 @@ impl Retry {
 
     /// The lossless link dropped a packet while some were outstanding. Everything before `sent` has
     /// been sent.
-    pub(super) fn on_dropped(&mut self, shared: &Shared, now: Time, sent: u64) {
+    pub(super) fn on_dropped(&mut self, shared: &QpShared, now: Time, sent: u64) {
         self.dropped = Some(sent);
         if self.probe.is_none() && self.rnr.is_none() {
             self.start(shared, now);
@@ -162,7 +162,7 @@ impl Retry {
 
     /// The peer was not ready and wants to be asked again after `wait`. Returns whether `rnr_retry`
     /// allows it.
-    pub(super) fn on_rnr_nak(&mut self, shared: &Shared, now: Time, wait: Duration) -> bool {
+    pub(super) fn on_rnr_nak(&mut self, shared: &QpShared, now: Time, wait: Duration) -> bool {
         let limit = shared.attr.rnr_retry;
         if limit < 7 && self.rnr_naks >= limit {
             return false;
@@ -187,7 +187,7 @@ impl Retry {
     }
 
     /// What is due at `now`.
-    pub(super) fn on_deadline(&mut self, shared: &Shared, now: Time) -> Due {
+    pub(super) fn on_deadline(&mut self, shared: &QpShared, now: Time) -> Due {
         if self.rearm {
             self.rearm = false;
             self.stop();
@@ -213,7 +213,7 @@ impl Retry {
     }
 
     /// The link's way of losing packets decides whether timers run.
-    fn start(&mut self, shared: &Shared, now: Time) {
+    fn start(&mut self, shared: &QpShared, now: Time) {
         if shared.link.lossless && self.dropped.is_none() {
             return;
         }
@@ -225,7 +225,7 @@ impl Retry {
         (self.ack, self.probe) = (None, None);
     }
 
-    fn probe_wait(&self, shared: &Shared) -> Duration {
+    fn probe_wait(&self, shared: &QpShared) -> Duration {
         let trips = self.round_trip.unwrap_or(FIRST_ROUND_TRIP) * PROBE_ROUND_TRIPS;
         let longest = timeout(shared).map_or(MAX_PROBE, |timeout| {
             (timeout / PROBES_PER_TIMEOUT).min(MAX_PROBE)
@@ -243,11 +243,11 @@ impl Retry {
 }
 
 /// The local ACK timeout that the program asked for, `None` for ever.
-fn timeout(shared: &Shared) -> Option<Duration> {
+fn timeout(shared: &QpShared) -> Option<Duration> {
     ack_timeout(shared.attr.timeout).map(|timeout| timeout.max(MIN_ACK_TIMEOUT))
 }
 
 /// How long the local ACK timer runs.
-fn ack_run(shared: &Shared) -> Option<Duration> {
+fn ack_run(shared: &QpShared) -> Option<Duration> {
     timeout(shared).map(|timeout| (timeout * LATEST).min(PATIENCE).max(timeout))
 }

@@ -13,12 +13,12 @@ use alloc::collections::VecDeque;
 use core::ops::Range;
 
 use super::Cx;
-use super::config::Shared;
+use super::config::QpShared;
 use super::fault::SendFault;
 use super::reorder;
 use super::reorder::Kept;
 use super::requester::Requester;
-use super::send_queue::Answer;
+use super::send_queue::CompletedBy;
 use crate::time::Time;
 use crate::wire::{Bth, Packet};
 
@@ -143,7 +143,7 @@ impl SelectiveRepeat {
 impl Requester {
     /// A NAK says that the packet `first` is missing, with the report of a peer that has kept what
     /// came behind.
-    pub(super) fn on_gap(&mut self, shared: &Shared, first: u64, report: &[u8]) {
+    pub(super) fn on_gap(&mut self, shared: &QpShared, first: u64, report: &[u8]) {
         let gaps =
             reorder::read_report(report).map(|(at, len)| (first + u64::from(at), u64::from(len)));
         let arrived_to = gaps.clone().map(|(from, len)| from + len).max();
@@ -180,7 +180,7 @@ impl Requester {
     /// The peer keeps a packet that was never sent, so none of what it keeps is vouched for. A gap
     /// before a packet that was sent may be a loss: from there everything is sent again, and what
     /// the peer keeps does not count.
-    fn on_forged_report(&mut self, shared: &Shared, gaps: impl Iterator<Item = (u64, u64)>) {
+    fn on_forged_report(&mut self, shared: &QpShared, gaps: impl Iterator<Item = (u64, u64)>) {
         self.selective_repeat.vouched_to = 0;
         let mut lost = gaps.filter(|(_, len)| *len > 0);
         if lost.any(|(from, len)| from + len < self.flight.limit()) {
@@ -191,7 +191,7 @@ impl Requester {
     /// An answer came, while earlier ones are missing: it is kept, and those are asked for again.
     pub(super) fn keep_answer(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         packet: &Packet<'_>,
         (sequence, now): (u64, Time),
     ) {
@@ -220,7 +220,7 @@ impl Requester {
 
     /// What the peer said came behind its answers to everything before `to`: those that are not
     /// here are asked for again.
-    pub(super) fn ask_for_answers(&mut self, shared: &Shared, to: u64) {
+    pub(super) fn ask_for_answers(&mut self, shared: &QpShared, to: u64) {
         let oldest = self.flight.oldest();
         let expected = self.flight.psn(oldest);
         let numbered = |(at, len)| {
@@ -249,7 +249,7 @@ impl Requester {
     /// Appends the next packet that is to be sent again. Returns false if there is none after all.
     pub(super) fn transmit_repeat(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'_>,
         out: &mut alloc::vec::Vec<u8>,
     ) -> Result<bool, SendFault> {
@@ -260,7 +260,7 @@ impl Requester {
                 continue;
             };
             let to = self.request_end(shared, wqe, sequence).min(range.end);
-            let is_read = wqe.answer() == Answer::Read;
+            let is_read = wqe.answer() == CompletedBy::Read;
             let ask = to >= range.end && self.selective_repeat.due.len() == 1;
             match self.emit(shared, cx, (wqe, (sequence, to), ask), out) {
                 Ok(_) => {

@@ -7,14 +7,14 @@
 
 use alloc::collections::VecDeque;
 
-use super::config::{PACKET_COST, Shared, packets_of};
+use super::config::{PACKET_COST, QpShared, packets_of};
 use super::scatter;
 use crate::ids::Srqn;
 use crate::verbs::{Payload, SendFlags, SendOp, SendTo, SendWr, Sge};
 
 /// What answers a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum CompletedBy {
     /// An acknowledgement of its last packet, or of a later one.
     Ack,
     /// READ responses.
@@ -52,13 +52,13 @@ impl Wqe {
         self.start + u64::from(self.packets)
     }
 
-    pub(crate) fn answer(&self) -> Answer {
+    pub(crate) fn answer(&self) -> CompletedBy {
         match self.wr.op {
-            SendOp::Read(_) => Answer::Read,
-            SendOp::AtomicWrite(_) | SendOp::Flush(_) => Answer::Empty,
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Answer::Atomic,
-            SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => Answer::Local,
-            _ => Answer::Ack,
+            SendOp::Read(_) => CompletedBy::Read,
+            SendOp::AtomicWrite(_) | SendOp::Flush(_) => CompletedBy::Empty,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => CompletedBy::Atomic,
+            SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => CompletedBy::Local,
+            _ => CompletedBy::Ack,
         }
     }
 
@@ -97,7 +97,10 @@ impl Wqe {
 
     /// Whether it takes a place among the outstanding READs and atomics.
     pub(super) fn counts(&self) -> bool {
-        matches!(self.answer(), Answer::Read | Answer::Atomic | Answer::Empty)
+        matches!(
+            self.answer(),
+            CompletedBy::Read | CompletedBy::Atomic | CompletedBy::Empty
+        )
     }
 
     /// What the packets `from .. to` count against the window.
@@ -201,7 +204,7 @@ impl SendQueue {
 
     /// Appends a work request that passed the checks of posting; `rendezvous`: with this token.
     #[inline]
-    pub(crate) fn push(&mut self, wr: SendWr, shared: &Shared, rendezvous: Option<u64>) {
+    pub(crate) fn push(&mut self, wr: SendWr, shared: &QpShared, rendezvous: Option<u64>) {
         let length = match wr.op {
             SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => 0,
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => 8,
@@ -278,7 +281,7 @@ mod tests {
     };
 
     fn queue(mtu: Mtu, ops: &[(SendOp, u32)]) -> SendQueue {
-        let mut shared = Shared::new(RcConfig {
+        let mut shared = QpShared::new(RcConfig {
             qpn: Qpn::new(2),
             qp_type: QpType::Rc,
             pd: PdId(1),

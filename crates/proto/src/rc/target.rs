@@ -1,7 +1,7 @@
 //! Whose keys and receives a request uses: RC has those of the queue pair, XRC those of the shared
 //! receive queue that each packet names.
 
-use super::config::Shared;
+use super::config::QpShared;
 use super::fault::Reject;
 use super::responder::Stop;
 use super::{Cx, SharedRecv, Taken};
@@ -21,7 +21,7 @@ pub(crate) struct Target {
 
 /// A receive work request that was taken for the message in work.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldReceive {
     pub(super) wr: RecvWr,
     /// Protection domain of its keys.
     pub(super) pd: PdId,
@@ -33,7 +33,7 @@ impl Target {
     /// The target of a packet of the queue pair's service. An XRC shared receive queue that does
     /// not exist in the queue pair's domain makes it an invalid request.
     pub(super) fn of(
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
     ) -> Result<Self, Reject> {
@@ -53,7 +53,7 @@ impl Target {
     }
 
     /// Who opens memory for it.
-    pub(super) fn accessor(self, shared: &Shared) -> Accessor {
+    pub(super) fn accessor(self, shared: &QpShared) -> Accessor {
         Accessor {
             pd: self.pd,
             ..shared.accessor()
@@ -62,13 +62,13 @@ impl Target {
 
     /// Takes a receive work request from the shared receive queue that this target has, by itself
     /// or through the queue pair.
-    pub(super) fn take_shared(self, cx: &mut Cx<'_>) -> Result<Held, Stop> {
+    pub(super) fn take_shared(self, cx: &mut Cx<'_>) -> Result<HeldReceive, Stop> {
         let taken = match self.srq {
             None => cx.sink.take_shared_recv().into(),
             Some(srq) => cx.sink.take_xrc_recv(srq),
         };
         match taken {
-            Taken::Recv(SharedRecv { wr, pd }) => Ok(Held {
+            Taken::Recv(SharedRecv { wr, pd }) => Ok(HeldReceive {
                 wr,
                 pd,
                 srq: self.srq,
@@ -79,7 +79,7 @@ impl Target {
     }
 }
 
-impl Held {
+impl HeldReceive {
     /// One from the queue pair's own receive queue.
     pub(super) const fn own(wr: RecvWr, target: Target) -> Self {
         Self {

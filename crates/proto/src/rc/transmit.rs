@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 
 use super::Cx;
-use super::config::{PACKET_COST, Shared};
+use super::config::{PACKET_COST, QpShared};
 use super::fault::{Fault, SendFault};
 use super::requester::{Probe, Requester};
 use super::scatter;
 use super::segment::{Segment, segment};
-use super::send_queue::{Answer, Wqe};
+use super::send_queue::{CompletedBy, Wqe};
 use crate::mr::Access;
 use crate::time::Time;
 use crate::verbs::QpState;
@@ -54,7 +54,7 @@ impl Next<'_> {
 
 impl Requester {
     /// Whether [`transmit`](Self::transmit) would send a packet (or find that it cannot be built).
-    pub(super) fn wants_transmit(&self, shared: &Shared) -> bool {
+    pub(super) fn wants_transmit(&self, shared: &QpShared) -> bool {
         !self.retry.waits_for_receiver()
             && (self.probe == Probe::Wanted
                 || !self.selective_repeat.is_empty()
@@ -62,7 +62,7 @@ impl Requester {
     }
 
     /// Whether there is a packet that is neither a probe nor a repair.
-    pub(super) fn wants_request(&self, shared: &Shared) -> bool {
+    pub(super) fn wants_request(&self, shared: &QpShared) -> bool {
         !self.retry.waits_for_receiver() && self.next_request(shared).is_some()
     }
 
@@ -72,7 +72,7 @@ impl Requester {
     }
 
     /// The packet that is next, if it may go out now.
-    fn next_request(&self, shared: &Shared) -> Option<Next<'_>> {
+    fn next_request(&self, shared: &QpShared) -> Option<Next<'_>> {
         let wqe = self.queue.at_cursor().filter(|_| self.stuck.is_none())?;
         let flight = &self.flight;
         let may_start = match shared.attr.qp_state {
@@ -82,10 +82,10 @@ impl Requester {
         };
         let at_start = flight.next() == wqe.start;
         let waits = match wqe.answer() {
-            Answer::Local => true,
-            Answer::Ack => false,
+            CompletedBy::Local => true,
+            CompletedBy::Ack => false,
             // What is repeated has its place already.
-            Answer::Read | Answer::Atomic | Answer::Empty => {
+            CompletedBy::Read | CompletedBy::Atomic | CompletedBy::Empty => {
                 flight.next() >= flight.limit()
                     && flight.requests() >= usize::from(shared.attr.max_rd_atomic)
             }
@@ -107,8 +107,8 @@ impl Requester {
     /// A READ longer than the window allows is several requests, so that what comes back at once is
     /// bounded: each asks for as much as the window holds, or half of it if two may be outstanding,
     /// so that one is always on its way.
-    pub(super) fn request_end(&self, shared: &Shared, wqe: &Wqe, sequence: u64) -> u64 {
-        if wqe.answer() != Answer::Read {
+    pub(super) fn request_end(&self, shared: &QpShared, wqe: &Wqe, sequence: u64) -> u64 {
+        if wqe.answer() != CompletedBy::Read {
             return sequence + 1;
         }
         if let Some(request) = self.flight.request_at(sequence) {
@@ -123,7 +123,7 @@ impl Requester {
     /// Appends the next request packet to `out`, if there is one that may go out.
     pub(super) fn transmit(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, SendFault> {
@@ -155,7 +155,7 @@ impl Requester {
     }
 
     /// The next packet went out, and `asked` for an acknowledgement or not.
-    pub(super) fn on_sent(&mut self, shared: &Shared, now: Time, sent: &Went, asked: bool) {
+    pub(super) fn on_sent(&mut self, shared: &QpShared, now: Time, sent: &Went, asked: bool) {
         let sequence = self.flight.next();
         let is_new = sequence >= self.flight.limit();
         if is_new && sequence == sent.start {
@@ -171,7 +171,7 @@ impl Requester {
     }
 
     /// Whether a packet of this cost must ask for an acknowledgement although its message goes on.
-    fn must_ask(&self, shared: &Shared, cost: u64) -> bool {
+    fn must_ask(&self, shared: &QpShared, cost: u64) -> bool {
         let window = self.most();
         let next = self.flight.next() + 2;
         let full = u64::from(shared.mtu() + PACKET_COST);
@@ -181,7 +181,7 @@ impl Requester {
     /// Sends the oldest unacknowledged packet once more, with AckReq.
     fn transmit_probe(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), SendFault> {
@@ -206,7 +206,7 @@ impl Requester {
     /// was.
     pub(super) fn emit(
         &self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'_>,
         (wqe, range, ask): (&Wqe, (u64, u64), bool),
         out: &mut Vec<u8>,

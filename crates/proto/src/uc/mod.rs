@@ -15,7 +15,7 @@ mod receive;
 mod send;
 
 use crate::qp::migration;
-use crate::rc::config::Shared;
+use crate::rc::config::QpShared;
 use crate::rc::fault::{Fault, SendFault};
 use crate::rc::modify::set_migration;
 use crate::rc::responder::Responder;
@@ -27,7 +27,7 @@ use send::Sends;
 /// An unreliable connected queue pair.
 #[derive(Debug)]
 pub struct UcQp {
-    shared: Shared,
+    shared: QpShared,
     sends: Sends,
     /// Receives, and the message in work.
     responder: Responder,
@@ -40,7 +40,7 @@ impl UcQp {
     #[must_use]
     pub fn new(config: RcConfig) -> Self {
         Self {
-            shared: Shared::new(config),
+            shared: QpShared::new(config),
             sends: Sends::default(),
             responder: Responder::default(),
             drain_reported: false,
@@ -176,7 +176,7 @@ impl UcQp {
 }
 
 /// Checks a send work request, with `queued` ones before it.
-fn check_send(shared: &Shared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
+fn check_send(shared: &QpShared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
     match wr.op {
         SendOp::Send
         | SendOp::SendImm(_)

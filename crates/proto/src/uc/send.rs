@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use super::UcQp;
 use crate::ids::Psn;
-use crate::rc::config::Shared;
+use crate::rc::config::QpShared;
 use crate::rc::fault::{Fault, SendFault};
 use crate::rc::requester::{completion, flush_sends, run_one_local};
 use crate::rc::scatter;
 use crate::rc::segment::segment;
-use crate::rc::send_queue::{Answer, SendQueue};
+use crate::rc::send_queue::{CompletedBy, SendQueue};
 use crate::rc::{Cx, LocalCx, Noted, Sink};
 use crate::verbs::{QpState, SendFlags, SendOp, SendWr};
 use crate::wire::{Bth, Packet, padded_len};
@@ -39,7 +39,7 @@ impl Sends {
     }
 
     /// Queues a work request that passed the checks.
-    pub(super) fn push(&mut self, wr: SendWr, shared: &Shared) {
+    pub(super) fn push(&mut self, wr: SendWr, shared: &QpShared) {
         self.queue.push(wr, shared, None);
     }
 
@@ -47,7 +47,7 @@ impl Sends {
     pub(super) fn local_is_next(&self) -> bool {
         self.queue
             .front()
-            .is_some_and(|w| w.answer() == Answer::Local)
+            .is_some_and(|w| w.answer() == CompletedBy::Local)
     }
 
     /// What the oldest work request asks for.
@@ -68,7 +68,7 @@ impl Sends {
 
     /// Appends the next packet to `out`. Returns whether its message ends there. On error `out` is
     /// as it was.
-    fn emit(&self, shared: &Shared, cx: &Cx<'_>, out: &mut Vec<u8>) -> Result<bool, Fault> {
+    fn emit(&self, shared: &QpShared, cx: &Cx<'_>, out: &mut Vec<u8>) -> Result<bool, Fault> {
         let range = (self.next, self.next + 1);
         let Some((wqe, part)) = self
             .queue
@@ -97,7 +97,7 @@ impl Sends {
     /// Appends the next packet to `out`; with its last packet a work request is done.
     fn transmit(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut Cx<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), SendFault> {
@@ -113,7 +113,7 @@ impl Sends {
     /// Runs the local operation that is the oldest work request.
     pub(super) fn run_one_local(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut LocalCx<'_>,
     ) -> Result<(), SendFault> {
         if let Some(wqe) = self.queue.front() {
@@ -123,7 +123,7 @@ impl Sends {
     }
 
     /// Takes the oldest work request, which is done, off the queue.
-    fn retire(&mut self, shared: &Shared, sink: &mut dyn Sink) -> Result<(), SendFault> {
+    fn retire(&mut self, shared: &QpShared, sink: &mut dyn Sink) -> Result<(), SendFault> {
         let Some(wqe) = self.queue.pop() else {
             return Ok(());
         };
@@ -139,7 +139,7 @@ impl Sends {
 
     /// Completes everything in error: the oldest work request with `first` if that is given, the
     /// others as flushed.
-    pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
+    pub(super) fn flush(&mut self, shared: &QpShared, cx: &mut Cx<'_>, first: Option<Fault>) {
         let all = core::iter::from_fn(|| {
             let wqe = self.queue.pop()?;
             // A later message must not look like the rest of one that was broken off.

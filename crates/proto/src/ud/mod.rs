@@ -19,7 +19,7 @@ use alloc::collections::VecDeque;
 
 use crate::ids::Psn;
 use crate::qp::Limits;
-use crate::rc::config::Shared;
+use crate::rc::config::QpShared;
 use crate::rc::modify::{assign, check};
 use crate::rc::responder::flush_recvs;
 use crate::rc::{Cx, ModifyError, RcConfig};
@@ -37,7 +37,7 @@ const LIMITS: Limits = Limits {
 /// An unreliable datagram queue pair.
 #[derive(Debug)]
 pub struct UdQp {
-    shared: Shared,
+    shared: QpShared,
     send: VecDeque<SendWr>,
     recv: VecDeque<RecvWr>,
     psn: Psn,
@@ -51,7 +51,7 @@ impl UdQp {
     #[must_use]
     pub fn new(config: RcConfig, mtu: Mtu) -> Self {
         Self {
-            shared: Shared::new(config),
+            shared: QpShared::new(config),
             send: VecDeque::new(),
             recv: VecDeque::new(),
             psn: Psn::default(),

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use crate::entry::Entry;
 use crate::errno::fail;
 use crate::next::hooks;
-use crate::place::{Place, find};
+use crate::place::{Located, find};
 
 /// Whether something of ours may be used in a way.
 fn allowed(entry: &Entry, how: c_int) -> c_int {
@@ -23,10 +23,10 @@ hooks! {
         // SAFETY: the program's string; the function behind gets what it would have got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path, how),
-                Place::Moved(path) => next()(path.as_ptr(), how),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => allowed(&entry, how),
+                Located::Kernel => next()(path, how),
+                Located::Moved(path) => next()(path.as_ptr(), how),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => allowed(&entry, how),
             }
         }
     }
@@ -35,10 +35,10 @@ hooks! {
         // SAFETY: as `access`.
         unsafe {
             match find(folder, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0) {
-                Place::Kernel => next()(folder, path, how, flags),
-                Place::Moved(path) => next()(folder, path.as_ptr(), how, flags),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => allowed(&entry, how),
+                Located::Kernel => next()(folder, path, how, flags),
+                Located::Moved(path) => next()(folder, path.as_ptr(), how, flags),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => allowed(&entry, how),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_long};
 use crate::entry::{Entry, Kind};
 use crate::errno::{self, fail};
 use crate::next::hooks;
-use crate::place::{Place, find, of_descriptor};
+use crate::place::{Located, find, of_descriptor};
 use crate::tag;
 
 /// What programs hold a pointer to.
@@ -106,10 +106,10 @@ hooks! {
         // SAFETY: the program's string; the function behind gets what it would have got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path),
-                Place::Moved(path) => next()(path.as_ptr()),
-                Place::Nothing(errno) => nothing(errno),
-                Place::Ours(entry) => open(&entry),
+                Located::Kernel => next()(path),
+                Located::Moved(path) => next()(path.as_ptr()),
+                Located::Nothing(errno) => nothing(errno),
+                Located::Ours(entry) => open(&entry),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use crate::entry::{Entry, Kind};
 use crate::errno::fail;
 use crate::next::hooks;
-use crate::place::{Place, find};
+use crate::place::{Located, find};
 
 /// The target of a link of ours.
 unsafe fn target(entry: &Entry, buffer: *mut c_char, room: usize) -> isize {
@@ -39,10 +39,10 @@ hooks! {
         // SAFETY: the program's string and buffer; the function behind gets what it would have got.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
-                Place::Kernel => next()(path, buffer, room),
-                Place::Moved(path) => next()(path.as_ptr(), buffer, room),
-                Place::Nothing(errno) => fail(errno) as isize,
-                Place::Ours(entry) => target(&entry, buffer, room),
+                Located::Kernel => next()(path, buffer, room),
+                Located::Moved(path) => next()(path.as_ptr(), buffer, room),
+                Located::Nothing(errno) => fail(errno) as isize,
+                Located::Ours(entry) => target(&entry, buffer, room),
             }
         }
     }
@@ -51,10 +51,10 @@ hooks! {
         // SAFETY: as `readlink`.
         unsafe {
             match find(folder, path, false) {
-                Place::Kernel => next()(folder, path, buffer, room),
-                Place::Moved(path) => next()(folder, path.as_ptr(), buffer, room),
-                Place::Nothing(errno) => fail(errno) as isize,
-                Place::Ours(entry) => target(&entry, buffer, room),
+                Located::Kernel => next()(folder, path, buffer, room),
+                Located::Moved(path) => next()(folder, path.as_ptr(), buffer, room),
+                Located::Nothing(errno) => fail(errno) as isize,
+                Located::Ours(entry) => target(&entry, buffer, room),
             }
         }
     }
@@ -63,10 +63,10 @@ hooks! {
         // SAFETY: as `readlink`.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
-                Place::Kernel => next()(path, buffer, room, size),
-                Place::Moved(path) => next()(path.as_ptr(), buffer, room, size),
-                Place::Nothing(errno) => fail(errno) as isize,
-                Place::Ours(entry) => target(&entry, buffer, room),
+                Located::Kernel => next()(path, buffer, room, size),
+                Located::Moved(path) => next()(path.as_ptr(), buffer, room, size),
+                Located::Nothing(errno) => fail(errno) as isize,
+                Located::Ours(entry) => target(&entry, buffer, room),
             }
         }
     }
@@ -75,10 +75,10 @@ hooks! {
         // SAFETY: as `readlink`.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path, buffer),
-                Place::Moved(path) => next()(path.as_ptr(), buffer),
-                Place::Nothing(errno) => no_path(errno),
-                Place::Ours(entry) => give(&entry.path, buffer),
+                Located::Kernel => next()(path, buffer),
+                Located::Moved(path) => next()(path.as_ptr(), buffer),
+                Located::Nothing(errno) => no_path(errno),
+                Located::Ours(entry) => give(&entry.path, buffer),
             }
         }
     }
@@ -87,10 +87,10 @@ hooks! {
         // SAFETY: as `readlink`.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path, buffer, size),
-                Place::Moved(path) => next()(path.as_ptr(), buffer, size),
-                Place::Nothing(errno) => no_path(errno),
-                Place::Ours(entry) => give(&entry.path, buffer),
+                Located::Kernel => next()(path, buffer, size),
+                Located::Moved(path) => next()(path.as_ptr(), buffer, size),
+                Located::Nothing(errno) => no_path(errno),
+                Located::Ours(entry) => give(&entry.path, buffer),
             }
         }
     }
@@ -99,10 +99,10 @@ hooks! {
         // SAFETY: as `readlink`.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path),
-                Place::Moved(path) => next()(path.as_ptr()),
-                Place::Nothing(errno) => no_path(errno),
-                Place::Ours(entry) => give(&entry.path, std::ptr::null_mut()),
+                Located::Kernel => next()(path),
+                Located::Moved(path) => next()(path.as_ptr()),
+                Located::Nothing(errno) => no_path(errno),
+                Located::Ours(entry) => give(&entry.path, std::ptr::null_mut()),
             }
         }
     }

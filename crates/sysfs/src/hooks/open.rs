@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use crate::entry::{Entry, Kind};
 use crate::errno::fail;
 use crate::next::hooks;
-use crate::place::{Place, find};
+use crate::place::{Located, find};
 use crate::tag;
 
 /// Opens something of ours; -1 and errno if that cannot be.
@@ -62,10 +62,10 @@ hooks! {
         // SAFETY: the program's string; the function behind gets what it would have got.
         unsafe {
             match find(libc::AT_FDCWD, path, follows(flags)) {
-                Place::Kernel => next()(path, flags, mode),
-                Place::Moved(path) => next()(path.as_ptr(), flags, mode),
-                Place::Nothing(errno) => nothing(errno, flags),
-                Place::Ours(entry) => open_ours(&entry, flags),
+                Located::Kernel => next()(path, flags, mode),
+                Located::Moved(path) => next()(path.as_ptr(), flags, mode),
+                Located::Nothing(errno) => nothing(errno, flags),
+                Located::Ours(entry) => open_ours(&entry, flags),
             }
         }
     }
@@ -74,10 +74,10 @@ hooks! {
         // SAFETY: as `open`.
         unsafe {
             match find(folder, path, follows(flags)) {
-                Place::Kernel => next()(folder, path, flags, mode),
-                Place::Moved(path) => next()(folder, path.as_ptr(), flags, mode),
-                Place::Nothing(errno) => nothing(errno, flags),
-                Place::Ours(entry) => open_ours(&entry, flags),
+                Located::Kernel => next()(folder, path, flags, mode),
+                Located::Moved(path) => next()(folder, path.as_ptr(), flags, mode),
+                Located::Nothing(errno) => nothing(errno, flags),
+                Located::Ours(entry) => open_ours(&entry, flags),
             }
         }
     }
@@ -86,10 +86,10 @@ hooks! {
         // SAFETY: as `open`.
         unsafe {
             match find(libc::AT_FDCWD, path, follows(flags)) {
-                Place::Kernel => next()(path, flags),
-                Place::Moved(path) => next()(path.as_ptr(), flags),
-                Place::Nothing(errno) => nothing(errno, flags),
-                Place::Ours(entry) => open_ours(&entry, flags),
+                Located::Kernel => next()(path, flags),
+                Located::Moved(path) => next()(path.as_ptr(), flags),
+                Located::Nothing(errno) => nothing(errno, flags),
+                Located::Ours(entry) => open_ours(&entry, flags),
             }
         }
     }
@@ -98,10 +98,10 @@ hooks! {
         // SAFETY: as `open`.
         unsafe {
             match find(folder, path, follows(flags)) {
-                Place::Kernel => next()(folder, path, flags),
-                Place::Moved(path) => next()(folder, path.as_ptr(), flags),
-                Place::Nothing(errno) => nothing(errno, flags),
-                Place::Ours(entry) => open_ours(&entry, flags),
+                Located::Kernel => next()(folder, path, flags),
+                Located::Moved(path) => next()(folder, path.as_ptr(), flags),
+                Located::Nothing(errno) => nothing(errno, flags),
+                Located::Ours(entry) => open_ours(&entry, flags),
             }
         }
     }

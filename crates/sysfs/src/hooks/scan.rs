@@ -6,7 +6,7 @@ use crate::entry::{Entry, Kind};
 use crate::errno::fail;
 use crate::hooks::directory::names;
 use crate::next::hooks;
-use crate::place::{Place, find};
+use crate::place::{Located, find};
 
 type Name = libc::dirent64;
 type Filter = Option<unsafe extern "C" fn(*const Name) -> c_int>;
@@ -68,10 +68,10 @@ hooks! {
         // would have got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path, list, filter, compare),
-                Place::Moved(path) => next()(path.as_ptr(), list, filter, compare),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => scan(&entry, list, filter, compare),
+                Located::Kernel => next()(path, list, filter, compare),
+                Located::Moved(path) => next()(path.as_ptr(), list, filter, compare),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => scan(&entry, list, filter, compare),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use crate::entry::Entry;
 use crate::errno::fail;
 use crate::next::hooks;
-use crate::place::{Place, find, of_descriptor};
+use crate::place::{Located, find, of_descriptor};
 
 type Stat = *mut libc::stat;
 
@@ -37,10 +37,10 @@ hooks! {
         // got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path, to),
-                Place::Moved(path) => next()(path.as_ptr(), to),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => tell(&entry, to),
+                Located::Kernel => next()(path, to),
+                Located::Moved(path) => next()(path.as_ptr(), to),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => tell(&entry, to),
             }
         }
     }
@@ -49,10 +49,10 @@ hooks! {
         // SAFETY: as `stat`.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
-                Place::Kernel => next()(path, to),
-                Place::Moved(path) => next()(path.as_ptr(), to),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => tell(&entry, to),
+                Located::Kernel => next()(path, to),
+                Located::Moved(path) => next()(path.as_ptr(), to),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => tell(&entry, to),
             }
         }
     }
@@ -74,10 +74,10 @@ hooks! {
                 return tell(&entry, to);
             }
             match find(folder, path, follows(flags)) {
-                Place::Kernel => next()(folder, path, to, flags),
-                Place::Moved(path) => next()(folder, path.as_ptr(), to, flags),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => tell(&entry, to),
+                Located::Kernel => next()(folder, path, to, flags),
+                Located::Moved(path) => next()(folder, path.as_ptr(), to, flags),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => tell(&entry, to),
             }
         }
     }
@@ -86,10 +86,10 @@ hooks! {
         // SAFETY: as `stat`.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(version, path, to),
-                Place::Moved(path) => next()(version, path.as_ptr(), to),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => tell(&entry, to),
+                Located::Kernel => next()(version, path, to),
+                Located::Moved(path) => next()(version, path.as_ptr(), to),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => tell(&entry, to),
             }
         }
     }
@@ -98,10 +98,10 @@ hooks! {
         // SAFETY: as `stat`.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
-                Place::Kernel => next()(version, path, to),
-                Place::Moved(path) => next()(version, path.as_ptr(), to),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => tell(&entry, to),
+                Located::Kernel => next()(version, path, to),
+                Located::Moved(path) => next()(version, path.as_ptr(), to),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => tell(&entry, to),
             }
         }
     }
@@ -123,10 +123,10 @@ hooks! {
                 return tell(&entry, to);
             }
             match find(folder, path, follows(flags)) {
-                Place::Kernel => next()(version, folder, path, to, flags),
-                Place::Moved(path) => next()(version, folder, path.as_ptr(), to, flags),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => tell(&entry, to),
+                Located::Kernel => next()(version, folder, path, to, flags),
+                Located::Moved(path) => next()(version, folder, path.as_ptr(), to, flags),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => tell(&entry, to),
             }
         }
     }
@@ -139,10 +139,10 @@ hooks! {
                 return 0;
             }
             match find(folder, path, follows(flags)) {
-                Place::Kernel => next()(folder, path, flags, mask, to),
-                Place::Moved(path) => next()(folder, path.as_ptr(), flags, mask, to),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => {
+                Located::Kernel => next()(folder, path, flags, mask, to),
+                Located::Moved(path) => next()(folder, path.as_ptr(), flags, mask, to),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => {
                     *to = entry.statx();
                     0
                 }

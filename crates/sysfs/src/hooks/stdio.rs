@@ -6,7 +6,7 @@ use crate::entry::Entry;
 use crate::errno::fail;
 use crate::hooks::open::{nothing, open_ours};
 use crate::next::hooks;
-use crate::place::{Place, find};
+use crate::place::{Located, find};
 use crate::{errno, tag};
 
 type Stream = *mut libc::FILE;
@@ -51,13 +51,13 @@ hooks! {
         // SAFETY: the program's strings; the function behind gets what it would have got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path, mode),
-                Place::Moved(path) => next()(path.as_ptr(), mode),
-                Place::Nothing(errno) => {
+                Located::Kernel => next()(path, mode),
+                Located::Moved(path) => next()(path.as_ptr(), mode),
+                Located::Nothing(errno) => {
                     nothing(errno, flags(mode));
                     std::ptr::null_mut()
                 }
-                Place::Ours(entry) => stream(&entry, mode),
+                Located::Ours(entry) => stream(&entry, mode),
             }
         }
     }
@@ -66,15 +66,15 @@ hooks! {
         // SAFETY: as `fopen`, and the program's stream.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path, mode, stream),
-                Place::Moved(path) => next()(path.as_ptr(), mode, stream),
-                Place::Nothing(errno) => {
+                Located::Kernel => next()(path, mode, stream),
+                Located::Moved(path) => next()(path.as_ptr(), mode, stream),
+                Located::Nothing(errno) => {
                     // The stream is closed even if the path cannot be opened.
                     libc::fclose(stream);
                     fail(errno);
                     std::ptr::null_mut()
                 }
-                Place::Ours(entry) => {
+                Located::Ours(entry) => {
                     let fd = open_ours(&entry, flags(mode) | libc::O_CLOEXEC);
                     if fd < 0 {
                         errno::kept(|| libc::fclose(stream));

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use crate::entry::{Entry, Kind};
 use crate::errno::{self, fail};
 use crate::next::hooks;
-use crate::place::{Place, find, of_descriptor};
+use crate::place::{Located, find, of_descriptor};
 use crate::workdir;
 
 /// Goes to a folder of ours. The kernel goes to the nearest folder above it that there is, and so
@@ -79,10 +79,10 @@ hooks! {
         // SAFETY: the program's string.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => left(change(path)),
-                Place::Moved(path) => left(change(path.as_ptr())),
-                Place::Nothing(errno) => fail(errno),
-                Place::Ours(entry) => enter(&entry),
+                Located::Kernel => left(change(path)),
+                Located::Moved(path) => left(change(path.as_ptr())),
+                Located::Nothing(errno) => fail(errno),
+                Located::Ours(entry) => enter(&entry),
             }
         }
     }

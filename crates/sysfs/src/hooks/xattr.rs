@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 
 use crate::errno::fail;
 use crate::next::hooks;
-use crate::place::{Place, find};
+use crate::place::{Located, find};
 
 /// What a file system without extended attributes says.
 fn unsupported() -> isize {
@@ -17,10 +17,10 @@ hooks! {
         // got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path, name, value, size),
-                Place::Moved(path) => next()(path.as_ptr(), name, value, size),
-                Place::Nothing(errno) => fail(errno) as isize,
-                Place::Ours(_) => unsupported(),
+                Located::Kernel => next()(path, name, value, size),
+                Located::Moved(path) => next()(path.as_ptr(), name, value, size),
+                Located::Nothing(errno) => fail(errno) as isize,
+                Located::Ours(_) => unsupported(),
             }
         }
     }
@@ -29,10 +29,10 @@ hooks! {
         // SAFETY: as `getxattr`.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
-                Place::Kernel => next()(path, name, value, size),
-                Place::Moved(path) => next()(path.as_ptr(), name, value, size),
-                Place::Nothing(errno) => fail(errno) as isize,
-                Place::Ours(_) => unsupported(),
+                Located::Kernel => next()(path, name, value, size),
+                Located::Moved(path) => next()(path.as_ptr(), name, value, size),
+                Located::Nothing(errno) => fail(errno) as isize,
+                Located::Ours(_) => unsupported(),
             }
         }
     }
@@ -41,10 +41,10 @@ hooks! {
         // SAFETY: as `getxattr`.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
-                Place::Kernel => next()(path, list, size),
-                Place::Moved(path) => next()(path.as_ptr(), list, size),
-                Place::Nothing(errno) => fail(errno) as isize,
-                Place::Ours(_) => unsupported(),
+                Located::Kernel => next()(path, list, size),
+                Located::Moved(path) => next()(path.as_ptr(), list, size),
+                Located::Nothing(errno) => fail(errno) as isize,
+                Located::Ours(_) => unsupported(),
             }
         }
     }
@@ -53,10 +53,10 @@ hooks! {
         // SAFETY: as `getxattr`.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
-                Place::Kernel => next()(path, list, size),
-                Place::Moved(path) => next()(path.as_ptr(), list, size),
-                Place::Nothing(errno) => fail(errno) as isize,
-                Place::Ours(_) => unsupported(),
+                Located::Kernel => next()(path, list, size),
+                Located::Moved(path) => next()(path.as_ptr(), list, size),
+                Located::Nothing(errno) => fail(errno) as isize,
+                Located::Ours(_) => unsupported(),
             }
         }
     }

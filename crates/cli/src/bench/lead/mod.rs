@@ -10,7 +10,7 @@ use ferroce_nic::Nic;
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub(super) use pair::command;
-use pair::{Key, Pair, Place};
+use pair::{Key, Pair, PassiveHost};
 
 use super::Options;
 use super::measured::Measured;
@@ -84,9 +84,9 @@ fn present(series: Series, results: &mut Results) -> bool {
 }
 
 /// Where the passive side is, and the address at which its measurements are reached.
-fn meeting(options: &Options) -> Outcome<(Place, IpAddr)> {
+fn meeting(options: &Options) -> Outcome<(PassiveHost, IpAddr)> {
     let Some(host) = &options.host else {
-        return Ok((Place::Here, options.address));
+        return Ok((PassiveHost::Here, options.address));
     };
     let mut found = (host.as_str(), options.port)
         .to_socket_addrs()
@@ -94,7 +94,7 @@ fn meeting(options: &Options) -> Outcome<(Place, IpAddr)> {
     let address = found
         .next()
         .ok_or_else(|| format!("{host} has no address"))?;
-    Ok((Place::There(address.to_string()), address.ip()))
+    Ok((PassiveHost::There(address.to_string()), address.ip()))
 }
 
 /// Bytes of the longest datagram to an address, by the device that leads there.
@@ -125,7 +125,7 @@ struct Crew {
 }
 
 impl Crew {
-    fn new(place: &Place, options: &Options) -> Self {
+    fn new(place: &PassiveHost, options: &Options) -> Self {
         let paths = Path::ALL.into_iter().map(Some).chain([None]);
         let key = |path| match &options.key_file {
             Some(file) if path == Some(Path::Keyed) => Key::File(file.clone()),

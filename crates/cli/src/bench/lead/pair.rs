@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::bench::measured::Measured;
 use crate::bench::task::{Path, Task};
-use crate::bench::worker::{Answer, Request};
+use crate::bench::worker::{Request, WorkerReply};
 use crate::connection::Outcome;
 
 /// What a worker needs beside the time of the measurement itself: on a busy machine that may be
@@ -33,7 +33,7 @@ pub(super) enum Key {
 
 /// Where the passive worker is.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum PassiveHost {
     /// On this host.
     Here,
     /// On the host where `ferroce bench serve` listens at this address.
@@ -44,7 +44,7 @@ pub(super) enum Place {
 struct Worker {
     name: &'static str,
     requests: Box<dyn Write>,
-    answers: Receiver<Answer>,
+    answers: Receiver<WorkerReply>,
     process: Option<Child>,
 }
 
@@ -96,9 +96,9 @@ impl Worker {
             .map_err(|e| format!("the {} worker: {e}", self.name))
     }
 
-    fn hear(&self, patience: Duration) -> Outcome<Answer> {
+    fn hear(&self, patience: Duration) -> Outcome<WorkerReply> {
         match self.answers.recv_timeout(patience) {
-            Ok(Answer::Failed(reason)) => Err(format!("{} side: {reason}", self.name)),
+            Ok(WorkerReply::Failed(reason)) => Err(format!("{} side: {reason}", self.name)),
             Ok(answer) => Ok(answer),
             Err(e) => Err(format!("the {} worker has not answered: {e}", self.name)),
         }
@@ -123,12 +123,13 @@ pub(in crate::bench) fn command() -> Outcome<Command> {
     Ok(command)
 }
 
-fn listen(from: impl Read + Send + 'static) -> Receiver<Answer> {
+fn listen(from: impl Read + Send + 'static) -> Receiver<WorkerReply> {
     let (heard, answers) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            let answer = serde_json::from_str(&line)
-                .unwrap_or_else(|e| Answer::Failed(format!("an answer that means nothing: {e}")));
+            let answer = serde_json::from_str(&line).unwrap_or_else(|e| {
+                WorkerReply::Failed(format!("an answer that means nothing: {e}"))
+            });
             if heard.send(answer).is_err() {
                 return;
             }
@@ -139,7 +140,7 @@ fn listen(from: impl Read + Send + 'static) -> Receiver<Answer> {
 
 /// Two workers that measure together.
 pub(super) struct Pair {
-    place: Place,
+    place: PassiveHost,
     path: Option<Path>,
     /// What authenticates packets.
     key: Key,
@@ -148,7 +149,7 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Two that are started when they are needed. Without a path they are for the floors.
-    pub(super) fn new(place: Place, path: Option<Path>, key: Key) -> Self {
+    pub(super) fn new(place: PassiveHost, path: Option<Path>, key: Key) -> Self {
         Self {
             place,
             path,
@@ -171,12 +172,12 @@ impl Pair {
         let patience = PATIENCE + task.time * 2;
         let [passive, active] = self.workers()?;
         passive.ask(&Request::Prepare(task))?;
-        let Answer::Ready(meeting) = passive.hear(patience)? else {
+        let WorkerReply::Ready(meeting) = passive.hear(patience)? else {
             return Err("the passive worker is not ready".into());
         };
         active.ask(&Request::Run(task, meeting))?;
         let measured = match active.hear(patience) {
-            Ok(Answer::Measured(measured)) => measured,
+            Ok(WorkerReply::Measured(measured)) => measured,
             Ok(_) => return Err("the active worker has not measured".into()),
             // The cause may be on the other side.
             Err(e) => return Err(why(passive, e)),
@@ -184,7 +185,7 @@ impl Pair {
         let operations = measured.operations;
         passive.ask(&Request::Finish { operations })?;
         match passive.hear(patience)? {
-            Answer::Served(served) => Ok(Measured {
+            WorkerReply::Served(served) => Ok(Measured {
                 lost: served.lost.or(measured.lost),
                 ..served.measured.unwrap_or(measured)
             }),
@@ -197,8 +198,8 @@ impl Pair {
             Some(workers) => workers,
             None => [
                 match &self.place {
-                    Place::Here => Worker::start("passive", self.path, &self.key)?,
-                    Place::There(address) => Worker::call("passive", address)?,
+                    PassiveHost::Here => Worker::start("passive", self.path, &self.key)?,
+                    PassiveHost::There(address) => Worker::call("passive", address)?,
                 },
                 Worker::start("active", self.path, &self.key)?,
             ],

@@ -23,7 +23,7 @@ pub(crate) struct Results {
 
 /// One of ours beside its floor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct Compared {
     /// The floor.
     pub(super) floor: Floor,
     /// Its own number for as much as one of ours: microseconds, or bytes per second.
@@ -117,7 +117,7 @@ impl Results {
     }
 
     /// Holds one of ours against its floor, round by round.
-    pub(super) fn held(&self, series: Series, size: usize) -> Option<Held> {
+    pub(super) fn held(&self, series: Series, size: usize) -> Option<Compared> {
         let Series::Verbs(.., kind) = series else {
             return None;
         };
@@ -127,7 +127,7 @@ impl Results {
         let number = |measured: &Measured| number(measured, kind);
         let both = ours.iter().zip(theirs);
         let ratios = both.filter_map(|(our, their)| Some(number(our)? / (number(their)? * times)));
-        Some(Held {
+        Some(Compared {
             floor,
             value: median(theirs.iter().filter_map(number))? * times,
             ratio: median(ratios)?,

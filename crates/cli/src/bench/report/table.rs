@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::bytes;
-use super::results::{Held, Results};
+use super::results::{Compared, Results};
 use crate::bench::measured::{Lost, Measured, Spread};
 use crate::bench::task::{Kind, Path, Series};
 
@@ -118,7 +118,7 @@ fn known(number: Option<f64>, digits: usize) -> String {
 fn for_each(
     results: &Results,
     all: &[Series],
-    mut line: impl FnMut(Series, usize, Measured, Option<Held>) -> std::io::Result<()>,
+    mut line: impl FnMut(Series, usize, Measured, Option<Compared>) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     for &series in all {
         for (size, _) in results.of(series) {
@@ -130,8 +130,8 @@ fn for_each(
     Ok(())
 }
 
-fn ratio(held: Option<Held>, kind: Kind, out: &mut impl Write) -> std::io::Result<()> {
-    let Some(Held {
+fn ratio(held: Option<Compared>, kind: Kind, out: &mut impl Write) -> std::io::Result<()> {
+    let Some(Compared {
         floor,
         value,
         ratio,

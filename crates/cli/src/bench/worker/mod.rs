@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-pub(super) use protocol::{Answer, Meeting, Request, Served};
+pub(super) use protocol::{Meeting, Request, Served, WorkerReply};
 
 use super::measured::Measured;
 use super::task::{Series, Task};
@@ -58,7 +58,7 @@ pub(super) fn work() -> ExitCode {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {
                 Ok(asked) => drop(request.send(asked)),
-                Err(e) => answer(&Answer::Failed(format!(
+                Err(e) => answer(&WorkerReply::Failed(format!(
                     "a request that means nothing: {e}"
                 ))),
             }
@@ -74,7 +74,8 @@ pub(super) fn work() -> ExitCode {
         match finish.requests.recv() {
             Ok(Request::Prepare(task)) => {
                 let served = check(&task).and_then(|()| passive(&task, &finish));
-                let (Ok(said) | Err(said)) = served.map(Answer::Served).map_err(Answer::Failed);
+                let (Ok(said) | Err(said)) =
+                    served.map(WorkerReply::Served).map_err(WorkerReply::Failed);
                 // A failure may come before the end is asked for: the next request must not be
                 // taken for it.
                 finish.wait();
@@ -83,10 +84,12 @@ pub(super) fn work() -> ExitCode {
             }
             Ok(Request::Run(task, meeting)) => {
                 let measured = check(&task).and_then(|()| active(&task, meeting));
-                let (Ok(said) | Err(said)) = measured.map(Answer::Measured).map_err(Answer::Failed);
+                let (Ok(said) | Err(said)) = measured
+                    .map(WorkerReply::Measured)
+                    .map_err(WorkerReply::Failed);
                 answer(&said);
             }
-            Ok(Request::Finish { .. }) => answer(&Answer::Failed("nothing to finish".into())),
+            Ok(Request::Finish { .. }) => answer(&WorkerReply::Failed("nothing to finish".into())),
             Err(_) => return ExitCode::SUCCESS,
         }
     }
@@ -106,7 +109,7 @@ fn check(task: &Task) -> Outcome {
 
 fn passive(task: &Task, finish: &Finish) -> Outcome<Served> {
     let mut listening = |address: SocketAddr| {
-        answer(&Answer::Ready(Meeting {
+        answer(&WorkerReply::Ready(Meeting {
             address: Some(address),
             ..Meeting::default()
         }));
@@ -114,7 +117,7 @@ fn passive(task: &Task, finish: &Finish) -> Outcome<Served> {
     match task.series {
         Series::Verbs(_, _, verb, kind) => verbs::serve(task, verb, kind, &mut listening, finish),
         Series::Floor(which) => {
-            let mut ready = |meeting| answer(&Answer::Ready(meeting));
+            let mut ready = |meeting| answer(&WorkerReply::Ready(meeting));
             let measured = floor::serve(task, which, &mut ready, finish)?;
             Ok(Served {
                 measured,
@@ -133,7 +136,7 @@ fn active(task: &Task, meeting: Meeting) -> Outcome<Measured> {
     }
 }
 
-fn answer(what: &Answer) {
+fn answer(what: &WorkerReply) {
     let line = serde_json::to_string(what).expect("invariant: answers have no map with odd keys");
     // Whoever asked is gone if this fails; the thread that reads sees it too.
     let _ = writeln!(std::io::stdout().lock(), "{line}");

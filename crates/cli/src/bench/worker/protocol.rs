@@ -12,11 +12,12 @@ use crate::connection::Outcome;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Request {
-    /// Be the passive side: answer [`Answer::Ready`], and serve until [`Finish`](Self::Finish).
+    /// Be the passive side: answer [`WorkerReply::Ready`], and serve until
+    /// [`Finish`](Self::Finish).
     Prepare(Task),
-    /// Be the active side of what another worker is ready for: answer [`Answer::Measured`].
+    /// Be the active side of what another worker is ready for: answer [`WorkerReply::Measured`].
     Run(Task, Meeting),
-    /// The active side is through: answer [`Answer::Served`].
+    /// The active side is through: answer [`WorkerReply::Served`].
     Finish {
         /// What it has done in all.
         operations: u64,
@@ -26,7 +27,7 @@ pub(crate) enum Request {
 /// From a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Answer {
+pub(crate) enum WorkerReply {
     /// The active side may begin.
     Ready(Meeting),
     /// What the active side measured.

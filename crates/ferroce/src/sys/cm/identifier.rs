@@ -25,7 +25,7 @@ pub(crate) struct Identifier {
     device: OnceLock<Arc<OpenDevice>>,
     /// Held by whoever may change or read C's addresses; taken behind the lock of the channel, as
     /// what is alone may wait for an event.
-    pub(super) place: Mutex<Place>,
+    pub(super) place: Mutex<Endpoints>,
     /// Multicast groups that it has joined.
     pub(super) groups: Mutex<Vec<IpAddr>>,
     pub(super) has_queue_pair: AtomicBool,
@@ -33,7 +33,7 @@ pub(crate) struct Identifier {
 
 /// Where it is, as far as C has told.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct Endpoints {
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
 }
@@ -125,7 +125,7 @@ impl Identifier {
 
     /// # Safety
     /// Nobody is writing the fields.
-    pub(super) unsafe fn read_place(&self, place: &mut Place) {
+    pub(super) unsafe fn read_place(&self, place: &mut Endpoints) {
         // SAFETY: a live identifier, and the caller's promise; addresses are as long as their
         // family says.
         let (context, local, peer) = unsafe {
@@ -138,7 +138,7 @@ impl Identifier {
                 sockaddr::read(peer.cast()),
             )
         };
-        *place = Place {
+        *place = Endpoints {
             local: local.ok(),
             peer: peer.ok(),
         };

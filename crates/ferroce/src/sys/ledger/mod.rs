@@ -13,7 +13,7 @@ use ferroce_abi::types::ibv_wc;
 
 use super::held::Held;
 use super::lock::{Lock, Locked};
-use super::place::{Place, View};
+use super::place::{PollBuffer, View};
 use super::work::Owner;
 use crate::Timestamp;
 use slots::Outstanding;
@@ -37,12 +37,12 @@ pub(crate) struct Ledger {
 
 /// The ledgers of shared receive queues by their numbers. A completion of theirs names no other
 /// thing by which it could be found: numbers of queue pairs come again.
-static SHARED: RwLock<Shared> = RwLock::new(Shared {
+static SHARED: RwLock<SharedLedgers> = RwLock::new(SharedLedgers {
     ledgers: BTreeMap::new(),
     next: 0,
 });
 
-struct Shared {
+struct SharedLedgers {
     ledgers: BTreeMap<u32, Weak<Ledger>>,
     next: u32,
 }
@@ -104,7 +104,7 @@ impl Ledger {
     /// `self` is the ledger of the completion queue. Its lock is taken before that of a shared
     /// receive queue, never after.
     #[inline]
-    pub(super) fn settle(&self, place: &mut Place, settled: &mut Settled) {
+    pub(super) fn settle(&self, place: &mut PollBuffer, settled: &mut Settled) {
         let mut own = self.lock();
         let fetched = place.fetched_mut();
         let count = fetched.len();
@@ -116,7 +116,12 @@ impl Ledger {
 
     /// The same from a completion on that is not of simple work.
     #[inline(never)]
-    fn settle_rest(own: &mut Outstanding, place: &mut Place, from: usize, settled: &mut Settled) {
+    fn settle_rest(
+        own: &mut Outstanding,
+        place: &mut PollBuffer,
+        from: usize,
+        settled: &mut Settled,
+    ) {
         place.retain_from(from, |wc, timestamp| match number::ledger(wc.wr_id) {
             None => own.complete(wc, timestamp, settled),
             Some(number) => Self::complete_shared(number, wc, timestamp, settled),

@@ -28,30 +28,30 @@ pub(crate) struct Frame {
 
 /// A frame that is held back. Ordered by time, then by the order of sending.
 #[derive(Debug)]
-struct Held {
+struct DelayedPacket {
     due: Time,
     number: u64,
     frame: Frame,
 }
 
-impl Held {
+impl DelayedPacket {
     const fn key(&self) -> (Time, u64) {
         (self.due, self.number)
     }
 }
 
-impl PartialEq for Held {
+impl PartialEq for DelayedPacket {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
-impl Eq for Held {}
-impl PartialOrd for Held {
+impl Eq for DelayedPacket {}
+impl PartialOrd for DelayedPacket {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Held {
+impl Ord for DelayedPacket {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }
@@ -62,7 +62,7 @@ impl Ord for Held {
 pub(crate) struct Network {
     fault: Fault,
     random: u64,
-    held: BinaryHeap<Reverse<Held>>,
+    held: BinaryHeap<Reverse<DelayedPacket>>,
     number: u64,
 }
 
@@ -114,7 +114,7 @@ impl Network {
         }
         self.number += 1;
         if self.held.len() < MAX_HELD {
-            self.held.push(Reverse(Held {
+            self.held.push(Reverse(DelayedPacket {
                 due,
                 number: self.number,
                 frame,
@@ -149,7 +149,7 @@ impl Network {
 
     /// Puts back a frame that could not be sent: it arrives before all others that are due at `at`.
     pub(crate) fn put_back(&mut self, at: Time, frame: Frame) {
-        self.held.push(Reverse(Held {
+        self.held.push(Reverse(DelayedPacket {
             due: at,
             number: 0,
             frame,

@@ -15,7 +15,7 @@ use ferroce_proto::ids::Qpn;
 
 use super::extras;
 use super::extras::Offered;
-use super::frame::{self, Answer, Frame, MAX_RECORD, Nonsense, Record};
+use super::frame::{self, Frame, MAX_RECORD, Nonsense, Record, RingAnswer};
 use super::incoming::LinkId;
 use super::local_frame::LocalFrame;
 use super::quota::Party;
@@ -249,7 +249,7 @@ impl Link {
 
     /// Says something to the sender. That it cannot take it means that it is gone, or has not read
     /// what it has for long.
-    pub(super) fn answer(&self, answer: Answer) {
+    pub(super) fn answer(&self, answer: RingAnswer) {
         if let Err(error) = self.socket.send(&[IoSlice::new(&[answer as u8])]) {
             tracing::debug!(target: "ferroce::local", slot = self.slot, ?answer, %error, "no answer");
         }
@@ -271,11 +271,11 @@ impl Link {
         match taken {
             Ok(ring) => {
                 self.ring = Some(Inlet::new(ring));
-                self.answer(Answer::Accepted);
+                self.answer(RingAnswer::Accepted);
             }
             Err(why) => {
                 tracing::debug!(target: "ferroce::local", slot = self.slot, %why, "a shared ring is not taken");
-                self.answer(Answer::Refused);
+                self.answer(RingAnswer::Refused);
             }
         }
     }

@@ -181,7 +181,7 @@ pub(super) fn hello(slot: u16, offers: &[u8]) -> Vec<u8> {
 /// What the receiver of a link says to the sender, in one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Answer {
+pub(super) enum RingAnswer {
     /// It has taken the ring.
     Accepted = 64,
     /// It does not take the ring.
@@ -190,7 +190,7 @@ pub(super) enum Answer {
     Room = 66,
 }
 
-impl Answer {
+impl RingAnswer {
     /// The answer that a byte stands for.
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
         [Self::Accepted, Self::Refused, Self::Room]

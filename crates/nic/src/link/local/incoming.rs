@@ -18,7 +18,7 @@ use ferroce_os::unix::{Record as Arrival, SeqListener, SeqSocket, Waiting};
 pub(crate) use admission::Accepted;
 
 use super::accepted::{Broken, Link, Policy};
-use super::frame::{self, Answer, Frame, MAX_RECORD, Record};
+use super::frame::{self, Frame, MAX_RECORD, Record, RingAnswer};
 use super::local_frame::LocalFrame;
 use super::packets::parse_single;
 use super::quota::Quota;
@@ -230,7 +230,7 @@ impl Incoming {
             && watched.wakes_peer()
             && let Some(link) = self.links.get(&watched.id)
         {
-            link.answer(Answer::Room);
+            link.answer(RingAnswer::Room);
         }
         Ok(given)
     }

@@ -16,7 +16,7 @@
 use ferroce_proto::ids::{Key, Qpn, Srqn};
 use ferroce_proto::verbs::{Wc, WcFlags, WcImm, WcOpcode, WcStatus};
 
-use crate::objects::xrc::{Inode, Place};
+use crate::objects::xrc::{DomainKey, Inode};
 
 /// Statuses that a receive may end with.
 const STATUSES: [WcStatus; 7] = [
@@ -31,7 +31,7 @@ const STATUSES: [WcStatus; 7] = [
 
 /// What an owner says to who asks for a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum LendAnswer {
     /// The domain has no such queue.
     NoSuchQueue,
     /// It is empty; the owner speaks again when it is not.
@@ -57,16 +57,16 @@ pub(crate) enum Lending<'a> {
         /// The queue, of the receiver.
         srq: Srqn,
         /// The domain of both.
-        place: Place,
+        place: DomainKey,
     },
     /// The answer.
-    Answer {
+    LendAnswer {
         /// The target, of the receiver.
         qpn: Qpn,
         /// The queue, of the sender.
         srq: Srqn,
         /// What it is.
-        answer: Answer,
+        answer: LendAnswer,
     },
     /// A receive is not needed.
     Back {
@@ -104,11 +104,11 @@ impl<'a> Lending<'a> {
                 record.extend(place_bytes(place));
                 record
             }
-            Self::Answer { qpn, srq, answer } => match answer {
-                Answer::NoSuchQueue => numbers(2, &[qpn.get(), srq.get()]),
-                Answer::Empty => numbers(3, &[qpn.get(), srq.get()]),
-                Answer::Ready => numbers(8, &[qpn.get(), srq.get()]),
-                Answer::Lent { loan, room } => {
+            Self::LendAnswer { qpn, srq, answer } => match answer {
+                LendAnswer::NoSuchQueue => numbers(2, &[qpn.get(), srq.get()]),
+                LendAnswer::Empty => numbers(3, &[qpn.get(), srq.get()]),
+                LendAnswer::Ready => numbers(8, &[qpn.get(), srq.get()]),
+                LendAnswer::Lent { loan, room } => {
                     let mut record = numbers(4, &[qpn.get(), srq.get(), loan]);
                     record.extend(room.to_le_bytes());
                     record
@@ -159,17 +159,17 @@ impl<'a> Lending<'a> {
                     place: parse_place(rest)?,
                 });
             }
-            2 if rest.is_empty() => Answer::NoSuchQueue,
-            3 if rest.is_empty() => Answer::Empty,
-            8 if rest.is_empty() => Answer::Ready,
+            2 if rest.is_empty() => LendAnswer::NoSuchQueue,
+            3 if rest.is_empty() => LendAnswer::Empty,
+            8 if rest.is_empty() => LendAnswer::Ready,
             4 => {
                 let (loan, rest) = number(rest)?;
                 let room = u64::from_le_bytes(rest.try_into().ok()?);
-                Answer::Lent { loan, room }
+                LendAnswer::Lent { loan, room }
             }
             _ => return None,
         };
-        Some(Self::Answer { qpn, srq, answer })
+        Some(Self::LendAnswer { qpn, srq, answer })
     }
 }
 
@@ -180,17 +180,17 @@ pub(super) fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
 }
 
 /// The bytes of a place.
-pub(super) fn place_bytes(place: Place) -> Vec<u8> {
+pub(super) fn place_bytes(place: DomainKey) -> Vec<u8> {
     let Inode { dev, ino } = place.inode;
     let file = [dev, ino].map(u64::to_le_bytes).concat();
     [&place.ifindex.to_le_bytes()[..], &file].concat()
 }
 
 /// The place that all of the bytes are.
-pub(super) fn parse_place(bytes: &[u8]) -> Option<Place> {
+pub(super) fn parse_place(bytes: &[u8]) -> Option<DomainKey> {
     let (ifindex, rest) = number(bytes)?;
     let (dev, ino) = rest.split_first_chunk()?;
-    Some(Place {
+    Some(DomainKey {
         ifindex,
         inode: Inode {
             dev: u64::from_le_bytes(*dev),
@@ -256,14 +256,14 @@ mod tests {
     fn every_word_is_read_as_it_was_written() {
         let (qpn, srq) = (Qpn::new(0x0012_3456), Srqn::new(0x0065_4321));
         let initiator = Qpn::new(0x0011_2233);
-        let place = Place {
+        let place = DomainKey {
             ifindex: 3,
             inode: Inode {
                 dev: 1 << 40,
                 ino: u64::MAX,
             },
         };
-        let answer = |answer| Lending::Answer { qpn, srq, answer };
+        let answer = |answer| Lending::LendAnswer { qpn, srq, answer };
         let wc = Wc {
             wr_id: 0,
             status: WcStatus::WrFlushErr,
@@ -278,10 +278,10 @@ mod tests {
         };
         for word in [
             Lending::Ask { qpn, srq, place },
-            answer(Answer::NoSuchQueue),
-            answer(Answer::Empty),
-            answer(Answer::Ready),
-            answer(Answer::Lent {
+            answer(LendAnswer::NoSuchQueue),
+            answer(LendAnswer::Empty),
+            answer(LendAnswer::Ready),
+            answer(LendAnswer::Lent {
                 loan: 9,
                 room: 1 << 33,
             }),

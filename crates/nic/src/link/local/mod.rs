@@ -56,7 +56,7 @@ pub(crate) use frame::{Frame, QUESTION, ShortRingEvent, ShortRingNotice};
 pub use fuzz::run as fuzz_strangers;
 pub(crate) use incoming::{Accepted, Incoming, LinkId, Received};
 pub(crate) use late_wake::LateWake;
-pub(crate) use lending::{Answer, Lending};
+pub(crate) use lending::{LendAnswer, Lending};
 pub(crate) use local_frame::LocalFrame;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use quota::foreign_room;

@@ -59,13 +59,13 @@ pub(super) struct Quota {
     /// Links of all other users together.
     foreign: usize,
     /// How many links a party has, and how many of these are silent.
-    parties: BTreeMap<Party, Held>,
+    parties: BTreeMap<Party, PartyUse>,
     /// Links that have not said hello, by the time until when they may.
     silent: BTreeSet<(Time, LinkId, Party)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct PartyUse {
     all: usize,
     silent: usize,
 }

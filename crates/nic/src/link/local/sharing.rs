@@ -18,13 +18,13 @@ use ferroce_proto::verbs::{AsyncEvent, AttrMask};
 
 use super::attributes::Encoded;
 use super::lending::{number, parse_place, place_bytes};
-use crate::objects::xrc::Place;
+use crate::objects::xrc::DomainKey;
 
 /// What is asked of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked<'a> {
     /// To be opened, through the domain of both processes.
-    Open(Place),
+    Open(DomainKey),
     /// `ibv_modify_qp`.
     Modify(AttrMask, &'a Encoded),
     /// `ibv_query_qp`.
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_word_is_read_as_it_was_written() {
-        let place = Place {
+        let place = DomainKey {
             ifindex: 3,
             inode: Inode {
                 dev: 1 << 40,

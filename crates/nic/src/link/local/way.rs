@@ -18,7 +18,7 @@ use ferroce_proto::ids::Qpn;
 
 use super::extras;
 use super::extras::Offer;
-use super::frame::{Answer, LOOK, MAX_RECORD, SWITCH, hello};
+use super::frame::{LOOK, MAX_RECORD, RingAnswer, SWITCH, hello};
 use super::packets::{FEW_PACKETS, FEW_PREFIX, PACKETS_PREFIX, PacketsPrefix, packet_prefix};
 use crate::base::sync::lock;
 use crate::link::{Addressing, Batch};
@@ -277,10 +277,10 @@ impl Way {
         let mut room = [0; 2];
         for _ in 0..ANSWERS {
             match self.socket.recv(&mut room) {
-                Ok(Record::Whole(1)) => match Answer::from_byte(room[0]) {
-                    Some(Answer::Accepted) => self.on_accepted(),
-                    Some(Answer::Refused) => self.on_refused(),
-                    Some(Answer::Room) => {}
+                Ok(Record::Whole(1)) => match RingAnswer::from_byte(room[0]) {
+                    Some(RingAnswer::Accepted) => self.on_accepted(),
+                    Some(RingAnswer::Refused) => self.on_refused(),
+                    Some(RingAnswer::Room) => {}
                     None => {
                         self.cut(&"an answer of unknown kind");
                         return;

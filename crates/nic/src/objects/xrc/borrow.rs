@@ -21,7 +21,7 @@ use super::Xrcd;
 use crate::Nic;
 use crate::base::numbers::slot_of;
 use crate::base::sync::lock;
-use crate::link::local::{Answer, Frame, Lending};
+use crate::link::local::{Frame, LendAnswer, Lending};
 use crate::link::path::Egress;
 use crate::{Error, Mr, Pd, Qp};
 
@@ -276,9 +276,9 @@ impl Nic {
     }
 
     /// The owner of a queue has answered.
-    pub(super) fn on_answer(&self, slot: u16, (qpn, srq): (Qpn, Srqn), answer: Answer) {
+    pub(super) fn on_answer(&self, slot: u16, (qpn, srq): (Qpn, Srqn), answer: LendAnswer) {
         let Some((target, owner)) = self.waiting_borrower(slot, (qpn, srq)) else {
-            if let (Answer::Lent { loan, .. }, Some(owner)) =
+            if let (LendAnswer::Lent { loan, .. }, Some(owner)) =
                 (answer, self.egress_to_own_user(slot))
             {
                 owner.send_frame(&Frame::Lending(Lending::Back { loan }));
@@ -286,10 +286,10 @@ impl Nic {
             return;
         };
         let state = match answer {
-            Answer::NoSuchQueue => State::Refused,
-            Answer::Empty => State::Empty,
-            Answer::Ready => return self.end_wait(&target, srq),
-            Answer::Lent { loan, room } => match Loan::new(target.pd(), loan, room) {
+            LendAnswer::NoSuchQueue => State::Refused,
+            LendAnswer::Empty => State::Empty,
+            LendAnswer::Ready => return self.end_wait(&target, srq),
+            LendAnswer::Lent { loan, room } => match Loan::new(target.pd(), loan, room) {
                 Ok(loan) => State::Lent(loan),
                 Err(e) => {
                     tracing::warn!(target: "ferroce::xrc", qpn = qpn.get(), "{}", e.reason);

@@ -20,7 +20,7 @@ use crate::{Error, Qp, Srq};
 
 /// Which domain a file stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct DomainKey {
     /// The interface of the device, the same in all processes of a network namespace.
     pub(crate) ifindex: u32,
     pub(crate) inode: Inode,
@@ -30,7 +30,7 @@ pub(crate) struct Place {
 #[derive(Default)]
 pub(crate) struct Domain {
     /// None: it stands for no file, so nobody else has it.
-    place: Option<Place>,
+    place: Option<DomainKey>,
     /// Tells other processes that the file has a domain.
     _mark: Option<FileMark>,
     /// A lock of its own since every packet looks here; nothing else is locked while it is held.
@@ -49,7 +49,7 @@ impl fmt::Debug for Domain {
 }
 
 impl Domain {
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<DomainKey> {
         self.place
     }
     pub(crate) fn srq(&self, number: Srqn) -> Option<Arc<Srq>> {
@@ -70,7 +70,7 @@ impl Domain {
 /// The domains of this process, and the numbers of their shared receive queues.
 #[derive(Debug)]
 pub(crate) struct Domains {
-    known: Mutex<HashMap<Place, Weak<Domain>>>,
+    known: Mutex<HashMap<DomainKey, Weak<Domain>>>,
     srqns: Mutex<Srqns>,
     pub(super) borrowing: Borrowing,
     pub(super) lender: Lender,
@@ -102,7 +102,7 @@ impl Domains {
     /// The domain of a place, or a new one.
     pub(super) fn open(
         &self,
-        file: Option<(Place, RawFd)>,
+        file: Option<(DomainKey, RawFd)>,
         flags: XrcdFlags,
     ) -> Result<Arc<Domain>, Error> {
         let Some((place, fd)) = file else {
@@ -141,7 +141,7 @@ impl Domains {
     }
 
     /// The domain of a place, if this process has it.
-    pub(super) fn find(&self, place: Place) -> Option<Arc<Domain>> {
+    pub(super) fn find(&self, place: DomainKey) -> Option<Arc<Domain>> {
         lock(&self.known).get(&place).and_then(Weak::upgrade)
     }
 
@@ -184,7 +184,7 @@ fn found(flags: XrcdFlags) -> Result<(), Error> {
 
 /// The mark of a domain on its file. The interface and its namespace are in the place of the mark,
 /// which lies far behind the end of the file.
-fn mark(place: Place, fd: RawFd) -> Option<FileMark> {
+fn mark(place: DomainKey, fd: RawFd) -> Option<FileMark> {
     let namespace = network_namespace() & 0xffff_ffff;
     let at = 1 << 61 | namespace << 24 | u64::from(place.ifindex & 0x00ff_ffff);
     FileMark::set(fd, at.cast_signed())

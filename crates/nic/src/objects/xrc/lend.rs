@@ -9,12 +9,12 @@ use ferroce_proto::ids::{Qpn, Srqn};
 use ferroce_proto::rc::total;
 use ferroce_proto::verbs::{RecvWr, Wc, WcStatus};
 
-use super::Place;
+use super::DomainKey;
 use crate::Nic;
 use crate::Srq;
 use crate::base::numbers::slot_of;
 use crate::base::sync::lock;
-use crate::link::local::{Answer, Frame, Lending};
+use crate::link::local::{Frame, LendAnswer, Lending};
 
 /// Who needs a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Lender {
 
 impl Nic {
     /// A target of the process in `slot` needs a receive.
-    pub(super) fn on_ask(&self, slot: u16, borrower: Borrower, place: Place) {
+    pub(super) fn on_ask(&self, slot: u16, borrower: Borrower, place: DomainKey) {
         if borrower.slot() != slot {
             return;
         }
@@ -98,7 +98,7 @@ impl Nic {
     /// The queue has nothing. If somebody has posted since it was looked at, the borrower may have
     /// been told of that before it is told this, and would wait for ever: then it hears it again.
     fn say_empty(&self, srq: &Srq, borrower: Borrower) {
-        self.answer(borrower, Answer::Empty);
+        self.answer(borrower, LendAnswer::Empty);
         if !srq.is_awaited_by(borrower.qpn) {
             self.offer_to_lend(borrower);
         }
@@ -106,12 +106,12 @@ impl Nic {
 
     /// A queue that was empty has receives again.
     pub(crate) fn offer_to_lend(&self, borrower: Borrower) {
-        self.answer(borrower, Answer::Ready);
+        self.answer(borrower, LendAnswer::Ready);
     }
 
     /// The queue is not there, or not any more.
     pub(crate) fn refuse_to_lend(&self, borrower: Borrower) {
-        self.answer(borrower, Answer::NoSuchQueue);
+        self.answer(borrower, LendAnswer::NoSuchQueue);
     }
 
     fn hand_over(&self, srq: Arc<Srq>, borrower: Borrower, wr: RecvWr) {
@@ -124,13 +124,13 @@ impl Nic {
             failed: false,
         };
         let loan = self.domains().lender.add(lent);
-        if !self.answer(borrower, Answer::Lent { loan, room }) {
+        if !self.answer(borrower, LendAnswer::Lent { loan, room }) {
             self.take_back(borrower.slot(), loan);
         }
     }
 
-    fn answer(&self, Borrower { qpn, srq }: Borrower, answer: Answer) -> bool {
-        let word = Frame::Lending(Lending::Answer { qpn, srq, answer });
+    fn answer(&self, Borrower { qpn, srq }: Borrower, answer: LendAnswer) -> bool {
+        let word = Frame::Lending(Lending::LendAnswer { qpn, srq, answer });
         self.egress_to_own_user(slot_of(qpn))
             .is_some_and(|egress| egress.send_frame(&word))
     }

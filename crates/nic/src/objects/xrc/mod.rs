@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::domain::Domain;
+pub(crate) use self::domain::DomainKey;
 pub(crate) use self::domain::Domains;
-pub(crate) use self::domain::Place;
 pub(crate) use self::lend::Borrower;
 pub(crate) use self::opened::Opened;
 use crate::Nic;
@@ -68,7 +68,7 @@ impl Xrcd {
     ) -> Result<Arc<Self>, Error> {
         let place = file.map(|(inode, fd)| {
             let ifindex = context.device().ifindex();
-            (Place { ifindex, inode }, fd)
+            (DomainKey { ifindex, inode }, fd)
         });
         let domain = context.nic().domains().open(place, flags)?;
         Ok(Arc::new(Self {
@@ -112,7 +112,7 @@ impl Nic {
     pub(crate) fn on_lending(&self, slot: u16, word: &Lending<'_>) {
         match *word {
             Lending::Ask { qpn, srq, place } => self.on_ask(slot, Borrower { qpn, srq }, place),
-            Lending::Answer { qpn, srq, answer } => self.on_answer(slot, (qpn, srq), answer),
+            Lending::LendAnswer { qpn, srq, answer } => self.on_answer(slot, (qpn, srq), answer),
             Lending::Back { loan } => self.take_back(slot, loan),
             Lending::Part { loan, bytes } => self.on_part(slot, loan, bytes),
             Lending::Done {

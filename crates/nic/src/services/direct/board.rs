@@ -142,17 +142,17 @@ impl Board {
 
     /// Withdraws a region. Returns its place, which is to be given to [`free`](Self::free) once
     /// nobody uses it any more.
-    pub(super) fn withdraw(&self, key: Key) -> Option<Place> {
+    pub(super) fn withdraw(&self, key: Key) -> Option<BoardEntry> {
         let first = self.find(key)?;
         hazard::withdraw(
             || self.set(first, layout::withdrawn(self.is(first))),
             || fence(Ordering::SeqCst),
         );
-        Some(Place(first))
+        Some(BoardEntry(first))
     }
 
     /// Makes a place free for another region.
-    pub(super) fn free(&self, place: Place) {
+    pub(super) fn free(&self, place: BoardEntry) {
         self.set(place.0, 0);
         if layout::is_overflow(place.0) {
             self.count_overflow(|count| count.fetch_sub(1, Ordering::Release));
@@ -259,7 +259,7 @@ impl AsFd for Board {
 
 /// Where a region was published.
 #[derive(Debug)]
-pub(super) struct Place(usize);
+pub(super) struct BoardEntry(usize);
 
 /// Something of another process is in use.
 #[derive(Debug)]

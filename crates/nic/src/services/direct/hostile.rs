@@ -16,7 +16,7 @@ use ferroce_proto::verbs::RemoteAddr;
 use super::layout::{self, Named, Serves};
 use super::part::SharedPart;
 use super::peer::{Peer, Request};
-use super::place::Place;
+use super::place::PeerBytes;
 use crate::link::Addressing;
 
 /// Bytes of a step of the input: what is done, a small number, a place, a value.
@@ -208,7 +208,7 @@ impl Board {
     }
 
     /// Works on memory that is mapped here, if the board says that it is shared.
-    fn carry_out(peer: &Peer, op: DirectOp, place: &Place) {
+    fn carry_out(peer: &Peer, op: DirectOp, place: &PeerBytes) {
         assert!(place.addr.checked_add(place.len).is_some(), "{place:?}");
         let len = usize::try_from(place.len).expect("32 bits").min(MOST);
         let Some((mapped, at)) = peer.mapped(place, drop) else {

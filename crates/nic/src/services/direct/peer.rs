@@ -17,7 +17,7 @@ use super::hazard;
 use super::layout::{self, Named, Published, Serves};
 use super::mapped::{Mapped, Mappings};
 use super::part::SharedPart;
-use super::place::Place;
+use super::place::PeerBytes;
 use crate::base::refusal::Refusal;
 use crate::link::Addressing;
 
@@ -113,7 +113,7 @@ impl Peer {
     }
 
     /// Its memory for short copies at a place, if they may be made there.
-    pub(super) fn file(&self, place: &Place) -> Option<&MemoryFile> {
+    pub(super) fn file(&self, place: &PeerBytes) -> Option<&MemoryFile> {
         self.process.memory().filter(|_| place.stays)
     }
 
@@ -167,7 +167,11 @@ impl Peer {
     /// Where in its memory the bytes of a request are, if it grants that, and looks at this
     /// process's hazards (whose slot and nonce are `own`). To be asked with a hazard set, or the
     /// answer is worth nothing.
-    pub(super) fn find(&self, own: (u16, u64), request: &Request<'_>) -> Result<Place, Refusal> {
+    pub(super) fn find(
+        &self,
+        own: (u16, u64),
+        request: &Request<'_>,
+    ) -> Result<PeerBytes, Refusal> {
         self.check_acquainted(own)?;
         self.granted(request).ok_or(Refusal::NotGranted)
     }
@@ -178,7 +182,7 @@ impl Peer {
         &self,
         own: (u16, u64),
         rendezvous: &Rendezvous,
-    ) -> Result<Place, Refusal> {
+    ) -> Result<PeerBytes, Refusal> {
         self.check_acquainted(own)?;
         let pd = self
             .words
@@ -189,7 +193,7 @@ impl Peer {
             self.has_rendezvous(rendezvous) && found.serves == Serves::Owner && is_of_pd
         });
         published
-            .and_then(|found| Place::of(&found, rendezvous.addr, rendezvous.len.into()))
+            .and_then(|found| PeerBytes::of(&found, rendezvous.addr, rendezvous.len.into()))
             .ok_or(Refusal::NotGranted)
     }
 
@@ -215,7 +219,7 @@ impl Peer {
             .ok_or(Refusal::Unacquainted)
     }
 
-    fn granted(&self, request: &Request<'_>) -> Option<Place> {
+    fn granted(&self, request: &Request<'_>) -> Option<PeerBytes> {
         let load = |at| self.words.load(at, Ordering::Acquire);
         let (direct, need) = (&request.direct, request.direct.op.needs());
         let first = layout::queue_pair(direct.dest);
@@ -229,7 +233,7 @@ impl Peer {
             && found.serves.peer_of(direct.dest)
             && found.region.access.contains(need);
         let (addr, len) = (direct.remote.addr, u64::from(direct.len));
-        Place::of(&found, addr, len).filter(|_| open)
+        PeerBytes::of(&found, addr, len).filter(|_| open)
     }
 
     /// What is published under a key. With a hazard for the key in place, its words do not change.
@@ -260,7 +264,7 @@ impl Peer {
     /// how much is mapped, if that changes.
     pub(super) fn mapped(
         &self,
-        at: &Place,
+        at: &PeerBytes,
         count: impl FnOnce(usize),
     ) -> Option<(Arc<Mapped>, u64)> {
         let index = at.share?;

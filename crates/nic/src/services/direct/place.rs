@@ -6,7 +6,7 @@ use super::layout::{Published, Serves};
 
 /// Bytes of a peer that may be used.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct PeerBytes {
     /// In its memory.
     pub(super) addr: u64,
     pub(super) len: u64,
@@ -18,7 +18,7 @@ pub(super) struct Place {
     pub(super) stays: bool,
 }
 
-impl Place {
+impl PeerBytes {
     /// Where bytes of what is published are.
     pub(super) fn of(found: &Published, addr: u64, len: u64) -> Option<Self> {
         let change = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
@@ -56,7 +56,7 @@ mod tests {
                 serves,
                 share: None,
             };
-            Place::of(&found, 0x1000, 8).unwrap().stays
+            PeerBytes::of(&found, 0x1000, 8).unwrap().stays
         };
         let write = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         assert!(stays(write, Serves::Owner));

@@ -8,7 +8,7 @@ use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::mr::Region;
 
 use super::Boards;
-use super::board::Place;
+use super::board::BoardEntry;
 use super::layout::{Named, Serves};
 use super::peer::Peer;
 use crate::base::sync::read;
@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(1);
 #[must_use]
 pub(crate) struct Withdrawn {
     pub(super) key: Key,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<BoardEntry>,
 }
 
 impl Boards {

@@ -14,7 +14,7 @@ use super::board::Board;
 use super::layout::Named;
 use super::mapped::Mapped;
 use super::peer::{Peer, Request};
-use super::place::Place;
+use super::place::PeerBytes;
 use crate::base::numbers::slot_of;
 use crate::base::refusal::Refusal;
 use crate::link::Addressing;
@@ -138,7 +138,7 @@ impl Boards {
 
 /// The mapping of a place in the memory of a peer, which a queue pair is `of`, if it can be mapped,
 /// and where in it.
-fn mapping(own: &Board, (peer, of): (&Peer, Qpn), place: &Place) -> Option<(Arc<Mapped>, u64)> {
+fn mapping(own: &Board, (peer, of): (&Peer, Qpn), place: &PeerBytes) -> Option<(Arc<Mapped>, u64)> {
     peer.mapped(place, |count| own.set_mapped(slot_of(of), count))
 }
 
@@ -147,7 +147,7 @@ fn copy(
     own: &Board,
     peer: (&Peer, Qpn),
     is_write: bool,
-    place: &Place,
+    place: &PeerBytes,
     pieces: &[Piece<'_>],
 ) -> Result<bool, Failure> {
     let len = usize::try_from(place.len).expect("invariant: copies have 32 bits");
@@ -182,7 +182,7 @@ fn copy(
 fn copy_short(
     peer: &Peer,
     is_write: bool,
-    (place, len): (&Place, usize),
+    (place, len): (&PeerBytes, usize),
     pieces: &[Piece<'_>],
 ) -> bool {
     if len > MemoryFile::MAX {

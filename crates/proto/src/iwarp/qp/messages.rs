@@ -5,7 +5,7 @@ use core::convert::Infallible;
 
 use super::end::Stop;
 use super::pack::Turn;
-use super::sends::{Answer, Asked, SendFault, Wqe};
+use super::sends::{Asked, ResponseKind, SendFault, Wqe};
 use super::serve;
 use super::transmit::{Source, open_list};
 use super::{IwQp, Stream};
@@ -251,7 +251,7 @@ pub(super) fn pack_read(
     turn: &mut Turn,
     wqe: &Wqe,
     source: RemoteAddr,
-) -> Answer {
+) -> ResponseKind {
     let first = match &wqe.wr.payload {
         Payload::Sges(sges) => sges.first().map(|sge| (sge.lkey, sge.addr)),
         Payload::Inline(_) => None,
@@ -267,9 +267,9 @@ pub(super) fn pack_read(
     push_read(stream, turn, request)
 }
 
-fn push_read(stream: &mut Stream, turn: &mut Turn, request: ReadRequest) -> Answer {
+fn push_read(stream: &mut Stream, turn: &mut Turn, request: ReadRequest) -> ResponseKind {
     stream.push_whole(request_header(turn, Opcode::ReadRequest), &request.emit());
-    Answer::Read {
+    ResponseKind::Read {
         stag: request.sink_stag,
         to: request.sink_to,
         length: request.length,
@@ -282,7 +282,7 @@ pub(super) fn pack_atomic(
     turn: &mut Turn,
     target: RemoteAddr,
     op: AtomicOp,
-) -> Answer {
+) -> ResponseKind {
     let id = turn.msn(QUEUE_REQUEST);
     let request = AtomicRequest {
         id,
@@ -291,7 +291,7 @@ pub(super) fn pack_atomic(
         op,
     };
     stream.push_whole(request_header(turn, Opcode::AtomicRequest), &request.emit());
-    Answer::Atomic { id }
+    ResponseKind::Atomic { id }
 }
 
 fn request_header(turn: &mut Turn, opcode: Opcode) -> Header {

@@ -37,7 +37,7 @@ use core::time::Duration;
 use super::mpa::{Agreement, Deframer, Framing, Outgoing};
 use super::terminate::{Reason, Violation};
 use crate::mr::{Access, Accessor};
-use crate::rc::config::Shared;
+use crate::rc::config::QpShared;
 use crate::rc::{Cx, LocalCx, RcConfig, post};
 use crate::time::Time;
 use crate::verbs::{PostError, QpState, RecvWr, SendOp, SendWr};
@@ -125,7 +125,7 @@ struct Stream {
 /// A queue pair on iWARP.
 #[derive(Debug)]
 pub struct IwQp {
-    shared: Shared,
+    shared: QpShared,
     stream: Option<Stream>,
     sends: Sends,
     turn: Turn,
@@ -143,7 +143,7 @@ impl IwQp {
     /// A queue pair without a connection.
     #[must_use]
     pub fn new(config: RcConfig) -> Self {
-        let mut shared = Shared::new(config);
+        let mut shared = QpShared::new(config);
         shared.attr.qp_state = QpState::Init;
         Self {
             shared,

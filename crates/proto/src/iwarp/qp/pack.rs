@@ -16,7 +16,7 @@ use crate::verbs::{SendFlags, SendOp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Work,
-    Answer,
+    ResponseKind,
 }
 
 /// Which message is packed, and how far.
@@ -90,7 +90,7 @@ impl IwQp {
             }
             let outcome = match self.next() {
                 What::Work => self.pack_work(cx).map_err(Stop::Send),
-                What::Answer => self.pack_answer(cx),
+                What::ResponseKind => self.pack_answer(cx),
             };
             if let Err(stop) = outcome {
                 return self.stop(cx, stop);
@@ -103,7 +103,7 @@ impl IwQp {
         let (work, answer) = (self.work_is_ready(), self.serves.front().is_some());
         let next = match self.turn.current {
             Some(what) => what,
-            None if answer && (self.turn.answer_next || !work) => What::Answer,
+            None if answer && (self.turn.answer_next || !work) => What::ResponseKind,
             None => What::Work,
         };
         self.turn.answer_next = next == What::Work;

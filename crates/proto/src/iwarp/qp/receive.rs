@@ -11,7 +11,7 @@ use crate::iwarp::mpa::Agreement;
 use crate::iwarp::rdmap::{Opcode, QUEUE_ATOMIC, QUEUE_REQUEST, QUEUE_SEND, QUEUE_TERMINATE};
 use crate::iwarp::terminate::{Reason, Terminate, Violation};
 use crate::rc::Cx;
-use crate::rc::config::Shared;
+use crate::rc::config::QpShared;
 use crate::rc::fault::Fault;
 use crate::rc::requester::failed;
 use crate::rc::responder::{flush_recvs, recv_completion};
@@ -19,7 +19,7 @@ use crate::verbs::RecvWr;
 
 /// A receive work request that was taken for the message in work.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldReceive {
     pub(super) wr: RecvWr,
     /// Protection domain of its keys.
     pub(super) pd: PdId,
@@ -29,7 +29,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) struct Receives {
     queue: VecDeque<RecvWr>,
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<HeldReceive>,
     /// The SEND in work.
     pub(super) message: Option<Message>,
     /// Number of the message that comes next in each untagged queue.
@@ -68,7 +68,7 @@ impl Receives {
 
     /// Completes all receives in error: the one in hand with `first` if that is given, the others
     /// as flushed.
-    pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, first: Option<Fault>) {
+    pub(super) fn flush(&mut self, shared: &QpShared, cx: &mut Cx<'_>, first: Option<Fault>) {
         if let Some(held) = self.held.take() {
             let fault = first.unwrap_or(Fault::FLUSHED);
             let wc = failed(recv_completion(shared, &held.wr), fault);

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use crate::ids::Key;
-use crate::rc::config::Shared;
+use crate::rc::config::QpShared;
 use crate::rc::fault::Fault;
 use crate::rc::requester::{completion, failed, run_one_local};
 use crate::rc::send_queue::payload_len;
@@ -47,7 +47,7 @@ impl Wqe {
 
 /// What an answer must look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ResponseKind {
     /// READ responses for this place; so many bytes have come.
     Read {
         stag: Key,
@@ -62,7 +62,7 @@ pub(super) enum Answer {
 /// A request whose answer is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
-    pub(super) answer: Answer,
+    pub(super) answer: ResponseKind,
     /// The work request; `None` is the first message of an initiator.
     pub(super) serial: Option<u64>,
 }
@@ -122,7 +122,7 @@ impl Sends {
     /// Runs the local operation that is due.
     pub(super) fn run_local(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &mut LocalCx<'_>,
     ) -> Result<(), SendFault> {
         let (Some(op), serial) = (self.next_local(), self.first) else {
@@ -136,7 +136,7 @@ impl Sends {
     /// A work request is done. It completes when those before it have (RFC 5040, 5.5).
     pub(super) fn done(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         sink: &mut dyn Sink,
         serial: u64,
     ) -> Result<(), SendFault> {
@@ -166,7 +166,12 @@ impl Sends {
     }
 
     /// Completes everything in error: the work request of `fault` with that, the others as flushed.
-    pub(super) fn flush(&mut self, shared: &Shared, cx: &mut Cx<'_>, fault: Option<(u64, Fault)>) {
+    pub(super) fn flush(
+        &mut self,
+        shared: &QpShared,
+        cx: &mut Cx<'_>,
+        fault: Option<(u64, Fault)>,
+    ) {
         for wqe in self.queue.drain(..) {
             let of_this = fault.filter(|&(serial, _)| serial == self.first);
             let fault = of_this.map_or(Fault::FLUSHED, |(_, fault)| fault);

@@ -2,7 +2,7 @@
 
 use super::IwQp;
 use super::end::{Refusal, Stop};
-use super::sends::{Answer, SendFault};
+use super::sends::{ResponseKind, SendFault};
 use crate::iwarp::ddp::{Tagged, Untagged};
 use crate::iwarp::rdmap::AtomicResponse;
 use crate::iwarp::terminate::Violation;
@@ -67,7 +67,7 @@ impl IwQp {
             return Err(Violation::UnexpectedOpcode.into());
         };
         let serial = asked.serial;
-        let Answer::Read {
+        let ResponseKind::Read {
             stag,
             to,
             length,
@@ -110,7 +110,7 @@ impl IwQp {
         }
         let response = AtomicResponse::parse(payload).ok_or(Violation::MalformedRequest)?;
         let asked = self.sends.asked.front();
-        let asked = asked.filter(|asked| asked.answer == Answer::Atomic { id: response.id });
+        let asked = asked.filter(|asked| asked.answer == ResponseKind::Atomic { id: response.id });
         let serial = asked.ok_or(Violation::UnexpectedOpcode)?.serial;
         if let Some(serial) = serial {
             self.place_answer(cx, serial, (0, &response.original.to_ne_bytes()))?;

@@ -2,7 +2,7 @@
 
 use super::IwQp;
 use super::end::{Refusal, Stop};
-use super::receive::Held;
+use super::receive::HeldReceive;
 use crate::ids::Key;
 use crate::iwarp::ddp::Untagged;
 use crate::iwarp::rdmap::{Immediate, Opcode};
@@ -67,13 +67,13 @@ impl IwQp {
         let config = &self.shared.config;
         let held = if config.shared_recv {
             let shared = cx.sink.take_shared_recv();
-            shared.map(|recv| Held {
+            shared.map(|recv| HeldReceive {
                 wr: recv.wr,
                 pd: recv.pd,
             })
         } else {
             let pd = config.pd;
-            self.receives.pop().map(|wr| Held { wr, pd })
+            self.receives.pop().map(|wr| HeldReceive { wr, pd })
         };
         self.receives.held = Some(held.ok_or(Violation::NoBuffer)?);
         Ok(())

@@ -8,7 +8,7 @@
 use super::send::is_usual;
 use crate::ids::Psn;
 use crate::mr::{Access, Opens, Span, Unmapped};
-use crate::rc::config::Shared;
+use crate::rc::config::QpShared;
 use crate::rc::fault::Reject;
 use crate::rc::post::check_recv;
 use crate::rc::responder::{Responder, recv_completion};
@@ -104,7 +104,7 @@ impl Responder {
     #[inline(always)]
     pub(in crate::rc) fn take_brief(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         (opens, write): (
             &mut impl Opens,
             impl FnOnce(Span<'_>) -> Result<(), Unmapped>,
@@ -139,7 +139,7 @@ impl Responder {
 #[expect(clippy::inline_always, reason = "each message goes this way")]
 #[inline(always)]
 fn place(
-    shared: &Shared,
+    shared: &QpShared,
     (opens, write): (
         &mut impl Opens,
         impl FnOnce(Span<'_>) -> Result<(), Unmapped>,

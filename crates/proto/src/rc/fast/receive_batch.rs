@@ -7,11 +7,11 @@
 
 use crate::ids::{DEFAULT_PKEY, Psn};
 use crate::mr::{Access, Span};
-use crate::rc::config::Shared;
+use crate::rc::config::QpShared;
 use crate::rc::message::Message;
 use crate::rc::requester::{Probe, Requester};
 use crate::rc::responder::Responder;
-use crate::rc::send_queue::Answer;
+use crate::rc::send_queue::CompletedBy;
 use crate::rc::{Cx, RcQp};
 use crate::verbs::{PathMigState, QpState, QpType};
 use crate::wire::{Bth, Opcode, Operation, Position};
@@ -45,7 +45,7 @@ impl RcQp {
 }
 
 impl Requester {
-    fn take_batch(&mut self, shared: &Shared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
+    fn take_batch(&mut self, shared: &QpShared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
         let (mtu, first) = (shared.mtu(), self.flight.oldest());
         let psn = self.flight.psn(first);
         let is_next =
@@ -81,11 +81,11 @@ impl Requester {
 
     /// Where the next `count` full answers to the oldest READ go, if that is one piece that its key
     /// opens.
-    fn open_next<'r>(&self, shared: &Shared, cx: &Cx<'r>, count: usize) -> Option<Span<'r>> {
+    fn open_next<'r>(&self, shared: &QpShared, cx: &Cx<'r>, count: usize) -> Option<Span<'r>> {
         let wqe = self
             .queue
             .front()
-            .filter(|wqe| wqe.answer() == Answer::Read)?;
+            .filter(|wqe| wqe.answer() == CompletedBy::Read)?;
         let [sge] = wqe.sges() else {
             return None;
         };
@@ -101,7 +101,7 @@ impl Requester {
     }
 
     /// The answers before `to` are in their places.
-    fn took_batch(&mut self, shared: &Shared, cx: &Cx<'_>, to: u64) {
+    fn took_batch(&mut self, shared: &QpShared, cx: &Cx<'_>, to: u64) {
         while let Some(wqe) = self.queue.front() {
             let next = self.flight.oldest() + 1;
             let bytes = self.flight.on_acknowledged(shared, wqe, next);
@@ -116,7 +116,7 @@ impl Requester {
 }
 
 impl Responder {
-    fn take_batch(&mut self, shared: &Shared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
+    fn take_batch(&mut self, shared: &QpShared, cx: &Cx<'_>, packets: &[&[u8]]) -> usize {
         let Some(message) = self.message.filter(|_| self.reorder.is_empty()) else {
             return 0;
         };
@@ -144,7 +144,7 @@ impl Responder {
     /// key opens them all.
     fn open_next<'r>(
         &self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'r>,
         (message, bytes): (&Message, u32),
     ) -> Option<Span<'r>> {

@@ -7,7 +7,7 @@
 
 use crate::ids::Psn;
 use crate::mr::{Access, Memory, Opens, Span, Unmapped};
-use crate::rc::config::{PACKET_COST, Shared};
+use crate::rc::config::{PACKET_COST, QpShared};
 use crate::rc::direct::Moved;
 use crate::rc::fault::Reject;
 use crate::rc::requester::{Probe, Requester, completion};
@@ -216,7 +216,7 @@ impl RcQp {
 impl Requester {
     /// Whether nothing is under way but what waits for acknowledgements, and no timer runs.
     #[inline]
-    fn is_quiet(&self, shared: &Shared) -> bool {
+    fn is_quiet(&self, shared: &QpShared) -> bool {
         self.flight.next() == self.flight.limit()
             && self.flight.requests() == 0
             && self.probe == Probe::Idle
@@ -239,7 +239,7 @@ impl Requester {
     #[inline]
     fn retire_short(
         &mut self,
-        shared: &Shared,
+        shared: &QpShared,
         sink: &mut impl Sink,
     ) -> Option<(u64, FastOutcome)> {
         let wqe = self.queue.front().filter(|wqe| wqe.is_short_message())?;
@@ -258,7 +258,7 @@ impl Requester {
 
     /// Whether one more work request may be queued, and its packet with so many bytes go.
     #[inline]
-    fn has_place(&self, shared: &Shared, len: u32) -> bool {
+    fn has_place(&self, shared: &QpShared, len: u32) -> bool {
         let flight = &self.flight;
         let cost = u64::from(PACKET_COST) + u64::from(len);
         self.queue.len() < shared.config.cap.max_send_wr as usize
@@ -267,7 +267,7 @@ impl Requester {
 
     /// The header of the next packet, if that is a SEND.
     #[inline]
-    pub(in crate::rc) fn send_header(&self, shared: &Shared, flags: SendFlags) -> Bth {
+    pub(in crate::rc) fn send_header(&self, shared: &QpShared, flags: SendFlags) -> Bth {
         Bth {
             solicited: flags.contains(SendFlags::SOLICITED),
             ack_req: true,
@@ -278,20 +278,20 @@ impl Requester {
 
 /// Whether the queue pair is one that sends, and no packet of it can change its path.
 #[inline]
-pub(in crate::rc) fn is_usual(shared: &Shared) -> bool {
+pub(in crate::rc) fn is_usual(shared: &QpShared) -> bool {
     shared.attr.qp_state == QpState::Rts && is_plain(shared)
 }
 
 /// Whether it is of the usual type, and stays on its path.
 #[inline]
-fn is_plain(shared: &Shared) -> bool {
+fn is_plain(shared: &QpShared) -> bool {
     shared.config.qp_type == QpType::Rc && shared.attr.path_mig_state != PathMigState::Rearm
 }
 
 /// Copies the bytes of a message.
 #[inline]
 fn read(
-    shared: &Shared,
+    shared: &QpShared,
     (opens, memory): (&mut impl Opens, &impl Memory),
     payload: PlainPayload<'_>,
     to: &mut [u8],
@@ -309,7 +309,7 @@ fn read(
 
 /// Bytes of a message, if that may be so long.
 #[inline]
-fn payload_of(shared: &Shared, send: &PlainSend<'_>) -> Option<u32> {
+fn payload_of(shared: &QpShared, send: &PlainSend<'_>) -> Option<u32> {
     match send.payload {
         PlainPayload::Sge(sge) => Some(sge.length),
         PlainPayload::Inline(data) => {

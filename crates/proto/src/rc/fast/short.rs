@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 
 use crate::ids::Psn;
-use crate::rc::config::{PACKET_COST, Shared};
+use crate::rc::config::{PACKET_COST, QpShared};
 use crate::rc::fault::Fault;
 use crate::rc::requester::{Probe, Requester};
 use crate::rc::scatter;
@@ -103,7 +103,7 @@ impl Requester {
     /// The next packet, if it is all that there is to send, a whole short message, and may go out
     /// now.
     #[inline]
-    fn next_short(&self, shared: &Shared) -> Option<Next<'_>> {
+    fn next_short(&self, shared: &QpShared) -> Option<Next<'_>> {
         let wqe = self.queue.last_at_cursor()?;
         let is_whole = wqe.packets == 1 && wqe.length <= MAX_SHORT && wqe.rendezvous.is_none();
         let goes_by_packet = match wqe.wr.op {
@@ -133,7 +133,7 @@ impl Requester {
     #[inline]
     fn emit_short(
         &self,
-        shared: &Shared,
+        shared: &QpShared,
         cx: &Cx<'_>,
         Next { wqe, to, .. }: &Next<'_>,
         out: &mut Vec<u8>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferroce_os::ring::{self, Sender};
 use ferroce_os::unix::Record as Arrival;
 
-use super::super::frame::{Answer, SWITCH};
+use super::super::frame::{RingAnswer, SWITCH};
 use super::*;
 use crate::link::local::extras;
 use crate::link::local::extras::Offer;
@@ -194,7 +194,7 @@ fn a_ring_that_cannot_be_used_is_refused_and_the_socket_goes_on() {
         &u32::MAX.to_le_bytes(),
     ] {
         let (socket, _sender, answer) = raw(&mut b, value);
-        assert_eq!(answer, [Answer::Refused as u8]);
+        assert_eq!(answer, [RingAnswer::Refused as u8]);
         let notice = Frame::Dropped {
             qpn: Qpn::new(1),
             by: Qpn::new(5 << 14),
@@ -217,7 +217,7 @@ fn a_ring_that_breaks_a_rule_is_cut() {
     for record in [&[SWITCH][..], &hello, &[99; 300]] {
         let mut b = Side::new(SEND_BUFFER);
         let (socket, mut sender, answer) = raw(&mut b, &SMALL.to_le_bytes());
-        assert_eq!(answer, [Answer::Accepted as u8]);
+        assert_eq!(answer, [RingAnswer::Accepted as u8]);
         socket.send(&[IoSlice::new(&[SWITCH])]).expect("send");
         sender.push(&[record]).expect("room");
         b.receive();
