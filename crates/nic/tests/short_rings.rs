@@ -16,7 +16,7 @@ use common::peer::{self, ASKS, Peer, RECEIVED, connect_back};
 use common::short_rings::{
     Both, LEN, RECV, Seeded, Side, end_with_channel, run, run_without_thread, sleep_for,
 };
-use common::{Buffer, DEADLINE, End, cap, next_completion, pattern, wait_for};
+use common::{Buffer, DEADLINE, End, cap, next_completion, pattern, run_alone, wait_for};
 use ferroce_nic::{Carrier, Qp};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendOp, Wc, WcStatus};
 
@@ -54,6 +54,15 @@ fn alone_without_short_rings() {
 fn short_rings_can_be_turned_off() {
     let off = [("FERROCE_THREAD", "off"), ("FERROCE_SHORT_RINGS", "off")];
     run("alone_without_short_rings", &off);
+}
+
+#[test]
+fn the_old_name_of_their_variable_is_read_and_said_once() {
+    let off = [("FERROCE_THREAD", "off"), ("FERROCE_RING_LANES", "off")];
+    let text = run_alone("alone_without_short_rings", &off);
+    assert!(text.contains("1 passed"), "{text}");
+    let line = "ferroce: FERROCE_RING_LANES is called FERROCE_SHORT_RINGS now\n";
+    assert_eq!(text.matches(line).count(), 1, "{text}");
 }
 
 /// Lengths of what was sent and not received yet, of each direction.

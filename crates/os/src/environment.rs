@@ -1,6 +1,8 @@
 //! Reading environment variables: the one place where this library does.
 
 use std::ffi::{OsString, c_char};
+use std::io::Write;
+use std::sync::Once;
 
 /// Strings of C, up to a null pointer.
 pub type Strings = *const *const c_char;
@@ -13,7 +15,38 @@ pub fn variable(name: &str) -> Option<OsString> {
     if has_more_rights_than_caller() {
         return None;
     }
-    std::env::var_os(name)
+    std::env::var_os(name).or_else(|| RENAMED.iter().find_map(|renamed| renamed.value_of(name)))
+}
+
+/// A variable with an old name, which is read where the new name is not set.
+struct Renamed {
+    new: &'static str,
+    old: &'static str,
+    told: Once,
+}
+
+static RENAMED: [Renamed; 2] = [
+    Renamed::new("FERROCE_SHORT_RINGS", "FERROCE_RING_LANES"),
+    Renamed::new("FERROCE_PRIVATE_PORTS", "FERROCE_LANES"),
+];
+
+impl Renamed {
+    const fn new(new: &'static str, old: &'static str) -> Self {
+        let told = Once::new();
+        Self { new, old, told }
+    }
+
+    /// The value under the old name, if this is the variable. The first call that finds one writes
+    /// a line on standard error.
+    fn value_of(&self, name: &str) -> Option<OsString> {
+        let value = (self.new == name).then(|| std::env::var_os(self.old))??;
+        let Self { new, old, told } = self;
+        told.call_once(|| {
+            // A program without standard error still gets its value.
+            let _ = writeln!(std::io::stderr(), "ferroce: {old} is called {new} now");
+        });
+        Some(value)
+    }
 }
 
 /// Whether a variable says `off`.
