@@ -88,6 +88,15 @@ impl fmt::Display for Bench {
     }
 }
 
+/// How completions are taken from a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// In C `ibv_poll_cq(3)`; in Rust a function that is given each.
+    Usual,
+    /// In C `ibv_start_poll(3)`; in Rust an array.
+    Other,
+}
+
 /// What an end is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
@@ -99,6 +108,8 @@ pub struct Spec {
     pub sq_sig_all: bool,
     /// Entries of the completion queue.
     pub cqe: u32,
+    /// How its completions are taken.
+    pub poll: Poll,
     /// Receives come from a shared receive queue of this many work requests.
     pub srq: Option<u32>,
     /// Bytes of memory, zero at first.
@@ -138,6 +149,7 @@ impl Default for Spec {
             },
             sq_sig_all: true,
             cqe: 128,
+            poll: Poll::Usual,
             srq: None,
             memory: 64 << 10,
             access: ALL,

@@ -30,6 +30,6 @@ pub mod runner;
 pub mod statements;
 pub mod wait;
 
-pub use bench::{Bench, Ends, Entry, Path};
+pub use bench::{Bench, Ends, Entry, Path, Poll};
 pub use case::Case;
 pub use end::End;

@@ -114,6 +114,34 @@ fn a_queue_that_holds_a_completion_when_it_is_armed_makes_one_event_at_once() {
     assert_eq!(channel.pop(), Some(42));
 }
 
+/// perftest 4.5 has one channel for both of its queues, and takes each event for another
+/// completion.
+#[test]
+fn on_a_channel_that_queues_share_no_event_is_repeated() {
+    let (a, (b, cq, channel)) = (End::new(cap()), end_with_channel());
+    connect(&a, &b);
+    for wr_id in 0..2 {
+        b.recv(wr_id, vec![]);
+    }
+    let other = Cq::create(&b.context, 16, Some(Arc::clone(&channel))).expect("a queue");
+    cq.req_notify(false);
+    a.send(0, SendOp::Send, vec![]);
+    a.done(0);
+    assert!(readable_within(channel.fd(), common::DEADLINE));
+    assert_eq!(channel.pop(), Some(42));
+    cq.req_notify(false);
+    assert_eq!(channel.pop(), None, "an event has told of message 0");
+    a.send(1, SendOp::Send, vec![]);
+    a.done(1);
+    wait_for("event", || channel.pop().is_some());
+    drop(other);
+    cq.req_notify(false);
+    assert_eq!(channel.pop(), Some(42), "the channel is the queue's alone");
+    assert_eq!(take(&cq), 2);
+    cq.req_notify(false);
+    assert_eq!(channel.pop(), None);
+}
+
 /// Polls once; the number of completions.
 fn take(cq: &Cq) -> usize {
     let each = &mut |_, wc: &Wc| assert_eq!(wc.status, WcStatus::Success);

@@ -1,5 +1,6 @@
 //! The cases.
 
+mod arming;
 mod attributes;
 mod datagrams;
 mod drops;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Case> {
         xrc::CASES,
         regions::CASES,
         queues::CASES,
+        arming::CASES,
         migration::CASES,
     ]
     .concat()

@@ -46,6 +46,9 @@ enum Call {
     PostSend(u64, SendTo, SendOp, SendFlags, Flat),
     PostRecv(u64, Flat),
     Poll,
+    Arm(bool),
+    TakeCqEvent,
+    Moderate(u16, u16),
     AddressHandle(AddressHandleAttr),
     HandleToSender(Wc, usize),
     Attach(Gid),
@@ -68,6 +71,7 @@ enum ChildReply {
     Nothing(Result<(), Errno>),
     Attr(QpAttr),
     Polled(Result<Option<Wc>, Errno>),
+    CqEvent(bool),
     Number(Result<u32, Errno>),
     Srqn(Srqn),
     Event(Option<(AsyncEvent, About)>),
@@ -251,6 +255,15 @@ impl Side for Apart {
     fn poll(&self) -> Result<Option<Wc>, Errno> {
         answered!(self, Call::Poll, ChildReply::Polled)
     }
+    fn arm(&self, solicited_only: bool) {
+        let _ = self.nothing(Call::Arm(solicited_only));
+    }
+    fn take_cq_event(&self) -> bool {
+        answered!(self, Call::TakeCqEvent, ChildReply::CqEvent)
+    }
+    fn moderate(&self, count: u16, period: u16) {
+        let _ = self.nothing(Call::Moderate(count, period));
+    }
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
         self.number(Call::AddressHandle(*attr))
     }
@@ -351,6 +364,15 @@ fn carry_out(side: &mut dyn Side, call: Call) -> ChildReply {
             sges: flat.sges(),
         })),
         Call::Poll => ChildReply::Polled(side.poll()),
+        Call::Arm(solicited_only) => {
+            side.arm(solicited_only);
+            ChildReply::Nothing(Ok(()))
+        }
+        Call::TakeCqEvent => ChildReply::CqEvent(side.take_cq_event()),
+        Call::Moderate(count, period) => {
+            side.moderate(count, period);
+            ChildReply::Nothing(Ok(()))
+        }
         Call::AddressHandle(attr) => ChildReply::Number(side.address_handle(&attr)),
         Call::HandleToSender(wc, offset) => ChildReply::Number(side.handle_to_sender(&wc, offset)),
         Call::Attach(group) => ChildReply::Nothing(side.attach(group)),

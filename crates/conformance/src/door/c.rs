@@ -12,8 +12,8 @@ use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, QpType, RecvWr, SendOp, SendWr, Wc, WcFlags,
 };
 
-use super::{About, Change, Domain, Errno, Memory, Side, c_attr, c_work, c_xrc};
-use crate::bench::Spec;
+use super::{About, Change, Domain, Errno, Memory, Side, c_attr, c_cq, c_work, c_xrc};
+use crate::bench::{Poll, Spec};
 
 /// A side through the C interface.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub struct CSide {
     pd: *mut ibv_pd,
     other_pd: *mut ibv_pd,
     cq: *mut ibv_cq,
+    channel: *mut ibv_comp_channel,
+    poll: Poll,
     /// The one to which receives are posted, and the ones before it.
     srq: *mut ibv_srq,
     older_srqs: Vec<*mut ibv_srq>,
@@ -78,9 +80,7 @@ impl CSide {
             assert!(!context.is_null(), "{:?}", errno());
             let (pd, other_pd) = (ibv_alloc_pd(context), ibv_alloc_pd(context));
             assert!(!pd.is_null() && !other_pd.is_null(), "{:?}", errno());
-            let cqe = i32::try_from(spec.cqe).expect("a size");
-            let cq = ibv_create_cq(context, cqe, ptr::null_mut(), ptr::null_mut(), 0);
-            assert!(!cq.is_null(), "{:?}", errno());
+            let (channel, cq) = c_cq::create(context, spec);
             let is_target = spec.qp_type == QpType::XrcRecv;
             let xrcd = if is_target {
                 c_xrc::open_domain(context)
@@ -117,6 +117,8 @@ impl CSide {
                 pd,
                 other_pd,
                 cq,
+                channel,
+                poll: spec.poll,
                 srq,
                 older_srqs: Vec::new(),
                 xrcd,
@@ -268,17 +270,25 @@ impl Side for CSide {
         })
     }
     fn poll(&self) -> Result<Option<Wc>, Errno> {
-        let mut wc = ibv_wc::zeroed();
-        // SAFETY: a live queue, room for one completion.
-        let n = unsafe {
-            let poll = (*self.context).ops.poll_cq.expect("an operation");
-            poll(self.cq, 1, &raw mut wc)
-        };
-        match n {
-            0 => Ok(None),
-            1 => Ok(Some(c_work::completion(&wc))),
-            _ => Err(Errno(-n)),
+        // SAFETY: a live queue, made for this way of polling.
+        unsafe {
+            match self.poll {
+                Poll::Usual => c_cq::poll(self.cq),
+                Poll::Other => c_cq::poll_by_readers(self.cq),
+            }
         }
+    }
+    fn arm(&self, solicited_only: bool) {
+        // SAFETY: a live queue.
+        unsafe { c_cq::arm(self.cq, solicited_only) }
+    }
+    fn take_cq_event(&self) -> bool {
+        // SAFETY: a live queue, alone on a live channel, of which nobody else takes events.
+        unsafe { c_cq::take_event(self.channel, self.cq) }
+    }
+    fn moderate(&self, count: u16, period: u16) {
+        // SAFETY: a live queue.
+        unsafe { c_cq::moderate(self.cq, count, period) }
     }
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
         let mut attr = c_attr::ah_to_c(attr);
@@ -397,13 +407,14 @@ impl Drop for CSide {
                     .map(|&mw| (*self.context).ops.dealloc_mw.expect("an operation")(mw))
                     .sum(),
                 ibv_destroy_cq(self.cq),
+                ibv_destroy_comp_channel(self.channel),
                 self.regions.values().map(|&mr| ibv_dereg_mr(mr)).sum(),
                 ibv_dealloc_pd(self.pd),
                 ibv_dealloc_pd(self.other_pd),
                 ibv_close_device(self.context),
             ];
             if !std::thread::panicking() {
-                assert_eq!(destroyed, [0; 11]);
+                assert_eq!(destroyed, [0; 12]);
             }
         }
     }

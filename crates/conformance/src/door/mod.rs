@@ -4,8 +4,10 @@ mod apart;
 mod area;
 pub mod c;
 mod c_attr;
+mod c_cq;
 mod c_work;
 mod c_xrc;
+mod count;
 mod memory;
 pub mod rust;
 
@@ -126,6 +128,12 @@ pub trait Side: Send + Sync {
     /// # Errors
     /// The queue overflowed.
     fn poll(&self) -> Result<Option<Wc>, Errno>;
+    /// `ibv_req_notify_cq(3)`.
+    fn arm(&self, solicited_only: bool);
+    /// Takes a completion event from the channel and acknowledges it. Returns false if none waits.
+    fn take_cq_event(&self) -> bool;
+    /// Delays completion events (`ibv_modify_cq(3)`): `count` completions or `period` microseconds.
+    fn moderate(&self, count: u16, period: u16);
     /// Makes an address handle; work requests name it by this number.
     ///
     /// # Errors

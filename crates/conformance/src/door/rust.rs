@@ -1,11 +1,14 @@
 //! Through the Rust objects of the device.
 
 use std::collections::HashMap;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
+use ferroce_abi::types::ibv_wc;
+use ferroce_nic::objects::cq::Entry;
 use ferroce_nic::{
-    Ah, AsyncSubject, Context, Cq, Device, Error, Mr, Nic, Pd, Qp, QpInit, Srq, SrqAttr, Window,
-    Xrcd, XrcdFlags,
+    Ah, AsyncSubject, CompChannel, Context, Cq, Device, Error, Mr, Nic, Pd, Qp, QpInit, Srq,
+    SrqAttr, Window, Xrcd, XrcdFlags,
 };
 use ferroce_proto::ids::{Gid, Key, Qpn, Srqn};
 use ferroce_proto::mr::{Access, WindowType};
@@ -14,8 +17,8 @@ use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, GlobalRoute, QpAttr, QpType, RecvWr, SendWr, Wc,
 };
 
-use super::{About, Change, Domain, Errno, Memory, Side};
-use crate::bench::Spec;
+use super::{About, Change, Domain, Errno, Memory, Side, c_work, count};
+use crate::bench::{Poll, Spec};
 
 /// Cookies of the objects in events.
 const QP: usize = 1;
@@ -33,6 +36,8 @@ pub struct RustSide {
     srqs: Vec<Arc<Srq>>,
     xrcd: Option<Arc<Xrcd>>,
     cq: Arc<Cq>,
+    channel: Arc<CompChannel>,
+    poll: Poll,
     pd: Arc<Pd>,
     other_pd: Arc<Pd>,
     context: Arc<Context>,
@@ -58,7 +63,9 @@ impl RustSide {
         let context = Context::open(&loopback()).expect("a context");
         let pd = Pd::alloc(&context).expect("a protection domain");
         let other_pd = Pd::alloc(&context).expect("a protection domain");
-        let cq = Cq::create(&context, spec.cqe, None).expect("a completion queue");
+        let channel = CompChannel::new(&context).expect("a channel");
+        let cq = Cq::create(&context, spec.cqe, Some(Arc::clone(&channel)));
+        let cq = cq.expect("a completion queue");
         cq.set_cookie(CQ);
         let xrcd = (spec.qp_type == QpType::XrcRecv).then(|| {
             let flags = XrcdFlags {
@@ -103,6 +110,8 @@ impl RustSide {
             srqs: srq.into_iter().collect(),
             xrcd,
             cq,
+            channel,
+            poll: spec.poll,
             pd,
             other_pd,
             context,
@@ -118,6 +127,17 @@ impl RustSide {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn errno(e: Error) -> Errno {
     Errno(e.errno)
+}
+
+/// The completion in an array, with what the functions of C check.
+fn as_in_c(entry: &Entry) -> ibv_wc {
+    let mut wc = ibv_wc::zeroed();
+    (wc.wr_id, wc.status) = (entry.wr_id, entry.status);
+    (wc.opcode, wc.vendor_err) = (entry.opcode, entry.vendor_err);
+    (wc.byte_len, wc.imm_data) = (entry.byte_len, entry.imm_data);
+    (wc.qp_num, wc.src_qp) = (entry.qp_num, entry.src_qp);
+    (wc.wc_flags, wc.sl) = (entry.wc_flags, entry.sl);
+    wc
 }
 
 impl Side for RustSide {
@@ -179,10 +199,26 @@ impl Side for RustSide {
         result.map_err(|(_, e)| errno(e))
     }
     fn poll(&self) -> Result<Option<Wc>, Errno> {
+        if self.poll == Poll::Other {
+            let mut array = [MaybeUninit::uninit()];
+            let found = self.cq.poll_into(&mut array).map_err(errno)?;
+            // SAFETY: the poll has written so many places.
+            let entry = (found == 1).then(|| unsafe { array[0].assume_init() });
+            return Ok(entry.map(|entry| c_work::completion(&as_in_c(&entry))));
+        }
         let mut found = None;
         let mut take = |_, wc: &Wc| found = Some(*wc);
         self.cq.poll(1, &mut take).map_err(errno)?;
         Ok(found)
+    }
+    fn arm(&self, solicited_only: bool) {
+        self.cq.req_notify(solicited_only);
+    }
+    fn take_cq_event(&self) -> bool {
+        count::take(self.channel.fd()) && self.channel.pop() == Some(CQ)
+    }
+    fn moderate(&self, count: u16, period: u16) {
+        self.cq.moderate(count, period);
     }
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
         let ah = Ah::create(&self.pd, *attr).map_err(errno)?;

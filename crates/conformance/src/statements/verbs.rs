@@ -160,6 +160,18 @@ pub const COMPLETIONS: Area = Area {
             "An unsignalled work request completes silently, except in error.",
         ),
         ("cq.resize", "ibv_resize_cq keeps what is queued."),
+        (
+            "cq.arm",
+            "Arming a queue raises one event at once if and only if it holds a completion of that kind which no poll has returned; otherwise the next such completion raises it.",
+        ),
+        (
+            "cq.arm-repeated",
+            "An event at once that repeats what an earlier event has told is taken back by the poll that takes the last such completion, and the queue stays armed. (Where several queues share a channel, no event is repeated.)",
+        ),
+        (
+            "cq.arm-moderated",
+            "Moderation does not delay the event of a queue that is not empty when it is armed.",
+        ),
     ],
 };
 

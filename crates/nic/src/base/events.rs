@@ -64,6 +64,15 @@ impl<T: Owned> EventQueue<T> {
         lock(&self.queue).pop()
     }
 
+    /// Removes the newest event of an owner with its count. Returns false if there is none, or if
+    /// consumers have taken the counts of all events: one of them is about to pop it.
+    pub(crate) fn take_back(&self, owner: T::Owner) -> bool {
+        let mut queue = lock(&self.queue);
+        queue.places.contains_key(&owner)
+            && self.fd.try_take().unwrap_or(false)
+            && queue.remove_newest(owner)
+    }
+
     /// Removes an owner's events, with their counts. A count that a consumer has already taken
     /// stays taken: its [`pop`](Self::pop) finds nothing and it waits again.
     pub(crate) fn forget(&self, owner: T::Owner) {
@@ -155,6 +164,23 @@ impl<T: Owned> Queue<T> {
         taken
     }
 
+    /// Removes the newest event of an owner. Returns whether there was one.
+    fn remove_newest(&mut self, owner: T::Owner) -> bool {
+        let Some(places) = self.places.get_mut(&owner) else {
+            return false;
+        };
+        let newest = places.pop_back();
+        if places.is_empty() {
+            self.places.remove(&owner);
+        }
+        let index = newest.and_then(|place| usize::try_from(place - self.first).ok());
+        let event = index.and_then(|index| self.events.get_mut(index));
+        let removed = event.is_some_and(|event| event.take().is_some());
+        self.gaps += usize::from(removed);
+        self.close_gaps();
+        removed
+    }
+
     /// Keeps the gaps fewer than the events, but for a few.
     fn close_gaps(&mut self) {
         while let Some(None) = self.events.front() {
@@ -218,6 +244,19 @@ mod tests {
         assert!(queue.take_count());
         queue.forget(0);
         assert!(queue.pop().is_none() && !queue.take_count());
+    }
+
+    #[test]
+    fn the_newest_event_is_taken_back_unless_its_count_is_taken() {
+        let queue = filled(5, 2);
+        assert!(queue.take_back(0) && queue.take_back(1));
+        assert!(!queue.take_back(7));
+        assert_eq!(drain(&queue), [0, 1, 2]);
+        queue.push((9, 0));
+        assert!(queue.take_count());
+        assert!(!queue.take_back(0), "a consumer is about to pop it");
+        assert_eq!(queue.pop(), Some((9, 0)));
+        assert!(!queue.take_back(0));
     }
 
     /// In any order of pushes, pops and ends of owners the events that are left come in the order

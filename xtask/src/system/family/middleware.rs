@@ -37,6 +37,7 @@ pub(super) fn add(all: &mut Catalogue) {
         for (name, run) in UCX {
             all.at(name, place, User::Ordinary, 120, run);
         }
+        all.at("ucx.asleep", place, User::Ordinary, 120, asleep);
         for (name, run) in FABRIC {
             all.at(name, place, User::Ordinary, 120, run);
         }
@@ -64,6 +65,14 @@ const FABRIC: [Test; 3] = [
 fn ucp(stage: &Stage, transport: &str) -> Outcome {
     for test in UCP {
         perftest(stage, transport, &[], test)?;
+    }
+    Ok(())
+}
+
+/// Both ends sleep: UCX drains the events, arms both queues, and does not poll again.
+fn asleep(stage: &Stage) -> Outcome {
+    for transport in ["rc_v", "ud_v"] {
+        perftest(stage, transport, &["-E", "sleep"], "tag_lat")?;
     }
     Ok(())
 }

@@ -19,6 +19,10 @@ pub(super) fn add(all: &mut Catalogue) {
     all.everywhere("ib_send_bw.events", 60, |stage| {
         perftest(stage, "ib_send_bw", &["-e", "-n", "1000"])
     });
+    // An event for each completion, and none without: it posts a SEND for each event.
+    all.everywhere("ib_send_lat.events", 60, |stage| {
+        perftest(stage, "ib_send_lat", &["-e", "-n", "1000"])
+    });
     all.everywhere("ib_write_bw.both-ways", 60, |stage| {
         perftest(stage, "ib_write_bw", &["-b", "-n", "1000"])
     });

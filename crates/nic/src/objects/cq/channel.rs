@@ -2,6 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::base::events::{EventQueue, Owned};
 use crate::{Context, Error};
@@ -10,6 +11,8 @@ use crate::{Context, Error};
 #[derive(Debug)]
 pub struct CompChannel {
     events: EventQueue<CqEvent>,
+    /// Number of completion queues that use it.
+    queues: AtomicUsize,
 }
 
 /// A queue, by its cookie, has news.
@@ -32,6 +35,7 @@ impl CompChannel {
     pub fn new(_context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             events: EventQueue::new()?,
+            queues: AtomicUsize::new(0),
         }))
     }
     /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then
@@ -47,6 +51,24 @@ impl CompChannel {
     /// Removes the undelivered events of a CQ that is being destroyed, with their counts.
     pub fn forget(&self, cookie: usize) {
         self.events.forget(cookie);
+    }
+    /// Counts a completion queue in.
+    pub(super) fn attach(&self) {
+        self.queues.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Counts a completion queue out.
+    pub(super) fn detach(&self) {
+        self.queues.fetch_sub(1, Ordering::Relaxed);
+    }
+    /// True if several completion queues use it. A program makes its queues before it arms them, so
+    /// no order with other memory is needed.
+    pub(super) fn is_shared(&self) -> bool {
+        self.queues.load(Ordering::Relaxed) > 1
+    }
+    /// Takes the newest event of a CQ back. Returns false if there is none that no consumer has
+    /// taken.
+    pub(super) fn take_back(&self, cookie: usize) -> bool {
+        self.events.take_back(cookie)
     }
     pub(super) fn push(&self, cookie: usize) {
         self.events.push(CqEvent(cookie));

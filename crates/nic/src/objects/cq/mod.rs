@@ -1,8 +1,11 @@
 //! Completion queues and completion channels.
 
+mod arming;
 mod channel;
 mod delivery;
 mod entry;
+#[cfg(test)]
+mod model;
 mod moderation;
 mod ring;
 mod sign;
@@ -80,6 +83,9 @@ impl Cq {
     ) -> Result<Arc<Self>, Error> {
         let capacity = check_size(context, cqe)?.max(LEAST);
         let permit = context.device().permit(Limit::Cq)?;
+        if let Some(channel) = &channel {
+            channel.attach();
+        }
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             stamps: options.stamps,
@@ -154,11 +160,13 @@ impl Cq {
     /// Arms the queue (`ibv_req_notify_cq(3)`): one event on the channel for the next completion,
     /// or for the next solicited or failed one if `solicited_only`. If such a completion is queued
     /// and no poll has returned it, the event comes at once: programs drain events, then arm, and
-    /// need not poll again.
+    /// need not poll again. If an earlier event has told of it, no event comes on a channel that
+    /// several queues share, and on any other the poll that takes it takes that event back.
     pub fn req_notify(&self, solicited_only: bool) {
         let delayed = self.change(|ring| {
             let delayed = ring.due();
-            let at_once = ring.arm(solicited_only);
+            let repeats = self.channel.as_ref().is_some_and(|c| !c.is_shared());
+            let at_once = ring.arm(solicited_only, repeats);
             if at_once {
                 self.notify();
             }
@@ -221,7 +229,10 @@ impl Cq {
     /// Drops the queued completions of a queue pair that starts anew: it may post the same tags
     /// again, and the old completions would be taken for those of the new work requests.
     pub(crate) fn forget(&self, qpn: Qpn) {
-        self.change(|ring| ring.forget(qpn));
+        self.change(|ring| {
+            ring.forget(qpn);
+            self.settle(ring);
+        });
     }
     /// Gives a completion to who polls, if it can go there, or queues it. The caller has the lock
     /// of its queue pair. Returns as [`push`](Self::push).
@@ -339,6 +350,16 @@ impl Cq {
         }
     }
 
+    /// Completions were taken: takes the event back that repeats what has been told of them.
+    #[inline]
+    fn settle(&self, ring: &mut Ring) {
+        if let Some(kind) = ring.end_of_repeat() {
+            let cookie = self.cookie.load(Ordering::Relaxed);
+            let channel = self.channel.as_ref();
+            ring.repeat_ended(kind, channel.is_some_and(|c| c.take_back(cookie)));
+        }
+    }
+
     /// What tells it from others as long as it exists.
     fn id(&self) -> usize {
         std::ptr::from_ref(self).addr()
@@ -354,6 +375,7 @@ impl Cq {
             delivery.push(&queued.wc, queued.stamp);
             ring.drop_front();
         }
+        self.settle(&mut ring);
         self.sign.show(&ring);
         if delivery.delivered() == before && ring.overflowed() {
             return Err(Error::new(
@@ -372,6 +394,9 @@ impl Drop for Cq {
     fn drop(&mut self) {
         let due = self.ring.lock().due();
         self.context.nic().end_delay(due, self.id());
+        if let Some(channel) = &self.channel {
+            channel.detach();
+        }
     }
 }
 

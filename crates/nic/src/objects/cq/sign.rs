@@ -11,11 +11,28 @@ use super::ring::Ring;
 const NEWS: u8 = 1;
 const ARMED: u8 = 2;
 
-/// Flags.
-#[derive(Debug, Default)]
-pub(super) struct Sign(AtomicU8);
+/// A byte that threads share.
+pub(super) trait Word {
+    fn store(&self, value: u8, order: Ordering);
+    fn load(&self, order: Ordering) -> u8;
+}
 
-impl Sign {
+impl Word for AtomicU8 {
+    #[inline]
+    fn store(&self, value: u8, order: Ordering) {
+        Self::store(self, value, order);
+    }
+    #[inline]
+    fn load(&self, order: Ordering) -> u8 {
+        Self::load(self, order)
+    }
+}
+
+/// Flags. A model checker runs them on an atomic of its own.
+#[derive(Debug, Default)]
+pub(super) struct Sign<W = AtomicU8>(W);
+
+impl<W: Word> Sign<W> {
     /// Shows the state of the ring. The caller has its lock.
     pub(super) fn show(&self, ring: &Ring) {
         let news = if ring.has_news() { NEWS } else { 0 };
