@@ -12,6 +12,7 @@ use ferroce_proto::time::Time;
 use super::short_rings::End;
 use crate::Nic;
 use crate::objects::cq::DirectDelivery;
+use crate::services::revoke::{Closing, revoke};
 
 /// Nobody: no queue pair of a device has this number.
 const NOBODY: u32 = 0;
@@ -63,7 +64,7 @@ impl EarlyCompletions {
 
 /// As long as it lives no queue pair promises anything.
 #[derive(Debug)]
-pub(crate) struct NoEarlyCompletions<'a>(&'a EarlyCompletions);
+struct NoEarlyCompletions<'a>(&'a EarlyCompletions);
 
 impl Drop for NoEarlyCompletions<'_> {
     fn drop(&mut self) {
@@ -72,9 +73,25 @@ impl Drop for NoEarlyCompletions<'_> {
 }
 
 impl Nic {
-    /// Memory is about to close: whoever promised that it takes a message has taken it when this
-    /// returns. The caller has neither the lock of a queue pair nor that of the rights table.
-    pub(crate) fn settle_early_completions(&self) -> NoEarlyCompletions<'_> {
+    /// Closes what `close` names: when this returns, no queue pair of this process and no peer is in
+    /// the middle of using it, and none begins to. The caller has neither the lock of a queue pair
+    /// nor that of the rights table.
+    ///
+    /// # Errors
+    /// That of `close`, which has closed nothing then.
+    pub(crate) fn revoke<E>(
+        &self,
+        close: impl FnOnce(&mut Closing<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // 1. A message that its sender holds for taken still goes into its receive, and no queue
+        //    pair promises to take another one before the end.
+        let _none = self.settle_early_completions();
+        revoke(self.rights(), self.boards(), close)
+    }
+
+    /// Memory is about to close: the queue pair that promised to take a message has taken it when
+    /// this returns. The caller has neither the lock of a queue pair nor that of the rights table.
+    fn settle_early_completions(&self) -> NoEarlyCompletions<'_> {
         // Who promises something does so under its own lock: before that is taken here, or else it
         // sees this. Who takes the place only now sees it as well, or is seen.
         self.early_completions

@@ -12,6 +12,7 @@ pub(crate) mod pacing;
 pub(crate) mod peers;
 pub(crate) mod ready;
 pub(crate) mod repeats;
+pub(crate) mod revoke;
 pub(crate) mod rights;
 pub(crate) mod sleeper;
 pub(crate) mod timers;

@@ -1,5 +1,7 @@
 //! Memory regions.
 
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_os::memory::{Mapping, SharedFile, prepare, probe_range};
@@ -10,6 +12,7 @@ use super::{DeviceMemory, Pd};
 use crate::base::sync::lock;
 use crate::objects::device::{Limit, Permit};
 use crate::services::direct::SharedRange;
+use crate::services::revoke::{self, Closing};
 use crate::{Context, Error};
 
 /// Access flags that a region may have: the others need hardware or kernel support that is not
@@ -41,6 +44,8 @@ pub struct Mr {
     key: Key,
     /// The memory, if it is not the program's own.
     owner: Option<Owner>,
+    /// True once it was deregistered: its key may be another region's.
+    is_closed: AtomicBool,
     _permit: Permit,
 }
 
@@ -144,6 +149,7 @@ impl Mr {
             now_in: Mutex::new(Arc::clone(pd)),
             key,
             owner,
+            is_closed: AtomicBool::new(false),
             _permit: permit,
         }))
     }
@@ -187,25 +193,18 @@ impl Mr {
         if self.owner.is_none() {
             check_range(context, addr, length, iova, access)?;
         }
-        let _none = context.nic().settle_early_completions();
-        let mut rights = context.nic().rights().write();
-        check_windows(rights.get(self.key))?;
-        rights.get(self.key).ok_or_else(gone)?;
-        let before = context.nic().boards().withdraw(self.key);
-        if let Some(pd) = pd {
-            pd.attach();
-            std::mem::replace(&mut *now_in, Arc::clone(pd)).detach();
-        }
-        let region = rights.get_mut(self.key).ok_or_else(gone)?;
-        *region = described(&now_in, (addr, length, iova), access);
-        drop(rights);
-        context.nic().rights().end_memos();
-        context.nic().boards().settle(before);
-        // Unless it was deregistered meanwhile.
-        let rights = context.nic().rights().write();
-        if let Some(region) = rights.get(self.key) {
-            context.nic().boards().publish(self.key, region);
-        }
+        let nic = context.nic();
+        nic.revoke(|closing| {
+            check_windows(closing.region(self.key))?;
+            closing.region(self.key).ok_or_else(gone)?;
+            if let Some(pd) = pd {
+                pd.attach();
+                std::mem::replace(&mut *now_in, Arc::clone(pd)).detach();
+            }
+            closing.replace(self.key, described(&now_in, (addr, length, iova), access));
+            Ok(())
+        })?;
+        revoke::publish(nic.rights(), nic.boards(), self.key);
         Ok(())
     }
     /// The key, both local and remote.
@@ -227,16 +226,12 @@ impl Mr {
     /// # Errors
     /// EBUSY while windows are bound to it.
     pub fn deregister(&self) -> Result<(), Error> {
-        let _none = self.pd.context().nic().settle_early_completions();
-        let mut rights = self.pd.context().nic().rights().write();
-        check_windows(rights.get(self.key))?;
-        rights.remove(self.key);
-        let nic = self.pd.context().nic();
-        let before = nic.boards().withdraw(self.key);
-        drop(rights);
-        nic.rights().end_memos();
-        nic.boards().settle(before);
-        Ok(())
+        self.pd.context().nic().revoke(|closing| {
+            check_windows(closing.region(self.key))?;
+            closing.remove(self.key);
+            self.is_closed.store(true, Ordering::Relaxed);
+            Ok(())
+        })
     }
 }
 
@@ -253,21 +248,12 @@ fn check_windows(region: Option<&Region>) -> Result<(), Error> {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        // Every step that touches memory holds the table's read lock: with the write lock in hand
-        // none is under way, but for what goes by what a queue pair remembers, which is waited for.
-        // Peers of this host who copy for themselves are waited for.
-        let nic = self.pd.context().nic();
-        let _none = nic.settle_early_completions();
-        let mut rights = nic.rights().write();
-        let windows = rights.windows_on(self.key).into_iter();
-        let windows: Vec<_> = windows.map(|key| nic.boards().withdraw(key)).collect();
-        rights.remove(self.key);
-        let before = nic.boards().withdraw(self.key);
-        drop(rights);
-        nic.rights().end_memos();
-        nic.boards().settle(before);
-        for window in windows {
-            nic.boards().settle_window(window);
+        if !*self.is_closed.get_mut() {
+            let close = |closing: &mut Closing<'_>| {
+                closing.remove(self.key);
+                Ok::<_, Infallible>(())
+            };
+            let Ok(()) = self.pd.context().nic().revoke(close);
         }
         lock(&self.now_in).detach();
         if let Some(Owner::Device(memory)) = &self.owner {

@@ -9,6 +9,7 @@ use super::Pd;
 use crate::Error;
 use crate::base::sync::lock;
 use crate::objects::device::{Limit, Permit};
+use crate::services::revoke::revoke_window;
 
 /// Keys that are tried before the process counts as out of them; half of what there is would be
 /// found within a few.
@@ -111,13 +112,7 @@ pub struct WindowRange {
 impl Drop for Window {
     fn drop(&mut self) {
         let nic = self.pd.context().nic();
-        let mut rights = nic.rights().write();
-        let open = rights.remove_window(self.first_key);
-        let before = open.map(|key| nic.boards().withdraw(key));
-        drop(rights);
-        if let Some(before) = before {
-            nic.boards().settle_window(before);
-        }
+        revoke_window(nic.rights(), nic.boards(), self.first_key);
         self.pd.detach();
     }
 }

@@ -59,10 +59,10 @@ pub(crate) use self::board::Board;
 #[cfg(feature = "fuzzing")]
 pub use self::hostile::fuzz as fuzz_board;
 pub use self::shares::SharedRange;
+pub(crate) use self::withdraw::Withdrawn;
 pub(crate) use self::work::Moved;
 
 use self::peer::Peer;
-use self::withdraw::Withdrawn;
 use crate::base::sync::{read, write};
 use crate::link::Addressing;
 use crate::link::local::LinkId;
