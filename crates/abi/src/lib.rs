@@ -7,6 +7,7 @@
 //! | [`sockaddr`] | socket addresses between C and Rust |
 //! | [`verbs`] | the functions of libibverbs, under their C names but with Rust symbols |
 //! | [`rdmacm`] | the functions of librdmacm |
+//! | [`nldev`] | what the kernel would answer about the devices on a netlink socket |
 //! | [`sysfs`] | what the kernel would show of the devices in its file systems |
 //! | [`log`] | the subscriber that `FERROCE_LOG` asks for (feature `log`) |
 //! | [`explain`] | why a call is refused, in words |
@@ -35,6 +36,8 @@ pub mod explain;
 pub mod layout;
 #[cfg(feature = "log")]
 pub mod log;
+#[cfg(feature = "device")]
+pub mod nldev;
 #[cfg(feature = "device")]
 pub mod rdmacm;
 pub mod sockaddr;

@@ -107,3 +107,6 @@ mod rdmacm;
 exports! { "FERROCE_PRIVATE" from sysfs:
     ferroce_sysfs_look
 }
+exports! { "FERROCE_PRIVATE" from nldev:
+    ferroce_rdma_netlink
+}

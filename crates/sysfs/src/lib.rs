@@ -4,6 +4,8 @@
 //! Besides, it answers `dlopen` of copies of the two libraries (`hooks::load`), and takes itself from
 //! the environment of programs that must not get it (`hooks::exec`).
 //!
+//! It answers on sockets of `NETLINK_RDMA`, too (`netlink`).
+//!
 //! It stands in front of the C library's functions that take a path (`hooks`). Paths that cannot be
 //! ours go on at once. For others it asks the drop-in library what is there (`source`), which makes
 //! the answer from the devices at that moment. So there is nothing in any file system, and nothing
@@ -22,6 +24,7 @@
 mod entry;
 mod errno;
 mod hooks;
+mod netlink;
 mod next;
 mod place;
 mod source;

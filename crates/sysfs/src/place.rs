@@ -84,7 +84,7 @@ fn may_be_ours(path: &[u8]) -> bool {
     }
     let has = |word: &[u8]| path.windows(word.len()).any(|window| window == word);
     let named = has(b"infiniband") || has(b"ferroce") || has(b"pci") && has_buses();
-    named && shown()
+    named && is_shown()
 }
 
 /// Whether devices may be on a PCI bus: where `FERROCE_DEVICES` gives them their shapes.
@@ -94,7 +94,7 @@ fn has_buses() -> bool {
 }
 
 /// Whether this process is shown the devices: `ferroce run --no-sysfs` does not.
-fn shown() -> bool {
+pub(crate) fn is_shown() -> bool {
     static SHOWN: OnceLock<bool> = OnceLock::new();
     *SHOWN.get_or_init(|| !ferroce_os::environment::is_off("FERROCE_SYSFS"))
 }

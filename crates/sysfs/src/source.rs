@@ -19,6 +19,10 @@ pub(crate) enum Lookup {
 /// `ferroce_sysfs_look` of the drop-in library.
 type Look = unsafe extern "C" fn(*const c_char, c_int, *mut *mut c_char, *mut usize) -> c_int;
 
+/// `ferroce_rdma_netlink` of the drop-in library.
+type Netlink =
+    unsafe extern "C" fn(*const c_char, usize, u32, *mut *mut c_char, *mut usize) -> c_int;
+
 /// What is at an absolute path, behind a link at its end too if `follow` is set. `None` if the
 /// drop-in library cannot be had.
 pub(crate) fn look(path: &CStr, follow: bool) -> Option<Lookup> {
@@ -58,22 +62,72 @@ fn answer(kind: c_int, bytes: &[u8]) -> Option<Lookup> {
     Some(Lookup::Ours(Entry { path, kind }))
 }
 
-/// The function, from the library that lies beside this one. The program usually has it loaded
-/// already, and then this is the same.
+/// The drop-in library's answer to a request on a socket of `NETLINK_RDMA` with that port; an errno.
+/// `None` if the drop-in library cannot be had.
+pub(crate) fn rdma_netlink(request: &[u8], port: u32) -> Option<Result<Vec<u8>, c_int>> {
+    let ask = netlink_function()?;
+    let mut buffer = std::ptr::null_mut();
+    let mut length = 0;
+    let status = uncancelled(|| {
+        // SAFETY: bytes with their length, and two variables to fill.
+        unsafe {
+            ask(
+                request.as_ptr().cast(),
+                request.len(),
+                port,
+                &raw mut buffer,
+                &raw mut length,
+            )
+        }
+    });
+    if status < 0 {
+        return Some(Err(-status));
+    }
+    // SAFETY: the function filled a block of that length.
+    let answer = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), length) }.to_vec();
+    // SAFETY: the block is `malloc`'s and ours.
+    unsafe { libc::free(buffer.cast()) };
+    Some(Ok(answer))
+}
+
+/// Whether the drop-in library answers such requests.
+pub(crate) fn has_rdma_netlink() -> bool {
+    netlink_function().is_some()
+}
+
+/// A function of the library that lies beside this one. The program usually has it loaded already,
+/// and then this is the same.
+#[cfg(not(test))]
+fn exported(name: &CStr) -> *mut libc::c_void {
+    let Some(library) = beside(c"libibverbs.so.1") else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: a string; the library has no constructors that matter.
+    let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
+    if handle.is_null() {
+        return handle;
+    }
+    // SAFETY: a live handle and a string.
+    unsafe { libc::dlsym(handle, name.as_ptr()) }
+}
+
 #[cfg(not(test))]
 fn function() -> Option<Look> {
     static FUNCTION: OnceLock<Option<Look>> = OnceLock::new();
     *FUNCTION.get_or_init(|| {
-        let library = beside(c"libibverbs.so.1")?;
-        // SAFETY: a string; the library has no constructors that matter.
-        let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
-        if handle.is_null() {
-            return None;
-        }
-        // SAFETY: a live handle and a string.
-        let found = unsafe { libc::dlsym(handle, c"ferroce_sysfs_look".as_ptr()) };
+        let found = exported(c"ferroce_sysfs_look");
         // SAFETY: that is the function's type; null becomes `None`.
         unsafe { std::mem::transmute::<*mut libc::c_void, Option<Look>>(found) }
+    })
+}
+
+#[cfg(not(test))]
+fn netlink_function() -> Option<Netlink> {
+    static FUNCTION: OnceLock<Option<Netlink>> = OnceLock::new();
+    *FUNCTION.get_or_init(|| {
+        let found = exported(c"ferroce_rdma_netlink");
+        // SAFETY: that is the function's type; null becomes `None`.
+        unsafe { std::mem::transmute::<*mut libc::c_void, Option<Netlink>>(found) }
     })
 }
 
@@ -105,6 +159,12 @@ pub(crate) fn beside(name: &CStr) -> Option<CString> {
 fn function() -> Option<Look> {
     static FAKE: OnceLock<Look> = OnceLock::new();
     Some(*FAKE.get_or_init(|| tests::look))
+}
+
+#[cfg(test)]
+fn netlink_function() -> Option<Netlink> {
+    static FAKE: OnceLock<Netlink> = OnceLock::new();
+    Some(*FAKE.get_or_init(|| tests::netlink))
 }
 
 /// Runs without being a cancellation point: what it calls holds locks.
@@ -172,6 +232,25 @@ mod tests {
             *length = bytes.len();
         }
         kind
+    }
+
+    /// Answers a message that says the port.
+    pub(super) unsafe extern "C" fn netlink(
+        _: *const c_char,
+        _: usize,
+        port: u32,
+        buffer: *mut *mut c_char,
+        length: *mut usize,
+    ) -> c_int {
+        let bytes = [8_u32.to_ne_bytes(), port.to_ne_bytes()].concat();
+        // SAFETY: a fresh block of that length, and the caller's two variables.
+        unsafe {
+            let block = libc::malloc(bytes.len()).cast::<u8>();
+            block.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            *buffer = block.cast();
+            *length = bytes.len();
+        }
+        0
     }
 
     #[test]

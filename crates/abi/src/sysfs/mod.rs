@@ -27,11 +27,11 @@ const DEVICES: &str = "/sys/devices/virtual/ferroce";
 const NODES: &str = "/dev/infiniband";
 
 /// `IB_USER_VERBS_ABI_VERSION` and `IB_USER_MAD_ABI_VERSION` of the kernel's headers.
-const VERBS_ABI: u32 = 6;
+pub(crate) const VERBS_ABI: u32 = 6;
 const MAD_ABI: u32 = 5;
 /// `IB_UVERBS_MAJOR` and `IB_UVERBS_BASE_MINOR` of the kernel.
-const UVERBS_MAJOR: u32 = 231;
-const UVERBS_MINOR: u32 = 192;
+pub(crate) const UVERBS_MAJOR: u32 = 231;
+pub(crate) const UVERBS_MINOR: u32 = 192;
 /// `MISC_MAJOR`, whose minors the kernel gives out as it goes.
 const MISC_MAJOR: u32 = 10;
 const RDMA_CM_MINOR: u32 = 124;

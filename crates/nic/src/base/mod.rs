@@ -6,6 +6,7 @@ pub(crate) mod denials;
 pub(crate) mod events;
 pub(crate) mod numbers;
 pub(crate) mod refusal;
+pub(crate) mod soft_roce;
 pub(crate) mod sync;
 pub(crate) mod tally;
 pub(crate) mod time_share;

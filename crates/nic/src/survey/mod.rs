@@ -31,6 +31,31 @@ pub struct Survey {
     /// What its devices have counted about paths, and what was denied to others; zeros are left
     /// out.
     pub counts: Vec<Count>,
+    /// What its devices have counted under the names of the kernel's soft-RoCE; zeros are left out.
+    pub statistics: Vec<Count>,
+    /// How many objects of a kind its devices have (`pd`, `cq`, `qp`, `mr`, `srq`, `ctx`).
+    pub objects: Vec<Count>,
+    /// Its queue pairs, one by one; not all if there are very many.
+    pub queue_pairs: Vec<QueuePair>,
+}
+
+/// A queue pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueuePair {
+    /// Its device.
+    pub device: String,
+    /// Its number.
+    pub number: u32,
+    /// Its type, by the number of `enum ibv_qp_type`.
+    pub kind: u32,
+    /// Its state, by the number of `enum ibv_qp_state`.
+    pub state: u32,
+    /// The number of its peer; 0: it has none.
+    pub peer: u32,
+    /// PSN of the next packet to send.
+    pub sq_psn: u32,
+    /// PSN of the next packet to receive.
+    pub rq_psn: u32,
 }
 
 /// Something to reach others with.

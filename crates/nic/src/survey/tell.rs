@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use ferroce_os::unix::Relation;
 
-use super::{Count, Flow, Means, Neighbour, Survey};
+use super::{Count, Flow, Means, Neighbour, QueuePair, Survey};
 use crate::base::refusal::Refusal;
 use crate::link::path::{Carrier, Path, PathReport, Policy, Reach};
 use crate::{Counters, Nic, Qp, all_denials};
 
 /// Entries of one list at most: the answer must fit a record.
 const MOST: usize = 200;
+/// Queue pairs that are told one by one, of some 50 bytes each.
+const MOST_QUEUE_PAIRS: usize = 1000;
 
 /// Stands in the place of a device where something was counted for none.
 const PROCESS: &str = "process";
@@ -38,10 +40,15 @@ impl Nic {
             means: self.means(),
             neighbours: self.neighbours_told(),
             counts: self.counts(),
+            statistics: self.statistics(),
+            objects: self.objects(),
             ..Survey::default()
         };
         let mut flows: BTreeMap<Alike, (usize, u32)> = BTreeMap::new();
         for qp in self.qps().all() {
+            if survey.queue_pairs.len() < MOST_QUEUE_PAIRS {
+                survey.queue_pairs.push(queue_pair(&qp));
+            }
             let alike = self.alike(&qp);
             let (count, _) = flows.entry(alike).or_insert_with(|| (0, qp.qpn().get()));
             *count += 1;
@@ -145,6 +152,26 @@ impl Nic {
         all.filter(|count| count.value > 0).take(MOST).collect()
     }
 
+    fn statistics(&self) -> Vec<Count> {
+        let devices = self.devices();
+        let all = devices.iter().flat_map(|device| {
+            let of = |(what, read): (&str, fn(&Counters) -> u64)| {
+                count(device.name(), what, read(device.counters()))
+            };
+            Counters::SOFT_ROCE.map(of)
+        });
+        all.filter(|count| count.value > 0).take(MOST).collect()
+    }
+
+    fn objects(&self) -> Vec<Count> {
+        let devices = self.devices();
+        let all = devices.iter().flat_map(|device| {
+            let of = |(kind, number)| count(device.name(), kind, number);
+            device.objects().into_iter().map(of).collect::<Vec<_>>()
+        });
+        all.filter(|count| count.value > 0).take(MOST).collect()
+    }
+
     fn alike(&self, qp: &Qp) -> Alike {
         let (path, report) = qp.path_and_report();
         let (packets, packets_why) = self.packets(path.as_ref(), &report);
@@ -196,6 +223,27 @@ impl Nic {
             ),
             (_, None) => String::new(),
         }
+    }
+}
+
+fn count(device: &str, what: &str, value: u64) -> Count {
+    Count {
+        device: device.to_owned(),
+        what: what.to_owned(),
+        value,
+    }
+}
+
+fn queue_pair(qp: &Qp) -> QueuePair {
+    let attr = qp.query();
+    QueuePair {
+        device: qp.pd().context().device().name().to_owned(),
+        number: qp.qpn().get(),
+        kind: qp.qp_type() as u32,
+        state: attr.qp_state as u32,
+        peer: attr.dest_qp_num.get(),
+        sq_psn: attr.sq_psn.get(),
+        rq_psn: attr.rq_psn.get(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::str::Split;
 
-use super::{Count, Flow, Means, Neighbour, Survey};
+use super::{Count, Flow, Means, Neighbour, QueuePair, Survey};
 
 /// Version of the format, the first line.
 const FORMAT: &str = "ferroce survey 1";
@@ -30,11 +30,24 @@ impl Survey {
             );
         }
         line(&mut text, "untold", &[&self.untold.to_string()]);
-        for c in &self.counts {
+        let lists = [
+            ("count", &self.counts),
+            ("statistic", &self.statistics),
+            ("object", &self.objects),
+        ];
+        for (kind, list) in lists {
+            for c in list {
+                line(&mut text, kind, &[&c.device, &c.what, &c.value.to_string()]);
+            }
+        }
+        for qp in &self.queue_pairs {
+            let fields = [qp.number, qp.kind, qp.state, qp.peer, qp.sq_psn, qp.rq_psn];
+            let fields = fields.map(|field| field.to_string());
+            let [number, kind, state, peer, sq_psn, rq_psn] = fields.each_ref().map(|f| &**f);
             line(
                 &mut text,
-                "count",
-                &[&c.device, &c.what, &c.value.to_string()],
+                "qp",
+                &[&qp.device, number, kind, state, peer, sq_psn, rq_psn],
             );
         }
         text
@@ -55,6 +68,9 @@ impl Survey {
                 "flow" => survey.flows.push(read_flow(&mut fields)?),
                 "untold" => survey.untold = fields.next()?.parse().ok()?,
                 "count" => survey.counts.push(read_count(&mut fields)?),
+                "statistic" => survey.statistics.push(read_count(&mut fields)?),
+                "object" => survey.objects.push(read_count(&mut fields)?),
+                "qp" => survey.queue_pairs.push(read_queue_pair(&mut fields)?),
                 _ => {}
             }
         }
@@ -139,6 +155,20 @@ fn read_count(fields: &mut Fields<'_>) -> Option<Count> {
     })
 }
 
+fn read_queue_pair(fields: &mut Fields<'_>) -> Option<QueuePair> {
+    let device = string(fields)?;
+    let mut number = || fields.next()?.parse().ok();
+    Some(QueuePair {
+        device,
+        number: number()?,
+        kind: number()?,
+        state: number()?,
+        peer: number()?,
+        sq_psn: number()?,
+        rq_psn: number()?,
+    })
+}
+
 fn string(fields: &mut Fields<'_>) -> Option<String> {
     fields.next().map(str::to_owned)
 }
@@ -198,6 +228,17 @@ mod tests {
                 device: "ferroce_lo".into(),
                 what: "direct_writes".into(),
                 value: 9,
+            }],
+            statistics: vec![Count::default()],
+            objects: vec![Count::default()],
+            queue_pairs: vec![QueuePair {
+                device: "ferroce_lo".into(),
+                number: 0x1234,
+                kind: 2,
+                state: 3,
+                peer: 5,
+                sq_psn: 6,
+                rq_psn: 7,
             }],
         }
     }

@@ -14,6 +14,7 @@ mod exec;
 mod glob;
 mod link;
 mod load;
+mod netlink;
 mod open;
 mod read;
 mod scan;

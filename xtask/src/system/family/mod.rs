@@ -10,6 +10,7 @@ mod load;
 mod memory;
 mod middleware;
 mod multicast;
+mod netlink;
 mod network;
 mod paths;
 mod perftest;
@@ -43,6 +44,7 @@ pub(super) fn all() -> Catalogue {
         ("failure", failure::add),
         ("sysfs", sysfs::add),
         ("shape", shape::add),
+        ("netlink", netlink::add),
         ("preload", preload::add),
         ("ucx", middleware::add),
         ("memory", memory::add),

@@ -51,6 +51,20 @@ impl Limit {
 #[derive(Debug, Default)]
 pub(super) struct Usage([AtomicU32; Limit::COUNT]);
 
+impl Usage {
+    /// The kinds that the kernel's summary of resources has (`nldev_res_get`), with their numbers.
+    pub(super) fn summary(&self) -> [(&'static str, u32); 5] {
+        let kinds = [
+            ("pd", Limit::Pd),
+            ("cq", Limit::Cq),
+            ("qp", Limit::Qp),
+            ("mr", Limit::Mr),
+            ("srq", Limit::Srq),
+        ];
+        kinds.map(|(name, limit)| (name, self.0[limit as usize].load(Ordering::Acquire)))
+    }
+}
+
 /// Leave for one object of a kind to exist; it ends with the permit.
 #[derive(Debug)]
 pub(crate) struct Permit {

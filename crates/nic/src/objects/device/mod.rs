@@ -152,6 +152,16 @@ impl Device {
         &self.counters
     }
 
+    /// Objects that exist, by the names that the kernel's summary of resources has for their kinds.
+    pub(crate) fn objects(&self) -> Vec<(&'static str, u64)> {
+        let all = self
+            .usage
+            .summary()
+            .map(|(name, count)| (name, count.into()));
+        let contexts = u64::try_from(self.contexts.count()).unwrap_or(u64::MAX);
+        all.into_iter().chain([("ctx", contexts)]).collect()
+    }
+
     /// Leave to make one more object of a kind.
     pub(crate) fn permit(&self, limit: Limit) -> Result<Permit, Error> {
         Permit::take(&self.usage, limit, &self.attr)

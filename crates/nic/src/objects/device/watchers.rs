@@ -19,6 +19,12 @@ impl Contexts {
         contexts.push(Arc::downgrade(context));
     }
 
+    /// How many are open.
+    pub(super) fn count(&self) -> usize {
+        let contexts = lock(&self.0);
+        contexts.iter().filter(|c| c.strong_count() > 0).count()
+    }
+
     /// Tells all of them.
     pub(super) fn tell(&self, event: AsyncEvent, subject: AsyncSubject) {
         let open: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
