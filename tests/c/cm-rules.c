@@ -152,6 +152,24 @@ static void channel_rules(void)
 	EXPECT(result == PTHREAD_CANCELED);
 }
 
+/* `localhost` without a port stands for any device's address until it is used: libfabric looks for all devices there. */
+static void by_name(struct rdma_event_channel *channel)
+{
+	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP }, *info;
+	struct rdma_cm_id *id;
+
+	if (strcmp(address, "127.0.0.1") != 0)
+		return;
+	MUST(rdma_getaddrinfo("localhost", NULL, &hints, &info));
+	MUST(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	MUST(rdma_bind_addr(id, info->ai_src_addr));
+	EXPECT(id->verbs == NULL);
+	MUST(rdma_listen(id, 1));
+	EXPECT(id->verbs != NULL);
+	MUST(rdma_destroy_id(id));
+	rdma_freeaddrinfo(info);
+}
+
 static void bind_rules(void)
 {
 	struct rdma_event_channel *channel = channel_of(O_NONBLOCK);
@@ -179,14 +197,13 @@ static void bind_rules(void)
 
 	MUST(rdma_create_id(channel, &bound, NULL, RDMA_PS_TCP));
 	MUST(rdma_bind_addr(bound, (struct sockaddr *)&exact));
-	/* A loopback address without a port stands for any device's until it is used. */
-	EXPECT((bound->verbs == NULL) == is_loopback(&exact));
+	EXPECT(bound->verbs != NULL);
 	MUST(rdma_listen(bound, 1));
 	EXPECT(bound->verbs != NULL && bound->port_num == 1 && bound->pd != NULL && bound->pd->context == bound->verbs);
 	EXPECT(rdma_get_src_port(bound) != 0 && rdma_get_src_port(bound) != rdma_get_src_port(wild));
 	MUST(rdma_create_id(channel, &other, NULL, RDMA_PS_TCP));
 	REFUSED(rdma_bind_addr(other, rdma_get_local_addr(bound)), EADDRINUSE);
-	REFUSED(rdma_bind_addr(other, rdma_get_local_addr(wild)), EADDRINUSE);
+	REFUSED(rdma_bind_addr(other, rdma_get_local_addr(wild)), EADDRNOTAVAIL);
 	named = bound->route.addr.src_storage;
 	MUST(rdma_destroy_id(bound));
 	MUST(rdma_create_id(channel, &bound, NULL, RDMA_PS_TCP));
@@ -198,6 +215,7 @@ static void bind_rules(void)
 	EXPECT(other->verbs != NULL);
 	rdma_destroy_qp(other);
 	MUST(rdma_destroy_id(other));
+	by_name(channel);
 	MUST(rdma_destroy_id(wild));
 	rdma_destroy_event_channel(channel);
 }

@@ -148,6 +148,46 @@ pub(crate) fn store_ib(addr: SocketAddr, ps: u32) -> sockaddr_storage {
     storage
 }
 
+/// In the unused bytes of an IPv4 address, and in the flow information of an IPv6 one: the address
+/// is the answer for a name.
+const OF_A_NAME: [u8; 8] = *b"by-name\0";
+const FLOW_OF_A_NAME: u32 = 0x000b_4a3e;
+
+/// Marks an address as the answer for a name. The mark stays in copies, and only
+/// [`is_of_a_name`] looks at it.
+///
+/// # Safety
+/// `addr` is a whole address, of which the caller has the only pointer.
+pub(crate) unsafe fn mark_as_of_a_name(addr: *mut sockaddr) {
+    // SAFETY: the caller's promise; the family says which structure it is.
+    unsafe {
+        match c_int::from((*addr).sa_family) {
+            libc::AF_INET => (*addr.cast::<sockaddr_in>()).sin_zero = OF_A_NAME,
+            libc::AF_INET6 => {
+                (*addr.cast::<sockaddr_in6>()).sin6_flowinfo = FLOW_OF_A_NAME.to_be();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether an address has the mark of [`mark_as_of_a_name`].
+///
+/// # Safety
+/// `addr` is a whole address.
+pub(crate) unsafe fn is_of_a_name(addr: *const sockaddr) -> bool {
+    // SAFETY: as above.
+    unsafe {
+        match c_int::from((*addr).sa_family) {
+            libc::AF_INET => addr.cast::<sockaddr_in>().read_unaligned().sin_zero == OF_A_NAME,
+            libc::AF_INET6 => {
+                addr.cast::<sockaddr_in6>().read_unaligned().sin6_flowinfo == FLOW_OF_A_NAME.to_be()
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Bytes of an address of this family, 0 for a family that RDMA CM does not know.
 pub(crate) const fn length(family: c_int) -> usize {
     match family {

@@ -421,3 +421,33 @@ fn closing_a_device_ends_what_is_left_on_it() {
     }
     std::mem::forget(b);
 }
+
+/// mlx5 takes advice about an ordinary region, as long as nobody waits for it.
+#[test]
+fn advice_about_an_ordinary_region_is_taken() {
+    let side = Side::new(plain_qp);
+    let mut memory = [0_u8; 64];
+    let addr = memory.as_mut_ptr();
+    let access = IBV_ACCESS_LOCAL_WRITE.cast_signed();
+    // SAFETY: a live domain and region; the advice has one element.
+    unsafe {
+        let mr = ibv_reg_mr(side.pd, addr.cast(), 64, access);
+        assert!(!mr.is_null());
+        let advise = |offset: u64, length, lkey, flags| {
+            let mut sge = ibv_sge {
+                addr: addr.addr() as u64 + offset,
+                length,
+                lkey,
+            };
+            let advise = (*block(side.context)).advise_mr.unwrap();
+            let advice = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+            advise(side.pd, advice, flags, &raw mut sge, 1)
+        };
+        let lkey = (*mr).lkey;
+        assert_eq!(advise(8, 40, lkey, 0), 0);
+        assert_eq!(advise(0, 64, lkey, IBV_ADVISE_MR_FLAG_FLUSH), libc::EINVAL);
+        assert_eq!(advise(8, 64, lkey, 0), libc::EFAULT);
+        assert_eq!(advise(0, 8, lkey ^ 0x100, 0), libc::ENOENT);
+        assert_eq!(ibv_dereg_mr(mr), 0);
+    }
+}

@@ -4,13 +4,14 @@
 //! member with `free`: there are programs that build such structures themselves and pass them
 //! there.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::net::IpAddr;
 use std::ptr;
 
 use ferroce_nic::Error;
 use libc::{addrinfo, sockaddr, socklen_t};
 
-use super::sockaddr::{ib_form, length, read};
+use super::sockaddr::{ib_form, length, mark_as_of_a_name, read};
 use super::types::{
     AF_IB, RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP,
     rdma_addrinfo, sockaddr_ib,
@@ -193,6 +194,17 @@ unsafe fn copy_hint(
     Ok((unsafe { duplicate(addr, len as usize)? }, len))
 }
 
+/// Whether a node is given by a name, not by its address.
+///
+/// # Safety
+/// `node` is a C string.
+unsafe fn is_name(node: *const c_char) -> bool {
+    // SAFETY: the caller's string.
+    let node = unsafe { CStr::from_ptr(node) };
+    node.to_str()
+        .is_ok_and(|node| node.parse::<IpAddr>().is_err())
+}
+
 /// Fills the answer.
 ///
 /// # Safety
@@ -215,6 +227,12 @@ unsafe fn fill(
     } else {
         // SAFETY: the caller's strings.
         unsafe { resolve(node, service, hints, rai)? };
+        // SAFETY: as above; the answer is whole, and nobody else knows it.
+        unsafe {
+            if service.is_null() && is_name(node) && !rai.ai_src_addr.is_null() {
+                mark_as_of_a_name(rai.ai_src_addr);
+            }
+        }
     }
     if rai.ai_src_addr.is_null() {
         // SAFETY: the caller's address.

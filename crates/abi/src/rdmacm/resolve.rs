@@ -28,22 +28,24 @@ fn milliseconds(timeout_ms: c_int) -> Duration {
 }
 
 /// Binds an identifier; the real address, port included, shows at once, and so does the device,
-/// unless the identifier is for connections and the address a loopback one without a port: that
-/// device shows when it listens, resolves or gets a queue pair.
+/// unless the identifier is for connections and the address the loopback one of a name, without a
+/// port: that device shows when it listens, resolves or gets a queue pair.
 ///
 /// # Safety
-/// `id` and `addr` are NULL or live.
-pub(super) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<(), Error> {
+/// `id` and `given` are NULL or live.
+pub(super) unsafe fn bind(id: *mut rdma_cm_id, given: *const sockaddr) -> Result<(), Error> {
     // SAFETY: the caller's pointers.
-    let (id, addr, ib) = unsafe { (Id::new(id)?, address::read(addr)?, address::is_ib(addr)) };
+    let (id, addr, ib) = unsafe { (Id::new(id)?, address::read(given)?, address::is_ib(given)) };
     id.nic().bind(addr)?;
     id.set_ib_addresses(ib);
     let connects = id.nic().port_space() == PortSpace::Tcp;
-    if connects && addr.ip().is_loopback() && addr.port() == 0 {
-        // Hardware has no loopback address, so it stands for any device's, and programs count on
-        // that: libfabric binds to it when it looks for all devices, and would know no others if it
-        // saw one here. Who names a port, or is about datagrams, means this address: rdma-core's
-        // own tests take the device from what they have bound.
+    // SAFETY: the caller's address, which has been read.
+    let by_name = unsafe { address::is_of_a_name(given) };
+    if connects && by_name && addr.ip().is_loopback() && addr.port() == 0 {
+        // Hardware has no loopback address, so `localhost` stands for any device's: libfabric binds
+        // to it when it looks for all devices, and would know no others if it saw one here. A
+        // program that names the address itself means it: librpma takes the device from what it
+        // has bound to 127.0.0.1.
         id.show_addresses();
         return Ok(());
     }

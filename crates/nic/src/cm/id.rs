@@ -82,8 +82,9 @@ impl Id {
     /// at once.
     ///
     /// # Errors
-    /// EADDRINUSE: the port is taken in this port space and network namespace; EADDRNOTAVAIL: not
-    /// an address of this host, or no ephemeral port left; ENODEV: an address without a device;
+    /// EADDRINUSE: the port is taken in this port space and network namespace; EADDRNOTAVAIL: it is
+    /// taken, and this identifier or the other is for all addresses (as in the kernel), or not an
+    /// address of this host, or no ephemeral port left; ENODEV: an address without a device;
     /// EINVAL: bound already.
     pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
         self.service.call(|work| work.bind(self.key, addr))
@@ -93,7 +94,8 @@ impl Id {
     /// 1024. What is beyond is dropped, and comes again.
     ///
     /// # Errors
-    /// EINVAL in the wrong state, EADDRINUSE if another identifier shares the port.
+    /// EINVAL in the wrong state, EADDRINUSE or EADDRNOTAVAIL (see [`bind`](Self::bind)) if another
+    /// identifier shares the port.
     pub fn listen(&self, backlog: u32) -> Result<(), Error> {
         self.service.call(|work| work.listen(self.key, backlog))
     }

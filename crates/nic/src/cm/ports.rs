@@ -64,6 +64,10 @@ impl Holder {
         }
         self.ip.is_unspecified() || other.ip.is_unspecified() || self.ip == other.ip
     }
+    /// Whether one of two that conflict is for all addresses.
+    fn meets_wildcard(&self, other: &Self) -> bool {
+        self.ip.is_unspecified() || other.ip.is_unspecified()
+    }
     /// Takes no IPv4: every IPv6 address but the unspecified one of a dual-stack identifier.
     fn v6_only(&self) -> bool {
         self.ip.is_ipv6() && (self.af_only || !self.ip.is_unspecified())
@@ -163,7 +167,7 @@ impl Ports {
             }
             match self.hold(names, key, holder) {
                 Ok(change) => return Ok((key, change)),
-                Err(e) if e.errno == libc::EADDRINUSE => {}
+                Err(e) if [libc::EADDRINUSE, libc::EADDRNOTAVAIL].contains(&e.errno) => {}
                 Err(e) => return Err(e),
             }
         }
@@ -172,28 +176,25 @@ impl Ports {
 
     fn hold(&mut self, names: &str, key: PortKey, holder: Holder) -> Result<Change, Error> {
         if let Some(claim) = self.claims.get_mut(&key) {
-            if claim
-                .holders
-                .iter()
-                .any(|other| holder.conflicts_with(other))
-            {
-                return Err(in_use(key, "by another identifier of this process"));
+            if let Some(other) = claim.holders.iter().find(|o| holder.conflicts_with(o)) {
+                return Err(in_use(key, holder.meets_wildcard(other), SAME_PROCESS));
             }
             claim.holders.push(holder);
             return Ok(Change::None);
         }
         if self.sources.uses(key) {
-            return Err(in_use(key, "as the source of a connection of this process"));
+            let by = "as the source of a connection of this process";
+            return Err(in_use(key, holder.ip.is_unspecified(), by));
         }
-        let hold = self.claim(&key.name(names), key)?;
+        let hold = self.claim(&key.name(names), key, holder.ip.is_unspecified())?;
         let fds = hold.fds();
         let holders = vec![holder];
         self.claims.insert(key, Claim { hold, holders });
         Ok(Change::New(fds))
     }
 
-    fn claim(&self, name: &str, key: PortKey) -> Result<Hold, Error> {
-        let taken = || in_use(key, "by another process");
+    fn claim(&self, name: &str, key: PortKey, wildcard: bool) -> Result<Hold, Error> {
+        let taken = || in_use(key, wildcard, "by another process");
         if self.low.has(key.port) {
             return self.low.claim(name)?.map(Hold::Low).ok_or_else(taken);
         }
@@ -217,12 +218,9 @@ impl Ports {
             reuse: false,
             ..claim.holders[at]
         };
-        if claim
-            .holders
-            .iter()
-            .any(|other| other.id != id && alone.conflicts_with(other))
-        {
-            return Err(in_use(key, "by another identifier of this process"));
+        let mut others = claim.holders.iter().filter(|other| other.id != id);
+        if let Some(other) = others.find(|other| alone.conflicts_with(other)) {
+            return Err(in_use(key, alone.meets_wildcard(other), SAME_PROCESS));
         }
         claim.holders[at].listening = true;
         Ok(())
@@ -287,9 +285,18 @@ impl Ports {
     }
 }
 
-fn in_use(key: PortKey, by: &str) -> Error {
+const SAME_PROCESS: &str = "by another identifier of this process";
+
+/// The refusal of a port that is taken. The kernel's errno says whether one of the two identifiers
+/// has or wants all addresses (`cma_check_port`).
+fn in_use(key: PortKey, wildcard: bool, by: &str) -> Error {
+    let errno = if wildcard {
+        libc::EADDRNOTAVAIL
+    } else {
+        libc::EADDRINUSE
+    };
     Error::new(
-        libc::EADDRINUSE,
+        errno,
         format!("RDMA {} port {} is in use {by}", key.ps.name(), key.port),
     )
 }

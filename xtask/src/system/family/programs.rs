@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS};
+use crate::system::{Catalogue, Outcome, PLACES, Place, Process, Side, Stage, USERS, User};
 
 /// Kinds of failure that take a server and a client (see `tests/c/failures.c`).
 pub(super) const PAIRED: [&str; 11] = [
@@ -39,9 +39,7 @@ pub(super) fn add(all: &mut Catalogue) {
     all.everywhere("c.read-write.read", 60, |stage| {
         served(stage, "read-write", &["-r"], stage.ipv4(), &[], 2)
     });
-    all.everywhere("c.unsupported", 20, |stage| {
-        stage.run(Side::A, &[&stage.built("unsupported")]).map(drop)
-    });
+    without_server(all);
     // Three chunks of 10 MiB and one that is not full.
     all.everywhere("c.file-transfer", 120, |stage| {
         served(stage, "file-transfer", &[], stage.ipv4(), &["33000001"], 1)
@@ -119,6 +117,21 @@ pub(super) fn add(all: &mut Catalogue) {
             }
         }
     }
+}
+
+/// Programs that need no other process.
+fn without_server(all: &mut Catalogue) {
+    all.everywhere("c.unsupported", 20, |stage| {
+        stage.run(Side::A, &[&stage.built("unsupported")]).map(drop)
+    });
+    let place = Place::Wire(1500);
+    all.at("c.no-neighbour", place, User::Ordinary, 60, no_neighbour);
+}
+
+/// A peer in the cable's network that nobody is.
+fn no_neighbour(stage: &Stage) -> Outcome {
+    let words = [&*stage.built("no-neighbour"), stage.ipv4(), "10.99.0.77"];
+    stage.run(Side::A, &words).map(drop)
 }
 
 /// A server that serves some clients at once and then ends.

@@ -2,6 +2,7 @@
 
 mod choose;
 mod egress;
+pub(crate) mod neighbour;
 mod origin;
 mod outlets;
 mod report;

@@ -26,7 +26,8 @@ impl Pd {
     ///
     /// # Errors
     /// ENOENT for an unknown key; EPERM for a region of another protection domain, or one that is
-    /// not writable where the advice is about writing; EINVAL for a region that is not on-demand;
+    /// not writable where the advice is about writing; EINVAL for a region that is not on-demand,
+    /// with `wait` (without, it is taken as by mlx5: its pages are there);
     /// EFAULT for a range that is not inside the region, or not mapped (with `wait`).
     pub fn advise(
         self: &Arc<Self>,
@@ -36,7 +37,7 @@ impl Pd {
     ) -> Result<(), Error> {
         let places = ranges
             .iter()
-            .map(|range| self.advised(advice, range))
+            .map(|range| self.advised(advice, wait, range))
             .collect::<Result<Vec<_>, _>>()?;
         if advice == Advice::PrefetchNoFault {
             return Ok(());
@@ -44,18 +45,25 @@ impl Pd {
         let writable = advice == Advice::PrefetchWrite;
         places
             .into_iter()
+            .flatten()
             .try_for_each(|(addr, len)| prefetch(addr, len, writable, wait))
             .map_err(|e| Error::new(libc::EFAULT, format!("parts of the range: {e}")))
     }
 
-    /// Where a range lies in memory.
-    fn advised(&self, advice: Advice, range: &Sge) -> Result<(u64, u64), Error> {
+    /// Where a range of an on-demand region lies in memory; nothing for any other region.
+    fn advised(
+        &self,
+        advice: Advice,
+        wait: bool,
+        range: &Sge,
+    ) -> Result<Option<(u64, u64)>, Error> {
         let rights = self.context().nic().rights().read();
         let region = rights.get(range.lkey).ok_or_else(|| {
             let reason = RightsError::UnknownKey(range.lkey).to_string();
             Error::new(libc::ENOENT, reason)
         })?;
-        if !region.access.contains(Access::ON_DEMAND) {
+        let on_demand = region.access.contains(Access::ON_DEMAND);
+        if wait && !on_demand {
             return Err(Error::invalid("the memory region is not an on-demand one"));
         }
         let need = match advice {
@@ -64,7 +72,7 @@ impl Pd {
         };
         let len = u64::from(range.length);
         match rights.open(range.lkey, self.id(), range.addr, len, need) {
-            Ok(span) => Ok((span.addr(), span.len() as u64)),
+            Ok(span) => Ok(on_demand.then(|| (span.addr(), span.len() as u64))),
             Err(e @ RightsError::OutOfBounds { .. }) => {
                 Err(Error::new(libc::EFAULT, e.to_string()))
             }

@@ -33,6 +33,7 @@ use ferroce_proto::verbs::{AttrMask, QpAttr, QpCap, QpState, QpType};
 pub(crate) use self::fast::brief::Taken;
 use self::handles::Handles;
 use self::locked::Locked;
+pub(crate) use self::modify::Stations;
 use self::queues::Queues;
 use self::transport::Transport;
 use crate::base::sync::lock;
@@ -239,12 +240,22 @@ impl Qp {
     ///
     /// # Errors
     /// EINVAL with the reason; ENETUNREACH for a destination on another host while UDP 4791 is not
-    /// available; for a target of another process, EIO if that process is gone and ETIMEDOUT if it
+    /// available, or without a route; ETIMEDOUT if nobody answers for it on the local network within
+    /// a second; for a target of another process, EIO if that process is gone and ETIMEDOUT if it
     /// does not answer.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         match &self.opened {
-            Some(opened) => opened.modify(self, attr, mask),
-            None => self.apply(attr, mask),
+            Some(opened) => {
+                // Here, since the owner's device thread must not wait.
+                let primary = mask.contains(AttrMask::AV).then_some(attr.ah_attr);
+                let alternate = mask
+                    .contains(AttrMask::ALT_PATH)
+                    .then_some(attr.alt_ah_attr);
+                let to = primary.into_iter().chain(alternate);
+                self.await_stations(to.map(|ah| ah.grh.dgid))?;
+                opened.modify(self, attr, mask)
+            }
+            None => self.apply(attr, mask, Stations::Unknown),
         }
     }
     /// `ibv_query_qp`. Of a target of another process that does not answer: what it said last, and

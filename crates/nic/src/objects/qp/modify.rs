@@ -1,21 +1,42 @@
 //! `ibv_modify_qp`: the path is chosen here, everything else is the transport's.
 
+use std::net::IpAddr;
+
 use ferroce_os::clock;
+use ferroce_proto::ids::Gid;
 use ferroce_proto::qp::{self, migration};
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, QpAttr, QpState};
 
 use super::Qp;
 use crate::Error;
-use crate::link::path::{Destination, Path, choose};
+use crate::link::path::{Destination, Path, choose, neighbour};
 
 /// A path that was looked for, with its traits.
 pub(super) type Found = Option<(Path, LinkTraits)>;
 
+/// Whether a move waits for the station to which packets for the peer go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stations {
+    /// It waits.
+    Unknown,
+    /// It does not: the caller has done so.
+    Looked,
+}
+
 impl Qp {
-    pub(super) fn apply(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
+    pub(crate) fn apply(
+        &self,
+        attr: &QpAttr,
+        mask: AttrMask,
+        stations: Stations,
+    ) -> Result<(), Error> {
         let mask = qp::relevant(self.qp_type, mask);
         let (chosen, alternate) = self.find_paths(attr, mask)?;
+        if stations == Stations::Unknown {
+            let found = [&chosen, &alternate].into_iter().flatten();
+            self.await_stations(found.map(|(path, _)| path.addressing.dst))?;
+        }
         let agreed = self.authenticate((attr, mask), (&chosen, &alternate))?;
         let to = mask.contains(AttrMask::STATE).then_some(attr.qp_state);
         if matches!(to, Some(QpState::Reset | QpState::Err)) {
@@ -81,6 +102,22 @@ impl Qp {
         Ok(())
     }
 
+    /// Waits until the next stations on the way to other hosts have answered. Own addresses have
+    /// none. No lock is held meanwhile.
+    ///
+    /// # Errors
+    /// As [`neighbour::resolve`].
+    pub(crate) fn await_stations(&self, to: impl Iterator<Item = Gid>) -> Result<(), Error> {
+        let until = clock::monotonic() + neighbour::PATIENCE;
+        for ip in to.map(|gid| gid.ip()) {
+            if !(ip.is_multicast() || self.nic().is_local(ip)) {
+                let device = self.pd.context().device();
+                neighbour::resolve(ip, scope_of(ip, device.ifindex()), until)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The path and the alternate path that the attributes lead to, if they change them. What the
     /// state table or the values forbid is refused here, before anything else can be wrong with an
     /// address.
@@ -117,5 +154,13 @@ impl Qp {
             })
         };
         Ok((primary.map(find).transpose()?, alternate.transpose()?))
+    }
+}
+
+/// The interface of a link-local address, else 0.
+fn scope_of(ip: IpAddr, ifindex: u32) -> u32 {
+    match ip {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => ifindex,
+        _ => 0,
     }
 }

@@ -13,6 +13,7 @@ use crate::Nic;
 use crate::base::sync::lock;
 use crate::link::local::{Asked, Frame, Sharing, decode_attributes, encode_attributes};
 use crate::link::path::Egress;
+use crate::objects::qp::Stations;
 use crate::{Error, Qp};
 
 impl Nic {
@@ -69,7 +70,7 @@ impl Nic {
             Asked::Modify(mask, attributes) => {
                 let attr = decode_attributes(attributes, target.pd().context().device());
                 let attr = attr.ok_or_else(|| Error::invalid("attributes that make no sense"))?;
-                target.modify(&attr, mask)?;
+                target.apply(&attr, mask, Stations::Looked)?;
             }
             Asked::Close => target.close_handle_of(by),
             Asked::Query | Asked::Open(_) => {}
