@@ -460,3 +460,46 @@ fn side_of(side: &Side) -> Side {
         buffer: Box::new([0; common::BUFFER]),
     }
 }
+
+/// libiscsi has its elements in packed structures.
+#[test]
+fn elements_may_lie_at_any_address() {
+    #[repr(C, packed)]
+    struct Packed {
+        _odd: u8,
+        sges: [ibv_sge; 2],
+    }
+    #[repr(C, align(8))]
+    struct Odd(Packed);
+    let (a, b) = pair(plain_qp);
+    let sges = [b.sge(0, 4), b.sge(8, 4)];
+    let mut receive = Odd(Packed { _odd: 0, sges });
+    let mut wr = ibv_recv_wr {
+        wr_id: 1,
+        next: ptr::null_mut(),
+        sg_list: (&raw mut receive.0.sges).cast(),
+        num_sge: 2,
+    };
+    let mut bad = ptr::null_mut();
+    // SAFETY: a live queue pair, a work request with its list.
+    let posted = unsafe {
+        let post = (*b.context).ops.post_recv.unwrap();
+        post(b.qp, &raw mut wr, &raw mut bad)
+    };
+    assert_eq!(posted, 0);
+    let sges = [a.sge(0, 4), a.sge(4, 4)];
+    let mut message = Odd(Packed { _odd: 0, sges });
+    for num_sge in [2, 1] {
+        let mut wr = send_wr(num_sge, IBV_WR_SEND, &mut a.sge(0, 0));
+        wr.sg_list = (&raw mut message.0.sges).cast();
+        wr.num_sge = i32::try_from(num_sge).unwrap();
+        assert_eq!(a.post_send(&mut wr), 0);
+        if num_sge == 2 {
+            assert_eq!(a.completion().status, IBV_WC_SUCCESS);
+            assert_eq!(b.completion().byte_len, 8);
+            assert_eq!(b.post_recv(2, b.sge(0, 64)), 0);
+        }
+    }
+    assert_eq!(a.completion().status, IBV_WC_SUCCESS);
+    assert_eq!(b.completion().byte_len, 4);
+}

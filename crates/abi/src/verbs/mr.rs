@@ -13,7 +13,7 @@ use ferroce_proto::mr::Access;
 use libc::c_void;
 
 use super::import::{self, Importable};
-use super::wr::sge_from_c;
+use super::wr::Element;
 use super::{context, engine, pd};
 use crate::convert;
 use crate::errno::{as_errno, invalid, result_as_errno, result_as_null, unbuilt};
@@ -174,10 +174,10 @@ unsafe fn advise(
     let (parent, list) = unsafe {
         (
             pd::private(pd),
-            std::slice::from_raw_parts(sg_list, num_sge as usize),
+            std::slice::from_raw_parts(sg_list.cast::<Element>(), num_sge as usize),
         )
     };
-    let ranges: Vec<_> = list.iter().map(sge_from_c).collect();
+    let ranges: Vec<_> = list.iter().map(|element| element.sge()).collect();
     let wait = flags & IBV_ADVISE_MR_FLAG_FLUSH != 0;
     parent.nic().advise(advice, wait, &ranges)
 }

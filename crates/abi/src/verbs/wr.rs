@@ -26,6 +26,11 @@ pub(super) fn refused(error: PostError) -> Error {
     invalid(error.to_string())
 }
 
+/// A scatter/gather element wherever a program has put it: libiscsi's are in packed structures.
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+pub(super) struct Element(ibv_sge);
+
 /// A program's scatter/gather list, which may be garbage if there are no elements.
 ///
 /// # Errors
@@ -33,7 +38,7 @@ pub(super) fn refused(error: PostError) -> Error {
 ///
 /// # Safety
 /// `list` points to `count` elements that do not change during `'a`.
-unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a [ibv_sge], Error> {
+unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a [Element], Error> {
     let count =
         usize::try_from(count).map_err(|_| invalid(format!("{count} scatter/gather elements")))?;
     if count > max as usize {
@@ -47,12 +52,19 @@ unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a
             "the list of {count} scatter/gather elements is NULL"
         )));
     }
-    // SAFETY: the caller's promise.
-    Ok(unsafe { slice::from_raw_parts(list, count) })
+    // SAFETY: the caller's promise; any address will do.
+    Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
+}
+
+impl Element {
+    /// The element.
+    pub(super) const fn sge(self) -> Sge {
+        sge_from_c(self.0)
+    }
 }
 
 /// A scatter/gather element.
-pub(super) const fn sge_from_c(sge: &ibv_sge) -> Sge {
+pub(super) const fn sge_from_c(sge: ibv_sge) -> Sge {
     Sge {
         addr: sge.addr,
         length: sge.length,
@@ -62,11 +74,11 @@ pub(super) const fn sge_from_c(sge: &ibv_sge) -> Sge {
 
 /// A scatter/gather list.
 #[inline]
-fn list(sges: &[ibv_sge]) -> Sges {
+fn list(sges: &[Element]) -> Sges {
     match sges {
         // Nearly always, and much cheaper than to collect.
-        [one] => Sges::from_buf([sge_from_c(one)]),
-        _ => sges.iter().map(sge_from_c).collect(),
+        [one] => Sges::from_buf([one.sge()]),
+        _ => sges.iter().map(|element| element.sge()).collect(),
     }
 }
 
@@ -161,7 +173,8 @@ pub(super) unsafe fn send_wr(
         // SAFETY: as above.
         let sges = unsafe { elements((*wr).sg_list, (*wr).num_sge, cap.max_send_sge) }?;
         if flags.contains(SendFlags::INLINE) {
-            let pieces = sges.iter().map(|s| (pointer(s.addr), s.length as usize));
+            let sges = sges.iter().map(|element| element.sge());
+            let pieces = sges.map(|s| (pointer(s.addr), s.length as usize));
             // SAFETY: inline elements are plain memory of the program.
             Payload::Inline(unsafe { copy_inline(pieces, cap.max_inline_data) }?)
         } else {
@@ -213,7 +226,7 @@ pub(super) unsafe fn plain_send(
         if !is_plain || (*wr).sg_list.is_null() {
             return None;
         }
-        let sge = sge_from_c(&*(*wr).sg_list);
+        let sge = sge_from_c((*wr).sg_list.read_unaligned());
         let payload = if flags.contains(INLINE) {
             let piece = [(pointer(sge.addr), sge.length as usize)];
             let len = gather(piece.into_iter(), room.as_mut_ptr().cast(), SHORT)?;
@@ -238,7 +251,7 @@ pub(super) unsafe fn plain_recv(wr: *const ibv_recv_wr) -> Option<(u64, Sge)> {
     // SAFETY: the caller's promise; the element is read only if there is one.
     unsafe {
         let is_plain = (*wr).num_sge == 1 && !(*wr).sg_list.is_null();
-        is_plain.then(|| ((*wr).wr_id, sge_from_c(&*(*wr).sg_list)))
+        is_plain.then(|| ((*wr).wr_id, sge_from_c((*wr).sg_list.read_unaligned())))
     }
 }
 

@@ -11,7 +11,7 @@ use super::with_batch;
 use crate::types::{ibv_ah, ibv_data_buf, ibv_qp_ex, ibv_sge};
 use crate::verbs::ah;
 use crate::verbs::qp::QpPrivate;
-use crate::verbs::wr::{copy_inline, gather, refused, sge_from_c};
+use crate::verbs::wr::{Element, copy_inline, gather, refused, sge_from_c};
 
 /// `ibv_wr_set_ud_addr`.
 pub(super) unsafe extern "C" fn wr_set_ud_addr(
@@ -51,7 +51,7 @@ fn check_sges(got: usize, private: &QpPrivate) -> Result<(), Error> {
 
 /// `ibv_wr_set_sge`.
 pub(super) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    let sge = sge_from_c(&ibv_sge { addr, length, lkey });
+    let sge = sge_from_c(ibv_sge { addr, length, lkey });
     // SAFETY: a live extended queue pair, between start and complete.
     unsafe {
         with_batch(qp, |private, batch| match check_sges(1, private) {
@@ -71,10 +71,10 @@ pub(super) unsafe extern "C" fn wr_set_sge_list(
         check_sges(num_sge, private)?;
         let sges = match num_sge {
             0 => &[][..],
-            // SAFETY: the program's list.
-            _ => unsafe { slice::from_raw_parts(sg_list, num_sge) },
+            // SAFETY: the program's list; any address will do.
+            _ => unsafe { slice::from_raw_parts(sg_list.cast::<Element>(), num_sge) },
         };
-        Ok(sges.iter().map(sge_from_c).collect())
+        Ok(sges.iter().map(|element| element.sge()).collect())
     };
     // SAFETY: a live extended queue pair, between start and complete.
     unsafe {
