@@ -5,6 +5,7 @@ mod datagram;
 mod direct;
 mod fast;
 mod ferroce_peer;
+mod guard;
 mod handles;
 mod input;
 mod locked;
@@ -23,7 +24,6 @@ mod transport;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use ferroce_os::lock::{Lock, LockGuard};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::{RcConfig, RcQp};
 use ferroce_proto::uc::UcQp;
@@ -31,6 +31,7 @@ use ferroce_proto::ud::UdQp;
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpCap, QpState, QpType};
 
 pub(crate) use self::fast::brief::Taken;
+use self::guard::QpLock;
 use self::handles::Handles;
 use self::locked::Locked;
 pub(crate) use self::modify::Stations;
@@ -81,7 +82,7 @@ pub struct Qp {
     tally: Arc<Tally>,
     /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them
     /// at once.
-    locked: Lock<Locked>,
+    locked: QpLock,
     _permit: Permit,
 }
 
@@ -194,7 +195,7 @@ impl Qp {
             question: ferroce_peer::Due::default(),
             tally: Arc::default(),
             deaf_to_itself: AtomicBool::new(false),
-            locked: Lock::new(Locked::new(transport)),
+            locked: QpLock::new(Locked::new(transport)),
             _permit: permit,
         }
     }
@@ -310,31 +311,10 @@ impl Qp {
     /// What its peer may hold for taken is taken when this returns, and another queue pair may
     /// promise something.
     pub(crate) fn end_early_completion(&self) {
-        let mut locked = self.lock_fast();
-        self.settle_early_completion(&mut locked);
+        let mut fast = self.lock_fast();
+        fast.settle_early_completion();
         // Even if it promised nothing just now.
         self.nic().release_early_completion(self.qpn);
-    }
-
-    /// Takes its lock, for anything at all.
-    fn lock(&self) -> LockGuard<'_, Locked> {
-        let mut locked = self.lock_fast();
-        self.end_eligibility(&mut locked);
-        locked
-    }
-
-    /// Something else than short messages by short rings is done next. What the peer may hold for
-    /// taken is taken before that.
-    fn end_eligibility(&self, locked: &mut Locked) {
-        self.settle_early_completion(locked);
-        locked.eligibility.end();
-    }
-
-    /// Takes its lock, for what leaves the queue pair as
-    /// [`Eligibility`](self::fast::eligibility::Eligibility) as it is.
-    #[inline]
-    fn lock_fast(&self) -> LockGuard<'_, Locked> {
-        self.locked.lock()
     }
 
     fn me(&self) -> Arc<Self> {

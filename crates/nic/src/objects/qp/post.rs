@@ -1,11 +1,9 @@
 //! Work that the program posts.
 
-use ferroce_os::lock::LockGuard;
 use ferroce_proto::verbs::{PlainSend, PostError, RecvWr, SendWr, Sge, Sges};
 
 use super::Qp;
-use super::fast::brief::quiet_queue;
-use super::locked::Locked;
+use super::guard::Fast;
 use crate::Error;
 
 impl Qp {
@@ -23,37 +21,33 @@ impl Qp {
     /// As [`post_send`](Self::post_send), without an index.
     #[inline]
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
-        let mut locked = self.lock_fast();
+        let mut fast = self.lock_fast();
         if let Some(send) = wr.as_plain()
-            && let Some(completes_early) = self.put_plain(&mut locked, &send)
+            && let Some(completes_early) = fast.put_out_of_line(&send)
         {
-            self.commit_fast(&mut locked, wr, completes_early);
+            fast.commit(wr, completes_early);
             return Ok(());
         }
-        self.post_generally(locked, wr)
+        self.post_generally(fast, wr)
     }
     /// Sends a plain SEND at once, if nothing else is to be done before or with it. Returns whether
     /// it did; if not, nothing has happened, and [`post_one_send`](Self::post_one_send) is to be
     /// called.
     #[inline]
     pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
-        let mut locked = self.lock_fast();
-        let completes_early = self.put_fast(&mut locked, send);
+        let mut fast = self.lock_fast();
+        let completes_early = fast.put(send);
         if let Some(completes_early) = completes_early {
-            self.commit_fast(&mut locked, *send, completes_early);
+            fast.commit(*send, completes_early);
         }
         completes_early.is_some()
     }
-    /// As [`put_fast`](Self::put_fast), which is inline where most SENDs come by.
-    #[inline(never)]
-    fn put_plain(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<bool> {
-        self.put_fast(locked, send)
-    }
     #[cold]
-    fn post_generally(&self, mut locked: LockGuard<'_, Locked>, wr: SendWr) -> Result<(), Error> {
-        self.end_eligibility(&mut locked);
-        self.step_sending_in(locked, |locked, cx| locked.transport.post_send(cx, wr))
-            .map_err(|e| post_error(&e))
+    fn post_generally(&self, fast: Fast<'_>, wr: SendWr) -> Result<(), Error> {
+        self.step_sending_in(fast.into_general(), |locked, cx| {
+            locked.transport.post_send(cx, wr)
+        })
+        .map_err(|e| post_error(&e))
     }
     /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list
     /// is empty afterwards if it was queued.
@@ -79,11 +73,11 @@ impl Qp {
     /// nothing has happened, and [`post_one_recv`](Self::post_one_recv) is to be called.
     #[inline]
     pub fn post_plain_recv(&self, wr_id: u64, sge: Sge) -> bool {
-        let mut locked = self.lock_fast();
-        let Some(rc) = quiet_queue(&mut locked, 1) else {
+        let mut fast = self.lock_fast();
+        let Some(queue) = fast.recv_queue(1) else {
             return false;
         };
-        rc.post_recv_quietly(RecvWr {
+        queue.push(RecvWr {
             wr_id,
             sges: Sges::from_buf([sge]),
         });
@@ -95,12 +89,12 @@ impl Qp {
     /// As [`post_one_send`](Self::post_one_send).
     #[inline]
     pub fn post_one_recv(&self, wr: RecvWr) -> Result<(), Error> {
-        let mut locked = self.lock_fast();
-        if let Some(rc) = quiet_queue(&mut locked, wr.sges.len()) {
-            rc.post_recv_quietly(wr);
+        let mut fast = self.lock_fast();
+        if let Some(queue) = fast.recv_queue(wr.sges.len()) {
+            queue.push(wr);
             return Ok(());
         }
-        drop(locked);
+        drop(fast);
         self.step_receiving(|locked, cx| locked.transport.post_recv(cx, wr))
             .map_err(|e| post_error(&e))
     }

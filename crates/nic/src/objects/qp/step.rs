@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use ferroce_os::clock;
-use ferroce_os::lock::LockGuard;
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Accessor, Rights};
@@ -14,6 +13,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, SendOp};
 
 use super::Qp;
+use super::guard::{Entry, General};
 use super::locked::Locked;
 use super::results::Results;
 use super::transport::Transport;
@@ -54,7 +54,7 @@ impl Qp {
     /// As [`step_sending`](Self::step_sending), with the lock.
     pub(super) fn step_sending_in<R>(
         &self,
-        mut locked: LockGuard<'_, Locked>,
+        mut locked: General<'_>,
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let mut now = Now::default();
@@ -253,16 +253,20 @@ impl Qp {
 
     /// Its entry in the table of timers is due.
     pub(crate) fn on_timer(&self, now: Time) {
-        let mut locked = self.lock_fast();
-        if locked.timer.is_none_or(|entry| entry > now) {
-            return;
+        let mut fast = self.lock_fast();
+        match fast.entry(now) {
+            Entry::Waits => {}
+            Entry::Stale => fast.renew_timer(),
+            Entry::Due => {
+                let mut locked = fast.into_general();
+                self.on_due(&mut locked, now);
+                self.renew_timer(&mut locked);
+            }
         }
-        // What it was set for may be done long since.
-        if locked.deadline().is_some_and(|at| at <= now) {
-            self.end_eligibility(&mut locked);
-            self.on_due(&mut locked, now);
-        }
-        // The entry is used up: replace it, by a later one too.
+    }
+
+    /// Puts the next entry in the place of one that is used up, even if it is later.
+    pub(super) fn renew_timer(&self, locked: &mut Locked) {
         let next = locked.deadline();
         self.nic().set_timer(self.qpn, locked.timer, next);
         locked.timer = next;

@@ -4,7 +4,6 @@
 
 use std::sync::atomic::Ordering;
 
-use ferroce_proto::rc::RcQp;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::RecvWr;
 use ferroce_proto::wire::{Brief, BriefKind};
@@ -141,24 +140,14 @@ impl Qp {
         &self,
         wrs: &mut dyn Iterator<Item = RecvWr>,
     ) -> Option<(usize, RecvWr)> {
-        let mut locked = self.lock_fast();
+        let mut fast = self.lock_fast();
         for (posted, wr) in wrs.enumerate() {
-            let Some(rc) = quiet_queue(&mut locked, wr.sges.len()) else {
+            let Some(queue) = fast.recv_queue(wr.sges.len()) else {
                 return Some((posted, wr));
             };
-            rc.post_recv_quietly(wr);
+            queue.push(wr);
         }
         None
-    }
-}
-
-/// Where a receive of so many elements can be queued ([`RcQp::post_recv_quietly`]), if that has no
-/// consequences now.
-#[inline]
-pub(in crate::objects::qp) fn quiet_queue(locked: &mut Locked, sges: usize) -> Option<&mut RcQp> {
-    match &mut locked.transport {
-        Transport::Rc(rc) if rc.takes_recv_quietly(sges) => Some(rc),
-        _ => None,
     }
 }
 

@@ -120,6 +120,14 @@ impl ShortRings {
         into.is_some_and(Receiving::publish_delayed_ack)
     }
 
+    /// Wakes the receiver of the one that it sends by, if that went to sleep just when something was
+    /// put in.
+    pub(super) fn wake_late(&mut self) {
+        if let Some(out) = &mut self.out {
+            out.wake_late();
+        }
+    }
+
     /// Puts a packet (its header, and the rest) into the short ring that it sends by, if a run goes
     /// on with it, with what is to be said of the other short ring: `early_limit` is asked only if
     /// something is. Returns whether it is there.
@@ -147,17 +155,16 @@ impl Qp {
     /// There is something in one of its short rings, at its end of that. Completions may go to a
     /// program that polls.
     pub(crate) fn on_short_ring(&self, end: End, (now, delivery): (Time, &mut DirectDelivery<'_>)) {
-        let mut locked = self.lock_fast();
-        if locked.retired {
+        let mut fast = self.lock_fast();
+        if fast.is_retired() {
             return;
         }
         match end {
-            End::Sending => self.take_short_ring_acks(&mut locked, (now, delivery)),
-            End::Receiving => self.take_from_short_ring(&mut locked, (now, delivery)),
+            End::Sending => fast.take_acks((now, delivery)),
+            End::Receiving => fast.take_messages((now, delivery)),
         }
-        let speaks = locked.eligibility.sends().is_none()
-            && (locked.transport.wants_transmit() || locked.transport.next_local().is_some());
-        drop(locked);
+        let speaks = fast.wants_turn();
+        drop(fast);
         if speaks {
             self.on_turn(true, now);
         }
@@ -179,9 +186,7 @@ impl Qp {
 
     /// Wakes the receiver of its short ring, if that went to sleep just when something was put in.
     pub(crate) fn wake_late(&self) {
-        if let Some(out) = &mut self.lock_fast().short_rings.out {
-            out.wake_late();
-        }
+        self.lock_fast().wake_late();
     }
 
     /// Takes what is in its short rings before something else that came later.

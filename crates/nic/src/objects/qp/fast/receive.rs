@@ -178,7 +178,7 @@ impl Qp {
     /// As [`drain_short_ring`](Self::drain_short_ring), where there is something.
     #[expect(clippy::inline_always, reason = "each message goes this way")]
     #[inline(always)]
-    pub(super) fn take_from_short_ring(
+    pub(in crate::objects::qp) fn take_from_short_ring(
         &self,
         locked: &mut Locked,
         (now, delivery): (Time, &mut DirectDelivery<'_>),
