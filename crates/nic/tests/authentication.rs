@@ -7,53 +7,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use common::key::{KeyFile, run_keyed};
 use common::{Buffer, End, INIT, attributes, cap, has_wire, pair, pattern, run_alone, wait_for};
 use ferroce_nic::{Ah, Asker, Denial, Nic};
 use ferroce_proto::ids::{Gid, Psn, Qpn};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, QpType, SendOp};
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 use ferroce_proto::wire::{Bth, Drain, Opcode, Operation, Position};
-
-/// A folder with a key file, which goes with it.
-struct KeyFile(PathBuf);
-
-impl KeyFile {
-    fn new(name: &str, content: &[u8]) -> Self {
-        let folder = std::env::temp_dir().join(format!("ferroce-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let path = folder.join("key");
-        fs::write(&path, content).expect("a key file");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
-        Self(path)
-    }
-
-    fn random(name: &str, seed: u64) -> Self {
-        Self::new(name, &pattern(32, seed))
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("text")
-    }
-}
-
-impl Drop for KeyFile {
-    fn drop(&mut self) {
-        let folder = self.0.parent().map(Path::to_owned).expect("a folder");
-        let _ = fs::remove_dir_all(folder);
-    }
-}
-
-/// Runs a child over the wire with this key.
-#[track_caller]
-fn run_keyed(child: &str, key: &KeyFile, more: &[(&str, &str)]) {
-    let mut environment = vec![("FERROCE_PATH", "wire"), ("FERROCE_KEY_FILE", key.path())];
-    environment.extend_from_slice(more);
-    let text = run_alone(child, &environment);
-    assert!(text.contains("1 passed"), "{text}");
-}
 
 fn denied(why: Denial) -> u64 {
     Nic::denied_at(&common::loopback(), Asker::Host, why)
@@ -337,9 +299,6 @@ fn child_uncovered() {
     assert_eq!(refused.errno, libc::EOPNOTSUPP, "{refused}");
     let refused = end.qp.attach_mcast(group).expect_err("refused");
     assert_eq!(refused.errno, libc::EOPNOTSUPP, "{refused}");
-    let xrc = End::of(QpType::XrcSend, cap());
-    let refused = xrc.try_connect(end.qp.qpn(), end.gid(), Mtu::B1024);
-    assert_eq!(refused.expect_err("refused").errno, libc::EOPNOTSUPP);
 }
 
 #[test]

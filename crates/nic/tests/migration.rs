@@ -4,7 +4,11 @@ mod common;
 
 use std::net::Ipv4Addr;
 
-use common::{Buffer, End, attributes, cap, has_wire, pattern, run_on_wire, wait_for};
+use common::key::{KeyFile, run_keyed};
+use common::{
+    Buffer, End, attributes, cap, has_wire, loopback, pair, pattern, run_on_wire, wait_for,
+};
+use ferroce_nic::{Asker, Denial, Nic};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, SendOp,
@@ -15,10 +19,17 @@ use ferroce_proto::verbs::{
 const NOBODY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 fn alternate(end: &End, peer: &End, state: PathMigState) {
+    alternate_at(end, peer, 0, state);
+}
+
+/// An alternate path between addresses with an index.
+fn alternate_at(end: &End, peer: &End, sgid_index: u8, state: PathMigState) {
+    let gid = peer.context.device().gid(sgid_index.into());
     let attr = QpAttr {
         alt_ah_attr: AddressHandleAttr {
             grh: GlobalRoute {
-                dgid: peer.gid(),
+                dgid: gid.expect("an address"),
+                sgid_index,
                 hop_limit: 64,
                 ..GlobalRoute::default()
             },
@@ -100,6 +111,69 @@ fn a_peer_without_an_alternate_path_is_not_taken_along() {
 
 fn remote_of(end: &End) -> ferroce_proto::verbs::RemoteAddr {
     Buffer::new(&end.pd, vec![0; 8]).remote(0)
+}
+
+/// A path that leads to the peer, and one beside it between other addresses.
+fn a_program_migrates() {
+    let (a, b) = pair(Mtu::B1024);
+    let other = u8::from(a.context.device().gid(1).is_some());
+    for (end, peer) in [(&a, &b), (&b, &a)] {
+        for state in [PathMigState::Rearm, PathMigState::Armed] {
+            alternate_at(end, peer, other, state);
+        }
+    }
+    let (here, there) = (
+        Buffer::new(&a.pd, pattern(5000, 3)),
+        Buffer::new(&b.pd, vec![0; 5000]),
+    );
+    let attr = QpAttr {
+        path_mig_state: PathMigState::Migrated,
+        ..QpAttr::default()
+    };
+    for wr_id in 0..4 {
+        if wr_id == 2 {
+            let migrated = a.qp.modify(&attr, AttrMask::PATH_MIG_STATE);
+            migrated.expect("the alternate path leads there");
+        }
+        a.send(
+            wr_id,
+            SendOp::Write(there.remote(0)),
+            vec![here.sge(0, 5000)],
+        );
+        a.done(wr_id);
+        b.send(
+            wr_id,
+            SendOp::Read(here.remote(0)),
+            vec![there.sge(0, 5000)],
+        );
+        b.done(wr_id);
+    }
+    assert_eq!(there.snapshot(), pattern(5000, 3));
+    for end in [&a, &b] {
+        assert_eq!(migration_state(end), PathMigState::Migrated);
+    }
+}
+
+#[test]
+fn with_a_key() {
+    let key = KeyFile::random("migration", 1);
+    run_keyed("child_with_a_key", &key, &[]);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_with_a_key() {
+    if !has_wire() {
+        return;
+    }
+    a_program_migrates();
+    let dropped = Nic::denied_at(&loopback(), Asker::Host, Denial::Unauthenticated);
+    assert_eq!(dropped, 0);
+}
+
+#[test]
+fn on_the_same_host_a_program_migrates() {
+    a_program_migrates();
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod opened;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use common::key::{KeyFile, run_keyed};
 use common::{Buffer, End, INIT, attributes, cap, has_wire, next_completion, pattern, run_on_wire};
 use ferroce_nic::{AsyncSubject, EventChannel, Inode, Qp, QpInit, Srq, SrqAttr, Xrcd, XrcdFlags};
 use ferroce_proto::ids::{Gid, Qpn, Srqn};
@@ -187,7 +188,14 @@ fn all_operations_over_a_bad_wire() {
 }
 
 #[test]
-#[ignore = "run by the test above"]
+fn all_operations_with_a_key_over_a_bad_wire() {
+    let fault = "drop=2%,dup=1%,reorder=1%,seed=8";
+    let key = KeyFile::random("xrc", 1);
+    run_keyed("child_all_operations", &key, &[("FERROCE_FAULT", fault)]);
+}
+
+#[test]
+#[ignore = "run by the tests above"]
 fn child_all_operations() {
     if has_wire() {
         all_operations();

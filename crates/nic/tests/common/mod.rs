@@ -1,6 +1,7 @@
 //! Two connected queue pairs and what tests do with them.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub(crate) mod key;
 pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod short_rings;

@@ -14,6 +14,7 @@ use ferroce_os::random;
 use ferroce_proto::ids::{Qpn, Srqn};
 use ferroce_proto::verbs::{QpType, RecvWr, SendOp, WcImm, WcStatus};
 
+use super::common::key::{KeyFile, run_keyed};
 use super::common::{Buffer, End, cap, has_wire, next_completion, pattern, run_on_wire, wait_for};
 use super::{CREATE, World};
 
@@ -266,7 +267,13 @@ fn messages_reach_a_queue_of_another_process_over_a_bad_wire() {
 }
 
 #[test]
-#[ignore = "run by the test above"]
+fn messages_reach_a_queue_of_another_process_with_a_key() {
+    let key = KeyFile::random("elsewhere", 2);
+    run_keyed("elsewhere::child_messages_reach_the_queue", &key, &[]);
+}
+
+#[test]
+#[ignore = "run by the tests above"]
 fn child_messages_reach_the_queue() {
     if has_wire() {
         messages_reach_the_queue();

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use ferroce_nic::{AsyncSubject, Qp, Srq, SrqAttr, Xrcd};
 use ferroce_proto::ids::{Qpn, Srqn};
 use ferroce_proto::verbs::{
-    AsyncEvent, AttrMask, Payload, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendTo, SendWr,
+    AsyncEvent, AttrMask, Mtu, Payload, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendTo, SendWr,
     WcStatus,
 };
 
-use super::common::{Buffer, End, cap, has_wire, next_completion, pattern, run_on_wire, wait_for};
+use super::common::key::{KeyFile, run_keyed};
+use super::common::{
+    Buffer, End, INIT, RTR, attributes, cap, has_wire, next_completion, pattern, run_on_wire,
+    wait_for,
+};
 use super::elsewhere::{Other, file, named, open};
 use super::{CREATE, World, connect, initiator};
 
@@ -136,6 +140,29 @@ fn child_used_through_a_handle() {
     if has_wire() {
         used_through_a_handle();
     }
+}
+
+/// The owner's thread that makes progress would have to wait for the peer's host.
+#[test]
+fn with_a_key_only_the_owner_of_a_target_connects_it() {
+    let key = KeyFile::random("opened", 3);
+    run_keyed("opened::child_with_a_key", &key, &[]);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_with_a_key() {
+    if !has_wire() {
+        return;
+    }
+    let shared = Shared::new();
+    let attr = attributes(shared.peer.qp.qpn(), shared.peer.gid(), Mtu::B1024);
+    let change = |qp_state, mask| shared.target.modify(&QpAttr { qp_state, ..attr }, mask);
+    change(QpState::Init, INIT).expect("INIT needs no peer");
+    let refused = change(QpState::Rtr, RTR).expect_err("refused");
+    assert_eq!(refused.errno, libc::EOPNOTSUPP, "{refused}");
+    assert!(refused.reason.contains("FERROCE_KEY_FILE"), "{refused}");
+    assert_eq!(shared.target.state(), QpState::Init, "nothing has changed");
 }
 
 #[test]

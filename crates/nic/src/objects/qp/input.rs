@@ -39,22 +39,34 @@ impl Qp {
         now: Time,
     ) -> Result<(), DropReason> {
         let mut locked = self.lock();
-        if locked.retired {
-            // Its number may have a new owner.
-            return Err(DropReason::NoQp);
-        }
         if locked.seal.is_on() {
             // What must have a tag comes by way of `on_run`.
             return Err(DropReason::Unauthenticated);
         }
-        self.run_short_rings(&mut locked, now);
-        if packet.bth.migreq && locked.transport.is_armed() {
-            self.follow_peer(&mut locked, came, now);
+        self.on_opened(&mut locked, (came, packet), len, now)
+    }
+
+    /// As [`on_packet`](Self::on_packet), for a packet that needs no tag, or that had a right one.
+    #[inline]
+    fn on_opened(
+        &self,
+        locked: &mut Locked,
+        (came, packet): (Came<'_>, &Packet<'_>),
+        len: usize,
+        now: Time,
+    ) -> Result<(), DropReason> {
+        if locked.retired {
+            // Its number may have a new owner.
+            return Err(DropReason::NoQp);
         }
-        let taken = self.with_cx(&mut locked, now, |locked, cx| {
+        self.run_short_rings(locked, now);
+        if packet.bth.migreq && locked.transport.is_armed() {
+            self.follow_peer(locked, came, now);
+        }
+        let taken = self.with_cx(locked, now, |locked, cx| {
             self.take(locked, cx, (came, packet))
         });
-        self.keep_timer(&mut locked);
+        self.keep_timer(locked);
         taken?;
         self.tally.count_rx(1, len);
         Ok(())
@@ -85,7 +97,7 @@ impl Qp {
             drop(locked);
             let singly = |bytes: &&[u8]| {
                 let taken = addressing.read(bytes, |packet| {
-                    self.on_packet(came, packet?, bytes.len(), now)
+                    self.on_opened(&mut self.lock(), (came, packet?), bytes.len(), now)
                 });
                 taken.err()
             };

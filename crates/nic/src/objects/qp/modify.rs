@@ -15,12 +15,14 @@ use crate::link::path::{Destination, Path, choose, neighbour};
 /// A path that was looked for, with its traits.
 pub(super) type Found = Option<(Path, LinkTraits)>;
 
-/// Whether a move waits for the station to which packets for the peer go first.
+/// Whether a move waits for the station to which packets for the peer go first, and for the answer
+/// of the peer's host where a key is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stations {
     /// It waits.
     Unknown,
-    /// It does not: the caller has done so.
+    /// It does not: another process asks for the move, which has looked for the station. The
+    /// thread that makes progress would have to hear the answer.
     Looked,
 }
 
@@ -37,7 +39,7 @@ impl Qp {
             let found = [&chosen, &alternate].into_iter().flatten();
             self.await_stations(found.map(|(path, _)| path.addressing.dst))?;
         }
-        let agreed = self.authenticate((attr, mask), (&chosen, &alternate))?;
+        let agreed = self.authenticate((attr, mask), (&chosen, &alternate), stations)?;
         let to = mask.contains(AttrMask::STATE).then_some(attr.qp_state);
         if matches!(to, Some(QpState::Reset | QpState::Err)) {
             // From there on the peer does not get what it is still owed for messages that the

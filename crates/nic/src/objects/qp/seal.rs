@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::Qp;
 use super::locked::Locked;
-use super::modify::Found;
+use super::modify::{Found, Stations};
 use super::transport::Transport;
 use crate::Error;
 use crate::base::counters::DropReason;
@@ -161,35 +161,51 @@ impl Locked {
 }
 
 impl Qp {
-    /// Does the handshake that a move to RTR over the wire needs where a key is set, and refuses
-    /// paths that the key does not cover.
+    /// Does the handshake that a move to RTR over the wire needs where a key is set.
+    ///
+    /// The keys are the connection's: a path that it gets later has the same ones, and the tag
+    /// covers that path's addresses. So a path over the wire is refused where there was no
+    /// handshake, and one within the host where there was one.
     ///
     /// # Errors
-    /// EOPNOTSUPP for those; else as [`Nic::ask_nonce`](crate::Nic::ask_nonce).
+    /// EOPNOTSUPP for a path that the key does not cover, and where the caller must not wait; else
+    /// as [`Nic::ask_nonce`](crate::Nic::ask_nonce).
     pub(super) fn authenticate(
         &self,
         (attr, mask): (&QpAttr, AttrMask),
-        (chosen, alternate): (&Found, &Found),
+        paths: (&Found, &Found),
+        stations: Stations,
     ) -> Result<Option<Agreed>, Error> {
         if self.nic().auth().is_none() {
             return Ok(None);
         }
-        let not = |what: &str| {
-            let reason =
-                format!("FERROCE_KEY_FILE is set, and it does not cover {what} over the wire");
-            Err(Error::unsupported(reason))
+        let (chosen, alternate) = (Way::of(paths.0), Way::of(paths.1));
+        let begins = mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Rtr;
+        let has_keys = if begins {
+            matches!(chosen, Way::Wire(_))
+        } else {
+            self.lock().seal.is_on()
         };
-        if alternate.as_ref().is_some_and(|(path, _)| is_wire(path)) {
-            return not("an alternate path");
-        }
-        let Some((path, _)) = chosen.as_ref().filter(|(path, _)| is_wire(path)) else {
-            return Ok(None);
+        let is_refused = |way: &Way<'_>| match way {
+            Way::Unchanged => false,
+            Way::Local => has_keys,
+            Way::Wire(_) => !has_keys,
         };
-        if !matches!(self.qp_type, QpType::Rc | QpType::Uc) {
-            return not("XRC");
+        if is_refused(&chosen) || is_refused(&alternate) {
+            return Err(Error::unsupported(
+                "FERROCE_KEY_FILE is set, and it does not cover a connection with a path over the \
+                 wire and one within the host",
+            ));
         }
-        if !(mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Rtr) {
-            return not("a change of the path after the move to RTR");
+        let path = match chosen {
+            Way::Wire(path) if begins => path,
+            _ => return Ok(None),
+        };
+        if stations == Stations::Looked {
+            return Err(Error::unsupported(
+                "FERROCE_KEY_FILE is set: only the process that has made an XRC target moves it to \
+                 RTR over the wire",
+            ));
         }
         self.agree(attr.dest_qp_num, &path.addressing)
     }
@@ -337,7 +353,24 @@ impl Qp {
     }
 }
 
-/// Whether a path leads over the wire.
-fn is_wire(path: &Path) -> bool {
-    matches!(&path.reach, Reach::Link(egress) if egress.slot().is_none())
+/// Where a change of a path leads.
+enum Way<'a> {
+    /// There is none.
+    Unchanged,
+    /// To a process of this host.
+    Local,
+    /// Over the wire.
+    Wire(&'a Path),
+}
+
+impl<'a> Way<'a> {
+    fn of(found: &'a Found) -> Self {
+        match found {
+            None => Self::Unchanged,
+            Some((path, _)) => match &path.reach {
+                Reach::Link(egress) if egress.slot().is_none() => Self::Wire(path),
+                _ => Self::Local,
+            },
+        }
+    }
 }
