@@ -149,7 +149,7 @@ impl World {
     fn receive(&mut self, side: usize, mad: &Mad) {
         let Ok(mad) = CmMad::parse(mad) else { return };
         let (from, to) = (self.nodes[1 - side].gid, self.nodes[side].gid);
-        self.nodes[side].agent.on_mad(self.now, from, to, &mad);
+        let _ = self.nodes[side].agent.on_mad(self.now, from, to, &mad);
     }
 
     fn pass_time(&mut self, input: &mut Input<'_>, side: usize) {

@@ -9,10 +9,9 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
-use crate::fd::Fd;
-use crate::netlink::{HEADER, split, word};
+use crate::netlink::{self, HEADER, split, word};
 use crate::sockaddr::InetAddr;
-use crate::sys::{self, check, check_retry};
+use crate::sys::{self, check_retry};
 
 /// `NUD_VALID` of the kernel: permanent, no ARP needed, reachable, or to be confirmed by use.
 const VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
@@ -136,23 +135,11 @@ fn ask<const N: usize>(
 ) -> io::Result<Vec<u8>> {
     let request = request(kind, &fixed, attributes);
     let fd = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
-    // SAFETY: pointer and length describe the request.
-    check_retry(|| unsafe {
-        libc::syscall(
-            libc::SYS_sendto,
-            fd.as_raw_fd(),
-            request.as_ptr(),
-            request.len(),
-            0,
-            std::ptr::null::<libc::sockaddr>(),
-            0,
-        )
-    })?;
-    let answer = receive(&fd)?;
+    netlink::send(&fd, &request)?;
+    let answer = netlink::receive(&fd, ROOM)?;
     let (answered, body, _) = split(&answer).ok_or_else(malformed)?;
     if c_int::from(answered) == libc::NLMSG_ERROR {
-        let code = word(body, 0).ok_or_else(malformed)?.cast_signed();
-        return Err(io::Error::from_raw_os_error(code.saturating_neg()));
+        return Err(netlink::error(body));
     }
     // What is asked for has the number before the one that asks, less the difference of "new" and
     // "get".
@@ -161,25 +148,6 @@ fn ask<const N: usize>(
     } else {
         Err(malformed())
     }
-}
-
-/// The kernel answers before the question's call returns, so there is nothing to wait for.
-fn receive(fd: &Fd) -> io::Result<Vec<u8>> {
-    let mut room = vec![0; ROOM];
-    // SAFETY: pointer and length describe the room.
-    let len = check(unsafe {
-        libc::syscall(
-            libc::SYS_recvfrom,
-            fd.as_raw_fd(),
-            room.as_mut_ptr(),
-            room.len(),
-            libc::MSG_DONTWAIT,
-            std::ptr::null_mut::<libc::sockaddr>(),
-            std::ptr::null_mut::<libc::socklen_t>(),
-        )
-    })?;
-    room.truncate(len);
-    Ok(room)
 }
 
 fn request(kind: u16, fixed: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
@@ -202,16 +170,7 @@ fn request(kind: u16, fixed: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
 
 /// The value of an attribute behind the fixed part of an answer.
 fn attribute(body: &[u8], wanted: u16) -> Option<&[u8]> {
-    let mut rest = body.get(FIXED..)?;
-    loop {
-        let len = usize::from(u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?));
-        let name = u16::from_ne_bytes(rest.get(2..4)?.try_into().ok()?);
-        let value = rest.get(4..len)?;
-        if name == wanted {
-            return Some(value);
-        }
-        rest = rest.get(len.next_multiple_of(4)..)?;
-    }
+    netlink::attribute(body.get(FIXED..)?, wanted)
 }
 
 fn family(ip: IpAddr) -> u8 {

@@ -147,6 +147,63 @@ pub(crate) fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, &bytes[next..]))
 }
 
+/// Sends a request.
+pub(crate) fn send(fd: &Fd, request: &[u8]) -> io::Result<()> {
+    // SAFETY: pointer and length describe the request.
+    check_retry(|| unsafe {
+        libc::syscall(
+            libc::SYS_sendto,
+            fd.as_raw_fd(),
+            request.as_ptr(),
+            request.len(),
+            0,
+            std::ptr::null::<libc::sockaddr>(),
+            0,
+        )
+    })
+    .map(drop)
+}
+
+/// Receives an answer, or a part of one, of `room` bytes at most. The kernel makes it before the
+/// call that sends the request returns, or when this one asks for it, so there is no waiting.
+pub(crate) fn receive(fd: &Fd, room: usize) -> io::Result<Vec<u8>> {
+    let mut room = vec![0; room];
+    // SAFETY: pointer and length describe the room.
+    let len = check(unsafe {
+        libc::syscall(
+            libc::SYS_recvfrom,
+            fd.as_raw_fd(),
+            room.as_mut_ptr(),
+            room.len(),
+            libc::MSG_DONTWAIT,
+            std::ptr::null_mut::<libc::sockaddr>(),
+            std::ptr::null_mut::<libc::socklen_t>(),
+        )
+    })?;
+    room.truncate(len);
+    Ok(room)
+}
+
+/// What a message of type `NLMSG_ERROR` says.
+pub(crate) fn error(body: &[u8]) -> io::Error {
+    word(body, 0).map_or(io::ErrorKind::InvalidData.into(), |code| {
+        io::Error::from_raw_os_error(code.cast_signed().saturating_neg())
+    })
+}
+
+/// The value of an attribute.
+pub(crate) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let len = usize::from(u16::from_ne_bytes(attributes.get(..2)?.try_into().ok()?));
+        let name = u16::from_ne_bytes(attributes.get(2..4)?.try_into().ok()?);
+        let value = attributes.get(4..len)?;
+        if name == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(len.next_multiple_of(ALIGN)..)?;
+    }
+}
+
 /// A number in the host's byte order.
 pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;

@@ -44,6 +44,10 @@ pub enum Denial {
     Unauthenticated,
     /// A move to RTR that failed, since the peer did not prove that it has the key.
     Handshake,
+    /// A MAD, or a message to the socket of a port, that makes no sense.
+    Malformed,
+    /// A MAD that answers a request of this process without its transaction id.
+    Transaction,
 }
 
 impl Asker {
@@ -72,7 +76,7 @@ impl From<Relation> for Asker {
 
 impl Denial {
     /// All, in the order of the counters.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Peers,
         Self::NoHello,
         Self::Quota,
@@ -82,6 +86,8 @@ impl Denial {
         Self::NoLink,
         Self::Unauthenticated,
         Self::Handshake,
+        Self::Malformed,
+        Self::Transaction,
     ];
 
     /// Part of a counter's name.
@@ -97,6 +103,8 @@ impl Denial {
             Self::NoLink => "no_link",
             Self::Unauthenticated => "unauthenticated",
             Self::Handshake => "handshake",
+            Self::Malformed => "malformed",
+            Self::Transaction => "transaction",
         }
     }
 }

@@ -25,6 +25,10 @@ impl Work<'_> {
     pub(super) fn connect(&mut self, key: u64, param: &ConnParam) -> Result<(), Error> {
         let id = self.state.id(key)?;
         id.expect("rdma_connect", &[Progress::RouteResolved])?;
+        if let Some(dst) = id.dst {
+            // The listener may have come after the address was resolved.
+            self.check_port_owner(id.ps, dst)?;
+        }
         if id.qp_type == QpType::Ud {
             return self.resolve_service(key, &param.private_data);
         }

@@ -135,10 +135,11 @@ impl Work<'_> {
             return;
         };
         tracing::debug!(target: "ferroce::cm", from = ?path.remote, ?refusal, "resolution refused");
+        self.count_forged(refusal, path.remote, CommId(req.request_id));
         let status = match refusal {
             Refusal::Silent => return self.state.agent.discard(conversation),
             Refusal::Reject(RejReason::INVALID_SERVICE_ID) => SidrStatus::UNSUPPORTED,
-            Refusal::Reject(_) => SidrStatus::REJECT,
+            Refusal::Reject(_) | Refusal::Forged(_) => SidrStatus::REJECT,
         };
         let rep = SidrRep::refusal(req, status);
         if let Err(error) = self.state.agent.answer(self.now, conversation, rep) {

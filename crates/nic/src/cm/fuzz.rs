@@ -66,6 +66,18 @@ impl Host for Stub {
         by.relation.is_own_user()
     }
     fn count_denied(&self, _asker: Asker, _why: Denial) {}
+    fn asker(&self, _slot: u16) -> Asker {
+        Asker::OtherUser
+    }
+    fn leaves_out_owner(&self, _name: &str) -> bool {
+        false
+    }
+    fn leaves_out_users(&self) -> bool {
+        false
+    }
+    fn leaves_out(&self, _owner: Credentials) -> bool {
+        false
+    }
     fn owns_slot(&self, _sender: Credentials, slot: u16) -> bool {
         slot == STRANGER
     }

@@ -68,6 +68,14 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn owns_slot(&self, sender: Credentials, slot: u16) -> bool;
     /// Counts a MAD that was not taken.
     fn count_denied(&self, asker: Asker, why: Denial);
+    /// As what the process of a slot is counted.
+    fn asker(&self, slot: u16) -> Asker;
+    /// Whether `FERROCE_PEERS` leaves out the user who owns a name. Counts a yes.
+    fn leaves_out_owner(&self, name: &str) -> bool;
+    /// As [`leaves_out_owner`](Self::leaves_out_owner), of an owner that is known.
+    fn leaves_out(&self, owner: Credentials) -> bool;
+    /// Whether `FERROCE_PEERS` leaves out users of this host.
+    fn leaves_out_users(&self) -> bool;
     /// Whether `FERROCE_PEERS` lets this process deal with the sender of a MAD: its address, and
     /// for what a process of this host says itself that process. Counts a no.
     fn admits(&self, from: IpAddr, by: Option<Relation>) -> bool;

@@ -15,7 +15,7 @@ use ferroce_os::unix::{
 };
 
 use crate::Error;
-use crate::services::claims;
+use crate::services::claims::{self, Claimed};
 
 /// Visitors that are sent away at once.
 const VISITORS: usize = 64;
@@ -96,14 +96,26 @@ impl LowPorts {
         }
     }
 
+    /// The process with the right that has a low port.
+    ///
+    /// # Errors
+    /// ECONNREFUSED: there is none.
+    pub(super) fn credentials(&self, name: &str) -> io::Result<Credentials> {
+        self.find(name).map(|found| found.owner)
+    }
+
     /// The name on which the owner of a low port hears.
     fn owner(&self, name: &str) -> io::Result<String> {
+        self.find(name).map(|found| found.name)
+    }
+
+    fn find(&self, name: &str) -> io::Result<Claimed> {
         let found = claims::find(name, &|owner| self.is_rightful(owner))?;
         if !found.is_rightful {
             tracing::debug!(target: "ferroce::cm", name, owner = ?found.owner, "a listener without the right to its port");
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        Ok(found.name)
+        Ok(found)
     }
 }
 

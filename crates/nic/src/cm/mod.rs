@@ -35,6 +35,7 @@ mod neighbour;
 mod network;
 mod options;
 mod pace;
+mod port_owner;
 mod ports;
 mod qp_attr;
 mod request;

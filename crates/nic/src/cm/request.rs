@@ -28,6 +28,8 @@ pub(super) struct Asked {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refusal {
     Reject(RejReason),
+    /// It claims addresses that its sender cannot have.
+    Forged(RejReason),
     /// The backlog is full: its sender asks again.
     Silent,
 }
@@ -55,9 +57,10 @@ impl Work<'_> {
             return;
         };
         tracing::debug!(target: "ferroce::cm", from = ?path.remote, ?refusal, "request refused");
+        self.count_forged(refusal, path.remote, req.local_comm_id);
         match refusal {
             Refusal::Silent => self.state.agent.discard(conversation),
-            Refusal::Reject(reason) => {
+            Refusal::Reject(reason) | Refusal::Forged(reason) => {
                 let agent = &mut self.state.agent;
                 if let Err(error) =
                     agent.reject(self.now, conversation, reason, PrivateData::default())
@@ -74,7 +77,7 @@ impl Work<'_> {
         // Where the queue pair will send to.
         let gid = req.primary.local_gid;
         if self.host.is_local(gid.ip()) != self.host.is_local(path.remote.ip()) {
-            return Err(Refusal::Reject(RejReason::INVALID_GID));
+            return Err(Refusal::Forged(RejReason::INVALID_GID));
         }
         if self.qp_type_of(asked.listener) != transport_of(req) {
             return Err(Refusal::Reject(RejReason::INVALID_TRANSPORT));
@@ -111,10 +114,10 @@ impl Work<'_> {
         let from_outside = !self.host.is_local(from.ip());
         // The program takes this address for the peer's.
         if self.host.is_local(header.src.ip()) == from_outside {
-            return Err(Refusal::Reject(RejReason::CONSUMER_DEFINED));
+            return Err(Refusal::Forged(RejReason::CONSUMER_DEFINED));
         }
         if !is_plausible(header.src.ip(), from_outside) || !is_plausible(header.dst, from_outside) {
-            return Err(Refusal::Reject(RejReason::CONSUMER_DEFINED));
+            return Err(Refusal::Forged(RejReason::CONSUMER_DEFINED));
         }
         let listener = self.state.ports.listener(key, header.dst);
         let listener = listener.ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;

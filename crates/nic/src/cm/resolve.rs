@@ -170,6 +170,7 @@ impl Work<'_> {
             let why = format!("FERROCE_PEERS leaves {dst_ip} out");
             return Err(Error::new(libc::EACCES, why));
         }
+        self.check_port_owner(id.ps, SocketAddr::new(dst_ip, dst.port()))?;
         let src_ip = self.source_toward(src.ip(), dst_ip, scope_of(dst))?;
         let device = self.device_of(src_ip).ok_or_else(|| {
             Error::new(

@@ -3,16 +3,17 @@
 use std::io;
 
 use ferroce_os::unix::{Credentials, Dgram, Record};
-use ferroce_proto::cm::{MadPath, Outgoing, Recipient};
+use ferroce_proto::cm::{Ignored, MadPath, Outgoing, Recipient};
 use ferroce_proto::ids::Gid;
-use ferroce_proto::mad::{CmMad, Mad, Message, ServiceId};
+use ferroce_proto::mad::{CmMad, CommId, Mad, Message, ServiceId};
 
 use super::PortSpace;
 use super::ports::PortKey;
+use super::request::Refusal;
 use super::service::{Work, slot_of};
-use super::speaker::Speaker;
+use super::speaker::{Between, Speaker};
 use super::waiting::Whose;
-use crate::base::denials::Denial;
+use crate::base::denials::{Asker, Denial};
 use crate::link::Addressing;
 
 /// What goes to the socket that claims a port: source GID, destination GID, MAD.
@@ -90,6 +91,7 @@ impl Work<'_> {
         // Nobody outside has our addresses; our answer must not go to a process of this host.
         if self.host.is_local(from.ip()) || from.is_multicast() || from.ip().is_unspecified() {
             tracing::debug!(target: "ferroce::cm", ?from, "MAD from an impossible source dropped");
+            self.host.count_denied(Asker::Host, Denial::Origin);
             return;
         }
         if let Some((service, _)) = self.new_request(&mad.message, from) {
@@ -111,7 +113,7 @@ impl Work<'_> {
                     return;
                 }
                 if self.host.admits(from.ip(), None) {
-                    self.state.agent.on_mad(self.now, from, to, mad);
+                    self.give(Between { from, to }, mad, Asker::Host);
                 }
             }
         }
@@ -176,24 +178,61 @@ impl Work<'_> {
         let received = receive(self.state.ports.socket(key)?).inspect_err(|error| {
             tracing::warn!(target: "ferroce::cm", %error, ?key, "claim of a port unreadable");
         });
-        let frame = received.ok()??;
-        if frame.is_none() {
+        let Received { sender, said } = received.ok()??;
+        let speaker = sender.map(Speaker::Port);
+        let Some((between, mad)) = said else {
             tracing::debug!(target: "ferroce::cm", ?key, "malformed request dropped");
-        }
-        let heard = frame.filter(|(sender, from, to, mad)| {
-            self.hears(Speaker::Port(*sender), (*from, *to), mad)
-        });
-        Some(heard.map(|(_, from, to, mad)| Forwarded {
-            from,
-            to,
-            asker: self.asker(from, &mad.message),
+            if let Some(speaker) = speaker {
+                let asker = speaker.user(self.host).relation.into();
+                self.host.count_denied(asker, Denial::Malformed);
+            }
+            return Some(None);
+        };
+        let heard = speaker.is_some_and(|speaker| self.hears(speaker, between, &mad));
+        Some(heard.then(|| Forwarded {
+            from: between.from,
+            to: between.to,
+            asker: self.asker(between.from, &mad.message),
             mad,
         }))
     }
 
+    /// Gives a MAD to the conversations, and counts one that they ignore.
+    pub(super) fn give(&mut self, Between { from, to }: Between, mad: &CmMad, asker: Asker) {
+        let Err(ignored) = self.state.agent.on_mad(self.now, from, to, mad) else {
+            return;
+        };
+        let name = mad.message.name();
+        tracing::debug!(target: "ferroce::cm", ?from, name, ?ignored, "MAD ignored");
+        let why = match ignored {
+            Ignored::Address => Denial::Origin,
+            Ignored::Transaction => Denial::Transaction,
+            Ignored::Full => Denial::Quota,
+        };
+        self.host.count_denied(asker, why);
+    }
+
+    /// As what the sender of a request is counted that begins with an id.
+    pub(super) fn party(&self, from: Gid, id: Option<CommId>) -> Asker {
+        if !self.host.is_local(from.ip()) {
+            return Asker::Host;
+        }
+        let slot = id.map(slot_of).filter(|slot| *slot != self.host.slot());
+        slot.map_or(Asker::OwnUser, |slot| self.host.asker(slot))
+    }
+
+    /// Counts a request that claims addresses that its sender cannot have.
+    pub(super) fn count_forged(&self, refusal: Refusal, from: Gid, id: CommId) {
+        if let Refusal::Forged(_) = refusal {
+            let party = self.party(from, Some(id));
+            self.host.count_denied(party, Denial::Origin);
+        }
+    }
+
     /// Whether a process of this host may say what it says.
-    pub(super) fn hears(&self, speaker: Speaker, (from, to): (Gid, Gid), mad: &CmMad) -> bool {
-        let may = speaker.may_say(self.host, (from, to), &mad.message);
+    pub(super) fn hears(&self, speaker: Speaker, between: Between, mad: &CmMad) -> bool {
+        let may = speaker.may_say(self.host, between, &mad.message);
+        let from = between.from;
         if !may {
             let name = mad.message.name();
             tracing::debug!(target: "ferroce::cm", ?speaker, ?from, name, "MAD that its sender may not send is dropped");
@@ -246,23 +285,33 @@ fn frame(from: Gid, to: Gid, mad: &Mad) -> [u8; FRAME] {
     frame
 }
 
-/// Sender, source GID, destination GID, MAD.
-type Framed = (Credentials, Gid, Gid, CmMad);
+/// A message that came to the socket of a port.
+struct Received {
+    /// `None`: the kernel did not say.
+    sender: Option<Credentials>,
+    /// `None`: it makes no sense.
+    said: Option<(Between, CmMad)>,
+}
 
-/// The next frame: `None` if there is none, `Some(None)` for one that makes no sense.
-fn receive(socket: &Dgram) -> io::Result<Option<Option<Framed>>> {
+/// The next message; `None` if there is none.
+fn receive(socket: &Dgram) -> io::Result<Option<Received>> {
     let mut room = [0; FRAME];
     Ok(match socket.recv_from(&mut room)? {
         (Record::Nothing, _) => None,
-        (Record::Whole(FRAME), Some(sender)) => {
-            Some(unframe(&room).map(|(from, to, mad)| (sender, from, to, mad)))
-        }
-        _ => Some(None),
+        (Record::Whole(FRAME), sender) => Some(Received {
+            sender,
+            said: unframe(&room),
+        }),
+        (_, sender) => Some(Received { sender, said: None }),
     })
 }
 
-fn unframe(frame: &[u8; FRAME]) -> Option<(Gid, Gid, CmMad)> {
+fn unframe(frame: &[u8; FRAME]) -> Option<(Between, CmMad)> {
     let (from, rest) = frame.split_first_chunk()?;
     let (to, mad) = rest.split_first_chunk()?;
-    Some((Gid(*from), Gid(*to), CmMad::parse(mad.first_chunk()?).ok()?))
+    let between = Between {
+        from: Gid(*from),
+        to: Gid(*to),
+    };
+    Some((between, CmMad::parse(mad.first_chunk()?).ok()?))
 }

@@ -17,6 +17,7 @@ use super::lookout::Lookout;
 use super::neighbour::Resolving;
 use super::pace::Pace;
 use super::ports::{PortKey, Ports};
+use super::speaker::Between;
 use super::state::IdState;
 use super::waiting::Blocked;
 use crate::Error;
@@ -128,7 +129,7 @@ impl CmService {
             Ok(mad) => mad,
             Err(error) => {
                 tracing::debug!(target: "ferroce::cm", ?from, %error, "MAD dropped");
-                return;
+                return self.count_malformed(via);
             }
         };
         tracing::trace!(target: "ferroce::cm", ?from, ?to, ?via, name = mad.message.name(), "MAD in");
@@ -136,11 +137,24 @@ impl CmService {
             Via::Wire if mad.message.remote_comm_id().is_none() => self.on_stray(from, to, &mad),
             Via::Wire => drop(self.step(|work| work.on_wire(from, to, &mad))),
             Via::Local(speaker) => drop(self.step(|work| {
-                if work.hears(speaker, (from, to), &mad) {
-                    work.state.agent.on_mad(work.now, from, to, &mad);
+                let between = Between { from, to };
+                if work.hears(speaker, between, &mad) {
+                    let asker = speaker.user(work.host).relation.into();
+                    work.give(between, &mad, asker);
                 }
             })),
         }
+    }
+
+    fn count_malformed(&self, via: Via) {
+        let Some(host) = self.0.host.upgrade() else {
+            return;
+        };
+        let asker = match via {
+            Via::Wire => Asker::Host,
+            Via::Local(speaker) => speaker.user(&*host).relation.into(),
+        };
+        host.count_denied(asker, Denial::Malformed);
     }
 
     /// A MAD from another host that names no conversation of this process. It costs its sender

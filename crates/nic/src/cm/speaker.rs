@@ -25,6 +25,13 @@ pub(crate) enum Speaker {
     Port(Credentials),
 }
 
+/// The addresses that a MAD goes between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Between {
+    pub(super) from: Gid,
+    pub(super) to: Gid,
+}
+
 impl Speaker {
     /// Its user.
     pub(super) fn user(self, host: &dyn Host) -> LocalUser {
@@ -35,7 +42,8 @@ impl Speaker {
     }
 
     /// Whether it may send a message from one address to another.
-    pub(super) fn may_say(self, host: &dyn Host, (from, to): (Gid, Gid), said: &Message) -> bool {
+    pub(super) fn may_say(self, host: &dyn Host, between: Between, said: &Message) -> bool {
+        let Between { from, to } = between;
         if !host.is_local(to.ip()) {
             return false;
         }

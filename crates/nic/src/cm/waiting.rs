@@ -12,6 +12,8 @@ use super::channel::BacklogPlace;
 use super::ports::PortKey;
 use super::routing::{Delivery, port_of};
 use super::service::Work;
+use super::speaker::Between;
+use crate::base::denials::Denial;
 
 /// A request on its way: source, destination, MAD.
 pub(super) type Request<'a> = (Gid, Gid, &'a CmMad);
@@ -149,7 +151,12 @@ impl Work<'_> {
             since: self.now,
         };
         let line = Line { port, to, whose };
-        self.state.blocked.push(line, waiting)
+        let has_room = self.state.blocked.push(line, waiting);
+        if !has_room && whose != Whose::Own {
+            let party = self.party(from, mad.message.asking_comm_id());
+            self.host.count_denied(party, Denial::Quota);
+        }
+        has_room
     }
 
     /// Nobody offers a service: somebody may be about to.
@@ -170,7 +177,11 @@ impl Work<'_> {
         let answer = answer_unoffered(mad);
         match (whose, answer) {
             // The one who was asked answers: nobody listens.
-            (Whose::Here, _) => self.state.agent.on_mad(self.now, from, to, mad),
+            (Whose::Here, _) => self.give(
+                Between { from, to },
+                mad,
+                self.party(from, mad.message.asking_comm_id()),
+            ),
             (_, None) => {}
             (Whose::Own, Some(answer)) => self.state.inbox.push_back((to, from, answer)),
             (Whose::Wire, Some(answer)) => self.send_wire(MadPath::reply(from, to), &answer),
@@ -183,7 +194,11 @@ impl Work<'_> {
         let early = self.delivery_here(mad, from).port();
         let waits = early.is_some_and(|port| self.wait(port, (from, to, mad), Whose::Here));
         if !waits {
-            self.state.agent.on_mad(self.now, from, to, mad);
+            self.give(
+                Between { from, to },
+                mad,
+                self.party(from, mad.message.asking_comm_id()),
+            );
         }
     }
 
@@ -286,7 +301,15 @@ impl Work<'_> {
     fn delivered(&mut self, line: Line, w: &Waiting) {
         match line.whose {
             Whose::Here => {
-                self.state.agent.on_mad(self.now, w.from, line.to, &w.mad);
+                let between = Between {
+                    from: w.from,
+                    to: line.to,
+                };
+                self.give(
+                    between,
+                    &w.mad,
+                    self.party(w.from, w.mad.message.asking_comm_id()),
+                );
                 // It takes its place in the backlog before the next one looks.
                 self.pump();
             }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use ferroce_os::clock;
 use ferroce_os::poll::Interest;
-use ferroce_os::unix::{Credentials, LocalUser, Relation};
+use ferroce_os::unix::{Credentials, LocalUser, Relation, owner_of};
 use ferroce_proto::ids::{DEFAULT_PKEY, GSI_QKEY, Gid, Psn, Qpn};
 use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
@@ -141,6 +141,31 @@ impl Host for Nic {
 
     fn count_denied(&self, asker: Asker, why: Denial) {
         self.counters.count_denied(asker, why);
+    }
+
+    fn asker(&self, slot: u16) -> Asker {
+        self.neighbours.asker(slot)
+    }
+
+    fn leaves_out_owner(&self, name: &str) -> bool {
+        // Where the kernel does not say it, the CM's timeout will.
+        let owner = owner_of(name).inspect_err(|error| {
+            tracing::debug!(target: "ferroce::cm", name, %error, "the owner's user is not known");
+        });
+        owner.is_ok_and(|owner| owner.is_some_and(|owner| self.leaves_out(owner)))
+    }
+
+    fn leaves_out_users(&self) -> bool {
+        self.peers.are_own_user()
+    }
+
+    fn leaves_out(&self, owner: Credentials) -> bool {
+        let relation = self.neighbours.identity().relation_of_users(owner);
+        let leaves_out = self.leaves_out_users() && !relation.is_own_user();
+        if leaves_out {
+            self.counters.count_denied(relation.into(), Denial::Peers);
+        }
+        leaves_out
     }
 
     fn reschedule(&self) {

@@ -6,6 +6,7 @@
 mod dgram;
 mod discard;
 mod identity;
+mod owner;
 mod privilege;
 mod process;
 mod seq;
@@ -25,6 +26,7 @@ use crate::thread::uncancellable;
 pub use dgram::Dgram;
 pub use discard::discard;
 pub use identity::{Identity, LocalUser, Relation};
+pub use owner::owner_of;
 pub use privilege::{first_open_port, may_have_low_ports, may_peer_have_low_ports};
 pub use seq::{MAX_DESCRIPTORS, SeqListener, SeqSocket, Waiting};
 

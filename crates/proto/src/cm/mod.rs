@@ -43,6 +43,7 @@ pub use agent::{Agent, Config};
 pub use answer::{answer_unknown, answer_unoffered};
 pub use conversation::Phase;
 pub use ids::Random;
+pub use receive::Ignored;
 pub use timing::{
     CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, MRA_SERVICE_TIMEOUT, PACKET_LIFETIME, ack_timeout,
     cm_time, min_rnr_timer,

@@ -11,36 +11,52 @@ use crate::ids::Gid;
 use crate::mad::{Answered, CmMad, CommId, Message, Mra, Rej, RejReason, Rep, Req, Rtu};
 use crate::time::Time;
 
+/// Why a MAD changes nothing, and is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    /// It names a conversation, and comes from another address than that of the peer.
+    Address,
+    /// It answers a request of this agent with another transaction id than that of the request.
+    Transaction,
+    /// As many requests wait for the owner's answer as there may be.
+    Full,
+}
+
 impl Agent {
     /// A MAD came from `from` to our address `to`.
-    pub fn on_mad(&mut self, now: Time, from: Gid, to: Gid, mad: &CmMad) {
+    ///
+    /// # Errors
+    /// Why it was ignored, although it makes sense.
+    pub fn on_mad(&mut self, now: Time, from: Gid, to: Gid, mad: &CmMad) -> Result<(), Ignored> {
         let path = MadPath::reply(from, to);
-        if self.is_strange(from, mad) {
-            return;
-        }
+        self.check_sender(from, mad)?;
         match &mad.message {
-            Message::Req(req) => self.on_req(now, path, mad.tid, req),
+            Message::Req(req) => return self.on_req(now, path, mad.tid, req),
             Message::Mra(mra) => self.on_mra(now, mra),
             Message::Rep(rep) => self.on_rep(now, path, mad, rep),
             Message::Rtu(rtu) => self.on_rtu(rtu),
             Message::Rej(rej) => self.on_rej(now, rej),
             Message::Dreq(dreq) => self.on_dreq(now, path, mad, dreq),
             Message::Drep(drep) => self.on_drep(now, drep),
-            Message::SidrReq(request) => self.on_sidr_req(now, path, mad.tid, request),
+            Message::SidrReq(request) => return self.on_sidr_req(now, path, mad.tid, request),
             Message::SidrRep(rep) => self.on_sidr_rep(rep),
         }
+        Ok(())
     }
 
-    /// Whether a message for one of our conversations comes from another address than that of the
-    /// conversation's peer, or answers a request that was not sent. Its sender has read or guessed
-    /// the ids.
-    fn is_strange(&self, from: Gid, mad: &CmMad) -> bool {
+    /// Checks that a message for one of our conversations comes from the address of the
+    /// conversation's peer, and answers a request that was sent. The sender of another one has read
+    /// or guessed the ids.
+    fn check_sender(&self, from: Gid, mad: &CmMad) -> Result<(), Ignored> {
         let id = match &mad.message {
             Message::Rej(rej) => self.rejected(rej),
             other => other.remote_comm_id(),
         };
-        id.and_then(|id| self.conversations.get(&id))
-            .is_some_and(|c| c.path.remote != from || !answers(c, mad))
+        match id.and_then(|id| self.conversations.get(&id)) {
+            Some(c) if c.path.remote != from => Err(Ignored::Address),
+            Some(c) if !answers(c, mad) => Err(Ignored::Transaction),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a REQ belongs to a conversation of this agent already: it is a repetition.
@@ -50,25 +66,25 @@ impl Agent {
             .is_some()
     }
 
-    fn on_req(&mut self, now: Time, path: MadPath, tid: u64, req: &Req) {
+    fn on_req(&mut self, now: Time, path: MadPath, tid: u64, req: &Req) -> Result<(), Ignored> {
         if req.local_comm_id.is_none() {
-            return;
+            return Ok(());
         }
         if let Some(known) = self.find_by_remote_id(req.local_ca_guid, req.local_comm_id) {
             self.on_repeated_req(known, path, tid, req);
-            return;
+            return Ok(());
         }
         if let Some(old) = self.find_by_remote_qpn(req.local_ca_guid, req.local_qpn) {
             let rej = reject_request(tid, req, RejReason::STALE_CONNECTION);
             self.send(path, Recipient::Conversation(req.local_comm_id), rej);
             self.close_stale(now, old, path.remote);
-            return;
+            return Ok(());
         }
         if self.half_open_full() {
-            return;
+            return Err(Ignored::Full);
         }
         let Some(id) = self.new_id() else {
-            return;
+            return Ok(());
         };
         self.insert(Conversation {
             remote_id: req.local_comm_id,
@@ -88,6 +104,7 @@ impl Agent {
                 path,
             },
         );
+        Ok(())
     }
 
     /// The asker did not hear from us, or the network repeats itself.

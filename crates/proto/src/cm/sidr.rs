@@ -12,6 +12,7 @@ use alloc::boxed::Box;
 
 use super::agent::Agent;
 use super::conversation::{Conversation, Phase, Resend, State};
+use super::receive::Ignored;
 use super::timing::{CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, SIDR_REPLY_KEPT, cm_time};
 use super::{EventKind, MadPath, Recipient, WrongState};
 use crate::ids::Gid;
@@ -77,21 +78,27 @@ impl Agent {
             .is_some()
     }
 
-    pub(super) fn on_sidr_req(&mut self, now: Time, path: MadPath, tid: u64, request: &SidrReq) {
+    pub(super) fn on_sidr_req(
+        &mut self,
+        now: Time,
+        path: MadPath,
+        tid: u64,
+        request: &SidrReq,
+    ) -> Result<(), Ignored> {
         let remote_id = CommId(request.request_id);
         if let Some(known) = self.find_resolution(path.remote, remote_id) {
             if self.repeats(known, tid, request) {
                 self.repeat_answer(now, known);
-                return;
+                return Ok(());
             }
             // The peer uses the id anew, so it does not wait for the former answer.
             self.remove(known);
         }
         if self.half_open_full() {
-            return;
+            return Err(Ignored::Full);
         }
         let Some(id) = self.new_id() else {
-            return;
+            return Ok(());
         };
         self.insert(Conversation {
             remote_id,
@@ -100,6 +107,7 @@ impl Agent {
         });
         let req = Box::new(*request);
         self.event(id, EventKind::Resolution { req, path });
+        Ok(())
     }
 
     /// Whether a request is the one that a conversation is about. One that still waits for its

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_os::netdev::Interface;
-use ferroce_os::unix::{Credentials, LocalUser, Relation};
+use ferroce_os::unix::{Credentials, LocalUser, Relation, owner_of};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
@@ -38,7 +38,9 @@ pub(super) struct Proc {
     pub(super) reschedules: AtomicUsize,
     /// Senders to its ports are a process of another user that has this slot; none: its own user's.
     pub(super) stranger: Mutex<Option<u16>>,
-    pub(super) refused: AtomicUsize,
+    pub(super) refused: Mutex<Vec<(Asker, Denial)>>,
+    /// Deals with its own user only, and takes each other process for another user's.
+    pub(super) leaves_out_users: Mutex<bool>,
 }
 
 impl Proc {
@@ -54,7 +56,8 @@ impl Proc {
             service: Mutex::default(),
             reschedules: AtomicUsize::new(0),
             stranger: Mutex::default(),
-            refused: AtomicUsize::new(0),
+            refused: Mutex::default(),
+            leaves_out_users: Mutex::default(),
         });
         let host: Arc<dyn Host> = Arc::clone(&proc) as _;
         let service = CmService::new(Arc::downgrade(&host), slot).unwrap();
@@ -242,8 +245,26 @@ impl Host for Proc {
     fn owns_slot(&self, _sender: Credentials, slot: u16) -> bool {
         lock(&self.stranger).is_none_or(|stranger| stranger == slot)
     }
-    fn count_denied(&self, _asker: Asker, _why: Denial) {
-        self.refused.fetch_add(1, Ordering::SeqCst);
+    fn count_denied(&self, asker: Asker, why: Denial) {
+        lock(&self.refused).push((asker, why));
+    }
+    fn asker(&self, slot: u16) -> Asker {
+        let stranger = lock(&self.stranger).is_some_and(|stranger| stranger == slot);
+        if stranger {
+            Asker::OtherUser
+        } else {
+            Asker::OwnUser
+        }
+    }
+    fn leaves_out_users(&self) -> bool {
+        *lock(&self.leaves_out_users)
+    }
+    /// Each owner is another user's process.
+    fn leaves_out_owner(&self, name: &str) -> bool {
+        owner_of(name).expect("netlink").is_some()
+    }
+    fn leaves_out(&self, _owner: Credentials) -> bool {
+        true
     }
     fn reschedule(&self) {
         self.reschedules.fetch_add(1, Ordering::SeqCst);

@@ -11,6 +11,7 @@ use super::net::*;
 use super::pair::Pair;
 use super::process::*;
 use super::program::*;
+use crate::base::denials::{Asker, Denial};
 use crate::base::sync::lock;
 use crate::cm::{EventKind, Via};
 use crate::link::Addressing;
@@ -131,14 +132,60 @@ fn senders_that_cannot_be_are_ignored() {
         service.on_mad(gid(from), gid("10.0.0.1"), &mad, Via::Wire);
     }
     assert!(lock(&p.net.wire_log).is_empty() && lock(&p.net.flight).is_empty());
+    let refused = || std::mem::take(&mut *lock(&p.client.refused));
+    assert_eq!(refused(), [(Asker::Host, Denial::Origin); 7]);
     service.on_mad(gid("10.0.0.9"), gid("10.0.0.1"), &[0xff; 256], Via::Wire);
     assert!(lock(&p.net.wire_log).is_empty());
+    assert_eq!(refused(), [(Asker::Host, Denial::Malformed)]);
     service.on_mad(gid("10.0.0.9"), gid("10.0.0.1"), &mad, Via::Wire);
     assert_eq!(
         lock(&p.net.wire_log).len(),
         1,
         "an honest stranger gets its DREP"
     );
+    assert_eq!(refused(), []);
+}
+
+/// A MAD that names a conversation of a peer, and comes from another host.
+#[test]
+fn what_is_said_in_a_peers_conversation_is_counted() {
+    let p = Pair::new(1, "10.0.0.2");
+    let (a, _b) = p.establish();
+    a.disconnect().unwrap();
+    let log = lock(&p.net.wire_log).clone();
+    let (_, dreq) = log
+        .iter()
+        .find(|(_, mad)| mad.message.name() == "DREQ")
+        .expect("a DREQ");
+    let service = p.server.service();
+    lock(&p.server.refused).clear();
+    service.on_mad(gid("10.0.0.9"), gid("10.0.0.2"), &dreq.emit(), Via::Wire);
+    assert_eq!(
+        *lock(&p.server.refused),
+        [(Asker::Host, Denial::Origin)],
+        "it is not the peer"
+    );
+}
+
+#[test]
+fn the_port_of_a_user_that_is_left_out_is_not_asked() {
+    let p = Pair::new(0, "127.0.0.1");
+    *lock(&p.client.leaves_out_users) = true;
+    let a = p.client.id(&p.client_events);
+    a.resolve_addr(None, p.to, Duration::ZERO).unwrap();
+    expect(&p.client_events, EventKind::AddrError, -libc::EACCES);
+    // Nobody listens there so far: another user may, until the program connects.
+    let mut to = p.to;
+    to.set_port(p.to.port().wrapping_add(1).max(1024));
+    let a = p.client.id(&p.client_events);
+    a.resolve_addr(None, to, Duration::ZERO).unwrap();
+    a.resolve_route(Duration::ZERO).unwrap();
+    expect(&p.client_events, EventKind::AddrResolved, 0);
+    expect(&p.client_events, EventKind::RouteResolved, 0);
+    let name = format!("{}port/tcp/{}", p.net.names, to.port());
+    let _listener = Dgram::bind(&name).unwrap();
+    let refused = a.connect(&param(b"")).expect_err("another user listens");
+    assert_eq!(refused.errno, libc::EACCES, "{refused}");
 }
 
 #[test]
@@ -166,6 +213,10 @@ fn junk_on_a_port_is_dropped() {
         p.server.read_ports();
     }
     p.server.read_ports();
+    assert_eq!(
+        *lock(&p.server.refused),
+        [(Asker::OwnUser, Denial::Malformed); 5]
+    );
     let _ends = p.establish();
 }
 

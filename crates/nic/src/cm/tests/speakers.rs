@@ -2,7 +2,6 @@
 //! theirs.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
 
 use ferroce_os::unix::{Dgram, LocalUser, Relation};
 use ferroce_proto::ids::{Gid, Guid, Qpn};
@@ -11,12 +10,15 @@ use ferroce_proto::mad::{CmMad, CommId, IpCmHeader, Mad, Message, PathSpec, Req}
 use super::net::*;
 use super::pair::Pair;
 use super::program::*;
+use crate::base::denials::{Asker, Denial};
 use crate::base::sync::lock;
 use crate::cm::ports::PortKey;
 use crate::cm::{EventKind, PortSpace, Speaker, Via};
 
 /// The slot of the other user's process.
 const STRANGER: u16 = 900;
+/// How it is counted that such a process claims what it is not.
+const FORGED: (Asker, Denial) = (Asker::OtherUser, Denial::Origin);
 
 fn gid(ip: &str) -> Gid {
     Gid::from_ip(ip.parse().unwrap())
@@ -92,17 +94,19 @@ fn a_stranger_asks_a_port_in_its_own_name_only() {
         (here, 0),
         (gid("224.0.0.1"), STRANGER),
     ] {
-        let refused = p.server.refused.load(Ordering::SeqCst);
+        lock(&p.server.refused).clear();
         put(&p, p.to, (from, &request(&p, slot, 1, claims)));
         p.net.settle();
         expect_nothing(&p.server_events);
-        assert_eq!(p.server.refused.load(Ordering::SeqCst), refused + 1);
+        assert_eq!(*lock(&p.server.refused), [FORGED]);
     }
     // What is inside is turned away.
     for claims in [["10.0.0.99", "10.0.0.2"], ["10.0.0.2", "10.0.0.99"]] {
+        lock(&p.server.refused).clear();
         put(&p, p.to, (here, &request(&p, STRANGER, 2, claims)));
         p.net.settle();
         expect_nothing(&p.server_events);
+        assert_eq!(*lock(&p.server.refused), [FORGED]);
     }
     put(&p, p.to, (here, &request(&p, STRANGER, 3, claims)));
     p.net.settle();
@@ -142,7 +146,8 @@ fn a_stranger_says_by_its_link_only_what_is_its_own() {
     // Not even a process that passes on what comes from other hosts speaks for another one of this
     // host.
     say(STRANGER, Relation::Own, from);
-    assert_eq!(p.server.refused.load(Ordering::SeqCst), 3);
+    let own = (Asker::OwnUser, Denial::Origin);
+    assert_eq!(*lock(&p.server.refused), [FORGED, FORGED, own]);
     p.expect_nothing();
     say(12, Relation::Foreign, from);
     expect(&p.server_events, EventKind::Disconnected, 0);

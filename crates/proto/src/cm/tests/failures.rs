@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::world::*;
-use crate::cm::{Agent, EventKind, Phase};
+use crate::cm::{Agent, EventKind, Ignored, Phase};
 use crate::ids::Gid;
 use crate::mad::{Answered, CmMad, CommId, Message, Rej, RejReason, Rep};
 
@@ -312,8 +312,19 @@ fn an_answer_repeats_the_transaction_id() {
         w.run(Duration::from_millis(10));
         w.expect_events(A, &[]);
         w.expect_phase(A, a, Some(Phase::ReqSent));
+        assert_eq!(w.ignored.pop(), Some(Ignored::Transaction));
     }
     let [_, message] = answers;
+    w.post(
+        gid(7),
+        gid(A),
+        &CmMad {
+            tid,
+            message: message.clone(),
+        },
+    );
+    w.run(Duration::from_millis(10));
+    assert_eq!(w.ignored.pop(), Some(Ignored::Address));
     w.post(gid(B), gid(A), &CmMad { tid, message });
     w.run(Duration::from_millis(10));
     w.expect_events(A, &["Rejected 28"]);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::string::String;
 use std::vec::Vec;
 
-use crate::cm::{Agent, Config, Event, EventKind, MadPath, Output, Phase, Random};
+use crate::cm::{Agent, Config, Event, EventKind, Ignored, MadPath, Output, Phase, Random};
 use crate::ids::{DEFAULT_PKEY, Gid, Guid, Psn, Qpn};
 use crate::mad::{CmMad, CommId, Mad, Message, PathSpec, PrivateData, Rej, Rep, Req, ServiceId};
 use crate::time::Time;
@@ -39,6 +39,8 @@ pub(super) struct World {
     /// Drops the messages of this name.
     pub(super) censored: Option<&'static str>,
     pub(super) last_sent: Option<CmMad>,
+    /// Why agents ignored messages.
+    pub(super) ignored: Vec<Ignored>,
     flight: BTreeMap<(Time, u64), (Gid, Gid, Mad)>,
     sequence: u64,
     random: u64,
@@ -98,6 +100,7 @@ impl World {
             censored: None,
             last_sent: None,
             flight: BTreeMap::new(),
+            ignored: Vec::new(),
             sequence: 0,
             random: seed.wrapping_mul(2).wrapping_add(1),
         }
@@ -155,7 +158,8 @@ impl World {
                 let (from, to, mad) = entry.remove();
                 let mad = CmMad::parse(&mad).unwrap();
                 if let Some(i) = (0..self.agents.len()).find(|&i| gid(i) == to) {
-                    self.agents[i].on_mad(self.now, from, to, &mad);
+                    let taken = self.agents[i].on_mad(self.now, from, to, &mad);
+                    self.ignored.extend(taken.err());
                 }
                 self.collect();
             }

@@ -28,6 +28,8 @@ pub(super) fn add(all: &mut Catalogue) {
         LIMIT,
         peers,
     );
+    let here = Place::Loopback;
+    all.at("attacks.peers", here, User::Ordinary, LIMIT, own_user);
     all.at(
         "attacks.no-proc",
         Place::Loopback,
@@ -89,6 +91,29 @@ fn peers(stage: &Stage) -> Outcome {
     ask(&format!("own-user,{}", stage.ipv4()))?.succeed()?;
     server.signal(Signal::SIGKILL)?;
     server.killed_by(Signal::SIGKILL)
+}
+
+/// `FERROCE_PEERS=own-user` asked from the client's side: a listener of another user is refused when
+/// its address is resolved, and the own user's is not.
+fn own_user(stage: &Stage) -> Outcome {
+    let program = stage.built("victim");
+    for (server_user, left_out) in [(User::Second, true), (User::Ordinary, false)] {
+        let server = [&*program, "server"];
+        let mut server = stage.program(Side::A, &server).user(server_user).start()?;
+        let port = port_of(&mut server)?;
+        let words = [&*program, "client", stage.ipv4(), &port, "20"];
+        let mut client = stage.program(Side::B, &words);
+        let mut client = client.env("FERROCE_PEERS", "own-user").start()?;
+        if left_out {
+            client.refuse()?;
+            contains(&client.output(), "RDMA_CM_EVENT_ADDR_ERROR with status -13")?;
+        } else {
+            client.succeed()?;
+        }
+        server.signal(Signal::SIGKILL)?;
+        server.killed_by(Signal::SIGKILL)?;
+    }
+    Ok(())
 }
 
 /// Everything works where `/proc` is not mounted, by packets, and one line says so.

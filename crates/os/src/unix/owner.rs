@@ -1,0 +1,123 @@
+//! Whose socket has an abstract name: asked of the kernel, since a socket for single messages does
+//! not tell (`sock_diag(7)`).
+
+use std::ffi::c_int;
+use std::io;
+
+use super::Credentials;
+use crate::netlink::{self, HEADER, split, word};
+use crate::sys;
+
+/// `NETLINK_SOCK_DIAG` and `SOCK_DIAG_BY_FAMILY`.
+const SOCK_DIAG: c_int = 4;
+const BY_FAMILY: u16 = 20;
+/// `UDIAG_SHOW_NAME` and `UDIAG_SHOW_UID`.
+const SHOW: u32 = 0x01 | 0x40;
+/// `UNIX_DIAG_NAME` and `UNIX_DIAG_UID`.
+const NAME: u16 = 0;
+const UID: u16 = 7;
+/// Sockets without a peer: the bit of `TCP_CLOSE`.
+const UNCONNECTED: u32 = 1 << 7;
+/// Bytes of `struct unix_diag_msg`.
+const FIXED: usize = 16;
+/// Room for a part of the answer; the kernel makes none larger.
+const ROOM: usize = 32 << 10;
+
+/// The user of the socket for single messages that has an abstract name, as this process's user
+/// namespace numbers users. `None`: no such socket has it.
+///
+/// The user is that of the process when it made the socket. The process is not told.
+///
+/// # Errors
+/// A sandbox that forbids netlink, or a kernel without `CONFIG_UNIX_DIAG` or before 5.3.
+pub fn owner_of(name: &str) -> io::Result<Option<Credentials>> {
+    let fd = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, SOCK_DIAG)?;
+    netlink::send(&fd, &request())?;
+    let wanted = [b"\0", name.as_bytes()].concat();
+    loop {
+        let part = netlink::receive(&fd, ROOM)?;
+        let mut rest = &part[..];
+        while let Some((kind, body, next)) = split(rest) {
+            rest = next;
+            match c_int::from(kind) {
+                libc::NLMSG_DONE => return Ok(None),
+                libc::NLMSG_ERROR => return Err(netlink::error(body)),
+                _ => {}
+            }
+            let Some(attributes) = body.get(FIXED..).filter(|_| is_for_messages(body)) else {
+                continue;
+            };
+            if netlink::attribute(attributes, NAME) != Some(&wanted) {
+                continue;
+            }
+            let uid = netlink::attribute(attributes, UID).and_then(|bytes| word(bytes, 0));
+            let uid = uid.ok_or(io::ErrorKind::Unsupported)?;
+            return Ok(Some(Credentials {
+                pid: 0,
+                uid,
+                process: None,
+            }));
+        }
+        if part.is_empty() || !rest.is_empty() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+}
+
+/// A question for all Unix sockets of this network namespace (`struct unix_diag_req`).
+fn request() -> Vec<u8> {
+    let flags = u16::try_from(libc::NLM_F_REQUEST | libc::NLM_F_DUMP);
+    let flags = flags.expect("invariant: both are of 16 bits");
+    let family = u32::try_from(libc::AF_UNIX).expect("invariant: 1");
+    let mut bytes = vec![0; HEADER];
+    bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+    // The family is a byte, and three that are zero follow it.
+    bytes.extend(family.to_le_bytes());
+    for number in [UNCONNECTED, 0, SHOW, 0, 0] {
+        bytes.extend(number.to_ne_bytes());
+    }
+    let len = u32::try_from(bytes.len()).expect("invariant: 40");
+    bytes[..4].copy_from_slice(&len.to_ne_bytes());
+    bytes
+}
+
+/// Whether a socket is for single messages.
+fn is_for_messages(body: &[u8]) -> bool {
+    body.get(1)
+        .is_some_and(|kind| c_int::from(*kind) == libc::SOCK_DGRAM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random;
+    use crate::unix::{Dgram, SeqListener};
+
+    #[test]
+    fn the_owner_of_a_name_is_told() {
+        let name = format!("ferroce-test/{:016x}/owner", random::u64());
+        assert_eq!(owner_of(&name).expect("netlink"), None);
+        // Names of another kind of socket are other names.
+        let _listener = SeqListener::bind(&name).expect("free");
+        assert_eq!(owner_of(&name).expect("netlink"), None);
+        let longer = Dgram::bind(&format!("{name}/longer")).expect("free");
+        assert_eq!(owner_of(&name).expect("netlink"), None);
+        let socket = Dgram::bind(&name).expect("free");
+        let owner = owner_of(&name).expect("netlink").expect("this process");
+        assert_eq!(owner.uid, Credentials::own().uid);
+        drop((socket, longer));
+        assert_eq!(owner_of(&name).expect("netlink"), None);
+    }
+
+    #[test]
+    fn it_is_found_among_many() {
+        let name = |n: u32| format!("ferroce-test/{}/{n}", std::process::id());
+        let sockets: Vec<_> = (0..600).map(|n| Dgram::bind(&name(n))).collect();
+        assert!(sockets.iter().all(Result::is_ok));
+        for n in [0, 299, 599] {
+            assert!(owner_of(&name(n)).expect("netlink").is_some(), "{n}");
+        }
+        assert_eq!(owner_of(&name(600)).expect("netlink"), None);
+    }
+}
