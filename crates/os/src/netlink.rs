@@ -186,9 +186,10 @@ pub(crate) fn receive(fd: &Fd, room: usize) -> io::Result<Vec<u8>> {
 
 /// What a message of type `NLMSG_ERROR` says.
 pub(crate) fn error(body: &[u8]) -> io::Error {
-    word(body, 0).map_or(io::ErrorKind::InvalidData.into(), |code| {
-        io::Error::from_raw_os_error(code.cast_signed().saturating_neg())
-    })
+    let Some(code) = word(body, 0) else {
+        return io::ErrorKind::InvalidData.into();
+    };
+    io::Error::from_raw_os_error(code.cast_signed().saturating_neg())
 }
 
 /// The value of an attribute.

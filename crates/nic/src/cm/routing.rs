@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ferroce_os::unix::{Credentials, Dgram, Record};
+use ferroce_os::unix::{Credentials, Dgram, Record, Relation};
 use ferroce_proto::cm::{Ignored, MadPath, Outgoing, Recipient};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, CommId, Mad, Message, ServiceId};
@@ -26,6 +26,15 @@ pub(super) struct Forwarded {
     pub(super) mad: CmMad,
     /// The slot of the process that it is from, if it is from this host.
     pub(super) asker: Option<u16>,
+}
+
+/// A message that came to a port.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    /// Another user's process has sent it.
+    pub(super) is_foreign: bool,
+    /// `None`: it makes no sense, or its sender may not say it.
+    pub(super) request: Option<Forwarded>,
 }
 
 /// How far a request to a port of this host came.
@@ -172,29 +181,34 @@ impl Work<'_> {
         }
     }
 
-    /// The next request from another process of this host, or forwarded by one, that has come to a
-    /// port: `None` if there is none, `Some(None)` for something that makes no sense.
-    pub(super) fn next_request(&self, key: PortKey) -> Option<Option<Forwarded>> {
+    /// The next message to a port: a request of another process of this host, or forwarded by one.
+    pub(super) fn next_request(&self, key: PortKey) -> Option<Arrived> {
         let received = receive(self.state.ports.socket(key)?).inspect_err(|error| {
             tracing::warn!(target: "ferroce::cm", %error, ?key, "claim of a port unreadable");
         });
         let Received { sender, said } = received.ok()??;
         let speaker = sender.map(Speaker::Port);
+        let relation = speaker.map_or(Relation::Foreign, |s| s.user(self.host).relation);
+        let is_foreign = relation == Relation::Foreign;
         let Some((between, mad)) = said else {
             tracing::debug!(target: "ferroce::cm", ?key, "malformed request dropped");
-            if let Some(speaker) = speaker {
-                let asker = speaker.user(self.host).relation.into();
-                self.host.count_denied(asker, Denial::Malformed);
-            }
-            return Some(None);
+            self.host.count_denied(relation.into(), Denial::Malformed);
+            return Some(Arrived {
+                is_foreign,
+                request: None,
+            });
         };
         let heard = speaker.is_some_and(|speaker| self.hears(speaker, between, &mad));
-        Some(heard.then(|| Forwarded {
+        let request = heard.then(|| Forwarded {
             from: between.from,
             to: between.to,
             asker: self.asker(between.from, &mad.message),
             mad,
-        }))
+        });
+        Some(Arrived {
+            is_foreign,
+            request,
+        })
     }
 
     /// Gives a MAD to the conversations, and counts one that they ignore.

@@ -1,6 +1,7 @@
 //! The service: its lock, its clockwork, and what comes in.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -42,6 +43,14 @@ const STRAYS_SAVED: Duration = Duration::from_millis(20);
 const STRAY_MOST: Duration = Duration::from_micros(100);
 /// No deadline.
 const NEVER: u64 = u64::MAX;
+
+/// How many messages were read from the socket of a port.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) all: usize,
+    /// Those of processes of other users.
+    pub(crate) of_others: usize,
+}
 
 /// The connection manager of this process. Cheap to clone; all clones are the same service.
 #[derive(Clone, Debug)]
@@ -176,21 +185,33 @@ impl CmService {
     /// A descriptor that the host watches for us is readable. Before a request of another process
     /// of this host is taken, `meet` gets the slot: if the one that had it before is gone,
     /// [`on_process_gone`](Self::on_process_gone) has to be called first.
-    pub(crate) fn on_readable(&self, token: u64, meet: &mut dyn FnMut(u16)) {
+    pub(crate) fn on_readable(&self, token: u64, meet: &mut dyn FnMut(u16)) -> Heard {
+        let mut heard = Heard::default();
         let Some(key) = PortKey::from_token(token) else {
-            return;
+            return heard;
         };
         self.step(|work| work.state.ports.answer_bell(key));
         for _ in 0..READ_BATCH {
             let Some(next) = self.step(|work| work.next_request(key)).flatten() else {
-                return;
+                break;
             };
-            let Some(request) = next else { continue };
+            heard.all += 1;
+            heard.of_others += usize::from(next.is_foreign);
+            let Some(request) = next.request else {
+                continue;
+            };
             if let Some(slot) = request.asker {
                 meet(slot);
             }
             self.step(|work| work.take_in(request.from, request.to, &request.mad));
         }
+        heard
+    }
+
+    /// The socket that claims a port, by the token that the host watches it with.
+    pub(crate) fn port_fd(&self, token: u64) -> Option<RawFd> {
+        let key = PortKey::from_token(token)?;
+        self.look(|state| state.ports.socket(key).map(AsRawFd::as_raw_fd))
     }
 
     /// When [`on_deadline`](Self::on_deadline) wants to be called.

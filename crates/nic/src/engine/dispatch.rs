@@ -40,6 +40,8 @@ pub(super) struct Dispatch {
     packets: usize,
     /// Packets from the wire that queue pairs of this process took, or other processes, all told.
     taken: usize,
+    /// What came from other processes of this host and was for no queue pair, all told.
+    unwanted: usize,
     strays: Strays,
     /// Short rings that other processes offer.
     offers: Vec<ShortRingOffer>,
@@ -78,6 +80,12 @@ impl Dispatch {
         self.taken
     }
 
+    /// What came from other processes of this host and was for no queue pair, so far. A MAD is:
+    /// anybody may send them.
+    pub(super) fn unwanted(&self) -> usize {
+        self.unwanted
+    }
+
     /// Who has asked which paths there are.
     pub(super) fn take_questions(&mut self) -> Vec<LinkId> {
         std::mem::take(&mut self.questions)
@@ -100,20 +108,25 @@ impl Dispatch {
                 let brief = self.deliver_brief(nic, came, bytes, now);
                 let taken = brief.unwrap_or_else(|| self.deliver(nic, came, bytes, now));
                 if let Err((by, why)) = taken {
+                    self.unwanted += 1;
                     nic.drop_packet(came, by, why);
                     self.send_notice(nic, origin, by);
                 }
             }
             LocalFrame::Forwarded { by, inbound } => {
                 if !nic.takes_wire_from(by, inbound.addressing.dst) {
+                    self.unwanted += 1;
                     nic.counters()
                         .count_denied(by.relation.into(), Denial::Origin);
                     return;
                 }
                 if !nic.admits_host(inbound.addressing.src.ip()) {
+                    self.unwanted += 1;
                     return nic.deny_host();
                 }
+                let taken = self.taken;
                 self.on_own(nic, &inbound, now);
+                self.unwanted += usize::from(self.taken == taken);
                 self.on_stray(nic, &inbound);
             }
             LocalFrame::Mad {
@@ -121,7 +134,10 @@ impl Dispatch {
                 src,
                 dst,
                 mad,
-            } => nic.cm().on_mad(src, dst, mad, Via::Local(speaker)),
+            } => {
+                self.unwanted += 1;
+                nic.cm().on_mad(src, dst, mad, Via::Local(speaker));
+            }
             LocalFrame::Board {
                 from_slot,
                 pid,
@@ -140,6 +156,7 @@ impl Dispatch {
                 nic.boards().on_unshared(from_slot, number);
             }
             LocalFrame::Dropped { qpn, by } => {
+                self.unwanted += 1;
                 if let Some(qp) = nic.qps().find(qpn) {
                     qp.on_dropped(by, now);
                 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use ferroce_os::clock;
 use ferroce_os::poll::Interest;
-use ferroce_os::unix::{Credentials, LocalUser, Relation, owner_of};
+use ferroce_os::unix::{Credentials, LocalUser, Relation, SocketKind, owner_of};
 use ferroce_proto::ids::{DEFAULT_PKEY, GSI_QKEY, Gid, Psn, Qpn};
 use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
@@ -149,7 +149,7 @@ impl Host for Nic {
 
     fn leaves_out_owner(&self, name: &str) -> bool {
         // Where the kernel does not say it, the CM's timeout will.
-        let owner = owner_of(name).inspect_err(|error| {
+        let owner = owner_of(name, SocketKind::Messages).inspect_err(|error| {
             tracing::debug!(target: "ferroce::cm", name, %error, "the owner's user is not known");
         });
         owner.is_ok_and(|owner| owner.is_some_and(|owner| self.leaves_out(owner)))

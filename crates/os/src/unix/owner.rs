@@ -16,35 +16,63 @@ const SHOW: u32 = 0x01 | 0x40;
 /// `UNIX_DIAG_NAME` and `UNIX_DIAG_UID`.
 const NAME: u16 = 0;
 const UID: u16 = 7;
-/// Sockets without a peer: the bit of `TCP_CLOSE`.
+/// The states of sockets without a peer and of listeners: the bits of `TCP_CLOSE` and `TCP_LISTEN`.
 const UNCONNECTED: u32 = 1 << 7;
+const LISTENING: u32 = 1 << 10;
 /// Bytes of `struct unix_diag_msg`.
 const FIXED: usize = 16;
 /// Room for a part of the answer; the kernel makes none larger.
 const ROOM: usize = 32 << 10;
 
-/// The user of the socket for single messages that has an abstract name, as this process's user
-/// namespace numbers users. `None`: no such socket has it.
+/// What a socket that has a name is for. Each kind has names of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketKind {
+    /// Single messages ([`Dgram`](super::Dgram)).
+    Messages,
+    /// Connections ([`SeqListener`](super::SeqListener)).
+    Listener,
+}
+
+impl SocketKind {
+    fn state(self) -> u32 {
+        match self {
+            Self::Messages => UNCONNECTED,
+            Self::Listener => LISTENING,
+        }
+    }
+
+    /// Whether an answer is about such a socket.
+    fn is_in(self, body: &[u8]) -> bool {
+        let kind = match self {
+            Self::Messages => libc::SOCK_DGRAM,
+            Self::Listener => libc::SOCK_SEQPACKET,
+        };
+        body.get(1).is_some_and(|found| c_int::from(*found) == kind)
+    }
+}
+
+/// The user of the socket that has an abstract name, as this process's user namespace numbers
+/// users. `None`: no socket of this kind has it.
 ///
 /// The user is that of the process when it made the socket. The process is not told.
 ///
 /// # Errors
 /// A sandbox that forbids netlink, or a kernel without `CONFIG_UNIX_DIAG` or before 5.3.
-pub fn owner_of(name: &str) -> io::Result<Option<Credentials>> {
+pub fn owner_of(name: &str, kind: SocketKind) -> io::Result<Option<Credentials>> {
     let fd = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, SOCK_DIAG)?;
-    netlink::send(&fd, &request())?;
+    netlink::send(&fd, &request(kind))?;
     let wanted = [b"\0", name.as_bytes()].concat();
     loop {
         let part = netlink::receive(&fd, ROOM)?;
         let mut rest = &part[..];
-        while let Some((kind, body, next)) = split(rest) {
+        while let Some((message, body, next)) = split(rest) {
             rest = next;
-            match c_int::from(kind) {
+            match c_int::from(message) {
                 libc::NLMSG_DONE => return Ok(None),
                 libc::NLMSG_ERROR => return Err(netlink::error(body)),
                 _ => {}
             }
-            let Some(attributes) = body.get(FIXED..).filter(|_| is_for_messages(body)) else {
+            let Some(attributes) = body.get(FIXED..).filter(|_| kind.is_in(body)) else {
                 continue;
             };
             if netlink::attribute(attributes, NAME) != Some(&wanted) {
@@ -65,7 +93,7 @@ pub fn owner_of(name: &str) -> io::Result<Option<Credentials>> {
 }
 
 /// A question for all Unix sockets of this network namespace (`struct unix_diag_req`).
-fn request() -> Vec<u8> {
+fn request(kind: SocketKind) -> Vec<u8> {
     let flags = u16::try_from(libc::NLM_F_REQUEST | libc::NLM_F_DUMP);
     let flags = flags.expect("invariant: both are of 16 bits");
     let family = u32::try_from(libc::AF_UNIX).expect("invariant: 1");
@@ -74,18 +102,12 @@ fn request() -> Vec<u8> {
     bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
     // The family is a byte, and three that are zero follow it.
     bytes.extend(family.to_le_bytes());
-    for number in [UNCONNECTED, 0, SHOW, 0, 0] {
+    for number in [kind.state(), 0, SHOW, 0, 0] {
         bytes.extend(number.to_ne_bytes());
     }
     let len = u32::try_from(bytes.len()).expect("invariant: 40");
     bytes[..4].copy_from_slice(&len.to_ne_bytes());
     bytes
-}
-
-/// Whether a socket is for single messages.
-fn is_for_messages(body: &[u8]) -> bool {
-    body.get(1)
-        .is_some_and(|kind| c_int::from(*kind) == libc::SOCK_DGRAM)
 }
 
 #[cfg(test)]
@@ -94,20 +116,26 @@ mod tests {
     use crate::random;
     use crate::unix::{Dgram, SeqListener};
 
+    /// The user who has a name.
+    fn user(name: &str, kind: SocketKind) -> Option<u32> {
+        let owner = owner_of(name, kind).expect("netlink");
+        owner.map(|owner| owner.uid)
+    }
+
     #[test]
     fn the_owner_of_a_name_is_told() {
         let name = format!("ferroce-test/{:016x}/owner", random::u64());
-        assert_eq!(owner_of(&name).expect("netlink"), None);
-        // Names of another kind of socket are other names.
-        let _listener = SeqListener::bind(&name).expect("free");
-        assert_eq!(owner_of(&name).expect("netlink"), None);
+        let own = Some(Credentials::own().uid);
+        let (messages, listener) = (SocketKind::Messages, SocketKind::Listener);
+        assert_eq!([user(&name, messages), user(&name, listener)], [None; 2]);
         let longer = Dgram::bind(&format!("{name}/longer")).expect("free");
-        assert_eq!(owner_of(&name).expect("netlink"), None);
-        let socket = Dgram::bind(&name).expect("free");
-        let owner = owner_of(&name).expect("netlink").expect("this process");
-        assert_eq!(owner.uid, Credentials::own().uid);
-        drop((socket, longer));
-        assert_eq!(owner_of(&name).expect("netlink"), None);
+        let first = SeqListener::bind(&name).expect("free");
+        assert_eq!([user(&name, messages), user(&name, listener)], [None, own]);
+        let second = Dgram::bind(&name).expect("free");
+        drop(first);
+        assert_eq!([user(&name, messages), user(&name, listener)], [own, None]);
+        drop((second, longer));
+        assert_eq!(user(&name, messages), None);
     }
 
     #[test]
@@ -116,8 +144,8 @@ mod tests {
         let sockets: Vec<_> = (0..600).map(|n| Dgram::bind(&name(n))).collect();
         assert!(sockets.iter().all(Result::is_ok));
         for n in [0, 299, 599] {
-            assert!(owner_of(&name(n)).expect("netlink").is_some(), "{n}");
+            assert!(user(&name(n), SocketKind::Messages).is_some(), "{n}");
         }
-        assert_eq!(owner_of(&name(600)).expect("netlink"), None);
+        assert_eq!(user(&name(600), SocketKind::Messages), None);
     }
 }

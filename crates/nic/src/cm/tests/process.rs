@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_os::netdev::Interface;
-use ferroce_os::unix::{Credentials, LocalUser, Relation, owner_of};
+use ferroce_os::unix::{Credentials, LocalUser, Relation, SocketKind, owner_of};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
@@ -90,8 +90,8 @@ impl Proc {
         if !*lock(&self.asleep) {
             let tokens: Vec<u64> = lock(&self.watched).values().copied().collect();
             tokens.into_iter().for_each(|token| {
-                self.service()
-                    .on_readable(token, &mut |slot| self.net.end_predecessor(self, slot));
+                let mut meet = |slot| self.net.end_predecessor(self, slot);
+                self.service().on_readable(token, &mut meet);
             });
         }
     }
@@ -261,7 +261,9 @@ impl Host for Proc {
     }
     /// Each owner is another user's process.
     fn leaves_out_owner(&self, name: &str) -> bool {
-        owner_of(name).expect("netlink").is_some()
+        owner_of(name, SocketKind::Messages)
+            .expect("netlink")
+            .is_some()
     }
     fn leaves_out(&self, _owner: Credentials) -> bool {
         true

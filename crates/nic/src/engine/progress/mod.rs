@@ -1,6 +1,7 @@
 //! One round of work: what came in, what is due, whose turn it is. The device thread and polling
 //! programs run it, one at a time.
 
+mod held_up;
 mod hot;
 mod receive;
 mod unwanted;
@@ -12,6 +13,7 @@ use ferroce_os::poll::Event;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
+use self::held_up::HeldUp;
 use self::hot::Hot;
 use self::unwanted::Unwanted;
 use super::dispatch::Dispatch;
@@ -46,8 +48,8 @@ pub(super) struct Progress {
     dispatch: Dispatch,
     short_rings: WatchedShortRings,
     due: Vec<Qpn>,
-    /// Slots whose processes have made themselves known: perhaps others have had them before.
-    newcomers: Vec<u16>,
+    /// Processes that have made themselves known: perhaps others have had their slots before.
+    newcomers: Vec<Newcomer>,
     /// The timer of links that have said no hello.
     silence_ends: Option<Time>,
     /// When new links are accepted again, after some were refused.
@@ -56,6 +58,7 @@ pub(super) struct Progress {
     polled: Vec<Event>,
     hot: Hot,
     unwanted: Unwanted,
+    held_up: HeldUp,
     /// When a polling program looked at the descriptors last.
     looked: Time,
     /// Those since the last one that had something to do.
@@ -67,6 +70,14 @@ pub(super) struct Progress {
     may_be_silent: u32,
     /// When a poll looked at the clock last.
     seen: Time,
+}
+
+/// A process that has made itself known.
+#[derive(Clone, Copy, Debug)]
+struct Newcomer {
+    slot: u16,
+    /// It is another user's.
+    is_foreign: bool,
 }
 
 impl Progress {
@@ -82,6 +93,7 @@ impl Progress {
             polled: Vec::new(),
             hot: Hot::default(),
             unwanted: Unwanted::default(),
+            held_up: HeldUp::default(),
             looked: Time(0),
             idle: 0,
             served: 0,

@@ -12,8 +12,9 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
 use super::super::token::Token;
-use super::unwanted::{LISTENER, Unwanted};
-use super::{Progress, TURN_BUDGET};
+use super::held_up::Held;
+use super::unwanted::{LISTENER, USERS, Unwanted};
+use super::{Newcomer, Progress, TURN_BUDGET};
 use crate::Nic;
 use crate::Qp;
 use crate::base::counters::DropReason;
@@ -39,8 +40,8 @@ const REFUSAL_BUDGET: usize = 64;
 /// After a link was refused, others wait for so long.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 
-/// In the table of timers, the entry of links that have said no hello, and of the listener. QP0
-/// does not exist on Ethernet.
+/// In the table of timers, the entry of links that have said no hello, of the listener, and of what
+/// is held up. QP0 does not exist on Ethernet.
 const SILENT_LINKS: Qpn = Qpn::SMI;
 
 impl Progress {
@@ -62,8 +63,13 @@ impl Progress {
             Token::Cm(number) => self.receive_requests(nic, number, now),
             Token::Network => nic.on_network_change(),
         }
-        while let Some(slot) = self.newcomers.pop() {
-            self.end_predecessors(nic, slot, now);
+        while let Some(Newcomer { slot, is_foreign }) = self.newcomers.pop() {
+            if is_foreign {
+                // If a predecessor's links are still to be accepted, only the stranger is harmed.
+                self.finish_predecessors(nic, slot, now);
+            } else {
+                self.end_predecessors(nic, slot, now);
+            }
         }
         self.time_silence(nic);
         self.discard_poisoned(nic);
@@ -163,24 +169,57 @@ impl Progress {
 
     /// Reads a socket that claims a port.
     fn receive_requests(&mut self, nic: &Nic, number: u32, now: Time) {
-        nic.cm().on_readable(number.into(), &mut |slot| {
+        let begun = clock::monotonic();
+        let heard = nic.cm().on_readable(number.into(), &mut |slot| {
             self.end_predecessors(nic, slot, now);
         });
+        if heard.of_others > 0 {
+            let counts = (heard.of_others, heard.all);
+            if let Some(until) = self.unwanted.charge(USERS, counts, begun) {
+                self.hold_up(nic, Held::Port(number), until);
+            }
+        }
     }
 
     /// Reads a link. Returns whether it is still open and may have more now.
     fn receive(&mut self, nic: &Nic, id: LinkId, now: Time) -> bool {
+        let begun = self.incoming.is_foreign(id).then(clock::monotonic);
+        let unwanted = self.dispatch.unwanted();
         let (dispatch, watched) = (&mut self.dispatch, self.incoming.watched());
+        let mut came = 0;
         let received = self.incoming.recv(id, LINK_BUDGET, &mut |frame| {
+            came += 1;
             nic.take_completed_early(now);
             dispatch.on_local(nic, frame, now);
         });
+        let unwanted = self.dispatch.unwanted() - unwanted;
         if self.incoming.watched() > watched {
             // Somebody must look at the ring from here on, and the program that makes this round
             // may never make another one.
             nic.sleeper.wake_for(Time(0));
         }
-        self.on_received(nic, id, received, now)
+        let is_more = self.on_received(nic, id, received, now);
+        if let Some(begun) = begun {
+            match received {
+                // Hello and end of a link take longer than to accept it.
+                Received::Greeted(_) | Received::Cut(_) | Received::Closed(_) => {
+                    self.hold_up_listener(nic, (1, 1), begun, now);
+                }
+                Received::Drained | Received::More => {
+                    self.charge_link(nic, id, (unwanted, came), begun);
+                }
+            }
+        }
+        is_more
+    }
+
+    /// Another user's link brought so much that nobody wants, of all.
+    fn charge_link(&mut self, nic: &Nic, id: LinkId, counts: (usize, usize), begun: Time) {
+        if counts.0 > 0
+            && let Some(until) = self.unwanted.charge(USERS, counts, begun)
+        {
+            self.hold_up(nic, Held::Link(id), until);
+        }
     }
 
     /// Reads a watched ring.
@@ -196,11 +235,13 @@ impl Progress {
     }
 
     fn on_received(&mut self, nic: &Nic, id: LinkId, received: Received, now: Time) -> bool {
-        if let Received::Greeted(slot) = received {
-            self.newcomers.push(slot);
-        }
-        if received == Received::Cut(None) {
-            self.hold_up_listener(nic, (1, 1), now, now);
+        match received {
+            Received::Greeted(slot) => self.newcomers.push(Newcomer {
+                slot,
+                is_foreign: self.incoming.is_foreign(id),
+            }),
+            Received::Cut(None) => self.hold_up_listener(nic, (1, 1), now, now),
+            _ => {}
         }
         if let Received::Closed(slot) | Received::Cut(slot) = received {
             self.short_rings
@@ -240,6 +281,11 @@ impl Progress {
     /// have been noticed yet: it comes first, or it would end what begins now.
     fn end_predecessors(&mut self, nic: &Nic, slot: u16, now: Time) {
         self.meet_strangers(nic, now);
+        self.finish_predecessors(nic, slot, now);
+    }
+
+    /// As [`end_predecessors`](Self::end_predecessors), as far as links were accepted.
+    fn finish_predecessors(&mut self, nic: &Nic, slot: u16, now: Time) {
         for out in nic.neighbours.hung_up(slot) {
             self.end_neighbour(nic, out, now);
         }
@@ -291,6 +337,7 @@ impl Progress {
         if self.due.contains(&SILENT_LINKS) {
             self.incoming.end_silence(now);
             self.open_listener(nic, now);
+            self.go_on(nic, now);
             self.time_silence(nic);
             self.discard_poisoned(nic);
         }
@@ -326,6 +373,7 @@ impl Progress {
     /// Keeps the timer of links that have said no hello.
     fn time_silence(&mut self, nic: &Nic) {
         let ends = Time::sooner(self.incoming.silence_ends(), self.listener_opens);
+        let ends = Time::sooner(ends, self.held_up.ends());
         nic.set_timer(SILENT_LINKS, self.silence_ends, ends);
         self.silence_ends = ends;
     }

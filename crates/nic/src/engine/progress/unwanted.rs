@@ -1,10 +1,15 @@
-//! The time that packets and links take which nobody wants.
+//! The time that packets, links and messages take which nobody wants.
 //!
 //! A stranger sends them at no cost, to the sockets that all hosts share and to the listener of
 //! this process's slot. A device thread that is busy with them is no longer woken before programs
 //! that compute, and its connections get slower for that alone. So there is a part of the time for
 //! each of these. When it is used up, the socket is not read for a while: the kernel drops what
 //! does not fit, at the sender's cost. Sockets of flows are read on.
+//!
+//! A process of another user that has a link to this one is such a stranger too. What it sends to
+//! queue pairs that take it is wanted, whatever else it sends. A link that brought too much that is
+//! not, and the socket of a port with too many requests of other users, are not read for a while:
+//! their senders wait.
 
 use std::time::Duration;
 
@@ -17,24 +22,32 @@ use crate::base::time_share::TimeShare;
 const PART: u32 = 32;
 /// Such time that is saved up, at most.
 const SAVED: Duration = Duration::from_millis(5);
+/// The same for what other users of this host send by links that have said hello, and to ports.
+/// Connections between users begin there, and a crowd of them comes at once.
+const PART_OF_USERS: u32 = 16;
+const SAVED_FOR_USERS: Duration = Duration::from_millis(20);
 /// What one counts at most: this thread may lose its processor meanwhile.
 const MOST_EACH: Duration = Duration::from_micros(50);
 /// A socket is not read for so long, at least.
 const HOLD_UP: Duration = Duration::from_millis(1);
-/// The listener is not looked at for so long, at most: processes of the own user may wait there
-/// (`PATIENCE` in `engine/neighbours.rs`).
-const LISTENER_HOLD_UP: Duration = Duration::from_millis(20);
+/// The listener, a link or the socket of a port is not looked at for so long, at most: processes of
+/// the own user may wait there (`PATIENCE` in `engine/neighbours.rs`).
+const LONGEST_OF_HOST: Duration = Duration::from_millis(20);
 
 /// The listener's number here.
 pub(super) const LISTENER: u32 = 2;
+/// That of other users' links that have said hello, and of their messages to ports.
+pub(super) const USERS: u32 = 3;
 
 /// The time for what is unwanted, by the number of a shared socket's token, and for links.
 #[derive(Debug)]
-pub(super) struct Unwanted([TimeShare; 3]);
+pub(super) struct Unwanted([TimeShare; 4]);
 
 impl Default for Unwanted {
     fn default() -> Self {
-        Self([const { TimeShare::new(PART, SAVED) }; 3])
+        let share = || TimeShare::new(PART, SAVED);
+        let of_users = TimeShare::new(PART_OF_USERS, SAVED_FOR_USERS);
+        Self([share(), share(), share(), of_users])
     }
 }
 
@@ -57,10 +70,10 @@ impl Unwanted {
         let [unwanted, all] = [unwanted, all].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         let took = now.since(begun) / all * unwanted;
         share.spend(took.min(MOST_EACH * unwanted), now);
-        let most = if number == LISTENER {
-            LISTENER_HOLD_UP
-        } else {
+        let most = if Self::counts(number) {
             Duration::MAX
+        } else {
+            LONGEST_OF_HOST
         };
         (!share.is_left(now)).then(|| now + share.wait().clamp(HOLD_UP, most))
     }
@@ -88,6 +101,18 @@ mod tests {
         let mut unwanted = Unwanted::default();
         let charged = unwanted.charge(0, (1, 1000), since(SAVED * 100));
         assert_eq!(charged, None);
+    }
+
+    #[test]
+    fn what_other_users_send_is_held_up_for_a_moment_only() {
+        let (mut unwanted, begun) = (Unwanted::default(), since(SAVED_FOR_USERS * 3));
+        assert_eq!(unwanted.charge(USERS, (0, 5000), begun), None, "all of it");
+        let until = unwanted
+            .charge(USERS, (5000, 5000), begun)
+            .expect("too much");
+        let wait = until.since(clock::monotonic());
+        assert!(wait > HOLD_UP && wait <= LONGEST_OF_HOST, "{wait:?}");
+        assert_eq!(unwanted.charge(LISTENER, (1, 1), since(SAVED / 8)), None);
     }
 
     #[test]

@@ -347,6 +347,6 @@ pub(crate) fn is_vouched(
     relation: Relation,
     identity: Identity,
 ) -> bool {
-    let is_owner = || slots::owner(slot, identity).is_ok_and(|owner| owner == claimant);
+    let is_owner = || slots::is_owner(slot, claimant, identity);
     relation.is_own_user() || (identity.names(claimant) && is_owner())
 }

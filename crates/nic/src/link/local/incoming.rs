@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fd;
-use ferroce_os::unix::{Record as Arrival, SeqListener, SeqSocket, Waiting};
+use ferroce_os::unix::{Record as Arrival, Relation, SeqListener, SeqSocket, Waiting};
 
 pub(crate) use admission::Accepted;
 
@@ -92,6 +92,12 @@ impl Incoming {
     /// The descriptor of a link, to watch for readability.
     pub(crate) fn fd(&self, id: LinkId) -> Option<RawFd> {
         self.links.get(&id).map(|l| l.socket.as_raw_fd())
+    }
+
+    /// Whether a link is another user's.
+    pub(crate) fn is_foreign(&self, id: LinkId) -> bool {
+        let link = self.links.get(&id);
+        link.is_some_and(|link| link.user.relation == Relation::Foreign)
     }
 
     /// The links of which it is not known yet whose they are.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use ferroce_os::ring::{self, ShortRingSender};
@@ -27,6 +27,15 @@ const STASH: usize = 256 * 1024;
 /// The same, beyond which MADs are lost too. There is about one per connection that is being made
 /// or ended, and their senders repeat them only after seconds, so thousands must be able to wait.
 const MAD_STASH: usize = 16 << 20;
+/// The same for all processes of other users together. Such a process can ask for answers and not
+/// read them, by as many slots as its user may have.
+const FOREIGN_STASH: usize = 8 << 20;
+/// Notices that wait inside a link to another user's process. One that is lost costs the sender of
+/// the packet a timeout.
+const FOREIGN_NOTICES: usize = 1024;
+
+/// Bytes of frames that wait inside links to processes of other users.
+static FOREIGN: AtomicUsize = AtomicUsize::new(0);
 
 /// The sending end of a link to another process (or to this one). Any thread may send.
 #[derive(Debug)]
@@ -49,9 +58,58 @@ struct Stash {
     /// Notices by the QPN that they are for. One per queue pair says it all, so these are bounded
     /// without losing any.
     notices: BTreeMap<Qpn, Qpn>,
+    /// The link leads to another user's process: `bytes` counts in [`FOREIGN`].
+    is_foreign: bool,
+}
+
+impl Drop for Stash {
+    fn drop(&mut self) {
+        self.clear();
+    }
 }
 
 impl Stash {
+    fn of(relation: Relation) -> Self {
+        let mut stash = Self::default();
+        stash.is_foreign = relation == Relation::Foreign;
+        stash
+    }
+
+    /// Keeps a record, if there is room below `limit`. Returns whether there is.
+    fn push(&mut self, record: Vec<u8>, limit: usize) -> bool {
+        let len = record.len();
+        if self.bytes + len > limit {
+            return false;
+        }
+        if self.is_foreign && FOREIGN.fetch_add(len, Ordering::Relaxed) + len > FOREIGN_STASH {
+            FOREIGN.fetch_sub(len, Ordering::Relaxed);
+            return false;
+        }
+        self.bytes += len;
+        self.records.push_back(record);
+        true
+    }
+
+    /// Keeps a notice, if there is room.
+    fn notify(&mut self, qpn: Qpn, by: Qpn) {
+        if !self.is_foreign || self.notices.len() < FOREIGN_NOTICES {
+            self.notices.insert(qpn, by);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.release(self.bytes);
+        self.records.clear();
+        self.notices.clear();
+    }
+
+    fn release(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        if self.is_foreign {
+            FOREIGN.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// The next record to send.
     fn next(&self) -> Option<Cow<'_, [u8]>> {
         let notice = || {
@@ -68,7 +126,7 @@ impl Stash {
     /// The next record is sent.
     fn pop(&mut self) {
         match self.records.pop_front() {
-            Some(record) => self.bytes -= record.len(),
+            Some(record) => self.release(record.len()),
             None => drop(self.notices.pop_first()),
         }
     }
@@ -97,7 +155,7 @@ impl Outgoing {
             pid: there.pid,
             relation,
             stashed: AtomicBool::new(false),
-            stash: Mutex::default(),
+            stash: Mutex::new(Stash::of(relation)),
             short_rings: FreeShortRings::default(),
         })
     }
@@ -284,7 +342,7 @@ impl Outgoing {
 
     fn keep(&self, stash: &mut Stash, frame: &Frame<'_>) {
         if let Frame::Dropped { qpn, by } = *frame {
-            stash.notices.insert(qpn, by);
+            stash.notify(qpn, by);
         } else {
             let record = frame.encode();
             let limit = match frame {
@@ -299,19 +357,17 @@ impl Outgoing {
                 // It goes at once or not at all.
                 Frame::ShortRing(_) => 0,
             };
-            if stash.bytes + record.len() > limit {
+            if !stash.push(record, limit) {
                 tracing::debug!(target: "ferroce::local", peer = self.peer, "link is full: a packet or MAD is lost");
                 return;
             }
-            stash.bytes += record.len();
-            stash.records.push_back(record);
         }
         self.stashed.store(true, Ordering::Release);
     }
 
     fn drain(&self, stash: &mut Stash) -> Sent {
         if self.is_dead() {
-            *stash = Stash::default();
+            stash.clear();
             return Sent::PeerGone;
         }
         while let Some(put) = stash.next().map(|record| self.way.put(&record)) {
@@ -319,12 +375,46 @@ impl Outgoing {
                 Put::Done => stash.pop(),
                 Put::Full | Put::TooBig => return Sent::Blocked,
                 Put::Gone => {
-                    *stash = Stash::default();
+                    stash.clear();
                     return Sent::PeerGone;
                 }
             }
         }
         self.stashed.store(false, Ordering::Release);
         Sent::All
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_other_users_is_bounded_together() {
+        let mut stashes: Vec<Stash> = (0..64).map(|_| Stash::of(Relation::Foreign)).collect();
+        let kept: usize = stashes
+            .iter_mut()
+            .map(|stash| {
+                (0..1000)
+                    .filter(|_| stash.push(vec![0; 1024], MAD_STASH))
+                    .count()
+            })
+            .sum();
+        assert_eq!(kept, FOREIGN_STASH / 1024);
+        let mut own = Stash::of(Relation::Own);
+        assert!(own.push(vec![0; 1024], MAD_STASH));
+        // What was sent, and what was given up, makes room.
+        stashes[0].pop();
+        assert!(stashes[63].push(vec![0; 1024], MAD_STASH));
+        assert!(!stashes[63].push(vec![0; 1], MAD_STASH));
+        drop(stashes);
+        let mut stash = Stash::of(Relation::Foreign);
+        assert!(stash.push(vec![0; FOREIGN_STASH], MAD_STASH));
+        stash.clear();
+        assert_eq!(FOREIGN.load(Ordering::Relaxed), 0);
+        for n in 0..5000 {
+            stash.notify(Qpn::new(n), Qpn::new(1));
+        }
+        assert_eq!(stash.notices.len(), FOREIGN_NOTICES);
     }
 }

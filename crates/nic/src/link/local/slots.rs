@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 use ferroce_os::random;
-use ferroce_os::unix::{Credentials, Identity, SeqListener, SeqSocket};
+use ferroce_os::unix::{Credentials, Identity, SeqListener, SeqSocket, SocketKind, owner_of};
 
 use super::{NAMES, SLOTS, slot_names};
 use crate::Error;
@@ -122,9 +122,21 @@ pub(super) fn connect(slot: u16, identity: Identity, patience: Duration) -> io::
     }
 }
 
-/// The process that has a slot. The connection that this takes ends at once, before a hello.
-pub(super) fn owner(slot: u16, identity: Identity) -> io::Result<Credentials> {
-    find(slot, identity).map(|claimed| claimed.owner)
+/// Whether a process has a slot. The connection that this takes ends at once, before a hello.
+///
+/// Where too many connections wait for the slot's owner, strangers may be connecting again and
+/// again. Then the kernel tells its user only, which is enough: processes of one user may be
+/// traced by each other.
+pub(super) fn is_owner(slot: u16, claimant: Credentials, identity: Identity) -> bool {
+    match find(slot, identity) {
+        Ok(claimed) => claimed.owner == claimant,
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            let owner = owner_of(&slot_name(slot), SocketKind::Listener);
+            let user = owner.ok().flatten().and_then(|owner| identity.user(owner));
+            user.is_some() && user == identity.user(claimant)
+        }
+        Err(_) => false,
+    }
 }
 
 #[cfg(test)]
@@ -154,6 +166,23 @@ mod tests {
 
     fn set_of(user: u32) -> Vec<u16> {
         (1..=SLOTS).filter(|slot| belongs(*slot, user)).collect()
+    }
+
+    #[test]
+    fn the_owner_of_a_slot_with_a_full_queue_is_known_by_its_user() {
+        let identity = Identity::read();
+        let mut free = (1..=SLOTS).rev();
+        let claimed = free.find_map(|slot| Some((slot, claim_free(slot, identity).ok()??)));
+        let (slot, _listener) = claimed.expect("a free slot");
+        let own = Credentials::own();
+        assert!(is_owner(slot, own, identity));
+        while SeqSocket::connect(&slot_name(slot)).is_ok() {}
+        assert_eq!(is_owner(slot, own, identity), identity.user(own).is_some());
+        let other = Credentials {
+            uid: own.uid ^ 1,
+            ..own
+        };
+        assert!(!is_owner(slot, other, identity));
     }
 
     #[test]

@@ -21,6 +21,8 @@ use rows::{ALONE, ROWS};
 pub(in crate::system) use soak::add_of as add_soak;
 use victim::{DESCRIPTORS, Victim, newcomer};
 
+/// A user who is neither a victim nor an attacker, but where slots are squatted on.
+const THIRD: User = User::Nobody;
 /// Seconds that an attack goes on.
 const SECONDS: &str = "2";
 /// Seconds that a row may take on a busy machine.
@@ -96,6 +98,10 @@ fn attack(stage: &Stage, row: &Row) -> Outcome {
     attacker.until("injected something", |p| injected(p) > 0)?;
     let rounds = victim.rounds();
     newcomer(stage, &victim, row.victims.1)?;
+    if !matches!(row.place, Place::Wire(_)) {
+        // Its hello is checked, as it is another user's.
+        newcomer(stage, &victim, THIRD)?;
+    }
     attacker.succeed()?;
     victim.goes_on(rounds + ROUNDS)?;
     let count = injected(&attacker);

@@ -49,6 +49,15 @@ pub(super) const ROWS: &[Row] = &[
         least: 1000,
     },
     Row {
+        name: "hello-links",
+        attempt: "links to the server's slot that say a right hello and end",
+        place: Place::Loopback,
+        victims: (User::Ordinary, User::Ordinary),
+        attacker: (User::Second, Side::A),
+        words: &["hello-links", "{slot}"],
+        least: 300,
+    },
+    Row {
         name: "datagrams",
         attempt: "random packets, with a right ICRC, to random queue pairs of the server's slot, by UDP within the host",
         place: Place::Loopback,

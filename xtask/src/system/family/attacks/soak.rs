@@ -29,7 +29,7 @@ type Neighbour = (Side, &'static [&'static str]);
 const LOCAL: [Neighbour; 4] = [
     (Side::A, &["garbage-links", "{slot}"]),
     (Side::A, &["silent-links", "{slot}"]),
-    (Side::A, &["datagrams", "{ip}", "{ip}", "{slot}"]),
+    (Side::A, &["greeted-links", "{slot}", "{ip}"]),
     (Side::A, &["requests", "{ip}", "{ip}"]),
 ];
 /// What a hostile host does together with a hostile user.

@@ -1,0 +1,67 @@
+//! Links of other users and sockets of ports that are not read for a while: they brought too much
+//! that nobody wants (see [`unwanted`](super::unwanted)).
+
+use std::os::fd::RawFd;
+
+use ferroce_os::poll::Interest;
+use ferroce_proto::time::Time;
+
+use super::super::token::Token;
+use super::Progress;
+use crate::Nic;
+use crate::link::local::LinkId;
+
+/// What is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    Link(LinkId),
+    /// The number of a port's token.
+    Port(u32),
+}
+
+/// What is not read, and until when. A link that is closed meanwhile stays here until then.
+#[derive(Debug, Default)]
+pub(super) struct HeldUp(Vec<(Time, Held)>);
+
+impl HeldUp {
+    /// When the first is read again.
+    pub(super) fn ends(&self) -> Option<Time> {
+        self.0.iter().map(|(until, _)| *until).min()
+    }
+}
+
+impl Progress {
+    /// Reads something no more until a moment. An end of a link is still noticed.
+    pub(super) fn hold_up(&mut self, nic: &Nic, held: Held, until: Time) {
+        self.held_up.0.retain(|(_, other)| *other != held);
+        self.held_up.0.push((until, held));
+        self.watch_held(nic, held, Interest::HANGUP);
+    }
+
+    /// Reads again what was held up for long enough.
+    pub(super) fn go_on(&mut self, nic: &Nic, now: Time) {
+        let (over, rest) = self
+            .held_up
+            .0
+            .drain(..)
+            .partition(|(until, _)| *until <= now);
+        self.held_up.0 = rest;
+        let over: Vec<_> = over;
+        for (_, held) in over {
+            self.watch_held(nic, held, Interest::READ);
+        }
+    }
+
+    fn watch_held(&self, nic: &Nic, held: Held, interest: Interest) {
+        let (fd, token): (Option<RawFd>, _) = match held {
+            Held::Link(id) => (self.incoming.fd(id), Token::In(id)),
+            Held::Port(number) => (nic.cm().port_fd(number.into()), Token::Cm(number)),
+        };
+        // It may be closed by now.
+        if let Some(fd) = fd
+            && let Err(e) = nic.poller.modify(fd, token.raw(), interest)
+        {
+            tracing::debug!(target: "ferroce::local", ?held, "not watched: {e}");
+        }
+    }
+}
