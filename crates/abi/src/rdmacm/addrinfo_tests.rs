@@ -3,13 +3,9 @@
 use super::*;
 
 /// Asks for a numeric address and gives the parts of the answer that programs look at.
-fn ask(
-    node: Option<&std::ffi::CStr>,
-    service: &std::ffi::CStr,
-    hints: &rdma_addrinfo,
-) -> Result<Answer, c_int> {
+fn ask(node: Option<&CStr>, service: &CStr, hints: &rdma_addrinfo) -> Result<Answer, c_int> {
     let mut res = ptr::null_mut();
-    let node = node.map_or(ptr::null(), std::ffi::CStr::as_ptr);
+    let node = node.map_or(ptr::null(), CStr::as_ptr);
     // SAFETY: C strings and a place for the result.
     match unsafe { rdma_getaddrinfo(node, service.as_ptr(), &raw const *hints, &raw mut res) } {
         0 => {}
