@@ -109,7 +109,7 @@ fn memory_is_registered_by_attributes() {
         (IBV_REG_MR_MASK_BUF, libc::EINVAL),
         (IBV_REG_MR_MASK_FD, libc::EINVAL),
         (IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_FD, libc::EINVAL),
-        (IBV_REG_MR_MASK_ADDR | 1 << 4, libc::EOPNOTSUPP),
+        (IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_DMAH, libc::EINVAL),
         (IBV_REG_MR_MASK_ADDR | 1 << 40, libc::EOPNOTSUPP),
     ] {
         let mut attr = of_buffer;
@@ -160,4 +160,45 @@ fn the_ports_speed_is_that_of_its_codes() {
     // One lane of EDR: 25 Gbit/s.
     assert_eq!((attr.active_width, attr.active_speed), (1, 32));
     assert_eq!(speed, 250);
+}
+
+#[test]
+fn dma_handles_are_checked_and_taken_by_registrations() {
+    let side = Side::new(plain_qp);
+    let alloc = |comp_mask, cpu_id, ph, tph_mem_type| {
+        let mut attr = ibv_dmah_init_attr {
+            comp_mask,
+            cpu_id,
+            ph,
+            tph_mem_type,
+        };
+        // SAFETY: a live context, and attributes.
+        unsafe { ibv_alloc_dmah(side.context, &raw mut attr) }
+    };
+    for (mask, cpu_id, ph, kind) in [
+        (8, 0, 0, 0),
+        (IBV_DMAH_INIT_ATTR_MASK_CPU_ID, 0xffff, 0, 0),
+        (IBV_DMAH_INIT_ATTR_MASK_PH, 0, 4, 0),
+        (IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE, 0, 0, 2),
+    ] {
+        assert!(alloc(mask, cpu_id, ph, kind).is_null());
+        assert_eq!(errno(), libc::EINVAL);
+    }
+    let dmah = alloc(7, 0, 3, IBV_TPH_MEM_TYPE_PM);
+    assert!(!dmah.is_null());
+    let (start, buf) = allocate(side.pd);
+    let mut attr = by_address(start, 100);
+    attr.comp_mask |= IBV_REG_MR_MASK_DMAH;
+    attr.dmah = dmah;
+    // SAFETY: live objects, in the order of their use.
+    unsafe {
+        let mr = ibv_reg_mr_ex(side.pd, &raw const attr);
+        assert!(!mr.is_null(), "{}", errno());
+        assert_eq!(ibv_dereg_mr(mr), 0);
+        attr.access |= IBV_ACCESS_ON_DEMAND.cast_signed();
+        assert!(ibv_reg_mr_ex(side.pd, &raw const attr).is_null());
+        assert_eq!(errno(), libc::EINVAL);
+        ibv_free_buf(buf);
+        assert_eq!(ibv_dealloc_dmah(dmah), 0);
+    }
 }

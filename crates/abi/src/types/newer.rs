@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{Placement, Selectivity, WcOpcode};
 
-use super::ibv_qp_ex;
+use super::{ibv_context, ibv_qp_ex};
 
 /// `ibv_wr_flush`: key, address, length, placement type, selectivity level.
 pub type WrFlush = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8);
@@ -73,7 +73,7 @@ pub struct ibv_mr_init_attr {
     /// Where in the dma-buf.
     pub fd_offset: u64,
     /// A DMA handle.
-    pub dmah: *mut c_void,
+    pub dmah: *mut ibv_dmah,
     /// What `ibv_alloc_buf` gave.
     pub buf: *mut c_void,
 }
@@ -86,5 +86,42 @@ pub const IBV_REG_MR_MASK_ADDR: u64 = 1 << 1;
 pub const IBV_REG_MR_MASK_FD: u64 = 1 << 2;
 /// `IBV_REG_MR_MASK_FD_OFFSET`.
 pub const IBV_REG_MR_MASK_FD_OFFSET: u64 = 1 << 3;
+/// `IBV_REG_MR_MASK_DMAH`.
+pub const IBV_REG_MR_MASK_DMAH: u64 = 1 << 4;
 /// `IBV_REG_MR_MASK_BUF`.
 pub const IBV_REG_MR_MASK_BUF: u64 = 1 << 5;
+
+/// `struct ibv_dmah`.
+#[allow(non_camel_case_types, reason = "named after the C structure")]
+#[derive(Debug)]
+#[repr(C)]
+pub struct ibv_dmah {
+    /// The device context.
+    pub context: *mut ibv_context,
+}
+
+/// `struct ibv_dmah_init_attr`.
+#[allow(non_camel_case_types, reason = "named after the C structure")]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ibv_dmah_init_attr {
+    /// Which of the fields below count.
+    pub comp_mask: u32,
+    /// The processor that the memory is for.
+    pub cpu_id: u32,
+    /// Processing hint of PCI transactions.
+    pub ph: u8,
+    /// Type of the memory.
+    pub tph_mem_type: u8,
+}
+
+/// `IBV_DMAH_INIT_ATTR_MASK_CPU_ID`.
+pub const IBV_DMAH_INIT_ATTR_MASK_CPU_ID: u32 = 1;
+/// `IBV_DMAH_INIT_ATTR_MASK_PH`.
+pub const IBV_DMAH_INIT_ATTR_MASK_PH: u32 = 1 << 1;
+/// `IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE`.
+pub const IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE: u32 = 1 << 2;
+/// `IBV_TPH_MEM_TYPE_PM`, the last of its kind.
+pub const IBV_TPH_MEM_TYPE_PM: u8 = 1;
+/// `IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC`.
+pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC: u32 = 1 << 2;

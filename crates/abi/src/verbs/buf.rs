@@ -13,8 +13,9 @@ use super::mr::{ibv_reg_dmabuf_mr, register};
 use crate::errno::{as_minus_one, as_null, invalid, result_as_null, unbuilt};
 use crate::object::refuse_inherited;
 use crate::types::{
-    IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF, IBV_REG_MR_MASK_FD, IBV_REG_MR_MASK_FD_OFFSET,
-    IBV_REG_MR_MASK_IOVA, ibv_mr, ibv_mr_init_attr, ibv_pd,
+    IBV_ACCESS_ON_DEMAND, IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF, IBV_REG_MR_MASK_DMAH,
+    IBV_REG_MR_MASK_FD, IBV_REG_MR_MASK_FD_OFFSET, IBV_REG_MR_MASK_IOVA, ibv_mr, ibv_mr_init_attr,
+    ibv_pd,
 };
 
 /// `struct ibv_buf`, into which no program looks.
@@ -146,10 +147,13 @@ unsafe fn register_by(call: &'static str, pd: *mut ibv_pd, attr: &ibv_mr_init_at
 unsafe fn check(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<(), Error> {
     const OF_FD: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET | IBV_REG_MR_MASK_IOVA;
     let mask = attr.comp_mask;
-    let known = OF_FD | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
+    let known = OF_FD | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF | IBV_REG_MR_MASK_DMAH;
     if mask & !known != 0 {
         return Err(unbuilt(&format!("comp_mask {:#x}", mask & !known)));
     }
+    // SAFETY: the caller's promise.
+    unsafe { check_handle(pd, attr) }?;
+    let mask = mask & !IBV_REG_MR_MASK_DMAH;
     let by_fd = mask & IBV_REG_MR_MASK_FD != 0;
     let fits = match mask & !IBV_REG_MR_MASK_IOVA & !IBV_REG_MR_MASK_BUF {
         _ if by_fd => mask == OF_FD,
@@ -170,4 +174,25 @@ unsafe fn check(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<(), Error> {
             "the range is not in a buffer of this protection domain",
         )),
     }
+}
+
+/// Whether the DMA handle, if the attributes name one, may be used. It hints at pages that are
+/// pinned.
+///
+/// # Safety
+/// As [`register_by`]; the handle is NULL or live.
+unsafe fn check_handle(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<(), Error> {
+    if attr.comp_mask & IBV_REG_MR_MASK_DMAH == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    let context = unsafe { attr.dmah.as_ref() }.map(|dmah| dmah.context);
+    // SAFETY: as above.
+    if context != Some(unsafe { (*pd).context }) {
+        return Err(invalid("the DMA handle is not one of this context"));
+    }
+    if attr.access.cast_unsigned() & IBV_ACCESS_ON_DEMAND != 0 {
+        return Err(invalid("on-demand regions take no DMA handle"));
+    }
+    Ok(())
 }

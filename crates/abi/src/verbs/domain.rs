@@ -13,8 +13,9 @@ use ferroce_nic::{Error, Pd};
 use super::pd;
 use crate::errno::{invalid, result_as_errno, result_as_null};
 use crate::types::{
-    IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, ibv_context,
-    ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr,
+    IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC,
+    IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, ibv_context, ibv_parent_domain_init_attr, ibv_pd,
+    ibv_td, ibv_td_init_attr,
 };
 
 /// A reference to a thread domain: each parent domain has one, and so has the program's handle.
@@ -81,8 +82,11 @@ unsafe fn parent(
     context: *mut ibv_context,
     attr: &ibv_parent_domain_init_attr,
 ) -> Result<*mut ibv_pd, Error> {
-    const KNOWN: u32 =
-        IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    // The last is for guests whose memory is hidden from devices, which this one does not report
+    // (`IBV_DEVICE_CC_DMA_BOUNCE`).
+    const KNOWN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+        | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+        | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
     if attr.comp_mask & !KNOWN != 0 {
         return Err(invalid(format!(
             "comp_mask {:#x} contains unknown bits",

@@ -15,6 +15,7 @@ pub(crate) mod cq;
 mod cq_ex;
 pub(crate) mod device;
 mod dm;
+mod dmah;
 mod domain;
 pub(crate) mod engine;
 mod events;
@@ -57,6 +58,7 @@ pub use device::{
     ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list,
     ibv_get_device_name,
 };
+pub use dmah::{ibv_alloc_dmah, ibv_dealloc_dmah};
 pub use engine::before_first_use;
 pub use events::{ibv_ack_async_event, ibv_get_async_event};
 pub use ferroce_nic::SharedRange;

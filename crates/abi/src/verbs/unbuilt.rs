@@ -18,8 +18,6 @@ macro_rules! refuse {
 
 refuse! {
     // Newer than the interface that this library follows.
-    pub fn ibv_alloc_dmah(*mut ibv_context, *mut c_void) -> *mut c_void = as_null("ibv_alloc_dmah", "a DMA handle");
-    pub fn ibv_dealloc_dmah(*mut c_void) -> c_int = as_errno("ibv_dealloc_dmah", "a DMA handle");
     pub fn ibv_dm_export_dmabuf_fd(*mut ibv_dm) -> c_int = as_minus_one("ibv_dm_export_dmabuf_fd", "device memory");
     pub fn _ibv_query_comp_cntr_caps(*mut ibv_context, *mut c_void, usize) -> c_int = as_errno("ibv_query_comp_cntr_caps", "a completion counter");
     pub fn ibv_create_comp_cntr(*mut ibv_context, *mut c_void) -> *mut c_void = as_null("ibv_create_comp_cntr", "a completion counter");
