@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferroce_nic::objects::mr::Advice;
+use ferroce_nic::objects::mr::{Advice, MappedFile, MappedPart};
 use ferroce_nic::{Error, Mr, SharedRange};
 use ferroce_os::memory::{Mapping, SharedFile, file_size, page_size};
 use ferroce_proto::ids::Key;
@@ -243,10 +243,19 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     let parent = unsafe { pd::private(pd) };
     let region = map_dmabuf(fd, (offset, length, iova), access.cast_unsigned()).and_then(
         |(mapping, skip, access)| {
-            let place = (skip, length as u64, iova);
             // A memory file is shared with peers of this host, if nobody can cut it short.
-            let file = SharedFile::of(fd).ok().map(|file| (file, offset - skip));
-            Mr::register_mapping(parent.nic(), (mapping, file), place, access)
+            let file = SharedFile::of(fd).ok().map(|file| MappedFile {
+                file,
+                offset: offset - skip,
+            });
+            let part = MappedPart {
+                mapping,
+                file,
+                skip,
+                length: length as u64,
+                iova,
+            };
+            Mr::register_mapping(parent.nic(), part, access)
         },
     );
     // SAFETY: as above.

@@ -9,5 +9,5 @@ mod window;
 pub use advise::Advice;
 pub use dm::DeviceMemory;
 pub use pd::Pd;
-pub use region::{IMPLICIT, Mr};
+pub use region::{IMPLICIT, MappedFile, MappedPart, Mr};
 pub use window::{Window, WindowRange};

@@ -34,6 +34,40 @@ fn gone() -> Error {
     Error::invalid("the memory region was deregistered")
 }
 
+/// Bytes of a region.
+#[derive(Clone, Copy, Debug)]
+struct MrRange {
+    /// First byte, in this process.
+    addr: u64,
+    length: u64,
+    /// First byte, as work requests and peers name it.
+    iova: u64,
+}
+
+/// A part of a mapping, to be registered.
+#[derive(Debug)]
+pub struct MappedPart {
+    /// The mapping, which goes with the region.
+    pub mapping: Mapping,
+    /// The file that is mapped, for peers of this host.
+    pub file: Option<MappedFile>,
+    /// First byte of the part, from the beginning of the mapping.
+    pub skip: u64,
+    /// Bytes of the part.
+    pub length: u64,
+    /// First byte, as work requests and peers name it.
+    pub iova: u64,
+}
+
+/// The file of a mapping.
+#[derive(Debug)]
+pub struct MappedFile {
+    /// The file.
+    pub file: SharedFile,
+    /// Where in it the mapping begins.
+    pub offset: u64,
+}
+
 /// A memory region. Dropping it deregisters: when the drop returns, no peer touches the memory any
 /// more (promise 1).
 #[derive(Debug)]
@@ -77,8 +111,8 @@ impl Mr {
     ) -> Result<Arc<Self>, Error> {
         check_access(access)?;
         check_range(pd.context(), addr, length, iova, access)?;
-        let region = || described(pd, (addr, length, iova), access);
-        Self::insert(pd, region, None)
+        let range = MrRange { addr, length, iova };
+        Self::insert(pd, || described(pd, range, access), None)
     }
     /// A region without memory: reads give zeros, what is written is discarded. Peers cannot use
     /// it.
@@ -104,29 +138,33 @@ impl Mr {
     ) -> Result<Arc<Self>, Error> {
         check_access(access)?;
         let addr = memory.place(offset, length)?;
-        let region = || described(pd, (addr, length, 0), access);
+        let iova = 0;
+        let region = || described(pd, MrRange { addr, length, iova }, access);
         memory.attach();
         Self::insert(pd, region, Some(Owner::Device(Arc::clone(memory))))
             .inspect_err(|_| memory.detach())
     }
-    /// Registers `length` bytes at `skip` of a mapping that the region keeps. Peers of this host
-    /// can map it, too, if it is that of a file that nobody can cut short, from an offset on:
-    /// `file`.
+    /// Registers a part of a mapping that the region keeps. Peers of this host can map it, too, if
+    /// it is that of a file that nobody can cut short.
     ///
     /// # Errors
     /// EINVAL for access flags that do not fit; ENOMEM at the device's limit.
     pub fn register_mapping(
         pd: &Arc<Pd>,
-        (mapping, file): (Mapping, Option<(SharedFile, u64)>),
-        (skip, length, iova): (u64, u64, u64),
+        part: MappedPart,
         access: Access,
     ) -> Result<Arc<Self>, Error> {
         check_access(access)?;
-        let addr = mapping.addr() + skip;
-        let region = || described(pd, (addr, length, iova), access);
-        let range = (mapping.addr(), mapping.len() as u64);
+        let MappedPart { mapping, file, .. } = part;
+        let range = MrRange {
+            addr: mapping.addr() + part.skip,
+            length: part.length,
+            iova: part.iova,
+        };
+        let region = || described(pd, range, access);
+        let whole = (mapping.addr(), mapping.len() as u64);
         let nic = pd.context().nic();
-        let shared = file.and_then(|(file, offset)| SharedRange::new(nic, file, offset, range));
+        let shared = file.and_then(|at| SharedRange::new(nic, at.file, at.offset, whole));
         let owner = Owner::Mapped {
             _shared: shared,
             _mapping: mapping,
@@ -201,7 +239,8 @@ impl Mr {
                 pd.attach();
                 std::mem::replace(&mut *now_in, Arc::clone(pd)).detach();
             }
-            closing.replace(self.key, described(&now_in, (addr, length, iova), access));
+            let range = MrRange { addr, length, iova };
+            closing.replace(self.key, described(&now_in, range, access));
             Ok(())
         })?;
         revoke::publish(nic.rights(), nic.boards(), self.key);
@@ -277,14 +316,14 @@ fn insert(pd: &Pd, region: impl Fn() -> Region) -> Key {
 }
 
 /// The region that a registration makes.
-fn described(pd: &Pd, (addr, length, iova): (u64, u64, u64), access: Access) -> Region {
+fn described(pd: &Pd, range: MrRange, access: Access) -> Region {
     let backing = if access.contains(Access::ON_DEMAND) {
         Backing::OnDemand
     } else {
         Backing::Mapped
     };
-    Region::new(pd.id(), addr, length, access)
-        .with_iova(iova)
+    Region::new(pd.id(), range.addr, range.length, access)
+        .with_iova(range.iova)
         .with_backing(backing)
 }
 

@@ -23,6 +23,7 @@ use crate::base::numbers::slot_of;
 use crate::base::sync::lock;
 use crate::link::local::{Frame, LendAnswer, Lending};
 use crate::link::path::Egress;
+use crate::objects::mr::MappedPart;
 use crate::{Error, Mr, Pd, Qp};
 
 /// Bytes of a message that go to the owner at once.
@@ -89,8 +90,14 @@ impl Loan {
         let mapping = Mapping::anonymous(bytes)
             .map_err(|e| Error::no_memory(format!("no memory for a message: {e}")))?;
         let addr = mapping.addr();
-        let memory =
-            Mr::register_mapping(pd, (mapping, None), (0, room, addr), Access::LOCAL_WRITE)?;
+        let part = MappedPart {
+            mapping,
+            file: None,
+            skip: 0,
+            length: room,
+            iova: addr,
+        };
+        let memory = Mr::register_mapping(pd, part, Access::LOCAL_WRITE)?;
         Ok(Self {
             number,
             memory,
