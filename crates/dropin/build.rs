@@ -90,7 +90,8 @@ fn symbol(line: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// All nodes, empty, and everything else local. Each public one inherits from the one before it of its library.
+/// All nodes, empty, and everything else local. Each public one inherits from the one before it of
+/// its library.
 fn version_script(symbols: &[(&str, &str)]) -> String {
     let mut nodes: Vec<_> = symbols.iter().map(|(node, _)| *node).collect();
     nodes.dedup();

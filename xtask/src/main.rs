@@ -13,6 +13,7 @@ mod instructions;
 mod lint;
 mod mentions;
 mod packages;
+mod prose;
 mod release_check;
 mod rooms;
 mod sh;

@@ -13,8 +13,8 @@
 //! | [`explain`] | why a call is refused, in words |
 //! | [`layout`] | tables of what is declared here, for the comparison with the C headers |
 //!
-//! Without the feature `device` there are only the types, `sockaddr`, `explain` and `layout`: enough
-//! to call the system's libraries.
+//! Without the feature `device` there are only the types, `sockaddr`, `explain` and `layout`:
+//! enough to call the system's libraries.
 //!
 //! The drop-in library gives the functions their versioned C symbols; the safe Rust interface calls
 //! them directly.

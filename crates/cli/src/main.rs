@@ -54,9 +54,9 @@ enum Command {
     /// Print shell code that makes a shell's programs run on the software device: eval "$(ferroce
     /// env)"
     ///
-    /// A shell does not make the exceptions that `run` makes: started by it, 32-bit programs say that
-    /// a library cannot be preloaded, and programs with AddressSanitizer refuse to start. `ferroce
-    /// env --no-preload` suits those.
+    /// A shell does not make the exceptions that `run` makes: started by it, 32-bit programs say
+    /// that a library cannot be preloaded, and programs with AddressSanitizer refuse to start.
+    /// `ferroce env --no-preload` suits those.
     Env {
         #[command(flatten)]
         extras: run::Extras,
@@ -77,8 +77,8 @@ enum Command {
     },
     /// Say what works here, what does not, and what mends it
     ///
-    /// The paths are tried between two processes of this command. The status is 1 if anything fails,
-    /// and 0 if some of it merely has less speed.
+    /// The paths are tried between two processes of this command. The status is 1 if anything
+    /// fails, and 0 if some of it merely has less speed.
     Doctor {
         /// A program that is to run on the software device
         #[arg(last = true, value_name = "PROGRAM")]
@@ -110,8 +110,8 @@ enum Command {
 enum Sysfs {
     /// Write it below a folder, for programs that do not go through the C library (static ones, Go)
     ///
-    /// The folder gets `sys` and `dev`: mount them, or name `sys` to programs that take the place of
-    /// their /sys (`--path.sysfs`). The files say what the devices are at this moment.
+    /// The folder gets `sys` and `dev`: mount them, or name `sys` to programs that take the place
+    /// of their /sys (`--path.sysfs`). The files say what the devices are at this moment.
     Export {
         /// The folder, empty or missing
         folder: PathBuf,

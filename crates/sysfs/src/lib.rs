@@ -1,8 +1,8 @@
 //! A library to preload, which shows Ferroce's devices to programs that look for them in
 //! `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and `/dev/infiniband`.
 //! `ferroce run` puts it into `LD_PRELOAD`, so it comes into every program: it has no constructor.
-//! Besides, it answers `dlopen` of copies of the two libraries (`hooks::load`), and takes itself from
-//! the environment of programs that must not get it (`hooks::exec`).
+//! Besides, it answers `dlopen` of copies of the two libraries (`hooks::load`), and takes itself
+//! from the environment of programs that must not get it (`hooks::exec`).
 //!
 //! It answers on sockets of `NETLINK_RDMA`, too (`netlink`).
 //!

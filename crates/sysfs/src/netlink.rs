@@ -1,9 +1,9 @@
 //! Sockets of `NETLINK_RDMA`.
 //!
 //! Such a socket is one of `NETLINK_USERSOCK` here, which every kernel has and which is nobody's:
-//! `bind`, `poll`, options and `recvmsg` are the kernel's own. Only what is sent is kept from it: the
-//! drop-in library answers (`ferroce_rdma_netlink`), and a second socket sends the answer to the
-//! first.
+//! `bind`, `poll`, options and `recvmsg` are the kernel's own. Only what is sent is kept from it:
+//! the drop-in library answers (`ferroce_rdma_netlink`), and a second socket sends the answer to
+//! the first.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};

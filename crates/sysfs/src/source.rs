@@ -62,8 +62,8 @@ fn answer(kind: c_int, bytes: &[u8]) -> Option<Lookup> {
     Some(Lookup::Ours(Entry { path, kind }))
 }
 
-/// The drop-in library's answer to a request on a socket of `NETLINK_RDMA` with that port; an errno.
-/// `None` if the drop-in library cannot be had.
+/// The drop-in library's answer to a request on a socket of `NETLINK_RDMA` with that port; an
+/// errno. `None` if the drop-in library cannot be had.
 pub(crate) fn rdma_netlink(request: &[u8], port: u32) -> Option<Result<Vec<u8>, c_int>> {
     let ask = netlink_function()?;
     let mut buffer = std::ptr::null_mut();

@@ -20,8 +20,8 @@ const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
     "amd64"
 };
 
-/// Makes the image of the staged tree: an OCI layout as a tarball, which `skopeo copy oci-archive:`,
-/// `podman load` and `docker load` read.
+/// Makes the image of the staged tree: an OCI layout as a tarball, which `skopeo copy
+/// oci-archive:`, `podman load` and `docker load` read.
 pub(super) fn build(
     workspace: &Workspace,
     about: &About,

@@ -36,9 +36,9 @@ impl Handle for rdma_cm_event {
     type Private = EventPrivate;
 }
 
-/// Held while an event moves from the channel's queue into the count of its identifier. Whoever has
-/// emptied the queue of an identifier's events and then held this once knows that every event of
-/// the identifier is counted.
+/// Held while an event moves from the channel's queue into the count of its identifier. A thread
+/// that has emptied the queue of an identifier's events and then held this once knows that every
+/// event of the identifier is counted.
 static DELIVERY: Mutex<()> = Mutex::new(());
 
 /// Returns when no event is between queue and count.

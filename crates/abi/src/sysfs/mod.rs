@@ -71,8 +71,8 @@ pub enum Name {
     },
 }
 
-/// All names that there are at this moment, by their absolute paths; each behind its folder, but for
-/// folders that are the kernel's.
+/// All names that there are at this moment, by their absolute paths; each behind its folder, but
+/// for folders that are the kernel's.
 #[must_use]
 pub fn names() -> Vec<(String, Name)> {
     crate::verbs::engine::first_use();

@@ -92,8 +92,8 @@ fn on_bus(tree: &mut Tree, pci: PciAddress, hardware: Hardware, home: &str) {
     tree.guest(format!("{bus}/pci_bus/{name}"), Node::Directory, exists);
 }
 
-/// The NUMA node and the processors near it: what the file says, or those of the network interface's
-/// hardware.
+/// The NUMA node and the processors near it: what the file says, or those of the network
+/// interface's hardware.
 fn numa(tree: &mut Tree, device: &Arc<Device>, home: &str) {
     let list = match device.hardware().numa_node {
         Some(node) => {

@@ -28,7 +28,8 @@ impl Acks {
     pub(crate) fn acknowledge(&self, events: u64) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.acknowledged += events;
-        // Under the lock: whoever waits may free this very object as soon as the lock is free.
+        // Under the lock: the thread that waits may free this very object as soon as the lock is
+        // free.
         self.changed.notify_all();
     }
 

@@ -24,8 +24,8 @@ pub(super) use self::operations::wr_flush;
 
 /// State of one queue pair's builders.
 pub(crate) struct Builder {
-    /// From `wr_start` to `wr_complete` or `wr_abort`: other threads wait. Used only by who holds
-    /// it. Before the lock, as it is dropped first.
+    /// From `wr_start` to `wr_complete` or `wr_abort`: other threads wait. Used only by the
+    /// holder. Before the lock, as it is dropped first.
     held: UnsafeCell<Option<LockGuard<'static, Batch>>>,
     batch: Lock<Batch>,
 }
@@ -45,7 +45,7 @@ impl Builder {
     /// does not have the lock.
     unsafe fn hold(&self) {
         let guard = self.batch.lock();
-        // SAFETY: the caller's promise; whoever has the lock is alone with the place.
+        // SAFETY: the caller's promise; the holder of the lock is alone with the place.
         unsafe {
             *self.held.get() = Some(mem::transmute::<
                 LockGuard<'_, Batch>,
@@ -59,8 +59,8 @@ impl Builder {
     /// # Safety
     /// As [`with_batch`].
     unsafe fn let_go(&self) {
-        // SAFETY: the caller's promise: whoever has the lock is alone with the place. Once the lock
-        // is free, that is another's.
+        // SAFETY: the caller's promise: the holder of the lock is alone with the place. Once the
+        // lock is free, that is another's.
         drop(unsafe { (*self.held.get()).take() });
     }
 }

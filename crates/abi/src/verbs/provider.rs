@@ -24,8 +24,8 @@ pub unsafe extern "C" fn refuse_with_null() -> *mut c_void {
 /// which providers call when they are loaded, and `__verbs_log`, which has any number of arguments.
 pub unsafe extern "C" fn ignore() {}
 
-/// Stands for `ibv_get_device_list` of version 1.0. Its structures have another layout, so a program
-/// that asks for it finds no device.
+/// Stands for `ibv_get_device_list` of version 1.0. Its structures have another layout, so a
+/// program that asks for it finds no device.
 ///
 /// # Safety
 /// `num_devices` can be written or is NULL.

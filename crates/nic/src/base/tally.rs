@@ -58,8 +58,8 @@ impl Tallied {
 #[derive(Debug)]
 pub(crate) struct Tally {
     counts: [AtomicU64; COUNTERS],
-    /// Bytes of packets, both ways, by what carried them. Those since the last change of the carrier
-    /// are not in it yet.
+    /// Bytes of packets, both ways, by what carried them. Those since the last change of the
+    /// carrier are not in it yet.
     carried: [AtomicU64; NONE + 1],
     /// What carries now, as an index of `carried`, and the bytes of packets before it did.
     carrier: AtomicUsize,

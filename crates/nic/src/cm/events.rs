@@ -100,7 +100,7 @@ impl Work<'_> {
         self.tell_while_connecting(key, EventKind::ConnectResponse, 0, EventParam::Conn(conn));
     }
 
-    /// Packets of the connection are gone. Of interest only to who heard that it ended.
+    /// Packets of the connection are gone. Only an identifier that heard of the end gets the event.
     fn on_timewait_exit(&mut self, key: u64) {
         if self
             .state

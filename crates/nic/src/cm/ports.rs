@@ -1,4 +1,4 @@
-//! Ports: who has which, in this process and in the network namespace.
+//! Ports and their owners, in this process and in the network namespace.
 //!
 //! A port that somebody asked for (or that was drawn for `bind` with port 0) is claimed by an
 //! abstract datagram socket `ferroce/port/<port space>/<port>`. The kernel makes the name exclusive

@@ -52,7 +52,7 @@ struct Waiting {
     since: Time,
 }
 
-/// Who asked for whom.
+/// The sender of a request, and the service that it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whose {
     /// This process asked for another.
@@ -172,11 +172,11 @@ impl Work<'_> {
         }
     }
 
-    /// Answers a request in the place of whoever should offer the service.
+    /// Answers a request in the place of the process that should offer the service.
     fn refuse(&mut self, (from, to, mad): Request<'_>, whose: Whose) {
         let answer = answer_unoffered(mad);
         match (whose, answer) {
-            // The one who was asked answers: nobody listens.
+            // The process that was asked answers: nobody listens.
             (Whose::Here, _) => self.give(
                 Between { from, to },
                 mad,

@@ -45,7 +45,7 @@ pub(super) struct Dispatch {
     strays: Strays,
     /// Short rings that other processes offer.
     offers: Vec<ShortRingOffer>,
-    /// Who wants to know which paths there are.
+    /// Links on which a process wants to know which paths there are.
     questions: Vec<LinkId>,
     /// Where the packet in hand came from, if it came over the wire.
     src_port: u16,
@@ -86,7 +86,7 @@ impl Dispatch {
         self.unwanted
     }
 
-    /// Who has asked which paths there are.
+    /// Links on which a process has asked which paths there are.
     pub(super) fn take_questions(&mut self) -> Vec<LinkId> {
         std::mem::take(&mut self.questions)
     }

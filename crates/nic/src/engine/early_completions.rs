@@ -20,14 +20,14 @@ const NOBODY: u32 = 0;
 /// something.
 const OTHERS: u32 = 64;
 
-/// Who promises something, and whether anybody may.
+/// The queue pair that promises something, and whether any may.
 #[derive(Debug, Default)]
 pub(super) struct EarlyCompletions {
-    /// Number of the queue pair. Who is in its place takes it under its own lock.
+    /// Number of the queue pair. A queue pair takes the place under its own lock.
     holder: AtomicU32,
     /// What came for others since it promised something last.
     others: AtomicU32,
-    /// Those who are about to close memory.
+    /// Number of threads that are about to close memory.
     closing: AtomicUsize,
 }
 
@@ -73,9 +73,9 @@ impl Drop for NoEarlyCompletions<'_> {
 }
 
 impl Nic {
-    /// Closes what `close` names: when this returns, no queue pair of this process and no peer is in
-    /// the middle of using it, and none begins to. The caller has neither the lock of a queue pair
-    /// nor that of the rights table.
+    /// Closes what `close` names: when this returns, no queue pair of this process and no peer is
+    /// in the middle of using it, and none begins to. The caller has neither the lock of a queue
+    /// pair nor that of the rights table.
     ///
     /// # Errors
     /// That of `close`, which has closed nothing then.
@@ -92,8 +92,8 @@ impl Nic {
     /// Memory is about to close: the queue pair that promised to take a message has taken it when
     /// this returns. The caller has neither the lock of a queue pair nor that of the rights table.
     fn settle_early_completions(&self) -> NoEarlyCompletions<'_> {
-        // Who promises something does so under its own lock: before that is taken here, or else it
-        // sees this. Who takes the place only now sees it as well, or is seen.
+        // A queue pair promises something under its own lock: before that is taken here, or else it
+        // sees this. A queue pair that takes the place only now sees it as well, or is seen.
         self.early_completions
             .closing
             .fetch_add(1, Ordering::SeqCst);

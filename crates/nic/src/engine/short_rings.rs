@@ -242,11 +242,11 @@ impl WatchedShortRings {
         self.0.iter().any(|watch| watch.eye.waits())
     }
 
-    /// Looks a few times, until any has something: who polls in a loop comes back as soon as he
-    /// can, and learns of a message the sooner the less is done between two looks. Lets that one's
-    /// queue pair take it. Of a few short rings the others have their turn before it next time, so
-    /// that a look at them keeps no answer waiting; of many they have it now. Returns whether there
-    /// was anything.
+    /// Looks a few times, until any has something: a program that polls in a loop comes back as
+    /// soon as it can, and learns of a message the sooner the less is done between two looks. Lets
+    /// that one's queue pair take it. Of a few short rings the others have their turn before it
+    /// next time, so that a look at them keeps no answer waiting; of many they have it now. Returns
+    /// whether there was anything.
     #[inline]
     pub(super) fn run_some(&mut self, nic: &Nic, given: (Time, &mut DirectDelivery<'_>)) -> bool {
         let Some((place, seen)) = self.look_closely() else {
@@ -334,7 +334,8 @@ impl WatchedShortRings {
         self.0.extend(nic.new_short_rings.take());
     }
 
-    /// What was put into short rings by this process: wakes those who went to sleep at that moment.
+    /// What was put into short rings by this process: wakes the receivers that went to sleep at
+    /// that moment.
     pub(super) fn wake_late(&mut self, nic: &Nic) {
         self.renew(nic);
         let sending = |watch: &&Watch| watch.eye.end == End::Sending;

@@ -3,8 +3,8 @@
 //! Invariant: when [`revoke`] returns, nothing reads or writes the memory by a key that was closed
 //! in it (promise 1 of SPECIFICATION.md).
 //! Enforced by: [`Closing`], the only way in which regions leave the rights table or change there.
-//! Each of its calls also withdraws the key from the board, and `revoke` waits for what it withdrew.
-//! If broken: a peer writes into memory that the program has freed.
+//! Each of its calls also withdraws the key from the board, and `revoke` waits for what it
+//! withdrew. If broken: a peer writes into memory that the program has freed.
 //!
 //! `docs/design/revoke.md` says why each step stands where it does. Callers go through
 //! [`Nic::revoke`](crate::Nic::revoke), which has step 1.

@@ -2,8 +2,8 @@
 //!
 //! To look a key up for each short message costs as much as all that is done with it, most of it
 //! for the lock. So a queue pair that has a short ring remembers the last region that it used. It
-//! does so under its own lock, and only as long as the table has not changed since. Who takes a
-//! region away changes the table first and then takes the lock of each of these queue pairs once
+//! does so under its own lock, and only as long as the table has not changed since. A
+//! revocation changes the table first and then takes the lock of each of these queue pairs once
 //! ([`RightsTable::end_memos`]): when that is done none is in the middle of a copy, and none begins
 //! another.
 

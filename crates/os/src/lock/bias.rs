@@ -2,13 +2,13 @@
 //! instruction.
 //!
 //! That thread, the *owner*, says that it is inside and then looks whether it is still the owner.
-//! Who takes the lock otherwise has its word, says that nobody is the owner any more, and then
-//! looks whether the owner is inside. One of the two must see what the other has written, and on
-//! both sides a store has to become visible before the load behind it: for the owner, who does this
-//! all the time, that is what costs. So the other one does it for both: `membarrier(2)` makes every
-//! thread of the process have a barrier between what it did before and what it does after. It costs
-//! some microseconds, as much as [`HABIT`] times what a biased lock saves; more seldom than that it
-//! does not happen.
+//! Any other thread that takes the lock has its word, says that nobody is the owner any more, and
+//! then looks whether the owner is inside. One of the two must see what the other has written, and
+//! on both sides a store has to become visible before the load behind it: for the owner, who does
+//! this all the time, that is what costs. So the other one does it for both: `membarrier(2)` makes
+//! every thread of the process have a barrier between what it did before and what it does after. It
+//! costs some microseconds, as much as [`HABIT`] times what a biased lock saves; more seldom than
+//! that it does not happen.
 //!
 //! A thread may lose its processor just before it says that it is inside, and say so, and take it
 //! back, when the lock leans to another one long since. So each owner has a place of its own to say
@@ -23,8 +23,8 @@ use crate::thread::spawn_quiet;
 
 /// Times in a row that a thread takes a lock before the lock leans to it.
 pub(super) const HABIT: u32 = 512;
-/// Threads that a lock leans to in its life: who makes a queue pair, who works with it, and the
-/// device's thread.
+/// Threads that a lock leans to in its life: the one that makes a queue pair, the one that works
+/// with it, and the device's thread.
 pub(super) const PLACES: usize = 3;
 /// The owner of a lock that leans to nobody.
 pub(super) const NOBODY: usize = usize::MAX;
@@ -37,14 +37,14 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// thousand times what it takes.
 const DRAINED: Duration = Duration::from_millis(2);
 
-/// The words that the owner and who takes the lock from it look at, in this process's memory or in
-/// that of a model checker.
+/// The words that the owner and a thread that takes the lock from it look at, in this process's
+/// memory or in that of a model checker.
 ///
 /// An owner is a thread together with its place, which is in bits that are 0 in the thread's
 /// number; or [`NOBODY`].
 pub(super) trait Words {
     fn owner(&self) -> usize;
-    /// Called only by who has the lock's word.
+    /// Called only with the lock's word.
     fn lean_to(&self, owner: usize);
     fn is_inside(&self, place: usize) -> bool;
     /// Called only by the thread that has the place.
@@ -94,9 +94,10 @@ pub(super) fn end(words: &impl Words, mut wait: impl FnMut()) {
 #[derive(Debug)]
 pub(super) struct Bias {
     own: Own,
-    /// Who has which place. Used by who has the lock's word.
+    /// The owner of each place. Used only with the lock's word.
     places: [AtomicUsize; PLACES],
-    /// Who has taken the lock's word last, and how often in a row. Used by who has that word.
+    /// The thread that has taken the lock's word last, and how often in a row. Used only with that
+    /// word.
     last: AtomicUsize,
     streak: AtomicU32,
 }

@@ -3,7 +3,7 @@
 //! A short message passes some six locks from the call that posts it to the poll that finds it, all
 //! of them free, and with the locks of the standard library half of its time: each takes two locked
 //! instructions, one to take it and one to give it back. This one takes one. It is given back with
-//! a plain store, and only then its owner looks whether somebody waits; he may miss one who began
+//! a plain store, and only then its owner looks whether somebody waits; it may miss one that began
 //! to at that very moment. So nobody sleeps for longer than `LONGEST` at a time. A thread that
 //! takes it alone, again and again, soon needs no locked instruction at all (`bias`).
 
@@ -30,12 +30,12 @@ const LONGEST: i64 = 200_000;
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// A value that one thread at a time works with. A panic does not change who may: products abort
+/// A value that one thread at a time works with. A panic does not open it to others: products abort
 /// then.
 pub struct Lock<T> {
     state: AtomicU32,
     bias: Bias,
-    /// Those who sleep for it, or are about to.
+    /// Number of threads that sleep for it, or are about to.
     waiters: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -150,7 +150,7 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
     }
 }
 
-/// Who holds it has the lock.
+/// The lock is held while this lives.
 #[derive(Debug)]
 #[must_use]
 pub struct LockGuard<'a, T> {

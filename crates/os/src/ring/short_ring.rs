@@ -5,16 +5,17 @@
 //! [`LONGEST`] bytes: a short message costs one cache line of traffic between two processors, and
 //! no lock that others use. Positions count on for ever, modulo 2^32; a slot is filled when its
 //! word is its position plus one. The consumer publishes up to where it has read, which is also its
-//! word that it has taken what came before. That word is a line of its own; who answers a message
-//! with one of its own says it in the answer's slot instead ([`ShortRingAck`]).
+//! word that it has taken what came before. That word is a line of its own; a program that answers
+//! a message with one of its own says it in the answer's slot instead ([`ShortRingAck`]).
 //!
 //! What a short ring carries belongs to a *run*, that begins where the producer says so by a record
 //! of the ring: behind all records that it has put in before. Positions of a run are those of no
 //! earlier run, so the consumer does not see what belongs to a run that it does not know of yet.
 //!
 //! Nobody sleeps for a short ring: its consumer looks at it when it looks at its ring, says in the
-//! ring's word that it sleeps, and looks at both once more. So who fills a slot looks at the ring's
-//! word next, and so does who publishes what it has read, at that of the ring the other way.
+//! ring's word that it sleeps, and looks at both once more. So a sender that fills a slot looks at
+//! the ring's word next, and so does a receiver that publishes what it has read, at that of the
+//! ring the other way.
 
 use std::sync::atomic::Ordering;
 
@@ -348,7 +349,8 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
     /// The next message, if there is one.
     ///
     /// # Errors
-    /// [`Broken`]: this is a child of `fork`, or what is there has no head or is longer than [`LONGEST`].
+    /// [`Broken`]: this is a child of `fork`, or what is there has no head or is longer than
+    /// [`LONGEST`].
     #[inline]
     pub fn look(&self) -> Result<Option<Waiting>, Broken> {
         let Some(at) = self.at else {

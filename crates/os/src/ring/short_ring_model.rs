@@ -163,9 +163,9 @@ fn send(short_ring: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2],
     }
 }
 
-/// Every message arrives, in order, though both sides sleep whenever they can, and who waits for
-/// room or for the end hears of it: a lost wake-up would be a deadlock, which loom reports; content
-/// that is read while it is written, as a violation.
+/// Every message arrives, in order, though both sides sleep whenever they can, and a side that
+/// waits for room or for the end hears of it: a lost wake-up would be a deadlock, which loom
+/// reports; content that is read while it is written, as a violation.
 #[test]
 fn nobody_sleeps_for_ever_beside_a_short_ring() {
     const MESSAGES: u32 = 3;

@@ -4,14 +4,14 @@
 //! Each queue pair has a window of its own. Many of them would overrun the buffer that they share,
 //! and one that is always busy would leave the others nothing. So there is one account for all of
 //! them, with a rule that costs the same however many they are:
-//! * Who has something in flight, or waits, is *active*. An active queue pair may have an equal
-//!   part of the whole in flight, or a *turn* (a quarter) where the parts would be smaller: short
-//!   runs of packets are dear.
+//! * A queue pair that has something in flight, or waits, is *active*. An active queue pair may
+//!   have an equal part of the whole in flight, or a *turn* (a quarter) where the parts would be
+//!   smaller: short runs of packets are dear.
 //! * Where the whole has no room for a turn, it waits in line. The first in line is called when
 //!   there is room, takes what it may, and comes last again when it wants more: the round robin of
 //!   deficits, with bytes as its measure.
-//! * Who has heard nothing for long has nothing in the buffer any more: it was taken out, or thrown
-//!   away.
+//! * A queue pair that has heard nothing for long has nothing in the buffer any more: it was taken
+//!   out, or thrown away.
 //!
 //! What is sent again does not wait ([`RcQp::set_allowance`](super::RcQp::set_allowance)), so a
 //! wait costs no retry.
@@ -34,7 +34,7 @@ const SILENCE: Duration = Duration::from_millis(100);
 pub struct Budget {
     used: u64,
     active: u64,
-    /// Who waits, by ticket.
+    /// Queue pairs that wait, by ticket.
     line: BTreeMap<u64, Qpn>,
     tickets: u64,
     /// The first in line was called.
@@ -114,7 +114,7 @@ impl Budget {
     }
 
     /// What a queue pair has in flight after it has sent, or heard of what it had sent; `wants`: it
-    /// would send more. Returns who is called: it is to [`ask`](Self::ask).
+    /// would send more. Returns the queue pair that is called: it is to [`ask`](Self::ask).
     pub fn settle(
         &mut self,
         stake: &mut Stake,
@@ -128,7 +128,7 @@ impl Budget {
         self.call()
     }
 
-    /// A queue pair goes another way, or ends. Returns who is called.
+    /// A queue pair goes another way, or ends. Returns the queue pair that is called.
     pub fn leave(&mut self, stake: &mut Stake) -> Option<Qpn> {
         self.step_out(stake);
         self.set(stake, 0);
@@ -220,7 +220,7 @@ mod tests {
         more
     }
 
-    /// All that it has in flight is acknowledged. Returns who is called.
+    /// All that it has in flight is acknowledged. Returns the queue pair that is called.
     fn acknowledge(budget: &mut Budget, stake: &mut Stake, now: Time) -> Option<Qpn> {
         budget.settle(stake, (0, true), now)
     }

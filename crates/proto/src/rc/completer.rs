@@ -195,7 +195,7 @@ impl Requester {
     }
 
     /// An answer passed over the oldest packet's. Further ones say the same until there is
-    /// progress, and nothing new to who waits for a receiver anyway.
+    /// progress, and nothing new to a requester that waits for a receiver anyway.
     pub(super) fn on_implied_nak(&mut self, shared: &QpShared) {
         if !self.went_back && !self.retry.waits_for_receiver() {
             self.went_back = true;

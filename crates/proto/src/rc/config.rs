@@ -116,7 +116,7 @@ impl QpShared {
         self.is_ferroce_peer && !self.link.lossless
     }
 
-    /// Who asks the rights table, for itself or for the peer.
+    /// The accessor that asks the rights table, for itself or for the peer.
     pub(super) const fn accessor(&self) -> Accessor {
         Accessor {
             pd: self.config.pd,

@@ -23,8 +23,8 @@ pub trait Sink {
         false
     }
     /// Work is about to be flushed: its program may use the memory of what was offered for
-    /// something else then. Nobody begins to fetch it any more when this returns, and whoever is at
-    /// it finds out.
+    /// something else then. Nobody begins to fetch it any more when this returns, and a peer that
+    /// is fetching finds out.
     fn end_rendezvous(&mut self) {}
     /// A peer's SEND has taken this key of a window back, which only that peer used.
     fn invalidated(&mut self, key: Key) {

@@ -11,7 +11,8 @@
 //! of any SEND do. Three things end a requester's right to have them fetched: the region is
 //! deregistered, the queue pair leaves its states, or its owner is told that work is about to be
 //! flushed ([`Sink::end_rendezvous`](super::Sink::end_rendezvous)): the *token* that is in each
-//! offer is valid no longer then, and whoever fetches looks at it after the copy once more.
+//! offer is valid no longer then, and a responder that fetches looks at it after the copy once
+//! more.
 //!
 //! What cannot be fetched is answered by a NAK of our own, and goes by packets, with as many PSNs
 //! as that needs: nothing of what was sent after the offer was taken, so all of it gets new
@@ -253,7 +254,7 @@ impl Responder {
 enum Destination {
     /// Into the receive in hand.
     Receive,
-    /// To where the requester says, if that is open to who asks.
+    /// To where the requester says, if that is open to the accessor.
     Region(Reth, Accessor),
 }
 

@@ -139,7 +139,7 @@ impl Resources {
             self.ring.pop_front();
             self.base += 1;
         }
-        // Who asks for something new has the answers to what is displaced.
+        // A requester that asks for something new has the answers to what is displaced.
         while self.passes.front().is_some_and(|p| p.resource < self.base) {
             self.passes.pop_front();
         }

@@ -52,7 +52,7 @@ impl Target {
         Self { pd, srq: None }
     }
 
-    /// Who opens memory for it.
+    /// The accessor that opens memory for it.
     pub(super) fn accessor(self, shared: &QpShared) -> Accessor {
         Accessor {
             pd: self.pd,

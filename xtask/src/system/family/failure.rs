@@ -12,7 +12,8 @@ const PORT: Ready = Ready::Cm(7174);
 pub(super) fn add(all: &mut Catalogue) {
     all.everywhere("absent.no-listener", 30, no_listener);
     for place in PLACES {
-        // Over a wire it takes the connection manager more than a minute to give up: once is enough.
+        // Over a wire it takes the connection manager more than a minute to give up: once is
+        // enough.
         if place != Place::Wire(9000) {
             all.at("absent.no-process", place, User::Ordinary, 120, nobody);
         }

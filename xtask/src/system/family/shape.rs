@@ -58,7 +58,8 @@ fn run(stage: &Stage, file: &str, words: &[&str]) -> Result<String, String> {
     Ok(process.output())
 }
 
-/// The verbs and the folders say the same, and NCCL's and Mooncake's ways to the hardware lead there.
+/// The verbs and the folders say the same, and NCCL's and Mooncake's ways to the hardware lead
+/// there.
 fn seen(stage: &Stage) -> Outcome {
     let file = shapes(stage)?;
     let verbs = run(stage, &file, &["ibv_devinfo", "-v"])?;

@@ -1,8 +1,8 @@
-//! Waking who receives by a short ring, now or a little later.
+//! Waking the receiver of a short ring, now or a little later.
 
 use super::Outgoing;
 
-/// Whether somebody may sleep who has not seen what was put into a short ring.
+/// Whether the receiver of a short ring may sleep and not have seen what was put in.
 ///
 /// To be sure that he is awake this processor would have to wait until the others see what was put
 /// in, which takes longer than to put it in. So if the device thread, or the program that polls,

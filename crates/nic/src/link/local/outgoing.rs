@@ -348,9 +348,10 @@ impl Outgoing {
             let limit = match frame {
                 Frame::Mad { .. } => MAD_STASH,
                 Frame::Forwarded(_) | Frame::Dropped { .. } => STASH,
-                // Who asked and hears nothing gives up after a while.
+                // A process that asked and hears nothing gives up after a while.
                 Frame::Sharing(_) => STASH,
-                // Who does not hear of it finds out when he next maps what has its place.
+                // A process that does not hear of it finds out when it next maps what has its
+                // place.
                 Frame::Unshared(_) => STASH,
                 // There are never more than the peer has receives for.
                 Frame::Lending(_) => usize::MAX,

@@ -17,8 +17,8 @@ struct ShortRing {
     in_use: bool,
     /// Number of its last offer. An old answer is not taken for a new one.
     offer: u32,
-    /// Where it ended. Positions are not used twice, so that who still looks at it as it was sees
-    /// nothing in it.
+    /// Where it ended. Positions are not used twice, so that a process that still looks at it as it
+    /// was sees nothing in it.
     position: u32,
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn choose(
 }
 
 /// Chooses the path of a datagram to the queue pair `dest`. A group is always reached over the
-/// wire: who is in it is known to the kernel only.
+/// wire: only the kernel knows its members.
 ///
 /// # Errors
 /// As [`choose`].

@@ -1,8 +1,8 @@
 //! Completions that go straight to the program that polls for them, past the ring of their queue.
 //!
-//! A queue pair gives a completion to who polls only if the queue has nothing queued and is not
-//! armed. It looks at that under its own lock, so what it has completed before is taken already:
-//! completions of a queue pair keep their order.
+//! A queue pair gives a completion to the thread that polls only if the queue has nothing queued
+//! and is not armed. It looks at that under its own lock, so what it has completed before is taken
+//! already: completions of a queue pair keep their order.
 
 use std::fmt;
 use std::mem::MaybeUninit;

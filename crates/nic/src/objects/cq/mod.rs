@@ -54,7 +54,7 @@ pub struct Cq {
     ring: Lock<Ring>,
     /// What the ring said last, for a look without its lock.
     sign: Sign,
-    /// It overflowed and those who use it have not been told.
+    /// It overflowed, and its queue pairs have not been told.
     to_fail: AtomicBool,
     _permit: Permit,
 }
@@ -234,8 +234,8 @@ impl Cq {
             self.settle(ring);
         });
     }
-    /// Gives a completion to who polls, if it can go there, or queues it. The caller has the lock
-    /// of its queue pair. Returns as [`push`](Self::push).
+    /// Gives a completion to the thread that polls, if it can go there, or queues it. The caller
+    /// has the lock of its queue pair. Returns as [`push`](Self::push).
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"

@@ -9,8 +9,8 @@ use ferroce_proto::ids::Guid;
 /// Universal/local bit of an EUI-64: set in modified form, as IPv6 interface identifiers have it.
 const LOCAL: u64 = 1 << 57;
 
-/// GUID of a device: of the first one of an interface, or of the `ordinal`th behind it. The bits that
-/// differ are those that say in an EUI-64 that it was made of a MAC.
+/// GUID of a device: of the first one of an interface, or of the `ordinal`th behind it. The bits
+/// that differ are those that say in an EUI-64 that it was made of a MAC.
 pub(super) fn of_device(mac: [u8; 6], ifindex: u32, ordinal: u32) -> Guid {
     Guid(of_interface(mac, ifindex).0 ^ u64::from(ordinal & 0xff) << 24)
 }

@@ -137,7 +137,8 @@ impl<'a> Fast<'a> {
         self.locked.retired
     }
 
-    /// Whether the queue pair has something to send after what was taken, which is not the fast way.
+    /// Whether the queue pair has something to send after what was taken, which is not the fast
+    /// way.
     #[inline]
     pub(super) fn wants_turn(&self) -> bool {
         let transport = &self.locked.transport;
@@ -185,8 +186,8 @@ impl Qp {
         Fast { qp: self, locked }
     }
 
-    /// Something else than the fast way comes next. What the peer may hold for taken is taken before
-    /// that.
+    /// Something else than the fast way comes next. What the peer may hold for taken is taken
+    /// before that.
     pub(super) fn end_eligibility(&self, locked: &mut Locked) {
         self.settle_early_completion(locked);
         locked.eligibility.end();

@@ -78,7 +78,7 @@ pub struct Qp {
     is_ferroce_peer: AtomicBool,
     /// When it asks that.
     question: ferroce_peer::Due,
-    /// Who adds to it has the lock.
+    /// Changed under the lock only.
     tally: Arc<Tally>,
     /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them
     /// at once.
@@ -241,9 +241,9 @@ impl Qp {
     ///
     /// # Errors
     /// EINVAL with the reason; ENETUNREACH for a destination on another host while UDP 4791 is not
-    /// available, or without a route; ETIMEDOUT if nobody answers for it on the local network within
-    /// a second; for a target of another process, EIO if that process is gone and ETIMEDOUT if it
-    /// does not answer.
+    /// available, or without a route; ETIMEDOUT if nobody answers for it on the local network
+    /// within a second; for a target of another process, EIO if that process is gone and ETIMEDOUT
+    /// if it does not answer.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         match &self.opened {
             Some(opened) => {
@@ -298,7 +298,7 @@ impl Qp {
     fn unbind_windows(&self) {
         let mut rights = self.nic().rights().write();
         for key in rights.unbind_windows_of(self.qpn) {
-            // Who is at it is waited for by the queue pair's number.
+            // Peers that use the window are waited for by the queue pair's number.
             let _ = self.nic().boards().close_window(key);
         }
     }

@@ -49,7 +49,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Whether it wants a packet to one of its groups, given who sent it. Packets of this host
+    /// Whether it wants a packet to one of its groups, given its sender. Packets of this host
     /// carry their sender's number, which is unique there.
     pub(crate) fn wants_from(&self, local: bool, sender: Qpn) -> bool {
         !(local && sender == self.qpn && self.deaf_to_itself.load(Ordering::Relaxed))

@@ -83,7 +83,8 @@ impl Sink for Results<'_, '_> {
         self.qp.nic().boards().end_rendezvous(self.qp.qpn);
     }
     fn invalidated(&mut self, key: Key) {
-        // Who is at it all the same has not been granted it: its place is free when he has gone.
+        // A peer that still uses this key was never granted it. The entry is freed when the peer's
+        // hazard clears.
         let _ = self.qp.nic().boards().close_window(key);
     }
     fn event(&mut self, event: QpEvent) {

@@ -56,7 +56,8 @@ impl Qp {
         rc.set_allowance(in_flight + more);
     }
 
-    /// After it has transmitted. Who waits for what it does not use is called.
+    /// Called after it has transmitted: a queue pair that waits for what this one does not use is
+    /// called.
     pub(super) fn settle_share(&self, locked: &mut Locked, now: Time) {
         let Some((rc, share)) = shared(locked) else {
             return;

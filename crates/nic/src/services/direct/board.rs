@@ -89,7 +89,7 @@ impl Board {
             return;
         };
         if layout::is_overflow(first) {
-            // Before the region can be found: who finds its key nowhere goes by packets.
+            // Before the region can be found: a peer that finds its key nowhere sends packets.
             self.count_overflow(|count| count.fetch_add(1, Ordering::Release));
         }
         let share = read(&self.shares).place_of(region.addr(), region.length());
@@ -199,8 +199,8 @@ impl Board {
         self.set(layout::rendezvous(qpn), token);
     }
 
-    /// What a queue pair has offered may be fetched no longer. Who is at it finds out when he looks
-    /// once more.
+    /// What a queue pair has offered may be fetched no longer. A peer that is fetching finds out
+    /// when it looks once more.
     pub(super) fn end_rendezvous(&self, qpn: Qpn) {
         let withdraw = || self.set(layout::rendezvous(qpn), 0);
         hazard::withdraw(withdraw, || fence(Ordering::SeqCst));
@@ -218,7 +218,7 @@ impl Board {
         }
         let index = self.take_hazard().ok_or(Refusal::Busy)?;
         let user = Use { board: self, index };
-        // Before the hazard, so that whoever looks for it looks far enough.
+        // Before the hazard, so that an owner that looks for it looks far enough.
         let used = self.words.word(layout::AT_HAZARDS);
         if used.load(Ordering::Relaxed) <= index as u64 {
             used.fetch_max(index as u64 + 1, Ordering::Release);

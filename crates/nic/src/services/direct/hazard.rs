@@ -1,4 +1,4 @@
-//! The protocol between an initiator, who uses memory of another process without asking, and that
+//! The protocol between an initiator, which uses memory of another process without asking, and that
 //! process, which takes the right to it back.
 //!
 //! ```text
@@ -15,8 +15,9 @@
 //! end.
 //!
 //! Where the owner cannot wait (a queue pair fails in the middle of its work, and programs are told
-//! by completions), it withdraws all the same before it tells; who only read looks at the right
-//! once more behind what was read ([`holds_still`]), and throws that away if the right has gone.
+//! by completions), it withdraws all the same before it tells; an initiator that only read looks at
+//! the right once more behind what was read ([`holds_still`]), and throws that away if the right
+//! has gone.
 //!
 //! Written on closures, so that a model checker can run it on its own atomics.
 
@@ -119,7 +120,7 @@ mod tests {
         });
     }
 
-    /// An owner that does not wait: who has read what was put there later finds out.
+    /// An owner that does not wait: an initiator that has read what was put there later finds out.
     #[test]
     fn nobody_keeps_what_was_read_too_late() {
         loom::model(|| {

@@ -1,9 +1,9 @@
 //! Memory of a peer that is mapped here.
 //!
-//! A mapping is made when work first goes there, by who has the hazard for it, and kept: for the
-//! memory's number ([`Share`](super::shares::Share)), which is never given to other memory. That
-//! the number is still the one on the peer's board each use makes sure. What could not be mapped is
-//! not tried again: its bytes are copied by the kernel, and atomics go by packets.
+//! A mapping is made when work first goes there, by the thread that has the hazard for it, and
+//! kept: for the memory's number ([`Share`](super::shares::Share)), which is never given to other
+//! memory. That the number is still the one on the peer's board each use makes sure. What could not
+//! be mapped is not tried again: its bytes are copied by the kernel, and atomics go by packets.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,9 +6,9 @@
 //! look at: what its regions and queue pairs grant, and which ones of others it is in the middle of
 //! using (*hazards*). It is offered with the hello of every link. A process that has got another's
 //! board says so on its own: from then on it looks at that one's hazards before it gives memory
-//! back, and so the other may use its grants. Who grants nothing, or in any way other than the
-//! simplest, is served by packets; so is whoever the kernel does not let at the other's memory,
-//! which a probe finds out when the boards are exchanged.
+//! back, and so the other may use its grants. A queue pair that grants nothing,
+//! or in any way other than the simplest, is served by packets; so is a process that the kernel
+//! does not let at the other's memory, which a probe finds out when the boards are exchanged.
 //!
 //! Long SENDs go the same way in the other direction: the sender says where its bytes are, and the
 //! receiver's process fetches them, with the same hazards. So the regions that only their own
@@ -84,7 +84,7 @@ struct Peers {
     by_slot: BTreeMap<u16, Acquaintance>,
     /// Why there is no acquaintance with a process that offered its board.
     strange: HashMap<u16, String>,
-    /// Whose links have ended, and who may still be in the middle of using something.
+    /// Processes whose links have ended, and that may still be in the middle of using something.
     leaving: Vec<Arc<Peer>>,
 }
 
@@ -217,7 +217,7 @@ impl Boards {
         Some(token)
     }
 
-    /// Nobody begins to fetch what a queue pair has offered, and who is at it finds out.
+    /// Nobody begins to fetch what a queue pair has offered, and a peer that is fetching finds out.
     pub(crate) fn end_rendezvous(&self, qpn: Qpn) {
         if let Some(own) = self.own() {
             own.end_rendezvous(qpn);

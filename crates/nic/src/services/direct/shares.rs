@@ -51,7 +51,7 @@ impl SharedRange {
         Some(Self { nic, file, share })
     }
 
-    /// Gives the pages back, whoever has mapped them: nobody needs what is there.
+    /// Gives the pages back, also those that peers have mapped: nobody needs what is there.
     pub(crate) fn discard(&self) {
         self.file.discard();
     }
@@ -119,7 +119,7 @@ impl Shares {
 }
 
 impl Boards {
-    /// Who has mapped memory of this process, by slot.
+    /// Slots of the processes that have mapped memory of this one.
     fn mappers(&self) -> Vec<u16> {
         let peers = read(&self.peers);
         let all = peers.by_slot.iter();

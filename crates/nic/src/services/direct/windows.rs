@@ -1,7 +1,7 @@
 //! Memory windows on the board: published when they are bound, and taken back.
 //!
 //! A window's key is withdrawn before the operation that takes it back completes, and that waits
-//! for who is in the middle of using it. The operation has the queue pair's lock, so it does not
+//! for peers in the middle of using it. The operation has the queue pair's lock, so it does not
 //! wait there: it is tried again ([`Boards::close_window`] tells). What a peer invalidates by a
 //! SEND nobody else uses, and that peer has done all that it had to do before.
 

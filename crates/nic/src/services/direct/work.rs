@@ -113,7 +113,7 @@ impl Boards {
         let me = (self.slot, own.nonce());
         let (in_use, place) = own.enter(named, || peer.find_rendezvous(me, rendezvous))?;
         let copied = copy(own, (&peer, rendezvous.from), false, &place, to);
-        // The offer may have ended without a wait for who is at it: then the bytes may be others.
+        // The offer may have ended without a wait for this fetch: then the bytes may be others.
         let valid = peer.still_has_rendezvous(rendezvous);
         drop(in_use);
         let is_mapped = copied.map_err(|e| on_failure(&peer, rendezvous.from, e))?;

@@ -1,5 +1,5 @@
-//! Two iWARP queue pairs over a bad byte stream on a virtual clock, and one alone against any bytes.
-//! For tests and fuzzing only (feature `testkit`).
+//! Two iWARP queue pairs over a bad byte stream on a virtual clock, and one alone against any
+//! bytes. For tests and fuzzing only (feature `testkit`).
 
 mod lone;
 mod pair;

@@ -87,7 +87,7 @@ struct Inner {
     blocked_at: Time,
     /// Packets that it did not take, in order.
     left: VecDeque<(Qpn, Batch)>,
-    /// Who wants to transmit once it is not blocked.
+    /// Queue pairs that want to transmit once it is not blocked.
     waiting: Vec<Arc<Qp>>,
     spare: Vec<Batch>,
 }
@@ -267,7 +267,8 @@ impl Egress {
         !self.is_dead()
     }
 
-    /// The link has room again: sends what was left. Returns who waited, once all went out.
+    /// The link has room again: sends what was left. Returns the queue pairs that waited, once all
+    /// went out.
     pub(crate) fn on_writable(&self) -> Vec<Arc<Qp>> {
         let mut inner = lock(&self.inner);
         if !self.is_blocked() {
@@ -300,7 +301,8 @@ impl Egress {
         std::mem::take(&mut inner.waiting)
     }
 
-    /// The process at the other end is gone, and what it said before was read. Returns who waited.
+    /// The process at the other end is gone, and what it said before was read. Returns the queue
+    /// pairs that waited.
     pub(crate) fn kill(&self) -> Vec<Arc<Qp>> {
         let mut inner = lock(&self.inner);
         self.dead.store(true, Ordering::Release);

@@ -6,8 +6,8 @@
 //! that its next message, with so many bytes at most, is as good as taken. The receive for it is
 //! posted, and its memory is open.
 //!
-//! Who says so keeps it. Before it does anything else with the queue pair than short messages by
-//! short rings ([`Qp::end_eligibility`]), before a region is deregistered
+//! The receiver keeps that promise. Before it does anything else with the queue pair than short
+//! messages by short rings ([`Qp::end_eligibility`]), before a region is deregistered
 //! ([`Nic::settle_early_completions`](crate::engine::Nic::settle_early_completions)), and before it
 //! looks at anything that the same process sent later to another of its queue pairs, it takes back
 //! what it said and then what is there. The word by which it takes that back and the slot make a
@@ -126,7 +126,7 @@ impl Qp {
     fn take_completed_early(&self, locked: &mut Locked) {
         self.nic().release_early_completion(self.qpn);
         self.drain_short_ring(locked, (locked.seen, &mut DirectDelivery::default()));
-        // Whoever has the lock may be about something that gives it no turn.
+        // The holder of the lock may be about something that gives the queue pair no turn.
         if locked.transport.wants_transmit() && !locked.queued && !locked.retired {
             locked.queued = true;
             if !locked.holds_ack {

@@ -3,8 +3,8 @@
 //!
 //! Before one is sent or taken past everything else, some thirty things must be so: the state,
 //! nothing owed, nothing sent again, nothing timed. As long as only such messages come and go it
-//! stays so. Everything else needs the other guard ([`General`](super::super::guard::General)), which
-//! ends eligibility; so does what lets the transport do anything else
+//! stays so. Everything else needs the other guard ([`General`](super::super::guard::General)),
+//! which ends eligibility; so does what lets the transport do anything else
 //! ([`Qp::run_delivering`](super::super::Qp::run_delivering)). The next message looks again then.
 
 use ferroce_proto::rc::FastHead;

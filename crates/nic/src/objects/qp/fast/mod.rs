@@ -2,14 +2,14 @@
 //! packets alone (`ferroce_os::ring`).
 //!
 //! A short ring carries the very packets that would go through the ring, so the general way can
-//! take up after each of them. Who has sent small messages through the ring for a while, and
-//! nothing else, offers a short ring; once the other side has accepted it, a *run* begins, by a
-//! word behind all packets that went through the ring before. Whatever goes as a packet by the ring
-//! ends the run, and the receiver takes all that is in its short ring before it looks at a packet
-//! from the ring: so both together keep the order in which packets were sent.
+//! take up after each of them. A queue pair that has sent small messages through the ring
+//! for a while, and nothing else, offers a short ring; once the other side has accepted it, a *run*
+//! begins, by a word behind all packets that went through the ring before. Whatever goes as a
+//! packet by the ring ends the run, and the receiver takes all that is in its short ring before it
+//! looks at a packet from the ring: so both together keep the order in which packets were sent.
 //!
-//! How far the receiver has read is an acknowledgement, for who looks there. Who does not, since he
-//! sleeps, gets an acknowledgement by the ring. Where the program has always answered a message
+//! How far the receiver has read is an acknowledgement for a sender that looks there. A sender that
+//! sleeps gets an acknowledgement by the ring. Where the program has always answered a message
 //! with one of its own, the answer says it (`delayed_ack`): the peer looks at the answer's slot
 //! anyway, and each word that it must look at besides costs as much as the message. A packet that
 //! is not taken (no receive is posted, say) ends the run on the receiver's side: what comes after
@@ -82,7 +82,7 @@ impl ShortRings {
     }
 
     /// Something was put into the short ring that it sends by: wakes its receiver, if that sleeps.
-    /// `again`: who looks once more in a while for this process does so for this as well.
+    /// `again`: what looks once more in a while for this process does so for this as well.
     #[expect(clippy::inline_always, reason = "a look and a word")]
     #[inline(always)]
     fn wake(&mut self, again: bool) {
@@ -120,8 +120,8 @@ impl ShortRings {
         into.is_some_and(Receiving::publish_delayed_ack)
     }
 
-    /// Wakes the receiver of the one that it sends by, if that went to sleep just when something was
-    /// put in.
+    /// Wakes the receiver of the one that it sends by, if that went to sleep just when something
+    /// was put in.
     pub(super) fn wake_late(&mut self) {
         if let Some(out) = &mut self.out {
             out.wake_late();

@@ -114,7 +114,7 @@ impl Qp {
             && matches!(locked.transport.state(), QpState::Rtr | QpState::Rts)
             && locked.comes_from(offer.origin)
             && !locked.transport.is_armed();
-        // Who wants to read of every packet sees those of the ring.
+        // A log of every packet sees those of the ring only.
         if !usual || tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
             return None;
         }
@@ -164,7 +164,7 @@ impl Qp {
         }
     }
 
-    /// As [`take_from_short_ring`](Self::take_from_short_ring), for who does something else.
+    /// As [`take_from_short_ring`](Self::take_from_short_ring), before something else is done.
     #[cold]
     #[inline(never)]
     fn take_in_between(

@@ -158,7 +158,8 @@ fn the_rest_of_an_fpdu_that_has_begun_is_kept() {
     assert_eq!((refused, outgoing.runs().count()), (Err("unmapped"), 0));
 }
 
-/// What TCP has taken of some FPDUs, and one that follows when those that had not begun are dropped.
+/// What TCP has taken of some FPDUs, and one that follows when those that had not begun are
+/// dropped.
 fn after_a_drop(agreement: &Agreement, lens: &[usize], taken: usize) -> (Vec<u8>, usize) {
     let mut framing = Framing::new(agreement);
     let mut outgoing = Outgoing::<()>::default();

@@ -1,0 +1,228 @@
+//! How comments and documents are written, as far as a program can tell: no "who" and "whoever" in
+//! comments (a named thing is the subject), no comment line over 100 columns, and documents no
+//! longer than they may be.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::workspace::Workspace;
+
+/// Columns of a comment.
+const WIDTH: usize = 100;
+/// Most bytes of a document.
+const SIZES: [(&str, usize); 2] = [("README.md", 6 << 10), ("ARCHITECTURE.md", 12 << 10)];
+/// Folders whose comments are looked at.
+const FOLDERS: [&str; 3] = ["crates", "fuzz", "xtask"];
+/// Words that hide a subject.
+const HIDDEN: [&str; 2] = ["who", "whoever"];
+/// Most comments of a folder that still have such a word. A number may only fall; a folder that is
+/// not in the list has none.
+const KNOWN: &[(&str, usize)] = &[
+    ("crates/abi/src", 1),
+    ("crates/abi/tests", 1),
+    ("crates/cli/src/bench", 2),
+    ("crates/cli/src/bench/lead", 1),
+    ("crates/cli/src/bench/report", 1),
+    ("crates/cli/src/bench/verbs", 1),
+    ("crates/cli/src/bench/worker", 2),
+    ("crates/cli/src/demo", 1),
+    ("crates/conformance/src", 2),
+    ("crates/conformance/src/cases", 4),
+    ("crates/conformance/tests/hostile", 4),
+    ("crates/ferroce/examples", 4),
+    ("crates/ferroce/src", 5),
+    ("crates/ferroce/src/cm", 2),
+    ("crates/ferroce/src/endpoint", 7),
+    ("crates/ferroce/src/queue_pair", 1),
+    ("crates/ferroce/src/stream", 6),
+    ("crates/ferroce/src/sys", 15),
+    ("crates/ferroce/src/sys/cm", 3),
+    ("crates/ferroce/src/sys/ledger", 7),
+    ("crates/ferroce/src/sys/post", 2),
+    ("crates/ferroce/tests", 7),
+    ("crates/nic/src/cm", 3),
+    ("crates/nic/src/cm/tests", 2),
+    ("crates/nic/src/engine", 7),
+    ("crates/nic/src/engine/progress", 3),
+    ("crates/nic/src/link", 1),
+    ("crates/nic/src/link/local", 11),
+    ("crates/nic/src/link/wire", 4),
+    ("crates/nic/src/objects/device", 1),
+    ("crates/nic/src/objects/srq", 3),
+    ("crates/nic/src/objects/xrc", 4),
+    ("crates/nic/src/services", 4),
+    ("crates/nic/src/services/pacing", 6),
+    ("crates/nic/src/survey", 2),
+    ("crates/nic/tests", 8),
+    ("crates/nic/tests/common", 2),
+    ("crates/nic/tests/direct", 1),
+    ("crates/nic/tests/direct_shared", 1),
+    ("crates/nic/tests/other_process", 1),
+    ("crates/nic/tests/xrc", 2),
+    ("crates/os/src", 7),
+    ("crates/os/src/lock", 1),
+    ("crates/os/src/memory", 9),
+    ("crates/os/src/udp", 1),
+    ("crates/os/src/unix", 6),
+    ("crates/proto/src/cm", 6),
+    ("crates/proto/src/cm/tests", 1),
+    ("crates/proto/src/iwarp", 1),
+    ("crates/proto/src/iwarp/qp", 1),
+    ("crates/proto/src/mad", 1),
+    ("crates/proto/src/mr", 3),
+    ("crates/proto/src/testkit", 1),
+    ("crates/proto/src/wire", 5),
+    ("crates/proto/tests", 1),
+    ("crates/sysfs/src/hooks", 1),
+    ("xtask/src", 3),
+    ("xtask/src/release_check", 1),
+    ("xtask/src/system", 2),
+    ("xtask/src/system/family", 5),
+    ("xtask/src/system/family/attacks", 4),
+    ("xtask/src/system/family/paths", 2),
+];
+
+/// An error names each comment and document that is not as it should be.
+pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    for (name, most) in SIZES {
+        let bytes = read(&workspace.root.join(name))?.len();
+        if bytes > most {
+            wrong.push(format!("{name} has {bytes} bytes, and may have {most}"));
+        }
+    }
+    let mut counts = BTreeMap::new();
+    for folder in FOLDERS {
+        walk(&workspace.root.join(folder), &mut |path| {
+            let name = path.strip_prefix(&workspace.root).unwrap_or(path);
+            let text = read(path)?;
+            for (at, comment) in comments(&text) {
+                if comment.width > WIDTH && !is_exempt(comment.text) {
+                    wrong.push(format!(
+                        "{}:{at}: {} columns",
+                        name.display(),
+                        comment.width
+                    ));
+                }
+                if hides_its_subject(comment.text) {
+                    let lines: &mut Vec<usize> = counts.entry(room(name)).or_default();
+                    lines.push(at);
+                }
+            }
+            Ok(())
+        })?;
+    }
+    wrong.extend(compare(&counts, KNOWN));
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("\n"))
+    }
+}
+
+/// The room of a file: two folders below `crates/NAME/src`, or the first two of its path.
+fn room(path: &Path) -> String {
+    let parts: Vec<_> = path.iter().filter_map(|part| part.to_str()).collect();
+    let folders = &parts[..parts.len().saturating_sub(1)];
+    folders[..folders.len().min(5)].join("/")
+}
+
+fn compare(found: &BTreeMap<String, Vec<usize>>, known: &[(&str, usize)]) -> Vec<String> {
+    let allowed = |room: &str| {
+        let entry = known.iter().find(|(name, _)| *name == room);
+        entry.map_or(0, |(_, count)| *count)
+    };
+    let wrong = found
+        .iter()
+        .filter(|(room, lines)| lines.len() > allowed(room));
+    let text = |(room, lines): (&String, &Vec<usize>)| {
+        let (count, known) = (lines.len(), allowed(room));
+        format!("{room}: {count} comments with who or whoever, and {known} are known")
+    };
+    wrong.map(text).collect()
+}
+
+struct Comment<'a> {
+    text: &'a str,
+    /// Columns of its line.
+    width: usize,
+}
+
+/// The comments of a file that have a line of their own, with the number of that line.
+fn comments(text: &str) -> impl Iterator<Item = (usize, Comment<'_>)> {
+    text.lines().enumerate().filter_map(|(at, line)| {
+        let text = line.trim_start().strip_prefix("//")?;
+        let width = line.chars().count();
+        Some((at + 1, Comment { text, width }))
+    })
+}
+
+/// Tables, examples and addresses cannot be broken.
+fn is_exempt(comment: &str) -> bool {
+    let text = comment.trim_start_matches(['/', '!']);
+    let is_picture = text.starts_with("    ") || text.contains(['─', '│']);
+    let text = text.trim();
+    let is_command = text.starts_with('`') && text.ends_with('`');
+    is_picture || is_command || text.starts_with(['|', '#']) || text.contains("://")
+}
+
+fn hides_its_subject(comment: &str) -> bool {
+    let words = comment.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words
+        .map(str::to_lowercase)
+        .any(|word| HIDDEN.contains(&word.as_str()))
+}
+
+fn walk(folder: &Path, each: &mut impl FnMut(&Path) -> Result<(), String>) -> Result<(), String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            if !path.ends_with("target") && !path.ends_with("corpus") {
+                walk(&path, each)?;
+            }
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            each(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_hidden_subjects_and_long_lines() {
+        let long = format!("// {}x\n", "word ".repeat(20));
+        let text = format!(
+            "/// Whoever asks.\n//! the peer, who looks\nlet who = 1; // who\n{long}// a whole, whom\n"
+        );
+        let hidden: Vec<_> = comments(&text)
+            .filter(|(_, comment)| hides_its_subject(comment.text))
+            .map(|(at, _)| at)
+            .collect();
+        assert_eq!(hidden, [1, 2]);
+        let wide = comments(&text).filter(|(_, comment)| comment.width > WIDTH);
+        assert_eq!(wide.map(|(at, _)| at).collect::<Vec<_>>(), [4]);
+        assert!(
+            is_exempt("/ | a table |")
+                && is_exempt("/ # a hidden line")
+                && !is_exempt(" two words")
+        );
+    }
+
+    #[test]
+    fn a_count_may_not_rise() {
+        let found = BTreeMap::from([("a".to_owned(), vec![1, 2]), ("b".to_owned(), vec![3])]);
+        assert_eq!(compare(&found, &[("a", 2), ("b", 1)]), Vec::<String>::new());
+        assert_eq!(compare(&found, &[("a", 3), ("c", 1)]).len(), 1);
+        assert_eq!(compare(&found, &[("a", 1)]).len(), 2);
+    }
+}
