@@ -70,7 +70,7 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn count_denied(&self, asker: Asker, why: Denial);
     /// As what the process of a slot is counted.
     fn asker(&self, slot: u16) -> Asker;
-    /// Whether `FERROCE_PEERS` leaves out the user who owns a name. Counts a yes.
+    /// Whether `FERROCE_PEERS` leaves out the owner of a name. Counts a yes.
     fn leaves_out_owner(&self, name: &str) -> bool;
     /// As [`leaves_out_owner`](Self::leaves_out_owner), of an owner that is known.
     fn leaves_out(&self, owner: Credentials) -> bool;

@@ -15,7 +15,7 @@
 //! | `datagram` | the same for datagram services (service id resolution) |
 //! | `multicast` | joining groups |
 //! | `qp_attr` | queue pair attributes of a connection |
-//! | `ports`, `source_ports` | who has which port |
+//! | `ports`, `source_ports` | ports and their owners |
 //! | `routing` | which process a MAD is for |
 //! | `waiting`, `lookout` | requests that wait here, and those that lie with a listener of this host |
 //! | `service`, `host` | the lock around it all, and what it needs of the engine |

@@ -1,5 +1,5 @@
-//! `FERROCE_PEERS=own-user` and the ports of this host: another user's process would take a request,
-//! and its answers would not be heard. The program is told so at once.
+//! `FERROCE_PEERS=own-user` and the ports of this host: another user's process would take a
+//! request, and its answers would not be heard. The program is told so at once.
 
 use std::net::SocketAddr;
 

@@ -39,7 +39,7 @@ fn refuse_descriptors(fd: &Fd) -> bool {
     set_option(fd.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, 0).is_ok()
 }
 
-/// Who is at the other end, as the kernel vouches.
+/// The process at the other end, as the kernel vouches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// Process, as this process's PID namespace numbers it; 0 if it is not visible there.

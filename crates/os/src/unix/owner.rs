@@ -116,7 +116,7 @@ mod tests {
     use crate::random;
     use crate::unix::{Dgram, SeqListener};
 
-    /// The user who has a name.
+    /// The owner of a name.
     fn user(name: &str, kind: SocketKind) -> Option<u32> {
         let owner = owner_of(name, kind).expect("netlink");
         owner.map(|owner| owner.uid)

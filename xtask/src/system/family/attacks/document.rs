@@ -1,4 +1,4 @@
-//! `docs/attacks.md`: who attacks whom how.
+//! `docs/attacks.md`: the attacks, their victims and their places.
 
 use super::rows::{ALONE, ROWS};
 use crate::document::{Document, Line};

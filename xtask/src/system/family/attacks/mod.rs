@@ -21,7 +21,7 @@ use rows::{ALONE, ROWS};
 pub(in crate::system) use soak::add_of as add_soak;
 use victim::{DESCRIPTORS, Victim, newcomer};
 
-/// A user who is neither a victim nor an attacker, but where slots are squatted on.
+/// A user that is neither a victim nor an attacker, but where slots are squatted on.
 const THIRD: User = User::Nobody;
 /// Seconds that an attack goes on.
 const SECONDS: &str = "2";
@@ -37,7 +37,7 @@ pub(super) struct Row {
     /// What the attacker tries, for the documents.
     attempt: &'static str,
     place: Place,
-    /// Who runs the server and the client of the transfer.
+    /// The users of the server and the client of the transfer.
     victims: (User, User),
     /// Who attacks, and on which side of the wire.
     attacker: (User, Side),

@@ -93,8 +93,8 @@ fn peers(stage: &Stage) -> Outcome {
     server.killed_by(Signal::SIGKILL)
 }
 
-/// `FERROCE_PEERS=own-user` asked from the client's side: a listener of another user is refused when
-/// its address is resolved, and the own user's is not.
+/// `FERROCE_PEERS=own-user` asked from the client's side: a listener of another user is refused
+/// when its address is resolved, and the own user's is not.
 fn own_user(stage: &Stage) -> Outcome {
     let program = stage.built("victim");
     for (server_user, left_out) in [(User::Second, true), (User::Ordinary, false)] {
