@@ -1,7 +1,7 @@
 //! perftest.
 
 use super::{Ready, pair};
-use crate::system::{Catalogue, Outcome, Side, Stage};
+use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
 pub(super) fn add(all: &mut Catalogue) {
     for program in ["ib_send_lat", "ib_write_bw", "ib_read_lat", "ib_atomic_bw"] {
@@ -20,9 +20,11 @@ pub(super) fn add(all: &mut Catalogue) {
         perftest(stage, "ib_send_bw", &["-e", "-n", "1000"])
     });
     // An event for each completion, and none without: it posts a SEND for each event.
-    all.everywhere("ib_send_lat.events", 60, |stage| {
-        perftest(stage, "ib_send_lat", &["-e", "-n", "1000"])
-    });
+    for place in [Place::OneSpace, Place::Wire(1500)] {
+        all.at("ib_send_lat.events", place, User::Ordinary, 60, |stage| {
+            perftest(stage, "ib_send_lat", &["-e", "-n", "1000"])
+        });
+    }
     all.everywhere("ib_write_bw.both-ways", 60, |stage| {
         perftest(stage, "ib_write_bw", &["-b", "-n", "1000"])
     });
