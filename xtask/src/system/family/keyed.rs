@@ -18,7 +18,7 @@ const NO_KEY: &str = "Required key not available";
 const REJECTED: &str = "Key was rejected by service";
 
 pub(super) fn add(all: &mut Catalogue) {
-    let programs: [(&str, &'static [&'static str]); 8] = [
+    let programs: [(&str, &'static [&'static str]); 9] = [
         ("write", &["ib_write_bw", "-F", "-n", "1000"]),
         ("read", &["ib_read_bw", "-F", "-n", "300"]),
         ("atomic", &["ib_atomic_lat", "-F", "-n", "300"]),
@@ -32,6 +32,7 @@ pub(super) fn add(all: &mut Catalogue) {
             "latency.ud",
             &["ib_send_lat", "-F", "-c", "UD", "-n", "300"],
         ),
+        ("send.xrc", &["ib_send_bw", "-F", "-c", "XRC", "-n", "300"]),
         ("write.cm", &["ib_write_bw", "-F", "-R", "-n", "300"]),
     ];
     for mtu in [1500, 9000] {
