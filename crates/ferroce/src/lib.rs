@@ -164,3 +164,8 @@ pub use transport::{
 pub use window::{MemoryWindow, WindowType};
 pub use work::{Datagram, FlushPlacement, Operation, UcOperation, Work};
 pub use work_error::{WorkError, WorkStatus};
+
+/// The Rust code of the README, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
