@@ -42,6 +42,12 @@ pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
                     wrong.push(format!("{document} names {word}, which is not there"));
                 }
             }
+            // The walks name functions.
+            let missing = |word: &&str| is_function(word) && !has_function(&sources, word);
+            if document == "ARCHITECTURE.md" {
+                let missing = quoted(line).filter(missing);
+                wrong.extend(missing.map(|word| format!("{document}: no function {word}")));
+            }
             // A promise's tests are in the last column.
             let tests = line.trim_end_matches([' ', '|']).rsplit('|').next();
             if document == "SPECIFICATION.md" && line.starts_with('|') {
@@ -83,6 +89,27 @@ fn is_path(word: &str) -> bool {
 fn is_test(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c);
     word.chars().all(plain) && (word.matches('_').count() >= 3 || word.contains("::"))
+}
+
+/// A function, by its name or with its type before it. The name has more than one word. Those of
+/// `infiniband/verbs.h` are partly the header's.
+fn is_function(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c == '_';
+    let (of, name) = word.split_once("::").unwrap_or(("", word));
+    let is_type = of.starts_with(|c: char| c.is_ascii_uppercase());
+    (is_type || of.is_empty() && name.contains('_')) && !name.is_empty() && name.chars().all(plain)
+}
+
+/// Whether a crate has a function of this name, beside the type if there is one.
+fn has_function(sources: &[Source], word: &str) -> bool {
+    let (of, name) = word.split_once("::").unwrap_or(("", word));
+    let defined = ["(", "<"].map(|next| format!("fn {name}{next}"));
+    let implements = format!("impl {of}");
+    sources.iter().any(|source| {
+        source.path.starts_with("/crates/")
+            && defined.iter().any(|fun| source.text.contains(fun))
+            && (of.is_empty() || source.text.contains(&implements))
+    })
 }
 
 /// Whether there is a file of this name, or with this end of its path, or such a folder. A crate's
@@ -144,8 +171,21 @@ mod tests {
         assert!(is_path("nic/src/path") && !is_path("/sys/class") && !is_path("path"));
         assert!(is_test("a_killed_peer_has_disconnected"));
         assert!(is_test("direct::hazard") && !is_test("ibv_reg_mr") && !is_test("c.epoll.*"));
+        assert!(is_function("Mr::deregister") && is_function("end_memos"));
+        assert!(!is_function("proto::rc") && !is_function("progress") && !is_function("a.rs"));
         let words: Vec<_> = quoted("nic `a.rs` `b`; os `c`").collect();
         assert_eq!(words, ["a.rs", "b", "c"]);
+    }
+
+    #[test]
+    fn functions_are_found_beside_their_type() {
+        let source = Source {
+            path: "/crates/nic/src/mr.rs".to_owned(),
+            text: "impl Mr {\n    pub fn deregister(&self) {}\n}\nfn end_memos<T>() {}".to_owned(),
+        };
+        let sources = [source];
+        assert!(has_function(&sources, "Mr::deregister") && has_function(&sources, "end_memos"));
+        assert!(!has_function(&sources, "Qp::deregister") && !has_function(&sources, "Mr::drop"));
     }
 
     #[test]
