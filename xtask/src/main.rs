@@ -40,6 +40,8 @@ usage: cargo xtask COMMAND
   system --list    the names
   aims [FILTER] [--write-table]
                    the performance aims, measured; not a part of `test`
+  clients [ROW] [--write-table]
+                   programs of others (UCX, Open MPI, libfabric …), for docs/clients.md; not a part of `test`
   soak [SECONDS]   ten minutes of attacks at full rate beside a verified transfer; not a part of `test`
   instructions [--write-table | CASE]
                    the hot functions' instructions, beside the committed baseline, or where those of one
@@ -82,6 +84,8 @@ fn main() -> ExitCode {
         ["system", filter] => system_tests(&workspace, filter, mode, &mut tally),
         ["aims"] => system::aims::run(&workspace, "", mode),
         ["aims", filter] => system::aims::run(&workspace, filter, mode),
+        ["clients"] => system::clients::run(&workspace, "", mode, &mut tally),
+        ["clients", row] => system::clients::run(&workspace, row, mode, &mut tally),
         ["soak"] => soak(&workspace, SOAK, &mut tally),
         ["soak", seconds] => match seconds.parse() {
             Ok(seconds) => soak(&workspace, seconds, &mut tally),

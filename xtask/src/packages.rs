@@ -9,6 +9,18 @@ use crate::sh;
 #[derive(Debug)]
 pub(crate) struct Package(&'static str, &'static str);
 
+impl Package {
+    /// A package and its witness.
+    pub(crate) const fn new(name: &'static str, witness: &'static str) -> Self {
+        Self(name, witness)
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.0
+    }
+}
+
 /// For programs on this machine, here and as peers of the guest.
 pub(crate) const SYSTEM: &[Package] = &[
     Package("gcc", "gcc"),

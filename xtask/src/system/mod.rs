@@ -5,6 +5,7 @@
 
 pub(crate) mod aims;
 pub(crate) mod capture;
+pub(crate) mod clients;
 mod family;
 mod net;
 mod process;

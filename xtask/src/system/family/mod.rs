@@ -26,6 +26,7 @@ mod wire;
 
 pub(super) use attacks::{add_soak, document as attacks_document};
 pub(super) use scale::pairs;
+pub(super) use sysfs::device;
 pub(super) use wire::{impair, repair};
 
 use super::{Catalogue, Outcome, Process, Side, Stage};

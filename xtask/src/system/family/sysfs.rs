@@ -31,7 +31,7 @@ fn shown(stage: &Stage, words: &[&str]) -> Result<String, String> {
 }
 
 /// The name of the device of a side's network interface, as the verbs have it.
-pub(super) fn device(stage: &Stage) -> Result<String, String> {
+pub(in crate::system) fn device(stage: &Stage) -> Result<String, String> {
     let listed = stage.run(Side::A, &["ibv_devices"])?;
     let name = listed
         .split_whitespace()

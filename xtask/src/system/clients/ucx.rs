@@ -1,0 +1,102 @@
+//! UCX: `ucx_perftest`, over each transport of verbs that UCX has, polled and asleep.
+
+use super::source::Origin;
+use super::{Row, Run};
+use crate::packages::Package;
+use crate::system::Side;
+
+const PACKAGES: &[Package] = &[Package::new("ucx-utils", "ucx_perftest")];
+/// Where `ucx_perftest` listens for its own exchange.
+const PORT: u16 = 13337;
+/// What the upper layer does; the first one gives the latency, the second one the bandwidth.
+const TESTS: [&str; 8] = [
+    "tag_lat",
+    "tag_bw -s 1048576",
+    "ucp_put_lat",
+    "ucp_put_bw -s 65536",
+    "ucp_get -s 65536",
+    "ucp_fadd",
+    "stream_bw -s 4096",
+    "ucp_am_lat",
+];
+/// What can be waited for.
+const ASLEEP: [&str; 2] = ["tag_lat", "tag_bw -s 1048576"];
+
+pub(super) fn rows() -> Vec<Row> {
+    let row = |name, what, run| Row {
+        name,
+        program: "UCX",
+        what,
+        origin: Origin::Debian(PACKAGES),
+        is_one_host: false,
+        run,
+    };
+    let rc = "messages, WRITE, READ, atomics, streams over `rc_verbs`, polled";
+    let ud = "the same over `ud_verbs`, polled";
+    vec![
+        row("ucx-rc", rc, |run| all(run, "rc_v", &TESTS, &[])),
+        row("ucx-ud", ud, |run| all(run, "ud_verbs", &TESTS, &[])),
+        row("ucx-rc-asleep", "messages over `rc_verbs`, asleep", |run| {
+            all(run, "rc_v", &ASLEEP, &["-E", "sleep"])
+        }),
+        row("ucx-ud-asleep", "messages over `ud_verbs`, asleep", |run| {
+            all(run, "ud_verbs", &ASLEEP, &["-E", "sleep"])
+        }),
+    ]
+}
+
+/// Runs all tests; the figure is of the first two.
+fn all(run: &Run<'_>, transport: &str, tests: &[&str], options: &[&str]) -> Result<String, String> {
+    let reports = tests.iter().map(|test| one(run, transport, test, options));
+    let reports = reports.collect::<Result<Vec<_>, _>>()?;
+    let [latency, bandwidth, ..] = &reports[..] else {
+        return Err("two tests at least".into());
+    };
+    Ok(format!("8 B {} µs, 1 MiB {} MB/s", latency.0, bandwidth.1))
+}
+
+/// Runs one test: its average latency and bandwidth.
+fn one(
+    run: &Run<'_>,
+    transport: &str,
+    test: &str,
+    options: &[&str],
+) -> Result<(String, String), String> {
+    let port = format!("{}:1", run.device()?);
+    let start = |side, words: &[&str]| {
+        let mut launch = run.program(side, words);
+        launch
+            .env("UCX_TLS", transport)
+            .env("UCX_NET_DEVICES", &port);
+        launch.start()
+    };
+    let mut server = start(Side::A, &["ucx_perftest"])?;
+    server.listens_on_tcp(PORT)?;
+    let mut words = vec![
+        "ucx_perftest",
+        run.stage.ipv4(),
+        "-n",
+        "500",
+        "-w",
+        "50",
+        "-t",
+    ];
+    words.extend(test.split(' '));
+    words.extend(options);
+    let mut client = start(Side::B, &words)?;
+    client.succeed()?;
+    server.succeed()?;
+    run.carried(&client)?;
+    let output = client.output();
+    let last = output.lines().find(|line| line.starts_with("Final:"));
+    let fields: Vec<&str> = last
+        .map(|l| l.split_whitespace().collect())
+        .unwrap_or_default();
+    // Final: iterations, percentile, average and overall latency, average bandwidth …
+    match fields[..] {
+        [_, "500", _, average, _, bandwidth, ..] if !output.contains("ERROR") => {
+            Ok((average.to_owned(), bandwidth.to_owned()))
+        }
+        _ => Err(format!("{test} over {transport} reports {last:?}")),
+    }
+}
