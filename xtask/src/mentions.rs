@@ -97,7 +97,10 @@ fn is_function(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c == '_';
     let (of, name) = word.split_once("::").unwrap_or(("", word));
     let is_type = of.starts_with(|c: char| c.is_ascii_uppercase());
-    (is_type || of.is_empty() && name.contains('_')) && !name.is_empty() && name.chars().all(plain)
+    (is_type || of.is_empty() && name.contains('_'))
+        && !name.is_empty()
+        && !name.starts_with("ibv_")
+        && name.chars().all(plain)
 }
 
 /// Whether a crate has a function of this name, beside the type if there is one.

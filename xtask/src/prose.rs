@@ -46,7 +46,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("crates/nic/src/engine", 7),
     ("crates/nic/src/engine/progress", 3),
     ("crates/nic/src/link", 1),
-    ("crates/nic/src/link/local", 11),
+    ("crates/nic/src/link/local", 5),
     ("crates/nic/src/link/wire", 4),
     ("crates/nic/src/objects/device", 1),
     ("crates/nic/src/objects/srq", 3),

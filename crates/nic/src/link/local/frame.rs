@@ -99,7 +99,7 @@ pub(crate) enum Frame<'a> {
 pub(crate) struct ShortRingNotice {
     /// Which.
     pub(crate) short_ring: u8,
-    /// Who sends in it, a queue pair of the sending process.
+    /// The queue pair that sends in it, of the sending process.
     pub(crate) from: Qpn,
     /// Whom it is for.
     pub(crate) to: Qpn,

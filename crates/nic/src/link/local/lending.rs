@@ -29,14 +29,14 @@ const STATUSES: [WcStatus; 7] = [
     WcStatus::RemAccessErr,
 ];
 
-/// What an owner says to who asks for a receive.
+/// What an owner says to a process that asks for a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LendAnswer {
     /// The domain has no such queue.
     NoSuchQueue,
     /// It is empty; the owner speaks again when it is not.
     Empty,
-    /// It is not empty any more: whoever still needs a receive may ask again.
+    /// It is not empty any more: a target that still needs a receive may ask again.
     Ready,
     /// One, by its number, with room for so many bytes.
     Lent {

@@ -117,7 +117,7 @@ pub(crate) struct LocalLinks {
     own_user: bool,
     /// What every link offers.
     board: Option<Arc<Board>>,
-    /// Whoever uses a link keeps it: one that nobody holds is closed.
+    /// A path that uses a link keeps it: a link that nobody holds is closed.
     links: Mutex<HashMap<u16, Weak<Outgoing>>>,
 }
 

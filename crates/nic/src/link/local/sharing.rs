@@ -38,9 +38,9 @@ pub(crate) enum Asked<'a> {
 pub(crate) enum Sharing<'a> {
     /// To the owner.
     Ask {
-        /// Names the question to who asks.
+        /// Names the question to the process that asks.
         request: u32,
-        /// Names the handle to who asks.
+        /// Names the handle to the process that asks.
         handle: u32,
         /// The target.
         qpn: Qpn,

@@ -145,8 +145,8 @@ pub(super) fn is_owner(slot: u16, claimant: Credentials, identity: Identity) -> 
     }
 }
 
-/// The user who listens on the name of a slot. `None`: nobody with a number here, or the kernel was
-/// asked for so long lately that it has to wait: it looks at all Unix sockets.
+/// The user that listens on the name of a slot. `None`: nobody with a number here, or the kernel
+/// was asked for so long lately that it has to wait: it looks at all Unix sockets.
 fn listening_user(slot: u16, identity: Identity) -> Option<u32> {
     static ASKING: Mutex<TimeShare> = Mutex::new(TimeShare::new(PART, SAVED));
     let begun = clock::monotonic();
