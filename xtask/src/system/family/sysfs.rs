@@ -85,7 +85,7 @@ fn python(stage: &Stage) -> Outcome {
          fd = os.open(c, os.O_RDONLY | os.O_DIRECTORY)\nassert sorted(os.listdir(fd)) == names\n\
          assert stat.S_ISDIR(os.fstat(fd).st_mode)\n\
          assert open(os.open(names[0] + '/node_type', os.O_RDONLY, dir_fd=fd)).read() == '1: CA\\n'\n\
-         assert os.path.realpath(f'{{c}}/{{names[0]}}/device/infiniband').endswith(names[0] + '/infiniband')\n\
+         assert os.path.realpath(f'{{c}}/{{names[0]}}/device/infiniband').endswith(names[0] + ':00.0/infiniband')\n\
          assert os.listdir(f'{{c}}/{{names[0]}}/device/net') == [names[0].removeprefix('ferroce_')]\n\
          s = os.stat('/dev/infiniband/uverbs0')\n\
          assert stat.S_ISCHR(s.st_mode) and os.major(s.st_rdev) == 231 and os.minor(s.st_rdev) == 192\n\
