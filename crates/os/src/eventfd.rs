@@ -65,102 +65,15 @@ impl EventFd {
     /// # Errors
     /// What `preadv2(2)` or `poll(2)` answer; none is expected.
     pub fn try_take(&self) -> io::Result<bool> {
-        let mut count = 0u64;
-        let iov = libc::iovec {
-            iov_base: (&raw mut count).cast(),
-            iov_len: size_of::<u64>(),
-        };
-        // Offset -1 (it takes two arguments): the file has no position.
-        // SAFETY: `iov` describes `count`; both outlive the call.
-        let taken = check_retry(|| unsafe {
-            libc::syscall(
-                libc::SYS_preadv2,
-                self.fd.as_raw_fd(),
-                &raw const iov,
-                1_usize,
-                -1_i64,
-                -1_i64,
-                libc::RWF_NOWAIT,
-            )
-        });
-        match taken {
-            Ok(_) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            // Kernels before 5.8 cannot do this on an eventfd; old sandboxes do not know the call.
-            Err(e)
-                if [libc::EOPNOTSUPP, libc::ENOSYS, libc::EPERM, libc::EINVAL]
-                    .contains(&errno(&e)) =>
-            {
-                self.try_take_after_poll()
-            }
-            Err(e) => Err(e),
-        }
+        try_take(self.fd.as_raw_fd())
     }
 
-    /// The fallback: it may block if another reader is faster between the two calls, until the next
-    /// count.
-    fn try_take_after_poll(&self) -> io::Result<bool> {
-        let mut entry = libc::pollfd {
-            fd: self.fd.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let now = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: the pointers are to one live pollfd and a live timespec, the signal mask is
-        // absent.
-        let ready = check_retry(|| unsafe {
-            libc::syscall(
-                libc::SYS_ppoll,
-                &raw mut entry,
-                1,
-                &raw const now,
-                std::ptr::null::<u8>(),
-                0_usize,
-            )
-        })?;
-        if ready == 0 {
-            return Ok(false);
-        }
-        let mut count = 0u64;
-        // SAFETY: the pointer and the length describe `count`.
-        let taken = check_retry(|| unsafe {
-            libc::syscall(
-                libc::SYS_read,
-                self.fd.as_raw_fd(),
-                &raw mut count,
-                size_of::<u64>(),
-            )
-        });
-        match taken {
-            Ok(_) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Takes one count (a semaphore) or all (a counter), and waits for one if the descriptor is in
-    /// blocking mode. This is a cancellation point and a signal ends it: hold nothing.
+    /// [`wait`] for this one.
     ///
     /// # Errors
-    /// EINTR when a signal came, EAGAIN when the descriptor is non-blocking and there is no count.
+    /// As there.
     pub fn wait(&self) -> io::Result<()> {
-        let mut count = 0u64;
-        // SAFETY: the pointer and the length describe `count`.
-        let n = unsafe {
-            libc::read(
-                self.fd.as_raw_fd(),
-                (&raw mut count).cast(),
-                size_of::<u64>(),
-            )
-        };
-        if n < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
+        wait(self.fd.as_raw_fd())
     }
 }
 
@@ -173,6 +86,98 @@ impl AsRawFd for EventFd {
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Takes what a read of an eventfd takes: one count of a semaphore, or all of a counter. Returns
+/// whether there was any. Never blocks, in either mode.
+///
+/// # Errors
+/// What `preadv2(2)` or `poll(2)` answer; none is expected.
+pub fn try_take(fd: RawFd) -> io::Result<bool> {
+    let mut count = 0u64;
+    let iov = libc::iovec {
+        iov_base: (&raw mut count).cast(),
+        iov_len: size_of::<u64>(),
+    };
+    // Offset -1 (it takes two arguments): the file has no position.
+    // SAFETY: `iov` describes `count`; both outlive the call.
+    let taken = check_retry(|| unsafe {
+        libc::syscall(
+            libc::SYS_preadv2,
+            fd,
+            &raw const iov,
+            1_usize,
+            -1_i64,
+            -1_i64,
+            libc::RWF_NOWAIT,
+        )
+    });
+    match taken {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        // Kernels before 5.8 cannot do this on an eventfd; old sandboxes do not know the call.
+        Err(e)
+            if [libc::EOPNOTSUPP, libc::ENOSYS, libc::EPERM, libc::EINVAL].contains(&errno(&e)) =>
+        {
+            try_take_after_poll(fd)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// The fallback: it may block if another reader is faster between the two calls, until the next
+/// count.
+fn try_take_after_poll(fd: RawFd) -> io::Result<bool> {
+    let mut entry = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointers are to one live pollfd and a live timespec, the signal mask is
+    // absent.
+    let ready = check_retry(|| unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            &raw mut entry,
+            1,
+            &raw const now,
+            std::ptr::null::<u8>(),
+            0_usize,
+        )
+    })?;
+    if ready == 0 {
+        return Ok(false);
+    }
+    let mut count = 0u64;
+    // SAFETY: the pointer and the length describe `count`.
+    let taken = check_retry(|| unsafe {
+        libc::syscall(libc::SYS_read, fd, &raw mut count, size_of::<u64>())
+    });
+    match taken {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Takes what a read of an eventfd takes, and waits for it if the descriptor is in blocking mode.
+/// This is a cancellation point and a signal ends it: hold nothing.
+///
+/// # Errors
+/// EINTR when a signal came, EAGAIN when the descriptor is non-blocking and there is no count.
+pub fn wait(fd: RawFd) -> io::Result<()> {
+    let mut count = 0u64;
+    // SAFETY: the pointer and the length describe `count`.
+    let n = unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
+    if n < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
     }
 }
 
@@ -189,9 +194,9 @@ mod tests {
         e.add(1).expect("add");
         e.wait().expect("wait");
         assert!(e.try_take().expect("take"));
-        assert!(e.try_take_after_poll().expect("take"));
+        assert!(try_take_after_poll(e.as_raw_fd()).expect("take"));
         assert!(!e.try_take().expect("take"));
-        assert!(!e.try_take_after_poll().expect("take"));
+        assert!(!try_take_after_poll(e.as_raw_fd()).expect("take"));
     }
 
     #[test]

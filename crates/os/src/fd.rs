@@ -21,6 +21,14 @@ pub fn limit() -> u64 {
     limit.rlim_cur
 }
 
+/// Whether reading a descriptor does not wait (`O_NONBLOCK`). One that is not open does not.
+#[must_use]
+pub fn is_nonblocking(fd: RawFd) -> bool {
+    // SAFETY: takes no pointers.
+    let flags = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) };
+    flags < 0 || flags & i64::from(libc::O_NONBLOCK) != 0
+}
+
 /// An open descriptor, closed on drop.
 #[derive(Debug)]
 pub struct Fd {

@@ -6,6 +6,7 @@
 //! | [`memory`] | the bytes of registered regions |
 //! | [`clock`], [`random`] | the monotonic clock, unpredictable numbers |
 //! | [`eventfd`], [`timer`], [`poll`] | wake-ups |
+//! | [`waiter`] | threads of the program that wait as in `read(2)` |
 //! | [`netdev`], [`netlink`] | network interfaces and their addresses, and word that they have changed |
 //! | [`neighbour`] | whether a host of the local network is there |
 //! | [`udp`], [`multicast`] | `RoCEv2` data sockets, and the groups that they are members of |
@@ -23,8 +24,9 @@
 //!
 //! - **No cancellation points.** A program may `pthread_cancel` a thread that is inside the
 //!   library, with locks held. System calls are therefore made directly and not through the
-//!   wrappers of the C library, which are cancellation points; the exception is
-//!   [`EventFd::wait`](eventfd::EventFd::wait), which is made to be one.
+//!   wrappers of the C library, which are cancellation points; the exceptions are
+//!   [`EventFd::wait`](eventfd::EventFd::wait) and [`Waiter::wait`](waiter::Waiter::wait), which
+//!   are made to be some.
 //! - **No interposition.** Libraries that replace `socket`, `close` … of the C library (a preloaded
 //!   sockets-over-RDMA library does) never see this crate's descriptors, for the same reason.
 //! - **Nothing leaks.** Every descriptor is close-on-exec from birth.
@@ -54,6 +56,7 @@ pub mod thread;
 pub mod timer;
 pub mod udp;
 pub mod unix;
+pub mod waiter;
 
 mod cmsg;
 mod error;

@@ -53,6 +53,13 @@ pub fn number() -> i32 {
     i32::try_from(number).expect("invariant: the kernel's thread numbers are ints")
 }
 
+/// Whether a thread of this process, by its [`number`], has not ended.
+#[must_use]
+pub fn is_alive(number: i32) -> bool {
+    // SAFETY: takes no pointers; signal 0 is none.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, 0) == 0 }
+}
+
 /// Runs `f` with `pthread_cancel` held off: a request takes effect only at a later cancellation
 /// point. For calls into the C library or the standard library while anything is held that must be
 /// given back. If `f` unwinds, cancellation stays off.
@@ -90,6 +97,16 @@ mod tests {
         });
         assert!(there.expect("spawned").join().expect("joined"));
         assert_eq!(blocked(libc::SIGALRM), before);
+    }
+
+    #[test]
+    fn a_thread_is_alive_until_it_ends() {
+        assert!(is_alive(number()));
+        let ended = std::thread::spawn(number).join().expect("joined");
+        // `join` returns a little before the kernel has forgotten the thread.
+        while is_alive(ended) {
+            std::thread::yield_now();
+        }
     }
 
     #[test]
