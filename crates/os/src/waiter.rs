@@ -64,8 +64,8 @@ impl Waiter {
     /// Waits until one of the descriptors is readable, for `timeout` at most (`None`: without end),
     /// or until a signal comes. Returns early now and then.
     ///
-    /// `on_end` is called when the wait is over, before handlers of signals run: they may leave by a
-    /// jump. It is told whether the thread was cancelled, and then runs in its last moments.
+    /// `on_end` is called when the wait is over, before handlers of signals run: they may leave by
+    /// a jump. It is told whether the thread was cancelled, and then runs in its last moments.
     ///
     /// This is a cancellation point. The caller must not own anything that is to be given back but
     /// by `on_end`.

@@ -13,6 +13,8 @@ pub(crate) struct Acks {
 struct Counts {
     delivered: u64,
     acknowledged: u64,
+    /// Threads in [`Acks::wait`]: to wake nobody would be a system call per event.
+    waiting: usize,
 }
 
 impl Acks {
@@ -30,17 +32,20 @@ impl Acks {
         counts.acknowledged += events;
         // Under the lock: the thread that waits may free this very object as soon as the lock is
         // free.
-        self.changed.notify_all();
+        if counts.waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Returns when every event that was handed out is acknowledged.
     pub(crate) fn wait(&self) {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(
-            self.changed
-                .wait_while(counts, |c| c.acknowledged < c.delivered)
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.waiting += 1;
+        let mut counts = self
+            .changed
+            .wait_while(counts, |c| c.acknowledged < c.delivered)
+            .unwrap_or_else(PoisonError::into_inner);
+        counts.waiting -= 1;
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ferroce_nic::{CompChannel, Error};
 use libc::c_void;
 
-use super::{context, cq, wait};
-use crate::errno::{as_errno, result_as_null};
+use super::{context, cq};
+use crate::errno::{as_errno, result_as_null, set_errno};
 use crate::types::{ibv_comp_channel, ibv_context, ibv_cq};
 
 /// What follows `struct ibv_comp_channel`.
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     0
 }
 
-/// `ibv_get_cq_event(3)`: sleeps in `read(2)` on the channel's descriptor.
+/// `ibv_get_cq_event(3)`: sleeps as in `read(2)` on the channel's descriptor.
 pub unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
@@ -113,8 +113,10 @@ pub unsafe extern "C" fn ibv_get_cq_event(
 ) -> c_int {
     refuse_inherited!(channel, inherited_minus_one());
     loop {
+        // A thread that is cancelled here leaves nothing behind: it borrows the channel only.
         // SAFETY: a live channel.
-        if wait::take_one(unsafe { (*channel).fd }).is_err() {
+        if let Err(error) = unsafe { private(channel) }.nic.take_count() {
+            set_errno(error.raw_os_error().unwrap_or(libc::EAGAIN));
             return -1;
         }
         // SAFETY: as above.

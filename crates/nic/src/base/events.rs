@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ferroce_os::eventfd::EventFd;
 
@@ -28,6 +29,11 @@ pub(crate) trait Owned {
 pub(crate) struct EventQueue<T: Owned> {
     fd: EventFd,
     queue: Mutex<Queue<T>>,
+    /// Events that were pushed and neither popped nor taken out: a look at it costs no system call.
+    /// Changed under the lock.
+    len: AtomicUsize,
+    /// A consumer is awake and waits for the next event: it takes no count of the descriptor.
+    awaited: AtomicBool,
 }
 
 impl<T: Owned> EventQueue<T> {
@@ -37,6 +43,8 @@ impl<T: Owned> EventQueue<T> {
         Ok(Self {
             fd,
             queue: Mutex::new(Queue::new()),
+            len: AtomicUsize::new(0),
+            awaited: AtomicBool::new(false),
         })
     }
 
@@ -48,6 +56,10 @@ impl<T: Owned> EventQueue<T> {
     pub(crate) fn push(&self, event: T) {
         let mut queue = lock(&self.queue);
         queue.push(event);
+        self.len.fetch_add(1, Ordering::Relaxed);
+        if self.awaited.load(Ordering::Relaxed) && self.awaited.swap(false, Ordering::Relaxed) {
+            return;
+        }
         // It fails only if a stranger has written 2^64 to the descriptor: then it is readable
         // anyway.
         let _ = self.fd.add(1);
@@ -61,16 +73,35 @@ impl<T: Owned> EventQueue<T> {
 
     /// Takes the oldest event; the caller has taken its count.
     pub(crate) fn pop(&self) -> Option<T> {
-        lock(&self.queue).pop()
+        let mut queue = lock(&self.queue);
+        let event = queue.pop()?;
+        self.len.fetch_sub(1, Ordering::Relaxed);
+        Some(event)
+    }
+
+    /// Runs `work`, and hands the count of the first event that is pushed meanwhile to the caller,
+    /// past the descriptor: two system calls less. Returns whether there was one. One caller at a
+    /// time.
+    pub(crate) fn take_count_of(&self, work: impl FnOnce()) -> bool {
+        self.awaited.store(true, Ordering::Relaxed);
+        work();
+        !self.awaited.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether there is an event. One whose count was taken counts until it is popped.
+    pub(crate) fn has_events(&self) -> bool {
+        self.len.load(Ordering::Relaxed) > 0
     }
 
     /// Removes the newest event of an owner with its count. Returns false if there is none, or if
     /// consumers have taken the counts of all events: one of them is about to pop it.
     pub(crate) fn take_back(&self, owner: T::Owner) -> bool {
         let mut queue = lock(&self.queue);
-        queue.places.contains_key(&owner)
+        let is_back = queue.places.contains_key(&owner)
             && self.fd.try_take().unwrap_or(false)
-            && queue.remove_newest(owner)
+            && queue.remove_newest(owner);
+        self.len.fetch_sub(usize::from(is_back), Ordering::Relaxed);
+        is_back
     }
 
     /// Removes an owner's events, with their counts. A count that a consumer has already taken
@@ -84,6 +115,7 @@ impl<T: Owned> EventQueue<T> {
     pub(crate) fn extract(&self, owner: T::Owner, matches: impl Fn(&T) -> bool) -> Vec<T> {
         let mut queue = lock(&self.queue);
         let taken = queue.extract(owner, matches);
+        self.len.fetch_sub(taken.len(), Ordering::Relaxed);
         for _ in &taken {
             if !self.fd.try_take().unwrap_or(false) {
                 break;
@@ -225,7 +257,7 @@ mod tests {
         while queue.take_count() {
             all.push(queue.pop().unwrap().0);
         }
-        assert!(queue.pop().is_none());
+        assert!(queue.pop().is_none() && !queue.has_events());
         all
     }
 
@@ -257,6 +289,19 @@ mod tests {
         assert!(!queue.take_back(0), "a consumer is about to pop it");
         assert_eq!(queue.pop(), Some((9, 0)));
         assert!(!queue.take_back(0));
+    }
+
+    #[test]
+    fn a_count_is_handed_over_once_and_the_next_is_on_the_descriptor() {
+        let queue = filled(0, 1);
+        assert!(!queue.take_count_of(|| ()));
+        assert!(queue.take_count_of(|| {
+            queue.push((1, 0));
+            queue.push((2, 0));
+        }));
+        assert_eq!(queue.pop(), Some((1, 0)));
+        queue.push((3, 0));
+        assert_eq!(drain(&queue), [2, 3]);
     }
 
     /// In any order of pushes, pops and ends of owners the events that are left come in the order

@@ -43,6 +43,7 @@ pub(super) struct Leaving {
     /// The process that has the device thread. A child that came to be without a word to the C
     /// library has our memory, and not the thread.
     process: u32,
+    has_thread: bool,
     /// Whether what the process did is printed.
     summarises: bool,
     stage: Mutex<Stage>,
@@ -59,10 +60,16 @@ impl Leaving {
         };
         Self {
             process: process::id(),
+            has_thread,
             summarises: summary::is_wanted(),
             stage: Mutex::new(stage),
             changed: Condvar::new(),
         }
+    }
+
+    /// Whether the device thread works.
+    pub(super) fn has_thread(&self) -> bool {
+        self.has_thread
     }
 
     /// In the device thread: takes the leave that was asked for, if one was.

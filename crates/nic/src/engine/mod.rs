@@ -21,6 +21,7 @@ mod summary;
 mod table;
 mod thread;
 mod token;
+mod wait;
 mod wire;
 
 use std::fmt;

@@ -186,8 +186,8 @@ impl Watch {
                 self.served = true;
                 return true;
             }
-            Seen::AckDue => self.qp.send_delayed_ack(now),
-            Seen::Nothing | Seen::Closed => {}
+            Seen::AckDue if !delivery.leaves_acks() => self.qp.send_delayed_ack(now),
+            Seen::AckDue | Seen::Nothing | Seen::Closed => {}
         }
         false
     }
@@ -236,10 +236,11 @@ pub(crate) struct ShortRingOffer {
 pub(super) struct WatchedShortRings(Vec<Watch>);
 
 impl WatchedShortRings {
-    /// Whether any has something.
-    pub(super) fn look(&mut self, nic: &Nic) -> bool {
+    /// Whether any has something; `acks`: or an acknowledgement that is still to be sent.
+    pub(super) fn look(&mut self, nic: &Nic, acks: bool) -> bool {
         self.renew(nic);
-        self.0.iter().any(|watch| watch.eye.waits())
+        let waits = |eye: &Eye| if acks { eye.waits() } else { eye.has_news() };
+        self.0.iter().any(|watch| waits(&watch.eye))
     }
 
     /// Looks a few times, until any has something: a program that polls in a loop comes back as

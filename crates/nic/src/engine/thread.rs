@@ -9,14 +9,18 @@ use ferroce_os::poll::Event;
 use ferroce_os::thread::{spawn_quiet, uncancellable};
 use ferroce_proto::time::Time;
 
+use super::token::Token;
 use crate::Nic;
+use crate::objects::cq::DirectDelivery;
 use crate::services::linger::{Habit, look_on};
 
 /// Pause after the poller failed, which it should never do.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long the thread leaves a program alone that polls now and then, at first.
 const FIRST_NAP: Duration = Duration::from_micros(50);
-/// The same, once it has found nothing undone.
+/// The same for a leader that keeps coming by.
+const LONGEST_LED_NAP: Duration = Duration::from_micros(800);
+/// The same for other programs, once it has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
 
 /// Starts it. It ends with the process. Peers find the process's memory by its number, so there is
@@ -40,16 +44,74 @@ pub(super) fn spawn(nic: Arc<Nic>, works: bool) -> io::Result<()> {
 fn run(nic: &Nic) -> ! {
     let mut events = Vec::new();
     let (mut linger, mut trust) = (Habit::default(), Habit::default());
+    let (mut deserted, mut visits) = (false, 0);
     loop {
         // A program that polls does the same work: leave the processor and the lock to it.
         nic.sleeper.nap_while_polled(&mut events);
         nap_while_served(nic, &mut trust, &mut events);
         sleep(nic, &mut events);
+        // The leader was woken for the same. If it does nothing, it is this thread's work.
+        let seen = std::mem::replace(&mut visits, nic.sleeper.lead().visits());
+        if !deserted && is_led(nic, &events, seen) {
+            deserted = !rest_while_led(nic, &mut events);
+            continue;
+        }
+        deserted = false;
         nic.progress.lock().run(nic, &events, clock::monotonic());
         if nic.is_busy_with_rings() && linger.tries() {
             linger.learn(look_on(clock::monotonic, |now| nic.look_at_rings(now)));
         }
         nic.leaving.take_leave(nic);
+    }
+}
+
+/// Whether what has come is the leader's to do: one waits, or has come by since there were so many
+/// `visits`.
+fn is_led(nic: &Nic, events: &[Event], visits: u64) -> bool {
+    let lead = nic.sleeper.lead();
+    let is_wake = |event: &Event| Token::from_raw(event.token()) == Some(Token::Wake);
+    let comes = lead.is_taken() || lead.visits() != visits;
+    comes && !lead.has_followers() && !events.is_empty() && !events.iter().any(is_wake)
+}
+
+/// Leaves the work to leaders for as long as one comes by, or waits, but for deadlines. Returns
+/// false if none does.
+fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
+    let lead = nic.sleeper.lead();
+    let (mut nap, mut any) = (FIRST_NAP, false);
+    loop {
+        let before = lead.visits();
+        nic.sleeper.nap_awhile(nap, events);
+        keep_deadlines(nic);
+        if nic.sleeper.leaves() || lead.has_followers() {
+            return any;
+        }
+        if lead.visits() != before {
+            nap = (nap * 2).min(LONGEST_LED_NAP);
+        } else if lead.waits() {
+            doze(nic, events);
+            nap = FIRST_NAP;
+        } else {
+            return any;
+        }
+        any = true;
+    }
+}
+
+/// Sleeps while a leader waits, until a deadline at most.
+fn doze(nic: &Nic, events: &mut Vec<Event>) {
+    nic.sleeper.announce(nic.next_due());
+    // What was published before the announcement woke nobody: look again.
+    let timeout = nic.next_due().map(|due| due.since(clock::monotonic()));
+    nic.sleeper.doze(timeout, events);
+    nic.sleeper.up();
+    keep_deadlines(nic);
+}
+
+fn keep_deadlines(nic: &Nic) {
+    let now = clock::monotonic();
+    if nic.next_due().is_some_and(|due| due <= now) {
+        nic.progress.lock().run(nic, &[], now);
     }
 }
 
@@ -102,7 +164,7 @@ fn sleep(nic: &Nic, events: &mut Vec<Event>) {
 
 impl Nic {
     /// Whether records have come through rings in the last round: they are watched from then on.
-    fn is_busy_with_rings(&self) -> bool {
+    pub(super) fn is_busy_with_rings(&self) -> bool {
         self.progress.lock().watches_rings()
     }
 
@@ -122,7 +184,7 @@ impl Nic {
         let Some(mut progress) = self.progress.try_lock() else {
             return Some(false);
         };
-        progress.run_ringing(self, now)
+        progress.run_ringing(self, now, &mut DirectDelivery::default())
     }
 
     /// When there is work without an event on a descriptor: at once, at a deadline, or never.

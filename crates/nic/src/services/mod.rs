@@ -1,11 +1,13 @@
 //! What objects use and the engine drives, each with a state of its own: memory rights, boards of
 //! other processes, timers, pacing, budgets, keys, and how the device thread sleeps.
 
+pub(crate) mod alarm;
 pub(crate) mod auth;
 pub(crate) mod budgets;
 pub(crate) mod claims;
 pub(crate) mod delays;
 pub(crate) mod direct;
+pub(crate) mod lead;
 pub(crate) mod linger;
 pub(crate) mod openings;
 pub(crate) mod pacing;

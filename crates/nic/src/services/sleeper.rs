@@ -1,18 +1,17 @@
-//! How the device thread sleeps, and what may wake it.
-//!
-//! Nothing is lost because both sides write before they look: the thread announces until when it
-//! will sleep and then looks once more for work; whoever makes work publishes it and then looks
-//! whether the thread sleeps past it. Sequentially consistent fences order the two.
+//! How the device thread sleeps, what may wake it, and when it naps because the program does its
+//! work: by polling, or while it waits for events ([`lead`](super::lead)).
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use ferroce_os::clock;
-use ferroce_os::eventfd::EventFd;
 use ferroce_os::poll::{Event, Interest, Poller};
 use ferroce_proto::time::Time;
+
+use super::alarm::Alarm;
+use super::lead::Lead;
 
 /// A program that polled this recently does the device's work itself.
 const RECENT: Duration = Duration::from_micros(50);
@@ -31,17 +30,15 @@ const FIRST_NAP: Duration = Duration::from_micros(50);
 /// The same for a program that has been polling for long.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
 
-/// Not sleeping: nobody needs to wake it.
-const AWAKE: u64 = 0;
-
 /// The sleep of the device thread.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
-    wake: EventFd,
-    /// Watches nothing but `wake`.
+    alarm: Alarm,
+    /// Watches nothing but `alarm`.
     nap: Poller,
-    /// When the thread will wake up by itself, [`AWAKE`] while it is up.
-    until: AtomicU64,
+    /// Watches what ends a sleep that relies on the leader.
+    doze: Poller,
+    lead: Lead,
     napping: AtomicBool,
     last_poll: AtomicU64,
     /// When the first of the last close polls was.
@@ -53,12 +50,16 @@ pub(crate) struct Sleeper {
 
 impl Sleeper {
     pub(crate) fn new() -> io::Result<Self> {
-        let (wake, nap) = (EventFd::counter()?, Poller::new()?);
-        nap.add(wake.as_raw_fd(), 0, Interest::READ)?;
+        let (alarm, nap) = (Alarm::new()?, Poller::new()?);
+        nap.add(alarm.fd(), 0, Interest::READ)?;
+        let (doze, lead) = (Poller::new()?, Lead::new()?);
+        doze.add(alarm.fd(), 0, Interest::READ)?;
+        doze.add(lead.patience_fd(), 0, Interest::READ)?;
         Ok(Self {
-            wake,
+            alarm,
             nap,
-            until: AtomicU64::new(AWAKE),
+            doze,
+            lead,
             napping: AtomicBool::new(false),
             last_poll: AtomicU64::new(0),
             first_poll: AtomicU64::new(0),
@@ -68,35 +69,35 @@ impl Sleeper {
 
     /// The descriptor that the thread's sleep must watch.
     pub(crate) fn wake_fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
+        self.alarm.fd()
     }
 
-    /// Work was published that must be done at `at`: wakes the thread if it would sleep longer.
+    /// The program's thread that does the device's work.
+    pub(crate) fn lead(&self) -> &Lead {
+        &self.lead
+    }
+
+    /// Work was published that must be done at `at`: wakes those threads that would sleep longer.
     pub(crate) fn wake_for(&self, at: Time) {
         fence(Ordering::SeqCst);
-        if self.until.load(Ordering::Relaxed) > at.0
-            && self.until.swap(AWAKE, Ordering::Relaxed) > at.0
-        {
-            self.wake();
-        }
+        self.alarm.wake_for(at);
+        self.lead.alarm().wake_for(at);
     }
 
     /// Announces a sleep until `until` (`None`: without end). The thread must look for work once
     /// more before it sleeps.
     pub(crate) fn announce(&self, until: Option<Time>) {
-        self.until
-            .store(until.map_or(u64::MAX, |t| t.0.max(1)), Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.alarm.announce(until);
     }
 
     /// The thread is up again (or decided not to sleep).
     pub(crate) fn up(&self) {
-        self.until.store(AWAKE, Ordering::Relaxed);
+        self.alarm.up();
     }
 
     /// Takes back a wake-up that has arrived.
     pub(crate) fn clear_wake(&self) {
-        let _ = self.wake.try_take();
+        self.alarm.clear();
     }
 
     /// A program polled an empty queue that it is not about to sleep on, so many times since this
@@ -124,12 +125,18 @@ impl Sleeper {
         close
     }
 
+    /// A program is about to sleep where it leads: that is its own round, and a nap of the thread
+    /// need not end for it.
+    pub(crate) fn end_streak(&self) {
+        self.first_poll.store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// A program is about to sleep: the thread looks after everything again.
     pub(crate) fn end_polling(&self) {
-        self.first_poll.store(u64::MAX, Ordering::Relaxed);
+        self.end_streak();
         fence(Ordering::SeqCst);
         if self.napping.swap(false, Ordering::Relaxed) {
-            self.wake();
+            self.alarm.ring();
         }
     }
 
@@ -138,7 +145,7 @@ impl Sleeper {
     pub(crate) fn leave(&self) {
         self.leaves.store(true, Ordering::Relaxed);
         self.end_polling();
-        self.wake();
+        self.alarm.ring();
     }
 
     /// Naps for as long as a program polls, and a little longer.
@@ -167,6 +174,31 @@ impl Sleeper {
         self.napping.store(false, Ordering::Relaxed);
     }
 
+    /// Naps once, whatever is polled meanwhile.
+    pub(crate) fn nap_awhile(&self, nap: Duration, events: &mut Vec<Event>) {
+        self.nap_if(|_, _| true, nap, events);
+    }
+
+    /// Sleeps until the leader that waits has been away for a while, the time is over, or something
+    /// wakes the thread. It has announced the sleep.
+    pub(crate) fn doze(&self, timeout: Option<Duration>, events: &mut Vec<Event>) {
+        self.lead.rely(|| {
+            self.napping.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if !self.leaves() {
+                // If it fails, the thread works on.
+                let _ = self.doze.wait(events, timeout);
+                self.clear_wake();
+            }
+            self.napping.store(false, Ordering::Relaxed);
+        });
+    }
+
+    /// Whether the process exits.
+    pub(crate) fn leaves(&self) -> bool {
+        self.leaves.load(Ordering::Relaxed)
+    }
+
     /// When a program has made a round last.
     pub(crate) fn last_poll(&self) -> Time {
         Time(self.last_poll.load(Ordering::Relaxed))
@@ -192,12 +224,6 @@ impl Sleeper {
     pub(crate) fn naps(&self) -> bool {
         self.napping.load(Ordering::Relaxed)
     }
-
-    /// Wakes the thread, whatever it sleeps for.
-    pub(crate) fn wake(&self) {
-        // It fails only if the count is at its maximum: then the thread wakes anyway.
-        let _ = self.wake.add(1);
-    }
 }
 
 #[cfg(test)]
@@ -205,25 +231,7 @@ mod tests {
     use super::*;
 
     fn woken(sleeper: &Sleeper) -> bool {
-        sleeper.wake.try_take().unwrap()
-    }
-
-    #[test]
-    fn only_a_sleep_that_would_be_too_long_is_ended() {
-        let s = Sleeper::new().unwrap();
-        s.wake_for(Time(5));
-        assert!(!woken(&s), "the thread is up");
-        s.announce(Some(Time(100)));
-        s.wake_for(Time(100));
-        s.wake_for(Time(200));
-        assert!(!woken(&s), "it wakes in time by itself");
-        s.wake_for(Time(99));
-        assert!(woken(&s));
-        s.wake_for(Time(98));
-        assert!(!woken(&s), "once is enough");
-        s.announce(None);
-        s.wake_for(Time(u64::MAX - 1));
-        assert!(woken(&s));
+        sleeper.alarm.clear()
     }
 
     /// Close polls until `until`, for `span`.

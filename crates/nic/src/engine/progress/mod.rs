@@ -209,6 +209,12 @@ impl Progress {
         self.run_without_sleep(nic, now, &mut DirectDelivery::default())
     }
 
+    /// A round of a program's thread that waits for an event.
+    pub(super) fn run_awaited(&mut self, nic: &Nic, now: Time) {
+        self.looked = Time(0);
+        self.run_without_sleep(nic, now, &mut DirectDelivery::awaited());
+    }
+
     fn run_without_sleep(
         &mut self,
         nic: &Nic,
@@ -216,7 +222,7 @@ impl Progress {
         delivery: &mut DirectDelivery<'_>,
     ) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
-        let ringing = self.look(nic);
+        let ringing = self.look(nic, !delivery.leaves_acks());
         if !ringing && let Some(number) = self.hot.next() {
             let any = self.receive_wire(nic, number, now) || due;
             if any {
@@ -260,8 +266,8 @@ impl Progress {
     }
 
     /// Whether a watched ring or a short ring has something. Counts as a round.
-    fn look(&mut self, nic: &Nic) -> bool {
-        self.incoming.look() | self.short_rings.look(nic)
+    fn look(&mut self, nic: &Nic, acks: bool) -> bool {
+        self.incoming.look() | self.short_rings.look(nic, acks)
     }
 
     /// Whether any ring is watched.
@@ -277,7 +283,7 @@ impl Progress {
     /// If a watched ring has a record, or while a socket is hot any descriptor something: how many
     /// rounds there were so far.
     pub(super) fn waiting(&mut self, nic: &Nic) -> Option<u64> {
-        let waits = self.look(nic) || (self.has_hot_socket() && self.has_events(nic));
+        let waits = self.look(nic, true) || (self.has_hot_socket() && self.has_events(nic));
         waits.then_some(self.served)
     }
 
@@ -293,13 +299,18 @@ impl Progress {
 
     /// A round for what is in watched rings, and what else is due. Returns whether rings had
     /// anything; `None`: none is watched.
-    pub(super) fn run_ringing(&mut self, nic: &Nic, now: Time) -> Option<bool> {
-        let ringing = self.look(nic);
+    pub(super) fn run_ringing(
+        &mut self,
+        nic: &Nic,
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
+    ) -> Option<bool> {
+        let ringing = self.look(nic, true);
         if !ringing && !self.watches_rings() {
             return None;
         }
         if ringing || nic.next_due().is_some_and(|due| due <= now) {
-            self.run(nic, &[], now);
+            self.run_delivering(nic, &[], now, delivery);
         }
         Some(ringing)
     }
@@ -320,6 +331,9 @@ impl Nic {
             std::thread::yield_now();
             return;
         };
+        if sleeps_soon {
+            delivery.leave_acks();
+        }
         if sleeps_soon || !progress.run_silently(self, delivery) {
             let now = clock::monotonic();
             progress.seen = now;
@@ -348,8 +362,12 @@ impl Nic {
         }
     }
 
-    /// A program is about to sleep.
-    pub(crate) fn end_inline(&self) {
-        self.sleeper.end_polling();
+    /// A program is about to sleep; `leads` if it is likely to do the device's work meanwhile.
+    pub(crate) fn end_inline(&self, leads: bool) {
+        if leads {
+            self.sleeper.end_streak();
+        } else {
+            self.sleeper.end_polling();
+        }
     }
 }

@@ -205,7 +205,7 @@ impl Progress {
                 Received::Greeted(_) | Received::Cut(_) | Received::Closed(_) => {
                     self.hold_up_listener(nic, (1, 1), begun, now);
                 }
-                Received::Drained | Received::More => {
+                Received::Drained | Received::Answered | Received::More => {
                     self.charge_link(nic, id, (unwanted, came), begun);
                 }
             }
@@ -253,7 +253,7 @@ impl Progress {
                 nic.on_link_end(slot, matches!(received, Received::Cut(_)), now);
             }
         }
-        received == Received::More
+        matches!(received, Received::More | Received::Answered)
     }
 
     /// The process that a way out leads to is gone.

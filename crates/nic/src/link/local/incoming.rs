@@ -36,6 +36,8 @@ pub(crate) enum Received {
     Greeted(u16),
     /// Nothing more is there.
     Drained,
+    /// The ring is drained, to which a wake-up had called. The poller reports what is behind that.
+    Answered,
     /// The budget is used up; there may be more.
     More,
     /// The link is closed and forgotten: the process of the slot is gone. No slot: it never said
@@ -140,6 +142,8 @@ impl Incoming {
                     return Received::Greeted(slot);
                 }
                 Ok(Step::Nothing) => return Received::Drained,
+                Ok(Step::Woken(frames)) if given + frames < budget => return Received::Answered,
+                Ok(Step::Woken(frames)) => given += frames,
                 Ok(Step::Closed) => return Received::Closed(self.forget(id)),
                 Err(why) => return self.cut(id, &why),
             }
@@ -164,7 +168,8 @@ impl Incoming {
             self.rings
                 .watch(id, link.sender().ok_or(Broken::Hello)?, ring);
         }
-        if let Some(index) = self.rings.position(id) {
+        let watched = self.rings.position(id);
+        if let Some(index) = watched {
             let took = self.drain(index, budget, each)?;
             if took > 0 {
                 return Ok(Step::Took(took));
@@ -190,6 +195,10 @@ impl Incoming {
             Arrival::Whole(n) if link.slot.is_none() => {
                 link.greet(self.policy, id, (&self.room[..n], with), each)?;
                 Ok(link.slot.map_or(Step::Took(1), Step::Greeted))
+            }
+            Arrival::Whole(1) if watched.is_some() && self.room[0] == frame::LOOK => {
+                let took = watched.map(|index| self.drain(index, budget, each));
+                took.unwrap_or(Ok(0)).map(Step::Woken)
             }
             Arrival::Whole(n) => link.take(&self.room[..n], each).map(Step::Took),
         }
@@ -297,6 +306,8 @@ enum Step {
     Greeted(u16),
     /// This many frames.
     Took(usize),
+    /// A wake-up, and so many frames that the ring had by then.
+    Woken(usize),
     Nothing,
     Closed,
 }

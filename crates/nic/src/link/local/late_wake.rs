@@ -15,11 +15,11 @@ pub(crate) struct LateWake {
 }
 
 impl LateWake {
-    /// Something was put in, for a receiver that seemed awake: wakes it, if it sleeps. `again`:
-    /// [`finish`](Self::finish) is called soon, and before the caller sleeps.
+    /// Something was put in: wakes the receiver, if it sleeps. `again`: [`finish`](Self::finish) is
+    /// called soon, and before the caller sleeps.
     #[inline]
     pub(crate) fn wake(&mut self, link: &Outgoing, again: bool) {
-        if again {
+        if again && !link.seems_asleep() {
             self.unsure = true;
         } else {
             link.wake_for_short_ring();

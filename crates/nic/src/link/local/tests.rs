@@ -139,7 +139,7 @@ impl Side {
         self.accepted.retain(|id| {
             loop {
                 match incoming.recv(*id, 16, &mut each) {
-                    Received::Greeted(_) | Received::More => {}
+                    Received::Greeted(_) | Received::More | Received::Answered => {}
                     Received::Drained => return true,
                     Received::Closed(slot) | Received::Cut(slot) => {
                         closed.push(slot);

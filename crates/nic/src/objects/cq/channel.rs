@@ -1,18 +1,26 @@
 //! Completion channels.
 
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use crate::base::events::{EventQueue, Owned};
 use crate::{Context, Error};
 
+/// Events in a row that are taken without a wait by a program that still waits here now and then.
+const TRUST: u8 = 8;
+
 /// A completion channel.
 #[derive(Debug)]
 pub struct CompChannel {
+    context: Arc<Context>,
     events: EventQueue<CqEvent>,
     /// Number of completion queues that use it.
     queues: AtomicUsize,
+    /// How many more events may be taken without a wait before it is forgotten that the thread that
+    /// waited here last did the device's work meanwhile; 0 if it did not.
+    led: AtomicU8,
 }
 
 /// A queue, by its cookie, has news.
@@ -32,10 +40,12 @@ impl CompChannel {
     ///
     /// # Errors
     /// Out of descriptors.
-    pub fn new(_context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
+            context: Arc::clone(context),
             events: EventQueue::new()?,
             queues: AtomicUsize::new(0),
+            led: AtomicU8::new(0),
         }))
     }
     /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then
@@ -43,6 +53,31 @@ impl CompChannel {
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.events.fd()
+    }
+    /// Takes one count of the descriptor, and waits for one if it is in blocking mode. The calling
+    /// thread does the device's work meanwhile, if no other thread does. A cancellation point: the
+    /// caller owns nothing that is to be given back.
+    ///
+    /// # Errors
+    /// EAGAIN if the descriptor is non-blocking and there is no count; EINTR when a signal came.
+    pub fn take_count(&self) -> io::Result<()> {
+        match self.context.nic().take_count(&self.events)? {
+            Some(led) => self
+                .led
+                .store(if led { TRUST } else { 0 }, Ordering::Relaxed),
+            None => {
+                let left = self.led.load(Ordering::Relaxed);
+                if left > 0 {
+                    self.context.nic().on_leaders_visit();
+                    self.led.store(left - 1, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+    /// Whether the program is likely to do the device's work when it waits for the next event.
+    pub(super) fn is_led(&self) -> bool {
+        self.led.load(Ordering::Relaxed) > 0
     }
     /// Takes the oldest event: the cookie of its CQ.
     pub fn pop(&self) -> Option<usize> {

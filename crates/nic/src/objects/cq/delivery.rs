@@ -32,6 +32,7 @@ pub(crate) struct DirectDelivery<'a> {
     room: usize,
     delivered: usize,
     to: To<'a>,
+    leaves_acks: bool,
 }
 
 impl<'a> DirectDelivery<'a> {
@@ -52,10 +53,31 @@ impl<'a> DirectDelivery<'a> {
             room,
             delivered: 0,
             to,
+            leaves_acks: false,
         }
     }
 
-    /// Whether a program polls.
+    /// For a program that waits for an event, and polls once it has it: takes nothing itself.
+    pub(crate) fn awaited() -> Self {
+        Self {
+            room: 1,
+            ..Self::default()
+        }
+    }
+
+    /// The program is about to wait for an event: what it has not answered by then is acknowledged
+    /// then.
+    pub(crate) fn leave_acks(&mut self) {
+        self.leaves_acks = true;
+    }
+
+    /// Whether acknowledgements that wait for the program's answer wait on.
+    #[inline]
+    pub(crate) fn leaves_acks(&self) -> bool {
+        self.leaves_acks
+    }
+
+    /// Whether a program polls, or will before long.
     #[inline]
     pub(crate) fn is_polled(&self) -> bool {
         self.room > 0

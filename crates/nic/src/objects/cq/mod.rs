@@ -173,8 +173,13 @@ impl Cq {
             delayed.filter(|_| at_once)
         });
         self.context.nic().end_delay(delayed, self.id());
-        // The program is about to sleep: the device thread must look after the device again.
-        self.context.nic().end_inline();
+        // The program is about to sleep: the device thread must look after the device again, unless
+        // the program does so itself.
+        let leads = self
+            .channel
+            .as_ref()
+            .is_some_and(|channel| channel.is_led());
+        self.context.nic().end_inline(leads);
     }
     /// Changes the capacity (`ibv_resize_cq`).
     ///

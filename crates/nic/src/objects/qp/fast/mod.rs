@@ -67,10 +67,11 @@ impl ShortRings {
         self.pause();
     }
 
-    /// Whether packets go by the short ring that it sends by, and their receiver looks there.
+    /// Whether packets go by the short ring that it sends by. Their receiver looks there, or is
+    /// woken.
     #[inline]
     fn is_open(&self) -> bool {
-        let open = |out: &Sending| out.runs() && !out.link.seems_asleep();
+        let open = |out: &Sending| out.runs() && !out.link.is_dead();
         self.out.as_deref().is_some_and(open)
     }
 

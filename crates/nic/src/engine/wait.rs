@@ -1,0 +1,129 @@
+//! A thread of the program that waits for completion events does the device's work meanwhile.
+//!
+//! What comes wakes that thread and no other one. It makes the round that makes the event, and
+//! returns with it. Where it cannot lead (another thread waits as well, or a sandbox is in the
+//! way), it sleeps, and the device thread does the work.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_os::eventfd;
+use ferroce_os::fd::is_nonblocking;
+use ferroce_os::waiter::Woken;
+use ferroce_proto::time::Time;
+
+use crate::Nic;
+use crate::base::events::{EventQueue, Owned};
+use crate::objects::cq::DirectDelivery;
+
+impl Nic {
+    /// Takes one count of a queue of events, and waits for one if its descriptor is in blocking
+    /// mode. Returns whether the calling thread did the device's work meanwhile, if it waited.
+    ///
+    /// This is a cancellation point: the caller owns nothing that is to be given back.
+    ///
+    /// # Errors
+    /// EAGAIN if the descriptor is non-blocking and there is no count; EINTR when a signal came.
+    pub(crate) fn take_count<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<Option<bool>> {
+        let fd = events.fd();
+        if events.has_events() && eventfd::try_take(fd)? {
+            return Ok(None);
+        }
+        if is_nonblocking(fd) {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
+        let lead = self.sleeper.lead();
+        if !lead.is_possible() {
+            return eventfd::wait(fd).map(|()| Some(false));
+        }
+        loop {
+            if lead.take() {
+                let taken = self.lead_until_taken(events);
+                lead.give_back();
+                return taken.map(|()| Some(true));
+            }
+            if lead.follow(fd) == Woken::Interrupted {
+                return Err(io::Error::from_raw_os_error(libc::EINTR));
+            }
+            if eventfd::try_take(fd)? {
+                return Ok(Some(false));
+            }
+        }
+    }
+
+    /// An event was there for a thread that did the device's work when it waited last.
+    pub(crate) fn on_leaders_visit(&self) {
+        self.sleeper.lead().on_visit();
+    }
+
+    /// Makes rounds, and sleeps between them, until there is a count.
+    fn lead_until_taken<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<()> {
+        let (lead, fd) = (self.sleeper.lead(), events.fd());
+        // Deadlines are the device thread's, which naps meanwhile: to set a timer for each sleep
+        // takes longer than the rest of it.
+        let until = |timeout| {
+            if self.leaving.has_thread() {
+                None
+            } else {
+                timeout
+            }
+        };
+        loop {
+            if self.is_busy_with_rings()
+                && events.take_count_of(|| lead.linger(|now| self.look_as_leader(now)))
+            {
+                lead.on_visit();
+                return Ok(());
+            }
+            let timeout = self.leaders_sleep();
+            if timeout != Some(Duration::ZERO)
+                && let Woken::Interrupted = lead.wait(fd, self.poller.as_raw_fd(), until(timeout))
+            {
+                return Err(io::Error::from_raw_os_error(libc::EINTR));
+            }
+            lead.alarm().up();
+            if events.has_events() && eventfd::try_take(fd)? {
+                return Ok(());
+            }
+            if events.take_count_of(|| self.make_leaders_round()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long there is nothing to do for the leader, which announces that it wakes for what is to
+    /// be done at once.
+    fn leaders_sleep(&self) -> Option<Duration> {
+        let due = if self.leaving.has_thread() {
+            Some(clock::monotonic())
+        } else {
+            self.next_due()
+        };
+        self.sleeper.lead().alarm().announce(due);
+        if !self.progress.lock().sleep_rings(self) {
+            return Some(Duration::ZERO);
+        }
+        // What was published before the announcement woke nobody: look again.
+        self.next_due().map(|due| due.since(clock::monotonic()))
+    }
+
+    fn make_leaders_round(&self) {
+        if let Some(mut progress) = self.progress.try_lock() {
+            progress.run_awaited(self, clock::monotonic());
+        } else {
+            // Another thread makes one, perhaps on this very processor.
+            std::thread::yield_now();
+        }
+        self.sleeper.lead().on_visit();
+    }
+
+    /// A look of a leader that lingers, as [`look_at_rings`](Self::look_at_rings).
+    fn look_as_leader(&self, now: Time) -> Option<bool> {
+        let Some(mut progress) = self.progress.try_lock() else {
+            return Some(false);
+        };
+        progress.run_ringing(self, now, &mut DirectDelivery::awaited())
+    }
+}

@@ -1,0 +1,94 @@
+//! The sleep of one thread that does the device's work, and what ends it.
+//!
+//! Nothing is lost because both sides write before they look: the thread announces until when it
+//! will sleep and then looks once more for work; a thread that makes work publishes it and then
+//! looks whether the first one sleeps past it. Sequentially consistent fences order the two.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use ferroce_os::eventfd::EventFd;
+use ferroce_proto::time::Time;
+
+/// Not sleeping: nobody needs to wake it.
+const AWAKE: u64 = 0;
+
+/// When a thread will wake up by itself, and what wakes it before.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    bell: EventFd,
+    /// [`AWAKE`] while it is up.
+    until: AtomicU64,
+}
+
+impl Alarm {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            bell: EventFd::counter()?,
+            until: AtomicU64::new(AWAKE),
+        })
+    }
+
+    /// The descriptor that the thread's sleep must watch.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+
+    /// Work was published that must be done at `at`: wakes the thread if it would sleep longer. A
+    /// sequentially consistent fence comes between the two.
+    pub(crate) fn wake_for(&self, at: Time) {
+        if self.until.load(Ordering::Relaxed) > at.0
+            && self.until.swap(AWAKE, Ordering::Relaxed) > at.0
+        {
+            self.ring();
+        }
+    }
+
+    /// Announces a sleep until `until` (`None`: without end). The thread must look for work once
+    /// more before it sleeps.
+    pub(crate) fn announce(&self, until: Option<Time>) {
+        self.until
+            .store(until.map_or(u64::MAX, |t| t.0.max(1)), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The thread is up again (or decided not to sleep).
+    pub(crate) fn up(&self) {
+        self.until.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Wakes the thread, whatever it sleeps for.
+    pub(crate) fn ring(&self) {
+        // It fails only if the count is at its maximum: then the thread wakes anyway.
+        let _ = self.bell.add(1);
+    }
+
+    /// Takes back a wake-up that has arrived. Returns whether there was one.
+    pub(crate) fn clear(&self) -> bool {
+        self.bell.try_take().unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_sleep_that_would_be_too_long_is_ended() {
+        let alarm = Alarm::new().unwrap();
+        alarm.wake_for(Time(5));
+        assert!(!alarm.clear(), "the thread is up");
+        alarm.announce(Some(Time(100)));
+        alarm.wake_for(Time(100));
+        alarm.wake_for(Time(200));
+        assert!(!alarm.clear(), "it wakes in time by itself");
+        alarm.wake_for(Time(99));
+        assert!(alarm.clear());
+        alarm.wake_for(Time(98));
+        assert!(!alarm.clear(), "once is enough");
+        alarm.announce(None);
+        alarm.wake_for(Time(u64::MAX - 1));
+        assert!(alarm.clear());
+    }
+}

@@ -1,0 +1,239 @@
+//! The program's thread that does the device's work while it waits for an event.
+//!
+//! A message then costs one wake-up: of the thread that waits for it. While such a thread leads,
+//! the device thread steps back (`engine/thread.rs`). It comes back when the leader has not made a
+//! round for the time of a nap, so a leader that computes, or is gone, holds nothing up for longer.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::Duration;
+
+use ferroce_os::clock;
+use ferroce_os::timer::TimerFd;
+use ferroce_os::waiter::{Waiter, Woken};
+use ferroce_proto::time::Time;
+
+use super::alarm::Alarm;
+use super::linger::{Habit, look_on};
+use crate::base::sync::lock;
+
+/// How long the device thread leaves everything to a leader that is away.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// No thread leads.
+const NOBODY: usize = 0;
+
+thread_local! {
+    /// Its address tells a thread from all others that live.
+    static HERE: u8 = const { 0 };
+}
+
+/// The thread that leads, and how it sleeps.
+#[derive(Debug)]
+pub(crate) struct Lead {
+    /// The thread that leads.
+    owner: AtomicUsize,
+    /// It waits, or is about to.
+    waits: AtomicBool,
+    /// The device thread sleeps until a leader has been away for a while.
+    relied_on: AtomicBool,
+    /// Ends that sleep.
+    patience: TimerFd,
+    /// How often a thread that leads, or would, has come by: for an event, or for a round.
+    visits: AtomicU64,
+    /// Whether it pays to look on before a sleep.
+    linger: Mutex<Habit>,
+    /// Threads that wait for events and do not lead.
+    followers: AtomicUsize,
+    alarm: Alarm,
+    /// `None`: a sandbox does not allow it, and nobody ever leads.
+    waiter: Option<Waiter>,
+}
+
+impl Lead {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            owner: AtomicUsize::new(NOBODY),
+            waits: AtomicBool::new(false),
+            relied_on: AtomicBool::new(false),
+            patience: TimerFd::new()?,
+            visits: AtomicU64::new(0),
+            linger: Mutex::default(),
+            followers: AtomicUsize::new(0),
+            alarm: Alarm::new()?,
+            waiter: Waiter::new().ok(),
+        })
+    }
+
+    /// The calling thread leads from here on until it gives the lead back, unless another thread
+    /// has it or waits for an event: of several waiting threads, none leads.
+    pub(crate) fn take(&self) -> bool {
+        if self.waiter.is_none() || self.has_followers() {
+            return false;
+        }
+        let own = HERE.with(|here| std::ptr::from_ref(here).addr());
+        let taken = self
+            .owner
+            .compare_exchange(NOBODY, own, Ordering::Acquire, Ordering::Relaxed);
+        // A signal handler may have left the wait by a jump.
+        taken.is_ok() || taken == Err(own)
+    }
+
+    /// The thread that leads does not any more.
+    pub(crate) fn give_back(&self) {
+        self.owner.store(NOBODY, Ordering::Release);
+    }
+
+    /// The leader does not wait any more. If the device thread relied on it, that looks after the
+    /// device again in a while, unless a leader waits by then.
+    fn end_wait(&self) {
+        self.waits.store(false, Ordering::Relaxed);
+        // Orders the end of the wait before the look, as `rely` orders the two the other way round.
+        fence(Ordering::SeqCst);
+        if self.relied_on.load(Ordering::Relaxed) && self.relied_on.swap(false, Ordering::Relaxed) {
+            // If it cannot be set, nothing works.
+            let _ = self.patience.set(Some(PATIENCE));
+        }
+    }
+
+    /// The descriptor that ends the device thread's reliance on the leader.
+    pub(crate) fn patience_fd(&self) -> RawFd {
+        self.patience.as_raw_fd()
+    }
+
+    /// In the device thread: `sleep` is called, and may last until the leader has been away for a
+    /// while, if one waits now.
+    pub(crate) fn rely(&self, sleep: impl FnOnce()) {
+        let _ = self.patience.set(None);
+        self.relied_on.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.waits() && !self.has_followers() {
+            sleep();
+        }
+        self.relied_on.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits for an event without leading. The leader would have to wake this thread as well, so
+    /// the device thread does not rely on a leader meanwhile. A cancellation point, at which no
+    /// event is lost: other than a thread in `read(2)` this one takes nothing while it waits.
+    pub(crate) fn follow(&self, event: RawFd) -> Woken {
+        let Some(waiter) = &self.waiter else {
+            return Woken::Ready([true; 3]);
+        };
+        self.followers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.relied_on.swap(false, Ordering::Relaxed) {
+            // If it cannot be set, nothing works.
+            let _ = self.patience.set(Some(Duration::ZERO));
+        }
+        let end = |_| {
+            self.followers.fetch_sub(1, Ordering::Relaxed);
+        };
+        waiter.wait([event; 3], None, &end)
+    }
+
+    /// Whether threads wait for events that the leader would have to wake.
+    pub(crate) fn has_followers(&self) -> bool {
+        self.followers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a thread leads.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) != NOBODY
+    }
+
+    /// The leader's sleep.
+    pub(crate) fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    /// A thread has come by that leads where there is nothing for it: it does not leave work undone
+    /// for long.
+    pub(crate) fn on_visit(&self) {
+        self.visits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A count that changes when a leader comes by.
+    pub(crate) fn visits(&self) -> u64 {
+        self.visits.load(Ordering::Relaxed)
+    }
+
+    /// Looks on before a sleep, if experience says that it pays. `look` is as that of
+    /// [`look_on`]; it ends with the first that came.
+    pub(crate) fn linger(&self, look: impl Fn(Time) -> Option<bool>) {
+        let mut habit = lock(&self.linger);
+        if !habit.tries() {
+            return;
+        }
+        let came = Cell::new(false);
+        let once = |now| {
+            if came.get() {
+                return None;
+            }
+            let seen = look(now);
+            came.set(seen == Some(true));
+            seen
+        };
+        habit.learn(look_on(clock::monotonic, once));
+    }
+
+    /// Whether threads can wait as [`follow`](Self::follow) and leaders do.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.waiter.is_some()
+    }
+
+    /// Whether a leader waits for the device's descriptors, so that it does what is to be done.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    /// In the leader: waits for its event, or for work of the device. A cancellation point.
+    pub(crate) fn wait(&self, event: RawFd, device: RawFd, timeout: Option<Duration>) -> Woken {
+        let Some(waiter) = &self.waiter else {
+            return Woken::Ready([true; 3]);
+        };
+        self.waits.store(true, Ordering::Relaxed);
+        let end = |is_cancelled| {
+            self.end_wait();
+            if is_cancelled {
+                self.give_back();
+            }
+        };
+        let woken = waiter.wait([event, device, self.alarm.fd()], timeout, &end);
+        self.alarm.up();
+        if let Woken::Ready([_, _, true]) = woken {
+            self.alarm.clear();
+        }
+        woken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferroce_os::eventfd::EventFd;
+
+    use super::*;
+
+    #[test]
+    fn one_thread_leads_and_none_of_several() {
+        let lead = Lead::new().unwrap();
+        let elsewhere = || std::thread::scope(|s| s.spawn(|| lead.take()).join().unwrap());
+        assert!(lead.take());
+        assert!(lead.take(), "it has left the wait by a jump");
+        assert!(!elsewhere());
+        lead.give_back();
+        let event = EventFd::counter().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| lead.follow(event.as_raw_fd()));
+            while !lead.has_followers() {
+                std::thread::yield_now();
+            }
+            assert!(!lead.take(), "another thread waits as well");
+            event.add(1).unwrap();
+        });
+        assert!(lead.take());
+    }
+}
