@@ -21,6 +21,9 @@ pub(super) const PAIRED: [&str; 11] = [
 /// Kinds that the program stages alone, with processes of its own.
 const ALONE: [&str; 4] = ["absent", "in-use", "killed-server", "killed-client"];
 
+/// Ways of waiting for completion events (see `tests/c/wait.c`).
+const WAYS: [&str; 5] = ["block", "poll", "epoll", "mix", "threads"];
+
 pub(super) fn add(all: &mut Catalogue) {
     for (name, ip) in [
         ("ipv4", Stage::ipv4 as fn(&Stage) -> &'static str),
@@ -67,6 +70,14 @@ pub(super) fn add(all: &mut Catalogue) {
             1,
         )
     });
+    for way in WAYS {
+        for place in [Place::Loopback, Place::Wire(1500)] {
+            let name = format!("c.wait.{way}");
+            all.at(&name, place, User::Ordinary, 110, move |stage| {
+                waits(stage, way)
+            });
+        }
+    }
     for case in PAIRED {
         all.everywhere(&format!("c.failures.{case}"), 90, move |stage| {
             failure(stage, case)
@@ -132,6 +143,15 @@ fn without_server(all: &mut Catalogue) {
 fn no_neighbour(stage: &Stage) -> Outcome {
     let words = [&*stage.built("no-neighbour"), stage.ipv4(), "10.99.0.77"];
     stage.run(Side::A, &words).map(drop)
+}
+
+/// Both sides wait for their events in one way.
+fn waits(stage: &Stage, way: &str) -> Outcome {
+    let program = stage.built("wait");
+    let mut server = stage.start(Side::A, &[&program, "server", way])?;
+    let port = port_of(&mut server)?;
+    stage.run(Side::B, &[&program, "client", stage.ipv4(), &port, way])?;
+    server.succeed()
 }
 
 /// A server that serves some clients at once and then ends.
