@@ -70,14 +70,7 @@ pub(super) fn add(all: &mut Catalogue) {
             1,
         )
     });
-    for way in WAYS {
-        for place in [Place::Loopback, Place::Wire(1500)] {
-            let name = format!("c.wait.{way}");
-            all.at(&name, place, User::Ordinary, 110, move |stage| {
-                waits(stage, way)
-            });
-        }
-    }
+    asleep(all);
     for case in PAIRED {
         all.everywhere(&format!("c.failures.{case}"), 90, move |stage| {
             failure(stage, case)
@@ -143,6 +136,18 @@ fn without_server(all: &mut Catalogue) {
 fn no_neighbour(stage: &Stage) -> Outcome {
     let words = [&*stage.built("no-neighbour"), stage.ipv4(), "10.99.0.77"];
     stage.run(Side::A, &words).map(drop)
+}
+
+/// Programs that sleep until there is a completion event.
+fn asleep(all: &mut Catalogue) {
+    for way in WAYS {
+        for place in [Place::Loopback, Place::Wire(1500)] {
+            let name = format!("c.wait.{way}");
+            all.at(&name, place, User::Ordinary, 110, move |stage| {
+                waits(stage, way)
+            });
+        }
+    }
 }
 
 /// Both sides wait for their events in one way.
