@@ -19,7 +19,8 @@ use crate::sys::{check, raw_fd};
 const KERNEL_SET: usize = 8;
 
 /// Signals that the thread itself causes: held off, they would end the process.
-const FAULTS: [c_int; 6] = [
+const FAULTS: [c_int; 7] = [
+    libc::SIGSYS,
     libc::SIGSEGV,
     libc::SIGBUS,
     libc::SIGFPE,
@@ -72,8 +73,18 @@ impl Waiter {
     #[must_use]
     pub fn wait(&self, fds: [RawFd; 3], timeout: Option<Duration>, on_end: &dyn Fn(bool)) -> Woken {
         let before = hold_off();
+        let own = without_blocked(&before);
+        let end = |is_cancelled| {
+            if let Some(own) = own {
+                // SAFETY: a descriptor of this call only, which is not used after.
+                unsafe { libc::syscall(libc::SYS_close, own) };
+            }
+            on_end(is_cancelled);
+        };
+        let on_end: &dyn Fn(bool) = &end;
         let [a, b, c] = fds.map(entry);
-        let mut entries = [a, b, c, entry(self.signals.as_raw_fd())];
+        let signals = own.unwrap_or_else(|| self.signals.as_raw_fd());
+        let mut entries = [a, b, c, entry(signals)];
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
@@ -157,6 +168,46 @@ fn hold_off() -> libc::sigset_t {
     }
 }
 
+/// A signal that the program itself holds off may wait already, and would end each wait at once: a
+/// descriptor for the other signals then (-1, which is never ready, if there is none to be had).
+fn without_blocked(before: &libc::sigset_t) -> Option<RawFd> {
+    let has = |set: &libc::sigset_t, signal| {
+        // SAFETY: an initialised set, and the number of a signal.
+        unsafe { libc::sigismember(set, signal) == 1 }
+    };
+    let blocked = || (1..=libc::SIGRTMAX()).filter(|signal| has(before, *signal));
+    blocked().next()?;
+    let pending = pending();
+    blocked().find(|signal| has(&pending, *signal))?;
+    let mut others = held_off();
+    for signal in blocked() {
+        // SAFETY: as above.
+        unsafe { libc::sigdelset(&raw mut others, signal) };
+    }
+    let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+    // SAFETY: as in `Waiter::new`.
+    let raw = unsafe {
+        libc::syscall(
+            libc::SYS_signalfd4,
+            -1,
+            &raw const others,
+            KERNEL_SET,
+            flags,
+        )
+    };
+    Some(check(raw).map_or(-1, raw_fd))
+}
+
+/// The signals that wait to be delivered to this thread.
+fn pending() -> libc::sigset_t {
+    let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is written if the call does not fail, and it does not for a live one.
+    unsafe {
+        libc::sigpending(pending.as_mut_ptr());
+        pending.assume_init()
+    }
+}
+
 /// Signals are delivered again, those that have come meanwhile at once.
 fn restore(before: &libc::sigset_t) {
     // SAFETY: an initialised set, and no place for the old one.
@@ -165,12 +216,7 @@ fn restore(before: &libc::sigset_t) {
 
 /// Whether a signal that waits to be delivered has a handler that ends blocking calls.
 fn interrupts(before: &libc::sigset_t) -> bool {
-    let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is written if the call does not fail, and it does not for a live one.
-    let pending = unsafe {
-        libc::sigpending(pending.as_mut_ptr());
-        pending.assume_init()
-    };
+    let pending = pending();
     // SAFETY: both sets are initialised, and the numbers are those of signals.
     let comes = |signal: &c_int| unsafe {
         libc::sigismember(&raw const pending, *signal) == 1
@@ -194,6 +240,7 @@ fn ends_calls(signal: c_int) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
 
     use super::*;
     use crate::eventfd::EventFd;
@@ -269,5 +316,17 @@ mod tests {
             waiter.wait(fds, None, &|_| ()),
             Woken::Ready([false, true, false])
         );
+    }
+
+    #[test]
+    fn a_signal_that_the_program_holds_off_does_not_end_the_wait() {
+        let (waiter, quiet) = (Waiter::new().unwrap(), EventFd::counter().unwrap());
+        let before = hold_off();
+        send(thread::number(), libc::SIGWINCH);
+        let (began, time) = (Instant::now(), Duration::from_millis(20));
+        let woken = waiter.wait([quiet.as_raw_fd(); 3], Some(time), &|_| ());
+        assert_eq!(woken, NOTHING);
+        assert!(began.elapsed() >= time);
+        restore(&before);
     }
 }

@@ -54,6 +54,7 @@ fn run(nic: &Nic) -> ! {
         let seen = std::mem::replace(&mut visits, nic.sleeper.lead().visits());
         if !deserted && is_led(nic, &events, seen) {
             deserted = !rest_while_led(nic, &mut events);
+            visits = nic.sleeper.lead().visits();
             continue;
         }
         deserted = false;
@@ -87,7 +88,12 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
             return any;
         }
         if lead.visits() != before {
-            nap = (nap * 2).min(LONGEST_LED_NAP);
+            // One that is away may compute by now, or wait elsewhere.
+            nap = if lead.is_taken() {
+                (nap * 2).min(LONGEST_LED_NAP)
+            } else {
+                FIRST_NAP
+            };
         } else if lead.waits() {
             doze(nic, events);
             nap = FIRST_NAP;
@@ -108,10 +114,13 @@ fn doze(nic: &Nic, events: &mut Vec<Event>) {
     keep_deadlines(nic);
 }
 
+/// Does what is due, and what was left to the end of a nap ([`Nic::looks_again`]).
 fn keep_deadlines(nic: &Nic) {
+    let mut progress = nic.progress.lock();
+    progress.wake_late(nic);
     let now = clock::monotonic();
     if nic.next_due().is_some_and(|due| due <= now) {
-        nic.progress.lock().run(nic, &[], now);
+        progress.run(nic, &[], now);
     }
 }
 

@@ -11,9 +11,12 @@ use std::time::Duration;
 use ferroce_os::clock;
 use ferroce_os::eventfd;
 use ferroce_os::fd::is_nonblocking;
+use ferroce_os::lock::LockGuard;
+use ferroce_os::thread::uncancellable;
 use ferroce_os::waiter::Woken;
 use ferroce_proto::time::Time;
 
+use super::progress::Progress;
 use crate::Nic;
 use crate::base::events::{EventQueue, Owned};
 use crate::objects::cq::DirectDelivery;
@@ -39,10 +42,12 @@ impl Nic {
             return eventfd::wait(fd).map(|()| Some(false));
         }
         loop {
-            if lead.take() {
+            if !self.sleeper.is_polled(clock::monotonic()) && lead.take() {
                 let taken = self.lead_until_taken(events);
                 lead.give_back();
-                return taken.map(|()| Some(true));
+                if taken? {
+                    return Ok(Some(true));
+                }
             }
             if lead.follow(fd) == Woken::Interrupted {
                 return Err(io::Error::from_raw_os_error(libc::EINTR));
@@ -58,8 +63,9 @@ impl Nic {
         self.sleeper.lead().on_visit();
     }
 
-    /// Makes rounds, and sleeps between them, until there is a count.
-    fn lead_until_taken<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<()> {
+    /// Makes rounds, and sleeps between them, until there is a count. Returns false if another
+    /// thread of the program polls: it does the work.
+    fn lead_until_taken<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<bool> {
         let (lead, fd) = (self.sleeper.lead(), events.fd());
         // Deadlines are the device thread's, which naps meanwhile: to set a timer for each sleep
         // takes longer than the rest of it.
@@ -71,24 +77,33 @@ impl Nic {
             }
         };
         loop {
-            if self.is_busy_with_rings()
-                && events.take_count_of(|| lead.linger(|now| self.look_as_leader(now)))
-            {
-                lead.on_visit();
-                return Ok(());
+            if self.sleeper.is_polled(clock::monotonic()) {
+                return Ok(false);
             }
-            let timeout = self.leaders_sleep();
-            if timeout != Some(Duration::ZERO)
-                && let Woken::Interrupted = lead.wait(fd, self.poller.as_raw_fd(), until(timeout))
-            {
-                return Err(io::Error::from_raw_os_error(libc::EINTR));
+            // A thread that is cancelled with a lock in hand would stop the device. To print a line
+            // of the log, say, is a cancellation point.
+            let looked = uncancellable(|| {
+                self.is_busy_with_rings()
+                    && events.take_count_of(|| lead.linger(|now| self.look_as_leader(now)))
+            });
+            if looked {
+                lead.on_visit();
+                return Ok(true);
+            }
+            let timeout = uncancellable(|| self.leaders_sleep());
+            let mut is_ready = events.has_events();
+            if timeout != Some(Duration::ZERO) {
+                match lead.wait(fd, self.poller.as_raw_fd(), until(timeout)) {
+                    Woken::Interrupted => return Err(io::Error::from_raw_os_error(libc::EINTR)),
+                    Woken::Ready([event, ..]) => is_ready = event,
+                }
             }
             lead.alarm().up();
-            if events.has_events() && eventfd::try_take(fd)? {
-                return Ok(());
+            if is_ready && eventfd::try_take(fd)? {
+                return Ok(true);
             }
-            if events.take_count_of(|| self.make_leaders_round()) {
-                return Ok(());
+            if uncancellable(|| events.take_count_of(|| self.make_leaders_round())) {
+                return Ok(true);
             }
         }
     }
@@ -110,10 +125,10 @@ impl Nic {
     }
 
     fn make_leaders_round(&self) {
-        if let Some(mut progress) = self.progress.try_lock() {
-            progress.run_awaited(self, clock::monotonic());
-        } else {
-            // Another thread makes one, perhaps on this very processor.
+        let round =
+            |mut progress: LockGuard<'_, Progress>| progress.run_awaited(self, clock::monotonic());
+        if !self.progress.try_lock().is_some_and(round) {
+            // Another thread makes one, or is to see its wake-up, perhaps on this very processor.
             std::thread::yield_now();
         }
         self.sleeper.lead().on_visit();

@@ -95,6 +95,15 @@ impl Sleeper {
         self.alarm.up();
     }
 
+    /// In a nap: takes back what has ended it. The wake-up of an exit stays for the sleep that
+    /// follows.
+    fn clear_nap(&self) {
+        self.alarm.clear();
+        if self.leaves() {
+            self.alarm.ring();
+        }
+    }
+
     /// Takes back a wake-up that has arrived.
     pub(crate) fn clear_wake(&self) {
         self.alarm.clear();
@@ -168,7 +177,7 @@ impl Sleeper {
         if polled(self, clock::monotonic()) {
             let _ = self.nap.wait(events, Some(nap));
             if !events.is_empty() {
-                self.clear_wake();
+                self.clear_nap();
             }
         }
         self.napping.store(false, Ordering::Relaxed);
@@ -183,14 +192,11 @@ impl Sleeper {
     /// wakes the thread. It has announced the sleep.
     pub(crate) fn doze(&self, timeout: Option<Duration>, events: &mut Vec<Event>) {
         self.lead.rely(|| {
-            self.napping.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
             if !self.leaves() {
                 // If it fails, the thread works on.
                 let _ = self.doze.wait(events, timeout);
-                self.clear_wake();
+                self.clear_nap();
             }
-            self.napping.store(false, Ordering::Relaxed);
         });
     }
 

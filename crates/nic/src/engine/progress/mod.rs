@@ -210,9 +210,10 @@ impl Progress {
     }
 
     /// A round of a program's thread that waits for an event.
-    pub(super) fn run_awaited(&mut self, nic: &Nic, now: Time) {
+    /// Returns whether there was anything to do.
+    pub(super) fn run_awaited(&mut self, nic: &Nic, now: Time) -> bool {
         self.looked = Time(0);
-        self.run_without_sleep(nic, now, &mut DirectDelivery::awaited());
+        self.run_without_sleep(nic, now, &mut DirectDelivery::awaited())
     }
 
     fn run_without_sleep(
@@ -248,6 +249,11 @@ impl Progress {
         }
         self.polled = events;
         any
+    }
+
+    /// Wakes peers for what was put into short rings while the thread napped.
+    pub(super) fn wake_late(&mut self, nic: &Nic) {
+        self.short_rings.wake_late(nic);
     }
 
     /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record

@@ -110,10 +110,14 @@ impl Qp {
     /// # Errors
     /// As [`neighbour::resolve`].
     pub(crate) fn await_stations(&self, to: impl Iterator<Item = Gid>) -> Result<(), Error> {
+        let device = self.pd.context().device();
+        // Nobody answers there, and no adapter has such an interface.
+        if device.is_loopback() {
+            return Ok(());
+        }
         let until = clock::monotonic() + neighbour::PATIENCE;
         for ip in to.map(|gid| gid.ip()) {
             if !(ip.is_multicast() || self.nic().is_local(ip)) {
-                let device = self.pd.context().device();
                 neighbour::resolve(ip, scope_of(ip, device.ifindex()), until)?;
             }
         }
