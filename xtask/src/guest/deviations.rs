@@ -26,6 +26,7 @@ in the driver of Linux 6.1 and 6.12.
 | A work request of a datagram whose `Q_Key` has the highest bit set uses the queue pair's own. | uses the work request's | the queue pair's own | source |
 | A queue that says that it holds N work requests holds N. | takes some more | N | seen: `rust-interface` |
 | `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV` belong to receives. | sets the first for senders too, and the second for nobody | for receives | seen: `rust-interface` |
+| Arming a completion queue that holds a completion raises an event at once, as adapters do. | the next completion only | at once | source |
 | Members of a multicast group on the sender's host hear it. | what is sent goes out only | they hear it | seen: `rust-interface` |
 | ATOMIC WRITE is refused by a device that has none when it is posted. | 6.1 completes it with LOC_QP_OP_ERR | has it | seen: `rust-interface` |
 | `retry_cnt` is 0 to 7, `min_rnr_timer` 0 to 31, and responder resources are at most as many as the device has. | takes more | refuses them | seen: `rust-interface` |
