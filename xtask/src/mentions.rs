@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, read};
 
 /// Documents for whoever looks for something.
 const DOCUMENTS: [&str; 4] = [
@@ -157,10 +157,6 @@ fn collect(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(), 
         }
     }
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 #[cfg(test)]

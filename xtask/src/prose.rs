@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, read};
 
 /// Columns of a comment.
 const WIDTH: usize = 100;
@@ -188,10 +188,6 @@ fn walk(folder: &Path, each: &mut impl FnMut(&Path) -> Result<(), String>) -> Re
         }
     }
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, read};
 
 /// The folders, each with its height. A folder uses those below it; those of one height do not use
 /// each other.
@@ -167,10 +167,6 @@ fn walk(folder: &Path, each: &mut dyn FnMut(&str)) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Where things are.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +15,11 @@ pub(crate) struct Workspace {
     pub(crate) target: PathBuf,
     /// `cargo metadata` of the workspace's own packages.
     pub(crate) metadata: Value,
+}
+
+/// The text of a file; an error names it.
+pub(crate) fn read(file: &Path) -> Result<String, String> {
+    fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))
 }
 
 impl Workspace {

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use self::table::{Release, Table, Tree};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, read};
 
 /// The file, below the root of the repository.
 const FILE: &str = "crates/dropin/symbols.txt";
@@ -49,10 +49,6 @@ fn setting<'a>(build: &'a str, name: &str) -> Result<&'a str, String> {
         .ok_or_else(|| format!("CMakeLists.txt does not set {name}"))?;
     let (value, _) = rest.split_once('"').unwrap_or((rest, ""));
     Ok(value)
-}
-
-fn read(file: &Path) -> Result<String, String> {
-    fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))
 }
 
 #[cfg(test)]

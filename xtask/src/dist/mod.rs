@@ -17,7 +17,7 @@ use std::process::Command;
 
 use crate::packages;
 use crate::sh;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, read};
 
 /// What all artefacts tell of themselves.
 struct About {
@@ -144,10 +144,6 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     let folder = to.parent().unwrap_or_else(|| Path::new("/"));
     fs::create_dir_all(folder).map_err(|e| at(folder, &e))?;
     fs::copy(from, to).map(drop).map_err(|e| at(from, &e))
-}
-
-fn read(file: &Path) -> Result<String, String> {
-    fs::read_to_string(file).map_err(|e| at(file, &e))
 }
 
 fn at(path: &Path, error: &std::io::Error) -> String {

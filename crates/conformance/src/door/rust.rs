@@ -202,7 +202,7 @@ impl Side for RustSide {
         if self.poll == Poll::Other {
             let mut array = [MaybeUninit::uninit()];
             let found = self.cq.poll_into(&mut array).map_err(errno)?;
-            // SAFETY: the poll has written so many places.
+            // SAFETY: the poll has written as many places as it says.
             let entry = (found == 1).then(|| unsafe { array[0].assume_init() });
             return Ok(entry.map(|entry| c_work::completion(&as_in_c(&entry))));
         }

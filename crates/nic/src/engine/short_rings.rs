@@ -33,8 +33,8 @@ pub(crate) enum End {
 
 /// Looks at short rings of a program that polls in a loop, at one go.
 const CLOSE_LOOKS: usize = 64;
-/// Up to so many short rings one is served per poll. To look at all of them takes as long as a
-/// message then.
+/// Number of short rings up to which a poll serves one of them: to look at all of the others takes
+/// as long as a message then.
 const FEW: usize = 8;
 
 /// What a look at a short ring found.

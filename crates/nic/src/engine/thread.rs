@@ -66,7 +66,7 @@ fn run(nic: &Nic) -> ! {
     }
 }
 
-/// Whether what has come is the leader's to do: one waits, or has come by since there were so many
+/// Whether what has come is the leader's to do: a leader waits, or has come by since the count of
 /// `visits`.
 fn is_led(nic: &Nic, events: &[Event], visits: u64) -> bool {
     let lead = nic.sleeper.lead();

@@ -67,15 +67,6 @@ impl Nic {
     /// thread of the program polls: it does the work.
     fn lead_until_taken<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<bool> {
         let (lead, fd) = (self.sleeper.lead(), events.fd());
-        // Deadlines are the device thread's, which naps meanwhile: to set a timer for each sleep
-        // takes longer than the rest of it.
-        let until = |timeout| {
-            if self.leaving.has_thread() {
-                None
-            } else {
-                timeout
-            }
-        };
         loop {
             if self.sleeper.is_polled(clock::monotonic()) {
                 return Ok(false);
@@ -93,7 +84,7 @@ impl Nic {
             let timeout = uncancellable(|| self.leaders_sleep());
             let mut is_ready = events.has_events();
             if timeout != Some(Duration::ZERO) {
-                match lead.wait(fd, self.poller.as_raw_fd(), until(timeout)) {
+                match lead.wait(fd, self.poller.as_raw_fd(), timeout) {
                     Woken::Interrupted => return Err(io::Error::from_raw_os_error(libc::EINTR)),
                     Woken::Ready([event, ..]) => is_ready = event,
                 }
@@ -108,10 +99,13 @@ impl Nic {
         }
     }
 
-    /// How long there is nothing to do for the leader, which announces that it wakes for what is to
-    /// be done at once.
+    /// How long the leader may sleep, which it announces.
+    ///
+    /// Deadlines are the device thread's, which naps meanwhile, but for what is to be done at once:
+    /// to set a timer for each sleep takes longer than the rest of it.
     fn leaders_sleep(&self) -> Option<Duration> {
-        let due = if self.leaving.has_thread() {
+        let has_thread = self.leaving.has_thread();
+        let due = if has_thread {
             Some(clock::monotonic())
         } else {
             self.next_due()
@@ -121,7 +115,8 @@ impl Nic {
             return Some(Duration::ZERO);
         }
         // What was published before the announcement woke nobody: look again.
-        self.next_due().map(|due| due.since(clock::monotonic()))
+        let left = self.next_due().map(|due| due.since(clock::monotonic()));
+        left.filter(|left| !has_thread || left.is_zero())
     }
 
     fn make_leaders_round(&self) {

@@ -71,7 +71,7 @@ impl Lead {
     /// The calling thread leads from here on until it gives the lead back, unless another thread
     /// has it or waits for an event: of several waiting threads, none leads.
     pub(crate) fn take(&self) -> bool {
-        if self.waiter.is_none() || self.has_followers() {
+        if !self.is_possible() || self.has_followers() {
             return false;
         }
         let own = HERE.with(|here| std::ptr::from_ref(here).addr());

@@ -209,8 +209,8 @@ impl Progress {
         self.run_without_sleep(nic, now, &mut DirectDelivery::default())
     }
 
-    /// A round of a program's thread that waits for an event.
-    /// Returns whether there was anything to do.
+    /// A round of a program's thread that waits for an event. Returns whether there was anything to
+    /// do.
     pub(super) fn run_awaited(&mut self, nic: &Nic, now: Time) -> bool {
         self.looked = Time(0);
         self.run_without_sleep(nic, now, &mut DirectDelivery::awaited())

@@ -13,7 +13,7 @@ use ferroce_proto::time::Time;
 
 use super::super::token::Token;
 use super::held_up::Held;
-use super::unwanted::{LISTENER, USERS, Unwanted};
+use super::unwanted::{Brought, LISTENER, USERS, Unwanted};
 use super::{Newcomer, Progress, TURN_BUDGET};
 use crate::Nic;
 use crate::Qp;
@@ -109,7 +109,14 @@ impl Progress {
             self.hot.heat(number);
         }
         if let Some(begun) = begun.filter(|_| came > wanted)
-            && let Some(until) = self.unwanted.charge(number, (came - wanted, came), begun)
+            && let Some(until) = self.unwanted.charge(
+                number,
+                Brought {
+                    unwanted: came - wanted,
+                    all: came,
+                },
+                begun,
+            )
         {
             wire.hold_up(number, until);
         }
@@ -128,7 +135,15 @@ impl Progress {
             all += 1;
         }
         if refused > 0 {
-            self.hold_up_listener(nic, (refused, all), begun, now);
+            self.hold_up_listener(
+                nic,
+                Brought {
+                    unwanted: refused,
+                    all,
+                },
+                begun,
+                now,
+            );
         }
         all == ACCEPT_BUDGET || refused == REFUSAL_BUDGET
     }
@@ -145,7 +160,7 @@ impl Progress {
     /// Of all links since `begun`, so many were refused or cut: others wait, so that a stranger who
     /// connects again and again neither wakes this thread each time nor takes more than a part of
     /// its time.
-    fn hold_up_listener(&mut self, nic: &Nic, refused: (usize, usize), begun: Time, now: Time) {
+    fn hold_up_listener(&mut self, nic: &Nic, refused: Brought, begun: Time, now: Time) {
         if self.listener_opens.is_none() {
             self.watch_listener(nic, Interest::HANGUP);
         }
@@ -174,8 +189,11 @@ impl Progress {
             self.end_predecessors(nic, slot, now);
         });
         if heard.of_others > 0 {
-            let counts = (heard.of_others, heard.all);
-            if let Some(until) = self.unwanted.charge(USERS, counts, begun) {
+            let brought = Brought {
+                unwanted: heard.of_others,
+                all: heard.all,
+            };
+            if let Some(until) = self.unwanted.charge(USERS, brought, begun) {
                 self.hold_up(nic, Held::Port(number), until);
             }
         }
@@ -203,10 +221,18 @@ impl Progress {
             match received {
                 // Hello and end of a link take longer than to accept it.
                 Received::Greeted(_) | Received::Cut(_) | Received::Closed(_) => {
-                    self.hold_up_listener(nic, (1, 1), begun, now);
+                    self.hold_up_listener(nic, Brought::STRAY, begun, now);
                 }
                 Received::Drained | Received::Answered | Received::More => {
-                    self.charge_link(nic, id, (unwanted, came), begun);
+                    self.charge_link(
+                        nic,
+                        id,
+                        Brought {
+                            unwanted,
+                            all: came,
+                        },
+                        begun,
+                    );
                 }
             }
         }
@@ -214,9 +240,9 @@ impl Progress {
     }
 
     /// Another user's link brought so much that nobody wants, of all.
-    fn charge_link(&mut self, nic: &Nic, id: LinkId, counts: (usize, usize), begun: Time) {
-        if counts.0 > 0
-            && let Some(until) = self.unwanted.charge(USERS, counts, begun)
+    fn charge_link(&mut self, nic: &Nic, id: LinkId, brought: Brought, begun: Time) {
+        if brought.unwanted > 0
+            && let Some(until) = self.unwanted.charge(USERS, brought, begun)
         {
             self.hold_up(nic, Held::Link(id), until);
         }
@@ -240,7 +266,7 @@ impl Progress {
                 slot,
                 is_foreign: self.incoming.is_foreign(id),
             }),
-            Received::Cut(None) => self.hold_up_listener(nic, (1, 1), now, now),
+            Received::Cut(None) => self.hold_up_listener(nic, Brought::STRAY, now, now),
             _ => {}
         }
         if let Received::Closed(slot) | Received::Cut(slot) = received {

@@ -51,23 +51,34 @@ impl Default for Unwanted {
     }
 }
 
+/// What a socket, or the listener, has brought.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Brought {
+    pub(super) unwanted: usize,
+    pub(super) all: usize,
+}
+
+impl Brought {
+    /// One thing, which nobody wants.
+    pub(super) const STRAY: Self = Self {
+        unwanted: 1,
+        all: 1,
+    };
+}
+
 impl Unwanted {
     /// Whether unwanted packets of a socket count: all hosts share it.
     pub(super) fn counts(number: u32) -> bool {
         number < LISTENER
     }
 
-    /// Of all that a socket brought since then, so many were unwanted. Returns until when
-    /// it is not to be read, if they took too much of the time.
-    pub(super) fn charge(
-        &mut self,
-        number: u32,
-        (unwanted, all): (usize, usize),
-        begun: Time,
-    ) -> Option<Time> {
+    /// Charges a socket for what it `brought` since then. Returns until when it is not to be read,
+    /// if what was unwanted took too much of the time.
+    pub(super) fn charge(&mut self, number: u32, brought: Brought, begun: Time) -> Option<Time> {
         let share = self.0.get_mut(number as usize)?;
         let now = clock::monotonic();
-        let [unwanted, all] = [unwanted, all].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let [unwanted, all] =
+            [brought.unwanted, brought.all].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         let took = now.since(begun) / all * unwanted;
         share.spend(took.min(MOST_EACH * unwanted), now);
         let most = if Self::counts(number) {
@@ -90,34 +101,98 @@ mod tests {
     #[test]
     fn a_flooded_socket_is_held_up_for_as_long_as_it_took_too_much() {
         let (mut unwanted, begun) = (Unwanted::default(), since(SAVED * 3));
-        let until = unwanted.charge(0, (1000, 1000), begun).expect("too much");
+        let until = unwanted
+            .charge(
+                0,
+                Brought {
+                    unwanted: 1000,
+                    all: 1000,
+                },
+                begun,
+            )
+            .expect("too much");
         let wait = until.since(clock::monotonic());
         assert!(wait > SAVED * (PART - 1), "{wait:?}");
-        assert_eq!(unwanted.charge(1, (1, 1), since(SAVED / 8)), None);
+        assert_eq!(
+            unwanted.charge(
+                1,
+                Brought {
+                    unwanted: 1,
+                    all: 1
+                },
+                since(SAVED / 8)
+            ),
+            None
+        );
     }
 
     #[test]
     fn few_unwanted_packets_among_many_are_harmless() {
         let mut unwanted = Unwanted::default();
-        let charged = unwanted.charge(0, (1, 1000), since(SAVED * 100));
+        let charged = unwanted.charge(
+            0,
+            Brought {
+                unwanted: 1,
+                all: 1000,
+            },
+            since(SAVED * 100),
+        );
         assert_eq!(charged, None);
     }
 
     #[test]
     fn what_other_users_send_is_held_up_for_a_moment_only() {
         let (mut unwanted, begun) = (Unwanted::default(), since(SAVED_FOR_USERS * 3));
-        assert_eq!(unwanted.charge(USERS, (0, 5000), begun), None, "all of it");
+        assert_eq!(
+            unwanted.charge(
+                USERS,
+                Brought {
+                    unwanted: 0,
+                    all: 5000
+                },
+                begun
+            ),
+            None,
+            "all of it"
+        );
         let until = unwanted
-            .charge(USERS, (5000, 5000), begun)
+            .charge(
+                USERS,
+                Brought {
+                    unwanted: 5000,
+                    all: 5000,
+                },
+                begun,
+            )
             .expect("too much");
         let wait = until.since(clock::monotonic());
         assert!(wait > HOLD_UP && wait <= LONGEST_OF_HOST, "{wait:?}");
-        assert_eq!(unwanted.charge(LISTENER, (1, 1), since(SAVED / 8)), None);
+        assert_eq!(
+            unwanted.charge(
+                LISTENER,
+                Brought {
+                    unwanted: 1,
+                    all: 1
+                },
+                since(SAVED / 8)
+            ),
+            None
+        );
     }
 
     #[test]
     fn a_thread_that_lost_its_processor_is_not_held_up() {
         let mut unwanted = Unwanted::default();
-        assert_eq!(unwanted.charge(0, (4, 4), since(SAVED * 100)), None);
+        assert_eq!(
+            unwanted.charge(
+                0,
+                Brought {
+                    unwanted: 4,
+                    all: 4
+                },
+                since(SAVED * 100)
+            ),
+            None
+        );
     }
 }

@@ -306,7 +306,7 @@ enum Step {
     Greeted(u16),
     /// This many frames.
     Took(usize),
-    /// A wake-up, and so many frames that the ring had by then.
+    /// A wake-up, and the number of frames that the ring had by then.
     Woken(usize),
     Nothing,
     Closed,

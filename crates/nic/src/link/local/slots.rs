@@ -23,8 +23,8 @@ use crate::services::claims::Claimed;
 
 /// A slot belongs to one of so many users.
 const SHARE: u64 = 4;
-/// One part in so many of the time may be spent on asking the kernel for users of listeners, and
-/// what is saved up of it. One question takes 0.1 to 0.6 ms.
+/// The share of the time for asking the kernel for users of listeners is 1/`PART`, and at most
+/// `SAVED` of it is saved up. A question takes 0.1 to 0.6 ms.
 const PART: u32 = 32;
 const SAVED: Duration = Duration::from_millis(20);
 

@@ -92,7 +92,7 @@ impl Modelled {
         there
     }
 
-    /// Takes at most so many completions; how many.
+    /// Takes at most `max` completions. Returns how many.
     fn poll(&self, max: usize) -> usize {
         if !self.sign.has_news() {
             return 0;
