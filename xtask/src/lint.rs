@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{arrows, crates, mentions, prose, rooms, sh, variables};
+use crate::{arrows, crates, mentions, pages, prose, rooms, sh, variables};
 
 /// Format, clippy, arrows, rooms, packages, what the documents name, how they are written, and
 /// documentation; each counts as one result.
@@ -39,6 +39,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
         crates::package(workspace, false).map(drop)
     });
     check("lint.mentions", &|| mentions::check(workspace));
+    check("lint.pages", &|| pages::check(workspace));
     check("lint.prose", &|| prose::check(workspace));
     check("lint.doc", &|| {
         let mut doc = workspace.cargo(&[

@@ -13,6 +13,7 @@ mod instructions;
 mod lint;
 mod mentions;
 mod packages;
+mod pages;
 mod prose;
 mod release_check;
 mod rooms;
@@ -33,7 +34,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test             everything below, in order; ends with `N passed, N failed`
   packages         install the Debian packages that the tests need (as root), or say which are missing
-  lint             format, clippy, crate dependencies, documentation
+  lint             format, clippy, crate dependencies, documents, documentation
   unit             cargo test of the workspace
   system [FILTER] [--write-table]
                    unmodified RDMA programs on the release build; FILTER is a part of the test names

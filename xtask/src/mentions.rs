@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use crate::pages;
 use crate::workspace::{Workspace, read};
 
-/// Documents for whoever looks for something.
+/// Documents in which a reader looks for something; so are the pages of `docs/design`.
 const DOCUMENTS: [&str; 4] = [
     "README.md",
     "ARCHITECTURE.md",
@@ -33,8 +34,11 @@ pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
         collect(&workspace.root, &workspace.root.join(folder), &mut sources)?;
     }
     let mut wrong = Vec::new();
-    for document in DOCUMENTS {
-        let text = read(&workspace.root.join(document))?;
+    let pages = pages::names(workspace)?
+        .into_iter()
+        .map(|name| format!("docs/design/{name}"));
+    for document in DOCUMENTS.map(str::to_owned).into_iter().chain(pages) {
+        let text = read(&workspace.root.join(&document))?;
         for line in text.lines() {
             for word in quoted(line) {
                 let is_place = is_file(word) || is_path(word);
