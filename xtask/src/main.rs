@@ -22,6 +22,7 @@ mod system;
 mod tally;
 mod unit;
 mod variables;
+mod walks;
 mod workspace;
 
 use std::process::ExitCode;
@@ -47,6 +48,7 @@ usage: cargo xtask COMMAND
   instructions [--write-table | CASE]
                    the hot functions' instructions, beside the committed baseline, or where those of one
                    case go; not a part of `test`
+  walks            the walks of ARCHITECTURE.md: is each function that a step names called?
   dist             the release: tarball, packages, wheel, image, checksums, in target/dist
   release-check [SUITE]
                    the release, installed and used in clean Debian systems (of SUITE, by default bookworm);
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
             Ok(seconds) => soak(&workspace, seconds, &mut tally),
             Err(_) => return fail(USAGE),
         },
+        ["walks"] => walks::run(&workspace, &mut tally),
         ["dist"] => dist::run(&workspace),
         ["release-check"] => release_check::run(&workspace, "bookworm", &mut tally),
         ["release-check", suite] => release_check::run(&workspace, suite, &mut tally),
@@ -119,6 +122,7 @@ fn everything(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     packages::require(&[packages::SYSTEM, packages::GUEST])?;
     lint::run(workspace, tally)?;
     unit::run(workspace, tally)?;
+    walks::run(workspace, tally)?;
     system_tests(workspace, "", Mode::Check, tally)?;
     guest_tests(workspace, "", Mode::Check, tally)
 }
