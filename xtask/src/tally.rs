@@ -10,9 +10,12 @@ pub(crate) struct Tally {
     passed: usize,
     failed: usize,
     failures: Vec<Failure>,
-    /// What failed beside another test. Counted when it has run again.
-    retried: Vec<Failure>,
+    /// How long each result took that has a time.
+    times: Vec<(Duration, String)>,
 }
+
+/// Results whose times the end of a run lists.
+const SLOWEST: usize = 15;
 
 /// What failed, and what there is to say of it.
 #[derive(Debug)]
@@ -25,6 +28,7 @@ impl Tally {
     /// One more that passed, with its line.
     pub(crate) fn ok(&mut self, name: &str, took: Duration) {
         println!("ok {name} {:.1}s", took.as_secs_f64());
+        self.took(name, took);
         self.passed += 1;
     }
 
@@ -37,12 +41,9 @@ impl Tally {
         self.failures.push(failure);
     }
 
-    /// One that failed beside another and will run again, alone. What it said now is printed at the
-    /// end, however that ends: too little processor time, or something that two tests share.
-    pub(crate) fn retry(&mut self, name: &str, said: &str) {
-        let failure = Failure::new(name, said);
-        println!("to run again: {failure}");
-        self.retried.push(failure);
+    /// How long a result took, or a part of the run.
+    pub(crate) fn took(&mut self, name: &str, took: Duration) {
+        self.times.push((took, name.to_owned()));
     }
 
     /// Results counted by another program, which printed its own lines; of its failures these.
@@ -56,10 +57,10 @@ impl Tally {
 
     /// The closing line, and the status of the whole command.
     pub(crate) fn close(self) -> ExitCode {
-        // Thousands of lines may be between a failure and the end, and logs are often cut.
-        for failure in &self.retried {
-            println!("ran twice: {failure}");
+        for (took, name) in slowest(self.times) {
+            println!("# {:.0}s {name}", took.as_secs_f64());
         }
+        // Thousands of lines may be between a failure and the end, and logs are often cut.
         for failure in &self.failures {
             println!("failed: {failure}");
         }
@@ -70,6 +71,14 @@ impl Tally {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The longest, longest first.
+fn slowest(mut times: Vec<(Duration, String)>) -> Vec<(Duration, String)> {
+    times.sort_by_key(|(took, _)| std::cmp::Reverse(*took));
+    times.retain(|(took, _)| *took >= Duration::from_secs(1));
+    times.truncate(SLOWEST);
+    times
 }
 
 impl Failure {
@@ -87,5 +96,19 @@ impl fmt::Display for Failure {
         self.said
             .lines()
             .try_for_each(|line| write!(f, "\n    {line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_results_are_told_and_no_short_ones() {
+        let times = (0..100).map(|i| (Duration::from_millis(i * 100), i.to_string()));
+        let told = slowest(times.collect());
+        assert_eq!(told.len(), SLOWEST);
+        assert_eq!(told[0].1, "99");
+        assert_eq!(slowest(vec![(Duration::from_millis(999), "x".into())]), []);
     }
 }

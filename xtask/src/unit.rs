@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
@@ -125,6 +126,7 @@ pub(crate) fn run_slow_cases(workspace: &Workspace, tally: &mut Tally) -> Result
 /// Runs a test command and adds up its results.
 fn count(mut command: Command, name: &str, tally: &mut Tally) -> Result<(), String> {
     println!("# {}", crate::sh::line(&command));
+    let begun = Instant::now();
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
@@ -142,6 +144,7 @@ fn count(mut command: Command, name: &str, tally: &mut Tally) -> Result<(), Stri
         results.said = vec![format!("{status}, with no test that failed")];
     }
     let said = results.said.join("\n");
+    tally.took(name, begun.elapsed());
     tally.add(results.passed, results.failed, name, &said);
     Ok(())
 }

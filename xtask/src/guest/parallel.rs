@@ -1,8 +1,7 @@
 //! Running the tests of one guest: those that mostly wait beside the others.
 //!
 //! The guest has one emulated processor, and a program that polls takes one of this machine's,
-//! which usually has two. So a test that fails beside another one is run once more, alone; both
-//! results are printed, and the second counts.
+//! which usually has two. So a test that mostly polls does not run beside another one of its kind.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::harness::{Guest, Run};
 use super::pair::Outcome;
-use crate::system::{failure, show};
+use crate::system::show;
 use crate::tally::Tally;
 
 /// Time for a test that has no reason to take longer.
@@ -29,7 +28,6 @@ pub(super) struct Job<'a> {
 /// Runs them all, the lines in the order in which they end. Each has a folder for its logs in
 /// `logs`.
 pub(super) fn run(guest: &Guest, jobs: &[Job], logs: &Path, tally: &mut Tally) {
-    let mut again: Vec<&Job> = Vec::new();
     let (report, reports) = mpsc::channel();
     std::thread::scope(|scope| {
         for waits in [false, true] {
@@ -47,21 +45,9 @@ pub(super) fn run(guest: &Guest, jobs: &[Job], logs: &Path, tally: &mut Tally) {
         drop(report);
         for (job, outcome, took) in reports {
             let folder = logs.join(&job.name);
-            match outcome {
-                Ok(()) => show(&job.name, &folder, Ok(()), took, tally),
-                Err(reason) => {
-                    tally.retry(&job.name, &failure(&reason, &folder));
-                    again.push(job);
-                }
-            }
+            show(&job.name, &folder, outcome, took, tally);
         }
     });
-    for job in again {
-        let begun = Instant::now();
-        let folder = logs.join(&job.name).join("alone");
-        let outcome = one(guest, job, &folder);
-        show(&job.name, &folder, outcome, begun.elapsed(), tally);
-    }
 }
 
 fn one(guest: &Guest, job: &Job, folder: &Path) -> Outcome {

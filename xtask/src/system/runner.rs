@@ -1,8 +1,5 @@
-//! Runs tests, two at a time, and prints their lines.
-//!
-//! A test that fails beside another one is run once more, alone: on two cores a pair of polling
-//! programs can starve another pair past the timeouts that it asked for, which says nothing about
-//! either. Both results are printed; the second counts.
+//! Runs tests, two at a time, and prints their lines. Each test runs once: a test that fails beside
+//! another one has failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -35,7 +32,6 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
     let logs = workspace.target.join("system-logs");
     let next = AtomicUsize::new(0);
     let (report, reports) = mpsc::channel();
-    let mut again: Vec<&Case> = Vec::new();
     let mut times: BTreeMap<&str, (u32, Duration)> = BTreeMap::new();
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
@@ -59,23 +55,11 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
             let (count, time) = times.entry(case.family).or_default();
             *count += 1;
             *time += took;
-            match outcome {
-                Ok(()) => show(&case.name, &folder, Ok(()), took, tally),
-                Err(reason) => {
-                    tally.retry(&case.name, &failure(&reason, &folder));
-                    again.push(case);
-                }
-            }
+            show(&case.name, &folder, outcome, took, tally);
         }
     });
     for (family, (count, time)) in times {
         println!("# {family}: {count} tests, {:.0}s", time.as_secs_f64());
-    }
-    for case in again {
-        let begun = Instant::now();
-        let folder = logs.join(&case.name).join("alone");
-        let outcome = one(case, &bin, &folder);
-        show(&case.name, &folder, outcome, begun.elapsed(), tally);
     }
     Ok(())
 }
