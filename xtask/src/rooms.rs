@@ -116,7 +116,7 @@ fn without_tests(text: &str) -> String {
 fn first_segments(code: &str) -> Vec<String> {
     let mut all = Vec::new();
     for (at, prefix) in code.match_indices("crate::") {
-        // `pub(in crate::…)` says who may see it, and uses nothing.
+        // `pub(in crate::…)` says where it is visible, and uses nothing.
         if code[..at].ends_with("pub(in ") {
             continue;
         }

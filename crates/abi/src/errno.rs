@@ -13,7 +13,7 @@ pub(crate) fn set_errno(errno: c_int) {
 
 /// This thread's `errno`.
 pub(crate) fn errno() -> c_int {
-    // SAFETY: as above.
+    // SAFETY: `__errno_location` returns this thread's valid errno slot.
     unsafe { *libc::__errno_location() }
 }
 

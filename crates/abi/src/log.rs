@@ -1,4 +1,4 @@
-//! `FERROCE_LOG`: a subscriber for those who want one. Nothing in this crate installs it.
+//! `FERROCE_LOG`: a subscriber for programs that want one. Nothing in this crate installs it.
 
 use std::io::{self, IsTerminal as _};
 use std::{error, fmt};

@@ -100,7 +100,7 @@ pub fn store(addr: SocketAddr) -> sockaddr_storage {
                 },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: as above.
+            // SAFETY: the storage is large and aligned enough for every socket address.
             unsafe { place.cast::<sockaddr_in6>().write(sin6) };
         }
     }
@@ -176,7 +176,7 @@ pub(crate) unsafe fn mark_as_of_a_name(addr: *mut sockaddr) {
 /// # Safety
 /// `addr` is a whole address.
 pub(crate) unsafe fn is_of_a_name(addr: *const sockaddr) -> bool {
-    // SAFETY: as above.
+    // SAFETY: the caller's promise; the family says which structure it is.
     unsafe {
         match c_int::from((*addr).sa_family) {
             libc::AF_INET => addr.cast::<sockaddr_in>().read_unaligned().sin_zero == OF_A_NAME,
@@ -219,11 +219,11 @@ pub fn fuzz(bytes: &[u8]) {
         return;
     };
     let again = store(addr);
-    // SAFETY: as above.
+    // SAFETY: storage is large enough for every family.
     assert_eq!(unsafe { read((&raw const again).cast()) }.ok(), Some(addr));
     assert_eq!(port_be(&again), addr.port().to_be());
     let ib = store_ib(addr, 0x0106);
-    // SAFETY: as above.
+    // SAFETY: storage is large enough for every family.
     let from_ib = unsafe { read((&raw const ib).cast()) }.expect("an address");
     // The unspecified addresses of both IP versions are one GID.
     let (was, is) = (addr.ip().to_canonical(), from_ib.ip().to_canonical());

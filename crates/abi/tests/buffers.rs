@@ -76,7 +76,7 @@ fn what_is_not_in_the_buffer_or_of_its_domain_is_refused() {
         assert_eq!(errno(), libc::EINVAL);
     }
     let mut none = ptr::null_mut();
-    // SAFETY: as above.
+    // SAFETY: live objects; nothing is registered.
     unsafe {
         assert!(ibv_alloc_buf(side.pd, 0, &raw mut none).is_null());
         assert!(ibv_alloc_buf(side.pd, usize::MAX, &raw mut none).is_null());
@@ -114,7 +114,7 @@ fn memory_is_registered_by_attributes() {
     ] {
         let mut attr = of_buffer;
         attr.comp_mask = mask;
-        // SAFETY: as above.
+        // SAFETY: live objects.
         assert!(unsafe { ibv_reg_mr_ex(side.pd, &raw const attr) }.is_null());
         assert_eq!(errno(), expected, "{mask:#x}");
     }

@@ -119,7 +119,7 @@ fn events_of_a_destroyed_queue_vanish() {
     b.arm();
     send(&a, &b);
     assert_eq!(a.completion().status, IBV_WC_SUCCESS);
-    // SAFETY: as above.
+    // SAFETY: `b` is taken apart by hand in the order of `Drop`, and then forgotten.
     unsafe {
         set_nonblocking((*b.channel).fd);
         let mut waiting = libc::pollfd {

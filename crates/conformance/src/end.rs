@@ -310,7 +310,7 @@ impl End {
         self.completes(wr_id, WcStatus::Success)
     }
     /// The success of a receive of an unreliable queue pair; none: a network under load has lost
-    /// the message. Who sends it again takes other queue pairs, since it may only be late.
+    /// the message. A case that sends it again takes other queue pairs, since it may only be late.
     #[track_caller]
     pub fn arrival(&self, wr_id: u64) -> Option<Wc> {
         let wc = wait_at_most(LOST_AFTER, || self.side.poll().expect("no overflow"))?;

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Tells a program the namespace of who started it.
+/// Tells a program the namespace of the process that started it.
 const OUTSIDE: &str = "FERROCE_CONFORMANCE_OUTSIDE";
 
 /// Starts a program in a network namespace of its own, or in ours if this user may not make any:

@@ -1,4 +1,4 @@
-//! Datagrams: a client asks whoever is in a multicast group, and is answered directly.
+//! Datagrams: a client asks the members of a multicast group, and is answered directly.
 //!
 //! `server ADDRESS:PORT` and `client ADDRESS:PORT`: the address is this host's own and says which
 //! device to use; the port says which group. Datagrams may be lost or late, so the client asks

@@ -1,8 +1,8 @@
 //! A key-value store whose clients do everything: the server only gives its memory.
 //!
 //! The memory is a table of slots: version, key, value. A key may be in any of a few slots from the
-//! one on that its hash names. Who changes a slot takes it first, by a compare-and-swap that makes
-//! its version odd, and gives it back with the next even one. Who reads a slot reads the version
+//! one on that its hash names. A writer takes the slot first, by a compare-and-swap that makes its
+//! version odd, and gives it back with the next even one. A reader of the slot reads the version
 //! again afterwards: if it is the same even one, what was read between is of one piece.
 
 mod common;

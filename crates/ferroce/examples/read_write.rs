@@ -51,7 +51,7 @@ fn client(endpoint: &Endpoint, address: SocketAddr) -> Outcome {
     let (done, _) = connection.wait(write)?;
     done?;
 
-    // An atomic is done in one step for all who use the same place.
+    // An atomic is one step for all peers that use the same place.
     let counter = connection.buffer(8)?;
     let add = Operation::FetchAdd {
         target: remote.at(128),

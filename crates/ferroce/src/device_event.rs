@@ -10,7 +10,7 @@ use crate::sys::{AsyncEvent, AsyncEvents, Element};
 use crate::{CompletionQueue, Context, Error, Result, SharedReceiveQueue};
 
 /// What happens to a device, its ports, and its queues besides completions
-/// (`ibv_get_async_event(3)`). Each event of a [`Context`] comes once: to whoever asks first.
+/// (`ibv_get_async_event(3)`). Each event of a [`Context`] comes once: to the first caller.
 /// Contexts of one device that were opened each by itself have events each.
 ///
 /// Three ways to wait: [`wait`](Self::wait) in a thread, [`take`](Self::take) when the descriptor

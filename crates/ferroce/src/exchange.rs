@@ -238,7 +238,7 @@ impl<T: Connected> QueuePair<T> {
 
 impl QueuePair<Ud> {
     /// Goes from RESET to RTS at a port: datagrams that carry the `Q_Key` are received from anyone,
-    /// and can be sent to anyone. What it returns is for whoever wants to send.
+    /// and can be sent to anyone. What it returns is for the programs that send.
     ///
     /// # Errors
     /// EINVAL in another state than RESET, or for a port that is not there.

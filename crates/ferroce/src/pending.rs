@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use crate::sys::{Held, Ledger, Queue, View};
 use crate::{Buffer, Done, WorkError};
 
-/// Work that was posted; ready when it has completed. It needs someone who [drives](crate::Driver)
-/// or polls its completion queue.
+/// Work that was posted; ready when it has completed. It needs a task or thread that
+/// [drives](crate::Driver) or polls its completion queue.
 ///
 /// Dropping it takes nothing back: the work is done all the same, and its memory is held until
 /// then.

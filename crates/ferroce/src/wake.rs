@@ -43,7 +43,8 @@ impl Crowd {
         self.wakers.is_empty()
     }
 
-    /// Whom this place wakes from now on. Who was there before, to be dropped without any lock.
+    /// Sets the task that this place wakes from now on. Returns the one before, to be dropped
+    /// without any lock.
     #[must_use]
     pub(crate) fn wait(&mut self, place: &mut Standing, waker: Waker) -> Option<Waker> {
         let number = *place.get_or_insert_with(|| {
@@ -66,7 +67,7 @@ impl Crowd {
         }
     }
 
-    /// A place is given up. Who was there, to be dropped without any lock.
+    /// Gives a place up. Returns the task that was there, to be dropped without any lock.
     #[must_use]
     pub(crate) fn leave(&mut self, place: Standing) -> Option<Waker> {
         let at = self.wakers.iter().position(|(at, _)| Some(*at) == place)?;

@@ -73,7 +73,7 @@ fn threads_that_block_connect_with_private_data_both_ways_and_disconnect() {
     end.join().unwrap();
     let (result, _buffer) = server.wait(posted.unwrap()).unwrap();
     assert_eq!(result.unwrap_err().status, WorkStatus::FLUSHED);
-    // Who asks once more is told the same.
+    // A second call is told the same.
     server.disconnect().wait().unwrap();
 }
 

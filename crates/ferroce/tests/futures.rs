@@ -160,7 +160,7 @@ fn futures_and_pollers_share_a_queue() {
             .unwrap();
         futures.push(client.queue_pair.submit(Operation::Send, &bytes).unwrap());
     }
-    // Who polls sees its own, and brings the futures theirs.
+    // A poll returns its own completions, and brings the futures theirs.
     assert_eq!(client.completions.wait().unwrap().tag, 10);
     assert_eq!(client.completions.wait().unwrap().tag, 11);
     let begun = Instant::now();
@@ -263,7 +263,7 @@ fn a_waker_may_be_the_last_owner_of_other_futures() {
         Waker::from(Arc::new(Owning { _futures }))
     };
     let (mut replaced, mut abandoned) = (submit(), submit());
-    // Who is stuck here is stuck for ever: another thread tells whether it went on.
+    // A thread that blocks here blocks for ever: another one tells whether it went on.
     let (done, waiting) = std::sync::mpsc::channel();
     let [first, second] = [owning(), owning()];
     thread::spawn(move || {
@@ -351,7 +351,7 @@ fn a_waker_may_poll_the_queue_that_woke_it() {
         .queue_pair
         .post_send(7, Operation::Send, &from)
         .unwrap();
-    // Who is stuck is stuck for ever: other threads drive.
+    // A thread that blocks here blocks for ever, so other threads drive.
     for queue in [server.completions.clone(), client.completions.clone()] {
         thread::spawn(move || {
             let driver = queue.driver().unwrap();

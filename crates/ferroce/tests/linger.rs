@@ -81,7 +81,7 @@ fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// Runs a test in a process of its own, whose words are not for who counts tests here.
+/// Runs a test in a process of its own. Its output is not for the program that counts tests here.
 #[track_caller]
 fn run(mut command: Command) {
     let output = command.output().unwrap();

@@ -48,7 +48,7 @@ fn a_process_that_maps_it_sees_what_a_peer_writes_and_is_read_by_it() {
     );
     let this = "a_process_that_maps_it_sees_what_a_peer_writes_and_is_read_by_it";
     let mut other = Command::new(env::current_exe().unwrap());
-    // Its words, which count tests, are not for who counts these.
+    // Its output counts tests, and is not for the program that counts these.
     let output = other.args(["--exact", this]).env(VARIABLE, path).output();
     let output = output.unwrap();
     assert!(

@@ -39,8 +39,7 @@ impl Drop for Serving {
     }
 }
 
-/// Who is stuck is stuck for ever: it is done in another thread, and this one waits with a
-/// deadline.
+/// Runs what may block for ever in another thread, and waits for it with a deadline.
 fn elsewhere(work: impl FnOnce() + Send + 'static) {
     let (done, waiting) = channel();
     thread::spawn(move || {

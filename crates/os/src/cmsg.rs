@@ -180,7 +180,7 @@ mod tests {
         // SAFETY: an array of integers.
         let array: Option<[u32; 3]> = control.iter().last().and_then(|m| unsafe { m.plain() });
         assert_eq!(array, Some([9; 3]));
-        // SAFETY: as above.
+        // SAFETY: an array of integers.
         let longer: Option<[u32; 4]> = control.iter().last().and_then(|m| unsafe { m.plain() });
         assert_eq!(longer, None);
     }

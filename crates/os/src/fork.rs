@@ -194,11 +194,11 @@ fn replace(fd: RawFd, inert: &mut Option<RawFd>) {
         *inert = RawFd::try_from(made).ok().filter(|fd| *fd >= 0);
     }
     match *inert {
-        // SAFETY: takes no pointers; `fd` is ours, and whoever holds the number expects an error at
+        // SAFETY: takes no pointers; `fd` is ours, and a holder of the number expects an error at
         // worst.
         Some(inert) => unsafe { libc::syscall(libc::SYS_dup3, inert, fd, libc::O_CLOEXEC) },
         // Out of descriptors: the first one freed makes room for the inert one, which usually gets
-        // its number. SAFETY: as above.
+        // its number. SAFETY: takes no pointers; `fd` is ours.
         None => unsafe { libc::syscall(libc::SYS_close, fd) },
     };
 }

@@ -38,7 +38,7 @@ impl UdpSocket {
     }
 
     /// Becomes a member of a group on an interface: a copy of each datagram to the group that comes
-    /// in there, or that this host sends there, reaches this socket, whoever else shares the port.
+    /// in there, or that this host sends there, reaches this socket, whatever else shares the port.
     ///
     /// # Errors
     /// EADDRINUSE if it is a member; ENOBUFS at the limit ([`max_groups`]); ENODEV; EINVAL if it is
@@ -199,8 +199,8 @@ mod tests {
             UdpSocket::bind_v4(a.port()).expect("a socket"),
         );
         let (sockets, mut lists) = ([&a, &b, &c], [const { Vec::new() }; 3]);
-        // Who gets a copy is decided when a datagram is delivered, which may be after it was sent:
-        // so it is waited for before anybody joins or leaves.
+        // The kernel decides which sockets get a copy when it delivers a datagram, which may be
+        // after it was sent. So the test waits for each before a socket joins or leaves.
         let mut tell = |from: &UdpSocket, text: &[u8], members: &[usize]| {
             send(from, a.port(), text);
             for &i in members {

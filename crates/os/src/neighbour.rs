@@ -1,8 +1,8 @@
 //! Whether a host of the local network is there: the kernel's neighbour table (rtnetlink(7), RFC
 //! 826, RFC 4861).
 //!
-//! The kernel resolves an address when a packet goes there, and says what came of it to anybody who
-//! asks.
+//! The kernel resolves an address when a packet goes there, and says what came of it to any process
+//! that asks.
 
 use std::ffi::c_int;
 use std::io;

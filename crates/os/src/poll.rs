@@ -208,7 +208,8 @@ impl Poller {
                     )
                 })
             }
-            // SAFETY: as above.
+            // SAFETY: `room` has space for BATCH events, of which `Event` is a transparent wrapper;
+            // the timespec is live; there is no signal mask.
             None => check(unsafe {
                 libc::syscall(
                     libc::SYS_epoll_pwait,

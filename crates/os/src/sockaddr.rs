@@ -73,7 +73,7 @@ impl InetAddr {
                 Some((ipv4(v4.sin_addr).into(), u16::from_be(v4.sin_port)))
             }
             libc::AF_INET6 => {
-                // SAFETY: as above.
+                // SAFETY: all bit patterns are values, and all of the union is initialised.
                 let v6 = unsafe { self.v6 };
                 Some((ipv6(v6.sin6_addr).into(), u16::from_be(v6.sin6_port)))
             }

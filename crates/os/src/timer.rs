@@ -1,4 +1,4 @@
-//! A timer that wakes whoever waits for its descriptor.
+//! A timer that wakes the threads that wait for its descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};

@@ -74,7 +74,7 @@ impl UdpSocket {
     /// Port 0: any free one.
     ///
     /// # Errors
-    /// EADDRINUSE if another user, or somebody who does not share, owns the port.
+    /// EADDRINUSE if another user, or a socket that does not share, owns the port.
     pub fn bind_v4(port: u16) -> io::Result<Self> {
         Self::bind_v4_at(Ipv4Addr::UNSPECIFIED, port)
     }
@@ -90,7 +90,7 @@ impl UdpSocket {
     /// and which costs nothing on interfaces that fill it in.
     ///
     /// # Errors
-    /// EAFNOSUPPORT without IPv6, EADDRINUSE if another user, or somebody who does not share, owns
+    /// EAFNOSUPPORT without IPv6, EADDRINUSE if another user, or a socket that does not share, owns
     /// the port.
     pub fn bind_v6(port: u16) -> io::Result<Self> {
         Self::bind(unbound(true)?, Ipv6Addr::UNSPECIFIED.into(), port)

@@ -181,7 +181,7 @@ fn without_blocked(before: &libc::sigset_t) -> Option<RawFd> {
     blocked().find(|signal| has(&pending, *signal))?;
     let mut others = held_off();
     for signal in blocked() {
-        // SAFETY: as above.
+        // SAFETY: an initialised set, and the number of a signal.
         unsafe { libc::sigdelset(&raw mut others, signal) };
     }
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;

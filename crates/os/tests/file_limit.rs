@@ -21,7 +21,7 @@ fn limit() -> libc::rlimit {
 }
 
 fn set_limit(limit: libc::rlimit) {
-    // SAFETY: as above.
+    // SAFETY: the pointer is to a live structure of integers.
     let returned = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
     assert_eq!(returned, 0);
 }

@@ -136,7 +136,7 @@ impl Idle {
         // SAFETY: the child makes direct system calls only.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            // SAFETY: as above.
+            // SAFETY: the child makes direct system calls only.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 loop {

@@ -292,7 +292,7 @@ fn a_read_answers_for_the_sends_before_it() {
 
 #[test]
 fn a_new_read_ends_the_repetition_of_an_old_one() {
-    // Depth 1: whoever asks for something new has the answer to what was before.
+    // Depth 1: a new request shows that the requester has the answer to the one before.
     let mut p = Pair::new(Setup {
         psn: FIRST,
         rd_atomic: 1,

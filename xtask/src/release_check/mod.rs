@@ -26,7 +26,7 @@ struct Artefact {
     name: &'static str,
     /// End of its file's name.
     ending: &'static str,
-    /// Who installs it: a user and a group.
+    /// The user and group that install it.
     installer: &'static str,
     /// Shell code that installs `/srv/ARTEFACT`.
     install: &'static str,

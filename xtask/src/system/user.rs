@@ -8,7 +8,7 @@ const SECOND: &str = "20002";
 /// (`/proc/sys/kernel/overflowuid`).
 const NOBODY: &str = "65534";
 
-/// Who runs a program.
+/// The user that runs a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
     /// With all capabilities.

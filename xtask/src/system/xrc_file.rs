@@ -18,7 +18,7 @@ pub(super) fn anew_for<'p>(
     if !programs.into_iter().any(|program| program == PROGRAM) {
         return None;
     }
-    // Who panicked left no more than the file.
+    // A test that panicked left no more than the file.
     let guard = USERS.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = std::fs::remove_file(FILE);
     Some(guard)

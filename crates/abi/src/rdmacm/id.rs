@@ -233,7 +233,7 @@ impl<'a> Id<'a> {
             unsafe { (&raw mut (*route).addr.src_storage).write(self.store(local)) };
         }
         if let Some(peer) = self.nic().peer_addr() {
-            // SAFETY: as above.
+            // SAFETY: see `route`; plain values, and only the running call writes them.
             unsafe { (&raw mut (*route).addr.dst_storage).write(self.store(peer)) };
         }
     }

@@ -67,7 +67,7 @@ pub(super) unsafe fn resolve_addr(
     let src = if src.is_null() {
         None
     } else {
-        // SAFETY: as above.
+        // SAFETY: the caller's pointers.
         let src = unsafe { address::read(src)? };
         // "Any" has no family there.
         Some(src).filter(|src| !(ib && src.ip().is_unspecified()))

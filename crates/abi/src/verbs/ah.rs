@@ -104,7 +104,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     refuse_inherited!(pd);
     // SAFETY: a live protection domain, a completion and the header of its datagram.
     match unsafe { reply_address((*pd).context, port_num, &*wc, grh) } {
-        // SAFETY: as above.
+        // SAFETY: a live protection domain, and an address that was made here.
         Ok(mut address) => unsafe { ibv_create_ah(pd, &raw mut address) },
         Err(e) => result_as_null("ibv_create_ah_from_wc", Err(e)),
     }

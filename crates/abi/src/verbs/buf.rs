@@ -119,7 +119,7 @@ unsafe fn register_by(call: &'static str, pd: *mut ibv_pd, attr: &ibv_mr_init_at
     }
     let has = |bit| attr.comp_mask & bit != 0;
     if has(IBV_REG_MR_MASK_FD) {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         return unsafe {
             ibv_reg_dmabuf_mr(
                 pd,
@@ -133,7 +133,7 @@ unsafe fn register_by(call: &'static str, pd: *mut ibv_pd, attr: &ibv_mr_init_at
     }
     let iova = has(IBV_REG_MR_MASK_IOVA).then_some(attr.iova);
     let access = attr.access.cast_unsigned();
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     result_as_null(call, unsafe {
         register(pd, attr.addr, attr.length, iova, access)
     })
@@ -187,7 +187,7 @@ unsafe fn check_handle(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<(), E
     }
     // SAFETY: the caller's promise.
     let context = unsafe { attr.dmah.as_ref() }.map(|dmah| dmah.context);
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     if context != Some(unsafe { (*pd).context }) {
         return Err(invalid("the DMA handle is not one of this context"));
     }

@@ -119,7 +119,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
             set_errno(error.raw_os_error().unwrap_or(libc::EAGAIN));
             return -1;
         }
-        // SAFETY: as above.
+        // SAFETY: a live channel.
         if let Some(ready) = unsafe { deliver(channel) } {
             // SAFETY: room for both; the queue waits for the acknowledgement of this event before
             // it goes.

@@ -89,7 +89,7 @@ pub(super) unsafe fn create(
     }
     // SAFETY: the caller's promise.
     let channel_private = (!channel.is_null()).then(|| unsafe { channel::private(channel) });
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     let parent = unsafe { context::private(context) };
     let nic = Cq::with_options(
         parent.nic(),

@@ -54,7 +54,7 @@ impl Cursor {
     /// Lets them in again; this thread locked it.
     fn unlock(&self) {
         if let Some(mutex) = &self.mutex {
-            // SAFETY: as above.
+            // SAFETY: an initialised mutex that stays where it is as long as the queue lives.
             unsafe { libc::pthread_mutex_unlock(mutex.get()) };
         }
     }
@@ -254,7 +254,7 @@ unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
 
 /// Time of the completion under the cursor, in nanoseconds since 1970.
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
-    // SAFETY: as above.
+    // SAFETY: as for the other readers.
     unsafe { (*cursor(cq).current.get()).1.wallclock }
 }
 

@@ -106,7 +106,7 @@ unsafe fn parent(
         // SAFETY: not NULL, so live.
         Some(Arc::clone(&unsafe { object::private(attr.td) }.0))
     };
-    // SAFETY: as above.
+    // SAFETY: not NULL, so live.
     let nic = Pd::parent_domain(unsafe { pd::private(attr.pd) }.nic());
     Ok(pd::create(context, nic, td))
 }

@@ -23,7 +23,7 @@ pub unsafe extern "C" fn ibv_get_async_event(
         if wait::take_one(unsafe { (*context).async_fd }).is_err() {
             return -1;
         }
-        // SAFETY: as above.
+        // SAFETY: a live context.
         if let Some(next) = unsafe { deliver(context) } {
             // SAFETY: `event` points to room for an event.
             unsafe { ptr::write(event, next) };

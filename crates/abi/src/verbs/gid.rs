@@ -124,7 +124,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     if let Err(e) = unsafe { lookup(context, port_num, index) } {
         return as_errno(CALL, &e);
     }
-    // SAFETY: as above.
+    // SAFETY: a live context.
     match unsafe { entries(context) }
         .iter()
         .find(|e| e.gid_index == gid_index)

@@ -97,7 +97,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut 
     };
     let found = found.filter(|(mr, _)| Arc::ptr_eq(mr.pd().context(), context));
     let imported = found.ok_or_else(|| unknown("a memory region", mr_handle));
-    // SAFETY: as above.
+    // SAFETY: a live protection domain.
     result_as_null(
         "ibv_import_mr",
         imported.map(|(mr, length)| unsafe {

@@ -70,7 +70,7 @@ pub(super) unsafe fn register(
     // SAFETY: the caller's promise.
     let parent = unsafe { pd::private(pd) };
     let region = Mr::register(parent.nic(), start, length as u64, iova, access)?;
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     Ok(unsafe { create(pd, region, addr, length) })
 }
 
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
             Mr::register_mapping(parent.nic(), part, access)
         },
     );
-    // SAFETY: as above.
+    // SAFETY: a live protection domain.
     result_as_null(
         "ibv_reg_dmabuf_mr",
         region.map(|region| unsafe { create(pd, region, std::ptr::null_mut(), length) }),

@@ -28,7 +28,7 @@ pub unsafe extern "C" fn ibv_detach_mcast(
     _lid: u16,
 ) -> c_int {
     refuse_inherited!(qp);
-    // SAFETY: as above.
+    // SAFETY: a live queue pair, and a GID.
     let detached = unsafe { qp::private(qp).nic().detach_mcast(Gid((*gid).raw)) };
     result_as_errno("ibv_detach_mcast", detached)
 }

@@ -96,7 +96,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         );
         return as_errno("ibv_dealloc_pd", &Error::new(libc::EBUSY, reason));
     }
-    // SAFETY: as above.
+    // SAFETY: a live protection domain.
     import::forget(unsafe { (*pd).handle });
     // SAFETY: nothing refers to it.
     let PdPrivate { td, nic, .. } = unsafe { object::take(pd) };

@@ -99,7 +99,7 @@ pub(super) unsafe fn create(
     }
     attr.cap = cap_to_c(&nic.cap());
     let base = &mut public.qp_base;
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     base.context = unsafe { (*pd).context };
     base.qp_context = attr.qp_context;
     base.pd = pd;
@@ -175,7 +175,8 @@ pub unsafe extern "C" fn ibv_modify_qp(
     match modified {
         Ok((attr, mask)) => {
             if mask.contains(AttrMask::STATE) {
-                // SAFETY: as above.
+                // SAFETY: a live queue pair, and attributes of which the mask names the initialised
+                // fields. All are plain numbers.
                 unsafe { (*qp).state = attr.qp_state as u32 };
             }
             0

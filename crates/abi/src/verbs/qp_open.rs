@@ -68,7 +68,7 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     }
     // SAFETY: the caller's promise.
     let domain = unsafe { xrcd::nic_of(attr.xrcd) }?;
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     if unsafe { (*attr.xrcd).context } != context {
         return Err(invalid("the XRC domain is of another context"));
     }

@@ -170,7 +170,7 @@ pub(super) unsafe fn send_wr(
     let payload = if matches!(op, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_)) {
         Payload::Sges(Sges::new())
     } else {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         let sges = unsafe { elements((*wr).sg_list, (*wr).num_sge, cap.max_send_sge) }?;
         if flags.contains(SendFlags::INLINE) {
             let sges = sges.iter().map(|element| element.sge());
@@ -185,7 +185,7 @@ pub(super) unsafe fn send_wr(
         // SAFETY: as above; all work requests of this type need the field.
         QpType::XrcSend => SendTo::XrcSrq(Srqn::new(unsafe { (*wr).qp_type })),
         QpType::Ud => {
-            // SAFETY: as above.
+            // SAFETY: the caller's promise; all work requests of this type need the field.
             let ud = unsafe { (*wr).wr.ud };
             // SAFETY: the handle is NULL or live.
             SendTo::Datagram(unsafe { ah::datagram(ud.ah, ud.remote_qpn, ud.remote_qkey) }?)
@@ -269,17 +269,16 @@ fn pointer(addr: u64) -> *const u8 {
 /// # Safety
 /// `wr` points to a work request in which the operands of `opcode` are initialised.
 unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> {
-    // SAFETY: the caller's promise; called only for opcodes that have this operand. So are the next
-    // two.
+    // SAFETY: the caller's promise; called only for opcodes that have this operand.
     let imm_or_key = || unsafe { (*wr).imm_data };
-    // SAFETY: as above.
+    // SAFETY: the caller's promise; called only for opcodes that have this operand.
     let rdma = || unsafe {
         RemoteAddr {
             addr: (*wr).wr.rdma.remote_addr,
             rkey: Key((*wr).wr.rdma.rkey),
         }
     };
-    // SAFETY: as above.
+    // SAFETY: the caller's promise; called only for opcodes that have this operand.
     let atomic = || unsafe {
         let remote = RemoteAddr {
             addr: (*wr).wr.atomic.remote_addr,
@@ -298,7 +297,7 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
         IBV_WR_RDMA_READ => SendOp::Read(rdma()),
         IBV_WR_ATOMIC_CMP_AND_SWP => {
             let (remote, compare) = atomic();
-            // SAFETY: as above.
+            // SAFETY: the caller's promise; the opcode has this operand.
             let swap = unsafe { (*wr).wr.atomic.swap };
             SendOp::CompareSwap {
                 remote,

@@ -37,7 +37,7 @@ pub(crate) struct Lost {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
     pub(crate) median: f64,
-    /// None: whoever measured tells the median only.
+    /// None: the program that measured tells the median only.
     #[serde(flatten)]
     pub(crate) spread: Option<Spread>,
 }

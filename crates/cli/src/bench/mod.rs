@@ -41,7 +41,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// Be the other host: serve measurements of whoever calls (do so in networks that you trust)
+    /// Be the other host: serve measurements of any caller (do so in networks that you trust)
     Serve {
         /// Address to listen at
         #[arg(long, default_value = "0.0.0.0", value_name = "IP")]

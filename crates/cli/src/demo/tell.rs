@@ -4,7 +4,7 @@ use std::io::Write;
 
 /// A line from one of the two sides.
 pub(super) fn tell(who: &str, text: &str) {
-    // Whoever closed our output does not want to know.
+    // The reader may have closed the output: it does not want the rest.
     let _ = writeln!(std::io::stdout().lock(), "   {who}  {text}");
 }
 

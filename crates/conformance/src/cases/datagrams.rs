@@ -251,7 +251,7 @@ fn multicast(bench: &Bench, group: Gid) -> Option<()> {
     heard
 }
 
-/// One who stays in the group, one who leaves it, and one who never was in it.
+/// One end stays in the group, one leaves it, and one never was in it.
 fn members_hear(
     mut a: End,
     (stays, leaves, stranger): (&End, &End, &End),
@@ -270,8 +270,8 @@ fn members_hear(
     for end in [stays, leaves] {
         assert_eq!(end.arrives(0)?.byte_len as usize, GRH + 8);
     }
-    // Who has left hears no more, and a stranger never did: the first that these two get is for
-    // them alone.
+    // The end that has left hears no more, and the stranger never did: the first datagram that
+    // these two get is for them alone.
     leaves.side().detach(group).expect("detached");
     a.send_to(2, to, vec![a.sge(0, 9)]);
     a.done(2);

@@ -1,4 +1,4 @@
-//! Path migration: who takes the alternate path, and when.
+//! Path migration: which end takes the alternate path, and when.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

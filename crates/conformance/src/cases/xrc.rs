@@ -34,7 +34,7 @@ fn pair(bench: &Bench) -> (End, End) {
     pair_with(bench, Spec::default().memory)
 }
 
-/// Completions tell who has sent; atomics go to the target.
+/// Completions tell the sender; atomics go to the target.
 fn operations(bench: &Bench) {
     let (a, b) = pair(bench);
     let to = b.side().srqn();

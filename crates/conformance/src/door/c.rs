@@ -253,7 +253,7 @@ impl Side for CSide {
     fn post_recv(&self, wr: RecvWr) -> Result<(), Errno> {
         c_work::with_recv(&wr, |wr| {
             let mut bad = ptr::null_mut();
-            // SAFETY: as above.
+            // SAFETY: a live queue pair on a live context, a work request with its list.
             let result = unsafe {
                 if self.srq.is_null() {
                     let post = (*self.context).ops.post_recv.expect("an operation");
@@ -315,7 +315,7 @@ impl Side for CSide {
     }
     fn detach(&self, group: Gid) -> Result<(), Errno> {
         let gid = ibv_gid { raw: group.0 };
-        // SAFETY: as above.
+        // SAFETY: a live queue pair, a GID.
         check(unsafe { ibv_detach_mcast(self.qp, &raw const gid, 0) })
     }
     fn resize_cq(&self, cqe: u32) -> Result<(), Errno> {

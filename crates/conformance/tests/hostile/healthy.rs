@@ -131,7 +131,7 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// What those who are welcome say.
+/// What welcome callers say.
 const WELCOME: &[u8] = b"healthy";
 
 /// A listener on the loopback address, and clients of it.
@@ -148,7 +148,7 @@ impl Service {
         listener
             .bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))
             .unwrap();
-        // Room for those who are welcome beside all who are not.
+        // Room for welcome callers beside all others.
         listener.listen(1024).unwrap();
         let to = listener.local_addr().unwrap();
         Self {
@@ -162,7 +162,7 @@ impl Service {
         self.to.port()
     }
 
-    /// Answers one event: who says the right words is let in, others are turned away.
+    /// Answers one event: a caller that says the right words is let in, others are turned away.
     fn serve(&self, connected: &mut Vec<Arc<Id>>) {
         let Some(event) = self.events.pop() else {
             return;
@@ -170,7 +170,7 @@ impl Service {
         match event.kind {
             EventKind::ConnectRequest => {
                 let welcome = matches!(&event.param, EventParam::Conn(c) if c.private_data.starts_with(WELCOME));
-                // Who asked may have given up meanwhile.
+                // The caller may have given up meanwhile.
                 if welcome && event.id.accept(&parameters()).is_ok() {
                     connected.push(event.id);
                 } else {

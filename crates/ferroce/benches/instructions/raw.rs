@@ -106,7 +106,7 @@ impl Raw {
                 (index as u64, IBV_WR_SEND, IBV_SEND_SIGNALED);
             (request.sg_list, request.num_sge) = (&raw mut list, 1);
             let mut bad = ptr::null_mut();
-            // SAFETY: as above.
+            // SAFETY: live objects, and a request with its list.
             let posted = unsafe {
                 (*self.context).ops.post_send.unwrap()(self.pair[0], &raw mut request, &raw mut bad)
             };

@@ -31,7 +31,7 @@ impl Id {
     /// port, for finding one, or for joining multicast groups. Its ports are others than those of
     /// connections.
     ///
-    /// Who looks for a service resolves address and route as for a connection, makes the [`Ud`]
+    /// A client of a service resolves address and route as for a connection, makes the [`Ud`]
     /// queue pair and [connects](Self::connect): the event
     /// [`Established`](crate::EventKind::Established) then tells [where to
     /// send](super::Event::datagrams). Nothing stays connected. The service finds a
@@ -170,7 +170,7 @@ impl Id {
         self.0.accept(parameters, 0)
     }
 
-    /// Tells who looked for a service of datagrams to send them to this queue pair, with at most
+    /// Tells a client of a datagram service to send to this queue pair, with at most
     /// 136 bytes for the other program. One queue pair may serve all; it is of an identifier, or
     /// [activated](QueuePair::activate) with [`QKEY`](Self::QKEY). No event follows.
     ///

@@ -49,7 +49,7 @@ pub(super) fn on<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Outpu
                 break;
             }
             wait_either(shared.as_fd(), sleeper.signal.as_fd())?;
-            // Before the look at `woken`: who wakes sets that first.
+            // Before the look at `woken`: a waking thread sets that first.
             sleeper.signal.lower();
         }
     }

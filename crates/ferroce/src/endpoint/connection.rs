@@ -133,7 +133,7 @@ impl Connection {
         })
     }
 
-    /// Ready when the connection has ended, whoever ended it. What came before is with its
+    /// Ready when the connection has ended, on either side. What came before is with its
     /// completions; receives that are posted are flushed.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ pub struct Prepared {
     role: Role,
 }
 
-/// Who asks whom.
+/// Which end asks for the connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     Connects,

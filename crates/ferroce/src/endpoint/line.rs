@@ -67,7 +67,7 @@ impl Line {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An event came. Who is to be woken, without any lock.
+    /// An event came. Returns the tasks to be woken, without any lock.
     #[must_use]
     pub(super) fn hear(&self, event: Event, new: Option<Arc<Self>>) -> Vec<Waker> {
         let (waiting, has_ended) = {

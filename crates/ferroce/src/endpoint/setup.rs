@@ -95,7 +95,7 @@ macro_rules! setup_methods {
         }
 
         /// Bytes for the other program, which comes with the request or the answer: at most 56 from
-        /// who connects, 196 from who accepts.
+        /// the side that connects, 196 from the one that accepts.
         #[must_use]
         pub fn private_data(mut self, bytes: &[u8]) -> Self {
             self.setup.parameters.private_data = bytes.to_vec();

@@ -22,7 +22,7 @@ pub(crate) struct Runtime {
     pub(super) channel: EventChannel,
     poller: Poller,
     alarm: Alarm,
-    /// Who the events of an identifier are for.
+    /// The lines that get the events of an identifier.
     lines: Mutex<HashMap<IdKey, Weak<Line>>>,
     timers: Mutex<Timers>,
     homes: Mutex<Vec<Arc<Home>>>,
@@ -128,7 +128,7 @@ impl Runtime {
         }
     }
 
-    /// Brings one event to whom it is for, and who is to be woken.
+    /// Takes one event. Returns the line that it is for, and the tasks to be woken.
     fn take_event(self: &Arc<Self>) -> Result<Option<(Arc<Line>, Vec<Waker>)>> {
         let _alone = lock(&self.turning);
         let look = |id| self.lines().get(&IdKey(id)).and_then(Weak::upgrade);

@@ -41,8 +41,8 @@ impl<T: Sends> QueuePair<T> {
         Ok(())
     }
 
-    /// Posts work on memory that nothing here keeps: the third way, for those who manage
-    /// registrations themselves.
+    /// Posts work on memory that nothing here keeps: the third way, for programs
+    /// that manage registrations themselves.
     ///
     /// # Safety
     /// Until the completion was polled, or the queue pair has been dropped or [reset](Self::reset):

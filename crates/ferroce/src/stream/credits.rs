@@ -1,4 +1,4 @@
-//! Who may send how much: pure counting.
+//! How much each end may send: pure counting.
 //!
 //! A stream's end has a number of buffers for data. Each end counts the data messages whose bytes
 //! its program has read, and tells the count with everything it sends. The other end sends data

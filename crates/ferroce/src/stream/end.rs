@@ -303,7 +303,7 @@ impl End {
     /// Tells the peer what was read, if it should be told now.
     fn tell(&mut self) {
         let counts = self.sending.iter().filter(|(kind, _)| *kind == Kind::Count);
-        // Whoever has ended its direction needs no room.
+        // A peer that has ended its direction needs no room.
         let pointless = !matches!(self.reading, Way::Open) || matches!(self.writing, Way::Lost(..));
         if pointless || !self.credits.should_tell() || counts.count() >= CONTROL - 1 {
             return;

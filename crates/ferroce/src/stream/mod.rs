@@ -23,9 +23,9 @@ pub use traits::Blocking;
 
 /// A stream of bytes in both directions over a reliable connection, like a TCP stream.
 ///
-/// The bytes travel in SENDs into buffers that the other end keeps posted; who has no room left to
-/// send to waits until the peer's program has read. So a message never finds no receive, and a slow
-/// reader slows its peer down, in that direction only.
+/// The bytes travel in SENDs into buffers that the other end keeps posted; an end without room left
+/// to send to waits until the peer's program has read. So a message never finds no receive, and a
+/// slow reader slows its peer down, in that direction only.
 ///
 /// # The end
 /// - [`close`](Self::close) ends one direction: the peer reads what was written, then the end of
@@ -39,12 +39,12 @@ pub use traits::Blocking;
 ///   memory and the queue pair go when the peer has everything, or the time is over. Then the peer
 ///   sees the error.
 /// - Returning from `main` and `exit(3)` wait for such threads. A process that ends otherwise (by a
-///   signal, or in a child of `fork(2)`) finishes nothing; whoever must know that the peer has it
-///   [closes](Self::close) or [flushes](Self::flush).
+///   signal, or in a child of `fork(2)`) finishes nothing; a program that must know that the peer
+///   has it [closes](Self::close) or [flushes](Self::flush).
 /// - [`abort`](Self::abort) drops what is on its way, and tells the peer by the error.
 ///
 /// # Ways to use it
-/// Its own methods are futures that need nothing but someone who serves the
+/// Its own methods are futures that need nothing but a task or thread that serves the
 /// [`Endpoint`](crate::Endpoint). With the feature `tokio` it has tokio's `AsyncRead`,
 /// `AsyncBufRead` and `AsyncWrite`, with the feature `futures-io` those of the `futures` family;
 /// [`blocking`](Self::blocking) has [`std::io`]'s. None of their futures loses or repeats a byte if

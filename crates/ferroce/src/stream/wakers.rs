@@ -21,7 +21,7 @@ impl Wakers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who is woken from now on in a role.
+    /// Sets the task that is woken from now on in a role.
     pub(super) fn set(&self, role: Role, context: &Context<'_>) {
         let waker = context.waker();
         // In two statements: the lock must be free when the waker goes that was there.

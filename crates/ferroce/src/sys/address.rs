@@ -59,7 +59,7 @@ pub(crate) struct AddressObject {
 
 // SAFETY: C's address handles may be used by several threads at once.
 unsafe impl Send for AddressObject {}
-// SAFETY: as above.
+// SAFETY: C's address handles may be used by several threads at once.
 unsafe impl Sync for AddressObject {}
 
 /// An address handle on its way into a work request: an [`Arc`] of it, whose place in memory
@@ -72,7 +72,7 @@ pub(crate) struct Addressed(NonNull<AddressObject>);
 
 // SAFETY: it is an `Arc` of what may be used by several threads at once.
 unsafe impl Send for Addressed {}
-// SAFETY: as above.
+// SAFETY: it is an `Arc` of what may be used by several threads at once.
 unsafe impl Sync for Addressed {}
 
 impl Addressed {

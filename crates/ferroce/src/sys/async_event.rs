@@ -21,7 +21,7 @@ pub(crate) struct AsyncEvent {
 
 // SAFETY: the event may be looked at and acknowledged by any thread.
 unsafe impl Send for AsyncEvent {}
-// SAFETY: as above.
+// SAFETY: the event may be looked at and acknowledged by any thread.
 unsafe impl Sync for AsyncEvent {}
 
 impl AsyncEvents {

@@ -25,7 +25,8 @@ pub(crate) struct BorrowedRegion {
 // SAFETY: the bytes are reached through `BorrowedMut` and the device only; C's regions may be used
 // by several threads at once.
 unsafe impl Send for BorrowedRegion {}
-// SAFETY: as above.
+// SAFETY: the bytes are reached through `BorrowedMut` and the device only; C's regions may be used
+// by several threads at once.
 unsafe impl Sync for BorrowedRegion {}
 
 impl BorrowedRegion {
@@ -51,7 +52,7 @@ impl BorrowedRegion {
         }
         let start = bytes.cast::<u8>();
         start.as_ptr().expose_provenance();
-        // SAFETY: a live domain, and bytes that whoever calls keeps borrowed until `end`.
+        // SAFETY: a live domain, and bytes that the caller keeps borrowed until `end`.
         let raw = unsafe {
             (domain.device.verbs.ibv_reg_mr)(
                 domain.raw.as_ptr(),

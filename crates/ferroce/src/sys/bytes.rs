@@ -5,7 +5,7 @@ use std::slice;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Bytes that other processes and the device's thread change at any time, so they are only ever
-/// touched through atomics. They belong to whoever has this, and live as long.
+/// touched through atomics. They belong to the owner of this, and live as long.
 pub(crate) struct Bytes {
     start: NonNull<u8>,
     size: usize,
@@ -88,7 +88,7 @@ impl Bytes {
         (self.start.as_ptr().addr() + at).is_multiple_of(WORD)
     }
 
-    /// The first bytes, for whoever allows for others that change them.
+    /// The first bytes, for callers that expect others to change them.
     pub(crate) fn atomic_bytes(&self, length: usize) -> &[AtomicU8] {
         let start = self.start(length);
         // SAFETY: that many bytes, which live as long as `self`, and are borrowed as atomics only.

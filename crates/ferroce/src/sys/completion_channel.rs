@@ -21,7 +21,7 @@ pub(crate) struct CompletionChannel {
 
 // SAFETY: C's channels may be used by several threads at once.
 unsafe impl Send for CompletionChannel {}
-// SAFETY: as above.
+// SAFETY: C's channels may be used by several threads at once.
 unsafe impl Sync for CompletionChannel {}
 
 impl CompletionChannel {

@@ -17,7 +17,7 @@ pub(super) fn set_nonblocking(fd: RawFd, nonblocking: bool) -> Result<()> {
     } else {
         flags & !libc::O_NONBLOCK
     };
-    // SAFETY: as above.
+    // SAFETY: no memory is passed; a number that is not a descriptor is an error.
     Error::check_last("fcntl(F_SETFL)", unsafe {
         libc::fcntl(fd, libc::F_SETFL, flags)
     })

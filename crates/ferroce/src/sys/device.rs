@@ -19,7 +19,7 @@ pub(crate) struct DeviceListHandle {
 
 // SAFETY: the list is never written after `ibv_get_device_list` made it.
 unsafe impl Send for DeviceListHandle {}
-// SAFETY: as above.
+// SAFETY: the list is never written after `ibv_get_device_list` made it.
 unsafe impl Sync for DeviceListHandle {}
 
 impl DeviceListHandle {
@@ -65,7 +65,7 @@ pub(crate) struct DeviceHandle {
 
 // SAFETY: C's devices may be used by any thread.
 unsafe impl Send for DeviceHandle {}
-// SAFETY: as above.
+// SAFETY: C's devices may be used by any thread.
 unsafe impl Sync for DeviceHandle {}
 
 impl DeviceHandle {
@@ -100,7 +100,7 @@ pub(crate) struct OpenDevice {
 
 // SAFETY: C's contexts may be used by several threads at once.
 unsafe impl Send for OpenDevice {}
-// SAFETY: as above.
+// SAFETY: C's contexts may be used by several threads at once.
 unsafe impl Sync for OpenDevice {}
 
 impl OpenDevice {

@@ -12,24 +12,24 @@ use super::queue::Queue;
 use crate::wake::{Crowd, Standing};
 use crate::{Completion, Error, Result};
 
-/// Completions that were taken from the device and not yet by whoever polls.
+/// Completions that were taken from the device and not yet by a program that polls.
 ///
 /// Its lock is held from taking completions off the device until their readers could find them, so
-/// that who finds nothing knows that nothing is on its way. Wakers are anyone's code, which may
-/// come back here: they are called without it.
+/// that a reader that finds nothing knows that nothing is on its way. Wakers are any code, which
+/// may come back here: they are called without it.
 #[derive(Default)]
 pub(super) struct Inbox {
     /// Where the device writes completions, and pollers find them: the oldest.
     place: PollBuffer,
     /// Those for which there is no place.
     later: VecDeque<Fetched>,
-    /// Tasks that wait for completions that are for whoever polls.
+    /// Tasks that wait for completions that are for programs that poll.
     waiting: Crowd,
 }
 
 impl Inbox {
-    /// Takes completions off the device: how many. Who is to be woken, without the lock, is added
-    /// to `settled`.
+    /// Takes completions off the device, and returns how many. The tasks to be woken, without the
+    /// lock, are added to `settled`.
     ///
     /// Nothing waits in `place`.
     #[inline(always)]

@@ -73,8 +73,8 @@ impl<T> Lock<T> {
             }
             std::hint::spin_loop();
         }
-        // From here on whoever frees it wakes a sleeper. This thread cannot know whether there are
-        // more, so it takes it as wanted.
+        // From here on the thread that frees it wakes a sleeper. This thread cannot know whether
+        // there are more, so it takes it as wanted.
         while self.word.swap(WANTED, Ordering::Acquire) != FREE {
             self.sleep();
         }

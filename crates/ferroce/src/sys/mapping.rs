@@ -28,7 +28,7 @@ pub(crate) struct Mapping {
 
 // SAFETY: the bytes are touched through atomics only.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: the bytes are touched through atomics only.
 unsafe impl Sync for Mapping {}
 
 /// So that nobody can take pages away from under a mapping: reading there would kill the process.

@@ -19,7 +19,7 @@ pub(crate) struct Domain {
 
 // SAFETY: C's protection domains may be used by several threads at once.
 unsafe impl Send for Domain {}
-// SAFETY: as above.
+// SAFETY: C's protection domains may be used by several threads at once.
 unsafe impl Sync for Domain {}
 
 impl Domain {
@@ -65,7 +65,8 @@ enum Home {
 // SAFETY: the bytes are touched through atomics only; C's regions may be used by several threads at
 // once.
 unsafe impl Send for Region {}
-// SAFETY: as above.
+// SAFETY: the bytes are touched through atomics only; C's regions may be used by several threads at
+// once.
 unsafe impl Sync for Region {}
 
 /// Where regions start: on a page, so that the start of none shares one with something else.
@@ -234,7 +235,7 @@ impl Region {
         self.bytes.is_word(at)
     }
 
-    /// The first bytes, for whoever allows for others that change them.
+    /// The first bytes, for callers that expect others to change them.
     pub(crate) fn atomic_bytes(&self, length: usize) -> &[AtomicU8] {
         self.bytes.atomic_bytes(length)
     }

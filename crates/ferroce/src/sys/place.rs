@@ -53,7 +53,7 @@ impl Fetched {
     }
 }
 
-/// Where the device writes completions, and whoever polls reads them. C may leave fields out that
+/// Where the device writes completions, and a poller reads them. C may leave fields out that
 /// have no meaning, so all of it is initialised once.
 pub(crate) struct PollBuffer {
     wcs: [ibv_wc; BATCH],

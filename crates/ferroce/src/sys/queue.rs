@@ -35,7 +35,7 @@ pub(crate) struct Queue {
 
 // SAFETY: C's queues and channels may be used by several threads at once.
 unsafe impl Send for Queue {}
-// SAFETY: as above.
+// SAFETY: C's queues and channels may be used by several threads at once.
 unsafe impl Sync for Queue {}
 
 impl Queue {
@@ -162,7 +162,7 @@ impl Queue {
 
     /// Gives the channel's events to a driver: from then on reading them never blocks.
     pub(crate) fn begin_driving(&self) -> Result<()> {
-        // Whoever sleeps now would wait for events that the driver takes.
+        // A thread that sleeps now would wait for events that the driver takes.
         let _nobody_sleeps = self.sleepers.keep_awake().ok_or(Error::Misuse(
             "a thread is waiting for completions of the queue",
         ))?;
@@ -177,7 +177,7 @@ impl Queue {
         // It can only fail for a descriptor that is not open, and this one is.
         let _ = self.channel.set_nonblocking(false);
         self.driven.store(false, Ordering::Release);
-        // Who relied on it sleeps itself now.
+        // Threads that relied on the driver sleep by themselves now.
         self.sleepers.delivered();
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct XrcDomainObject {
 
 // SAFETY: C's XRC domains may be used by several threads at once.
 unsafe impl Send for XrcDomainObject {}
-// SAFETY: as above.
+// SAFETY: C's XRC domains may be used by several threads at once.
 unsafe impl Sync for XrcDomainObject {}
 
 impl XrcDomainObject {
@@ -76,7 +76,7 @@ pub(crate) struct SharedQueue {
 
 // SAFETY: C's shared receive queues may be used by several threads at once.
 unsafe impl Send for SharedQueue {}
-// SAFETY: as above.
+// SAFETY: C's shared receive queues may be used by several threads at once.
 unsafe impl Sync for SharedQueue {}
 
 impl SharedQueue {

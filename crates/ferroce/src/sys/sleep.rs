@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Who waits for completions of a queue.
+/// Threads that wait for completions of a queue.
 #[derive(Default)]
 pub(super) struct Sleepers {
     /// How often completions were brought to their readers.
@@ -47,7 +47,7 @@ impl Sleepers {
 
     #[cold]
     fn call(&self) {
-        // Who waits has read the count under this lock, before now or after.
+        // A waiting thread has read the count under this lock, before now or after.
         drop(self.sleeping());
         self.changed.notify_all();
     }

@@ -31,7 +31,8 @@ pub(crate) struct Window {
 // SAFETY: C's windows may be used by several threads at once; their field `rkey` is touched under
 // the lock only.
 unsafe impl Send for Window {}
-// SAFETY: as above.
+// SAFETY: C's windows may be used by several threads at once; their field `rkey` is touched under
+// the lock only.
 unsafe impl Sync for Window {}
 
 /// What a window is to show: of which region, which bytes, and what peers may do (`IBV_ACCESS_*`).

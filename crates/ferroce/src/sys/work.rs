@@ -1,4 +1,4 @@
-//! What the send queue is to do, and who posts work.
+//! What the send queue is to do, and the callers that post work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

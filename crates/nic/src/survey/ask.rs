@@ -75,7 +75,7 @@ fn ask(wanted: impl Fn(&Credentials) -> bool) -> io::Result<Vec<Process>> {
             .strip_prefix(&slots)
             .and_then(|rest| rest.split('/').next());
         let slot = number.and_then(slot_number);
-        // Who is not there any more has ended since the list was made.
+        // A process that is not there any more has ended since the list was made.
         let (Some(slot), Ok(socket)) = (slot, SeqSocket::connect(&name)) else {
             continue;
         };

@@ -1,7 +1,7 @@
 //! What the running processes of a host say of their paths: which ones they have, which ones their
 //! queue pairs use, and why not better ones. `ferroce devices --paths` shows it.
 //!
-//! Whoever wants to know connects to the slot of each process (`link/local`) and sends one record,
+//! A process that asks connects to the slot of each process (`link/local`) and sends one record,
 //! in the place of a hello; the device thread answers with one record of text. Only processes of
 //! its own user, and root, are answered.
 //!

@@ -4,8 +4,8 @@
 //! That thread, the *owner*, says that it is inside and then looks whether it is still the owner.
 //! Any other thread that takes the lock has its word, says that nobody is the owner any more, and
 //! then looks whether the owner is inside. One of the two must see what the other has written, and
-//! on both sides a store has to become visible before the load behind it: for the owner, who does
-//! this all the time, that is what costs. So the other one does it for both: `membarrier(2)` makes
+//! on both sides a store has to become visible before the load behind it. The owner does this all
+//! the time, so there it would cost most. So the other one does it for both: `membarrier(2)` makes
 //! every thread of the process have a barrier between what it did before and what it does after. It
 //! costs some microseconds, as much as [`HABIT`] times what a biased lock saves; more seldom than
 //! that it does not happen.

@@ -1,8 +1,9 @@
 //! Files of memory whose pages processes share.
 //!
-//! Who maps a file that its owner can cut short is killed by SIGBUS when he looks behind the new
-//! end. So only files count here that are sealed against that ([`SharedFile`]), and who maps one of
-//! another process looks at the seals himself ([`PeerPages`](super::PeerPages)).
+//! A process that maps a file is killed by SIGBUS if the owner cuts the file short and the process
+//! looks behind the new end. So only files count here that are sealed against that
+//! ([`SharedFile`]). A process that maps another one's file checks the seals by itself
+//! ([`PeerPages`](super::PeerPages)).
 
 use std::ffi::CStr;
 use std::io;
@@ -94,7 +95,7 @@ impl SharedFile {
         Mapping::of(self.fd.as_raw_fd(), 0, len, true)
     }
 
-    /// Gives its pages back, whoever still maps them: what was there is lost.
+    /// Gives its pages back, even if processes still map them: what was there is lost.
     pub fn discard(&self) {
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let len = file_size(self.fd.as_raw_fd()).unwrap_or(0);

@@ -302,7 +302,7 @@ mod portable {
     /// # Safety
     /// `word` is aligned registered memory.
     pub(in super::super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Unmapped> {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise, and it was there a moment ago.
         unsafe {
             probe(word)?;
             Ok(AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst))

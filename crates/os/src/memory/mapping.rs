@@ -92,7 +92,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let at: *mut u8 = address(self.addr);
-        // SAFETY: this object's own mapping; who gives out its address keeps the object.
+        // SAFETY: this object's own mapping; a caller that gives out its address keeps the object.
         let _ = check(unsafe { libc::syscall(libc::SYS_munmap, at, self.len) });
     }
 }

@@ -189,7 +189,8 @@ impl Memory for RawMemory {
         if span.backing() == Backing::Null {
             return Ok(0);
         }
-        // SAFETY: as above.
+        // SAFETY: eight registered bytes, valid for as long as the span is borrowed; a fault is
+        // caught.
         unsafe { guarded::fetch_add(address(span.addr()), add) }
     }
 }

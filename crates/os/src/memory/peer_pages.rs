@@ -61,8 +61,8 @@ impl PeerPages {
         if !holds || !file::cannot_shrink(fd) {
             return Err(refused(()));
         }
-        // Who takes the pages out of the file, or uses up the memory that they would need, makes no
-        // signal here.
+        // A process that takes the pages out of the file, or uses up the memory that they would
+        // need, makes no signal here.
         guarded::install();
         let mapping = Mapping::of(fd, offset, len, writable)?;
         mapping.not_for_children();
@@ -87,7 +87,7 @@ impl PeerPages {
 
     /// Copies pieces of this process's memory, `len` bytes in all, to `at`. Bytes are written in
     /// ascending order, and the last ones (the last aligned word, if they end with one) become
-    /// visible last: who polls them finds the others there.
+    /// visible last: a program that polls them finds the others there.
     ///
     /// # Errors
     /// EINVAL: not inside, not `len` bytes, or not [taken](Self::takes); EFAULT: something is not
@@ -160,7 +160,7 @@ impl PeerPages {
     /// As [`compare_swap`](Self::compare_swap).
     pub fn fetch_add(&self, at: u64, add: u64) -> io::Result<u64> {
         let word = self.word(at)?;
-        // SAFETY: as above.
+        // SAFETY: eight aligned bytes inside this mapping; a fault is caught.
         unsafe { guarded::fetch_add(address(word), add) }.map_err(fault)
     }
 

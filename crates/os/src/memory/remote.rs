@@ -189,7 +189,7 @@ impl Process {
     }
 
     /// Copies pieces of this process's memory, `len` bytes in all, to `to` in its memory. Bytes are
-    /// copied in ascending order, page by page: who polls the last one finds the others there.
+    /// copied in ascending order, page by page: a program that polls the last one finds the others.
     ///
     /// # Errors
     /// As [`prove`](Self::prove); a part may have been copied.

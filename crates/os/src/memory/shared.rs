@@ -2,7 +2,7 @@
 //!
 //! The owner makes an anonymous file, maps it, and seals it: nobody can make it smaller (a reader
 //! would be killed by SIGBUS) or map it for writing any more. The descriptor is then given to
-//! whoever may read. A part that nobody has touched takes no memory.
+//! processes that may read. A part that nobody has touched takes no memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -54,7 +54,7 @@ impl MemoryFile {
     }
 
     /// The piece that a copy of `len` bytes consists of, if it can be made: it is one, and not
-    /// long. Who polls the last byte of what is written must find the others there.
+    /// long. A program that polls the last byte of what is written must find the others there.
     #[must_use]
     pub fn takes<'a, 'p>(
         &self,

@@ -81,7 +81,8 @@ pub struct SharedArea {
 // SAFETY: the pointer is to a mapping that belongs to this object; all access is by atomics, or by
 // the copies of `write` and `read`, which the protocol keeps apart and which make no references.
 unsafe impl Send for SharedArea {}
-// SAFETY: as above.
+// SAFETY: the pointer is to a mapping that belongs to this object; all access is by atomics, or by
+// the copies of `write` and `read`, which the protocol keeps apart and which make no references.
 unsafe impl Sync for SharedArea {}
 
 /// Makes a ring with room for `capacity` bytes of records, a power of two from 4 KiB to 1 GiB, and
@@ -225,7 +226,7 @@ pub(super) fn prefetch_for_write(at: *const u8) {
 #[inline]
 pub(super) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above.
+    // SAFETY: a prefetch touches nothing and cannot fault.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());

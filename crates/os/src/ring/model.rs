@@ -72,7 +72,7 @@ impl<const LINES: usize> Area for Arc<Modelled<LINES>> {
         self.content[line::<LINES>(at)].with_mut(|cell| unsafe { *cell = bytes[0] });
     }
     fn read(&self, at: u32, to: &mut [u8]) {
-        // SAFETY: as above.
+        // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
         to[0] = self.content[line::<LINES>(at)].with(|cell| unsafe { *cell });
     }
 }

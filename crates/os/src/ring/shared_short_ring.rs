@@ -26,7 +26,8 @@ pub struct SharedShortRing {
 // SAFETY: the pointers are into a mapping that lives as long as `area`; all access is by atomics,
 // or by copies that the protocol keeps apart and that make no references.
 unsafe impl Send for SharedShortRing {}
-// SAFETY: as above.
+// SAFETY: the pointers are into a mapping that lives as long as `area`; all access is by atomics,
+// or by copies that the protocol keeps apart and that make no references.
 unsafe impl Sync for SharedShortRing {}
 
 impl SharedShortRing {

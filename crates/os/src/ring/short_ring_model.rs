@@ -124,7 +124,7 @@ impl ShortRingArea for Arc<Modelled> {
         self.content[slot(at)].with_mut(|cell| unsafe { *cell = content });
     }
     fn head(&self, at: u32) -> Head {
-        // SAFETY: as above.
+        // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
         let content = self.content[slot(at)].with(|cell| unsafe { *cell });
         [0, 0, content]
     }

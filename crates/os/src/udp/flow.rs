@@ -57,7 +57,7 @@ impl UdpSocket {
     /// `scope` is the interface if the addresses are link-local, else 0 or ignored.
     ///
     /// # Errors
-    /// EADDRINUSE if another user, or somebody who does not share, owns the port; ENETUNREACH;
+    /// EADDRINUSE if another user, or a socket that does not share, owns the port; ENETUNREACH;
     /// EINVAL for addresses of different versions.
     pub fn receiver(local: IpAddr, port: u16, peer: (IpAddr, u16), scope: u32) -> io::Result<Self> {
         if local.is_ipv6() != peer.0.is_ipv6() {

@@ -92,7 +92,7 @@ impl Dgram {
         .map(drop)
     }
 
-    /// Receives one message, which may be empty, and who sent it: its real user, where
+    /// Receives one message, which may be empty, and its sender: the real user, where
     /// [`SeqSocket::peer`](super::SeqSocket::peer) says the effective one (`unix(7)`,
     /// `SCM_CREDENTIALS`). Only a process with rights over others can name another one.
     ///

@@ -112,7 +112,7 @@ impl Identity {
     #[must_use]
     pub fn is_trusted_by(self, peer: Credentials) -> bool {
         let own = Credentials::own();
-        // Root of a user namespace is nobody to those who have no number in it.
+        // Root of a user namespace is nobody to processes without a number in it.
         let is_root = own.uid == 0 && self.nobody != Some(0) && self.user(peer).is_some();
         match self.relation_of_users(peer).is_own_user() {
             // It cannot be asked; as a rule it has the same user namespace.

@@ -61,9 +61,9 @@ pub(super) fn number(pidfd: &Fd) -> Option<NonZeroU64> {
         return None;
     }
     let mut file = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: as above.
+    // SAFETY: room for the structure that the kernel writes.
     check(unsafe { libc::fstat(fd, file.as_mut_ptr()) }.into()).ok()?;
-    // SAFETY: as above.
+    // SAFETY: the call succeeded, so the structure is filled in.
     NonZeroU64::new(unsafe { file.assume_init() }.st_ino)
 }
 

@@ -88,7 +88,7 @@ impl SeqSocket {
 
     /// As [`connect`](Self::connect), and waits for a place among the connections that wait to be
     /// accepted. The kernel gives the places in turn (`SO_SNDTIMEO` in `socket(7)`), so strangers
-    /// who connect again and again do not keep this process out.
+    /// that connect again and again do not keep this process out.
     ///
     /// # Errors
     /// Those of [`connect`](Self::connect).
@@ -221,7 +221,7 @@ impl SeqSocket {
 
     /// Receives one record and the descriptors that come with it, which are added to `with`. Some
     /// may be missing if this process has no numbers left for them. Only for peers that are
-    /// trusted: closing a descriptor can take as long as whoever made the file likes.
+    /// trusted: closing a descriptor can take as long as the maker of the file likes.
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -270,8 +270,8 @@ impl SeqSocket {
         !matches!(ready, Ok(0))
     }
 
-    /// Who is at the other end: for an accepted connection who connected, for a connecting one who
-    /// listens.
+    /// The process at the other end: of an accepted connection the one that connected, of a
+    /// connecting one the one that listens.
     ///
     /// # Errors
     /// None is expected.

@@ -80,10 +80,10 @@ impl MadPath {
     }
 }
 
-/// Who a MAD is for, where several processes share the peer's address.
+/// The recipient of a MAD, where several processes share the peer's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipient {
-    /// Whoever offers the service.
+    /// The process that offers the service.
     Service(ServiceId),
     /// The owner of a communication id.
     Conversation(CommId),
@@ -94,7 +94,7 @@ pub enum Recipient {
 pub struct Outgoing {
     /// Addresses.
     pub path: MadPath,
-    /// Who it is for.
+    /// Its recipient.
     pub to: Recipient,
     /// What it says.
     pub mad: CmMad,

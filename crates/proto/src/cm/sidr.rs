@@ -20,7 +20,7 @@ use crate::mad::{CmMad, CommId, Message, SidrRep, SidrReq, SidrStatus};
 use crate::time::Time;
 
 impl Agent {
-    /// Asks who offers a service. The agent fills in the request id.
+    /// Asks for the queue pair of a service. The agent fills in the request id.
     ///
     /// Ends in `Resolved` (whatever the status) or Unreachable, and the conversation with it.
     /// `None` if no communication id is left.

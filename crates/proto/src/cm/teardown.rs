@@ -29,7 +29,7 @@ impl Agent {
             }
         }
         let c = self.conversations.get(&rej.remote_comm_id)?;
-        // Whoever rejects a REQ need not have an id, and we need not have heard of it.
+        // A peer that rejects a REQ need not have an id, and this side need not know that.
         let of_req =
             rej.answered == Answered::Req && (c.remote_id.is_none() || rej.local_comm_id.is_none());
         (of_req || c.remote_id == rej.local_comm_id).then_some(c.local_id)

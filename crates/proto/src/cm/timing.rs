@@ -41,9 +41,9 @@ pub const fn ack_timeout(ca_ack_delay: u8, packet_life_time: u8) -> u8 {
 /// Receiver-not-ready timer code of a connection whose peer tries again so many times
 /// (`rnr_retry_count`).
 ///
-/// Linux has 0, the longest (655 ms), for all, and who tries a few times only is left with all of
-/// that. A peer that tries without limit (7) is to come again soon (10 ms): nobody gives up for it,
-/// a receive that is posted a moment late costs less, and rxe, whose ACK timer runs on in the wait,
+/// Linux has 0, the longest (655 ms), for all. A peer that tries a few times only has that here,
+/// too. A peer that tries without limit (7) comes again soon (10 ms), since it never gives up. So a
+/// receive that is posted a moment late costs less, and rxe, whose ACK timer runs on in the wait,
 /// hardly ever ends a connection without retries.
 #[must_use]
 pub const fn min_rnr_timer(rnr_retry: u8) -> u8 {

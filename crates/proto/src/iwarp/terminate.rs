@@ -227,7 +227,7 @@ impl Terminate {
     }
 
     /// What a peer's TERMINATE says; `None` if there is not even a control field. The headers
-    /// behind it are for people who read captures, and are not looked at.
+    /// behind it are for readers of captures, and are not looked at.
     ///
     /// siw of Linux 6.1 and 6.12 on little-endian machines exchanges the halves of the first byte
     /// and counts the flags from the other end. Its flags tell; without any flag the order of the

@@ -32,8 +32,8 @@ impl core::fmt::Debug for ServiceId {
     }
 }
 
-/// First 36 bytes of the private data of REQ and `SIDR_REQ` in IP port spaces: who connects to
-/// which address.
+/// First 36 bytes of the private data of REQ and `SIDR_REQ` in IP port spaces: the
+/// address that connects, and the one that it connects to.
 ///
 /// The destination port is not here; it is in the [`ServiceId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

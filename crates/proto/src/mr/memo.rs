@@ -1,9 +1,9 @@
-//! A region that was looked up, for who asks for the same one again and again.
+//! A region that was looked up, for a caller that opens the same one again and again.
 
 use super::{Access, Region, Rights, RightsError, Span};
 use crate::ids::{Key, PdId};
 
-/// Who opens memory of this process: the rights table, or a memory of what it said.
+/// Opens memory of this process: the rights table, or what was remembered of its answer.
 pub trait Opens {
     /// As [`Rights::open`].
     ///

@@ -67,9 +67,9 @@ pub struct Accessor {
 
 /// The table of all regions and windows of one process.
 ///
-/// Whoever changes it has it alone, so when a change returns nobody is in the middle of a copy that
-/// was allowed before it. The invalidate of a peer alone works on the shared table: it closes a
-/// window that only the invalidating queue pair uses.
+/// A change has the table alone, so when it returns no copy goes on that was allowed before it. The
+/// invalidate of a peer alone works on the shared table: it closes a window that only the
+/// invalidating queue pair uses.
 #[derive(Debug, Default)]
 pub struct Rights {
     regions: HashMap<Key, Region>,

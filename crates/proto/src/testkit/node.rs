@@ -244,7 +244,7 @@ impl<Q: Machine> Node<Q> {
         key
     }
 
-    /// Who this queue pair is to the rights table.
+    /// This queue pair, as the rights table knows it.
     #[must_use]
     pub fn accessor(&self) -> Accessor {
         Accessor {

@@ -22,12 +22,12 @@ pub enum BriefKind<'a> {
     Ack,
 }
 
-/// A [`BriefKind::Send`] without what does not matter to who takes it, and without its bytes.
+/// What a receiver needs of a [`BriefKind::Send`], without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BriefSend {
     /// Its number.
     pub psn: Psn,
-    /// Whether it is to wake who waits for solicited messages only.
+    /// Whether it wakes a program that waits for solicited messages only.
     pub solicited: bool,
     /// Whether it is to be acknowledged at once.
     pub ack_req: bool,

@@ -12,7 +12,7 @@
 //! | 12 | BTH: opcode, destination queue pair, PSN: low 24 bits of the mark |
 //! | 4 | `FRCE` |
 //! | 4 | queue pair that the answer is for; of an answer: that the question was for |
-//! | 8 | mark: a random number, so that only who has seen the question can answer |
+//! | 8 | mark: a random number, so that only a host that has seen the question can answer |
 //! | 4 | of an answer: bytes of socket buffer that the asker may fill |
 
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ pub struct Drain {
     pub room: Option<u32>,
     /// Whom it is for: of a question, the queue pair that the data before it was for.
     pub to: Qpn,
-    /// Who sent it.
+    /// The queue pair that sent it.
     pub from: Qpn,
     /// Names the question.
     pub mark: u64,

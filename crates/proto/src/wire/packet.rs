@@ -102,8 +102,8 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// The destination queue pair of a packet that was not parsed, to find who should parse it.
-    /// `None` if `bytes` is shorter than a base transport header.
+    /// The destination queue pair of a packet that was not parsed, to find the owner that parses
+    /// it. `None` if `bytes` is shorter than a base transport header.
     #[must_use]
     pub fn dest_qp(bytes: &[u8]) -> Option<Qpn> {
         bytes

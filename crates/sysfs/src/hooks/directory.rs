@@ -159,7 +159,7 @@ hooks! {
                 return next()(dir);
             }
             let mut stream = Box::from_raw(dir.cast::<Stream>());
-            // Whoever uses it once more is not to be mistaken.
+            // A caller that uses it once more must not take it for a stream.
             stream.magic = 0;
             errno::kept(|| tag::close(stream.fd));
             0

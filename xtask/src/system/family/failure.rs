@@ -22,8 +22,8 @@ pub(super) fn add(all: &mut Catalogue) {
             all.at("absent.neighbour", place, User::Ordinary, 30, no_neighbour);
         }
     }
-    // Over a wire a process that dies looks like a host that dies: only who has work under way is
-    // told, and rping may have none.
+    // Over a wire a process that dies looks like a host that dies: only a process with work
+    // under way is told, and rping may have none.
     for place in [Place::Loopback, Place::OneSpace] {
         for user in USERS {
             all.at("killed.server", place, user, 60, |stage| {

@@ -7,7 +7,7 @@ use super::wire::capture;
 use super::{Ready, contains};
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
-/// The user who may read the key.
+/// The user that may read the key.
 const USER: User = User::Ordinary;
 /// Two keys.
 const KEY: &str = "8d1c60f3a25b497e0c6f9bd32178e4a5f05b7c1e96d84a3320ce19af68d7b142";

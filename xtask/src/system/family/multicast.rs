@@ -26,8 +26,8 @@ pub(super) fn add(all: &mut Catalogue) {
     }
 }
 
-/// The only member of a group gets its datagrams whoever else has the port: kernels like to give
-/// them to the others (`Witness`).
+/// The only member of a group gets its datagrams, even if others have the port: kernels like to
+/// give them to the others (`Witness`).
 fn company(stage: &Stage) -> Outcome {
     let (program, device) = (stage.built("multicast"), "ferroce_eth0");
     let mut other = stage.start(Side::A, &[&program, "receive", device, "239.255.8.8"])?;

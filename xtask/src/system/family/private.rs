@@ -86,7 +86,7 @@ impl End {
         })
     }
 
-    /// Says who the other end is, and gives this one its address.
+    /// Names the other end, and gives this one its address.
     fn join(&self, stage: &Stage, other: &Self, (own, peer, host): (&str, &str, &str)) -> Outcome {
         let (name, file) = (
             &self.interface,

@@ -30,7 +30,7 @@ const VALGRIND_UNWRITTEN: [&str; 7] = [
     "--undef-value-errors=no",
 ];
 
-/// Who sends such bytes.
+/// Programs that send such bytes.
 const UNWRITTEN: [&str; 5] = ["read-write", "file-transfer", "ucmatose", "udaddy", "mckey"];
 
 fn judge(program: &str) -> &'static [&'static str] {

@@ -162,7 +162,7 @@ impl Pair {
     pub(super) fn measure(&mut self, task: Task) -> Outcome<Measured> {
         let outcome = self.attempt(task);
         if outcome.is_err() {
-            // Who knows what they are in the middle of.
+            // They may be in the middle of anything.
             self.workers = None;
         }
         outcome

@@ -10,7 +10,7 @@ use crate::bench::task::{Kind, Path, Series};
 /// Prints everything.
 pub(super) fn print(results: &Results) {
     let mut out = std::io::stdout().lock();
-    // Whoever closed our output does not want to know.
+    // The reader may have closed the output: it does not want the rest.
     let _ = write(results, &mut out);
 }
 

@@ -74,7 +74,7 @@ fn await_write(end: &End, number: u64) -> Outcome<bool> {
     patiently(|| is_written(end, number))
 }
 
-/// Whether a WRITE is there. Nothing completes here, but who polls lets the device work: a reliable
+/// Whether a WRITE is there. Nothing completes here, but a poll lets the device work: a reliable
 /// queue pair does that while it waits for the acknowledgement of its own WRITE.
 fn is_written(end: &End, number: u64) -> Outcome<bool> {
     match end.received.poll().map_err(text)? {

@@ -63,7 +63,7 @@ pub(super) fn work() -> ExitCode {
                 ))),
             }
         }
-        // Whoever asked is gone, and so must this process be, whatever it waits for.
+        // The process that leads is gone, and this one must end too, whatever it waits for.
         std::process::exit(0);
     });
     let finish = Finish {
@@ -138,6 +138,6 @@ fn active(task: &Task, meeting: Meeting) -> Outcome<Measured> {
 
 fn answer(what: &WorkerReply) {
     let line = serde_json::to_string(what).expect("invariant: answers have no map with odd keys");
-    // Whoever asked is gone if this fails; the thread that reads sees it too.
+    // The process that leads is gone if this fails; the thread that reads sees it too.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

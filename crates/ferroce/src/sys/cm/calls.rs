@@ -34,7 +34,8 @@ impl Identifier {
             // SAFETY: a live identifier and an address.
             let result = unsafe { (self.verbs.rdma_bind_addr)(id, (&raw mut stored).cast()) };
             if result == 0 {
-                // SAFETY: one that has just been bound has no event yet; who binds needs the lock.
+                // SAFETY: one that has just been bound has no event yet; the lock of the place
+                // keeps other binds away.
                 unsafe { self.read_place(&mut place) };
             }
             result

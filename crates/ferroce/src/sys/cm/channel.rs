@@ -32,7 +32,7 @@ pub(crate) struct Channel {
 
 // SAFETY: C's event channels may be used by several threads at once.
 unsafe impl Send for Channel {}
-// SAFETY: as above.
+// SAFETY: C's event channels may be used by several threads at once.
 unsafe impl Sync for Channel {}
 
 /// What an event said. The C event was acknowledged.

@@ -23,7 +23,7 @@ pub(crate) struct Identifier {
     pub(super) raw: NonNull<rdma_cm_id>,
     pub(super) for_datagrams: bool,
     device: OnceLock<Arc<OpenDevice>>,
-    /// Held by whoever may change or read C's addresses; taken behind the lock of the channel, as
+    /// Held by callers that change or read C's addresses; taken behind the lock of the channel, as
     /// what is alone may wait for an event.
     pub(super) place: Mutex<Endpoints>,
     /// Multicast groups that it has joined.
@@ -50,7 +50,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 // SAFETY: C's identifiers may be used by several threads at once; their fields are read under
 // `place`, and where that is said.
 unsafe impl Send for Identifier {}
-// SAFETY: as above.
+// SAFETY: C's identifiers may be used by several threads at once; their fields are read under
+// `place`, and where that is said.
 unsafe impl Sync for Identifier {}
 
 impl Identifier {

@@ -54,7 +54,7 @@ impl Identifier {
         for group in lock(&self.groups).drain(..) {
             let _ = self.leave(group);
         }
-        // SAFETY: a live identifier; who looks at the field is kept away.
+        // SAFETY: a live identifier; `alone` keeps readers of the field away.
         self.alone(|id| unsafe { (*id).qp = ptr::null_mut() });
         self.has_queue_pair.store(false, Ordering::Release);
     }

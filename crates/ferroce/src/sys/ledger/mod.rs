@@ -18,10 +18,10 @@ use super::work::Owner;
 use crate::Timestamp;
 use slots::Outstanding;
 
-/// Who is told of a completion.
+/// The reader of a completion.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// Whoever polls the queue next.
+    /// The next poll of the queue.
     Poller,
     /// One future, which is woken.
     Future,
@@ -98,7 +98,7 @@ impl Ledger {
         self.lock().withdraw(id)
     }
 
-    /// The device has completed work. What is for whoever polls stays in `place`, by its tag; the
+    /// The device has completed work. What is for a poller stays in `place`, by its tag; the
     /// rest is brought to its futures.
     ///
     /// `self` is the ledger of the completion queue. Its lock is taken before that of a shared

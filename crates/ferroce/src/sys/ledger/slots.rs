@@ -33,7 +33,7 @@ pub(in crate::sys) struct NewWork {
     pub(in crate::sys) tag: u64,
     /// Its queue pair.
     pub(in crate::sys) owner: Owner,
-    /// Who is told.
+    /// The reader that is told.
     pub(in crate::sys) reader: Reader,
     /// Whether it holds a region at most.
     pub(in crate::sys) is_simple: bool,
@@ -46,7 +46,7 @@ pub(in crate::sys) struct NewWork {
 enum State {
     /// Nothing is held, nobody is to be woken.
     Free,
-    /// The device works on it, for whoever polls. It holds a region at most, and names no silent
+    /// The device works on it, for a poller. It holds a region at most, and names no silent
     /// work: what most work is like.
     Simple,
     /// The same of other work.
@@ -110,7 +110,7 @@ impl Slot {
     }
 }
 
-/// Who is to be woken when completions were brought to their readers, without the locks.
+/// Tasks to be woken when completions were brought to their readers, without the locks.
 #[derive(Default)]
 pub(in crate::sys) struct Settled(SmallVec<[Waker; BATCH]>);
 
@@ -241,7 +241,7 @@ impl Outstanding {
         count
     }
 
-    /// Brings a completion to its reader. If that is whoever polls, the answer is true, and its
+    /// Brings a completion to its reader. If that is a poller, the answer is true, and its
     /// `wr_id` is the tag now.
     pub(super) fn complete(
         &mut self,

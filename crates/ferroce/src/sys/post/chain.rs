@@ -153,7 +153,7 @@ unsafe impl Takes<ibv_send_wr> for QueuePairHandle {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: the queue pair lives until this is dropped, and its operations are of its context.
 unsafe impl Takes<ibv_recv_wr> for QueuePairHandle {
     type Raw = ibv_qp;
     const CALL: &'static str = "ibv_post_recv";

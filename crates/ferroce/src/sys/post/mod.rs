@@ -22,7 +22,7 @@ use chain::{Takes, WorkRequest};
 pub(crate) use batch::Checked;
 pub(super) use chain::Operations;
 
-/// What work is to its reader: the tag, and who reads.
+/// What work is to its reader: the tag, and the reader.
 pub(crate) type Task = (u64, Reader);
 
 /// The last work request of a send queue, if it will complete without a word. Held while posting,
@@ -43,8 +43,8 @@ impl Silent {
 
 /// How many calls are posting work to a queue pair just now.
 ///
-/// Work is noted before it is posted. Whoever takes it back meanwhile must not let go of its memory
-/// before the call has ended, since the device would get it after all.
+/// Work is noted before it is posted. A caller that takes it back meanwhile must not let go of its
+/// memory before the call has ended, since the device would get it after all.
 #[derive(Default)]
 pub(super) struct Posting(AtomicUsize);
 

@@ -47,7 +47,7 @@ pub(crate) struct QueuePairHandle {
 
 // SAFETY: C's queue pairs may be used by several threads at once.
 unsafe impl Send for QueuePairHandle {}
-// SAFETY: as above.
+// SAFETY: C's queue pairs may be used by several threads at once.
 unsafe impl Sync for QueuePairHandle {}
 
 impl QueuePairHandle {

@@ -20,7 +20,7 @@ fn a_silent_peer_is_unreachable_after_sixteen_requests() {
     w.expect_sent(A, &["REQ"; 16]);
     w.run(Duration::from_millis(1));
     w.expect_events(A, &["Unreachable"]);
-    // Whoever has the request need not wait any longer.
+    // The peer that has the request need not wait any longer.
     w.expect_sent(A, &["REJ"]);
     w.expect_phase(A, a, None);
 }

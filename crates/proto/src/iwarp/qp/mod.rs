@@ -16,7 +16,7 @@
 //! | `pack` | which message is next |
 //! | `messages` | messages to FPDUs |
 //! | `transmit` | FPDUs to TCP |
-//! | `receive` | segments: who takes them, and in which order they must come |
+//! | `receive` | segments: the module that takes each, and the order in which they must come |
 //! | `untagged` | SENDs and immediates into receives |
 //! | `tagged` | WRITEs, and answers of READs and atomics |
 //! | `serve` | READs and atomics of the peer |

@@ -39,7 +39,7 @@ pub(super) struct Row {
     place: Place,
     /// The users of the server and the client of the transfer.
     victims: (User, User),
-    /// Who attacks, and on which side of the wire.
+    /// The attacking user, and its side of the wire.
     attacker: (User, Side),
     /// A program of `tests/c/attacks`, and its arguments behind the number of seconds. See
     /// [`Victim::filled`] for the words in braces.
@@ -56,7 +56,7 @@ pub(super) struct Alone {
     attempt: &'static str,
     /// A program of `tests/c/attacks`, and its arguments.
     words: &'static [&'static str],
-    /// Who runs it.
+    /// The users that run it.
     users: &'static [User],
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Lacks {
     pub(super) inside: &'static [&'static str],
     /// A variable.
     pub(super) env: Option<(&'static str, &'static str)>,
-    /// Who runs it, if not the test's user.
+    /// The user that runs it, if not the test's.
     pub(super) user: Option<User>,
 }
 
@@ -63,7 +63,7 @@ const STRANGERS: Due = Due {
     ..BEST
 };
 
-/// A refusal: its name, who runs the test, what the server and the client lack, and what becomes of
+/// A refusal: its name, the test's user, what the server and the client lack, and what becomes of
 /// the client.
 pub(super) type Refusal = (&'static str, User, Lacks, Lacks, Due);
 
