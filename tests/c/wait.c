@@ -8,7 +8,8 @@
  * WAY: block    ibv_get_cq_event on a blocking descriptor
  *      poll     poll(2) first, then ibv_get_cq_event, which must not block
  *      epoll    edge-triggered epoll on a non-blocking descriptor
- *      mix      one of these, and sometimes a busy poll, or a pause, by a seeded choice; signals that end the wait and signals that do not
+ *      level    level-triggered epoll on a non-blocking descriptor
+ *      mix      one of the first three, and sometimes a busy poll, or a pause, by a seeded choice; signals that end the wait and signals that do not
  *      threads  three threads in ibv_get_cq_event of one channel, of which one is cancelled again and again
  */
 #define SIDE_SIZE (2 * LENGTH * DEPTH)
@@ -25,9 +26,9 @@
 
 enum { TIME = 100, MESSAGES = 4000, PAUSE_US = 300, SENT = 100, NONE = 101 };
 
-enum way { BLOCK, POLL, EPOLL, MIX, THREADS };
+enum way { BLOCK, POLL, EPOLL, LEVEL, MIX, THREADS };
 
-static const char *const WAYS[] = { "block", "poll", "epoll", "mix", "threads" };
+static const char *const WAYS[] = { "block", "poll", "epoll", "level", "mix", "threads" };
 
 static struct side side = { .sleeps = true };
 static enum way way;
@@ -83,17 +84,14 @@ static void wait_by(enum way by)
 
 	switch (by) {
 	case BLOCK:
-		set_blocking(true);
 		take();
 		break;
 	case POLL:
-		set_blocking(true);
 		/* Readable means that the call has an event. */
 		if (poll(&entry, 1, -1) == 1)
 			EXPECT(take());
 		break;
 	default:
-		set_blocking(false);
 		while (!take() && (epoll_wait(epoll, &event, 1, -1) == 1 || errno == EINTR))
 			;
 	}
@@ -124,15 +122,18 @@ static char *receive(void)
 
 	for (;;) {
 		bool polls = way == MIX && chance(8) == 0;
+		enum way by = way == MIX ? chance(3) : way;
 
-		/* Armed first: what comes from here on makes an event. */
+		/* Its mode when the queue is armed says whether the descriptor may be readable without an event. */
+		set_blocking(by == BLOCK || by == POLL);
+		/* Armed before the last poll: what comes from here on makes an event. */
 		MUST(ibv_req_notify_cq(side.cq, 0));
 		while (ibv_poll_cq(side.cq, 1, &wc) == 1 || polls) {
 			if (wc.wr_id != NONE && is_mine(&wc))
 				return side.buffer + wc.wr_id * LENGTH;
 			wc.wr_id = NONE;
 		}
-		wait_by(way == MIX ? chance(3) : way);
+		wait_by(by);
 		if (way == MIX && chance(50) == 0)
 			usleep(PAUSE_US);
 	}
@@ -255,7 +256,7 @@ static void run_threads(bool begins)
 static void run(bool begins)
 {
 	struct sigaction ends = { .sa_handler = on_signal }, goes_on = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
-	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	struct epoll_event event = { .events = EPOLLIN | (way == LEVEL ? 0 : EPOLLET) };
 	pthread_t self = pthread_self(), other;
 
 	for (int i = 0; i < DEPTH; i++)

@@ -107,10 +107,22 @@ impl Poller {
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
     pub fn new() -> io::Result<Self> {
+        Self::create(Fd::internal)
+    }
+
+    /// Makes one whose descriptor a program gets, to wait for what this one watches.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub fn handed_out() -> io::Result<Self> {
+        Self::create(Fd::shared)
+    }
+
+    fn create(hold: fn(RawFd) -> Fd) -> io::Result<Self> {
         // SAFETY: takes no pointers.
         let raw = check(unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) })?;
         Ok(Self {
-            fd: Fd::internal(raw_fd(raw)),
+            fd: hold(raw_fd(raw)),
             coarse: AtomicBool::new(false),
         })
     }

@@ -215,7 +215,9 @@ impl Side for RustSide {
         self.cq.req_notify(solicited_only);
     }
     fn take_cq_event(&self) -> bool {
-        count::take(self.channel.fd()) && self.channel.pop() == Some(CQ)
+        count::is_readable(self.channel.fd())
+            && self.channel.take_count().is_ok()
+            && self.channel.pop() == Some(CQ)
     }
     fn moderate(&self, count: u16, period: u16) {
         self.cq.moderate(count, period);

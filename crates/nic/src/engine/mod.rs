@@ -375,10 +375,10 @@ impl Nic {
     }
     /// Whether the device thread naps, since a program polls: both look at everything in a while,
     /// and the thread takes the lock of each queue pair with a short ring between the end of its
-    /// nap and its sleep.
+    /// nap and its sleep. A program that is woken at an open door does not look before it sleeps.
     #[inline]
     pub(crate) fn looks_again(&self) -> bool {
-        self.sleeper.naps()
+        self.sleeper.naps() && !self.sleeper.doors().any_open()
     }
     /// Somebody must do a round at `at`.
     pub(crate) fn wake_for(&self, at: Time) {

@@ -104,10 +104,14 @@ impl Eye {
         self.holds.load(Ordering::Relaxed)
     }
 
-    /// Whether the queue pair has something to do.
+    /// Whether the queue pair has something to do; `acks`: or something still to be said.
     #[inline]
-    fn waits(&self) -> bool {
-        matches!(self.look(), Seen::News | Seen::AckDue)
+    fn waits(&self, acks: bool) -> bool {
+        match self.look() {
+            Seen::News => true,
+            Seen::AckDue => acks,
+            Seen::Nothing | Seen::Closed => false,
+        }
     }
 
     #[inline]
@@ -239,8 +243,7 @@ impl WatchedShortRings {
     /// Whether any has something; `acks`: or an acknowledgement that is still to be sent.
     pub(super) fn look(&mut self, nic: &Nic, acks: bool) -> bool {
         self.renew(nic);
-        let waits = |eye: &Eye| if acks { eye.waits() } else { eye.has_news() };
-        self.0.iter().any(|watch| waits(&watch.eye))
+        self.0.iter().any(|watch| watch.eye.waits(acks))
     }
 
     /// Looks a few times, until any has something: a program that polls in a loop comes back as
@@ -282,10 +285,11 @@ impl WatchedShortRings {
         None
     }
 
-    /// Whether any that leads to a process, or comes from there, has something or may have.
-    pub(super) fn has_news_of(&self, nic: &Nic, slot: u16) -> bool {
+    /// Whether any that leads to a process, or comes from there, has something or may have; `acks`:
+    /// or an acknowledgement that is still to be sent.
+    pub(super) fn has_news_of(&self, nic: &Nic, slot: u16, acks: bool) -> bool {
         let of_slot = |watch: &&Watch| watch.slot == slot;
-        !nic.new_short_rings.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.waits())
+        !nic.new_short_rings.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.waits(acks))
     }
 
     /// Lets queue pairs take what there is for them. Returns whether there was anything.

@@ -67,11 +67,11 @@ fn run(nic: &Nic) -> ! {
 }
 
 /// Whether what has come is the leader's to do: a leader waits, or has come by since the count of
-/// `visits`.
+/// `visits`, or a program is woken for it as well.
 fn is_led(nic: &Nic, events: &[Event], visits: u64) -> bool {
     let lead = nic.sleeper.lead();
     let is_wake = |event: &Event| Token::from_raw(event.token()) == Some(Token::Wake);
-    let comes = lead.is_taken() || lead.visits() != visits;
+    let comes = lead.is_taken() || lead.visits() != visits || nic.sleeper.doors().any_open();
     comes && !lead.has_followers() && !events.is_empty() && !events.iter().any(is_wake)
 }
 
@@ -89,7 +89,7 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
         }
         if lead.visits() != before {
             // One that is away may compute by now, or wait elsewhere.
-            nap = if lead.is_taken() {
+            nap = if lead.is_taken() || nic.sleeper.doors().any_open() {
                 (nap * 2).min(LONGEST_LED_NAP)
             } else {
                 FIRST_NAP

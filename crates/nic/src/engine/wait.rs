@@ -6,11 +6,11 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::eventfd;
-use ferroce_os::fd::is_nonblocking;
 use ferroce_os::lock::LockGuard;
 use ferroce_os::thread::uncancellable;
 use ferroce_os::waiter::Woken;
@@ -20,23 +20,35 @@ use super::progress::Progress;
 use crate::Nic;
 use crate::base::events::{EventQueue, Owned};
 use crate::objects::cq::DirectDelivery;
+use crate::services::doors::Door;
+
+/// Rounds that a program makes before it sleeps, as long as there is more.
+const ROUNDS_AT_DOOR: usize = 4;
 
 impl Nic {
-    /// Takes one count of a queue of events, and waits for one if its descriptor is in blocking
-    /// mode. Returns whether the calling thread did the device's work meanwhile, if it waited.
+    /// Takes one count of a queue of events, and waits for one if its door is in blocking mode.
+    /// Returns whether the calling thread did the device's work meanwhile, if it waited.
     ///
     /// This is a cancellation point: the caller owns nothing that is to be given back.
     ///
     /// # Errors
-    /// EAGAIN if the descriptor is non-blocking and there is no count; EINTR when a signal came.
-    pub(crate) fn take_count<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<Option<bool>> {
+    /// EAGAIN if the door is non-blocking and there is no count; EINTR when a signal came.
+    pub(crate) fn take_count<T: Owned>(
+        &self,
+        events: &EventQueue<T>,
+        door: &Door,
+    ) -> io::Result<Option<bool>> {
         let fd = events.fd();
         if events.has_events() && eventfd::try_take(fd)? {
             return Ok(None);
         }
-        if is_nonblocking(fd) {
+        if door.is_open() && door.wants_look() && self.take_at_door(events)? {
+            return Ok(Some(true));
+        }
+        if door.is_nonblocking() {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
+        door.on_wait();
         let lead = self.sleeper.lead();
         if !lead.is_possible() {
             return eventfd::wait(fd).map(|()| Some(false));
@@ -61,6 +73,86 @@ impl Nic {
     /// An event was there for a thread that did the device's work when it waited last.
     pub(crate) fn on_leaders_visit(&self) {
         self.sleeper.lead().on_visit();
+    }
+
+    /// A program has armed a queue: opens the door by which it will wait, if it can do the device's
+    /// work. Returns whether the door is open.
+    pub(crate) fn opens(&self, door: &Arc<Door>) -> bool {
+        let given = (door, self.leaving.has_thread() && door.is_nonblocking());
+        let doors = self.sleeper.doors();
+        let is_open = doors.on_armed(given, &self.poller, clock::monotonic);
+        if is_open {
+            self.sleeper.lead().on_visit();
+        }
+        is_open
+    }
+
+    /// A program that has armed a queue may sleep from here on: what comes makes its door readable.
+    pub(crate) fn expect_at_door(&self, door: &Door) {
+        if door.on_armed() {
+            uncancellable(|| self.make_round(&mut DirectDelivery::about_to_answer()));
+        }
+        self.rest_at_door();
+    }
+
+    /// A program that is woken for the device's work may sleep from here on. What it may still
+    /// answer is not acknowledged for that.
+    pub(crate) fn rest_at_door(&self) {
+        self.rest(
+            |progress| progress.rest_rings(self),
+            DirectDelivery::about_to_answer,
+        );
+    }
+
+    /// Whether nothing can come to an empty queue but what makes an open door readable.
+    pub(crate) fn rests_at_door(&self) -> bool {
+        let rests = |progress: LockGuard<'_, Progress>| !progress.watches_rings();
+        self.progress.try_lock().is_some_and(rests)
+    }
+
+    /// Makes rounds until `is_quiet`, but not for ever.
+    fn rest(
+        &self,
+        is_quiet: impl Fn(&mut Progress) -> bool,
+        delivery: fn() -> DirectDelivery<'static>,
+    ) {
+        for _ in 0..ROUNDS_AT_DOOR {
+            if uncancellable(|| is_quiet(&mut self.progress.lock())) {
+                return;
+            }
+            uncancellable(|| self.make_round(&mut delivery()));
+        }
+        // There is always more: the device thread goes on.
+        self.sleeper.end_polling();
+    }
+
+    /// A program was woken, perhaps for the device's work, and asks for an event. Returns whether
+    /// it has taken one.
+    fn take_at_door<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<bool> {
+        let lead = self.sleeper.lead();
+        let round = || {
+            self.make_round(&mut DirectDelivery::about_to_answer());
+        };
+        let taken = if lead.take() {
+            let taken = uncancellable(|| events.take_count_of(round));
+            lead.give_back();
+            taken
+        } else {
+            uncancellable(round);
+            false
+        };
+        if taken || events.has_events() && eventfd::try_take(events.fd())? {
+            return Ok(true);
+        }
+        // It sleeps without an answer.
+        self.rest(
+            |progress| progress.sleep_rings(self),
+            DirectDelivery::awaited,
+        );
+        // It may have been the device thread's wake-up, perhaps on this very processor.
+        std::thread::yield_now();
+        // A round of another thread may have brought it.
+        Ok(events.has_events() && eventfd::try_take(events.fd())?)
     }
 
     /// Makes rounds, and sleeps between them, until there is a count. Returns false if another
@@ -120,13 +212,20 @@ impl Nic {
     }
 
     fn make_leaders_round(&self) {
-        let round =
-            |mut progress: LockGuard<'_, Progress>| progress.run_awaited(self, clock::monotonic());
-        if !self.progress.try_lock().is_some_and(round) {
+        if !self.make_round(&mut DirectDelivery::awaited()) {
             // Another thread makes one, or is to see its wake-up, perhaps on this very processor.
             std::thread::yield_now();
         }
+    }
+
+    /// Makes a round, unless another thread makes one. Returns whether there was anything to do.
+    fn make_round(&self, delivery: &mut DirectDelivery<'_>) -> bool {
+        let round = |mut progress: LockGuard<'_, Progress>| {
+            progress.run_awaited(self, clock::monotonic(), delivery)
+        };
+        let any = self.progress.try_lock().is_some_and(round);
         self.sleeper.lead().on_visit();
+        any
     }
 
     /// A look of a leader that lingers, as [`look_at_rings`](Self::look_at_rings).

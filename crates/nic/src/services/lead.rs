@@ -31,6 +31,11 @@ thread_local! {
     static HERE: u8 = const { 0 };
 }
 
+/// What tells the calling thread from all others that live.
+pub(super) fn this_thread() -> usize {
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
 /// The thread that leads, and how it sleeps.
 #[derive(Debug)]
 pub(crate) struct Lead {
@@ -74,7 +79,7 @@ impl Lead {
         if !self.is_possible() || self.has_followers() {
             return false;
         }
-        let own = HERE.with(|here| std::ptr::from_ref(here).addr());
+        let own = this_thread();
         let taken = self
             .owner
             .compare_exchange(NOBODY, own, Ordering::Acquire, Ordering::Relaxed);

@@ -7,6 +7,7 @@ pub(crate) mod budgets;
 pub(crate) mod claims;
 pub(crate) mod delays;
 pub(crate) mod direct;
+pub(crate) mod doors;
 pub(crate) mod lead;
 pub(crate) mod linger;
 pub(crate) mod openings;

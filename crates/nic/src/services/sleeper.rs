@@ -11,6 +11,7 @@ use ferroce_os::poll::{Event, Interest, Poller};
 use ferroce_proto::time::Time;
 
 use super::alarm::Alarm;
+use super::doors::Doors;
 use super::lead::Lead;
 
 /// A program that polled this recently does the device's work itself.
@@ -39,6 +40,7 @@ pub(crate) struct Sleeper {
     /// Watches what ends a sleep that relies on the leader.
     doze: Poller,
     lead: Lead,
+    doors: Doors,
     napping: AtomicBool,
     last_poll: AtomicU64,
     /// When the first of the last close polls was.
@@ -60,6 +62,7 @@ impl Sleeper {
             nap,
             doze,
             lead,
+            doors: Doors::new(),
             napping: AtomicBool::new(false),
             last_poll: AtomicU64::new(0),
             first_poll: AtomicU64::new(0),
@@ -75,6 +78,11 @@ impl Sleeper {
     /// The program's thread that does the device's work.
     pub(crate) fn lead(&self) -> &Lead {
         &self.lead
+    }
+
+    /// The descriptors on which the program waits by itself.
+    pub(crate) fn doors(&self) -> &Doors {
+        &self.doors
     }
 
     /// Work was published that must be done at `at`: wakes those threads that would sleep longer.

@@ -22,7 +22,7 @@ pub(super) const PAIRED: [&str; 11] = [
 const ALONE: [&str; 4] = ["absent", "in-use", "killed-server", "killed-client"];
 
 /// Ways of waiting for completion events (see `tests/c/wait.c`).
-const WAYS: [&str; 5] = ["block", "poll", "epoll", "mix", "threads"];
+const WAYS: [&str; 6] = ["block", "poll", "epoll", "level", "mix", "threads"];
 
 pub(super) fn add(all: &mut Catalogue) {
     for (name, ip) in [

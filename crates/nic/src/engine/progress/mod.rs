@@ -211,9 +211,18 @@ impl Progress {
 
     /// A round of a program's thread that waits for an event. Returns whether there was anything to
     /// do.
-    pub(super) fn run_awaited(&mut self, nic: &Nic, now: Time) -> bool {
+    pub(super) fn run_awaited(
+        &mut self,
+        nic: &Nic,
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
+    ) -> bool {
         self.looked = Time(0);
-        self.run_without_sleep(nic, now, &mut DirectDelivery::awaited())
+        let any = self.run_without_sleep(nic, now, delivery);
+        if any {
+            self.idle = 0;
+        }
+        any
     }
 
     fn run_without_sleep(
@@ -235,7 +244,7 @@ impl Progress {
         events.clear();
         if self.incoming.watched() == 0 || now.since(self.looked) >= DESCRIPTORS_EVERY {
             self.looked = now;
-            self.sleep(nic, false);
+            self.sleep(nic, false, true);
             if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
                 tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
             }
@@ -259,15 +268,21 @@ impl Progress {
     /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record
     /// already.
     pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {
-        self.sleep(nic, true)
+        self.sleep(nic, true, true)
     }
 
-    fn sleep(&mut self, nic: &Nic, all: bool) -> bool {
+    /// As [`sleep_rings`](Self::sleep_rings), for a program that may still answer what it has
+    /// received: what it has not acknowledged is no reason to stay awake.
+    pub(super) fn rest_rings(&mut self, nic: &Nic) -> bool {
+        !self.watches_rings() || self.sleep(nic, true, false)
+    }
+
+    fn sleep(&mut self, nic: &Nic, all: bool, acks: bool) -> bool {
         self.short_rings.wake_late(nic);
         self.short_rings
             .take_served(|slot| self.incoming.keep_awake(slot));
         let short_rings = &self.short_rings;
-        let any = &mut |slot| short_rings.has_news_of(nic, slot);
+        let any = &mut |slot| short_rings.has_news_of(nic, slot, acks);
         self.incoming.sleep(all, any)
     }
 
@@ -346,7 +361,8 @@ impl Nic {
             progress.count_polls(self, sleeps_soon, now);
             progress.run_polled(self, now, delivery);
         }
-        if progress.gives_way() {
+        // One that sleeps soon gives it away then.
+        if !sleeps_soon && progress.gives_way() {
             drop(progress);
             std::thread::yield_now();
         }

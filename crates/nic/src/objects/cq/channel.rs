@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use crate::base::events::{EventQueue, Owned};
+use crate::services::doors::Door;
 use crate::{Context, Error};
 
 /// Events in a row that are taken without a wait by a program that still waits here now and then.
@@ -16,6 +17,7 @@ const TRUST: u8 = 8;
 pub struct CompChannel {
     context: Arc<Context>,
     events: EventQueue<CqEvent>,
+    door: Arc<Door>,
     /// Number of completion queues that use it.
     queues: AtomicUsize,
     /// How many more events may be taken without a wait before it is forgotten that the thread that
@@ -41,27 +43,32 @@ impl CompChannel {
     /// # Errors
     /// Out of descriptors.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
+        let events = EventQueue::new()?;
+        let door = Door::new(events.fd()).map_err(|e| Error::system("epoll", &e))?;
         Ok(Arc::new(Self {
             context: Arc::clone(context),
-            events: EventQueue::new()?,
+            events,
+            door,
             queues: AtomicUsize::new(0),
             led: AtomicU8::new(0),
         }))
     }
-    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then
-    /// [`pop`](Self::pop).
+    /// The descriptor that is readable while there is an event, to wait on. In non-blocking mode it
+    /// may be readable without one: then [`take_count`](Self::take_count) has work to do.
     #[must_use]
     pub fn fd(&self) -> RawFd {
-        self.events.fd()
+        self.door.fd()
     }
-    /// Takes one count of the descriptor, and waits for one if it is in blocking mode. The calling
-    /// thread does the device's work meanwhile, if no other thread does. A cancellation point: the
-    /// caller owns nothing that is to be given back.
+    /// Claims one event, which [`pop`](Self::pop) takes then, and waits for one if the descriptor is
+    /// in blocking mode. The calling thread does the device's work meanwhile, if no other thread
+    /// does. A cancellation point: the caller owns nothing that is to be given back.
     ///
     /// # Errors
-    /// EAGAIN if the descriptor is non-blocking and there is no count; EINTR when a signal came.
+    /// EAGAIN if the descriptor is non-blocking and there is no event; EINTR when a signal came.
     pub fn take_count(&self) -> io::Result<()> {
-        match self.context.nic().take_count(&self.events)? {
+        let taken = self.context.nic().take_count(&self.events, &self.door)?;
+        self.door.on_taken(taken.is_some());
+        match taken {
             Some(led) => self
                 .led
                 .store(if led { TRUST } else { 0 }, Ordering::Relaxed),
@@ -75,9 +82,32 @@ impl CompChannel {
         }
         Ok(())
     }
-    /// Whether the program is likely to do the device's work when it waits for the next event.
-    pub(super) fn is_led(&self) -> bool {
+    /// A program has armed a queue, and is about to sleep: tells who does the device's work
+    /// meanwhile.
+    pub(super) fn on_armed(&self) {
+        let nic = self.context.nic();
+        let leads = self.is_led();
+        // A thread that leads is in blocking mode.
+        if (!leads || self.door.is_open()) && nic.opens(&self.door) {
+            nic.end_inline(true);
+            nic.expect_at_door(&self.door);
+        } else {
+            nic.end_inline(leads);
+        }
+    }
+    fn is_led(&self) -> bool {
         self.led.load(Ordering::Relaxed) > 0
+    }
+    /// Whether the program is woken for the device's work. It will sleep from here on.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.door.is_open()
+    }
+    /// An armed queue is empty. Returns whether a look for work can be left out: the queue was
+    /// armed just now, and what comes wakes the program.
+    #[inline]
+    pub(super) fn rests(&self) -> bool {
+        self.is_open() && self.door.on_empty() && self.context.nic().rests_at_door()
     }
     /// Takes the oldest event: the cookie of its CQ.
     pub fn pop(&self) -> Option<usize> {
@@ -86,6 +116,12 @@ impl CompChannel {
     /// Removes the undelivered events of a CQ that is being destroyed, with their counts.
     pub fn forget(&self, cookie: usize) {
         self.events.forget(cookie);
+    }
+    /// Whether a program that does the device's work when it waits has taken an event, and may
+    /// still answer what came.
+    #[inline]
+    pub(super) fn awaits_answer(&self) -> bool {
+        self.door.awaits_answer() && (self.is_open() || self.is_led())
     }
     /// Counts a completion queue in.
     pub(super) fn attach(&self) {

@@ -65,6 +65,14 @@ impl<'a> DirectDelivery<'a> {
         }
     }
 
+    /// As [`awaited`](Self::awaited), for a program that may answer before it waits.
+    pub(crate) fn about_to_answer() -> Self {
+        Self {
+            leaves_acks: true,
+            ..Self::awaited()
+        }
+    }
+
     /// The program is about to wait for an event: what it has not answered by then is acknowledged
     /// then.
     pub(crate) fn leave_acks(&mut self) {

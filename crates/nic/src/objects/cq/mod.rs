@@ -138,16 +138,41 @@ impl Cq {
         self.poll_delivering(&mut DirectDelivery::into_array(self, array))
     }
     fn poll_delivering(&self, delivery: &mut DirectDelivery<'_>) -> Result<usize, Error> {
+        let polled = self.poll_once(delivery);
+        if self.sign.is_armed() && !delivery.is_full() {
+            self.on_armed_and_empty();
+        }
+        polled
+    }
+    /// An armed queue has nothing more for a program: that will sleep.
+    #[cold]
+    fn on_armed_and_empty(&self) {
+        if self
+            .channel
+            .as_ref()
+            .is_some_and(|channel| channel.is_open())
+        {
+            self.context.nic().rest_at_door();
+        }
+    }
+    fn poll_once(&self, delivery: &mut DirectDelivery<'_>) -> Result<usize, Error> {
         if self.sign.has_news() {
             self.take(delivery)?;
         }
         if delivery.delivered() > 0 || delivery.is_full() {
             return Ok(delivery.delivered());
         }
+        let is_armed = self.sign.is_armed();
+        if let Some(channel) = &self.channel {
+            if is_armed && channel.rests() {
+                return Ok(0);
+            }
+            if channel.awaits_answer() {
+                delivery.leave_acks();
+            }
+        }
         // The ring's lock must be free: the round may push into this very queue.
-        self.context
-            .nic()
-            .poll_inline(self.sign.is_armed(), delivery);
+        self.context.nic().poll_inline(is_armed, delivery);
         if !delivery.is_full() && self.sign.has_news() {
             let taken = self.take(delivery);
             // What was caught is good, whatever became of the queue since: that is told next time.
@@ -173,13 +198,10 @@ impl Cq {
             delayed.filter(|_| at_once)
         });
         self.context.nic().end_delay(delayed, self.id());
-        // The program is about to sleep: the device thread must look after the device again, unless
-        // the program does so itself.
-        let leads = self
-            .channel
-            .as_ref()
-            .is_some_and(|channel| channel.is_led());
-        self.context.nic().end_inline(leads);
+        match &self.channel {
+            Some(channel) => channel.on_armed(),
+            None => self.context.nic().end_inline(false),
+        }
     }
     /// Changes the capacity (`ibv_resize_cq`).
     ///
