@@ -21,7 +21,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// What it means for the program, behind the program's name.
+    /// Predicate of a sentence whose subject is the program: why it does without the libraries.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {

@@ -51,9 +51,9 @@ impl Requester {
             && packet.bth.psn == self.flight.psn(self.flight.limit())
     }
 
-    /// An answer to nothing that is outstanding: a duplicate, or from before a reset. One of them
-    /// has a meaning: the peer repeats its last acknowledgement when a receive is posted after it
-    /// had none.
+    /// Takes an answer to nothing that is outstanding: a duplicate, or from before a reset. Only a
+    /// repeated last acknowledgement has a meaning: the peer sends it when a receive is posted
+    /// after an RNR NAK.
     fn on_stale(&mut self, packet: &Packet<'_>, distance: i32) {
         let is_ack = packet
             .ext

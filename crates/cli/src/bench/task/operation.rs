@@ -131,7 +131,7 @@ impl Verb {
     }
 }
 
-/// One thing at a time, or as many as possible.
+/// What is measured of an operation: one at a time, or a window of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {

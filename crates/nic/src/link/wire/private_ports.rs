@@ -110,7 +110,7 @@ pub(super) struct FlowSocket {
 }
 
 impl FlowSocket {
-    /// Something has come.
+    /// Notes that a datagram has come by this socket.
     pub(super) fn mark_used(&self) {
         self.used.store(true, Ordering::Relaxed);
     }

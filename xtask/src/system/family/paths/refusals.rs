@@ -49,7 +49,7 @@ const MAPPED: Due = Due {
     ..BEST
 };
 
-/// The two copies that the kernel makes are not to be had.
+/// Without the kernel's copies between processes (`process_vm_readv`, `process_vm_writev`).
 pub(super) const NO_COPIES: Due = Due {
     direct: Some(false),
     counter: "direct_refused_unreachable",
