@@ -76,18 +76,34 @@ fn a_graceful_close_sends_what_is_ready_and_flushes_the_rest() {
 }
 
 #[test]
-fn an_abort_resets_the_connection() {
-    let mut pair = Pair::new(Setup::default());
-    let long = work(&pair, 1, 200_000);
-    pair.send(Side::A, long);
-    pair.step(Time(u64::MAX));
-    let now = pair.now;
-    pair.a.with(now, |qp, cx| qp.abort(cx));
-    pair.run();
-    assert_eq!(pair.a.qp.teardown(), Teardown::Reset);
-    assert_eq!(pair.events[0].last(), Some(&Event::Ended(Ended::Aborted)));
-    assert_eq!(pair.events[1].last(), Some(&Event::Ended(Ended::PeerReset)));
-    assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::WrFlushErr)]);
+fn an_abort_ends_the_stream_behind_the_fpdu_that_has_begun() {
+    // With CRCs the bytes of an FPDU are in the sender's buffer, without them in the program's.
+    for (crc, teardown, peers) in [
+        (true, Teardown::Close, Ended::PeerClosed),
+        (false, Teardown::Reset, Ended::PeerReset),
+    ] {
+        let wishes = Wishes {
+            crc,
+            ..Setup::WISHES
+        };
+        let (a, b, buffer) = (wishes, wishes, 3000);
+        let mut pair = Pair::new(Setup {
+            a,
+            b,
+            buffer,
+            ..Setup::default()
+        });
+        let long = work(&pair, 1, 200_000);
+        pair.send(Side::A, long);
+        pair.step(Time(u64::MAX));
+        let now = pair.now;
+        pair.a.with(now, |qp, cx| qp.abort(cx));
+        pair.run();
+        assert_eq!(pair.a.qp.teardown(), teardown);
+        assert_eq!(pair.events[0].last(), Some(&Event::Ended(Ended::Aborted)));
+        assert_eq!(pair.events[1].last(), Some(&Event::Ended(peers)));
+        assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::WrFlushErr)]);
+    }
 }
 
 #[test]

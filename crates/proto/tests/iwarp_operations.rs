@@ -415,3 +415,24 @@ fn a_responder_waits_for_the_initiator_as_agreed() {
         pair.until(|p| p.a.results.send.len() == 1);
     }
 }
+
+/// siw's responder leaves what comes while it is busy with its reply unread.
+#[test]
+fn an_initiator_gives_a_responder_of_another_make_time_after_its_reply() {
+    let hold = ferroce_proto::iwarp::qp::FIRST_FPDU_HOLD;
+    for mark in [true, false] {
+        let b = Wishes {
+            mark,
+            ..Setup::WISHES
+        };
+        let mut pair = Pair::new(Setup {
+            b,
+            ..Setup::default()
+        });
+        let begun = pair.now;
+        pair.recv(Side::B, 1, vec![]);
+        pair.send(Side::A, wr(2, SendOp::Send, vec![]));
+        pair.until(|p| !p.b.results.recv.is_empty());
+        assert_eq!(pair.now.since(begun) >= hold, !mark);
+    }
+}

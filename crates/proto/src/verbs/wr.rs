@@ -237,6 +237,9 @@ pub enum PostError {
     /// The state does not allow posting (EINVAL).
     #[error("work requests cannot be posted in state {0:?}")]
     State(super::QpState),
+    /// iWARP: there is no connection yet (ENOTCONN).
+    #[error("the queue pair has no connection yet: the connection manager makes it")]
+    NotConnected,
     /// More scatter/gather elements than the queue pair was created for (EINVAL).
     #[error("{got} scatter/gather elements, the queue pair has room for {max}")]
     TooManySges {

@@ -102,7 +102,8 @@ impl IwQp {
         }
     }
 
-    /// The program moves the queue pair to ERR: the connection is reset.
+    /// The program moves the queue pair to ERR. The FPDU that has begun ends if its bytes are in
+    /// this end; if they are the program's again, the connection is reset.
     pub fn abort(&mut self, cx: &mut Cx<'_>) {
         if self.ended.is_none() {
             self.end(cx, Ended::Aborted, (None, None), None);
@@ -187,7 +188,7 @@ impl IwQp {
         self.ended = Some(ended);
         self.news.1 = true;
         self.teardown = match (ended, terminate) {
-            (Ended::Aborted, _) => Teardown::Reset,
+            (Ended::Aborted, _) => self.keep_begun(),
             (_, Some(terminate)) => self.pack_terminate(&terminate),
             (_, None) => Teardown::Close,
         };
@@ -199,17 +200,27 @@ impl IwQp {
         }
     }
 
-    /// Packs the TERMINATE behind the FPDU that has begun. Payload of that FPDU that is still where
-    /// it was is the program's again when its work was flushed: the FPDU cannot end then, and
-    /// nothing can follow it.
-    fn pack_terminate(&mut self, terminate: &Terminate) -> Teardown {
+    /// Leaves of what is packed only the FPDU that has begun. Payload of it that is still where it
+    /// was is the program's again when its work was flushed: the FPDU cannot end then, and nothing
+    /// can follow it.
+    fn keep_begun(&mut self) -> Teardown {
         let Some(stream) = &mut self.stream else {
             return Teardown::Close;
         };
         stream.outgoing.drop_unbegun(&mut stream.framing);
-        if !stream.outgoing.is_buffered() {
-            return Teardown::Reset;
+        if stream.outgoing.is_buffered() {
+            Teardown::Drain
+        } else {
+            Teardown::Reset
         }
+    }
+
+    /// Packs the TERMINATE behind the FPDU that has begun.
+    fn pack_terminate(&mut self, terminate: &Terminate) -> Teardown {
+        let kept = self.keep_begun();
+        let Some(stream) = self.stream.as_mut().filter(|_| kept == Teardown::Drain) else {
+            return kept;
+        };
         if stream.gate != Gate::Open {
             return Teardown::Close;
         }

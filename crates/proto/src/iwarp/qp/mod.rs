@@ -20,10 +20,12 @@
 //! | `untagged` | SENDs and immediates into receives |
 //! | `tagged` | WRITEs, and answers of READs and atomics |
 //! | `serve` | READs and atomics of the peer |
+//! | `modify` | what the program may change |
 //! | `end` | how a stream ends |
 
 mod end;
 mod messages;
+mod modify;
 mod pack;
 mod receive;
 mod sends;
@@ -40,7 +42,7 @@ use crate::mr::{Access, Accessor};
 use crate::rc::config::QpShared;
 use crate::rc::{Cx, LocalCx, RcConfig, post};
 use crate::time::Time;
-use crate::verbs::{PostError, QpState, RecvWr, SendOp, SendWr};
+use crate::verbs::{PostError, QpAttr, QpState, RecvWr, SendOp, SendWr};
 
 use end::Stop;
 use pack::Turn;
@@ -49,11 +51,13 @@ use sends::Sends;
 use serve::Serves;
 use transmit::Source;
 
-/// How long a responder holds its first FPDU back while the initiator says nothing.
+/// How long an end holds its first FPDU back from other makes while the peer says nothing.
 ///
-/// RFC 5044, 7.1.2, lets it wait for ever; programs whose server speaks first would hang then, and
-/// siw sends at once. A siw initiator breaks if the FPDU comes with the reply or right behind it:
-/// 20 ms were seen to be enough (Linux 6.1).
+/// RFC 5044, 7.1.2, lets a responder wait for ever; programs whose server speaks first would hang
+/// then, and siw sends at once. A siw initiator breaks if the FPDU comes with the reply or right
+/// behind it: 20 ms were seen to be enough (Linux 6.1). A siw responder leaves an FPDU that comes
+/// while it is still busy with its reply unread until the next one comes: seen 5 ms behind the
+/// reply, in an emulated guest.
 pub const FIRST_FPDU_HOLD: Duration = Duration::from_millis(30);
 
 /// Most bytes that wait in this end for TCP to take them.
@@ -97,15 +101,15 @@ pub enum Teardown {
     Drain,
     /// Close it: TCP sends what it has.
     Close,
-    /// Reset it: the stream was broken off within an FPDU, or the program wants so.
+    /// Reset it: the stream was broken off within an FPDU.
     Reset,
 }
 
-/// When a responder may send its first FPDU.
+/// When an end may send its first FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// When it has heard of the initiator, or at this time.
+    /// When it has heard of the peer, or at this time.
     Closed(Option<Time>),
 }
 
@@ -165,6 +169,15 @@ impl IwQp {
         self.shared.attr.qp_state
     }
 
+    /// Current attributes.
+    #[must_use]
+    pub const fn query(&self) -> QpAttr {
+        QpAttr {
+            cur_qp_state: self.state(),
+            ..self.shared.attr
+        }
+    }
+
     /// Fixed properties.
     #[must_use]
     pub const fn config(&self) -> &RcConfig {
@@ -194,16 +207,17 @@ impl IwQp {
         attr.max_dest_rd_atomic = u8::try_from(agreement.ird).unwrap_or(u8::MAX);
         let framing = Framing::new(agreement);
         let gate = match agreement {
-            // A Ferroce takes FPDUs that come with the reply.
             Agreement {
-                ready: None,
+                ready: Some(_),
+                is_initiator,
+                ..
+            } if *is_initiator => Gate::Open,
+            Agreement { ready: Some(_), .. } => Gate::Closed(None),
+            // A Ferroce takes FPDUs that come with the reply, or right behind it.
+            Agreement {
                 is_ferroce_peer: true,
                 ..
-            }
-            | Agreement {
-                is_initiator: true, ..
             } => Gate::Open,
-            Agreement { ready: Some(_), .. } => Gate::Closed(None),
             _ => Gate::Closed(Some(now + FIRST_FPDU_HOLD)),
         };
         self.stream = Some(Stream {
@@ -252,6 +266,9 @@ impl IwQp {
     }
 
     fn check_send(&self, wr: &SendWr, queued: usize) -> Result<(), PostError> {
+        if self.state() == QpState::Init {
+            return Err(PostError::NotConnected);
+        }
         post::check_send(&self.shared, wr, queued)?;
         let is_ferroce_peer = self
             .stream
@@ -365,6 +382,12 @@ impl IwQp {
         {
             stream.gate = Gate::Open;
         }
+    }
+
+    /// Whether [`poll_event`](Self::poll_event) has something to tell.
+    #[must_use]
+    pub const fn has_event(&self) -> bool {
+        self.news.0 || self.news.1
     }
 
     /// What has happened since the last call, one after the other.

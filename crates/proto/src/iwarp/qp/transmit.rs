@@ -144,6 +144,20 @@ impl IwQp {
         self.settle(cx, outcome);
     }
 
+    /// TCP could not read the payload that comes next: a key opens it, but the program has unmapped
+    /// the memory.
+    pub fn on_unmapped(&mut self, cx: &mut Cx<'_>) {
+        let source = self.stream.as_ref().and_then(|stream| {
+            stream.outgoing.runs().find_map(|run| match run {
+                Run::Payload { of, .. } => Some(*of),
+                Run::Bytes(_) => None,
+            })
+        });
+        if let Some(source) = source {
+            self.on_lost(cx, source);
+        }
+    }
+
     /// The payload of the next FPDU cannot be opened any more.
     fn on_lost(&mut self, cx: &mut Cx<'_>, source: Source) {
         let stop = match source {
