@@ -10,6 +10,7 @@
 //! | [`netdev`], [`netlink`] | network interfaces and their addresses, and word that they have changed |
 //! | [`neighbour`] | whether a host of the local network is there |
 //! | [`udp`], [`multicast`] | `RoCEv2` data sockets, and the groups that they are members of |
+//! | [`tcp`] | connections of iWARP |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
 //! | [`ring`] | records from process to process in shared memory |
 //! | [`lock`] | the lock of what each message passes |
@@ -52,6 +53,7 @@ pub mod poll;
 pub mod program;
 pub mod random;
 pub mod ring;
+pub mod tcp;
 pub mod thread;
 pub mod timer;
 pub mod udp;

@@ -57,7 +57,7 @@ pub struct Process {
     memory: Option<MemoryFile>,
 }
 
-pub(super) fn iovec(piece: &Piece<'_>) -> libc::iovec {
+pub(crate) fn iovec(piece: &Piece<'_>) -> libc::iovec {
     let base = match piece {
         Piece::Registered(span) => address::<libc::c_void>(span.addr()),
         Piece::Inline(bytes) => bytes.as_ptr().cast_mut().cast(),
